@@ -1,0 +1,3 @@
+//! The command `pgemm`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! CuTe layout algebra: shapes, strides, layouts, swizzles, tilers.

@@ -1,0 +1,1 @@
+//! Persistent dense GEMM for NVIDIA Hopper: devices, plans, caches, heuristics.

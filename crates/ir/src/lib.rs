@@ -1,0 +1,1 @@
+//! The kernel language: typed IR, builder, verifier, passes and text form.

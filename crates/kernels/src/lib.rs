@@ -1,0 +1,1 @@
+//! The GEMM kernels, written in the kernel language.

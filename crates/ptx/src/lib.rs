@@ -1,0 +1,1 @@
+//! Lowers kernel IR to PTX text.
