@@ -1,0 +1,105 @@
+//! What a kernel is launched with, in a form that every backend reads: the CUDA backend encodes it for the driver, the
+//! emulator interprets it as it is.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Element;
+
+/// The shared-memory swizzle of a TMA box: 16-byte chunks are permuted within rows of this many bytes
+/// (PTX ISA, "Swizzling modes").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SwizzleMode {
+    /// Rows are stored as they come.
+    None,
+    /// 32-byte span, `Swizzle<1,4,3>` on byte addresses.
+    B32,
+    /// 64-byte span, `Swizzle<2,4,3>` on byte addresses.
+    B64,
+    /// 128-byte span, `Swizzle<3,4,3>` on byte addresses.
+    B128,
+}
+
+impl SwizzleMode {
+    /// The span in bytes, `None` where nothing is swizzled.
+    pub const fn span_bytes(self) -> Option<u32> {
+        match self {
+            SwizzleMode::None => None,
+            SwizzleMode::B32 => Some(32),
+            SwizzleMode::B64 => Some(64),
+            SwizzleMode::B128 => Some(128),
+        }
+    }
+
+    /// The number of address bits that are XORed: `Swizzle<bits, 4, 3>` on byte addresses.
+    pub const fn bits(self) -> u32 {
+        match self {
+            SwizzleMode::None => 0,
+            SwizzleMode::B32 => 1,
+            SwizzleMode::B64 => 2,
+            SwizzleMode::B128 => 3,
+        }
+    }
+
+    /// The byte address that `address` is stored at: bits 4.. are XORed with bits 7.. .
+    pub const fn apply(self, address: u32) -> u32 {
+        let mask = ((1 << self.bits()) - 1) << 7;
+        address ^ ((address & mask) >> 3)
+    }
+}
+
+/// The part of a tensor map that the kernel decides: element type, box and swizzle. The rest (address, extents, strides)
+/// comes with each launch as a [`TensorMapArgument`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorMapSpec {
+    /// Element type in global and shared memory.
+    pub element: Element,
+    /// Box extents in elements, innermost (contiguous) dimension first; its length is the rank, 1 to 5.
+    pub box_extents: Vec<u32>,
+    /// How box rows are placed in shared memory.
+    pub swizzle: SwizzleMode,
+}
+
+impl TensorMapSpec {
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.box_extents.len()
+    }
+
+    /// Bytes that one box fills in shared memory, out-of-bounds elements included.
+    pub fn box_bytes(&self) -> u32 {
+        self.box_extents.iter().product::<u32>() * self.element.bytes()
+    }
+}
+
+/// The part of a tensor map that changes from launch to launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMapArgument {
+    /// Global address of element (0, …, 0), a multiple of 16.
+    pub address: u64,
+    /// Extents in elements, innermost first.
+    pub extents: Vec<u64>,
+    /// Strides in bytes of dimensions 1.., multiples of 16; one fewer than `extents` (dimension 0 is contiguous).
+    pub strides: Vec<u64>,
+}
+
+/// One kernel argument, in the order of the kernel's parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Argument {
+    /// A 32-bit unsigned scalar.
+    U32(u32),
+    /// A 64-bit unsigned scalar or a global address.
+    U64(u64),
+    /// A 32-bit float scalar.
+    F32(f32),
+    /// A tensor map, passed by value.
+    TensorMap(TensorMapArgument),
+}
+
+/// A kernel launch: everything but the kernel and the stream. Cluster shape, threads and shared memory are the kernel's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// CTAs along x, y, z; a multiple of the cluster shape.
+    pub grid: [u32; 3],
+    /// One argument for each kernel parameter, in order.
+    pub arguments: Vec<Argument>,
+}
