@@ -1,0 +1,226 @@
+//! A kernel: its parameters, shared memory, accumulators, roles and body.
+
+use std::fmt;
+
+use crate::{AccId, Element, LocId, Op, ParamId, RegionId, RoleId, TensorMapSpec, Type, ValueId};
+
+/// Dynamic shared memory that one CTA can use on sm_90, in bytes (227 KiB).
+pub const MAX_SMEM_BYTES: u32 = 232_448;
+
+/// Registers of one SM.
+pub const SM_REGISTERS: u32 = 65_536;
+
+/// Threads of a warpgroup.
+pub const WARPGROUP_THREADS: u32 = 128;
+
+/// A kernel in the language: what the verifier checks, the passes rewrite, and PTX and the emulator consume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// Entry name: a PTX identifier.
+    pub name: String,
+    /// Parameters in launch order.
+    pub params: Vec<Param>,
+    /// CTAs of a cluster along x; clusters are one-dimensional in the grid, kernels map ranks to tiles themselves.
+    pub cluster: u32,
+    /// Roles in warpgroup order; their warpgroups add up to the CTA.
+    pub roles: Vec<Role>,
+    /// Shared-memory regions, placed.
+    pub regions: Vec<Region>,
+    /// Accumulator register groups.
+    pub accumulators: Vec<Accumulator>,
+    /// Type of each value.
+    pub values: Vec<Type>,
+    /// The code.
+    pub body: Block,
+    /// Where instructions come from.
+    pub locations: Vec<Location>,
+}
+
+/// A kernel parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Param {
+    /// Name, a PTX identifier.
+    pub name: String,
+    /// What it is.
+    pub kind: ParamKind,
+}
+
+/// What a kernel parameter is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ParamKind {
+    /// A scalar: `U32`, `U64` or `F32`.
+    Scalar(Type),
+    /// A tensor map passed by value (128 bytes, 64-byte aligned).
+    TensorMap(TensorMapSpec),
+}
+
+/// A contiguous range of warpgroups that run one block, with their register budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Role {
+    /// `producer`, `consumer`, …
+    pub name: String,
+    /// Warpgroups of 128 threads.
+    pub warpgroups: u32,
+    /// Registers per thread after `setmaxnreg`: 24 to 256 in steps of 8.
+    pub registers: u32,
+}
+
+/// What a shared-memory region holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionKind {
+    /// Matrix elements.
+    Data(Element),
+    /// 8-byte mbarriers.
+    Mbarrier,
+}
+
+/// A placed piece of shared memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Region {
+    /// Name, for reports.
+    pub name: String,
+    /// What it holds.
+    pub kind: RegionKind,
+    /// First byte, from the start of the CTA's dynamic shared memory (which is aligned to 1024).
+    pub offset: u32,
+    /// Size in bytes.
+    pub bytes: u32,
+    /// Alignment in bytes, a power of two up to 1024.
+    pub align: u32,
+}
+
+/// A group of accumulator registers, the same number in each thread of a warpgroup; one instance per warpgroup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Accumulator {
+    /// Register type: `F32` or `S32`.
+    pub ty: Type,
+    /// Registers per thread.
+    pub registers: u32,
+}
+
+/// A straight list of instructions with parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// Values defined on entry: loop index, carried values.
+    pub params: Vec<ValueId>,
+    /// The code; nested blocks end in `Yield`.
+    pub insts: Vec<Inst>,
+}
+
+/// One operation with its operands, results and nested blocks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inst {
+    /// Operation and attributes.
+    pub op: Op,
+    /// Operands.
+    pub args: Vec<ValueId>,
+    /// Defined values.
+    pub results: Vec<ValueId>,
+    /// Nested blocks of control operations.
+    pub blocks: Vec<Block>,
+    /// Where it comes from.
+    pub loc: LocId,
+}
+
+/// A place in the Rust source of a kernel, with the named builder scopes around it, outermost first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// Source file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// Builder scopes: `consumer`, `mainloop`, …
+    pub scopes: Vec<String>,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)?;
+        if !self.scopes.is_empty() {
+            write!(f, " (in {})", self.scopes.join(" > "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    /// Warpgroups of a CTA.
+    pub fn warpgroups(&self) -> u32 {
+        self.roles.iter().map(|role| role.warpgroups).sum()
+    }
+
+    /// Threads of a CTA.
+    pub fn threads(&self) -> u32 {
+        self.warpgroups() * WARPGROUP_THREADS
+    }
+
+    /// Dynamic shared memory of a CTA, in bytes.
+    pub fn smem_bytes(&self) -> u32 {
+        self.regions.iter().map(|region| region.offset + region.bytes).max().unwrap_or(0)
+    }
+
+    /// Registers per thread that the launch can give each thread before `setmaxnreg`: a multiple of 8, at most 255 rounded
+    /// down to 248 by the granularity.
+    pub fn entry_registers(&self) -> u32 {
+        (SM_REGISTERS / self.threads().max(1) / 8 * 8).min(248)
+    }
+
+    /// The first warpgroup of a role.
+    pub fn first_warpgroup(&self, role: RoleId) -> u32 {
+        self.roles.iter().take(role.index()).map(|role| role.warpgroups).sum()
+    }
+
+    /// A parameter's position by name.
+    pub fn param(&self, name: &str) -> Option<ParamId> {
+        self.params.iter().position(|param| param.name == name).map(|i| ParamId(i as u32))
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> Type {
+        self.values[value.index()]
+    }
+
+    /// A region.
+    pub fn region(&self, id: RegionId) -> &Region {
+        &self.regions[id.index()]
+    }
+
+    /// An accumulator group.
+    pub fn accumulator(&self, id: AccId) -> &Accumulator {
+        &self.accumulators[id.index()]
+    }
+
+    /// A source location.
+    pub fn location(&self, id: LocId) -> &Location {
+        &self.locations[id.index()]
+    }
+
+    /// Calls `visit` for every instruction, outer before inner, in program order.
+    pub fn visit(&self, visit: &mut dyn FnMut(&Inst)) {
+        fn walk(block: &Block, visit: &mut dyn FnMut(&Inst)) {
+            for inst in &block.insts {
+                visit(inst);
+                for nested in &inst.blocks {
+                    walk(nested, visit);
+                }
+            }
+        }
+        walk(&self.body, visit);
+    }
+
+    /// Calls `visit` for every block, outer before inner; the callback may rewrite its instructions (passes and the
+    /// mutation tests do).
+    pub fn visit_blocks_mut(&mut self, visit: &mut dyn FnMut(&mut Block)) {
+        fn walk(block: &mut Block, visit: &mut dyn FnMut(&mut Block)) {
+            visit(block);
+            for inst in &mut block.insts {
+                for nested in &mut inst.blocks {
+                    walk(nested, visit);
+                }
+            }
+        }
+        walk(&mut self.body, visit);
+    }
+}

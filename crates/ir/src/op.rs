@@ -1,0 +1,452 @@
+//! The closed set of operations. An [`Op`] holds the attributes; operands, results and nested blocks are in the
+//! [`Inst`](crate::Inst) around it, so that passes, the text form and the verifier treat all operations alike.
+//!
+//! Each variant's doc gives its signature as `(operands) -> results`.
+
+use crate::{AccId, Constant, Element, ParamId, RegionId, RoleId, SwizzleMode, Type};
+
+/// A value that the hardware provides, always `U32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Special {
+    /// Thread index in the CTA (`%tid.x`).
+    Thread,
+    /// Thread index in its warp (`%laneid`).
+    Lane,
+    /// Warp index in the CTA, made warp-uniform for the assembler by a shuffle.
+    Warp,
+    /// Warpgroup (128 threads) index in the CTA, made warp-uniform by a shuffle.
+    Warpgroup,
+    /// CTA index in the grid (`%ctaid.x`).
+    Cta,
+    /// CTAs in the grid (`%nctaid.x`).
+    CtaCount,
+    /// CTA rank in its cluster (`%cluster_ctarank`).
+    CtaRank,
+    /// Cluster index in the grid (`%clusterid.x`).
+    Cluster,
+    /// Clusters in the grid (`%nclusterid.x`).
+    ClusterCount,
+}
+
+/// One-operand arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnaryOp {
+    /// Logical or bitwise complement: `Bool`, `U32`, `S32`, `U64`.
+    Not,
+    /// Negation: `S32`, `F32`.
+    Neg,
+}
+
+/// Two-operand arithmetic on equal types. Integers wrap; shifts by 32 (64) or more give zero; division by zero gives
+/// all ones and its remainder the dividend, as the hardware does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product, low bits.
+    Mul,
+    /// Quotient, rounded towards zero; IEEE division for `F32`.
+    Div,
+    /// Remainder; integers only.
+    Rem,
+    /// Smaller value.
+    Min,
+    /// Larger value.
+    Max,
+    /// Bitwise or logical and.
+    And,
+    /// Bitwise or logical or.
+    Or,
+    /// Bitwise or logical exclusive or.
+    Xor,
+    /// Shift left; the amount is `U32`.
+    Shl,
+    /// Shift right, arithmetic for `S32`; the amount is `U32`.
+    Shr,
+}
+
+/// Comparison of equal types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompareOp {
+    /// Equal.
+    Eq,
+    /// Not equal (true on NaN).
+    Ne,
+    /// Less.
+    Lt,
+    /// Less or equal.
+    Le,
+    /// Greater.
+    Gt,
+    /// Greater or equal.
+    Ge,
+}
+
+/// Which 16-bit half of a `B32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// Bits 0 to 15.
+    Low,
+    /// Bits 16 to 31.
+    High,
+}
+
+/// The state space of an ordinary memory access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// Global memory; the address is `U64`.
+    Global,
+    /// This CTA's shared memory; the address is `Smem`.
+    Shared,
+}
+
+/// Memory order (PTX ISA, "Memory Consistency Model").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// An ordinary access: races with others are errors.
+    Weak,
+    /// Atomic, no ordering.
+    Relaxed,
+    /// Later accesses stay behind it.
+    Acquire,
+    /// Earlier accesses stay before it.
+    Release,
+    /// Both; for fences.
+    AcquireRelease,
+    /// Sequentially consistent; for fences.
+    SequentiallyConsistent,
+}
+
+/// The set of threads that an ordered access or fence speaks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// This CTA.
+    Cta,
+    /// This cluster.
+    Cluster,
+    /// This GPU.
+    Gpu,
+    /// GPU and host.
+    System,
+}
+
+/// What an ordinary load or store touches. All ordinary accesses go through the generic proxy; TMA and wgmma go
+/// through the async proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// State space.
+    pub space: Space,
+    /// Type of each element moved: `U32`, `U64`, `F32` or `B32`.
+    pub ty: Type,
+    /// Elements per thread, 1, 2 or 4; the address is aligned to all of them together (16 bytes at most).
+    pub vector: u32,
+    /// Memory order.
+    pub order: Order,
+    /// Scope; `Cta` for weak accesses.
+    pub scope: Scope,
+}
+
+/// What a proxy fence makes visible to the async proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProxyFence {
+    /// Generic writes to this CTA's shared memory (`fence.proxy.async.shared::cta`).
+    SharedCta,
+    /// Generic writes to global memory (`fence.proxy.async.global`).
+    Global,
+}
+
+/// The dimension in which an operand in shared memory is contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OperandMajor {
+    /// Contiguous along K.
+    K,
+    /// Contiguous along M (for A) or N (for B); 16-bit elements only.
+    Mn,
+}
+
+/// Where the A operand of a wgmma lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ASource {
+    /// Shared memory, through a descriptor of this major.
+    Shared(OperandMajor),
+    /// Four `B32` registers per thread (K-major by nature).
+    Registers,
+}
+
+/// The shape, types and operand sources of one warpgroup MMA, `m64 × n × k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wgmma {
+    /// The accumulators, `64 × n / 128` registers per thread.
+    pub acc: AccId,
+    /// Columns: 8 to 256 in steps of 8.
+    pub n: u32,
+    /// Element type of A.
+    pub a: Element,
+    /// Element type of B.
+    pub b: Element,
+    /// Where A lies.
+    pub a_source: ASource,
+    /// Major of B in shared memory.
+    pub b_major: OperandMajor,
+}
+
+impl Wgmma {
+    /// The depth of the instruction: 32 bytes of K-major operand.
+    pub const fn k(&self) -> u32 {
+        32 / self.a.bytes()
+    }
+}
+
+/// How a wgmma descriptor reads shared memory (PTX ISA, "Matrix descriptor"): the canonical layouts of CuTe's
+/// `GmmaDescriptor`, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DescriptorLayout {
+    /// Swizzle of the operand tile.
+    pub swizzle: SwizzleMode,
+    /// Leading-dimension byte offset (LBO), a multiple of 16. K-major without swizzle: distance of neighbouring 8×16-byte
+    /// core matrices along K; with a swizzle it is not read. MN-major: distance of neighbouring swizzle spans along MN.
+    pub leading_bytes: u32,
+    /// Stride byte offset (SBO), a multiple of 16. K-major: distance of neighbouring groups of 8 rows along MN. MN-major:
+    /// distance of neighbouring groups of 8 along K.
+    pub stride_bytes: u32,
+}
+
+/// An operation and its attributes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    // Values
+    /// `() -> T`: a constant.
+    Const(Constant),
+    /// `() -> T`: a scalar kernel parameter.
+    Param(ParamId),
+    /// `() -> MapPtr`: the address of a tensor-map parameter.
+    MapParam(ParamId),
+    /// `() -> U32`: a hardware value.
+    Special(Special),
+    /// `() -> Smem`: the first byte of a region.
+    SmemAddress(RegionId),
+    /// `(T) -> T`.
+    Unary(UnaryOp),
+    /// `(T, T) -> T`; shifts `(T, U32) -> T`.
+    Binary(BinaryOp),
+    /// `(F32 a, F32 b, F32 c) -> F32`: a·b + c, rounded once to nearest even.
+    Fma,
+    /// `(T, T) -> Bool`.
+    Compare(CompareOp),
+    /// `(Bool, T, T) -> T`: the first where true.
+    Select,
+    /// `(T) -> U`: by value. `U32`/`S32` ↔ `U64` (zero or sign extension, truncation), `U32`/`S32` → `F32` (nearest even).
+    Convert(Type),
+    /// `(T) -> U`: by bits, among `U32`, `S32`, `F32`, `B32`.
+    Bitcast(Type),
+    /// `(F32 low, F32 high) -> B32`: both rounded to nearest even to a 16-bit element type.
+    Pack(Element),
+    /// `(B32) -> F32`: one half, exact.
+    Unpack(Element, Half),
+    /// `(Smem, U32 bytes) -> Smem`.
+    SmemOffset,
+    /// `(Smem, U32 rank) -> ClusterSmem`: the same offset in another CTA of the cluster (`mapa`).
+    MapShared,
+    /// `(Smem) -> Descriptor`: a wgmma descriptor of an operand that starts at this address.
+    Descriptor(DescriptorLayout),
+    /// `(Descriptor) -> Descriptor`: moved by a constant number of bytes, a multiple of 16.
+    DescriptorAdvance(u32),
+    /// `() -> Bool`: true in exactly one thread of the (converged) warp.
+    Elect,
+
+    // Accumulators
+    /// `() -> F32`: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
+    /// warp `row / 16` of the warpgroup, lane `row % 8 * 4 + column % 8 / 2`, register
+    /// `column / 8 * 4 + row % 16 / 8 * 2 + column % 2`.
+    AccGet(AccId, u32),
+
+    // Ordinary memory
+    /// `(address) -> T × vector`.
+    Load(Access),
+    /// `(address, T × vector) -> ()`.
+    Store(Access),
+    /// `(Smem) -> B32 × count`: `ldmatrix` of `count` 8×8 matrices of 16-bit elements; lanes `8i..8i+8` give the row
+    /// addresses of matrix `i` (16-byte aligned).
+    LoadMatrix {
+        /// 1, 2 or 4.
+        count: u32,
+        /// Transposed 8×8 matrices.
+        transpose: bool,
+    },
+    /// `(Smem, B32 × count) -> ()`: `stmatrix`, the reverse of `LoadMatrix`.
+    StoreMatrix {
+        /// 1, 2 or 4.
+        count: u32,
+        /// Transposed 8×8 matrices.
+        transpose: bool,
+    },
+
+    // Barriers and fences
+    /// `(Smem) -> ()`: initialises an mbarrier that expects `count` arrivals per phase.
+    MbarrierInit {
+        /// Arrivals per phase, 1 to 2^20 - 1.
+        count: u32,
+    },
+    /// `(Smem) -> ()`: one arrival of each active thread, release at CTA scope.
+    MbarrierArrive,
+    /// `(Smem) -> ()`: raises the pending transaction count by `bytes`, then arrives.
+    MbarrierArriveExpect {
+        /// Bytes that TMA will complete on this phase.
+        bytes: u32,
+    },
+    /// `(ClusterSmem) -> ()`: one arrival on a barrier of any CTA in the cluster.
+    MbarrierArriveCluster,
+    /// `(Smem, U32 parity) -> ()`: blocks until the phase of this parity has completed; acquire at CTA scope.
+    MbarrierWait,
+    /// `() -> ()`: makes mbarrier initialisation visible to the cluster and to the async proxy.
+    FenceMbarrierInit,
+    /// `() -> ()`: orders generic accesses before it with async-proxy accesses after it.
+    FenceProxy(ProxyFence),
+    /// `() -> ()`: a memory fence (acquire-release or sequentially consistent).
+    Fence(Order, Scope),
+    /// `() -> ()`: named barrier `id` (0 to 15): waits for `threads` threads.
+    BarrierSync {
+        /// Barrier number.
+        id: u32,
+        /// Participating threads, a multiple of 32.
+        threads: u32,
+    },
+    /// `() -> ()`: arrives at a named barrier without waiting.
+    BarrierArrive {
+        /// Barrier number.
+        id: u32,
+        /// Participating threads, a multiple of 32.
+        threads: u32,
+    },
+    /// `() -> ()`: arrives at the cluster barrier, every thread of every CTA once per phase.
+    ClusterArrive {
+        /// Without memory ordering (`.relaxed`); else release at cluster scope.
+        relaxed: bool,
+    },
+    /// `() -> ()`: waits for the cluster barrier's phase; acquire at cluster scope.
+    ClusterWait,
+
+    // TMA (async proxy)
+    /// `(MapPtr) -> ()`: prefetches a tensor map into the descriptor cache.
+    PrefetchMap,
+    /// `(MapPtr, Smem destination, Smem mbarrier, U32 × rank coordinates innermost first, [U32 CTA mask]) -> ()`: starts
+    /// the copy of one box to shared memory; completes `box bytes` on the mbarrier. With multicast the box and the
+    /// completion go to the same offsets in every CTA of the mask. Executed once per active thread: elect one.
+    TmaLoad {
+        /// Dimensions of the tensor map.
+        rank: u32,
+        /// A CTA mask follows the coordinates.
+        multicast: bool,
+    },
+    /// `(MapPtr, Smem source, U32 × rank coordinates) -> ()`: starts the copy of one box to global memory, out-of-bounds
+    /// elements left out. Belongs to the thread's next bulk group.
+    TmaStore {
+        /// Dimensions of the tensor map.
+        rank: u32,
+    },
+    /// `() -> ()`: closes the thread's bulk group of TMA stores.
+    BulkCommit,
+    /// `() -> ()`: waits until at most `pending` of this thread's latest bulk groups are unfinished.
+    BulkWait {
+        /// Groups that may remain in flight.
+        pending: u32,
+        /// Only until their shared-memory reads are done.
+        read: bool,
+    },
+
+    // Warpgroup MMA (async proxy)
+    /// `() -> ()`: orders register accesses before it with wgmma after it.
+    WgmmaFence,
+    /// `(A, Descriptor B, Bool accumulate) -> ()` with A a `Descriptor` or four `B32`: acc = A·B (+ acc where
+    /// `accumulate`), asynchronously.
+    Wgmma(Wgmma),
+    /// `() -> ()`: closes the warpgroup's wgmma group.
+    WgmmaCommit,
+    /// `() -> ()`: waits until at most `pending` of the warpgroup's latest wgmma groups are unfinished.
+    WgmmaWait {
+        /// Groups that may remain in flight.
+        pending: u32,
+    },
+
+    // Registers and control
+    /// `() -> ()`: sets the warp's register count (`setmaxnreg`); made by legalisation from roles.
+    SetMaxRegisters {
+        /// Registers per thread, 24 to 256 in steps of 8.
+        count: u32,
+        /// Raises rather than lowers.
+        increase: bool,
+    },
+    /// `(U32 begin, U32 end, U32 step, init…) -> carried…`, one block `(U32 index, carried…)` that yields `carried…`.
+    For,
+    /// `(init…) -> carried…`, blocks: condition `(carried…)` that yields one `Bool`, body `(carried…)` that yields
+    /// `carried…`.
+    While,
+    /// `(Bool) -> T…`, blocks: then `()`, else `()`, each yields `T…`.
+    If,
+    /// `() -> ()`, one block `()` for each listed role; warpgroups take the block of their role. Exactly one in a kernel,
+    /// in the outermost block; legalisation lowers it to `If` and `SetMaxRegisters`.
+    Roles(Vec<RoleId>),
+    /// `(T…) -> ()`: ends a nested block and hands values to the operation around it. The kernel's own block has none.
+    Yield,
+}
+
+impl Op {
+    /// Whether the operation only computes results from its operands: it may be merged, moved within its block, or
+    /// dropped when unused.
+    pub fn is_pure(&self) -> bool {
+        matches!(
+            self,
+            Op::Const(_)
+                | Op::Param(_)
+                | Op::MapParam(_)
+                | Op::Special(_)
+                | Op::SmemAddress(_)
+                | Op::Unary(_)
+                | Op::Binary(_)
+                | Op::Fma
+                | Op::Compare(_)
+                | Op::Select
+                | Op::Convert(_)
+                | Op::Bitcast(_)
+                | Op::Pack(_)
+                | Op::Unpack(..)
+                | Op::SmemOffset
+                | Op::MapShared
+                | Op::Descriptor(_)
+                | Op::DescriptorAdvance(_)
+        )
+    }
+
+    /// The threads that must execute the operation together (`.aligned`, `.sync`).
+    pub fn convergence(&self) -> Convergence {
+        match self {
+            Op::Elect
+            | Op::LoadMatrix { .. }
+            | Op::StoreMatrix { .. }
+            | Op::BarrierSync { .. }
+            | Op::BarrierArrive { .. }
+            | Op::ClusterArrive { .. }
+            | Op::ClusterWait => Convergence::Warp,
+            Op::WgmmaFence
+            | Op::Wgmma(_)
+            | Op::WgmmaCommit
+            | Op::WgmmaWait { .. }
+            | Op::SetMaxRegisters { .. }
+            | Op::Roles(_) => Convergence::Warpgroup,
+            _ => Convergence::Thread,
+        }
+    }
+}
+
+/// How many threads must reach an operation together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Convergence {
+    /// Each on its own.
+    Thread,
+    /// All 32 threads of a warp.
+    Warp,
+    /// All 128 threads of a warpgroup.
+    Warpgroup,
+}
