@@ -1,11 +1,22 @@
 //! The kernel language: typed IR, builder, verifier, passes and text form.
 
+mod builder;
+mod carried;
 mod element;
 mod kernel;
 mod launch;
+mod memory;
 mod op;
+mod passes;
+mod pipeline;
+mod smem;
+mod sync;
 mod types;
+mod value;
+mod warpgroup;
 
+pub use builder::{BuildError, KernelBuilder, Roles, TensorMap};
+pub use carried::Carried;
 pub use element::{Element, UnknownElement};
 pub use kernel::{
     Accumulator, Block, Inst, Kernel, Location, MAX_SMEM_BYTES, Param, ParamKind, Region,
@@ -16,4 +27,9 @@ pub use op::{
     ASource, Access, BinaryOp, CompareOp, Convergence, DescriptorLayout, Half, Op, OperandMajor,
     Order, ProxyFence, Scope, Space, Special, UnaryOp, Wgmma,
 };
+pub use passes::{PassError, legalise, optimise};
+pub use pipeline::{ReadSlot, Release, Ring, RingCursor, WriteSlot};
+pub use smem::SmemRequest;
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
+pub use value::{IntoVal, Scalar, Val, ty};
+pub use warpgroup::{Accumulators, Batch, MmaAtom, Pending, Retired};

@@ -1,0 +1,152 @@
+//! Lowers what backends do not see: roles become a chain of `If` on the warpgroup index with `SetMaxRegisters`, and
+//! unsigned products, quotients and remainders by powers of two become shifts and masks.
+
+use std::collections::HashMap;
+use std::mem;
+
+use crate::{
+    BinaryOp, Block, CompareOp, Constant, Inst, Kernel, LocId, Op, Role, RoleId, Special, Type,
+    ValueId,
+};
+
+/// Lowers [`Op::Roles`] and unsigned arithmetic by powers of two. Expects a verified kernel.
+///
+/// Each role's block starts with the `SetMaxRegisters` that takes it from [`Kernel::entry_registers`] to its budget, none
+/// where they are equal. The chain tests roles in warpgroup order, so the last role needs no test.
+pub fn legalise(kernel: &mut Kernel) {
+    let mut body = mem::take(&mut kernel.body);
+    lower_roles(kernel, &mut body);
+    let mut constants = HashMap::new();
+    lower_powers_of_two(&mut kernel.values, &mut constants, &mut body);
+    kernel.body = body;
+}
+
+fn define(values: &mut Vec<Type>, ty: Type) -> ValueId {
+    values.push(ty);
+    ValueId(values.len() as u32 - 1)
+}
+
+fn inst(op: Op, args: Vec<ValueId>, results: Vec<ValueId>, loc: LocId) -> Inst {
+    Inst { op, args, results, blocks: Vec::new(), loc }
+}
+
+fn lower_roles(kernel: &mut Kernel, body: &mut Block) {
+    let Some(position) = body.insts.iter().position(|inst| matches!(inst.op, Op::Roles(_))) else {
+        return;
+    };
+    let Inst { op: Op::Roles(listed), blocks, loc, .. } = body.insts.remove(position) else {
+        return;
+    };
+    let mut blocks: HashMap<RoleId, Block> = listed.into_iter().zip(blocks).collect();
+    let entry = kernel.entry_registers();
+
+    // Role blocks in warpgroup order with the warpgroup that each one ends before.
+    let mut branches = Vec::new();
+    for (index, role) in kernel.roles.iter().enumerate() {
+        let id = RoleId(index as u32);
+        let block = blocks.remove(&id);
+        let insts = with_budget(role, block, entry, loc);
+        branches.push((kernel.first_warpgroup(id) + role.warpgroups, insts));
+    }
+    let Some((_, mut lowered)) = branches.pop() else { return };
+    if !branches.is_empty() {
+        let warpgroup = define(&mut kernel.values, Type::U32);
+        while let Some((end, then)) = branches.pop() {
+            let limit = define(&mut kernel.values, Type::U32);
+            let inside = define(&mut kernel.values, Type::Bool);
+            lowered = vec![
+                inst(Op::Const(Constant::U32(end)), vec![], vec![limit], loc),
+                inst(Op::Compare(CompareOp::Lt), vec![warpgroup, limit], vec![inside], loc),
+                Inst {
+                    op: Op::If,
+                    args: vec![inside],
+                    results: Vec::new(),
+                    blocks: vec![nested(then, loc), nested(lowered, loc)],
+                    loc,
+                },
+            ];
+        }
+        let special = Op::Special(Special::Warpgroup);
+        lowered.insert(0, inst(special, vec![], vec![warpgroup], loc));
+    }
+    body.insts.splice(position..position, lowered);
+}
+
+/// A role's code without its final `Yield`, behind its register request. A role without a block only gives registers
+/// back, so that others can have them.
+fn with_budget(role: &Role, block: Option<Block>, entry: u32, loc: LocId) -> Vec<Inst> {
+    let count = role.registers;
+    let increase = count > entry;
+    let mut insts = Vec::new();
+    if count != entry && (block.is_some() || !increase) {
+        insts.push(inst(Op::SetMaxRegisters { count, increase }, vec![], vec![], loc));
+    }
+    insts.extend(block.into_iter().flat_map(|block| block.insts));
+    if insts.last().is_some_and(|inst| inst.op == Op::Yield) {
+        insts.pop();
+    }
+    insts
+}
+
+fn nested(mut insts: Vec<Inst>, loc: LocId) -> Block {
+    insts.push(inst(Op::Yield, vec![], vec![], loc));
+    Block { params: Vec::new(), insts }
+}
+
+/// `constants` holds the integer constants defined so far; each has one definition, so entries of closed blocks do no
+/// harm.
+fn lower_powers_of_two(
+    values: &mut Vec<Type>,
+    constants: &mut HashMap<ValueId, u64>,
+    block: &mut Block,
+) {
+    let mut lowered = Vec::with_capacity(block.insts.len());
+    for mut inst in mem::take(&mut block.insts) {
+        for nested in &mut inst.blocks {
+            lower_powers_of_two(values, constants, nested);
+        }
+        if let (&Op::Const(constant), &[result]) = (&inst.op, &inst.results[..]) {
+            constants.insert(result, constant.bits());
+        }
+        if let Some((op, operand, constant)) = cheaper(values, constants, &inst) {
+            let amount = define(values, constant.ty());
+            lowered.push(self::inst(Op::Const(constant), vec![], vec![amount], inst.loc));
+            inst.op = Op::Binary(op);
+            inst.args = vec![operand, amount];
+        }
+        lowered.push(inst);
+    }
+    block.insts = lowered;
+}
+
+/// The shift or mask that computes the same: operation, left operand, constant right operand.
+fn cheaper(
+    values: &[Type],
+    constants: &HashMap<ValueId, u64>,
+    inst: &Inst,
+) -> Option<(BinaryOp, ValueId, Constant)> {
+    let (Op::Binary(op), &[left, right]) = (&inst.op, &inst.args[..]) else { return None };
+    let ty = *values.get(left.index())?;
+    if !matches!(ty, Type::U32 | Type::U64) {
+        return None;
+    }
+    // By one there is nothing to shift or mask; folding has removed it.
+    let power =
+        |value: ValueId| constants.get(&value).copied().filter(|v| v.is_power_of_two() && *v > 1);
+    let shift = |power: u64| Constant::U32(power.trailing_zeros());
+    match op {
+        BinaryOp::Mul => match (power(left), power(right)) {
+            (_, Some(p)) => Some((BinaryOp::Shl, left, shift(p))),
+            (Some(p), None) => Some((BinaryOp::Shl, right, shift(p))),
+            (None, None) => None,
+        },
+        BinaryOp::Div => power(right).map(|p| (BinaryOp::Shr, left, shift(p))),
+        BinaryOp::Rem => power(right).map(|p| {
+            let mask = p - 1;
+            let mask =
+                if ty == Type::U32 { Constant::U32(mask as u32) } else { Constant::U64(mask) };
+            (BinaryOp::And, left, mask)
+        }),
+        _ => None,
+    }
+}
