@@ -1,0 +1,66 @@
+//! What loops and branches hand on: values that become block parameters, and build-time state that goes along unchanged.
+
+use crate::builder::KernelBuilder;
+use crate::value::{Scalar, Val};
+use crate::{Type, ValueId};
+
+/// Something that a loop carries from one iteration to the next or a branch gives back.
+pub trait Carried<'k>: Sized {
+    /// What is known when the kernel is built. It must be the same on every path.
+    type Static: Clone + PartialEq + std::fmt::Debug;
+
+    /// Takes it apart, appending its run-time values.
+    fn split(self, values: &mut Vec<ValueId>) -> Self::Static;
+
+    /// Puts it together again from as many values as `split` appended.
+    fn join(
+        builder: &'k KernelBuilder,
+        values: &mut std::vec::IntoIter<ValueId>,
+        fixed: Self::Static,
+    ) -> Self;
+}
+
+impl<'k> Carried<'k> for () {
+    type Static = ();
+    fn split(self, _: &mut Vec<ValueId>) {}
+    fn join(_: &'k KernelBuilder, _: &mut std::vec::IntoIter<ValueId>, (): ()) {}
+}
+
+impl<'k, T: Scalar> Carried<'k> for Val<'k, T> {
+    type Static = Type;
+
+    fn split(self, values: &mut Vec<ValueId>) -> Type {
+        values.push(self.id);
+        T::TYPE
+    }
+
+    fn join(builder: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, _: Type) -> Self {
+        let id = values.next().expect("join gets as many values as split made");
+        Val { id, builder, marker: std::marker::PhantomData }
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident),+)),* $(,)?) => {$(
+        #[allow(non_snake_case)]
+        impl<'k, $($name: Carried<'k>),+> Carried<'k> for ($($name,)+) {
+            type Static = ($($name::Static,)+);
+
+            fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
+                let ($($name,)+) = self;
+                ($($name.split(values),)+)
+            }
+
+            fn join(
+                builder: &'k KernelBuilder,
+                values: &mut std::vec::IntoIter<ValueId>,
+                fixed: Self::Static,
+            ) -> Self {
+                let ($($name,)+) = fixed;
+                ($($name::join(builder, values, $name),)+)
+            }
+        }
+    )*};
+}
+
+tuples!((A), (A, B), (A, B, C), (A, B, C, D));

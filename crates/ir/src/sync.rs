@@ -1,0 +1,78 @@
+//! Builder methods for synchronisation: mbarriers, named and cluster barriers, fences.
+
+use crate::builder::KernelBuilder;
+use crate::value::{IntoVal, Val, ty};
+use crate::{Op, ProxyFence};
+
+impl<'k> Val<'k, ty::Smem> {
+    /// Initialises the mbarrier here to expect `count` arrivals per phase.
+    #[track_caller]
+    pub fn mbarrier_init(self, count: u32) {
+        self.builder.effect(Op::MbarrierInit { count }, vec![self.id]);
+    }
+
+    /// Arrives once for each active thread.
+    #[track_caller]
+    pub fn mbarrier_arrive(self) {
+        self.builder.effect(Op::MbarrierArrive, vec![self.id]);
+    }
+
+    /// Announces `bytes` that TMA will complete on this phase, and arrives.
+    #[track_caller]
+    pub fn mbarrier_arrive_expect(self, bytes: u32) {
+        self.builder.effect(Op::MbarrierArriveExpect { bytes }, vec![self.id]);
+    }
+
+    /// Blocks until the phase of this parity has completed.
+    #[track_caller]
+    pub fn mbarrier_wait(self, parity: impl IntoVal<'k, ty::U32>) {
+        let parity = parity.into_val(self.builder);
+        self.builder.effect(Op::MbarrierWait, vec![self.id, parity.id]);
+    }
+}
+
+impl<'k> Val<'k, ty::ClusterSmem> {
+    /// Arrives at an mbarrier anywhere in the cluster.
+    #[track_caller]
+    pub fn mbarrier_arrive(self) {
+        self.builder.effect(Op::MbarrierArriveCluster, vec![self.id]);
+    }
+}
+
+impl KernelBuilder {
+    /// True in exactly one thread of the converged warp.
+    #[track_caller]
+    pub fn elect(&self) -> Val<'_, ty::Bool> {
+        self.value(Op::Elect, vec![])
+    }
+
+    /// Makes mbarrier initialisation visible to the cluster and to TMA.
+    #[track_caller]
+    pub fn fence_mbarrier_init(&self) {
+        self.effect(Op::FenceMbarrierInit, vec![]);
+    }
+
+    /// Orders this thread's generic shared-memory accesses before later accesses by TMA and wgmma.
+    #[track_caller]
+    pub fn fence_proxy_async(&self) {
+        self.effect(Op::FenceProxy(ProxyFence::SharedCta), vec![]);
+    }
+
+    /// Waits at named barrier `id` for `threads` threads.
+    #[track_caller]
+    pub fn barrier_sync(&self, id: u32, threads: u32) {
+        self.effect(Op::BarrierSync { id, threads }, vec![]);
+    }
+
+    /// Arrives at the cluster barrier; `relaxed` without ordering memory.
+    #[track_caller]
+    pub fn cluster_arrive(&self, relaxed: bool) {
+        self.effect(Op::ClusterArrive { relaxed }, vec![]);
+    }
+
+    /// Waits for the cluster barrier.
+    #[track_caller]
+    pub fn cluster_wait(&self) {
+        self.effect(Op::ClusterWait, vec![]);
+    }
+}

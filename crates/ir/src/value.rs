@@ -1,0 +1,262 @@
+//! [`Val`]: a value that the kernel holds when it runs. Rust values are known when the kernel is built; nothing converts a
+//! `Val` back, so confusing the two does not compile.
+
+use std::marker::PhantomData;
+use std::ops;
+
+use crate::builder::KernelBuilder;
+use crate::{BinaryOp, CompareOp, Constant, Element, Half, Op, Type, UnaryOp, ValueId};
+
+/// Marker types for [`Val`]: one for each [`Type`].
+pub mod ty {
+    use super::{Scalar, Type};
+
+    macro_rules! markers {
+        ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            pub struct $name;
+            impl Scalar for $name {
+                const TYPE: Type = Type::$name;
+            }
+        )*};
+    }
+
+    markers!(
+        /// A predicate.
+        Bool,
+        /// 32-bit unsigned integer.
+        U32,
+        /// 64-bit unsigned integer or global address.
+        U64,
+        /// binary32.
+        F32,
+        /// Two packed 16-bit elements.
+        B32,
+        /// Shared-memory byte address.
+        Smem,
+        /// Shared-memory byte address anywhere in the cluster.
+        ClusterSmem,
+        /// Address of a tensor map.
+        MapPtr,
+        /// wgmma matrix descriptor.
+        Descriptor,
+    );
+}
+
+/// A marker with its IR type.
+pub trait Scalar: Copy {
+    /// The IR type.
+    const TYPE: Type;
+}
+
+/// A run-time value of type `T` in the kernel being built.
+pub struct Val<'k, T> {
+    pub(crate) id: ValueId,
+    pub(crate) builder: &'k KernelBuilder,
+    pub(crate) marker: PhantomData<T>,
+}
+
+impl<T> Clone for Val<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Val<'_, T> {}
+
+/// Something usable where a `Val<T>` is wanted: a `Val`, or a Rust constant.
+pub trait IntoVal<'k, T: Scalar> {
+    /// The value, made a constant of the kernel where it is a Rust one.
+    fn into_val(self, builder: &'k KernelBuilder) -> Val<'k, T>;
+}
+
+impl<'k, T: Scalar> IntoVal<'k, T> for Val<'k, T> {
+    fn into_val(self, _: &'k KernelBuilder) -> Val<'k, T> {
+        self
+    }
+}
+
+macro_rules! constants {
+    ($($rust:ty => $name:ident),* $(,)?) => {$(
+        impl<'k> IntoVal<'k, ty::$name> for $rust {
+            #[track_caller]
+            fn into_val(self, builder: &'k KernelBuilder) -> Val<'k, ty::$name> {
+                builder.value(Op::Const(Constant::$name(self)), vec![])
+            }
+        }
+    )*};
+}
+
+constants!(bool => Bool, u32 => U32, u64 => U64, f32 => F32);
+
+impl<'k, T: Scalar> Val<'k, T> {
+    /// The SSA value behind it.
+    pub fn id(self) -> ValueId {
+        self.id
+    }
+
+    #[track_caller]
+    fn binary(self, op: BinaryOp, rhs: impl IntoVal<'k, T>) -> Self {
+        let rhs = rhs.into_val(self.builder);
+        self.builder.value(Op::Binary(op), vec![self.id, rhs.id])
+    }
+
+    #[track_caller]
+    fn compare(self, op: CompareOp, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        let rhs = rhs.into_val(self.builder);
+        self.builder.value(Op::Compare(op), vec![self.id, rhs.id])
+    }
+
+    /// `self == rhs`.
+    #[track_caller]
+    pub fn eq(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        self.compare(CompareOp::Eq, rhs)
+    }
+
+    /// `self != rhs`.
+    #[track_caller]
+    pub fn ne(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        self.compare(CompareOp::Ne, rhs)
+    }
+
+    /// `self < rhs`.
+    #[track_caller]
+    pub fn lt(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        self.compare(CompareOp::Lt, rhs)
+    }
+
+    /// `self >= rhs`.
+    #[track_caller]
+    pub fn ge(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        self.compare(CompareOp::Ge, rhs)
+    }
+
+    /// The smaller of two values.
+    #[track_caller]
+    pub fn min(self, rhs: impl IntoVal<'k, T>) -> Self {
+        self.binary(BinaryOp::Min, rhs)
+    }
+
+    /// The larger of two values.
+    #[track_caller]
+    pub fn max(self, rhs: impl IntoVal<'k, T>) -> Self {
+        self.binary(BinaryOp::Max, rhs)
+    }
+}
+
+impl<'k> Val<'k, ty::Bool> {
+    /// `if_true` where this holds, else `if_false`.
+    #[track_caller]
+    pub fn select<T: Scalar>(
+        self,
+        if_true: impl IntoVal<'k, T>,
+        if_false: impl IntoVal<'k, T>,
+    ) -> Val<'k, T> {
+        let (t, f) = (if_true.into_val(self.builder), if_false.into_val(self.builder));
+        self.builder.value(Op::Select, vec![self.id, t.id, f.id])
+    }
+}
+
+impl<'k> Val<'k, ty::U32> {
+    /// Quotient rounded up.
+    #[track_caller]
+    pub fn div_ceil(self, divisor: u32) -> Self {
+        (self + (divisor - 1)) / divisor
+    }
+}
+
+impl<'k> Val<'k, ty::Smem> {
+    /// The address `bytes` further on.
+    #[track_caller]
+    pub fn offset(self, bytes: impl IntoVal<'k, ty::U32>) -> Self {
+        let bytes = bytes.into_val(self.builder);
+        self.builder.value(Op::SmemOffset, vec![self.id, bytes.id])
+    }
+
+    /// The same place in the shared memory of another CTA of the cluster.
+    #[track_caller]
+    pub fn in_cta(self, rank: impl IntoVal<'k, ty::U32>) -> Val<'k, ty::ClusterSmem> {
+        let rank = rank.into_val(self.builder);
+        self.builder.value(Op::MapShared, vec![self.id, rank.id])
+    }
+}
+
+impl<'k> Val<'k, ty::Descriptor> {
+    /// The descriptor `bytes` further on, a multiple of 16.
+    #[track_caller]
+    pub fn advance(self, bytes: u32) -> Self {
+        if bytes == 0 {
+            return self;
+        }
+        self.builder.value(Op::DescriptorAdvance(bytes), vec![self.id])
+    }
+}
+
+impl<'k> Val<'k, ty::F32> {
+    /// `self * factor + addend`, rounded once.
+    #[track_caller]
+    pub fn mul_add(
+        self,
+        factor: impl IntoVal<'k, ty::F32>,
+        addend: impl IntoVal<'k, ty::F32>,
+    ) -> Self {
+        let (factor, addend) = (factor.into_val(self.builder), addend.into_val(self.builder));
+        self.builder.value(Op::Fma, vec![self.id, factor.id, addend.id])
+    }
+
+    /// Packs this (low half) and `high` into two 16-bit elements, rounding to nearest even.
+    #[track_caller]
+    pub fn pack(self, high: Self, element: Element) -> Val<'k, ty::B32> {
+        self.builder.value(Op::Pack(element), vec![self.id, high.id])
+    }
+}
+
+impl<'k> Val<'k, ty::B32> {
+    /// Both 16-bit elements as binary32, low half first.
+    #[track_caller]
+    pub fn unpack(self, element: Element) -> [Val<'k, ty::F32>; 2] {
+        [Half::Low, Half::High]
+            .map(|half| self.builder.value(Op::Unpack(element, half), vec![self.id]))
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
+        impl<'k, T: Scalar, R: IntoVal<'k, T>> ops::$trait<R> for Val<'k, T> {
+            type Output = Val<'k, T>;
+            #[track_caller]
+            fn $method(self, rhs: R) -> Self::Output {
+                self.binary(BinaryOp::$op, rhs)
+            }
+        }
+    )*};
+}
+
+operators!(
+    Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem,
+    BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor,
+);
+
+macro_rules! shifts {
+    ($($trait:ident $method:ident $op:ident),*) => {$(
+        impl<'k, T: Scalar, R: IntoVal<'k, ty::U32>> ops::$trait<R> for Val<'k, T> {
+            type Output = Val<'k, T>;
+            #[track_caller]
+            fn $method(self, amount: R) -> Self::Output {
+                let amount = amount.into_val(self.builder);
+                self.builder.value(Op::Binary(BinaryOp::$op), vec![self.id, amount.id])
+            }
+        }
+    )*};
+}
+
+shifts!(Shl shl Shl, Shr shr Shr);
+
+impl<'k, T: Scalar> ops::Not for Val<'k, T> {
+    type Output = Val<'k, T>;
+    #[track_caller]
+    fn not(self) -> Self::Output {
+        self.builder.value(Op::Unary(UnaryOp::Not), vec![self.id])
+    }
+}
