@@ -1,1 +1,8 @@
 //! Persistent dense GEMM for NVIDIA Hopper: devices, plans, caches, heuristics.
+
+pub mod matrix;
+pub mod problem;
+
+pub use matrix::{HostMatrix, MatrixError};
+pub use pgemm_ir::Element as Dtype;
+pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};

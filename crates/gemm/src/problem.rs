@@ -1,0 +1,591 @@
+//! What is to be computed: the extents, layouts and scalars of `D = alpha * A·B + beta * C`.
+
+use std::fmt;
+
+use pgemm_ir::Element;
+use serde::{Deserialize, Serialize};
+
+/// The contiguous dimension of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Major {
+    /// Along k: a row-major A, a column-major B.
+    K,
+    /// Along m: a column-major A. B has no such dimension.
+    M,
+    /// Along n: a row-major B. A has no such dimension.
+    N,
+}
+
+impl fmt::Display for Major {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Major::K => "k",
+            Major::M => "m",
+            Major::N => "n",
+        })
+    }
+}
+
+/// Which dimension of a stored matrix is contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// The elements of a row lie next to each other (C order).
+    RowMajor,
+    /// The elements of a column lie next to each other (Fortran order).
+    ColumnMajor,
+}
+
+/// A request that no GEMM can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProblemError {
+    /// The operand has no dimension of that name.
+    #[error(
+        "{operand} cannot be {major}-major: it has the dimensions {dimensions}; use one of them"
+    )]
+    NoSuchMajor {
+        /// `A` or `B`.
+        operand: &'static str,
+        /// The major asked for.
+        major: Major,
+        /// The dimensions that the operand has.
+        dimensions: &'static str,
+    },
+
+    /// Lines of the matrix would overlap.
+    #[error(
+        "the leading dimension of {matrix} is {asked}, and its contiguous dimension has {extent} elements: it must be at \
+         least {least}"
+    )]
+    LeadingDimension {
+        /// `A`, `B`, `C` or `D`, or `the matrix`.
+        matrix: &'static str,
+        /// The leading dimension asked for, in elements.
+        asked: usize,
+        /// Elements along the contiguous dimension.
+        extent: usize,
+        /// The smallest leading dimension that works, in elements.
+        least: usize,
+    },
+
+    /// The number of operations is not a 64-bit integer.
+    #[error("2 × {m} × {n} × {k} operations exceed 2^64: split the problem")]
+    TooManyOperations {
+        /// Rows of A and D.
+        m: usize,
+        /// Columns of B and D.
+        n: usize,
+        /// Columns of A, rows of B.
+        k: usize,
+    },
+
+    /// The matrix does not fit an address space.
+    #[error(
+        "{lines} lines of {leading_dimension} elements of {element_bytes} bytes exceed the {} bytes that one allocation may \
+         have: split the problem",
+        isize::MAX
+    )]
+    TooManyBytes {
+        /// Rows of a row-major matrix, columns of a column-major one.
+        lines: usize,
+        /// Elements from one line to the next.
+        leading_dimension: usize,
+        /// Bytes per element.
+        element_bytes: u32,
+    },
+
+    /// The operands do not multiply.
+    #[error(
+        "A is {a_rows}×{a_columns} and B is {b_rows}×{b_columns}: the columns of A must equal the rows of B. Transpose or \
+         slice one of them"
+    )]
+    InnerDimensions {
+        /// Rows of A.
+        a_rows: usize,
+        /// Columns of A.
+        a_columns: usize,
+        /// Rows of B.
+        b_rows: usize,
+        /// Columns of B.
+        b_columns: usize,
+    },
+
+    /// A matrix does not lie as the problem says.
+    #[error("{matrix} is {found}, and the problem needs {needed}")]
+    LayoutMismatch {
+        /// `A`, `B`, `C` or `D`.
+        matrix: &'static str,
+        /// How the matrix lies.
+        found: MatrixLayout,
+        /// How the problem says that it lies.
+        needed: MatrixLayout,
+    },
+
+    /// beta is not zero and there is no C.
+    #[error("beta is {beta} and no C was given: give C, or set beta to 0")]
+    MissingC {
+        /// beta, as it prints.
+        beta: String,
+    },
+}
+
+/// How a two-dimensional matrix lies in memory: *lines* (the rows of a row-major matrix, the columns of a column-major
+/// one) of contiguous elements, `leading_dimension` elements apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MatrixLayout {
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub columns: usize,
+    /// The contiguous dimension.
+    pub order: Order,
+    /// Elements from the start of one line to the start of the next.
+    pub leading_dimension: usize,
+}
+
+impl MatrixLayout {
+    /// Lines without gaps.
+    pub fn tight(rows: usize, columns: usize, order: Order) -> MatrixLayout {
+        let line = match order {
+            Order::RowMajor => columns,
+            Order::ColumnMajor => rows,
+        };
+        MatrixLayout { rows, columns, order, leading_dimension: line.max(1) }
+    }
+
+    /// A row-major matrix without gaps.
+    pub fn row_major(rows: usize, columns: usize) -> MatrixLayout {
+        MatrixLayout::tight(rows, columns, Order::RowMajor)
+    }
+
+    /// A column-major matrix without gaps.
+    pub fn column_major(rows: usize, columns: usize) -> MatrixLayout {
+        MatrixLayout::tight(rows, columns, Order::ColumnMajor)
+    }
+
+    /// The same matrix with lines `leading_dimension` elements apart.
+    pub fn with_leading_dimension(self, leading_dimension: usize) -> MatrixLayout {
+        MatrixLayout { leading_dimension, ..self }
+    }
+
+    /// Number of lines: rows of a row-major matrix, columns of a column-major one.
+    pub fn lines(&self) -> usize {
+        match self.order {
+            Order::RowMajor => self.rows,
+            Order::ColumnMajor => self.columns,
+        }
+    }
+
+    /// Elements in one line.
+    pub fn line_length(&self) -> usize {
+        match self.order {
+            Order::RowMajor => self.columns,
+            Order::ColumnMajor => self.rows,
+        }
+    }
+
+    /// Whether the matrix has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0 || self.columns == 0
+    }
+
+    /// Elements from the first to one past the last, gaps between lines included. The last line has no gap after it.
+    ///
+    /// # Errors
+    /// The leading dimension is shorter than a line, or the bytes at `element` exceed what one allocation may have.
+    pub fn span(&self, element: Element) -> Result<usize, ProblemError> {
+        self.check("the matrix")?;
+        if self.is_empty() {
+            return Ok(0);
+        }
+        (self.lines() - 1)
+            .checked_mul(self.leading_dimension)
+            .and_then(|gaps_and_lines| gaps_and_lines.checked_add(self.line_length()))
+            .filter(|span| {
+                span.checked_mul(element.bytes() as usize)
+                    .is_some_and(|bytes| bytes <= isize::MAX as usize)
+            })
+            .ok_or(ProblemError::TooManyBytes {
+                lines: self.lines(),
+                leading_dimension: self.leading_dimension,
+                element_bytes: element.bytes(),
+            })
+    }
+
+    /// Bytes that the matrix takes: its [`span`](Self::span) times the bytes of an element.
+    ///
+    /// # Errors
+    /// As [`span`](Self::span).
+    pub fn bytes(&self, element: Element) -> Result<usize, ProblemError> {
+        Ok(self.span(element)? * element.bytes() as usize)
+    }
+
+    /// Where an element lies, in elements from the first one; `None` outside the matrix.
+    pub fn offset(&self, row: usize, column: usize) -> Option<usize> {
+        if row >= self.rows || column >= self.columns {
+            return None;
+        }
+        match self.order {
+            Order::RowMajor => row.checked_mul(self.leading_dimension)?.checked_add(column),
+            Order::ColumnMajor => column.checked_mul(self.leading_dimension)?.checked_add(row),
+        }
+    }
+
+    fn check(&self, matrix: &'static str) -> Result<(), ProblemError> {
+        let least = self.line_length().max(1);
+        if self.leading_dimension < least {
+            return Err(ProblemError::LeadingDimension {
+                matrix,
+                asked: self.leading_dimension,
+                extent: self.line_length(),
+                least,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MatrixLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = match self.order {
+            Order::RowMajor => "row-major",
+            Order::ColumnMajor => "column-major",
+        };
+        write!(
+            f,
+            "{}×{} {order} with leading dimension {}",
+            self.rows, self.columns, self.leading_dimension
+        )
+    }
+}
+
+/// How an operand lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OperandLayout {
+    /// The contiguous dimension.
+    pub major: Major,
+    /// Elements from one line to the next.
+    pub leading_dimension: usize,
+}
+
+/// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n and row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Rows of A, C and D.
+    pub m: usize,
+    /// Columns of B, C and D.
+    pub n: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+    /// Layout of A: k-major (row-major) or m-major (column-major).
+    pub a: OperandLayout,
+    /// Layout of B: k-major (column-major) or n-major (row-major).
+    pub b: OperandLayout,
+    /// Elements from one row of C to the next.
+    pub c_leading_dimension: usize,
+    /// Elements from one row of D to the next.
+    pub d_leading_dimension: usize,
+    /// Factor of A·B.
+    pub alpha: f32,
+    /// Factor of C. Where it is 0, C is never read.
+    pub beta: f32,
+}
+
+impl Problem {
+    /// A problem whose matrices have no gaps, with alpha = 1 and beta = 0.
+    pub fn new(m: usize, n: usize, k: usize, a_major: Major, b_major: Major) -> Problem {
+        let tight = |major| {
+            let extent: usize = match major {
+                Major::K => k,
+                Major::M => m,
+                Major::N => n,
+            };
+            OperandLayout { major, leading_dimension: extent.max(1) }
+        };
+        Problem {
+            m,
+            n,
+            k,
+            a: tight(a_major),
+            b: tight(b_major),
+            c_leading_dimension: n.max(1),
+            d_leading_dimension: n.max(1),
+            alpha: 1.0,
+            beta: 0.0,
+        }
+    }
+
+    /// The problem that multiplies two matrices as they lie, with a D without gaps.
+    ///
+    /// # Errors
+    /// The columns of A are not the rows of B, or [`validate`](Self::validate) fails.
+    pub fn of(a: &MatrixLayout, b: &MatrixLayout) -> Result<Problem, ProblemError> {
+        if a.columns != b.rows {
+            return Err(ProblemError::InnerDimensions {
+                a_rows: a.rows,
+                a_columns: a.columns,
+                b_rows: b.rows,
+                b_columns: b.columns,
+            });
+        }
+        let a_major = match a.order {
+            Order::RowMajor => Major::K,
+            Order::ColumnMajor => Major::M,
+        };
+        let b_major = match b.order {
+            Order::RowMajor => Major::N,
+            Order::ColumnMajor => Major::K,
+        };
+        let problem = Problem::new(a.rows, b.columns, a.columns, a_major, b_major)
+            .with_a_leading_dimension(a.leading_dimension)
+            .with_b_leading_dimension(b.leading_dimension);
+        problem.validate()?;
+        Ok(problem)
+    }
+
+    /// Sets the leading dimension of A, in elements.
+    pub fn with_a_leading_dimension(mut self, elements: usize) -> Problem {
+        self.a.leading_dimension = elements;
+        self
+    }
+
+    /// Sets the leading dimension of B, in elements.
+    pub fn with_b_leading_dimension(mut self, elements: usize) -> Problem {
+        self.b.leading_dimension = elements;
+        self
+    }
+
+    /// Sets the leading dimension of C, in elements.
+    pub fn with_c_leading_dimension(mut self, elements: usize) -> Problem {
+        self.c_leading_dimension = elements;
+        self
+    }
+
+    /// Sets the leading dimension of D, in elements.
+    pub fn with_d_leading_dimension(mut self, elements: usize) -> Problem {
+        self.d_leading_dimension = elements;
+        self
+    }
+
+    /// Sets the factor of A·B.
+    pub fn with_alpha(mut self, alpha: f32) -> Problem {
+        self.alpha = alpha;
+        self
+    }
+
+    /// Sets the factor of C.
+    pub fn with_beta(mut self, beta: f32) -> Problem {
+        self.beta = beta;
+        self
+    }
+
+    /// How A lies: m×k.
+    pub fn a_layout(&self) -> MatrixLayout {
+        let order = if self.a.major == Major::M { Order::ColumnMajor } else { Order::RowMajor };
+        MatrixLayout {
+            rows: self.m,
+            columns: self.k,
+            order,
+            leading_dimension: self.a.leading_dimension,
+        }
+    }
+
+    /// How B lies: k×n.
+    pub fn b_layout(&self) -> MatrixLayout {
+        let order = if self.b.major == Major::N { Order::RowMajor } else { Order::ColumnMajor };
+        MatrixLayout {
+            rows: self.k,
+            columns: self.n,
+            order,
+            leading_dimension: self.b.leading_dimension,
+        }
+    }
+
+    /// How C lies: m×n, row-major.
+    pub fn c_layout(&self) -> MatrixLayout {
+        MatrixLayout::row_major(self.m, self.n).with_leading_dimension(self.c_leading_dimension)
+    }
+
+    /// How D lies: m×n, row-major.
+    pub fn d_layout(&self) -> MatrixLayout {
+        MatrixLayout::row_major(self.m, self.n).with_leading_dimension(self.d_leading_dimension)
+    }
+
+    /// Multiplications and additions of the product, 2·m·n·k.
+    ///
+    /// # Errors
+    /// The count is not a 64-bit integer.
+    pub fn operations(&self) -> Result<u64, ProblemError> {
+        [self.m, self.n, self.k]
+            .into_iter()
+            .try_fold(2u64, |product, extent| product.checked_mul(u64::try_from(extent).ok()?))
+            .ok_or(ProblemError::TooManyOperations { m: self.m, n: self.n, k: self.k })
+    }
+
+    /// Checks everything that does not depend on element types: majors, leading dimensions, and that neither the
+    /// operation count nor the span of any matrix overflows.
+    ///
+    /// # Errors
+    /// The first of these that fails.
+    pub fn validate(&self) -> Result<(), ProblemError> {
+        if self.a.major == Major::N {
+            return Err(ProblemError::NoSuchMajor {
+                operand: "A",
+                major: self.a.major,
+                dimensions: "m and k",
+            });
+        }
+        if self.b.major == Major::M {
+            return Err(ProblemError::NoSuchMajor {
+                operand: "B",
+                major: self.b.major,
+                dimensions: "k and n",
+            });
+        }
+        for (matrix, layout) in [
+            ("A", self.a_layout()),
+            ("B", self.b_layout()),
+            ("C", self.c_layout()),
+            ("D", self.d_layout()),
+        ] {
+            layout.check(matrix)?;
+            // The narrowest elements: wider ones are checked where the matrix is made.
+            layout.span(Element::U8)?;
+        }
+        self.operations()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn majors_become_orders() {
+        let problem = Problem::new(3, 5, 7, Major::K, Major::K);
+        assert_eq!(problem.a_layout(), MatrixLayout::row_major(3, 7));
+        assert_eq!(problem.b_layout(), MatrixLayout::column_major(7, 5));
+        let problem = Problem::new(3, 5, 7, Major::M, Major::N);
+        assert_eq!(problem.a_layout(), MatrixLayout::column_major(3, 7));
+        assert_eq!(problem.b_layout(), MatrixLayout::row_major(7, 5));
+        assert_eq!(problem.d_layout(), MatrixLayout::row_major(3, 5));
+        assert_eq!(problem.operations(), Ok(210));
+    }
+
+    #[test]
+    fn impossible_majors_are_named() {
+        let problem = Problem::new(3, 5, 7, Major::N, Major::K);
+        assert_eq!(
+            problem.validate().unwrap_err().to_string(),
+            "A cannot be n-major: it has the dimensions m and k; use one of them"
+        );
+        assert!(matches!(
+            Problem::new(3, 5, 7, Major::K, Major::M).validate(),
+            Err(ProblemError::NoSuchMajor { operand: "B", .. })
+        ));
+    }
+
+    #[test]
+    fn short_leading_dimensions_are_refused() {
+        let problem = Problem::new(3, 5, 7, Major::K, Major::N);
+        for (short, matrix, least) in [
+            (problem.with_a_leading_dimension(6), "A", 7),
+            (problem.with_b_leading_dimension(4), "B", 5),
+            (problem.with_c_leading_dimension(0), "C", 5),
+            (problem.with_d_leading_dimension(4), "D", 5),
+        ] {
+            match short.validate() {
+                Err(ProblemError::LeadingDimension {
+                    matrix: found, least: found_least, ..
+                }) => {
+                    assert_eq!((found, found_least), (matrix, least));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn overflow_is_an_error() {
+        let huge = 1 << 40;
+        assert!(matches!(
+            Problem::new(huge, huge, 2, Major::K, Major::K).validate(),
+            Err(ProblemError::TooManyBytes { .. })
+        ));
+        assert!(matches!(
+            Problem::new(huge, 1, 1, Major::K, Major::K)
+                .with_a_leading_dimension(usize::MAX)
+                .validate(),
+            Err(ProblemError::TooManyBytes { .. })
+        ));
+        let many = 1 << 22;
+        assert!(matches!(
+            Problem::new(many, many, many, Major::K, Major::K).validate(),
+            Err(ProblemError::TooManyOperations { .. })
+        ));
+        // Fits as bytes, but not as doubles.
+        let layout = MatrixLayout::row_major(1 << 31, 1 << 31);
+        assert!(layout.bytes(Element::S8).is_ok());
+        assert!(matches!(
+            layout.bytes(Element::F64),
+            Err(ProblemError::TooManyBytes { element_bytes: 8, .. })
+        ));
+    }
+
+    #[test]
+    fn inner_dimensions_must_agree() {
+        let error = Problem::of(&MatrixLayout::row_major(2, 3), &MatrixLayout::row_major(4, 5))
+            .unwrap_err();
+        assert!(error.to_string().starts_with("A is 2×3 and B is 4×5"), "{error}");
+    }
+
+    #[test]
+    fn empty_problems_are_legal() {
+        for (m, n, k) in [(0, 5, 7), (3, 0, 7), (3, 5, 0), (0, 0, 0)] {
+            for (a, b) in [(Major::K, Major::K), (Major::M, Major::N)] {
+                Problem::new(m, n, k, a, b).validate().unwrap();
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn offsets_are_distinct_and_inside_the_span(
+            rows in 0usize..9, columns in 0usize..9, gap in 0usize..4, column_major: bool,
+        ) {
+            let order = if column_major { Order::ColumnMajor } else { Order::RowMajor };
+            let layout = MatrixLayout::tight(rows, columns, order);
+            let layout = layout.with_leading_dimension(layout.leading_dimension + gap);
+            let span = layout.span(Element::F64).unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            for row in 0..rows {
+                for column in 0..columns {
+                    let offset = layout.offset(row, column).unwrap();
+                    prop_assert!(offset < span);
+                    prop_assert!(seen.insert(offset));
+                }
+            }
+            prop_assert_eq!(seen.last().map_or(0, |last| last + 1), span);
+            prop_assert_eq!(layout.offset(rows, 0), None);
+            prop_assert_eq!(layout.offset(0, columns), None);
+        }
+
+        #[test]
+        fn layouts_survive_the_way_through_a_problem(
+            m in 1usize..9, n in 1usize..9, k in 1usize..9, gap in 0usize..4,
+            a_column_major: bool, b_column_major: bool,
+        ) {
+            let order = |c| if c { Order::ColumnMajor } else { Order::RowMajor };
+            let widen = |l: MatrixLayout| l.with_leading_dimension(l.leading_dimension + gap);
+            let a = widen(MatrixLayout::tight(m, k, order(a_column_major)));
+            let b = widen(MatrixLayout::tight(k, n, order(b_column_major)));
+            let problem = Problem::of(&a, &b).unwrap();
+            prop_assert_eq!(problem.a_layout(), a);
+            prop_assert_eq!(problem.b_layout(), b);
+        }
+    }
+}
