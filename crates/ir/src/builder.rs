@@ -364,7 +364,7 @@ impl KernelBuilder {
         otherwise: impl FnOnce() -> C,
     ) -> C {
         let side = |body: Box<dyn FnOnce() -> C + '_>| {
-            let (mut block, (outs, fixed)) = self.block(vec![], || {
+            let (block, (outs, fixed)) = self.block(vec![], || {
                 let mut outs = vec![];
                 let fixed = body().split(&mut outs);
                 (outs, fixed)

@@ -306,17 +306,13 @@ pub enum Op {
     FenceProxy(ProxyFence),
     /// `() -> ()`: a memory fence (acquire-release or sequentially consistent).
     Fence(Order, Scope),
-    /// `() -> ()`: named barrier `id` (0 to 15): waits for `threads` threads.
+    /// `(U32 id) -> ()`: waits at named barrier `id` (0 to 15, the same in every thread) for `threads` threads.
     BarrierSync {
-        /// Barrier number.
-        id: u32,
         /// Participating threads, a multiple of 32.
         threads: u32,
     },
-    /// `() -> ()`: arrives at a named barrier without waiting.
+    /// `(U32 id) -> ()`: arrives at a named barrier without waiting.
     BarrierArrive {
-        /// Barrier number.
-        id: u32,
         /// Participating threads, a multiple of 32.
         threads: u32,
     },

@@ -60,8 +60,9 @@ impl KernelBuilder {
 
     /// Waits at named barrier `id` for `threads` threads.
     #[track_caller]
-    pub fn barrier_sync(&self, id: u32, threads: u32) {
-        self.effect(Op::BarrierSync { id, threads }, vec![]);
+    pub fn barrier_sync<'k>(&'k self, id: impl IntoVal<'k, ty::U32>, threads: u32) {
+        let id = id.into_val(self);
+        self.effect(Op::BarrierSync { threads }, vec![id.id]);
     }
 
     /// Arrives at the cluster barrier; `relaxed` without ordering memory.
