@@ -1,8 +1,11 @@
 //! Persistent dense GEMM for NVIDIA Hopper: devices, plans, caches, heuristics.
 
+pub mod driver;
+pub mod error;
 pub mod matrix;
 pub mod problem;
 
+pub use error::{Error, Result};
 pub use matrix::{HostMatrix, MatrixError};
 pub use pgemm_ir::Element as Dtype;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};

@@ -1,0 +1,383 @@
+//! Devices and contexts. A [`Device`] retains the primary context or borrows the caller's; every other driver object
+//! keeps a clone of it, so a context outlives what was made in it.
+//!
+//! Which context is current on a thread belongs to the caller. Each call of this module tree that needs the device's
+//! context looks whether it is current already and otherwise pushes it and pops it again before returning.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use sys::CUdevice_attribute as Attribute;
+
+use super::api::{Driver, DriverVersion};
+use crate::error::{Error, Result};
+
+/// What the driver knows about a device without opening it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceProperties {
+    /// The driver's number for the device, after CUDA_VISIBLE_DEVICES.
+    pub ordinal: u32,
+    /// Marketing name, such as `NVIDIA H200`.
+    pub name: String,
+    /// The device's identity across processes and machines.
+    pub uuid: [u8; 16],
+    /// Compute capability, major and minor: (9, 0) is Hopper.
+    pub compute_capability: (u32, u32),
+    /// Number of streaming multiprocessors.
+    pub sm_count: u32,
+    /// Size of the L2 cache in bytes.
+    pub l2_bytes: u64,
+    /// Shared memory that one CTA may use after opting in, in bytes.
+    pub shared_memory_per_cta_bytes: u32,
+    /// Device memory in bytes.
+    pub memory_bytes: u64,
+    /// The CUDA version that the driver supports.
+    pub driver_version: DriverVersion,
+}
+
+impl DeviceProperties {
+    /// Asks the driver about device `ordinal`, which may be of any generation. Opens no context.
+    ///
+    /// # Errors
+    /// Those of [`Driver::load`], [`Error::NoSuchDevice`], or [`Error::Driver`] if a call fails.
+    pub fn query(ordinal: u32) -> Result<Self> {
+        let driver = Driver::load()?;
+        let handle = device_handle(driver, ordinal)?;
+        Self::of_handle(driver, handle, ordinal)
+    }
+
+    /// The UUID as nvidia-smi writes it: `GPU-` and five groups of hexadecimal digits.
+    pub fn uuid_text(&self) -> String {
+        let mut text = String::from("GPU");
+        let mut rest = self.uuid.as_slice();
+        for bytes in [4, 2, 2, 2, 6] {
+            let (group, tail) = rest.split_at(bytes);
+            rest = tail;
+            text.push('-');
+            text.extend(group.iter().map(|byte| format!("{byte:02x}")));
+        }
+        text
+    }
+
+    /// Whether the kernels run on this device.
+    ///
+    /// # Errors
+    /// [`Error::NotHopper`] with what was found.
+    pub fn require_hopper(&self) -> Result<()> {
+        match self.compute_capability {
+            (9, 0) => Ok(()),
+            (major, minor) => Err(Error::NotHopper { name: self.name.clone(), major, minor }),
+        }
+    }
+
+    fn of_handle(driver: Driver, handle: sys::CUdevice, ordinal: u32) -> Result<Self> {
+        let attribute = |attribute| attribute_of(driver, handle, attribute);
+        let mut name = [0 as c_char; 256];
+        // SAFETY: the length passed is the buffer's, and the driver zero-terminates within it.
+        driver.check("cuDeviceGetName", unsafe {
+            (driver.api().cuDeviceGetName)(name.as_mut_ptr(), name.len() as c_int, handle)
+        })?;
+        let last = name.len() - 1;
+        name[last] = 0;
+        // SAFETY: the buffer ends in a zero, as just set.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: `uuid` is a valid place for the result.
+        driver.check("cuDeviceGetUuid", unsafe {
+            (driver.api().cuDeviceGetUuid_v2)(&mut uuid, handle)
+        })?;
+
+        let mut memory_bytes = 0usize;
+        // SAFETY: `memory_bytes` is a valid place for the result.
+        driver.check("cuDeviceTotalMem", unsafe {
+            (driver.api().cuDeviceTotalMem_v2)(&mut memory_bytes, handle)
+        })?;
+
+        Ok(DeviceProperties {
+            ordinal,
+            name,
+            uuid: uuid.bytes.map(|byte| byte as u8),
+            compute_capability: (
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            ),
+            sm_count: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            l2_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?.into(),
+            shared_memory_per_cta_bytes: attribute(
+                Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            )?,
+            memory_bytes: memory_bytes as u64,
+            driver_version: driver.version(),
+        })
+    }
+}
+
+fn device_handle(driver: Driver, ordinal: u32) -> Result<sys::CUdevice> {
+    let count = driver.device_count()?;
+    let absent = Error::NoSuchDevice { asked: ordinal, count };
+    let Some(ordinal) = c_int::try_from(ordinal).ok().filter(|_| ordinal < count) else {
+        return Err(absent);
+    };
+    let mut handle: sys::CUdevice = 0;
+    // SAFETY: `handle` is a valid place, and the ordinal is below the device count.
+    driver.check("cuDeviceGet", unsafe { (driver.api().cuDeviceGet)(&mut handle, ordinal) })?;
+    Ok(handle)
+}
+
+fn attribute_of(driver: Driver, handle: sys::CUdevice, attribute: Attribute) -> Result<u32> {
+    let mut value: c_int = 0;
+    // SAFETY: `value` is a valid place, `handle` came from the driver.
+    driver.check("cuDeviceGetAttribute", unsafe {
+        (driver.api().cuDeviceGetAttribute)(&mut value, attribute, handle)
+    })?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
+/// A CUDA context of the caller's: never owned, never destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextRef {
+    raw: sys::CUcontext,
+}
+
+impl ContextRef {
+    /// Wraps a `CUcontext`. Using it is what needs care: see [`Device::from_context`].
+    pub fn from_raw(raw: *mut std::ffi::c_void) -> Self {
+        ContextRef { raw: raw.cast() }
+    }
+
+    /// The context that is current on the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::NoCurrentContext`] where none is, else those of [`Driver::load`].
+    pub fn current() -> Result<Self> {
+        match current(Driver::load()?)? {
+            raw if raw.is_null() => Err(Error::NoCurrentContext),
+            raw => Ok(ContextRef { raw }),
+        }
+    }
+
+    /// The `CUcontext`.
+    pub fn as_raw(self) -> *mut std::ffi::c_void {
+        self.raw.cast()
+    }
+}
+
+fn current(driver: Driver) -> Result<sys::CUcontext> {
+    let mut raw: sys::CUcontext = ptr::null_mut();
+    // SAFETY: `raw` is a valid place for the result.
+    driver.check("cuCtxGetCurrent", unsafe { (driver.api().cuCtxGetCurrent)(&mut raw) })?;
+    Ok(raw)
+}
+
+/// A Hopper device with a context to work in. Clones share the context.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    driver: Driver,
+    handle: sys::CUdevice,
+    context: sys::CUcontext,
+    /// Whether `context` is the primary context, retained by us.
+    retained: bool,
+    properties: DeviceProperties,
+}
+
+// SAFETY: CUDA contexts may be used from any thread; the raw pointer is an opaque handle that only the driver follows.
+unsafe impl Send for Inner {}
+// SAFETY: as above; the driver synchronises concurrent calls on one context itself.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.retained {
+            // SAFETY: undoes the retain of `Device::new`, once, after the last object made in the context.
+            let code = unsafe { (self.driver.api().cuDevicePrimaryCtxRelease_v2)(self.handle) };
+            self.driver.check_in_drop("cuDevicePrimaryCtxRelease", code);
+        }
+    }
+}
+
+impl Device {
+    /// Opens device `ordinal` through its primary context, the one that the CUDA runtime and PyTorch use too. The context
+    /// is released when the last object made from this device is dropped.
+    ///
+    /// # Errors
+    /// Those of [`Driver::load`], [`Error::NoSuchDevice`], [`Error::NotHopper`], or [`Error::Driver`] if the context
+    /// cannot be made.
+    pub fn new(ordinal: u32) -> Result<Self> {
+        let driver = Driver::load()?;
+        let handle = device_handle(driver, ordinal)?;
+        let properties = DeviceProperties::of_handle(driver, handle, ordinal)?;
+        properties.require_hopper()?;
+        let mut context: sys::CUcontext = ptr::null_mut();
+        // SAFETY: `context` is a valid place, `handle` came from the driver.
+        driver.check("cuDevicePrimaryCtxRetain", unsafe {
+            (driver.api().cuDevicePrimaryCtxRetain)(&mut context, handle)
+        })?;
+        Ok(Device(Arc::new(Inner { driver, handle, context, retained: true, properties })))
+    }
+
+    /// Works in a context of the caller's, which is neither retained nor destroyed.
+    ///
+    /// # Safety
+    /// `context` must be a live `CUcontext` and stay alive until this device, its clones and all that was made from them
+    /// are dropped.
+    ///
+    /// # Errors
+    /// Those of [`Driver::load`], [`Error::NotHopper`], or [`Error::Driver`] if the driver rejects the context.
+    pub unsafe fn from_context(context: ContextRef) -> Result<Self> {
+        let driver = Driver::load()?;
+        let mut handle: sys::CUdevice = 0;
+        {
+            let _current = Current::enter(driver, context.raw)?;
+            // SAFETY: `handle` is a valid place, and a context is current.
+            let code = unsafe { (driver.api().cuCtxGetDevice)(&mut handle) };
+            driver.check("cuCtxGetDevice", code)?;
+        }
+        let ordinal = (0..driver.device_count()?)
+            .find(|&ordinal| device_handle(driver, ordinal).is_ok_and(|other| other == handle))
+            .unwrap_or(0);
+        let properties = DeviceProperties::of_handle(driver, handle, ordinal)?;
+        properties.require_hopper()?;
+        Ok(Device(Arc::new(Inner {
+            driver,
+            handle,
+            context: context.raw,
+            retained: false,
+            properties,
+        })))
+    }
+
+    /// What the driver knows about the device.
+    pub fn properties(&self) -> &DeviceProperties {
+        &self.0.properties
+    }
+
+    /// The context that this device works in.
+    pub fn context(&self) -> ContextRef {
+        ContextRef { raw: self.0.context }
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> Driver {
+        self.0.driver
+    }
+
+    /// Bytes of device memory that are free now, over all processes.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if the call fails.
+    pub fn free_memory_bytes(&self) -> Result<u64> {
+        let _current = self.enter()?;
+        let (mut free, mut total) = (0usize, 0usize);
+        // SAFETY: both places are valid, and the context is current.
+        self.0.driver.check("cuMemGetInfo", unsafe {
+            (self.0.driver.api().cuMemGetInfo_v2)(&mut free, &mut total)
+        })?;
+        Ok(free as u64)
+    }
+
+    /// Waits for all work in the context, on every stream.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn synchronize(&self) -> Result<()> {
+        let _current = self.enter()?;
+        // SAFETY: the context is current.
+        self.0.driver.check("cuCtxSynchronize", unsafe { (self.0.driver.api().cuCtxSynchronize)() })
+    }
+
+    /// Makes the context current on this thread until the guard is dropped.
+    pub(super) fn enter(&self) -> Result<Current> {
+        Current::enter(self.0.driver, self.0.context)
+    }
+
+    /// Whether both are one device in one context.
+    pub fn same_context(&self, other: &Device) -> bool {
+        self.0.context == other.0.context
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("properties", &self.0.properties)
+            .field("context", &self.0.context)
+            .field("retained", &self.0.retained)
+            .finish()
+    }
+}
+
+/// While it lives, a context is current on this thread. It restores what was current before.
+pub(super) struct Current {
+    driver: Driver,
+    pushed: bool,
+    /// The stack of contexts is the thread's own: the guard must be dropped where it was made.
+    _this_thread: PhantomData<*const ()>,
+}
+
+impl Current {
+    fn enter(driver: Driver, context: sys::CUcontext) -> Result<Self> {
+        let pushed = current(driver)? != context;
+        if pushed {
+            // SAFETY: the context is live, as its owner or the caller of `from_context` vouches.
+            driver.check("cuCtxPushCurrent", unsafe {
+                (driver.api().cuCtxPushCurrent_v2)(context)
+            })?;
+        }
+        Ok(Current { driver, pushed, _this_thread: PhantomData })
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped: sys::CUcontext = ptr::null_mut();
+            // SAFETY: pops what `enter` pushed on this same thread; the guard cannot move to another.
+            let code = unsafe { (self.driver.api().cuCtxPopCurrent_v2)(&mut popped) };
+            self.driver.check_in_drop("cuCtxPopCurrent", code);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn properties(compute_capability: (u32, u32)) -> DeviceProperties {
+        DeviceProperties {
+            ordinal: 0,
+            name: "NVIDIA Example".into(),
+            uuid: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff],
+            compute_capability,
+            sm_count: 132,
+            l2_bytes: 60 << 20,
+            shared_memory_per_cta_bytes: 232_448,
+            memory_bytes: 1 << 37,
+            driver_version: DriverVersion { major: 13, minor: 0 },
+        }
+    }
+
+    #[test]
+    fn only_hopper_will_do() {
+        assert!(properties((9, 0)).require_hopper().is_ok());
+        for other in [(8, 0), (8, 9), (10, 0), (12, 0)] {
+            let text = properties(other).require_hopper().unwrap_err().to_string();
+            assert!(
+                text.contains(&format!("{}.{}", other.0, other.1))
+                    && text.contains("NVIDIA Example"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn uuids_read_as_nvidia_smi_writes_them() {
+        assert_eq!(properties((9, 0)).uuid_text(), "GPU-00010203-0405-0607-0809-0a0b0c0d0eff");
+    }
+}

@@ -1,0 +1,26 @@
+//! The CUDA driver: devices, memory, modules, tensor maps and launches over libcuda, which is opened at run time.
+//!
+//! Nothing here panics where libcuda is absent or old: [`Driver::load`] says so. Contexts and streams of the caller's are
+//! borrowed ([`ContextRef`], [`StreamRef`]), never owned; which context is current on a thread is left as it was.
+
+mod api;
+mod arguments;
+mod device;
+mod graph;
+mod jit;
+mod launch;
+mod memory;
+mod module;
+mod stream;
+mod tensor_map;
+
+pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
+pub use arguments::PreparedArguments;
+pub use device::{ContextRef, Device, DeviceProperties};
+pub use graph::Graph;
+pub use jit::{Cubin, JitReport, JitWarning, compile};
+pub use launch::{LaunchConfig, LaunchError, launch, max_active_clusters};
+pub use memory::DeviceBuffer;
+pub use module::{Function, FunctionAttributes, Module};
+pub use stream::{Event, Stream, StreamRef, Timing};
+pub use tensor_map::{L2Promotion, TensorMap, TensorMapError, check_argument, check_spec};

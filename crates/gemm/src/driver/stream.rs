@@ -1,0 +1,275 @@
+//! Streams and events: [`StreamRef`] borrows a stream of anybody's, [`Stream`] and [`Event`] are owned.
+
+use std::ffi::{c_uint, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+
+use cudarc::driver::sys;
+
+use super::api::{Driver, NOT_READY, SUCCESS};
+use super::device::Device;
+use crate::error::Result;
+
+/// A CUDA stream that somebody else keeps alive: never owned, never destroyed.
+#[derive(Clone, Copy)]
+pub struct StreamRef<'stream> {
+    raw: sys::CUstream,
+    _alive: PhantomData<&'stream ()>,
+}
+
+// SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the driver follows.
+unsafe impl Send for StreamRef<'_> {}
+// SAFETY: as above; the driver synchronises concurrent calls on one stream itself.
+unsafe impl Sync for StreamRef<'_> {}
+
+impl<'stream> StreamRef<'stream> {
+    /// Borrows a `CUstream` or `cudaStream_t` (they are the same).
+    ///
+    /// # Safety
+    /// The stream must stay alive for `'stream` and belong to the context of whatever device it is used with.
+    pub unsafe fn from_raw(raw: *mut c_void) -> Self {
+        StreamRef { raw: raw.cast(), _alive: PhantomData }
+    }
+
+    /// The `CUstream`.
+    pub fn as_raw(self) -> *mut c_void {
+        self.raw.cast()
+    }
+
+    pub(super) fn handle(self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// Waits until the stream has done all work given to it so far.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn synchronize(self) -> Result<()> {
+        let driver = Driver::load()?;
+        // SAFETY: the stream is alive, as `from_raw` or the owner vouches.
+        driver.check("cuStreamSynchronize", unsafe { (driver.api().cuStreamSynchronize)(self.raw) })
+    }
+
+    /// Whether the stream has done all work given to it so far.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn is_idle(self) -> Result<bool> {
+        let driver = Driver::load()?;
+        // SAFETY: the stream is alive.
+        match unsafe { (driver.api().cuStreamQuery)(self.raw) } {
+            SUCCESS => Ok(true),
+            NOT_READY => Ok(false),
+            code => Err(driver.error("cuStreamQuery", code)),
+        }
+    }
+
+    /// Whether work given to the stream goes into a graph instead of running.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the call fails.
+    pub fn is_capturing(self) -> Result<bool> {
+        let driver = Driver::load()?;
+        // CU_STREAM_CAPTURE_STATUS_NONE.
+        const NONE: c_uint = 0;
+        let mut status: c_uint = NONE;
+        // SAFETY: the stream is alive; the status is a C enum, which the driver writes as an int.
+        driver.check("cuStreamIsCapturing", unsafe {
+            (driver.api().cuStreamIsCapturing)(self.raw, &mut status)
+        })?;
+        Ok(status != NONE)
+    }
+
+    /// Makes the stream wait for `event` before it does any work given to it from now on.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the call fails.
+    pub fn wait(self, event: &Event) -> Result<()> {
+        let driver = event.device.driver();
+        // SAFETY: stream and event are alive; the flag word is CU_EVENT_WAIT_DEFAULT.
+        driver.check("cuStreamWaitEvent", unsafe {
+            (driver.api().cuStreamWaitEvent)(self.raw, event.raw, 0)
+        })
+    }
+}
+
+impl fmt::Debug for StreamRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StreamRef").field(&self.raw).finish()
+    }
+}
+
+/// A stream of our own. It does not synchronise with the legacy default stream (`CU_STREAM_NON_BLOCKING`).
+pub struct Stream {
+    device: Device,
+    raw: sys::CUstream,
+}
+
+// SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the driver follows.
+unsafe impl Send for Stream {}
+// SAFETY: as above; the driver synchronises concurrent calls on one stream itself.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// Creates a stream.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the call fails.
+    pub fn new(device: &Device) -> Result<Self> {
+        let driver = device.driver();
+        let _current = device.enter()?;
+        let mut raw: sys::CUstream = ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // SAFETY: `raw` is a valid place, and the context is current.
+        let code = unsafe { (driver.api().cuStreamCreate)(&mut raw, flags) };
+        driver.check("cuStreamCreate", code)?;
+        Ok(Stream { device: device.clone(), raw })
+    }
+
+    /// Borrows the stream.
+    pub fn as_ref(&self) -> StreamRef<'_> {
+        StreamRef { raw: self.raw, _alive: PhantomData }
+    }
+
+    /// The device that the stream belongs to.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Waits until the stream has done all work given to it so far.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn synchronize(&self) -> Result<()> {
+        self.as_ref().synchronize()
+    }
+}
+
+impl<'stream> From<&'stream Stream> for StreamRef<'stream> {
+    fn from(stream: &'stream Stream) -> Self {
+        stream.as_ref()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stream").field(&self.raw).finish()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let driver = self.device.driver();
+        // SAFETY: destroyed once; the driver lets work in flight finish first.
+        driver.check_in_drop("cuStreamDestroy", unsafe {
+            (driver.api().cuStreamDestroy_v2)(self.raw)
+        });
+    }
+}
+
+/// Whether an [`Event`] records when it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// It does, for [`Event::elapsed_ms`].
+    Enabled,
+    /// It only orders work, which costs the device less.
+    Disabled,
+}
+
+/// A point in a stream's work.
+pub struct Event {
+    device: Device,
+    raw: sys::CUevent,
+}
+
+// SAFETY: CUDA events may be used from any thread; the pointer is an opaque handle that only the driver follows.
+unsafe impl Send for Event {}
+// SAFETY: as above; the driver synchronises concurrent calls on one event itself.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Creates an event that has not been recorded yet.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the call fails.
+    pub fn new(device: &Device, timing: Timing) -> Result<Self> {
+        let driver = device.driver();
+        let _current = device.enter()?;
+        let mut raw: sys::CUevent = ptr::null_mut();
+        let flags = match timing {
+            Timing::Enabled => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            Timing::Disabled => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        };
+        // SAFETY: `raw` is a valid place, and the context is current.
+        driver.check("cuEventCreate", unsafe {
+            (driver.api().cuEventCreate)(&mut raw, flags as c_uint)
+        })?;
+        Ok(Event { device: device.clone(), raw })
+    }
+
+    /// Puts the event after all work given to `stream` so far.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the stream belongs to another context or the call fails.
+    pub fn record(&self, stream: StreamRef<'_>) -> Result<()> {
+        let driver = self.device.driver();
+        let _current = self.device.enter()?;
+        // SAFETY: event and stream are alive.
+        driver.check("cuEventRecord", unsafe { (driver.api().cuEventRecord)(self.raw, stream.raw) })
+    }
+
+    /// Waits until the event has happened; at once if it was never recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn synchronize(&self) -> Result<()> {
+        let driver = self.device.driver();
+        // SAFETY: the event is alive.
+        driver.check("cuEventSynchronize", unsafe { (driver.api().cuEventSynchronize)(self.raw) })
+    }
+
+    /// Whether the event has happened; true if it was never recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn has_happened(&self) -> Result<bool> {
+        let driver = self.device.driver();
+        // SAFETY: the event is alive.
+        match unsafe { (driver.api().cuEventQuery)(self.raw) } {
+            SUCCESS => Ok(true),
+            NOT_READY => Ok(false),
+            code => Err(driver.error("cuEventQuery", code)),
+        }
+    }
+
+    /// Milliseconds from `start` to this event, to about half a microsecond. Both must have happened and have
+    /// [`Timing::Enabled`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if either has not been recorded, has not happened yet, or has no timing.
+    pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
+        let driver = self.device.driver();
+        let mut milliseconds = 0.0f32;
+        // SAFETY: both events are alive, and `milliseconds` is a valid place.
+        driver.check("cuEventElapsedTime", unsafe {
+            (driver.api().cuEventElapsedTime)(&mut milliseconds, start.raw, self.raw)
+        })?;
+        Ok(milliseconds)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Event").field(&self.raw).finish()
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let driver = self.device.driver();
+        // SAFETY: destroyed once; a wait that is already enqueued is kept by the driver.
+        driver
+            .check_in_drop("cuEventDestroy", unsafe { (driver.api().cuEventDestroy_v2)(self.raw) });
+    }
+}

@@ -1,0 +1,196 @@
+//! The one error type of this crate. Each variant says what was asked, what the limit is and what to do.
+
+use std::path::PathBuf;
+
+use crate::driver::{DriverVersion, LaunchError, TensorMapError};
+
+/// What [`Error`] is returned in.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong between a call of this library and its result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    // ---- driver and device ----
+    /// libcuda could not be opened.
+    #[error(
+        "no CUDA driver: libcuda.so.1 was not found. Install the NVIDIA driver, put its folder on LD_LIBRARY_PATH, or \
+         use the cpu backend"
+    )]
+    NoDriver,
+
+    /// libcuda lacks a function that this library calls.
+    #[error(
+        "the CUDA driver {found} has no function {symbol}. Install a driver for CUDA {needed} or later, or use the cpu \
+         backend"
+    )]
+    MissingDriverFunction {
+        /// The function's name in libcuda.
+        symbol: &'static str,
+        /// The driver's version.
+        found: DriverVersion,
+        /// The oldest version that this library supports.
+        needed: DriverVersion,
+    },
+
+    /// The driver is older than the PTX that the kernels are written in.
+    #[error(
+        "the CUDA driver supports CUDA {found}, and kernels need CUDA {needed} or later. Update the NVIDIA driver, or use \
+         the cpu backend"
+    )]
+    DriverTooOld {
+        /// The driver's version.
+        found: DriverVersion,
+        /// The oldest version that works.
+        needed: DriverVersion,
+    },
+
+    /// The driver is there and sees no GPU.
+    #[error(
+        "the CUDA driver sees no GPU. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the cpu backend"
+    )]
+    NoDevice,
+
+    /// The device ordinal does not exist.
+    #[error("there is no device {asked}: the CUDA driver sees {count} (ordinals start at 0)")]
+    NoSuchDevice {
+        /// The ordinal asked for.
+        asked: u32,
+        /// How many devices there are.
+        count: u32,
+    },
+
+    /// The GPU is of another generation than the kernels.
+    #[error(
+        "{name} has compute capability {major}.{minor}, and the CUDA kernels need 9.0 (Hopper: H100, H200, GH200). Choose \
+         another device, or use the cpu backend"
+    )]
+    NotHopper {
+        /// The device's name.
+        name: String,
+        /// Compute capability, major.
+        major: u32,
+        /// Compute capability, minor.
+        minor: u32,
+    },
+
+    /// No CUDA context is current on the calling thread.
+    #[error(
+        "no CUDA context is current on this thread: call cuCtxSetCurrent first, or open a device by its ordinal"
+    )]
+    NoCurrentContext,
+
+    /// A driver call failed.
+    #[error("{call} failed with {name} (code {code}): {what_to_do}")]
+    Driver {
+        /// The driver function.
+        call: &'static str,
+        /// The CUresult it returned.
+        code: u32,
+        /// The CUresult's name.
+        name: &'static str,
+        /// What usually helps.
+        what_to_do: &'static str,
+    },
+
+    /// Device memory ran out.
+    #[error(
+        "out of device memory: asked for {asked} bytes, {free} of {total} are free. Free buffers, use smaller matrices, or \
+         look with `nvidia-smi` for other processes on the device"
+    )]
+    OutOfMemory {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes free when the allocation failed.
+        free: u64,
+        /// Bytes on the device.
+        total: u64,
+    },
+
+    /// A copy or fill goes past the end of a device buffer.
+    #[error(
+        "bytes {offset}..{offset}+{bytes} lie outside a device buffer of {capacity} bytes: copy less, or allocate more"
+    )]
+    DeviceRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        bytes: u64,
+        /// The buffer's size in bytes.
+        capacity: u64,
+    },
+
+    /// A name that goes to the driver contains a zero byte.
+    #[error(
+        "the kernel name {name:?} contains a zero byte, which the driver takes as its end: rename the kernel"
+    )]
+    KernelName {
+        /// The name.
+        name: String,
+    },
+
+    /// The driver's JIT refused a kernel.
+    #[error("the driver's JIT compiler rejected the kernel ({name}, code {code}). Its log:\n{log}")]
+    Jit {
+        /// The CUresult.
+        code: u32,
+        /// The CUresult's name.
+        name: &'static str,
+        /// The JIT's error log.
+        log: String,
+    },
+
+    /// A tensor map cannot describe what was asked.
+    #[error(transparent)]
+    TensorMap(#[from] TensorMapError),
+
+    /// A kernel cannot be launched as asked.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+
+    // ---- what the caller asks for ----
+    /// A knob has a value that nothing can be built from.
+    #[error("{knob} = {asked} is not possible: {limit}. The nearest legal value is {nearest}")]
+    InvalidKnob {
+        /// The knob's name in `Config`.
+        knob: &'static str,
+        /// The value asked for, as the user would type it.
+        asked: String,
+        /// What bounds it, with numbers.
+        limit: String,
+        /// The nearest value that works.
+        nearest: String,
+    },
+
+    /// Two extents that must be equal differ.
+    #[error("{what} is {found}, and {needed} is needed: {why}")]
+    DimensionMismatch {
+        /// The extent that is off, such as `rows of B`.
+        what: &'static str,
+        /// Its value.
+        found: u64,
+        /// The value it should have.
+        needed: u64,
+        /// Where the needed value comes from, such as `it must equal the columns of A`.
+        why: &'static str,
+    },
+
+    /// A size does not fit the integer that must hold it.
+    #[error("{what} is too large: it must not exceed {limit}. Split the problem")]
+    Overflow {
+        /// What overflows, such as `m × lda × bytes per element`.
+        what: &'static str,
+        /// The largest value that works.
+        limit: u64,
+    },
+
+    // ---- the machine around it ----
+    /// A file could not be read or written.
+    #[error("{path}: {source}. Check that the path exists and that this user may use it")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+}
