@@ -1,0 +1,231 @@
+//! Reading CuTe notation: tuples, layouts, tilers.
+
+use std::str::FromStr;
+
+use crate::{CuteError, IntTuple, Layout, MAX_DEPTH, Tiler};
+
+impl IntTuple {
+    /// Reads a tuple such as `(3,(2,3))`. Spaces are free, and an integer may carry the `_` that
+    /// CuTe prints before static integers.
+    ///
+    /// # Errors
+    /// [`CuteError::Parse`] with the position of what does not fit.
+    pub fn parse(text: &str) -> Result<Self, CuteError> {
+        let mut parser = Parser::new(text);
+        let node = parser.node(0)?;
+        parser.end()?;
+        parser.tuple(node)
+    }
+}
+
+impl Layout {
+    /// Reads a layout such as `((2,4),8):((1,2),16)`. A shape alone is column-major.
+    ///
+    /// ```
+    /// use pgemm_cute::{CuteError, Layout};
+    ///
+    /// assert_eq!(Layout::parse("(4, 8)").unwrap().to_string(), "(4,8):(1,4)");
+    /// let error = Layout::parse("(4,x):(1,4)").unwrap_err();
+    /// assert!(matches!(error, CuteError::Parse { position: 3, .. }));
+    /// ```
+    ///
+    /// # Errors
+    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as [`Layout::new`].
+    pub fn parse(text: &str) -> Result<Self, CuteError> {
+        let mut parser = Parser::new(text);
+        let layout = parser.layout()?;
+        parser.end()?;
+        Ok(layout)
+    }
+}
+
+impl Tiler {
+    /// Reads a layout, or a tuple of tilers such as `(4:1,8:2)`; `<4:1,8:2>` and `[4:1,8:2]` mean
+    /// the same. An integer `n` stands for `n:1`, so `(3,8)` is the tiler of that shape, and `_`
+    /// keeps a mode.
+    ///
+    /// # Errors
+    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as [`Layout::new`].
+    pub fn parse(text: &str) -> Result<Self, CuteError> {
+        let mut parser = Parser::new(text);
+        let node = parser.node(0)?;
+        parser.end()?;
+        parser.tiler(node)
+    }
+}
+
+impl FromStr for IntTuple {
+    type Err = CuteError;
+
+    fn from_str(text: &str) -> Result<Self, CuteError> {
+        Self::parse(text)
+    }
+}
+
+impl FromStr for Layout {
+    type Err = CuteError;
+
+    fn from_str(text: &str) -> Result<Self, CuteError> {
+        Self::parse(text)
+    }
+}
+
+impl FromStr for Tiler {
+    type Err = CuteError;
+
+    fn from_str(text: &str) -> Result<Self, CuteError> {
+        Self::parse(text)
+    }
+}
+
+/// What the notation can hold, before it is known to be a tuple, a layout or a tiler.
+pub(crate) struct Node {
+    position: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    Int(i64),
+    Tuple(Vec<Node>),
+    Pair(Box<Node>, Box<Node>),
+    Underscore,
+}
+
+pub(crate) struct Parser<'a> {
+    text: &'a str,
+    position: usize,
+}
+
+impl<'a> Parser<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, position: 0 }
+    }
+
+    pub(crate) fn error(&self, position: usize, expected: &'static str) -> CuteError {
+        CuteError::Parse { input: self.text.into(), position, expected }
+    }
+
+    /// The next character that is not a space, without taking it.
+    pub(crate) fn peek(&mut self) -> Option<char> {
+        let rest = self.text.get(self.position..).unwrap_or("");
+        let trimmed = rest.trim_start();
+        self.position += rest.len() - trimmed.len();
+        trimmed.chars().next()
+    }
+
+    /// Takes `token` if it comes next.
+    pub(crate) fn accept(&mut self, token: &str) -> bool {
+        self.peek();
+        let comes = self.text.get(self.position..).is_some_and(|rest| rest.starts_with(token));
+        if comes {
+            self.position += token.len();
+        }
+        comes
+    }
+
+    pub(crate) fn expect(&mut self, token: &str, expected: &'static str) -> Result<(), CuteError> {
+        if self.accept(token) { Ok(()) } else { Err(self.error(self.position, expected)) }
+    }
+
+    pub(crate) fn end(&mut self) -> Result<(), CuteError> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.error(self.position, "the end of the text")),
+        }
+    }
+
+    pub(crate) fn integer(&mut self, expected: &'static str) -> Result<i64, CuteError> {
+        self.peek();
+        let start = self.position;
+        let rest = self.text.get(start..).unwrap_or("");
+        let digits_from = usize::from(rest.starts_with('-'));
+        let digits = rest.bytes().skip(digits_from).take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return Err(self.error(start, expected));
+        }
+        let length = digits_from + digits;
+        self.position += length;
+        let literal = rest.get(..length).unwrap_or("");
+        literal.parse().map_err(|_| self.error(start, "an integer that fits 64 bits"))
+    }
+
+    pub(crate) fn layout(&mut self) -> Result<Layout, CuteError> {
+        let node = self.node(0)?;
+        match node.kind {
+            Kind::Pair(shape, stride) => Layout::new(self.tuple(*shape)?, self.tuple(*stride)?),
+            _ => Layout::col_major(self.tuple(node)?),
+        }
+    }
+
+    fn node(&mut self, depth: usize) -> Result<Node, CuteError> {
+        self.peek();
+        let position = self.position;
+        let atom = self.atom(depth)?;
+        if !self.accept(":") {
+            return Ok(atom);
+        }
+        self.peek();
+        let stride = self.atom(depth)?;
+        Ok(Node { position, kind: Kind::Pair(Box::new(atom), Box::new(stride)) })
+    }
+
+    fn atom(&mut self, depth: usize) -> Result<Node, CuteError> {
+        const EXPECTED: &str = "an integer or an opening bracket";
+        let next = self.peek();
+        let position = self.position;
+        let close = match next {
+            Some('(') => ")",
+            Some('<') => ">",
+            Some('[') => "]",
+            Some('_') => {
+                self.position += 1;
+                let follows = self.text.get(self.position..).and_then(|rest| rest.chars().next());
+                let kind = match follows {
+                    Some(c) if c.is_ascii_digit() || c == '-' => Kind::Int(self.integer(EXPECTED)?),
+                    _ => Kind::Underscore,
+                };
+                return Ok(Node { position, kind });
+            }
+            _ => return Ok(Node { position, kind: Kind::Int(self.integer(EXPECTED)?) }),
+        };
+        if depth == MAX_DEPTH {
+            return Err(self.error(position, "no deeper nesting than 32 levels"));
+        }
+        self.position += 1;
+        let mut modes = Vec::new();
+        loop {
+            modes.push(self.node(depth + 1)?);
+            if self.accept(close) {
+                return Ok(Node { position, kind: Kind::Tuple(modes) });
+            }
+            self.expect(",", "a comma or the closing bracket")?;
+        }
+    }
+
+    fn tuple(&self, node: Node) -> Result<IntTuple, CuteError> {
+        match node.kind {
+            Kind::Int(value) => Ok(IntTuple::Int(value)),
+            Kind::Tuple(modes) => modes.into_iter().map(|mode| self.tuple(mode)).collect(),
+            Kind::Pair(..) => Err(self.error(
+                node.position,
+                "integers and tuples of integers only (a tuple of layouts is a tiler)",
+            )),
+            Kind::Underscore => Err(self.error(node.position, "an integer after `_`")),
+        }
+    }
+
+    fn tiler(&self, node: Node) -> Result<Tiler, CuteError> {
+        match node.kind {
+            Kind::Int(extent) => Tiler::shape(extent),
+            Kind::Underscore => Ok(Tiler::Keep),
+            Kind::Pair(shape, stride) => {
+                Layout::new(self.tuple(*shape)?, self.tuple(*stride)?).map(Tiler::Layout)
+            }
+            Kind::Tuple(modes) => modes
+                .into_iter()
+                .map(|mode| self.tiler(mode))
+                .collect::<Result<_, _>>()
+                .map(Tiler::Tuple),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Nested integer tuples: the shapes, strides and coordinates of layouts.
+
+use std::fmt;
+
+use crate::CuteError;
+
+/// Deepest nesting that a layout, a coordinate or a parsed text may have.
+pub const MAX_DEPTH: usize = 32;
+
+/// An integer, or a tuple of integer tuples.
+///
+/// Integers and Rust tuples convert into it, so that a hierarchical shape can be written directly:
+///
+/// ```
+/// use pgemm_cute::IntTuple;
+///
+/// let shape = IntTuple::from((3, (2, 3)));
+/// assert_eq!(shape.to_string(), "(3,(2,3))");
+/// assert_eq!((shape.rank(), shape.depth(), shape.size().unwrap()), (2, 2, 18));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum IntTuple {
+    /// A leaf.
+    Int(i64),
+    /// An ordered list of modes.
+    Tuple(Vec<IntTuple>),
+}
+
+impl IntTuple {
+    /// Number of modes; an integer has one.
+    pub fn rank(&self) -> usize {
+        match self {
+            Self::Int(_) => 1,
+            Self::Tuple(modes) => modes.len(),
+        }
+    }
+
+    /// Levels of nesting; an integer has depth 0, a tuple of integers depth 1.
+    pub fn depth(&self) -> usize {
+        match self {
+            Self::Int(_) => 0,
+            Self::Tuple(modes) => 1 + modes.iter().map(Self::depth).max().unwrap_or(0),
+        }
+    }
+
+    /// The value of a leaf, `None` for a tuple.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(value) => Some(*value),
+            Self::Tuple(_) => None,
+        }
+    }
+
+    /// Mode `index`. An integer is its own mode 0.
+    pub fn get(&self, index: usize) -> Option<&IntTuple> {
+        match self {
+            Self::Int(_) => (index == 0).then_some(self),
+            Self::Tuple(modes) => modes.get(index),
+        }
+    }
+
+    /// The modes in order; an integer is a single mode.
+    pub fn modes(&self) -> &[IntTuple] {
+        match self {
+            Self::Int(_) => std::slice::from_ref(self),
+            Self::Tuple(modes) => modes,
+        }
+    }
+
+    /// Product of all leaves.
+    ///
+    /// # Errors
+    /// [`CuteError::Overflow`] if the product does not fit 64 bits.
+    pub fn size(&self) -> Result<i64, CuteError> {
+        let leaves = self.leaves();
+        // A zero makes the product zero whatever the partial products are.
+        if leaves.contains(&0) {
+            return Ok(0);
+        }
+        leaves.iter().try_fold(1i64, |product, &leaf| product.checked_mul(leaf)).ok_or_else(|| {
+            CuteError::Overflow { quantity: "the size of a tuple", operand: Box::new(self.clone()) }
+        })
+    }
+
+    /// The sizes of the modes: `((2,4),8)` gives `(8,8)`, an integer itself.
+    ///
+    /// # Errors
+    /// [`CuteError::Overflow`] if a product does not fit 64 bits.
+    pub fn product_each(&self) -> Result<IntTuple, CuteError> {
+        match self {
+            Self::Int(_) => Ok(self.clone()),
+            Self::Tuple(modes) => {
+                modes.iter().map(|mode| mode.size().map(Self::Int)).collect::<Result<_, _>>()
+            }
+        }
+    }
+
+    /// The leaves from left to right.
+    pub fn leaves(&self) -> Vec<i64> {
+        fn visit(tuple: &IntTuple, leaves: &mut Vec<i64>) {
+            match tuple {
+                IntTuple::Int(value) => leaves.push(*value),
+                IntTuple::Tuple(modes) => modes.iter().for_each(|mode| visit(mode, leaves)),
+            }
+        }
+        let mut leaves = Vec::new();
+        visit(self, &mut leaves);
+        leaves
+    }
+
+    /// The same leaves without nesting: depth at most 1.
+    pub fn flatten(&self) -> IntTuple {
+        match self {
+            Self::Int(_) => self.clone(),
+            Self::Tuple(_) => self.leaves().into_iter().map(Self::Int).collect(),
+        }
+    }
+
+    /// Whether both have the same nesting.
+    pub fn is_congruent(&self, other: &IntTuple) -> bool {
+        match (self, other) {
+            (Self::Int(_), Self::Int(_)) => true,
+            (Self::Tuple(a), Self::Tuple(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_congruent(b))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether every tuple of `self` has a tuple of the same rank in `other`: the nesting of
+    /// `self` is a coarser or equal one.
+    pub fn is_weakly_congruent(&self, other: &IntTuple) -> bool {
+        match (self, other) {
+            (Self::Int(_), _) => true,
+            (Self::Tuple(a), Self::Tuple(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_weakly_congruent(b))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether every coordinate of the shape `self` is a coordinate of the shape `other`:
+    /// the sizes agree, and `other` only refines modes of `self`.
+    ///
+    /// ```
+    /// use pgemm_cute::IntTuple;
+    ///
+    /// let shape = |text| IntTuple::parse(text).unwrap();
+    /// assert!(shape("(4,6)").is_compatible(&shape("((2,2),6)")));
+    /// assert!(!shape("((2,3),4)").is_compatible(&shape("((2,2),(3,2))")));
+    /// ```
+    pub fn is_compatible(&self, other: &IntTuple) -> bool {
+        match (self, other) {
+            (Self::Int(size), _) => other.size().is_ok_and(|other| other == *size),
+            (Self::Tuple(a), Self::Tuple(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_compatible(b))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the nesting stays within `limit` levels, without walking deeper than that.
+    pub(crate) fn is_within_depth(&self, limit: usize) -> bool {
+        match self {
+            Self::Int(_) => true,
+            Self::Tuple(modes) => {
+                limit > 0 && modes.iter().all(|mode| mode.is_within_depth(limit - 1))
+            }
+        }
+    }
+
+    /// Whether some tuple in it has no modes.
+    pub(crate) fn has_empty_tuple(&self) -> bool {
+        match self {
+            Self::Int(_) => false,
+            Self::Tuple(modes) => modes.is_empty() || modes.iter().any(Self::has_empty_tuple),
+        }
+    }
+
+    /// A list of modes, as an integer when there is exactly one.
+    pub(crate) fn unwrapped(mut modes: Vec<IntTuple>) -> IntTuple {
+        match modes.len() {
+            1 => modes.remove(0),
+            _ => Self::Tuple(modes),
+        }
+    }
+}
+
+impl fmt::Display for IntTuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => write!(f, "{value}"),
+            Self::Tuple(modes) => {
+                f.write_str("(")?;
+                for (position, mode) in modes.iter().enumerate() {
+                    if position > 0 {
+                        f.write_str(",")?;
+                    }
+                    write!(f, "{mode}")?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+impl FromIterator<IntTuple> for IntTuple {
+    fn from_iter<I: IntoIterator<Item = IntTuple>>(modes: I) -> Self {
+        Self::Tuple(modes.into_iter().collect())
+    }
+}
+
+impl FromIterator<i64> for IntTuple {
+    fn from_iter<I: IntoIterator<Item = i64>>(modes: I) -> Self {
+        modes.into_iter().map(Self::Int).collect()
+    }
+}
+
+macro_rules! from_integer {
+    ($($integer:ty)*) => {$(
+        impl From<$integer> for IntTuple {
+            fn from(value: $integer) -> Self {
+                Self::Int(i64::from(value))
+            }
+        }
+    )*};
+}
+
+from_integer!(i64 i32 u32 u16 u8);
+
+macro_rules! from_tuple {
+    ($($mode:ident)+) => {
+        impl<$($mode: Into<IntTuple>),+> From<($($mode,)+)> for IntTuple {
+            #[allow(non_snake_case)]
+            fn from(($($mode,)+): ($($mode,)+)) -> Self {
+                Self::Tuple(vec![$($mode.into()),+])
+            }
+        }
+    };
+}
+
+from_tuple!(A);
+from_tuple!(A B);
+from_tuple!(A B C);
+from_tuple!(A B C D);
+from_tuple!(A B C D E);
+from_tuple!(A B C D E F);
+
+impl<T: Into<IntTuple>, const N: usize> From<[T; N]> for IntTuple {
+    fn from(modes: [T; N]) -> Self {
+        Self::Tuple(modes.into_iter().map(Into::into).collect())
+    }
+}
+
+impl From<Vec<i64>> for IntTuple {
+    fn from(modes: Vec<i64>) -> Self {
+        modes.into_iter().collect()
+    }
+}
+
+impl From<&[i64]> for IntTuple {
+    fn from(modes: &[i64]) -> Self {
+        modes.iter().copied().collect()
+    }
+}
+
+impl From<&IntTuple> for IntTuple {
+    fn from(tuple: &IntTuple) -> Self {
+        tuple.clone()
+    }
+}
