@@ -1,1 +1,37 @@
-//! Lowers kernel IR to PTX text.
+//! Lowers kernel IR to PTX text for `sm_90a`, and asks `ptxas` what a text costs.
+//!
+//! [`emit`] takes a kernel after `pgemm_ir`'s passes: `Op::Roles` is already `If` and `SetMaxRegisters`. The same kernel
+//! gives the same text, byte for byte, with registers and labels numbered in program order. Kernels are expected to have
+//! passed the verifier: on others the result is an error or a text that `ptxas` refuses, never a panic.
+
+mod control;
+mod emitter;
+mod entry;
+mod error;
+mod memory;
+mod operand;
+pub mod ptxas;
+mod report;
+mod tensor_core;
+mod values;
+
+use pgemm_ir::Kernel;
+
+pub use error::EmitError;
+pub use report::ResourceReport;
+
+/// The PTX of a kernel, in its canonical form: no comments, so that hashes and snapshots stay stable.
+///
+/// # Errors
+/// See [`EmitError`]: roles that are not lowered yet, and attributes outside what the hardware has.
+pub fn emit(kernel: &Kernel) -> Result<String, EmitError> {
+    entry::module(kernel, false)
+}
+
+/// The same code as [`emit`] with `// file:line (scopes)` above the instructions of each source line.
+///
+/// # Errors
+/// As [`emit`].
+pub fn emit_annotated(kernel: &Kernel) -> Result<String, EmitError> {
+    entry::module(kernel, true)
+}

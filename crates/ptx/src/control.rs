@@ -1,0 +1,191 @@
+//! Structured control flow as labels and branches. Carried values and results live in registers of their own, which
+//! every `Yield` moves into.
+
+use pgemm_ir::{Block, Inst, Op, Type, ValueId};
+
+use crate::EmitError;
+use crate::emitter::{Emitter, ptx};
+use crate::operand::{Class, Operand, Register};
+
+/// One move of a parallel copy.
+type Move = (Register, Type, Operand);
+
+impl Emitter<'_> {
+    pub(crate) fn control(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        match &inst.op {
+            Op::For => self.for_loop(inst),
+            Op::While => self.while_loop(inst),
+            Op::If => self.branch(inst),
+            Op::Roles(_) => Err(EmitError::RolesNotLowered { at: self.at(inst) }),
+            // Blocks take their last instruction off before they are walked.
+            _ => Err(EmitError::MisplacedYield { at: self.at(inst) }),
+        }
+    }
+
+    /// The test is at the loop's end, behind a guard at entry where no constant shows that the body runs.
+    fn for_loop(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [body] = self.blocks(inst)?;
+        let [begin, end, step, init @ ..] = &inst.args[..] else {
+            return Err(self.arity(inst, "operands", 3, inst.args.len()));
+        };
+        let [index, params @ ..] = &body.params[..] else {
+            return Err(self.arity(inst, "block parameters", 1, 0));
+        };
+        let number = self.next_label();
+        let runs = match (self.operand(inst, *begin)?, self.operand(inst, *end)?) {
+            (Operand::Immediate(begin), Operand::Immediate(end)) => begin < end,
+            _ => false,
+        };
+        let last = self.read(inst, *end)?;
+        let step = self.read(inst, *step)?;
+        let carried = self.carry(inst, init, &[params, &inst.results])?;
+        let first = self.operand(inst, *begin)?;
+        let index = self.define(inst, *index)?;
+        self.copy(index, Type::U32, first);
+        if !runs {
+            let done = self.scratch(Class::Predicate);
+            ptx!(self, "setp.ge.u32 {done}, {index}, {last}");
+            ptx!(self, "@{done} bra $for{number}_end");
+        }
+        self.label(&format!("$for{number}"));
+        self.block(inst, body, &carried)?;
+        ptx!(self, "add.u32 {index}, {index}, {step}");
+        let again = self.scratch(Class::Predicate);
+        ptx!(self, "setp.lt.u32 {again}, {index}, {last}");
+        ptx!(self, "@{again} bra $for{number}");
+        if !runs {
+            self.label(&format!("$for{number}_end"));
+        }
+        Ok(())
+    }
+
+    fn while_loop(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [condition, body] = self.blocks(inst)?;
+        let number = self.next_label();
+        let lists = [&condition.params[..], &body.params, &inst.results];
+        let carried = self.carry(inst, &inst.args, &lists)?;
+        self.label(&format!("$while{number}"));
+        let (test, yielded) = self.split(inst, condition)?;
+        self.insts(test)?;
+        let [proceed] = yielded.args[..] else {
+            return Err(self.arity(inst, "yielded values", 1, yielded.args.len()));
+        };
+        let proceed = self.register(yielded, proceed)?;
+        ptx!(self, "@!{proceed} bra $while{number}_end");
+        self.block(inst, body, &carried)?;
+        ptx!(self, "bra $while{number}");
+        self.label(&format!("$while{number}_end"));
+        Ok(())
+    }
+
+    fn branch(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [then, otherwise] = self.blocks(inst)?;
+        let [condition] = self.args(inst)?;
+        let condition = self.register(inst, condition)?;
+        let number = self.next_label();
+        let mut results = Vec::with_capacity(inst.results.len());
+        for &result in &inst.results {
+            results.push((self.define(inst, result)?, self.ty(inst, result)?));
+        }
+        let empty = |block: &Block| block.insts.len() <= 1 && results.is_empty();
+        if empty(then) {
+            self.block(inst, then, &results)?;
+            ptx!(self, "@{condition} bra $if{number}_end");
+            self.block(inst, otherwise, &results)?;
+        } else if empty(otherwise) {
+            ptx!(self, "@!{condition} bra $if{number}_end");
+            self.block(inst, then, &results)?;
+            self.block(inst, otherwise, &results)?;
+        } else {
+            ptx!(self, "@!{condition} bra $if{number}_else");
+            self.block(inst, then, &results)?;
+            ptx!(self, "bra $if{number}_end");
+            self.label(&format!("$if{number}_else"));
+            self.block(inst, otherwise, &results)?;
+        }
+        self.label(&format!("$if{number}_end"));
+        Ok(())
+    }
+
+    /// Registers for carried values, initialised; each list of values in `lists` names them.
+    fn carry(
+        &mut self,
+        inst: &Inst,
+        init: &[ValueId],
+        lists: &[&[ValueId]],
+    ) -> Result<Vec<(Register, Type)>, EmitError> {
+        for list in lists {
+            if list.len() != init.len() {
+                return Err(self.arity(inst, "carried values", init.len(), list.len()));
+            }
+        }
+        let mut carried = Vec::with_capacity(init.len());
+        for (position, &value) in init.iter().enumerate() {
+            let ty = self.ty(inst, value)?;
+            let operand = self.operand(inst, value)?;
+            let register = self.scratch(Class::of(ty));
+            self.copy(register, ty, operand);
+            for name in lists.iter().filter_map(|list| list.get(position)) {
+                self.bind(inst, *name, Operand::Register(register))?;
+            }
+            carried.push((register, ty));
+        }
+        Ok(carried)
+    }
+
+    /// A nested block without its `Yield`, and the `Yield`.
+    fn split<'b>(
+        &self,
+        inst: &Inst,
+        block: &'b Block,
+    ) -> Result<(&'b [Inst], &'b Inst), EmitError> {
+        match block.insts.split_last() {
+            Some((yielded, insts)) if yielded.op == Op::Yield => Ok((insts, yielded)),
+            _ => Err(EmitError::MisplacedYield { at: self.at(inst) }),
+        }
+    }
+
+    /// Emits a nested block and moves what it yields into `targets`.
+    fn block(
+        &mut self,
+        inst: &Inst,
+        block: &Block,
+        targets: &[(Register, Type)],
+    ) -> Result<(), EmitError> {
+        let (insts, yielded) = self.split(inst, block)?;
+        self.insts(insts)?;
+        if yielded.args.len() != targets.len() {
+            return Err(self.arity(inst, "yielded values", targets.len(), yielded.args.len()));
+        }
+        let mut moves = Vec::with_capacity(targets.len());
+        for (&(register, ty), &value) in targets.iter().zip(&yielded.args) {
+            moves.push((register, ty, self.operand(yielded, value)?));
+        }
+        self.parallel_copy(moves);
+        Ok(())
+    }
+
+    /// Does all moves as if at once: a register is written only after the moves that read it; cycles go through a
+    /// scratch register.
+    fn parallel_copy(&mut self, mut moves: Vec<Move>) {
+        moves.retain(|&(to, _, from)| from != Operand::Register(to));
+        while !moves.is_empty() {
+            let free = moves.iter().position(|&(to, ..)| {
+                moves.iter().all(|&(_, _, from)| from != Operand::Register(to))
+            });
+            if let Some(position) = free {
+                let (to, ty, from) = moves.remove(position);
+                self.copy(to, ty, from);
+                continue;
+            }
+            let (to, ty, _) = moves[0];
+            let saved = self.scratch(to.class);
+            self.copy(saved, ty, Operand::Register(to));
+            for (_, _, from) in &mut moves {
+                if *from == Operand::Register(to) {
+                    *from = Operand::Register(saved);
+                }
+            }
+        }
+    }
+}

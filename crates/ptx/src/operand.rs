@@ -1,0 +1,101 @@
+//! Virtual registers and what a PTX operand can be.
+
+use std::fmt;
+
+use pgemm_ir::Type;
+
+/// The register files of PTX that values live in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Predicates, `%p`.
+    Predicate,
+    /// 16 bits, `%h`; only inside the lowering of one operation.
+    B16,
+    /// 32 bits, `%r`.
+    B32,
+    /// 64 bits, `%rd`.
+    B64,
+    /// binary32, `%f`.
+    F32,
+}
+
+impl Class {
+    /// Every class, in the order of their declarations.
+    pub(crate) const ALL: [Class; 5] =
+        [Class::Predicate, Class::B16, Class::B32, Class::B64, Class::F32];
+
+    /// The class that holds values of a type.
+    pub(crate) const fn of(ty: Type) -> Class {
+        match ty {
+            Type::Bool => Class::Predicate,
+            Type::U32 | Type::S32 | Type::B32 | Type::Smem | Type::ClusterSmem => Class::B32,
+            Type::U64 | Type::MapPtr | Type::Descriptor => Class::B64,
+            Type::F32 => Class::F32,
+        }
+    }
+
+    /// The type suffix of moves and declarations.
+    pub(crate) const fn suffix(self) -> &'static str {
+        match self {
+            Class::Predicate => "pred",
+            Class::B16 => "b16",
+            Class::B32 => "b32",
+            Class::B64 => "b64",
+            Class::F32 => "f32",
+        }
+    }
+
+    /// What its register names begin with.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Class::Predicate => "%p",
+            Class::B16 => "%h",
+            Class::B32 => "%r",
+            Class::B64 => "%rd",
+            Class::F32 => "%f",
+        }
+    }
+}
+
+/// A virtual register; prints as its PTX name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Register {
+    /// Register file.
+    pub(crate) class: Class,
+    /// Number in it, from 0.
+    pub(crate) index: u32,
+}
+
+impl fmt::Display for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.class.prefix(), self.index)
+    }
+}
+
+/// What stands for an SSA value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// A register.
+    Register(Register),
+    /// A constant, by its bits.
+    Immediate(u64),
+    /// The address of a byte of the dynamic shared memory.
+    Smem(u32),
+}
+
+/// A constant of a type as PTX writes it.
+pub(crate) fn immediate(ty: Type, bits: u64) -> String {
+    match ty {
+        Type::F32 => format!("0f{:08X}", bits as u32),
+        Type::S32 => (bits as u32 as i32).to_string(),
+        Type::B32 => format!("0x{:08x}", bits as u32),
+        Type::Bool => (bits & 1).to_string(),
+        Type::U32 | Type::Smem | Type::ClusterSmem => (bits as u32).to_string(),
+        Type::U64 | Type::MapPtr | Type::Descriptor => bits.to_string(),
+    }
+}
+
+/// The address of a byte of the dynamic shared memory.
+pub(crate) fn smem_symbol(offset: u32) -> String {
+    if offset == 0 { "smem".to_owned() } else { format!("smem+{offset}") }
+}

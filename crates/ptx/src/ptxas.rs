@@ -1,0 +1,171 @@
+//! The offline assembler, for tests and `pgemm kernel check`. Running kernels needs only the driver.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::ResourceReport;
+
+/// Why a kernel was not assembled.
+#[derive(Debug, thiserror::Error)]
+pub enum PtxasError {
+    /// No assembler.
+    #[error(
+        "no ptxas: run scripts/ptxas.sh, set PGEMM_PTXAS to a ptxas binary, or put one on PATH (CUDA 12.3 or newer)"
+    )]
+    NotFound,
+    /// `PGEMM_PTXAS` names no file.
+    #[error("PGEMM_PTXAS is {path}, which is not a file: set it to a ptxas binary or unset it")]
+    NotAFile {
+        /// What the variable says.
+        path: PathBuf,
+    },
+    /// A file could not be written or the program not be started.
+    #[error("cannot run {path}")]
+    Io {
+        /// The assembler.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The assembler refused the text.
+    #[error("{path} refused the kernel:\n{log}")]
+    Refused {
+        /// The assembler.
+        path: PathBuf,
+        /// What it said.
+        log: String,
+    },
+    /// The assembler succeeded without a report on a kernel.
+    #[error("{path} reported on no kernel: does the text have an entry? It said:\n{log}")]
+    NoReport {
+        /// The assembler.
+        path: PathBuf,
+        /// What it said.
+        log: String,
+    },
+}
+
+/// An installed assembler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ptxas {
+    path: PathBuf,
+}
+
+impl Ptxas {
+    /// The assembler at a path.
+    pub fn at(path: impl Into<PathBuf>) -> Ptxas {
+        Ptxas { path: path.into() }
+    }
+
+    /// The assembler to use: `PGEMM_PTXAS`, else the newest of [`Ptxas::installed`], else the one on `PATH`.
+    ///
+    /// # Errors
+    /// [`PtxasError::NotFound`] where there is none, [`PtxasError::NotAFile`] where `PGEMM_PTXAS` is wrong.
+    pub fn find() -> Result<Ptxas, PtxasError> {
+        if let Some(path) = env::var_os("PGEMM_PTXAS").map(PathBuf::from) {
+            return if path.is_file() {
+                Ok(Ptxas { path })
+            } else {
+                Err(PtxasError::NotAFile { path })
+            };
+        }
+        if let Some(newest) = Ptxas::installed().pop() {
+            return Ok(newest);
+        }
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path)
+            .map(|folder| folder.join("ptxas"))
+            .find(|path| path.is_file())
+            .map(Ptxas::at)
+            .ok_or(PtxasError::NotFound)
+    }
+
+    /// The assemblers that `scripts/ptxas.sh` installed in `.tools` of this folder or the nearest one above it that has
+    /// any, oldest version first.
+    pub fn installed() -> Vec<Ptxas> {
+        let Ok(here) = env::current_dir() else { return Vec::new() };
+        here.ancestors()
+            .map(|folder| installed_in(&folder.join(".tools")))
+            .find(|found| !found.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// Where the binary is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Assembles PTX for `sm_90a` and reports what it costs; the code itself is thrown away.
+    ///
+    /// # Errors
+    /// [`PtxasError::Refused`] with the assembler's own words where the text is wrong or its registers cannot suffice.
+    pub fn assemble(&self, ptx: &str) -> Result<ResourceReport, PtxasError> {
+        let io = |source| PtxasError::Io { path: self.path.clone(), source };
+        let folder = tempfile::tempdir().map_err(io)?;
+        let source = folder.path().join("kernel.ptx");
+        fs::write(&source, ptx).map_err(io)?;
+        let output = Command::new(&self.path)
+            .args(["-arch=sm_90a", "-v", "--warn-on-spills", "-o"])
+            .arg(folder.path().join("kernel.cubin"))
+            .arg(&source)
+            .output()
+            .map_err(io)?;
+        let mut log = String::from_utf8_lossy(&output.stdout).into_owned();
+        log.push_str(&String::from_utf8_lossy(&output.stderr));
+        if !output.status.success() {
+            return Err(PtxasError::Refused { path: self.path.clone(), log });
+        }
+        match ResourceReport::parse(&log) {
+            Some(report) => Ok(report),
+            None => Err(PtxasError::NoReport { path: self.path.clone(), log }),
+        }
+    }
+}
+
+/// `ptxas-<version>/ptxas` in a folder, by version.
+fn installed_in(tools: &Path) -> Vec<Ptxas> {
+    let Ok(entries) = fs::read_dir(tools) else { return Vec::new() };
+    let mut found: Vec<(Vec<u32>, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let version = name.to_str()?.strip_prefix("ptxas-")?;
+            let version = version.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+            let path = entry.path().join("ptxas");
+            path.is_file().then_some((version, path))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| Ptxas { path }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_sort_by_number() {
+        let tools = tempfile::tempdir().unwrap();
+        for version in ["13.0", "9.2", "12.4"] {
+            let folder = tools.path().join(format!("ptxas-{version}"));
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("ptxas"), "").unwrap();
+        }
+        fs::create_dir(tools.path().join("ptxas-14.0")).unwrap();
+        let found: Vec<String> = installed_in(tools.path())
+            .iter()
+            .map(|ptxas| ptxas.path.parent().unwrap().file_name().unwrap().to_string_lossy().into())
+            .collect();
+        assert_eq!(found, ["ptxas-9.2", "ptxas-12.4", "ptxas-13.0"]);
+    }
+
+    #[test]
+    fn a_missing_assembler_is_an_error() {
+        let error = Ptxas::at("/nonexistent/ptxas").assemble("").unwrap_err();
+        assert!(matches!(error, PtxasError::Io { .. }), "{error}");
+    }
+}

@@ -1,0 +1,349 @@
+//! Operations that compute values: constants, parameters, arithmetic, conversions, addresses.
+
+use pgemm_ir::{BinaryOp, CompareOp, Element, Half, Inst, Op, ParamKind, Special, Type, UnaryOp};
+
+use crate::EmitError;
+use crate::emitter::{Emitter, op_name, ptx};
+use crate::operand::{Class, Operand, Register, immediate};
+
+impl Emitter<'_> {
+    pub(crate) fn value(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        match &inst.op {
+            Op::Const(constant) => {
+                let result = self.result(inst)?;
+                self.bind(inst, result, Operand::Immediate(constant.bits()))
+            }
+            Op::Param(_) | Op::MapParam(_) => self.parameter(inst),
+            Op::Special(special) => self.special(inst, *special),
+            Op::SmemAddress(region) => {
+                let Some(placed) = self.kernel.regions.get(region.index()) else {
+                    let count = self.kernel.regions.len();
+                    return Err(EmitError::UnknownRegion {
+                        region: *region,
+                        count,
+                        at: self.at(inst),
+                    });
+                };
+                let result = self.result(inst)?;
+                self.bind(inst, result, Operand::Smem(placed.offset))
+            }
+            Op::Unary(op) => self.unary(inst, *op),
+            Op::Binary(op) => self.binary(inst, *op),
+            Op::Fma => {
+                let [a, b, c] = self.args(inst)?;
+                let operands = self.read_list(inst, &[a, b, c])?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "fma.rn.f32 {result}, {operands}");
+                Ok(())
+            }
+            Op::Compare(op) => self.compare(inst, *op),
+            Op::Select => self.select(inst),
+            Op::Convert(to) => self.convert(inst, *to),
+            Op::Bitcast(to) => self.bitcast(inst, *to),
+            Op::Pack(element) => self.pack(inst, *element),
+            Op::Unpack(element, half) => self.unpack(inst, *element, *half),
+            Op::SmemOffset => self.smem_offset(inst),
+            Op::MapShared => {
+                let [smem, rank] = self.args(inst)?;
+                let smem = self.address(inst, smem)?;
+                let rank = self.read(inst, rank)?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "mapa.shared::cluster.u32 {result}, {smem}, {rank}");
+                Ok(())
+            }
+            Op::Elect => {
+                let [] = self.args(inst)?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "elect.sync _|{result}, 0xffffffff");
+                Ok(())
+            }
+            // The dispatcher sends nothing else here.
+            _ => Ok(()),
+        }
+    }
+
+    /// A new register for the one result.
+    pub(crate) fn define_result(&mut self, inst: &Inst) -> Result<Register, EmitError> {
+        let result = self.result(inst)?;
+        self.define(inst, result)
+    }
+
+    fn parameter(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let (Op::Param(id) | Op::MapParam(id)) = inst.op else { return Ok(()) };
+        let count = self.kernel.params.len();
+        let Some(param) = self.kernel.params.get(id.index()) else {
+            return Err(EmitError::UnknownParameter { param: id, count, at: self.at(inst) });
+        };
+        let (scalar, map) = ("scalar", "tensor map");
+        match (&inst.op, &param.kind) {
+            (Op::Param(_), ParamKind::Scalar(ty)) => {
+                let result = self.define_result(inst)?;
+                ptx!(self, "ld.param.{} {result}, [{}]", ty.name(), param.name);
+                Ok(())
+            }
+            (Op::MapParam(_), ParamKind::TensorMap(_)) => {
+                // TMA takes the generic address of a map (PTX ISA, "Tensor-map").
+                let address = self.scratch(Class::B64);
+                ptx!(self, "mov.b64 {address}, {}", param.name);
+                let result = self.define_result(inst)?;
+                ptx!(self, "cvta.param.u64 {result}, {address}");
+                Ok(())
+            }
+            (op, kind) => {
+                let is_map = matches!(kind, ParamKind::TensorMap(_));
+                let (found, expected) = if is_map { (map, scalar) } else { (scalar, map) };
+                let (op, at) = (op_name(op), self.at(inst));
+                Err(EmitError::ParameterKind { param: id, found, expected, op, at })
+            }
+        }
+    }
+
+    fn special(&mut self, inst: &Inst, special: Special) -> Result<(), EmitError> {
+        let uniform = match special {
+            Special::Warp => self.warp,
+            Special::Warpgroup => self.warpgroup,
+            _ => None,
+        };
+        if let Some(register) = uniform {
+            let result = self.result(inst)?;
+            return self.bind(inst, result, Operand::Register(register));
+        }
+        let name = match special {
+            Special::Lane => "%laneid",
+            Special::Cta => "%ctaid.x",
+            Special::CtaCount => "%nctaid.x",
+            Special::CtaRank => "%cluster_ctarank",
+            Special::Cluster => "%clusterid.x",
+            Special::ClusterCount => "%nclusterid.x",
+            // The entry has the indices of warps and warpgroups ready.
+            Special::Thread | Special::Warp | Special::Warpgroup => "%tid.x",
+        };
+        let result = self.define_result(inst)?;
+        ptx!(self, "mov.u32 {result}, {name}");
+        Ok(())
+    }
+
+    fn unary(&mut self, inst: &Inst, op: UnaryOp) -> Result<(), EmitError> {
+        let [a] = self.args(inst)?;
+        let ty = self.ty(inst, a)?;
+        let opcode = match (op, ty) {
+            (UnaryOp::Not, Type::Bool) => "not.pred",
+            (UnaryOp::Not, Type::U32 | Type::S32) => "not.b32",
+            (UnaryOp::Not, Type::U64) => "not.b64",
+            (UnaryOp::Neg, Type::S32) => "neg.s32",
+            (UnaryOp::Neg, Type::F32) => "neg.f32",
+            _ => return Err(self.unsupported_type(inst, ty)),
+        };
+        let a = self.read(inst, a)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "{opcode} {result}, {a}");
+        Ok(())
+    }
+
+    fn binary(&mut self, inst: &Inst, op: BinaryOp) -> Result<(), EmitError> {
+        let [left, right] = self.args(inst)?;
+        let ty = self.ty(inst, left)?;
+        let integer = matches!(ty, Type::U32 | Type::S32 | Type::U64);
+        let float = ty == Type::F32;
+        let class = Class::of(ty).suffix();
+        // Explicit rounding keeps the assembler from contracting products and sums into an fma.
+        let (arithmetic, low) = if float { ("rn.", "rn.") } else { ("", "lo.") };
+        let name = ty.name();
+        let opcode = match op {
+            BinaryOp::Add if integer || float => format!("add.{arithmetic}{name}"),
+            BinaryOp::Sub if integer || float => format!("sub.{arithmetic}{name}"),
+            BinaryOp::Mul if integer || float => format!("mul.{low}{name}"),
+            BinaryOp::Div if integer || float => format!("div.{arithmetic}{name}"),
+            BinaryOp::Rem if integer => format!("rem.{name}"),
+            BinaryOp::Min if integer || float => format!("min.{name}"),
+            BinaryOp::Max if integer || float => format!("max.{name}"),
+            BinaryOp::And if integer || ty == Type::Bool => format!("and.{class}"),
+            BinaryOp::Or if integer || ty == Type::Bool => format!("or.{class}"),
+            BinaryOp::Xor if integer || ty == Type::Bool => format!("xor.{class}"),
+            BinaryOp::Shl if integer => format!("shl.{class}"),
+            BinaryOp::Shr if integer => format!("shr.{name}"),
+            _ => return Err(self.unsupported_type(inst, ty)),
+        };
+        let never_zero =
+            matches!(self.operand(inst, right)?, Operand::Immediate(bits) if bits != 0);
+        let a = self.read(inst, left)?;
+        let b = self.read(inst, right)?;
+        let divides = matches!(op, BinaryOp::Div | BinaryOp::Rem) && integer && !never_zero;
+        if !divides {
+            let result = self.define_result(inst)?;
+            ptx!(self, "{opcode} {result}, {a}, {b}");
+            return Ok(());
+        }
+        // PTX leaves division by zero open; the IR does not.
+        let by_zero = if op == BinaryOp::Div { immediate(ty, u64::MAX) } else { a.clone() };
+        let zero = self.scratch(Class::Predicate);
+        let divided = self.scratch(Class::of(ty));
+        ptx!(self, "setp.eq.{name} {zero}, {b}, 0");
+        ptx!(self, "{opcode} {divided}, {a}, {b}");
+        let result = self.define_result(inst)?;
+        ptx!(self, "selp.{class} {result}, {by_zero}, {divided}, {zero}");
+        Ok(())
+    }
+
+    fn compare(&mut self, inst: &Inst, op: CompareOp) -> Result<(), EmitError> {
+        let [left, right] = self.args(inst)?;
+        let ty = self.ty(inst, left)?;
+        let equality = matches!(op, CompareOp::Eq | CompareOp::Ne);
+        let a = self.read(inst, left)?;
+        let b = self.read(inst, right)?;
+        if ty == Type::Bool && equality {
+            let differ = self.scratch(Class::Predicate);
+            ptx!(self, "xor.pred {differ}, {a}, {b}");
+            let result = self.result(inst)?;
+            if op == CompareOp::Ne {
+                return self.bind(inst, result, Operand::Register(differ));
+            }
+            let equal = self.define(inst, result)?;
+            ptx!(self, "not.pred {equal}, {differ}");
+            return Ok(());
+        }
+        let suffix = match ty {
+            Type::U32 | Type::S32 | Type::U64 | Type::F32 => ty.name(),
+            Type::Bool => return Err(self.unsupported_type(inst, ty)),
+            _ if equality => Class::of(ty).suffix(),
+            _ => return Err(self.unsupported_type(inst, ty)),
+        };
+        let condition = match op {
+            CompareOp::Eq => "eq",
+            CompareOp::Ne if ty == Type::F32 => "neu",
+            CompareOp::Ne => "ne",
+            CompareOp::Lt => "lt",
+            CompareOp::Le => "le",
+            CompareOp::Gt => "gt",
+            CompareOp::Ge => "ge",
+        };
+        let result = self.define_result(inst)?;
+        ptx!(self, "setp.{condition}.{suffix} {result}, {a}, {b}");
+        Ok(())
+    }
+
+    fn select(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [condition, yes, no] = self.args(inst)?;
+        let ty = self.ty(inst, yes)?;
+        let condition = self.read(inst, condition)?;
+        let yes = self.read(inst, yes)?;
+        let no = self.read(inst, no)?;
+        if ty != Type::Bool {
+            let result = self.define_result(inst)?;
+            let suffix = Class::of(ty).suffix();
+            ptx!(self, "selp.{suffix} {result}, {yes}, {no}, {condition}");
+            return Ok(());
+        }
+        // There is no select of predicates: (condition and yes) or (not condition and no).
+        let first = self.scratch(Class::Predicate);
+        ptx!(self, "and.pred {first}, {condition}, {yes}");
+        let inverse = self.scratch(Class::Predicate);
+        ptx!(self, "not.pred {inverse}, {condition}");
+        let second = self.scratch(Class::Predicate);
+        ptx!(self, "and.pred {second}, {inverse}, {no}");
+        let result = self.define_result(inst)?;
+        ptx!(self, "or.pred {result}, {first}, {second}");
+        Ok(())
+    }
+
+    fn convert(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
+        let [a] = self.args(inst)?;
+        let from = self.ty(inst, a)?;
+        let opcode = match (from, to) {
+            (Type::U32, Type::U64) => "cvt.u64.u32",
+            (Type::S32, Type::U64) => "cvt.s64.s32",
+            (Type::U64, Type::U32 | Type::S32) => "cvt.u32.u64",
+            (Type::U32, Type::F32) => "cvt.rn.f32.u32",
+            (Type::S32, Type::F32) => "cvt.rn.f32.s32",
+            _ => return Err(self.unsupported_conversion(inst, from, to)),
+        };
+        let a = self.read(inst, a)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "{opcode} {result}, {a}");
+        Ok(())
+    }
+
+    fn unsupported_conversion(&self, inst: &Inst, from: Type, to: Type) -> EmitError {
+        let (op, at) = (op_name(&inst.op), self.at(inst));
+        EmitError::UnsupportedConversion { op, from, to, at }
+    }
+
+    fn bitcast(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
+        let [a] = self.args(inst)?;
+        let from = self.ty(inst, a)?;
+        let castable = |ty| matches!(ty, Type::U32 | Type::S32 | Type::F32 | Type::B32);
+        if !castable(from) || !castable(to) {
+            return Err(self.unsupported_conversion(inst, from, to));
+        }
+        let operand = self.operand(inst, a)?;
+        let result = self.result(inst)?;
+        // Constants and registers of the same file need no instruction.
+        match operand {
+            Operand::Register(register) if register.class != Class::of(to) => {
+                let result = self.define(inst, result)?;
+                ptx!(self, "mov.b32 {result}, {register}");
+                Ok(())
+            }
+            _ => self.bind(inst, result, operand),
+        }
+    }
+
+    fn pack(&mut self, inst: &Inst, element: Element) -> Result<(), EmitError> {
+        let [low, high] = self.args(inst)?;
+        let name = self.half_element(inst, element)?;
+        let low = self.read(inst, low)?;
+        let high = self.read(inst, high)?;
+        let result = self.define_result(inst)?;
+        // The first source goes to the upper half.
+        ptx!(self, "cvt.rn.{name}x2.f32 {result}, {high}, {low}");
+        Ok(())
+    }
+
+    fn half_element(&self, inst: &Inst, element: Element) -> Result<&'static str, EmitError> {
+        match element {
+            Element::F16 | Element::Bf16 => Ok(element.name()),
+            _ => {
+                let (op, at) = (op_name(&inst.op), self.at(inst));
+                Err(EmitError::UnsupportedElement { op, element, at })
+            }
+        }
+    }
+
+    fn unpack(&mut self, inst: &Inst, element: Element, half: Half) -> Result<(), EmitError> {
+        let [packed] = self.args(inst)?;
+        self.half_element(inst, element)?;
+        let packed = self.read(inst, packed)?;
+        if element == Element::F16 {
+            let low = self.scratch(Class::B16);
+            let high = self.scratch(Class::B16);
+            ptx!(self, "mov.b32 {{{low}, {high}}}, {packed}");
+            let source = if half == Half::Low { low } else { high };
+            let result = self.define_result(inst)?;
+            ptx!(self, "cvt.f32.f16 {result}, {source}");
+            return Ok(());
+        }
+        // A bf16 is the upper half of a binary32.
+        let bits = self.scratch(Class::B32);
+        match half {
+            Half::Low => ptx!(self, "shl.b32 {bits}, {packed}, 16"),
+            Half::High => ptx!(self, "and.b32 {bits}, {packed}, 0xffff0000"),
+        }
+        let result = self.define_result(inst)?;
+        ptx!(self, "mov.b32 {result}, {bits}");
+        Ok(())
+    }
+
+    fn smem_offset(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [base, bytes] = self.args(inst)?;
+        let operands = (self.operand(inst, base)?, self.operand(inst, bytes)?);
+        if let (Operand::Smem(offset), Operand::Immediate(more)) = operands {
+            let result = self.result(inst)?;
+            return self.bind(inst, result, Operand::Smem(offset.wrapping_add(more as u32)));
+        }
+        let base = self.read(inst, base)?;
+        let bytes = self.read(inst, bytes)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "add.u32 {result}, {base}, {bytes}");
+        Ok(())
+    }
+}
