@@ -12,6 +12,7 @@ mod pipeline;
 mod smem;
 mod sync;
 mod types;
+pub mod verify;
 mod value;
 mod warpgroup;
 
@@ -30,6 +31,7 @@ pub use op::{
 pub use passes::{PassError, legalise, optimise};
 pub use pipeline::{ReadSlot, Release, Ring, RingCursor, WriteSlot};
 pub use smem::SmemRequest;
+pub use verify::{Rule, VerifyError, Violation, verify};
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
 pub use value::{IntoVal, Scalar, Val, ty};
 pub use warpgroup::{Accumulators, Batch, MmaAtom, Pending, Retired};

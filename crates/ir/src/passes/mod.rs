@@ -7,14 +7,26 @@ mod legalise;
 
 pub use legalise::legalise;
 
-use crate::Kernel;
+use crate::{Kernel, VerifyError, verify};
 
 /// Why a kernel could not be optimised.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum PassError {}
+pub enum PassError {
+    /// The kernel breaks the language's rules as it is written.
+    #[error(transparent)]
+    Invalid(#[from] VerifyError),
+    /// A pass made an invalid kernel out of a valid one.
+    #[error("a pass broke a valid kernel; please report it with the kernel's text form: {0}")]
+    Broken(VerifyError),
+}
 
-/// Brings a kernel into the form that both backends consume.
+/// Brings a kernel into the form that both backends consume: verified, folded, legalised, verified again.
+///
+/// # Errors
+/// [`PassError::Invalid`] with every rule that the kernel breaks.
 pub fn optimise(mut kernel: Kernel) -> Result<Kernel, PassError> {
+    verify(&kernel)?;
     legalise(&mut kernel);
+    verify(&kernel).map_err(PassError::Broken)?;
     Ok(kernel)
 }

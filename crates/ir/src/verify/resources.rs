@@ -1,0 +1,406 @@
+//! Rules 1 and 16 to 19: names, roles, register budgets, shared memory and cluster, as the kernel declares them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Report, Rule};
+use crate::{
+    AccId, Block, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind, SM_REGISTERS,
+    Type, WARPGROUP_THREADS,
+};
+
+/// Registers per thread that a role needs besides its accumulators: addresses, loop counters, predicates, epilogue values.
+/// Measured on Hopper: 208 accumulators fit a budget of 240, 224 spill.
+pub const ROLE_REGISTER_RESERVE: u32 = 24;
+
+/// Registers per thread that one wgmma needs besides its accumulators out of what the launch gives before `setmaxnreg`;
+/// the assembler refuses m64n256 (128 registers) where each thread enters with 128.
+pub const ENTRY_REGISTER_RESERVE: u32 = 8;
+
+/// Bytes of kernel parameters that a launch takes (PTX ISA 8.1 and later, sm_70 and later).
+const MAX_PARAM_BYTES: u64 = 32_764;
+
+/// Threads that a CTA can have.
+const MAX_THREADS: u64 = 1024;
+
+pub(super) fn check(report: &mut Report<'_>) {
+    names(report);
+    roles(report);
+    accumulators(report);
+    regions(report);
+    let cluster = report.kernel.cluster;
+    if !(1..=8).contains(&cluster) {
+        report.declaration(
+            Rule::Cluster,
+            format!("a cluster of {cluster} CTAs: 1 to 8 are portable"),
+        );
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    let tail = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
+    let mut chars = name.chars();
+    match chars.next() {
+        Some(first) if first.is_ascii_alphabetic() => chars.all(tail),
+        Some('_' | '$') => !chars.as_str().is_empty() && chars.all(tail),
+        _ => false,
+    }
+}
+
+fn names(report: &mut Report<'_>) {
+    let kernel = report.kernel;
+    let parameters = kernel.params.iter().map(|param| ("parameter", &param.name));
+    for (what, name) in [("kernel", &kernel.name)].into_iter().chain(parameters) {
+        if !is_identifier(name) {
+            report.declaration(
+                Rule::Names,
+                format!(
+                    "{what} name '{name}' is no PTX identifier: use a letter and then letters, \
+                     digits, '_' and '$'"
+                ),
+            );
+        }
+    }
+    let mut taken = BTreeSet::new();
+    for param in &kernel.params {
+        if !taken.insert(&param.name) {
+            let message = format!("two parameters are called '{}': rename one", param.name);
+            report.declaration(Rule::Names, message);
+        }
+    }
+    let mut taken = BTreeSet::new();
+    for role in &kernel.roles {
+        if !taken.insert(&role.name) {
+            let message = format!("two roles are called '{}': rename one", role.name);
+            report.declaration(Rule::Names, message);
+        }
+    }
+    let bytes = kernel.params.iter().fold(0u64, |offset, param| {
+        let (size, align) = match &param.kind {
+            ParamKind::Scalar(Type::U64) => (8, 8),
+            ParamKind::Scalar(_) => (4, 4),
+            ParamKind::TensorMap(_) => (128, 64u64),
+        };
+        offset.next_multiple_of(align) + size
+    });
+    if bytes > MAX_PARAM_BYTES {
+        report.declaration(
+            Rule::Names,
+            format!("the parameters take {bytes} bytes: a launch has {MAX_PARAM_BYTES}"),
+        );
+    }
+}
+
+fn roles(report: &mut Report<'_>) {
+    let kernel = report.kernel;
+    let mut warpgroups = 0u64;
+    let mut registers = 0u64;
+    let mut breakdown = Vec::new();
+    for role in &kernel.roles {
+        let own = u64::from(role.warpgroups);
+        if own == 0 {
+            let message = format!("role '{}' has no warpgroups: give it at least one", role.name);
+            report.declaration(Rule::Roles, message);
+        }
+        let budget = role.registers;
+        if !(24..=256).contains(&budget) || !budget.is_multiple_of(8) {
+            report.declaration(
+                Rule::Registers,
+                format!(
+                    "role '{}' has {budget} registers per thread: use 24 to 256 in steps of 8",
+                    role.name
+                ),
+            );
+        }
+        warpgroups += own;
+        registers += own * u64::from(WARPGROUP_THREADS) * u64::from(budget);
+        breakdown.push(format!("{} × {WARPGROUP_THREADS} × {budget}", role.warpgroups));
+    }
+    let threads = warpgroups * u64::from(WARPGROUP_THREADS);
+    if kernel.roles.is_empty() {
+        report.declaration(Rule::Roles, "no role is declared, so a CTA has no threads".into());
+    }
+    if threads > MAX_THREADS {
+        report.declaration(
+            Rule::Roles,
+            format!("the roles have {threads} threads together: a CTA has at most {MAX_THREADS}"),
+        );
+    }
+    if registers > u64::from(SM_REGISTERS) {
+        let over = registers - u64::from(SM_REGISTERS);
+        report.declaration(
+            Rule::Registers,
+            format!(
+                "the roles need {} = {registers} registers: an SM has {SM_REGISTERS}, {over} \
+                 fewer; lower a budget",
+                breakdown.join(" + ")
+            ),
+        );
+    }
+
+    let mut place = Placement { report, roles: None, set_registers: None, entry: 0 };
+    if (1..=MAX_THREADS).contains(&threads) {
+        place.entry = kernel.entry_registers();
+    }
+    place.block(&kernel.body, Nesting { depth: 0, in_loop: false });
+    let (roles, set_registers) = (place.roles, place.set_registers);
+    if let (Some(_), Some(loc)) = (roles, set_registers) {
+        report.at(
+            Rule::Roles,
+            loc,
+            "registers are set by hand next to roles: remove it, roles have budgets".into(),
+        );
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Nesting {
+    depth: usize,
+    in_loop: bool,
+}
+
+/// Where `Roles` and `SetMaxRegisters` stand.
+struct Placement<'r, 'k> {
+    report: &'r mut Report<'k>,
+    roles: Option<LocId>,
+    set_registers: Option<LocId>,
+    /// Registers at entry, 0 where the declaration is broken.
+    entry: u32,
+}
+
+impl Placement<'_, '_> {
+    fn block(&mut self, block: &Block, nesting: Nesting) {
+        for inst in &block.insts {
+            match &inst.op {
+                Op::Roles(_) => self.roles(inst, nesting),
+                Op::SetMaxRegisters { count, increase } => {
+                    self.set_registers.get_or_insert(inst.loc);
+                    if nesting.in_loop {
+                        self.report.at(
+                            Rule::Roles,
+                            inst.loc,
+                            "registers are set in a loop: set them once, where the role starts"
+                                .into(),
+                        );
+                    }
+                    let entry = self.entry;
+                    let wrong = if *increase { *count < entry } else { *count > entry };
+                    if entry != 0 && wrong {
+                        let (now, other) =
+                            if *increase { ("raised", "lower") } else { ("lowered", "raise") };
+                        self.report.at(
+                            Rule::Registers,
+                            inst.loc,
+                            format!("registers are {now} from {entry} to {count}: {other} them"),
+                        );
+                    }
+                }
+                _ => {}
+            }
+            let in_loop = nesting.in_loop || matches!(inst.op, Op::For | Op::While);
+            for nested in &inst.blocks {
+                self.block(nested, Nesting { depth: nesting.depth + 1, in_loop });
+            }
+        }
+    }
+
+    fn roles(&mut self, inst: &Inst, nesting: Nesting) {
+        let Op::Roles(listed) = &inst.op else { return };
+        if nesting.depth > 0 {
+            self.report.at(
+                Rule::Roles,
+                inst.loc,
+                "roles stand in a nested block: move them to the kernel's own block".into(),
+            );
+        }
+        if self.roles.replace(inst.loc).is_some() {
+            self.report.at(
+                Rule::Roles,
+                inst.loc,
+                "roles split a second time: a kernel does so once".into(),
+            );
+        }
+        let mut seen = BTreeSet::new();
+        for id in listed {
+            if !seen.insert(*id) {
+                let message = format!("{id} is listed twice: each role takes one block");
+                self.report.at(Rule::Roles, inst.loc, message);
+            }
+        }
+    }
+}
+
+fn accumulators(report: &mut Report<'_>) {
+    let kernel = report.kernel;
+    for (index, group) in kernel.accumulators.iter().enumerate() {
+        let id = AccId(index as u32);
+        if !matches!(group.ty, Type::F32 | Type::S32) {
+            let message = format!("{id} is {}: accumulators are f32 or s32", group.ty);
+            report.declaration(Rule::WgmmaShape, message);
+        }
+        if !(4..=128).contains(&group.registers) || !group.registers.is_multiple_of(4) {
+            report.declaration(
+                Rule::WgmmaShape,
+                format!(
+                    "{id} has {} registers: use n / 2 for n of 8 to 256 in steps of 8",
+                    group.registers
+                ),
+            );
+        }
+    }
+
+    let warpgroups: u64 = kernel.roles.iter().map(|role| u64::from(role.warpgroups)).sum();
+    let threads = warpgroups * u64::from(WARPGROUP_THREADS);
+    if !(1..=MAX_THREADS).contains(&threads) {
+        return;
+    }
+    let entry = kernel.entry_registers();
+    let mut first_use = BTreeMap::new();
+    kernel.visit(&mut |inst| {
+        if let Op::Wgmma(wgmma) = &inst.op {
+            first_use.entry(wgmma.acc).or_insert(inst.loc);
+        }
+    });
+    for (id, loc) in first_use {
+        let Some(group) = kernel.accumulators.get(id.index()) else { continue };
+        let needed = group.registers.saturating_add(ENTRY_REGISTER_RESERVE);
+        if needed > entry {
+            report.at(
+                Rule::Registers,
+                loc,
+                format!(
+                    "a wgmma on {id} needs {} + {ENTRY_REGISTER_RESERVE} registers: a launch of \
+                     {threads} threads gives {entry} to each; use a smaller n or fewer warpgroups",
+                    group.registers
+                ),
+            );
+        }
+    }
+
+    // Before legalisation budgets belong to role blocks, after it to the code behind `SetMaxRegisters`.
+    let mut budgets = Vec::new();
+    collect_budgets(kernel, &kernel.body, &mut budgets);
+    for (budget, insts, loc) in budgets {
+        let mut used = BTreeSet::new();
+        collect_used(insts, &mut used);
+        let registers: u64 = used
+            .iter()
+            .filter_map(|id| kernel.accumulators.get(id.index()))
+            .map(|group| u64::from(group.registers))
+            .sum();
+        let needed = registers + u64::from(ROLE_REGISTER_RESERVE);
+        if registers > 0 && needed > budget.into() {
+            report.at(
+                Rule::Registers,
+                loc,
+                format!(
+                    "a role of {budget} registers uses {registers} accumulators and needs \
+                     {ROLE_REGISTER_RESERVE} more for everything else, {} in all: raise its \
+                     budget or shrink its tile",
+                    needed
+                ),
+            );
+        }
+    }
+}
+
+fn collect_budgets<'k>(
+    kernel: &Kernel,
+    block: &'k Block,
+    budgets: &mut Vec<(u32, &'k [Inst], LocId)>,
+) {
+    for (index, inst) in block.insts.iter().enumerate() {
+        match &inst.op {
+            Op::SetMaxRegisters { count, .. } => {
+                budgets.push((*count, &block.insts[index..], inst.loc));
+            }
+            Op::Roles(listed) => {
+                for (id, block) in listed.iter().zip(&inst.blocks) {
+                    if let Some(role) = kernel.roles.get(id.index()) {
+                        budgets.push((role.registers, &block.insts, inst.loc));
+                    }
+                }
+            }
+            _ => {}
+        }
+        for nested in &inst.blocks {
+            collect_budgets(kernel, nested, budgets);
+        }
+    }
+}
+
+fn collect_used(insts: &[Inst], used: &mut BTreeSet<AccId>) {
+    for inst in insts {
+        match &inst.op {
+            Op::AccGet(id, _) => {
+                used.insert(*id);
+            }
+            Op::Wgmma(wgmma) => {
+                used.insert(wgmma.acc);
+            }
+            _ => {}
+        }
+        for block in &inst.blocks {
+            collect_used(&block.insts, used);
+        }
+    }
+}
+
+fn regions(report: &mut Report<'_>) {
+    let kernel = report.kernel;
+    let end = |index: usize| {
+        let region = &kernel.regions[index];
+        u64::from(region.offset) + u64::from(region.bytes)
+    };
+    for (index, region) in kernel.regions.iter().enumerate() {
+        let name = &region.name;
+        let mut refuse = |message: String| report.declaration(Rule::SharedMemory, message);
+        if region.bytes == 0 {
+            refuse(format!("region '{name}' is empty: give it bytes or remove it"));
+        }
+        if !region.align.is_power_of_two() || region.align > 1024 {
+            let align = region.align;
+            refuse(format!("region '{name}' has alignment {align}: use a power of two up to 1024"));
+        } else if !region.offset.is_multiple_of(region.align) {
+            refuse(format!(
+                "region '{name}' starts at byte {}: it is aligned to {}",
+                region.offset, region.align
+            ));
+        }
+        if end(index) > MAX_SMEM_BYTES.into() {
+            refuse(format!(
+                "region '{name}' ends at byte {}: a CTA has {MAX_SMEM_BYTES}, {} fewer; use fewer \
+                 stages or smaller tiles",
+                end(index),
+                end(index) - u64::from(MAX_SMEM_BYTES)
+            ));
+        }
+        if region.kind != RegionKind::Mbarrier {
+            continue;
+        }
+        if !region.offset.is_multiple_of(8) || !region.bytes.is_multiple_of(8) {
+            refuse(format!(
+                "region '{name}' holds mbarriers: its offset {} and size {} must be multiples of 8",
+                region.offset, region.bytes
+            ));
+        }
+        for (other_index, other) in kernel.regions.iter().enumerate() {
+            // Of two mbarrier regions that overlap, the first reports.
+            if other_index == index || other.kind == RegionKind::Mbarrier && other_index < index {
+                continue;
+            }
+            let apart = u64::from(region.offset) >= end(other_index)
+                || u64::from(other.offset) >= end(index);
+            if !apart && region.bytes > 0 && other.bytes > 0 {
+                refuse(format!(
+                    "mbarriers of region '{name}' (bytes {}..{}) overlap region '{}' ({}..{}): \
+                     move one",
+                    region.offset,
+                    end(index),
+                    other.name,
+                    other.offset,
+                    end(other_index)
+                ));
+            }
+        }
+    }
+}

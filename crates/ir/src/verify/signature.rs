@@ -1,0 +1,182 @@
+//! Rule 6: operands and results against the signature that each operation documents.
+
+use super::structure::list;
+use super::{Report, Rule};
+use crate::{ASource, BinaryOp, Inst, Kernel, Op, ParamKind, Space, Type, UnaryOp};
+
+pub(super) fn check(report: &mut Report<'_>) {
+    let kernel = report.kernel;
+    kernel.visit(&mut |inst| {
+        if let Err(wanted) = signature(kernel, inst) {
+            let message = format!(
+                "({}) -> ({}) does not match the operation, which is {wanted}",
+                list(&types(kernel, &inst.args)),
+                list(&types(kernel, &inst.results)),
+            );
+            report.at(Rule::Types, inst.loc, message);
+        }
+    });
+}
+
+fn types(kernel: &Kernel, values: &[crate::ValueId]) -> Vec<Option<Type>> {
+    values.iter().map(|value| kernel.values.get(value.index()).copied()).collect()
+}
+
+const ARITHMETIC: &[Type] = &[Type::U32, Type::S32, Type::U64, Type::F32];
+const INTEGERS: &[Type] = &[Type::U32, Type::S32, Type::U64];
+const LOGICAL: &[Type] = &[Type::Bool, Type::U32, Type::S32, Type::U64];
+const BITS_32: &[Type] = &[Type::U32, Type::S32, Type::F32, Type::B32];
+
+/// `Err` holds the signature in words.
+fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
+    use Type::{B32, Bool, ClusterSmem, Descriptor, F32, MapPtr, Smem, U32, U64};
+
+    let args: Option<Vec<Type>> = types(kernel, &inst.args).into_iter().collect();
+    let results: Option<Vec<Type>> = types(kernel, &inst.results).into_iter().collect();
+    // Values that do not exist are reported as such.
+    let (Some(args), Some(results)) = (args, results) else { return Ok(()) };
+
+    let exactly = |wanted_args: &[Type], wanted_results: &[Type]| {
+        if args == wanted_args && results == wanted_results {
+            Ok(())
+        } else {
+            let some = |types: &[Type]| types.iter().copied().map(Some).collect::<Vec<_>>();
+            Err(format!("({}) -> ({})", list(&some(wanted_args)), list(&some(wanted_results))))
+        }
+    };
+    // T, the type of the first operand, from a set.
+    let first = |set: &[Type], shape: &str| match args.first() {
+        Some(ty) if set.contains(ty) => Ok(*ty),
+        _ => {
+            let names: Vec<&str> = set.iter().map(|ty| ty.name()).collect();
+            Err(format!("{shape} with T one of {}", names.join(", ")))
+        }
+    };
+    let with = |head: &[Type], tail: Type, count: u32| {
+        let mut types = head.to_vec();
+        types.extend((0..count.min(64)).map(|_| tail));
+        types
+    };
+    let address = |space: Space| match space {
+        Space::Global => U64,
+        Space::Shared => Smem,
+    };
+
+    match &inst.op {
+        Op::Const(constant) => exactly(&[], &[constant.ty()]),
+        Op::Param(id) => match kernel.params.get(id.index()).map(|param| &param.kind) {
+            Some(ParamKind::Scalar(ty)) => exactly(&[], &[*ty]),
+            Some(ParamKind::TensorMap(_)) => Err(format!("for scalars, and {id} is a tensor map")),
+            None => Ok(()),
+        },
+        Op::MapParam(id) => match kernel.params.get(id.index()).map(|param| &param.kind) {
+            Some(ParamKind::TensorMap(_)) => exactly(&[], &[MapPtr]),
+            Some(ParamKind::Scalar(_)) => Err(format!("for tensor maps, and {id} is a scalar")),
+            None => Ok(()),
+        },
+        Op::Special(_) => exactly(&[], &[U32]),
+        Op::SmemAddress(_) => exactly(&[], &[Smem]),
+        Op::Unary(op) => {
+            let set = match op {
+                UnaryOp::Not => LOGICAL,
+                UnaryOp::Neg => &[Type::S32, Type::F32],
+            };
+            let ty = first(set, "(T) -> T")?;
+            exactly(&[ty], &[ty])
+        }
+        Op::Binary(op) => {
+            let (set, shift) = match op {
+                BinaryOp::Add
+                | BinaryOp::Sub
+                | BinaryOp::Mul
+                | BinaryOp::Div
+                | BinaryOp::Min
+                | BinaryOp::Max => (ARITHMETIC, false),
+                BinaryOp::Rem => (INTEGERS, false),
+                BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => (LOGICAL, false),
+                BinaryOp::Shl | BinaryOp::Shr => (INTEGERS, true),
+            };
+            let ty = first(set, if shift { "(T, u32) -> T" } else { "(T, T) -> T" })?;
+            exactly(&[ty, if shift { U32 } else { ty }], &[ty])
+        }
+        Op::Fma => exactly(&[F32, F32, F32], &[F32]),
+        Op::Compare(_) => {
+            let ty = first(ARITHMETIC, "(T, T) -> bool")?;
+            exactly(&[ty, ty], &[Bool])
+        }
+        Op::Select => match args.get(1) {
+            Some(&ty) => exactly(&[Bool, ty, ty], &[ty]),
+            None => Err("(bool, T, T) -> T".into()),
+        },
+        Op::Convert(to) => {
+            let integer = |ty| matches!(ty, Type::U32 | Type::S32);
+            match (args.first(), *to) {
+                (Some(&from), U64 | F32) if integer(from) => exactly(&[from], &[*to]),
+                (Some(U64), Type::U32 | Type::S32) => exactly(&[U64], &[*to]),
+                _ => Err("u32 or s32 to u64 and back, or u32 or s32 to f32".into()),
+            }
+        }
+        Op::Bitcast(to) => {
+            let ty = first(BITS_32, "(T) -> U")?;
+            if !BITS_32.contains(to) {
+                return Err(format!("among u32, s32, f32, b32, and {to} is none of them"));
+            }
+            exactly(&[ty], &[*to])
+        }
+        Op::Pack(_) => exactly(&[F32, F32], &[B32]),
+        Op::Unpack(..) => exactly(&[B32], &[F32]),
+        Op::SmemOffset => exactly(&[Smem, U32], &[Smem]),
+        Op::MapShared => exactly(&[Smem, U32], &[ClusterSmem]),
+        Op::Descriptor(_) => exactly(&[Smem], &[Descriptor]),
+        Op::DescriptorAdvance(_) => exactly(&[Descriptor], &[Descriptor]),
+        Op::Elect => exactly(&[], &[Bool]),
+        Op::AccGet(acc, _) => match kernel.accumulators.get(acc.index()) {
+            Some(acc) => exactly(&[], &[acc.ty]),
+            None => Ok(()),
+        },
+        Op::Load(access) => exactly(&[address(access.space)], &with(&[], access.ty, access.vector)),
+        Op::Store(access) => {
+            exactly(&with(&[address(access.space)], access.ty, access.vector), &[])
+        }
+        Op::LoadMatrix { count, .. } => exactly(&[Smem], &with(&[], B32, *count)),
+        Op::StoreMatrix { count, .. } => exactly(&with(&[Smem], B32, *count), &[]),
+        Op::MbarrierInit { .. } | Op::MbarrierArrive | Op::MbarrierArriveExpect { .. } => {
+            exactly(&[Smem], &[])
+        }
+        Op::MbarrierArriveCluster => exactly(&[ClusterSmem], &[]),
+        Op::MbarrierWait => exactly(&[Smem, U32], &[]),
+        Op::FenceMbarrierInit
+        | Op::FenceProxy(_)
+        | Op::Fence(..)
+        | Op::ClusterArrive { .. }
+        | Op::ClusterWait
+        | Op::BulkCommit
+        | Op::BulkWait { .. }
+        | Op::WgmmaFence
+        | Op::WgmmaCommit
+        | Op::WgmmaWait { .. }
+        | Op::SetMaxRegisters { .. }
+        | Op::Roles(_) => exactly(&[], &[]),
+        Op::BarrierSync { .. } | Op::BarrierArrive { .. } => exactly(&[U32], &[]),
+        Op::PrefetchMap => exactly(&[MapPtr], &[]),
+        Op::TmaLoad { rank, multicast } => {
+            let mask = u32::from(*multicast);
+            exactly(&with(&[MapPtr, Smem, Smem], U32, rank.saturating_add(mask)), &[])
+        }
+        Op::TmaStore { rank } => exactly(&with(&[MapPtr, Smem], U32, *rank), &[]),
+        Op::Wgmma(wgmma) => match wgmma.a_source {
+            ASource::Shared(_) => exactly(&[Descriptor, Descriptor, Bool], &[]),
+            ASource::Registers => exactly(&[B32, B32, B32, B32, Descriptor, Bool], &[]),
+        },
+        Op::For => {
+            let mut wanted = vec![U32, U32, U32];
+            wanted.extend_from_slice(args.get(3..).unwrap_or_default());
+            let carried = wanted.get(3..).unwrap_or_default().to_vec();
+            exactly(&wanted, &carried)
+        }
+        Op::While => exactly(&args, &args),
+        Op::If => exactly(&[Bool], &results),
+        // Its operands are matched by the operation around it.
+        Op::Yield => exactly(&args, &[]),
+    }
+}
