@@ -1,5 +1,6 @@
 //! Persistent dense GEMM for NVIDIA Hopper: devices, plans, caches, heuristics.
 
+pub mod cache;
 pub mod driver;
 pub mod error;
 pub mod matrix;

@@ -1,0 +1,401 @@
+//! Cubins on disk, so that a kernel is compiled once per device and driver. An entry that is damaged is rebuilt, a folder
+//! that cannot be used is done without: the cache never makes a call fail.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use crate::driver::{Cubin, DeviceProperties, JitReport};
+use crate::error::{Error, Result};
+
+/// Part of every key and entry: raise it when either changes meaning.
+const FORMAT: u32 = 1;
+const MAGIC: [u8; 8] = *b"PGEMMCUB";
+/// Magic, format, key and payload length; the checksum and the payload follow.
+const HEADER_BYTES: usize = 8 + 4 + KEY_BYTES + 8;
+const KEY_BYTES: usize = blake3::OUT_LEN;
+const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
+const EXTENSION: &str = "cubin";
+const TEMPORARY_PREFIX: &str = ".writing-";
+/// Temporary files older than this were left behind by a process that died.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Environment variable with the cache's folder; the default is `persistent-gemm` in the user's cache folder.
+pub const DIRECTORY_VARIABLE: &str = "PGEMM_CACHE_DIR";
+/// Environment variable with the cache's size limit in bytes; 0 turns the cache off.
+pub const MAX_BYTES_VARIABLE: &str = "PGEMM_CACHE_MAX_BYTES";
+/// The size limit where the environment names none: 512 MiB.
+pub const DEFAULT_MAX_BYTES: u64 = 512 << 20;
+
+/// What a cubin depends on, as a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheKey([u8; KEY_BYTES]);
+
+impl CacheKey {
+    /// The key of the kernel `spec`, written as `ptx`, on a device under its present driver.
+    pub fn new(spec: &str, ptx: &str, device: &DeviceProperties) -> Self {
+        let (major, minor) = device.compute_capability;
+        let mut hasher = blake3::Hasher::new();
+        for part in [
+            FORMAT.to_le_bytes().as_slice(),
+            spec.as_bytes(),
+            blake3::hash(ptx.as_bytes()).as_bytes(),
+            device.driver_version.to_string().as_bytes(),
+            device.name.as_bytes(),
+            &major.to_le_bytes(),
+            &minor.to_le_bytes(),
+        ] {
+            // The length keeps ("ab", "c") apart from ("a", "bc").
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        CacheKey(*hasher.finalize().as_bytes())
+    }
+
+    fn file_name(&self) -> String {
+        format!("{}.{EXTENSION}", blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+/// Where a cubin came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// From the cache.
+    Hit,
+    /// It was not there: built, and stored.
+    Miss,
+    /// What was there was damaged: built, and stored anew.
+    Rebuilt,
+    /// Built, and not stored: the cache is off or its folder cannot be written.
+    Disabled,
+}
+
+/// What the cache holds, and what this process has asked of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheStats {
+    /// The folder, `None` where the cache is off.
+    pub directory: Option<PathBuf>,
+    /// Number of cubins there.
+    pub entries: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// The size limit in bytes.
+    pub max_bytes: u64,
+    /// Cubins that this process found there.
+    pub hits: u64,
+    /// Cubins that this process built, for whatever reason.
+    pub builds: u64,
+}
+
+/// A folder of cubins. Safe for any number of threads and processes at once: entries appear whole, by renaming.
+#[derive(Debug)]
+pub struct CubinCache {
+    directory: Option<PathBuf>,
+    max_bytes: u64,
+    /// Whether a failure to write was reported: one warning is enough.
+    warned: AtomicBool,
+    hits: AtomicU64,
+    builds: AtomicU64,
+}
+
+impl CubinCache {
+    /// The cache that the environment asks for: see [`DIRECTORY_VARIABLE`] and [`MAX_BYTES_VARIABLE`].
+    pub fn from_environment() -> Self {
+        let max_bytes = match std::env::var(MAX_BYTES_VARIABLE) {
+            Ok(text) => text.trim().parse().unwrap_or_else(|_| {
+                tracing::warn!(
+                    "{MAX_BYTES_VARIABLE}={text} is no number of bytes: using {DEFAULT_MAX_BYTES}"
+                );
+                DEFAULT_MAX_BYTES
+            }),
+            Err(_) => DEFAULT_MAX_BYTES,
+        };
+        let directory = match std::env::var_os(DIRECTORY_VARIABLE) {
+            Some(directory) if !directory.is_empty() => Some(PathBuf::from(directory)),
+            _ => directories::ProjectDirs::from("", "", "persistent-gemm")
+                .map(|directories| directories.cache_dir().to_owned()),
+        };
+        match directory {
+            Some(directory) => Self::new(directory, max_bytes),
+            None => {
+                tracing::warn!(
+                    "this user has no cache folder, so kernels are compiled anew in each process: set {DIRECTORY_VARIABLE}"
+                );
+                Self::disabled()
+            }
+        }
+    }
+
+    /// A cache in `directory`, which is created when the first cubin is stored, of at most `max_bytes` bytes; 0 turns it
+    /// off.
+    pub fn new(directory: PathBuf, max_bytes: u64) -> Self {
+        CubinCache {
+            directory: (max_bytes > 0).then_some(directory),
+            max_bytes,
+            warned: AtomicBool::new(false),
+            hits: AtomicU64::new(0),
+            builds: AtomicU64::new(0),
+        }
+    }
+
+    /// A cache that holds nothing.
+    pub fn disabled() -> Self {
+        Self::new(PathBuf::new(), 0)
+    }
+
+    /// The cubin of `key`, from the cache or else from `build`, and which of the two it was.
+    ///
+    /// # Errors
+    /// Only those of `build`.
+    pub fn get_or_build<E>(
+        &self,
+        key: &CacheKey,
+        build: impl FnOnce() -> Result<Cubin, E>,
+    ) -> Result<(Cubin, Outcome), E> {
+        let path = self.directory.as_ref().map(|directory| directory.join(key.file_name()));
+        let mut outcome = Outcome::Miss;
+        if let Some(path) = &path {
+            match read(path, key) {
+                Ok(Some(cubin)) => {
+                    self.hits.fetch_add(1, Ordering::Relaxed);
+                    return Ok((cubin, Outcome::Hit));
+                }
+                Ok(None) => {}
+                Err(damage) => {
+                    tracing::warn!(path = %path.display(), %damage, "rebuilding a damaged kernel cache entry");
+                    // Where this fails, the rename below still replaces the entry.
+                    let _ = fs::remove_file(path);
+                    outcome = Outcome::Rebuilt;
+                }
+            }
+        }
+        let cubin = build()?;
+        self.builds.fetch_add(1, Ordering::Relaxed);
+        let Some(path) = path else { return Ok((cubin, Outcome::Disabled)) };
+        if let Err(error) = self.store(&path, key, &cubin) {
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    path = %path.display(),
+                    %error,
+                    "the kernel cache cannot be written, so kernels are compiled anew in each process: make the folder \
+                     writable, or set {DIRECTORY_VARIABLE}"
+                );
+            }
+            outcome = Outcome::Disabled;
+        }
+        Ok((cubin, outcome))
+    }
+
+    /// Removes every cubin and returns how many there were.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder cannot be read or a file not removed.
+    pub fn clear(&self) -> Result<u64> {
+        let mut removed = 0;
+        for entry in self.entries().map_err(|source| self.error(source))? {
+            match fs::remove_file(&entry.path) {
+                Ok(()) => removed += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(Error::Io { path: entry.path, source }),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// What the cache holds now.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the folder is there and cannot be read.
+    pub fn stats(&self) -> Result<CacheStats> {
+        let entries = self.entries().map_err(|source| self.error(source))?;
+        Ok(CacheStats {
+            directory: self.directory.clone(),
+            entries: entries.len() as u64,
+            bytes: entries.iter().map(|entry| entry.bytes).sum(),
+            max_bytes: self.max_bytes,
+            hits: self.hits.load(Ordering::Relaxed),
+            builds: self.builds.load(Ordering::Relaxed),
+        })
+    }
+
+    fn error(&self, source: io::Error) -> Error {
+        Error::Io { path: self.directory.clone().unwrap_or_default(), source }
+    }
+
+    fn store(&self, path: &Path, key: &CacheKey, cubin: &Cubin) -> io::Result<()> {
+        let bytes = encode(key, cubin)?;
+        if bytes.len() as u64 > self.max_bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "the cubin is larger than the cache",
+            ));
+        }
+        let directory = path.parent().unwrap_or(Path::new("."));
+        create_private(directory)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(directory)?;
+        // Not synced to the disk: a crash of the machine leaves an entry that its checksum gives away.
+        file.write_all(&bytes)?;
+        file.persist(path)?;
+        self.evict(path)
+    }
+
+    /// Removes the entries that were not used for longest, other than `keep`, until the rest fits.
+    fn evict(&self, keep: &Path) -> io::Result<()> {
+        let mut entries = self.entries()?;
+        let mut bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        entries.retain(|entry| entry.path != keep);
+        entries.sort_by_key(|entry| entry.used);
+        for entry in entries {
+            if bytes <= self.max_bytes {
+                break;
+            }
+            // Another process may have been faster, or still be reading, which the open file survives.
+            let _ = fs::remove_file(&entry.path);
+            bytes -= entry.bytes;
+        }
+        Ok(())
+    }
+
+    /// The entries in the folder; temporary files that a dead process left are removed on the way.
+    fn entries(&self) -> io::Result<Vec<Entry>> {
+        let Some(directory) = &self.directory else { return Ok(Vec::new()) };
+        let files = match fs::read_dir(directory) {
+            Ok(files) => files,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut entries = Vec::new();
+        for file in files {
+            let file = file?;
+            // A file that another process has just removed is no entry.
+            let Ok(metadata) = file.metadata() else { continue };
+            let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            let path = file.path();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                entries.push(Entry { path, bytes: metadata.len(), used });
+            } else if file.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX)
+                && used.elapsed().is_ok_and(|age| age > ABANDONED)
+            {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(entries)
+    }
+}
+
+struct Entry {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}
+
+/// Creates the folder for this user alone: what lies there is code that will run.
+fn create_private(directory: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory)
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, thiserror::Error)]
+enum Damage {
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("it ends early")]
+    Truncated,
+    #[error("it is no kernel cache entry of format {FORMAT}")]
+    Format,
+    #[error("it belongs to another kernel")]
+    Key,
+    #[error("its length is not what its header says")]
+    Length,
+    #[error("its checksum does not match")]
+    Checksum,
+    #[error("its report cannot be read: {0}")]
+    Report(#[from] serde_json::Error),
+}
+
+/// The entry at `path`, marked as used now; `None` if there is none.
+fn read(path: &Path, key: &CacheKey) -> Result<Option<Cubin>, Damage> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        // A parent that is a file, or a folder out of bounds, is reported when the cubin is stored.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let cubin = decode(key, &bytes)?;
+    // The eviction's order depends on it, nothing else does.
+    let _ = file.set_modified(SystemTime::now());
+    Ok(Some(cubin))
+}
+
+/// Magic, format, key, payload length; checksum over all the rest; payload: length of the report, report (JSON), cubin.
+fn encode(key: &CacheKey, cubin: &Cubin) -> io::Result<Vec<u8>> {
+    let report = serde_json::to_vec(cubin.report())?;
+    let payload_bytes = (8 + report.len() + cubin.bytes().len()) as u64;
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    header.extend_from_slice(&MAGIC);
+    header.extend_from_slice(&FORMAT.to_le_bytes());
+    header.extend_from_slice(&key.0);
+    header.extend_from_slice(&payload_bytes.to_le_bytes());
+    let mut payload = (report.len() as u64).to_le_bytes().to_vec();
+    payload.extend_from_slice(&report);
+    payload.extend_from_slice(cubin.bytes());
+    let checksum = checksum(&header, &payload);
+    Ok([header.as_slice(), &checksum, &payload].concat())
+}
+
+fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
+    let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Truncated)?;
+    let (stored_checksum, payload) =
+        rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(Damage::Truncated)?;
+    let mut fields = header;
+    if take(&mut fields)? != MAGIC || u32::from_le_bytes(take(&mut fields)?) != FORMAT {
+        return Err(Damage::Format);
+    }
+    if take(&mut fields)? != key.0 {
+        return Err(Damage::Key);
+    }
+    if u64::from_le_bytes(take(&mut fields)?) != payload.len() as u64 {
+        return Err(Damage::Length);
+    }
+    if checksum(header, payload) != *stored_checksum {
+        return Err(Damage::Checksum);
+    }
+    let mut payload = payload;
+    let report_bytes = u64::from_le_bytes(take(&mut payload)?);
+    let (report, image) = usize::try_from(report_bytes)
+        .ok()
+        .and_then(|bytes| payload.split_at_checked(bytes))
+        .ok_or(Damage::Truncated)?;
+    let report: JitReport = serde_json::from_slice(report)?;
+    Ok(Cubin::from_parts(image.to_vec(), report))
+}
+
+fn checksum(header: &[u8], payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    *blake3::Hasher::new().update(header).update(payload).finalize().as_bytes()
+}
+
+/// The first `N` bytes, which are removed from `bytes`.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Damage> {
+    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(Damage::Truncated)?;
+    *bytes = rest;
+    Ok(*first)
+}
+
+#[cfg(test)]
+mod tests;
