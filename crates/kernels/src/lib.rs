@@ -1,1 +1,19 @@
-//! The GEMM kernels, written in the kernel language.
+//! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`].
+
+pub mod catalogue;
+mod epilogue;
+mod gemm;
+mod launch;
+mod mainloop;
+mod operand;
+mod scheduler;
+mod spec;
+mod staging;
+
+pub use gemm::{GemmKernel, KernelError, build, describe};
+pub use launch::{MatrixArgument, Work};
+pub use operand::{BoxPlace, OperandTile};
+pub use spec::{
+    Cluster, KernelSpec, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, SpecError, Tile,
+};
+pub use staging::{STAGING_BUFFERS, STAGING_ROWS, Staging};

@@ -1,0 +1,91 @@
+//! [`bind`]: a kernel and what it works on → a launch that every backend reads.
+
+use pgemm_ir::{Argument, Launch, OperandMajor, ParamKind, TensorMapArgument};
+
+use crate::gemm::GemmKernel;
+
+/// A matrix in global memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixArgument {
+    /// Address of element (0, 0), a multiple of 16.
+    pub address: u64,
+    /// Elements from one row (or, where it is column-major, column) to the next.
+    pub leading_dimension: u64,
+}
+
+/// One problem for a kernel: D = alpha·A·B + beta·C.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Rows of A and D.
+    pub m: u32,
+    /// Columns of B and D.
+    pub n: u32,
+    /// Columns of A, rows of B.
+    pub k: u32,
+    /// Factor of A·B.
+    pub alpha: f32,
+    /// Factor of C; where it is 0, C is not read.
+    pub beta: f32,
+    /// A, in the spec's type and major.
+    pub a: MatrixArgument,
+    /// B, in the spec's type and major.
+    pub b: MatrixArgument,
+    /// C, row-major in the spec's output type; D's place where beta is 0.
+    pub c: MatrixArgument,
+    /// D, row-major in the spec's output type.
+    pub d: MatrixArgument,
+    /// Rows of cluster tiles that are walked together, at least 1.
+    pub raster_rows: u32,
+    /// Clusters to launch, at least 1: those that fit on the device at once, or the tiles of the problem where these are
+    /// fewer.
+    pub clusters: u32,
+}
+
+impl GemmKernel {
+    /// Cluster tiles of an `m × n` output.
+    pub fn cluster_tiles(&self, m: u32, n: u32) -> u64 {
+        let (tile, cluster) = (self.spec.tile, self.spec.cluster);
+        u64::from(m.div_ceil(tile.m * cluster.m)) * u64::from(n.div_ceil(tile.n * cluster.n))
+    }
+
+    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
+    pub fn bind(&self, work: &Work) -> Launch {
+        let spec = &self.spec;
+        let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
+        let operand = |matrix: &MatrixArgument, major, mn| {
+            let extents = match major {
+                OperandMajor::K => [k, mn],
+                OperandMajor::Mn => [mn, k],
+            };
+            map(matrix, extents, spec.operand.bytes())
+        };
+        let output = |matrix| map(matrix, [n, m], spec.output.bytes());
+        let arguments = self
+            .kernel
+            .params
+            .iter()
+            .map(|param| match (param.name.as_str(), &param.kind) {
+                ("a", ParamKind::TensorMap(_)) => operand(&work.a, spec.a_major, m),
+                ("b", ParamKind::TensorMap(_)) => operand(&work.b, spec.b_major, n),
+                ("c", ParamKind::TensorMap(_)) => output(&work.c),
+                ("d", ParamKind::TensorMap(_)) => output(&work.d),
+                ("m", _) => Argument::U32(work.m),
+                ("n", _) => Argument::U32(work.n),
+                ("k", _) => Argument::U32(work.k),
+                ("raster_rows", _) => Argument::U32(work.raster_rows),
+                ("alpha", _) => Argument::F32(work.alpha),
+                ("beta", _) => Argument::F32(work.beta),
+                (name, _) => unreachable!("gemm::write declares no parameter {name}"),
+            })
+            .collect();
+        Launch { grid: [work.clusters * spec.cluster.size(), 1, 1], arguments }
+    }
+}
+
+fn map(matrix: &MatrixArgument, extents: [u64; 2], element_bytes: u32) -> Argument {
+    Argument::TensorMap(TensorMapArgument {
+        address: matrix.address,
+        extents: extents.to_vec(),
+        strides: vec![matrix.leading_dimension * u64::from(element_bytes)],
+    })
+}

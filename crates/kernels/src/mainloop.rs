@@ -1,0 +1,284 @@
+//! The mainloop: a producer warp fills the ring with TMA, consumer warpgroups multiply its stages with wgmma.
+
+use pgemm_cute::CuteError;
+use pgemm_ir::{
+    Accumulators, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId, RegionKind,
+    Release, Retired, Ring, RingCursor, SmemRequest, Special, TensorMap, Val, WriteSlot, ty,
+};
+
+use crate::operand::{BoxPlace, OperandTile};
+use crate::scheduler::{CtaPlace, TileOrigin};
+use crate::spec::KernelSpec;
+
+/// Alignment of operand tiles: the period of the 128-byte swizzle.
+const OPERAND_ALIGN: u32 = 1024;
+
+/// One operand in shared memory: a tile for each stage.
+#[derive(Clone)]
+struct Operand<'k> {
+    tile: OperandTile,
+    region: RegionId,
+    map: TensorMap<'k>,
+    boxes: Vec<BoxPlace>,
+    major: OperandMajor,
+}
+
+/// The mainloop of a kernel.
+#[derive(Clone)]
+pub struct Mainloop<'k> {
+    b: &'k KernelBuilder,
+    spec: KernelSpec,
+    ring: Ring,
+    a: Operand<'k>,
+    bt: Operand<'k>,
+    cluster: Option<CtaPlace<'k>>,
+    /// Stages of this problem, at least 1.
+    k_tiles: Val<'k, ty::U32>,
+}
+
+impl<'k> Mainloop<'k> {
+    /// Declares the ring and the operands' tensor maps.
+    pub fn new(
+        b: &'k KernelBuilder,
+        spec: &KernelSpec,
+        maps: [TensorMap<'k>; 2],
+        cluster: Option<CtaPlace<'k>>,
+        k: Val<'k, ty::U32>,
+    ) -> Result<Self, CuteError> {
+        let operand = |name, tile: OperandTile, map, major| -> Result<_, CuteError> {
+            let request = SmemRequest::whole(spec.stages * tile.bytes(), OPERAND_ALIGN);
+            let region = b.region(name, RegionKind::Data(spec.operand), request);
+            Ok(Operand { tile, region, map, boxes: tile.boxes()?, major })
+        };
+        let [a_map, b_map] = maps;
+        // Every consumer warp of every CTA that this CTA fills stages for frees them here.
+        let senders = spec.cluster.m + spec.cluster.n - 1;
+        Ok(Mainloop {
+            b,
+            spec: *spec,
+            a: operand("a", spec.a_tile(), a_map, spec.a_major)?,
+            bt: operand("b", spec.b_tile(), b_map, spec.b_major)?,
+            ring: Ring::new(b, spec.stages, spec.consumers * 4 * senders),
+            cluster,
+            k_tiles: k.div_ceil(spec.tile.k).max(1),
+        })
+    }
+
+    /// Initialises the ring and fetches the maps: one thread.
+    pub fn init(&self) {
+        self.ring.init(self.b);
+        self.a.map.prefetch();
+        self.bt.map.prefetch();
+    }
+
+    /// The first stage.
+    pub fn start(&self) -> RingCursor<'k> {
+        self.ring.start(self.b)
+    }
+
+    /// Producer: fills a stage for each k-tile of an output tile. One thread.
+    pub fn load(&self, tile: TileOrigin<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
+        let b = self.b;
+        b.for_carry(0, self.k_tiles, 1, cursor, |k_tile, cursor| {
+            let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
+            let k = k_tile * self.spec.tile.k;
+            let cluster = self.cluster.map(|cta| (cta, self.spec.cluster));
+            let a_share = cluster.map(|(cta, shape)| {
+                // CTAs of one row: rank m + n * shape.m for every n.
+                let row: u32 = (0..shape.n).map(|n| 1 << (n * shape.m)).sum();
+                Share { peers: shape.n, slice: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
+            });
+            let b_share = cluster.map(|(cta, shape)| {
+                let column = (1u32 << shape.m) - 1;
+                let first = cta.n * shape.m;
+                Share { peers: shape.m, slice: cta.m, mask: b.constant::<ty::U32>(column) << first }
+            });
+            b.scope("load a", || self.a.load(b, slot, tile.m, k, a_share));
+            b.scope("load b", || self.bt.load(b, slot, tile.n, k, b_share));
+            self.ring.advance(cursor)
+        })
+    }
+
+    /// Producer, at its end: stays until the peers' last arrivals, which would find no CTA otherwise.
+    pub fn drain(&self, cursor: RingCursor<'k>) {
+        if self.cluster.is_some() {
+            self.ring.drain(self.b, cursor);
+        }
+    }
+
+    /// Consumer warpgroup `warpgroup`: multiplies all stages of an output tile.
+    pub fn multiply(
+        &self,
+        warpgroup: Val<'k, ty::U32>,
+        cursor: RingCursor<'k>,
+    ) -> Result<(Accumulators, RingCursor<'k>), CuteError> {
+        let (b, spec) = (self.b, &self.spec);
+        let atom = MmaAtom {
+            n: spec.tile.n,
+            a: spec.operand,
+            b: spec.operand,
+            a_major: self.a.major,
+            b_major: self.bt.major,
+        };
+        let issuer = Issuer {
+            a: self.a.reader(b, atom.k(), spec.blocks())?,
+            bt: self.bt.reader(b, atom.k(), 1)?,
+            a_first: warpgroup * self.a.tile.operand_offset(64 * spec.blocks() % spec.tile.m, 0)?,
+            steps: spec.tile.k / atom.k(),
+        };
+
+        let mut pending = b.accumulators(atom, spec.blocks()).start();
+        let slot = self.ring.wait_full(b, cursor);
+        issuer.issue(b, &mut pending, slot, false);
+        let cursor = self.ring.advance(cursor);
+
+        let (pending, cursor) =
+            b.for_carry(1, self.k_tiles, 1, (pending, cursor), |_, (mut pending, cursor)| {
+                let slot = self.ring.wait_full(b, cursor);
+                issuer.issue(b, &mut pending, slot, true);
+                for retired in pending.wait_until(b, 1) {
+                    self.release(retired);
+                }
+                (pending, self.ring.advance(cursor))
+            });
+        let (accumulators, retired) = pending.finish(b);
+        for retired in retired {
+            self.release(retired);
+        }
+        Ok((accumulators, cursor))
+    }
+
+    fn release(&self, retired: Retired<ReadSlot<'k>>) {
+        let lane = self.b.special(Special::Lane);
+        let to = match self.cluster {
+            None => Release::Here { first_lane: lane.eq(0) },
+            Some(cta) => {
+                // Lane = rank of a CTA; those of this row fill our A, those of this column our B.
+                let shape = self.spec.cluster;
+                let sends_a = (lane % shape.m).eq(cta.m);
+                let sends_b = (lane / shape.m).eq(cta.n);
+                let arrives = lane.lt(shape.size()) & (sends_a | sends_b);
+                Release::Cluster { arrives, rank: lane }
+            }
+        };
+        self.ring.release(self.b, retired, to);
+    }
+}
+
+/// A CTA's share of a tile that its peers in the cluster need too.
+#[derive(Clone, Copy)]
+struct Share<'k> {
+    peers: u32,
+    slice: Val<'k, ty::U32>,
+    mask: Val<'k, ty::U32>,
+}
+
+impl<'k> Operand<'k> {
+    /// The tile of a stage.
+    fn stage(&self, b: &'k KernelBuilder, stage: Val<'k, ty::U32>) -> Val<'k, ty::Smem> {
+        b.smem_address(self.region).offset(stage * self.tile.bytes())
+    }
+
+    /// Starts the copies of this CTA's share of the tile at (mn, k).
+    fn load(
+        &self,
+        b: &'k KernelBuilder,
+        slot: WriteSlot<'k>,
+        mn: Val<'k, ty::U32>,
+        k: Val<'k, ty::U32>,
+        share: Option<Share<'k>>,
+    ) {
+        let share = share.filter(|share| share.peers > 1);
+        let mut destination = self.stage(b, slot.stage);
+        let (mut mn, mut k) = (mn, k);
+        if let Some(share) = share {
+            let (lines, bytes) = self.tile.slice_lines();
+            destination = destination.offset(share.slice * bytes);
+            match self.major {
+                OperandMajor::K => mn = mn + share.slice * lines,
+                OperandMajor::Mn => k = k + share.slice * lines,
+            }
+        }
+        for place in &self.boxes {
+            let destination = destination.offset(place.bytes);
+            let coordinates = match self.major {
+                OperandMajor::K => [k + place.k, mn + place.mn],
+                OperandMajor::Mn => [mn + place.mn, k + place.k],
+            };
+            match share {
+                None => self.map.load(destination, slot.full, &coordinates),
+                Some(share) => {
+                    self.map.load_multicast(destination, slot.full, &coordinates, share.mask);
+                }
+            }
+        }
+    }
+
+    /// How MMA steps of `k_step` over `blocks` m64 blocks read it.
+    fn reader(
+        &self,
+        b: &'k KernelBuilder,
+        k_step: u32,
+        blocks: u32,
+    ) -> Result<Reader<'k>, CuteError> {
+        let steps = self.tile.k() / k_step;
+        let offsets = (0..blocks)
+            .map(|block| {
+                (0..steps).map(|step| self.tile.operand_offset(64 * block, step * k_step)).collect()
+            })
+            .collect::<Result<_, CuteError>>()?;
+        Ok(Reader {
+            base: b.smem_address(self.region),
+            stage_bytes: self.tile.bytes(),
+            descriptor: self.tile.descriptor()?,
+            offsets,
+        })
+    }
+}
+
+/// An operand as the MMAs read it.
+struct Reader<'k> {
+    base: Val<'k, ty::Smem>,
+    stage_bytes: u32,
+    descriptor: pgemm_ir::DescriptorLayout,
+    /// Bytes from the start of the warpgroup's part, for each m64 block and k-step.
+    offsets: Vec<Vec<u32>>,
+}
+
+/// Issues the MMAs of one stage.
+struct Issuer<'k> {
+    a: Reader<'k>,
+    bt: Reader<'k>,
+    /// Bytes from the tile to this warpgroup's rows.
+    a_first: Val<'k, ty::U32>,
+    steps: u32,
+}
+
+impl<'k> Issuer<'k> {
+    fn issue(
+        &self,
+        b: &'k KernelBuilder,
+        pending: &mut Pending<ReadSlot<'k>>,
+        slot: ReadSlot<'k>,
+        accumulate: bool,
+    ) {
+        let stage = slot.stage();
+        let descriptor = |reader: &Reader<'k>| {
+            b.descriptor(reader.base.offset(stage * reader.stage_bytes), reader.descriptor)
+        };
+        let a = b.descriptor(
+            self.a.base.offset(stage * self.a.stage_bytes).offset(self.a_first),
+            self.a.descriptor,
+        );
+        let bt = descriptor(&self.bt);
+        pending.issue(b, slot, |batch| {
+            for step in 0..self.steps as usize {
+                for (block, offsets) in self.a.offsets.iter().enumerate() {
+                    let a = a.advance(offsets[step]);
+                    let bt = bt.advance(self.bt.offsets[0][step]);
+                    batch.mma(block, a, bt, accumulate || step > 0);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,464 @@
+//! [`KernelSpec`]: what of a GEMM changes its code. Sizes, strides, scalars, raster and grid are run-time arguments.
+//!
+//! A spec has a readable name, `bf16-kn-f32-256x192x64-s3-w2-c1x1`: operand type(s), majors of A and B, type of D, CTA
+//! tile, stages, consumer warpgroups, cluster.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pgemm_ir::{Element, MAX_SMEM_BYTES, OperandMajor, SM_REGISTERS, WARPGROUP_THREADS};
+use serde::{Deserialize, Serialize};
+
+use crate::operand::OperandTile;
+use crate::staging::Staging;
+
+/// Registers per thread that mainloop and epilogue need beside the accumulators; fewer make the assembler spill.
+pub const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
+
+/// Bytes kept for barriers behind the ring and the staging buffers.
+const BARRIER_BYTES: u32 = 1024;
+
+/// What one CTA computes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tile {
+    /// Rows of D: 64 for each m64 block of each consumer warpgroup.
+    pub m: u32,
+    /// Columns of D.
+    pub n: u32,
+    /// Depth of one stage.
+    pub k: u32,
+}
+
+/// CTAs that run together, along both dimensions of D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cluster {
+    /// CTAs along m; they share their B tiles by multicast.
+    pub m: u32,
+    /// CTAs along n; they share their A tiles by multicast.
+    pub n: u32,
+}
+
+impl Cluster {
+    /// No cluster: every CTA loads for itself.
+    pub const NONE: Cluster = Cluster { m: 1, n: 1 };
+
+    /// CTAs in it.
+    pub const fn size(self) -> u32 {
+        self.m * self.n
+    }
+}
+
+/// A GEMM kernel: D = alpha·A·B + beta·C, fp32 accumulation, C in the type of D, D row-major.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct KernelSpec {
+    /// Element type of A and B: f16 or bf16.
+    pub operand: Element,
+    /// Element type of C and D: the operands' or f32.
+    pub output: Element,
+    /// Major of A: along K or along M.
+    pub a_major: OperandMajor,
+    /// Major of B: along K or along N.
+    pub b_major: OperandMajor,
+    /// CTA tile.
+    pub tile: Tile,
+    /// Stages of the shared-memory ring.
+    pub stages: u32,
+    /// Consumer warpgroups, which split the tile along m.
+    pub consumers: u32,
+    /// Cluster shape.
+    pub cluster: Cluster,
+}
+
+/// A spec that no kernel can be built from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Not a spec name.
+    #[error(
+        "'{name}' is not a kernel spec: expected the form bf16-kn-bf16-256x192x64-s3-w2-c1x1 \
+         (operands, majors of A and B, output, CTA tile, stages, consumer warpgroups, cluster); \
+         `pgemm kernel list` shows all"
+    )]
+    Name {
+        /// What was given.
+        name: String,
+    },
+    /// Types without a kernel.
+    #[error(
+        "no kernel for {operand} operands with {output} output: operands are f16 or bf16, the output is the same type or f32"
+    )]
+    Types {
+        /// Operand type.
+        operand: Element,
+        /// Output type.
+        output: Element,
+    },
+    /// A knob outside its range.
+    #[error("{knob} = {asked}: {limit}; the nearest legal value is {nearest}")]
+    Knob {
+        /// Which knob.
+        knob: &'static str,
+        /// What was asked.
+        asked: u32,
+        /// What is legal.
+        limit: String,
+        /// A legal value close to it.
+        nearest: u32,
+    },
+    /// The tile and its stages do not fit into shared memory.
+    #[error(
+        "tile {}x{}x{} with {stages} stages needs {needed} bytes of shared memory, and a CTA has {}: {}",
+        tile.m, tile.n, tile.k, MAX_SMEM_BYTES, nearest_by_stages(*fitting_stages, *tile)
+    )]
+    SharedMemory {
+        /// CTA tile.
+        tile: Tile,
+        /// Stages asked for.
+        stages: u32,
+        /// Bytes that they need.
+        needed: u32,
+        /// Stages that would fit.
+        fitting_stages: u32,
+    },
+    /// The accumulators do not fit into registers.
+    #[error(
+        "tile {}x{} over {consumers} consumer warpgroup(s) needs {needed} registers per thread \
+         ({} of them accumulators), and each can have {limit}: the nearest tile that fits is {}x{nearest_n}",
+        tile.m, tile.n, needed - REGISTERS_BESIDE_ACCUMULATORS, tile.m
+    )]
+    Registers {
+        /// CTA tile.
+        tile: Tile,
+        /// Consumer warpgroups.
+        consumers: u32,
+        /// Registers per thread that they need.
+        needed: u32,
+        /// Registers per thread that they can have.
+        limit: u32,
+        /// Widest tile that fits.
+        nearest_n: u32,
+    },
+}
+
+fn nearest_by_stages(stages: u32, tile: Tile) -> String {
+    if stages >= 2 {
+        format!("{stages} stages fit")
+    } else {
+        let (m, n) = if tile.m >= tile.n { (tile.m / 2, tile.n) } else { (tile.m, tile.n / 2) };
+        format!("no ring of two stages fits, use a smaller tile, {}x{}x{} say", m, n, tile.k)
+    }
+}
+
+/// Registers per thread of producer and consumers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterBudget {
+    /// The producer warpgroup.
+    pub producer: u32,
+    /// Each consumer warpgroup.
+    pub consumer: u32,
+}
+
+impl KernelSpec {
+    /// Accumulator registers per thread.
+    pub fn accumulator_registers(&self) -> u32 {
+        self.blocks() * self.tile.n / 2
+    }
+
+    /// m64 blocks of each consumer warpgroup.
+    pub fn blocks(&self) -> u32 {
+        self.tile.m / self.consumers.max(1) / 64
+    }
+
+    /// How the registers of the SM are shared out.
+    pub fn registers(&self) -> RegisterBudget {
+        match self.consumers {
+            1 => RegisterBudget { producer: 40, consumer: 232 },
+            2 if self.accumulator_registers() >= 208 => {
+                RegisterBudget { producer: 24, consumer: 240 }
+            }
+            2 => RegisterBudget { producer: 40, consumer: 232 },
+            _ => RegisterBudget { producer: 32, consumer: 160 },
+        }
+    }
+
+    /// The A tile of one stage.
+    pub fn a_tile(&self) -> OperandTile {
+        OperandTile::new(self.operand, self.a_major, self.tile.m, self.tile.k, self.cluster.n)
+    }
+
+    /// The B tile of one stage.
+    pub fn b_tile(&self) -> OperandTile {
+        OperandTile::new(self.operand, self.b_major, self.tile.n, self.tile.k, self.cluster.m)
+    }
+
+    /// The epilogue's staging buffers.
+    pub fn staging(&self) -> Staging {
+        Staging::new(self.output, self.tile.n)
+    }
+
+    /// Bytes of one stage.
+    pub fn stage_bytes(&self) -> u32 {
+        self.a_tile().bytes() + self.b_tile().bytes()
+    }
+
+    fn smem_bytes_with(&self, stages: u32) -> u32 {
+        stages * self.stage_bytes() + self.consumers * self.staging().bytes() + BARRIER_BYTES
+    }
+
+    /// An upper bound of the shared memory of a CTA, in bytes.
+    pub fn smem_bytes(&self) -> u32 {
+        self.smem_bytes_with(self.stages)
+    }
+
+    /// Deepest ring that fits beside the epilogue's buffers.
+    pub fn most_stages(&self) -> u32 {
+        MAX_SMEM_BYTES.saturating_sub(self.smem_bytes_with(0)) / self.stage_bytes().max(1)
+    }
+
+    /// Whether a kernel can be built from it.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let (operand, output) = (self.operand, self.output);
+        if !matches!(operand, Element::F16 | Element::Bf16)
+            || !(output == operand || output == Element::F32)
+        {
+            return Err(SpecError::Types { operand, output });
+        }
+        knob("consumers", self.consumers, 1, 1, 3)?;
+        let rows = 64 * self.consumers;
+        knob("tile_m", self.tile.m, rows, rows, rows * (4 / self.consumers).max(1))?;
+        knob("tile_n", self.tile.n, 16, 16, 256)?;
+        if !matches!(self.tile.k, 32 | 64 | 128) {
+            return Err(SpecError::Knob {
+                knob: "tile_k",
+                asked: self.tile.k,
+                limit: "must be 32, 64 or 128".into(),
+                nearest: [32, 64, 128]
+                    .into_iter()
+                    .min_by_key(|k: &u32| k.abs_diff(self.tile.k))
+                    .unwrap_or(64),
+            });
+        }
+        for (name, extent) in [("cluster_m", self.cluster.m), ("cluster_n", self.cluster.n)] {
+            if !matches!(extent, 1 | 2 | 4) {
+                return Err(SpecError::Knob {
+                    knob: name,
+                    asked: extent,
+                    limit: "must be 1, 2 or 4".into(),
+                    nearest: if extent < 2 {
+                        1
+                    } else if extent < 4 {
+                        2
+                    } else {
+                        4
+                    },
+                });
+            }
+        }
+        if self.cluster.size() > 4 {
+            return Err(SpecError::Knob {
+                knob: "cluster_n",
+                asked: self.cluster.n,
+                limit: format!(
+                    "a cluster has at most 4 CTAs, and it is {} along m",
+                    self.cluster.m
+                ),
+                nearest: 4 / self.cluster.m,
+            });
+        }
+        let limit = self.registers().consumer.min(SM_REGISTERS / WARPGROUP_THREADS);
+        let needed = self.accumulator_registers() + REGISTERS_BESIDE_ACCUMULATORS;
+        if needed > limit {
+            let most = (limit - REGISTERS_BESIDE_ACCUMULATORS) * 2 / self.blocks();
+            return Err(SpecError::Registers {
+                tile: self.tile,
+                consumers: self.consumers,
+                needed,
+                limit,
+                nearest_n: most / 16 * 16,
+            });
+        }
+        let fitting = self.most_stages();
+        if self.stages > fitting {
+            return Err(SpecError::SharedMemory {
+                tile: self.tile,
+                stages: self.stages,
+                needed: self.smem_bytes(),
+                fitting_stages: fitting,
+            });
+        }
+        knob("stages", self.stages, 1, 2, 16)?;
+        for (operand, tile, peers) in [
+            ("cluster_n", self.a_tile(), self.cluster.n),
+            ("cluster_m", self.b_tile(), self.cluster.m),
+        ] {
+            if !tile.slices_evenly() {
+                return Err(SpecError::Knob {
+                    knob: operand,
+                    asked: peers,
+                    limit:
+                        "the shared operand tile must divide into slices of whole groups of 8 rows"
+                            .into(),
+                    nearest: 1,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks a knob that is a multiple of `step` from `least` to `most`.
+fn knob(knob: &'static str, asked: u32, step: u32, least: u32, most: u32) -> Result<(), SpecError> {
+    if asked % step == 0 && (least..=most).contains(&asked) {
+        return Ok(());
+    }
+    let limit = if step == 1 {
+        format!("must be {least} to {most}")
+    } else {
+        format!("must be a multiple of {step} from {least} to {most}")
+    };
+    let rounded = asked.saturating_add(step / 2) / step * step;
+    Err(SpecError::Knob { knob, asked, limit, nearest: rounded.clamp(least, most) })
+}
+
+fn major_name(major: OperandMajor, along_mn: &'static str) -> &'static str {
+    match major {
+        OperandMajor::K => "k",
+        OperandMajor::Mn => along_mn,
+    }
+}
+
+impl fmt::Display for KernelSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let KernelSpec { operand, output, tile, stages, consumers, cluster, .. } = self;
+        let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
+        let Tile { m, n, k } = tile;
+        let Cluster { m: cm, n: cn } = cluster;
+        write!(f, "{operand}-{a}{b}-{output}-{m}x{n}x{k}-s{stages}-w{consumers}-c{cm}x{cn}")
+    }
+}
+
+impl FromStr for KernelSpec {
+    type Err = SpecError;
+
+    fn from_str(name: &str) -> Result<Self, SpecError> {
+        parse(name).ok_or_else(|| SpecError::Name { name: name.to_owned() })
+    }
+}
+
+fn parse(name: &str) -> Option<KernelSpec> {
+    let mut parts = name.split('-');
+    let operand = parts.next()?.parse().ok()?;
+    let mut majors = parts.next()?.chars();
+    let mut major = |along_mn| match majors.next()? {
+        'k' => Some(OperandMajor::K),
+        c if c == along_mn => Some(OperandMajor::Mn),
+        _ => None,
+    };
+    let (a_major, b_major) = (major('m')?, major('n')?);
+    let output = parts.next()?.parse().ok()?;
+    let [m, n, k] = numbers(parts.next()?)?;
+    let [stages] = numbers(parts.next()?.strip_prefix('s')?)?;
+    let [consumers] = numbers(parts.next()?.strip_prefix('w')?)?;
+    let [cluster_m, cluster_n] = numbers(parts.next()?.strip_prefix('c')?)?;
+    let spec = KernelSpec {
+        operand,
+        output,
+        a_major,
+        b_major,
+        tile: Tile { m, n, k },
+        stages,
+        consumers,
+        cluster: Cluster { m: cluster_m, n: cluster_n },
+    };
+    // Only the canonical spelling, so that a name is a key.
+    (parts.next().is_none() && spec.to_string() == name).then_some(spec)
+}
+
+fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
+    let numbers: Vec<u32> =
+        text.split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    // Larger ones could overflow the products that validation computes.
+    numbers.iter().all(|&number| number <= 4096).then_some(())?;
+    numbers.try_into().ok()
+}
+
+impl TryFrom<String> for KernelSpec {
+    type Error = SpecError;
+
+    fn try_from(name: String) -> Result<Self, SpecError> {
+        name.parse()
+    }
+}
+
+impl From<KernelSpec> for String {
+    fn from(spec: KernelSpec) -> String {
+        spec.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str) -> KernelSpec {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn names_parse_back_and_only_canonical_ones_do() {
+        let name = "bf16-kn-f32-256x192x64-s3-w2-c1x1";
+        assert_eq!(spec(name).to_string(), name);
+        assert_eq!(spec(name).validate(), Ok(()));
+        for bad in [
+            "",
+            "bf16",
+            "bf16-kn-f32-256x192x64-s3-w2-c1x1-x",
+            "bf16-nk-f32-256x192x64-s3-w2-c1x1",
+            "bf16-kn-f32-0256x192x64-s3-w2-c1x1",
+            "bf16-kn-f32-99999999x192x64-s3-w2-c1x1",
+        ] {
+            assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_ring_too_deep_names_the_stages_that_fit() {
+        let error = spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1").validate().unwrap_err();
+        let SpecError::SharedMemory { fitting_stages, .. } = error else { panic!("{error}") };
+        let fits =
+            KernelSpec { stages: fitting_stages, ..spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1") };
+        assert_eq!(fits.validate(), Ok(()));
+        assert!(error.to_string().ends_with("3 stages fit"), "{error}");
+    }
+
+    #[test]
+    fn a_tile_too_wide_for_registers_names_the_widest() {
+        let error = spec("bf16-kk-bf16-256x256x64-s2-w2-c1x1").validate().unwrap_err();
+        let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+        assert_eq!(nearest_n, 208);
+        let widest = spec("bf16-kk-bf16-256x208x64-s3-w2-c1x1");
+        assert_eq!(widest.validate(), Ok(()));
+    }
+
+    #[test]
+    fn impossible_knobs_name_the_nearest_legal_value() {
+        for (name, nearest) in [
+            ("bf16-kk-bf16-200x128x64-s4-w2-c1x1", 256),
+            ("bf16-kk-bf16-128x100x64-s4-w2-c1x1", 96),
+            ("bf16-kk-bf16-128x128x48-s4-w2-c1x1", 32),
+            ("bf16-kk-bf16-128x128x64-s1-w2-c1x1", 2),
+            ("bf16-kk-bf16-128x128x64-s4-w5-c1x1", 3),
+            ("bf16-kk-bf16-128x128x64-s4-w2-c3x1", 2),
+            ("bf16-kk-bf16-128x128x64-s4-w2-c4x4", 1),
+        ] {
+            match spec(name).validate() {
+                Err(SpecError::Knob { nearest: found, .. }) => assert_eq!(found, nearest, "{name}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        assert!(matches!(
+            spec("tf32-kk-f32-128x128x32-s4-w2-c1x1").validate(),
+            Err(SpecError::Types { .. })
+        ));
+    }
+}
