@@ -7,7 +7,7 @@ mod kernel;
 mod launch;
 mod memory;
 mod op;
-mod passes;
+pub mod passes;
 mod pipeline;
 mod smem;
 mod sync;

@@ -1,15 +1,16 @@
 //! Lowers what backends do not see: roles become a chain of `If` on the warpgroup index with `SetMaxRegisters`, and
-//! unsigned products, quotients and remainders by powers of two become shifts and masks.
+//! unsigned products, quotients and remainders by powers of two become shifts and masks, and predicates are selected by
+//! logic.
 
 use std::collections::HashMap;
 use std::mem;
 
 use crate::{
     BinaryOp, Block, CompareOp, Constant, Inst, Kernel, LocId, Op, Role, RoleId, Special, Type,
-    ValueId,
+    UnaryOp, ValueId,
 };
 
-/// Lowers [`Op::Roles`] and unsigned arithmetic by powers of two. Expects a verified kernel.
+/// Lowers [`Op::Roles`], unsigned arithmetic by powers of two and [`Op::Select`] of predicates. Expects a verified kernel.
 ///
 /// Each role's block starts with the `SetMaxRegisters` that takes it from [`Kernel::entry_registers`] to its budget, none
 /// where they are equal. The chain tests roles in warpgroup order, so the last role needs no test.
@@ -17,7 +18,7 @@ pub fn legalise(kernel: &mut Kernel) {
     let mut body = mem::take(&mut kernel.body);
     lower_roles(kernel, &mut body);
     let mut constants = HashMap::new();
-    lower_powers_of_two(&mut kernel.values, &mut constants, &mut body);
+    lower_arithmetic(&mut kernel.values, &mut constants, &mut body);
     kernel.body = body;
 }
 
@@ -95,7 +96,7 @@ fn nested(mut insts: Vec<Inst>, loc: LocId) -> Block {
 
 /// `constants` holds the integer constants defined so far; each has one definition, so entries of closed blocks do no
 /// harm.
-fn lower_powers_of_two(
+fn lower_arithmetic(
     values: &mut Vec<Type>,
     constants: &mut HashMap<ValueId, u64>,
     block: &mut Block,
@@ -103,10 +104,13 @@ fn lower_powers_of_two(
     let mut lowered = Vec::with_capacity(block.insts.len());
     for mut inst in mem::take(&mut block.insts) {
         for nested in &mut inst.blocks {
-            lower_powers_of_two(values, constants, nested);
+            lower_arithmetic(values, constants, nested);
         }
         if let (&Op::Const(constant), &[result]) = (&inst.op, &inst.results[..]) {
             constants.insert(result, constant.bits());
+        }
+        if inst.op == Op::Select {
+            select_by_logic(values, &mut inst, &mut lowered);
         }
         if let Some((op, operand, constant)) = cheaper(values, constants, &inst) {
             let amount = define(values, constant.ty());
@@ -117,6 +121,24 @@ fn lower_powers_of_two(
         lowered.push(inst);
     }
     block.insts = lowered;
+}
+
+/// `select c, yes, no` of predicates is `c & yes | !c & no`: there is no such select instruction.
+fn select_by_logic(values: &mut Vec<Type>, select: &mut Inst, lowered: &mut Vec<Inst>) {
+    let &[condition, yes, no] = &select.args[..] else { return };
+    if values.get(yes.index()) != Some(&Type::Bool) {
+        return;
+    }
+    let mut emit = |op: Op, args: Vec<ValueId>| {
+        let result = define(values, Type::Bool);
+        lowered.push(inst(op, args, vec![result], select.loc));
+        result
+    };
+    let yes = emit(Op::Binary(BinaryOp::And), vec![condition, yes]);
+    let not = emit(Op::Unary(UnaryOp::Not), vec![condition]);
+    let no = emit(Op::Binary(BinaryOp::And), vec![not, no]);
+    select.op = Op::Binary(BinaryOp::Or);
+    select.args = vec![yes, no];
 }
 
 /// The shift or mask that computes the same: operation, left operand, constant right operand.

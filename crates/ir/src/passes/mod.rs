@@ -3,8 +3,14 @@
 //! Passes keep the source location of every instruction they keep, and never move, duplicate or drop an operation that
 //! has an effect.
 
+mod cse;
+mod dce;
+mod fold;
 mod legalise;
 
+pub use cse::cse;
+pub use dce::{dce, renumber};
+pub use fold::fold;
 pub use legalise::legalise;
 
 use crate::{Kernel, VerifyError, verify};
@@ -20,13 +26,21 @@ pub enum PassError {
     Broken(VerifyError),
 }
 
-/// Brings a kernel into the form that both backends consume: verified, folded, legalised, verified again.
+/// Brings a kernel into the form that both backends consume: verify, [`fold`], [`cse`], [`dce`], [`legalise`], verify.
+/// Values are numbered in program order in the end.
 ///
 /// # Errors
 /// [`PassError::Invalid`] with every rule that the kernel breaks.
 pub fn optimise(mut kernel: Kernel) -> Result<Kernel, PassError> {
     verify(&kernel)?;
+    fold(&mut kernel);
+    cse(&mut kernel);
+    dce(&mut kernel);
     legalise(&mut kernel);
+    // Constants that strength reduction has no more use for, and the equal ones that it made.
+    cse(&mut kernel);
+    dce(&mut kernel);
+    renumber(&mut kernel);
     verify(&kernel).map_err(PassError::Broken)?;
     Ok(kernel)
 }
