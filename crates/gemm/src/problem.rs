@@ -456,6 +456,31 @@ impl Problem {
         self.operations()?;
         Ok(())
     }
+
+    /// Checks that matrices lie as the problem says. Where beta is 0, C may be absent or lie otherwise.
+    ///
+    /// # Errors
+    /// The first matrix that lies otherwise, or a beta that is not 0 without a C.
+    pub fn check_layouts(
+        &self,
+        a: MatrixLayout,
+        b: MatrixLayout,
+        c: Option<MatrixLayout>,
+    ) -> Result<(), ProblemError> {
+        let c = if self.beta == 0.0 {
+            self.c_layout()
+        } else {
+            c.ok_or_else(|| ProblemError::MissingC { beta: self.beta.to_string() })?
+        };
+        for (matrix, found, needed) in
+            [("A", a, self.a_layout()), ("B", b, self.b_layout()), ("C", c, self.c_layout())]
+        {
+            if found != needed {
+                return Err(ProblemError::LayoutMismatch { matrix, found, needed });
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

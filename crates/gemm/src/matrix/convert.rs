@@ -8,30 +8,31 @@ use float8::{F8E4M3, F8E5M2};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// An element as it lies in memory.
+/// An element as it lies in memory. The methods have names of their own: `half` has inherent ones called `from_f64`, which
+/// round twice.
 pub(crate) trait Scalar: Pod + Send + Sync {
     /// The exact value.
-    fn to_f64(self) -> f64;
+    fn to_double(self) -> f64;
     /// The nearest value of this type.
-    fn from_f64(value: f64) -> Self;
+    fn from_double(value: f64) -> Self;
     /// The nearest `f32`, exact for every type but f64 and s32.
-    fn to_f32(self) -> f32 {
-        self.to_f64() as f32
+    fn to_single(self) -> f32 {
+        self.to_double() as f32
     }
     /// The nearest value of this type.
-    fn from_f32(value: f32) -> Self {
-        Self::from_f64(f64::from(value))
+    fn from_single(value: f32) -> Self {
+        Self::from_double(f64::from(value))
     }
-    /// [`to_f32`](Self::to_f32) on slices of equal length.
+    /// [`to_single`](Self::to_single) on slices of equal length.
     fn slice_to_f32(source: &[Self], target: &mut [f32]) {
         for (target, source) in target.iter_mut().zip(source) {
-            *target = source.to_f32();
+            *target = source.to_single();
         }
     }
-    /// [`from_f32`](Self::from_f32) on slices of equal length.
+    /// [`from_single`](Self::from_single) on slices of equal length.
     fn slice_from_f32(source: &[f32], target: &mut [Self]) {
         for (target, source) in target.iter_mut().zip(source) {
-            *target = Self::from_f32(*source);
+            *target = Self::from_single(*source);
         }
     }
 }
@@ -63,16 +64,16 @@ fn round_significand<const DROPPED: u32>(value: f32) -> u32 {
 }
 
 impl Scalar for f16 {
-    fn to_f64(self) -> f64 {
+    fn to_double(self) -> f64 {
         f64::from(f16::to_f32(self))
     }
-    fn from_f64(value: f64) -> f16 {
+    fn from_double(value: f64) -> f16 {
         f16::from_f32(round_to_odd(value))
     }
-    fn to_f32(self) -> f32 {
+    fn to_single(self) -> f32 {
         f16::to_f32(self)
     }
-    fn from_f32(value: f32) -> f16 {
+    fn from_single(value: f32) -> f16 {
         f16::from_f32(value)
     }
     fn slice_to_f32(source: &[f16], target: &mut [f32]) {
@@ -86,16 +87,16 @@ impl Scalar for f16 {
 }
 
 impl Scalar for bf16 {
-    fn to_f64(self) -> f64 {
-        f64::from(Scalar::to_f32(self))
+    fn to_double(self) -> f64 {
+        f64::from(self.to_single())
     }
-    fn from_f64(value: f64) -> bf16 {
-        Scalar::from_f32(round_to_odd(value))
+    fn from_double(value: f64) -> bf16 {
+        bf16::from_single(round_to_odd(value))
     }
-    fn to_f32(self) -> f32 {
+    fn to_single(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
-    fn from_f32(value: f32) -> bf16 {
+    fn from_single(value: f32) -> bf16 {
         bf16::from_bits((round_significand::<16>(value) >> 16) as u16)
     }
 }
@@ -106,40 +107,40 @@ impl Scalar for bf16 {
 pub(crate) struct Tf32(f32);
 
 impl Scalar for Tf32 {
-    fn to_f64(self) -> f64 {
+    fn to_double(self) -> f64 {
         f64::from(self.0)
     }
-    fn from_f64(value: f64) -> Tf32 {
-        Tf32::from_f32(round_to_odd(value))
+    fn from_double(value: f64) -> Tf32 {
+        Tf32::from_single(round_to_odd(value))
     }
-    fn to_f32(self) -> f32 {
+    fn to_single(self) -> f32 {
         self.0
     }
-    fn from_f32(value: f32) -> Tf32 {
+    fn from_single(value: f32) -> Tf32 {
         Tf32(f32::from_bits(round_significand::<13>(value)))
     }
 }
 
 impl Scalar for f32 {
-    fn to_f64(self) -> f64 {
+    fn to_double(self) -> f64 {
         f64::from(self)
     }
-    fn from_f64(value: f64) -> f32 {
+    fn from_double(value: f64) -> f32 {
         value as f32
     }
-    fn to_f32(self) -> f32 {
+    fn to_single(self) -> f32 {
         self
     }
-    fn from_f32(value: f32) -> f32 {
+    fn from_single(value: f32) -> f32 {
         value
     }
 }
 
 impl Scalar for f64 {
-    fn to_f64(self) -> f64 {
+    fn to_double(self) -> f64 {
         self
     }
-    fn from_f64(value: f64) -> f64 {
+    fn from_double(value: f64) -> f64 {
         value
     }
 }
@@ -150,10 +151,10 @@ impl Scalar for f64 {
 pub(crate) struct E4m3(u8);
 
 impl Scalar for E4m3 {
-    fn to_f64(self) -> f64 {
+    fn to_double(self) -> f64 {
         F8E4M3::from_bits(self.0).to_f64()
     }
-    fn from_f64(value: f64) -> E4m3 {
+    fn from_double(value: f64) -> E4m3 {
         E4m3(F8E4M3::from_f64(value).to_bits())
     }
 }
@@ -164,10 +165,10 @@ impl Scalar for E4m3 {
 pub(crate) struct E5m2(u8);
 
 impl Scalar for E5m2 {
-    fn to_f64(self) -> f64 {
+    fn to_double(self) -> f64 {
         F8E5M2::from_bits(self.0).to_f64()
     }
-    fn from_f64(value: f64) -> E5m2 {
+    fn from_double(value: f64) -> E5m2 {
         E5m2(F8E5M2::from_f64(value).to_bits())
     }
 }
@@ -175,10 +176,10 @@ impl Scalar for E5m2 {
 macro_rules! integer {
     ($($integer:ty),*) => {$(
         impl Scalar for $integer {
-            fn to_f64(self) -> f64 {
+            fn to_double(self) -> f64 {
                 f64::from(self)
             }
-            fn from_f64(value: f64) -> $integer {
+            fn from_double(value: f64) -> $integer {
                 // `as` saturates and maps NaN to 0.
                 value.round_ties_even() as $integer
             }
@@ -244,7 +245,7 @@ mod tests {
     /// All finite values of a type of at most 16 bits, ascending, with the evenness of their significand.
     fn table<S: Scalar>(from_bits: impl Fn(u16) -> S, bits: u32) -> Vec<(f64, bool)> {
         let mut values: Vec<(f64, bool)> = (0..1u32 << (bits - 1))
-            .map(|pattern| (from_bits(pattern as u16).to_f64(), pattern % 2 == 0))
+            .map(|pattern| (from_bits(pattern as u16).to_double(), pattern % 2 == 0))
             .filter(|(value, _)| value.is_finite())
             .collect();
         values.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -255,20 +256,20 @@ mod tests {
     fn check_rounding<S: Scalar>(from_bits: impl Fn(u16) -> S, bits: u32) {
         let values = table(from_bits, bits);
         for (value, _) in &values {
-            assert_eq!(S::from_f64(*value).to_f64(), *value);
-            assert_eq!(S::from_f64(-*value).to_f64(), -*value);
-            assert_eq!(S::from_f32(*value as f32).to_f64(), *value);
+            assert_eq!(S::from_double(*value).to_double(), *value);
+            assert_eq!(S::from_double(-*value).to_double(), -*value);
+            assert_eq!(S::from_single(*value as f32).to_double(), *value);
         }
         for pair in values.windows(2) {
             let ((low, low_even), (high, _)) = (pair[0], pair[1]);
             let middle = (low + high) / 2.0;
             let tie = if low_even { low } else { high };
             for sign in [1.0, -1.0] {
-                let round = |value: f64| S::from_f64(sign * value).to_f64() * sign;
+                let round = |value: f64| S::from_double(sign * value).to_double() * sign;
                 assert_eq!(round(middle), tie, "tie between {low} and {high}");
                 assert_eq!(round(middle.next_down()), low, "below the tie of {low} and {high}");
                 assert_eq!(round(middle.next_up()), high, "above the tie of {low} and {high}");
-                let round = |value: f32| S::from_f32(sign as f32 * value).to_f64() * sign;
+                let round = |value: f32| S::from_single(sign as f32 * value).to_double() * sign;
                 let middle = middle as f32;
                 assert_eq!(round(middle), tie);
                 assert_eq!(round(middle.next_down()), low);
@@ -289,31 +290,21 @@ mod tests {
     fn all_patterns_of_the_16_bit_floats_survive() {
         for bits in 0..=u16::MAX {
             for (there, back) in [
-                (Scalar::to_f64(f16::from_bits(bits)), |v| {
-                    <f16 as Scalar>::from_f64(v).to_bits() as u32
-                }),
-                (Scalar::to_f64(bf16::from_bits(bits)), |v| {
-                    <bf16 as Scalar>::from_f64(v).to_bits() as u32
-                }),
+                (f16::from_bits(bits).to_double(), |v| f16::from_double(v).to_bits() as u32),
+                (bf16::from_bits(bits).to_double(), |v| bf16::from_double(v).to_bits() as u32),
             ] as [(f64, fn(f64) -> u32); 2]
             {
                 if !there.is_nan() {
                     assert_eq!(back(there), u32::from(bits));
                 }
             }
-            assert_eq!(
-                Scalar::to_f64(f16::from_bits(bits)).is_nan(),
-                f16::from_bits(bits).is_nan()
-            );
-            assert_eq!(
-                Scalar::to_f64(bf16::from_bits(bits)).is_nan(),
-                bf16::from_bits(bits).is_nan()
-            );
+            assert_eq!(f16::from_bits(bits).to_double().is_nan(), f16::from_bits(bits).is_nan());
+            assert_eq!(bf16::from_bits(bits).to_double().is_nan(), bf16::from_bits(bits).is_nan());
             // NaN stays NaN, whatever its payload.
             let nan = f32::from_bits(0x7f80_0000 | (u32::from(bits) + 1));
-            assert!(<bf16 as Scalar>::from_f32(nan).is_nan());
-            assert!(<f16 as Scalar>::from_f32(nan).is_nan());
-            assert!(Tf32::from_f32(nan).0.is_nan());
+            assert!(bf16::from_single(nan).is_nan());
+            assert!(f16::from_single(nan).is_nan());
+            assert!(Tf32::from_single(nan).0.is_nan());
         }
     }
 
@@ -326,40 +317,40 @@ mod tests {
         let mut back = vec![0f32; values.len()];
         f16::slice_to_f32(&halves, &mut back);
         for ((value, half), back) in values.iter().zip(&halves).zip(&back) {
-            assert_eq!(half.to_bits(), <f16 as Scalar>::from_f32(*value).to_bits());
-            assert_eq!(back.to_bits(), Scalar::to_f32(*half).to_bits());
+            assert_eq!(half.to_bits(), f16::from_single(*value).to_bits());
+            assert_eq!(back.to_bits(), half.to_single().to_bits());
         }
     }
 
     #[test]
     fn beyond_the_range() {
-        assert_eq!(<f16 as Scalar>::from_f64(65519.999), f16::MAX);
-        assert_eq!(<f16 as Scalar>::from_f64(65520.0), f16::INFINITY);
-        assert_eq!(<f16 as Scalar>::from_f64(-1e300), f16::NEG_INFINITY);
-        assert_eq!(<bf16 as Scalar>::from_f64(1e300), bf16::INFINITY);
-        assert_eq!(<bf16 as Scalar>::from_f64(f64::NEG_INFINITY), bf16::NEG_INFINITY);
+        assert_eq!(f16::from_double(65519.999), f16::MAX);
+        assert_eq!(f16::from_double(65520.0), f16::INFINITY);
+        assert_eq!(f16::from_double(-1e300), f16::NEG_INFINITY);
+        assert_eq!(bf16::from_double(1e300), bf16::INFINITY);
+        assert_eq!(bf16::from_double(f64::NEG_INFINITY), bf16::NEG_INFINITY);
         for (value, e4m3, e5m2) in
             [(1e9, 448.0, 57344.0), (f64::INFINITY, 448.0, 57344.0), (-1e9, -448.0, -57344.0)]
         {
-            assert_eq!(E4m3::from_f64(value).to_f64(), e4m3);
-            assert_eq!(E5m2::from_f64(value).to_f64(), e5m2);
+            assert_eq!(E4m3::from_double(value).to_double(), e4m3);
+            assert_eq!(E5m2::from_double(value).to_double(), e5m2);
         }
-        assert!(E4m3::from_f64(f64::NAN).to_f64().is_nan());
-        assert!(E5m2::from_f64(f64::NAN).to_f64().is_nan());
-        assert_eq!(i8::from_f64(1e9), 127);
-        assert_eq!(<u8 as Scalar>::from_f64(-3.0), 0);
-        assert_eq!(i32::from_f64(f64::NAN), 0);
-        assert_eq!((i8::from_f64(2.5), i8::from_f64(3.5), i8::from_f64(-0.5)), (2, 4, 0));
-        assert_eq!(Tf32::from_f32(1.0 + 2f32.powi(-11)).0, 1.0);
-        assert_eq!(Tf32::from_f32(1.0 + 3.0 * 2f32.powi(-11)).0, 1.0 + 2f32.powi(-9));
+        assert!(E4m3::from_double(f64::NAN).to_double().is_nan());
+        assert!(E5m2::from_double(f64::NAN).to_double().is_nan());
+        assert_eq!(i8::from_double(1e9), 127);
+        assert_eq!(u8::from_double(-3.0), 0);
+        assert_eq!(i32::from_double(f64::NAN), 0);
+        assert_eq!((i8::from_double(2.5), i8::from_double(3.5), i8::from_double(-0.5)), (2, 4, 0));
+        assert_eq!(Tf32::from_single(1.0 + 2f32.powi(-11)).0, 1.0);
+        assert_eq!(Tf32::from_single(1.0 + 3.0 * 2f32.powi(-11)).0, 1.0 + 2f32.powi(-9));
     }
 
     #[test]
     fn doubles_round_once() {
         // Just above the tie of 1 and the next f16, by less than an f32 can show.
         let above = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
-        assert_eq!(<f16 as Scalar>::from_f64(above).to_f64(), 1.0 + 2f64.powi(-10));
+        assert_eq!(f16::from_double(above).to_double(), 1.0 + 2f64.powi(-10));
         let above = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
-        assert_eq!(<bf16 as Scalar>::from_f64(above).to_f64(), 1.0 + 2f64.powi(-7));
+        assert_eq!(bf16::from_double(above).to_double(), 1.0 + 2f64.powi(-7));
     }
 }

@@ -69,7 +69,7 @@ impl HostMatrix {
         with_scalar!(self.dtype(), S => {
             self.par_lines_mut::<S>().enumerate().for_each(|(line, elements)| {
                 for (along, element) in elements.iter_mut().take(length).enumerate() {
-                    *element = S::from_f64(match layout.order {
+                    *element = S::from_double(match layout.order {
                         Order::RowMajor => value(line, along),
                         Order::ColumnMajor => value(along, line),
                     });

@@ -200,7 +200,7 @@ impl HostMatrix {
     /// One element, exactly; `None` outside the matrix.
     pub fn get(&self, row: usize, column: usize) -> Option<f64> {
         let offset = self.layout.offset(row, column)?;
-        with_scalar!(self.element, S => self.elements::<S>().get(offset).map(|value| value.to_f64()))
+        with_scalar!(self.element, S => self.elements::<S>().get(offset).map(|value| value.to_double()))
     }
 
     /// Sets one element to the nearest value of its type, ties to even.
@@ -211,7 +211,7 @@ impl HostMatrix {
         let layout = self.layout;
         let outside = MatrixError::OutOfRange { row, column, layout };
         let offset = layout.offset(row, column).ok_or(outside)?;
-        with_scalar!(self.element, S => self.elements_mut::<S>()[offset] = S::from_f64(value));
+        with_scalar!(self.element, S => self.elements_mut::<S>()[offset] = S::from_double(value));
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl HostMatrix {
             values.par_chunks_mut(layout.columns.max(1)).enumerate().for_each(|(row, target)| {
                 for (column, target) in target.iter_mut().enumerate() {
                     if let Some(value) = layout.offset(row, column).and_then(|o| elements.get(o)) {
-                        *target = convert(value.to_f64());
+                        *target = convert(value.to_double());
                     }
                 }
             });
@@ -266,7 +266,7 @@ impl HostMatrix {
                     convert_chunks::<S, T>(source, target);
                 } else {
                     for (target, source) in target.iter_mut().zip(source) {
-                        *target = T::from_f64(source.to_f64());
+                        *target = T::from_double(source.to_double());
                     }
                 }
             });
@@ -411,6 +411,23 @@ mod tests {
                     prop_assert!(expected == found || expected.is_nan() && found.is_nan(), "{} {}", expected, found);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn doubles_round_once_on_their_way_into_a_matrix() {
+        let layout = MatrixLayout::row_major(1, 1);
+        for (element, unit_roundoff) in
+            [(Element::F16, 2f64.powi(-11)), (Element::Bf16, 2f64.powi(-8))]
+        {
+            // Just above a tie, by less than an f32 can show.
+            let value = 1.0 + unit_roundoff + 2f64.powi(-40);
+            let mut matrix = HostMatrix::from_f64(layout, element, &[value]).unwrap();
+            assert_eq!(matrix.get(0, 0), Some(1.0 + 2.0 * unit_roundoff));
+            matrix.set(0, 0, -value).unwrap();
+            assert_eq!(matrix.get(0, 0), Some(-1.0 - 2.0 * unit_roundoff));
+            let double = HostMatrix::from_f64(layout, Element::F64, &[value]).unwrap();
+            assert_eq!(double.convert(element).unwrap().get(0, 0), Some(1.0 + 2.0 * unit_roundoff));
         }
     }
 

@@ -28,7 +28,7 @@ impl Working for f64 {
     const ONE: f64 = 1.0;
     fn read<S: Scalar>(source: &[S], target: &mut [f64]) {
         for (target, source) in target.iter_mut().zip(source) {
-            *target = source.to_f64();
+            *target = source.to_double();
         }
     }
 }

@@ -1,0 +1,203 @@
+//! The derivation in the module docs, as coefficients of what the reference knows about an element.
+
+use pgemm_ir::Element;
+use serde::{Deserialize, Serialize};
+
+use super::NumericsError;
+use super::format::Format;
+
+/// How the products are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accumulation {
+    /// Every addition rounds to the nearest binary32: CPUs, CUDA cores.
+    Nearest,
+    /// Blocks are aligned and truncated to binary32: Hopper's tensor cores with 16-bit inputs.
+    TensorCore,
+}
+
+impl Accumulation {
+    fn unit_roundoff(self) -> f64 {
+        match self {
+            Accumulation::Nearest => 2f64.powi(-24),
+            Accumulation::TensorCore => 2f64.powi(-23),
+        }
+    }
+}
+
+/// The arithmetic whose errors are allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ErrorModel {
+    /// How the products are added up.
+    pub accumulation: Accumulation,
+    /// The type that A, B and C were in when they were used. Where the reference saw wider matrices, their rounding to this
+    /// type is part of the bound.
+    pub input: Element,
+}
+
+/// `γₙ(u)`: the relative error that n roundings add up to.
+fn gamma(count: f64, unit_roundoff: f64) -> f64 {
+    let product = count * unit_roundoff;
+    product / (1.0 - product)
+}
+
+/// What a bound is computed from: everything but the element.
+pub(super) struct Setting {
+    pub(super) k: usize,
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
+    pub(super) a: Element,
+    pub(super) b: Element,
+    pub(super) c: Element,
+    pub(super) output: Element,
+}
+
+/// What the reference knows about an element.
+#[derive(Clone, Copy)]
+pub(super) struct Magnitudes {
+    /// `|v|`.
+    pub(super) value: f64,
+    /// `Σ |aᵢ||bᵢ|`.
+    pub(super) products: f64,
+    /// `|c|`.
+    pub(super) addend: f64,
+    /// `Σ |aᵢ|`.
+    pub(super) a_sum: f64,
+    /// `Σ |bᵢ|`.
+    pub(super) b_sum: f64,
+}
+
+/// A linear form in [`Magnitudes`].
+#[derive(Clone, Copy, Default)]
+struct Form {
+    value: f64,
+    products: f64,
+    addend: f64,
+    a_sum: f64,
+    b_sum: f64,
+    constant: f64,
+}
+
+impl Form {
+    fn plus(self, other: Form) -> Form {
+        Form {
+            value: self.value + other.value,
+            products: self.products + other.products,
+            addend: self.addend + other.addend,
+            a_sum: self.a_sum + other.a_sum,
+            b_sum: self.b_sum + other.b_sum,
+            constant: self.constant + other.constant,
+        }
+    }
+
+    fn times(self, factor: f64) -> Form {
+        Form {
+            value: self.value * factor,
+            products: self.products * factor,
+            addend: self.addend * factor,
+            a_sum: self.a_sum * factor,
+            b_sum: self.b_sum * factor,
+            constant: self.constant * factor,
+        }
+    }
+
+    fn of(self, m: Magnitudes) -> f64 {
+        self.value * m.value
+            + self.products * m.products
+            + self.addend * m.addend
+            + self.a_sum * m.a_sum
+            + self.b_sum * m.b_sum
+            + self.constant
+    }
+}
+
+/// The largest error that each element may have.
+#[derive(Clone, Copy)]
+pub(super) struct Bound(Form);
+
+impl Bound {
+    pub(super) fn new(model: ErrorModel, setting: &Setting) -> Result<Bound, NumericsError> {
+        if !matches!(model.input, Element::F16 | Element::Bf16) {
+            return Err(NumericsError::NoBound { input: model.input });
+        }
+        if !matches!(setting.output, Element::F16 | Element::Bf16 | Element::F32) {
+            return Err(NumericsError::NoOutputBound { output: setting.output });
+        }
+        let k = setting.k as f64;
+        let unit = model.accumulation.unit_roundoff();
+        if k * unit > 0.5 {
+            return Err(NumericsError::DepthTooLarge { k: setting.k });
+        }
+        let single = Format::of(Element::F32);
+        let input = Format::of(model.input);
+        let (alpha, beta) = (setting.alpha.abs(), setting.beta.abs());
+
+        // Rounding of the inputs: â = a(1 + δ) + ε, nothing where the type holds every value.
+        let conversion = |from: Element| {
+            if Format::of(from).fits(input) {
+                (0.0, 0.0)
+            } else {
+                (input.unit_roundoff, input.half_smallest())
+            }
+        };
+        let ((a_unit, a_half), (b_unit, b_half)) = (conversion(setting.a), conversion(setting.b));
+        let converted = Form {
+            products: a_unit + b_unit + a_unit * b_unit,
+            a_sum: (1.0 + a_unit) * b_half,
+            b_sum: (1.0 + b_unit) * a_half,
+            constant: k * a_half * b_half,
+            ..Form::default()
+        };
+
+        // Accumulation.
+        let products = Form { products: 1.0, ..Form::default() };
+        let underflow = Form { constant: k * single.smallest, ..Form::default() };
+        let accumulated = converted
+            .plus(underflow)
+            .plus(products.plus(converted).plus(underflow).times(gamma(k, unit)));
+
+        // Epilogue. |alpha·s| is at most |v| + |beta·c|.
+        let rounds = |factor: f64| if factor == 0.0 || factor == 1.0 { 0.0 } else { 1.0 };
+        let addition = if beta == 0.0 { 0.0 } else { 1.0 };
+        let product_gamma = gamma(rounds(alpha) + addition, single.unit_roundoff);
+        let addend_gamma = gamma(rounds(beta) + addition, single.unit_roundoff);
+        let scaled_sum = Form { value: 1.0, addend: beta, ..Form::default() };
+        let (c_unit, c_half) = conversion(setting.c);
+        let addend = Form { addend: 1.0, ..Form::default() };
+        let addend_converted = Form { addend: c_unit, constant: c_half, ..Form::default() };
+        let epilogue = accumulated
+            .times(alpha)
+            .plus(scaled_sum.plus(accumulated.times(alpha)).times(product_gamma))
+            .plus(addend_converted.times(beta))
+            .plus(addend.plus(addend_converted).times(beta * addend_gamma))
+            .plus(Form {
+                constant: (rounds(alpha) + rounds(beta)) * single.half_smallest(),
+                ..Form::default()
+            });
+
+        // Output.
+        let value = Form { value: 1.0, ..Form::default() };
+        let total = if setting.output == Element::F32 {
+            epilogue
+        } else {
+            let output = Format::of(setting.output);
+            epilogue
+                .plus(value.plus(epilogue).times(output.unit_roundoff))
+                .plus(Form { constant: output.half_smallest(), ..Form::default() })
+        };
+
+        // The reference: k products and additions, and up to three operations with alpha and beta. Its magnitudes are
+        // computed too, so they may be short by the same factor, and |v| by its error.
+        let double = 2f64.powi(-53);
+        let reference =
+            Form { products: alpha, addend: beta, ..Form::default() }.times(gamma(k + 4.0, double));
+        let value_shortfall = reference.times(total.value);
+        Ok(Bound(
+            total.plus(value_shortfall).plus(reference).times(1.0 + gamma(2.0 * k + 8.0, double)),
+        ))
+    }
+
+    pub(super) fn of(&self, magnitudes: Magnitudes) -> f64 {
+        self.0.of(magnitudes)
+    }
+}

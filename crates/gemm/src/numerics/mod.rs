@@ -1,0 +1,103 @@
+//! Is a result right? A higher-precision [`Reference`], error bounds derived from k and the number formats, and the
+//! [`Comparison`] of a computed D with both.
+//!
+//! # The bound
+//!
+//! Let `s = Σ aᵢbᵢ` over k products, `p = Σ |aᵢ||bᵢ|`, `v = alpha·s + beta·c` the exact result and `d` the computed one. With
+//! `γₙ(u) = n·u / (1 − n·u)`:
+//!
+//! 1. **Accumulation.** Products of two 16-bit floats are exact in binary32. Adding k of them in *any* order, with each
+//!    addition off by a factor `1 + δ`, `|δ| ≤ u`, gives `|ŝ − s| ≤ γₖ(u)·p` (Higham, *Accuracy and Stability of Numerical
+//!    Algorithms*, 2nd edition, 2002, §4.2). Split-K, stream-K and every tile shape are just other orders.
+//!    `u` is 2⁻²⁴ where additions round to nearest. Tensor cores do not: they align the products of a block and the
+//!    accumulator to the largest of them, cut off what falls below, add, and truncate the sum (Fasi, Higham, Mikaitis and
+//!    Pranesh, *Numerical behavior of NVIDIA tensor cores*, PeerJ CS 7:e330, 2021; for Hopper Li et al., *FTTN*,
+//!    arXiv:2403.00232, 2024, and Khattak and Mikaitis, *Accurate Models of NVIDIA Tensor Cores*, arXiv:2512.07004, 2025).
+//!    Truncation is `u = 2⁻²³`. The alignment is covered by the same γₖ: with at least one extra bit kept, each of the
+//!    at most L shortened addends of a block of L products loses less than u/2 times the largest, so a block costs at
+//!    most `L/2 + 1` units of `u` relative to the magnitudes in it, and `L/2 + 1 ≤ L` for `L ≥ 2`. A last block of a
+//!    single product (1.5 units) is paid for by the full blocks before it, and on its own it is exact.
+//!    Each addition may also lose one unit of the smallest subnormal.
+//! 2. **Epilogue.** binary32, to nearest: one factor for a multiplication by alpha and one by beta (neither by ±1), one for
+//!    the addition. An input conversion of A, B or C contributes `|δ| ≤ u` of the format it was converted to, and half its
+//!    smallest subnormal.
+//! 3. **Output.** `u_out·|v̂|` plus half the smallest subnormal of D's type; nothing for binary32, which v̂ already is.
+//! 4. **The reference** is computed in binary64, whose own `γ(2⁻⁵³)` is added.
+//!
+//! All second-order terms are kept. The worst case grows with k·p while typical errors grow with √k, so at large k the bound
+//! is wide; what it cannot see there (a product too few) the integer-valued [exact check](Reference::compare_exact) does.
+
+mod bound;
+mod comparison;
+mod format;
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use pgemm_ir::Element;
+
+pub use bound::{Accumulation, ErrorModel};
+pub use comparison::{Check, Comparison, WorstElement};
+pub use reference::Reference;
+
+use crate::matrix::MatrixError;
+use crate::problem::{MatrixLayout, ProblemError};
+
+/// Why a result cannot be judged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NumericsError {
+    /// The problem is impossible or does not fit its matrices.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+
+    /// A matrix could not be made.
+    #[error(transparent)]
+    Matrix(#[from] MatrixError),
+
+    /// D is of another shape than the reference.
+    #[error("D is {found}, and the reference has {rows} rows and {columns} columns")]
+    Shape {
+        /// How D lies.
+        found: MatrixLayout,
+        /// Rows of the reference.
+        rows: usize,
+        /// Columns of the reference.
+        columns: usize,
+    },
+
+    /// No bound is derived for multiplications in this type.
+    #[error("there is no error bound for products of {input}: use f16 or bf16 inputs")]
+    NoBound {
+        /// The type that A and B are multiplied in.
+        input: Element,
+    },
+
+    /// No bound is derived for results of this type.
+    #[error("there is no error bound for a D of {output}: use f16, bf16 or f32")]
+    NoOutputBound {
+        /// The type of D.
+        output: Element,
+    },
+
+    /// k is so large that γ is not defined.
+    #[error(
+        "no error bound holds for k = {k}: k times the unit roundoff must stay below 1/2. Split k"
+    )]
+    DepthTooLarge {
+        /// The k asked for.
+        k: usize,
+    },
+
+    /// The result of these inputs depends on rounding.
+    #[error(
+        "the result is not exact for these inputs: they must be integers, and the magnitudes of the products of any element \
+         must sum up to at most {limit} (they reach {reached}). Use smaller integers or a smaller k, or compare with an \
+         error bound"
+    )]
+    NotExact {
+        /// The largest sum that single precision holds exactly.
+        limit: u64,
+        /// What it comes to, as it prints; `a fraction` where an input is not an integer.
+        reached: String,
+    },
+}

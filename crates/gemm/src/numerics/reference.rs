@@ -1,0 +1,262 @@
+//! The product in double precision, with the magnitudes that error bounds need.
+
+use pgemm_ir::Element;
+use rayon::prelude::*;
+
+use super::bound::{Bound, Magnitudes, Setting};
+use super::comparison::{Check, Comparison, Judged, judge};
+use super::format::Format;
+use super::{ErrorModel, NumericsError};
+use crate::matrix::HostMatrix;
+use crate::matrix::convert::{Scalar, with_scalar};
+use crate::matrix::panel::{Panel, add_product};
+use crate::problem::{Order, Problem};
+
+/// `alpha * A·B + beta * C` in double precision, and `|A|·|B|`. It takes 16 bytes per element of D (24 with a C) and about
+/// twice the time of a double-precision product.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    problem: Problem,
+    dtypes: [Element; 3],
+    values: Vec<f64>,
+    products: Vec<f64>,
+    addends: Option<Vec<f64>>,
+    a_sums: Vec<f64>,
+    b_sums: Vec<f64>,
+    integral: bool,
+}
+
+/// Integers up to this are exact in single precision, and so is every sum of them that stays below.
+const EXACT_LIMIT: u64 = 1 << 24;
+
+/// Rows of A converted at a time.
+const PANEL_ROWS: usize = 1024;
+/// Elements of B converted at a time.
+const PANEL_ELEMENTS: usize = 1 << 24;
+
+impl Reference {
+    /// Computes the reference of a problem. The element types may be any; where beta is 0, C is not looked at.
+    ///
+    /// # Errors
+    /// The problem is impossible, a matrix does not lie as it says, or beta is not 0 and there is no C.
+    pub fn new(
+        problem: &Problem,
+        a: &HostMatrix,
+        b: &HostMatrix,
+        c: Option<&HostMatrix>,
+    ) -> Result<Reference, NumericsError> {
+        problem.validate()?;
+        problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
+        let c = c.filter(|_| problem.beta != 0.0);
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let (alpha, beta) = (f64::from(problem.alpha), f64::from(problem.beta));
+        let mut values = vec![0.0; m * n];
+        let mut products = vec![0.0; m * n];
+        let mut a_sums = vec![0.0; m];
+        let mut b_sums = vec![0.0; n];
+        let mut integral = alpha.fract() == 0.0 && beta.fract() == 0.0;
+
+        let panel_depth = (PANEL_ELEMENTS / n.max(1)).clamp(64, 4096);
+        let (mut a_panel, mut b_panel) = (Panel::<f64>::new(), Panel::<f64>::new());
+        let mut b_magnitudes = Panel::<f64>::new();
+        for depth in (0..k).step_by(panel_depth).filter(|_| m > 0 && n > 0) {
+            let depth = depth..k.min(depth + panel_depth);
+            b_panel.read(b, depth.clone(), 0..n);
+            b_magnitudes.read(b, depth.clone(), 0..n);
+            integral &= take_magnitudes(&mut b_magnitudes);
+            add_sums(&b_magnitudes, Order::ColumnMajor, &mut b_sums);
+            for (block, (values, products)) in values
+                .chunks_mut(PANEL_ROWS * n)
+                .zip(products.chunks_mut(PANEL_ROWS * n))
+                .enumerate()
+            {
+                let rows = block * PANEL_ROWS..m.min((block + 1) * PANEL_ROWS);
+                a_panel.read(a, rows.clone(), depth.clone());
+                add_product(values, &a_panel, &b_panel);
+                integral &= take_magnitudes(&mut a_panel);
+                add_sums(&a_panel, Order::RowMajor, &mut a_sums[rows]);
+                add_product(products, &a_panel, &b_magnitudes);
+            }
+        }
+
+        let addends = c.map(HostMatrix::to_f64_vec);
+        if let Some(addends) = &addends {
+            integral &= addends.par_iter().all(|addend| addend.fract() == 0.0);
+        }
+        values.par_iter_mut().enumerate().for_each(|(index, value)| {
+            // No product at all is 0 whatever alpha is.
+            let product = if k == 0 { 0.0 } else { alpha * *value };
+            *value = match &addends {
+                Some(addends) => product + beta * addends[index],
+                None => product,
+            };
+        });
+        Ok(Reference {
+            problem: *problem,
+            dtypes: [a.dtype(), b.dtype(), c.map_or(a.dtype(), HostMatrix::dtype)],
+            values,
+            products,
+            addends,
+            a_sums,
+            b_sums,
+            integral,
+        })
+    }
+
+    /// The exact result up to double precision, row after row.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.problem.m
+    }
+
+    /// Number of columns.
+    pub fn columns(&self) -> usize {
+        self.problem.n
+    }
+
+    fn magnitudes(&self, index: usize) -> Magnitudes {
+        let (row, column) = (index / self.problem.n, index % self.problem.n);
+        Magnitudes {
+            value: self.values[index].abs(),
+            products: self.products[index],
+            addend: self.addends.as_ref().map_or(0.0, |addends| addends[index].abs()),
+            a_sum: self.a_sums[row],
+            b_sum: self.b_sums[column],
+        }
+    }
+
+    fn bound_for(&self, model: &ErrorModel, output: Element) -> Result<Bound, NumericsError> {
+        let [a, b, c] = self.dtypes;
+        let (alpha, beta) = (f64::from(self.problem.alpha), f64::from(self.problem.beta));
+        Bound::new(*model, &Setting { k: self.problem.k, alpha, beta, a, b, c, output })
+    }
+
+    /// The largest errors that elements of a D of type `output` may have, row after row.
+    ///
+    /// # Errors
+    /// No bound is derived for these types or this k.
+    pub fn bounds(&self, model: &ErrorModel, output: Element) -> Result<Vec<f64>, NumericsError> {
+        let bound = self.bound_for(model, output)?;
+        Ok((0..self.values.len())
+            .into_par_iter()
+            .map(|index| bound.of(self.magnitudes(index)))
+            .collect())
+    }
+
+    /// Compares a computed D with the reference under the bound of an arithmetic.
+    ///
+    /// Every element must be within its bound. NaN never is, and elements as [`HostMatrix::poison`] leaves them are counted
+    /// as unwritten. An infinity passes where the exact result may round to it. A reference that is itself not finite
+    /// (inputs with NaN or infinity) never passes.
+    ///
+    /// # Errors
+    /// D has another shape, or no bound is derived for these types or this k.
+    pub fn compare(&self, d: &HostMatrix, model: &ErrorModel) -> Result<Comparison, NumericsError> {
+        self.check_shape(d)?;
+        let bound = self.bound_for(model, d.dtype())?;
+        let overflow = Format::of(d.dtype()).overflow_threshold();
+        Ok(judge(d, Check::ErrorBound, |row, column| {
+            let index = row * self.problem.n + column;
+            let bound = bound.of(self.magnitudes(index));
+            let reference = self.values[index];
+            Judged {
+                reference,
+                bound,
+                defined: reference.is_finite(),
+                may_overflow: reference.abs() + bound >= overflow,
+            }
+        }))
+    }
+
+    /// Compares a computed D of integer-valued inputs with the reference: with every partial sum exact in single precision,
+    /// each element must be the reference rounded once to D's type, to nearest even.
+    ///
+    /// # Errors
+    /// D has another shape, or the inputs leave something to rounding: a value is not an integer, or the magnitudes that an
+    /// element adds up exceed 2^24.
+    pub fn compare_exact(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
+        self.check_shape(d)?;
+        self.check_exact()?;
+        Ok(judge(d, Check::Exact, |row, column| {
+            let value = self.values[row * self.problem.n + column];
+            let reference = with_scalar!(d.dtype(), S => S::from_double(value).to_double());
+            Judged {
+                reference,
+                bound: 0.0,
+                defined: value.is_finite(),
+                may_overflow: reference.is_infinite(),
+            }
+        }))
+    }
+
+    fn check_shape(&self, d: &HostMatrix) -> Result<(), NumericsError> {
+        if (d.rows(), d.columns()) != (self.rows(), self.columns()) {
+            return Err(NumericsError::Shape {
+                found: d.layout(),
+                rows: self.rows(),
+                columns: self.columns(),
+            });
+        }
+        Ok(())
+    }
+
+    fn check_exact(&self) -> Result<(), NumericsError> {
+        let (alpha, beta) =
+            (f64::from(self.problem.alpha).abs(), f64::from(self.problem.beta).abs());
+        let reached = (0..self.values.len())
+            .into_par_iter()
+            .map(|index| {
+                let magnitudes = self.magnitudes(index);
+                let products = magnitudes.products;
+                products.max(alpha * products + beta * magnitudes.addend)
+            })
+            .reduce(|| 0.0, f64::max);
+        if !self.integral {
+            let reached = "a fraction".to_owned();
+            return Err(NumericsError::NotExact { limit: EXACT_LIMIT, reached });
+        }
+        if reached > EXACT_LIMIT as f64 {
+            let reached = reached.to_string();
+            return Err(NumericsError::NotExact { limit: EXACT_LIMIT, reached });
+        }
+        Ok(())
+    }
+}
+
+/// Replaces values by their magnitudes. Returns whether all are integers.
+fn take_magnitudes(panel: &mut Panel<f64>) -> bool {
+    panel
+        .values_mut()
+        .par_chunks_mut(1 << 14)
+        .map(|values| {
+            values.iter_mut().fold(true, |integral, value| {
+                *value = value.abs();
+                integral & (value.fract() == 0.0)
+            })
+        })
+        .reduce(|| true, |a, b| a & b)
+}
+
+/// Adds up the rows (`RowMajor`) or columns (`ColumnMajor`) of a panel.
+fn add_sums(panel: &Panel<f64>, along: Order, sums: &mut [f64]) {
+    let length = match panel.order() {
+        Order::RowMajor => panel.columns(),
+        Order::ColumnMajor => panel.rows(),
+    };
+    let lines = panel.values().chunks(length.max(1));
+    if panel.order() == along {
+        for (sum, line) in sums.iter_mut().zip(lines) {
+            *sum += line.iter().sum::<f64>();
+        }
+    } else {
+        for line in lines {
+            for (sum, value) in sums.iter_mut().zip(line) {
+                *sum += value;
+            }
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The bound holds for every order and rounding of the additions that it claims, and planted errors are found.
+
+use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng, seq::SliceRandom};
+
+use super::*;
+use crate::matrix::HostMatrix;
+use crate::problem::{Major, Problem};
+
+/// `x + y` truncated to binary32.
+fn add_truncating(x: f32, y: f32) -> f32 {
+    let (x, y) = (f64::from(x), f64::from(y));
+    let sum = x + y;
+    // Knuth's two-sum: what the double lost.
+    let shifted = sum - x;
+    let lost = (x - (sum - shifted)) + (y - shifted);
+    truncate(sum, lost)
+}
+
+/// `value + lost` truncated to binary32, where `lost` is below the last bit of `value`.
+fn truncate(value: f64, lost: f64) -> f32 {
+    let nearest = value as f32;
+    let widened = f64::from(nearest);
+    let beyond =
+        widened.abs() > value.abs() || widened == value && lost != 0.0 && lost * value < 0.0;
+    if beyond { f32::from_bits(nearest.to_bits() - 1) } else { nearest }
+}
+
+/// A block of products and the accumulator, aligned to the largest of them with `extra` bits below binary32's last.
+fn add_block(accumulator: f32, products: &[f64], extra: i32) -> f32 {
+    let terms = || products.iter().copied().chain([f64::from(accumulator)]);
+    let largest = terms().fold(0.0f64, |largest, term| largest.max(term.abs()));
+    if largest == 0.0 {
+        return 0.0;
+    }
+    let exponent = ((largest.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+    let quantum = 2f64.powi((exponent - 23 - extra).max(-149));
+    truncate(terms().map(|term| (term / quantum).trunc() * quantum).sum(), 0.0)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Forward,
+    Shuffled,
+    Tree,
+    Truncated,
+    TruncatedShuffled,
+    TruncatedTree,
+    Blocks { length: usize, extra: i32 },
+    SplitBlocks { slices: usize },
+}
+
+impl Order {
+    fn accumulation(self) -> Accumulation {
+        match self {
+            Order::Forward | Order::Shuffled | Order::Tree => Accumulation::Nearest,
+            _ => Accumulation::TensorCore,
+        }
+    }
+
+    fn sum(self, products: &[f64], rng: &mut StdRng) -> f32 {
+        let mut terms: Vec<f32> = products.iter().map(|p| *p as f32).collect();
+        let nearest = |x: f32, y: f32| x + y;
+        match self {
+            Order::Forward => terms.into_iter().fold(0.0, nearest),
+            Order::Shuffled => {
+                terms.shuffle(rng);
+                terms.into_iter().fold(0.0, nearest)
+            }
+            Order::Tree => tree(terms, nearest, rng),
+            Order::Truncated => terms.into_iter().fold(0.0, add_truncating),
+            Order::TruncatedShuffled => {
+                terms.shuffle(rng);
+                terms.into_iter().fold(0.0, add_truncating)
+            }
+            Order::TruncatedTree => tree(terms, add_truncating, rng),
+            Order::Blocks { length, extra } => {
+                products.chunks(length).fold(0.0, |sum, block| add_block(sum, block, extra))
+            }
+            Order::SplitBlocks { slices } => {
+                let depth = products.len().div_ceil(slices).next_multiple_of(16).max(16);
+                products
+                    .chunks(depth)
+                    .map(|slice| slice.chunks(16).fold(0.0, |sum, block| add_block(sum, block, 2)))
+                    .fold(0.0, nearest)
+            }
+        }
+    }
+}
+
+/// Adds random pairs until one number is left.
+fn tree(mut terms: Vec<f32>, add: impl Fn(f32, f32) -> f32, rng: &mut StdRng) -> f32 {
+    while terms.len() > 1 {
+        let x = terms.swap_remove(rng.random_range(0..terms.len()));
+        let y = terms.swap_remove(rng.random_range(0..terms.len()));
+        terms.push(add(x, y));
+    }
+    terms.pop().unwrap_or(0.0)
+}
+
+fn orders() -> impl Strategy<Value = Order> {
+    prop_oneof![
+        Just(Order::Forward),
+        Just(Order::Shuffled),
+        Just(Order::Tree),
+        Just(Order::Truncated),
+        Just(Order::TruncatedShuffled),
+        Just(Order::TruncatedTree),
+        (prop::sample::select(vec![2usize, 4, 8, 16, 32]), 1..3i32)
+            .prop_map(|(length, extra)| Order::Blocks { length, extra }),
+        (2..6usize).prop_map(|slices| Order::SplitBlocks { slices }),
+    ]
+}
+
+fn scalars() -> impl Strategy<Value = f32> {
+    prop_oneof![Just(0.0f32), Just(1.0), Just(-1.0), -3.0f32..3.0, Just(1e-20)]
+}
+
+fn input() -> impl Strategy<Value = Element> {
+    prop::sample::select(vec![Element::F16, Element::Bf16])
+}
+
+fn output() -> impl Strategy<Value = Element> {
+    prop::sample::select(vec![Element::F16, Element::Bf16, Element::F32])
+}
+
+/// Computes D with the given order of additions; `a`, `b` and `c` are already in the input type.
+fn emulate(
+    problem: &Problem,
+    (a, b, c): (&HostMatrix, &HostMatrix, &HostMatrix),
+    output: Element,
+    order: Order,
+    rng: &mut StdRng,
+) -> HostMatrix {
+    let mut d = HostMatrix::zeros(problem.d_layout(), output).unwrap();
+    let fused: bool = rng.random();
+    for row in 0..problem.m {
+        for column in 0..problem.n {
+            let products: Vec<f64> = (0..problem.k)
+                .map(|depth| a.get(row, depth).unwrap() * b.get(depth, column).unwrap())
+                .collect();
+            let product = problem.alpha * order.sum(&products, rng);
+            let value = if problem.beta == 0.0 {
+                product
+            } else {
+                let c = c.get(row, column).unwrap() as f32;
+                if fused { problem.beta.mul_add(c, product) } else { product + problem.beta * c }
+            };
+            d.set(row, column, f64::from(value)).unwrap();
+        }
+    }
+    d
+}
+
+/// Normal samples times a power of two, some of them far apart, so that additions lose bits.
+fn fill(matrix: &mut HostMatrix, seed: u64, exponent: i32) {
+    matrix.fill_normal(seed);
+    let values = matrix.to_f64_vec();
+    let columns = matrix.columns();
+    matrix.fill_with(|row, column| {
+        let spread = ((row * 7 + column * 13) % 5) as i32 - 2;
+        values[row * columns + column] * 2f64.powi(exponent + 3 * spread)
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_bound_holds_for_every_order(
+        k in 0usize..200, input in input(), output in output(), order in orders(), alpha in scalars(),
+        beta in scalars(), exponent in prop::sample::select(vec![0, 0, 3, -9, -63]), seed: u64,
+    ) {
+        let problem = Problem::new(3, 4, k, Major::K, Major::N).with_alpha(alpha).with_beta(beta);
+        let mut a = HostMatrix::zeros(problem.a_layout(), input).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), input).unwrap();
+        let mut c = HostMatrix::zeros(problem.c_layout(), input).unwrap();
+        fill(&mut a, seed, exponent);
+        fill(&mut b, seed ^ 1, exponent);
+        c.fill_normal(seed ^ 2);
+        let mut rng = StdRng::seed_from_u64(seed);
+        let d = emulate(&problem, (&a, &b, &c), output, order, &mut rng);
+        let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+        let model = ErrorModel { accumulation: order.accumulation(), input };
+        let comparison = reference.compare(&d, &model).unwrap();
+        prop_assert!(comparison.passed, "{}", comparison);
+        prop_assert!(comparison.relative_frobenius <= comparison.frobenius_bound);
+    }
+
+    #[test]
+    fn the_bound_covers_rounded_inputs(
+        k in 1usize..100, input in input(), output in output(), order in orders(), alpha in scalars(),
+        beta in scalars(), wide in prop::sample::select(vec![Element::F32, Element::F64, Element::F16, Element::Bf16]),
+        exponent in prop::sample::select(vec![0, 2, -6, -10]), seed: u64,
+    ) {
+        let problem = Problem::new(3, 4, k, Major::M, Major::K).with_alpha(alpha).with_beta(beta);
+        let mut a = HostMatrix::zeros(problem.a_layout(), wide).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), Element::F32).unwrap();
+        let mut c = HostMatrix::zeros(problem.c_layout(), wide).unwrap();
+        fill(&mut a, seed, exponent);
+        fill(&mut b, seed ^ 1, exponent);
+        c.fill_normal(seed ^ 2);
+        let narrow = |matrix: &HostMatrix| matrix.convert(input).unwrap();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let d = emulate(&problem, (&narrow(&a), &narrow(&b), &narrow(&c)), output, order, &mut rng);
+        let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+        let model = ErrorModel { accumulation: order.accumulation(), input };
+        let comparison = reference.compare(&d, &model).unwrap();
+        prop_assert!(comparison.passed, "{}", comparison);
+    }
+
+    #[test]
+    fn a_planted_error_is_found_and_located(
+        k in 1usize..200, input in input(), output in output(), row in 0usize..5, column in 0usize..6,
+        widths in 2.5f64..50.0, up: bool, seed: u64,
+    ) {
+        let problem = Problem::new(5, 6, k, Major::K, Major::K);
+        let mut a = HostMatrix::zeros(problem.a_layout(), input).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), input).unwrap();
+        a.fill_normal(seed);
+        b.fill_normal(seed ^ 1);
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let model = ErrorModel { accumulation: Accumulation::TensorCore, input };
+        let mut d = HostMatrix::from_f64(problem.d_layout(), output, reference.values()).unwrap();
+        prop_assert!(reference.compare(&d, &model).unwrap().passed);
+        let index = row * 6 + column;
+        let bound = reference.bounds(&model, output).unwrap()[index];
+        let width = if up { widths * bound } else { -widths * bound };
+        // Rounding the planted value to D's type takes back at most a bit more than one bound.
+        d.set(row, column, reference.values()[index] + width).unwrap();
+        let comparison = reference.compare(&d, &model).unwrap();
+        prop_assert!(!comparison.passed);
+        prop_assert_eq!(comparison.failed, 1);
+        let worst = comparison.worst.unwrap();
+        prop_assert_eq!((worst.row, worst.column), (row, column));
+        prop_assert!(worst.ratio > 1.0);
+    }
+
+    #[test]
+    fn the_reference_is_the_product(
+        m in 0usize..6, n in 0usize..6, k in 0usize..40, a_m_major: bool, b_n_major: bool, gap in 0usize..3,
+        alpha in -3i32..4, beta in -3i32..4, element in prop::sample::select(Element::ALL.to_vec()), seed: u64,
+    ) {
+        let problem = Problem::new(
+            m, n, k, if a_m_major { Major::M } else { Major::K }, if b_n_major { Major::N } else { Major::K },
+        ).with_alpha(alpha as f32).with_beta(beta as f32);
+        let problem = problem
+            .with_a_leading_dimension(problem.a.leading_dimension + gap)
+            .with_b_leading_dimension(problem.b.leading_dimension + 2 * gap)
+            .with_c_leading_dimension(problem.c_leading_dimension + gap);
+        let mut a = HostMatrix::zeros(problem.a_layout(), element).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), element).unwrap();
+        let mut c = HostMatrix::zeros(problem.c_layout(), element).unwrap();
+        a.poison();
+        b.poison();
+        c.poison();
+        a.fill_integers(seed, 8);
+        b.fill_integers(seed ^ 1, 8);
+        if beta != 0 {
+            c.fill_integers(seed ^ 2, 8);
+        }
+        let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+        for row in 0..m {
+            for column in 0..n {
+                let product: f64 = (0..k)
+                    .map(|depth| a.get(row, depth).unwrap() * b.get(depth, column).unwrap())
+                    .sum();
+                let addend = if beta == 0 { 0.0 } else { f64::from(beta) * c.get(row, column).unwrap() };
+                prop_assert_eq!(reference.values()[row * n + column], f64::from(alpha) * product + addend);
+            }
+        }
+    }
+}
+
+fn integer_problem(k: usize, seed: u64) -> (Problem, HostMatrix, HostMatrix) {
+    let problem = Problem::new(20, 30, k, Major::K, Major::N);
+    let mut a = HostMatrix::zeros(problem.a_layout(), Element::Bf16).unwrap();
+    let mut b = HostMatrix::zeros(problem.b_layout(), Element::Bf16).unwrap();
+    a.fill_integers(seed, 4);
+    b.fill_integers(seed + 1, 4);
+    (problem, a, b)
+}
+
+#[test]
+fn large_references_cross_their_blocks() {
+    // More rows and more depth than one block holds.
+    let problem = Problem::new(1030, 3, 5000, Major::M, Major::K);
+    let mut a = HostMatrix::zeros(problem.a_layout(), Element::F16).unwrap();
+    let mut b = HostMatrix::zeros(problem.b_layout(), Element::F16).unwrap();
+    a.fill_integers(1, 8);
+    b.fill_integers(2, 8);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    for row in [0, 1, 1023, 1024, 1029] {
+        for column in 0..3 {
+            let product: f64 =
+                (0..5000).map(|k| a.get(row, k).unwrap() * b.get(k, column).unwrap()).sum();
+            assert_eq!(reference.values()[row * 3 + column], product);
+        }
+    }
+}
+
+#[test]
+fn a_dropped_product_is_found() {
+    let model = ErrorModel { accumulation: Accumulation::TensorCore, input: Element::Bf16 };
+    let mut rng = StdRng::seed_from_u64(5);
+    for (k, exact) in [(64, false), (4096, true)] {
+        let (problem, mut a, mut b) = integer_problem(k, 7);
+        if !exact {
+            a.fill_normal(7);
+            b.fill_normal(8);
+        }
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let compare = |d: &HostMatrix| {
+            if exact { reference.compare_exact(d) } else { reference.compare(d, &model) }.unwrap()
+        };
+        let matrices = (&a, &b, &b);
+        let right = emulate(
+            &problem,
+            matrices,
+            Element::F32,
+            Order::Blocks { length: 16, extra: 2 },
+            &mut rng,
+        );
+        assert!(compare(&right).passed);
+        let mut short = a.clone();
+        for row in 0..problem.m {
+            short.set(row, k / 2, 0.0).unwrap();
+        }
+        let matrices = (&short, &b, &b);
+        let wrong = emulate(&problem, matrices, Element::F32, Order::Forward, &mut rng);
+        let comparison = compare(&wrong);
+        assert!(!comparison.passed);
+        assert!(comparison.failed > 300, "{comparison}");
+    }
+}
+
+#[test]
+fn exact_results_are_rounded_once() {
+    let (problem, a, b) = integer_problem(100, 1);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    for output in [Element::F32, Element::Bf16, Element::F16] {
+        let mut d = HostMatrix::from_f64(problem.d_layout(), output, reference.values()).unwrap();
+        let comparison = reference.compare_exact(&d).unwrap();
+        assert!(comparison.passed && comparison.check == Check::Exact);
+        assert_eq!(comparison.worst.unwrap().ratio, 0.0);
+        let off = d.get(3, 4).unwrap() + if output == Element::Bf16 { 2.0 } else { 1.0 };
+        d.set(3, 4, off).unwrap();
+        let comparison = reference.compare_exact(&d).unwrap();
+        assert_eq!((comparison.passed, comparison.failed), (false, 1));
+        let worst = comparison.worst.unwrap();
+        assert_eq!((worst.row, worst.column, worst.ratio), (3, 4, f64::INFINITY));
+    }
+}
+
+#[test]
+fn inexact_inputs_are_refused_by_the_exact_check() {
+    let (problem, mut a, b) = integer_problem(100, 1);
+    let d = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
+    let scaled = problem.with_alpha(1e6);
+    let reference = Reference::new(&scaled, &a, &b, None).unwrap();
+    assert!(matches!(reference.compare_exact(&d), Err(NumericsError::NotExact { .. })));
+    a.set(0, 0, 0.5).unwrap();
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let error = reference.compare_exact(&d).unwrap_err();
+    assert!(error.to_string().contains("a fraction"), "{error}");
+}
+
+#[test]
+fn nan_never_passes_and_poison_is_counted() {
+    let (problem, a, b) = integer_problem(50, 3);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel { accumulation: Accumulation::Nearest, input: Element::Bf16 };
+    let mut d = HostMatrix::zeros(problem.d_layout(), Element::Bf16).unwrap();
+    d.poison();
+    for comparison in [reference.compare(&d, &model).unwrap(), reference.compare_exact(&d).unwrap()]
+    {
+        assert!(!comparison.passed);
+        assert_eq!(
+            (comparison.failed, comparison.unwritten, comparison.not_a_number),
+            (600, 600, 0)
+        );
+    }
+    let mut d =
+        HostMatrix::from_f64(problem.d_layout(), Element::Bf16, reference.values()).unwrap();
+    d.set(19, 29, f64::NAN).unwrap();
+    let comparison = reference.compare(&d, &model).unwrap();
+    assert!(!comparison.passed);
+    assert_eq!((comparison.failed, comparison.unwritten, comparison.not_a_number), (1, 0, 1));
+    let worst = comparison.worst.unwrap();
+    assert_eq!((worst.row, worst.column), (19, 29));
+    assert!(comparison.to_string().contains("WRONG"), "{comparison}");
+    // The report travels as JSON, NaN included.
+    let text = serde_json::to_string(&comparison).unwrap();
+    let back: Comparison = serde_json::from_str(&text).unwrap();
+    assert!(back.worst.unwrap().computed.is_nan());
+    assert_eq!(serde_json::to_string(&back).unwrap(), text);
+}
+
+#[test]
+fn inputs_that_are_not_finite_are_reported() {
+    let (problem, mut a, b) = integer_problem(50, 3);
+    a.set(2, 0, f64::INFINITY).unwrap();
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel { accumulation: Accumulation::Nearest, input: Element::Bf16 };
+    let d = HostMatrix::from_f64(problem.d_layout(), Element::F32, reference.values()).unwrap();
+    let comparison = reference.compare(&d, &model).unwrap();
+    assert_eq!((comparison.passed, comparison.undefined), (false, 30));
+}
+
+#[test]
+fn overflow_is_right_where_the_result_overflows() {
+    let problem = Problem::new(1, 2, 4, Major::K, Major::N);
+    let a = HostMatrix::from_f64(problem.a_layout(), Element::F16, &[1.0, 1.0, 1.0, 1.0]).unwrap();
+    let b = HostMatrix::from_f64(
+        problem.b_layout(),
+        Element::F16,
+        &[30000.0, 1.0, 30000.0, 1.0, 30000.0, 1.0, 0.0, 1.0],
+    )
+    .unwrap();
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel { accumulation: Accumulation::TensorCore, input: Element::F16 };
+    let layout = problem.d_layout();
+    let judge = |first: f64, second: f64| {
+        let d = HostMatrix::from_f64(layout, Element::F16, &[first, second]).unwrap();
+        let bounded = reference.compare(&d, &model).unwrap();
+        let exact = reference.compare_exact(&d).unwrap();
+        assert_eq!(bounded.passed, exact.passed);
+        bounded
+    };
+    let comparison = judge(f64::INFINITY, 4.0);
+    assert!(comparison.passed, "{comparison}");
+    assert_eq!(comparison.overflowed, 1);
+    for (first, second) in
+        [(f64::NEG_INFINITY, 4.0), (65504.0, 4.0), (f64::INFINITY, f64::INFINITY), (f64::NAN, 4.0)]
+    {
+        assert!(!judge(first, second).passed, "{first} {second}");
+    }
+}
+
+#[test]
+fn what_cannot_be_judged_is_an_error() {
+    let (problem, a, b) = integer_problem(50, 3);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel { accumulation: Accumulation::Nearest, input: Element::Bf16 };
+    let d = HostMatrix::zeros(problem.d_layout(), Element::S8).unwrap();
+    assert!(matches!(reference.compare(&d, &model), Err(NumericsError::NoOutputBound { .. })));
+    let unknown = ErrorModel { input: Element::F64, ..model };
+    assert!(matches!(reference.compare(&d, &unknown), Err(NumericsError::NoBound { .. })));
+    let d = HostMatrix::zeros(problem.a_layout(), Element::F32).unwrap();
+    assert!(matches!(reference.compare(&d, &model), Err(NumericsError::Shape { .. })));
+    assert!(matches!(
+        Reference::new(&problem.with_beta(1.0), &a, &b, None),
+        Err(NumericsError::Problem(ProblemError::MissingC { .. }))
+    ));
+    assert!(matches!(
+        Reference::new(&problem, &b, &b, None),
+        Err(NumericsError::Problem(ProblemError::LayoutMismatch { matrix: "A", .. }))
+    ));
+    let deep = Problem::new(1, 1, 1 << 23, Major::K, Major::K);
+    let line = HostMatrix::zeros(deep.a_layout(), Element::Bf16).unwrap();
+    let column = HostMatrix::zeros(deep.b_layout(), Element::Bf16).unwrap();
+    let reference = Reference::new(&deep, &line, &column, None).unwrap();
+    let d = HostMatrix::zeros(deep.d_layout(), Element::F32).unwrap();
+    let model = ErrorModel { accumulation: Accumulation::TensorCore, ..model };
+    assert!(matches!(reference.compare(&d, &model), Err(NumericsError::DepthTooLarge { .. })));
+}
