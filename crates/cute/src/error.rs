@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{IntTuple, Layout, MAX_DEPTH};
+use crate::{IntTuple, Layout, MAX_DEPTH, Swizzle};
 
 /// Why an operation of the algebra has no result.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -289,5 +289,159 @@ pub enum CuteError {
         first: i32,
         /// Shift of the inner swizzle.
         second: i32,
+    },
+    /// A swizzle that cannot be moved to the left of a layout.
+    #[error(
+        "{layout} o {swizzle}: no swizzle to the left of {layout} does the same; the layout must \
+         keep the swizzled bits together as two runs of the same length, or not reach them"
+    )]
+    SwizzleNotCarried {
+        /// The layout.
+        layout: Box<Layout>,
+        /// The swizzle.
+        swizzle: Swizzle,
+    },
+    /// A domain too large to check a moved swizzle at every point.
+    #[error(
+        "{layout} o {swizzle}: {size} points to check, the limit is {limit}; move the swizzle for \
+         one tile and repeat that"
+    )]
+    SwizzledDomainTooLarge {
+        /// The layout.
+        layout: Box<Layout>,
+        /// The swizzle.
+        swizzle: Swizzle,
+        /// Points to check.
+        size: i64,
+        /// The limit.
+        limit: i64,
+    },
+    /// An offset where the operation is defined without one.
+    #[error("{operation} of a composed layout with offset {offset}; it is defined for offset 0")]
+    OffsetNotZero {
+        /// The operation.
+        operation: &'static str,
+        /// The offset.
+        offset: i64,
+    },
+    /// An offset that a recast cannot divide.
+    #[error("upcast by {factor}: the offset {offset} is not a multiple of {factor}")]
+    OffsetDivisibility {
+        /// The offset.
+        offset: i64,
+        /// The factor.
+        factor: i64,
+    },
+    /// A recast factor below 1.
+    #[error("recast by a factor of {factor}; it must be at least 1")]
+    RecastFactor {
+        /// The factor.
+        factor: i64,
+    },
+    /// An element width below 1.
+    #[error("recast from {from_bits} to {to_bits} bits; elements have at least 1 bit")]
+    ElementBits {
+        /// Old element width in bits.
+        from_bits: i64,
+        /// New element width in bits.
+        to_bits: i64,
+    },
+    /// A recast factor that is no power of two, on a swizzle.
+    #[error("recast of a swizzle by {factor}; the factor must be a power of two")]
+    SwizzleFactor {
+        /// The factor.
+        factor: i64,
+    },
+    /// A stride that does not fit elements of the wider type.
+    #[error(
+        "upcast of {layout} by {factor}: stride {stride} neither divides {factor} nor is a multiple \
+         of it, so elements would straddle two wide ones; choose a factor that fits every stride"
+    )]
+    UpcastDivisibility {
+        /// The layout.
+        layout: Box<Layout>,
+        /// The stride.
+        stride: i64,
+        /// The factor.
+        factor: i64,
+    },
+    /// No adjacent elements to split.
+    #[error(
+        "downcast of {layout} by {factor}: no mode has stride 1, so there is no mode that the \
+         narrow elements extend; append a mode 1:1"
+    )]
+    DowncastStride {
+        /// The layout.
+        layout: Box<Layout>,
+        /// The factor.
+        factor: i64,
+    },
+    /// A thread-value layout without exactly the modes thread and value.
+    #[error("{layout} as a thread-value layout; it needs two modes, (thread, value)")]
+    ThreadValueRank {
+        /// The layout.
+        layout: Box<Layout>,
+    },
+    /// A thread-value layout that leaves its tile.
+    #[error(
+        "thread-value layout {layout} leaves the tile {tile}; its indices must be column-major \
+         positions from 0 to the tile's size"
+    )]
+    OutsideTile {
+        /// The layout.
+        layout: Box<Layout>,
+        /// The tile.
+        tile: Box<IntTuple>,
+    },
+    /// A thread or value layout that skips or repeats numbers.
+    #[error("{what} layout {layout} must take each number from 0 to its size exactly once")]
+    NotCompact {
+        /// `thread` or `value`.
+        what: &'static str,
+        /// The layout.
+        layout: Box<Layout>,
+    },
+    /// An element of a tile that not exactly one thread holds.
+    #[error(
+        "thread-value layout {layout} is no bijection onto the tile {tile}: element {coord} is held \
+         {holders} times, it must be once"
+    )]
+    NotABijection {
+        /// The layout.
+        layout: Box<Layout>,
+        /// The tile.
+        tile: Box<IntTuple>,
+        /// The first such element.
+        coord: Box<IntTuple>,
+        /// How many times it is held.
+        holders: usize,
+    },
+    /// A data layout of another shape than the tile.
+    #[error("data layout {data} for a tile {tile}; it needs the tile's modes and extents")]
+    TileMismatch {
+        /// The tile.
+        tile: Box<IntTuple>,
+        /// The data layout.
+        data: Box<Layout>,
+    },
+    /// A layout with too many cells to draw.
+    #[error(
+        "drawing {layout}: {cells} cells, the limit is {limit}; draw a tile of it, or raise the limit"
+    )]
+    TooManyCells {
+        /// The layout as text.
+        layout: Box<str>,
+        /// Its cells.
+        cells: i64,
+        /// The limit.
+        limit: i64,
+    },
+    /// A layout that is neither a row nor a matrix.
+    #[error("drawing {layout}: rank {rank}; group its modes so that it has rank 1 or 2")]
+    DrawRank {
+        /// The layout as text.
+        layout: Box<str>,
+        /// Its rank.
+        rank: usize,
     },
 }

@@ -23,9 +23,11 @@
 //! CuTe's static integers do (modes of extent 1 are dropped where a static 1 would be, and a
 //! compact stride of a mode of extent 1 is 0).
 
+mod any;
 mod coalesce;
 mod complement;
 mod compose;
+mod composed;
 mod coord;
 mod divide;
 mod error;
@@ -33,13 +35,19 @@ mod inverse;
 mod layout;
 mod parse;
 mod product;
+mod recast;
+pub mod svg;
 mod swizzle;
 mod tiler;
 mod tuple;
+mod tv;
 
+pub use any::AnyLayout;
+pub use composed::ComposedLayout;
 pub use coord::{colex_index, crd2crd, crd2idx, idx2crd};
 pub use error::CuteError;
 pub use layout::{Indices, Layout};
 pub use swizzle::Swizzle;
 pub use tiler::Tiler;
 pub use tuple::{IntTuple, MAX_DEPTH};
+pub use tv::TvLayout;

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::{CuteError, IntTuple, Layout, MAX_DEPTH, Tiler};
+use crate::{AnyLayout, ComposedLayout, CuteError, IntTuple, Layout, MAX_DEPTH, Swizzle, Tiler};
 
 impl IntTuple {
     /// Reads a tuple such as `(3,(2,3))`. Spaces are free, and an integer may carry the `_` that
@@ -54,32 +54,69 @@ impl Tiler {
     }
 }
 
-impl FromStr for IntTuple {
-    type Err = CuteError;
-
-    fn from_str(text: &str) -> Result<Self, CuteError> {
-        Self::parse(text)
+impl Swizzle {
+    /// Reads a swizzle such as `Sw<3,4,3>`.
+    ///
+    /// # Errors
+    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as [`Swizzle::new`].
+    pub fn parse(text: &str) -> Result<Self, CuteError> {
+        let mut parser = Parser::new(text);
+        let swizzle = parser.swizzle()?;
+        parser.end()?;
+        Ok(swizzle)
     }
 }
 
-impl FromStr for Layout {
-    type Err = CuteError;
-
-    fn from_str(text: &str) -> Result<Self, CuteError> {
-        Self::parse(text)
+impl ComposedLayout {
+    /// Reads a composed layout such as `Sw<3,4,3> o 0 o (8,8):(8,1)`.
+    ///
+    /// # Errors
+    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as
+    /// [`ComposedLayout::new`].
+    pub fn parse(text: &str) -> Result<Self, CuteError> {
+        let mut parser = Parser::new(text);
+        let swizzle = parser.swizzle()?;
+        parser.expect("o", "`o` and an offset")?;
+        // CuTe prints a static offset as `_0`.
+        parser.accept("_");
+        let offset = parser.integer("an offset")?;
+        parser.expect("o", "`o` and a layout")?;
+        let layout = parser.layout()?;
+        parser.end()?;
+        Self::new(swizzle, offset, layout)
     }
 }
 
-impl FromStr for Tiler {
-    type Err = CuteError;
-
-    fn from_str(text: &str) -> Result<Self, CuteError> {
-        Self::parse(text)
+impl AnyLayout {
+    /// Reads a layout or a composed layout.
+    ///
+    /// # Errors
+    /// As [`Layout::parse`] and [`ComposedLayout::parse`].
+    pub fn parse(text: &str) -> Result<Self, CuteError> {
+        if text.trim_start().starts_with("Sw") {
+            ComposedLayout::parse(text).map(Self::Composed)
+        } else {
+            Layout::parse(text).map(Self::Layout)
+        }
     }
 }
+
+macro_rules! from_str {
+    ($($type:ty)*) => {$(
+        impl FromStr for $type {
+            type Err = CuteError;
+
+            fn from_str(text: &str) -> Result<Self, CuteError> {
+                Self::parse(text)
+            }
+        }
+    )*};
+}
+
+from_str!(IntTuple Layout Tiler Swizzle ComposedLayout AnyLayout);
 
 /// What the notation can hold, before it is known to be a tuple, a layout or a tiler.
-pub(crate) struct Node {
+struct Node {
     position: usize,
     kind: Kind,
 }
@@ -91,22 +128,22 @@ enum Kind {
     Underscore,
 }
 
-pub(crate) struct Parser<'a> {
+struct Parser<'a> {
     text: &'a str,
     position: usize,
 }
 
 impl<'a> Parser<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Self {
         Self { text, position: 0 }
     }
 
-    pub(crate) fn error(&self, position: usize, expected: &'static str) -> CuteError {
+    fn error(&self, position: usize, expected: &'static str) -> CuteError {
         CuteError::Parse { input: self.text.into(), position, expected }
     }
 
     /// The next character that is not a space, without taking it.
-    pub(crate) fn peek(&mut self) -> Option<char> {
+    fn peek(&mut self) -> Option<char> {
         let rest = self.text.get(self.position..).unwrap_or("");
         let trimmed = rest.trim_start();
         self.position += rest.len() - trimmed.len();
@@ -114,7 +151,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Takes `token` if it comes next.
-    pub(crate) fn accept(&mut self, token: &str) -> bool {
+    fn accept(&mut self, token: &str) -> bool {
         self.peek();
         let comes = self.text.get(self.position..).is_some_and(|rest| rest.starts_with(token));
         if comes {
@@ -123,18 +160,18 @@ impl<'a> Parser<'a> {
         comes
     }
 
-    pub(crate) fn expect(&mut self, token: &str, expected: &'static str) -> Result<(), CuteError> {
+    fn expect(&mut self, token: &str, expected: &'static str) -> Result<(), CuteError> {
         if self.accept(token) { Ok(()) } else { Err(self.error(self.position, expected)) }
     }
 
-    pub(crate) fn end(&mut self) -> Result<(), CuteError> {
+    fn end(&mut self) -> Result<(), CuteError> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.error(self.position, "the end of the text")),
         }
     }
 
-    pub(crate) fn integer(&mut self, expected: &'static str) -> Result<i64, CuteError> {
+    fn integer(&mut self, expected: &'static str) -> Result<i64, CuteError> {
         self.peek();
         let start = self.position;
         let rest = self.text.get(start..).unwrap_or("");
@@ -149,7 +186,28 @@ impl<'a> Parser<'a> {
         literal.parse().map_err(|_| self.error(start, "an integer that fits 64 bits"))
     }
 
-    pub(crate) fn layout(&mut self) -> Result<Layout, CuteError> {
+    fn swizzle(&mut self) -> Result<Swizzle, CuteError> {
+        self.expect("Sw<", "a swizzle such as Sw<3,4,3>")?;
+        let bits = self.unsigned()?;
+        self.expect(",", "a comma")?;
+        let base = self.unsigned()?;
+        self.expect(",", "a comma")?;
+        self.peek();
+        let position = self.position;
+        let shift = i32::try_from(self.integer("a shift")?)
+            .map_err(|_| self.error(position, "a shift that fits 32 bits"))?;
+        self.expect(">", "the closing `>`")?;
+        Swizzle::new(bits, base, shift)
+    }
+
+    fn unsigned(&mut self) -> Result<u32, CuteError> {
+        self.peek();
+        let position = self.position;
+        u32::try_from(self.integer("a number of bits")?)
+            .map_err(|_| self.error(position, "a number of bits from 0 up"))
+    }
+
+    fn layout(&mut self) -> Result<Layout, CuteError> {
         let node = self.node(0)?;
         match node.kind {
             Kind::Pair(shape, stride) => Layout::new(self.tuple(*shape)?, self.tuple(*stride)?),

@@ -1,0 +1,191 @@
+//! Recast: the same bytes seen as wider or narrower elements.
+
+use crate::compose::ceil_div;
+use crate::{CuteError, IntTuple, Layout, Swizzle};
+
+impl Layout {
+    /// Sees each `factor` adjacent elements as one: a mode of stride 1 shrinks, larger strides are
+    /// divided.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// let halves = Layout::parse("(8,64):(64,1)").unwrap();
+    /// assert_eq!(halves.upcast(8).unwrap().to_string(), "(8,8):(8,1)"); // 16-byte vectors
+    /// ```
+    ///
+    /// An extent that the elements do not fill is rounded up, as in CuTe.
+    ///
+    /// # Errors
+    /// [`CuteError::RecastFactor`] for a factor below 1, [`CuteError::UpcastDivisibility`] for a
+    /// stride that neither divides the factor nor is a multiple of it.
+    pub fn upcast(&self, factor: i64) -> Result<Layout, CuteError> {
+        check_factor(factor)?;
+        self.map_leaves(&|extent, stride| {
+            let step = stride.saturating_abs();
+            if stride == 0 {
+                return Ok((extent, 0));
+            }
+            if step % factor != 0 && factor % step != 0 {
+                return Err(CuteError::UpcastDivisibility {
+                    layout: Box::new(self.clone()),
+                    stride,
+                    factor,
+                });
+            }
+            let together = ceil_div(factor, step);
+            Ok((ceil_div(extent, together), stride.signum() * ceil_div(step, factor)))
+        })
+    }
+
+    /// Sees each element as `factor` smaller ones: a mode of stride 1 or -1 grows, other strides
+    /// are multiplied.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// let vectors = Layout::parse("(8,8):(8,1)").unwrap();
+    /// assert_eq!(vectors.downcast(8).unwrap().to_string(), "(8,64):(64,1)");
+    /// ```
+    ///
+    /// # Errors
+    /// [`CuteError::RecastFactor`] for a factor below 1, [`CuteError::DowncastStride`] if no mode
+    /// has stride 1, so that there is nowhere to put the smaller elements, [`CuteError::Overflow`].
+    pub fn downcast(&self, factor: i64) -> Result<Layout, CuteError> {
+        check_factor(factor)?;
+        if !self.stride().leaves().contains(&1) {
+            return Err(CuteError::DowncastStride { layout: Box::new(self.clone()), factor });
+        }
+        self.map_leaves(&|extent, stride| {
+            let product = |value: i64| {
+                value.checked_mul(factor).ok_or_else(|| CuteError::Overflow {
+                    quantity: "a mode after downcast",
+                    operand: Box::new([value, factor].into()),
+                })
+            };
+            if stride.saturating_abs() == 1 {
+                Ok((product(extent)?, stride))
+            } else {
+                Ok((extent, product(stride)?))
+            }
+        })
+    }
+
+    /// The layout in elements of `to_bits` bits of what is a layout in elements of `from_bits`.
+    ///
+    /// # Errors
+    /// As [`Layout::upcast`] and [`Layout::downcast`].
+    pub fn recast(&self, from_bits: i64, to_bits: i64) -> Result<Layout, CuteError> {
+        let (up, down) = recast_factors(from_bits, to_bits)?;
+        let wide = if up == 1 { self.clone() } else { self.upcast(up)? };
+        if down == 1 { Ok(wide) } else { wide.downcast(down) }
+    }
+
+    /// The largest number of adjacent elements that can be moved as one anywhere in the layout:
+    /// the largest factor that [`Layout::upcast`] divides evenly by.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// assert_eq!(Layout::parse("(8,64):(72,1)").unwrap().max_alignment().unwrap(), 8);
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Layout::logical_divide`], for layouts with overlapping modes or negative strides.
+    pub fn max_alignment(&self) -> Result<i64, CuteError> {
+        let flat = self.coalesce();
+        let divided = flat.logical_divide(flat.right_inverse())?;
+        let rest = divided.mode(1)?;
+        Ok(rest.stride().leaves().into_iter().fold(divided.mode(0)?.size(), gcd))
+    }
+
+    fn map_leaves(
+        &self,
+        map: &dyn Fn(i64, i64) -> Result<(i64, i64), CuteError>,
+    ) -> Result<Layout, CuteError> {
+        match (self.shape(), self.stride()) {
+            (IntTuple::Int(extent), IntTuple::Int(stride)) => {
+                let (extent, stride) = map(*extent, *stride)?;
+                Layout::new(extent, stride)
+            }
+            _ => {
+                let modes = self.modes().iter().map(|mode| mode.map_leaves(map)).collect::<Result<
+                    Vec<_>,
+                    _,
+                >>(
+                )?;
+                Layout::concat(&modes)
+            }
+        }
+    }
+}
+
+impl Swizzle {
+    /// The swizzle on elements `factor` times as large. Bits that address within such an element
+    /// are dropped.
+    ///
+    /// ```
+    /// use pgemm_cute::Swizzle;
+    ///
+    /// let bytes = Swizzle::new(3, 4, 3).unwrap();
+    /// assert_eq!(bytes.upcast(2).unwrap().to_string(), "Sw<3,3,3>"); // in 2-byte elements
+    /// ```
+    ///
+    /// # Errors
+    /// [`CuteError::SwizzleFactor`] unless the factor is a power of two.
+    pub fn upcast(&self, factor: i64) -> Result<Swizzle, CuteError> {
+        let log2 = log2(factor)?;
+        match self.base().checked_sub(log2) {
+            Some(base) => Swizzle::new(self.bits(), base, self.shift()),
+            None => Swizzle::new((self.bits() + self.base()).saturating_sub(log2), 0, self.shift()),
+        }
+    }
+
+    /// The swizzle on elements `factor` times as small.
+    ///
+    /// # Errors
+    /// [`CuteError::SwizzleFactor`] unless the factor is a power of two,
+    /// [`CuteError::SwizzleParameters`] if the bits move beyond 62.
+    pub fn downcast(&self, factor: i64) -> Result<Swizzle, CuteError> {
+        Swizzle::new(self.bits(), self.base() + log2(factor)?, self.shift())
+    }
+
+    /// The swizzle on elements of `to_bits` bits of what is a swizzle on elements of `from_bits`.
+    ///
+    /// # Errors
+    /// As [`Swizzle::upcast`] and [`Swizzle::downcast`].
+    pub fn recast(&self, from_bits: i64, to_bits: i64) -> Result<Swizzle, CuteError> {
+        let (up, down) = recast_factors(from_bits, to_bits)?;
+        self.upcast(up)?.downcast(down)
+    }
+}
+
+/// The factors to cast up and then down by, in lowest terms.
+pub(crate) fn recast_factors(from_bits: i64, to_bits: i64) -> Result<(i64, i64), CuteError> {
+    if from_bits < 1 || to_bits < 1 {
+        return Err(CuteError::ElementBits { from_bits, to_bits });
+    }
+    let common = gcd(from_bits, to_bits);
+    Ok((to_bits / common, from_bits / common))
+}
+
+pub(crate) fn check_factor(factor: i64) -> Result<(), CuteError> {
+    if factor < 1 { Err(CuteError::RecastFactor { factor }) } else { Ok(()) }
+}
+
+fn log2(factor: i64) -> Result<u32, CuteError> {
+    if factor > 0 && factor.count_ones() == 1 {
+        Ok(factor.trailing_zeros())
+    } else {
+        Err(CuteError::SwizzleFactor { factor })
+    }
+}
+
+/// Greatest common divisor of a positive and any integer.
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a, b.saturating_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

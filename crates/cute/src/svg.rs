@@ -1,0 +1,214 @@
+//! Drawings of layouts as SVG, for documentation and debugging.
+//!
+//! ```
+//! use pgemm_cute::{AnyLayout, svg};
+//!
+//! # fn main() -> Result<(), pgemm_cute::CuteError> {
+//! let layout = AnyLayout::parse("Sw<3,0,3> o 0 o (8,8):(8,1)")?;
+//! let picture = svg::draw(&layout, &svg::Options::default())?;
+//! assert!(picture.starts_with("<svg"));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt::Write;
+
+use crate::{AnyLayout, CuteError, IntTuple, TvLayout};
+
+/// How a layout is drawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Most cells that are drawn; a larger layout is an error. More than a million are never drawn.
+    pub max_cells: i64,
+    /// Smallest width and height of a cell in pixels. Cells widen for long labels.
+    pub cell_pixels: u32,
+    /// Number of colours in the cycle over indices or threads, from 1 to 8.
+    pub colors: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_cells: 16_384, cell_pixels: 32, colors: 8 }
+    }
+}
+
+/// Pastels that black text reads well on.
+const PALETTE: [&str; 8] =
+    ["#f7f7f7", "#c6dbef", "#c7e9c0", "#fdd0a2", "#dadaeb", "#fcc5d9", "#fff3b0", "#b8e6e1"];
+/// Keeps pixel coordinates within 32 bits whatever the options say.
+const MAX_CELLS: i64 = 1_000_000;
+const LABEL_PIXELS: u32 = 11;
+/// Advance of a digit in a monospaced font, as a fraction of its size in tenths.
+const ADVANCE_TENTHS: u32 = 6;
+
+/// Draws a layout as a grid: mode 0 down, mode 1 across, a layout of rank 1 as one row.
+///
+/// A cell shows its index, and its colour the index modulo [`Options::colors`]. A thread-value
+/// layout is drawn as its tile; a cell shows thread and value, and its colour the thread. A cell
+/// that several hold shows the first and how many more, one that nobody holds stays white.
+///
+/// # Errors
+/// [`CuteError::DrawRank`] for other ranks, [`CuteError::TooManyCells`] above
+/// [`Options::max_cells`].
+pub fn draw(layout: &AnyLayout, options: &Options) -> Result<String, CuteError> {
+    let title = layout.to_string();
+    let grid = match layout {
+        AnyLayout::Layout(plain) => {
+            let mut grid = Grid::new(&title, plain.shape(), options)?;
+            grid.fill(plain.indices());
+            grid
+        }
+        AnyLayout::Composed(composed) => {
+            let mut grid = Grid::new(&title, composed.shape(), options)?;
+            grid.fill(composed.indices());
+            grid
+        }
+        AnyLayout::ThreadValue(tv) => {
+            let mut grid = Grid::new(&title, tv.tile(), options)?;
+            // Threads and values share cells, so they have a limit of their own.
+            check_cells(&title, tv.layout().size(), options)?;
+            grid.fill_thread_values(tv);
+            grid
+        }
+    };
+    Ok(grid.render(&title, options))
+}
+
+fn check_cells(title: &str, cells: i64, options: &Options) -> Result<(), CuteError> {
+    let limit = options.max_cells.min(MAX_CELLS);
+    if cells > limit {
+        return Err(CuteError::TooManyCells { layout: title.into(), cells, limit });
+    }
+    Ok(())
+}
+
+#[derive(Clone, Default)]
+struct Cell {
+    lines: Vec<String>,
+    color: Option<i64>,
+}
+
+struct Grid {
+    rows: usize,
+    columns: usize,
+    /// Column by column, as linear coordinates run.
+    cells: Vec<Cell>,
+}
+
+impl Grid {
+    fn new(title: &str, shape: &IntTuple, options: &Options) -> Result<Self, CuteError> {
+        let (rows, columns) = match shape.modes() {
+            // A vector is drawn as one row.
+            [mode] => (1, mode.size()?),
+            [rows, columns] => (rows.size()?, columns.size()?),
+            modes => {
+                return Err(CuteError::DrawRank { layout: title.into(), rank: modes.len() });
+            }
+        };
+        check_cells(title, shape.size()?, options)?;
+        // Both are at least 1, and at most the number of cells.
+        let (rows, columns) = (rows.unsigned_abs() as usize, columns.unsigned_abs() as usize);
+        Ok(Self { rows, columns, cells: vec![Cell::default(); rows * columns] })
+    }
+
+    fn fill(&mut self, indices: impl Iterator<Item = i64>) {
+        for (cell, index) in self.cells.iter_mut().zip(indices) {
+            *cell = Cell { lines: vec![index.to_string()], color: Some(index) };
+        }
+    }
+
+    fn fill_thread_values(&mut self, tv: &TvLayout) {
+        let threads = tv.threads();
+        let mut holders = vec![0usize; self.cells.len()];
+        for (number, element) in (0i64..).zip(tv.layout().indices()) {
+            let position = element.unsigned_abs() as usize;
+            let (Some(cell), Some(holders)) =
+                (self.cells.get_mut(position), holders.get_mut(position))
+            else {
+                continue;
+            };
+            *holders += 1;
+            if *holders == 1 {
+                let thread = number % threads;
+                cell.lines = vec![format!("T{thread}"), format!("V{}", number / threads)];
+                cell.color = Some(thread);
+            } else {
+                cell.lines.truncate(2);
+                cell.lines.push(format!("+{}", *holders - 1));
+            }
+        }
+    }
+
+    fn render(&self, title: &str, options: &Options) -> String {
+        let longest = self.cells.iter().flat_map(|cell| &cell.lines).map(String::len).max();
+        let axis_digits = (self.rows.max(self.columns) - 1).to_string().len();
+        let characters = longest.unwrap_or(1).max(axis_digits) as u32;
+        let lines = self.cells.iter().map(|cell| cell.lines.len()).max().unwrap_or(1) as u32;
+        let width = options.cell_pixels.clamp(1, 1000).max(text_width(characters) + 8);
+        let height = options.cell_pixels.clamp(1, 1000).max(lines * (LABEL_PIXELS + 2) + 6);
+        let (left, top) = (text_width(axis_digits as u32) + 14, 2 * (LABEL_PIXELS + 9));
+        let page_width = (left + self.columns as u32 * width + 2)
+            .max(text_width(title.chars().count() as u32) + 16);
+        let page_height = top + self.rows as u32 * height + 2;
+
+        let mut svg = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            svg,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{page_width}\" \
+             height=\"{page_height}\" viewBox=\"0 0 {page_width} {page_height}\" \
+             font-family=\"monospace\" font-size=\"{LABEL_PIXELS}\" text-anchor=\"middle\">"
+        );
+        let _ = writeln!(svg, "<title>{}</title>", escape(title));
+        let _ = writeln!(svg, "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>");
+        let baseline = LABEL_PIXELS + 3;
+        let _ = writeln!(
+            svg,
+            "<text x=\"8\" y=\"{baseline}\" text-anchor=\"start\" font-weight=\"bold\">{}</text>",
+            escape(title)
+        );
+        for column in 0..self.columns as u32 {
+            let x = left + column * width + width / 2;
+            let y = top - 5;
+            let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" fill=\"#666666\">{column}</text>");
+        }
+        for row in 0..self.rows as u32 {
+            let (x, y) = (left - 6, top + row * height + height / 2 + LABEL_PIXELS / 3);
+            let _ = writeln!(
+                svg,
+                "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\" fill=\"#666666\">{row}</text>"
+            );
+        }
+        let colors = i64::from(options.colors.clamp(1, PALETTE.len() as u32));
+        for (position, cell) in self.cells.iter().enumerate() {
+            let (row, column) = ((position % self.rows) as u32, (position / self.rows) as u32);
+            let (x, y) = (left + column * width, top + row * height);
+            let fill = cell
+                .color
+                .and_then(|color| PALETTE.get(color.rem_euclid(colors).unsigned_abs() as usize))
+                .unwrap_or(&"#ffffff");
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{fill}\" \
+                 stroke=\"#444444\"/>"
+            );
+            let line_height = LABEL_PIXELS + 2;
+            let block = cell.lines.len() as u32 * line_height;
+            for (line, text) in (0u32..).zip(&cell.lines) {
+                let x = x + width / 2;
+                let y = y + (height - block) / 2 + (line + 1) * line_height - 3;
+                let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{}</text>", escape(text));
+            }
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+fn text_width(characters: u32) -> u32 {
+    characters * LABEL_PIXELS * ADVANCE_TENTHS / 10 + 1
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
