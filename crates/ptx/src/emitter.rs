@@ -1,11 +1,13 @@
 //! The state of one emission: the text so far, what stands for each value, and the counters of registers and labels.
 
+use std::collections::HashMap;
 use std::fmt;
 
-use pgemm_ir::{Block, Inst, Kernel, LocId, Location, Op, Type, ValueId};
+use pgemm_ir::{AccId, Block, Inst, Kernel, LocId, Location, Op, Type, ValueId};
 
 use crate::EmitError;
 use crate::operand::{Class, Operand, Register, immediate, smem_symbol};
+use crate::tensor_core;
 
 /// Emits the body of a kernel, instruction by instruction.
 pub(crate) struct Emitter<'k> {
@@ -14,6 +16,8 @@ pub(crate) struct Emitter<'k> {
     pub(crate) warp: Option<Register>,
     /// Warpgroup index, likewise.
     pub(crate) warpgroup: Option<Register>,
+    /// The accumulator groups to initialise before an instruction.
+    pub(crate) first_uses: HashMap<*const Inst, Vec<AccId>>,
     text: String,
     annotate: bool,
     operands: Vec<Option<Operand>>,
@@ -37,6 +41,7 @@ impl<'k> Emitter<'k> {
             kernel,
             warp: None,
             warpgroup: None,
+            first_uses: tensor_core::first_uses(kernel),
             text: String::new(),
             annotate,
             operands: vec![None; kernel.values.len()],
@@ -245,6 +250,7 @@ impl<'k> Emitter<'k> {
     pub(crate) fn insts(&mut self, insts: &[Inst]) -> Result<(), EmitError> {
         for inst in insts {
             self.location = Some(inst.loc);
+            self.initialise_accumulators(inst);
             self.inst(inst)?;
         }
         Ok(())

@@ -1,7 +1,10 @@
 //! Warpgroup MMA: descriptors, accumulators, the instruction itself, and register budgets.
 
+use std::collections::HashMap;
+
 use pgemm_ir::{
-    ASource, AccId, DescriptorLayout, Element, Inst, Op, OperandMajor, SwizzleMode, Type, Wgmma,
+    ASource, AccId, Block, DescriptorLayout, Element, Inst, Kernel, Op, OperandMajor, SwizzleMode,
+    Type, Wgmma,
 };
 
 use crate::EmitError;
@@ -17,6 +20,11 @@ impl Emitter<'_> {
                 if !bytes.is_multiple_of(16) {
                     let limit = "a multiple of 16, the unit of descriptor addresses";
                     return Err(self.out_of_range(inst, "bytes", *bytes, limit));
+                }
+                if *bytes == 0 {
+                    let operand = self.operand(inst, descriptor)?;
+                    let result = self.result(inst)?;
+                    return self.bind(inst, result, operand);
                 }
                 let descriptor = self.read(inst, descriptor)?;
                 let result = self.define_result(inst)?;
@@ -78,6 +86,18 @@ impl Emitter<'_> {
         let result = self.define_result(inst)?;
         ptx!(self, "mov.b64 {result}, {{{low}, 0x{high:08x}}}");
         Ok(())
+    }
+
+    /// Zeroes the accumulator groups that are first used by `inst`.
+    pub(crate) fn initialise_accumulators(&mut self, inst: &Inst) {
+        for acc in self.first_uses.remove(&std::ptr::from_ref(inst)).unwrap_or_default() {
+            let Some(group) = self.kernel.accumulators.get(acc.index()) else { continue };
+            let (suffix, zero) =
+                if group.ty == Type::F32 { ("f32", "0f00000000") } else { ("b32", "0") };
+            for index in 0..group.registers {
+                ptx!(self, "mov.{suffix} %{acc}_{index}, {zero}");
+            }
+        }
     }
 
     fn accumulator_register(
@@ -182,6 +202,43 @@ impl Emitter<'_> {
         }
         Ok(flags)
     }
+}
+
+/// Where each accumulator group is to be initialised: in the branch that has all its uses, outside of any loop, before
+/// the first use and the first fence. ptxas 12 serialises the wgmma of a loop whose accumulators no instruction before the
+/// loop defines (C7515).
+pub(crate) fn first_uses(kernel: &Kernel) -> HashMap<*const Inst, Vec<AccId>> {
+    let mut first_uses: HashMap<*const Inst, Vec<AccId>> = HashMap::new();
+    for acc in (0..kernel.accumulators.len() as u32).map(AccId) {
+        let uses_acc = |inst: &Inst| match &inst.op {
+            Op::Wgmma(mma) => mma.acc == acc,
+            Op::AccGet(read, _) => *read == acc,
+            _ => false,
+        };
+        let mut block = &kernel.body;
+        loop {
+            let mut users = block.insts.iter().filter(|inst| holds(inst, &uses_acc));
+            let Some(first) = users.next() else { break };
+            let mut branches = first.blocks.iter().filter(|block| block_holds(block, &uses_acc));
+            match (users.next(), &first.op, branches.next(), branches.next()) {
+                (None, Op::If, Some(branch), None) => block = branch,
+                _ => break,
+            }
+        }
+        let starts = |inst: &Inst| inst.op == Op::WgmmaFence || uses_acc(inst);
+        if let Some(first) = block.insts.iter().find(|inst| holds(inst, &starts)) {
+            first_uses.entry(std::ptr::from_ref(first)).or_default().push(acc);
+        }
+    }
+    first_uses
+}
+
+fn holds(inst: &Inst, test: &dyn Fn(&Inst) -> bool) -> bool {
+    test(inst) || inst.blocks.iter().any(|block| block_holds(block, test))
+}
+
+fn block_holds(block: &Block, test: &dyn Fn(&Inst) -> bool) -> bool {
+    block.insts.iter().any(|inst| holds(inst, test))
 }
 
 /// Whether the elements make a float wgmma; none where no wgmma exists for them and the accumulator type.

@@ -1,0 +1,164 @@
+//! Kernels without PTX: each gets an error that says what was asked and what is possible, never a panic.
+
+use crate::support::Ops;
+use pgemm_ir::{
+    ASource, Access, BinaryOp, DescriptorLayout, Element, Kernel, Op, OperandMajor, Order,
+    ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, Wgmma,
+};
+use pgemm_ptx::{EmitError, emit};
+
+fn error(build: impl FnOnce(&mut Ops)) -> EmitError {
+    let mut k = Ops::new("broken", 1);
+    build(&mut k);
+    emit(&k.finish()).unwrap_err()
+}
+
+#[test]
+fn roles_must_be_legalised() {
+    let found = error(|k| {
+        k.control(Op::Roles(vec![RoleId(0)]), &[], &[], vec![]);
+    });
+    assert!(matches!(found, EmitError::RolesNotLowered { .. }), "{found}");
+    assert!(found.to_string().contains("legalise"), "{found}");
+    assert!(found.to_string().contains("kernel.rs:1"), "{found}");
+}
+
+#[test]
+fn names_are_checked() {
+    for name in ["", "2fast", "a-b", "_", "größe"] {
+        let found = emit(&Ops::new(name, 1).finish()).unwrap_err();
+        assert!(matches!(found, EmitError::BadIdentifier { .. }), "{name}: {found}");
+    }
+    for name in ["smem", "broken"] {
+        let found = error(|k| {
+            k.param(name, Type::U32);
+        });
+        assert!(matches!(found, EmitError::DuplicateName { .. }), "{name}: {found}");
+    }
+}
+
+#[test]
+fn launch_shapes_are_checked() {
+    for warpgroups in [0, 9, u32::MAX] {
+        let found = emit(&Ops::new("wide", warpgroups).finish()).unwrap_err();
+        assert!(matches!(found, EmitError::Threads { .. }), "{warpgroups}: {found}");
+    }
+    for ctas in [0, 17] {
+        let found = emit(&Ops::new("clustered", 1).cluster(ctas).finish()).unwrap_err();
+        assert!(matches!(found, EmitError::Cluster { .. }), "{ctas}: {found}");
+    }
+    let found = error(|k| {
+        k.declare("flag", ParamKind::Scalar(Type::Bool));
+    });
+    assert!(matches!(found, EmitError::ParameterType { .. }), "{found}");
+}
+
+#[test]
+fn broken_structure_is_found() {
+    let undefined = error(|k| {
+        k.one(Op::Fma, &[ValueId(7), ValueId(8), ValueId(9)], Type::F32);
+    });
+    assert!(matches!(undefined, EmitError::UndefinedValue { .. }), "{undefined}");
+    let arity = error(|k| {
+        let m = k.param("m", Type::U32);
+        k.one(Op::Binary(BinaryOp::Add), &[m], Type::U32);
+    });
+    assert!(matches!(arity, EmitError::Arity { .. }), "{arity}");
+    let stray = error(|k| k.run(Op::Yield, &[]));
+    assert!(matches!(stray, EmitError::MisplacedYield { .. }), "{stray}");
+    let headless = error(|k| {
+        k.control(Op::For, &[], &[], vec![]);
+    });
+    assert!(matches!(headless, EmitError::Arity { .. }), "{headless}");
+    let region = error(|k| {
+        k.one(Op::SmemAddress(RegionId(3)), &[], Type::Smem);
+    });
+    assert!(matches!(region, EmitError::UnknownRegion { .. }), "{region}");
+    let kind = error(|k| {
+        let id = k.declare("m", ParamKind::Scalar(Type::U32));
+        k.one(Op::MapParam(id), &[], Type::MapPtr);
+    });
+    assert!(matches!(kind, EmitError::ParameterKind { .. }), "{kind}");
+}
+
+#[test]
+fn attributes_are_checked() {
+    let attempts: [(Op, &str); 7] = [
+        (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
+        (Op::WgmmaWait { pending: 8 }, "0 to 7"),
+        (Op::SetMaxRegisters { count: 100, increase: true }, "steps of 8"),
+        (Op::Fence(Order::Relaxed, Scope::Gpu), "Relaxed"),
+        (Op::TmaLoad { rank: 6, multicast: false }, "1 to 5"),
+        (Op::BarrierSync { threads: 48 }, "multiple of 32"),
+        (Op::DescriptorAdvance(8), "multiple of 16"),
+    ];
+    for (op, says) in attempts {
+        let kernel: Kernel = {
+            let mut k = Ops::new("broken", 1);
+            let args = match op {
+                Op::MbarrierInit { .. } => vec![k.region(0, 8)],
+                Op::BarrierSync { .. } => vec![k.u32(1)],
+                Op::DescriptorAdvance(_) => vec![k.param("d", Type::U64)],
+                _ => vec![],
+            };
+            k.many(op.clone(), &args, &[]);
+            k.finish()
+        };
+        let found = emit(&kernel).unwrap_err();
+        assert!(found.to_string().contains(says), "{op:?}: {found}");
+    }
+}
+
+#[test]
+fn accesses_are_checked() {
+    for (ty, vector, order) in [
+        (Type::U64, 4, Order::Weak),
+        (Type::U32, 3, Order::Weak),
+        (Type::Bool, 1, Order::Weak),
+        (Type::U32, 1, Order::Release),
+    ] {
+        error(|k| {
+            let address = k.param("at", Type::U64);
+            let access = Access { space: Space::Global, ty, vector, order, scope: Scope::Gpu };
+            k.many(Op::Load(access), &[address], &vec![ty; vector as usize]);
+        });
+    }
+}
+
+#[test]
+fn wgmma_is_checked() {
+    let attempt = |acc_type, registers, n, a, b, b_major| {
+        error(|k| {
+            let acc = k.accumulator(acc_type, registers);
+            let smem = k.region(0, 1024);
+            let layout =
+                DescriptorLayout { swizzle: SwizzleMode::None, leading_bytes: 0, stride_bytes: 0 };
+            let tile = k.one(Op::Descriptor(layout), &[smem], Type::Descriptor);
+            let accumulate = k.constant(pgemm_ir::Constant::Bool(false));
+            let a_source = ASource::Shared(OperandMajor::K);
+            let mma = Wgmma { acc, n, a, b, a_source, b_major };
+            k.run(Op::Wgmma(mma), &[tile, tile, accumulate]);
+        })
+    };
+    use Element::{Bf16, E4m3, F16, S8, Tf32};
+    let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+    let found = attempt(Type::F32, 4, 8, Bf16, F16, k);
+    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
+    let found = attempt(Type::F32, 4, 8, S8, S8, k);
+    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
+    let found = attempt(Type::F32, 4, 8, Tf32, Tf32, mn);
+    assert!(matches!(found, EmitError::UnsupportedMajor { .. }), "{found}");
+    let found = attempt(Type::F32, 4, 8, E4m3, E4m3, mn);
+    assert!(matches!(found, EmitError::UnsupportedMajor { .. }), "{found}");
+    for (ty, registers, n, element) in [
+        (Type::F32, 4, 16, Bf16),
+        (Type::F32, 6, 12, Bf16),
+        (Type::F32, 128, 264, Bf16),
+        (Type::S32, 20, 40, S8),
+    ] {
+        let found = attempt(ty, registers, n, element, element, k);
+        assert!(matches!(found, EmitError::OutOfRange { .. }), "n {n}: {found}");
+    }
+    let found = attempt(Type::U64, 4, 8, Bf16, Bf16, k);
+    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
+}

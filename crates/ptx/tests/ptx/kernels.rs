@@ -1,0 +1,555 @@
+//! Small kernels that together hold every operation and attribute.
+
+use pgemm_ir::{
+    ASource, Access, BinaryOp, CompareOp, Constant, DescriptorLayout, Element, Half, Kernel, Op,
+    OperandMajor, Order, ProxyFence, Scope, Space, Special, SwizzleMode, Type, UnaryOp, Wgmma,
+};
+
+use crate::support::{Ops, weak};
+
+/// Every kernel.
+pub fn all() -> Vec<Kernel> {
+    vec![
+        specials(),
+        integers(),
+        floats(),
+        predicates(),
+        conversions(),
+        loads_and_stores(),
+        matrices(),
+        barriers(),
+        cluster(),
+        tma(),
+        for_loops(),
+        while_loop(),
+        branches(),
+        wgmma_kinds(),
+        mixed_integers(),
+        registers(),
+        mini_gemm(),
+    ]
+}
+
+pub fn specials() -> Kernel {
+    let mut k = Ops::new("specials", 2);
+    for special in [
+        Special::Thread,
+        Special::Lane,
+        Special::Warp,
+        Special::Warpgroup,
+        Special::Cta,
+        Special::CtaCount,
+        Special::CtaRank,
+        Special::Cluster,
+        Special::ClusterCount,
+    ] {
+        k.one(Op::Special(special), &[], Type::U32);
+    }
+    k.finish()
+}
+
+pub fn integers() -> Kernel {
+    let mut k = Ops::new("integers", 1);
+    let m = k.param("m", Type::U32);
+    let s = k.one(Op::Bitcast(Type::S32), &[m], Type::S32);
+    let wide = k.param("wide", Type::U64);
+    let constants = [
+        (m, Constant::U32(4_000_000_000)),
+        (s, Constant::S32(-7)),
+        (wide, Constant::U64(u64::MAX)),
+    ];
+    for (value, constant) in constants {
+        let ty = constant.ty();
+        let c = k.constant(constant);
+        for op in [
+            BinaryOp::Add,
+            BinaryOp::Sub,
+            BinaryOp::Mul,
+            BinaryOp::Div,
+            BinaryOp::Rem,
+            BinaryOp::Min,
+            BinaryOp::Max,
+            BinaryOp::And,
+            BinaryOp::Or,
+            BinaryOp::Xor,
+        ] {
+            k.one(Op::Binary(op), &[value, c], ty);
+        }
+        // Divisors that could be zero.
+        k.one(Op::Binary(BinaryOp::Div), &[c, value], ty);
+        k.one(Op::Binary(BinaryOp::Rem), &[c, value], ty);
+        let amount = k.u32(3);
+        k.one(Op::Binary(BinaryOp::Shl), &[value, amount], ty);
+        k.one(Op::Binary(BinaryOp::Shr), &[value, m], ty);
+        k.one(Op::Unary(UnaryOp::Not), &[value], ty);
+    }
+    k.one(Op::Unary(UnaryOp::Neg), &[s], Type::S32);
+    k.finish()
+}
+
+pub fn floats() -> Kernel {
+    let mut k = Ops::new("floats", 1);
+    let alpha = k.param("alpha", Type::F32);
+    let one = k.constant(Constant::F32(1.0));
+    for op in
+        [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Min, BinaryOp::Max]
+    {
+        k.one(Op::Binary(op), &[alpha, one], Type::F32);
+    }
+    k.one(Op::Unary(UnaryOp::Neg), &[alpha], Type::F32);
+    k.one(Op::Fma, &[alpha, one, alpha], Type::F32);
+    k.finish()
+}
+
+pub fn predicates() -> Kernel {
+    let mut k = Ops::new("predicates", 1);
+    let m = k.param("m", Type::U32);
+    let alpha = k.param("alpha", Type::F32);
+    let wide = k.param("wide", Type::U64);
+    let s = k.one(Op::Bitcast(Type::S32), &[m], Type::S32);
+    let zero = k.constant(Constant::F32(0.0));
+    let minus = k.constant(Constant::S32(-1));
+    let four = k.u32(4);
+    let mut tests = vec![];
+    for op in
+        [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge]
+    {
+        tests.push(k.one(Op::Compare(op), &[alpha, zero], Type::Bool));
+        tests.push(k.one(Op::Compare(op), &[s, minus], Type::Bool));
+        tests.push(k.one(Op::Compare(op), &[m, four], Type::Bool));
+        tests.push(k.one(Op::Compare(op), &[wide, wide], Type::Bool));
+    }
+    let (p, q) = (tests[0], tests[1]);
+    let yes = k.constant(Constant::Bool(true));
+    for op in [BinaryOp::And, BinaryOp::Or, BinaryOp::Xor] {
+        k.one(Op::Binary(op), &[p, q], Type::Bool);
+        k.one(Op::Binary(op), &[p, yes], Type::Bool);
+    }
+    k.one(Op::Unary(UnaryOp::Not), &[p], Type::Bool);
+    k.one(Op::Compare(CompareOp::Eq), &[p, q], Type::Bool);
+    k.one(Op::Compare(CompareOp::Ne), &[p, yes], Type::Bool);
+    k.one(Op::Select, &[p, m, four], Type::U32);
+    k.one(Op::Select, &[p, alpha, zero], Type::F32);
+    k.one(Op::Select, &[p, wide, wide], Type::U64);
+    k.one(Op::Select, &[p, q, yes], Type::Bool);
+    k.finish()
+}
+
+pub fn conversions() -> Kernel {
+    let mut k = Ops::new("conversions", 1);
+    let m = k.param("m", Type::U32);
+    let alpha = k.param("alpha", Type::F32);
+    let s = k.one(Op::Bitcast(Type::S32), &[m], Type::S32);
+    let wide = k.one(Op::Convert(Type::U64), &[m], Type::U64);
+    k.one(Op::Convert(Type::U64), &[s], Type::U64);
+    k.one(Op::Convert(Type::U32), &[wide], Type::U32);
+    k.one(Op::Convert(Type::S32), &[wide], Type::S32);
+    k.one(Op::Convert(Type::F32), &[m], Type::F32);
+    k.one(Op::Convert(Type::F32), &[s], Type::F32);
+    k.one(Op::Bitcast(Type::U32), &[alpha], Type::U32);
+    k.one(Op::Bitcast(Type::F32), &[m], Type::F32);
+    let one = k.constant(Constant::F32(1.0));
+    let bits = k.one(Op::Bitcast(Type::B32), &[one], Type::B32);
+    let bits = k.one(Op::Bitcast(Type::U32), &[bits], Type::U32);
+    k.one(Op::Binary(BinaryOp::Add), &[m, bits], Type::U32);
+    for element in [Element::F16, Element::Bf16] {
+        let packed = k.one(Op::Pack(element), &[alpha, one], Type::B32);
+        k.one(Op::Unpack(element, Half::Low), &[packed], Type::F32);
+        k.one(Op::Unpack(element, Half::High), &[packed], Type::F32);
+    }
+    k.finish()
+}
+
+pub fn loads_and_stores() -> Kernel {
+    let mut k = Ops::new("loads_and_stores", 1);
+    let global = k.param("out", Type::U64);
+    let shared = k.region(256, 256);
+    let m = k.param("m", Type::U32);
+    let sixteen = k.u32(16);
+    let moved = k.one(Op::SmemOffset, &[shared, sixteen], Type::Smem);
+    let indexed = k.one(Op::SmemOffset, &[moved, m], Type::Smem);
+    for (space, address) in
+        [(Space::Global, global), (Space::Shared, moved), (Space::Shared, indexed)]
+    {
+        for (ty, vector) in
+            [(Type::U32, 1), (Type::B32, 4), (Type::F32, 2), (Type::F32, 4), (Type::U64, 2)]
+        {
+            let access = weak(space, ty, vector);
+            let values = k.many(Op::Load(access), &[address], &vec![ty; vector as usize]);
+            let args = [vec![address], values].concat();
+            k.run(Op::Store(access), &args);
+        }
+    }
+    let zero = k.constant(Constant::F32(0.0));
+    k.run(Op::Store(weak(Space::Shared, Type::F32, 2)), &[shared, zero, zero]);
+    let ordered =
+        |order, scope| Access { order, scope, space: Space::Global, ty: Type::U32, vector: 1 };
+    for (order, scope) in [(Order::Relaxed, Scope::Gpu), (Order::Acquire, Scope::System)] {
+        k.many(Op::Load(ordered(order, scope)), &[global], &[Type::U32]);
+    }
+    for (order, scope) in [(Order::Relaxed, Scope::Cluster), (Order::Release, Scope::Cta)] {
+        k.run(Op::Store(ordered(order, scope)), &[global, m]);
+    }
+    k.finish()
+}
+
+pub fn matrices() -> Kernel {
+    let mut k = Ops::new("matrices", 1);
+    let shared = k.region(0, 4096);
+    let lane = k.one(Op::Special(Special::Lane), &[], Type::U32);
+    let sixteen = k.u32(16);
+    let bytes = k.one(Op::Binary(BinaryOp::Mul), &[lane, sixteen], Type::U32);
+    let row = k.one(Op::SmemOffset, &[shared, bytes], Type::Smem);
+    for (count, transpose) in [(1, false), (2, true), (4, false), (4, true)] {
+        let types = vec![Type::B32; count as usize];
+        let matrices = k.many(Op::LoadMatrix { count, transpose }, &[row], &types);
+        let args = [vec![row], matrices].concat();
+        k.run(Op::StoreMatrix { count, transpose }, &args);
+    }
+    k.finish()
+}
+
+pub fn barriers() -> Kernel {
+    let mut k = Ops::new("barriers", 2);
+    let barrier = k.region(0, 16);
+    k.run(Op::MbarrierInit { count: 5 }, &[barrier]);
+    k.run(Op::FenceMbarrierInit, &[]);
+    k.run(Op::FenceProxy(ProxyFence::SharedCta), &[]);
+    k.run(Op::FenceProxy(ProxyFence::Global), &[]);
+    let id = k.u32(0);
+    k.run(Op::BarrierSync { threads: 256 }, &[id]);
+    k.run(Op::MbarrierArrive, &[barrier]);
+    k.run(Op::MbarrierArriveExpect { bytes: 16384 }, &[barrier]);
+    let parity = k.u32(1);
+    k.run(Op::MbarrierWait, &[barrier, parity]);
+    let warpgroup = k.one(Op::Special(Special::Warpgroup), &[], Type::U32);
+    let other = k.one(Op::Binary(BinaryOp::Add), &[warpgroup, parity], Type::U32);
+    k.run(Op::BarrierArrive { threads: 256 }, &[other]);
+    k.run(Op::MbarrierWait, &[barrier, warpgroup]);
+    for scope in [Scope::Cta, Scope::Cluster, Scope::Gpu, Scope::System] {
+        k.run(Op::Fence(Order::AcquireRelease, scope), &[]);
+        k.run(Op::Fence(Order::SequentiallyConsistent, scope), &[]);
+    }
+    k.finish()
+}
+
+pub fn cluster() -> Kernel {
+    let mut k = Ops::new("cluster_barriers", 1).cluster(2);
+    let barrier = k.region(8, 8);
+    let rank = k.one(Op::Special(Special::CtaRank), &[], Type::U32);
+    let one = k.u32(1);
+    let peer = k.one(Op::Binary(BinaryOp::Xor), &[rank, one], Type::U32);
+    let remote = k.one(Op::MapShared, &[barrier, peer], Type::ClusterSmem);
+    k.run(Op::ClusterArrive { relaxed: true }, &[]);
+    k.run(Op::ClusterWait, &[]);
+    k.run(Op::MbarrierArriveCluster, &[remote]);
+    k.run(Op::ClusterArrive { relaxed: false }, &[]);
+    k.run(Op::ClusterWait, &[]);
+    k.finish()
+}
+
+pub fn tma() -> Kernel {
+    let mut k = Ops::new("tma", 1).cluster(2);
+    let map = k.map("a_map", Element::Bf16, &[64, 128]);
+    let tile = k.region(1024, 16384);
+    let barrier = k.region(0, 8);
+    let m = k.param("m", Type::U32);
+    let zero = k.u32(0);
+    k.run(Op::PrefetchMap, &[map]);
+    let elected = k.one(Op::Elect, &[], Type::Bool);
+    let then = k.block(&[], |k, _| {
+        for rank in 1..=5 {
+            let coordinates = [zero, m, zero, zero, m];
+            let args = [&[map, tile, barrier], &coordinates[..rank as usize]].concat();
+            k.run(Op::TmaLoad { rank, multicast: false }, &args);
+            let args = [&[map, tile], &coordinates[..rank as usize]].concat();
+            k.run(Op::TmaStore { rank }, &args);
+        }
+        let mask = k.u32(3);
+        k.run(Op::TmaLoad { rank: 2, multicast: true }, &[map, tile, barrier, zero, m, mask]);
+        k.run(Op::TmaLoad { rank: 2, multicast: true }, &[map, tile, barrier, zero, m, m]);
+        k.run(Op::BulkCommit, &[]);
+        k.run(Op::BulkWait { pending: 1, read: true }, &[]);
+        k.run(Op::BulkWait { pending: 0, read: false }, &[]);
+        vec![]
+    });
+    let otherwise = k.block(&[], |_, _| vec![]);
+    k.control(Op::If, &[elected], &[], vec![then, otherwise]);
+    k.finish()
+}
+
+/// Nested loops; the back edge of the outer one exchanges two carried values.
+pub fn for_loops() -> Kernel {
+    let mut k = Ops::new("for_loops", 1);
+    let out = k.param("out", Type::U64);
+    let n = k.param("n", Type::U32);
+    let (zero, one, two, eight) = (k.u32(0), k.u32(1), k.u32(2), k.u32(8));
+    let u = Type::U32;
+    let body = k.block(&[u, u, u, u], |k, outer| {
+        let inner = k.block(&[u, u], |k, inner| {
+            vec![k.one(Op::Binary(BinaryOp::Add), &[inner[1], outer[0]], u)]
+        });
+        let sum = k.control(Op::For, &[zero, eight, two, outer[3]], &[u], vec![inner]);
+        vec![outer[2], outer[1], sum[0]]
+    });
+    let results = k.control(Op::For, &[zero, n, one, zero, n, one], &[u, u, u], vec![body]);
+    k.run(Op::Store(weak(Space::Global, u, 2)), &[out, results[0], results[1]]);
+    k.run(Op::Store(weak(Space::Global, u, 1)), &[out, results[2]]);
+    k.finish()
+}
+
+pub fn while_loop() -> Kernel {
+    let mut k = Ops::new("while_loop", 1);
+    let out = k.param("out", Type::U64);
+    let n = k.param("n", Type::U32);
+    let zero = k.u32(0);
+    let u = Type::U32;
+    let condition = k.block(&[u, u], |k, carried| {
+        vec![k.one(Op::Compare(CompareOp::Lt), &[carried[0], n], Type::Bool)]
+    });
+    let body = k.block(&[u, u], |k, carried| {
+        let three = k.u32(3);
+        let next = k.one(Op::Binary(BinaryOp::Add), &[carried[0], three], u);
+        // The second takes the first's old value: it must move before the first changes.
+        vec![next, carried[0]]
+    });
+    let results = k.control(Op::While, &[zero, zero], &[u, u], vec![condition, body]);
+    k.run(Op::Store(weak(Space::Global, u, 2)), &[out, results[0], results[1]]);
+    k.finish()
+}
+
+pub fn branches() -> Kernel {
+    let mut k = Ops::new("branches", 1);
+    let out = k.param("out", Type::U64);
+    let n = k.param("n", Type::U32);
+    let four = k.u32(4);
+    let less = k.one(Op::Compare(CompareOp::Lt), &[n, four], Type::Bool);
+    let store = weak(Space::Global, Type::U32, 1);
+    let empty = |k: &mut Ops| k.block(&[], |_, _| vec![]);
+    let full = |k: &mut Ops| {
+        k.block(&[], |k, _| {
+            k.run(Op::Store(store), &[out, n]);
+            vec![]
+        })
+    };
+    let blocks = vec![full(&mut k), empty(&mut k)];
+    k.control(Op::If, &[less], &[], blocks);
+    let blocks = vec![empty(&mut k), full(&mut k)];
+    k.control(Op::If, &[less], &[], blocks);
+    let then = k.block(&[], |_, _| vec![four, less]);
+    let otherwise = k.block(&[], |k, _| {
+        let no = k.constant(Constant::Bool(false));
+        vec![n, no]
+    });
+    let results = k.control(Op::If, &[less], &[Type::U32, Type::Bool], vec![then, otherwise]);
+    let chosen = k.one(Op::Select, &[results[1], results[0], four], Type::U32);
+    k.run(Op::Store(store), &[out, chosen]);
+    k.finish()
+}
+
+fn descriptor(k: &mut Ops, offset: u32, layout: DescriptorLayout) -> pgemm_ir::ValueId {
+    let smem = k.region(offset, 8192);
+    k.one(Op::Descriptor(layout), &[smem], Type::Descriptor)
+}
+
+/// One instruction of each kind, each in a finished batch of its own.
+pub fn wgmma_kinds() -> Kernel {
+    let mut k = Ops::new("wgmma_kinds", 1);
+    let float = k.accumulator(Type::F32, 4);
+    let integer = k.accumulator(Type::S32, 8);
+    let layout = |swizzle, leading_bytes, stride_bytes| DescriptorLayout {
+        swizzle,
+        leading_bytes,
+        stride_bytes,
+    };
+    let a = descriptor(&mut k, 0, layout(SwizzleMode::B128, 0, 1024));
+    let b = descriptor(&mut k, 8192, layout(SwizzleMode::B64, 4096, 512));
+    descriptor(&mut k, 8192, layout(SwizzleMode::B32, 16, 256));
+    descriptor(&mut k, 8192, layout(SwizzleMode::None, 128, 256));
+    let b = k.one(Op::DescriptorAdvance(32), &[b], Type::Descriptor);
+    let n = k.param("n", Type::U32);
+    let four = k.u32(4);
+    let accumulate = k.one(Op::Compare(CompareOp::Lt), &[n, four], Type::Bool);
+    let no = k.constant(Constant::Bool(false));
+    let fragment = [k.one(Op::Bitcast(Type::B32), &[n], Type::B32); 4];
+    let (k_major, mn_major) = (OperandMajor::K, OperandMajor::Mn);
+    let shared = ASource::Shared;
+    for (acc, n, a_element, b_element, a_source, b_major) in [
+        (float, 8, Element::Bf16, Element::Bf16, shared(k_major), k_major),
+        (float, 8, Element::F16, Element::F16, shared(mn_major), k_major),
+        (float, 8, Element::F16, Element::F16, shared(k_major), mn_major),
+        (float, 8, Element::Bf16, Element::Bf16, ASource::Registers, mn_major),
+        (float, 8, Element::Tf32, Element::Tf32, shared(k_major), k_major),
+        (float, 8, Element::Tf32, Element::Tf32, ASource::Registers, k_major),
+        (float, 8, Element::E4m3, Element::E4m3, shared(k_major), k_major),
+        (float, 8, Element::E5m2, Element::E4m3, ASource::Registers, k_major),
+        (integer, 16, Element::S8, Element::S8, shared(k_major), k_major),
+        (integer, 16, Element::U8, Element::U8, ASource::Registers, k_major),
+    ] {
+        let mma = Wgmma { acc, n, a: a_element, b: b_element, a_source, b_major };
+        let accumulate = if a_source == ASource::Registers { accumulate } else { no };
+        let args = match a_source {
+            ASource::Shared(_) => vec![a, b, accumulate],
+            ASource::Registers => [&fragment[..], &[b, accumulate]].concat(),
+        };
+        k.run(Op::WgmmaFence, &[]);
+        k.run(Op::Wgmma(mma), &args);
+        k.run(Op::WgmmaCommit, &[]);
+        k.run(Op::WgmmaWait { pending: 0 }, &[]);
+    }
+    let out = k.param("out", Type::U64);
+    let values = [0, 3].map(|i| k.one(Op::AccGet(float, i), &[], Type::F32));
+    k.run(Op::Store(weak(Space::Global, Type::F32, 2)), &[out, values[0], values[1]]);
+    let sum = k.one(Op::AccGet(integer, 7), &[], Type::S32);
+    let sum = k.one(Op::Bitcast(Type::U32), &[sum], Type::U32);
+    k.run(Op::Store(weak(Space::Global, Type::U32, 1)), &[out, sum]);
+    k.finish()
+}
+
+pub fn mixed_integers() -> Kernel {
+    let mut k = Ops::new("mixed_integers", 1);
+    let acc = k.accumulator(Type::S32, 4);
+    let layout =
+        DescriptorLayout { swizzle: SwizzleMode::B128, leading_bytes: 0, stride_bytes: 1024 };
+    let a = descriptor(&mut k, 0, layout);
+    let b = descriptor(&mut k, 8192, layout);
+    let no = k.constant(Constant::Bool(false));
+    let a_source = ASource::Shared(OperandMajor::K);
+    let b_major = OperandMajor::K;
+    let mma = Wgmma { acc, n: 8, a: Element::S8, b: Element::U8, a_source, b_major };
+    k.run(Op::WgmmaFence, &[]);
+    k.run(Op::Wgmma(mma), &[a, b, no]);
+    k.run(Op::WgmmaCommit, &[]);
+    k.run(Op::WgmmaWait { pending: 0 }, &[]);
+    k.finish()
+}
+
+/// What legalisation makes of a producer and a consumer.
+pub fn registers() -> Kernel {
+    let mut k = Ops::new("register_budgets", 2);
+    let warpgroup = k.one(Op::Special(Special::Warpgroup), &[], Type::U32);
+    let one = k.u32(1);
+    let producer = k.one(Op::Compare(CompareOp::Lt), &[warpgroup, one], Type::Bool);
+    let then = k.block(&[], |k, _| {
+        k.run(Op::SetMaxRegisters { count: 40, increase: false }, &[]);
+        vec![]
+    });
+    let otherwise = k.block(&[], |k, _| {
+        k.run(Op::SetMaxRegisters { count: 232, increase: true }, &[]);
+        vec![]
+    });
+    k.control(Op::If, &[producer], &[], vec![then, otherwise]);
+    k.finish()
+}
+
+/// D = A·B of one 64×64 tile per CTA: one warpgroup loads 64×64 boxes by TMA, multiplies them by wgmma and stores bf16
+/// through shared memory.
+pub fn mini_gemm() -> Kernel {
+    let mut k = Ops::new("mini_gemm", 1);
+    let a_map = k.map("a_map", Element::Bf16, &[64, 64]);
+    let b_map = k.map("b_map", Element::Bf16, &[64, 64]);
+    let d_map = k.map("d_map", Element::Bf16, &[64, 64]);
+    let k_tiles = k.param("k_tiles", Type::U32);
+    let acc = k.accumulator(Type::F32, 32);
+    let a_tile = k.region(0, 8192);
+    let b_tile = k.region(8192, 8192);
+    let full = k.region(16384, 8);
+    let u = Type::U32;
+    let (zero, one, sixty_four) = (k.u32(0), k.u32(1), k.u32(64));
+    let empty = |k: &mut Ops| k.block(&[], |_, _| vec![]);
+
+    let thread = k.one(Op::Special(Special::Thread), &[], u);
+    let first = k.one(Op::Compare(CompareOp::Eq), &[thread, zero], Type::Bool);
+    let row = k.one(Op::Special(Special::Cta), &[], u);
+    let row = k.one(Op::Binary(BinaryOp::Mul), &[row, sixty_four], u);
+    let init = k.block(&[], |k, _| {
+        k.run(Op::PrefetchMap, &[a_map]);
+        k.run(Op::MbarrierInit { count: 1 }, &[full]);
+        k.run(Op::FenceMbarrierInit, &[]);
+        vec![]
+    });
+    let nothing = empty(&mut k);
+    k.control(Op::If, &[first], &[], vec![init, nothing]);
+    k.run(Op::BarrierSync { threads: 128 }, &[zero]);
+
+    let layout =
+        DescriptorLayout { swizzle: SwizzleMode::B128, leading_bytes: 0, stride_bytes: 1024 };
+    let a = k.one(Op::Descriptor(layout), &[a_tile], Type::Descriptor);
+    let b = k.one(Op::Descriptor(layout), &[b_tile], Type::Descriptor);
+    let mainloop = k.block(&[u, u], |k, carried| {
+        let (index, phase) = (carried[0], carried[1]);
+        let load = k.block(&[], |k, _| {
+            let column = k.one(Op::Binary(BinaryOp::Mul), &[index, sixty_four], u);
+            k.run(Op::MbarrierArriveExpect { bytes: 16384 }, &[full]);
+            let op = Op::TmaLoad { rank: 2, multicast: false };
+            k.run(op.clone(), &[a_map, a_tile, full, column, row]);
+            k.run(op, &[b_map, b_tile, full, column, zero]);
+            vec![]
+        });
+        let nothing = empty(k);
+        k.control(Op::If, &[first], &[], vec![load, nothing]);
+        k.run(Op::MbarrierWait, &[full, phase]);
+        let later = k.one(Op::Compare(CompareOp::Ne), &[index, zero], Type::Bool);
+        let always = k.constant(Constant::Bool(true));
+        let mma = Wgmma {
+            acc,
+            n: 64,
+            a: Element::Bf16,
+            b: Element::Bf16,
+            a_source: ASource::Shared(OperandMajor::K),
+            b_major: OperandMajor::K,
+        };
+        k.run(Op::WgmmaFence, &[]);
+        for step in 0..4 {
+            let a = k.one(Op::DescriptorAdvance(step * 32), &[a], Type::Descriptor);
+            let b = k.one(Op::DescriptorAdvance(step * 32), &[b], Type::Descriptor);
+            let accumulate = if step == 0 { later } else { always };
+            k.run(Op::Wgmma(mma), &[a, b, accumulate]);
+        }
+        k.run(Op::WgmmaCommit, &[]);
+        k.run(Op::WgmmaWait { pending: 0 }, &[]);
+        // All warps have read the tiles before the next copy overwrites them.
+        k.run(Op::BarrierSync { threads: 128 }, &[zero]);
+        vec![k.one(Op::Binary(BinaryOp::Xor), &[phase, one], u)]
+    });
+    k.control(Op::For, &[zero, k_tiles, one, zero], &[u], vec![mainloop]);
+
+    // Lane l of warp w gives row 16w + l % 16 and 16-byte chunk l / 16 of each pair of matrices.
+    let lane = k.one(Op::Special(Special::Lane), &[], u);
+    let warp = k.one(Op::Special(Special::Warp), &[], u);
+    let constant = |k: &mut Ops, value| k.u32(value);
+    let (four, seven, fifteen) = (constant(&mut k, 4), constant(&mut k, 7), constant(&mut k, 15));
+    let low = k.one(Op::Binary(BinaryOp::And), &[lane, fifteen], u);
+    let high = k.one(Op::Binary(BinaryOp::Shr), &[lane, four], u);
+    let base = k.one(Op::Binary(BinaryOp::Shl), &[warp, four], u);
+    let tile_row = k.one(Op::Binary(BinaryOp::Or), &[base, low], u);
+    let row_bytes = k.one(Op::Binary(BinaryOp::Shl), &[tile_row, seven], u);
+    let swizzle = k.one(Op::Binary(BinaryOp::And), &[tile_row, seven], u);
+    let row_address = k.one(Op::SmemOffset, &[a_tile, row_bytes], Type::Smem);
+    for pair in 0..4 {
+        let mut packed = vec![];
+        for i in 0..4 {
+            let get = |k: &mut Ops, j| k.one(Op::AccGet(acc, pair * 8 + i * 2 + j), &[], Type::F32);
+            let (low, high) = (get(&mut k, 0), get(&mut k, 1));
+            packed.push(k.one(Op::Pack(Element::Bf16), &[low, high], Type::B32));
+        }
+        let chunk = k.u32(pair * 2);
+        let chunk = k.one(Op::Binary(BinaryOp::Or), &[chunk, high], u);
+        let chunk = k.one(Op::Binary(BinaryOp::Xor), &[chunk, swizzle], u);
+        let bytes = k.one(Op::Binary(BinaryOp::Shl), &[chunk, four], u);
+        let address = k.one(Op::SmemOffset, &[row_address, bytes], Type::Smem);
+        let args = [vec![address], packed].concat();
+        k.run(Op::StoreMatrix { count: 4, transpose: false }, &args);
+    }
+    k.run(Op::FenceProxy(ProxyFence::SharedCta), &[]);
+    k.run(Op::BarrierSync { threads: 128 }, &[zero]);
+    let store = k.block(&[], |k, _| {
+        k.run(Op::TmaStore { rank: 2 }, &[d_map, a_tile, zero, row]);
+        k.run(Op::BulkCommit, &[]);
+        k.run(Op::BulkWait { pending: 0, read: false }, &[]);
+        vec![]
+    });
+    let nothing = empty(&mut k);
+    k.control(Op::If, &[first], &[], vec![store, nothing]);
+    k.finish()
+}
