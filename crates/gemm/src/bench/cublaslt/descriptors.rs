@@ -1,0 +1,105 @@
+//! cuBLASLt's descriptors as values that are destroyed on drop.
+
+use std::ffi::c_int;
+
+use super::library::{Api, MatmulDesc, MatrixLayout, PREFERENCE_MAX_WORKSPACE_BYTES, Preference};
+use super::{check, extent};
+use crate::bench::BenchError;
+
+/// A matmul descriptor, destroyed on drop.
+#[derive(Debug)]
+pub(super) struct Desc {
+    api: &'static Api,
+    pub(super) raw: MatmulDesc,
+}
+
+impl Desc {
+    pub(super) fn new(api: &'static Api, compute: c_int, scale: c_int) -> Result<Desc, BenchError> {
+        let mut raw: MatmulDesc = std::ptr::null_mut();
+        // SAFETY: `raw` is a valid place for the result.
+        check(api, "cublasLtMatmulDescCreate", unsafe {
+            (api.desc_create)(&mut raw, compute, scale)
+        })?;
+        Ok(Desc { api, raw })
+    }
+
+    pub(super) fn set(&self, attribute: c_int, value: c_int) -> Result<(), BenchError> {
+        // SAFETY: the attributes set here are 32-bit integers, and the library copies the value.
+        check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
+            (self.api.desc_set)(self.raw, attribute, (&raw const value).cast(), size_of::<c_int>())
+        })
+    }
+}
+
+impl Drop for Desc {
+    fn drop(&mut self) {
+        // SAFETY: destroyed once.
+        unsafe { (self.api.desc_destroy)(self.raw) };
+    }
+}
+
+/// A matrix layout, destroyed on drop.
+#[derive(Debug)]
+pub(super) struct Layout {
+    api: &'static Api,
+    pub(super) raw: MatrixLayout,
+}
+
+impl Layout {
+    pub(super) fn new(
+        api: &'static Api,
+        element: c_int,
+        rows: u64,
+        columns: u64,
+        leading_dimension: usize,
+    ) -> Result<Layout, BenchError> {
+        let leading_dimension = extent("leading dimension", leading_dimension)? as i64;
+        let mut raw: MatrixLayout = std::ptr::null_mut();
+        // SAFETY: `raw` is a valid place for the result.
+        check(api, "cublasLtMatrixLayoutCreate", unsafe {
+            (api.layout_create)(&mut raw, element, rows, columns, leading_dimension)
+        })?;
+        Ok(Layout { api, raw })
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: destroyed once.
+        unsafe { (self.api.layout_destroy)(self.raw) };
+    }
+}
+
+/// A heuristic preference, destroyed on drop.
+pub(super) struct PreferenceGuard {
+    api: &'static Api,
+    pub(super) raw: Preference,
+}
+
+impl PreferenceGuard {
+    pub(super) fn new(api: &'static Api) -> Result<PreferenceGuard, BenchError> {
+        let mut raw: Preference = std::ptr::null_mut();
+        // SAFETY: `raw` is a valid place for the result.
+        check(api, "cublasLtMatmulPreferenceCreate", unsafe { (api.preference_create)(&mut raw) })?;
+        Ok(PreferenceGuard { api, raw })
+    }
+
+    pub(super) fn set_workspace(&self, bytes: usize) -> Result<(), BenchError> {
+        // SAFETY: the attribute is a size_t, and the library copies the value.
+        check(self.api, "cublasLtMatmulPreferenceSetAttribute", unsafe {
+            (self.api.preference_set)(
+                self.raw,
+                PREFERENCE_MAX_WORKSPACE_BYTES,
+                (&raw const bytes).cast(),
+                size_of::<usize>(),
+            )
+        })
+    }
+}
+
+impl Drop for PreferenceGuard {
+    fn drop(&mut self) {
+        // SAFETY: destroyed once.
+        unsafe { (self.api.preference_destroy)(self.raw) };
+    }
+}

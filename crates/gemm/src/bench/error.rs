@@ -1,0 +1,192 @@
+//! What can go wrong in a benchmark besides the driver.
+
+use std::path::PathBuf;
+
+use pgemm_ir::Element;
+
+/// Why a benchmark gave no number.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A protocol's duration is not usable.
+    #[error("{field} = {seconds} s is not possible: give 0 to {max} s")]
+    Duration {
+        /// The protocol's field.
+        field: &'static str,
+        /// What it holds, seconds.
+        seconds: f64,
+        /// The longest that is allowed, seconds.
+        max: f64,
+    },
+
+    /// A protocol without rounds measures nothing.
+    #[error("rounds = 0 gives no ratio: use at least 1 round")]
+    NoRounds,
+
+    /// A contestant that does not exist.
+    #[error("there is no contestant {asked}: {count} run")]
+    NoSuchContestant {
+        /// The index asked for.
+        asked: usize,
+        /// How many there are.
+        count: usize,
+    },
+
+    /// Nobody to measure.
+    #[error("there is no contestant to measure: give at least one")]
+    NoContestants,
+
+    /// A slice ended as soon as it began.
+    #[error(
+        "{gemms} GEMMs took no time on the GPU: the contestant enqueues nothing; check its enqueue function"
+    )]
+    NoTime {
+        /// GEMMs in the slice.
+        gemms: u64,
+    },
+
+    /// The problem has nothing to time.
+    #[error("{m}×{n}×{k} has nothing to time: use extents of at least 1")]
+    EmptyProblem {
+        /// Rows of D.
+        m: usize,
+        /// Columns of D.
+        n: usize,
+        /// Columns of A.
+        k: usize,
+    },
+
+    /// The matrices do not fit on the device often enough.
+    #[error(
+        "{sets} operand sets of {set_bytes} bytes exceed the {free} bytes that are free on the device: use a smaller \
+         problem"
+    )]
+    SetsDoNotFit {
+        /// How many sets the protocol rotates through.
+        sets: usize,
+        /// Bytes of one set.
+        set_bytes: u64,
+        /// Bytes free on the device.
+        free: u64,
+    },
+
+    /// An operand set that does not exist.
+    #[error("there is no operand set {asked}: {count} were made")]
+    NoSuchSet {
+        /// The set asked for.
+        asked: usize,
+        /// How many there are.
+        count: usize,
+    },
+
+    /// libcublasLt was not found.
+    #[error(
+        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip install nvidia-cublas`), or \
+         set PGEMM_CUBLASLT to the library's file"
+    )]
+    CublasLtNotFound {
+        /// Every name that was tried.
+        tried: Vec<PathBuf>,
+    },
+
+    /// The library lacks a function.
+    #[error(
+        "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one that is"
+    )]
+    CublasLtSymbol {
+        /// The library.
+        path: PathBuf,
+        /// The function.
+        symbol: &'static str,
+    },
+
+    /// A cuBLASLt call failed.
+    #[error("{call} failed with {name} (status {status}): {what_to_do}")]
+    CublasLt {
+        /// The function.
+        call: &'static str,
+        /// Its cublasStatus_t.
+        status: i32,
+        /// The status's name.
+        name: String,
+        /// What usually helps.
+        what_to_do: &'static str,
+    },
+
+    /// cuBLASLt has no such product.
+    #[error(
+        "cuBLASLt is not set up for {a} × {b} → {d}: use f16, bf16, f32, tf32, f64, fp8 or s8 operands of one kind with an \
+         output that cuBLASLt offers for them"
+    )]
+    CublasLtTypes {
+        /// Element of A.
+        a: Element,
+        /// Element of B.
+        b: Element,
+        /// Element of C and D.
+        d: Element,
+    },
+
+    /// Integer products take integer scalars only.
+    #[error(
+        "{scalar} = {value} is not an integer of 32 bits, and cuBLASLt's integer products take no other: round it"
+    )]
+    CublasLtScalar {
+        /// `alpha` or `beta`.
+        scalar: &'static str,
+        /// Its value.
+        value: f32,
+    },
+
+    /// The heuristic returned nothing.
+    #[error(
+        "cuBLASLt has no algorithm for {problem}: compare without this peer, or change layout or types"
+    )]
+    CublasLtNoAlgorithm {
+        /// The problem, as reports name it.
+        problem: String,
+    },
+
+    /// An algorithm that does not exist.
+    #[error("there is no cuBLASLt candidate {asked}: the heuristic returned {count}")]
+    NoSuchCandidate {
+        /// The index asked for.
+        asked: usize,
+        /// How many there are.
+        count: usize,
+    },
+
+    /// An extent exceeds what cuBLASLt takes.
+    #[error("{what} = {value} exceeds the 63 bits that cuBLASLt takes: use a smaller problem")]
+    CublasLtExtent {
+        /// The extent's name.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+    },
+
+    /// A contestant computes something else, so it is not timed.
+    #[error(
+        "{contestant} computes a wrong D and is not timed (operand set {set}, {rows} rows compared): {finding}. Fix or \
+         exclude the contestant"
+    )]
+    WrongResult {
+        /// The contestant.
+        contestant: String,
+        /// The operand set.
+        set: usize,
+        /// How many rows were compared.
+        rows: usize,
+        /// What differs.
+        finding: String,
+    },
+
+    /// A report is not JSON of the expected form.
+    #[error("{path} is not a benchmark report: {finding}. Write it again with this version")]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// Where and why reading it failed.
+        finding: String,
+    },
+}

@@ -1,0 +1,28 @@
+//! The benchmark harness: pairs at steady power, on random data larger than the cache, verified before they are timed.
+//! `docs/benchmarking.md` explains the protocol and how to read its numbers.
+//!
+//! [`Bench::pair`] measures two [`Contestant`]s, [`Bench::compare_many`] several against one peer;
+//! [`CublasLtContestant`] is the vendor's library as the peer.
+
+mod cublaslt;
+mod error;
+mod operands;
+mod pairs;
+mod power;
+mod protocol;
+mod report;
+mod stats;
+mod verify;
+
+pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
+pub use error::BenchError;
+pub use operands::{Addresses, Elements, OperandSets, operand_bytes};
+pub use pairs::{Bench, Contestant, CublasLtContestant};
+pub use power::{EnergyReading, PowerMeter, PowerSample, driver_version};
+pub use protocol::{
+    EnergyBlock, LaunchChoice, LaunchMode, Measurement, Protocol, Slice, SliceReading, SliceRunner,
+    measure, palindrome,
+};
+pub use report::{ContestantSummary, Machine, Outcome, Report, Row, SCHEMA, problem_name};
+pub use stats::Summary;
+pub use verify::{Verification, error_model, verify_sampled};

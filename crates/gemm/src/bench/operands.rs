@@ -1,0 +1,305 @@
+//! What the contestants work on: several sets of A, B, C and D on the device, more than twice the L2 in all, so that each
+//! GEMM finds its operands in memory rather than in the cache of the one before.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pgemm_ir::Element;
+use serde::{Deserialize, Serialize};
+
+use super::BenchError;
+use crate::driver::{Device, DeviceBuffer, StreamRef};
+use crate::matrix::HostMatrix;
+use crate::problem::{MatrixLayout, Problem, ProblemError};
+
+/// Element types of a product; C has the type of D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Elements {
+    /// Of A.
+    pub a: Element,
+    /// Of B.
+    pub b: Element,
+    /// Of C and D.
+    pub d: Element,
+}
+
+impl Elements {
+    /// A and B of one type.
+    pub const fn new(ab: Element, d: Element) -> Elements {
+        Elements { a: ab, b: ab, d }
+    }
+}
+
+/// Device addresses of the matrices of one operand set, multiples of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Of A.
+    pub a: u64,
+    /// Of B.
+    pub b: u64,
+    /// Of C; that of D where beta is 0 and C does not exist.
+    pub c: u64,
+    /// Of D.
+    pub d: u64,
+}
+
+/// Sets start at multiples of this, so that every set has the alignment of the first.
+const ALIGNMENT: usize = 1024;
+
+/// More sets than this are never made. It binds only for sets under about 30 KB, whose total then stays below twice the
+/// L2.
+const MAX_SETS: usize = 4096;
+
+/// Sets for a problem of `set_bytes` bytes: at least two, and more than twice the L2 together.
+pub(crate) fn set_count(set_bytes: usize, l2_bytes: u64) -> usize {
+    let l2_bytes = usize::try_from(l2_bytes).unwrap_or(usize::MAX / 2);
+    (l2_bytes.saturating_mul(2) / set_bytes.max(1)).saturating_add(1).clamp(2, MAX_SETS)
+}
+
+/// The operand sets of one problem, with their contents on the host.
+///
+/// A, B and C hold independent samples of N(0, 1), or uniform integers of the full range of an 8-bit type: constant or
+/// small data draws less power and runs faster than what people multiply. All sets hold the same values at different
+/// addresses.
+#[derive(Debug)]
+pub struct OperandSets {
+    problem: Problem,
+    elements: Elements,
+    host_a: HostMatrix,
+    host_b: HostMatrix,
+    host_c: Option<HostMatrix>,
+    a: Replicated,
+    b: Replicated,
+    c: Option<Replicated>,
+    d: Replicated,
+    count: usize,
+}
+
+impl OperandSets {
+    /// Fills and uploads the sets for `problem`. Returns when they are on the device.
+    ///
+    /// # Errors
+    /// [`BenchError::EmptyProblem`], [`BenchError::SetsDoNotFit`], what is wrong with the problem, or driver errors.
+    pub fn new(
+        device: &Device,
+        problem: &Problem,
+        elements: Elements,
+        seed: u64,
+        stream: StreamRef<'_>,
+    ) -> crate::Result<OperandSets> {
+        problem.validate()?;
+        let Problem { m, n, k, .. } = *problem;
+        if m == 0 || n == 0 || k == 0 {
+            return Err(BenchError::EmptyProblem { m, n, k }.into());
+        }
+        let host_a = random(problem.a_layout(), elements.a, seed)?;
+        let host_b = random(problem.b_layout(), elements.b, seed.wrapping_add(1))?;
+        let host_c = if problem.beta == 0.0 {
+            None
+        } else {
+            Some(random(problem.c_layout(), elements.d, seed.wrapping_add(2))?)
+        };
+        let d_bytes = problem.d_layout().bytes(elements.d)?;
+
+        let spans = [
+            host_a.bytes().len(),
+            host_b.bytes().len(),
+            host_c.as_ref().map_or(0, |c| c.bytes().len()),
+            d_bytes,
+        ];
+        let set_bytes =
+            spans.iter().map(|&bytes| padded(bytes)).fold(0usize, usize::saturating_add);
+        let count = set_count(set_bytes, device.properties().l2_bytes);
+        let free = device.free_memory_bytes()?;
+        if (set_bytes as u64).saturating_mul(count as u64) > free {
+            return Err(BenchError::SetsDoNotFit {
+                sets: count,
+                set_bytes: set_bytes as u64,
+                free,
+            }
+            .into());
+        }
+
+        let upload = |matrix: &HostMatrix| -> crate::Result<Replicated> {
+            let copies = Replicated::new(device, matrix.bytes().len(), count)?;
+            for set in 0..count {
+                copies.lock().copy_from_host(set * copies.stride, matrix.bytes(), stream)?;
+            }
+            Ok(copies)
+        };
+        Ok(OperandSets {
+            problem: *problem,
+            elements,
+            a: upload(&host_a)?,
+            b: upload(&host_b)?,
+            c: host_c.as_ref().map(upload).transpose()?,
+            d: Replicated::new(device, d_bytes, count)?,
+            host_a,
+            host_b,
+            host_c,
+            count,
+        })
+    }
+
+    /// How many sets there are, at least two.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The problem that they belong to.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The element types.
+    pub fn elements(&self) -> Elements {
+        self.elements
+    }
+
+    /// Bytes of all sets together.
+    pub fn total_bytes(&self) -> u64 {
+        let c = self.c.as_ref().map_or(0, |c| c.total_bytes);
+        (self.a.total_bytes + self.b.total_bytes + c + self.d.total_bytes) as u64
+    }
+
+    /// A on the host.
+    pub fn host_a(&self) -> &HostMatrix {
+        &self.host_a
+    }
+
+    /// B on the host.
+    pub fn host_b(&self) -> &HostMatrix {
+        &self.host_b
+    }
+
+    /// C on the host, `None` where beta is 0.
+    pub fn host_c(&self) -> Option<&HostMatrix> {
+        self.host_c.as_ref()
+    }
+
+    /// Where the matrices of `set` lie.
+    ///
+    /// # Errors
+    /// [`BenchError::NoSuchSet`].
+    pub fn addresses(&self, set: usize) -> Result<Addresses, BenchError> {
+        if set >= self.count {
+            return Err(BenchError::NoSuchSet { asked: set, count: self.count });
+        }
+        let d = self.d.address(set);
+        Ok(Addresses {
+            a: self.a.address(set),
+            b: self.b.address(set),
+            c: self.c.as_ref().map_or(d, |c| c.address(set)),
+            d,
+        })
+    }
+
+    /// Enqueues setting every bit of every D, gaps included: NaN in floating point.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub(crate) fn poison_outputs(&self, stream: StreamRef<'_>) -> crate::Result<()> {
+        let mut d = self.d.lock();
+        let bytes = d.bytes();
+        d.fill_u8(0, bytes, u8::MAX, stream)
+    }
+
+    /// D of `set` as it is on the device, after the work on `stream`.
+    ///
+    /// # Errors
+    /// [`BenchError::NoSuchSet`], host memory, or driver errors.
+    pub(crate) fn read_output(
+        &self,
+        set: usize,
+        stream: StreamRef<'_>,
+    ) -> crate::Result<HostMatrix> {
+        self.addresses(set)?;
+        let mut d = HostMatrix::zeros(self.problem.d_layout(), self.elements.d)?;
+        self.d.lock().copy_to_host(set * self.d.stride, d.bytes_mut(), stream)?;
+        Ok(d)
+    }
+}
+
+/// The same matrix several times in one allocation.
+#[derive(Debug)]
+struct Replicated {
+    /// Locked for copies and fills only: contestants hold the sets shared and use addresses.
+    buffer: Mutex<DeviceBuffer>,
+    address: u64,
+    stride: usize,
+    total_bytes: usize,
+}
+
+impl Replicated {
+    fn new(device: &Device, bytes: usize, count: usize) -> crate::Result<Replicated> {
+        let stride = padded(bytes);
+        let total_bytes = stride.saturating_mul(count);
+        let buffer = DeviceBuffer::new(device, total_bytes)?;
+        Ok(Replicated {
+            address: buffer.address(),
+            buffer: Mutex::new(buffer),
+            stride,
+            total_bytes,
+        })
+    }
+
+    fn address(&self, set: usize) -> u64 {
+        self.address + (set * self.stride) as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DeviceBuffer> {
+        // A panic elsewhere leaves the buffer as valid as before: its bytes may be anything at any time.
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn padded(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX)
+}
+
+fn random(layout: MatrixLayout, element: Element, seed: u64) -> crate::Result<HostMatrix> {
+    let mut matrix = HostMatrix::zeros(layout, element)?;
+    match element {
+        Element::S8 | Element::U8 => matrix.fill_integers(seed, i8::MAX as u32),
+        _ => matrix.fill_normal(seed),
+    }
+    Ok(matrix)
+}
+
+/// Bytes of A, B and D, and of C where it is read: what one GEMM must move at least.
+///
+/// # Errors
+/// A leading dimension is too short or a span overflows.
+pub fn operand_bytes(problem: &Problem, elements: Elements) -> Result<usize, ProblemError> {
+    let d = problem.d_layout().bytes(elements.d)?;
+    let c = if problem.beta == 0.0 { 0 } else { problem.c_layout().bytes(elements.d)? };
+    let a = problem.a_layout().bytes(elements.a)?;
+    let b = problem.b_layout().bytes(elements.b)?;
+    Ok([b, c, d].into_iter().fold(a, usize::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Major;
+
+    const L2: u64 = 60 << 20;
+
+    #[test]
+    fn sets_exceed_twice_the_l2() {
+        for set_bytes in [40_000, 1 << 20, 24 << 20, 59 << 20, 61 << 20, 1 << 30] {
+            let count = set_count(set_bytes, L2);
+            assert!(count >= 2 && count * set_bytes > 2 * L2 as usize, "{set_bytes}");
+        }
+        assert_eq!(set_count(1 << 30, L2), 2);
+        assert_eq!(set_count(1024, L2), MAX_SETS);
+    }
+
+    #[test]
+    fn c_counts_only_where_it_is_read() {
+        let problem = Problem::new(2, 3, 5, Major::K, Major::K);
+        let elements = Elements::new(Element::Bf16, Element::F32);
+        assert_eq!(operand_bytes(&problem, elements).unwrap(), 2 * 10 + 2 * 15 + 4 * 6);
+        let problem = problem.with_beta(1.0);
+        assert_eq!(operand_bytes(&problem, elements).unwrap(), 2 * 10 + 2 * 15 + 2 * 4 * 6);
+    }
+}
