@@ -1,16 +1,26 @@
 //! Persistent dense GEMM for NVIDIA Hopper: devices, plans, caches, heuristics.
 
+pub mod bench;
 pub mod cache;
+mod config;
+pub mod cpu;
 pub mod driver;
 pub mod error;
+mod gemm;
+pub mod heuristic;
 pub mod matrix;
 pub mod numerics;
+mod plan;
 pub mod problem;
 
+pub use config::Config;
+pub use cpu::CpuError;
 pub use error::{Error, Result};
+pub use gemm::{Gemm, Pointers, Prepared};
 pub use matrix::{HostMatrix, MatrixError};
 pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
+pub use plan::Plan;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};

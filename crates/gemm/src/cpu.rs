@@ -1,0 +1,263 @@
+//! The CPU backend: 16-bit inputs widened block by block to binary32, multiplied by the `gemm` crate on all threads.
+
+use pgemm_ir::Element;
+use rayon::prelude::*;
+
+use crate::matrix::HostMatrix;
+use crate::matrix::convert::{Scalar, with_scalar};
+use crate::matrix::panel::{Panel, add_product};
+use crate::problem::{Problem, ProblemError};
+
+/// What the CPU backend cannot compute.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuError {
+    /// The problem is impossible or does not fit its matrices.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+
+    /// The operands are of types that it does not multiply.
+    #[error(
+        "the cpu backend does not multiply {a} by {b}: A and B must both be f16 or both be bf16. Convert them"
+    )]
+    Inputs {
+        /// Element type of A.
+        a: Element,
+        /// Element type of B.
+        b: Element,
+    },
+
+    /// C or D is of a type that it does not read or write.
+    #[error(
+        "the cpu backend does not take a {matrix} of {found} with inputs of {input}: use {input} or f32"
+    )]
+    Output {
+        /// `C` or `D`.
+        matrix: &'static str,
+        /// Its element type.
+        found: Element,
+        /// Element type of A and B.
+        input: Element,
+    },
+}
+
+/// Rows and columns of D computed at a time: 64 MiB of binary32.
+const BLOCK: usize = 4096;
+/// Columns of A and rows of B widened at a time.
+const DEPTH: usize = 2048;
+
+/// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation. A and B are f16 or
+/// bf16, C and D of the same type or f32. Where beta is 0, C is not looked at; with k = 0, D is `beta * C` whatever alpha is.
+/// Gaps between rows of D stay as they are. At most about 200 MiB are needed besides the matrices.
+///
+/// # Errors
+/// The problem is impossible, a matrix does not lie as it says, or the element types are others.
+pub fn run(
+    problem: &Problem,
+    a: &HostMatrix,
+    b: &HostMatrix,
+    c: Option<&HostMatrix>,
+    d: &mut HostMatrix,
+) -> Result<(), CpuError> {
+    problem.validate()?;
+    problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
+    let (found, needed) = (d.layout(), problem.d_layout());
+    if found != needed {
+        return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
+    }
+    let c = c.filter(|_| problem.beta != 0.0);
+    let input = a.dtype();
+    if input != b.dtype() || !matches!(input, Element::F16 | Element::Bf16) {
+        return Err(CpuError::Inputs { a: input, b: b.dtype() });
+    }
+    for (matrix, found) in [("C", c.map_or(input, HostMatrix::dtype)), ("D", d.dtype())] {
+        if found != input && found != Element::F32 {
+            return Err(CpuError::Output { matrix, found, input });
+        }
+    }
+
+    let (m, n, k) = (problem.m, problem.n, problem.k);
+    // No product at all is 0 whatever alpha is.
+    let alpha = if k == 0 { 0.0 } else { problem.alpha };
+    let (mut a_panel, mut b_panel, mut c_panel) = (Panel::new(), Panel::new(), Panel::<f32>::new());
+    let mut sums = Vec::new();
+    for column in (0..n).step_by(BLOCK) {
+        let columns = column..n.min(column + BLOCK);
+        for row in (0..m).step_by(BLOCK) {
+            let rows = row..m.min(row + BLOCK);
+            sums.clear();
+            sums.resize(rows.len() * columns.len(), 0f32);
+            for depth in (0..k).step_by(DEPTH) {
+                let depth = depth..k.min(depth + DEPTH);
+                a_panel.read(a, rows.clone(), depth.clone());
+                b_panel.read(b, depth, columns.clone());
+                add_product(&mut sums, &a_panel, &b_panel);
+            }
+            if let Some(c) = c {
+                c_panel.read(c, rows.clone(), columns.clone());
+                let addends = c_panel.values().par_chunks(columns.len());
+                sums.par_chunks_mut(columns.len()).zip(addends).for_each(|(sums, addends)| {
+                    for (sum, addend) in sums.iter_mut().zip(addends) {
+                        *sum = alpha * *sum + problem.beta * addend;
+                    }
+                });
+            } else if alpha != 1.0 {
+                sums.par_iter_mut().for_each(|sum| *sum *= alpha);
+            }
+            with_scalar!(d.dtype(), S => {
+                let lines = d.par_lines_mut::<S>().skip(row);
+                sums.par_chunks(columns.len()).zip(lines).for_each(|(sums, line)| {
+                    S::slice_from_f32(sums, &mut line[columns.clone()]);
+                });
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::numerics::{Accumulation, ErrorModel, Reference};
+    use crate::problem::{Major, MatrixLayout};
+
+    fn matrix(layout: MatrixLayout, element: Element) -> HostMatrix {
+        let mut matrix = HostMatrix::zeros(layout, element).unwrap();
+        // NaN in the gaps: reading one would show.
+        matrix.poison();
+        matrix
+    }
+
+    prop_compose! {
+        fn problems()(
+            m in 0usize..20, n in 0usize..20, k in 0usize..40, a_m_major: bool, b_n_major: bool,
+            gaps in prop::array::uniform4(0usize..4),
+            alpha in prop::sample::select(vec![0.0f32, 1.0, -2.0, 0.3]),
+            beta in prop::sample::select(vec![0.0f32, 1.0, -1.0, 0.7]),
+        ) -> Problem {
+            let problem = Problem::new(
+                m, n, k,
+                if a_m_major { Major::M } else { Major::K },
+                if b_n_major { Major::N } else { Major::K },
+            );
+            problem
+                .with_a_leading_dimension(problem.a.leading_dimension + gaps[0])
+                .with_b_leading_dimension(problem.b.leading_dimension + gaps[1])
+                .with_c_leading_dimension(problem.c_leading_dimension + gaps[2])
+                .with_d_leading_dimension(problem.d_leading_dimension + gaps[3])
+                .with_alpha(alpha)
+                .with_beta(beta)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn agrees_with_three_loops(
+            problem in problems(), input in prop::sample::select(vec![Element::F16, Element::Bf16]),
+            c_single: bool, d_single: bool, integers: bool, seed: u64,
+        ) {
+            let wide = |single| if single { Element::F32 } else { input };
+            let mut a = matrix(problem.a_layout(), input);
+            let mut b = matrix(problem.b_layout(), input);
+            let mut c = matrix(problem.c_layout(), wide(c_single));
+            let mut d = matrix(problem.d_layout(), wide(d_single));
+            for (matrix, seed) in [(&mut a, seed), (&mut b, seed ^ 1), (&mut c, seed ^ 2)] {
+                if integers { matrix.fill_integers(seed, 4) } else { matrix.fill_normal(seed) }
+            }
+            if problem.beta == 0.0 {
+                c.poison();
+            }
+            run(&problem, &a, &b, Some(&c), &mut d).unwrap();
+            prop_assert!(d.gaps_are_poison());
+
+            let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+            for row in 0..problem.m {
+                for column in 0..problem.n {
+                    let mut sum = 0.0;
+                    for depth in 0..problem.k {
+                        sum += a.get(row, depth).unwrap() * b.get(depth, column).unwrap();
+                    }
+                    sum *= f64::from(problem.alpha);
+                    if problem.beta != 0.0 {
+                        sum += f64::from(problem.beta) * c.get(row, column).unwrap();
+                    }
+                    let error = (reference.values()[row * problem.n + column] - sum).abs();
+                    prop_assert!(error <= 1e-13 * (1.0 + problem.k as f64));
+                }
+            }
+            let model = ErrorModel { accumulation: Accumulation::Nearest, input };
+            let comparison = reference.compare(&d, &model).unwrap();
+            prop_assert!(comparison.passed, "{}", comparison);
+            if integers && problem.alpha.fract() == 0.0 && problem.beta.fract() == 0.0 {
+                let comparison = reference.compare_exact(&d).unwrap();
+                prop_assert!(comparison.passed, "{}", comparison);
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_meet_at_their_edges() {
+        for (m, n, k) in [(BLOCK + 3, 2, 5), (2, BLOCK + 3, 5), (3, 2, 2 * DEPTH + 1)] {
+            let problem = Problem::new(m, n, k, Major::M, Major::N).with_beta(1.0);
+            let mut a = matrix(problem.a_layout(), Element::Bf16);
+            let mut b = matrix(problem.b_layout(), Element::Bf16);
+            let mut c = matrix(problem.c_layout(), Element::Bf16);
+            let mut d = matrix(problem.d_layout(), Element::F32);
+            a.fill_integers(1, 4);
+            b.fill_integers(2, 4);
+            c.fill_integers(3, 4);
+            run(&problem, &a, &b, Some(&c), &mut d).unwrap();
+            let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+            let comparison = reference.compare_exact(&d).unwrap();
+            assert!(comparison.passed, "{comparison}");
+        }
+    }
+
+    #[test]
+    fn no_depth_leaves_beta_times_c() {
+        let problem =
+            Problem::new(2, 3, 0, Major::K, Major::K).with_alpha(f32::INFINITY).with_beta(2.0);
+        let a = matrix(problem.a_layout(), Element::F16);
+        let b = matrix(problem.b_layout(), Element::F16);
+        let c =
+            HostMatrix::from_f64(problem.c_layout(), Element::F16, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let c = c.unwrap();
+        let mut d = matrix(problem.d_layout(), Element::F16);
+        run(&problem, &a, &b, Some(&c), &mut d).unwrap();
+        assert_eq!(d.to_f64_vec(), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]);
+        run(&problem.with_beta(0.0), &a, &b, None, &mut d).unwrap();
+        assert_eq!(d.to_f64_vec(), [0.0; 6]);
+    }
+
+    #[test]
+    fn wrong_types_and_layouts_are_errors() {
+        let problem = Problem::new(2, 3, 4, Major::K, Major::K);
+        let half = |layout| matrix(layout, Element::F16);
+        let (a, b) = (half(problem.a_layout()), half(problem.b_layout()));
+        let mut d = half(problem.d_layout());
+        let brain = matrix(problem.b_layout(), Element::Bf16);
+        assert!(matches!(run(&problem, &a, &brain, None, &mut d), Err(CpuError::Inputs { .. })));
+        let single = matrix(problem.a_layout(), Element::F32);
+        assert!(matches!(run(&problem, &single, &b, None, &mut d), Err(CpuError::Inputs { .. })));
+        let mut other = matrix(problem.d_layout(), Element::Bf16);
+        assert!(matches!(
+            run(&problem, &a, &b, None, &mut other),
+            Err(CpuError::Output { matrix: "D", .. })
+        ));
+        let wrong_c = matrix(problem.c_layout(), Element::Bf16);
+        assert!(matches!(
+            run(&problem.with_beta(1.0), &a, &b, Some(&wrong_c), &mut d),
+            Err(CpuError::Output { matrix: "C", .. })
+        ));
+        // Never looked at where beta is 0.
+        run(&problem, &a, &b, Some(&wrong_c), &mut d).unwrap();
+        let mut wide = half(problem.with_d_leading_dimension(9).d_layout());
+        assert!(matches!(
+            run(&problem, &a, &b, None, &mut wide),
+            Err(CpuError::Problem(ProblemError::LayoutMismatch { matrix: "D", .. }))
+        ));
+    }
+}
