@@ -120,13 +120,11 @@ pub enum Error {
         capacity: u64,
     },
 
-    /// A name that goes to the driver contains a zero byte.
-    #[error(
-        "the kernel name {name:?} contains a zero byte, which the driver takes as its end: rename the kernel"
-    )]
-    KernelName {
-        /// The name.
-        name: String,
+    /// A text that goes to the driver contains a zero byte.
+    #[error("{what} contains a zero byte, which the driver takes for its end: remove it")]
+    ZeroByte {
+        /// The text, such as `the kernel's name`.
+        what: &'static str,
     },
 
     /// The driver's JIT refused a kernel.
@@ -183,6 +181,97 @@ pub enum Error {
         /// The largest value that works.
         limit: u64,
     },
+
+    /// The kernel asked for by name is for another kind of problem.
+    #[error(
+        "the kernel {spec} does not compute this problem: its types or majors differ. Leave the spec out, or take one \
+         from `pgemm kernel list` that has the problem's"
+    )]
+    SpecMismatch {
+        /// The spec asked for.
+        spec: pgemm_kernels::KernelSpec,
+    },
+
+    /// A device address that the kernel cannot take.
+    #[error(
+        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of {align}. Allocate it with \
+         cuMemAlloc, or copy it to an aligned place"
+    )]
+    Address {
+        /// Which matrix.
+        matrix: &'static str,
+        /// The address given.
+        address: u64,
+        /// What it must be a multiple of.
+        align: u64,
+    },
+
+    /// Rows (or columns) of a device matrix are not whole 16-byte units.
+    #[error(
+        "{matrix} has a leading dimension of {asked} {element} elements, which is not a multiple of 16 bytes: pad it to \
+         {nearest}"
+    )]
+    LeadingDimension {
+        /// Which matrix.
+        matrix: &'static str,
+        /// Its leading dimension.
+        asked: usize,
+        /// Its element type.
+        element: pgemm_ir::Element,
+        /// The next legal leading dimension.
+        nearest: usize,
+    },
+
+    /// An unprepared problem met a stream that is being captured.
+    #[error(
+        "the stream is being captured, and this problem is not prepared: call prepare(problem) before the capture begins"
+    )]
+    CaptureUnprepared,
+
+    /// Every kernel that could compute the problem is spoiled by the driver's JIT.
+    #[error(
+        "this driver compiles every {dtype} kernel with spills or serialised MMAs: update the NVIDIA driver, and report \
+         its version"
+    )]
+    NoCleanKernel {
+        /// Operand type.
+        dtype: pgemm_ir::Element,
+    },
+
+    // ---- kernels ----
+    /// A spec that no kernel can be built from.
+    #[error(transparent)]
+    Spec(#[from] pgemm_kernels::SpecError),
+
+    /// A kernel cannot be built.
+    #[error(transparent)]
+    Kernel(#[from] pgemm_kernels::KernelError),
+
+    /// A kernel cannot be lowered.
+    #[error(transparent)]
+    Emit(#[from] pgemm_ptx::EmitError),
+
+    // ---- benchmarks ----
+    /// A benchmark gave no number.
+    #[error(transparent)]
+    Bench(#[from] crate::bench::BenchError),
+
+    // ---- problems, matrices and their comparison ----
+    /// The problem is impossible, or a matrix does not fit it.
+    #[error(transparent)]
+    Problem(#[from] crate::problem::ProblemError),
+
+    /// A host matrix cannot be made or used so.
+    #[error(transparent)]
+    Matrix(#[from] crate::matrix::MatrixError),
+
+    /// The CPU backend cannot compute this.
+    #[error(transparent)]
+    Cpu(#[from] crate::cpu::CpuError),
+
+    /// A result cannot be judged.
+    #[error(transparent)]
+    Numerics(#[from] crate::numerics::NumericsError),
 
     // ---- the machine around it ----
     /// A file could not be read or written.

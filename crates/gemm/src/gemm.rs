@@ -1,0 +1,380 @@
+//! [`Gemm`]: GEMMs on device memory. Plan once, run often: [`Gemm::prepare`] compiles and loads, [`Gemm::run`] with a prepared
+//! plan patches addresses and launches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pgemm_ir::ParamKind;
+use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, Work};
+
+use crate::cache::{CacheKey, CubinCache, Outcome};
+use crate::config::Config;
+use crate::driver::{
+    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, Module, PreparedArguments,
+    StreamRef,
+};
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::problem::{OperandLayout, Problem};
+
+/// Alignment that TMA needs of addresses and of the bytes between rows.
+const TMA_ALIGN_BYTES: u64 = 16;
+
+/// Device addresses of the matrices of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointers {
+    /// A, in the config's type.
+    pub a: u64,
+    /// B, in the config's type.
+    pub b: u64,
+    /// C, in the output type; not looked at where beta is 0. May be D.
+    pub c: u64,
+    /// D, in the output type.
+    pub d: u64,
+}
+
+/// A GEMM for one device and one [`Config`]. Cheap to clone, usable from any thread.
+#[derive(Clone)]
+pub struct Gemm(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    config: Config,
+    cache: CubinCache,
+    kernels: Mutex<HashMap<KernelSpec, Loaded>>,
+    prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
+    /// Sixteen zero bytes: what TMA reads of operands without depth.
+    zeros: DeviceBuffer,
+}
+
+/// A kernel on the device, or why it is not used.
+#[derive(Clone)]
+enum Loaded {
+    Ready(Arc<LoadedKernel>),
+    /// The driver's JIT spills or serialises it.
+    Unclean,
+}
+
+struct LoadedKernel {
+    gemm: GemmKernel,
+    function: Function,
+    /// Clusters that run at once.
+    resident_clusters: u32,
+}
+
+/// What of a problem a prepared launch depends on: all but the addresses and scalars.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct PlanKey {
+    extents: [usize; 3],
+    a: OperandLayout,
+    b: OperandLayout,
+    /// C's, where it is read.
+    c_leading_dimension: Option<usize>,
+    d_leading_dimension: usize,
+}
+
+impl PlanKey {
+    fn new(problem: &Problem) -> Self {
+        PlanKey {
+            extents: [problem.m, problem.n, problem.k],
+            a: problem.a,
+            b: problem.b,
+            c_leading_dimension: (problem.beta != 0.0).then_some(problem.c_leading_dimension),
+            d_leading_dimension: problem.d_leading_dimension,
+        }
+    }
+}
+
+/// A problem that is ready to launch.
+pub struct Prepared {
+    plan: Plan,
+    kernel: Arc<LoadedKernel>,
+    launch: LaunchConfig,
+    arguments: Mutex<PreparedArguments>,
+    outcome: Option<Outcome>,
+}
+
+impl Prepared {
+    /// What happened in the cubin cache; `None` where the kernel was loaded already.
+    pub fn cache_outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// How the problem is computed.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl Gemm {
+    /// A GEMM on `device`. Compiles nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if a knob is impossible whatever the problem, [`Error::OutOfMemory`].
+    pub fn create(device: &Device, config: Config) -> Result<Self> {
+        Self::with_cache(device, config, CubinCache::from_environment())
+    }
+
+    /// Like [`create`](Self::create), with a cubin cache of the caller's.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn with_cache(device: &Device, config: Config, cache: CubinCache) -> Result<Self> {
+        // Knobs that no problem can make possible fail now: majors do not change that.
+        let majors = |spec: KernelSpec| {
+            use crate::problem::Major::{K, M, N};
+            use pgemm_ir::OperandMajor::Mn;
+            (if spec.a_major == Mn { M } else { K }, if spec.b_major == Mn { N } else { K })
+        };
+        let (a_major, b_major) = config.spec.map_or((crate::Major::K, crate::Major::K), majors);
+        let sms = device.properties().sm_count;
+        Plan::candidates(&Problem::new(1, 1, 1, a_major, b_major), &config, sms)?;
+
+        let stream = driver::Stream::new(device)?;
+        let zeros =
+            DeviceBuffer::from_host(device, &[0; TMA_ALIGN_BYTES as usize], stream.as_ref())?;
+        Ok(Gemm(Arc::new(Inner {
+            device: device.clone(),
+            config,
+            cache,
+            kernels: Mutex::default(),
+            prepared: Mutex::default(),
+            zeros,
+        })))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The config.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The cubin cache.
+    pub fn cache(&self) -> &CubinCache {
+        &self.0.cache
+    }
+
+    /// Plans a problem, compiles and loads its kernel where that has not happened yet, and packs its arguments. Runs of this
+    /// problem then only patch addresses and launch.
+    ///
+    /// # Errors
+    /// The problem is malformed, no kernel can compute it, a row is not a multiple of 16 bytes, or the driver refuses.
+    pub fn prepare(&self, problem: &Problem) -> Result<Arc<Prepared>> {
+        let key = PlanKey::new(problem);
+        if let Some(prepared) = lock(&self.0.prepared).get(&key) {
+            return Ok(prepared.clone());
+        }
+        self.check_rows(problem)?;
+        let sms = self.0.device.properties().sm_count;
+        for mut plan in Plan::candidates(problem, &self.0.config, sms)? {
+            let (Loaded::Ready(kernel), outcome) = self.load(&plan.spec)? else { continue };
+            plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
+            plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
+            let prepared = Arc::new(self.pack(problem, plan, kernel, outcome)?);
+            return Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone());
+        }
+        Err(Error::NoCleanKernel { dtype: self.0.config.dtype })
+    }
+
+    /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened.
+    ///
+    /// # Errors
+    /// Those of [`prepare`](Self::prepare); a null or misaligned address; [`Error::CaptureUnprepared`] if the stream is being
+    /// captured and the problem was not prepared.
+    ///
+    /// # Safety
+    /// The addresses must be those of matrices on this device as the problem describes them, alive and not otherwise written
+    /// until the work on `stream` has been done. `stream` must belong to the device's context.
+    pub unsafe fn run(
+        &self,
+        problem: &Problem,
+        pointers: &Pointers,
+        stream: StreamRef<'_>,
+    ) -> Result<()> {
+        if problem.m == 0 || problem.n == 0 {
+            return problem.validate().map_err(Error::from);
+        }
+        let known = lock(&self.0.prepared).get(&PlanKey::new(problem)).cloned();
+        let prepared = match known {
+            Some(prepared) => prepared,
+            None if stream.is_capturing()? => return Err(Error::CaptureUnprepared),
+            None => self.prepare(problem)?,
+        };
+        // SAFETY: the caller vouches for addresses and stream.
+        unsafe { self.run_prepared(&prepared, problem, pointers, stream) }
+    }
+
+    /// Enqueues a prepared problem; only alpha, beta and the addresses may differ from when it was prepared.
+    ///
+    /// # Errors
+    /// A null or misaligned address, or a launch that the driver refuses.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    pub unsafe fn run_prepared(
+        &self,
+        prepared: &Prepared,
+        problem: &Problem,
+        pointers: &Pointers,
+        stream: StreamRef<'_>,
+    ) -> Result<()> {
+        let reads_c = problem.beta != 0.0;
+        let reads_operands = problem.k > 0;
+        for (matrix, address, read) in [
+            ("A", pointers.a, reads_operands),
+            ("B", pointers.b, reads_operands),
+            ("C", pointers.c, reads_c),
+            ("D", pointers.d, true),
+        ] {
+            if read && (address == 0 || address % TMA_ALIGN_BYTES != 0) {
+                return Err(Error::Address { matrix, address, align: TMA_ALIGN_BYTES });
+            }
+        }
+        let zeros = self.0.zeros.address();
+        let operand = |address| if reads_operands { address } else { zeros };
+        let c = if reads_c { pointers.c } else { pointers.d };
+        let mut arguments = lock(&prepared.arguments);
+        let params = &prepared.kernel.gemm.kernel.params;
+        for (index, param) in params.iter().enumerate() {
+            match param.name.as_str() {
+                "a" => arguments.set_address(index, operand(pointers.a))?,
+                "b" => arguments.set_address(index, operand(pointers.b))?,
+                "c" => arguments.set_address(index, c)?,
+                "d" => arguments.set_address(index, pointers.d)?,
+                "alpha" => arguments.set(index, &pgemm_ir::Argument::F32(problem.alpha))?,
+                "beta" => arguments.set(index, &pgemm_ir::Argument::F32(problem.beta))?,
+                _ => {}
+            }
+        }
+        // SAFETY: the arguments match the kernel's parameters, the caller vouches for addresses and stream.
+        unsafe { driver::launch(&prepared.kernel.function, &prepared.launch, &arguments, stream) }
+    }
+
+    /// Waits until the device has done all work queued on it.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] with the failure of any earlier work.
+    pub fn sync(&self) -> Result<()> {
+        self.0.device.synchronize()
+    }
+
+    /// The kernel of a spec, compiled and loaded where it isn't yet, and what happened in the cubin cache then.
+    fn load(&self, spec: &KernelSpec) -> Result<(Loaded, Option<Outcome>)> {
+        if let Some(loaded) = lock(&self.0.kernels).get(spec) {
+            return Ok((loaded.clone(), None));
+        }
+        let device = &self.0.device;
+        let gemm = pgemm_kernels::build(spec)?;
+        let ptx = pgemm_ptx::emit(&gemm.kernel)?;
+        let name = spec.to_string();
+        let key = CacheKey::new(&name, &ptx, device.properties());
+        let (cubin, outcome) = self.0.cache.get_or_build(&key, || driver::compile(device, &ptx))?;
+        let loaded = if cubin.report().is_clean() {
+            let module = Module::load(device, &cubin)?;
+            let smem_bytes = gemm.kernel.smem_bytes();
+            let function = module.function(&gemm.kernel.name, smem_bytes)?;
+            let cluster = gemm.kernel.cluster;
+            let launch = launch_config(&gemm, cluster);
+            let resident_clusters = driver::max_active_clusters(&function, &launch)?;
+            Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
+        } else {
+            tracing::warn!(
+                "this driver compiles {name} with spills or serialised MMAs ({:?}): using another kernel",
+                cubin.report()
+            );
+            Loaded::Unclean
+        };
+        lock(&self.0.kernels).insert(*spec, loaded.clone());
+        Ok((loaded, Some(outcome)))
+    }
+
+    fn pack(
+        &self,
+        problem: &Problem,
+        plan: Plan,
+        kernel: Arc<LoadedKernel>,
+        outcome: Option<Outcome>,
+    ) -> Result<Prepared> {
+        let zeros = self.0.zeros.address();
+        let work = work(problem, &plan, &Pointers { a: zeros, b: zeros, c: zeros, d: zeros });
+        let bound = kernel.gemm.bind(&work);
+        let maps = kernel.gemm.kernel.params.iter().filter_map(|param| match &param.kind {
+            ParamKind::TensorMap(spec) => Some(spec),
+            ParamKind::Scalar(_) => None,
+        });
+        let arguments = PreparedArguments::new(
+            self.0.device.driver(),
+            &bound.arguments,
+            maps,
+            L2Promotion::default(),
+        )?;
+        let launch =
+            LaunchConfig { grid: bound.grid, ..launch_config(&kernel.gemm, bound.grid[0]) };
+        Ok(Prepared { plan, kernel, launch, arguments: Mutex::new(arguments), outcome })
+    }
+
+    fn check_rows(&self, problem: &Problem) -> Result<()> {
+        let (operand, output) = (self.0.config.dtype, self.0.config.output_dtype());
+        for (matrix, leading_dimension, element) in [
+            ("A", problem.a.leading_dimension, operand),
+            ("B", problem.b.leading_dimension, operand),
+            ("C", problem.c_leading_dimension, output),
+            ("D", problem.d_leading_dimension, output),
+        ] {
+            let bytes = leading_dimension as u64 * u64::from(element.bytes());
+            let skipped = matrix == "C" && problem.beta == 0.0 || problem.k == 0 && matrix < "C";
+            if !skipped && bytes % TMA_ALIGN_BYTES != 0 {
+                let step = TMA_ALIGN_BYTES as usize / element.bytes() as usize;
+                return Err(Error::LeadingDimension {
+                    matrix,
+                    asked: leading_dimension,
+                    element,
+                    nearest: leading_dimension.next_multiple_of(step),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn launch_config(gemm: &GemmKernel, ctas: u32) -> LaunchConfig {
+    LaunchConfig {
+        grid: [ctas, 1, 1],
+        cluster: [gemm.kernel.cluster, 1, 1],
+        threads: gemm.kernel.threads(),
+        shared_memory_bytes: gemm.kernel.smem_bytes(),
+        programmatic_dependent_launch: false,
+    }
+}
+
+/// What the kernel of `plan` gets to see of a problem. Where beta is 0, C stands in D's place.
+pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers) -> Work {
+    let matrix = |address, leading_dimension: usize| MatrixArgument {
+        address,
+        leading_dimension: leading_dimension as u64,
+    };
+    let d = matrix(pointers.d, problem.d_leading_dimension);
+    let c = matrix(pointers.c, problem.c_leading_dimension);
+    Work {
+        m: problem.m as u32,
+        n: problem.n as u32,
+        k: problem.k as u32,
+        alpha: problem.alpha,
+        beta: problem.beta,
+        a: matrix(pointers.a, problem.a.leading_dimension),
+        b: matrix(pointers.b, problem.b.leading_dimension),
+        c: if problem.beta == 0.0 { d } else { c },
+        d,
+        raster_rows: plan.raster_rows,
+        clusters: plan.clusters,
+    }
+}
+
+/// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
