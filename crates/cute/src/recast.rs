@@ -81,8 +81,8 @@ impl Layout {
         if down == 1 { Ok(wide) } else { wide.downcast(down) }
     }
 
-    /// The largest number of adjacent elements that can be moved as one anywhere in the layout:
-    /// the largest factor that [`Layout::upcast`] divides evenly by.
+    /// The widest aligned vectors that the layout consists of, in elements: its indices are whole
+    /// groups `n * i .. n * (i + 1)` of this many.
     ///
     /// ```
     /// use pgemm_cute::Layout;
