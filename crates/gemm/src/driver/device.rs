@@ -293,7 +293,7 @@ impl Device {
     }
 
     /// Makes the context current on this thread until the guard is dropped.
-    pub(super) fn enter(&self) -> Result<Current> {
+    pub(crate) fn enter(&self) -> Result<Current> {
         Current::enter(self.0.driver, self.0.context)
     }
 
@@ -314,7 +314,7 @@ impl fmt::Debug for Device {
 }
 
 /// While it lives, a context is current on this thread. It restores what was current before.
-pub(super) struct Current {
+pub(crate) struct Current {
     driver: Driver,
     pushed: bool,
     /// The stack of contexts is the thread's own: the guard must be dropped where it was made.

@@ -203,11 +203,11 @@ fn attribute() -> sys::CUlaunchAttribute {
 ///
 /// # Safety
 /// `arguments` must be those that the kernel declares, in order, and every address in them must stay valid for what the
-/// kernel does with it until the stream has passed the launch. The stream must belong to the kernel's context.
+/// kernel does with it until the stream has passed the launch.
 ///
 /// # Errors
-/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the driver refuses; failures
-/// while the kernel runs are reported by a later call.
+/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the driver refuses, as it does a
+/// stream of another context; failures while the kernel runs are reported by a later call.
 pub unsafe fn launch(
     function: &Function,
     config: &LaunchConfig,

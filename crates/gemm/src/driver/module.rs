@@ -71,12 +71,13 @@ impl Module {
     /// `dynamic_shared_memory_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
-    /// [`LaunchError::SharedMemory`] if the device has less, [`Error::KernelName`], or [`Error::Driver`] where the module
+    /// [`LaunchError::SharedMemory`] if the device has less, [`Error::ZeroByte`], or [`Error::Driver`] where the module
     /// has no such kernel.
     pub fn function(&self, name: &str, dynamic_shared_memory_bytes: u32) -> Result<Function> {
         let Inner { device, raw: module } = &*self.0;
         let driver = device.driver();
-        let c_name = CString::new(name).map_err(|_| Error::KernelName { name: name.to_owned() })?;
+        let c_name =
+            CString::new(name).map_err(|_| Error::ZeroByte { what: "the kernel's name" })?;
         let _current = device.enter()?;
         let mut raw: sys::CUfunction = ptr::null_mut();
         // SAFETY: the module is loaded, the name ends in a zero, `raw` is a valid place.

@@ -2,20 +2,19 @@
 
 use std::ffi::{c_uint, c_void};
 use std::fmt;
-use std::marker::PhantomData;
 use std::ptr;
 
 use cudarc::driver::sys;
 
-use super::api::{Driver, NOT_READY, SUCCESS};
+use super::api::{NOT_READY, SUCCESS};
 use super::device::Device;
 use crate::error::Result;
 
 /// A CUDA stream that somebody else keeps alive: never owned, never destroyed.
 #[derive(Clone, Copy)]
 pub struct StreamRef<'stream> {
+    device: &'stream Device,
     raw: sys::CUstream,
-    _alive: PhantomData<&'stream ()>,
 }
 
 // SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the driver follows.
@@ -24,17 +23,22 @@ unsafe impl Send for StreamRef<'_> {}
 unsafe impl Sync for StreamRef<'_> {}
 
 impl<'stream> StreamRef<'stream> {
-    /// Borrows a `CUstream` or `cudaStream_t` (they are the same).
+    /// Borrows a `CUstream` or `cudaStream_t` (they are the same). Null is the context's legacy default stream.
     ///
     /// # Safety
-    /// The stream must stay alive for `'stream` and belong to the context of whatever device it is used with.
-    pub unsafe fn from_raw(raw: *mut c_void) -> Self {
-        StreamRef { raw: raw.cast(), _alive: PhantomData }
+    /// The stream must stay alive for `'stream` and belong to the context of `device`.
+    pub unsafe fn from_raw(device: &'stream Device, raw: *mut c_void) -> Self {
+        StreamRef { device, raw: raw.cast() }
     }
 
     /// The `CUstream`.
     pub fn as_raw(self) -> *mut c_void {
         self.raw.cast()
+    }
+
+    /// The device that the stream belongs to.
+    pub fn device(self) -> &'stream Device {
+        self.device
     }
 
     pub(super) fn handle(self) -> sys::CUstream {
@@ -46,9 +50,11 @@ impl<'stream> StreamRef<'stream> {
     /// # Errors
     /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
     pub fn synchronize(self) -> Result<()> {
-        let driver = Driver::load()?;
-        // SAFETY: the stream is alive, as `from_raw` or the owner vouches.
-        driver.check("cuStreamSynchronize", unsafe { (driver.api().cuStreamSynchronize)(self.raw) })
+        let driver = self.device.driver();
+        let _current = self.device.enter()?;
+        // SAFETY: the stream is alive, as `from_raw` or the owner vouches, and its context is current.
+        let code = unsafe { (driver.api().cuStreamSynchronize)(self.raw) };
+        driver.check("cuStreamSynchronize", code)
     }
 
     /// Whether the stream has done all work given to it so far.
@@ -56,8 +62,9 @@ impl<'stream> StreamRef<'stream> {
     /// # Errors
     /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
     pub fn is_idle(self) -> Result<bool> {
-        let driver = Driver::load()?;
-        // SAFETY: the stream is alive.
+        let driver = self.device.driver();
+        let _current = self.device.enter()?;
+        // SAFETY: the stream is alive, and its context is current.
         match unsafe { (driver.api().cuStreamQuery)(self.raw) } {
             SUCCESS => Ok(true),
             NOT_READY => Ok(false),
@@ -70,14 +77,14 @@ impl<'stream> StreamRef<'stream> {
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
     pub fn is_capturing(self) -> Result<bool> {
-        let driver = Driver::load()?;
         // CU_STREAM_CAPTURE_STATUS_NONE.
         const NONE: c_uint = 0;
+        let driver = self.device.driver();
+        let _current = self.device.enter()?;
         let mut status: c_uint = NONE;
         // SAFETY: the stream is alive; the status is a C enum, which the driver writes as an int.
-        driver.check("cuStreamIsCapturing", unsafe {
-            (driver.api().cuStreamIsCapturing)(self.raw, &mut status)
-        })?;
+        let code = unsafe { (driver.api().cuStreamIsCapturing)(self.raw, &mut status) };
+        driver.check("cuStreamIsCapturing", code)?;
         Ok(status != NONE)
     }
 
@@ -86,11 +93,11 @@ impl<'stream> StreamRef<'stream> {
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
     pub fn wait(self, event: &Event) -> Result<()> {
-        let driver = event.device.driver();
+        let driver = self.device.driver();
+        let _current = self.device.enter()?;
         // SAFETY: stream and event are alive; the flag word is CU_EVENT_WAIT_DEFAULT.
-        driver.check("cuStreamWaitEvent", unsafe {
-            (driver.api().cuStreamWaitEvent)(self.raw, event.raw, 0)
-        })
+        let code = unsafe { (driver.api().cuStreamWaitEvent)(self.raw, event.raw, 0) };
+        driver.check("cuStreamWaitEvent", code)
     }
 }
 
@@ -129,7 +136,7 @@ impl Stream {
 
     /// Borrows the stream.
     pub fn as_ref(&self) -> StreamRef<'_> {
-        StreamRef { raw: self.raw, _alive: PhantomData }
+        StreamRef { device: &self.device, raw: self.raw }
     }
 
     /// The device that the stream belongs to.
@@ -161,10 +168,14 @@ impl fmt::Debug for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let driver = self.device.driver();
-        // SAFETY: destroyed once; the driver lets work in flight finish first.
-        driver.check_in_drop("cuStreamDestroy", unsafe {
-            (driver.api().cuStreamDestroy_v2)(self.raw)
-        });
+        match self.device.enter() {
+            Ok(_current) => {
+                // SAFETY: destroyed once; the driver lets work in flight finish first.
+                let code = unsafe { (driver.api().cuStreamDestroy_v2)(self.raw) };
+                driver.check_in_drop("cuStreamDestroy", code);
+            }
+            Err(error) => tracing::warn!(%error, "a stream could not be destroyed"),
+        }
     }
 }
 
@@ -225,6 +236,7 @@ impl Event {
     /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         let driver = self.device.driver();
+        let _current = self.device.enter()?;
         // SAFETY: the event is alive.
         driver.check("cuEventSynchronize", unsafe { (driver.api().cuEventSynchronize)(self.raw) })
     }
@@ -235,6 +247,7 @@ impl Event {
     /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.
     pub fn has_happened(&self) -> Result<bool> {
         let driver = self.device.driver();
+        let _current = self.device.enter()?;
         // SAFETY: the event is alive.
         match unsafe { (driver.api().cuEventQuery)(self.raw) } {
             SUCCESS => Ok(true),
@@ -250,6 +263,7 @@ impl Event {
     /// [`crate::Error::Driver`] if either has not been recorded, has not happened yet, or has no timing.
     pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
         let driver = self.device.driver();
+        let _current = self.device.enter()?;
         let mut milliseconds = 0.0f32;
         // SAFETY: both events are alive, and `milliseconds` is a valid place.
         driver.check("cuEventElapsedTime", unsafe {
@@ -268,8 +282,13 @@ impl fmt::Debug for Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let driver = self.device.driver();
-        // SAFETY: destroyed once; a wait that is already enqueued is kept by the driver.
-        driver
-            .check_in_drop("cuEventDestroy", unsafe { (driver.api().cuEventDestroy_v2)(self.raw) });
+        match self.device.enter() {
+            Ok(_current) => {
+                // SAFETY: destroyed once; a wait that is already enqueued is kept by the driver.
+                let code = unsafe { (driver.api().cuEventDestroy_v2)(self.raw) };
+                driver.check_in_drop("cuEventDestroy", code);
+            }
+            Err(error) => tracing::warn!(%error, "an event could not be destroyed"),
+        }
     }
 }
