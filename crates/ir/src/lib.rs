@@ -11,6 +11,7 @@ pub mod passes;
 mod pipeline;
 mod smem;
 mod sync;
+pub mod text;
 mod types;
 pub mod verify;
 mod value;
