@@ -24,3 +24,8 @@ mod print;
 
 pub use parser::{ParseError, parse};
 pub use print::{TextOptions, to_text};
+
+/// The name of an operation in the text form, without numbers.
+pub(crate) fn operation_name(op: &crate::Op) -> String {
+    attributes::encode(op).0.join(".")
+}

@@ -265,3 +265,6 @@ impl Facts {
         matches!((self.u32(begin), self.u32(end)), (Some(begin), Some(end)) if begin < end)
     }
 }
+
+#[cfg(test)]
+mod tests;

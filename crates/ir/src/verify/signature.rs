@@ -2,6 +2,7 @@
 
 use super::structure::list;
 use super::{Report, Rule};
+use crate::text::operation_name;
 use crate::{ASource, BinaryOp, Inst, Kernel, Op, ParamKind, Space, Type, UnaryOp};
 
 pub(super) fn check(report: &mut Report<'_>) {
@@ -9,9 +10,10 @@ pub(super) fn check(report: &mut Report<'_>) {
     kernel.visit(&mut |inst| {
         if let Err(wanted) = signature(kernel, inst) {
             let message = format!(
-                "({}) -> ({}) does not match the operation, which is {wanted}",
+                "({}) -> ({}) does not match {}, which is {wanted}",
                 list(&types(kernel, &inst.args)),
                 list(&types(kernel, &inst.results)),
+                operation_name(&inst.op),
             );
             report.at(Rule::Types, inst.loc, message);
         }

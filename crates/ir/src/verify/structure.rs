@@ -1,6 +1,7 @@
 //! Rules 2 to 5: everything named exists, blocks are well formed, each value has one definition that dominates its uses.
 
 use super::{Report, Rule};
+use crate::text::operation_name;
 use crate::{Block, Inst, Op, Type, ValueId};
 
 pub(super) fn check(report: &mut Report<'_>) {
@@ -165,7 +166,7 @@ impl Walk<'_, '_> {
             self.report.at(
                 Rule::Structure,
                 inst.loc,
-                format!("the operation takes {asked} nested blocks and has {found}"),
+                format!("{} takes {asked} nested blocks and has {found}", operation_name(&inst.op)),
             );
         }
         for (index, (block, (params, yields))) in inst.blocks.iter().zip(shape).enumerate() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Facts, Report, Rule};
+use crate::text::operation_name;
 use crate::{BinaryOp, Block, CompareOp, Convergence, Inst, Kernel, LocId, Op, Special, ValueId};
 
 /// The largest set of threads in which a value (or the decision to get here) is the same; later is weaker.
@@ -30,14 +31,14 @@ pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
         analysis.refused.clear();
         analysis.block(kernel, &kernel.body, Level::Cta);
     }
-    for (loc, control, needed) in analysis.refused {
+    for (name, loc, control, needed) in analysis.refused {
         let set = if needed == Level::Warp { "warp" } else { "warpgroup" };
         let found = if control == Level::Thread { "thread" } else { "warp" };
         report.at(
             Rule::Uniformity,
             loc,
             format!(
-                "all threads of a {set} execute this together, and it stands under a condition or \
+                "all threads of a {set} execute {name} together, and it stands under a condition or \
                  loop bound that can differ from {found} to {found}: move it out, or compute the \
                  condition from {set}-uniform values"
             ),
@@ -52,7 +53,8 @@ struct Analysis<'a> {
     units: HashMap<ValueId, u64>,
     levels: Vec<Level>,
     changed: bool,
-    refused: Vec<(LocId, Level, Level)>,
+    /// Operation, level of its control flow, level that it needs.
+    refused: Vec<(String, LocId, Level, Level)>,
 }
 
 /// The level of a value that changes only every `threads` threads.
@@ -121,7 +123,7 @@ impl Analysis<'_> {
                 Convergence::Warpgroup => Level::Warpgroup,
             };
             if control > limit {
-                self.refused.push((inst.loc, control, limit));
+                self.refused.push((operation_name(&inst.op), inst.loc, control, limit));
             }
             match &inst.op {
                 Op::For | Op::While | Op::If | Op::Roles(_) => self.control(kernel, inst, control),
