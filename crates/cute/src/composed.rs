@@ -1,4 +1,4 @@
-//! Composed layouts, `swizzle o offset o layout`: what shared-memory tiles are.
+//! Composed layouts: a swizzle after an offset after a layout.
 
 use std::fmt;
 

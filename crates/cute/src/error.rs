@@ -92,6 +92,16 @@ pub enum CuteError {
         /// The layout.
         layout: Box<Layout>,
     },
+    /// A slice with another number of entries than modes.
+    #[error("slice of {layout} with {entries} entries; give one per mode, {rank} in all")]
+    SliceRank {
+        /// Entries given.
+        entries: usize,
+        /// The layout's rank.
+        rank: usize,
+        /// The layout.
+        layout: Box<Layout>,
+    },
     /// A target rank below the layout's own.
     #[error("cannot pad {layout} to rank {rank}; it already has more modes")]
     RankTooSmall {

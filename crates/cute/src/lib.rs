@@ -36,6 +36,7 @@ mod layout;
 mod parse;
 mod product;
 mod recast;
+mod slice;
 pub mod svg;
 mod swizzle;
 mod tiler;
@@ -51,3 +52,8 @@ pub use swizzle::Swizzle;
 pub use tiler::Tiler;
 pub use tuple::{IntTuple, MAX_DEPTH};
 pub use tv::TvLayout;
+
+/// The guide in the repository's documentation; its examples run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/layouts.md")]
+struct LayoutsGuide;

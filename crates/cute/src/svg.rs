@@ -212,3 +212,89 @@ fn text_width(characters: u32) -> u32 {
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Layout;
+
+    fn drawn(layout: impl Into<AnyLayout>) -> String {
+        draw(&layout.into(), &Options::default()).unwrap()
+    }
+
+    /// Cells are the rectangles with a border; the background has none.
+    fn cells(svg: &str) -> usize {
+        svg.matches("stroke=").count()
+    }
+
+    /// Texts in the order of the document.
+    fn texts(svg: &str) -> Vec<&str> {
+        svg.split("<text ")
+            .skip(1)
+            .filter_map(|part| part.split_once('>')?.1.split_once('<').map(|(text, _)| text))
+            .collect()
+    }
+
+    #[test]
+    fn matrix_has_axes_and_indices() {
+        let svg = drawn(Layout::parse("(2,3):(3,1)").unwrap());
+        assert_eq!(cells(&svg), 6);
+        let expected = ["(2,3):(3,1)", "0", "1", "2", "0", "1", "0", "3", "1", "4", "2", "5"];
+        assert_eq!(texts(&svg), expected);
+        assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn vector_is_one_row() {
+        let svg = drawn(Layout::parse("((4,2)):((2,1))").unwrap());
+        let texts = texts(&svg);
+        assert_eq!(texts[1..9], ["0", "1", "2", "3", "4", "5", "6", "7"]);
+        assert_eq!(texts[9], "0");
+        assert_eq!(texts[10..], ["0", "2", "4", "6", "1", "3", "5", "7"]);
+    }
+
+    #[test]
+    fn swizzle_is_applied_and_its_name_escaped() {
+        let svg = drawn(AnyLayout::parse("Sw<1,0,1> o 0 o (2,2):(2,1)").unwrap());
+        assert!(svg.contains("Sw&lt;1,0,1&gt; o 0 o (2,2):(2,1)") && !svg.contains("Sw<"));
+        assert_eq!(texts(&svg)[5..], ["0", "3", "1", "2"]);
+    }
+
+    #[test]
+    fn colors_follow_indices_and_threads() {
+        let svg = drawn(Layout::parse("16:1").unwrap());
+        assert!(PALETTE.iter().all(|color| svg.matches(color).count() == 2));
+        let negative = drawn(Layout::parse("2:-1").unwrap());
+        assert!(negative.contains(PALETTE[7]));
+        let tv = TvLayout::new(Layout::parse("(2,2):(1,2)").unwrap(), 4).unwrap();
+        let svg = drawn(tv);
+        assert_eq!((svg.matches(PALETTE[0]).count(), svg.matches(PALETTE[1]).count()), (2, 2));
+    }
+
+    #[test]
+    fn shared_and_unowned_cells_show() {
+        // Three threads hold element 0, nobody holds 2 and 3.
+        let tv = TvLayout::new(Layout::parse("(3,2):(0,1)").unwrap(), (2, 2)).unwrap();
+        let svg = drawn(tv);
+        assert_eq!(cells(&svg), 4);
+        assert_eq!(texts(&svg)[5..], ["T0", "V0", "+2", "T0", "V1", "+2"]);
+    }
+
+    #[test]
+    fn limits_are_errors() {
+        let options = Options { max_cells: 63, ..Options::default() };
+        let layout = AnyLayout::parse("(8,8)").unwrap();
+        assert_eq!(
+            draw(&layout, &options).unwrap_err().to_string(),
+            "drawing (8,8):(1,8): 64 cells, the limit is 63; draw a tile of it, or raise the limit"
+        );
+        let cube = AnyLayout::parse("(2,2,2)").unwrap();
+        assert!(matches!(draw(&cube, &options), Err(CuteError::DrawRank { rank: 3, .. })));
+        let replicated = TvLayout::new(Layout::parse("(64,1):(0,0)").unwrap(), 4).unwrap();
+        assert!(draw(&replicated.into(), &options).is_err());
+        let endless = Options { max_cells: i64::MAX, cell_pixels: u32::MAX, colors: 0 };
+        let huge = AnyLayout::parse("(3000000000,3000000000):(0,0)");
+        assert!(huge.is_ok_and(|huge| draw(&huge, &endless).is_err()));
+        assert!(draw(&AnyLayout::parse("4").unwrap(), &endless).is_ok());
+    }
+}

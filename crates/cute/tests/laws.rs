@@ -114,7 +114,7 @@ fn image(layout: &Layout) -> BTreeSet<i64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn evaluation_is_the_inner_product(layout in layout()) {
