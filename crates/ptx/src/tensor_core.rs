@@ -1,10 +1,10 @@
 //! Warpgroup MMA: descriptors, accumulators, the instruction itself, and register budgets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pgemm_ir::{
-    ASource, AccId, Block, DescriptorLayout, Element, Inst, Kernel, Op, OperandMajor, SwizzleMode,
-    Type, Wgmma,
+    ASource, AccId, Block, Constant, DescriptorLayout, Element, Inst, Kernel, Op, OperandMajor,
+    SwizzleMode, Type, ValueId, Wgmma,
 };
 
 use crate::EmitError;
@@ -204,10 +204,16 @@ impl Emitter<'_> {
     }
 }
 
-/// Where each accumulator group is to be initialised: in the branch that has all its uses, outside of any loop, before
-/// the first use and the first fence. ptxas 12 serialises the wgmma of a loop whose accumulators no instruction before the
-/// loop defines (C7515).
+/// Where accumulator groups are to be initialised: in the branch that has all uses of the group, outside of any loop,
+/// before the first use and the first fence. ptxas 12 serialises the wgmma of a loop whose accumulators no instruction
+/// defines before they are added to (C7515). A group whose first use is a wgmma that overwrites it needs nothing.
 pub(crate) fn first_uses(kernel: &Kernel) -> HashMap<*const Inst, Vec<AccId>> {
+    let mut no: HashSet<ValueId> = HashSet::new();
+    kernel.visit(&mut |inst| {
+        if inst.op == Op::Const(Constant::Bool(false)) {
+            no.extend(&inst.results);
+        }
+    });
     let mut first_uses: HashMap<*const Inst, Vec<AccId>> = HashMap::new();
     for acc in (0..kernel.accumulators.len() as u32).map(AccId) {
         let uses_acc = |inst: &Inst| match &inst.op {
@@ -215,19 +221,33 @@ pub(crate) fn first_uses(kernel: &Kernel) -> HashMap<*const Inst, Vec<AccId>> {
             Op::AccGet(read, _) => *read == acc,
             _ => false,
         };
+        let starts = |inst: &Inst| inst.op == Op::WgmmaFence || uses_acc(inst);
         let mut block = &kernel.body;
+        let mut before_loops = None;
         loop {
             let mut users = block.insts.iter().filter(|inst| holds(inst, &uses_acc));
             let Some(first) = users.next() else { break };
-            let mut branches = first.blocks.iter().filter(|block| block_holds(block, &uses_acc));
-            match (users.next(), &first.op, branches.next(), branches.next()) {
-                (None, Op::If, Some(branch), None) => block = branch,
-                _ => break,
+            let overwrites = matches!(first.op, Op::Wgmma(_))
+                && first.args.last().is_some_and(|accumulate| no.contains(accumulate));
+            if overwrites {
+                break;
             }
-        }
-        let starts = |inst: &Inst| inst.op == Op::WgmmaFence || uses_acc(inst);
-        if let Some(first) = block.insts.iter().find(|inst| holds(inst, &starts)) {
-            first_uses.entry(std::ptr::from_ref(first)).or_default().push(acc);
+            let place = block.insts.iter().find(|inst| holds(inst, &starts));
+            let mut nested = first.blocks.iter().filter(|block| block_holds(block, &uses_acc));
+            match (users.next(), nested.next(), nested.next()) {
+                (None, Some(only), None) => {
+                    if first.op != Op::If {
+                        before_loops = before_loops.or(place);
+                    }
+                    block = only;
+                }
+                _ => {
+                    if let Some(place) = before_loops.or(place) {
+                        first_uses.entry(std::ptr::from_ref(place)).or_default().push(acc);
+                    }
+                    break;
+                }
+            }
         }
     }
     first_uses

@@ -383,8 +383,8 @@ pub fn wgmma_kinds() -> Kernel {
         (float, 8, Element::Tf32, Element::Tf32, ASource::Registers, k_major),
         (float, 8, Element::E4m3, Element::E4m3, shared(k_major), k_major),
         (float, 8, Element::E5m2, Element::E4m3, ASource::Registers, k_major),
-        (integer, 16, Element::S8, Element::S8, shared(k_major), k_major),
         (integer, 16, Element::U8, Element::U8, ASource::Registers, k_major),
+        (integer, 16, Element::S8, Element::S8, shared(k_major), k_major),
     ] {
         let mma = Wgmma { acc, n, a: a_element, b: b_element, a_source, b_major };
         let accumulate = if a_source == ASource::Registers { accumulate } else { no };
