@@ -245,7 +245,7 @@ pub enum Error {
 
     /// A kernel cannot be built.
     #[error(transparent)]
-    Kernel(#[from] pgemm_kernels::KernelError),
+    Kernel(Box<pgemm_kernels::KernelError>),
 
     /// A kernel cannot be lowered.
     #[error(transparent)]
@@ -282,4 +282,11 @@ pub enum Error {
         /// What the operating system says.
         source: std::io::Error,
     },
+}
+
+/// Boxed, because it carries a whole spec, and every `Result` of this crate would grow to its size.
+impl From<pgemm_kernels::KernelError> for Error {
+    fn from(error: pgemm_kernels::KernelError) -> Self {
+        Error::Kernel(Box::new(error))
+    }
 }
