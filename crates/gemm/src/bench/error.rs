@@ -20,7 +20,9 @@ pub enum BenchError {
     },
 
     /// A protocol without rounds measures nothing.
-    #[error("rounds = 0 gives no ratio: use at least 1 round")]
+    #[error(
+        "a protocol without rounds, or with empty ones, gives no ratio: use at least 1 round of 1 palindrome"
+    )]
     NoRounds,
 
     /// A contestant that does not exist.

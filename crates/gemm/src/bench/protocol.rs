@@ -46,6 +46,9 @@ pub enum LaunchChoice {
 pub struct Protocol {
     /// Rounds of time slices; each gives one ratio.
     pub rounds: u32,
+    /// How often the contestants run forwards and back within a round. At the power cap the clock swings by several per
+    /// cent about once a second: many short slices see the same swing where few long ones would not.
+    pub palindromes_per_round: u32,
     /// Shortest time slice, seconds.
     pub slice_seconds: f64,
     /// Warm-up never ends before this much GPU time, seconds.
@@ -69,28 +72,30 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Time slices are at least this long unless the caller sets them: launch and event costs stay below one in a
-    /// thousand.
+    /// Time slices are this long unless the caller sets them: launch and event costs stay below one in a thousand.
     pub const SLICE_SECONDS: f64 = 0.02;
-    /// Energy blocks are at least this long: four steps of NVML's counter lie inside.
+    /// Energy blocks are at least this long unless the caller sets them: four steps of NVML's counter lie inside.
     pub const BLOCK_SECONDS: f64 = 0.5;
 
     /// A protocol for `contestants` that measures for about `seconds` in all, buffers and verification not counted. Short
-    /// budgets drop energy first, then rounds down to three; what is left over makes the slices longer, up to 0.1 s.
+    /// budgets drop energy first, then rounds down to three; long ones repeat each round's slices.
     pub fn within(seconds: f64, contestants: usize) -> Protocol {
-        let seconds = if seconds.is_finite() { seconds.max(0.1) } else { 6.0 };
+        let seconds = if seconds.is_finite() { seconds.clamp(0.1, MAX_SECONDS) } else { 6.0 };
         let slices = 2.0 * contestants.max(1) as f64;
-        let energy_rounds = (0.5 * seconds / (slices * Self::BLOCK_SECONDS)).floor().min(4.0);
-        let warm_up = (0.3 * seconds).min(3.0);
-        let left = seconds - warm_up - energy_rounds * slices * Self::BLOCK_SECONDS;
-        let rounds = (left / (slices * Self::SLICE_SECONDS)).floor().clamp(3.0, 9.0);
+        let warm_up = (0.35 * seconds).min(3.0);
+        let block_seconds = (0.4 * seconds / slices).clamp(Self::BLOCK_SECONDS, 1.0);
+        let energy_rounds = (0.4 * seconds / (slices * block_seconds)).floor().min(4.0);
+        let left = seconds - warm_up - energy_rounds * slices * block_seconds;
+        let palindromes = left / (slices * Self::SLICE_SECONDS);
+        let rounds = palindromes.floor().clamp(3.0, 9.0);
         Protocol {
             rounds: rounds as u32,
-            slice_seconds: (left / (slices * rounds)).clamp(Self::SLICE_SECONDS, 0.1),
-            warm_up_min_seconds: 0.6 * warm_up,
+            palindromes_per_round: (palindromes / rounds).floor().clamp(1.0, 10.0) as u32,
+            slice_seconds: Self::SLICE_SECONDS,
+            warm_up_min_seconds: 0.5 * warm_up,
             warm_up_max_seconds: warm_up,
             energy_rounds: energy_rounds as u32,
-            block_seconds: Self::BLOCK_SECONDS,
+            block_seconds,
             launch: LaunchChoice::Auto,
             graph_below_seconds: 50e-6,
         }
@@ -108,7 +113,7 @@ impl Protocol {
                 return Err(BenchError::Duration { field, seconds, max: MAX_SECONDS });
             }
         }
-        if self.rounds == 0 {
+        if self.rounds == 0 || self.palindromes_per_round == 0 {
             return Err(BenchError::NoRounds);
         }
         Ok(())
@@ -287,11 +292,13 @@ pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> crate::Re
 
     let mut rounds = Vec::new();
     for _ in 0..protocol.rounds {
-        let mut round = Vec::with_capacity(2 * contestants);
-        for contestant in palindrome(contestants) {
-            let gemms = gemms_per_slice[contestant];
-            let SliceReading { seconds, state } = runner.slice(contestant, gemms)?;
-            round.push(Slice { contestant, gemms, seconds, state });
+        let mut round = Vec::new();
+        for _ in 0..protocol.palindromes_per_round {
+            for contestant in palindrome(contestants) {
+                let gemms = gemms_per_slice[contestant];
+                let SliceReading { seconds, state } = runner.slice(contestant, gemms)?;
+                round.push(Slice { contestant, gemms, seconds, state });
+            }
         }
         rounds.push(round);
     }
@@ -384,10 +391,11 @@ struct Settling {
 }
 
 impl Settling {
-    /// Long enough to average over the clock's steps of 15 MHz, short enough that two fit into a second.
-    const WINDOW_SECONDS: f64 = 0.4;
-    const CLOCK_TOLERANCE: f64 = 0.01;
-    const POWER_TOLERANCE: f64 = 0.02;
+    /// About one swing of the clock at the power cap, which never settles in itself (seen on an H200: 1590 to 1725 MHz,
+    /// about once a second).
+    const WINDOW_SECONDS: f64 = 0.8;
+    const CLOCK_TOLERANCE: f64 = 0.02;
+    const POWER_TOLERANCE: f64 = 0.03;
 
     fn observe(&mut self, elapsed: f64, state: &PowerSample) {
         if let (Some(clock), Some(watts)) = (state.sm_clock_mhz, state.power_watts) {
