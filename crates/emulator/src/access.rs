@@ -1,0 +1,365 @@
+//! Ordinary loads and stores, and `ldmatrix`/`stmatrix`: the generic proxy.
+
+use pgemm_ir::{Access, Order, Space, Type};
+
+use crate::execute::Flow;
+use crate::machine::{At, Emulator, Outcome};
+use crate::memory::Place;
+use crate::program::{Program, SMEM_BASE, Slot};
+use crate::report::ReportKind;
+use crate::shadow::{self, CELL_BYTES, Conflict, Observer, ShadowSpace};
+use crate::state::{LANES, Warp};
+
+/// Bytes of one row of an 8×8 matrix of 16-bit elements.
+const MATRIX_ROW_BYTES: u32 = 16;
+
+impl Emulator<'_> {
+    /// Whether shadow memory is kept.
+    pub(crate) fn shadowing(&self) -> bool {
+        self.checks.races || self.checks.uninitialised
+    }
+
+    /// The offset in shared memory of a range that must lie inside and be aligned.
+    pub(crate) fn shared_offset(
+        &self,
+        rank: usize,
+        address: u64,
+        bytes: u32,
+        align: u32,
+        at: At,
+        what: &str,
+    ) -> Outcome<usize> {
+        let size = self.cluster(at.id.slot).ctas[rank].smem.len() as u64;
+        let place = || self.describe_shared(at.id.slot, rank, address as u32);
+        let offset = address.wrapping_sub(u64::from(SMEM_BASE));
+        if address > u64::from(u32::MAX) || offset >= size || offset + u64::from(bytes) > size {
+            let message =
+                format!("{bytes} bytes at {}, which has {size} bytes of shared memory", place());
+            return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
+        }
+        if address % u64::from(align) != 0 {
+            let message = format!("{} is not a multiple of {align} bytes", place());
+            return Err(self.fault(ReportKind::Misaligned, message, at, what));
+        }
+        Ok(offset as usize)
+    }
+
+    fn global_place(
+        &self,
+        address: u64,
+        bytes: u32,
+        write: bool,
+        at: At,
+        what: &str,
+    ) -> Outcome<Place> {
+        let Some(place) = self.memory.locate(address, bytes as usize) else {
+            let message = format!("{bytes} bytes at {}", self.memory.describe(address));
+            return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
+        };
+        if address % u64::from(bytes) != 0 {
+            let message =
+                format!("{} is not a multiple of {bytes} bytes", self.memory.describe(address));
+            return Err(self.fault(ReportKind::Misaligned, message, at, what));
+        }
+        if write && !self.memory.writable(place) {
+            let message = format!("{} is read-only", self.memory.describe(address));
+            return Err(self.fault(ReportKind::ReadOnlyWrite, message, at, what));
+        }
+        if !write
+            && self.checks.uninitialised
+            && let Some(offset) = self.memory.first_uninitialised(place, bytes as usize)
+        {
+            let byte = self.memory.describe(address + offset as u64).to_string();
+            let message = format!("{byte} is read, but nobody has written it");
+            return Err(self.fault(ReportKind::UninitialisedRead, message, at, what));
+        }
+        Ok(place)
+    }
+
+    /// The lanes that access on their own: one where the address is uniform and all read the same.
+    fn reading_lanes(warp: &Warp, program: &Program, address: Slot) -> Vec<usize> {
+        match warp.scalar(program, address) {
+            Some(_) => warp.active_lanes().take(1).collect(),
+            None => warp.active_lanes().collect(),
+        }
+    }
+
+    pub(crate) fn load(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        access: Access,
+        address: Slot,
+        dests: &[Slot],
+    ) -> Outcome<Flow> {
+        let what = "loads";
+        let size = element_bytes(access.ty);
+        let bytes = size * access.vector;
+        let lanes = Self::reading_lanes(warp, program, address);
+        let strong = access.order != Order::Weak;
+        for &lane in &lanes {
+            let from = warp.get(program, address, lane);
+            let mut data = [0u8; 32];
+            match access.space {
+                Space::Shared => {
+                    let offset = self.shared_offset(at.id.rank, from, bytes, bytes, at, what)?;
+                    let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
+                    data[..bytes as usize].copy_from_slice(&smem[offset..offset + bytes as usize]);
+                }
+                Space::Global => {
+                    let place = self.global_place(from, bytes, false, at, what)?;
+                    data[..bytes as usize]
+                        .copy_from_slice(self.memory.bytes(place, bytes as usize));
+                }
+            }
+            self.acquire(warp, at, access, from);
+            for (element, &dest) in dests.iter().enumerate() {
+                let start = element * size as usize;
+                let mut word = [0; 8];
+                word[..size as usize].copy_from_slice(&data[start..start + size as usize]);
+                warp.set(dest, lane, u64::from_le_bytes(word));
+            }
+        }
+        // An acquire orders what was written before it: check with what is known now.
+        let addresses: Vec<(usize, u64)> =
+            lanes.iter().map(|&lane| (lane, warp.get(program, address, lane))).collect();
+        self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
+        Ok(if strong { Flow::Visible } else { Flow::Next })
+    }
+
+    pub(crate) fn store(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        access: Access,
+        address: Slot,
+        values: &[Slot],
+    ) -> Outcome<Flow> {
+        let what = "stores";
+        let size = element_bytes(access.ty);
+        let bytes = size * access.vector;
+        let strong = access.order != Order::Weak;
+        let addresses: Vec<(usize, u64)> =
+            warp.active_lanes().map(|lane| (lane, warp.get(program, address, lane))).collect();
+        for &(_, to) in &addresses {
+            match access.space {
+                Space::Shared => {
+                    self.shared_offset(at.id.rank, to, bytes, bytes, at, what)?;
+                }
+                Space::Global => {
+                    self.global_place(to, bytes, true, at, what)?;
+                }
+            }
+        }
+        self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
+        let mut written: Vec<(u64, [u8; 32])> = Vec::new();
+        for &(lane, to) in &addresses {
+            let mut data = [0u8; 32];
+            for (element, &value) in values.iter().enumerate() {
+                let start = element * size as usize;
+                let word = warp.get(program, value, lane).to_le_bytes();
+                data[start..start + size as usize].copy_from_slice(&word[..size as usize]);
+            }
+            if self.checks.races {
+                self.check_lanes_agree(warp, at, lane, (to, data), &written)?;
+                written.push((to, data));
+            }
+            let data = &data[..bytes as usize];
+            match access.space {
+                Space::Shared => {
+                    let offset = (to - u64::from(SMEM_BASE)) as usize;
+                    let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
+                    smem[offset..offset + data.len()].copy_from_slice(data);
+                }
+                Space::Global => {
+                    if let Some(place) = self.memory.locate(to, data.len()) {
+                        self.memory.store(place, data);
+                    }
+                }
+            }
+            self.publish(warp, at, access, to);
+        }
+        warp.unfenced_lanes |= warp.active;
+        if strong {
+            warp.tick();
+            return Ok(Flow::Visible);
+        }
+        Ok(Flow::Next)
+    }
+
+    /// Two lanes of one store must not put different values into the same place: which one stays is undefined.
+    fn check_lanes_agree(
+        &self,
+        _warp: &Warp,
+        at: At,
+        lane: usize,
+        (to, data): (u64, [u8; 32]),
+        written: &[(u64, [u8; 32])],
+    ) -> Outcome {
+        // Lanes mostly write upwards; only a step back can meet an earlier lane.
+        let Some(&(last, _)) = written.last() else { return Ok(()) };
+        if to > last {
+            return Ok(());
+        }
+        if written.iter().any(|&(other, before)| other == to && before != data) {
+            let message = "two lanes store different values to the same address".to_owned();
+            let mut fault = self.fault(ReportKind::Race, message, at, "stores");
+            fault.sites[0].0.lane = Some(lane as u32);
+            return Err(fault);
+        }
+        Ok(())
+    }
+
+    /// Records an access of some lanes in shadow memory and fails where it conflicts with another.
+    #[allow(clippy::too_many_arguments)]
+    fn observe(
+        &mut self,
+        warp: &Warp,
+        at: At,
+        space: Space,
+        addresses: &[(usize, u64)],
+        bytes: u32,
+        write: bool,
+        strong: bool,
+        what: &str,
+    ) -> Outcome {
+        if !self.shadowing() || addresses.is_empty() {
+            return Ok(());
+        }
+        let single = match addresses {
+            [(lane, _)] if warp.active.count_ones() == 1 => Some(*lane),
+            _ => None,
+        };
+        let mut access = self.generic_access(warp, at, single, strong);
+        let checks = (self.checks.races, self.checks.uninitialised && space == Space::Shared);
+        let shadow_space = match space {
+            Space::Shared => ShadowSpace::Shared,
+            Space::Global => ShadowSpace::Global,
+        };
+        let log = &mut self.log;
+        let mut observer = Observer::new(log, &warp.knowledge, access, shadow_space, checks);
+        let mut failed: Option<(usize, u64, Conflict)> = None;
+        for &(lane, address) in addresses {
+            let cells = match space {
+                Space::Shared => {
+                    let cta = &mut self.clusters[at.id.slot]
+                        .as_mut()
+                        .expect("a running warp's cluster is resident")
+                        .ctas[at.id.rank];
+                    shadow::cells(&mut cta.shadow, (address - u64::from(SMEM_BASE)) as usize, bytes)
+                }
+                Space::Global => {
+                    let Some(place) = self.memory.locate(address, bytes as usize) else { continue };
+                    if !self.memory.writable(place) {
+                        continue;
+                    }
+                    let size = self.memory.size(place.allocation);
+                    let cells = self.global_shadow.entry(place.allocation).or_insert_with(|| {
+                        vec![shadow::Cell::default(); size.div_ceil(CELL_BYTES)]
+                    });
+                    shadow::cells(cells, place.offset, bytes)
+                }
+            };
+            let outcome = if write { observer.write(cells) } else { observer.read(cells) };
+            if let Err((index, conflict)) = outcome {
+                failed = Some((lane, address + (index * CELL_BYTES) as u64, conflict));
+                break;
+            }
+        }
+        let Some((lane, address, conflict)) = failed else { return Ok(()) };
+        access.actor.lane = Some(lane as u32);
+        let place = match space {
+            Space::Shared => self.describe_shared(at.id.slot, at.id.rank, address as u32),
+            Space::Global => self.memory.describe(address).to_string(),
+        };
+        Err(self.conflict(conflict, &access, what, &place))
+    }
+
+    /// The row addresses of `ldmatrix` and `stmatrix`, checked.
+    fn matrix_rows(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        address: Slot,
+        count: usize,
+        what: &str,
+    ) -> Outcome<Vec<(usize, u64)>> {
+        self.whole_warp(warp, at, what)?;
+        let rows: Vec<(usize, u64)> =
+            (0..8 * count).map(|lane| (lane, warp.get(program, address, lane))).collect();
+        for &(_, row) in &rows {
+            let (bytes, align) = (MATRIX_ROW_BYTES, MATRIX_ROW_BYTES);
+            self.shared_offset(at.id.rank, row, bytes, align, at, what)?;
+        }
+        Ok(rows)
+    }
+
+    pub(crate) fn load_matrix(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        transpose: bool,
+        address: Slot,
+        dests: &[Slot],
+    ) -> Outcome {
+        let what = "loads matrices";
+        let rows = self.matrix_rows(program, warp, at, address, dests.len(), what)?;
+        self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, false, false, what)?;
+        let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
+        for (matrix, &dest) in dests.iter().enumerate() {
+            for lane in 0..LANES {
+                let element = |i: usize| {
+                    let (row, column) = matrix_element(lane, i, transpose);
+                    let start = (rows[matrix * 8 + row].1 - u64::from(SMEM_BASE)) as usize;
+                    let at = start + column * 2;
+                    u64::from(u16::from_le_bytes([smem[at], smem[at + 1]]))
+                };
+                warp.set(dest, lane, element(0) | element(1) << 16);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn store_matrix(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        transpose: bool,
+        address: Slot,
+        values: &[Slot],
+    ) -> Outcome {
+        let what = "stores matrices";
+        let rows = self.matrix_rows(program, warp, at, address, values.len(), what)?;
+        self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, true, false, what)?;
+        let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
+        for (matrix, &value) in values.iter().enumerate() {
+            for lane in 0..LANES {
+                let pair = warp.get(program, value, lane);
+                for i in 0..2 {
+                    let (row, column) = matrix_element(lane, i, transpose);
+                    let start = (rows[matrix * 8 + row].1 - u64::from(SMEM_BASE)) as usize;
+                    let half = (pair >> (16 * i)) as u16;
+                    let at = start + column * 2;
+                    smem[at..at + 2].copy_from_slice(&half.to_le_bytes());
+                }
+            }
+        }
+        warp.unfenced_lanes |= warp.active;
+        Ok(())
+    }
+}
+
+/// Row and column of element `i` of a lane's pair in an 8×8 matrix.
+fn matrix_element(lane: usize, i: usize, transpose: bool) -> (usize, usize) {
+    let (row, column) = (lane / 4, lane % 4 * 2 + i);
+    if transpose { (column, row) } else { (row, column) }
+}
+
+fn element_bytes(ty: Type) -> u32 {
+    if ty == Type::U64 { 8 } else { 4 }
+}

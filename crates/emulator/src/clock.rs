@@ -1,0 +1,172 @@
+//! Vector clocks. A component is one sequential thing of a cluster: a warp, a warpgroup's wgmma queue, an mbarrier, a
+//! thread's bulk groups. Components of other clusters are rare (only global memory orders them) and kept apart.
+
+use std::collections::BTreeMap;
+
+/// How much of each component's past is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clock {
+    own: Vec<u32>,
+    foreign: BTreeMap<u32, Vec<u32>>,
+}
+
+fn join_times(to: &mut Vec<u32>, from: &[u32]) {
+    if to.len() < from.len() {
+        to.resize(from.len(), 0);
+    }
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = (*to).max(from);
+    }
+}
+
+fn meet_times(to: &mut Vec<u32>, from: &[u32]) {
+    to.truncate(from.len());
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = (*to).min(from);
+    }
+}
+
+impl Clock {
+    /// The time known of a component of this clock's own cluster.
+    pub(crate) fn get(&self, component: u32) -> u32 {
+        self.own.get(component as usize).copied().unwrap_or(0)
+    }
+
+    /// Raises one component of the own cluster.
+    pub(crate) fn raise(&mut self, component: u32, time: u32) {
+        let component = component as usize;
+        if self.own.len() <= component {
+            self.own.resize(component + 1, 0);
+        }
+        self.own[component] = self.own[component].max(time);
+    }
+
+    /// Forgets what is known of one component beyond `time`.
+    pub(crate) fn lower(&mut self, component: u32, time: u32) {
+        if let Some(known) = self.own.get_mut(component as usize) {
+            *known = (*known).min(time);
+        }
+    }
+
+    fn foreign(&self, cluster: u32, component: u32) -> u32 {
+        let times = self.foreign.get(&cluster);
+        times.and_then(|times| times.get(component as usize)).copied().unwrap_or(0)
+    }
+
+    /// Learns all that a clock of the same cluster knows.
+    pub(crate) fn join(&mut self, other: &Clock) {
+        join_times(&mut self.own, &other.own);
+        for (&cluster, times) in &other.foreign {
+            join_times(self.foreign.entry(cluster).or_default(), times);
+        }
+    }
+
+    /// Learns all that a clock of another cluster knows.
+    fn join_from(&mut self, cluster: u32, other: &Clock, other_cluster: u32) {
+        join_times(self.foreign.entry(other_cluster).or_default(), &other.own);
+        for (&third, times) in &other.foreign {
+            if third == cluster {
+                join_times(&mut self.own, times);
+            } else {
+                join_times(self.foreign.entry(third).or_default(), times);
+            }
+        }
+    }
+
+    /// Keeps only what both know.
+    fn meet(&mut self, other: &Clock) {
+        meet_times(&mut self.own, &other.own);
+        self.foreign.retain(|cluster, times| match other.foreign.get(cluster) {
+            Some(other) => {
+                meet_times(times, other);
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+/// What an actor knows: which accesses happened before it, and which of them the async proxy sees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Knowledge {
+    /// Happens-before, through the generic proxy.
+    pub(crate) seen: Clock,
+    /// Generic accesses to shared memory that a proxy fence has passed on to the async proxy.
+    pub(crate) async_shared: Clock,
+    /// The same for global memory.
+    pub(crate) async_global: Clock,
+}
+
+impl Knowledge {
+    pub(crate) fn join(&mut self, other: &Knowledge) {
+        self.seen.join(&other.seen);
+        self.async_shared.join(&other.async_shared);
+        self.async_global.join(&other.async_global);
+    }
+
+    pub(crate) fn join_from(&mut self, cluster: u32, other: &Knowledge, other_cluster: u32) {
+        if cluster == other_cluster {
+            return self.join(other);
+        }
+        self.seen.join_from(cluster, &other.seen, other_cluster);
+        self.async_shared.join_from(cluster, &other.async_shared, other_cluster);
+        self.async_global.join_from(cluster, &other.async_global, other_cluster);
+    }
+
+    pub(crate) fn meet(&mut self, other: &Knowledge) {
+        self.seen.meet(&other.seen);
+        self.async_shared.meet(&other.async_shared);
+        self.async_global.meet(&other.async_global);
+    }
+}
+
+/// A point in the life of a component of some cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) cluster: u32,
+    pub(crate) component: u32,
+    pub(crate) time: u32,
+}
+
+impl Epoch {
+    /// Whether `clock`, of `cluster`, knows this point.
+    pub(crate) fn known_to(self, clock: &Clock, cluster: u32) -> bool {
+        let time = if self.cluster == cluster {
+            clock.get(self.component)
+        } else {
+            clock.foreign(self.cluster, self.component)
+        };
+        time >= self.time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knowledge_travels_between_clusters_and_back() {
+        let epoch = Epoch { cluster: 0, component: 3, time: 7 };
+        let mut of_zero = Knowledge::default();
+        of_zero.seen.raise(3, 7);
+        let mut of_one = Knowledge::default();
+        assert!(!epoch.known_to(&of_one.seen, 1));
+        of_one.join_from(1, &of_zero, 0);
+        assert!(epoch.known_to(&of_one.seen, 1));
+        let mut other_of_zero = Knowledge::default();
+        other_of_zero.join_from(0, &of_one, 1);
+        assert!(epoch.known_to(&other_of_zero.seen, 0));
+        let later = Epoch { time: 8, ..epoch };
+        assert!(!later.known_to(&other_of_zero.seen, 0));
+    }
+
+    #[test]
+    fn meet_keeps_what_both_know() {
+        let (mut a, mut b) = (Clock::default(), Clock::default());
+        a.raise(0, 5);
+        a.raise(2, 9);
+        b.raise(0, 3);
+        a.meet(&b);
+        assert_eq!((a.get(0), a.get(2)), (3, 0));
+    }
+}

@@ -1,0 +1,232 @@
+//! One step of a warp: values and control flow here, everything else by the module of its idea.
+
+use pgemm_ir::Special;
+
+use crate::machine::{At, Emulator, Outcome};
+use crate::program::{Program, Slot, Step};
+use crate::report::ReportKind;
+use crate::state::{FULL, Frame, LANES, WARPGROUP_WARPS, Wait, Warp};
+use crate::value::{Function, evaluate};
+
+/// What a warp does after a step.
+pub(crate) enum Flow {
+    /// The next step.
+    Next,
+    /// Another step.
+    Jump(u32),
+    /// The next step, after others have had a chance to run.
+    Visible,
+    /// The same step, once it may go on.
+    Blocked(Wait),
+    /// Nothing.
+    Exit,
+}
+
+impl Emulator<'_> {
+    pub(crate) fn step(&mut self, program: &Program, warp: &mut Warp, at: At) -> Outcome<Flow> {
+        match &program.steps[warp.pc] {
+            Step::Evaluate { function, args, dest } => {
+                evaluate_step(program, warp, *function, args, *dest);
+            }
+            Step::Special { special, dest } => self.special(warp, at, *special, *dest),
+            Step::Elect { dest } => {
+                self.whole_warp(warp, at, "elects a thread")?;
+                for lane in 0..LANES {
+                    warp.set(*dest, lane, u64::from(lane == 0));
+                }
+            }
+            Step::Copy(pairs) => copy(program, warp, pairs),
+            Step::TouchFragments(fragments) => self.touch_fragments(warp, at, fragments)?,
+            Step::AccGet { acc, index, dest } => self.acc_get(warp, at, *acc, *index, *dest)?,
+
+            Step::Jump(target) => return Ok(Flow::Jump(*target)),
+            Step::Branch { condition, otherwise } => {
+                if warp.get(program, *condition, 0) == 0 {
+                    return Ok(Flow::Jump(*otherwise));
+                }
+            }
+            Step::Split { condition, otherwise } => {
+                let taken = truth(program, warp, *condition);
+                warp.frames.push(Frame { saved: warp.active, others: warp.active & !taken });
+                warp.active &= taken;
+                if warp.active == 0 {
+                    return Ok(Flow::Jump(*otherwise));
+                }
+            }
+            Step::Else { end } => {
+                warp.active = warp.frames.last().map_or(0, |frame| frame.others);
+                if warp.active == 0 {
+                    return Ok(Flow::Jump(*end));
+                }
+            }
+            Step::EnterLoop => warp.frames.push(Frame { saved: warp.active, others: 0 }),
+            Step::EndSplit | Step::ExitLoop => {
+                if let Some(frame) = warp.frames.pop() {
+                    warp.active = frame.saved;
+                }
+            }
+            Step::LoopTest { condition, exit } => match warp.scalar(program, *condition) {
+                Some(0) => return Ok(Flow::Jump(*exit)),
+                Some(_) => {}
+                None => {
+                    warp.active &= truth(program, warp, *condition);
+                    if warp.active == 0 {
+                        return Ok(Flow::Jump(*exit));
+                    }
+                }
+            },
+            Step::Exit => return Ok(Flow::Exit),
+
+            Step::Load { access, address, dests } => {
+                return self.load(program, warp, at, *access, *address, dests);
+            }
+            Step::Store { access, address, values } => {
+                return self.store(program, warp, at, *access, *address, values);
+            }
+            Step::LoadMatrix { transpose, address, dests } => {
+                self.load_matrix(program, warp, at, *transpose, *address, dests)?;
+            }
+            Step::StoreMatrix { transpose, address, values } => {
+                self.store_matrix(program, warp, at, *transpose, *address, values)?;
+            }
+
+            Step::MbarrierInit { address, count } => {
+                self.mbarrier_init(program, warp, at, *address, *count)?;
+            }
+            Step::MbarrierArrive { address } => {
+                return self.mbarrier_arrive(program, warp, at, *address, 0);
+            }
+            Step::MbarrierArriveExpect { address, bytes } => {
+                return self.mbarrier_arrive(program, warp, at, *address, *bytes);
+            }
+            Step::MbarrierArriveCluster { address } => {
+                return self.mbarrier_arrive_cluster(program, warp, at, *address);
+            }
+            Step::MbarrierWait { address, parity } => {
+                return self.mbarrier_wait(program, warp, at, *address, *parity);
+            }
+            Step::FenceMbarrierInit => self.fence_mbarrier_init(warp),
+            Step::FenceProxy(fence) => self.fence_proxy(warp, *fence),
+            Step::Fence(order, scope) => self.fence(warp, *order, *scope),
+            Step::BarrierSync { id, threads } => {
+                return self.named_barrier(program, warp, at, *id, *threads, true);
+            }
+            Step::BarrierArrive { id, threads } => {
+                return self.named_barrier(program, warp, at, *id, *threads, false);
+            }
+            Step::ClusterArrive { relaxed } => return self.cluster_arrive(warp, at, *relaxed),
+            Step::ClusterWait => return self.cluster_wait(warp, at),
+
+            Step::PrefetchMap { map } => {
+                for lane in warp.active_lanes() {
+                    self.tensor_map(program, warp.get(program, *map, lane), at)?;
+                }
+            }
+            Step::TmaLoad(load) => return self.tma_load(program, warp, at, load),
+            Step::TmaStore { map, source, coordinates } => {
+                return self.tma_store(program, warp, at, *map, *source, coordinates);
+            }
+            Step::BulkCommit => self.bulk_commit(warp),
+            Step::BulkWait { pending, read } => return self.bulk_wait(warp, *pending, *read),
+
+            Step::WgmmaFence => self.wgmma_fence(warp, at)?,
+            Step::Wgmma(step) => return self.wgmma(program, warp, at, step),
+            Step::WgmmaCommit => return self.wgmma_commit(warp, at),
+            Step::WgmmaWait { pending } => return self.wgmma_wait(warp, at, *pending),
+            Step::SetMaxRegisters { count, increase } => {
+                return self.set_max_registers(warp, at, *count, *increase);
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    /// Fails unless all lanes of the warp are here.
+    pub(crate) fn whole_warp(&self, warp: &Warp, at: At, what: &str) -> Outcome {
+        if warp.active == FULL {
+            return Ok(());
+        }
+        let message = format!(
+            "all 32 lanes must come here together, but the active lanes are {:#010x}",
+            warp.active
+        );
+        Err(self.fault(ReportKind::Divergence, message, at, what))
+    }
+
+    fn special(&self, warp: &mut Warp, at: At, special: Special, dest: Slot) {
+        let cluster_size = self.kernel.cluster;
+        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index % self.grid[0];
+        let index = at.id.warp;
+        let value = match special {
+            Special::Lane | Special::Thread => {
+                let first = if special == Special::Lane { 0 } else { index * LANES };
+                for lane in 0..LANES {
+                    warp.set(dest, lane, (first + lane) as u64);
+                }
+                return;
+            }
+            Special::Warp => index as u32,
+            Special::Warpgroup => (index / WARPGROUP_WARPS) as u32,
+            Special::Cta => cta,
+            Special::CtaCount => self.grid[0],
+            Special::CtaRank => at.id.rank as u32,
+            Special::Cluster => cta / cluster_size,
+            Special::ClusterCount => self.grid[0] / cluster_size,
+        };
+        warp.set(dest, 0, u64::from(value));
+    }
+}
+
+/// The lanes, among all, whose condition holds.
+fn truth(program: &Program, warp: &Warp, condition: Slot) -> u32 {
+    let values = warp.all(program, condition);
+    values.iter().enumerate().fold(0, |mask, (lane, &value)| mask | u32::from(value != 0) << lane)
+}
+
+fn evaluate_step(
+    program: &Program,
+    warp: &mut Warp,
+    function: Function,
+    args: &[Slot; 3],
+    dest: Slot,
+) {
+    match dest {
+        Slot::Constant(_) => {}
+        Slot::Uniform(dest) => {
+            let [a, b, c] = args.map(|slot| [warp.get(program, slot, 0)]);
+            let out = &mut warp.uniform[dest as usize];
+            evaluate(function, [&a, &b, &c], std::slice::from_mut(out));
+        }
+        Slot::Varying(dest) => {
+            let [a, b, c] = args.map(|slot| warp.all(program, slot));
+            evaluate(function, [&a, &b, &c], &mut warp.lanes[dest as usize]);
+        }
+    }
+}
+
+/// Copies in the active lanes; uniform values are the same for whoever is active.
+fn copy(program: &Program, warp: &mut Warp, pairs: &[(Slot, Slot)]) {
+    if let [(from, to)] = pairs {
+        let values = warp.all(program, *from);
+        return write_active(warp, *to, &values);
+    }
+    let values: Vec<[u64; LANES]> =
+        pairs.iter().map(|(from, _)| warp.all(program, *from)).collect();
+    for ((_, to), values) in pairs.iter().zip(&values) {
+        write_active(warp, *to, values);
+    }
+}
+
+fn write_active(warp: &mut Warp, to: Slot, values: &[u64; LANES]) {
+    match to {
+        Slot::Constant(_) => {}
+        Slot::Uniform(index) => warp.uniform[index as usize] = values[0],
+        Slot::Varying(index) => {
+            let active = warp.active;
+            for (lane, to) in warp.lanes[index as usize].iter_mut().enumerate() {
+                if active >> lane & 1 != 0 {
+                    *to = values[lane];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The emulator: which clusters are resident, who runs next, and how a run ends.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::rc::Rc;
+
+use pgemm_ir::{Kernel, Launch, LocId, MAX_SMEM_BYTES};
+
+use crate::clock::Epoch;
+use crate::error::SetupError;
+use crate::execute::Flow;
+use crate::memory::Memory;
+use crate::mma::OperandTables;
+use crate::ordering::Published;
+use crate::program::{Program, SMEM_BASE};
+use crate::report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
+use crate::schedule::{Schedule, Scheduler};
+use crate::shadow::{Access, AccessLog, Cell, Conflict, Proxy};
+use crate::state::{Cluster, Wait, Warp, WarpId};
+use crate::tma::Flight;
+
+/// Which of the checks that cost time are made. Bounds, alignment, misuse and deadlocks always are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checks {
+    /// Happens-before and proxy fences of all memory accesses and barrier initialisations.
+    pub races: bool,
+    /// Reads of bytes that nobody has written.
+    pub uninitialised: bool,
+    /// Fences and waits between register accesses and wgmma.
+    pub registers: bool,
+}
+
+impl Checks {
+    /// All checks.
+    pub const fn all() -> Self {
+        Self { races: true, uninitialised: true, registers: true }
+    }
+
+    /// None: values only.
+    pub const fn none() -> Self {
+        Self { races: false, uninitialised: false, registers: false }
+    }
+}
+
+/// How to run a launch.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who runs next.
+    pub schedule: Schedule,
+    /// Clusters resident at once, at most; all of the grid where `None`. A cluster takes the place of one that exited.
+    pub resident_clusters: Option<u32>,
+    /// What is checked.
+    pub checks: Checks,
+    /// Operations of warps after which the run is taken for a livelock.
+    pub max_steps: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            schedule: Schedule::round_robin(),
+            resident_clusters: None,
+            checks: Checks::all(),
+            max_steps: 1_000_000_000,
+        }
+    }
+}
+
+/// What went wrong, before it is made a report.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: ReportKind,
+    pub(crate) message: String,
+    pub(crate) sites: Vec<(Actor, LocId, String)>,
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Box<Fault>>;
+
+/// An asynchronous operation that can make a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// A TMA operation.
+    Flight(usize),
+    /// The wgmma queue of a warpgroup: cluster slot, CTA rank, warpgroup.
+    Wgmma(usize, usize, usize),
+}
+
+/// One kernel launch on emulated hardware.
+pub struct Emulator<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) program: Rc<Program>,
+    pub(crate) grid: [u32; 3],
+    pub(crate) checks: Checks,
+    max_steps: u64,
+    resident_limit: u32,
+    cluster_count: u32,
+    next_cluster: u32,
+    scheduler: Scheduler,
+    pub(crate) clusters: Vec<Option<Cluster>>,
+    pub(crate) ready_warps: VecDeque<WarpId>,
+    pub(crate) ready_operations: VecDeque<Operation>,
+    pub(crate) flights: Vec<Option<Flight>>,
+    pub(crate) free_flights: Vec<usize>,
+    pub(crate) log: AccessLog,
+    /// Shadow cells of writable allocations, by allocation.
+    pub(crate) global_shadow: HashMap<usize, Vec<Cell>>,
+    pub(crate) published: HashMap<(Option<u32>, u64), Published>,
+    pub(crate) tables: OperandTables,
+    pub(crate) statistics: Statistics,
+}
+
+/// Steps that a warp makes at most before others get a turn.
+const SLICE_STEPS: u32 = 4096;
+
+impl<'a> Emulator<'a> {
+    /// Prepares to run `launch` of `kernel`, which has passed the verifier and is legalised, on `memory`.
+    pub fn new(
+        kernel: &'a Kernel,
+        launch: &Launch,
+        memory: &'a mut Memory,
+        options: Options,
+    ) -> Result<Self, SetupError> {
+        let threads = kernel.threads();
+        if !(128..=1024).contains(&threads) {
+            return Err(SetupError::Threads { threads });
+        }
+        let bytes = kernel.smem_bytes();
+        if bytes > MAX_SMEM_BYTES {
+            return Err(SetupError::SharedMemory { bytes });
+        }
+        let [x, y, z] = launch.grid.map(u64::from);
+        let (cluster, ctas) = (u64::from(kernel.cluster), x * y * z);
+        if cluster == 0 || ctas == 0 || x % cluster != 0 || ctas > u64::from(u32::MAX) {
+            return Err(SetupError::Grid { grid: launch.grid, cluster: kernel.cluster });
+        }
+        if options.resident_clusters == Some(0) {
+            return Err(SetupError::NoResidentCluster);
+        }
+        let cluster_count = (ctas / cluster) as u32;
+        Ok(Self {
+            kernel,
+            memory,
+            program: Rc::new(Program::compile(kernel, launch)?),
+            grid: launch.grid,
+            checks: options.checks,
+            max_steps: options.max_steps,
+            resident_limit: options.resident_clusters.unwrap_or(cluster_count),
+            cluster_count,
+            next_cluster: 0,
+            scheduler: Scheduler::new(&options.schedule),
+            clusters: Vec::new(),
+            ready_warps: VecDeque::new(),
+            ready_operations: VecDeque::new(),
+            flights: Vec::new(),
+            free_flights: Vec::new(),
+            log: AccessLog::new(),
+            global_shadow: HashMap::new(),
+            published: HashMap::new(),
+            tables: OperandTables::default(),
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Runs the launch to its end, or to the first thing that goes wrong.
+    pub fn run(mut self) -> Result<Statistics, Box<Report>> {
+        match self.run_to_end() {
+            Ok(()) => {
+                self.statistics.choices = self.scheduler.into_choices();
+                Ok(self.statistics)
+            }
+            Err(fault) => {
+                let kernel = self.kernel;
+                let sites = fault.sites.into_iter().map(|(actor, loc, what)| Site {
+                    actor,
+                    location: kernel.location(loc).clone(),
+                    what,
+                });
+                Err(Box::new(Report {
+                    kind: fault.kind,
+                    message: fault.message,
+                    sites: sites.collect(),
+                    schedule: Schedule::replay(self.scheduler.into_choices()),
+                    notes: fault.notes,
+                }))
+            }
+        }
+    }
+
+    fn run_to_end(&mut self) -> Outcome {
+        loop {
+            self.admit_clusters();
+            let (warps, operations) = (self.ready_warps.len(), self.ready_operations.len());
+            if warps + operations == 0 {
+                return match self.clusters.iter().all(Option::is_none) {
+                    true => Ok(()),
+                    false => Err(self.deadlock()),
+                };
+            }
+            let choice = self.scheduler.choose(warps, operations);
+            if choice < warps {
+                if let Some(id) = self.ready_warps.remove(choice) {
+                    self.slice(id)?;
+                }
+            } else if let Some(operation) = self.ready_operations.remove(choice - warps) {
+                match operation {
+                    Operation::Flight(flight) => self.advance_flight(flight)?,
+                    Operation::Wgmma(slot, rank, group) => self.advance_wgmma(slot, rank, group)?,
+                }
+            }
+        }
+    }
+
+    fn admit_clusters(&mut self) {
+        while self.next_cluster < self.cluster_count {
+            let resident = self.clusters.iter().flatten().count() as u32;
+            if resident >= self.resident_limit {
+                return;
+            }
+            let slot = match self.clusters.iter().position(Option::is_none) {
+                Some(slot) => slot,
+                None => {
+                    self.clusters.push(None);
+                    self.clusters.len() - 1
+                }
+            };
+            let shadow = self.checks.races || self.checks.uninitialised;
+            let cluster = Cluster::new(self.kernel, &self.program, self.next_cluster, shadow);
+            for (rank, cta) in cluster.ctas.iter().enumerate() {
+                for warp in 0..cta.warps.len() {
+                    self.ready_warps.push_back(WarpId { slot, rank, warp });
+                }
+            }
+            self.clusters[slot] = Some(cluster);
+            self.next_cluster += 1;
+            self.statistics.resident_clusters = self.statistics.resident_clusters.max(resident + 1);
+        }
+    }
+
+    /// The cluster in a slot that is in use: every caller holds a warp or an operation of it.
+    pub(crate) fn cluster(&self, slot: usize) -> &Cluster {
+        self.clusters[slot].as_ref().expect("a slot with warps or operations is in use")
+    }
+
+    pub(crate) fn cluster_mut(&mut self, slot: usize) -> &mut Cluster {
+        self.clusters[slot].as_mut().expect("a slot with warps or operations is in use")
+    }
+
+    pub(crate) fn warp_mut(&mut self, id: WarpId) -> &mut Warp {
+        &mut self.cluster_mut(id.slot).ctas[id.rank].warps[id.warp]
+    }
+
+    /// Lets a warp run until it blocks, exits, or does something that others could see.
+    fn slice(&mut self, id: WarpId) -> Outcome {
+        let program = Rc::clone(&self.program);
+        let mut warp = mem::take(self.warp_mut(id));
+        let outcome = self.run_warp(&program, &mut warp, id);
+        let (exited, blocked) = (warp.exited, warp.wait != Wait::None);
+        *self.warp_mut(id) = warp;
+        outcome?;
+        if exited {
+            self.exit_warp(id)
+        } else {
+            if !blocked {
+                self.ready_warps.push_back(id);
+            }
+            Ok(())
+        }
+    }
+
+    fn run_warp(&mut self, program: &Program, warp: &mut Warp, id: WarpId) -> Outcome {
+        for done in 1..=SLICE_STEPS {
+            let at = At { id, loc: program.locations[warp.pc] };
+            let flow = self.step(program, warp, at)?;
+            let last = match flow {
+                Flow::Next => {
+                    warp.pc += 1;
+                    continue;
+                }
+                Flow::Jump(target) => {
+                    warp.pc = target as usize;
+                    continue;
+                }
+                Flow::Visible => {
+                    warp.pc += 1;
+                    done
+                }
+                Flow::Blocked(wait) => {
+                    warp.wait = wait;
+                    done
+                }
+                Flow::Exit => {
+                    warp.exited = true;
+                    done
+                }
+            };
+            return self.count_steps(last, at);
+        }
+        let at = At { id, loc: program.locations[warp.pc] };
+        self.count_steps(SLICE_STEPS, at)
+    }
+
+    fn count_steps(&mut self, steps: u32, at: At) -> Outcome {
+        self.statistics.steps += u64::from(steps);
+        if self.statistics.steps <= self.max_steps {
+            return Ok(());
+        }
+        let message = format!(
+            "after {} operations the kernel is not done: a loop that never ends, or raise max_steps",
+            self.max_steps
+        );
+        let mut fault = self.fault(ReportKind::Livelock, message, at, "runs");
+        let waits = self.blocked_warps();
+        fault.sites.extend(waits);
+        Err(fault)
+    }
+
+    /// Makes a warp that was blocked runnable.
+    pub(crate) fn wake(&mut self, id: WarpId) {
+        let warp = self.warp_mut(id);
+        if warp.wait != Wait::None {
+            warp.wait = Wait::None;
+            self.ready_warps.push_back(id);
+        }
+    }
+
+    /// Wakes the warps of a CTA that wait for what `which` says.
+    pub(crate) fn wake_where(&mut self, slot: usize, rank: usize, which: impl Fn(Wait) -> bool) {
+        let warps = &self.cluster(slot).ctas[rank].warps;
+        let woken: Vec<usize> = (0..warps.len()).filter(|&warp| which(warps[warp].wait)).collect();
+        for warp in woken {
+            self.wake(WarpId { slot, rank, warp });
+        }
+    }
+
+    /// Frees a cluster's place once nothing of it is left.
+    pub(crate) fn retire_cluster(&mut self, slot: usize) {
+        let cluster = self.cluster(slot);
+        if cluster.running_ctas == 0 && cluster.flights == 0 {
+            self.clusters[slot] = None;
+        }
+    }
+
+    /// The warp at `at`, for reports.
+    pub(crate) fn actor(&self, at: At) -> Actor {
+        self.cluster(at.id.slot).actor(ActorKind::Warp, at.id.rank, at.id.warp)
+    }
+
+    /// A fault of the warp at `at`, which there does `what`.
+    pub(crate) fn fault(
+        &self,
+        kind: ReportKind,
+        message: String,
+        at: At,
+        what: &str,
+    ) -> Box<Fault> {
+        let sites = vec![(self.actor(at), at.loc, what.to_owned())];
+        Box::new(Fault { kind, message, sites, notes: Vec::new() })
+    }
+
+    /// An ordinary access of a warp at this moment.
+    pub(crate) fn generic_access(
+        &self,
+        warp: &Warp,
+        at: At,
+        lane: Option<usize>,
+        strong: bool,
+    ) -> Access {
+        let mut actor = self.actor(at);
+        actor.lane = lane.map(|lane| lane as u32);
+        Access {
+            epoch: Epoch { cluster: actor.cluster, component: warp.component, time: warp.time() },
+            proxy: Proxy::Generic,
+            strong,
+            actor,
+            loc: at.loc,
+        }
+    }
+
+    /// Puts a conflict that an observer found into words.
+    pub(crate) fn conflict(
+        &self,
+        conflict: Conflict,
+        access: &Access,
+        what: &str,
+        place: &str,
+    ) -> Box<Fault> {
+        let mut sites = vec![(access.actor, access.loc, what.to_owned())];
+        let mut other_site = |other: u32, writes: bool| {
+            let other = self.log.get(other);
+            let verb = if writes { "wrote it" } else { "read it" };
+            sites.push((other.actor, other.loc, verb.to_owned()));
+        };
+        let (kind, message) = match conflict {
+            Conflict::Uninitialised => (
+                ReportKind::UninitialisedRead,
+                format!("{place} is read, but nobody has written it"),
+            ),
+            Conflict::Mbarrier => (
+                ReportKind::MbarrierMisuse,
+                format!("{place} belongs to an mbarrier, which other operations must not touch"),
+            ),
+            Conflict::Race { other, other_writes } => {
+                other_site(other, other_writes);
+                (ReportKind::Race, format!("nothing orders two accesses to {place}"))
+            }
+            Conflict::MissingProxyFence { other } => {
+                other_site(other, true);
+                let message = format!(
+                    "{place} was written through the generic proxy and is used by the async proxy \
+                     without a proxy fence between"
+                );
+                (ReportKind::MissingProxyFence, message)
+            }
+        };
+        Box::new(Fault { kind, message, sites, notes: Vec::new() })
+    }
+
+    /// Says in words where a shared-memory address lies.
+    pub(crate) fn describe_shared(&self, slot: usize, rank: usize, address: u32) -> String {
+        let cta = self.cluster(slot).ctas[rank].index;
+        let offset = i64::from(address) - i64::from(SMEM_BASE);
+        let regions: Vec<String> = self
+            .kernel
+            .regions
+            .iter()
+            .filter(|region| {
+                let range = i64::from(region.offset)..i64::from(region.offset + region.bytes);
+                range.contains(&offset)
+            })
+            .map(|region| format!("'{}' + {}", region.name, offset - i64::from(region.offset)))
+            .collect();
+        match regions.is_empty() {
+            true => format!("shared memory of CTA {cta} at offset {offset} (in no region)"),
+            false => {
+                format!("shared memory of CTA {cta} at offset {offset} ({})", regions.join(", "))
+            }
+        }
+    }
+}
+
+/// A warp at an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) id: WarpId,
+    pub(crate) loc: LocId,
+}

@@ -1,0 +1,225 @@
+//! Global memory: named allocations at made-up addresses, far apart, that know which of their bytes were ever written.
+
+use std::fmt;
+
+/// Allocation `i` starts at `(i + 1) << ADDRESS_BITS`, so an address that runs off one allocation meets no other.
+const ADDRESS_BITS: u32 = 36;
+
+/// Whether a kernel may write an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Kernels only read it.
+    ReadOnly,
+    /// Kernels read and write it.
+    ReadWrite,
+}
+
+/// An access of the host to memory that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// No allocation holds the range.
+    #[error(
+        "no allocation holds the {bytes} bytes at {address:#x}: use an address that Memory handed out"
+    )]
+    OutOfBounds {
+        /// First byte asked for.
+        address: u64,
+        /// Length asked for.
+        bytes: u64,
+    },
+    /// The range was never written.
+    #[error("the byte at {address:#x} was never written: the kernel left it out")]
+    Uninitialised {
+        /// The first byte that was never written.
+        address: u64,
+    },
+}
+
+struct Allocation {
+    name: String,
+    data: Vec<u8>,
+    /// One bit per byte.
+    initialised: Vec<u64>,
+    permission: Permission,
+}
+
+/// The global memory that a launch works on.
+#[derive(Default)]
+pub struct Memory {
+    allocations: Vec<Allocation>,
+}
+
+/// Where a range of addresses lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) allocation: usize,
+    pub(crate) offset: usize,
+}
+
+impl Memory {
+    /// Memory without allocations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Allocates `bytes` bytes that nobody has written and returns their address, a multiple of 256.
+    pub fn allocate(&mut self, name: &str, bytes: usize) -> u64 {
+        self.push(name, vec![0; bytes], false, Permission::ReadWrite)
+    }
+
+    /// Allocates a copy of `data` and returns its address, a multiple of 256.
+    pub fn upload(&mut self, name: &str, data: &[u8], permission: Permission) -> u64 {
+        self.push(name, data.to_vec(), true, permission)
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        data: Vec<u8>,
+        initialised: bool,
+        permission: Permission,
+    ) -> u64 {
+        let words = data.len().div_ceil(64);
+        self.allocations.push(Allocation {
+            name: name.to_owned(),
+            initialised: vec![if initialised { u64::MAX } else { 0 }; words],
+            data,
+            permission,
+        });
+        (self.allocations.len() as u64) << ADDRESS_BITS
+    }
+
+    /// Reads `bytes` bytes; all of them must have been written.
+    pub fn read(&self, address: u64, bytes: usize) -> Result<&[u8], MemoryError> {
+        let place = self.host_place(address, bytes)?;
+        if let Some(at) = self.first_uninitialised(place, bytes) {
+            return Err(MemoryError::Uninitialised { address: address + at as u64 });
+        }
+        Ok(self.bytes(place, bytes))
+    }
+
+    /// Reads `bytes` bytes, zeros where nothing was written.
+    pub fn read_raw(&self, address: u64, bytes: usize) -> Result<&[u8], MemoryError> {
+        Ok(self.bytes(self.host_place(address, bytes)?, bytes))
+    }
+
+    /// Writes `data`, whatever the permission of the allocation.
+    pub fn write(&mut self, address: u64, data: &[u8]) -> Result<(), MemoryError> {
+        let place = self.host_place(address, data.len())?;
+        self.store(place, data);
+        Ok(())
+    }
+
+    fn host_place(&self, address: u64, bytes: usize) -> Result<Place, MemoryError> {
+        self.locate(address, bytes).ok_or(MemoryError::OutOfBounds { address, bytes: bytes as u64 })
+    }
+
+    /// Where a range lies, if one allocation holds it all.
+    pub(crate) fn locate(&self, address: u64, bytes: usize) -> Option<Place> {
+        let allocation = usize::try_from((address >> ADDRESS_BITS).checked_sub(1)?).ok()?;
+        let offset = (address & ((1 << ADDRESS_BITS) - 1)) as usize;
+        let size = self.allocations.get(allocation)?.data.len();
+        (offset.checked_add(bytes)? <= size).then_some(Place { allocation, offset })
+    }
+
+    /// Says in words where an address lies.
+    pub(crate) fn describe(&self, address: u64) -> Description<'_> {
+        Description { memory: self, address }
+    }
+
+    pub(crate) fn bytes(&self, place: Place, bytes: usize) -> &[u8] {
+        &self.allocations[place.allocation].data[place.offset..place.offset + bytes]
+    }
+
+    pub(crate) fn store(&mut self, place: Place, data: &[u8]) {
+        let allocation = &mut self.allocations[place.allocation];
+        allocation.data[place.offset..place.offset + data.len()].copy_from_slice(data);
+        let (mut at, end) = (place.offset, place.offset + data.len());
+        while at < end {
+            let bit = at % 64;
+            let count = (64 - bit).min(end - at);
+            allocation.initialised[at / 64] |= (u64::MAX >> (64 - count)) << bit;
+            at += count;
+        }
+    }
+
+    /// The offset from `place` of the first byte in the range that was never written.
+    pub(crate) fn first_uninitialised(&self, place: Place, bytes: usize) -> Option<usize> {
+        let bits = &self.allocations[place.allocation].initialised;
+        let (mut at, end) = (place.offset, place.offset + bytes);
+        while at < end {
+            let bit = at % 64;
+            let count = (64 - bit).min(end - at);
+            let missing = (!bits[at / 64] >> bit) & (u64::MAX >> (64 - count));
+            if missing != 0 {
+                return Some(at + missing.trailing_zeros() as usize - place.offset);
+            }
+            at += count;
+        }
+        None
+    }
+
+    pub(crate) fn writable(&self, place: Place) -> bool {
+        self.allocations[place.allocation].permission == Permission::ReadWrite
+    }
+
+    pub(crate) fn size(&self, allocation: usize) -> usize {
+        self.allocations[allocation].data.len()
+    }
+}
+
+/// An address with the allocation around it.
+pub(crate) struct Description<'a> {
+    memory: &'a Memory,
+    address: u64,
+}
+
+impl fmt::Display for Description<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.address)?;
+        let index = (self.address >> ADDRESS_BITS).checked_sub(1).map(|index| index as usize);
+        match index.and_then(|index| self.memory.allocations.get(index)) {
+            Some(allocation) => write!(
+                f,
+                " ('{}' + {}, of {} bytes)",
+                allocation.name,
+                self.address & ((1 << ADDRESS_BITS) - 1),
+                allocation.data.len()
+            ),
+            None => write!(f, " (in no allocation)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initialised_bytes_are_known_one_by_one() {
+        let mut memory = Memory::new();
+        let address = memory.allocate("d", 200);
+        memory.write(address + 3, &[7; 130]).unwrap();
+        assert_eq!(memory.read(address + 3, 130).unwrap(), &[7; 130]);
+        assert_eq!(
+            memory.read(address + 2, 2),
+            Err(MemoryError::Uninitialised { address: address + 2 })
+        );
+        assert_eq!(
+            memory.read(address + 100, 50),
+            Err(MemoryError::Uninitialised { address: address + 133 })
+        );
+    }
+
+    #[test]
+    fn allocations_do_not_touch() {
+        let mut memory = Memory::new();
+        let a = memory.upload("a", &[1; 16], Permission::ReadOnly);
+        let b = memory.allocate("b", 16);
+        assert!(memory.read_raw(a, 17).is_err());
+        assert!(memory.read_raw(b - 1, 1).is_err());
+        assert!(memory.read_raw(0, 1).is_err());
+        assert!(memory.read_raw(u64::MAX, 1).is_err());
+        assert!(memory.describe(a + 5).to_string().contains("'a' + 5"));
+    }
+}

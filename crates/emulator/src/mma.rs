@@ -1,0 +1,259 @@
+//! The arithmetic of wgmma: which bytes a descriptor names, what they mean, and the product.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use half::{bf16, f16};
+use pgemm_ir::{Element, OperandMajor, SwizzleMode};
+
+/// Rows of a warpgroup's tile.
+pub(crate) const TILE_ROWS: usize = 64;
+
+/// Bytes that a descriptor's layout counts in.
+pub(crate) const CHUNK_BYTES: u32 = 16;
+
+/// A matrix descriptor (PTX ISA, "Matrix descriptor"), unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Descriptor {
+    /// First byte of the operand.
+    pub(crate) start: u32,
+    /// Leading-dimension and stride byte offsets, in chunks.
+    leading: u32,
+    stride: u32,
+    pub(crate) base_offset: u32,
+    swizzle: SwizzleMode,
+}
+
+impl Descriptor {
+    pub(crate) fn unpack(bits: u64) -> Self {
+        let field = |at: u32| (bits >> at) as u32 & 0x3fff;
+        Descriptor {
+            start: field(0) << 4,
+            leading: field(16),
+            stride: field(32),
+            base_offset: (bits >> 49) as u32 & 7,
+            swizzle: match bits >> 62 {
+                1 => SwizzleMode::B128,
+                2 => SwizzleMode::B64,
+                3 => SwizzleMode::B32,
+                _ => SwizzleMode::None,
+            },
+        }
+    }
+
+    /// The address that the hardware reads a chunk at `offset` bytes from the start from.
+    pub(crate) fn address(self, offset: u32) -> u32 {
+        self.swizzle.apply(self.start + offset)
+    }
+}
+
+/// Offsets of an operand's chunks from its start, before the swizzle. K-major: two chunks along K for each row;
+/// MN-major: the chunks along MN for each k.
+fn chunk_offsets(descriptor: Descriptor, major: OperandMajor, rows: u32, depth: u32) -> Rc<[u32]> {
+    let Descriptor { leading, stride, swizzle, .. } = descriptor;
+    // Chunks of a swizzle span.
+    let span = swizzle.span_bytes().map_or(1, |bytes| bytes / CHUNK_BYTES);
+    let offset = |row: u32, column: u32| match (major, swizzle) {
+        (OperandMajor::K, SwizzleMode::None) => row % 8 + row / 8 * stride + column * leading,
+        (OperandMajor::K, _) => row % 8 * span + row / 8 * stride + column,
+        (OperandMajor::Mn, SwizzleMode::None) => column * stride + row % 8 + row / 8 * leading,
+        (OperandMajor::Mn, _) => {
+            column % span + column / span * leading + row % 8 * span + row / 8 * stride
+        }
+    };
+    let (rows, columns) = match major {
+        OperandMajor::K => (rows, 2),
+        OperandMajor::Mn => (depth, rows.div_ceil(8)),
+    };
+    (0..rows)
+        .flat_map(|row| (0..columns).map(move |column| (row, column)))
+        .map(|(row, column)| offset(row, column) * CHUNK_BYTES)
+        .collect()
+}
+
+type TableKey = (u32, u32, SwizzleMode, OperandMajor, u32, u32);
+
+/// Chunk offsets of the operands met so far: kernels use few descriptor layouts.
+#[derive(Default)]
+pub(crate) struct OperandTables {
+    tables: HashMap<TableKey, Rc<[u32]>>,
+}
+
+impl OperandTables {
+    /// The chunk offsets of an operand of `rows` rows (along M or N) and `depth` elements along K.
+    pub(crate) fn offsets(
+        &mut self,
+        descriptor: Descriptor,
+        major: OperandMajor,
+        rows: u32,
+        depth: u32,
+    ) -> Rc<[u32]> {
+        let Descriptor { leading, stride, swizzle, .. } = descriptor;
+        let key = (leading, stride, swizzle, major, rows, depth);
+        let table = self.tables.entry(key);
+        Rc::clone(table.or_insert_with(|| chunk_offsets(descriptor, major, rows, depth)))
+    }
+}
+
+/// What tensor cores multiply and add.
+pub(crate) trait Scalar: Copy + Default {
+    /// `self + a·b`.
+    fn accumulate(self, a: Self, b: Self) -> Self;
+    /// Decodes the elements in `bytes`.
+    fn decode(element: Element, bytes: &[u8], out: &mut Vec<Self>);
+}
+
+impl Scalar for f32 {
+    // Products of two elements of at most 12 significant bits are exact, so each step rounds once.
+    fn accumulate(self, a: f32, b: f32) -> f32 {
+        self + a * b
+    }
+
+    fn decode(element: Element, bytes: &[u8], out: &mut Vec<f32>) {
+        let pairs = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+        match element {
+            Element::Bf16 => out.extend(pairs.map(|bits| bf16::from_bits(bits).to_f32())),
+            Element::F16 => out.extend(pairs.map(|bits| f16::from_bits(bits).to_f32())),
+            Element::E4m3 => out.extend(bytes.iter().map(|&bits| e4m3(bits))),
+            // The upper half of a binary16.
+            Element::E5m2 => {
+                out.extend(bytes.iter().map(|&bits| f16::from_bits(u16::from(bits) << 8).to_f32()))
+            }
+            // The tensor core reads the upper 19 bits.
+            _ => out.extend(bytes.chunks_exact(4).map(|word| {
+                let bits = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                f32::from_bits(bits & !0x1fff)
+            })),
+        }
+    }
+}
+
+impl Scalar for i32 {
+    fn accumulate(self, a: i32, b: i32) -> i32 {
+        self.wrapping_add(a * b)
+    }
+
+    fn decode(element: Element, bytes: &[u8], out: &mut Vec<i32>) {
+        match element {
+            Element::S8 => out.extend(bytes.iter().map(|&byte| i32::from(byte as i8))),
+            _ => out.extend(bytes.iter().map(|&byte| i32::from(byte))),
+        }
+    }
+}
+
+fn e4m3(bits: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa * 2f32.powi(-9),
+        _ => (8.0 + mantissa) * 2f32.powi(exponent - 10),
+    };
+    if bits & 0x80 != 0 { -magnitude } else { magnitude }
+}
+
+/// An operand in shared memory, by chunks in the order of [`OperandTables::offsets`], as `rows × depth` (K inner) or, with
+/// `k_outer`, as `depth × rows`.
+pub(crate) fn read_operand<T: Scalar>(
+    chunks: impl Iterator<Item = [u8; CHUNK_BYTES as usize]>,
+    major: OperandMajor,
+    element: Element,
+    (rows, depth): (usize, usize),
+    k_outer: bool,
+) -> Vec<T> {
+    let mut values: Vec<T> = Vec::with_capacity(rows * depth + 16);
+    for chunk in chunks {
+        T::decode(element, &chunk, &mut values);
+    }
+    // What was read is rows × depth for K-major, depth × (rows, rounded up to a chunk) for MN-major.
+    match (major, k_outer) {
+        (OperandMajor::K, false) => values,
+        (OperandMajor::K, true) => transpose(&values, rows, depth),
+        (OperandMajor::Mn, true) => values,
+        (OperandMajor::Mn, false) => transpose(&values, depth, rows),
+    }
+}
+
+fn transpose<T: Scalar>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
+    let mut out = vec![T::default(); rows * columns];
+    for (row, values) in values.chunks_exact(columns).enumerate() {
+        for (column, &value) in values.iter().enumerate() {
+            out[column * rows + row] = value;
+        }
+    }
+    out
+}
+
+/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` depth × n, `tile` 64 × n. Sums run along K, one
+/// rounding a step, so that results do not depend on anything else.
+pub(crate) fn multiply<T: Scalar>(tile: &mut [T], a: &[T], b: &[T], n: usize, accumulate: bool) {
+    let depth = a.len() / TILE_ROWS;
+    for (row, a) in tile.chunks_exact_mut(n).zip(a.chunks_exact(depth)) {
+        if !accumulate {
+            row.fill(T::default());
+        }
+        // Four k at a time: the row is loaded and stored a quarter as often. Every depth is a multiple of eight.
+        for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4 * n)) {
+            let (b0, b) = b.split_at(n);
+            let (b1, b) = b.split_at(n);
+            let (b2, b3) = b.split_at(n);
+            let b01 = b0.iter().zip(b1);
+            let b23 = b2.iter().zip(b3);
+            for (sum, ((&b0, &b1), (&b2, &b3))) in row.iter_mut().zip(b01.zip(b23)) {
+                *sum = sum
+                    .accumulate(a[0], b0)
+                    .accumulate(a[1], b1)
+                    .accumulate(a[2], b2)
+                    .accumulate(a[3], b3);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e4m3_covers_its_range() {
+        assert_eq!(e4m3(0x7e), 448.0);
+        assert_eq!(e4m3(0x38), 1.0);
+        assert_eq!(e4m3(0x01), 2f32.powi(-9));
+        assert_eq!(e4m3(0xb8), -1.0);
+        assert!(e4m3(0x7f).is_nan());
+    }
+
+    #[test]
+    fn products_of_small_integers_are_exact() {
+        let (n, depth) = (8, 16);
+        let a: Vec<f32> = (0..TILE_ROWS * depth).map(|i| (i % 7) as f32 - 3.0).collect();
+        let b: Vec<f32> = (0..depth * n).map(|i| (i % 5) as f32 - 2.0).collect();
+        let mut tile = vec![1.0; TILE_ROWS * n];
+        multiply(&mut tile, &a, &b, n, true);
+        for row in 0..TILE_ROWS {
+            for column in 0..n {
+                let sum: f32 = (0..depth).map(|k| a[row * depth + k] * b[k * n + column]).sum();
+                assert_eq!(tile[row * n + column], sum + 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn swizzled_k_major_rows_are_a_span_apart() {
+        let bits = 64 | 64u64 << 32 | 1 << 62;
+        let descriptor = Descriptor::unpack(bits);
+        let offsets = chunk_offsets(descriptor, OperandMajor::K, 16, 16);
+        assert_eq!(offsets[..4], [0, 16, 128, 144]);
+        assert_eq!(offsets[16..18], [1024, 1040]);
+        // Row 1: chunk 0 is stored where chunk 1 would be.
+        assert_eq!(descriptor.address(offsets[2]), 1024 + 128 + 16);
+    }
+
+    #[test]
+    fn swizzled_mn_major_chunks_fill_spans_first() {
+        let bits = 64 | 128u64 << 16 | 64u64 << 32 | 1 << 62;
+        let offsets = chunk_offsets(Descriptor::unpack(bits), OperandMajor::Mn, 128, 16);
+        assert_eq!(offsets.len(), 16 * 16);
+        assert_eq!((offsets[7], offsets[8]), (112, 2048));
+        assert_eq!((offsets[16], offsets[8 * 16]), (128, 1024));
+    }
+}

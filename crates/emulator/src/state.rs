@@ -1,0 +1,374 @@
+//! What a resident cluster consists of: CTAs with their shared memory and barriers, warpgroups, warps.
+
+use std::collections::{HashMap, VecDeque};
+
+use pgemm_ir::{Kernel, LocId};
+
+use crate::clock::{Epoch, Knowledge};
+use crate::mbarrier::Mbarrier;
+use crate::program::{Program, SMEM_BASE, Slot};
+use crate::report::{Actor, ActorKind};
+use crate::shadow::{CELL_BYTES, Cell};
+use crate::wgmma::Warpgroup;
+
+/// Threads of a warp.
+pub(crate) const LANES: usize = 32;
+/// Warps of a warpgroup.
+pub(crate) const WARPGROUP_WARPS: usize = 4;
+/// All lanes.
+pub(crate) const FULL: u32 = u32::MAX;
+
+/// A warp by place: the cluster's slot, the CTA's rank, the warp's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WarpId {
+    pub(crate) slot: usize,
+    pub(crate) rank: usize,
+    pub(crate) warp: usize,
+}
+
+/// What a warp waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing: it runs or is about to.
+    #[default]
+    None,
+    /// A phase of an mbarrier.
+    Mbarrier { index: usize, parity: u32 },
+    /// The other threads of a named barrier.
+    Named { id: usize },
+    /// The other threads of the cluster.
+    Cluster,
+    /// Older wgmma groups.
+    Wgmma { pending: u32 },
+    /// Older bulk groups.
+    Bulk { pending: u32, read: bool },
+    /// Registers that others must give back.
+    Registers { count: u32 },
+}
+
+/// What control flow comes back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    /// Lanes that were active before.
+    pub(crate) saved: u32,
+    /// Lanes that take the other branch.
+    pub(crate) others: u32,
+}
+
+/// The bulk groups of one thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BulkThread {
+    pub(crate) lane: u32,
+    pub(crate) read_component: u32,
+    pub(crate) write_component: u32,
+    /// Operations of the group that is not committed yet.
+    pub(crate) open: u32,
+    /// Closed groups so far.
+    pub(crate) committed: u32,
+    /// Operations of each group, the open one included, that have not yet read; and not yet written.
+    pub(crate) unread: Vec<u32>,
+    pub(crate) unwritten: Vec<u32>,
+    /// Groups whose reads the thread has waited for.
+    pub(crate) waited: u32,
+    /// Groups that the thread has waited for altogether.
+    pub(crate) waited_full: u32,
+    /// Where the latest store is.
+    pub(crate) loc: Option<LocId>,
+}
+
+/// The wgmma state of one warp.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WgmmaWarp {
+    /// Operations issued.
+    pub(crate) issued: u64,
+    /// Groups closed.
+    pub(crate) committed: u32,
+    /// Groups waited for.
+    pub(crate) retired: u32,
+    /// Operations issued when each group was closed.
+    pub(crate) issued_at_commit: VecDeque<u64>,
+    /// Operations that are waited for.
+    pub(crate) retired_operations: u64,
+    /// A fence was executed since the last commit.
+    pub(crate) batch_fenced: bool,
+    /// By accumulator: touched since the last fence; operations issued when last used.
+    pub(crate) accumulators: Vec<RegisterUse>,
+    /// The same by fragment of A.
+    pub(crate) fragments: Vec<RegisterUse>,
+    /// Where the latest wgmma is.
+    pub(crate) loc: Option<LocId>,
+}
+
+/// The history of registers that wgmma use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RegisterUse {
+    pub(crate) touched: bool,
+    /// Operations issued up to and including the last that uses them.
+    pub(crate) used: u64,
+    /// Where they were last used or touched.
+    pub(crate) loc: Option<LocId>,
+}
+
+/// A warp.
+#[derive(Default)]
+pub(crate) struct Warp {
+    pub(crate) pc: usize,
+    pub(crate) active: u32,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) uniform: Vec<u64>,
+    pub(crate) lanes: Vec<[u64; LANES]>,
+    pub(crate) wait: Wait,
+    pub(crate) exited: bool,
+    pub(crate) component: u32,
+    pub(crate) knowledge: Knowledge,
+    /// What a later relaxed store publishes: the knowledge at the last fence.
+    pub(crate) fenced: Option<Box<Knowledge>>,
+    /// What relaxed loads saw, for the next fence.
+    pub(crate) observed: Option<Box<Knowledge>>,
+    /// Lanes that wrote shared memory since a proxy fence or barrier covered them.
+    pub(crate) unfenced_lanes: u32,
+    /// Components of mbarriers that this warp initialised and has not fenced yet.
+    pub(crate) initialised: Vec<u32>,
+    /// Those that it has fenced: known to whoever meets it, even at a relaxed barrier.
+    pub(crate) fenced_inits: Vec<u32>,
+    /// It has arrived at the cluster barrier and not yet waited.
+    pub(crate) cluster_arrived: bool,
+    /// Rounds of the cluster barrier that it has been through.
+    pub(crate) cluster_round: u32,
+    pub(crate) registers: u32,
+    /// `setmaxnreg` executed so far.
+    pub(crate) register_changes: usize,
+    pub(crate) wgmma: WgmmaWarp,
+    pub(crate) bulk: Vec<BulkThread>,
+}
+
+impl Warp {
+    /// The value in one lane.
+    pub(crate) fn get(&self, program: &Program, slot: Slot, lane: usize) -> u64 {
+        match slot {
+            Slot::Constant(index) => program.constants[index as usize],
+            Slot::Uniform(index) => self.uniform[index as usize],
+            Slot::Varying(index) => self.lanes[index as usize][lane],
+        }
+    }
+
+    /// The value, where it is the same in all lanes by construction.
+    pub(crate) fn scalar(&self, program: &Program, slot: Slot) -> Option<u64> {
+        match slot {
+            Slot::Constant(index) => Some(program.constants[index as usize]),
+            Slot::Uniform(index) => Some(self.uniform[index as usize]),
+            Slot::Varying(_) => None,
+        }
+    }
+
+    /// The values of all lanes.
+    pub(crate) fn all(&self, program: &Program, slot: Slot) -> [u64; LANES] {
+        match slot {
+            Slot::Varying(index) => self.lanes[index as usize],
+            _ => [self.get(program, slot, 0); LANES],
+        }
+    }
+
+    /// The value of the active lanes, if it is the same in all of them.
+    pub(crate) fn agreed(&self, program: &Program, slot: Slot) -> Option<u64> {
+        self.scalar(program, slot).or_else(|| {
+            let mut values = self.active_lanes().map(|lane| self.get(program, slot, lane));
+            let first = values.next()?;
+            values.all(|value| value == first).then_some(first)
+        })
+    }
+
+    /// The active lanes in order.
+    pub(crate) fn active_lanes(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.active;
+        std::iter::from_fn(move || {
+            (left != 0).then(|| {
+                let lane = left.trailing_zeros() as usize;
+                left &= left - 1;
+                lane
+            })
+        })
+    }
+
+    /// Writes one lane, or the only value.
+    pub(crate) fn set(&mut self, slot: Slot, lane: usize, value: u64) {
+        match slot {
+            Slot::Constant(_) => {}
+            Slot::Uniform(index) => self.uniform[index as usize] = value,
+            Slot::Varying(index) => self.lanes[index as usize][lane] = value,
+        }
+    }
+
+    /// The present point in the warp's life.
+    pub(crate) fn time(&self) -> u32 {
+        self.knowledge.seen.get(self.component)
+    }
+
+    /// Starts a new point in the warp's life: what it did before may be known to others, what it does next is not.
+    pub(crate) fn tick(&mut self) {
+        let time = self.time() + 1;
+        self.knowledge.seen.raise(self.component, time);
+    }
+
+    /// A barrier has brought the warp's lanes together with each other.
+    pub(crate) fn met(&mut self) {
+        self.unfenced_lanes = 0;
+    }
+}
+
+/// A named barrier of a CTA.
+#[derive(Default)]
+pub(crate) struct NamedBarrier {
+    /// Threads that the first arrival of this round named.
+    pub(crate) threads: u32,
+    pub(crate) arrived: u32,
+    pub(crate) participants: Vec<usize>,
+    pub(crate) waiters: Vec<usize>,
+    pub(crate) knowledge: Knowledge,
+}
+
+/// A CTA.
+pub(crate) struct Cta {
+    /// Index in the grid.
+    pub(crate) index: u32,
+    pub(crate) smem: Vec<u8>,
+    pub(crate) shadow: Vec<Cell>,
+    pub(crate) mbarriers: Vec<Mbarrier>,
+    pub(crate) named: [NamedBarrier; 16],
+    pub(crate) warps: Vec<Warp>,
+    pub(crate) warpgroups: Vec<Warpgroup>,
+    /// Registers given back and not yet taken.
+    pub(crate) free_registers: u32,
+    /// `setmaxnreg` of each warpgroup: count, whether it increases, and who came first.
+    pub(crate) register_changes: Vec<Vec<(u32, bool, LocId, Actor)>>,
+    pub(crate) running: usize,
+    /// What its warps knew when they exited.
+    pub(crate) at_exit: Knowledge,
+    /// The latest remote arrival of each component at this CTA's barriers.
+    pub(crate) remote: HashMap<u32, (Epoch, Actor, LocId)>,
+    /// The latest TMA load that landed, by mbarrier.
+    pub(crate) landed: HashMap<u32, (Epoch, Actor, LocId)>,
+}
+
+/// A resident cluster.
+pub(crate) struct Cluster {
+    /// Index in the grid.
+    pub(crate) index: u32,
+    pub(crate) ctas: Vec<Cta>,
+    /// Warps that have neither arrived at the cluster barrier nor exited.
+    pub(crate) cluster_missing: usize,
+    /// Rounds of the cluster barrier that are complete.
+    pub(crate) cluster_round: u32,
+    pub(crate) cluster_arrivals: Knowledge,
+    pub(crate) cluster_complete: Knowledge,
+    pub(crate) cluster_waiters: Vec<(usize, usize)>,
+    /// Asynchronous operations under way.
+    pub(crate) flights: usize,
+    pub(crate) running_ctas: usize,
+    pub(crate) components: u32,
+}
+
+impl Cluster {
+    pub(crate) fn new(kernel: &Kernel, program: &Program, index: u32, shadow: bool) -> Self {
+        let warps = kernel.threads() as usize / LANES;
+        let barriers: u32 = program.mbarriers.iter().map(|&(_, count)| count).sum();
+        let mut components = 0;
+        let ctas: Vec<Cta> = (0..kernel.cluster)
+            .map(|rank| {
+                let cta = index * kernel.cluster + rank;
+                let first = components;
+                components += (warps + warps / WARPGROUP_WARPS) as u32 + barriers;
+                Cta::new(kernel, program, cta, first, shadow)
+            })
+            .collect();
+        Cluster {
+            index,
+            cluster_missing: ctas.len() * warps,
+            running_ctas: ctas.len(),
+            ctas,
+            cluster_round: 0,
+            cluster_arrivals: Knowledge::default(),
+            cluster_complete: Knowledge::default(),
+            cluster_waiters: Vec::new(),
+            flights: 0,
+            components,
+        }
+    }
+
+    pub(crate) fn new_component(&mut self) -> u32 {
+        self.components += 1;
+        self.components - 1
+    }
+
+    /// Names a warp for reports.
+    pub(crate) fn actor(&self, kind: ActorKind, rank: usize, warp: usize) -> Actor {
+        Actor {
+            kind,
+            cluster: self.index,
+            cta: self.ctas[rank].index,
+            warp: warp as u32,
+            lane: None,
+        }
+    }
+}
+
+impl Cta {
+    fn new(kernel: &Kernel, program: &Program, index: u32, first: u32, shadow: bool) -> Self {
+        let warps = kernel.threads() as usize / LANES;
+        let warpgroups = warps / WARPGROUP_WARPS;
+        let bytes = kernel.smem_bytes() as usize;
+        let mut shadow = vec![Cell::default(); if shadow { bytes.div_ceil(CELL_BYTES) } else { 0 }];
+        let mut mbarriers = Vec::new();
+        for &(address, count) in &program.mbarriers {
+            for i in 0..count {
+                let component = first + (warps + warpgroups + mbarriers.len()) as u32;
+                mbarriers.push(Mbarrier::new(address + i * 8, component));
+            }
+            let first = (address - SMEM_BASE) as usize / CELL_BYTES;
+            if let Some(cells) = shadow.get_mut(first..first + 2 * count as usize) {
+                cells.fill(Cell::MBARRIER);
+            }
+        }
+        let registers = kernel.entry_registers();
+        Cta {
+            index,
+            smem: vec![0; bytes],
+            shadow,
+            mbarriers,
+            named: Default::default(),
+            warps: (0..warps)
+                .map(|warp| {
+                    let component = first + warp as u32;
+                    let mut warp = Warp {
+                        active: FULL,
+                        uniform: vec![0; program.uniform_slots],
+                        lanes: vec![[0; LANES]; program.varying_slots],
+                        component,
+                        registers,
+                        ..Warp::default()
+                    };
+                    warp.wgmma
+                        .accumulators
+                        .resize_with(kernel.accumulators.len(), Default::default);
+                    warp.wgmma.fragments.resize_with(program.fragments, Default::default);
+                    warp.tick();
+                    warp
+                })
+                .collect(),
+            warpgroups: (0..warpgroups)
+                .map(|group| Warpgroup::new(kernel, first + (warps + group) as u32))
+                .collect(),
+            free_registers: 0,
+            register_changes: vec![Vec::new(); warpgroups],
+            running: warps,
+            at_exit: Knowledge::default(),
+            remote: HashMap::new(),
+            landed: HashMap::new(),
+        }
+    }
+
+    /// The barrier at an address, if one may be there.
+    pub(crate) fn mbarrier_at(&self, address: u32) -> Option<usize> {
+        self.mbarriers.binary_search_by_key(&address, |barrier| barrier.address).ok()
+    }
+}

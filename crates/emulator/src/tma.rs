@@ -1,0 +1,565 @@
+//! TMA: boxes of tensor maps copied between global and shared memory by actors of their own.
+
+use std::rc::Rc;
+
+use pgemm_ir::{LocId, SwizzleMode};
+
+use crate::clock::{Epoch, Knowledge};
+use crate::execute::Flow;
+use crate::machine::{At, Emulator, Fault, Operation, Outcome};
+use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
+use crate::report::{Actor, ActorKind, ReportKind};
+use crate::shadow::{self, Access, CELL_BYTES, Cell, Observer, Proxy, ShadowSpace};
+use crate::state::{BulkThread, LANES, Wait, Warp, WarpId};
+
+/// Bytes that are moved, and swizzled, together.
+const CHUNK_BYTES: u32 = 16;
+
+/// A TMA operation under way.
+pub(crate) struct Flight {
+    slot: usize,
+    /// CTA whose shared memory is used.
+    rank: usize,
+    pub(crate) actor: Actor,
+    pub(crate) loc: LocId,
+    knowledge: Rc<Knowledge>,
+    map: usize,
+    /// First element of the box, innermost dimension first.
+    first: [i64; 5],
+    /// First byte of the box in shared memory.
+    shared: u32,
+    kind: FlightKind,
+}
+
+enum FlightKind {
+    /// Completes on an mbarrier of the destination CTA.
+    Load { barrier: usize },
+    /// Belongs to a bulk group of a thread.
+    Store { warp: usize, lane: u32, group: usize, staged: Option<Vec<u8>> },
+}
+
+impl Flight {
+    /// Whether it is a load into a CTA.
+    pub(crate) fn lands_in(&self, slot: usize, rank: usize) -> bool {
+        matches!(self.kind, FlightKind::Load { .. }) && (self.slot, self.rank) == (slot, rank)
+    }
+
+    fn access(&self, component: u32, time: u32) -> Access {
+        Access {
+            epoch: Epoch { cluster: self.actor.cluster, component, time },
+            proxy: Proxy::Async,
+            strong: false,
+            actor: self.actor,
+            loc: self.loc,
+        }
+    }
+
+    fn fault(&self, kind: ReportKind, message: String, what: &str) -> Box<Fault> {
+        let sites = vec![(self.actor, self.loc, what.to_owned())];
+        Box::new(Fault { kind, message, sites, notes: Vec::new() })
+    }
+}
+
+/// The part of a box row that lies within the tensor.
+struct Row {
+    /// Row in the box.
+    index: u32,
+    /// First byte within the row, and bytes, that lie in the tensor.
+    start: usize,
+    bytes: usize,
+    /// Global address of the first such byte.
+    address: u64,
+}
+
+/// The rows of a box that are at least in part within the tensor.
+fn rows(map: &TensorMap, first: [i64; 5]) -> Vec<Row> {
+    let (spec, argument) = (&map.spec, &map.argument);
+    let element = u64::from(spec.element.bytes());
+    let inner = i64::from(spec.box_extents[0]);
+    let begin = (-first[0]).clamp(0, inner);
+    let end = (argument.extents[0] as i64 - first[0]).clamp(begin, inner);
+    let count: u32 = spec.box_extents[1..].iter().product();
+    let mut rows = Vec::new();
+    for index in 0..count {
+        let mut left = index;
+        let mut address = Some(argument.address);
+        for dimension in 1..spec.rank() {
+            let extent = spec.box_extents[dimension];
+            let at = first[dimension] + i64::from(left % extent);
+            left /= extent;
+            let inside = (0..argument.extents[dimension] as i64).contains(&at);
+            address = address
+                .filter(|_| inside)
+                .map(|base| base.wrapping_add(at as u64 * argument.strides[dimension - 1]));
+        }
+        if let Some(base) = address
+            && begin < end
+        {
+            rows.push(Row {
+                index,
+                start: (begin as u64 * element) as usize,
+                bytes: ((end - begin) as u64 * element) as usize,
+                address: base.wrapping_add((first[0] + begin) as u64 * element),
+            });
+        }
+    }
+    rows
+}
+
+/// Alignment of a box in shared memory: the swizzle pattern repeats from there.
+fn box_alignment(swizzle: SwizzleMode) -> u32 {
+    swizzle.span_bytes().map_or(128, |span| span * 8)
+}
+
+impl Emulator<'_> {
+    /// The tensor map that an operand points to.
+    pub(crate) fn tensor_map(&self, program: &Program, pointer: u64, at: At) -> Outcome<usize> {
+        let index = pointer as usize;
+        match program.maps.get(index) {
+            Some(Some(_)) => Ok(index),
+            _ => {
+                let message = format!("{pointer:#x} is not the address of a tensor map");
+                Err(self.fault(ReportKind::TmaMisuse, message, at, "uses a tensor map"))
+            }
+        }
+    }
+
+    /// Checks what loads and stores have in common and gives the map, the coordinates and the box size.
+    fn tma_box(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        lane: usize,
+        (map, coordinates, shared): (Slot, &[Slot], Slot),
+        what: &str,
+    ) -> Outcome<(usize, [i64; 5], u32)> {
+        let index = self.tensor_map(program, warp.get(program, map, lane), at)?;
+        let spec = match &program.maps[index] {
+            Some(map) => &map.spec,
+            None => unreachable!("tensor_map has found it"),
+        };
+        if spec.rank() != coordinates.len() {
+            let (asked, rank) = (coordinates.len(), spec.rank());
+            let message = format!("{asked} coordinates for a tensor map of rank {rank}");
+            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
+        }
+        let mut first = [0; 5];
+        for (first, &slot) in first.iter_mut().zip(coordinates) {
+            *first = i64::from(warp.get(program, slot, lane) as u32 as i32);
+        }
+        let address = warp.get(program, shared, lane);
+        let (bytes, align) = (spec.box_bytes(), box_alignment(spec.swizzle));
+        // The swizzle permutes whole rows of 128 bytes.
+        let touched =
+            if spec.swizzle == SwizzleMode::None { bytes } else { bytes.next_multiple_of(128) };
+        self.shared_offset(at.id.rank, address, touched, align, at, what)?;
+        Ok((index, first, address as u32))
+    }
+
+    pub(crate) fn tma_load(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        load: &TmaLoad,
+    ) -> Outcome<Flow> {
+        let what = "issues a TMA load";
+        for lane in warp.active_lanes() {
+            let parts = (load.map, &load.coordinates[..], load.destination);
+            let (map, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
+            let ctas = self.cluster(at.id.slot).ctas.len();
+            let mask = match load.mask {
+                Some(mask) => warp.get(program, mask, lane),
+                None => 1 << at.id.rank,
+            };
+            if mask == 0 || mask >> ctas != 0 {
+                let message = format!("CTA mask {mask:#b} in a cluster of {ctas} CTAs");
+                return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
+            }
+            let barrier_address = warp.get(program, load.barrier, lane) as u32;
+            let knowledge = Rc::new(warp.knowledge.clone());
+            let mut actor = self.actor(at);
+            actor.kind = ActorKind::TmaLoad;
+            actor.lane = Some(lane as u32);
+            for rank in (0..ctas).filter(|rank| mask >> rank & 1 != 0) {
+                self.check_peer(rank, at, what)?;
+                let barrier = self.known_mbarrier(warp, rank, barrier_address, true, at, what)?;
+                self.launch_flight(Flight {
+                    slot: at.id.slot,
+                    rank,
+                    actor,
+                    loc: at.loc,
+                    knowledge: Rc::clone(&knowledge),
+                    map,
+                    first,
+                    shared,
+                    kind: FlightKind::Load { barrier },
+                });
+            }
+        }
+        warp.tick();
+        Ok(Flow::Visible)
+    }
+
+    fn launch_flight(&mut self, flight: Flight) {
+        self.cluster_mut(flight.slot).flights += 1;
+        let index = self.free_flights.pop().unwrap_or_else(|| {
+            self.flights.push(None);
+            self.flights.len() - 1
+        });
+        self.flights[index] = Some(flight);
+        self.ready_operations.push_back(Operation::Flight(index));
+    }
+
+    pub(crate) fn tma_store(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        map: Slot,
+        source: Slot,
+        coordinates: &[Slot],
+    ) -> Outcome<Flow> {
+        let what = "issues a TMA store";
+        for lane in warp.active_lanes() {
+            let parts = (map, coordinates, source);
+            let (map, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
+            let thread = match warp.bulk.iter().position(|t| t.lane == lane as u32) {
+                Some(thread) => thread,
+                None => {
+                    let cluster = self.cluster_mut(at.id.slot);
+                    warp.bulk.push(BulkThread {
+                        lane: lane as u32,
+                        read_component: cluster.new_component(),
+                        write_component: cluster.new_component(),
+                        ..BulkThread::default()
+                    });
+                    warp.bulk.len() - 1
+                }
+            };
+            let thread = &mut warp.bulk[thread];
+            let group = thread.committed as usize;
+            if thread.unread.len() <= group {
+                thread.unread.push(0);
+                thread.unwritten.push(0);
+            }
+            thread.open += 1;
+            thread.unread[group] += 1;
+            thread.unwritten[group] += 1;
+            thread.loc = Some(at.loc);
+            let mut actor = self.actor(at);
+            actor.kind = ActorKind::TmaStore;
+            actor.lane = Some(lane as u32);
+            self.launch_flight(Flight {
+                slot: at.id.slot,
+                rank: at.id.rank,
+                actor,
+                loc: at.loc,
+                knowledge: Rc::new(warp.knowledge.clone()),
+                map,
+                first,
+                shared,
+                kind: FlightKind::Store {
+                    warp: at.id.warp,
+                    lane: lane as u32,
+                    group,
+                    staged: None,
+                },
+            });
+        }
+        warp.tick();
+        Ok(Flow::Visible)
+    }
+
+    pub(crate) fn bulk_commit(&mut self, warp: &mut Warp) {
+        let active = warp.active;
+        for thread in warp.bulk.iter_mut().filter(|thread| active >> thread.lane & 1 != 0) {
+            thread.open = 0;
+            thread.committed += 1;
+            let groups = thread.committed as usize;
+            // A group may be empty.
+            thread.unread.resize(groups, 0);
+            thread.unwritten.resize(groups, 0);
+        }
+    }
+
+    pub(crate) fn bulk_wait(&mut self, warp: &mut Warp, pending: u32, read: bool) -> Outcome<Flow> {
+        let active = warp.active;
+        let Warp { bulk, knowledge, .. } = warp;
+        let waiting = || move |thread: &BulkThread| active >> thread.lane & 1 != 0;
+        for thread in bulk.iter().filter(|&thread| waiting()(thread)) {
+            let target = thread.committed.saturating_sub(pending) as usize;
+            let left = if read { &thread.unread } else { &thread.unwritten };
+            let unchecked = if read { thread.waited } else { thread.waited_full } as usize;
+            if left[unchecked.min(target)..target].iter().any(|&operations| operations > 0) {
+                return Ok(Flow::Blocked(Wait::Bulk { pending, read }));
+            }
+        }
+        for thread in bulk.iter_mut().filter(|thread| waiting()(thread)) {
+            let target = thread.committed.saturating_sub(pending);
+            thread.waited = thread.waited.max(target);
+            knowledge.seen.raise(thread.read_component, target);
+            if !read {
+                thread.waited_full = thread.waited_full.max(target);
+                knowledge.seen.raise(thread.write_component, target);
+            }
+        }
+        Ok(Flow::Visible)
+    }
+
+    /// Lets a TMA operation make its next step.
+    pub(crate) fn advance_flight(&mut self, index: usize) -> Outcome {
+        let Some(mut flight) = self.flights[index].take() else { return Ok(()) };
+        let program = Rc::clone(&self.program);
+        let Some(map) = &program.maps[flight.map] else { return Ok(()) };
+        match &mut flight.kind {
+            FlightKind::Load { barrier } => {
+                let barrier = *barrier;
+                self.land(&flight, map, barrier)?;
+            }
+            FlightKind::Store { warp, lane, group, staged } => {
+                let (warp, lane, group) = (*warp, *lane, *group);
+                let id = WarpId { slot: flight.slot, rank: flight.rank, warp };
+                match staged.take() {
+                    None => {
+                        let data = self.stage_store(&flight, map, id, lane, group)?;
+                        if let FlightKind::Store { staged, .. } = &mut flight.kind {
+                            *staged = Some(data);
+                        }
+                        self.store_progress(id, lane, |thread| thread.unread[group] -= 1);
+                        self.flights[index] = Some(flight);
+                        self.ready_operations.push_back(Operation::Flight(index));
+                        return Ok(());
+                    }
+                    Some(data) => {
+                        self.write_store(&flight, map, id, lane, group, &data)?;
+                        self.store_progress(id, lane, |thread| thread.unwritten[group] -= 1);
+                        self.statistics.tma_stores += 1;
+                    }
+                }
+            }
+        }
+        self.free_flights.push(index);
+        self.cluster_mut(flight.slot).flights -= 1;
+        self.retire_cluster(flight.slot);
+        Ok(())
+    }
+
+    /// Copies a box to shared memory and completes its bytes.
+    fn land(&mut self, flight: &Flight, map: &TensorMap, barrier: usize) -> Outcome {
+        let what = "copies a box";
+        let (slot, rank) = (flight.slot, flight.rank);
+        let cta = &self.cluster(slot).ctas[rank];
+        if cta.running == 0 {
+            let message = format!("CTA {} has exited before a load into it landed", cta.index);
+            return Err(flight.fault(ReportKind::ExitedPeer, message, what));
+        }
+        let target = &cta.mbarriers[barrier];
+        let access = flight.access(target.component, target.time());
+        let bytes = map.spec.box_bytes();
+        let offset = (flight.shared - SMEM_BASE) as usize;
+
+        let rows = rows(map, flight.first);
+        for row in &rows {
+            self.observe_global(flight, map, &access, row.address, row.bytes, false)?;
+        }
+        if self.shadowing() {
+            let checks = (self.checks.races, self.checks.uninitialised);
+            let cta = &mut self.clusters[slot]
+                .as_mut()
+                .expect("a cluster with operations is resident")
+                .ctas[rank];
+            let cells = shadow::cells(&mut cta.shadow, offset, bytes);
+            let knowledge = &flight.knowledge;
+            let mut observer =
+                Observer::new(&mut self.log, knowledge, access, ShadowSpace::Shared, checks);
+            if let Err((index, conflict)) = observer.write(cells) {
+                let address = flight.shared + (index * CELL_BYTES) as u32;
+                let place = self.describe_shared(slot, rank, address);
+                return Err(self.conflict(conflict, &access, "writes a TMA box", &place));
+            }
+        }
+
+        let inner = map.spec.box_extents[0] * map.spec.element.bytes();
+        let mut data = vec![0u8; bytes as usize];
+        for row in &rows {
+            let start = (row.index * inner) as usize + row.start;
+            if let Some(place) = self.memory.locate(row.address, row.bytes) {
+                data[start..start + row.bytes].copy_from_slice(self.memory.bytes(place, row.bytes));
+            }
+        }
+        let swizzle = map.spec.swizzle;
+        let cta = &mut self.cluster_mut(slot).ctas[rank];
+        for (chunk, data) in data.chunks_exact(CHUNK_BYTES as usize).enumerate() {
+            let address = swizzle.apply(flight.shared + chunk as u32 * CHUNK_BYTES);
+            let at = (address - SMEM_BASE) as usize;
+            cta.smem[at..at + data.len()].copy_from_slice(data);
+        }
+        let component = cta.mbarriers[barrier].component;
+        cta.landed.insert(component, (access.epoch, flight.actor, flight.loc));
+        self.statistics.tma_loads += 1;
+        self.statistics.tma_load_bytes += u64::from(bytes);
+        self.mbarrier_complete(slot, rank, barrier, bytes)
+            .map_err(|message| flight.fault(ReportKind::MbarrierMisuse, message, what))
+    }
+
+    /// Checks and records an access of TMA to a range of global memory.
+    fn observe_global(
+        &mut self,
+        flight: &Flight,
+        map: &TensorMap,
+        access: &Access,
+        address: u64,
+        bytes: usize,
+        write: bool,
+    ) -> Outcome {
+        let what = if write { "writes a TMA box" } else { "reads a TMA box" };
+        let Some(place) = self.memory.locate(address, bytes) else {
+            let message = format!(
+                "tensor map '{}' reaches {bytes} bytes at {}",
+                map.name,
+                self.memory.describe(address)
+            );
+            return Err(flight.fault(ReportKind::OutOfBounds, message, what));
+        };
+        let writable = self.memory.writable(place);
+        if write && !writable {
+            let message = format!(
+                "tensor map '{}': {} is read-only",
+                map.name,
+                self.memory.describe(address)
+            );
+            return Err(flight.fault(ReportKind::ReadOnlyWrite, message, what));
+        }
+        if !write
+            && self.checks.uninitialised
+            && let Some(byte) = self.memory.first_uninitialised(place, bytes)
+        {
+            let byte = self.memory.describe(address + byte as u64).to_string();
+            let message =
+                format!("tensor map '{}': {byte} is read, but nobody has written it", map.name);
+            return Err(flight.fault(ReportKind::UninitialisedRead, message, what));
+        }
+        if !writable || !self.checks.races {
+            return Ok(());
+        }
+        let size = self.memory.size(place.allocation);
+        let cells = self
+            .global_shadow
+            .entry(place.allocation)
+            .or_insert_with(|| vec![Cell::default(); size.div_ceil(CELL_BYTES)]);
+        let cells = shadow::cells(cells, place.offset, bytes as u32);
+        let mut observer = Observer::new(
+            &mut self.log,
+            &flight.knowledge,
+            *access,
+            ShadowSpace::Global,
+            (true, false),
+        );
+        let outcome = if write { observer.write(cells) } else { observer.read(cells) };
+        outcome.map_err(|(index, conflict)| {
+            let at = self.memory.describe(address + (index * CELL_BYTES) as u64).to_string();
+            self.conflict(conflict, access, what, &at)
+        })
+    }
+
+    fn bulk_thread(&self, id: WarpId, lane: u32) -> Option<&BulkThread> {
+        let warp = &self.cluster(id.slot).ctas[id.rank].warps[id.warp];
+        warp.bulk.iter().find(|thread| thread.lane == lane)
+    }
+
+    /// Notes progress of a store; its warp may have exited.
+    fn store_progress(&mut self, id: WarpId, lane: u32, progress: impl FnOnce(&mut BulkThread)) {
+        debug_assert!((lane as usize) < LANES);
+        let warp = self.warp_mut(id);
+        if let Some(thread) = warp.bulk.iter_mut().find(|thread| thread.lane == lane) {
+            progress(thread);
+        }
+        if matches!(warp.wait, Wait::Bulk { .. }) {
+            self.wake(id);
+        }
+    }
+
+    /// Reads a box from shared memory.
+    fn stage_store(
+        &mut self,
+        flight: &Flight,
+        map: &TensorMap,
+        id: WarpId,
+        lane: u32,
+        group: usize,
+    ) -> Outcome<Vec<u8>> {
+        let swizzle = map.spec.swizzle;
+        let inner = map.spec.box_extents[0] * map.spec.element.bytes();
+        let stored = |linear: u32| swizzle.apply(flight.shared + linear);
+        if self.shadowing() {
+            let component = self.bulk_thread(id, lane).map_or(0, |thread| thread.read_component);
+            let access = flight.access(component, group as u32 + 1);
+            let checks = (self.checks.races, self.checks.uninitialised);
+            let cta = &mut self.clusters[flight.slot]
+                .as_mut()
+                .expect("a cluster with operations is resident")
+                .ctas[flight.rank];
+            let knowledge = &flight.knowledge;
+            let mut observer =
+                Observer::new(&mut self.log, knowledge, access, ShadowSpace::Shared, checks);
+            let mut failed = None;
+            // Only what goes to global memory has to be there.
+            'rows: for row in rows(map, flight.first) {
+                let begin = row.start as u32 / CHUNK_BYTES * CHUNK_BYTES;
+                let end = (row.start + row.bytes) as u32;
+                for chunk in (begin..end).step_by(CHUNK_BYTES as usize) {
+                    let address = stored(row.index * inner + chunk);
+                    let cells = shadow::cells(
+                        &mut cta.shadow,
+                        (address - SMEM_BASE) as usize,
+                        CHUNK_BYTES.min(end - chunk),
+                    );
+                    if let Err((index, conflict)) = observer.read(cells) {
+                        failed = Some((address + (index * CELL_BYTES) as u32, conflict));
+                        break 'rows;
+                    }
+                }
+            }
+            if let Some((address, conflict)) = failed {
+                let place = self.describe_shared(flight.slot, flight.rank, address);
+                return Err(self.conflict(conflict, &access, "reads a TMA box", &place));
+            }
+        }
+        let smem = &self.cluster(flight.slot).ctas[flight.rank].smem;
+        let mut data = Vec::with_capacity(map.spec.box_bytes() as usize);
+        for chunk in (0..map.spec.box_bytes()).step_by(CHUNK_BYTES as usize) {
+            let at = (stored(chunk) - SMEM_BASE) as usize;
+            data.extend_from_slice(&smem[at..at + CHUNK_BYTES as usize]);
+        }
+        Ok(data)
+    }
+
+    /// Writes a box to global memory.
+    fn write_store(
+        &mut self,
+        flight: &Flight,
+        map: &TensorMap,
+        id: WarpId,
+        lane: u32,
+        group: usize,
+        data: &[u8],
+    ) -> Outcome {
+        let component = match self.bulk_thread(id, lane) {
+            Some(thread) => thread.write_component,
+            // Its thread has exited, so nobody can know of the write any more.
+            None => self.cluster_mut(flight.slot).new_component(),
+        };
+        let access = flight.access(component, group as u32 + 1);
+        let inner = map.spec.box_extents[0] * map.spec.element.bytes();
+        for row in rows(map, flight.first) {
+            self.observe_global(flight, map, &access, row.address, row.bytes, true)?;
+            if let Some(place) = self.memory.locate(row.address, row.bytes) {
+                let start = (row.index * inner) as usize + row.start;
+                self.memory.store(place, &data[start..start + row.bytes]);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Arithmetic: operations that only compute results from their operands, over one lane (uniform values) or 32.
+
+use half::{bf16, f16};
+use pgemm_ir::{BinaryOp, CompareOp, DescriptorLayout, Element, Half, SwizzleMode, Type, UnaryOp};
+
+/// A pure operation with its types. Values are bits, zero-extended to 64.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Function {
+    Unary(UnaryOp, Type),
+    Binary(BinaryOp, Type),
+    Compare(CompareOp, Type),
+    Fma,
+    Select,
+    Convert(Type, Type),
+    Copy,
+    Pack(Element),
+    Unpack(Element, Half),
+    MapShared,
+    Descriptor(DescriptorLayout),
+    DescriptorAdvance(u32),
+}
+
+fn float(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+fn bits(value: f32) -> u64 {
+    u64::from(value.to_bits())
+}
+
+fn signed(bits: u64) -> i32 {
+    bits as u32 as i32
+}
+
+fn word(value: i32) -> u64 {
+    u64::from(value as u32)
+}
+
+fn each1(out: &mut [u64], a: &[u64], f: impl Fn(u64) -> u64) {
+    for (out, &a) in out.iter_mut().zip(a) {
+        *out = f(a);
+    }
+}
+
+fn each2(out: &mut [u64], a: &[u64], b: &[u64], f: impl Fn(u64, u64) -> u64) {
+    for (out, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
+        *out = f(a, b);
+    }
+}
+
+/// Evaluates a function on as many lanes as `out` has; operands that the function does not take are ignored.
+pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u64]) {
+    match function {
+        Function::Unary(op, ty) => match (op, ty) {
+            (UnaryOp::Not, Type::Bool) => each1(out, a, |a| a ^ 1),
+            (UnaryOp::Not, Type::U64) => each1(out, a, |a| !a),
+            (UnaryOp::Not, _) => each1(out, a, |a| u64::from(!(a as u32))),
+            (UnaryOp::Neg, Type::F32) => each1(out, a, |a| bits(-float(a))),
+            (UnaryOp::Neg, _) => each1(out, a, |a| word(signed(a).wrapping_neg())),
+        },
+        Function::Binary(op, Type::F32) => float_binary(op, a, b, out),
+        Function::Binary(op, Type::S32) => signed_binary(op, a, b, out),
+        Function::Binary(op, Type::U64) => wide_binary(op, a, b, out),
+        Function::Binary(op, _) => unsigned_binary(op, a, b, out),
+        Function::Compare(op, ty) => compare(op, ty, a, b, out),
+        Function::Fma => {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = bits(float(a[i]).mul_add(float(b[i]), float(c[i])));
+            }
+        }
+        Function::Select => {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = if a[i] != 0 { b[i] } else { c[i] };
+            }
+        }
+        Function::Convert(from, to) => match (from, to) {
+            (Type::S32, Type::F32) => each1(out, a, |a| bits(signed(a) as f32)),
+            (_, Type::F32) => each1(out, a, |a| bits(a as u32 as f32)),
+            (Type::S32, Type::U64) => each1(out, a, |a| i64::from(signed(a)) as u64),
+            (_, Type::U64) => each1(out, a, |a| a),
+            _ => each1(out, a, |a| u64::from(a as u32)),
+        },
+        Function::Copy => out.copy_from_slice(a),
+        Function::Pack(element) => match element {
+            Element::F16 => each2(out, a, b, |low, high| {
+                u64::from(f16::from_f32(float(low)).to_bits())
+                    | u64::from(f16::from_f32(float(high)).to_bits()) << 16
+            }),
+            _ => each2(out, a, b, |low, high| {
+                u64::from(bf16::from_f32(float(low)).to_bits())
+                    | u64::from(bf16::from_f32(float(high)).to_bits()) << 16
+            }),
+        },
+        Function::Unpack(element, half) => {
+            let shift = if half == Half::High { 16 } else { 0 };
+            match element {
+                Element::F16 => {
+                    each1(out, a, |a| bits(f16::from_bits((a >> shift) as u16).to_f32()))
+                }
+                _ => each1(out, a, |a| bits(bf16::from_bits((a >> shift) as u16).to_f32())),
+            }
+        }
+        Function::MapShared => {
+            each2(out, a, b, |address, rank| (address & 0xffff_ffff) | rank << 32)
+        }
+        Function::Descriptor(layout) => each1(out, a, |address| descriptor(address as u32, layout)),
+        Function::DescriptorAdvance(bytes) => {
+            each1(out, a, |descriptor| descriptor.wrapping_add(u64::from(bytes >> 4)))
+        }
+    }
+}
+
+/// Packs a descriptor (PTX ISA, "Matrix descriptor").
+fn descriptor(address: u32, layout: DescriptorLayout) -> u64 {
+    let field = |bytes: u32| u64::from((bytes >> 4) & 0x3fff);
+    let swizzle = match layout.swizzle {
+        SwizzleMode::None => 0,
+        SwizzleMode::B128 => 1,
+        SwizzleMode::B64 => 2,
+        SwizzleMode::B32 => 3,
+    };
+    field(address)
+        | field(layout.leading_bytes) << 16
+        | field(layout.stride_bytes) << 32
+        | swizzle << 62
+}
+
+fn float_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
+    let each = |out: &mut [u64], f: fn(f32, f32) -> f32| {
+        each2(out, a, b, |a, b| bits(f(float(a), float(b))));
+    };
+    match op {
+        BinaryOp::Add => each(out, |a, b| a + b),
+        BinaryOp::Sub => each(out, |a, b| a - b),
+        BinaryOp::Mul => each(out, |a, b| a * b),
+        BinaryOp::Div => each(out, |a, b| a / b),
+        BinaryOp::Rem => each(out, |a, b| a % b),
+        BinaryOp::Min => each(out, f32::min),
+        BinaryOp::Max => each(out, f32::max),
+        _ => unsigned_binary(op, a, b, out),
+    }
+}
+
+fn signed_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
+    match op {
+        BinaryOp::Div => each2(out, a, b, |a, b| match signed(b) {
+            0 => 0xffff_ffff,
+            divisor => word(signed(a).wrapping_div(divisor)),
+        }),
+        BinaryOp::Rem => each2(out, a, b, |a, b| match signed(b) {
+            0 => a,
+            divisor => word(signed(a).wrapping_rem(divisor)),
+        }),
+        BinaryOp::Min => each2(out, a, b, |a, b| word(signed(a).min(signed(b)))),
+        BinaryOp::Max => each2(out, a, b, |a, b| word(signed(a).max(signed(b)))),
+        // An arithmetic shift by 32 or more leaves the sign, as the hardware's clamped amount does.
+        BinaryOp::Shr => each2(out, a, b, |a, b| word(signed(a) >> b.min(31))),
+        _ => unsigned_binary(op, a, b, out),
+    }
+}
+
+/// `U32`, `B32`, `Smem` and `Bool`.
+fn unsigned_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
+    let low = |value: u64| value & 0xffff_ffff;
+    match op {
+        BinaryOp::Add => each2(out, a, b, |a, b| low(a.wrapping_add(b))),
+        BinaryOp::Sub => each2(out, a, b, |a, b| low(a.wrapping_sub(b))),
+        BinaryOp::Mul => each2(out, a, b, |a, b| low(a.wrapping_mul(b))),
+        BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(0xffff_ffff)),
+        BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
+        BinaryOp::Shl => each2(out, a, b, |a, b| if b < 32 { low(a << b) } else { 0 }),
+        BinaryOp::Shr => each2(out, a, b, |a, b| if b < 32 { a >> b } else { 0 }),
+        _ => wide_binary(op, a, b, out),
+    }
+}
+
+fn wide_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
+    match op {
+        BinaryOp::Add => each2(out, a, b, u64::wrapping_add),
+        BinaryOp::Sub => each2(out, a, b, u64::wrapping_sub),
+        BinaryOp::Mul => each2(out, a, b, u64::wrapping_mul),
+        BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(u64::MAX)),
+        BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
+        BinaryOp::Min => each2(out, a, b, u64::min),
+        BinaryOp::Max => each2(out, a, b, u64::max),
+        BinaryOp::And => each2(out, a, b, |a, b| a & b),
+        BinaryOp::Or => each2(out, a, b, |a, b| a | b),
+        BinaryOp::Xor => each2(out, a, b, |a, b| a ^ b),
+        BinaryOp::Shl => each2(out, a, b, |a, b| if b < 64 { a << b } else { 0 }),
+        BinaryOp::Shr => each2(out, a, b, |a, b| if b < 64 { a >> b } else { 0 }),
+    }
+}
+
+fn compare(op: CompareOp, ty: Type, a: &[u64], b: &[u64], out: &mut [u64]) {
+    macro_rules! by {
+        ($read:expr) => {{
+            let read = $read;
+            match op {
+                CompareOp::Eq => each2(out, a, b, |a, b| u64::from(read(a) == read(b))),
+                CompareOp::Ne => each2(out, a, b, |a, b| u64::from(read(a) != read(b))),
+                CompareOp::Lt => each2(out, a, b, |a, b| u64::from(read(a) < read(b))),
+                CompareOp::Le => each2(out, a, b, |a, b| u64::from(read(a) <= read(b))),
+                CompareOp::Gt => each2(out, a, b, |a, b| u64::from(read(a) > read(b))),
+                CompareOp::Ge => each2(out, a, b, |a, b| u64::from(read(a) >= read(b))),
+            }
+        }};
+    }
+    match ty {
+        Type::F32 => by!(float),
+        Type::S32 => by!(signed),
+        _ => by!(|bits: u64| bits),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(function: Function, a: u64, b: u64) -> u64 {
+        let mut out = [0];
+        evaluate(function, [&[a], &[b], &[0]], &mut out);
+        out[0]
+    }
+
+    #[test]
+    fn integers_behave_as_the_hardware() {
+        let binary = |op, ty, a, b| one(Function::Binary(op, ty), a, b);
+        assert_eq!(binary(BinaryOp::Div, Type::U32, 7, 0), 0xffff_ffff);
+        assert_eq!(binary(BinaryOp::Rem, Type::S32, word(-7), 0), word(-7));
+        assert_eq!(binary(BinaryOp::Div, Type::S32, word(-7), 2), word(-3));
+        assert_eq!(binary(BinaryOp::Add, Type::U32, 0xffff_ffff, 2), 1);
+        assert_eq!(binary(BinaryOp::Sub, Type::U32, 1, 2), 0xffff_ffff);
+        assert_eq!(binary(BinaryOp::Shl, Type::U32, 1, 32), 0);
+        assert_eq!(binary(BinaryOp::Shr, Type::S32, word(-8), 1), word(-4));
+        assert_eq!(binary(BinaryOp::Min, Type::S32, word(-8), 1), word(-8));
+        assert_eq!(binary(BinaryOp::Min, Type::U32, word(-8), 1), 1);
+        assert_eq!(one(Function::Convert(Type::S32, Type::U64), word(-1), 0), u64::MAX);
+        assert_eq!(one(Function::Convert(Type::U64, Type::U32), 0x1_2345_6789, 0), 0x2345_6789);
+        assert_eq!(one(Function::Unary(UnaryOp::Not, Type::Bool), 1, 0), 0);
+    }
+
+    #[test]
+    fn floats_compare_and_round() {
+        let nan = bits(f32::NAN);
+        assert_eq!(one(Function::Compare(CompareOp::Ne, Type::F32), nan, nan), 1);
+        assert_eq!(one(Function::Compare(CompareOp::Le, Type::F32), nan, nan), 0);
+        let packed = one(Function::Pack(Element::Bf16), bits(1.0), bits(-2.0));
+        assert_eq!(packed, 0xc000_3f80);
+        assert_eq!(one(Function::Unpack(Element::Bf16, Half::High), packed, 0), bits(-2.0));
+    }
+
+    #[test]
+    fn descriptors_are_packed_as_ptx_says() {
+        let layout =
+            DescriptorLayout { swizzle: SwizzleMode::B128, leading_bytes: 16, stride_bytes: 1024 };
+        let packed = one(Function::Descriptor(layout), 0x8000, 0);
+        assert_eq!(packed, 0x800 | 1 << 16 | 64 << 32 | 1 << 62);
+        assert_eq!(one(Function::DescriptorAdvance(32), packed, 0), packed + 2);
+    }
+}
