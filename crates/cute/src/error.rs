@@ -414,7 +414,7 @@ pub enum CuteError {
     /// An element of a tile that not exactly one thread holds.
     #[error(
         "thread-value layout {layout} is no bijection onto the tile {tile}: element {coord} is held \
-         {holders} times, it must be once"
+         {held}, it must be exactly once"
     )]
     NotABijection {
         /// The layout.
@@ -423,8 +423,8 @@ pub enum CuteError {
         tile: Box<IntTuple>,
         /// The first such element.
         coord: Box<IntTuple>,
-        /// How many times it is held.
-        holders: usize,
+        /// How it is held instead of once.
+        held: &'static str,
     },
     /// A data layout of another shape than the tile.
     #[error("data layout {data} for a tile {tile}; it needs the tile's modes and extents")]

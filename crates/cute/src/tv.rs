@@ -160,30 +160,37 @@ impl TvLayout {
     /// Checks that every element of the tile belongs to exactly one thread and value.
     ///
     /// # Errors
-    /// [`CuteError::NotABijection`] with the first element that does not, and how many hold it.
+    /// [`CuteError::NotABijection`] with the first element that does not, in column-major order.
     pub fn check_bijection(&self) -> Result<(), CuteError> {
+        // By increasing stride, each mode must start where those before it end. Where the first
+        // one starts earlier an element repeats; where it starts later one is left out.
         let size = self.tile.size()?;
-        if self.layout.size() == size && self.layout.is_bijection() {
-            return Ok(());
-        }
-        // The first element that the right inverse does not cover, in a scan that is only long
-        // when the answer is an error.
-        let mut covered = 0;
-        let mut sorted = self.layout.indices().collect::<Vec<_>>();
-        sorted.sort_unstable();
-        for run in sorted.chunk_by(|a, b| a == b) {
-            match run.first() {
-                Some(&element) if element == covered && run.len() == 1 => covered += 1,
-                _ => break,
+        let mut modes = self.layout.flat_modes();
+        modes.retain(|&(extent, _)| extent > 1);
+        modes.sort_by_key(|&(_, stride)| stride);
+        let mut covered = 1;
+        for (extent, stride) in modes {
+            if stride < covered {
+                return Err(self.not_a_bijection(stride, true));
             }
+            if stride > covered {
+                break;
+            }
+            // At most the cosize of the layout.
+            covered *= extent;
         }
-        let holders = sorted.iter().filter(|&&element| element == covered).count();
-        Err(CuteError::NotABijection {
+        if covered < size { Err(self.not_a_bijection(covered, false)) } else { Ok(()) }
+    }
+
+    fn not_a_bijection(&self, element: i64, repeated: bool) -> CuteError {
+        CuteError::NotABijection {
             layout: Box::new(self.layout.clone()),
             tile: Box::new(self.tile.clone()),
-            coord: Box::new(idx2crd(&IntTuple::Int(covered), &self.tile)?),
-            holders,
-        })
+            coord: Box::new(
+                idx2crd(&IntTuple::Int(element), &self.tile).unwrap_or(IntTuple::Int(element)),
+            ),
+            held: if repeated { "more than once" } else { "by no thread" },
+        }
     }
 }
 

@@ -222,8 +222,10 @@ fn thread_value_layouts_that_do_not_fit() {
     assert_eq!(
         message(replicated.check_bijection()),
         "thread-value layout (4,2):(0,1) is no bijection onto the tile (2,1): element (0,0) is held \
-         4 times, it must be once"
+         more than once, it must be exactly once"
     );
+    let huge = TvLayout::new(layout("(1000000000000,1000000):(0,0)"), (2, 1)).unwrap();
+    assert!(!huge.is_bijection());
     let tv = TvLayout::from_threads_and_values(&layout("(2,2)"), &layout("(1,2)")).unwrap();
     assert!(matches!(tv.over(&layout("(4,2)")), Err(CuteError::TileMismatch { .. })));
     assert!(matches!(tv.index(4, 0), Err(CuteError::OutOfBounds { .. })));
