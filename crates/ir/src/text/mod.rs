@@ -29,3 +29,6 @@ pub use print::{TextOptions, to_text};
 pub(crate) fn operation_name(op: &crate::Op) -> String {
     attributes::encode(op).0.join(".")
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

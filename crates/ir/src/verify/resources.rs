@@ -112,7 +112,8 @@ fn roles(report: &mut Report<'_>) {
             );
         }
         warpgroups += own;
-        registers += own * u64::from(WARPGROUP_THREADS) * u64::from(budget);
+        let threads = own * u64::from(WARPGROUP_THREADS);
+        registers = registers.saturating_add(threads.saturating_mul(budget.into()));
         breakdown.push(format!("{} × {WARPGROUP_THREADS} × {budget}", role.warpgroups));
     }
     let threads = warpgroups * u64::from(WARPGROUP_THREADS);

@@ -1,0 +1,399 @@
+//! Every kernel survives a round trip, and no text makes the parser panic.
+
+use proptest::prelude::*;
+
+use super::attributes::{decode, encode};
+use super::{TextOptions, parse, to_text};
+use crate::*;
+
+/// Random decisions; runs out into zeros, so that shrinking a list of numbers shrinks what is made of it.
+pub(crate) struct Choices(std::vec::IntoIter<u32>);
+
+impl Choices {
+    pub(crate) fn new(choices: Vec<u32>) -> Self {
+        Choices(choices.into_iter())
+    }
+
+    /// A number that any value can be.
+    pub(crate) fn any(&mut self) -> u32 {
+        self.0.next().unwrap_or(0)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.any() as usize % limit
+    }
+
+    pub(crate) fn flag(&mut self) -> bool {
+        self.any() % 2 == 1
+    }
+
+    pub(crate) fn of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+const NAMES: [&str; 6] =
+    ["gemm", "", "a \"quoted\" \\ name", "line\nbreak\t\u{7f}", "größe 核", "/*"];
+const SPECIALS: [Special; 9] = [
+    Special::Thread,
+    Special::Lane,
+    Special::Warp,
+    Special::Warpgroup,
+    Special::Cta,
+    Special::CtaCount,
+    Special::CtaRank,
+    Special::Cluster,
+    Special::ClusterCount,
+];
+const BINARY: [BinaryOp; 12] = [
+    BinaryOp::Add,
+    BinaryOp::Sub,
+    BinaryOp::Mul,
+    BinaryOp::Div,
+    BinaryOp::Rem,
+    BinaryOp::Min,
+    BinaryOp::Max,
+    BinaryOp::And,
+    BinaryOp::Or,
+    BinaryOp::Xor,
+    BinaryOp::Shl,
+    BinaryOp::Shr,
+];
+const COMPARE: [CompareOp; 6] =
+    [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
+const ORDERS: [Order; 6] = [
+    Order::Weak,
+    Order::Relaxed,
+    Order::Acquire,
+    Order::Release,
+    Order::AcquireRelease,
+    Order::SequentiallyConsistent,
+];
+const SCOPES: [Scope; 4] = [Scope::Cta, Scope::Cluster, Scope::Gpu, Scope::System];
+const SWIZZLES: [SwizzleMode; 4] =
+    [SwizzleMode::None, SwizzleMode::B32, SwizzleMode::B64, SwizzleMode::B128];
+const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
+
+/// Kinds of operations that [`op`] makes.
+const KINDS: usize = 51;
+
+fn op(kind: usize, c: &mut Choices) -> Op {
+    let access = |c: &mut Choices| Access {
+        space: c.of(&[Space::Global, Space::Shared]),
+        ty: c.of(&Type::ALL),
+        vector: c.any(),
+        order: c.of(&ORDERS),
+        scope: c.of(&SCOPES),
+    };
+    match kind {
+        0 => Op::Const(match c.below(6) {
+            0 => Constant::Bool(c.flag()),
+            1 => Constant::U32(c.any()),
+            2 => Constant::S32(c.any() as i32),
+            3 => Constant::U64(u64::from(c.any()) << 32 | u64::from(c.any())),
+            4 => Constant::F32(f32::from_bits(c.any())),
+            _ => Constant::B32(c.any()),
+        }),
+        1 => Op::Param(ParamId(c.any())),
+        2 => Op::MapParam(ParamId(c.any())),
+        3 => Op::Special(c.of(&SPECIALS)),
+        4 => Op::SmemAddress(RegionId(c.any())),
+        5 => Op::Unary(c.of(&[UnaryOp::Not, UnaryOp::Neg])),
+        6 => Op::Binary(c.of(&BINARY)),
+        7 => Op::Fma,
+        8 => Op::Compare(c.of(&COMPARE)),
+        9 => Op::Select,
+        10 => Op::Convert(c.of(&Type::ALL)),
+        11 => Op::Bitcast(c.of(&Type::ALL)),
+        12 => Op::Pack(c.of(&Element::ALL)),
+        13 => Op::Unpack(c.of(&Element::ALL), c.of(&[Half::Low, Half::High])),
+        14 => Op::SmemOffset,
+        15 => Op::MapShared,
+        16 => Op::Descriptor(DescriptorLayout {
+            swizzle: c.of(&SWIZZLES),
+            leading_bytes: c.any(),
+            stride_bytes: c.any(),
+        }),
+        17 => Op::DescriptorAdvance(c.any()),
+        18 => Op::Elect,
+        19 => Op::AccGet(AccId(c.any()), c.any()),
+        20 => Op::Load(access(c)),
+        21 => Op::Store(access(c)),
+        22 => Op::LoadMatrix { count: c.any(), transpose: c.flag() },
+        23 => Op::StoreMatrix { count: c.any(), transpose: c.flag() },
+        24 => Op::MbarrierInit { count: c.any() },
+        25 => Op::MbarrierArrive,
+        26 => Op::MbarrierArriveExpect { bytes: c.any() },
+        27 => Op::MbarrierArriveCluster,
+        28 => Op::MbarrierWait,
+        29 => Op::FenceMbarrierInit,
+        30 => Op::FenceProxy(c.of(&[ProxyFence::SharedCta, ProxyFence::Global])),
+        31 => Op::Fence(c.of(&ORDERS), c.of(&SCOPES)),
+        32 => Op::BarrierSync { threads: c.any() },
+        33 => Op::BarrierArrive { threads: c.any() },
+        34 => Op::ClusterArrive { relaxed: c.flag() },
+        35 => Op::ClusterWait,
+        36 => Op::PrefetchMap,
+        37 => Op::TmaLoad { rank: c.any(), multicast: c.flag() },
+        38 => Op::TmaStore { rank: c.any() },
+        39 => Op::BulkCommit,
+        40 => Op::BulkWait { pending: c.any(), read: c.flag() },
+        41 => Op::WgmmaFence,
+        42 => Op::Wgmma(Wgmma {
+            acc: AccId(c.any()),
+            n: c.any(),
+            a: c.of(&Element::ALL),
+            b: c.of(&Element::ALL),
+            a_source: if c.flag() { ASource::Registers } else { ASource::Shared(c.of(&MAJORS)) },
+            b_major: c.of(&MAJORS),
+        }),
+        43 => Op::WgmmaCommit,
+        44 => Op::WgmmaWait { pending: c.any() },
+        45 => Op::SetMaxRegisters { count: c.any(), increase: c.flag() },
+        46 => Op::For,
+        47 => Op::While,
+        48 => Op::If,
+        49 => Op::Roles((0..c.below(3)).map(|_| RoleId(c.any())).collect()),
+        _ => Op::Yield,
+    }
+}
+
+/// Any kernel at all: the text form does not depend on the language's rules.
+fn kernel(c: &mut Choices) -> Kernel {
+    let name = |c: &mut Choices| c.of(&NAMES).to_owned();
+    let mut kernel = Kernel {
+        name: name(c),
+        params: vec![],
+        cluster: c.any(),
+        roles: vec![],
+        regions: vec![],
+        accumulators: vec![],
+        values: vec![],
+        body: Block::default(),
+        locations: vec![],
+    };
+    for _ in 0..c.below(3) {
+        let kind = if c.flag() {
+            ParamKind::Scalar(c.of(&Type::ALL))
+        } else {
+            ParamKind::TensorMap(TensorMapSpec {
+                element: c.of(&Element::ALL),
+                box_extents: (0..c.below(4)).map(|_| c.any()).collect(),
+                swizzle: c.of(&SWIZZLES),
+            })
+        };
+        kernel.params.push(Param { name: name(c), kind });
+    }
+    for _ in 0..c.below(3) {
+        kernel.roles.push(Role { name: name(c), warpgroups: c.any(), registers: c.any() });
+    }
+    for _ in 0..c.below(3) {
+        let kind =
+            if c.flag() { RegionKind::Mbarrier } else { RegionKind::Data(c.of(&Element::ALL)) };
+        let (offset, bytes, align) = (c.any(), c.any(), c.any());
+        kernel.regions.push(Region { name: name(c), kind, offset, bytes, align });
+    }
+    for _ in 0..c.below(3) {
+        kernel.accumulators.push(Accumulator { ty: c.of(&Type::ALL), registers: c.any() });
+    }
+    for _ in 0..1 + c.below(3) {
+        kernel.locations.push(Location {
+            file: name(c),
+            line: c.any(),
+            column: c.any(),
+            scopes: (0..c.below(3)).map(|_| name(c)).collect(),
+        });
+    }
+    for _ in 0..c.below(3) {
+        kernel.values.push(c.of(&Type::ALL));
+    }
+    kernel.body = block(c, &mut kernel.values, kernel.locations.len(), 0);
+    kernel
+}
+
+fn define(c: &mut Choices, values: &mut Vec<Type>, count: usize) -> Vec<ValueId> {
+    (0..count)
+        .map(|_| {
+            values.push(c.of(&Type::ALL));
+            ValueId(values.len() as u32 - 1)
+        })
+        .collect()
+}
+
+fn block(c: &mut Choices, values: &mut Vec<Type>, locations: usize, depth: usize) -> Block {
+    let count = c.below(3);
+    let params = define(c, values, count);
+    let mut insts = vec![];
+    for _ in 0..c.below(6) {
+        let kind = c.below(KINDS);
+        let op = op(kind, c);
+        let args = (0..c.below(4)).map(|_| ValueId(c.any())).collect();
+        let nested = if depth < 3 { c.below(5).saturating_sub(2) } else { 0 };
+        let blocks = (0..nested).map(|_| block(c, values, locations, depth + 1)).collect();
+        let count = c.below(3);
+        let results = define(c, values, count);
+        insts.push(Inst { op, args, results, blocks, loc: LocId(c.below(locations) as u32) });
+    }
+    Block { params, insts }
+}
+
+#[test]
+fn every_operation_decodes_to_itself() {
+    for kind in 0..KINDS {
+        for seed in 0..64u32 {
+            let numbers = (0..8).map(|i| seed.wrapping_mul(2_654_435_761).rotate_left(i * 5));
+            let op = op(kind, &mut Choices::new(numbers.collect()));
+            if matches!(op, Op::Const(_)) {
+                continue;
+            }
+            let (words, items) = encode(&op);
+            assert_eq!(decode(&words, &items).as_ref(), Some(&op));
+        }
+    }
+}
+
+#[test]
+fn floats_keep_their_bits() {
+    for bits in [0, 0x8000_0000, 0x3f80_0000, 0x7fc0_0001, 0xffff_ffff, 0x7f80_0000, 1] {
+        let text = format!("kernel \"k\", cluster 1\n{{ %0: f32 = const.f32 {bits:#x} }}");
+        let kernel = parse(&text).unwrap();
+        let Op::Const(Constant::F32(value)) = kernel.body.insts[0].op else { panic!("{kernel:?}") };
+        assert_eq!(value.to_bits(), bits);
+        assert_eq!(parse(&to_text(&kernel, TextOptions::default())).unwrap(), kernel);
+    }
+}
+
+const EXAMPLE: &str = r#"kernel "copy", cluster 2
+param0 = "m": u32
+param1 = "a": tensor_map bf16 [64, 128] b128
+role0 = "producer": 1 warpgroups, 40 registers
+role1 = "consumer": 2 warpgroups, 232 registers
+region0 = "stages": bf16 offset 0, bytes 49152, align 1024
+region1 = "full": mbarrier offset 49152, bytes 24, align 8
+acc0 = f32, 64 registers
+undefined %0: u32
+{
+  %1: u32 = const.u32 0 !loc0
+  %2: f32 = const.f32 0x3f800000 /* 1.0 */ !loc0
+  roles[role0, role1] {
+    %3: bool = elect !loc1
+    if %3 {
+      %4: smem = smem_address[region0] !loc1
+      %5: smem = smem_address[region1] !loc1
+      %6: map = map_param[param1] !loc1
+      mbarrier_arrive_expect[bytes=16384] %5 !loc1
+      tma_load.multicast[rank=2] %6, %4, %5, %1, %1, %1 !loc1
+      yield !loc1
+    } {
+      yield !loc1
+    } !loc1
+    yield !loc0
+  } {
+    %7: u32 = param[param0] !loc2
+    %8: f32 = for %1, %7, %7, %2 (%9: u32, %10: f32) {
+      %11: f32 = add %10, %2 !loc2
+      yield %11 !loc2
+    } !loc2
+    yield !loc0
+  } !loc0
+}
+loc0 = "kernel.rs":10:5
+loc1 = "kernel.rs":20:9 in "producer" > "load"
+loc2 = "kernel.rs":30:9 in "consumer"
+"#;
+
+#[test]
+fn the_printed_form_is_the_parsed_one() {
+    let kernel = parse(EXAMPLE).unwrap();
+    assert_eq!(to_text(&kernel, TextOptions { locations: true }), EXAMPLE);
+    let location = Location {
+        file: "kernel.rs".into(),
+        line: 20,
+        column: 9,
+        scopes: vec!["producer".into(), "load".into()],
+    };
+    assert_eq!(kernel.locations[1], location);
+}
+
+#[test]
+fn without_locations_instructions_are_where_the_text_is() {
+    let kernel = parse(EXAMPLE).unwrap();
+    let text = to_text(&kernel, TextOptions { locations: false });
+    assert!(!text.contains("loc"));
+    let parsed = parse(&text).unwrap();
+    assert_eq!(to_text(&parsed, TextOptions { locations: false }), text);
+    let mut lines = vec![];
+    parsed.visit(&mut |inst| lines.push(parsed.location(inst.loc).line));
+    assert_eq!(lines, [11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 23, 25, 27, 28, 29, 30, 32]);
+}
+
+#[test]
+fn errors_name_place_and_expectation() {
+    let error = |text: &str| parse(text).unwrap_err().to_string();
+    let body = |body: &str| error(&format!("kernel \"k\", cluster 1\n{{\n{body}\n}}"));
+    assert_eq!(error(""), "1:1: found the end of the text, expected 'kernel'");
+    assert_eq!(error("kernel k"), "1:8: found 'k', expected a name in quotes");
+    assert_eq!(error("kernel \"k"), "1:8: a quoted text is not closed: add '\"'");
+    assert_eq!(error("kernel \"\\n\""), "1:8: '\\n' is no escape: use \\\", \\\\ or \\u{hex}");
+    assert_eq!(
+        error("kernel \"k\", cluster 1\nparam1 = \"a\": u32"),
+        "2:1: found 'param1', expected 'param0'"
+    );
+    assert_eq!(body("frobnicate"), "3:1: 'frobnicate' with these attributes is no operation");
+    assert_eq!(body("bulk_wait[rank=1]"), "3:1: 'bulk_wait' with these attributes is no operation");
+    assert_eq!(
+        body("%0: u32 = const.u32 4294967296"),
+        "3:21: found '4294967296', expected a constant of type u32"
+    );
+    assert_eq!(
+        body("%0: s32 = const.s32 -2147483649"),
+        "3:21: found '-2147483649', expected a constant of type s32"
+    );
+    assert_eq!(body("%0: u32, %0: f32 = elect"), "3:10: %0 is f32 here and u32 before");
+    assert_eq!(
+        body("%1: bool = elect"),
+        "3:1: %1 is defined and %0 is not: number values without gaps, or declare \
+         'undefined %0: type'"
+    );
+    assert_eq!(body("elect !loc0"), "3:8: loc0 is not in the table of 0 locations");
+    assert_eq!(body("elect !there"), "3:8: 'there' is no location: they are 'loc0', …");
+    assert_eq!(body("/* open"), "3:1: a comment is not closed: add '*/'");
+    assert_eq!(body("%99999999999: u32"), "3:1: no value has number 99999999999");
+    let deep = "if {\n".repeat(100);
+    assert_eq!(body(&deep), "67:4: blocks are nested deeper than 64");
+}
+
+proptest! {
+    #[test]
+    fn kernels_survive_the_round_trip(choices in prop::collection::vec(any::<u32>(), 0..400)) {
+        let kernel = kernel(&mut Choices::new(choices));
+        let text = to_text(&kernel, TextOptions { locations: true });
+        let parsed = parse(&text);
+        prop_assert_eq!(parsed.as_ref(), Ok(&kernel), "{}", text);
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_mutation_panics_parser_or_verifier(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), "[ -~\n]{0,8}", 0usize..12), 1..5)
+    ) {
+        let mut text = EXAMPLE.to_owned();
+        for (at, insert, remove) in edits {
+            let at = at.index(text.len() + 1);
+            let end = (at + remove).min(text.len());
+            text.replace_range(at..end, &insert);
+        }
+        if let Ok(kernel) = parse(&text) {
+            let _ = verify(&kernel);
+        }
+    }
+
+    #[test]
+    fn no_kernel_panics_the_verifier(choices in prop::collection::vec(any::<u32>(), 0..400)) {
+        let _ = verify(&kernel(&mut Choices::new(choices)));
+    }
+}
