@@ -37,10 +37,14 @@ pub fn optimise(mut kernel: Kernel) -> Result<Kernel, PassError> {
     cse(&mut kernel);
     dce(&mut kernel);
     legalise(&mut kernel);
-    // Constants that strength reduction has no more use for, and the equal ones that it made.
+    // Legalisation leaves constants without use, makes equal ones and predicates of constants.
+    fold(&mut kernel);
     cse(&mut kernel);
     dce(&mut kernel);
     renumber(&mut kernel);
     verify(&kernel).map_err(PassError::Broken)?;
     Ok(kernel)
 }
+
+#[cfg(test)]
+mod tests;
