@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::structs::device::FieldId;
+use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT;
 use serde::{Deserialize, Serialize};
 
 /// What the card was doing at one moment. A field is `None` where NVML is absent or does not answer.
@@ -16,7 +19,7 @@ pub struct PowerSample {
     pub sm_clock_mhz: Option<u32>,
     /// Memory clock, MHz.
     pub memory_clock_mhz: Option<u32>,
-    /// Board power as NVML averages it (about one second on Hopper), watts.
+    /// Board power, watts: NVML's instantaneous reading where there is one, else its average over about a second.
     pub power_watts: Option<f64>,
     /// GPU temperature, degrees Celsius.
     pub temperature_celsius: Option<u32>,
@@ -74,7 +77,7 @@ impl PowerMeter {
         PowerSample {
             sm_clock_mhz: device.clock_info(Clock::SM).ok(),
             memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
-            power_watts: device.power_usage().ok().map(watts),
+            power_watts: instant_power(device).or_else(|| device.power_usage().ok().map(watts)),
             temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
             throttle_reasons: device.current_throttle_reasons().ok().map(throttle_names),
         }
@@ -141,6 +144,15 @@ fn nvml() -> Option<&'static Nvml> {
         Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().or_else(|_| Nvml::init()).ok()
     })
     .as_ref()
+}
+
+/// The average lags by a second, which would keep a warm-up from being seen to settle.
+fn instant_power(device: &nvml_wrapper::Device<'static>) -> Option<f64> {
+    let sample = device.field_values_for(&[FieldId(NVML_FI_DEV_POWER_INSTANT)]).ok()?.pop()?;
+    match sample.ok()?.value.ok()? {
+        SampleValue::U32(milliwatts) if milliwatts > 0 => Some(watts(milliwatts)),
+        _ => None,
+    }
 }
 
 fn watts(milliwatts: u32) -> f64 {
