@@ -397,3 +397,13 @@ proptest! {
         let _ = verify(&kernel(&mut Choices::new(choices)));
     }
 }
+
+#[test]
+fn the_documented_example_is_valid() {
+    let document = include_str!("../../../../docs/language.md");
+    let start = document.find("kernel \"copy\"").expect("docs/language.md shows the text form");
+    let example = document[start..].split("```").next().unwrap_or_default();
+    let kernel = parse(example).unwrap();
+    assert_eq!(verify(&kernel), Ok(()));
+    assert_eq!(to_text(&kernel, TextOptions::default()), example);
+}
