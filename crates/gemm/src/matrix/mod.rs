@@ -274,6 +274,26 @@ impl HostMatrix {
         Ok(target)
     }
 
+    /// How many finite elements lie beyond the largest values of another type: those that
+    /// [`convert`](Self::convert) makes infinite or saturates.
+    pub fn out_of_range(&self, element: Element) -> u64 {
+        let length = self.layout.line_length();
+        with_scalar!(self.element, S => with_scalar!(element, T => {
+            let largest = T::from_double(f64::MAX).to_double();
+            let smallest = T::from_double(f64::MIN).to_double();
+            let lost = |value: &S| {
+                let value = value.to_double();
+                value.is_finite()
+                    && (value > largest
+                        || value < smallest
+                        || !T::from_double(value).to_double().is_finite())
+            };
+            self.line_slices::<S>()
+                .map(|line| line.iter().take(length).filter(|value| lost(value)).count() as u64)
+                .sum()
+        }))
+    }
+
     /// The same elements laid out differently.
     ///
     /// # Errors
@@ -428,6 +448,25 @@ mod tests {
             assert_eq!(matrix.get(0, 0), Some(-1.0 - 2.0 * unit_roundoff));
             let double = HostMatrix::from_f64(layout, Element::F64, &[value]).unwrap();
             assert_eq!(double.convert(element).unwrap().get(0, 0), Some(1.0 + 2.0 * unit_roundoff));
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_counted() {
+        let values = [1e6, -1e6, 300.0, -300.0, 0.5, -1.0, f64::INFINITY, f64::NAN];
+        let layout = MatrixLayout::row_major(2, 4).with_leading_dimension(5);
+        let matrix = HostMatrix::from_f64(layout, Element::F32, &values).unwrap();
+        for (element, count) in [
+            (Element::F64, 0),
+            (Element::Bf16, 0),
+            (Element::F16, 2),
+            (Element::E4m3, 2),
+            (Element::E5m2, 2),
+            (Element::S8, 4),
+            (Element::U8, 5),
+            (Element::S32, 0),
+        ] {
+            assert_eq!(matrix.out_of_range(element), count, "{element}");
         }
     }
 

@@ -1,0 +1,178 @@
+//! Matrices in files: `.npy`, and tensors in `.safetensors`.
+
+mod atomic;
+mod error;
+mod npy;
+mod safetensors;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use persistent_gemm::{Dtype, HostMatrix, MatrixLayout};
+
+pub use error::IoError;
+
+/// Where a matrix lies: `FILE.npy`, `FILE.safetensors` or `FILE.safetensors:TENSOR`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A numpy array.
+    Npy(PathBuf),
+    /// A tensor in a safetensors file.
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// The tensor; where none is named, the only one.
+        tensor: Option<String>,
+    },
+}
+
+impl Location {
+    /// Whether its format has this element type.
+    pub fn can_hold(&self, dtype: Dtype) -> bool {
+        match self {
+            Location::Npy(_) => {
+                !matches!(dtype, Dtype::Bf16 | Dtype::Tf32 | Dtype::E4m3 | Dtype::E5m2)
+            }
+            Location::Safetensors { .. } => true,
+        }
+    }
+}
+
+/// Writes a file that appears whole or not at all.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), IoError> {
+    atomic::write(path, |file| file.write_all(bytes))
+}
+
+impl FromStr for Location {
+    type Err = IoError;
+
+    fn from_str(text: &str) -> Result<Location, IoError> {
+        const SEPARATOR: &str = ".safetensors:";
+        if let Some(at) = text.find(SEPARATOR) {
+            let (path, tensor) = (&text[..at + SEPARATOR.len() - 1], &text[at + SEPARATOR.len()..]);
+            return Ok(Location::Safetensors {
+                path: path.into(),
+                tensor: Some(tensor.to_owned()),
+            });
+        }
+        match Path::new(text).extension().and_then(|extension| extension.to_str()) {
+            Some("npy") => Ok(Location::Npy(text.into())),
+            Some("safetensors") => Ok(Location::Safetensors { path: text.into(), tensor: None }),
+            _ => Err(IoError::UnknownFormat { text: text.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Npy(path) | Location::Safetensors { path, tensor: None } => {
+                write!(f, "{}", path.display())
+            }
+            Location::Safetensors { path, tensor: Some(tensor) } => {
+                write!(f, "{}:{tensor}", path.display())
+            }
+        }
+    }
+}
+
+/// Reads a matrix in the element type and order of the file, without gaps.
+///
+/// # Errors
+/// The file cannot be read, is damaged, or holds something else than a matrix of a supported type.
+pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
+    match location {
+        Location::Npy(path) => npy::read(path),
+        Location::Safetensors { path, tensor } => safetensors::read(path, tensor.as_deref()),
+    }
+}
+
+/// Writes a matrix, in place of a file of that name or not at all: the file appears under its name once it is complete.
+/// A `.npy` file keeps the order of the matrix; a tensor is row-major, and is called `D` where the location names none.
+///
+/// # Errors
+/// The file cannot be written, or the format has no such element type.
+pub fn write(location: &Location, matrix: &HostMatrix) -> Result<(), IoError> {
+    match location {
+        Location::Npy(path) => npy::write(path, matrix),
+        Location::Safetensors { path, tensor } => {
+            safetensors::write(path, tensor.as_deref().unwrap_or("D"), matrix)
+        }
+    }
+}
+
+/// The matrix in another element type, with a line about it on standard error; the matrix itself where the type is the same.
+/// `name` is what the line calls it, such as `A`.
+///
+/// # Errors
+/// The memory is not to be had.
+pub fn convert_with_notice(
+    matrix: HostMatrix,
+    dtype: Dtype,
+    name: &str,
+) -> Result<HostMatrix, IoError> {
+    if matrix.dtype() == dtype {
+        return Ok(matrix);
+    }
+    eprintln!("{}", conversion_notice(&matrix, dtype, name));
+    matrix.convert(dtype).map_err(|source| IoError::Matrix { what: name.to_owned(), source })
+}
+
+fn conversion_notice(matrix: &HostMatrix, dtype: Dtype, name: &str) -> String {
+    let from = matrix.dtype();
+    let notice = format!("{name}: {from} converted to {dtype}, rounded to nearest even");
+    match matrix.out_of_range(dtype) {
+        0 => notice,
+        lost => {
+            let total = matrix.rows() * matrix.columns();
+            format!("{notice}; WARNING: {lost} of {total} elements exceed the range of {dtype}")
+        }
+    }
+}
+
+/// Opens a regular file. Returns its length too.
+fn open(path: &Path) -> Result<(File, u64), IoError> {
+    let cannot_read = |source| IoError::Read { path: path.to_owned(), source };
+    let metadata = std::fs::metadata(path).map_err(cannot_read)?;
+    if !metadata.is_file() {
+        return Err(IoError::NotAFile { path: path.to_owned() });
+    }
+    Ok((File::open(path).map_err(cannot_read)?, metadata.len()))
+}
+
+/// Reads the data of a matrix without gaps from where the file stands.
+fn read_elements(
+    file: &mut File,
+    path: &Path,
+    what: &str,
+    layout: MatrixLayout,
+    dtype: Dtype,
+) -> Result<HostMatrix, IoError> {
+    let mut matrix = HostMatrix::zeros(layout, dtype)
+        .map_err(|source| IoError::Matrix { what: what.to_owned(), source })?;
+    file.read_exact(matrix.bytes_mut())
+        .map_err(|source| IoError::Read { path: path.to_owned(), source })?;
+    Ok(matrix)
+}
+
+/// Writes the lines of a matrix without the gaps between them.
+fn write_elements(matrix: &HostMatrix, target: &mut dyn Write) -> std::io::Result<()> {
+    let layout = matrix.layout();
+    let size = matrix.dtype().bytes() as usize;
+    let line_bytes = layout.line_length() * size;
+    if layout.leading_dimension == layout.line_length() {
+        return target.write_all(matrix.bytes());
+    }
+    for line in matrix.bytes().chunks(layout.leading_dimension.saturating_mul(size)) {
+        target.write_all(&line[..line_bytes])?;
+    }
+    Ok(())
+}
