@@ -1,0 +1,175 @@
+//! Rules of what a kernel declares: names, roles, budgets, regions, cluster.
+
+use super::{Rule, accepts, mma, rejects, simple, violations};
+
+#[test]
+fn names() {
+    accepts(&simple("").replace("\"out\"", "\"$out_2\""));
+    rejects(&simple("").replace("\"out\"", "\"2out\""), Rule::Names, "'2out'");
+    rejects(&simple("").replace("\"test\"", "\"a b\""), Rule::Names, "kernel name 'a b'");
+    rejects(&simple("").replace("\"out\"", "\"map\""), Rule::Names, "two parameters");
+}
+
+#[test]
+fn parameters_fit_into_the_launch() {
+    let maps = |count: usize| {
+        let params: String = (0..count)
+            .map(|i| format!("param{i} = \"p{i}\": tensor_map bf16 [64] unswizzled\n"))
+            .collect();
+        format!("kernel \"k\", cluster 1\n{params}role0 = \"r\": 1 warpgroups, 64 registers\n{{ }}")
+    };
+    accepts(&maps(255));
+    rejects(&maps(256), Rule::Names, "32768 bytes: a launch has 32764");
+}
+
+#[test]
+fn scalar_parameters() {
+    accepts(&simple("").replace("\"out\": u64", "\"out\": f32"));
+    rejects(&simple("").replace("\"out\": u64", "\"out\": s32"), Rule::Attributes, "is s32");
+}
+
+#[test]
+fn accumulators() {
+    accepts(&simple("").replace("acc0 = f32, 64", "acc0 = s32, 128"));
+    rejects(&simple("").replace("acc0 = f32, 64", "acc0 = u32, 64"), Rule::WgmmaShape, "u32");
+    rejects(&simple("").replace("acc0 = f32, 64", "acc0 = f32, 130"), Rule::WgmmaShape, "130");
+}
+
+/// Three warpgroups in two roles.
+fn roles(body: &str) -> String {
+    simple(body).replace(
+        "role0 = \"all\": 1 warpgroups, 128 registers",
+        "role0 = \"producer\": 1 warpgroups, 40 registers
+role1 = \"consumer\": 2 warpgroups, 232 registers",
+    )
+}
+
+#[test]
+fn role_lists() {
+    accepts(&roles("roles[role0, role1] { yield } { yield }"));
+    accepts(&roles("roles[role1] { yield }"));
+    rejects(
+        &roles("roles[role0, role1] { yield } { yield }\nroles[role0] { yield }"),
+        Rule::Roles,
+        "a second time",
+    );
+    rejects(&roles("roles[role1, role1] { yield } { yield }"), Rule::Roles, "listed twice");
+    rejects(
+        &roles("%0: bool = const.bool true\nif %0 { roles[role0] { yield }\n yield } { yield }"),
+        Rule::Roles,
+        "nested block",
+    );
+    rejects(&roles("").replace("\"consumer\"", "\"producer\""), Rule::Names, "two roles");
+    let none = simple("").replace("role0 = \"all\": 1 warpgroups, 128 registers\n", "");
+    rejects(&none, Rule::Roles, "no role is declared");
+    rejects(&simple("").replace("1 warpgroups", "0 warpgroups"), Rule::Roles, "no warpgroups");
+    let many = simple("").replace("1 warpgroups, 128", "9 warpgroups, 24");
+    rejects(&many, Rule::Roles, "1152 threads");
+    let huge = simple("").replace("1 warpgroups, 128", "4294967295 warpgroups, 24");
+    let found = violations(&huge);
+    assert_eq!(found.iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::Roles, Rule::Registers]);
+}
+
+#[test]
+fn lowered_roles() {
+    let lowered = |producer: &str, consumer: &str| {
+        roles(&format!(
+            "%0: u32 = special.warpgroup\n%1: u32 = const.u32 1\n%2: bool = lt %0, %1
+             if %2 {{ {producer}\n yield }} {{ {consumer}\n yield }}"
+        ))
+    };
+    let (down, up) =
+        ("set_max_registers.decrease[count=40]", "set_max_registers.increase[count=232]");
+    accepts(&lowered(down, up));
+    rejects(
+        &lowered("set_max_registers.increase[count=40]", up),
+        Rule::Registers,
+        "raised from 168 to 40",
+    );
+    rejects(
+        &lowered(down, "set_max_registers.decrease[count=232]"),
+        Rule::Registers,
+        "lowered from 168 to 232",
+    );
+    rejects(&lowered("set_max_registers.decrease[count=36]", up), Rule::Attributes, "36 registers");
+    rejects(&roles(&format!("{up}\nroles[role0] {{ yield }}")), Rule::Roles, "next to roles");
+    rejects(
+        &roles(&format!("%0: u32 = const.u32 1\nfor %0, %0, %0 (%1: u32) {{ {up}\n yield }}")),
+        Rule::Roles,
+        "in a loop",
+    );
+}
+
+#[test]
+fn register_budgets() {
+    accepts(&roles(""));
+    rejects(
+        &roles("").replace("232", "240"),
+        Rule::Registers,
+        "1 × 128 × 40 + 2 × 128 × 240 = 66560 registers: an SM has 65536, 1024 fewer",
+    );
+    rejects(&roles("").replace("40 reg", "20 reg"), Rule::Registers, "'producer' has 20");
+    rejects(&roles("").replace("40 reg", "44 reg"), Rule::Registers, "'producer' has 44");
+    // 208 accumulators fit 232, 216 do not.
+    let uses = |registers: u32| {
+        roles(
+            "roles[role1] {
+                 %0: f32 = acc_get[acc0, 0]
+                 %1: f32 = acc_get[acc1, 0]
+                 yield
+             }",
+        )
+        .replace("f32, 64 registers", &format!("f32, {registers} registers"))
+        .replace("f32, 32 registers", "f32, 104 registers")
+    };
+    accepts(&uses(104));
+    rejects(&uses(112), Rule::Registers, "216 accumulators and needs 24 more");
+    // m64n256 on four warpgroups does not fit what threads enter with.
+    let wide = |roles: &str| {
+        mma("wgmma_fence
+             wgmma.bf16.k.bf16.k[acc0, n=256] %0, %1, %2
+             wgmma_commit
+             wgmma_wait[pending=0]")
+        .replace("f32, 64 registers", "f32, 128 registers")
+        .replace("1 warpgroups, 128", roles)
+    };
+    accepts(&wide("3 warpgroups, 168"));
+    rejects(&wide("4 warpgroups, 128"), Rule::Registers, "128 + 8 registers");
+}
+
+#[test]
+fn regions() {
+    accepts(&simple(""));
+    let region = |old: &str, new: &str| simple("").replace(old, new);
+    let rejects = |text: &str, words: &str| rejects(text, Rule::SharedMemory, words);
+    rejects(
+        &region("offset 0,", "offset 512,").replace("16384, bytes 32", "20480, bytes 32"),
+        "starts at byte 512: it is aligned to 1024",
+    );
+    rejects(&region("align 1024", "align 2048"), "alignment 2048");
+    rejects(&region("align 1024", "align 96"), "alignment 96");
+    rejects(&region("bytes 32,", "bytes 0,"), "is empty");
+    rejects(&region("bytes 32,", "bytes 12,"), "multiples of 8");
+    rejects(&region("offset 16384", "offset 16376"), "overlap region 'tile' (0..16384)");
+    rejects(&region("offset 16384", "offset 232440"), "ends at byte 232472: a CTA has 232448, 24");
+    rejects(&region("offset 16384", "offset 4294967288"), "ends at byte 4294967320");
+    // Data regions may share bytes: their lifetimes are planned.
+    accepts(
+        &simple("").replace(
+            "acc0 =",
+            "region2 = \"epilogue\": f32 offset 0, bytes 1024, align 1024\nacc0 =",
+        ),
+    );
+    rejects(
+        &simple("")
+            .replace("acc0 =", "region2 = \"b\": mbarrier offset 16400, bytes 8, align 8\nacc0 ="),
+        "mbarriers of region 'full' (bytes 16384..16416) overlap region 'b'",
+    );
+}
+
+#[test]
+fn cluster() {
+    accepts(&simple("").replace("cluster 1", "cluster 8"));
+    rejects(&simple("").replace("cluster 1", "cluster 0"), Rule::Cluster, "0 CTAs");
+    rejects(&simple("").replace("cluster 1", "cluster 16"), Rule::Cluster, "16 CTAs");
+}

@@ -1,0 +1,297 @@
+//! Rules of control flow: uniformity, wgmma order, bulk groups.
+
+use super::{BOUNDS, Rule, accepts, copy, mma, rejects, simple, violations};
+
+/// Control flow on values of each kind, around an operation.
+fn under(condition: &str, op: &str) -> String {
+    simple(&format!(
+        "%0: u32 = const.u32 64
+         %1: u32 = const.u32 5
+         %2: u32 = const.u32 7
+         {condition}
+         if %9 {{ {op}\n yield }} {{ yield }}"
+    ))
+    .replace("1 warpgroups", "3 warpgroups")
+}
+
+#[test]
+fn uniformity_of_conditions() {
+    let thread = "%3: u32 = special.thread\n%9: bool = eq %3, %0";
+    let warp = "%3: u32 = special.warp\n%9: bool = eq %3, %1";
+    let warpgroup = "%3: u32 = special.warpgroup\n%9: bool = eq %3, %1";
+    let cta = "%3: u32 = special.cta\n%9: bool = eq %3, %1";
+    for condition in [warp, warpgroup, cta] {
+        accepts(&under(condition, "cluster_wait"));
+    }
+    for condition in [warpgroup, cta] {
+        accepts(&under(condition, "wgmma_fence"));
+    }
+    for condition in [thread, warp, warpgroup, cta] {
+        accepts(&under(condition, "fence_mbarrier_init"));
+    }
+    let rejects = |condition: &str, op: &str, words: &str| {
+        rejects(&under(condition, op), Rule::Uniformity, words);
+    };
+    rejects(thread, "cluster_wait", "all threads of a warp execute");
+    rejects(thread, "wgmma_fence", "from thread to thread");
+    rejects(warp, "wgmma_fence", "from warp to warp");
+    rejects("%9: bool = elect", "%4: bool = elect", "all threads of a warp execute");
+    rejects(
+        "%3: smem = smem_address[region0]
+         %4: u32 = load.shared.u32.weak.cta[vector=1] %3
+         %9: bool = eq %4, %0",
+        "barrier_sync[threads=128] %1",
+        "all threads of a warp execute",
+    );
+    rejects(
+        "%3: f32 = acc_get[acc0, 0]\n%9: bool = eq %3, %3",
+        "barrier_sync[threads=128] %1",
+        "all threads of a warp execute",
+    );
+}
+
+#[test]
+fn uniformity_of_thread_counts() {
+    // thread / 32, thread >> 7, warp / 4, thread < 64 and the like are as uniform as they look.
+    let quotients = [
+        ("%3: u32 = special.thread\n%4: u32 = shr %3, %1\n%9: bool = eq %4, %0", true, false),
+        ("%3: u32 = special.thread\n%4: u32 = shr %3, %2\n%9: bool = eq %4, %0", true, true),
+        ("%3: u32 = special.thread\n%9: bool = lt %3, %0", true, false),
+        ("%3: u32 = special.thread\n%9: bool = lt %3, %1", false, false),
+        ("%3: u32 = special.thread\n%9: bool = le %3, %0", false, false),
+        ("%3: u32 = special.thread\n%9: bool = ge %0, %3", false, false),
+        ("%3: u32 = special.thread\n%9: bool = gt %0, %3", true, false),
+        ("%3: u32 = special.thread\n%4: u32 = and %3, %0\n%9: bool = eq %4, %0", true, false),
+        ("%3: u32 = special.warp\n%4: u32 = div %3, %0\n%9: bool = eq %4, %0", true, true),
+        ("%3: u32 = special.warp\n%9: bool = lt %3, %0", true, true),
+        ("%3: u32 = special.warp\n%9: bool = lt %3, %1", true, false),
+    ];
+    for (condition, warp, warpgroup) in quotients {
+        for (op, fine) in [("cluster_wait", warp), ("wgmma_fence", warpgroup)] {
+            let found = violations(&under(condition, op));
+            assert_eq!(found.is_empty(), fine, "{condition} around {op}: {found:#?}");
+        }
+    }
+}
+
+#[test]
+fn uniformity_through_loops_and_joins() {
+    // A value that differs from thread to thread reaches the bound only in the second iteration.
+    let carried = |next: &str| {
+        simple(&format!(
+            "{BOUNDS}
+             %4: u32 = special.lane
+             %5: u32 = for %0, %1, %2, %1 (%6: u32, %7: u32) {{
+                 for %0, %7, %2 (%8: u32) {{
+                     cluster_wait
+                     yield
+                 }}
+                 yield {next}
+             }}"
+        ))
+    };
+    accepts(&carried("%6"));
+    rejects(&carried("%4"), Rule::Uniformity, "all threads of a warp execute");
+    // Joins carry the uniformity of their condition.
+    let join = |condition: &str| {
+        simple(&format!(
+            "{BOUNDS}{condition}
+             %5: u32 = if %4 {{ yield %0 }} {{ yield %1 }}
+             %6: bool = eq %5, %0
+             if %6 {{ cluster_wait\n yield }} {{ yield }}"
+        ))
+    };
+    accepts(&join("%7: u32 = special.warp\n%4: bool = eq %7, %0"));
+    rejects(&join("%4: bool = elect"), Rule::Uniformity, "all threads of a warp execute");
+    // Leaving a loop in different rounds carries different values out.
+    let rounds = |bound: &str| {
+        simple(&format!(
+            "{BOUNDS}%4: u32 = special.{bound}
+             %5: u32 = while %0 (%6: u32) {{
+                 %7: bool = lt %6, %4
+                 yield %7
+             }} (%8: u32) {{
+                 %9: u32 = add %8, %2
+                 yield %9
+             }}
+             %10: bool = eq %5, %0
+             if %10 {{ cluster_wait\n yield }} {{ yield }}"
+        ))
+    };
+    accepts(&rounds("cta"));
+    rejects(&rounds("lane"), Rule::Uniformity, "all threads of a warp execute");
+}
+
+const MMA: &str = "wgmma.bf16.k.bf16.k[acc0, n=128] %0, %1, %2\n";
+const OTHER_MMA: &str = "wgmma.bf16.k.bf16.k[acc1, n=64] %0, %1, %2\n";
+
+/// A loop that runs `count` times around a body.
+fn repeated(count: &str, body: &str) -> String {
+    mma(&format!(
+        "%20: u32 = const.u32 0\n%21: u32 = {count}\n%22: u32 = const.u32 1
+         for %20, %21, %22 (%23: u32) {{
+             {body}
+             yield
+         }}
+         wgmma_wait[pending=0]
+         %24: f32 = acc_get[acc0, 0]"
+    ))
+}
+
+#[test]
+fn wgmma_fences() {
+    let wait = "wgmma_wait[pending=0]\n";
+    accepts(&mma(&format!("wgmma_fence\n{MMA}{OTHER_MMA}wgmma_commit\n{wait}")));
+    rejects(&mma(&format!("{MMA}wgmma_commit\n{wait}")), Rule::WgmmaFence, "put one before");
+    rejects(
+        &mma(&format!("wgmma_fence\n{MMA}wgmma_commit\n{MMA}wgmma_commit\n{wait}")),
+        Rule::WgmmaFence,
+        "since the last commit",
+    );
+    let read = "%30: f32 = acc_get[acc0, 0]\n";
+    accepts(&mma(&format!("wgmma_fence\n{read}{OTHER_MMA}wgmma_commit\n{wait}")));
+    rejects(
+        &mma(&format!("wgmma_fence\n{read}{MMA}wgmma_commit\n{wait}")),
+        Rule::WgmmaFence,
+        "read of acc0",
+    );
+    // The fence before the loop holds for the first iteration only.
+    let body = format!("{MMA}wgmma_commit");
+    let cta = "special.cta";
+    accepts(&repeated(cta, &format!("wgmma_fence\n{body}")));
+    rejects(
+        &repeated(cta, &body).replace("for %20", "wgmma_fence\nfor %20"),
+        Rule::WgmmaFence,
+        "on every path",
+    );
+    // A fence on one side of a branch is none.
+    let branch = |other: &str| {
+        mma(&format!(
+            "if %2 {{ wgmma_fence\n yield }} {{ {other}\n yield }}\n{MMA}wgmma_commit\n{wait}"
+        ))
+    };
+    accepts(&branch("wgmma_fence"));
+    rejects(&branch(""), Rule::WgmmaFence, "on every path");
+    // A fence in a loop that may not run is none, in one that runs it is.
+    let looped = |count: &str| {
+        repeated(count, "wgmma_fence")
+            .replace("wgmma_wait", &format!("{MMA}wgmma_commit\nwgmma_wait"))
+    };
+    accepts(&looped("const.u32 2"));
+    rejects(&looped("special.cta"), Rule::WgmmaFence, "on every path");
+}
+
+#[test]
+fn wgmma_commits() {
+    accepts(&mma(&format!("wgmma_fence\n{MMA}wgmma_commit\nwgmma_wait[pending=0]")));
+    let end = "wgmma_commit\nwgmma_wait[pending=0]";
+    rejects(
+        &mma(&format!("wgmma_fence\n{MMA}wgmma_wait[pending=0]\n{end}")),
+        Rule::WgmmaCommit,
+        "not committed",
+    );
+    rejects(&mma(&format!("wgmma_fence\n{MMA}")), Rule::WgmmaCommit, "the kernel ends");
+}
+
+#[test]
+fn accumulators_in_flight() {
+    let batch = format!("wgmma_fence\n{MMA}wgmma_commit\n");
+    let other = format!("wgmma_fence\n{OTHER_MMA}wgmma_commit\n");
+    let wait = |pending: u32| format!("wgmma_wait[pending={pending}]\n");
+    let read = "%30: f32 = acc_get[acc0, 0]\n";
+    accepts(&mma(&format!("{batch}{other}{}{read}{}", wait(1), wait(0))));
+    rejects(
+        &mma(&format!("{other}{batch}{}{read}{}", wait(1), wait(0))),
+        Rule::InFlight,
+        "acc0 is read",
+    );
+    rejects(&mma(&format!("{batch}{read}{}", wait(0))), Rule::InFlight, "acc0 is read");
+    rejects(&mma(&batch), Rule::InFlight, "wait for 0 groups");
+    rejects(&mma(&format!("{batch}{}", wait(1))), Rule::InFlight, "wait for 0 groups");
+    // One batch stays in flight around the loop: read in the next iteration, it is caught.
+    let pipelined = format!("{batch}{}", wait(1));
+    accepts(&repeated("special.cta", &pipelined));
+    rejects(&repeated("special.cta", &format!("{read}{pipelined}")), Rule::InFlight, "acc0");
+    // Batches without a wait pile up and are all waited for.
+    accepts(&repeated("special.cta", &batch));
+    rejects(
+        &repeated("special.cta", &batch)
+            .replace("pending=0", "pending=7")
+            .replace("acc_get[acc0, 0]", "acc_get[acc0, 0]\nwgmma_wait[pending=0]"),
+        Rule::InFlight,
+        "acc0 is read",
+    );
+}
+
+#[test]
+fn roles_end_with_nothing_in_flight() {
+    let roles = |end: &str| {
+        mma(&format!(
+            "roles[role0, role1] {{ wgmma_fence\n{MMA}wgmma_commit\n{end}\n yield }} {{ yield }}"
+        ))
+        .replace(
+            "128 registers\nregion0",
+            "128 registers\nrole1 = \"other\": 1 warpgroups, 24 registers\nregion0",
+        )
+    };
+    accepts(&roles("wgmma_wait[pending=0]"));
+    rejects(&roles(""), Rule::InFlight, "the role may end");
+}
+
+#[test]
+fn register_fragments() {
+    let instruction = "wgmma.bf16.registers.bf16.k[acc0, n=128] %31, %32, %33, %34, %1, %2\n";
+    let load = "%31: b32, %32: b32, %33: b32, %34: b32 = load_matrix[count=4] %90\n";
+    let wait = "wgmma_wait[pending=0]\n";
+    let read = "store_matrix[count=1] %90, %31\n";
+    accepts(&mma(&format!("{load}wgmma_fence\n{instruction}wgmma_commit\n{wait}{read}")));
+    rejects(
+        &mma(&format!("{load}wgmma_fence\n{instruction}wgmma_commit\n{read}{wait}")),
+        Rule::InFlight,
+        "%4 is read while",
+    );
+    let late = violations(&mma(&format!("wgmma_fence\n{load}{instruction}wgmma_commit\n{wait}")));
+    assert_eq!(late.len(), 4);
+    assert!(late.iter().all(|violation| violation.rule == Rule::WgmmaFence), "{late:#?}");
+    // In a loop the next iteration writes the registers that the last one's batch still reads.
+    let body = |wait: u32| {
+        format!("{load}wgmma_fence\n{instruction}wgmma_commit\nwgmma_wait[pending={wait}]")
+    };
+    accepts(&repeated("special.cta", &body(0)));
+    let overwritten = violations(&repeated("special.cta", &body(1)));
+    assert_eq!(overwritten.len(), 4, "{overwritten:#?}");
+    assert!(overwritten.iter().all(|violation| violation.rule == Rule::InFlight));
+}
+
+#[test]
+fn bulk_groups() {
+    let store = "tma_store[rank=2] %3, %0, %2, %2\n";
+    let elected =
+        |body: &str| format!("%8: bool = elect\nif %8 {{ {body}\n yield }} {{ yield }}\n");
+    accepts(&copy(&elected(&format!("{store}bulk_commit\nbulk_wait.read[pending=0]"))));
+    rejects(&copy(&elected(store)), Rule::BulkGroups, "no bulk commit");
+    rejects(
+        &copy(&elected(&format!("{store}bulk_commit\nbulk_wait[pending=1]"))),
+        Rule::BulkGroups,
+        "no wait for all",
+    );
+    rejects(
+        &copy(&elected(&format!("{store}bulk_wait[pending=0]\nbulk_commit\nbulk_wait[pending=0]"))),
+        Rule::BulkGroups,
+        "not committed",
+    );
+    // In a loop the wait of the next iteration can follow.
+    let looped = |body: &str| {
+        copy(&format!(
+            "%5: u32 = const.u32 1
+             for %2, %5, %5 (%6: u32) {{ {}\n yield }}",
+            elected(body)
+        ))
+    };
+    accepts(&looped(&format!("bulk_wait.read[pending=0]\n{store}bulk_commit")));
+    rejects(
+        &looped(&format!("bulk_wait.read[pending=1]\n{store}bulk_commit")),
+        Rule::BulkGroups,
+        "no wait for all",
+    );
+}

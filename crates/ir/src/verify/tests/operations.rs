@@ -1,0 +1,253 @@
+//! Rules of single operations: structure, signatures, attributes, copies.
+
+use super::{BOUNDS, Rule, accepts, copy, mma, parse, rejects, simple, verify};
+
+#[test]
+fn entities() {
+    accepts(&simple("%0: f32 = acc_get[acc1, 0]"));
+    rejects(&simple("%0: f32 = acc_get[acc2, 0]"), Rule::Entities, "acc2");
+    rejects(&simple("%0: smem = smem_address[region2]"), Rule::Entities, "region2");
+    rejects(&simple("%0: u32 = param[param7]"), Rule::Entities, "param7");
+    rejects(&simple("roles[role3] { yield }"), Rule::Entities, "role3");
+    let mut kernel = parse(&simple("wgmma_fence")).unwrap();
+    kernel.locations.clear();
+    let error = verify(&kernel).unwrap_err();
+    assert_eq!(error.violations[0].rule, Rule::Entities);
+    kernel = parse(&simple("%0: bool = elect\nif %0 { yield } { yield }")).unwrap();
+    kernel.values.clear();
+    let error = verify(&kernel).unwrap_err();
+    assert!(error.violations.iter().all(|violation| violation.rule == Rule::Entities));
+    assert_eq!(error.violations.len(), 2);
+}
+
+#[test]
+fn structure() {
+    let accepted = "%4: u32 = for %0, %1, %2, %2 (%5: u32, %6: u32) {
+            %7: u32 = add %5, %6
+            yield %7
+        }
+        %8: u32 = while %4 (%9: u32) {
+            %10: bool = lt %9, %1
+            yield %10
+        } (%11: u32) {
+            %12: u32 = add %11, %2
+            yield %12
+        }
+        %13: u32 = if %3 { yield %8 } { yield %4 }";
+    accepts(&simple(&format!("{BOUNDS}{accepted}")));
+    let rejects = |body: &str, words: &str| {
+        rejects(&simple(&format!("{BOUNDS}{body}")), Rule::Structure, words);
+    };
+    rejects("for %0, %1, %2 (%5: u32) { }", "must end in yield");
+    rejects("for %0, %1, %2 (%5: u32) { yield\n yield }", "nowhere else");
+    rejects("yield", "nowhere else");
+    rejects("for %0, %1, %2 (%5: s32) { yield }", "(s32): the operation hands it (u32)");
+    rejects("for %0, %1, %2", "takes 1 nested blocks and has 0");
+    rejects("if %3 { yield } { yield %0 }", "yields (u32): the operation takes ()");
+    rejects("%4: u32 = if %3 { yield %0 } { yield %3 }", "yields (bool)");
+    rejects("wgmma_fence { yield }", "takes 0 nested blocks");
+    rejects("%4: u32 = while %0 (%9: u32) { yield %9 } (%8: u32) { yield %8 }", "takes (bool)");
+}
+
+#[test]
+fn definitions() {
+    accepts(&simple("%0: u32 = const.u32 1\n%1: u32 = const.u32 1"));
+    rejects(
+        &simple("%0: u32 = const.u32 1\n%0: u32 = const.u32 1"),
+        Rule::Definitions,
+        "%0 is defined a second time",
+    );
+}
+
+#[test]
+fn dominance() {
+    accepts(&simple(&format!("{BOUNDS} if %3 {{ %4: u32 = add %0, %1\n yield }} {{ yield }}")));
+    rejects(
+        &simple(&format!(
+            "{BOUNDS} if %3 {{ %4: u32 = add %0, %1\n yield }} {{ yield }}
+             %5: u32 = add %4, %1"
+        )),
+        Rule::Dominance,
+        "%4",
+    );
+    rejects(&simple("%0: u32 = not %1\n%1: u32 = const.u32 1"), Rule::Dominance, "%1");
+}
+
+#[test]
+fn types() {
+    let accepted = "%4: u64 = convert.u64 %0
+        %5: u64 = shl %4, %1
+        %6: f32 = convert.f32 %0
+        %7: f32 = fma %6, %6, %6
+        %8: b32 = pack.bf16 %6, %7
+        %9: f32 = unpack.bf16.high %8
+        %10: u32 = bitcast.u32 %9
+        %11: bool = xor %3, %3
+        %12: bool = select %11, %3, %3
+        %13: u64 = param[param0]
+        %14: f32, %15: f32 = load.global.f32.weak.cta[vector=2] %13
+        store.global.f32.release.gpu[vector=2] %13, %15, %14";
+    accepts(&simple(&format!("{BOUNDS}{accepted}")));
+    let rejects = |body: &str, words: &str| {
+        rejects(&simple(&format!("{BOUNDS}{body}")), Rule::Types, words);
+    };
+    rejects("%4: u32 = add %0, %3", "(u32, u32) -> (u32)");
+    rejects("%4: u32 = add %0", "(u32, u32) -> (u32)");
+    rejects("%4: bool = add %3, %3", "T one of u32, s32, u64, f32");
+    rejects("%4: u64 = shl %0, %1", "(u32, u32) -> (u32)");
+    rejects("%4: f32 = const.u32 1", "() -> (u32)");
+    rejects("%4: f32 = convert.f32 %3", "u32 or s32");
+    rejects("%4: u32 = param[param1]", "tensor map");
+    rejects("%4: map = map_param[param0]", "scalar");
+    rejects("%4: u32 = acc_get[acc0, 0]", "() -> (f32)");
+    rejects("mbarrier_arrive %0", "(smem) -> ()");
+    rejects("if %0 { yield } { yield }", "(bool) -> ()");
+    rejects("%4: f32 = load.global.f32.weak.cta[vector=1] %0", "(u64) -> (f32)");
+    rejects("tma_load[rank=2] %0, %0", "(map, smem, smem, u32, u32) -> ()");
+    rejects("%4: bool = eq %3, %3", "(T, T) -> bool");
+}
+
+#[test]
+fn attributes() {
+    let full = "%4: smem = smem_address[region1]\n";
+    let accepted = "mbarrier_init[count=1] %4
+        mbarrier_arrive_expect[bytes=16384] %4
+        barrier_sync[threads=128] %1
+        %5: u64 = param[param0]
+        %6: u32, %7: u32, %8: u32, %9: u32 = load.global.u32.acquire.gpu[vector=4] %5
+        fence.acquire_release.gpu
+        wgmma_wait[pending=7]";
+    accepts(&simple(&format!("{BOUNDS}{full}{accepted}")));
+    let rejects = |body: &str, words: &str| {
+        rejects(&simple(&format!("{BOUNDS}{full}{body}")), Rule::Attributes, words);
+    };
+    rejects("mbarrier_init[count=0] %4", "0 arrivals");
+    rejects("mbarrier_init[count=1048576] %4", "1048576 arrivals");
+    rejects("mbarrier_arrive_expect[bytes=1048576] %4", "1048575 at most");
+    rejects("barrier_sync[threads=96] %1\nbarrier_sync[threads=160] %1", "up to the CTA's 128");
+    rejects("barrier_sync[threads=40] %1", "multiple of 32");
+    rejects("%5: u32 = const.u32 16\nbarrier_sync[threads=128] %5", "0 to 15");
+    rejects(
+        "%5: u64 = param[param0]
+         %6: u64, %7: u64, %8: u64, %9: u64 = load.global.u64.weak.cta[vector=4] %5",
+        "up to 2",
+    );
+    rejects(
+        "%5: u64 = param[param0]
+         %6: u32, %7: u32, %8: u32 = load.global.u32.weak.cta[vector=3] %5",
+        "a vector of 3",
+    );
+    rejects("%5: u64 = param[param0]\n%6: u32 = load.global.u32.weak.gpu[vector=1] %5", "no scope");
+    rejects(
+        "%5: u64 = param[param0]\n%6: u32 = load.global.u32.release.gpu[vector=1] %5",
+        "a load",
+    );
+    rejects("%5: u64 = param[param0]\nstore.global.u32.acquire.gpu[vector=1] %5, %0", "a store");
+    rejects("fence.release.gpu", "a fence is");
+    rejects("%5: smem = smem_address[region0]\nload_matrix[count=0] %5", "0 matrices");
+    rejects("wgmma_wait[pending=8]", "7 at most");
+    rejects("%5: f32 = acc_get[acc1, 32]", "32 registers, not 32");
+    rejects("for %2, %1, %0 (%5: u32) { yield }", "step is 0");
+    rejects("%5: f32 = const.f32 0\n%6: b32 = pack.f32 %5, %5", "f32 is no packed type");
+}
+
+#[test]
+fn wgmma_shapes() {
+    let batch = |instruction: &str| {
+        mma(&format!("wgmma_fence\n{instruction}\nwgmma_commit\nwgmma_wait[pending=0]"))
+    };
+    accepts(&batch("wgmma.bf16.k.bf16.mn[acc0, n=128] %0, %1, %2"));
+    accepts(&batch("wgmma.e4m3.k.e5m2.k[acc1, n=64] %0, %1, %2"));
+    accepts(&batch("wgmma.s8.k.u8.k[acc1, n=64] %0, %1, %2").replace("acc1 = f32", "acc1 = s32"));
+    let rejects = |instruction: &str, words: &str| {
+        rejects(&batch(instruction), Rule::WgmmaShape, words);
+    };
+    rejects("wgmma.bf16.k.f16.k[acc0, n=128] %0, %1, %2", "bf16 × f16 is no wgmma");
+    rejects("wgmma.f32.k.f32.k[acc0, n=128] %0, %1, %2", "f32 × f32 is no wgmma");
+    rejects("wgmma.tf32.k.tf32.mn[acc0, n=128] %0, %1, %2", "B of tf32 is read K-major only");
+    rejects("wgmma.e4m3.mn.e4m3.k[acc0, n=128] %0, %1, %2", "A of e4m3 is read K-major only");
+    rejects("wgmma.bf16.k.bf16.k[acc0, n=64] %0, %1, %2", "n = 64 needs 32");
+    rejects("wgmma.s8.k.s8.k[acc0, n=128] %0, %1, %2", "accumulates in s32");
+    super::rejects(
+        &batch("wgmma.s8.k.s8.k[acc0, n=40] %0, %1, %2")
+            .replace("acc0 = f32, 64", "acc0 = s32, 20"),
+        Rule::WgmmaShape,
+        "then steps of 16",
+    );
+    super::rejects(
+        &batch("wgmma.bf16.k.bf16.k[acc0, n=12] %0, %1, %2")
+            .replace("acc0 = f32, 64", "acc0 = f32, 8"),
+        Rule::WgmmaShape,
+        "steps of 8",
+    );
+}
+
+#[test]
+fn descriptors() {
+    let address = "%0: smem = smem_address[region0]\n";
+    accepts(&simple(&format!("{address}%1: desc = descriptor.b64[leading=262128, stride=16] %0")));
+    let rejects = |op: &str, words: &str| {
+        rejects(&simple(&format!("{address}{op}")), Rule::Descriptors, words);
+    };
+    rejects("%1: desc = descriptor.b64[leading=8, stride=16] %0", "leading byte offset is 8");
+    rejects("%1: desc = descriptor.b64[leading=0, stride=262144] %0", "stride byte offset");
+    rejects(
+        "%1: desc = descriptor.b64[leading=0, stride=16] %0\n
+         %2: desc = descriptor_advance[bytes=40] %1",
+        "not 40",
+    );
+}
+
+#[test]
+fn tma() {
+    let load = "tma_load[rank=2] %3, %0, %1, %2, %2";
+    accepts(&copy(load));
+    accepts(&copy("tma_load.multicast[rank=2] %3, %0, %1, %2, %2, %2"));
+    rejects(&copy("tma_load[rank=1] %3, %0, %1, %2"), Rule::Tma, "which has rank 2");
+    let spec = |spec: &str| simple("").replace("bf16 [64, 64] b128", spec);
+    accepts(&spec("bf16 [64, 64, 1, 1, 1] b128"));
+    accepts(&spec("f32 [256, 4] unswizzled"));
+    rejects(&spec("bf16 [] b128"), Rule::Tma, "0 dimensions");
+    rejects(&spec("bf16 [64, 1, 1, 1, 1, 1] b128"), Rule::Tma, "6 dimensions");
+    rejects(&spec("bf16 [64, 257] b128"), Rule::Tma, "a box of 257 in dimension 1");
+    rejects(&spec("bf16 [64, 0] b128"), Rule::Tma, "a box of 0 in dimension 1");
+    rejects(&spec("bf16 [20, 64] b128"), Rule::Tma, "40 bytes");
+    rejects(&spec("bf16 [128, 64] b128"), Rule::Tma, "256 bytes: its swizzle spans 128");
+    rejects(&spec("bf16 [64, 256, 256] b128"), Rule::Tma, "shared memory has 232448");
+    rejects(&copy(load).replace("[64, 64]", "[64, 256]"), Rule::Tma, "a box of 32768 bytes");
+    let offset = |bytes: u32| {
+        copy(&format!(
+            "%4: u32 = const.u32 {bytes}\n%5: smem = smem_offset %0, %4
+             tma_store[rank=2] %3, %5, %2, %2\nbulk_commit\nbulk_wait.read[pending=0]"
+        ))
+    };
+    accepts(&offset(8192));
+    rejects(&offset(9216), Rule::Tma, "at byte 9216 of region 'tile'");
+    rejects(&offset(64), Rule::Tma, "multiple of 128");
+}
+
+#[test]
+fn uses_of_regions() {
+    let rejects = |text: &str, words: &str| rejects(text, Rule::SharedMemory, words);
+    accepts(&copy("mbarrier_wait %1, %2"));
+    rejects(&copy("mbarrier_wait %0, %2"), "holds no mbarriers");
+    rejects(&copy("tma_load[rank=2] %3, %0, %0, %2, %2"), "holds no mbarriers");
+    rejects(&copy("%4: desc = descriptor.b128[leading=0, stride=0] %1"), "holds mbarriers");
+    rejects(
+        &copy("tma_load[rank=2] %3, %1, %1, %2, %2")
+            .replace("16384, bytes 32, align 8", "16384, bytes 8192, align 1024"),
+        "holds mbarriers: copies",
+    );
+    rejects(
+        &copy("tma_load[rank=2] %3, %0, %1, %2, %2").replace("align 1024", "align 128"),
+        "'tile' is aligned to 128: boxes of tensor map 'map' need 1024",
+    );
+    let barrier = |bytes: u32| {
+        copy(&format!(
+            "%4: u32 = const.u32 {bytes}\n%5: smem = smem_offset %1, %4\nmbarrier_wait %5, %2"
+        ))
+    };
+    accepts(&barrier(24));
+    rejects(&barrier(32), "no mbarrier at byte 32");
+    rejects(&barrier(12), "8 bytes apart");
+}
