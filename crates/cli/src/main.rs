@@ -1,3 +1,85 @@
-//! The command `pgemm`.
+//! The command `pgemm`: multiply, measure, look into kernels and layouts.
 
-fn main() {}
+mod bench;
+mod doctor;
+mod io;
+mod kernel;
+mod layout;
+mod output;
+mod parse;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Persistent dense GEMM for NVIDIA Hopper: D = alpha·A·B + beta·C.
+#[derive(Parser)]
+#[command(name = "pgemm", version, propagate_version = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
+  pgemm run --a A.npy --b B.npy --out D.npy
+  pgemm bench --size 8192 --dtype bf16 --against cublaslt
+  pgemm kernel list
+  pgemm layout '((2,4),8):((1,2),16)' --coalesce
+  pgemm doctor
+
+Exit status: 0 fine, 1 a verification failed, 2 a request or input that cannot be served.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Multiply random or given matrices on the GPU, the emulator or the CPU.
+    Run(Box<run::Args>),
+    /// Measure speed and energy, against cuBLASLt if asked.
+    Bench(Box<bench::Args>),
+    /// Look into the kernels: list, show, PTX, check, emulate.
+    #[command(subcommand)]
+    Kernel(kernel::Command),
+    /// Compute with CuTe layouts and draw them.
+    Layout(layout::Args),
+    /// Say what pgemm would use on this machine, and why.
+    Doctor(doctor::Args),
+}
+
+/// How a command ended.
+enum Verdict {
+    Fine,
+    /// Something was computed and found wrong.
+    Wrong,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PGEMM_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .init();
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Kernel(command) => kernel::run(&command),
+        Command::Layout(args) => layout::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+    };
+    match result {
+        Ok(Verdict::Fine) => ExitCode::SUCCESS,
+        Ok(Verdict::Wrong) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("pgemm: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whatever ends a command; it prints as one message.
+type Failure = Box<dyn std::error::Error>;

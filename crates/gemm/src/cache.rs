@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::driver::{Cubin, DeviceProperties, JitReport};
+use crate::driver::{DeviceProperties, JitReport};
 use crate::error::{Error, Result};
 
 /// Part of every key and entry: raise it when either changes meaning.
@@ -28,6 +28,20 @@ pub const DIRECTORY_VARIABLE: &str = "PGEMM_CACHE_DIR";
 pub const MAX_BYTES_VARIABLE: &str = "PGEMM_CACHE_MAX_BYTES";
 /// The size limit where the environment names none: 512 MiB.
 pub const DEFAULT_MAX_BYTES: u64 = 512 << 20;
+
+/// A kernel compiled for one device by one driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cubin {
+    bytes: Vec<u8>,
+    report: JitReport,
+}
+impl Cubin {
+    pub(crate) fn from_parts(bytes: Vec<u8>, report: JitReport) -> Self { Cubin { bytes, report } }
+    /// x
+    pub fn bytes(&self) -> &[u8] { &self.bytes }
+    /// x
+    pub fn report(&self) -> &JitReport { &self.report }
+}
 
 /// What a cubin depends on, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

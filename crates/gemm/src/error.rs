@@ -251,6 +251,18 @@ pub enum Error {
     #[error(transparent)]
     Emit(#[from] pgemm_ptx::EmitError),
 
+    /// The emulator cannot run the launch.
+    #[error(transparent)]
+    EmulatorSetup(#[from] pgemm_emulator::SetupError),
+
+    /// The emulator found the kernel wrong.
+    #[error("the emulator stopped: {0}")]
+    Emulation(#[from] Box<pgemm_emulator::Report>),
+
+    /// The emulator's memory was asked for something that it doesn't hold.
+    #[error(transparent)]
+    EmulatorMemory(#[from] pgemm_emulator::MemoryError),
+
     // ---- benchmarks ----
     /// A benchmark gave no number.
     #[error(transparent)]

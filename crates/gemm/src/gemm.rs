@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pgemm_ir::ParamKind;
 use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, Work};
 
-use crate::cache::{CacheKey, CubinCache, Outcome};
+use crate::cache::{CubinCache, Outcome};
 use crate::config::Config;
 use crate::driver::{
-    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, Module, PreparedArguments,
+    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments,
     StreamRef,
 };
 use crate::error::{Error, Result};
@@ -271,10 +271,9 @@ impl Gemm {
         let gemm = pgemm_kernels::build(spec)?;
         let ptx = pgemm_ptx::emit(&gemm.kernel)?;
         let name = spec.to_string();
-        let key = CacheKey::new(&name, &ptx, device.properties());
-        let (cubin, outcome) = self.0.cache.get_or_build(&key, || driver::compile(device, &ptx))?;
-        let loaded = if cubin.report().is_clean() {
-            let module = Module::load(device, &cubin)?;
+        let outcome = Outcome::Disabled;
+        let (module, report) = driver::compile(device, &ptx)?;
+        let loaded = if report.is_clean() {
             let smem_bytes = gemm.kernel.smem_bytes();
             let function = module.function(&gemm.kernel.name, smem_bytes)?;
             let cluster = gemm.kernel.cluster;
@@ -284,7 +283,7 @@ impl Gemm {
         } else {
             tracing::warn!(
                 "this driver compiles {name} with spills or serialised MMAs ({:?}): using another kernel",
-                cubin.report()
+                report
             );
             Loaded::Unclean
         };
@@ -307,7 +306,7 @@ impl Gemm {
             ParamKind::Scalar(_) => None,
         });
         let arguments = PreparedArguments::new(
-            self.0.device.driver(),
+            &self.0.device,
             &bound.arguments,
             maps,
             L2Promotion::default(),

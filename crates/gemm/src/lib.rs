@@ -8,6 +8,7 @@ pub mod driver;
 pub mod error;
 mod gemm;
 pub mod heuristic;
+pub mod host;
 pub mod matrix;
 pub mod numerics;
 mod plan;

@@ -36,7 +36,7 @@ fn config(ctas: u32, threads: u32) -> LaunchConfig {
 }
 
 fn scalars(device: &Device, arguments: &[Argument]) -> PreparedArguments {
-    PreparedArguments::new(device.driver(), arguments, [], L2Promotion::default()).unwrap()
+    PreparedArguments::new(device, arguments, [], L2Promotion::default()).unwrap()
 }
 
 fn read_u32(buffer: &DeviceBuffer, stream: StreamRef<'_>) -> Vec<u32> {
@@ -417,7 +417,7 @@ fn tensor_maps_load_boxes_and_move() {
     ];
     let spec = tile_spec(Element::F32);
     let mut prepared =
-        PreparedArguments::new(device.driver(), &arguments, [&spec], L2Promotion::B256).unwrap();
+        PreparedArguments::new(&device, &arguments, [&spec], L2Promotion::B256).unwrap();
     let run = |prepared: &PreparedArguments| {
         // SAFETY: the arguments are the kernel's, and the buffers outlive the work.
         unsafe { launch(&tile, &config(1, 256), prepared, stream) }.unwrap();
@@ -448,7 +448,7 @@ fn tensor_maps_load_boxes_and_move() {
         Err(Error::TensorMap(TensorMapError::Address { .. }))
     ));
     assert!(matches!(
-        PreparedArguments::new(device.driver(), &arguments, [], L2Promotion::B256),
+        PreparedArguments::new(&device, &arguments, [], L2Promotion::B256),
         Err(Error::Launch(LaunchError::TensorMapCount { found: 1, needed: 0 }))
     ));
 }
@@ -478,7 +478,7 @@ fn the_driver_takes_what_the_checks_pass() {
                     [L2Promotion::None, L2Promotion::B64, L2Promotion::B128, L2Promotion::B256]
                 {
                     if let Err(error) =
-                        TensorMap::encode(device.driver(), &spec, &argument, promotion)
+                        TensorMap::encode(&device, &spec, &argument, promotion)
                     {
                         panic!("{spec:?} {argument:?} {promotion:?}: {error}");
                     }
@@ -508,7 +508,7 @@ fn tf32_maps_round_and_f32_maps_do_not() {
     let load = |element| {
         let spec = tile_spec(element);
         let prepared =
-            PreparedArguments::new(device.driver(), &arguments, [&spec], L2Promotion::B256)
+            PreparedArguments::new(&device, &arguments, [&spec], L2Promotion::B256)
                 .unwrap();
         // SAFETY: the arguments are the kernel's, and the buffers outlive the work.
         unsafe { launch(&tile, &config(1, 256), &prepared, stream) }.unwrap();

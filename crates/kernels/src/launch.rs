@@ -20,7 +20,7 @@ pub struct Work {
     pub m: u32,
     /// Columns of B and D.
     pub n: u32,
-    /// Columns of A, rows of B.
+    /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
     pub k: u32,
     /// Factor of A·B.
     pub alpha: f32,
@@ -54,6 +54,8 @@ impl GemmKernel {
         let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
         let operand = |matrix: &MatrixArgument, major, mn| {
             let extents = match major {
+                // A map has no empty dimension: one line of zeros, all that is read beyond it is zero too.
+                _ if k == 0 => [u64::from(16 / spec.operand.bytes()), 1],
                 OperandMajor::K => [k, mn],
                 OperandMajor::Mn => [mn, k],
             };

@@ -4,6 +4,7 @@
 //! [`Bench::pair`] measures two [`Contestant`]s, [`Bench::compare_many`] several against one peer;
 //! [`CublasLtContestant`] is the vendor's library as the peer.
 
+mod contestant;
 mod cublaslt;
 mod error;
 mod operands;
@@ -14,6 +15,7 @@ mod report;
 mod stats;
 mod verify;
 
+pub use contestant::GemmContestant;
 pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::BenchError;
 pub use operands::{Addresses, Elements, OperandSets, operand_bytes};

@@ -105,19 +105,6 @@ functions! {
     cuGraphLaunch(sys::CUgraphExec, sys::CUstream);
     cuInit(c_uint);
     cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
-    cuLinkAddData_v2(
-        sys::CUlinkState,
-        sys::CUjitInputType,
-        *mut c_void,
-        usize,
-        *const c_char,
-        c_uint,
-        *mut sys::CUjit_option,
-        *mut *mut c_void
-    );
-    cuLinkComplete(sys::CUlinkState, *mut *mut c_void, *mut usize);
-    cuLinkCreate_v2(c_uint, *mut sys::CUjit_option, *mut *mut c_void, *mut sys::CUlinkState);
-    cuLinkDestroy(sys::CUlinkState);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
     cuMemFree_v2(sys::CUdeviceptr);
     cuMemGetInfo_v2(*mut usize, *mut usize);

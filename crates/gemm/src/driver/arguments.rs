@@ -5,7 +5,7 @@ use std::fmt;
 
 use pgemm_ir::{Argument, TensorMapArgument, TensorMapSpec};
 
-use super::api::Driver;
+use super::device::Device;
 use super::launch::LaunchError;
 use super::tensor_map::{L2Promotion, TensorMap};
 use crate::error::Result;
@@ -21,7 +21,7 @@ union Slot {
 /// The arguments of one kernel in the form that the driver copies at each launch. Launching only reads them, so one launch
 /// can be prepared while an earlier one still runs.
 pub struct PreparedArguments {
-    driver: Driver,
+    device: Device,
     /// What is packed, to patch only what changes.
     arguments: Vec<Argument>,
     /// What the kernel states about each argument that is a tensor map.
@@ -44,7 +44,7 @@ impl PreparedArguments {
     /// # Errors
     /// [`LaunchError::TensorMapCount`] if the tensor maps do not match in number, else those of [`TensorMap::encode`].
     pub fn new<'kernel>(
-        driver: Driver,
+        device: &Device,
         arguments: &[Argument],
         maps: impl IntoIterator<Item = &'kernel TensorMapSpec>,
         promotion: L2Promotion,
@@ -53,11 +53,11 @@ impl PreparedArguments {
         let mut slots = arguments
             .iter()
             .zip(&specs)
-            .map(|(argument, spec)| slot(driver, argument, spec.as_ref(), promotion))
+            .map(|(argument, spec)| slot(device, argument, spec.as_ref(), promotion))
             .collect::<Result<Vec<Slot>>>()?;
         let pointers = slots.iter_mut().map(|slot| (&raw mut *slot).cast()).collect();
         Ok(PreparedArguments {
-            driver,
+            device: device.clone(),
             arguments: arguments.to_vec(),
             specs,
             promotion,
@@ -118,9 +118,9 @@ impl PreparedArguments {
         match (held, argument) {
             (Argument::TensorMap(held), Argument::TensorMap(new)) => {
                 if held.extents == new.extents && held.strides == new.strides {
-                    return move_map(self.driver, held, place, new.address);
+                    return move_map(&self.device, held, place, new.address);
                 }
-                *place = slot(self.driver, argument, spec.as_ref(), self.promotion)?;
+                *place = slot(&self.device, argument, spec.as_ref(), self.promotion)?;
                 held.address = new.address;
                 held.extents.clone_from(&new.extents);
                 held.strides.clone_from(&new.strides);
@@ -157,7 +157,7 @@ impl PreparedArguments {
         // SAFETY: the pointer leads to a slot of `_slots`, which nothing else refers to during this exclusive borrow.
         let place = unsafe { &mut *place.cast::<Slot>() };
         match held {
-            Argument::TensorMap(held) => move_map(self.driver, held, place, address),
+            Argument::TensorMap(held) => move_map(&self.device, held, place, address),
             Argument::U64(held) => {
                 *held = address;
                 place.word = address;
@@ -181,14 +181,14 @@ impl fmt::Debug for PreparedArguments {
 
 /// Points a tensor map at another address, unless it is there already.
 fn move_map(
-    driver: Driver,
+    device: &Device,
     held: &mut TensorMapArgument,
     place: &mut Slot,
     address: u64,
 ) -> Result<()> {
     if held.address != address {
         // SAFETY: the slot of a tensor-map argument holds a tensor map.
-        unsafe { &mut place.map }.replace_address(driver, address)?;
+        unsafe { &mut place.map }.replace_address(device, address)?;
         held.address = address;
     }
     Ok(())
@@ -214,14 +214,14 @@ fn match_maps<'kernel>(
 }
 
 fn slot(
-    driver: Driver,
+    device: &Device,
     argument: &Argument,
     spec: Option<&TensorMapSpec>,
     promotion: L2Promotion,
 ) -> Result<Slot> {
     match (argument, spec) {
         (Argument::TensorMap(argument), Some(spec)) => {
-            Ok(Slot { map: TensorMap::encode(driver, spec, argument, promotion)? })
+            Ok(Slot { map: TensorMap::encode(device, spec, argument, promotion)? })
         }
         (Argument::TensorMap(_), None) => {
             Err(LaunchError::TensorMapCount { found: 1, needed: 0 }.into())

@@ -1,45 +1,19 @@
-//! PTX to cubin through the driver's linker, and what its log says about the kernel.
+//! PTX to a loaded module through the driver's JIT, and what its log says about the kernel.
 
 use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
-use std::slice;
-use std::time::SystemTime;
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
 use sys::CUjit_option as JitOption;
 
-use super::api::{Driver, SUCCESS};
+use super::api::SUCCESS;
 use super::device::Device;
+use super::module::Module;
 use crate::error::{Error, Result};
 
 /// Large enough for the verbose log of a module with dozens of kernels; the driver truncates beyond.
 const LOG_BYTES: usize = 64 << 10;
-
-/// A kernel compiled for one device by one driver. Only [`compile`] and the cache make one: the driver trusts the image's
-/// own header for its length.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cubin {
-    bytes: Vec<u8>,
-    report: JitReport,
-}
-
-impl Cubin {
-    /// `bytes` must be what [`compile`] returned earlier.
-    pub(crate) fn from_parts(bytes: Vec<u8>, report: JitReport) -> Self {
-        Cubin { bytes, report }
-    }
-
-    /// The ELF image.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// What the compiler said about it.
-    pub fn report(&self) -> &JitReport {
-        &self.report
-    }
-}
 
 /// What the JIT's log says: the largest figure over the kernels of the module, and every warning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,133 +88,61 @@ fn warning_code(line: &str) -> Option<u32> {
     })
 }
 
-/// Compiles PTX for `device`. Takes 0.03–0.3 s for a GEMM kernel.
+/// Compiles PTX for `device` and loads it. A GEMM kernel takes 0.03–0.3 s, or a few milliseconds where the driver has it in
+/// its own cache on disk; the report then knows no registers.
+///
+/// This is the driver's whole-program JIT. Its linker API (`cuLinkAddData`) would hand out the cubin, but compiles PTX as
+/// relocatable code, and then ignores `setmaxnreg` (C7504): the large tiles spill.
 ///
 /// # Errors
 /// [`Error::Jit`] with the compiler's log if it rejects the PTX.
-pub fn compile(device: &Device, ptx: &str) -> Result<Cubin> {
-    let cubin = link(device, ptx)?;
-    if cubin.report.registers.is_some() {
-        return Ok(cubin);
-    }
-    // The driver has a cache of its own, and a hit there says nothing about spills. A comment that was never there before
-    // makes it compile.
-    let nanoseconds =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-    link(device, &format!("{ptx}\n// {}.{nanoseconds}\n", std::process::id()))
-}
-
-fn link(device: &Device, ptx: &str) -> Result<Cubin> {
+pub fn compile(device: &Device, ptx: &str) -> Result<(Module, JitReport)> {
     let driver = device.driver();
     // The driver reads PTX up to a zero byte, so one in the middle would cut it short in silence.
     let ptx = CString::new(ptx).map_err(|_| Error::ZeroByte { what: "the PTX" })?;
     let _current = device.enter()?;
-    let linker = Linker::new(driver)?;
-    let ptx = ptx.as_bytes_with_nul();
-    // SAFETY: the linker is live; the driver copies the PTX before it returns and does not write to it. No options.
-    let added = unsafe {
-        (driver.api().cuLinkAddData_v2)(
-            linker.state,
-            sys::CUjitInputType::CU_JIT_INPUT_PTX,
-            ptx.as_ptr().cast::<c_void>().cast_mut(),
-            ptx.len(),
-            c"kernel.ptx".as_ptr(),
-            0,
-            ptr::null_mut(),
-            ptr::null_mut(),
+    let mut info = vec![0u8; LOG_BYTES];
+    let mut error = vec![0u8; LOG_BYTES];
+    let mut options = [
+        JitOption::CU_JIT_INFO_LOG_BUFFER,
+        JitOption::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+        JitOption::CU_JIT_ERROR_LOG_BUFFER,
+        JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        JitOption::CU_JIT_LOG_VERBOSE,
+    ];
+    // Integers travel in the pointer itself.
+    let integer = |value: usize| ptr::without_provenance_mut::<c_void>(value);
+    let mut values: [*mut c_void; 5] = [
+        info.as_mut_ptr().cast(),
+        integer(LOG_BYTES),
+        error.as_mut_ptr().cast(),
+        integer(LOG_BYTES),
+        integer(1),
+    ];
+    let mut raw: sys::CUmodule = ptr::null_mut();
+    // SAFETY: the PTX ends in a zero; both arrays have as many entries as is said, and live, like the logs, during the call.
+    let code = unsafe {
+        (driver.api().cuModuleLoadDataEx)(
+            &mut raw,
+            ptx.as_ptr().cast::<c_void>(),
+            options.len() as c_uint,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
         )
     };
-    linker.check(added)?;
-    let mut image: *mut c_void = ptr::null_mut();
-    let mut bytes = 0usize;
-    // SAFETY: the linker is live, and both places are valid.
-    let completed = unsafe { (driver.api().cuLinkComplete)(linker.state, &mut image, &mut bytes) };
-    linker.check(completed)?;
-    // SAFETY: the driver owns `bytes` bytes there until the linker is destroyed; they are copied here.
-    let bytes = unsafe { slice::from_raw_parts(image.cast::<u8>(), bytes) }.to_vec();
-    Ok(Cubin { bytes, report: JitReport::parse(&linker.info_log()) })
-}
-
-/// A `CUlinkState` with what the driver writes to while it lives: the logs, and the option values, into which it puts the
-/// logs' lengths.
-struct Linker {
-    driver: Driver,
-    state: sys::CUlinkState,
-    _values: Vec<*mut c_void>,
-    _options: Vec<JitOption>,
-    info: Vec<u8>,
-    error: Vec<u8>,
-}
-
-impl Linker {
-    /// The context must be current.
-    fn new(driver: Driver) -> Result<Self> {
-        let mut info = vec![0u8; LOG_BYTES];
-        let mut error = vec![0u8; LOG_BYTES];
-        let mut options = vec![
-            JitOption::CU_JIT_INFO_LOG_BUFFER,
-            JitOption::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-            JitOption::CU_JIT_ERROR_LOG_BUFFER,
-            JitOption::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-            JitOption::CU_JIT_LOG_VERBOSE,
-            JitOption::CU_JIT_TARGET_FROM_CUCONTEXT,
-            JitOption::CU_JIT_GENERATE_DEBUG_INFO,
-            JitOption::CU_JIT_GENERATE_LINE_INFO,
-        ];
-        // Integers travel in the pointer itself. CU_JIT_TARGET_FROM_CUCONTEXT takes no value.
-        let integer = |value: usize| ptr::without_provenance_mut::<c_void>(value);
-        let mut values = vec![
-            info.as_mut_ptr().cast(),
-            integer(LOG_BYTES),
-            error.as_mut_ptr().cast(),
-            integer(LOG_BYTES),
-            integer(1),
-            integer(0),
-            integer(0),
-            integer(0),
-        ];
-        let mut state: sys::CUlinkState = ptr::null_mut();
-        let count = options.len() as c_uint;
-        // SAFETY: both arrays have `count` entries; like the logs they live, unmoved, until the linker is destroyed.
-        driver.check("cuLinkCreate", unsafe {
-            (driver.api().cuLinkCreate_v2)(
-                count,
-                options.as_mut_ptr(),
-                values.as_mut_ptr(),
-                &mut state,
-            )
-        })?;
-        Ok(Linker { driver, state, _values: values, _options: options, info, error })
+    let info = text(&info);
+    if code != SUCCESS {
+        let error = text(&error);
+        let log = if error.is_empty() { info } else { error };
+        return Err(Error::Jit { code, name: driver.name(code), log });
     }
-
-    fn info_log(&self) -> String {
-        text(&self.info)
-    }
-
-    fn check(&self, code: c_uint) -> Result<()> {
-        if code == SUCCESS {
-            return Ok(());
-        }
-        let mut log = text(&self.error);
-        if log.is_empty() {
-            log = self.info_log();
-        }
-        Err(Error::Jit { code, name: self.driver.name(code), log })
-    }
+    Ok((Module::from_raw(device, raw), JitReport::parse(&info)))
 }
 
 /// A log, which ends where the zeros begin that the buffer was filled with.
 fn text(log: &[u8]) -> String {
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     String::from_utf8_lossy(log.get(..end).unwrap_or(log)).trim().to_owned()
-}
-
-impl Drop for Linker {
-    fn drop(&mut self) {
-        // SAFETY: destroyed once, before the vectors that the driver writes to.
-        let code = unsafe { (self.driver.api().cuLinkDestroy)(self.state) };
-        self.driver.check_in_drop("cuLinkDestroy", code);
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Loaded modules and their kernels.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_int};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use cudarc::driver::sys;
 use sys::CUfunction_attribute as Attribute;
 
 use super::device::Device;
-use super::jit::Cubin;
 use super::launch::LaunchError;
 use crate::error::{Error, Result};
 
@@ -45,26 +44,9 @@ impl Drop for Inner {
 }
 
 impl Module {
-    /// Loads a cubin. Not permitted while a stream is captured, and may wait for kernels that run: load everything before a
-    /// resident kernel starts.
-    ///
-    /// # Errors
-    /// [`Error::Driver`] if the driver rejects the image, as it does with one made for another device.
-    pub fn load(device: &Device, cubin: &Cubin) -> Result<Self> {
-        let driver = device.driver();
-        let _current = device.enter()?;
-        let mut raw: sys::CUmodule = ptr::null_mut();
-        // SAFETY: the image is an ELF file, whose length its header holds; the driver copies it. No options.
-        driver.check("cuModuleLoadDataEx", unsafe {
-            (driver.api().cuModuleLoadDataEx)(
-                &mut raw,
-                cubin.bytes().as_ptr().cast::<c_void>(),
-                0,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        })?;
-        Ok(Module(Arc::new(Inner { device: device.clone(), raw })))
+    /// Takes over a module that was just loaded in the context of `device`.
+    pub(super) fn from_raw(device: &Device, raw: sys::CUmodule) -> Self {
+        Module(Arc::new(Inner { device: device.clone(), raw }))
     }
 
     /// Finds a kernel, loads its code (the driver otherwise waits until the first launch) and lets it use

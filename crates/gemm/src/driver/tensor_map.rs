@@ -7,7 +7,7 @@ use std::fmt;
 use cudarc::driver::sys;
 use pgemm_ir::{Element, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
-use super::api::Driver;
+use super::device::Device;
 use crate::error::Result;
 
 const MAX_RANK: usize = 5;
@@ -132,7 +132,7 @@ impl TensorMap {
     /// [`TensorMapError`] for what the hardware cannot do, [`crate::Error::Driver`] if the driver refuses for another
     /// reason.
     pub fn encode(
-        driver: Driver,
+        device: &Device,
         spec: &TensorMapSpec,
         argument: &TensorMapArgument,
         promotion: L2Promotion,
@@ -148,6 +148,8 @@ impl TensorMap {
         extents.iter_mut().zip(&argument.extents).for_each(|(to, from)| *to = *from);
         strides.iter_mut().zip(&argument.strides).for_each(|(to, from)| *to = *from);
         box_extents.iter_mut().zip(&spec.box_extents).for_each(|(to, from)| *to = *from);
+        let driver = device.driver();
+        let _current = device.enter()?;
         // SAFETY: the map is a valid, aligned place; every array holds MAX_RANK entries and the rank is at most that. The
         // address is only encoded, not followed.
         driver.check("cuTensorMapEncodeTiled", unsafe {
@@ -173,8 +175,10 @@ impl TensorMap {
     ///
     /// # Errors
     /// [`TensorMapError::Address`], or [`crate::Error::Driver`] if the call fails.
-    pub fn replace_address(&mut self, driver: Driver, address: u64) -> Result<()> {
+    pub fn replace_address(&mut self, device: &Device, address: u64) -> Result<()> {
         check_address(address)?;
+        let driver = device.driver();
+        let _current = device.enter()?;
         // SAFETY: the map was encoded by the driver; the address is only encoded, not followed.
         driver.check("cuTensorMapReplaceAddress", unsafe {
             (driver.api().cuTensorMapReplaceAddress)(&mut self.0, address as *mut c_void)

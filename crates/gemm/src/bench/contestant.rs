@@ -1,0 +1,49 @@
+//! Our own GEMM as a contestant.
+
+use std::sync::Arc;
+
+use super::operands::OperandSets;
+use super::pairs::Contestant;
+use crate::driver::StreamRef;
+use crate::gemm::{Gemm, Pointers, Prepared};
+
+/// A prepared [`Gemm`] on operand sets.
+pub struct GemmContestant {
+    gemm: Gemm,
+    prepared: Arc<Prepared>,
+    operands: Arc<OperandSets>,
+    name: String,
+}
+
+impl GemmContestant {
+    /// Prepares `gemm` for the problem of `operands`.
+    ///
+    /// # Errors
+    /// Those of [`Gemm::prepare`].
+    pub fn new(gemm: &Gemm, operands: &Arc<OperandSets>) -> crate::Result<Self> {
+        let prepared = gemm.prepare(operands.problem())?;
+        let name = prepared.plan().spec.to_string();
+        Ok(GemmContestant { gemm: gemm.clone(), prepared, operands: operands.clone(), name })
+    }
+}
+
+impl Contestant for GemmContestant {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn details(&self) -> serde_json::Value {
+        // A plan holds numbers and texts only, which always have a JSON form.
+        serde_json::to_value(self.prepared.plan()).unwrap_or_default()
+    }
+
+    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> crate::Result<()> {
+        let addresses = self.operands.addresses(set)?;
+        let pointers = Pointers { a: addresses.a, b: addresses.b, c: addresses.c, d: addresses.d };
+        // SAFETY: the operand sets lie on this device as their problem says and live as long as this contestant; the
+        // harness uses a stream of the same device and waits for it before it drops them.
+        unsafe {
+            self.gemm.run_prepared(&self.prepared, self.operands.problem(), &pointers, stream)
+        }
+    }
+}

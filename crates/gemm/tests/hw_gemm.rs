@@ -1,0 +1,204 @@
+//! GEMMs on the device: random ragged shapes, all types and majors, every kernel of the catalogue, against the reference.
+
+mod common;
+
+use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
+use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::{
+    Accumulation, Comparison, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, MatrixLayout,
+    Pointers, Problem, Reference,
+};
+use pgemm_ir::OperandMajor;
+use pgemm_kernels::{KernelSpec, catalogue};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const MAJORS: [(Major, Major); 4] =
+    [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)];
+
+/// What the matrices hold.
+#[derive(Clone, Copy)]
+enum Fill {
+    Normal,
+    /// Small enough that every sum is exact in binary32.
+    Integers,
+}
+
+fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64, fill: Fill) -> HostMatrix {
+    let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
+    match fill {
+        Fill::Normal => matrix.fill_normal(seed),
+        Fill::Integers => matrix.fill_integers(seed, 3),
+    }
+    matrix
+}
+
+/// Runs one problem on the device and compares D, which was full of NaN before, with the reference.
+fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: Fill) -> Comparison {
+    let a = matrix(problem.a_layout(), config.dtype, seed, fill);
+    let b = matrix(problem.b_layout(), config.dtype, seed + 1, fill);
+    let c = matrix(problem.c_layout(), config.output_dtype(), seed + 2, fill);
+    let c = (problem.beta != 0.0).then_some(&c);
+    let inputs = Inputs { a: &a, b: &b, c };
+    let product = multiply(&Executor::Cuda(device.clone()), config, problem, inputs)
+        .unwrap_or_else(|error| panic!("{problem:?}: {error}"));
+    let reference = Reference::new(problem, &a, &b, c).unwrap();
+    match fill {
+        Fill::Integers => reference.compare_exact(&product.d).unwrap(),
+        Fill::Normal => {
+            let model = ErrorModel { accumulation: Accumulation::TensorCore, input: config.dtype };
+            reference.compare(&product.d, &model).unwrap()
+        }
+    }
+}
+
+#[test]
+fn random_ragged_shapes() {
+    let Some(device) = common::device("random_ragged_shapes") else { return };
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut worst = 0.0f64;
+    for case in 0..240 {
+        let dtype = [Dtype::Bf16, Dtype::F16][case % 2];
+        let output = if case / 2 % 2 == 0 { dtype } else { Dtype::F32 };
+        let (a_major, b_major) = MAJORS[case / 4 % 4];
+        let fill = if case / 16 % 3 == 2 { Fill::Integers } else { Fill::Normal };
+        let mut extent = |limit: usize| {
+            // Mostly ragged, sometimes tiny, sometimes a whole number of tiles.
+            match rng.random_range(0..6) {
+                0 => rng.random_range(1..=40),
+                1 => 64 * rng.random_range(1..=limit / 64),
+                _ => rng.random_range(1..=limit),
+            }
+        };
+        let (m, n, k) = (extent(1100), extent(1100), extent(1500));
+        let step = 8;
+        let pad = |extent: usize| extent.next_multiple_of(step) + step * (case % 3);
+        let (alpha, beta) = [(1.0, 0.0), (0.5, 2.0), (-2.0, 1.0), (1.0, -1.0)][case / 3 % 4];
+        let problem = Problem::new(m, n, k, a_major, b_major);
+        let problem = problem
+            .with_a_leading_dimension(pad(problem.a.leading_dimension))
+            .with_b_leading_dimension(pad(problem.b.leading_dimension))
+            .with_c_leading_dimension(pad(n))
+            .with_d_leading_dimension(pad(n))
+            .with_alpha(alpha)
+            .with_beta(beta);
+        let config = Config::new(dtype).with_output(output);
+        let comparison = check(&device, &config, &problem, case as u64 * 3, fill);
+        assert!(comparison.passed, "case {case}: {problem:?} {config:?}\n{comparison}");
+        if let Some(element) = &comparison.worst {
+            worst = worst.max(element.ratio);
+        }
+    }
+    println!("240 random problems inside the bound; the largest error was {worst:.3} of it");
+}
+
+#[test]
+fn every_kernel_of_the_catalogue() {
+    let Some(device) = common::device("every_kernel_of_the_catalogue") else { return };
+    let mut count = 0;
+    for spec in catalogue::specs() {
+        let (problem, fill) = ragged_problem(&spec, count);
+        let config = Config::for_spec(spec);
+        let comparison = check(&device, &config, &problem, count as u64, fill);
+        assert!(comparison.passed, "{spec}: {problem:?}\n{comparison}");
+        count += 1;
+    }
+    println!("{count} kernels of the catalogue are correct on the device");
+}
+
+/// A problem of a few ragged tiles; every other one with C and exact.
+fn ragged_problem(spec: &KernelSpec, index: usize) -> (Problem, Fill) {
+    let a_major = if spec.a_major == OperandMajor::K { Major::K } else { Major::M };
+    let b_major = if spec.b_major == OperandMajor::K { Major::K } else { Major::N };
+    let (m, n) = (spec.tile.m as usize * 2 + 24, spec.tile.n as usize * 2 + 40);
+    let problem = Problem::new(m, n, 64 * (2 + index % 5) + 8, a_major, b_major);
+    if index % 2 == 0 {
+        (problem, Fill::Normal)
+    } else {
+        (problem.with_alpha(2.0).with_beta(-1.0), Fill::Integers)
+    }
+}
+
+#[test]
+fn several_tiles_of_each_cta_in_ragged_raster_groups() {
+    let Some(device) = common::device("several_tiles_of_each_cta") else { return };
+    for (sms, raster_rows) in [(132, 3), (5, 1), (1, 7), (16, 100)] {
+        let problem = Problem::new(2000, 1816, 328, Major::K, Major::N).with_beta(1.0);
+        let config =
+            Config { sms: Some(sms), raster_rows: Some(raster_rows), ..Config::new(Dtype::Bf16) };
+        let comparison = check(&device, &config, &problem, 5, Fill::Integers);
+        assert!(comparison.passed, "{sms} SMs, {raster_rows} rows\n{comparison}");
+    }
+}
+
+#[test]
+fn no_depth_gives_beta_c_and_empty_results_do_nothing() {
+    let Some(device) = common::device("no_depth") else { return };
+    let config = Config::new(Dtype::F16);
+    for beta in [0.0, 0.5] {
+        let problem = Problem::new(100, 72, 0, Major::K, Major::N).with_beta(beta);
+        let comparison = check(&device, &config, &problem, 3, Fill::Integers);
+        assert!(comparison.passed, "beta {beta}\n{comparison}");
+    }
+    let gemm = Gemm::create(&device, config).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let nowhere = Pointers { a: 0, b: 0, c: 0, d: 0 };
+    for (m, n) in [(0, 8), (8, 0)] {
+        let problem = Problem::new(m, n, 8, Major::K, Major::K);
+        // SAFETY: an empty result touches no memory.
+        unsafe { gemm.run(&problem, &nowhere, stream.as_ref()) }.unwrap();
+    }
+}
+
+#[test]
+fn beta_zero_never_reads_c() {
+    let Some(device) = common::device("beta_zero_never_reads_c") else { return };
+    let problem = Problem::new(512, 512, 128, Major::K, Major::K);
+    let config = Config::new(Dtype::Bf16);
+    let gemm = Gemm::create(&device, config.clone()).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let a = matrix(problem.a_layout(), Dtype::Bf16, 1, Fill::Integers);
+    let b = matrix(problem.b_layout(), Dtype::Bf16, 2, Fill::Integers);
+    let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
+    d.poison();
+    let upload =
+        |m: &HostMatrix| DeviceBuffer::from_host(&device, m.bytes(), stream.as_ref()).unwrap();
+    let (da, db, dd) = (upload(&a), upload(&b), upload(&d));
+    // C is the NaN-filled D itself, then no address at all.
+    for c in [dd.address(), 0] {
+        let pointers = Pointers { a: da.address(), b: db.address(), c, d: dd.address() };
+        // SAFETY: the buffers hold what the problem says and outlive the synchronisation.
+        unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
+        stream.synchronize().unwrap();
+        dd.copy_to_host(0, d.bytes_mut(), stream.as_ref()).unwrap();
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let comparison = reference.compare_exact(&d).unwrap();
+        assert!(comparison.passed, "{comparison}");
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused_with_what_to_do() {
+    let Some(device) = common::device("bad_arguments") else { return };
+    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let problem = Problem::new(64, 64, 64, Major::K, Major::K);
+    let refused = |problem: &Problem, pointers: Pointers| {
+        // SAFETY: refused before anything is launched.
+        unsafe { gemm.run(problem, &pointers, stream.as_ref()) }.unwrap_err().to_string()
+    };
+    let fine = Pointers { a: 1 << 20, b: 1 << 20, c: 0, d: 1 << 20 };
+    let text = refused(&problem, Pointers { a: 0, ..fine });
+    assert!(text.contains("A is at address 0x0"), "{text}");
+    let text = refused(&problem, Pointers { d: (1 << 20) + 8, ..fine });
+    assert!(text.contains("multiple of 16"), "{text}");
+    let text = refused(&problem.with_beta(1.0), fine);
+    assert!(text.contains("C is at address"), "{text}");
+    let text = refused(&problem.with_a_leading_dimension(65), fine);
+    assert!(text.contains("pad it to 72"), "{text}");
+    let huge = Problem::new(1 << 32, 64, 64, Major::K, Major::K);
+    let text = refused(&huge, fine);
+    assert!(text.contains("too large"), "{text}");
+    let enormous = DeviceBuffer::new(&device, 1 << 45).unwrap_err().to_string();
+    assert!(enormous.contains("memory"), "{enormous}");
+}
