@@ -151,6 +151,7 @@ impl Emulator<'_> {
             let issued = registers.loc;
             return Err(self.in_flight(message, at, what, issued));
         }
+        registers.loc = Some(at.loc);
         let (columns, _) = self.tile_of(acc);
         if index >= columns / 2 {
             let message = format!("register {index} of {} accumulators", columns / 2);
