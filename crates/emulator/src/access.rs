@@ -37,7 +37,7 @@ impl Emulator<'_> {
                 format!("{bytes} bytes at {}, which has {size} bytes of shared memory", place());
             return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
         }
-        if address % u64::from(align) != 0 {
+        if !address.is_multiple_of(u64::from(align)) {
             let message = format!("{} is not a multiple of {align} bytes", place());
             return Err(self.fault(ReportKind::Misaligned, message, at, what));
         }
@@ -56,7 +56,7 @@ impl Emulator<'_> {
             let message = format!("{bytes} bytes at {}", self.memory.describe(address));
             return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
         };
-        if address % u64::from(bytes) != 0 {
+        if !address.is_multiple_of(u64::from(bytes)) {
             let message =
                 format!("{} is not a multiple of {bytes} bytes", self.memory.describe(address));
             return Err(self.fault(ReportKind::Misaligned, message, at, what));
@@ -163,7 +163,7 @@ impl Emulator<'_> {
                 data[start..start + size as usize].copy_from_slice(&word[..size as usize]);
             }
             if self.checks.races {
-                self.check_lanes_agree(warp, at, lane, (to, data), &written)?;
+                self.check_lanes_agree(at, lane, (to, data), &written)?;
                 written.push((to, data));
             }
             let data = &data[..bytes as usize];
@@ -192,7 +192,6 @@ impl Emulator<'_> {
     /// Two lanes of one store must not put different values into the same place: which one stays is undefined.
     fn check_lanes_agree(
         &self,
-        _warp: &Warp,
         at: At,
         lane: usize,
         (to, data): (u64, [u8; 32]),

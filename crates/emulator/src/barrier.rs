@@ -34,7 +34,7 @@ impl Emulator<'_> {
             }
         };
         let cta_threads = self.kernel.threads();
-        if threads == 0 || threads % 32 != 0 || threads > cta_threads {
+        if threads == 0 || !threads.is_multiple_of(32) || threads > cta_threads {
             let message = format!(
                 "named barrier {id} for {threads} threads: use a multiple of 32, at most the \
                  CTA's {cta_threads}"
@@ -160,7 +160,7 @@ impl Emulator<'_> {
         let registers = warp.registers;
         let misuse =
             |machine: &Self, message| machine.fault(ReportKind::RegisterMisuse, message, at, what);
-        if count % 8 != 0 || !(24..=256).contains(&count) {
+        if !count.is_multiple_of(8) || !(24..=256).contains(&count) {
             let message = format!("setmaxnreg {count}: use a multiple of 8 from 24 to 256");
             return Err(misuse(self, message));
         }

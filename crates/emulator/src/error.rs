@@ -1,9 +1,9 @@
 //! Launches that cannot be run at all.
 
-use pgemm_ir::Location;
+use pgemm_ir::{Location, Violation};
 
 /// Why a launch cannot start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetupError {
     /// The number of arguments differs from that of parameters.
     #[error(
@@ -60,10 +60,7 @@ pub enum SetupError {
         /// Where they are declared.
         location: Location,
     },
-    /// The kernel would not pass the verifier.
-    #[error("{location}: the kernel is malformed: run pgemm_ir::verify for the reason")]
-    Malformed {
-        /// Where.
-        location: Location,
-    },
+    /// The kernel is no well-formed program.
+    #[error("the kernel is malformed: {0}")]
+    Malformed(Violation),
 }

@@ -107,7 +107,7 @@ impl Emulator<'_> {
             }
             Step::FenceMbarrierInit => self.fence_mbarrier_init(warp),
             Step::FenceProxy(fence) => self.fence_proxy(warp, *fence),
-            Step::Fence(order, scope) => self.fence(warp, *order, *scope),
+            Step::Fence(order, scope) => self.fence(warp, at, *order, *scope),
             Step::BarrierSync { id, threads } => {
                 return self.named_barrier(program, warp, at, *id, *threads, true);
             }

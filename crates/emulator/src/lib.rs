@@ -8,6 +8,7 @@ mod barrier;
 mod clock;
 mod error;
 mod execute;
+mod flatten;
 mod machine;
 mod mbarrier;
 mod memory;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::rc::Rc;
 
-use pgemm_ir::{Kernel, Launch, LocId, MAX_SMEM_BYTES};
+use pgemm_ir::{Kernel, Launch, LocId, MAX_SMEM_BYTES, Op, Rule, Violation};
 
 use crate::clock::Epoch;
 use crate::error::SetupError;
@@ -115,13 +115,17 @@ pub struct Emulator<'a> {
 const SLICE_STEPS: u32 = 4096;
 
 impl<'a> Emulator<'a> {
-    /// Prepares to run `launch` of `kernel`, which has passed the verifier and is legalised, on `memory`.
+    /// Prepares to run `launch` of `kernel`, which is legalised, on `memory`.
+    ///
+    /// # Errors
+    /// The kernel is malformed, or the launch does not fit it.
     pub fn new(
         kernel: &'a Kernel,
         launch: &Launch,
         memory: &'a mut Memory,
         options: Options,
     ) -> Result<Self, SetupError> {
+        check_form(kernel)?;
         let threads = kernel.threads();
         if !(128..=1024).contains(&threads) {
             return Err(SetupError::Threads { threads });
@@ -163,7 +167,10 @@ impl<'a> Emulator<'a> {
         })
     }
 
-    /// Runs the launch to its end, or to the first thing that goes wrong.
+    /// Runs the launch to its end.
+    ///
+    /// # Errors
+    /// The first thing that goes wrong.
     pub fn run(mut self) -> Result<Statistics, Box<Report>> {
         match self.run_to_end() {
             Ok(()) => {
@@ -437,6 +444,36 @@ impl<'a> Emulator<'a> {
                 format!("shared memory of CTA {cta} at offset {offset} ({})", regions.join(", "))
             }
         }
+    }
+}
+
+/// Fails where running would make no sense. Whatever else the verifier knows, the emulator finds out for itself: it must
+/// also run what the verifier refuses, to show why.
+fn check_form(kernel: &Kernel) -> Result<(), SetupError> {
+    let mut roles = None;
+    kernel.visit(&mut |inst| {
+        if matches!(inst.op, Op::Roles(_)) {
+            roles = Some(inst.loc);
+        }
+    });
+    if let Some(location) = roles.and_then(|loc| kernel.locations.get(loc.index())) {
+        return Err(SetupError::NotLegalised { location: location.clone() });
+    }
+    let violations = pgemm_ir::verify(kernel).err().map_or(Vec::new(), |error| error.violations);
+    let form = |violation: &Violation| {
+        matches!(
+            violation.rule,
+            Rule::Entities
+                | Rule::Structure
+                | Rule::Definitions
+                | Rule::Dominance
+                | Rule::Types
+                | Rule::SharedMemory
+        )
+    };
+    match violations.into_iter().find(form) {
+        Some(violation) => Err(SetupError::Malformed(violation)),
+        None => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use pgemm_ir::LocId;
 use crate::clock::Knowledge;
 use crate::execute::Flow;
 use crate::machine::{At, Emulator, Outcome};
-use crate::program::{Program, SMEM_BASE, Slot};
+use crate::program::{Program, Slot};
 use crate::report::{Actor, ReportKind};
 use crate::state::{Wait, Warp, WarpId};
 
@@ -101,8 +101,11 @@ impl Emulator<'_> {
             return Ok(index);
         }
         let place = self.describe_shared(at.id.slot, rank, address);
-        let kind =
-            if address % 8 != 0 { ReportKind::Misaligned } else { ReportKind::MbarrierMisuse };
+        let kind = if !address.is_multiple_of(8) {
+            ReportKind::Misaligned
+        } else {
+            ReportKind::MbarrierMisuse
+        };
         Err(self.fault(kind, format!("there is no mbarrier at {place}"), at, what))
     }
 
@@ -316,7 +319,7 @@ impl Emulator<'_> {
         parity: Slot,
     ) -> Outcome<Flow> {
         let what = "waits for an mbarrier";
-        let (mut last, mut tested) = (None, false);
+        let mut last = None;
         for lane in warp.active_lanes() {
             let address = warp.get(program, address, lane) as u32;
             let parity = warp.get(program, parity, lane) as u32;
@@ -334,17 +337,14 @@ impl Emulator<'_> {
                 barrier.waiters.push(at.id.warp);
                 return Ok(Flow::Blocked(Wait::Mbarrier { index, parity }));
             }
-            tested = true;
             warp.knowledge.join(&barrier.completed);
         }
-        debug_assert!(tested || warp.active == 0);
         Ok(Flow::Visible)
     }
 
-    /// The first byte of the barriers' CTA, for reports about a wait.
+    /// A barrier with its place and state in words.
     pub(crate) fn describe_mbarrier(&self, slot: usize, rank: usize, index: usize) -> String {
         let barrier = &self.cluster(slot).ctas[rank].mbarriers[index];
-        debug_assert!(barrier.address >= SMEM_BASE);
         let place = self.describe_shared(slot, rank, barrier.address);
         format!("mbarrier at {place}: {}", barrier.describe())
     }

@@ -10,7 +10,8 @@ use crate::state::{FULL, Warp};
 pub(crate) struct Published {
     cluster: u32,
     cta: u32,
-    scope: Scope,
+    /// Of the store, and of what released before it.
+    scopes: [Scope; 2],
     knowledge: Box<Knowledge>,
 }
 
@@ -49,14 +50,18 @@ impl Emulator<'_> {
         warp.tick();
     }
 
-    pub(crate) fn fence(&mut self, warp: &mut Warp, order: Order, _scope: Scope) {
-        if acquires(order)
-            && let Some(observed) = warp.observed.take()
-        {
-            warp.knowledge.join(&observed);
+    pub(crate) fn fence(&mut self, warp: &mut Warp, at: At, order: Order, scope: Scope) {
+        if acquires(order) {
+            let actor = self.actor(at);
+            let own = (actor.cluster, actor.cta);
+            for (from, knowledge) in std::mem::take(&mut warp.observed) {
+                if reaches(scope, from, own) {
+                    warp.knowledge.join_from(own.0, &knowledge, from.0);
+                }
+            }
         }
         if releases(order) {
-            warp.fenced = Some(Box::new(warp.knowledge.clone()));
+            warp.fenced = Some((scope, Box::new(warp.knowledge.clone())));
             warp.tick();
         }
     }
@@ -72,20 +77,17 @@ impl Emulator<'_> {
             return;
         }
         let location = self.location(at, access, address);
-        let knowledge = match access.order {
-            order if releases(order) => Some(Box::new(warp.knowledge.clone())),
+        let released = match access.order {
+            order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
             Order::Weak => None,
             _ => warp.fenced.clone(),
         };
-        match knowledge {
-            Some(knowledge) => {
+        match released {
+            Some((released_to, knowledge)) => {
                 let actor = self.actor(at);
-                let published = Published {
-                    cluster: actor.cluster,
-                    cta: actor.cta,
-                    scope: access.scope,
-                    knowledge,
-                };
+                let scopes = [access.scope, released_to];
+                let published =
+                    Published { cluster: actor.cluster, cta: actor.cta, scopes, knowledge };
                 self.published.insert(location, published);
             }
             None => {
@@ -103,13 +105,15 @@ impl Emulator<'_> {
         let Some(published) = self.published.get(&location) else { return };
         let actor = self.actor(at);
         let (from, to) = ((published.cluster, published.cta), (actor.cluster, actor.cta));
-        if !reaches(published.scope, from, to) || !reaches(access.scope, from, to) {
+        let [store, release] = published.scopes;
+        if ![store, release, access.scope].into_iter().all(|scope| reaches(scope, from, to)) {
             return;
         }
-        let target = match acquires(access.order) {
-            true => &mut warp.knowledge,
-            false => warp.observed.get_or_insert_default(),
-        };
-        target.join_from(to.0, &published.knowledge, from.0);
+        if acquires(access.order) {
+            warp.knowledge.join_from(to.0, &published.knowledge, from.0);
+        } else {
+            // Kept as the other cluster sees it, until a fence takes it over.
+            warp.observed.entry(from).or_default().join(&published.knowledge);
+        }
     }
 }

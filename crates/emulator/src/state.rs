@@ -1,8 +1,8 @@
 //! What a resident cluster consists of: CTAs with their shared memory and barriers, warpgroups, warps.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pgemm_ir::{Kernel, LocId};
+use pgemm_ir::{Kernel, LocId, Scope};
 
 use crate::clock::{Epoch, Knowledge};
 use crate::mbarrier::Mbarrier;
@@ -121,10 +121,10 @@ pub(crate) struct Warp {
     pub(crate) exited: bool,
     pub(crate) component: u32,
     pub(crate) knowledge: Knowledge,
-    /// What a later relaxed store publishes: the knowledge at the last fence.
-    pub(crate) fenced: Option<Box<Knowledge>>,
-    /// What relaxed loads saw, for the next fence.
-    pub(crate) observed: Option<Box<Knowledge>>,
+    /// What a later relaxed store publishes: scope of the last fence and the knowledge then.
+    pub(crate) fenced: Option<(Scope, Box<Knowledge>)>,
+    /// What relaxed loads saw, for the next fence: cluster and CTA, and what was published there.
+    pub(crate) observed: BTreeMap<(u32, u32), Knowledge>,
     /// Lanes that wrote shared memory since a proxy fence or barrier covered them.
     pub(crate) unfenced_lanes: u32,
     /// Components of mbarriers that this warp initialised and has not fenced yet.

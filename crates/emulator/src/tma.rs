@@ -10,7 +10,7 @@ use crate::machine::{At, Emulator, Fault, Operation, Outcome};
 use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
 use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Cell, Observer, Proxy, ShadowSpace};
-use crate::state::{BulkThread, LANES, Wait, Warp, WarpId};
+use crate::state::{BulkThread, Wait, Warp, WarpId};
 
 /// Bytes that are moved, and swizzled, together.
 const CHUNK_BYTES: u32 = 16;
@@ -83,14 +83,14 @@ fn rows(map: &TensorMap, first: [i64; 5]) -> Vec<Row> {
     for index in 0..count {
         let mut left = index;
         let mut address = Some(argument.address);
-        for dimension in 1..spec.rank() {
-            let extent = spec.box_extents[dimension];
-            let at = first[dimension] + i64::from(left % extent);
+        let outer = first.iter().zip(&spec.box_extents).zip(&argument.extents).skip(1);
+        for (((&first, &extent), &tensor_extent), &stride) in outer.zip(&argument.strides) {
+            let at = first + i64::from(left % extent);
             left /= extent;
-            let inside = (0..argument.extents[dimension] as i64).contains(&at);
+            let inside = (0..tensor_extent as i64).contains(&at);
             address = address
                 .filter(|_| inside)
-                .map(|base| base.wrapping_add(at as u64 * argument.strides[dimension - 1]));
+                .map(|base| base.wrapping_add((at as u64).wrapping_mul(stride)));
         }
         if let Some(base) = address
             && begin < end
@@ -471,7 +471,6 @@ impl Emulator<'_> {
 
     /// Notes progress of a store; its warp may have exited.
     fn store_progress(&mut self, id: WarpId, lane: u32, progress: impl FnOnce(&mut BulkThread)) {
-        debug_assert!((lane as usize) < LANES);
         let warp = self.warp_mut(id);
         if let Some(thread) = warp.bulk.iter_mut().find(|thread| thread.lane == lane) {
             progress(thread);

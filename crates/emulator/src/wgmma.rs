@@ -73,18 +73,17 @@ impl Warpgroup {
 
 fn supported(op: &Wgmma) -> Result<(), &'static str> {
     use Element::{Bf16, E4m3, E5m2, F16, S8, Tf32, U8};
-    let types = match (op.a, op.b) {
-        (F16, F16) | (Bf16, Bf16) | (Tf32, Tf32) => true,
-        (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8) => true,
-        _ => false,
-    };
+    let types = matches!(
+        (op.a, op.b),
+        (F16, F16) | (Bf16, Bf16) | (Tf32, Tf32) | (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8)
+    );
     let mn_major =
         op.b_major == OperandMajor::Mn || op.a_source == ASource::Shared(OperandMajor::Mn);
     if !types {
         Err("no wgmma multiplies these element types")
     } else if mn_major && op.a.bytes() != 2 {
         Err("only 16-bit operands can be MN-major")
-    } else if op.n % 8 != 0 || !(8..=256).contains(&op.n) {
+    } else if !op.n.is_multiple_of(8) || !(8..=256).contains(&op.n) {
         Err("n must be a multiple of 8 from 8 to 256")
     } else {
         Ok(())

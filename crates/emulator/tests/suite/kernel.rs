@@ -168,11 +168,22 @@ impl Writer {
 
     pub fn region(&mut self, name: &str, kind: RegionKind, bytes: u32, align: u32) -> ValueId {
         let offset = self.kernel.smem_bytes().next_multiple_of(align);
-        self.region_at(name, kind, offset, bytes)
+        self.place_region(name, kind, offset, bytes, align)
     }
 
     pub fn region_at(&mut self, name: &str, kind: RegionKind, offset: u32, bytes: u32) -> ValueId {
-        let region = Region { name: name.into(), kind, offset, bytes, align: 8 };
+        self.place_region(name, kind, offset, bytes, 8)
+    }
+
+    fn place_region(
+        &mut self,
+        name: &str,
+        kind: RegionKind,
+        offset: u32,
+        bytes: u32,
+        align: u32,
+    ) -> ValueId {
+        let region = Region { name: name.into(), kind, offset, bytes, align };
         self.kernel.regions.push(region);
         let id = RegionId(self.kernel.regions.len() as u32 - 1);
         self.op(Op::SmemAddress(id), &[], Type::Smem)

@@ -326,15 +326,15 @@ fn few_clusters_may_be_resident_at_once() {
 
 #[test]
 fn launches_that_do_not_fit_the_kernel_are_refused() {
-    let mut w = Writer::new(1).cluster(2);
-    w.scalar("size", Type::U32);
-    w.run(Op::Roles(vec![RoleId(0)]), &[]);
-    let kernel = w.finish();
-    let new = |grid, arguments, options| {
+    let start = |kernel: &Kernel, grid, arguments, options| {
         let mut memory = Memory::new();
         let launch = Launch { grid, arguments };
-        pgemm_emulator::Emulator::new(&kernel, &launch, &mut memory, options).err()
+        pgemm_emulator::Emulator::new(kernel, &launch, &mut memory, options).err()
     };
+    let mut w = Writer::new(1).cluster(2);
+    w.scalar("size", Type::U32);
+    let kernel = w.finish();
+    let new = |grid, arguments, options| start(&kernel, grid, arguments, options);
     let size = || vec![Argument::U32(1)];
     assert!(matches!(
         new([3, 1, 1], size(), Options::default()),
@@ -352,8 +352,19 @@ fn launches_that_do_not_fit_the_kernel_are_refused() {
         new([2, 1, 1], size(), Options { resident_clusters: Some(0), ..Options::default() }),
         Some(SetupError::NoResidentCluster)
     ));
+
+    let mut w = Writer::new(1);
+    w.run(Op::Roles(vec![RoleId(0)]), &[]);
     assert!(matches!(
-        new([2, 1, 1], size(), Options::default()),
+        start(&w.finish(), [1, 1, 1], vec![], Options::default()),
         Some(SetupError::NotLegalised { .. })
+    ));
+
+    let mut w = Writer::new(1);
+    let barrier = w.mbarrier();
+    w.run(Op::MbarrierWait, &[barrier]);
+    assert!(matches!(
+        start(&w.finish(), [1, 1, 1], vec![], Options::default()),
+        Some(SetupError::Malformed(_))
     ));
 }

@@ -1,0 +1,362 @@
+//! From a kernel's tree of blocks to a flat list of steps, with values still in places of their own.
+
+use pgemm_ir::{ASource, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type, ValueId};
+
+use crate::error::SetupError;
+use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WgmmaStep};
+use crate::uniform;
+use crate::value::Function;
+
+/// A flat kernel.
+pub(crate) struct Flat {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) locations: Vec<LocId>,
+    pub(crate) constants: Vec<u64>,
+    /// First and last step of each loop.
+    pub(crate) loops: Vec<(usize, usize)>,
+    /// Registers of A in all wgmma.
+    pub(crate) fragments: usize,
+}
+
+/// Flattens a legalised kernel; `constants` starts with its parameters.
+pub(crate) fn flatten(kernel: &Kernel, constants: Vec<u64>) -> Result<Flat, SetupError> {
+    let uniform = uniform::analyse(kernel);
+    let mut fragments = vec![None; kernel.values.len()];
+    let mut fragment_count = 0;
+    kernel.visit(&mut |inst| {
+        if let Op::Wgmma(op) = &inst.op
+            && op.a_source == ASource::Registers
+        {
+            for value in inst.args.iter().take(4) {
+                fragments[value.index()].get_or_insert_with(|| {
+                    fragment_count += 1;
+                    fragment_count - 1
+                });
+            }
+        }
+    });
+    let mut flatten = Flatten {
+        kernel,
+        places: (0..kernel.values.len() as u32)
+            .map(|value| match uniform[value as usize] {
+                true => Slot::Uniform(value),
+                false => Slot::Varying(value),
+            })
+            .collect(),
+        next: kernel.values.len() as u32,
+        fragments,
+        steps: Vec::new(),
+        locations: Vec::new(),
+        constants,
+        loops: Vec::new(),
+    };
+    flatten.block(&kernel.body)?;
+    flatten.push(Step::Exit, kernel.body.insts.last().map_or(LocId(0), |inst| inst.loc));
+    let Flatten { steps, locations, constants, loops, .. } = flatten;
+    Ok(Flat { steps, locations, constants, loops, fragments: fragment_count as usize })
+}
+
+struct Flatten<'k> {
+    kernel: &'k Kernel,
+    /// By value.
+    places: Vec<Slot>,
+    next: u32,
+    /// By value: its number among the registers of A.
+    fragments: Vec<Option<u32>>,
+    steps: Vec<Step>,
+    locations: Vec<LocId>,
+    constants: Vec<u64>,
+    /// First and last step of each loop.
+    loops: Vec<(usize, usize)>,
+}
+
+impl Flatten<'_> {
+    fn push(&mut self, step: Step, loc: LocId) -> usize {
+        self.steps.push(step);
+        self.locations.push(loc);
+        self.steps.len() - 1
+    }
+
+    fn here(&self) -> u32 {
+        self.steps.len() as u32
+    }
+
+    fn constant(&mut self, bits: u64) -> Slot {
+        self.constants.push(bits);
+        Slot::Constant(self.constants.len() as u32 - 1)
+    }
+
+    fn place(&self, value: ValueId) -> Slot {
+        self.places[value.index()]
+    }
+
+    fn place_all(&self, values: &[ValueId]) -> Box<[Slot]> {
+        values.iter().map(|&value| self.place(value)).collect()
+    }
+
+    /// Says that fragments among `values` were written.
+    fn touch(&mut self, values: &[ValueId], loc: LocId) {
+        let touched: Box<[u32]> =
+            values.iter().filter_map(|value| self.fragments[value.index()]).collect();
+        if !touched.is_empty() {
+            self.push(Step::TouchFragments(touched), loc);
+        }
+    }
+
+    fn copy(&mut self, from: &[ValueId], to: &[ValueId], loc: LocId) {
+        let pairs: Box<[_]> = from
+            .iter()
+            .zip(to)
+            .map(|(&from, &to)| (self.place(from), self.place(to)))
+            .filter(|(from, to)| from != to)
+            .collect();
+        if !pairs.is_empty() {
+            self.push(Step::Copy(pairs), loc);
+        }
+        self.touch(to, loc);
+    }
+
+    /// Flattens a block without its `Yield` and returns what it yields.
+    fn block<'b>(&mut self, block: &'b Block) -> Result<&'b [ValueId], SetupError> {
+        for inst in &block.insts {
+            if inst.op == Op::Yield {
+                return Ok(&inst.args);
+            }
+            self.inst(inst)?;
+        }
+        Ok(&[])
+    }
+
+    fn inst(&mut self, inst: &Inst) -> Result<(), SetupError> {
+        let loc = inst.loc;
+        match &inst.op {
+            Op::Roles(_) => {
+                return Err(SetupError::NotLegalised {
+                    location: self.kernel.location(loc).clone(),
+                });
+            }
+            Op::For => self.for_loop(inst)?,
+            Op::While => self.while_loop(inst)?,
+            Op::If => self.branch(inst)?,
+            Op::Const(constant) => {
+                self.places[inst.results[0].index()] = self.constant(constant.bits());
+                self.touch(&inst.results, loc);
+            }
+            Op::Param(param) | Op::MapParam(param) => {
+                self.places[inst.results[0].index()] = Slot::Constant(param.0);
+            }
+            Op::SmemAddress(region) => {
+                let address = SMEM_BASE + self.kernel.region(*region).offset;
+                self.places[inst.results[0].index()] = self.constant(u64::from(address));
+            }
+            _ => {
+                let step = self.step(inst);
+                self.push(step, loc);
+                self.touch(&inst.results, loc);
+            }
+        }
+        Ok(())
+    }
+
+    fn for_loop(&mut self, inst: &Inst) -> Result<(), SetupError> {
+        let (loc, body) = (inst.loc, &inst.blocks[0]);
+        let [begin, end, step] = [0, 1, 2].map(|i| self.place(inst.args[i]));
+        let (index, carried) = (body.params[0], &body.params[1..]);
+        self.share(carried, &inst.results);
+        self.copy(&inst.args[3..], carried, loc);
+        let index = self.place(index);
+        self.push(Step::Copy([(begin, index)].into()), loc);
+        let condition = match (index, end) {
+            (Slot::Varying(_), _) | (_, Slot::Varying(_)) => Slot::Varying(self.next),
+            _ => Slot::Uniform(self.next),
+        };
+        self.next += 1;
+        // The step too may vary, and then the index does.
+        let divergent = matches!(condition, Slot::Varying(_));
+        if divergent {
+            self.push(Step::EnterLoop, loc);
+        }
+        let head = self.here();
+        let compare = Function::Compare(CompareOp::Lt, Type::U32);
+        let zero = self.constant(0);
+        self.push(
+            Step::Evaluate { function: compare, args: [index, end, zero], dest: condition },
+            loc,
+        );
+        let test = self.push(Step::LoopTest { condition, exit: 0 }, loc);
+        let outs = self.block(body)?;
+        self.copy(outs, carried, loc);
+        let add = Function::Binary(BinaryOp::Add, Type::U32);
+        self.push(Step::Evaluate { function: add, args: [index, step, zero], dest: index }, loc);
+        self.close_loop(head, test, divergent, condition, loc);
+        Ok(())
+    }
+
+    fn while_loop(&mut self, inst: &Inst) -> Result<(), SetupError> {
+        let (loc, test_block, body) = (inst.loc, &inst.blocks[0], &inst.blocks[1]);
+        self.share(&test_block.params, &body.params);
+        self.share(&test_block.params, &inst.results);
+        self.copy(&inst.args, &test_block.params, loc);
+        let entry = self.push(Step::EnterLoop, loc);
+        let head = self.here();
+        let condition = self.block(test_block)?[0];
+        let condition = self.place(condition);
+        let divergent = matches!(condition, Slot::Varying(_));
+        if !divergent {
+            self.steps[entry] = Step::Copy([].into());
+        }
+        let test = self.push(Step::LoopTest { condition, exit: 0 }, loc);
+        let outs = self.block(body)?;
+        self.copy(outs, &test_block.params, loc);
+        self.close_loop(head, test, divergent, condition, loc);
+        Ok(())
+    }
+
+    fn close_loop(&mut self, head: u32, test: usize, divergent: bool, condition: Slot, loc: LocId) {
+        let back = self.push(Step::Jump(head), loc);
+        self.loops.push((head as usize, back));
+        self.steps[test] = Step::LoopTest { condition, exit: self.here() };
+        if divergent {
+            self.push(Step::ExitLoop, loc);
+        }
+    }
+
+    fn branch(&mut self, inst: &Inst) -> Result<(), SetupError> {
+        let (loc, condition) = (inst.loc, self.place(inst.args[0]));
+        let divergent = matches!(condition, Slot::Varying(_));
+        let test = self.push(Step::Exit, loc);
+        let outs = self.block(&inst.blocks[0])?;
+        self.copy(outs, &inst.results, loc);
+        let middle = self.push(Step::Exit, loc);
+        let otherwise = self.here();
+        let outs = self.block(&inst.blocks[1])?;
+        self.copy(outs, &inst.results, loc);
+        let end = self.here();
+        if divergent {
+            self.steps[test] = Step::Split { condition, otherwise: middle as u32 };
+            self.steps[middle] = Step::Else { end };
+            self.push(Step::EndSplit, loc);
+        } else {
+            self.steps[test] = Step::Branch { condition, otherwise };
+            self.steps[middle] = Step::Jump(end);
+        }
+        Ok(())
+    }
+
+    /// Lets `others` live where `values` do.
+    fn share(&mut self, values: &[ValueId], others: &[ValueId]) {
+        for (&value, &other) in values.iter().zip(others) {
+            self.places[other.index()] = self.place(value);
+        }
+    }
+
+    fn step(&mut self, inst: &Inst) -> Step {
+        let arg = |index: usize| self.place(inst.args[index]);
+        let ty = |index: usize| self.kernel.ty(inst.args[index]);
+        let pure = |function: Function| {
+            let unused = Slot::Constant(0);
+            let mut args = [inst.args.first().map_or(unused, |&value| self.place(value)); 3];
+            for (arg, &value) in args.iter_mut().zip(&inst.args) {
+                *arg = self.place(value);
+            }
+            Step::Evaluate { function, args, dest: self.place(inst.results[0]) }
+        };
+        let dest = || self.place(inst.results[0]);
+        match &inst.op {
+            Op::Special(special) => Step::Special { special: *special, dest: dest() },
+            Op::Unary(op) => pure(Function::Unary(*op, ty(0))),
+            Op::Binary(op) => pure(Function::Binary(*op, ty(0))),
+            Op::Fma => pure(Function::Fma),
+            Op::Compare(op) => pure(Function::Compare(*op, ty(0))),
+            Op::Select => pure(Function::Select),
+            Op::Convert(to) => pure(Function::Convert(ty(0), *to)),
+            Op::Bitcast(_) => pure(Function::Copy),
+            Op::Pack(element) => pure(Function::Pack(*element)),
+            Op::Unpack(element, half) => pure(Function::Unpack(*element, *half)),
+            Op::SmemOffset => pure(Function::Binary(BinaryOp::Add, Type::U32)),
+            Op::MapShared => pure(Function::MapShared),
+            Op::Descriptor(layout) => pure(Function::Descriptor(*layout)),
+            Op::DescriptorAdvance(bytes) => pure(Function::DescriptorAdvance(*bytes)),
+            Op::Elect => Step::Elect { dest: dest() },
+            Op::AccGet(acc, index) => Step::AccGet { acc: *acc, index: *index, dest: dest() },
+            Op::Load(access) => Step::Load {
+                access: *access,
+                address: arg(0),
+                dests: self.place_all(&inst.results),
+            },
+            Op::Store(access) => Step::Store {
+                access: *access,
+                address: arg(0),
+                values: self.place_all(&inst.args[1..]),
+            },
+            Op::LoadMatrix { transpose, .. } => Step::LoadMatrix {
+                transpose: *transpose,
+                address: arg(0),
+                dests: self.place_all(&inst.results),
+            },
+            Op::StoreMatrix { transpose, .. } => Step::StoreMatrix {
+                transpose: *transpose,
+                address: arg(0),
+                values: self.place_all(&inst.args[1..]),
+            },
+            Op::MbarrierInit { count } => Step::MbarrierInit { address: arg(0), count: *count },
+            Op::MbarrierArrive => Step::MbarrierArrive { address: arg(0) },
+            Op::MbarrierArriveExpect { bytes } => {
+                Step::MbarrierArriveExpect { address: arg(0), bytes: *bytes }
+            }
+            Op::MbarrierArriveCluster => Step::MbarrierArriveCluster { address: arg(0) },
+            Op::MbarrierWait => Step::MbarrierWait { address: arg(0), parity: arg(1) },
+            Op::FenceMbarrierInit => Step::FenceMbarrierInit,
+            Op::FenceProxy(fence) => Step::FenceProxy(*fence),
+            Op::Fence(order, scope) => Step::Fence(*order, *scope),
+            Op::BarrierSync { threads } => Step::BarrierSync { id: arg(0), threads: *threads },
+            Op::BarrierArrive { threads } => Step::BarrierArrive { id: arg(0), threads: *threads },
+            Op::ClusterArrive { relaxed } => Step::ClusterArrive { relaxed: *relaxed },
+            Op::ClusterWait => Step::ClusterWait,
+            Op::PrefetchMap => Step::PrefetchMap { map: arg(0) },
+            Op::TmaLoad { rank, multicast } => {
+                let end = 3 + *rank as usize;
+                Step::TmaLoad(Box::new(TmaLoad {
+                    map: arg(0),
+                    destination: arg(1),
+                    barrier: arg(2),
+                    coordinates: self.place_all(&inst.args[3..end]),
+                    mask: multicast.then(|| arg(end)),
+                }))
+            }
+            Op::TmaStore { .. } => Step::TmaStore {
+                map: arg(0),
+                source: arg(1),
+                coordinates: self.place_all(&inst.args[2..]),
+            },
+            Op::BulkCommit => Step::BulkCommit,
+            Op::BulkWait { pending, read } => Step::BulkWait { pending: *pending, read: *read },
+            Op::WgmmaFence => Step::WgmmaFence,
+            Op::Wgmma(op) => {
+                let registers = inst.args.len() - 2;
+                let a = &inst.args[..registers];
+                Step::Wgmma(Box::new(WgmmaStep {
+                    op: *op,
+                    a: self.place_all(a),
+                    fragments: a.iter().filter_map(|v| self.fragments[v.index()]).collect(),
+                    b: arg(registers),
+                    accumulate: arg(registers + 1),
+                }))
+            }
+            Op::WgmmaCommit => Step::WgmmaCommit,
+            Op::WgmmaWait { pending } => Step::WgmmaWait { pending: *pending },
+            Op::SetMaxRegisters { count, increase } => {
+                Step::SetMaxRegisters { count: *count, increase: *increase }
+            }
+            Op::Const(_)
+            | Op::Param(_)
+            | Op::MapParam(_)
+            | Op::SmemAddress(_)
+            | Op::For
+            | Op::While
+            | Op::If
+            | Op::Roles(_)
+            | Op::Yield => unreachable!("handled by inst and block"),
+        }
+    }
+}
