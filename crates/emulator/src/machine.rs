@@ -97,6 +97,7 @@ pub struct Emulator<'a> {
     resident_limit: u32,
     cluster_count: u32,
     next_cluster: u32,
+    resident: u32,
     scheduler: Scheduler,
     pub(crate) clusters: Vec<Option<Cluster>>,
     pub(crate) ready_warps: VecDeque<WarpId>,
@@ -153,6 +154,7 @@ impl<'a> Emulator<'a> {
             resident_limit: options.resident_clusters.unwrap_or(cluster_count),
             cluster_count,
             next_cluster: 0,
+            resident: 0,
             scheduler: Scheduler::new(&options.schedule),
             clusters: Vec::new(),
             ready_warps: VecDeque::new(),
@@ -200,7 +202,7 @@ impl<'a> Emulator<'a> {
             self.admit_clusters();
             let (warps, operations) = (self.ready_warps.len(), self.ready_operations.len());
             if warps + operations == 0 {
-                return match self.clusters.iter().all(Option::is_none) {
+                return match self.resident == 0 {
                     true => Ok(()),
                     false => Err(self.deadlock()),
                 };
@@ -220,11 +222,7 @@ impl<'a> Emulator<'a> {
     }
 
     fn admit_clusters(&mut self) {
-        while self.next_cluster < self.cluster_count {
-            let resident = self.clusters.iter().flatten().count() as u32;
-            if resident >= self.resident_limit {
-                return;
-            }
+        while self.next_cluster < self.cluster_count && self.resident < self.resident_limit {
             let slot = match self.clusters.iter().position(Option::is_none) {
                 Some(slot) => slot,
                 None => {
@@ -241,7 +239,9 @@ impl<'a> Emulator<'a> {
             }
             self.clusters[slot] = Some(cluster);
             self.next_cluster += 1;
-            self.statistics.resident_clusters = self.statistics.resident_clusters.max(resident + 1);
+            self.resident += 1;
+            let most = &mut self.statistics.resident_clusters;
+            *most = (*most).max(self.resident);
         }
     }
 
@@ -346,6 +346,7 @@ impl<'a> Emulator<'a> {
         let cluster = self.cluster(slot);
         if cluster.running_ctas == 0 && cluster.flights == 0 {
             self.clusters[slot] = None;
+            self.resident -= 1;
         }
     }
 

@@ -238,6 +238,28 @@ mod tests {
     }
 
     #[test]
+    fn eight_bit_integers_multiply_in_32_bits() {
+        let mut values: Vec<i32> = Vec::new();
+        i32::decode(Element::S8, &[0x80, 0x7f, 0xff], &mut values);
+        i32::decode(Element::U8, &[0x80, 0xff], &mut values);
+        assert_eq!(values, [-128, 127, -1, 128, 255]);
+        let mut tile = vec![0; TILE_ROWS * 8];
+        multiply(&mut tile, &vec![-128; TILE_ROWS * 32], &vec![255; 32 * 8], 8, false);
+        assert!(tile.iter().all(|&sum| sum == -128 * 255 * 32));
+    }
+
+    #[test]
+    fn tf32_drops_what_tensor_cores_do_not_read() {
+        let mut values: Vec<f32> = Vec::new();
+        let exact = f32::from_bits(0x3f80_2000);
+        let more = f32::from_bits(0x3f80_3fff);
+        let bytes: Vec<u8> = [exact, more].iter().flat_map(|value| value.to_le_bytes()).collect();
+        f32::decode(Element::Tf32, &bytes, &mut values);
+        f32::decode(Element::E5m2, &[0x3c, 0x7c], &mut values);
+        assert_eq!(values, [exact, exact, 1.0, f32::INFINITY]);
+    }
+
+    #[test]
     fn swizzled_k_major_rows_are_a_span_apart() {
         let bits = 64 | 64u64 << 32 | 1 << 62;
         let descriptor = Descriptor::unpack(bits);
