@@ -74,10 +74,11 @@ impl Emitter<'_> {
         };
         let leading = layout.leading_bytes >> 4 << 16;
         let high = layout.stride_bytes >> 4 | swizzle << 30;
-        // Shared memory ends below 256 KiB, so the shifted address fits its 14 bits.
+        // Only 18 bits of the address count. In a cluster those above hold the CTA's rank, and would change the leading
+        // offset, which MN-major operands read.
         let address = self.register(inst, address)?;
         let mut low = self.scratch(Class::B32);
-        ptx!(self, "shr.u32 {low}, {address}, 4");
+        ptx!(self, "bfe.u32 {low}, {address}, 4, 14");
         if leading != 0 {
             let shifted = low;
             low = self.scratch(Class::B32);
