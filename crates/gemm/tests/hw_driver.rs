@@ -7,18 +7,18 @@ use std::thread;
 
 use common::device;
 use persistent_gemm::Error;
-use persistent_gemm::cache::{CacheKey, CubinCache, DEFAULT_MAX_BYTES, Outcome};
+use persistent_gemm::cache::{CacheKey, DEFAULT_MAX_BYTES, JitCache, Outcome};
 use persistent_gemm::driver::{
     ContextRef, Device, DeviceBuffer, Driver, Event, Function, Graph, L2Promotion, LaunchConfig,
     LaunchError, Module, PreparedArguments, Stream, StreamRef, TensorMap, TensorMapError, Timing,
-    compile, launch, max_active_clusters,
+    compile, compile_with_report, launch, max_active_clusters,
 };
 use pgemm_ir::{Argument, Element, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
 const PTX: &str = include_str!("hw_driver.ptx");
 
 fn module(device: &Device) -> Module {
-    Module::load(device, &compile(device, PTX).unwrap()).unwrap()
+    compile(device, PTX).unwrap().0
 }
 
 fn function(device: &Device, name: &str) -> Function {
@@ -169,9 +169,7 @@ fn kernels_compile_with_a_report() {
     let Some(device) = device("kernels_compile_with_a_report") else { return };
     // The second time the driver's own cache may answer, which must not lose the report.
     for _ in 0..2 {
-        let cubin = compile(&device, PTX).unwrap();
-        assert_eq!(cubin.bytes()[..4], *b"\x7fELF");
-        let report = cubin.report();
+        let (_, report) = compile_with_report(&device, PTX).unwrap();
         assert!(
             report.registers.is_some_and(|registers| (4..=64).contains(&registers)),
             "{report:?}"
@@ -477,9 +475,7 @@ fn the_driver_takes_what_the_checks_pass() {
                 for promotion in
                     [L2Promotion::None, L2Promotion::B64, L2Promotion::B128, L2Promotion::B256]
                 {
-                    if let Err(error) =
-                        TensorMap::encode(&device, &spec, &argument, promotion)
-                    {
+                    if let Err(error) = TensorMap::encode(&device, &spec, &argument, promotion) {
                         panic!("{spec:?} {argument:?} {promotion:?}: {error}");
                     }
                 }
@@ -508,8 +504,7 @@ fn tf32_maps_round_and_f32_maps_do_not() {
     let load = |element| {
         let spec = tile_spec(element);
         let prepared =
-            PreparedArguments::new(&device, &arguments, [&spec], L2Promotion::B256)
-                .unwrap();
+            PreparedArguments::new(&device, &arguments, [&spec], L2Promotion::B256).unwrap();
         // SAFETY: the arguments are the kernel's, and the buffers outlive the work.
         unsafe { launch(&tile, &config(1, 256), &prepared, stream) }.unwrap();
         read_u32(&out, stream)
@@ -526,21 +521,18 @@ fn tf32_maps_round_and_f32_maps_do_not() {
 }
 
 #[test]
-fn cached_cubins_run() {
-    let Some(device) = device("cached_cubins_run") else { return };
+fn reports_outlive_the_process_and_kernels_run_without_a_log() {
+    let Some(device) = device("reports_outlive_the_process") else { return };
     let directory = tempfile::tempdir().unwrap();
-    let stream = Stream::new(&device).unwrap();
-    let mut counter = DeviceBuffer::new(&device, 4).unwrap();
-    counter.fill_u32(0, 1, 0, stream.as_ref()).unwrap();
-    let arguments = scalars(&device, &[Argument::U64(counter.address())]);
     let key = CacheKey::new("hw_driver", PTX, device.properties());
+    let mut reports = vec![];
     for expected in [Outcome::Miss, Outcome::Hit] {
-        let cache = CubinCache::new(directory.path().into(), DEFAULT_MAX_BYTES);
-        let (cubin, outcome) = cache.get_or_build(&key, || compile(&device, PTX)).unwrap();
+        let cache = JitCache::new(directory.path().into(), DEFAULT_MAX_BYTES);
+        let build = || compile_with_report(&device, PTX).map(|(_, report)| report);
+        let (report, outcome) = cache.get_or_build(&key, build).unwrap();
         assert_eq!(outcome, expected);
-        let increment = Module::load(&device, &cubin).unwrap().function("increment", 0).unwrap();
-        // SAFETY: the argument is the kernel's, and the buffer outlives the work.
-        unsafe { launch(&increment, &config(1, 32), &arguments, stream.as_ref()) }.unwrap();
+        reports.push(report);
     }
-    assert_eq!(read_u32(&counter, stream.as_ref()), [64]);
+    assert_eq!(reports[0], reports[1]);
+    assert!(reports[0].registers.is_some());
 }

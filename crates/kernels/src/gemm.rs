@@ -21,7 +21,7 @@ pub enum KernelError {
         /// The spec.
         spec: KernelSpec,
         /// What the layout algebra refused.
-        error: CuteError,
+        error: Box<CuteError>,
     },
     /// The kernel is malformed.
     #[error("{spec}: {error}")]
@@ -29,7 +29,7 @@ pub enum KernelError {
         /// The spec.
         spec: KernelSpec,
         /// What the builder refused.
-        error: BuildError,
+        error: Box<BuildError>,
     },
     /// The kernel breaks the language's rules.
     #[error("{spec}: {error}")]
@@ -37,7 +37,7 @@ pub enum KernelError {
         /// The spec.
         spec: KernelSpec,
         /// What the verifier or a pass refused.
-        error: PassError,
+        error: Box<PassError>,
     },
 }
 
@@ -53,8 +53,8 @@ pub struct GemmKernel {
 /// Builds, verifies and legalises the kernel of a spec.
 pub fn build(spec: &KernelSpec) -> Result<GemmKernel, KernelError> {
     let kernel = describe(spec)?;
-    let kernel =
-        pgemm_ir::optimise(kernel).map_err(|error| KernelError::Passes { spec: *spec, error })?;
+    let kernel = pgemm_ir::optimise(kernel)
+        .map_err(|error| KernelError::Passes { spec: *spec, error: Box::new(error) })?;
     Ok(GemmKernel { spec: *spec, kernel })
 }
 
@@ -62,8 +62,9 @@ pub fn build(spec: &KernelSpec) -> Result<GemmKernel, KernelError> {
 pub fn describe(spec: &KernelSpec) -> Result<Kernel, KernelError> {
     spec.validate()?;
     let builder = KernelBuilder::new(entry_name(spec), spec.cluster.size());
-    write(&builder, spec).map_err(|error| KernelError::Layout { spec: *spec, error })?;
-    builder.finish().map_err(|error| KernelError::Build { spec: *spec, error })
+    write(&builder, spec)
+        .map_err(|error| KernelError::Layout { spec: *spec, error: Box::new(error) })?;
+    builder.finish().map_err(|error| KernelError::Build { spec: *spec, error: Box::new(error) })
 }
 
 /// The PTX entry name of a spec.

@@ -81,7 +81,7 @@ impl OperandTile {
 
     /// Whether the peers' slices are whole atoms.
     pub fn slices_evenly(&self) -> bool {
-        self.extents().1 % (self.peers.max(1) * ATOM_LINES) == 0
+        self.extents().1.is_multiple_of(self.peers.max(1) * ATOM_LINES)
     }
 
     /// The layout, (mn, k) → element offset before swizzling.

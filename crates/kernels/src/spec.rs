@@ -265,17 +265,20 @@ impl KernelSpec {
                 nearest: 4 / self.cluster.m,
             });
         }
-        let limit = self.registers().consumer.min(SM_REGISTERS / WARPGROUP_THREADS);
-        let needed = self.accumulator_registers() + REGISTERS_BESIDE_ACCUMULATORS;
-        if needed > limit {
-            let most = (limit - REGISTERS_BESIDE_ACCUMULATORS) * 2 / self.blocks();
-            return Err(SpecError::Registers {
-                tile: self.tile,
-                consumers: self.consumers,
-                needed,
-                limit,
-                nearest_n: most / 16 * 16,
-            });
+        // The assembler gives the accumulators of one instruction registers that the launch has, before any setmaxnreg.
+        let at_launch = SM_REGISTERS / ((self.consumers + 1) * WARPGROUP_THREADS) / 8 * 8;
+        for (blocks, limit) in [(self.blocks(), self.registers().consumer), (1, at_launch)] {
+            let needed = blocks * self.tile.n / 2 + REGISTERS_BESIDE_ACCUMULATORS;
+            if needed > limit {
+                let most = (limit - REGISTERS_BESIDE_ACCUMULATORS) * 2 / blocks;
+                return Err(SpecError::Registers {
+                    tile: self.tile,
+                    consumers: self.consumers,
+                    needed,
+                    limit,
+                    nearest_n: most / 16 * 16,
+                });
+            }
         }
         let fitting = self.most_stages();
         if self.stages > fitting {
@@ -308,7 +311,7 @@ impl KernelSpec {
 
 /// Checks a knob that is a multiple of `step` from `least` to `most`.
 fn knob(knob: &'static str, asked: u32, step: u32, least: u32, most: u32) -> Result<(), SpecError> {
-    if asked % step == 0 && (least..=most).contains(&asked) {
+    if asked.is_multiple_of(step) && (least..=most).contains(&asked) {
         return Ok(());
     }
     let limit = if step == 1 {
@@ -438,6 +441,10 @@ mod tests {
         assert_eq!(nearest_n, 208);
         let widest = spec("bf16-kk-bf16-256x208x64-s3-w2-c1x1");
         assert_eq!(widest.validate(), Ok(()));
+
+        let error = spec("bf16-kk-bf16-192x208x64-s3-w3-c1x1").validate().unwrap_err();
+        let SpecError::Registers { limit, nearest_n, .. } = error else { panic!("{error}") };
+        assert_eq!((limit, nearest_n), (128, 192));
     }
 
     #[test]

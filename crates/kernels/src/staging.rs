@@ -25,7 +25,7 @@ impl Staging {
     /// The staging tile for a CTA tile `tile_n` columns wide, a multiple of 16.
     pub fn new(element: Element, tile_n: u32) -> Self {
         let bytes = element.bytes();
-        let columns = if tile_n * bytes % 128 == 0 {
+        let columns = if (tile_n * bytes).is_multiple_of(128) {
             128 / bytes
         } else if bytes == 4 {
             64 / bytes
@@ -33,7 +33,7 @@ impl Staging {
             // 8 columns are one chunk, so one width always fits.
             (8..=MAX_ROW_BYTES / bytes)
                 .step_by(8)
-                .filter(|columns| tile_n % columns == 0 && columns * bytes / 16 % 2 == 1)
+                .filter(|columns| tile_n.is_multiple_of(*columns) && columns * bytes / 16 % 2 == 1)
                 .last()
                 .unwrap_or(8)
         };

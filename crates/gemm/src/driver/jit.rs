@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
+use std::time::SystemTime;
 
 use cudarc::driver::sys;
 use serde::{Deserialize, Serialize};
@@ -137,6 +138,21 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, JitReport)> {
         return Err(Error::Jit { code, name: driver.name(code), log });
     }
     Ok((Module::from_raw(device, raw), JitReport::parse(&info)))
+}
+
+/// Compiles PTX for `device` even where the driver has it in its own cache, so that the report is whole.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_report(device: &Device, ptx: &str) -> Result<(Module, JitReport)> {
+    let compiled = compile(device, ptx)?;
+    if compiled.1.registers.is_some() {
+        return Ok(compiled);
+    }
+    // A comment that was never there before keeps the driver's cache out of it.
+    let nanoseconds =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+    compile(device, &format!("{ptx}\n// {}.{nanoseconds}\n", std::process::id()))
 }
 
 /// A log, which ends where the zeros begin that the buffer was filled with.
