@@ -1,0 +1,96 @@
+//! Every kernel of the catalogue: in the emulator, and through every assembler that is installed.
+
+mod common;
+
+use std::env;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use common::{CPlace, Case, Problem};
+use pgemm_emulator::{Options, Schedule};
+use pgemm_kernels::{GemmKernel, KernelSpec, build, catalogue};
+use pgemm_ptx::ptxas::Ptxas;
+
+/// Builds every kernel, checks it on two threads, and fails with all that is wrong.
+fn check_all(check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
+    let specs: Vec<KernelSpec> = catalogue::specs().collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failures = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(spec) = specs.get(index) else { return failures };
+            match build(spec) {
+                Ok(gemm) => failures.extend(check(index, &gemm)),
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+    };
+    let failures: Vec<String> = thread::scope(|scope| {
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        threads.into_iter().flat_map(|thread| thread.join().expect("no check panics")).collect()
+    });
+    assert!(
+        failures.is_empty(),
+        "{} failures over {} kernels:\n{}",
+        failures.len(),
+        specs.len(),
+        failures.join("\n")
+    );
+}
+
+#[test]
+#[ignore = "the whole catalogue: run by .ci/run"]
+fn every_kernel_is_right_in_the_emulator() {
+    check_all(|index, gemm| {
+        let spec = &gemm.spec;
+        let case = Case::ragged(spec, [2, 2], spec.stages + 1);
+        // Neighbours differ in how they are scaled and scheduled.
+        let case = match index % 3 {
+            0 => case,
+            1 => case.scaled(-0.5, 2.0, CPlace::Apart),
+            _ => case.scaled(2.0, 1.0, CPlace::InPlace),
+        };
+        let seed = index as u64;
+        let schedule = match index % 4 {
+            0 => Schedule::round_robin(),
+            1 => Schedule::async_late(seed),
+            2 => Schedule::async_early(seed),
+            _ => Schedule::seeded(seed),
+        };
+        let options = Options { schedule: schedule.clone(), ..Options::default() };
+        match Problem::new(spec, case).run(gemm, options) {
+            Ok(_) => vec![],
+            Err(failure) => vec![format!("{spec}, {case:?}, {schedule:?}: {failure}")],
+        }
+    });
+}
+
+#[test]
+#[ignore = "the whole catalogue: run by .ci/run"]
+fn every_assembler_takes_every_kernel_without_spills() {
+    let mut assemblers = Ptxas::installed();
+    if assemblers.is_empty() {
+        assemblers.extend(Ptxas::find());
+    }
+    if assemblers.is_empty() {
+        let required = env::var_os("PGEMM_REQUIRE_PTXAS").is_some_and(|value| value == "1");
+        assert!(!required, "PGEMM_REQUIRE_PTXAS is 1, and no ptxas is there: run scripts/ptxas.sh");
+        eprintln!("SKIPPED: no ptxas; scripts/ptxas.sh installs it");
+        return;
+    }
+    check_all(|_, gemm| {
+        let ptx = match pgemm_ptx::emit(&gemm.kernel) {
+            Ok(ptx) => ptx,
+            Err(error) => return vec![format!("{}: {error}", gemm.spec)],
+        };
+        assemblers
+            .iter()
+            .filter_map(|ptxas| match ptxas.assemble(&ptx) {
+                Ok(report) if report.is_clean() => None,
+                Ok(report) => Some(format!("{}: {report:?}", gemm.spec)),
+                Err(error) => Some(format!("{}: {error}", gemm.spec)),
+            })
+            .collect()
+    });
+}

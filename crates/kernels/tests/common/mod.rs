@@ -1,0 +1,230 @@
+//! Problems of small integers: every product and sum is exact in f32, so that D must equal the reference bit for bit,
+//! whatever the order of the sums.
+
+use std::fmt;
+
+use half::{bf16, f16};
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
+use pgemm_ir::{Element, OperandMajor};
+use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, Work};
+
+/// Where C lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CPlace {
+    /// Nowhere: beta is 0, and D's bytes, all of them NaN, are C's too.
+    Unread,
+    /// In memory of its own.
+    Apart,
+    /// In D.
+    InPlace,
+}
+
+/// The size of a problem and how it is launched.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub alpha: f32,
+    pub beta: f32,
+    pub c: CPlace,
+    pub raster_rows: u32,
+    pub clusters: u32,
+}
+
+impl Case {
+    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
+    /// and n so far that the last CTAs of a cluster have nothing to do.
+    pub fn ragged(spec: &KernelSpec, tiles: [u32; 2], k_tiles: u32) -> Case {
+        let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - 5;
+        Case {
+            m: cut(spec.tile.m * spec.cluster.m, tiles[0]),
+            n: cut(spec.tile.n * spec.cluster.n, tiles[1]),
+            k: cut(spec.tile.k, k_tiles),
+            alpha: 1.0,
+            beta: 0.0,
+            c: CPlace::Unread,
+            raster_rows: 2,
+            clusters: 1,
+        }
+    }
+
+    /// The same with factors that are powers of two, so that the result stays exact until it is rounded to D's type.
+    pub fn scaled(self, alpha: f32, beta: f32, c: CPlace) -> Case {
+        Case { alpha, beta, c, ..self }
+    }
+}
+
+/// A case with its operands and the D that a kernel has to produce.
+pub struct Problem {
+    case: Case,
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    d: Vec<u8>,
+    expected: Vec<u8>,
+}
+
+/// A padded matrix as it lies in memory.
+struct Operand {
+    bytes: Vec<u8>,
+    /// Bytes before element (0, 0).
+    guard: usize,
+    leading_dimension: usize,
+}
+
+/// What may go wrong in a run.
+#[derive(Debug)]
+pub enum Failure {
+    Setup(SetupError),
+    Report(Box<Report>),
+    /// The first byte of D that differs is in this row and column; columns from n are padding.
+    Wrong {
+        row: i64,
+        column: usize,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Setup(error) => write!(f, "{error}"),
+            Failure::Report(report) => write!(f, "{report}"),
+            Failure::Wrong { row, column } => write!(f, "D is wrong at ({row}, {column})"),
+        }
+    }
+}
+
+impl Problem {
+    /// Makes the operands in the types and majors of `spec`.
+    pub fn new(spec: &KernelSpec, case: Case) -> Problem {
+        let (m, n, k) = (case.m as usize, case.n as usize, case.k as usize);
+        let a = integers(1, m * k, 4);
+        let b = integers(2, n * k, 4);
+        let c = integers(3, m * n, 8);
+        let reads_c = case.beta != 0.0;
+        assert_eq!(reads_c, case.c != CPlace::Unread);
+        let result = |row: usize, column: usize| {
+            let (a, b) = (&a[row * k..][..k], &b[column * k..][..k]);
+            let product: i32 = a.iter().zip(b).map(|(a, b)| a * b).sum();
+            let added = if reads_c { case.beta * c[row * n + column] as f32 } else { 0.0 };
+            case.alpha * product as f32 + added
+        };
+        let operand = |values: &[i32], mn, major| {
+            let value = |line: usize, i: usize| match major {
+                OperandMajor::K => values[line * k + i] as f32,
+                OperandMajor::Mn => values[i * k + line] as f32,
+            };
+            match major {
+                OperandMajor::K => Operand::new(spec.operand, mn, k, value),
+                OperandMajor::Mn => Operand::new(spec.operand, k, mn, value),
+            }
+        };
+        let expected = Operand::new(spec.output, m, n, result).bytes;
+        let c = Operand::new(spec.output, m, n, |row, column| c[row * n + column] as f32);
+        let d = match case.c {
+            CPlace::InPlace => c.bytes.clone(),
+            _ => vec![POISON; expected.len()],
+        };
+        Problem {
+            case,
+            a: operand(&a, m, spec.a_major),
+            b: operand(&b, n, spec.b_major),
+            c,
+            d,
+            expected,
+        }
+    }
+
+    /// Runs `gemm` and compares all of D, its padding and the lines around it.
+    pub fn run(&self, gemm: &GemmKernel, options: Options) -> Result<Statistics, Failure> {
+        let case = &self.case;
+        let mut memory = Memory::new();
+        let mut upload = |name: &str, operand: &Operand| MatrixArgument {
+            address: memory.upload(name, &operand.bytes, Permission::ReadOnly)
+                + operand.guard as u64,
+            leading_dimension: operand.leading_dimension as u64,
+        };
+        let (mut a, mut b) = (upload("A", &self.a), upload("B", &self.b));
+        let c = upload("C", &self.c);
+        if case.k == 0 {
+            // See `Work::k`.
+            a.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
+            b.address = a.address;
+        }
+        let d_start = memory.upload("D", &self.d, Permission::ReadWrite);
+        let d = MatrixArgument { address: d_start + self.c.guard as u64, ..c };
+        let work = Work {
+            m: case.m,
+            n: case.n,
+            k: case.k,
+            alpha: case.alpha,
+            beta: case.beta,
+            a,
+            b,
+            c: if case.c == CPlace::Apart { c } else { d },
+            d,
+            raster_rows: case.raster_rows,
+            clusters: case.clusters,
+        };
+        let launch = gemm.bind(&work);
+        let statistics = Emulator::new(&gemm.kernel, &launch, &mut memory, options)
+            .map_err(Failure::Setup)?
+            .run()
+            .map_err(Failure::Report)?;
+        let found = memory.read_raw(d_start, self.d.len()).expect("D was allocated");
+        match found.iter().zip(&self.expected).position(|(found, expected)| found != expected) {
+            None => Ok(statistics),
+            Some(byte) => {
+                let element = byte / gemm.spec.output.bytes() as usize;
+                let line = self.c.leading_dimension;
+                Err(Failure::Wrong { row: (element / line) as i64 - 1, column: element % line })
+            }
+        }
+    }
+}
+
+/// A byte of NaNs in every floating-point type.
+const POISON: u8 = 0xff;
+
+impl Operand {
+    /// `lines` of `length` elements, with NaNs behind each and one line of NaNs before the first and after the last.
+    fn new(
+        element: Element,
+        lines: usize,
+        length: usize,
+        value: impl Fn(usize, usize) -> f32,
+    ) -> Operand {
+        let size = element.bytes() as usize;
+        // Lines are multiples of 16 bytes, here with at least one chunk of padding.
+        let leading_dimension = (length * size / 16 + 2) * 16 / size;
+        let line_bytes = leading_dimension * size;
+        let mut bytes = vec![POISON; (lines + 2) * line_bytes];
+        for line in 0..lines {
+            let start = (line + 1) * line_bytes;
+            for i in 0..length {
+                let place = &mut bytes[start + i * size..][..size];
+                let value = value(line, i);
+                match element {
+                    Element::Bf16 => place.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
+                    Element::F16 => place.copy_from_slice(&f16::from_f32(value).to_le_bytes()),
+                    Element::F32 => place.copy_from_slice(&value.to_le_bytes()),
+                    other => panic!("no kernel has {other} matrices"),
+                }
+            }
+        }
+        Operand { bytes, guard: line_bytes, leading_dimension }
+    }
+}
+
+/// Integers from `-limit` to `limit` that look random.
+fn integers(seed: u64, count: usize, limit: u64) -> Vec<i32> {
+    let mut state = seed;
+    (0..count)
+        .map(|_| {
+            // Knuth's MMIX generator; its high bits are good enough.
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 33) % (2 * limit + 1)) as i32 - limit as i32
+        })
+        .collect()
+}
