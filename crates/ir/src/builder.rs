@@ -211,7 +211,11 @@ impl KernelBuilder {
     /// kernel's author nothing.
     #[track_caller]
     pub(crate) fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
-        let caller = panic::Location::caller();
+        self.at(panic::Location::caller(), body)
+    }
+
+    /// Builds what `body` emits as if it had been written at `caller`.
+    fn at<R>(&self, caller: &'static panic::Location<'static>, body: impl FnOnce() -> R) -> R {
         let outer = {
             let mut state = self.state.borrow_mut();
             let outer = state.caller;
@@ -440,9 +444,12 @@ impl<'k> Roles<'k> {
             self.ids.push(id);
             first
         };
+        let caller = panic::Location::caller();
         let index = || {
-            let warpgroup = builder.special(Special::Warpgroup);
-            if first == 0 { warpgroup } else { warpgroup - first }
+            builder.at(caller, || {
+                let warpgroup = builder.special(Special::Warpgroup);
+                if first == 0 { warpgroup } else { warpgroup - first }
+            })
         };
         let enter = || builder.scope(name, || body(index()));
         let (mut block, ()) = builder.block(vec![], enter);

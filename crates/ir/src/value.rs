@@ -216,8 +216,9 @@ impl<'k> Val<'k, ty::B32> {
     /// Both 16-bit elements as binary32, low half first.
     #[track_caller]
     pub fn unpack(self, element: Element) -> [Val<'k, ty::F32>; 2] {
-        [Half::Low, Half::High]
-            .map(|half| self.builder.value(Op::Unpack(element, half), vec![self.id]))
+        let low = self.builder.value(Op::Unpack(element, Half::Low), vec![self.id]);
+        let high = self.builder.value(Op::Unpack(element, Half::High), vec![self.id]);
+        [low, high]
     }
 }
 
