@@ -12,11 +12,18 @@ use persistent_gemm::{Dtype, Gemm, Major, Problem};
 
 use crate::output;
 use crate::parse::{self, Knobs};
+use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// Measure speed and energy. Inputs are N(0,1); every contestant is verified first; contestants alternate A B B A at
+/// Measure speed and energy.
+///
+/// Inputs are N(0,1); every contestant is verified first; contestants alternate A B B A at
 /// steady power, and the ratio of their times is the result. See docs/benchmarking.md.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  pgemm bench --size 8192 --dtype bf16 --against cublaslt
+  pgemm bench --problem 128x4096x14336 --problem 64x7168x16384 --against cublaslt --json decode.json")]
 pub struct Args {
     /// A cube of this size; may be given several times.
     #[arg(long, value_name = "N")]
@@ -37,7 +44,7 @@ pub struct Args {
     #[arg(long, value_parser = parse::b_major, default_value = "k")]
     b_major: Major,
     /// Whom to run against.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
     /// Also measure this kernel beside the planner's pick; may be given several times.
     #[arg(long, value_name = "SPEC")]
@@ -45,10 +52,10 @@ pub struct Args {
     /// Seconds of measurement for each problem.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
-    /// Keep the raw numbers in this file.
+    /// Also write every number that was read to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Device ordinal.
+    /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
     #[command(flatten)]
@@ -65,7 +72,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let cubes = args.size.iter().map(|&size| [size; 3]);
     let problems: Vec<[usize; 3]> = cubes.chain(args.problem.iter().copied()).collect();
     if problems.is_empty() {
-        return Err("nothing to measure: give --size N or --problem MxNxK".into());
+        return Err(UsageError::NothingToMeasure.into());
     }
     let device = Device::new(args.device)?;
     let bench = Bench::new(&device)?;
@@ -75,9 +82,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     };
     let output = args.output_dtype.unwrap_or(args.dtype);
     let mut report = Report::new(bench.machine(cublaslt.as_ref()));
-    let progress = indicatif::ProgressBar::new(problems.len() as u64).with_style(
-        indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})")?,
-    );
+    let progress = output::progress(problems.len());
     for [m, n, k] in problems {
         progress.set_message(format!("{m}x{n}x{k}"));
         let problem = Problem::new(m, n, k, args.a_major, args.b_major);
@@ -129,17 +134,20 @@ fn measure(
 }
 
 fn print(report: &Report) -> Result<(), Failure> {
-    let mut table = output::table([
-        "problem",
-        "contestant",
-        "µs",
-        "TFLOP/s",
-        "J",
-        "MHz",
-        "W",
-        "peer's time / its own",
-        "spread",
-    ]);
+    let mut table = output::table(
+        [
+            "problem",
+            "contestant",
+            "µs",
+            "TFLOP/s",
+            "J",
+            "MHz",
+            "W",
+            "peer's time / its own",
+            "spread",
+        ],
+        &["µs", "TFLOP/s", "J", "MHz", "W", "peer's time / its own"],
+    );
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
     };

@@ -1,127 +1,161 @@
 //! `pgemm doctor`: what is on this machine, what would be used, and why.
 
 use persistent_gemm::bench::CublasLt;
-use persistent_gemm::cache::CubinCache;
+use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
 use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
 use pgemm_ptx::ptxas::Ptxas;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::output;
+use crate::parse::{self, USUAL_SMS};
 use crate::{Failure, Verdict};
 
 /// Say what pgemm would use on this machine, and why.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Device ordinal.
+    /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Empty the cubin cache.
+    /// Empty the kernel cache first.
     #[arg(long)]
     clear_cache: bool,
-    /// JSON for programs.
+    /// Print JSON for programs.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let cache = CubinCache::from_environment();
+    let cache = JitCache::from_environment();
     if args.clear_cache {
         let removed = cache.clear()?;
-        eprintln!("pgemm: removed {removed} cache entries");
+        output::note(format_args!("removed {removed} cache entries"));
     }
-    let stats = cache.stats()?;
+    let cache = cache.stats()?;
     let driver = Driver::load();
+    // What the driver says of the device, also where it cannot be used.
+    let properties = driver.as_ref().ok().and_then(|_| DeviceProperties::query(args.device).ok());
     let device = Device::new(args.device);
-    let mut rows: Vec<(&str, String)> = vec![("pgemm", env!("CARGO_PKG_VERSION").to_owned())];
-    let mut value = json!({ "version": env!("CARGO_PKG_VERSION") });
-
-    match &driver {
-        Ok(driver) => {
-            let version = driver.version();
-            rows.push(("driver", format!("CUDA {version} (needs {MINIMUM_DRIVER})")));
-            value["driver"] = json!(version.to_string());
-        }
-        Err(error) => rows.push(("driver", error.to_string())),
-    }
-    match (&device, DeviceProperties::query(args.device)) {
-        (Ok(device), _) => {
-            let properties = device.properties();
-            rows.push(("device", describe(properties)));
-            rows.push(("free memory", format!("{} MiB", device.free_memory_bytes()? >> 20)));
-            value["device"] = json!(properties.name);
-            value["sm_count"] = json!(properties.sm_count);
-        }
-        (Err(error), Ok(properties)) if driver.is_ok() => {
-            rows.push(("device", format!("{}: {error}", describe(&properties))));
-        }
-        (Err(error), _) if driver.is_ok() => rows.push(("device", error.to_string())),
-        _ => {}
-    }
-    let backend = if device.is_ok() { "cuda" } else { "cpu" };
-    let why = match &device {
-        Ok(_) => "a Hopper device is there".to_owned(),
-        Err(error) => error.to_string(),
+    let (backend, why) = match &device {
+        Ok(_) => ("cuda", "a Hopper device is there".to_owned()),
+        Err(error) => ("cpu", error.to_string()),
     };
-    rows.push(("backend auto", format!("{backend}: {why}")));
-    value["backend"] = json!({ "auto": backend, "why": why });
-
-    let sms = device.as_ref().map_or(132, |device| device.properties().sm_count);
+    let free_bytes = device.as_ref().ok().map(Device::free_memory_bytes).transpose()?;
+    let cublaslt = device.as_ref().ok().map(CublasLt::open);
+    let ptxas = Ptxas::find().ok();
+    let sms = device.as_ref().map_or(USUAL_SMS, |device| device.properties().sm_count);
     let problem = Problem::new(8192, 8192, 8192, Major::K, Major::K);
-    if let Some(plan) = Plan::candidates(&problem, &Config::new(Dtype::Bf16), sms)?.first() {
-        let plan_text = format!(
-            "{} on {} CTAs, {:.2} waves, {} raster rows",
-            plan.spec, plan.clusters, plan.waves, plan.raster_rows
-        );
-        rows.push(("bf16 8192x8192x8192", plan_text));
-        value["plan_8192_bf16"] = json!(plan);
+    let plans = Plan::candidates(&problem, &Config::new(Dtype::Bf16), sms)?;
+    let plan = plans.first();
+
+    if args.json {
+        output::json(&json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "driver": {
+                "cuda_version": driver.as_ref().ok().map(|driver| driver.version().to_string()),
+                "minimum_cuda_version": MINIMUM_DRIVER.to_string(),
+                "error": driver.as_ref().err().map(ToString::to_string),
+            },
+            "device": properties.as_ref().map(|properties| json!({
+                "ordinal": properties.ordinal,
+                "name": properties.name,
+                "uuid": properties.uuid_text(),
+                "compute_capability": properties.compute_capability,
+                "sm_count": properties.sm_count,
+                "l2_bytes": properties.l2_bytes,
+                "memory_bytes": properties.memory_bytes,
+                "free_memory_bytes": free_bytes,
+            })),
+            "backend": { "auto": backend, "why": why },
+            "plan_8192_bf16": plan,
+            "cublaslt": cublaslt.as_ref().map(|library| match library {
+                Ok(library) => json!({
+                    "version": library.version().to_string(),
+                    "path": library.path(),
+                }),
+                Err(error) => json!({ "error": error.to_string() }),
+            }),
+            "ptxas": ptxas.as_ref().map(Ptxas::path),
+            "cache": {
+                "directory": cache.directory,
+                "entries": cache.entries,
+                "bytes": cache.bytes,
+                "max_bytes": cache.max_bytes,
+            },
+        }))?;
+        return Ok(Verdict::Fine);
     }
-    let peer = match &device {
-        Ok(device) => match CublasLt::open(device) {
-            Ok(library) => format!("{} ({})", library.version(), library.path().display()),
-            Err(error) => error.to_string(),
-        },
-        Err(_) => "not looked for without a device".to_owned(),
-    };
-    rows.push(("cuBLASLt", peer.clone()));
-    value["cublaslt"] = json!(peer);
+
+    let mut rows = vec![("pgemm", env!("CARGO_PKG_VERSION").to_owned())];
     rows.push((
-        "ptxas",
-        match Ptxas::find() {
-            Ok(ptxas) => format!("{} (only `pgemm kernel check` uses it)", ptxas.path().display()),
-            Err(_) => "none (only `pgemm kernel check` would use it)".to_owned(),
+        "driver",
+        match &driver {
+            Ok(driver) => {
+                format!("CUDA {} ({MINIMUM_DRIVER} or later is needed)", driver.version())
+            }
+            Err(_) => format!("none (CUDA {MINIMUM_DRIVER} or later is needed)"),
         },
     ));
-    let directory = stats.directory.as_ref().map(|path| path.display().to_string());
+    rows.push(("device", properties.as_ref().map_or_else(|| "none".to_owned(), describe)));
+    if let Some(bytes) = free_bytes {
+        rows.push(("free memory", output::bytes(bytes)));
+    }
+    rows.push(("backend auto", format!("{backend}: {why}")));
+    if let Some(plan) = plan {
+        let machine = match &device {
+            Ok(_) => String::new(),
+            Err(_) => format!(" (on a device with {sms} SMs)"),
+        };
+        rows.push((
+            "bf16 8192x8192x8192",
+            format!("{}: {}{machine}", plan.spec, parse::describe(plan)),
+        ));
+    }
     rows.push((
-        "cubin cache",
-        match &directory {
+        "cuBLASLt",
+        match &cublaslt {
+            Some(Ok(library)) => format!(
+                "{} at {} (only `pgemm bench --against cublaslt` uses it)",
+                library.version(),
+                library.path().display()
+            ),
+            Some(Err(error)) => error.to_string(),
+            None => "not looked for without a device".to_owned(),
+        },
+    ));
+    rows.push((
+        "ptxas",
+        match &ptxas {
+            Some(ptxas) => {
+                format!("{} (only `pgemm kernel check` uses it)", ptxas.path().display())
+            }
+            None => "none (only `pgemm kernel check` would use it)".to_owned(),
+        },
+    ));
+    rows.push((
+        "kernel cache",
+        match &cache.directory {
             Some(path) => format!(
-                "{path}: {} entries, {} of {} MiB",
-                stats.entries,
-                stats.bytes >> 20,
-                stats.max_bytes >> 20
+                "{}: {} entries, {} of at most {}",
+                path.display(),
+                cache.entries,
+                output::bytes(cache.bytes),
+                output::bytes(cache.max_bytes)
             ),
             None => "off".to_owned(),
         },
     ));
-    value["cache"] =
-        json!({ "directory": directory, "entries": stats.entries, "bytes": stats.bytes });
-    if args.json {
-        value["ptxas"] = Ptxas::find().map_or(Value::Null, |ptxas| json!(ptxas.path()));
-        output::json(&value)?;
-    } else {
-        output::properties(&rows)?;
-    }
+    output::properties(&rows)?;
     Ok(Verdict::Fine)
 }
 
 fn describe(properties: &DeviceProperties) -> String {
+    let (major, minor) = properties.compute_capability;
     format!(
-        "{} ({} SMs, {} MiB L2, {} MiB memory)",
+        "{}, compute capability {major}.{minor}, {} SMs, {} L2, {} memory",
         properties.name,
         properties.sm_count,
-        properties.l2_bytes >> 20,
-        properties.memory_bytes >> 20
+        output::bytes(properties.l2_bytes),
+        output::bytes(properties.memory_bytes)
     )
 }

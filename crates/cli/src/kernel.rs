@@ -4,10 +4,12 @@ use clap::{Args, Subcommand};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{Accumulation, Config, ErrorModel, HostMatrix, Major, Problem, Reference};
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::{KernelSpec, build, catalogue};
-use pgemm_ptx::ptxas::Ptxas;
+use pgemm_kernels::{KernelError, KernelSpec, build, catalogue};
+use pgemm_ptx::ResourceReport;
+use pgemm_ptx::ptxas::{Ptxas, PtxasError};
 use serde_json::json;
 
+use crate::memory;
 use crate::output;
 use crate::parse;
 use crate::{Failure, Verdict};
@@ -19,7 +21,7 @@ pub enum Command {
     List {
         /// Only names that contain this text.
         filter: Option<String>,
-        /// JSON for programs.
+        /// Print JSON for programs.
         #[arg(long)]
         json: bool,
     },
@@ -36,8 +38,9 @@ pub enum Command {
     /// Build kernels, verify them, and assemble them where ptxas is found.
     Check {
         /// Kernel names; the whole catalogue where none is given.
+        #[arg(value_name = "SPEC")]
         specs: Vec<KernelSpec>,
-        /// JSON for programs.
+        /// Print JSON for programs.
         #[arg(long)]
         json: bool,
     },
@@ -45,12 +48,15 @@ pub enum Command {
     Emulate {
         #[command(flatten)]
         spec: Spec,
-        /// Problem size MxNxK.
-        #[arg(long, value_parser = parse::problem, default_value = "256x256x256")]
+        /// Problem size.
+        #[arg(long, value_name = "MxNxK", value_parser = parse::problem, default_value = "256x256x256")]
         problem: [usize; 3],
         /// Seed of the data.
         #[arg(long, default_value_t = 0)]
         seed: u64,
+        /// Print JSON for programs.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -83,7 +89,9 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             Ok(Verdict::Fine)
         }
         Command::Check { specs, json } => check(specs, *json),
-        Command::Emulate { spec: Spec { spec }, problem, seed } => emulate(spec, *problem, *seed),
+        Command::Emulate { spec: Spec { spec }, problem, seed, json } => {
+            emulate(spec, *problem, *seed, *json)
+        }
     }
 }
 
@@ -91,20 +99,39 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
     let specs: Vec<_> =
         catalogue::specs().filter(|spec| spec.to_string().contains(filter)).collect();
     if json {
-        output::json(&specs)?;
+        let rows: Vec<_> = specs
+            .iter()
+            .map(|spec| {
+                json!({
+                    "kernel": spec,
+                    "operand": spec.operand,
+                    "output": spec.output,
+                    "tile": spec.tile,
+                    "stages": spec.stages,
+                    "consumers": spec.consumers,
+                    "cluster": spec.cluster,
+                    "smem_bytes": spec.smem_bytes(),
+                    "consumer_registers": spec.registers().consumer,
+                })
+            })
+            .collect();
+        output::json(&rows)?;
         return Ok(Verdict::Fine);
     }
-    let mut table = output::table([
-        "kernel",
-        "A and B",
-        "D",
-        "tile",
-        "stages",
-        "warpgroups",
-        "cluster",
-        "smem",
-        "registers",
-    ]);
+    let mut table = output::table(
+        [
+            "kernel",
+            "A and B",
+            "D",
+            "CTA tile",
+            "stages",
+            "consumers",
+            "cluster",
+            "smem KiB",
+            "registers",
+        ],
+        &["stages", "consumers", "smem KiB", "registers"],
+    );
     for spec in &specs {
         let (tile, cluster) = (spec.tile, spec.cluster);
         table.add_row([
@@ -113,15 +140,76 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
             spec.output.to_string(),
             format!("{}x{}x{}", tile.m, tile.n, tile.k),
             spec.stages.to_string(),
-            format!("1 + {}", spec.consumers),
+            spec.consumers.to_string(),
             format!("{}x{}", cluster.m, cluster.n),
-            format!("{} KiB", spec.smem_bytes().div_ceil(1024)),
+            spec.smem_bytes().div_ceil(1024).to_string(),
             spec.registers().consumer.to_string(),
         ]);
     }
     output::print(&table)?;
-    output::text(&format!("{} kernels\n", specs.len()))?;
+    let count = specs.len();
+    output::note(format_args!("{count} kernel{}", if count == 1 { "" } else { "s" }));
     Ok(Verdict::Fine)
+}
+
+/// What became of a kernel.
+struct Checked {
+    spec: KernelSpec,
+    /// Bytes of shared memory, lines of PTX; or what the verifier found.
+    built: Result<(u32, usize), KernelError>,
+    /// What the assembler said, where there is one.
+    assembled: Option<Result<ResourceReport, PtxasError>>,
+}
+
+impl Checked {
+    fn new(spec: KernelSpec, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
+        // A spec that no kernel can have is a wrong request, a kernel that fails is a finding.
+        spec.validate()?;
+        let kernel = match build(&spec) {
+            Ok(gemm) => gemm.kernel,
+            Err(error) => return Ok(Checked { spec, built: Err(error), assembled: None }),
+        };
+        let ptx = pgemm_ptx::emit(&kernel)?;
+        let built = Ok((kernel.smem_bytes(), ptx.lines().count()));
+        Ok(Checked { spec, built, assembled: ptxas.map(|ptxas| ptxas.assemble(&ptx)) })
+    }
+
+    fn is_clean(&self) -> bool {
+        let assembled = self.assembled.as_ref();
+        let clean = |result: &Result<ResourceReport, _>| {
+            result.as_ref().is_ok_and(ResourceReport::is_clean)
+        };
+        self.built.is_ok() && assembled.is_none_or(clean)
+    }
+
+    fn registers(&self) -> Option<u32> {
+        Some(self.assembled.as_ref()?.as_ref().ok()?.registers)
+    }
+
+    /// What is wrong; nothing where it is clean.
+    fn findings(&self) -> Vec<String> {
+        let mut findings = vec![];
+        if let Err(error) = &self.built {
+            findings.push(error.to_string());
+        }
+        match &self.assembled {
+            Some(Err(error)) => findings.push(error.to_string()),
+            Some(Ok(report)) => {
+                for (bytes, what) in [
+                    (report.stack_bytes, "bytes of stack"),
+                    (report.spill_store_bytes, "bytes spilled"),
+                    (report.spill_load_bytes, "bytes of spills loaded"),
+                ] {
+                    if bytes > 0 {
+                        findings.push(format!("{bytes} {what}"));
+                    }
+                }
+                findings.extend(report.warnings.iter().cloned());
+            }
+            None => {}
+        }
+        findings
+    }
 }
 
 fn check(specs: &[KernelSpec], json: bool) -> Result<Verdict, Failure> {
@@ -129,63 +217,81 @@ fn check(specs: &[KernelSpec], json: bool) -> Result<Verdict, Failure> {
         if specs.is_empty() { catalogue::specs().collect() } else { specs.to_vec() };
     let ptxas = Ptxas::find();
     if let Err(error) = &ptxas {
-        eprintln!("pgemm: not assembled: {error}");
+        output::note(format_args!("not assembled: {error}"));
     }
-    let progress = indicatif::ProgressBar::new(specs.len() as u64);
+    let progress = output::progress(specs.len());
     let mut rows = vec![];
-    let mut verdict = Verdict::Fine;
-    for spec in &specs {
+    for spec in specs {
+        progress.set_message(spec.to_string());
+        rows.push(Checked::new(spec, ptxas.as_ref().ok())?);
         progress.inc(1);
-        let kernel = build(spec)?.kernel;
-        let ptx = pgemm_ptx::emit(&kernel)?;
-        let report = match &ptxas {
-            Ok(ptxas) => Some(ptxas.assemble(&ptx)?),
-            Err(_) => None,
-        };
-        let clean = report.as_ref().is_none_or(|report| report.is_clean());
-        if !clean {
-            verdict = Verdict::Wrong;
-        }
-        rows.push((spec, kernel.smem_bytes(), ptx.lines().count(), report, clean));
     }
     progress.finish_and_clear();
+    let verdict = match rows.iter().all(Checked::is_clean) {
+        true => Verdict::Fine,
+        false => Verdict::Wrong,
+    };
     if json {
         let rows: Vec<_> = rows
             .iter()
-            .map(|(spec, smem, lines, report, clean)| {
-                let registers = report.as_ref().map(|report| report.registers);
-                json!({"kernel": spec, "smem_bytes": smem, "ptx_lines": lines, "registers": registers, "clean": clean})
+            .map(|row| {
+                let built = row.built.as_ref().ok();
+                json!({
+                    "kernel": row.spec,
+                    "verified": built.is_some(),
+                    "smem_bytes": built.map(|(bytes, _)| bytes),
+                    "ptx_lines": built.map(|(_, lines)| lines),
+                    "assembled": row.assembled.is_some(),
+                    "registers": row.registers(),
+                    "clean": row.is_clean(),
+                    "findings": row.findings(),
+                })
             })
             .collect();
         output::json(&rows)?;
         return Ok(verdict);
     }
-    let mut table =
-        output::table(["kernel", "verifier", "smem", "PTX lines", "registers", "assembler"]);
-    for (spec, smem, lines, report, clean) in rows {
-        let (registers, assembler) = match &report {
-            None => ("–".to_owned(), "not found".to_owned()),
-            Some(report) if clean => (report.registers.to_string(), "clean".to_owned()),
-            Some(report) => (report.registers.to_string(), format!("{report:?}")),
-        };
-        let row = [
-            spec.to_string(),
-            "passed".to_owned(),
-            smem.to_string(),
-            lines.to_string(),
-            registers,
-            assembler,
-        ];
-        table.add_row(row);
+    let mut table = output::table(
+        ["kernel", "verifier", "smem bytes", "PTX lines", "registers", "assembler"],
+        &["smem bytes", "PTX lines", "registers"],
+    );
+    let figure = |figure: Option<String>| figure.unwrap_or_else(|| "–".to_owned());
+    for row in &rows {
+        let built = row.built.as_ref().ok();
+        table.add_row([
+            row.spec.to_string(),
+            if built.is_some() { "passed" } else { "FAILED" }.to_owned(),
+            figure(built.map(|(bytes, _)| bytes.to_string())),
+            figure(built.map(|(_, lines)| lines.to_string())),
+            figure(row.registers().map(|registers| registers.to_string())),
+            match row.assembled {
+                None => "not run",
+                Some(_) if row.is_clean() => "clean",
+                Some(_) => "FAILED",
+            }
+            .to_owned(),
+        ]);
     }
     output::print(&table)?;
+    for row in &rows {
+        for finding in row.findings() {
+            output::text(&format!("{}: {finding}\n", row.spec))?;
+        }
+    }
     Ok(verdict)
 }
 
-fn emulate(spec: &KernelSpec, [m, n, k]: [usize; 3], seed: u64) -> Result<Verdict, Failure> {
+fn emulate(
+    spec: &KernelSpec,
+    [m, n, k]: [usize; 3],
+    seed: u64,
+    json: bool,
+) -> Result<Verdict, Failure> {
     let a_major = if spec.a_major == OperandMajor::K { Major::K } else { Major::M };
     let b_major = if spec.b_major == OperandMajor::K { Major::K } else { Major::N };
     let problem = Problem::new(m, n, k, a_major, b_major);
+    problem.validate()?;
+    memory::check(&problem, spec.operand, spec.output, true)?;
     let mut a = HostMatrix::zeros(problem.a_layout(), spec.operand)?;
     let mut b = HostMatrix::zeros(problem.b_layout(), spec.operand)?;
     a.fill_normal(seed);
@@ -195,13 +301,25 @@ fn emulate(spec: &KernelSpec, [m, n, k]: [usize; 3], seed: u64) -> Result<Verdic
     let product = output::while_showing(format!("emulating {spec}"), || {
         multiply(&Executor::Emulator, &config, &problem, inputs)
     })?;
-    let model = ErrorModel { accumulation: Accumulation::TensorCore, input: spec.operand };
+    let model = ErrorModel { accumulation: Accumulation::Nearest, input: spec.operand };
     let comparison = Reference::new(&problem, &a, &b, None)?.compare(&product.d, &model)?;
-    output::properties(&[
-        ("kernel", spec.to_string()),
-        ("problem", format!("{m} x {n} x {k}")),
-        ("time", output::seconds(product.compute)),
-        ("result", comparison.to_string()),
-    ])?;
+    if json {
+        output::json(&json!({
+            "kernel": spec,
+            "problem": problem,
+            "plan": product.plan,
+            "seconds": product.compute.as_secs_f64(),
+            "verification": comparison,
+        }))?;
+    } else {
+        let mut rows = vec![("kernel", spec.to_string()), ("problem", format!("{m}x{n}x{k}"))];
+        if let Some(plan) = &product.plan {
+            rows.push(("plan", parse::describe(plan)));
+        }
+        rows.push(("emulated in", output::seconds(product.compute)));
+        rows.push(("schedule", "no race, no deadlock, no misuse found".to_owned()));
+        rows.push(("verification", comparison.to_string()));
+        output::properties(&rows)?;
+    }
     Ok(if comparison.passed { Verdict::Fine } else { Verdict::Wrong })
 }

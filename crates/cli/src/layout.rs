@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use pgemm_cute::{AnyLayout, Layout, Tiler, svg};
+use serde_json::json;
 
 use crate::output;
+use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
 /// Compute with CuTe layouts and draw them. The last line printed is the resulting layout in CuTe's notation.
@@ -24,6 +26,9 @@ pub struct Args {
     /// Draw the result into this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Print JSON for programs.
+    #[arg(long)]
+    json: bool,
 }
 
 /// What to do with the layout; at most one.
@@ -37,7 +42,7 @@ struct Operation {
     #[arg(long, value_name = "OTHER")]
     compose: Option<String>,
     /// The complement up to a cosize.
-    #[arg(long, value_name = "COSIZE")]
+    #[arg(long, value_name = "COSIZE", allow_negative_numbers = true)]
     complement: Option<i64>,
     /// Logical divide by a layout or a tuple of layouts.
     #[arg(long, value_name = "TILER")]
@@ -54,58 +59,72 @@ struct Operation {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let given: AnyLayout = AnyLayout::parse(&args.layout)?;
-    let result = apply(&given, &args.operation)?;
-    if let AnyLayout::Layout(layout) = &result {
-        output::properties(&[
-            ("layout", given.to_string()),
-            ("rank", layout.rank().to_string()),
-            ("size", layout.size().to_string()),
-            ("cosize", layout.cosize().to_string()),
-        ])?;
-    }
+    let given = AnyLayout::parse(&args.layout)?;
+    let (operation, result) = match args.operation.apply(&given)? {
+        Some((operation, result)) => (Some(operation), AnyLayout::Layout(result)),
+        None => (None, given.clone()),
+    };
     if let Some(path) = &args.svg {
         let drawing = svg::draw(&result, &svg::Options::default())?;
         crate::io::write_atomically(path, drawing.as_bytes())?;
-        output::text(&format!("drawn to {}\n", path.display()))?;
     }
+    let figures = match &result {
+        AnyLayout::Layout(layout) => Some((layout.rank(), layout.size(), layout.cosize())),
+        _ => None,
+    };
+    if args.json {
+        output::json(&json!({
+            "layout": given.to_string(),
+            "operation": operation,
+            "result": result.to_string(),
+            "rank": figures.map(|(rank, _, _)| rank),
+            "size": figures.map(|(_, size, _)| size),
+            "cosize": figures.map(|(_, _, cosize)| cosize),
+            "svg": args.svg,
+        }))?;
+        return Ok(Verdict::Fine);
+    }
+    let mut rows = vec![];
+    if let Some(operation) = operation {
+        rows.push(("layout", given.to_string()));
+        rows.push(("operation", operation));
+    }
+    if let Some((rank, size, cosize)) = figures {
+        rows.push(("result", format!("rank {rank}, size {size}, cosize {cosize}")));
+    }
+    if let Some(path) = &args.svg {
+        rows.push(("drawn to", path.display().to_string()));
+    }
+    output::properties(&rows)?;
     output::text(&format!("{result}\n"))?;
     Ok(Verdict::Fine)
 }
 
-fn apply(given: &AnyLayout, operation: &Operation) -> Result<AnyLayout, Failure> {
-    let nothing_asked = !operation.coalesce
-        && operation.compose.is_none()
-        && operation.complement.is_none()
-        && operation.divide.is_none()
-        && operation.product.is_none()
-        && !operation.right_inverse
-        && !operation.left_inverse;
-    let layout = match given {
-        _ if nothing_asked => return Ok(given.clone()),
-        AnyLayout::Layout(layout) => layout,
-        other => {
-            return Err(format!(
-                "'{other}' is swizzled: operations take plain layouts, shape:stride; leave the swizzle out, or only print or draw it"
-            )
-            .into());
-        }
-    };
-    let tiler = |text: &str| -> Result<Tiler, Failure> { Ok(Tiler::parse(text)?) };
-    let result: Layout = if operation.coalesce {
-        layout.coalesce()
-    } else if let Some(other) = &operation.compose {
-        layout.compose(tiler(other)?)?
-    } else if let Some(cosize) = operation.complement {
-        layout.complement(cosize)?
-    } else if let Some(other) = &operation.divide {
-        layout.logical_divide(tiler(other)?)?
-    } else if let Some(other) = &operation.product {
-        layout.logical_product(tiler(other)?)?
-    } else if operation.right_inverse {
-        layout.right_inverse()
-    } else {
-        layout.left_inverse()?
-    };
-    Ok(AnyLayout::Layout(result))
+impl Operation {
+    /// The operation in words and its result; `None` where none is asked for.
+    fn apply(&self, given: &AnyLayout) -> Result<Option<(String, Layout)>, Failure> {
+        let plain = || match given {
+            AnyLayout::Layout(layout) => Ok(layout),
+            swizzled => Err(UsageError::Swizzled { layout: swizzled.to_string() }),
+        };
+        let tiler = |text: &str| -> Result<Tiler, Failure> { Ok(Tiler::parse(text)?) };
+        let (operation, result) = if self.coalesce {
+            ("coalesce".to_owned(), plain()?.coalesce())
+        } else if let Some(other) = &self.compose {
+            (format!("compose {other}"), plain()?.compose(tiler(other)?)?)
+        } else if let Some(cosize) = self.complement {
+            (format!("complement {cosize}"), plain()?.complement(cosize)?)
+        } else if let Some(other) = &self.divide {
+            (format!("divide {other}"), plain()?.logical_divide(tiler(other)?)?)
+        } else if let Some(other) = &self.product {
+            (format!("product {other}"), plain()?.logical_product(tiler(other)?)?)
+        } else if self.right_inverse {
+            ("right-inverse".to_owned(), plain()?.right_inverse())
+        } else if self.left_inverse {
+            ("left-inverse".to_owned(), plain()?.left_inverse()?)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some((operation, result)))
+    }
 }

@@ -5,9 +5,11 @@ mod doctor;
 mod io;
 mod kernel;
 mod layout;
+mod memory;
 mod output;
 mod parse;
 mod run;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -30,7 +32,7 @@ Examples:
   pgemm layout '((2,4),8):((1,2),16)' --coalesce
   pgemm doctor
 
-Exit status: 0 fine, 1 a verification failed, 2 a request or input that cannot be served.";
+Exit status: 0 all well; 1 a verification failed; 2 wrong usage, or an input that cannot be used.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -75,11 +77,38 @@ fn main() -> ExitCode {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::Wrong) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("pgemm: {error}");
-            ExitCode::from(2)
+            output::note(&error);
+            ExitCode::from(exit_status(&error))
         }
     }
 }
 
 /// Whatever ends a command; it prints as one message.
 type Failure = Box<dyn std::error::Error>;
+
+/// 1 where a kernel was run and found wrong, 2 where the request cannot be served.
+fn exit_status(error: &Failure) -> u8 {
+    match error.downcast_ref() {
+        Some(persistent_gemm::Error::Emulation(_)) => 1,
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_the_emulator_refuses_is_a_failed_verification() {
+        let report = pgemm_emulator::Report {
+            kind: pgemm_emulator::ReportKind::Race,
+            message: "two writes".to_owned(),
+            sites: vec![],
+            schedule: pgemm_emulator::Schedule::round_robin(),
+            notes: vec![],
+        };
+        let error = persistent_gemm::Error::Emulation(Box::new(report));
+        assert_eq!(exit_status(&error.into()), 1);
+        assert_eq!(exit_status(&persistent_gemm::Error::NoDriver.into()), 2);
+    }
+}

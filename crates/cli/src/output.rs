@@ -1,13 +1,18 @@
-//! What commands print: tables for people, JSON for programs, a spinner while something long runs.
+//! What commands print: tables for people, JSON for programs, notes on stderr, a spinner while something long runs.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::Failure;
+
+/// Columns set apart by space, and a line below the header.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Prints a value as indented JSON on stdout.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
@@ -16,22 +21,33 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 
 /// Prints text on stdout; a reader that has seen enough and closed the pipe is no error.
 pub fn text(text: &str) -> Result<(), Failure> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
 }
 
-/// An empty table with this header.
-pub fn table<const N: usize>(header: [&str; N]) -> Table {
+/// Prints a remark on stderr. If nobody listens there, the command goes on.
+pub fn note(text: impl fmt::Display) {
+    let _nobody_listens = writeln!(io::stderr(), "pgemm: {text}");
+}
+
+/// An empty table with this header; the columns named are of numbers, and right-aligned.
+pub fn table<const N: usize>(header: [&str; N], numbers: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(STYLE).set_header(header);
+    for (index, name) in header.iter().enumerate() {
+        if let Some(column) = table.column_mut(index).filter(|_| numbers.contains(name)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
     table
 }
 
 /// Prints a table.
 pub fn print(table: &Table) -> Result<(), Failure> {
-    text(&format!("{table}\n"))
+    text(&format!("{}\n", table.trim_fmt()))
 }
 
 /// Prints rows of name and value.
@@ -54,6 +70,15 @@ pub fn while_showing<R>(message: impl Into<String>, work: impl FnOnce() -> R) ->
     result
 }
 
+/// A progress bar on stderr (where that is a terminal) over this many steps.
+pub fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
 /// A duration for people.
 pub fn seconds(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
@@ -66,7 +91,44 @@ pub fn seconds(duration: Duration) -> String {
     }
 }
 
-/// Operations of a GEMM of these extents per second, in units of 10^12.
-pub fn teraflops(m: usize, n: usize, k: usize, seconds: f64) -> f64 {
-    2.0 * m as f64 * n as f64 * k as f64 / seconds / 1e12
+/// Bytes for people.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
+/// Operations of a GEMM of these extents per second, for people; none where there was nothing to do.
+pub fn rate([m, n, k]: [usize; 3], duration: Duration) -> Option<String> {
+    let operations = 2.0 * m as f64 * n as f64 * k as f64;
+    let rate = operations / duration.as_secs_f64();
+    if operations == 0.0 || !rate.is_finite() {
+        None
+    } else if rate >= 1e12 {
+        Some(format!("{:.1} TFLOP/s", rate / 1e12))
+    } else {
+        Some(format!("{:.1} GFLOP/s", rate / 1e9))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_units_that_people_can_read() {
+        assert_eq!(seconds(Duration::from_micros(7)), "7.0 µs");
+        assert_eq!(seconds(Duration::from_micros(7300)), "7.30 ms");
+        assert_eq!(seconds(Duration::from_millis(7300)), "7.30 s");
+        assert_eq!(bytes(1023), "1023 bytes");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 29), "1.5 GiB");
+        assert_eq!(rate([1000; 3], Duration::from_millis(1)).unwrap(), "2.0 TFLOP/s");
+        assert_eq!(rate([100; 3], Duration::from_millis(1)).unwrap(), "2.0 GFLOP/s");
+        assert_eq!(rate([100, 100, 0], Duration::from_millis(1)), None);
+        assert_eq!(rate([100; 3], Duration::ZERO), None);
+    }
 }

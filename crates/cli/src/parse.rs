@@ -1,8 +1,13 @@
 //! What several commands read from their arguments: sizes, types, majors, knobs.
 
 use clap::Args;
-use persistent_gemm::{Config, Dtype, Major};
+use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
 use pgemm_kernels::{Cluster, KernelSpec};
+
+use crate::output;
+
+/// SMs of an H100 SXM or H200: what plans are made for where there is no device.
+pub const USUAL_SMS: u32 = 132;
 
 /// `MxNxK`, or one number for a cube.
 pub fn problem(text: &str) -> Result<[usize; 3], String> {
@@ -57,25 +62,25 @@ fn cluster(text: &str) -> Result<Cluster, String> {
 #[command(next_help_heading = "Knobs")]
 pub struct Knobs {
     /// The kernel, by name (see `pgemm kernel list`).
-    #[arg(long, conflicts_with_all = ["tile", "cluster", "warps_per_block", "prefetch_depth"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tile", "cluster", "warps_per_block", "prefetch_depth"])]
     pub spec: Option<KernelSpec>,
     /// Macro-tile MxNxK; what doesn't fit one CTA is decomposed.
-    #[arg(long, value_parser = tile)]
+    #[arg(long, value_name = "MxNxK", value_parser = tile)]
     pub tile: Option<[u32; 3]>,
     /// Cluster shape MxN, up to 4 CTAs.
-    #[arg(long, value_parser = cluster)]
+    #[arg(long, value_name = "MxN", value_parser = cluster)]
     pub cluster: Option<Cluster>,
     /// Warps of a CTA: 8, 12 or 16.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub warps_per_block: Option<u32>,
     /// Stages of the shared-memory ring.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub prefetch_depth: Option<u32>,
     /// Rows of tiles that are walked together.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub raster_rows: Option<u32>,
     /// SMs to use at most.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     pub sms: Option<u32>,
 }
 
@@ -96,4 +101,42 @@ impl Knobs {
             ..Config::new(dtype).with_output(output)
         }
     }
+
+    /// For backends without a kernel: refuses knobs that no kernel can have, as any other backend would, and says that
+    /// the others change nothing.
+    ///
+    /// # Errors
+    /// Those of the planner.
+    pub fn check_without_kernel(
+        &self,
+        problem: &Problem,
+        config: &Config,
+    ) -> Result<(), persistent_gemm::Error> {
+        let Knobs { spec, tile, cluster, warps_per_block, prefetch_depth, raster_rows, sms } = self;
+        let counts = [warps_per_block, prefetch_depth, raster_rows, sms];
+        let given = spec.is_some()
+            || tile.is_some()
+            || cluster.is_some()
+            || counts.into_iter().any(Option::is_some);
+        if given {
+            Plan::candidates(problem, config, USUAL_SMS)?;
+            output::note("the cpu backend has no kernel: knobs are checked, and change nothing");
+        }
+        Ok(())
+    }
+}
+
+/// A plan in one line, for people.
+pub fn describe(plan: &Plan) -> String {
+    let plural =
+        |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let workers = if plan.spec.cluster.size() == 1 { "CTA" } else { "cluster" };
+    format!(
+        "{} on {} ({:.2} waves), {}, {}",
+        plural(plan.tiles, "tile"),
+        plural(u64::from(plan.clusters), workers),
+        plan.waves,
+        plural(u64::from(plan.raster_rows), "raster row"),
+        plan.why
+    )
 }

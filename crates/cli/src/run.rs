@@ -1,5 +1,7 @@
 //! `pgemm run`: multiplies random or given matrices and, if asked, verifies the product.
 
+use std::borrow::Cow;
+
 use persistent_gemm::host::{Backend, Executor, Inputs, Product, multiply};
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Problem,
@@ -8,11 +10,15 @@ use persistent_gemm::{
 use serde_json::json;
 
 use crate::io::{self, Location};
+use crate::memory;
 use crate::output;
 use crate::parse::{self, Knobs};
+use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// Multiply random or given matrices: D = alpha·A·B + beta·C with fp32 accumulation. A is M×K, B is K×N, C and D are M×N.
+/// Multiply random or given matrices on the GPU, the emulator or the CPU.
+///
+/// D = alpha·A·B + beta·C with fp32 accumulation. A is M×K, B is K×N, C and D are M×N.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -21,16 +27,16 @@ Examples:
   pgemm run --a weights.safetensors:w1 --b X.npy --out D.safetensors:y")]
 pub struct Args {
     /// Rows of random A and of D.
-    #[arg(long, required_unless_present = "a", conflicts_with = "a")]
+    #[arg(long, requires = "n", requires = "k", conflicts_with = "a")]
     m: Option<usize>,
     /// Columns of random B and of D.
-    #[arg(long, required_unless_present = "a", conflicts_with = "a")]
+    #[arg(long, requires = "m", requires = "k", conflicts_with = "a")]
     n: Option<usize>,
     /// Columns of random A, rows of random B.
-    #[arg(long, required_unless_present = "a", conflicts_with = "a")]
+    #[arg(long, requires = "m", requires = "n", conflicts_with = "a")]
     k: Option<usize>,
     /// A from a file: A.npy, or FILE.safetensors:TENSOR.
-    #[arg(long, value_name = "FILE", requires = "b", requires = "out")]
+    #[arg(long, value_name = "FILE", requires = "b")]
     a: Option<Location>,
     /// B from a file.
     #[arg(long, value_name = "FILE", requires = "a")]
@@ -38,20 +44,20 @@ pub struct Args {
     /// C from a file; beta is then 1 unless given.
     #[arg(long, value_name = "FILE", requires = "a")]
     c: Option<Location>,
-    /// Where D goes.
+    /// Where D goes: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
     /// Element type to compute with: bf16 or f16 [default: A's, where it is one of them, else bf16].
-    #[arg(long, value_parser = parse::dtype)]
+    #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of C and D: the operands' or f32 [default: the operands'; f32 where a file can't hold that].
-    #[arg(long, value_parser = parse::dtype)]
+    #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
     /// Contiguous dimension of random A: k or m.
-    #[arg(long, value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
+    #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
     a_major: Major,
     /// Contiguous dimension of random B: k or n.
-    #[arg(long, value_parser = parse::b_major, default_value = "n", conflicts_with = "a")]
+    #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, default_value = "n", conflicts_with = "a")]
     b_major: Major,
     /// Factor of A·B.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
@@ -62,7 +68,7 @@ pub struct Args {
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
     #[arg(long, default_value = "auto")]
     backend: Backend,
-    /// Device ordinal.
+    /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
     /// Seed of random matrices.
@@ -71,7 +77,7 @@ pub struct Args {
     /// Compare D with a double-precision reference, element by element, within derived bounds.
     #[arg(long)]
     verify: bool,
-    /// JSON for programs.
+    /// Print JSON for programs.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -87,36 +93,37 @@ struct Given {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    let given_dtype = args.dtype.or(args.knobs.spec.map(|spec| spec.operand));
+    let given_output = args.output_dtype.or(args.knobs.spec.map(|spec| spec.output));
+    if let Some(out) = &args.out {
+        io::check_writable(out)?;
+    }
+    let source = Source::of(args)?;
     let executor = args.backend.find(args.device)?;
     if let Executor::Cpu { because: Some(reason) } = &executor {
-        eprintln!("pgemm: using the cpu backend: {reason}");
+        output::note(format_args!("using the cpu backend: {reason}"));
     }
-    let given_dtype = args.dtype.or(args.knobs.spec.map(|spec| spec.operand));
-    let given = match (&args.a, &args.b) {
-        (Some(a), Some(b)) => read(args, a, b)?,
-        _ => generate(args, given_dtype.unwrap_or(Dtype::Bf16))?,
+    let given = match source {
+        Source::Files { a, b } => read(args, a, b)?,
+        Source::Random { extents } => {
+            let dtype = given_dtype.unwrap_or(Dtype::Bf16);
+            generate(args, extents, dtype, given_output.unwrap_or(dtype))?
+        }
     };
     let dtype = given_dtype.unwrap_or(match given.a.dtype() {
         own @ (Dtype::Bf16 | Dtype::F16) => own,
         _ => Dtype::Bf16,
     });
-    let in_file = args.out.as_ref().is_none_or(|out| out.can_hold(dtype));
-    let output = args
-        .output_dtype
-        .or(args.knobs.spec.map(|spec| spec.output))
-        .unwrap_or(if in_file { dtype } else { Dtype::F32 });
-    if !in_file && args.output_dtype.is_none() {
-        eprintln!("pgemm: D is written as f32: a .npy file has no {dtype}");
+    let output = output_dtype(args.out.as_ref(), dtype, given_output)?;
+    let config = args.knobs.config(dtype, output);
+    if let Executor::Cpu { .. } = executor {
+        args.knobs.check_without_kernel(&given.problem, &config)?;
     }
 
-    let a = io::convert_with_notice(given.a.clone(), dtype, "A")?;
-    let b = io::convert_with_notice(given.b.clone(), dtype, "B")?;
-    let c = match &given.c {
-        Some(c) => Some(io::convert_with_notice(c.clone(), output, "C")?),
-        None => None,
-    };
-    let config = args.knobs.config(dtype, output);
-    let inputs = Inputs { a: &a, b: &b, c: c.as_ref() };
+    let a = converted(&given.a, dtype, "A")?;
+    let b = converted(&given.b, dtype, "B")?;
+    let c = given.c.as_ref().map(|c| converted(c, output, "C")).transpose()?;
+    let inputs = Inputs { a: &a, b: &b, c: c.as_deref() };
     let product = output::while_showing(format!("multiplying on {executor}"), || {
         multiply(&executor, &config, &given.problem, inputs)
     })?;
@@ -130,19 +137,70 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         false => None,
     };
     report(args, &executor, &config, &given.problem, &product, comparison.as_ref())?;
-    match comparison {
-        Some(comparison) if !comparison.passed => Ok(Verdict::Wrong),
-        _ => Ok(Verdict::Fine),
+    Ok(match comparison {
+        Some(comparison) if !comparison.passed => Verdict::Wrong,
+        _ => Verdict::Fine,
+    })
+}
+
+/// Where A and B come from.
+enum Source<'a> {
+    Files { a: &'a Location, b: &'a Location },
+    Random { extents: [usize; 3] },
+}
+
+impl Source<'_> {
+    fn of(args: &Args) -> Result<Source<'_>, UsageError> {
+        match (&args.a, &args.b, args.m, args.n, args.k) {
+            (Some(_), Some(_), ..) if args.out.is_none() && !args.verify => {
+                Err(UsageError::ResultUnused)
+            }
+            (Some(a), Some(b), ..) => Ok(Source::Files { a, b }),
+            (_, _, Some(m), Some(n), Some(k)) => Ok(Source::Random { extents: [m, n, k] }),
+            _ => Err(UsageError::NothingToMultiply),
+        }
     }
 }
 
-fn generate(args: &Args, dtype: Dtype) -> Result<Given, Failure> {
-    let (m, n, k) = (args.m.unwrap_or(0), args.n.unwrap_or(0), args.k.unwrap_or(0));
-    let output = args.output_dtype.unwrap_or(dtype);
+/// The type of D: the one asked for, else that of the operands, else f32 where a file cannot hold that.
+fn output_dtype(
+    out: Option<&Location>,
+    dtype: Dtype,
+    asked: Option<Dtype>,
+) -> Result<Dtype, io::IoError> {
+    let Some(out) = out else { return Ok(asked.unwrap_or(dtype)) };
+    match asked {
+        Some(asked) => out.check_holds(asked).map(|()| asked),
+        None if out.check_holds(dtype).is_ok() => Ok(dtype),
+        None => {
+            output::note(format_args!("D is written as f32: a .npy file has no {dtype}"));
+            Ok(Dtype::F32)
+        }
+    }
+}
+
+fn converted<'a>(
+    matrix: &'a HostMatrix,
+    dtype: Dtype,
+    name: &str,
+) -> Result<Cow<'a, HostMatrix>, io::IoError> {
+    if matrix.dtype() == dtype {
+        return Ok(Cow::Borrowed(matrix));
+    }
+    io::convert_with_notice(matrix, dtype, name).map(Cow::Owned)
+}
+
+fn generate(
+    args: &Args,
+    [m, n, k]: [usize; 3],
+    dtype: Dtype,
+    output: Dtype,
+) -> Result<Given, Failure> {
     let problem = Problem::new(m, n, k, args.a_major, args.b_major)
         .with_alpha(args.alpha)
         .with_beta(args.beta.unwrap_or(0.0));
     problem.validate()?;
+    memory::check(&problem, dtype, output, args.verify)?;
     let random = |layout: MatrixLayout, dtype, stream: u64| -> Result<HostMatrix, Failure> {
         let mut matrix = HostMatrix::zeros(layout, dtype)?;
         matrix.fill_normal(args.seed.wrapping_mul(3).wrapping_add(stream));
@@ -203,27 +261,32 @@ fn report(
     comparison: Option<&Comparison>,
 ) -> Result<(), Failure> {
     let Problem { m, n, k, .. } = *problem;
-    let seconds = product.compute.as_secs_f64();
-    let rate = output::teraflops(m, n, k, seconds);
+    let chosen = match (args.backend, executor) {
+        (Backend::Auto, Executor::Cpu { because: Some(reason) }) => reason.to_string(),
+        (Backend::Auto, _) => "a Hopper device is there".to_owned(),
+        _ => "as asked".to_owned(),
+    };
     if args.json {
         return output::json(&json!({
             "backend": executor.to_string(),
+            "backend_reason": chosen,
             "problem": problem,
             "dtype": config.dtype,
             "output_dtype": config.output_dtype(),
             "plan": product.plan,
-            "cubin_cache": product.cache.map(|outcome| format!("{outcome:?}").to_lowercase()),
+            "kernel_cache": product.cache.map(|outcome| format!("{outcome:?}").to_lowercase()),
             "prepare_seconds": product.prepare.as_secs_f64(),
-            "compute_seconds": seconds,
+            "compute_seconds": product.compute.as_secs_f64(),
+            "out": args.out.as_ref().map(ToString::to_string),
             "verification": comparison,
         }));
     }
     let mut rows = vec![
-        ("backend", executor.to_string()),
+        ("backend", format!("{executor}: {chosen}")),
         (
             "problem",
             format!(
-                "{m} x {n} x {k}, {} -> {}, A {}-major, B {}-major",
+                "{m}x{n}x{k}, {} -> {}, A {}-major, B {}-major",
                 config.dtype,
                 config.output_dtype(),
                 problem.a.major,
@@ -233,23 +296,20 @@ fn report(
     ];
     if let Some(plan) = &product.plan {
         rows.push(("kernel", plan.spec.to_string()));
-        rows.push((
-            "plan",
-            format!(
-                "{} tiles on {} CTAs or clusters ({:.2} waves), {} raster rows, {}",
-                plan.tiles, plan.clusters, plan.waves, plan.raster_rows, plan.why
-            ),
-        ));
+        rows.push(("plan", parse::describe(plan)));
         let cache = product.cache.map_or_else(String::new, |outcome| {
-            format!(", cubin cache {outcome:?}").to_lowercase()
+            format!(", kernel cache {outcome:?}").to_lowercase()
         });
         rows.push(("prepared in", format!("{}{cache}", output::seconds(product.prepare))));
     }
-    let once = if product.cache.is_some() { ", one cold run; `pgemm bench` measures" } else { "" };
-    rows.push((
-        "computed in",
-        format!("{} ({rate:.3} TFLOP/s{once})", output::seconds(product.compute)),
-    ));
+    let mut computed = output::seconds(product.compute);
+    if let Some(rate) = output::rate([m, n, k], product.compute) {
+        computed = format!("{computed}, {rate}");
+    }
+    if let Executor::Cuda(_) = executor {
+        computed += " (one cold run; `pgemm bench` measures)";
+    }
+    rows.push(("computed in", computed));
     if let Some(out) = &args.out {
         rows.push(("written to", out.to_string()));
     }

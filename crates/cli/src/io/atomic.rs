@@ -2,7 +2,9 @@
 
 use std::fs::Permissions;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 use super::IoError;
 
@@ -20,13 +22,21 @@ pub(super) fn write(
         .map_err(|source| IoError::Write { path: path.to_owned(), source })
 }
 
-fn replace(
-    path: &Path,
-    permissions: Option<Permissions>,
-    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    // A symbolic link stays one: what it points to is replaced.
-    let target = if permissions.is_some() { path.canonicalize()? } else { path.to_owned() };
+/// Checks that [`write`] would find a folder to write to.
+pub(super) fn check(path: &Path) -> Result<(), IoError> {
+    let existing = std::fs::metadata(path).ok();
+    if existing.as_ref().is_some_and(|metadata| !metadata.is_file()) {
+        return Err(IoError::NotAFile { path: path.to_owned() });
+    }
+    temporary(path, existing.is_some())
+        .map(drop)
+        .map_err(|source| IoError::Write { path: path.to_owned(), source })
+}
+
+/// A temporary file in the folder where the file will be, and the file's path behind symbolic links: a link stays one,
+/// and what it points to is replaced.
+fn temporary(path: &Path, exists: bool) -> std::io::Result<(NamedTempFile, PathBuf)> {
+    let target = if exists { path.canonicalize()? } else { path.to_owned() };
     let folder = match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -39,7 +49,15 @@ fn replace(
         // Temporary files are private by default; this one becomes an ordinary file, as the umask wants it.
         builder.permissions(Permissions::from_mode(0o666));
     }
-    let file = builder.tempfile_in(folder)?;
+    Ok((builder.tempfile_in(folder)?, target))
+}
+
+fn replace(
+    path: &Path,
+    permissions: Option<Permissions>,
+    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let (file, target) = temporary(path, permissions.is_some())?;
     let mut writer = BufWriter::with_capacity(1 << 20, file.as_file());
     content(&mut writer)?;
     writer.flush()?;

@@ -59,7 +59,7 @@ pub enum IoError {
 
     /// The .npy header is not one that numpy writes.
     #[error(
-        "{} is damaged: its header {what}. Save it again with numpy.save",
+        "{} is not a .npy file or is damaged: its header {what}. Save it again with numpy.save",
         path.display()
     )]
     NpyHeaderMalformed {

@@ -32,15 +32,31 @@ pub enum Location {
 }
 
 impl Location {
-    /// Whether its format has this element type.
-    pub fn can_hold(&self, dtype: Dtype) -> bool {
-        match self {
-            Location::Npy(_) => {
-                !matches!(dtype, Dtype::Bf16 | Dtype::Tf32 | Dtype::E4m3 | Dtype::E5m2)
+    /// Checks that its format has this element type.
+    ///
+    /// # Errors
+    /// numpy has no such type.
+    pub fn check_holds(&self, dtype: Dtype) -> Result<(), IoError> {
+        match (self, dtype) {
+            (Location::Npy(path), Dtype::Bf16 | Dtype::E4m3 | Dtype::E5m2) => {
+                Err(IoError::NoNumpyType { path: path.clone(), dtype })
             }
-            Location::Safetensors { .. } => true,
+            _ => Ok(()),
         }
     }
+
+    fn path(&self) -> &Path {
+        let (Location::Npy(path) | Location::Safetensors { path, .. }) = self;
+        path
+    }
+}
+
+/// Checks that a file can be written there, before the time for computing its content is spent. Leaves nothing behind.
+///
+/// # Errors
+/// A folder is not there or not this user's to write to, or something else than a file has that name.
+pub fn check_writable(location: &Location) -> Result<(), IoError> {
+    atomic::check(location.path())
 }
 
 /// Writes a file that appears whole or not at all.
@@ -109,20 +125,16 @@ pub fn write(location: &Location, matrix: &HostMatrix) -> Result<(), IoError> {
     }
 }
 
-/// The matrix in another element type, with a line about it on standard error; the matrix itself where the type is the same.
-/// `name` is what the line calls it, such as `A`.
+/// The matrix in another element type, with a line about it on standard error. `name` is what the line calls it, such as `A`.
 ///
 /// # Errors
 /// The memory is not to be had.
 pub fn convert_with_notice(
-    matrix: HostMatrix,
+    matrix: &HostMatrix,
     dtype: Dtype,
     name: &str,
 ) -> Result<HostMatrix, IoError> {
-    if matrix.dtype() == dtype {
-        return Ok(matrix);
-    }
-    eprintln!("{}", conversion_notice(&matrix, dtype, name));
+    crate::output::note(conversion_notice(matrix, dtype, name));
     matrix.convert(dtype).map_err(|source| IoError::Matrix { what: name.to_owned(), source })
 }
 

@@ -365,8 +365,6 @@ fn conversion_says_what_it_does() {
         conversion_notice(&source, Dtype::F16, "B"),
         "B: f32 converted to f16, rounded to nearest even; WARNING: 2 of 3 elements exceed the range of f16"
     );
-    let same = convert_with_notice(source.clone(), Dtype::F32, "A").unwrap();
-    assert_eq!(same, source);
-    let half = convert_with_notice(source, Dtype::F16, "A").unwrap();
+    let half = convert_with_notice(&source, Dtype::F16, "A").unwrap();
     assert_eq!(half.get(0, 0), Some(f64::INFINITY));
 }

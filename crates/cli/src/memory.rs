@@ -1,0 +1,74 @@
+//! Host memory: refused before, rather than killed by the operating system in the middle.
+
+use persistent_gemm::{Dtype, Problem};
+
+use crate::usage::UsageError;
+
+/// Bytes that new allocations may take without swapping; `None` where the operating system doesn't say.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// Bytes of A, B, C and D, and of the reference: 16 per element of D, 24 with a C.
+fn needed(problem: &Problem, dtype: Dtype, output: Dtype, verify: bool) -> u64 {
+    let Problem { m, n, k, .. } = *problem;
+    let product = |rows: usize, columns: usize, bytes: u32| {
+        (rows as u64).saturating_mul(columns as u64).saturating_mul(u64::from(bytes))
+    };
+    let reads_c = problem.beta != 0.0;
+    let mut bytes = product(m, k, dtype.bytes());
+    bytes = bytes.saturating_add(product(k, n, dtype.bytes()));
+    bytes = bytes.saturating_add(product(m, n, output.bytes() * if reads_c { 2 } else { 1 }));
+    if verify {
+        bytes = bytes.saturating_add(product(m, n, if reads_c { 24 } else { 16 }));
+    }
+    bytes
+}
+
+/// Refuses random matrices that do not fit what is available.
+///
+/// # Errors
+/// [`UsageError::HostMemory`].
+pub fn check(
+    problem: &Problem,
+    dtype: Dtype,
+    output: Dtype,
+    verify: bool,
+) -> Result<(), UsageError> {
+    match (needed(problem, dtype, output, verify), available()) {
+        (needed, Some(available)) if needed > available => {
+            let Problem { m, n, k, .. } = *problem;
+            Err(UsageError::HostMemory { m, n, k, needed, available, verify })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use persistent_gemm::Major;
+
+    use super::*;
+
+    #[test]
+    fn the_reference_and_c_count() {
+        let problem = Problem::new(10, 20, 30, Major::K, Major::N);
+        assert_eq!(needed(&problem, Dtype::Bf16, Dtype::F32, false), 600 + 1200 + 800);
+        assert_eq!(needed(&problem, Dtype::Bf16, Dtype::F32, true), 2600 + 3200);
+        let problem = problem.with_beta(1.0);
+        assert_eq!(needed(&problem, Dtype::Bf16, Dtype::Bf16, true), 1800 + 800 + 4800);
+    }
+
+    #[test]
+    fn more_than_any_machine_has_is_refused_and_little_is_not() {
+        let problem = |size| Problem::new(size, size, size, Major::K, Major::N);
+        assert!(check(&problem(16), Dtype::F16, Dtype::F16, true).is_ok());
+        if available().is_some() {
+            let error = check(&problem(1 << 24), Dtype::F16, Dtype::F16, true).unwrap_err();
+            assert!(error.to_string().contains("leave --verify out"), "{error}");
+        }
+    }
+}

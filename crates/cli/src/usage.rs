@@ -1,0 +1,54 @@
+//! Requests that the arguments alone, or this machine, make impossible.
+
+use crate::output::bytes;
+
+/// Why a command is not even begun.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    /// `run` without sizes and files.
+    #[error(
+        "nothing to multiply: give --m, --n and --k for random matrices, or --a, --b and --out for matrices in files"
+    )]
+    NothingToMultiply,
+
+    /// `run` on files without any use of the result.
+    #[error(
+        "D would be thrown away: give --out FILE to keep it, or --verify to only compare it with the reference"
+    )]
+    ResultUnused,
+
+    /// `bench` without sizes.
+    #[error("nothing to measure: give --size N or --problem MxNxK, each as often as you like")]
+    NothingToMeasure,
+
+    /// An operation of the layout algebra on a swizzled layout.
+    #[error(
+        "'{layout}' is swizzled: operations take plain layouts, shape:stride. Leave the swizzle out, or only print or draw it"
+    )]
+    Swizzled {
+        /// The layout given.
+        layout: String,
+    },
+
+    /// Matrices that would be killed for want of memory.
+    #[error(
+        "{m}x{n}x{k} needs about {} of host memory, and {} are available: use a smaller problem{}",
+        bytes(*needed),
+        bytes(*available),
+        if *verify { ", or leave --verify out, which keeps the product in double precision" } else { "" }
+    )]
+    HostMemory {
+        /// Rows of A and D.
+        m: usize,
+        /// Columns of B and D.
+        n: usize,
+        /// Columns of A, rows of B.
+        k: usize,
+        /// Bytes that it takes.
+        needed: u64,
+        /// Bytes that the operating system has.
+        available: u64,
+        /// The reference was asked for.
+        verify: bool,
+    },
+}

@@ -1,0 +1,8 @@
+//! The command as its users meet it: arguments and files in; stdout, stderr, files and exit status out.
+
+mod common;
+mod errors;
+mod files;
+mod kernels;
+mod layouts;
+mod run;

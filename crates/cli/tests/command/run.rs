@@ -1,0 +1,145 @@
+//! `pgemm run` on random matrices, `pgemm doctor`, help.
+
+use std::process::{Command, Stdio};
+
+use crate::common::{finish, line};
+
+#[test]
+fn products_verify_on_cpu_and_emulator() {
+    for (backend, size) in
+        [("cpu", "--m 200 --n 120 --k 300"), ("emulator", "--m 70 --n 90 --k 130")]
+    {
+        for dtype in ["bf16", "f16"] {
+            for extra in [
+                "",
+                "--a-major m --b-major k",
+                "--output-dtype f32 --alpha -0.5 --beta 2 --a-major k --b-major k",
+            ] {
+                let command = format!(
+                    "run {size} --dtype {dtype} --backend {backend} --seed 3 --verify {extra}"
+                );
+                let run = line(&command).fine();
+                assert!(run.stdout.contains("verification  correct"), "{command}: {}", run.stdout);
+                assert!(run.stdout.contains(&format!("{backend}: as asked")), "{}", run.stdout);
+                assert_eq!(run.stderr, "");
+            }
+        }
+    }
+}
+
+#[test]
+fn auto_says_which_backend_and_why() {
+    let run = line("run --m 64 --n 64 --k 64 --json --verify").fine();
+    let json = run.json();
+    let reason = json["backend_reason"].as_str().unwrap();
+    if json["backend"] == "cpu" {
+        assert!(run.stderr.contains("using the cpu backend") && run.stderr.contains(reason));
+    } else {
+        assert!(json["backend"].as_str().unwrap().starts_with("cuda ("));
+        assert!(reason.contains("Hopper"));
+    }
+    assert_eq!(json["verification"]["passed"], true);
+    assert_eq!(json["verification"]["elements"], 64 * 64);
+    assert_eq!(json["problem"]["m"], 64);
+    assert_eq!(json["dtype"], "bf16");
+}
+
+#[test]
+fn knobs_shape_the_kernel_that_is_emulated() {
+    let run = line(
+        "run --m 200 --n 300 --k 100 --backend emulator --tile 512x256x64 --prefetch-depth 3 --verify --json",
+    )
+    .fine();
+    let plan = &run.json()["plan"];
+    assert_eq!(plan["spec"], "bf16-kn-bf16-256x128x64-s3-w2-c1x1");
+    assert!(plan["why"].as_str().unwrap().contains("macro-tile 512x256 as 2x2 CTA tiles"));
+
+    let name = "f16-mk-f32-128x64x64-s8-w2-c1x1";
+    let run = line(&format!(
+        "run --m 200 --n 300 --k 100 --a-major m --b-major k --backend emulator --spec {name} --verify"
+    ))
+    .fine();
+    assert!(run.stdout.contains(name) && run.stdout.contains("f16 -> f32"), "{}", run.stdout);
+
+    let run = line("run --m 8 --n 8 --k 8 --backend cpu --tile 128x128x64").fine();
+    assert!(run.stderr.contains("the cpu backend has no kernel"), "{}", run.stderr);
+}
+
+#[test]
+fn the_seed_decides_the_matrices() {
+    let worst = |seed: u32| {
+        let json =
+            line(&format!("run --m 30 --n 30 --k 30 --backend cpu --verify --json --seed {seed}"))
+                .fine()
+                .json();
+        json["verification"]["worst"]["computed"].clone()
+    };
+    assert_eq!(worst(5), worst(5));
+    assert_ne!(worst(5), worst(6));
+}
+
+#[test]
+fn empty_problems_have_empty_results() {
+    for backend in ["cpu", "emulator"] {
+        for size in ["--m 0 --n 4 --k 5", "--m 5 --n 0 --k 4", "--m 5 --n 4 --k 0"] {
+            let run = line(&format!("run {size} --backend {backend} --verify")).fine();
+            assert!(run.stdout.contains("verification  correct"), "{}", run.stdout);
+            assert!(!run.stdout.contains("NaN"), "{}", run.stdout);
+        }
+    }
+}
+
+#[test]
+fn the_doctor_says_what_would_be_used() {
+    let text = line("doctor").fine().stdout;
+    for row in ["driver", "device", "backend auto", "bf16 8192x8192x8192", "kernel cache"] {
+        assert!(text.lines().any(|line| line.starts_with(row)), "{row} is missing in: {text}");
+    }
+    let json = line("doctor --json").fine().json();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    let auto = json["backend"]["auto"].as_str().unwrap();
+    assert_eq!(auto == "cuda", json["backend"]["why"] == "a Hopper device is there");
+    assert_eq!(json["driver"]["error"].is_null(), !json["driver"]["cuda_version"].is_null());
+    assert!(json["plan_8192_bf16"]["clusters"].as_u64().unwrap() > 0);
+    assert!(json["cache"]["max_bytes"].is_u64());
+}
+
+#[test]
+fn every_command_has_help_and_a_version() {
+    assert!(line("--version").fine().stdout.starts_with("pgemm 0."));
+    for command in
+        ["", "run", "bench", "kernel", "kernel list", "kernel emulate", "layout", "doctor"]
+    {
+        let help = line(&format!("{command} --help")).fine().stdout;
+        assert!(help.contains("Usage: pgemm"), "{help}");
+    }
+    assert!(line("").stderr.contains("Exit status"));
+}
+
+/// `pgemm kernel ptx … | head -1`.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    for arguments in [
+        &["kernel", "ptx", "bf16-kk-bf16-64x64x64-s10-w1-c1x1"][..],
+        &["kernel", "list"],
+        &["doctor", "--json"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pgemm"));
+        let mut child =
+            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Closes both pipes' reading end of stdout before anything was read.
+        drop(child.stdout.take());
+        let run = finish(child.wait_with_output().unwrap());
+        assert_eq!(run.status, 0, "{arguments:?}: {}", run.stderr);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pgemm"));
+    let run = finish(command.args(["kernel", "list"]).stdout(full).output().unwrap());
+    assert_eq!(run.status, 2);
+    assert!(run.stderr.contains("No space left"), "{}", run.stderr);
+}

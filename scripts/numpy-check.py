@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Multiplies 1000x777 by 777x513 matrices in .npy files with pgemm, and checks the results with numpy.
+
+The reference is numpy's product in float64. The bound on each element is worked out here, from the number formats alone:
+nothing of pgemm's own bounds is used. Needs python3 with numpy; runs anywhere that pgemm runs.
+
+    scripts/numpy-check.py target/release/pgemm --backend cpu
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+M, K, N = 1000, 777, 513
+
+# Half the distance between neighbouring numbers, relative to them.
+UNIT_BF16, UNIT_F16 = 2.0**-8, 2.0**-11
+# Half of the smallest positive number, where the relative error no longer holds.
+TINY_BF16, TINY_F16 = 2.0**-134, 2.0**-25
+# Tensor cores cut off where processors round to nearest, which is twice as far off.
+UNIT_SUM = {"cuda": 2.0**-23, "cpu": 2.0**-24, "emulator": 2.0**-24, "auto": 2.0**-23}
+
+
+def bounds(a, b, exact, unit_in, tiny_in, unit_sum, unit_out, tiny_out):
+    """The largest error that each element of D may have.
+
+    Each operand x is stored as x(1 + d) + t with |d| <= unit_in and |t| <= tiny_in. The products of two stored operands are
+    exact in float32. Adding K of them in any order is off by K relative errors of unit_sum each, in proportion to the sum
+    of their magnitudes. Then D is rounded once.
+    """
+    a, b = numpy.abs(a), numpy.abs(b)
+    stored_a, stored_b = a * (1 + unit_in) + tiny_in, b * (1 + unit_in) + tiny_in
+    stored = stored_a @ stored_b
+    conversion = stored - a @ b
+    summation = stored * (K * unit_sum / (1 - K * unit_sum)) + K * 2.0**-149
+    inner = conversion + summation
+    # The reference is computed too: K roundings to float64.
+    reference = (a @ b) * (2 * K * 2.0**-53)
+    return inner + unit_out * (numpy.abs(exact) + inner) + tiny_out + reference
+
+
+def check(pgemm, backend, dtype, folder):
+    generator = numpy.random.default_rng(1)
+    a = generator.standard_normal((M, K)).astype(dtype)
+    b = generator.standard_normal((K, N)).astype(dtype)
+    if dtype == numpy.float16:
+        # One operand in each order: .npy files have both.
+        b = numpy.asfortranarray(b)
+    paths = [os.path.join(folder, name) for name in ("a.npy", "b.npy", "d.npy")]
+    numpy.save(paths[0], a)
+    numpy.save(paths[1], b)
+    command = [pgemm, "run", "--a", paths[0], "--b", paths[1], "--out", paths[2], "--backend", backend]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        print(f"{' '.join(command)} ended with status {run.returncode}:\n{run.stderr}", file=sys.stderr)
+        return False
+    d = numpy.load(paths[2], allow_pickle=False)
+    if d.shape != (M, N) or d.dtype != dtype:
+        print(f"D is {d.shape} of {d.dtype}, not {(M, N)} of {numpy.dtype(dtype)}", file=sys.stderr)
+        return False
+
+    a, b = a.astype(numpy.float64), b.astype(numpy.float64)
+    exact = a @ b
+    unit_sum = UNIT_SUM[backend]
+    if dtype == numpy.float32:  # computed with in bf16, written as float32
+        bound = bounds(a, b, exact, UNIT_BF16, TINY_BF16, unit_sum, 0.0, 0.0)
+        notice = "A: f32 converted to bf16, rounded to nearest even"
+        if notice not in run.stderr:
+            print(f"the conversion was not announced: {run.stderr}", file=sys.stderr)
+            return False
+    else:
+        bound = bounds(a, b, exact, 0.0, 0.0, unit_sum, UNIT_F16, TINY_F16)
+    error = numpy.abs(d.astype(numpy.float64) - exact)
+    # NaN fails here, as it compares false.
+    good = error <= bound
+    row, column = numpy.unravel_index(numpy.argmax(numpy.where(good, error / bound, numpy.inf)), d.shape)
+    relative = numpy.linalg.norm(d - exact) / numpy.linalg.norm(exact)
+    verdict = "ok" if good.all() else f"FAILED: {numpy.count_nonzero(~good)} of {d.size} elements"
+    print(
+        f"{numpy.dtype(dtype).name} {M}x{K} * {K}x{N} on {backend}: {verdict}; largest error / bound "
+        f"{(error / bound)[row, column]:.4f} at ({row}, {column}), relative error {relative:.2e}"
+    )
+    return bool(good.all())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pgemm", help="path of the pgemm binary")
+    parser.add_argument("--backend", choices=sorted(UNIT_SUM), default="auto")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        results = [
+            check(os.path.abspath(arguments.pgemm), arguments.backend, dtype, folder)
+            for dtype in (numpy.float32, numpy.float16)
+        ]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
