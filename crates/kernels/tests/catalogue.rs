@@ -1,6 +1,9 @@
-//! Every kernel of the catalogue: in the emulator, and through every assembler that is installed.
+//! Every kernel of the catalogue: in the emulator, and through every assembler that is installed, there together with the
+//! covering set.
 
 mod common;
+#[path = "covering/set.rs"]
+mod set;
 
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +13,10 @@ use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule};
 use pgemm_kernels::{GemmKernel, KernelSpec, build, catalogue};
 use pgemm_ptx::ptxas::Ptxas;
+use set::covering_set;
 
-/// Builds every kernel, checks it on two threads, and fails with all that is wrong.
-fn check_all(check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
-    let specs: Vec<KernelSpec> = catalogue::specs().collect();
+/// Builds the kernels, checks them on two threads, and fails with all that is wrong.
+fn check_all(specs: &[KernelSpec], check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failures = Vec::new();
@@ -42,7 +45,8 @@ fn check_all(check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
 #[test]
 #[ignore = "the whole catalogue: run by .ci/run"]
 fn every_kernel_is_right_in_the_emulator() {
-    check_all(|index, gemm| {
+    let specs: Vec<KernelSpec> = catalogue::specs().collect();
+    check_all(&specs, |index, gemm| {
         let spec = &gemm.spec;
         let case = Case::ragged(spec, [2, 2], spec.stages + 1);
         // Neighbours differ in how they are scaled and scheduled.
@@ -68,7 +72,17 @@ fn every_kernel_is_right_in_the_emulator() {
 
 #[test]
 #[ignore = "the whole catalogue: run by .ci/run"]
-fn every_assembler_takes_every_kernel_without_spills() {
+fn every_assembler_takes_the_catalogue_without_spills() {
+    assemble_all(catalogue::specs().collect());
+}
+
+#[test]
+#[ignore = "with the whole catalogue: run by .ci/run"]
+fn every_assembler_takes_the_covering_set_without_spills() {
+    assemble_all(covering_set());
+}
+
+fn assemble_all(specs: Vec<KernelSpec>) {
     let mut assemblers = Ptxas::installed();
     if assemblers.is_empty() {
         assemblers.extend(Ptxas::find());
@@ -79,7 +93,7 @@ fn every_assembler_takes_every_kernel_without_spills() {
         eprintln!("SKIPPED: no ptxas; scripts/ptxas.sh installs it");
         return;
     }
-    check_all(|_, gemm| {
+    check_all(&specs, |_, gemm| {
         let ptx = match pgemm_ptx::emit(&gemm.kernel) {
             Ok(ptx) => ptx,
             Err(error) => return vec![format!("{}: {error}", gemm.spec)],

@@ -1,0 +1,104 @@
+//! A covering set of specs: every two choices of types, majors, tile, depth, stages and cluster that are legal together
+//! meet in one of them, whether the catalogue has it or not.
+
+use std::cmp::Reverse;
+
+use pgemm_ir::Element;
+use pgemm_kernels::{Cluster, KernelSpec, Tile, catalogue};
+
+/// Operands and output.
+const TYPES: [(Element, Element); 4] = [
+    (Element::Bf16, Element::Bf16),
+    (Element::Bf16, Element::F32),
+    (Element::F16, Element::F16),
+    (Element::F16, Element::F32),
+];
+
+/// Rows of a tile and the consumer warpgroups that share them.
+const ROWS: [(u32, u32); 7] = [(64, 1), (128, 1), (192, 1), (256, 1), (128, 2), (256, 2), (192, 3)];
+
+/// Widths of a tile: with each kind of staging tile, and B tiles that are no multiple of a swizzle span.
+const COLUMNS: [u32; 10] = [16, 48, 64, 80, 112, 128, 176, 192, 208, 256];
+
+const DEPTHS: [u32; 3] = [32, 64, 128];
+
+const STAGES: [u32; 3] = [2, 3, 5];
+
+const CLUSTERS: [Cluster; 6] = [
+    Cluster { m: 1, n: 1 },
+    Cluster { m: 2, n: 1 },
+    Cluster { m: 1, n: 2 },
+    Cluster { m: 2, n: 2 },
+    Cluster { m: 4, n: 1 },
+    Cluster { m: 1, n: 4 },
+];
+
+/// How many choices there are of each kind.
+const CHOICES: [usize; 7] = [
+    TYPES.len(),
+    catalogue::MAJORS.len(),
+    ROWS.len(),
+    COLUMNS.len(),
+    DEPTHS.len(),
+    STAGES.len(),
+    CLUSTERS.len(),
+];
+
+type Choice = [usize; CHOICES.len()];
+
+fn spec([types, majors, rows, columns, depth, stages, cluster]: Choice) -> KernelSpec {
+    let (operand, output) = TYPES[types];
+    let (a_major, b_major) = catalogue::MAJORS[majors];
+    let (m, consumers) = ROWS[rows];
+    KernelSpec {
+        operand,
+        output,
+        a_major,
+        b_major,
+        tile: Tile { m, n: COLUMNS[columns], k: DEPTHS[depth] },
+        stages: STAGES[stages],
+        consumers,
+        cluster: CLUSTERS[cluster],
+    }
+}
+
+/// The pairs that a choice covers, numbered.
+fn pairs(choice: &Choice) -> impl Iterator<Item = usize> {
+    let numbered = |kind: usize| CHOICES[..kind].iter().sum::<usize>() + choice[kind];
+    let all: usize = CHOICES.iter().sum();
+    (0..CHOICES.len()).flat_map(move |i| (0..i).map(move |j| numbered(i) * all + numbered(j)))
+}
+
+/// Takes the spec that covers most of what is left, the smallest of these, until nothing is.
+pub fn covering_set() -> Vec<KernelSpec> {
+    let mut legal: Vec<Choice> = (0..CHOICES.iter().product())
+        .map(|mut index: usize| {
+            CHOICES.map(|count| {
+                let choice = index % count;
+                index /= count;
+                choice
+            })
+        })
+        .filter(|&choice| spec(choice).validate().is_ok())
+        .collect();
+    let all: usize = CHOICES.iter().sum();
+    let mut missing = vec![false; all * all];
+    for pair in legal.iter().flat_map(pairs) {
+        missing[pair] = true;
+    }
+    let mut chosen = Vec::new();
+    loop {
+        let gain = |choice: &Choice| pairs(choice).filter(|&pair| missing[pair]).count();
+        legal.retain(|choice| gain(choice) > 0);
+        let size = |choice: &Choice| {
+            let KernelSpec { tile, cluster, .. } = spec(*choice);
+            tile.m * tile.n * tile.k * cluster.size()
+        };
+        let key = |choice: &&Choice| (gain(choice), Reverse(size(choice)));
+        let Some(&best) = legal.iter().max_by_key(key) else { return chosen };
+        for pair in pairs(&best) {
+            missing[pair] = false;
+        }
+        chosen.push(spec(best));
+    }
+}

@@ -1,0 +1,173 @@
+//! Bugs between the accumulators and D.
+
+use std::mem;
+
+use pgemm_emulator::ReportKind;
+use pgemm_ir::{CompareOp, Constant, Op, Rule, Special};
+
+use crate::common::{CPlace, Case};
+use crate::mutant::{ALONE, Edit, Subject, WIDE};
+
+/// The wait before a CTA ends, whose stores must have read shared memory by then.
+const DRAIN: &str = "self.b.bulk_wait_read(0);";
+
+#[test]
+fn no_proxy_fence_before_the_store() {
+    Subject::new(ALONE)
+        .without(|inst, _| matches!(inst.op, Op::FenceProxy(_)))
+        .verifier_accepts()
+        .emulator_reports(ReportKind::MissingProxyFence, &["d.store(", "b.store_matrix("]);
+}
+
+#[test]
+fn proxy_fence_before_the_writes() {
+    Subject::new(ALONE)
+        .declare(|kernel| {
+            kernel.visit_blocks_mut(&mut |block| {
+                let place = |op: fn(&Op) -> bool| block.insts.iter().position(|i| op(&i.op));
+                let fence = place(|op| matches!(op, Op::FenceProxy(_)));
+                let sync = place(|op| matches!(op, Op::BarrierSync { .. }));
+                if let (Some(fence), Some(sync)) = (fence, sync) {
+                    assert!(sync < fence);
+                    block.insts[sync..=fence].rotate_right(1);
+                }
+            });
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::MissingProxyFence, &["d.store(", "b.store_matrix("]);
+}
+
+#[test]
+fn no_barrier_between_staging_and_its_store() {
+    let mut fenced = false;
+    Subject::new(ALONE)
+        .rewrite(|inst, _| {
+            let after_fence = mem::replace(&mut fenced, matches!(inst.op, Op::FenceProxy(_)));
+            let remove = after_fence && matches!(inst.op, Op::BarrierSync { .. });
+            if remove { Edit::Remove } else { Edit::Keep }
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+}
+
+#[test]
+fn barrier_in_the_branch_of_one_thread() {
+    Subject::new(ALONE)
+        .declare(|kernel| {
+            kernel.visit_blocks_mut(&mut |block| {
+                let fence =
+                    block.insts.iter().position(|inst| matches!(inst.op, Op::FenceProxy(_)));
+                if let Some(fence) = fence {
+                    // The barrier after the fence, and the branch after that.
+                    let sync = block.insts.remove(fence + 1);
+                    assert!(matches!(sync.op, Op::BarrierSync { .. }));
+                    block.insts[fence + 1].blocks[0].insts.insert(0, sync);
+                }
+            });
+        })
+        .verifier_refuses(Rule::Uniformity, "b.barrier_sync(self.barrier")
+        .emulator_reports(ReportKind::Divergence, &["b.barrier_sync(self.barrier"]);
+}
+
+#[test]
+fn no_barrier_between_the_wait_for_staging_and_its_writes() {
+    let mut fenced = false;
+    Subject::new(ALONE)
+        .rewrite(|inst, line| {
+            let after_fence = mem::replace(&mut fenced, matches!(inst.op, Op::FenceProxy(_)));
+            let sync = matches!(inst.op, Op::BarrierSync { .. }) && line.contains("self.barrier");
+            if sync && !after_fence { Edit::Remove } else { Edit::Keep }
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+}
+
+#[test]
+fn staging_written_while_it_is_stored() {
+    Subject::new(ALONE)
+        .without(|inst, line| matches!(inst.op, Op::BulkWait { .. }) && line != DRAIN)
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+}
+
+#[test]
+fn exit_while_staging_is_stored() {
+    Subject::new(WIDE)
+        .without(|inst, line| matches!(inst.op, Op::BulkWait { .. }) && line == DRAIN)
+        .verifier_refuses(Rule::BulkGroups, "d.store(")
+        .emulator_reports(ReportKind::ExitWithTmaInFlight, &["d.store("]);
+}
+
+#[test]
+fn stores_not_committed() {
+    Subject::new(ALONE)
+        .without(|inst, _| inst.op == Op::BulkCommit)
+        .verifier_refuses(Rule::BulkGroups, "d.store(")
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+}
+
+#[test]
+fn staging_lies_over_the_ring() {
+    Subject::new(ALONE)
+        .declare(|kernel| {
+            let ring = kernel.regions.iter().find(|region| region.name == "b").unwrap().offset;
+            let staging = kernel.regions.iter_mut().find(|region| region.name == "staging");
+            staging.unwrap().offset = ring;
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["b.store_matrix("]);
+}
+
+#[test]
+fn c_read_before_it_is_there() {
+    Subject::with(ALONE, |case| case.scaled(1.0, 1.0, CPlace::Apart))
+        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("self.c_full"))
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["b.load_matrix", "c.load("]);
+}
+
+#[test]
+fn c_read_where_beta_is_0() {
+    Subject::new(ALONE)
+        .with_op(|op, line| match op {
+            Op::Compare(CompareOp::Ne) if line.contains("beta") => Some(Op::Compare(CompareOp::Eq)),
+            _ => None,
+        })
+        .verifier_accepts()
+        .computes_something_else();
+}
+
+#[test]
+fn barrier_not_initialised() {
+    Subject::with(ALONE, |case| case.scaled(1.0, 1.0, CPlace::InPlace))
+        .without(|inst, line| {
+            matches!(inst.op, Op::MbarrierInit { .. }) && line.contains("self.c_full")
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::MbarrierMisuse, &["self.c_full.mbarrier_arrive_expect("]);
+}
+
+#[test]
+fn rows_and_columns_swapped_in_the_store() {
+    Subject::new(ALONE)
+        .rewrite(|inst, _| match inst.op {
+            Op::TmaStore { .. } => {
+                inst.args.swap(2, 3);
+                Edit::Changed
+            }
+            _ => Edit::Keep,
+        })
+        .verifier_accepts()
+        .computes_something_else();
+}
+
+#[test]
+fn every_cluster_starts_at_the_first_tile() {
+    Subject::with(ALONE, |case| Case { clusters: 2, ..case })
+        .with_op(|op, _| match op {
+            Op::Special(Special::Cluster) => Some(Op::Const(Constant::U32(0))),
+            _ => None,
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["d.store("]);
+}
