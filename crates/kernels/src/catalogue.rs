@@ -23,10 +23,12 @@ const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: &'static [
 }
 
 /// Largest first. The large ones save traffic from L2, the small ones fill the device on small problems.
-const SHAPES: [Shape; 12] = [
+const SHAPES: [Shape; 14] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
+    shape(128, 256, 2, 3, ALONE),
     shape(128, 256, 2, 4, PAIRS),
+    shape(256, 128, 2, 3, ALONE),
     shape(256, 128, 2, 4, PAIRS),
     shape(192, 192, 3, 4, ALONE),
     shape(192, 176, 3, 4, ALONE),

@@ -9,7 +9,7 @@ use pgemm_ir::{
 
 use crate::scheduler::TileOrigin;
 use crate::spec::KernelSpec;
-use crate::staging::{STAGING_BUFFERS, STAGING_ROWS, Staging};
+use crate::staging::{STAGING_ROWS, Staging};
 
 /// Named barriers 1.. belong to the consumer warpgroups; 0 is the CTA's.
 const FIRST_BARRIER: u32 = 1;
@@ -88,17 +88,14 @@ impl<'k> Epilogue<'k> {
             first_row: origin.m + warpgroup * (self.spec.blocks() * STAGING_ROWS),
             first_column: origin.n,
         };
-        let slices = self.staging.slices();
-        let steps = accumulators.blocks() as u32 * slices;
+        let (slices, steps) = (self.staging.slices(), self.staging.steps());
         for step in 0..steps {
-            // A step reuses the buffer of two steps ago, or of the last one where an odd tile ends and the next begins.
-            let may_read = if step == 0 && steps % STAGING_BUFFERS == 1 { 0 } else { 1 };
             let slice = Slice {
                 block: step / slices,
                 column: step % slices * self.staging.columns(),
-                buffer: step % STAGING_BUFFERS,
+                buffer: step % self.staging.buffers(),
             };
-            part.store(accumulators, slice, may_read, c_parity ^ (step % 2));
+            part.store(accumulators, slice, c_parity ^ (step % 2));
         }
         c_parity ^ (steps % 2)
     }
@@ -132,13 +129,7 @@ struct WarpgroupPart<'e, 'k> {
 }
 
 impl<'k> WarpgroupPart<'_, 'k> {
-    fn store(
-        &self,
-        accumulators: &Accumulators,
-        slice: Slice,
-        may_read: u32,
-        c_parity: Val<'k, ty::U32>,
-    ) {
+    fn store(&self, accumulators: &Accumulators, slice: Slice, c_parity: Val<'k, ty::U32>) {
         let Epilogue { b, staging, c, d, beta, .. } = self.epilogue;
         let buffer = self.buffers.offset(slice.buffer * staging.buffer_bytes());
         let coordinates =
@@ -146,7 +137,8 @@ impl<'k> WarpgroupPart<'_, 'k> {
         let reads_c = beta.ne(0.0);
 
         b.if_(self.leads, || {
-            b.bulk_wait_read(may_read);
+            // The store before the latest ones of the other buffers was from this one.
+            b.bulk_wait_read(staging.buffers() - 1);
             b.if_(reads_c, || {
                 self.c_full.mbarrier_arrive_expect(staging.buffer_bytes());
                 c.load(buffer, self.c_full, &coordinates);

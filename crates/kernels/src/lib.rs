@@ -16,4 +16,4 @@ pub use operand::{BoxPlace, OperandTile};
 pub use spec::{
     Cluster, KernelSpec, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, SpecError, Tile,
 };
-pub use staging::{STAGING_BUFFERS, STAGING_ROWS, Staging};
+pub use staging::{STAGING_ROWS, Staging};

@@ -193,7 +193,9 @@ impl KernelSpec {
 
     /// The epilogue's staging buffers.
     pub fn staging(&self) -> Staging {
-        Staging::new(self.output, self.tile.n)
+        let ring = self.stages * self.stage_bytes() + BARRIER_BYTES;
+        let left = MAX_SMEM_BYTES.saturating_sub(ring) / self.consumers.max(1);
+        Staging::new(self.output, self.tile.n, self.blocks(), left)
     }
 
     /// Bytes of one stage.
@@ -201,18 +203,16 @@ impl KernelSpec {
         self.a_tile().bytes() + self.b_tile().bytes()
     }
 
-    fn smem_bytes_with(&self, stages: u32) -> u32 {
-        stages * self.stage_bytes() + self.consumers * self.staging().bytes() + BARRIER_BYTES
-    }
-
     /// An upper bound of the shared memory of a CTA, in bytes.
     pub fn smem_bytes(&self) -> u32 {
-        self.smem_bytes_with(self.stages)
+        self.stages * self.stage_bytes() + self.consumers * self.staging().bytes() + BARRIER_BYTES
     }
 
-    /// Deepest ring that fits beside the epilogue's buffers.
+    /// Deepest ring that fits beside the fewest buffers of the epilogue.
     pub fn most_stages(&self) -> u32 {
-        MAX_SMEM_BYTES.saturating_sub(self.smem_bytes_with(0)) / self.stage_bytes().max(1)
+        let staging = Staging::fewest(self.output, self.tile.n, self.blocks());
+        let beside = self.consumers * staging.bytes() + BARRIER_BYTES;
+        MAX_SMEM_BYTES.saturating_sub(beside) / self.stage_bytes().max(1)
     }
 
     /// Whether a kernel can be built from it.
