@@ -94,7 +94,7 @@ impl fmt::Display for Comparison {
         if let Some(worst) = &self.worst {
             write!(
                 f,
-                "; worst at ({}, {}): {:e} instead of {:e}, {:.3} of its bound {:.2e}",
+                "; worst at ({}, {}): {:.6e} instead of {:.6e}, {:.3} of its bound {:.2e}",
                 worst.row, worst.column, worst.computed, worst.reference, worst.ratio, worst.bound
             )?;
         }
