@@ -6,4 +6,5 @@ mod common;
 mod epilogue;
 mod mutant;
 mod registers;
+mod removal;
 mod ring;

@@ -1,0 +1,71 @@
+//! Nothing in the kernels is there without need: each effect, removed alone, is noticed in the emulator.
+
+use pgemm_emulator::{Options, Schedule};
+use pgemm_ir::{Inst, Kernel, Location, Op};
+use pgemm_kernels::{GemmKernel, KernelSpec, build};
+
+use crate::common::{CPlace, Case, Problem};
+use crate::mutant::{ALONE, PAIR};
+
+/// Whether an instruction acts on something that the emulator has. It has neither a cache of tensor maps nor a limit to
+/// the registers that a thread needs: only the assembler knows these.
+fn has_effect(inst: &Inst) -> bool {
+    match inst.op {
+        Op::Yield | Op::PrefetchMap | Op::SetMaxRegisters { increase: true, .. } => false,
+        _ => inst.blocks.is_empty() && inst.results.is_empty() && !inst.op.is_pure(),
+    }
+}
+
+/// The kernel without its `index`th effect, and where that was.
+fn without_effect(kernel: &Kernel, index: usize) -> Option<(Kernel, Op, Location)> {
+    let mut mutant = kernel.clone();
+    let mut seen = 0;
+    let mut removed = None;
+    mutant.visit_blocks_mut(&mut |block| {
+        let effects = block.insts.iter().filter(|inst| has_effect(inst)).count();
+        if (seen..seen + effects).contains(&index) {
+            let places = block.insts.iter().enumerate().filter(|(_, inst)| has_effect(inst));
+            let place = places.map(|(place, _)| place).nth(index - seen);
+            removed = place.map(|place| block.insts.remove(place));
+        }
+        seen += effects;
+    });
+    removed.map(|inst| (mutant, inst.op, kernel.location(inst.loc).clone()))
+}
+
+fn every_effect_is_missed(name: &str) {
+    let spec: KernelSpec = name.parse().unwrap();
+    let gemm = build(&spec).unwrap();
+    let case = Case { clusters: 2, ..Case::ragged(&spec, [2, 2], spec.stages + 2) };
+    // Each needs something that the other does without.
+    let problems =
+        [Problem::new(&spec, case), Problem::new(&spec, case.scaled(1.0, 1.0, CPlace::InPlace))];
+    let schedules = [
+        Schedule::round_robin(),
+        Schedule::seeded(1),
+        Schedule::async_late(1),
+        Schedule::async_early(1),
+    ];
+    let mut index = 0;
+    while let Some((kernel, op, location)) = without_effect(&gemm.kernel, index) {
+        let mutant = GemmKernel { spec, kernel };
+        let noticed = schedules.iter().any(|schedule| {
+            let schedule = schedule.clone();
+            let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };
+            problems.iter().any(|problem| problem.run(&mutant, options.clone()).is_err())
+        });
+        assert!(noticed, "{name} does as well without {op:?} at {location}");
+        index += 1;
+    }
+    assert!(index > 40, "only {index} effects");
+}
+
+#[test]
+fn of_a_cta_alone() {
+    every_effect_is_missed(ALONE);
+}
+
+#[test]
+fn of_a_cluster() {
+    every_effect_is_missed(PAIR);
+}
