@@ -25,3 +25,8 @@ pub use numerics::{
 pub use pgemm_ir::Element as Dtype;
 pub use plan::Plan;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
+
+/// The guide's examples run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/getting-started.md")]
+struct GettingStarted;
