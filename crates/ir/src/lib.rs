@@ -13,8 +13,8 @@ mod smem;
 mod sync;
 pub mod text;
 mod types;
-pub mod verify;
 mod value;
+pub mod verify;
 mod warpgroup;
 
 pub use builder::{BuildError, KernelBuilder, Roles, TensorMap};
@@ -32,7 +32,7 @@ pub use op::{
 pub use passes::{PassError, legalise, optimise};
 pub use pipeline::{ReadSlot, Release, Ring, RingCursor, WriteSlot};
 pub use smem::SmemRequest;
-pub use verify::{Rule, VerifyError, Violation, verify};
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
 pub use value::{IntoVal, Scalar, Val, ty};
+pub use verify::{Rule, VerifyError, Violation, verify};
 pub use warpgroup::{Accumulators, Batch, MmaAtom, Pending, Retired};

@@ -37,8 +37,8 @@ pub enum UnaryOp {
     Neg,
 }
 
-/// Two-operand arithmetic on equal types. Integers wrap; shifts by 32 (64) or more give zero; division by zero gives
-/// all ones and its remainder the dividend, as the hardware does.
+/// Two-operand arithmetic on equal types. Integers wrap; shifts by 32 (64) or more give zero, and the sign where `S32` is
+/// shifted right; division by zero gives all ones and its remainder the dividend, as the hardware does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// Sum.
@@ -257,7 +257,7 @@ pub enum Op {
     Elect,
 
     // Accumulators
-    /// `() -> F32`: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
+    /// `() -> T` of the group: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
     /// warp `row / 16` of the warpgroup, lane `row % 8 * 4 + column % 8 / 2`, register
     /// `column / 8 * 4 + row % 16 / 8 * 2 + column % 2`.
     AccGet(AccId, u32),
@@ -374,7 +374,8 @@ pub enum Op {
         /// Raises rather than lowers.
         increase: bool,
     },
-    /// `(U32 begin, U32 end, U32 step, init…) -> carried…`, one block `(U32 index, carried…)` that yields `carried…`.
+    /// `(U32 begin, U32 end, U32 step, init…) -> carried…`, one block `(U32 index, carried…)` that yields `carried…`. The
+    /// index must not wrap: `end + step` is below 2^32.
     For,
     /// `(init…) -> carried…`, blocks: condition `(carried…)` that yields one `Bool`, body `(carried…)` that yields
     /// `carried…`.
