@@ -5,7 +5,6 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
-use pgemm_ir::Element;
 
 use crate::cache::Outcome;
 use crate::config::Config;
@@ -262,6 +261,3 @@ fn on_emulator(config: &Config, padded: &Padded) -> Result<Product> {
     d.bytes_mut().copy_from_slice(memory.read_raw(d_address, bytes)?);
     Ok(Product { d: Padded::tight(&d)?, plan: Some(plan), prepare, compute, cache: None })
 }
-
-/// Types that the backends compute with.
-pub const COMPUTE_TYPES: [Element; 2] = [Element::Bf16, Element::F16];
