@@ -115,7 +115,7 @@ fn ragged_problem(spec: &KernelSpec, index: usize) -> (Problem, Fill) {
     let b_major = if spec.b_major == OperandMajor::K { Major::K } else { Major::N };
     let (m, n) = (spec.tile.m as usize * 2 + 24, spec.tile.n as usize * 2 + 40);
     let problem = Problem::new(m, n, 64 * (2 + index % 5) + 8, a_major, b_major);
-    if index % 2 == 0 {
+    if index.is_multiple_of(2) {
         (problem, Fill::Normal)
     } else {
         (problem.with_alpha(2.0).with_beta(-1.0), Fill::Integers)

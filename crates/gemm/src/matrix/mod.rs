@@ -258,19 +258,16 @@ impl HostMatrix {
         let length = self.layout.line_length();
         // f64 and s32 have values that an f32 cannot hold on the way.
         let exact_in_f32 = !matches!(self.element, Element::F64 | Element::S32);
-        with_scalar!(self.element, S => with_scalar!(element, T => {
-            let source = self.line_slices::<S>();
-            target.par_lines_mut::<T>().zip(source).for_each(|(target, source)| {
-                let (target, source) = (&mut target[..length], &source[..length]);
-                if exact_in_f32 {
-                    convert_chunks::<S, T>(source, target);
-                } else {
-                    for (target, source) in target.iter_mut().zip(source) {
-                        *target = T::from_double(source.to_double());
-                    }
-                }
-            });
-        }));
+        // A function for each pair of types, and one loop for all: the compiler would otherwise build a hundred of them.
+        let convert_line: fn(&[u8], &mut [u8], usize, bool) =
+            with_scalar!(self.element, S => with_scalar!(element, T => convert_line::<S, T>));
+        let step = |element: Element| self.layout.leading_dimension * element.bytes() as usize;
+        let source = self.bytes().par_chunks(step(self.element));
+        target
+            .bytes_mut()
+            .par_chunks_mut(step(element))
+            .zip(source)
+            .for_each(|(target, source)| convert_line(source, target, length, exact_in_f32));
         Ok(target)
     }
 
@@ -278,20 +275,19 @@ impl HostMatrix {
     /// [`convert`](Self::convert) makes infinite or saturates.
     pub fn out_of_range(&self, element: Element) -> u64 {
         let length = self.layout.line_length();
-        with_scalar!(self.element, S => with_scalar!(element, T => {
-            let largest = T::from_double(f64::MAX).to_double();
-            let smallest = T::from_double(f64::MIN).to_double();
-            let lost = |value: &S| {
-                let value = value.to_double();
-                value.is_finite()
-                    && (value > largest
-                        || value < smallest
-                        || !T::from_double(value).to_double().is_finite())
-            };
+        let round: fn(f64) -> f64 =
+            with_scalar!(element, T => |value| T::from_double(value).to_double());
+        let (largest, smallest) = (round(f64::MAX), round(f64::MIN));
+        let lost = |value: f64| {
+            value.is_finite() && (value > largest || value < smallest || !round(value).is_finite())
+        };
+        with_scalar!(self.element, S => {
             self.line_slices::<S>()
-                .map(|line| line.iter().take(length).filter(|value| lost(value)).count() as u64)
+                .map(|line| {
+                    line.iter().take(length).filter(|value| lost(value.to_double())).count() as u64
+                })
                 .sum()
-        }))
+        })
     }
 
     /// The same elements laid out differently.
@@ -352,6 +348,24 @@ fn convert_chunks<S: Scalar, T: Scalar>(source: &[S], target: &mut [T]) {
         let buffer = &mut buffer[..source.len()];
         S::slice_to_f32(source, buffer);
         T::slice_from_f32(buffer, target);
+    }
+}
+
+/// Converts the first `length` elements of a line, given as bytes, through an f32 where that is exact.
+fn convert_line<S: Scalar, T: Scalar>(
+    source: &[u8],
+    target: &mut [u8],
+    length: usize,
+    exact_in_f32: bool,
+) {
+    let source = &bytemuck::cast_slice::<u8, S>(source)[..length];
+    let target = &mut bytemuck::cast_slice_mut::<u8, T>(target)[..length];
+    if exact_in_f32 {
+        convert_chunks::<S, T>(source, target);
+    } else {
+        for (target, source) in target.iter_mut().zip(source) {
+            *target = T::from_double(source.to_double());
+        }
     }
 }
 
