@@ -228,6 +228,12 @@ pub enum Error {
     )]
     CaptureUnprepared,
 
+    /// A prepared problem without C was run with a beta that needs one.
+    #[error(
+        "beta is not 0, and was when the problem was prepared: prepare it with a beta other than 0"
+    )]
+    PreparedWithoutC,
+
     /// Every kernel that could compute the problem is spoiled by the driver's JIT.
     #[error(
         "this driver compiles every {dtype} kernel with spills or serialised MMAs: update the NVIDIA driver, and report \

@@ -86,6 +86,7 @@ impl PlanKey {
 
 /// A problem that is ready to launch.
 pub struct Prepared {
+    problem: Problem,
     plan: Plan,
     kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
@@ -204,25 +205,30 @@ impl Gemm {
             None => self.prepare(problem)?,
         };
         // SAFETY: the caller vouches for addresses and stream.
-        unsafe { self.run_prepared(&prepared, problem, pointers, stream) }
+        unsafe { self.run_prepared(&prepared, problem.alpha, problem.beta, pointers, stream) }
     }
 
-    /// Enqueues a prepared problem; only alpha, beta and the addresses may differ from when it was prepared.
+    /// Enqueues a prepared problem with these scalars and addresses: patches them and launches, without allocating.
     ///
     /// # Errors
-    /// A null or misaligned address, or a launch that the driver refuses.
+    /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; a
+    /// launch that the driver refuses.
     ///
     /// # Safety
-    /// As [`run`](Self::run).
+    /// As [`run`](Self::run), for the problem that was prepared.
     pub unsafe fn run_prepared(
         &self,
         prepared: &Prepared,
-        problem: &Problem,
+        alpha: f32,
+        beta: f32,
         pointers: &Pointers,
         stream: StreamRef<'_>,
     ) -> Result<()> {
-        let reads_c = problem.beta != 0.0;
-        let reads_operands = problem.k > 0;
+        let reads_c = beta != 0.0;
+        if reads_c && prepared.problem.beta == 0.0 {
+            return Err(Error::PreparedWithoutC);
+        }
+        let reads_operands = prepared.problem.k > 0;
         for (matrix, address, read) in [
             ("A", pointers.a, reads_operands),
             ("B", pointers.b, reads_operands),
@@ -236,6 +242,8 @@ impl Gemm {
         let zeros = self.0.zeros.address();
         let operand = |address| if reads_operands { address } else { zeros };
         let c = if reads_c { pointers.c } else { pointers.d };
+        // Entered once here rather than in each call below.
+        let _current = self.0.device.enter()?;
         let mut arguments = lock(&prepared.arguments);
         let params = &prepared.kernel.gemm.kernel.params;
         for (index, param) in params.iter().enumerate() {
@@ -244,8 +252,8 @@ impl Gemm {
                 "b" => arguments.set_address(index, operand(pointers.b))?,
                 "c" => arguments.set_address(index, c)?,
                 "d" => arguments.set_address(index, pointers.d)?,
-                "alpha" => arguments.set(index, &pgemm_ir::Argument::F32(problem.alpha))?,
-                "beta" => arguments.set(index, &pgemm_ir::Argument::F32(problem.beta))?,
+                "alpha" => arguments.set(index, &pgemm_ir::Argument::F32(alpha))?,
+                "beta" => arguments.set(index, &pgemm_ir::Argument::F32(beta))?,
                 _ => {}
             }
         }
@@ -317,7 +325,14 @@ impl Gemm {
             PreparedArguments::new(&self.0.device, &bound.arguments, maps, L2Promotion::default())?;
         let launch =
             LaunchConfig { grid: bound.grid, ..launch_config(&kernel.gemm, bound.grid[0]) };
-        Ok(Prepared { plan, kernel, launch, arguments: Mutex::new(arguments), outcome })
+        Ok(Prepared {
+            problem: *problem,
+            plan,
+            kernel,
+            launch,
+            arguments: Mutex::new(arguments),
+            outcome,
+        })
     }
 
     fn check_rows(&self, problem: &Problem) -> Result<()> {

@@ -214,7 +214,9 @@ fn on_cuda(device: &Device, config: &Config, padded: Padded) -> Result<Product> 
     };
     let start = Instant::now();
     // SAFETY: the buffers hold the matrices as the problem describes them and live until the stream has been waited for.
-    unsafe { gemm.run_prepared(&prepared, &problem, &pointers, stream.as_ref()) }?;
+    unsafe {
+        gemm.run_prepared(&prepared, problem.alpha, problem.beta, &pointers, stream.as_ref())
+    }?;
     stream.synchronize()?;
     let compute = start.elapsed();
     device_d.copy_to_host(0, d.bytes_mut(), stream.as_ref())?;

@@ -6,6 +6,7 @@ use super::operands::OperandSets;
 use super::pairs::Contestant;
 use crate::driver::StreamRef;
 use crate::gemm::{Gemm, Pointers, Prepared};
+use crate::problem::Problem;
 
 /// A prepared [`Gemm`] on operand sets.
 pub struct GemmContestant {
@@ -40,10 +41,9 @@ impl Contestant for GemmContestant {
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> crate::Result<()> {
         let addresses = self.operands.addresses(set)?;
         let pointers = Pointers { a: addresses.a, b: addresses.b, c: addresses.c, d: addresses.d };
+        let Problem { alpha, beta, .. } = *self.operands.problem();
         // SAFETY: the operand sets lie on this device as their problem says and live as long as this contestant; the
         // harness uses a stream of the same device and waits for it before it drops them.
-        unsafe {
-            self.gemm.run_prepared(&self.prepared, self.operands.problem(), &pointers, stream)
-        }
+        unsafe { self.gemm.run_prepared(&self.prepared, alpha, beta, &pointers, stream) }
     }
 }
