@@ -22,7 +22,7 @@ pub(super) fn write(
         .map_err(|source| IoError::Write { path: path.to_owned(), source })
 }
 
-/// Checks that [`write`] would find a folder to write to.
+/// Checks that [`write()`] would find a folder to write to.
 pub(super) fn check(path: &Path) -> Result<(), IoError> {
     let existing = std::fs::metadata(path).ok();
     if existing.as_ref().is_some_and(|metadata| !metadata.is_file()) {
