@@ -191,4 +191,29 @@ pub enum BenchError {
         /// Where and why reading it failed.
         finding: String,
     },
+
+    /// A suite is not TOML.
+    #[error("the suite is not TOML: {finding}. See benchmarks/suite.toml for its form")]
+    SuiteSyntax {
+        /// Where and why reading it failed.
+        finding: String,
+    },
+
+    /// A family of a suite does not make sense.
+    #[error("family '{family}' of the suite cannot be used: {finding}")]
+    SuiteFamily {
+        /// The family.
+        family: String,
+        /// What is wrong with it.
+        finding: String,
+    },
+
+    /// A family that does not exist.
+    #[error("the suite has no family '{asked}': it has {}", families.join(", "))]
+    NoSuchFamily {
+        /// The name asked for.
+        asked: String,
+        /// The names that there are.
+        families: Vec<String>,
+    },
 }

@@ -13,6 +13,7 @@ mod power;
 mod protocol;
 mod report;
 mod stats;
+mod suite;
 mod verify;
 
 pub use contestant::GemmContestant;
@@ -27,4 +28,5 @@ pub use protocol::{
 };
 pub use report::{ContestantSummary, Machine, Outcome, Report, Row, SCHEMA, problem_name};
 pub use stats::Summary;
+pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use verify::{Verification, error_model, verify_sampled};
