@@ -66,6 +66,12 @@ impl Config {
         self.output.unwrap_or(self.dtype)
     }
 
+    /// Whether nothing but types is given.
+    pub(crate) fn leaves_all_to_planner(&self) -> bool {
+        let Config { raster_rows, sms, spec, .. } = self;
+        !self.shapes_kernel() && raster_rows.is_none() && sms.is_none() && spec.is_none()
+    }
+
     /// Whether a knob that changes the kernel is set.
     pub(crate) fn shapes_kernel(&self) -> bool {
         self.tile_m.is_some()

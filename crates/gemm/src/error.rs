@@ -274,6 +274,10 @@ pub enum Error {
     #[error(transparent)]
     Bench(#[from] crate::bench::BenchError),
 
+    /// Nothing was tuned, or results cannot be used.
+    #[error(transparent)]
+    Tune(#[from] crate::tune::TuneError),
+
     // ---- problems, matrices and their comparison ----
     /// The problem is impossible, or a matrix does not fit it.
     #[error(transparent)]

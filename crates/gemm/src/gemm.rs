@@ -15,6 +15,7 @@ use crate::driver::{
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::problem::{OperandLayout, Problem};
+use crate::tune::Picks;
 
 /// Alignment that TMA needs of addresses and of the bytes between rows.
 const TMA_ALIGN_BYTES: u64 = 16;
@@ -40,6 +41,8 @@ struct Inner {
     device: Device,
     config: Config,
     cache: JitCache,
+    /// What was tuned on this device.
+    picks: Arc<Picks>,
     kernels: Mutex<HashMap<KernelSpec, Loaded>>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
@@ -107,7 +110,8 @@ impl Prepared {
 }
 
 impl Gemm {
-    /// A GEMM on `device`. Compiles nothing yet.
+    /// A GEMM on `device`. Compiles nothing yet. Problems that were tuned use what was found (see [`crate::tune::Picks`])
+    /// where the config gives nothing but types.
     ///
     /// # Errors
     /// [`Error::Kernel`] if a knob is impossible whatever the problem, [`Error::OutOfMemory`].
@@ -137,6 +141,7 @@ impl Gemm {
             device: device.clone(),
             config,
             cache,
+            picks: Picks::from_environment(device.properties()),
             kernels: Mutex::default(),
             prepared: Mutex::default(),
             zeros,
@@ -170,7 +175,7 @@ impl Gemm {
         }
         self.check_rows(problem)?;
         let sms = self.0.device.properties().sm_count;
-        for mut plan in Plan::candidates(problem, &self.0.config, sms)? {
+        for mut plan in Plan::candidates_with(problem, &self.0.config, sms, &self.0.picks)? {
             let (Loaded::Ready(kernel), outcome) = self.load(&plan.spec)? else { continue };
             plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
             plan.waves = plan.tiles as f64 / f64::from(plan.clusters);

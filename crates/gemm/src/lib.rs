@@ -13,6 +13,7 @@ pub mod matrix;
 pub mod numerics;
 mod plan;
 pub mod problem;
+pub mod tune;
 
 pub use config::Config;
 pub use cpu::CpuError;

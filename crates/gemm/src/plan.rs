@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::heuristic;
 use crate::problem::{Major, Problem};
+use crate::tune::{Picks, ProblemKey};
 
 /// Extents and coordinates are 32-bit and signed in TMA.
 const MAX_EXTENT: usize = i32::MAX as usize;
@@ -71,6 +72,28 @@ impl Plan {
             .into_iter()
             .map(|spec| Plan::new(spec, problem, config, sms, "by the heuristic".into()))
             .collect())
+    }
+
+    /// Like [`candidates`](Self::candidates), with what was tuned for this problem before all others where the config leaves
+    /// everything but types to the planner.
+    ///
+    /// # Errors
+    /// As [`candidates`](Self::candidates).
+    pub fn candidates_with(
+        problem: &Problem,
+        config: &Config,
+        sms: u32,
+        picks: &Picks,
+    ) -> Result<Vec<Plan>> {
+        let mut plans = Self::candidates(problem, config, sms)?;
+        let pick = picks.get(&ProblemKey::of(problem, config));
+        if let Some(pick) = pick.filter(|_| config.leaves_all_to_planner()) {
+            let day = pick.date.split('T').next().unwrap_or_default();
+            let why = format!("tuned on {day}");
+            let plan = Plan::new(pick.candidate.spec, problem, config, sms, why);
+            plans.insert(0, Plan { raster_rows: pick.candidate.raster_rows, ..plan });
+        }
+        Ok(plans)
     }
 
     fn new(spec: KernelSpec, problem: &Problem, config: &Config, sms: u32, why: String) -> Plan {

@@ -26,6 +26,7 @@ pub use protocol::{
     EnergyBlock, LaunchChoice, LaunchMode, Measurement, Protocol, Slice, SliceReading, SliceRunner,
     measure, palindrome,
 };
+pub(crate) use report::iso_8601;
 pub use report::{ContestantSummary, Machine, Outcome, Report, Row, SCHEMA, problem_name};
 pub use stats::Summary;
 pub use suite::{Family, NotMeasured, Shapes, Suite};

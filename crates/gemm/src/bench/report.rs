@@ -256,7 +256,7 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
 }
 
 /// `2026-11-20T11:45:00Z`.
-fn iso_8601(time: SystemTime) -> String {
+pub(crate) fn iso_8601(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -1,0 +1,20 @@
+//! The autotuner: races kernels of the catalogue against the heuristic's pick by successive halving, keeps what it found in
+//! JSON files, and gives it back to [`Gemm`](crate::Gemm). `docs/autotuning.md` explains the search and the files.
+
+mod candidates;
+mod error;
+mod interval;
+mod picks;
+mod results;
+mod search;
+mod tuner;
+
+pub use candidates::{Candidate, RASTER_PRIOR, candidates};
+pub use error::TuneError;
+pub use interval::{CONFIDENCE, Interval, median_interval};
+pub use picks::{Ignored, Pick, Picks, VARIABLE, install_folder};
+pub use results::{Platform, ProblemKey, Results, SCHEMA, TuneResult};
+pub use search::{
+    Effort, Finalist, Progress, Run, Search, Timer, Timing, Trial, TuneOptions, search,
+};
+pub use tuner::Tuner;

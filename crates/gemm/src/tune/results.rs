@@ -1,0 +1,322 @@
+//! Results files: what was tuned, on what, and every number behind it. They are written whole or not at all, after each
+//! problem, and read with suspicion.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use pgemm_ir::Element;
+use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
+
+use super::candidates::Candidate;
+use super::error::TuneError;
+use super::search::{Finalist, Search, Trial, TuneOptions};
+use crate::bench::{Elements, driver_version, iso_8601};
+use crate::config::Config;
+use crate::driver::DeviceProperties;
+use crate::error::{Error, Result};
+use crate::plan::operand_major;
+use crate::problem::{Major, Problem};
+
+/// The form of [`Results`]; goes up when a field changes its meaning or disappears.
+pub const SCHEMA: u32 = 1;
+
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProblemKey {
+    /// Rows of A and D.
+    pub m: usize,
+    /// Columns of B and D.
+    pub n: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+    /// Element type of A and B.
+    pub dtype: Element,
+    /// Element type of C and D.
+    pub output: Element,
+    /// Contiguous dimension of A.
+    pub a_major: Major,
+    /// Contiguous dimension of B.
+    pub b_major: Major,
+}
+
+impl ProblemKey {
+    /// The key of a problem under a config. Leading dimensions and scalars are not part of it.
+    pub fn of(problem: &Problem, config: &Config) -> ProblemKey {
+        ProblemKey {
+            m: problem.m,
+            n: problem.n,
+            k: problem.k,
+            dtype: config.dtype,
+            output: config.output_dtype(),
+            a_major: problem.a.major,
+            b_major: problem.b.major,
+        }
+    }
+
+    /// The problem that is measured: no gaps between lines, alpha = 1, beta = 0.
+    pub fn problem(&self) -> Problem {
+        Problem::new(self.m, self.n, self.k, self.a_major, self.b_major)
+    }
+
+    /// Element types for the benchmark harness.
+    pub fn elements(&self) -> Elements {
+        Elements::new(self.dtype, self.output)
+    }
+
+    fn fits(&self, candidate: &Candidate) -> bool {
+        let spec = &candidate.spec;
+        let types = (spec.operand, spec.output) == (self.dtype, self.output);
+        let majors = (operand_major(self.a_major), operand_major(self.b_major));
+        types
+            && (spec.a_major, spec.b_major) == majors
+            && candidate.raster_rows > 0
+            && spec.validate().is_ok()
+    }
+}
+
+/// Where results hold: on this device, with this driver, with this version of the library.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Platform {
+    /// The device's name.
+    pub device: String,
+    /// The device's identity. Results hold on others of the same name too.
+    pub uuid: String,
+    /// Number of streaming multiprocessors.
+    pub sm_count: u32,
+    /// The CUDA version that the driver supports, such as `13.0`.
+    pub cuda: String,
+    /// The driver's version; `None` without NVML.
+    pub driver: Option<String>,
+    /// Version of this library.
+    pub version: String,
+}
+
+impl Platform {
+    /// A device under its present driver.
+    pub fn of(device: &DeviceProperties) -> Platform {
+        Platform {
+            device: device.name.clone(),
+            uuid: device.uuid_text(),
+            sm_count: device.sm_count,
+            cuda: device.driver_version.to_string(),
+            driver: driver_version(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Why results from here do not hold on `there`; `None` where they do. A driver version that is not known on one side
+    /// is no difference.
+    pub fn difference(&self, there: &Platform) -> Option<String> {
+        let text = |what: &str, ours: &str, theirs: &str| {
+            (ours != theirs).then(|| format!("{what} {ours} there, {theirs} here"))
+        };
+        let driver = match (&self.driver, &there.driver) {
+            (Some(ours), Some(theirs)) => text("driver", ours, theirs),
+            _ => None,
+        };
+        let differences: Vec<String> = [
+            text("device", &self.device, &there.device),
+            text("SMs:", &self.sm_count.to_string(), &there.sm_count.to_string()),
+            text("CUDA", &self.cuda, &there.cuda),
+            driver,
+            text("library version", &self.version, &there.version),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        (!differences.is_empty()).then(|| differences.join("; "))
+    }
+}
+
+/// What was found for one problem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuneResult {
+    /// The problem.
+    pub key: ProblemKey,
+    /// When it was decided, UTC, ISO 8601.
+    pub date: String,
+    /// How much was measured.
+    pub options: TuneOptions,
+    /// What to use: the finalist where it won, the heuristic's pick otherwise.
+    pub chosen: Candidate,
+    /// The heuristic's pick, the peer of all ratios.
+    pub heuristic: Candidate,
+    /// Who was left, and the rounds that judged it; `None` where no candidate could run.
+    pub finalist: Option<Finalist>,
+    /// Every candidate's numbers.
+    pub trials: Vec<Trial>,
+}
+
+impl TuneResult {
+    /// What follows from a search that ends now.
+    pub fn new(
+        key: ProblemKey,
+        heuristic: Candidate,
+        options: TuneOptions,
+        search: Search,
+    ) -> TuneResult {
+        let Search { trials, finalist } = search;
+        let winner = finalist.as_ref().filter(|finalist| finalist.wins());
+        let chosen = winner.map_or(heuristic, |finalist| finalist.candidate);
+        let date = iso_8601(SystemTime::now());
+        TuneResult { key, date, options, chosen, heuristic, finalist, trials }
+    }
+}
+
+/// A results file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// When the file was begun, UTC, ISO 8601.
+    pub date: String,
+    /// Where they hold.
+    pub platform: Platform,
+    /// One entry for each problem.
+    pub problems: Vec<TuneResult>,
+}
+
+impl Results {
+    /// Results that begin now.
+    pub fn new(platform: Platform) -> Results {
+        Results {
+            schema: SCHEMA,
+            date: iso_8601(SystemTime::now()),
+            platform,
+            problems: Vec::new(),
+        }
+    }
+
+    /// The entry of a problem.
+    pub fn find(&self, key: &ProblemKey) -> Option<&TuneResult> {
+        self.problems.iter().find(|result| result.key == *key)
+    }
+
+    /// Has `tune` decide those of `keys` that have no entry, in order, and calls `keep` after each, so that an interruption
+    /// loses one at most.
+    ///
+    /// # Errors
+    /// The first of `tune` or `keep`; entries made before stay.
+    pub fn complete<E: From<Error>>(
+        &mut self,
+        keys: &[ProblemKey],
+        mut tune: impl FnMut(&ProblemKey) -> Result<TuneResult>,
+        mut keep: impl FnMut(&Results) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for key in keys {
+            if self.find(key).is_none() {
+                let result = tune(key)?;
+                self.problems.push(result);
+                keep(self)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts these results into `folder`, which is created where it is missing, under a new name `{device}_{timestamp}.json`,
+    /// and returns the path.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the path.
+    pub fn create_in(&self, folder: &Path) -> Result<PathBuf> {
+        let words = |text: &str| {
+            text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-', "_")
+        };
+        let stem = format!("{}_{}", words(&self.platform.device), words(&self.date));
+        let mut path = folder.join(format!("{stem}.json"));
+        // Another process may have begun in the same second.
+        for number in 2.. {
+            match self.temporary(folder)?.persist_noclobber(&path) {
+                Ok(_) => break,
+                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                    path = folder.join(format!("{stem}_{number}.json"));
+                }
+                Err(error) => return Err(Error::Io { path, source: error.error }),
+            }
+        }
+        Ok(path)
+    }
+
+    /// Writes the file anew, as indented JSON. A reader sees the old file or the new one, never half of either.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the path.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let file = self.temporary(folder.unwrap_or(Path::new(".")))?;
+        file.persist(path)
+            .map_err(|error| Error::Io { path: path.to_owned(), source: error.error })?;
+        Ok(())
+    }
+
+    /// The whole file on disk, under a passing name.
+    fn temporary(&self, folder: &Path) -> Result<NamedTempFile> {
+        let failed = |source| Error::Io { path: folder.to_owned(), source };
+        Results::check_folder(folder)?;
+        let mut file =
+            tempfile::Builder::new().prefix(".writing-").tempfile_in(folder).map_err(failed)?;
+        serde_json::to_writer_pretty(&mut file, self).map_err(|error| failed(error.into()))?;
+        file.write_all(b"\n").and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+        Ok(file)
+    }
+
+    /// Creates the folder where it is missing, and checks that files can be made there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the folder.
+    pub fn check_folder(folder: &Path) -> Result<()> {
+        let failed = |source| Error::Io { path: folder.to_owned(), source };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        tempfile::Builder::new().prefix(".writing-").tempfile_in(folder).map(drop).map_err(failed)
+    }
+
+    /// Reads a file of this [`SCHEMA`] and checks that every choice is a kernel for its problem.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`TuneError::Damaged`].
+    pub fn read(path: &Path) -> Result<Results> {
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let damaged = |finding| TuneError::Damaged { path: path.to_owned(), finding };
+        #[derive(Deserialize)]
+        struct Head {
+            schema: u32,
+        }
+        let unreadable = |error: serde_json::Error| damaged(error.to_string());
+        let head: Head = serde_json::from_slice(&bytes).map_err(unreadable)?;
+        if head.schema != SCHEMA {
+            let finding = format!("its schema is {}, this version reads {SCHEMA}", head.schema);
+            return Err(damaged(finding).into());
+        }
+        let results: Results = serde_json::from_slice(&bytes).map_err(unreadable)?;
+        for TuneResult { key, chosen, .. } in &results.problems {
+            if !key.fits(chosen) {
+                let finding = format!(
+                    "{chosen} is no kernel for {}x{}x{} with {} operands, {}- and {}-major, and {} output",
+                    key.m, key.n, key.k, key.dtype, key.a_major, key.b_major, key.output
+                );
+                return Err(damaged(finding).into());
+            }
+        }
+        Ok(results)
+    }
+
+    /// Reads a file to be continued on `here`.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), or [`TuneError::Foreign`].
+    pub fn read_for(path: &Path, here: &Platform) -> Result<Results> {
+        let results = Results::read(path)?;
+        match results.platform.difference(here) {
+            Some(difference) => {
+                Err(TuneError::Foreign { path: path.to_owned(), difference }.into())
+            }
+            None => Ok(results),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

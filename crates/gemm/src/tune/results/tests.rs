@@ -1,0 +1,229 @@
+//! Files that come back as they were written, and files that do not count.
+
+use pgemm_ir::OperandMajor;
+use pgemm_kernels::catalogue;
+
+use super::*;
+use crate::tune::{Interval, Timing};
+
+pub(in crate::tune) fn platform() -> Platform {
+    Platform {
+        device: "NVIDIA H200".into(),
+        uuid: "GPU-00000000-0000-0000-0000-000000000000".into(),
+        sm_count: 132,
+        cuda: "13.0".into(),
+        driver: Some("580.159.04".into()),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
+}
+
+pub(in crate::tune) fn key(m: usize) -> ProblemKey {
+    ProblemKey {
+        m,
+        n: 768,
+        k: 256,
+        dtype: Element::Bf16,
+        output: Element::Bf16,
+        a_major: Major::K,
+        b_major: Major::N,
+    }
+}
+
+/// The catalogue's last spec, which the heuristic would not take first.
+pub(in crate::tune) fn candidate(raster_rows: u32) -> Candidate {
+    let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+    let spec = catalogue::specs_for(Element::Bf16, k, mn, Element::Bf16).last().unwrap();
+    Candidate { spec, raster_rows }
+}
+
+pub(in crate::tune) fn result(key: ProblemKey, raster_rows: u32, date: &str) -> TuneResult {
+    let timing = Timing { microseconds: 12.5, ratios: vec![1.01, 1.0 / 3.0, 1.03] };
+    let chosen = candidate(raster_rows);
+    let failure = Some("it spills".to_owned());
+    TuneResult {
+        key,
+        date: date.to_owned(),
+        options: TuneOptions::default(),
+        chosen,
+        heuristic: candidate(1),
+        finalist: Some(Finalist {
+            candidate: chosen,
+            ratio: 1.01,
+            interval: Interval { lower: 1.005, upper: 1.02, confidence: 0.97 },
+            timing: timing.clone(),
+        }),
+        trials: vec![
+            Trial { candidate: chosen, rungs: vec![timing], failure: None },
+            Trial { candidate: candidate(2), rungs: vec![], failure },
+        ],
+    }
+}
+
+fn results() -> Results {
+    let mut results = Results::new(platform());
+    results.problems.push(result(key(512), 3, "2026-11-20T12:00:00Z"));
+    results
+}
+
+#[test]
+fn files_come_back_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = results();
+    let path = results.create_in(&folder.path().join("new/folder")).unwrap();
+    assert_eq!(Results::read(&path).unwrap(), results);
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("NVIDIA_H200_20") && name.ends_with("Z.json"), "{name}");
+    assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)));
+
+    // The form on disk, which docs/autotuning.md describes.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["schema"], 1);
+    let problem = &json["problems"][0];
+    assert_eq!(problem["key"]["dtype"], "bf16");
+    assert_eq!(problem["key"]["b_major"], "n");
+    assert_eq!(problem["chosen"]["spec"], candidate(3).spec.to_string());
+    assert_eq!(problem["chosen"]["raster_rows"], 3);
+    assert_eq!(problem["finalist"]["interval"]["lower"], 1.005);
+    assert_eq!(problem["trials"][1]["failure"], "it spills");
+}
+
+#[test]
+fn no_file_is_overwritten_by_a_run_of_the_same_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = results();
+    let first = results.create_in(folder.path()).unwrap();
+    let second = results.create_in(folder.path()).unwrap();
+    let third = results.create_in(folder.path()).unwrap();
+    assert!(first != second && second != third && first != third);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+}
+
+#[test]
+fn a_file_grows_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut results = Results::new(platform());
+    let path = results.create_in(folder.path()).unwrap();
+    assert_eq!(Results::read(&path).unwrap().find(&key(640)), None);
+    results.problems.push(result(key(640), 2, "2026-11-20T12:00:00Z"));
+    results.write(&path).unwrap();
+    let read = Results::read_for(&path, &platform()).unwrap();
+    assert_eq!(read.find(&key(640)).unwrap().chosen, candidate(2));
+    assert_eq!(read.find(&key(641)), None);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn folders_that_cannot_be_written_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for error in [
+        results().create_in(&file).unwrap_err(),
+        results().write(&file.join("a.json")).unwrap_err(),
+        Results::check_folder(&file).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains(file.to_str().unwrap()), "{error}");
+    }
+}
+
+#[test]
+fn damaged_files_say_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("damaged.json");
+    let good = serde_json::to_string(&results()).unwrap();
+    let spec = candidate(3).spec.to_string();
+    let refused = |text: &str, part: &str| {
+        std::fs::write(&path, text).unwrap();
+        let error = Results::read(&path).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("damaged.json"), "'{part}': {error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    };
+    refused("", "EOF");
+    refused("[1]", "expected");
+    refused(&good[..good.len() - 9], "EOF");
+    refused(&good.replace("\"schema\":1", "\"schema\":2"), "its schema is 2, this version reads 1");
+    refused(&good.replace(&spec, "bf16-kn-bf16-7x7x7"), "is not a kernel spec");
+    refused(&good.replace(&spec, &spec.replace("-kn-", "-kk-")), "is no kernel for 512x768x256");
+    refused(&good.replace("\"raster_rows\":3", "\"raster_rows\":0"), "raster 0 is no kernel");
+    std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
+    assert!(Results::read(&path).unwrap_err().to_string().contains("damaged.json"));
+}
+
+#[test]
+fn results_hold_on_the_same_device_driver_and_version_only() {
+    let here = platform();
+    assert_eq!(here.difference(&here), None);
+    let another_card = Platform { uuid: "GPU-1".into(), ..platform() };
+    assert_eq!(another_card.difference(&here), None);
+    let unknown_driver = Platform { driver: None, ..platform() };
+    assert_eq!(unknown_driver.difference(&here), None);
+    for (other, part) in [
+        (Platform { device: "NVIDIA H100".into(), ..platform() }, "device NVIDIA H100 there"),
+        (Platform { sm_count: 78, ..platform() }, "SMs: 78 there, 132 here"),
+        (Platform { cuda: "12.8".into(), ..platform() }, "CUDA 12.8 there, 13.0 here"),
+        (Platform { driver: Some("570.1".into()), ..platform() }, "driver 570.1 there"),
+        (Platform { version: "0.0.9".into(), ..platform() }, "library version 0.0.9 there"),
+    ] {
+        let difference = other.difference(&here).unwrap();
+        assert!(difference.starts_with(part), "{difference}");
+        let folder = tempfile::tempdir().unwrap();
+        let foreign = Results { platform: other, ..results() };
+        let path = foreign.create_in(folder.path()).unwrap();
+        let error = Results::read_for(&path, &here).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("tune again"), "{error}");
+    }
+}
+
+#[test]
+fn only_a_finalist_that_wins_replaces_the_heuristics_pick() {
+    let finalist = |lower| Finalist {
+        candidate: candidate(4),
+        ratio: 1.01,
+        interval: Interval { lower, upper: 1.02, confidence: 0.97 },
+        timing: Timing { microseconds: 1.0, ratios: vec![1.01; 21] },
+    };
+    let chosen = |finalist| {
+        let search = Search { trials: vec![], finalist };
+        TuneResult::new(key(512), candidate(1), TuneOptions::default(), search).chosen
+    };
+    assert_eq!(chosen(Some(finalist(1.001))), candidate(4));
+    assert_eq!(chosen(Some(finalist(1.0))), candidate(1));
+    assert_eq!(chosen(Some(finalist(0.99))), candidate(1));
+    assert_eq!(chosen(None), candidate(1));
+}
+
+#[test]
+fn resuming_tunes_only_what_is_missing_and_keeps_each_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = results().create_in(folder.path()).unwrap();
+    let keys = [key(512), key(640), key(640), key(768), key(896)];
+    let mut tuned = Vec::new();
+    let mut resumed = Results::read(&path).unwrap();
+    // The third fails: what came before it is in the file.
+    let error = resumed
+        .complete(
+            &keys,
+            |key| {
+                tuned.push(key.m);
+                if key.m == 768 {
+                    return Err(Error::NoDevice);
+                }
+                Ok(result(*key, 2, "2026-11-21T00:00:00Z"))
+            },
+            |results| results.write(&path),
+        )
+        .unwrap_err();
+    assert!(matches!(error, Error::NoDevice));
+    assert_eq!(tuned, [640, 768]);
+    let kept = Results::read(&path).unwrap();
+    let sizes: Vec<_> = kept.problems.iter().map(|result| result.key.m).collect();
+    assert_eq!(sizes, [512, 640]);
+    assert_eq!(kept.problems[0], results().problems[0]);
+    let all = Results::read(&path).unwrap().complete(
+        &[key(512), key(640)],
+        |key| panic!("{key:?} was done"),
+        |_| Ok::<_, Error>(()),
+    );
+    all.unwrap();
+}

@@ -1,0 +1,233 @@
+//! Successive halving, apart from what it measures: rungs race what is left against the heuristic's pick and keep the better
+//! half; fresh rounds of the one that remains decide. It sees candidates only through a [`Timer`], so it is tested on a
+//! synthetic cost model.
+
+use serde::{Deserialize, Serialize};
+
+use super::candidates::Candidate;
+use super::error::TuneError;
+use super::interval::{CONFIDENCE, Interval, median_interval};
+use crate::bench::Summary;
+
+/// Longest budget of a problem, seconds.
+const MAX_SECONDS: f64 = 86_400.0;
+
+/// Part of the budget that the deciding rounds take; the rungs share the rest evenly, so that the fewer are left, the longer
+/// each is measured.
+const FINAL_SHARE: f64 = 0.3;
+
+/// Rounds of a rung.
+const RUNG_ROUNDS: u32 = 5;
+
+/// Deciding rounds. Of 21, the 6th smallest and the 6th largest hold the median with 97.3 %.
+const FINAL_ROUNDS: u32 = 21;
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuneOptions {
+    /// Candidates at most, besides the heuristic's pick.
+    pub trials: usize,
+    /// Seconds of measurement for each problem. Compiling and verifying come on top.
+    pub seconds: f64,
+}
+
+impl Default for TuneOptions {
+    fn default() -> Self {
+        TuneOptions { trials: 50, seconds: 60.0 }
+    }
+}
+
+impl TuneOptions {
+    /// Whether anything can be measured so.
+    ///
+    /// # Errors
+    /// No trials, or a budget that is no time.
+    pub fn check(&self) -> Result<(), TuneError> {
+        if self.trials == 0 {
+            return Err(TuneError::NoTrials);
+        }
+        if !(self.seconds > 0.0 && self.seconds <= MAX_SECONDS) {
+            return Err(TuneError::Budget { asked: self.seconds, limit: MAX_SECONDS });
+        }
+        Ok(())
+    }
+}
+
+/// How thoroughly to measure a race.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Rounds, each of which gives one ratio for each candidate.
+    pub rounds: u32,
+    /// Seconds for all rounds and candidates together.
+    pub seconds: f64,
+}
+
+/// What measures candidates against the heuristic's pick, the peer that it was made with: a GPU, or a cost model in tests.
+pub trait Timer {
+    /// Measures all `candidates` against the peer in common rounds. The answer has one entry for each, in order.
+    ///
+    /// # Errors
+    /// Whatever keeps the peer, or everybody, from being measured. One candidate that cannot run is [`Run::Failed`].
+    fn race(&mut self, candidates: &[Candidate], effort: Effort) -> crate::Result<Vec<Run>>;
+}
+
+/// What became of a candidate in a race.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Run {
+    /// It ran.
+    Timed(Timing),
+    /// It cannot run, or computes wrongly: why.
+    Failed(String),
+}
+
+/// A candidate's numbers in one race.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Median microseconds per GEMM.
+    pub microseconds: f64,
+    /// The peer's time over the candidate's, for each round: above 1 the candidate is faster.
+    pub ratios: Vec<f64>,
+}
+
+/// All that was read of one candidate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The candidate.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Its numbers in each rung that it took part in.
+    pub rungs: Vec<Timing>,
+    /// Why it was left out, where it cannot run or computes wrongly.
+    pub failure: Option<String>,
+}
+
+/// The candidate that was left, and the fresh rounds that judge it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finalist {
+    /// The candidate.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Median of the ratios: the time of the heuristic's pick over its own.
+    pub ratio: f64,
+    /// Where the median lies.
+    pub interval: Interval,
+    /// The rounds.
+    pub timing: Timing,
+}
+
+impl Finalist {
+    /// Whether it is faster than the heuristic's pick beyond what chance explains.
+    pub fn wins(&self) -> bool {
+        self.interval.lower > 1.0
+    }
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Search {
+    /// Every candidate, in the order given.
+    pub trials: Vec<Trial>,
+    /// Who was left; `None` where nobody could run.
+    pub finalist: Option<Finalist>,
+}
+
+/// Where a search is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Races done.
+    pub done: usize,
+    /// Races in all, as far as it is known now.
+    pub of: usize,
+    /// Candidates in the race that begins; 0 at the end.
+    pub candidates: usize,
+}
+
+/// Races `candidates` until one is left and judges that one.
+///
+/// # Errors
+/// Those of [`TuneOptions::check`], and of the timer.
+pub fn search(
+    timer: &mut dyn Timer,
+    candidates: &[Candidate],
+    options: &TuneOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> crate::Result<Search> {
+    options.check()?;
+    let mut trials: Vec<Trial> = candidates
+        .iter()
+        .map(|&candidate| Trial { candidate, rungs: Vec::new(), failure: None })
+        .collect();
+    let rungs = rungs(trials.len());
+    let rung = Effort {
+        rounds: RUNG_ROUNDS,
+        seconds: options.seconds * (1.0 - FINAL_SHARE) / rungs.max(1) as f64,
+    };
+    let last = Effort { rounds: FINAL_ROUNDS, seconds: options.seconds * FINAL_SHARE };
+
+    let mut done = 0;
+    let mut left: Vec<&mut Trial> = trials.iter_mut().collect();
+    while left.len() > 1 {
+        progress(Progress { done, of: done + self::rungs(left.len()) + 1, candidates: left.len() });
+        let asked: Vec<Candidate> = left.iter().map(|trial| trial.candidate).collect();
+        let mut ranked = Vec::new();
+        for (trial, run) in left.into_iter().zip(timer.race(&asked, rung)?) {
+            match judged(run) {
+                Ok((ratio, timing)) => {
+                    trial.rungs.push(timing);
+                    ranked.push((ratio, trial));
+                }
+                Err(failure) => trial.failure = Some(failure),
+            }
+        }
+        ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        // Half of those that were asked: failures make room for those that ran.
+        ranked.truncate(asked.len().div_ceil(2));
+        left = ranked.into_iter().map(|(_, trial)| trial).collect();
+        done += 1;
+    }
+
+    let mut finalist = None;
+    if let [trial] = left.as_mut_slice() {
+        progress(Progress { done, of: done + 1, candidates: 1 });
+        match timer.race(&[trial.candidate], last)?.pop().map(judged) {
+            Some(Ok((ratio, timing))) => {
+                finalist = median_interval(&timing.ratios, CONFIDENCE).map(|interval| Finalist {
+                    candidate: trial.candidate,
+                    ratio,
+                    interval,
+                    timing,
+                });
+            }
+            Some(Err(failure)) => trial.failure = Some(failure),
+            None => {}
+        }
+        done += 1;
+    }
+    progress(Progress { done, of: done, candidates: 0 });
+    Ok(Search { trials, finalist })
+}
+
+/// The median ratio of a run, or why it has none.
+fn judged(run: Run) -> Result<(f64, Timing), String> {
+    match run {
+        Run::Timed(timing) => match Summary::of(&timing.ratios) {
+            Some(summary) => Ok((summary.median, timing)),
+            None => Err("its rounds gave no finite ratios".to_owned()),
+        },
+        Run::Failed(failure) => Err(failure),
+    }
+}
+
+/// Races until one of `candidates` is left.
+fn rungs(candidates: usize) -> usize {
+    let mut rungs = 0;
+    let mut left = candidates;
+    while left > 1 {
+        left = left.div_ceil(2);
+        rungs += 1;
+    }
+    rungs
+}
+
+#[cfg(test)]
+mod tests;

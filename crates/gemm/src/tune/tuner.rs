@@ -1,0 +1,240 @@
+//! [`Tuner`]: the search on a GPU, timed by the benchmark harness.
+
+use std::sync::Arc;
+
+use super::candidates::{Candidate, candidates};
+use super::results::{Platform, ProblemKey, Results, TuneResult};
+use super::search::{Effort, Progress, Run, Timer, Timing, TuneOptions, search};
+use crate::bench::{Bench, BenchError, Contestant, GemmContestant, OperandSets, Outcome, Protocol};
+use crate::config::Config;
+use crate::driver::{Device, StreamRef};
+use crate::error::{Error, Result};
+use crate::gemm::Gemm;
+use crate::plan::Plan;
+
+/// Seed of the random operands.
+const SEED: u64 = 1;
+
+/// Part of a race that warms the card up, and at most so many seconds of it.
+const WARM_UP_SHARE: f64 = 0.2;
+const WARM_UP_SECONDS: f64 = 1.5;
+
+/// Shortest slice, seconds: with many candidates a round should still fit into few seconds.
+const SHORTEST_SLICE: f64 = 0.004;
+
+/// Tunes problems on one device.
+#[derive(Debug)]
+pub struct Tuner {
+    bench: Bench,
+    options: TuneOptions,
+}
+
+impl Tuner {
+    /// A tuner for a device.
+    ///
+    /// # Errors
+    /// Those of [`TuneOptions::check`], or driver errors.
+    pub fn new(device: &Device, options: TuneOptions) -> Result<Tuner> {
+        options.check()?;
+        Ok(Tuner { bench: Bench::new(device)?, options })
+    }
+
+    /// Where its results hold.
+    pub fn platform(&self) -> Platform {
+        Platform::of(self.bench.device().properties())
+    }
+
+    /// Tunes one problem. Earlier results are not consulted: the peer is what the heuristic itself picks.
+    ///
+    /// # Errors
+    /// The problem is malformed, has no kernel or does not fit on the device, or the driver fails. A candidate that cannot
+    /// run or computes wrongly is no error: its trial says why it was left out.
+    pub fn tune(&self, key: &ProblemKey, progress: &mut dyn FnMut(Progress)) -> Result<TuneResult> {
+        let device = self.bench.device();
+        let sms = device.properties().sm_count;
+        let config = Config::new(key.dtype).with_output(key.output);
+        let plans = Plan::candidates(&key.problem(), &config, sms)?;
+        let operands = self.bench.operands(&key.problem(), key.elements(), SEED)?;
+        let peer = heuristics_pick(device, &operands, plans)?;
+        let candidates = candidates(key, sms, &peer.candidate, self.options.trials);
+        let heuristic = peer.candidate;
+        let mut timer = BenchTimer { bench: &self.bench, operands, peer, entered: Vec::new() };
+        let search = search(&mut timer, &candidates, &self.options, progress)?;
+        Ok(TuneResult::new(*key, heuristic, self.options, search))
+    }
+
+    /// Tunes those of `keys` that `results` lacks, and calls `keep` after each, so that an interruption loses one at most.
+    ///
+    /// # Errors
+    /// The first of a problem or of `keep`; what was found before is in `results`.
+    pub fn tune_missing<E: From<Error>>(
+        &self,
+        keys: &[ProblemKey],
+        results: &mut Results,
+        progress: &mut dyn FnMut(&ProblemKey, Progress),
+        keep: impl FnMut(&Results) -> Result<(), E>,
+    ) -> Result<(), E> {
+        results.complete(keys, |key| self.tune(key, &mut |step| progress(key, step)), keep)
+    }
+}
+
+/// The first of the heuristic's plans that this driver compiles cleanly.
+fn heuristics_pick(
+    device: &Device,
+    operands: &Arc<OperandSets>,
+    plans: Vec<Plan>,
+) -> Result<Entry> {
+    let dtype = operands.elements().a;
+    for Plan { spec, raster_rows, .. } in plans {
+        match Entry::new(device, operands, Candidate { spec, raster_rows }) {
+            Err(Error::NoCleanKernel { .. }) => {}
+            entry => return entry,
+        }
+    }
+    Err(Error::NoCleanKernel { dtype })
+}
+
+/// A candidate as a contestant. Reports and errors name contestants, and several differ in their raster only.
+struct Entry {
+    candidate: Candidate,
+    name: String,
+    contestant: GemmContestant,
+}
+
+impl Entry {
+    fn new(device: &Device, operands: &Arc<OperandSets>, candidate: Candidate) -> Result<Entry> {
+        let raster_rows = Some(candidate.raster_rows);
+        let config = Config { raster_rows, ..Config::for_spec(candidate.spec) };
+        let contestant = GemmContestant::new(&Gemm::create(device, config)?, operands)?;
+        Ok(Entry { candidate, name: candidate.to_string(), contestant })
+    }
+}
+
+impl Contestant for Entry {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn details(&self) -> serde_json::Value {
+        self.contestant.details()
+    }
+
+    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<()> {
+        self.contestant.enqueue(set, stream)
+    }
+}
+
+/// Times on the GPU. Kernels are loaded when they first race and stay loaded.
+struct BenchTimer<'a> {
+    bench: &'a Bench,
+    operands: Arc<OperandSets>,
+    peer: Entry,
+    entered: Vec<(Candidate, Result<Entry, String>)>,
+}
+
+impl Timer for BenchTimer<'_> {
+    fn race(&mut self, candidates: &[Candidate], effort: Effort) -> Result<Vec<Run>> {
+        for candidate in candidates {
+            if !self.entered.iter().any(|(entered, _)| entered == candidate) {
+                let entry = Entry::new(self.bench.device(), &self.operands, *candidate);
+                self.entered.push((*candidate, entry.map_err(|error| error.to_string())));
+            }
+        }
+        let outcome = loop {
+            let mut runnable: Vec<&mut dyn Contestant> = self
+                .entered
+                .iter_mut()
+                .filter(|(candidate, _)| candidates.contains(candidate))
+                .filter_map(|(_, entry)| entry.as_mut().ok())
+                .map(|entry| entry as &mut dyn Contestant)
+                .collect();
+            if runnable.is_empty() {
+                break None;
+            }
+            let protocol = protocol(effort, runnable.len() + 1);
+            let raced =
+                self.bench.compare_many(&self.operands, &mut runnable, &mut self.peer, &protocol);
+            match raced {
+                Ok(outcome) => break Some(outcome),
+                // Whoever computes wrongly leaves, and the others begin again.
+                Err(Error::Bench(BenchError::WrongResult { contestant, set, rows, finding })) => {
+                    let wrong = self.entered.iter_mut().find(|(_, entry)| {
+                        entry.as_ref().is_ok_and(|entry| entry.name == contestant)
+                    });
+                    let error = BenchError::WrongResult { contestant, set, rows, finding };
+                    match wrong {
+                        Some((_, entry)) => *entry = Err(error.to_string()),
+                        None => return Err(error.into()),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(candidates.iter().map(|candidate| self.run_of(candidate, outcome.as_ref())).collect())
+    }
+}
+
+impl BenchTimer<'_> {
+    fn run_of(&self, candidate: &Candidate, outcome: Option<&Outcome>) -> Run {
+        let entered = self.entered.iter().find(|(entered, _)| entered == candidate);
+        let name = match entered {
+            Some((_, Ok(entry))) => &entry.name,
+            Some((_, Err(why))) => return Run::Failed(why.clone()),
+            None => return Run::Failed("it did not race".to_owned()),
+        };
+        let timing = outcome.and_then(|outcome| {
+            // The peer stands first.
+            let index = outcome.contestants.iter().position(|summary| summary.name == *name)?;
+            Some(Timing {
+                microseconds: outcome.contestants.get(index)?.microseconds.median,
+                ratios: outcome.measurement.ratios(index, outcome.peer),
+            })
+        });
+        timing.map_or_else(|| Run::Failed("it did not race".to_owned()), Run::Timed)
+    }
+}
+
+/// The harness's numbers for a race of `contestants`, the peer included: as long slices as the budget allows, up to the
+/// harness's usual ones, then more of them.
+fn protocol(effort: Effort, contestants: usize) -> Protocol {
+    let warm_up = (WARM_UP_SHARE * effort.seconds).min(WARM_UP_SECONDS);
+    let round = (effort.seconds - warm_up) / f64::from(effort.rounds.max(1));
+    let slices = 2.0 * contestants as f64;
+    let slice_seconds = (round / slices).clamp(SHORTEST_SLICE, Protocol::SLICE_SECONDS);
+    let palindromes = (round / (slices * slice_seconds)).floor().clamp(1.0, 1000.0);
+    Protocol {
+        rounds: effort.rounds,
+        palindromes_per_round: palindromes as u32,
+        slice_seconds,
+        warm_up_min_seconds: 0.5 * warm_up,
+        warm_up_max_seconds: warm_up,
+        energy_rounds: 0,
+        ..Protocol::within(effort.seconds, contestants)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_race_takes_about_its_budget_and_fewer_contestants_get_longer_slices() {
+        for contestants in [2, 5, 14, 51] {
+            let effort = Effort { rounds: 5, seconds: 7.0 };
+            let protocol = protocol(effort, contestants);
+            let slices = f64::from(protocol.rounds * protocol.palindromes_per_round)
+                * 2.0
+                * contestants as f64;
+            let seconds = protocol.warm_up_max_seconds + slices * protocol.slice_seconds;
+            assert!((4.0..=7.01).contains(&seconds), "{contestants}: {seconds}");
+            assert_eq!((protocol.rounds, protocol.energy_rounds), (5, 0));
+        }
+        let slice =
+            |contestants| protocol(Effort { rounds: 5, seconds: 7.0 }, contestants).slice_seconds;
+        assert!(slice(51) < slice(26) && slice(26) <= slice(2));
+        assert_eq!(slice(2), Protocol::SLICE_SECONDS);
+        // However short the budget, every contestant gets a slice of some length.
+        let tiny = protocol(Effort { rounds: 5, seconds: 0.001 }, 51);
+        assert_eq!((tiny.slice_seconds, tiny.palindromes_per_round), (SHORTEST_SLICE, 1));
+    }
+}
