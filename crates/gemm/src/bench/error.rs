@@ -192,6 +192,22 @@ pub enum BenchError {
         finding: String,
     },
 
+    /// A report was made under other conditions than those of now, so that its numbers and new ones do not belong together.
+    #[error(
+        "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, or measure under the same \
+         conditions"
+    )]
+    Resume {
+        /// The report.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// As the report has it.
+        file: String,
+        /// As it is now.
+        now: String,
+    },
+
     /// A suite is not TOML.
     #[error("the suite is not TOML: {finding}. See benchmarks/suite.toml for its form")]
     SuiteSyntax {

@@ -12,6 +12,8 @@ mod pairs;
 mod power;
 mod protocol;
 mod report;
+mod resume;
+mod score;
 mod stats;
 mod suite;
 mod verify;
@@ -19,7 +21,7 @@ mod verify;
 pub use contestant::GemmContestant;
 pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::BenchError;
-pub use operands::{Addresses, Elements, OperandSets, operand_bytes};
+pub use operands::{Addresses, Elements, L2, OperandSets, operand_bytes};
 pub use pairs::{Bench, Contestant, CublasLtContestant};
 pub use power::{EnergyReading, PowerMeter, PowerSample, driver_version};
 pub use protocol::{
@@ -28,6 +30,8 @@ pub use protocol::{
 };
 pub(crate) use report::iso_8601;
 pub use report::{ContestantSummary, Machine, Outcome, Report, Row, SCHEMA, problem_name};
-pub use stats::Summary;
+pub use resume::Conditions;
+pub use score::FamilyScore;
+pub use stats::{Summary, geometric_mean};
 pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use verify::{Verification, error_model, verify_sampled};

@@ -1,5 +1,6 @@
-//! What the contestants work on: several sets of A, B, C and D on the device, more than twice the L2 in all, so that each
-//! GEMM finds its operands in memory rather than in the cache of the one before.
+//! What the contestants work on: sets of A, B, C and D on the device. Usually several, more than twice the L2 in all, so that
+//! each GEMM finds its operands in memory rather than in the cache of the one before; a single one where a warm cache is asked
+//! for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +50,39 @@ const ALIGNMENT: usize = 1024;
 /// L2.
 const MAX_SETS: usize = 4096;
 
+/// Where a GEMM finds its operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum L2 {
+    /// In memory: launches rotate through sets that together exceed twice the cache.
+    #[default]
+    Cold,
+    /// In the cache, as far as they fit: every launch uses the same set.
+    Warm,
+}
+
+impl L2 {
+    /// The name as users type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            L2::Cold => "cold",
+            L2::Warm => "warm",
+        }
+    }
+
+    /// What an outcome with this many operand sets was measured on.
+    pub(crate) const fn of_sets(count: usize) -> L2 {
+        if count == 1 { L2::Warm } else { L2::Cold }
+    }
+
+    /// Operand sets for a problem of `set_bytes` bytes.
+    fn set_count(self, set_bytes: usize, l2_bytes: u64) -> usize {
+        match self {
+            L2::Cold => set_count(set_bytes, l2_bytes),
+            L2::Warm => 1,
+        }
+    }
+}
+
 /// Sets for a problem of `set_bytes` bytes: at least two, and more than twice the L2 together.
 pub(crate) fn set_count(set_bytes: usize, l2_bytes: u64) -> usize {
     let l2_bytes = usize::try_from(l2_bytes).unwrap_or(usize::MAX / 2);
@@ -83,6 +117,7 @@ impl OperandSets {
         device: &Device,
         problem: &Problem,
         elements: Elements,
+        l2: L2,
         seed: u64,
         stream: StreamRef<'_>,
     ) -> crate::Result<OperandSets> {
@@ -108,7 +143,7 @@ impl OperandSets {
         ];
         let set_bytes =
             spans.iter().map(|&bytes| padded(bytes)).fold(0usize, usize::saturating_add);
-        let count = set_count(set_bytes, device.properties().l2_bytes);
+        let count = l2.set_count(set_bytes, device.properties().l2_bytes);
         let free = device.free_memory_bytes()?;
         if (set_bytes as u64).saturating_mul(count as u64) > free {
             return Err(BenchError::SetsDoNotFit {
@@ -140,7 +175,7 @@ impl OperandSets {
         })
     }
 
-    /// How many sets there are, at least two.
+    /// How many sets there are: one for a warm cache, at least two for a cold one.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -282,16 +317,26 @@ mod tests {
     use super::*;
     use crate::problem::Major;
 
-    const L2: u64 = 60 << 20;
+    const L2_BYTES: u64 = 60 << 20;
 
     #[test]
     fn sets_exceed_twice_the_l2() {
         for set_bytes in [40_000, 1 << 20, 24 << 20, 59 << 20, 61 << 20, 1 << 30] {
-            let count = set_count(set_bytes, L2);
-            assert!(count >= 2 && count * set_bytes > 2 * L2 as usize, "{set_bytes}");
+            let count = set_count(set_bytes, L2_BYTES);
+            assert!(count >= 2 && count * set_bytes > 2 * L2_BYTES as usize, "{set_bytes}");
         }
-        assert_eq!(set_count(1 << 30, L2), 2);
-        assert_eq!(set_count(1024, L2), MAX_SETS);
+        assert_eq!(set_count(1 << 30, L2_BYTES), 2);
+        assert_eq!(set_count(1024, L2_BYTES), MAX_SETS);
+    }
+
+    #[test]
+    fn a_warm_cache_takes_one_set() {
+        for set_bytes in [1024, 1 << 20, 1 << 30] {
+            assert_eq!(L2::Warm.set_count(set_bytes, L2_BYTES), 1);
+            let cold = L2::Cold.set_count(set_bytes, L2_BYTES);
+            assert_eq!(L2::of_sets(cold), L2::Cold);
+        }
+        assert_eq!(L2::of_sets(1), L2::Warm);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::BenchError;
 use super::cublaslt::{CublasLt, CublasLtPlan};
-use super::operands::{Elements, OperandSets};
+use super::operands::{Elements, L2, OperandSets};
 use super::power::{EnergyReading, PowerMeter, driver_version};
 use super::protocol::{self, LaunchMode, Measurement, Protocol, SliceReading, SliceRunner};
 use super::report::{ContestantSummary, Machine, Outcome, problem_name};
@@ -69,7 +69,7 @@ impl Bench {
         &self.meter
     }
 
-    /// Random operand sets for a problem, uploaded.
+    /// Random operand sets for a problem, uploaded, enough of them for a cold L2.
     ///
     /// # Errors
     /// Those of [`OperandSets::new`].
@@ -79,7 +79,21 @@ impl Bench {
         elements: Elements,
         seed: u64,
     ) -> crate::Result<Arc<OperandSets>> {
-        OperandSets::new(&self.device, problem, elements, seed, self.stream()).map(Arc::new)
+        self.operands_in(L2::Cold, problem, elements, seed)
+    }
+
+    /// The same with a cold or a warm L2.
+    ///
+    /// # Errors
+    /// Those of [`OperandSets::new`].
+    pub fn operands_in(
+        &self,
+        l2: L2,
+        problem: &Problem,
+        elements: Elements,
+        seed: u64,
+    ) -> crate::Result<Arc<OperandSets>> {
+        OperandSets::new(&self.device, problem, elements, l2, seed, self.stream()).map(Arc::new)
     }
 
     /// The surroundings, for a report.
@@ -453,6 +467,11 @@ impl Outcome {
     /// How launches reached the GPU.
     pub fn launch(&self) -> LaunchMode {
         self.measurement.launch
+    }
+
+    /// Whether the GEMMs found their operands in memory or in the cache.
+    pub fn l2(&self) -> L2 {
+        L2::of_sets(self.operand_sets)
     }
 }
 

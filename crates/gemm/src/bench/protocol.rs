@@ -41,6 +41,17 @@ pub enum LaunchChoice {
     Graph,
 }
 
+impl LaunchChoice {
+    /// The name as users type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LaunchChoice::Auto => "auto",
+            LaunchChoice::Eager => "eager",
+            LaunchChoice::Graph => "graph",
+        }
+    }
+}
+
 /// The protocol's numbers. [`Protocol::within`] fits them to a time budget.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Protocol {

@@ -68,7 +68,7 @@ pub struct Outcome {
     pub problem: Problem,
     /// Element types.
     pub elements: Elements,
-    /// Operand sets that the launches rotated through.
+    /// Operand sets that the launches rotated through: 1 for a warm L2.
     pub operand_sets: usize,
     /// Bytes of all sets together.
     pub operand_bytes: u64,
@@ -291,7 +291,7 @@ fn civil(mut days: u64) -> (u64, u64, u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use pgemm_ir::Element;
@@ -301,7 +301,8 @@ mod tests {
     use crate::bench::protocol::{EnergyBlock, LaunchMode, Slice};
     use crate::problem::Major;
 
-    fn report() -> Report {
+    /// One problem with two contestants: `ours`, which takes half the time, and `peer`.
+    pub(in crate::bench) fn report() -> Report {
         let problem = Problem::new(64, 32, 16, Major::K, Major::N).with_beta(0.5);
         let elements = Elements::new(Element::Bf16, Element::F32);
         let state = PowerSample { sm_clock_mhz: Some(1500), ..PowerSample::default() };

@@ -1,4 +1,5 @@
-//! Order statistics of repeated measurements: medians and spreads, never means of ratios.
+//! Order statistics of repeated measurements: medians and spreads. Ratios of different problems have a geometric mean, never
+//! an arithmetic one.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,12 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(low + (high - low) * (position - below as f64))
 }
 
+/// The geometric mean of positive numbers, `None` of nothing. That of inverse ratios is the inverse, so it does not matter who
+/// is called the peer.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    mean(values.into_iter().map(f64::ln)).map(f64::exp)
+}
+
 /// The arithmetic mean, `None` of nothing. For clocks and power, which are sampled evenly.
 pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) =
@@ -104,6 +111,16 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
         assert_eq!(Summary::of(&[f64::INFINITY]), None);
+    }
+
+    #[test]
+    fn geometric_means_treat_both_sides_alike() {
+        assert_eq!(geometric_mean([]), None);
+        assert!((geometric_mean([2.0, 8.0]).unwrap() - 4.0).abs() < 1e-12);
+        assert!((geometric_mean([0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
+        let ratios = [1.1, 0.9, 1.3];
+        let inverse = geometric_mean(ratios.map(|ratio| 1.0 / ratio)).unwrap();
+        assert!((geometric_mean(ratios).unwrap() * inverse - 1.0).abs() < 1e-12);
     }
 
     #[test]

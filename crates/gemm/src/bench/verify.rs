@@ -128,7 +128,8 @@ impl<'a> Verifier<'a> {
         stream: StreamRef<'_>,
     ) -> crate::Result<Verification> {
         let model = error_model(self.operands.elements().a);
-        let sets = vec![0, self.operands.count() - 1];
+        let mut sets = vec![0, self.operands.count() - 1];
+        sets.dedup();
         self.operands.poison_outputs(stream)?;
         for &set in &sets {
             contestant.enqueue(set, stream)?;
