@@ -23,7 +23,7 @@ const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: &'static [
 }
 
 /// Largest first. The large ones save traffic from L2, the small ones fill the device on small problems.
-const SHAPES: [Shape; 14] = [
+const SHAPES: [Shape; 15] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
@@ -33,6 +33,7 @@ const SHAPES: [Shape; 14] = [
     shape(192, 192, 3, 4, ALONE),
     shape(192, 176, 3, 4, ALONE),
     shape(128, 192, 2, 5, ALONE),
+    shape(128, 160, 2, 5, ALONE),
     shape(128, 128, 2, 6, PAIRS),
     shape(64, 256, 1, 5, ALONE),
     shape(64, 128, 1, 8, ALONE),
