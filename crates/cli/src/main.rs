@@ -1,5 +1,6 @@
 //! The command `pgemm`: multiply, measure, look into kernels and layouts.
 
+mod autotune;
 mod bench;
 mod doctor;
 mod io;
@@ -9,6 +10,7 @@ mod memory;
 mod output;
 mod parse;
 mod run;
+mod suite;
 mod usage;
 
 use std::process::ExitCode;
@@ -28,6 +30,7 @@ Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
   pgemm run --a A.npy --b B.npy --out D.npy
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
+  pgemm autotune --problem 16384x16384x4096 --dtype bf16
   pgemm kernel list
   pgemm layout '((2,4),8):((1,2),16)' --coalesce
   pgemm doctor
@@ -40,6 +43,8 @@ enum Command {
     Run(Box<run::Args>),
     /// Measure speed and energy, against cuBLASLt if asked.
     Bench(Box<bench::Args>),
+    /// Find the fastest kernels by measuring, and use them from now on.
+    Autotune(autotune::Args),
     /// Look into the kernels: list, show, PTX, check, emulate.
     #[command(subcommand)]
     Kernel(kernel::Command),
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Layout(args) => layout::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -2,6 +2,7 @@
 //! each problem whose kernel is left to the planner. Files that cannot be used are left alone and said so once.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,18 +64,16 @@ impl Picks {
     /// The choices that the environment names, on a device: those at [`VARIABLE`], else in [`install_folder`]. They are
     /// read once per process and device; what is ignored is said in one warning then.
     pub fn from_environment(device: &DeviceProperties) -> Arc<Picks> {
+        match source(std::env::var_os(VARIABLE), install_folder()) {
+            Some(source) => Picks::shared(source, device),
+            None => Arc::default(),
+        }
+    }
+
+    /// What is in `source`, read by the first call of this process.
+    fn shared(source: PathBuf, device: &DeviceProperties) -> Arc<Picks> {
         type Read = HashMap<(PathBuf, [u8; 16]), Arc<Picks>>;
         static READ: Mutex<Option<Read>> = Mutex::new(None);
-        let source = match std::env::var_os(VARIABLE) {
-            Some(value) if value == "off" => return Arc::default(),
-            Some(value) if !value.is_empty() => PathBuf::from(value),
-            _ => match install_folder() {
-                // Nothing was ever tuned.
-                Some(folder) if !folder.exists() => return Arc::default(),
-                Some(folder) => folder,
-                None => return Arc::default(),
-            },
-        };
         let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
         let known = read.get_or_insert_default().entry((source, device.uuid));
         known
@@ -125,6 +124,15 @@ pub fn install_folder() -> Option<PathBuf> {
     Some(cache.join("autotune"))
 }
 
+/// Where to look: what the variable names, else the folder, where something was ever installed.
+fn source(variable: Option<OsString>, folder: Option<PathBuf>) -> Option<PathBuf> {
+    match variable {
+        Some(value) if value == "off" => None,
+        Some(value) if !value.is_empty() => Some(value.into()),
+        _ => folder.filter(|folder| folder.exists()),
+    }
+}
+
 /// The file itself, or the `.json` files of a folder, by name.
 fn files(source: &Path) -> io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(source)?.is_dir() {
@@ -159,6 +167,45 @@ mod tests {
             results.problems.push(result(key(m), raster_rows, date));
         }
         results
+    }
+
+    #[test]
+    fn the_variable_comes_before_the_folder() {
+        let folder = tempfile::tempdir().unwrap().keep();
+        let installed = || Some(folder.clone());
+        assert_eq!(source(Some("a.json".into()), installed()), Some("a.json".into()));
+        assert_eq!(source(Some("off".into()), installed()), None);
+        assert_eq!(source(Some("".into()), installed()), installed());
+        assert_eq!(source(None, installed()), installed());
+        std::fs::remove_dir(&folder).unwrap();
+        // Nothing was ever tuned, which is no reason for a warning.
+        assert_eq!(source(None, installed()), None);
+        assert_eq!(source(None, None), None);
+    }
+
+    #[test]
+    fn files_are_read_once_per_process_and_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = |uuid, name: &str| DeviceProperties {
+            ordinal: 0,
+            name: name.into(),
+            uuid: [uuid; 16],
+            compute_capability: (9, 0),
+            sm_count: 132,
+            l2_bytes: 50 << 20,
+            shared_memory_per_cta_bytes: 227 << 10,
+            memory_bytes: 141 << 30,
+            driver_version: crate::driver::MINIMUM_DRIVER,
+        };
+        let one = device(1, "NVIDIA H200");
+        let here = Results { platform: Platform::of(&one), ..results(&[(512, 3, "2026-11-20")]) };
+        let file = write(folder.path(), "a.json", &here);
+        let source = || folder.path().to_owned();
+        let picks = Picks::shared(source(), &one);
+        assert_eq!(picks.get(&key(512)).unwrap().candidate, candidate(3));
+        std::fs::remove_file(file).unwrap();
+        assert!(Arc::ptr_eq(&picks, &Picks::shared(source(), &one)));
+        assert!(Picks::shared(source(), &device(2, "NVIDIA H200")).is_empty());
     }
 
     #[test]

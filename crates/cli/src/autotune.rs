@@ -1,0 +1,195 @@
+//! `pgemm autotune`: the fastest kernel for given problems, found by measuring, and kept for every later use.
+
+use std::path::{Path, PathBuf};
+
+use persistent_gemm::driver::Device;
+use persistent_gemm::tune::{
+    Platform, ProblemKey, Progress, Results, TuneOptions, Tuner, VARIABLE, install_folder,
+};
+use persistent_gemm::{Config, Dtype, Error, Major, Problem};
+
+use crate::output;
+use crate::parse;
+use crate::{Failure, Verdict};
+
+/// Find the fastest kernel for these problems by measuring, and use it from now on.
+///
+/// Candidates are raced against the heuristic's pick, the better half goes on, and fresh rounds
+/// decide: a candidate is taken only if it is faster beyond what chance explains. Results are
+/// written after each problem. See docs/autotuning.md.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  pgemm autotune --problem 16384x16384x4096 --dtype bf16 --trials 50
+  pgemm autotune --problem 128x4096x14336 --problem 64x7168x16384 --seconds 30
+  pgemm autotune --problem 8192 --resume autotune_results/NVIDIA_H200_2026-11-20T12_00_00Z.json")]
+pub struct Args {
+    /// A problem size, or one number for a cube; may be given several times.
+    #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
+    problem: Vec<[usize; 3]>,
+    /// Element type of A and B.
+    #[arg(long, value_parser = parse::dtype, default_value = "bf16")]
+    dtype: Dtype,
+    /// Element type of C and D [default: that of A and B].
+    #[arg(long, value_parser = parse::dtype)]
+    output_dtype: Option<Dtype>,
+    /// Contiguous dimension of A: k or m.
+    #[arg(long, value_parser = parse::a_major, default_value = "k")]
+    a_major: Major,
+    /// Contiguous dimension of B: k or n.
+    #[arg(long, value_parser = parse::b_major, default_value = "k")]
+    b_major: Major,
+    /// Candidates at most, the most promising first.
+    #[arg(long, value_name = "COUNT", default_value_t = TuneOptions::default().trials)]
+    trials: usize,
+    /// Seconds of measurement for each problem; compiling and verifying come on top.
+    #[arg(long, default_value_t = TuneOptions::default().seconds)]
+    seconds: f64,
+    /// Folder for the results file.
+    #[arg(long, value_name = "DIR", default_value = "autotune_results")]
+    results: PathBuf,
+    /// Continue this results file: problems that are in it are skipped.
+    #[arg(long, value_name = "FILE", conflicts_with = "results")]
+    resume: Option<PathBuf>,
+    /// Only write the results file: do not use the results from now on.
+    #[arg(long)]
+    no_install: bool,
+    /// Ordinal of the CUDA device.
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+}
+
+pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    let options = TuneOptions { trials: args.trials, seconds: args.seconds };
+    options.check()?;
+    let config = Config::new(args.dtype).with_output(args.output_dtype.unwrap_or(args.dtype));
+    let keys: Vec<ProblemKey> = args
+        .problem
+        .iter()
+        .map(|&[m, n, k]| {
+            ProblemKey::of(&Problem::new(m, n, k, args.a_major, args.b_major), &config)
+        })
+        .collect();
+    // What is wrong with the request or its files is said before a device is needed.
+    for key in &keys {
+        persistent_gemm::Plan::candidates(&key.problem(), &config, parse::USUAL_SMS)?;
+    }
+    match &args.resume {
+        Some(path) => drop(Results::read(path)?),
+        None => Results::check_folder(&args.results)?,
+    }
+
+    let device = Device::new(args.device)?;
+    let tuner = Tuner::new(&device, options)?;
+    let (mut results, path) = open(args, tuner.platform())?;
+    let known = keys.iter().filter(|key| results.find(key).is_some()).count();
+    if known > 0 {
+        output::note(format_args!("{known} of {} problems are done already", keys.len()));
+    }
+    let installed = installed(args, &path);
+    if let Some(installed) = &installed {
+        install(&results, installed);
+    }
+
+    let bar = output::progress(1);
+    bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    let mut show = |key: &ProblemKey, step: Progress| {
+        bar.set_length(step.of as u64);
+        bar.set_position(step.done as u64);
+        let what = match step.candidates {
+            0 => "done".to_owned(),
+            1 => "deciding".to_owned(),
+            count => format!("{count} candidates"),
+        };
+        bar.set_message(format!("{}x{}x{}: {what}", key.m, key.n, key.k));
+    };
+    let tuned = tuner.tune_missing(&keys, &mut results, &mut show, |results| {
+        results.write(&path)?;
+        if let Some(installed) = &installed {
+            install(results, installed);
+        }
+        Ok::<_, Error>(())
+    });
+    bar.finish_and_clear();
+    // Whatever ended the run, what was found before is shown.
+    print(&results, &keys)?;
+    output::note(format_args!("results are in {}", path.display()));
+    if let Err(error) = tuned {
+        return Err(error.into());
+    }
+    if installed.is_some() && std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty()) {
+        output::note(format_args!(
+            "{VARIABLE} is set, so results are looked for there and not where these were installed"
+        ));
+    }
+    Ok(Verdict::Fine)
+}
+
+/// The file to go on with, or a new one.
+fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
+    match &args.resume {
+        Some(path) => Ok((Results::read_for(path, &platform)?, path.clone())),
+        None => {
+            let results = Results::new(platform);
+            let path = results.create_in(&args.results)?;
+            Ok((results, path))
+        }
+    }
+}
+
+/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that.
+fn installed(args: &Args, path: &Path) -> Option<PathBuf> {
+    if args.no_install {
+        return None;
+    }
+    let folder = install_folder();
+    if folder.is_none() {
+        output::note(format_args!(
+            "this user has no cache folder: set {VARIABLE}={} to use the results",
+            path.display()
+        ));
+    }
+    Some(folder?.join(path.file_name()?))
+}
+
+/// Results that cannot be installed are still in their own file.
+fn install(results: &Results, installed: &Path) {
+    let folder = installed.parent().unwrap_or(Path::new("."));
+    if let Err(error) = Results::check_folder(folder).and_then(|()| results.write(installed)) {
+        output::note(format_args!("the results are not installed: {error}"));
+    }
+}
+
+fn print(results: &Results, keys: &[ProblemKey]) -> Result<(), Failure> {
+    let mut table = output::table(
+        ["problem", "chosen", "raster", "instead of", "raster", "ratio", "interval"],
+        &["raster", "ratio"],
+    );
+    let mut shown = Vec::new();
+    for result in keys.iter().filter_map(|key| results.find(key)) {
+        if shown.contains(&result.key) {
+            continue;
+        }
+        shown.push(result.key);
+        let ProblemKey { m, n, k, .. } = result.key;
+        let (chosen, heuristic) = (&result.chosen, &result.heuristic);
+        let stays = chosen == heuristic;
+        let (ratio, interval) = match &result.finalist {
+            Some(finalist) => (
+                format!("{:.4}", finalist.ratio),
+                format!("{:.4}–{:.4}", finalist.interval.lower, finalist.interval.upper),
+            ),
+            None => ("–".to_owned(), "no candidate ran".to_owned()),
+        };
+        table.add_row([
+            format!("{m}x{n}x{k}"),
+            chosen.spec.to_string(),
+            chosen.raster_rows.to_string(),
+            if stays { "(the heuristic's pick stays)".into() } else { heuristic.spec.to_string() },
+            if stays { String::new() } else { heuristic.raster_rows.to_string() },
+            ratio,
+            interval,
+        ]);
+    }
+    if shown.is_empty() { Ok(()) } else { output::print(&table) }
+}

@@ -1,0 +1,88 @@
+//! `pgemm autotune` without a GPU: what is refused, with which words, and that no file is lost over it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs `pgemm autotune` in `folder`, with its cache there, on no GPU.
+fn autotune(folder: &Path, words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pgemm"))
+        .arg("autotune")
+        .args(words.split_whitespace())
+        .current_dir(folder)
+        .env_remove("PGEMM_LOG")
+        .env_remove("PGEMM_AUTOTUNE")
+        .env("PGEMM_CACHE_DIR", folder.join("cache"))
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn refused(output: &Output, parts: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(output.stdout.is_empty());
+    assert!(!text.contains("panicked"), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "'{part}' is missing in: {text}");
+    }
+}
+
+#[test]
+fn requests_without_sense_are_refused_before_a_device_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    for (words, parts) in [
+        ("", ["--problem", "required"].as_slice()),
+        ("--problem 128xx64", &["'128xx64' is not a problem size", "4096x4096x8192"]),
+        ("--problem 128x64", &["'128x64' is not a problem size"]),
+        ("--problem 512 --trials 0", &["0 trials", "at least 1"]),
+        ("--problem 512 --trials -3", &["-3"]),
+        ("--problem 512 --seconds 0", &["budget of 0 seconds", "more than 0"]),
+        ("--problem 512 --seconds nan", &["budget of NaN seconds"]),
+        ("--problem 512 --dtype s8", &["s8", "f16 or bf16"]),
+        ("--problem 3000000000x64x64", &["m is too large", "2147483647"]),
+        ("--problem 512 --results a --resume b.json", &["cannot be used with"]),
+    ] {
+        refused(&autotune(folder.path(), words), parts);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
+}
+
+#[test]
+fn a_results_folder_that_cannot_be_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("taken"), "mine").unwrap();
+    let output = autotune(folder.path(), "--problem 512 --results taken");
+    refused(&output, &["taken", "Check that the path exists"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("taken")).unwrap(), "mine");
+}
+
+#[test]
+fn files_that_cannot_be_resumed_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("r.json");
+    let output = autotune(folder.path(), "--problem 512 --resume r.json");
+    refused(&output, &["r.json", "No such file"]);
+    for (content, part) in [
+        ("{\"schema\": 1, \"pro", "EOF"),
+        ("{\"schema\": 7}", "its schema is 7, this version reads 1"),
+        ("{}", "schema"),
+    ] {
+        std::fs::write(&file, content).unwrap();
+        let output = autotune(folder.path(), "--problem 512 --resume r.json");
+        refused(&output, &["r.json", "no autotune results", "left as it is", part]);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), content);
+    }
+}
+
+/// With every device hidden, whether or not there is a driver.
+#[test]
+fn without_a_gpu_it_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = autotune(folder.path(), "--problem 512x512x512 --problem 1024 --trials 3");
+    refused(&output, &["CUDA driver", "cpu backend"]);
+    // The folder was made to see whether it can be; no file was begun.
+    let results = folder.path().join("autotune_results");
+    assert_eq!(std::fs::read_dir(results).unwrap().count(), 0);
+    assert!(!folder.path().join("cache").exists());
+}
