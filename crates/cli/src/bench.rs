@@ -1,17 +1,18 @@
 //! `pgemm bench`: our kernel in pairs with cuBLASLt at steady power.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use persistent_gemm::bench::{
-    Bench, Contestant, CublasLt, CublasLtContestant, Elements, GemmContestant, Outcome, Protocol,
-    Report,
+    Bench, BenchError, Conditions, Contestant, CublasLt, CublasLtContestant, Elements,
+    GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
-use persistent_gemm::{Dtype, Gemm, Major, Problem};
+use persistent_gemm::{Dtype, Error, Gemm, Major, Problem};
 
 use crate::output;
 use crate::parse::{self, Knobs};
+use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
@@ -23,7 +24,8 @@ use crate::{Failure, Verdict};
 #[command(after_help = "\
 Examples:
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
-  pgemm bench --problem 128x4096x14336 --problem 64x7168x16384 --against cublaslt --json decode.json")]
+  pgemm bench --problem 128x4096x14336 --problem 64x7168x16384 --against cublaslt --json decode.json
+  pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
     /// A cube of this size; may be given several times.
     #[arg(long, value_name = "N")]
@@ -31,6 +33,16 @@ pub struct Args {
     /// A problem size; may be given several times.
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem)]
     problem: Vec<[usize; 3]>,
+    /// Families of the benchmark suite, with commas between them; all where none is named.
+    #[arg(
+        long,
+        value_name = "FAMILY",
+        num_args = 0..,
+        value_delimiter = ',',
+        requires = "against",
+        conflicts_with_all = ["size", "problem", "a_major", "b_major"],
+    )]
+    suite: Option<Vec<String>>,
     /// Element type of A and B.
     #[arg(long, value_parser = parse::dtype, default_value = "bf16")]
     dtype: Dtype,
@@ -49,12 +61,21 @@ pub struct Args {
     /// Also measure this kernel beside the planner's pick; may be given several times.
     #[arg(long, value_name = "SPEC")]
     also: Vec<pgemm_kernels::KernelSpec>,
-    /// Seconds of measurement for each problem.
+    /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
-    /// Also write every number that was read to this file, as JSON.
+    /// Whether GEMMs find their operands in memory or, as far as they fit, in the L2.
+    #[arg(long, value_enum, value_name = "STATE", default_value = "cold")]
+    l2: Cache,
+    /// How launches reach the GPU.
+    #[arg(long, value_enum, value_name = "MODE", default_value = "auto")]
+    launch: Launch,
+    /// Also write every number that was read to this file, as JSON, after each problem.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Go on with the JSON file: problems that it holds are not measured again.
+    #[arg(long, requires = "json")]
+    resume: bool,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -66,49 +87,184 @@ pub struct Args {
 enum Peer {
     /// cuBLASLt's first pick, loaded at run time.
     Cublaslt,
+    /// The fastest of all algorithms that cuBLASLt's heuristic returns.
+    CublasltBest,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Cache {
+    /// In memory: launches rotate through buffers that exceed the L2.
+    Cold,
+    /// In the L2: every launch uses the same buffers.
+    Warm,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Launch {
+    /// Graphs where a GEMM takes less than 50 µs.
+    Auto,
+    /// CUDA graphs, which leave launch overhead out.
+    Graph,
+    /// One launch each.
+    Eager,
+}
+
+impl Peer {
+    /// As reports call it.
+    fn name(self) -> &'static str {
+        match self {
+            Peer::Cublaslt => "cuBLASLt",
+            Peer::CublasltBest => "cuBLASLt best",
+        }
+    }
+}
+
+/// The algorithms that cuBLASLt's heuristic usually returns, which share the time in which the best is found.
+const USUAL_CANDIDATES: usize = 8;
+
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let cubes = args.size.iter().map(|&size| [size; 3]);
-    let problems: Vec<[usize; 3]> = cubes.chain(args.problem.iter().copied()).collect();
-    if problems.is_empty() {
+    let output = args.output_dtype.unwrap_or(args.dtype);
+    let elements = Elements { a: args.dtype, b: args.dtype, d: output };
+    let mut work = match &args.suite {
+        Some(families) => {
+            let config = args.knobs.config(args.dtype, output);
+            Worklist::of_suite(families, elements, &config)?
+        }
+        None => {
+            let cubes = args.size.iter().map(|&size| [size; 3]);
+            let problems = cubes
+                .chain(args.problem.iter().copied())
+                .map(|[m, n, k]| Problem::new(m, n, k, args.a_major, args.b_major));
+            Worklist::of_problems(problems, elements)
+        }
+    };
+    if work.tasks.is_empty() {
         return Err(UsageError::NothingToMeasure.into());
     }
     let device = Device::new(args.device)?;
     let bench = Bench::new(&device)?;
-    let cublaslt = match args.against {
-        Some(Peer::Cublaslt) => Some(CublasLt::open(&device)?),
+    let peer = match args.against {
+        Some(peer) => Some((peer, CublasLt::open(&device)?)),
         None => None,
     };
-    let output = args.output_dtype.unwrap_or(args.dtype);
-    let mut report = Report::new(bench.machine(cublaslt.as_ref()));
-    let progress = output::progress(problems.len());
-    for [m, n, k] in problems {
-        progress.set_message(format!("{m}x{n}x{k}"));
-        let problem = Problem::new(m, n, k, args.a_major, args.b_major);
-        let outcome = measure(args, &bench, cublaslt.as_ref(), &problem, output)?;
-        report.outcomes.push(outcome);
-        // After each problem, so that an interruption loses one at most.
-        if let Some(path) = &args.json {
-            report.write(path)?;
-        }
+    let conditions = Conditions {
+        machine: bench.machine(peer.as_ref().map(|(_, library)| library)),
+        elements,
+        protocol: args.protocol(),
+        l2: args.l2(),
+        peer: args.against.map(|peer| peer.name().to_owned()),
+    };
+    let mut report = match &args.json {
+        Some(path) if args.resume => Report::resume(path, &conditions)?,
+        _ => Report::new(conditions.machine.clone()),
+    };
+    let measured = work.skip_measured(&report);
+    if measured > 0 {
+        let left = work.tasks.len();
+        output::note(format!("measured already: {measured}; left to measure: {left}"));
+    }
+
+    let mut verdict = Verdict::Fine;
+    let steps = work.tasks.len();
+    let progress = output::progress(steps);
+    let begun = Instant::now();
+    for (index, task) in work.tasks.iter().enumerate() {
+        progress.set_message(task.name.clone());
+        let finding = match measure(args, &bench, peer.as_ref(), &task.problem, &conditions) {
+            Ok(outcome) => {
+                let finding = outcome.rows().first().map(|row| format!("{:.4}", row.ratio));
+                report.outcomes.push(outcome);
+                // After each problem, so that an interruption loses one at most.
+                if let Some(path) = &args.json {
+                    report.write(path)?;
+                }
+                finding.unwrap_or_else(|| "measured".to_owned())
+            }
+            Err(error) if args.suite.is_some() && concerns_one_problem(&error) => {
+                if is_wrong_result(&error) {
+                    verdict = Verdict::Wrong;
+                }
+                let why = error.to_string();
+                work.left_out.push(LeftOut { what: task.name.clone(), why: why.clone() });
+                why
+            }
+            Err(error) => return Err(error),
+        };
         progress.inc(1);
+        if progress.is_hidden() && steps > 1 {
+            let done = index + 1;
+            let left = remaining(begun.elapsed(), done, steps);
+            output::note(format!("{done}/{steps} {}: {finding} ({left} left)", task.name));
+        }
     }
     progress.finish_and_clear();
     print(&report)?;
-    Ok(Verdict::Fine)
+    work.print_scores(&report)?;
+    Ok(verdict)
+}
+
+impl Args {
+    fn protocol(&self) -> Protocol {
+        let ours = 1 + self.also.len();
+        let contestants = ours + usize::from(self.against.is_some());
+        Protocol { launch: self.launch(), ..Protocol::within(self.seconds, contestants) }
+    }
+
+    fn l2(&self) -> L2 {
+        match self.l2 {
+            Cache::Cold => L2::Cold,
+            Cache::Warm => L2::Warm,
+        }
+    }
+
+    fn launch(&self) -> LaunchChoice {
+        match self.launch {
+            Launch::Auto => LaunchChoice::Auto,
+            Launch::Graph => LaunchChoice::Graph,
+            Launch::Eager => LaunchChoice::Eager,
+        }
+    }
+}
+
+/// The time that the other steps will take if they take as long as those that are done, for people.
+fn remaining(elapsed: Duration, done: usize, steps: usize) -> String {
+    let seconds = elapsed.as_secs_f64() / done.max(1) as f64 * steps.saturating_sub(done) as f64;
+    let minutes = (seconds / 60.0).round() as u64;
+    match minutes {
+        0 => format!("{seconds:.0} s"),
+        1..60 => format!("{minutes} min"),
+        _ => format!("{} h {:02} min", minutes / 60, minutes % 60),
+    }
+}
+
+/// Whether the other problems of a suite can be measured nevertheless.
+fn concerns_one_problem(error: &Failure) -> bool {
+    is_wrong_result(error)
+        || matches!(
+            error.downcast_ref(),
+            Some(
+                Error::OutOfMemory { .. }
+                    | Error::Bench(
+                        BenchError::SetsDoNotFit { .. } | BenchError::CublasLtNoAlgorithm { .. }
+                    )
+            )
+        )
+}
+
+fn is_wrong_result(error: &Failure) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Bench(BenchError::WrongResult { .. })))
 }
 
 fn measure(
     args: &Args,
     bench: &Bench,
-    cublaslt: Option<&CublasLt>,
+    peer: Option<&(Peer, CublasLt)>,
     problem: &Problem,
-    output: Dtype,
+    conditions: &Conditions,
 ) -> Result<Outcome, Failure> {
-    let elements = Elements { a: args.dtype, b: args.dtype, d: output };
-    let operands = Arc::new(bench.operands(problem, elements, 1)?);
-    let gemm = Gemm::create(bench.device(), args.knobs.config(args.dtype, output))?;
+    let Conditions { elements, protocol, l2, .. } = conditions;
+    let operands = bench.operands_in(*l2, problem, *elements, 1)?;
+    let gemm = Gemm::create(bench.device(), args.knobs.config(elements.a, elements.d))?;
     let mut ours = vec![GemmContestant::new(&gemm, &operands)?];
     for spec in &args.also {
         let config = persistent_gemm::Config {
@@ -117,18 +273,26 @@ fn measure(
         };
         ours.push(GemmContestant::new(&Gemm::create(bench.device(), config)?, &operands)?);
     }
-    let contestants = ours.len() + usize::from(cublaslt.is_some());
-    let protocol = Protocol::within(args.seconds, contestants);
     let mut ours: Vec<&mut dyn Contestant> =
         ours.iter_mut().map(|contestant| contestant as &mut dyn Contestant).collect();
-    Ok(match cublaslt {
-        Some(library) => {
-            let mut peer = CublasLtContestant::first_pick(library, &operands)?;
-            bench.compare_many(&operands, &mut ours, &mut peer, &protocol)?
+    Ok(match peer {
+        Some((peer, library)) => {
+            let mut peer = match peer {
+                Peer::Cublaslt => CublasLtContestant::first_pick(library, &operands)?,
+                Peer::CublasltBest => {
+                    let search = Protocol {
+                        launch: args.launch(),
+                        energy_rounds: 0,
+                        ..Protocol::within(args.seconds, USUAL_CANDIDATES)
+                    };
+                    bench.best_cublaslt(library, &operands, &search)?.0
+                }
+            };
+            bench.compare_many(&operands, &mut ours, &mut peer, protocol)?
         }
         None => {
             let (first, rest) = ours.split_first_mut().ok_or("no kernel to measure")?;
-            bench.compare_many(&operands, rest, *first, &protocol)?
+            bench.compare_many(&operands, rest, *first, protocol)?
         }
     })
 }
@@ -173,4 +337,37 @@ fn print(report: &Report) -> Result<(), Failure> {
         }
     }
     output::print(&table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left_follows_from_the_time_that_was_taken() {
+        let after = |seconds, done, steps| remaining(Duration::from_secs(seconds), done, steps);
+        assert_eq!(after(10, 1, 3), "20 s");
+        assert_eq!(after(60, 6, 66), "10 min");
+        assert_eq!(after(600, 10, 100), "1 h 30 min");
+        assert_eq!(after(10, 3, 3), "0 s");
+    }
+
+    #[test]
+    fn a_suite_goes_on_after_one_problem_but_not_after_a_broken_device() {
+        let wrong = BenchError::WrongResult {
+            contestant: "ours".into(),
+            set: 0,
+            rows: 64,
+            finding: "one element differs".into(),
+        };
+        let large = BenchError::SetsDoNotFit { sets: 2, set_bytes: 1 << 40, free: 1 << 30 };
+        for error in [wrong, large] {
+            let is_wrong = matches!(error, BenchError::WrongResult { .. });
+            let failure: Failure = Error::Bench(error).into();
+            assert!(concerns_one_problem(&failure));
+            assert_eq!(is_wrong_result(&failure), is_wrong);
+        }
+        let failure: Failure = Error::NoDriver.into();
+        assert!(!concerns_one_problem(&failure) && !is_wrong_result(&failure));
+    }
 }

@@ -73,7 +73,7 @@ pub fn while_showing<R>(message: impl Into<String>, work: impl FnOnce() -> R) ->
 /// A progress bar on stderr (where that is a terminal) over this many steps.
 pub fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
-    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})") {
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed}, about {eta} left)") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

@@ -17,8 +17,8 @@ pub enum UsageError {
     )]
     ResultUnused,
 
-    /// `bench` without sizes.
-    #[error("nothing to measure: give --size N or --problem MxNxK, each as often as you like")]
+    /// `bench` without sizes and suite.
+    #[error("nothing to measure: give --size N or --problem MxNxK, each as often as you like, or --suite")]
     NothingToMeasure,
 
     /// An operation of the layout algebra on a swizzled layout.

@@ -1,0 +1,300 @@
+//! What `pgemm bench` measures: the problems given, or families of the suite; and how a suite came out.
+
+use persistent_gemm::bench::{Elements, Report, Suite, problem_name};
+use persistent_gemm::{Config, Dtype, Plan, Problem};
+
+use crate::output;
+use crate::parse::USUAL_SMS;
+use crate::Failure;
+
+/// Why no part of a suite is measured.
+#[derive(Debug, thiserror::Error)]
+pub enum SuiteError {
+    /// Every problem was left out.
+    #[error(
+        "nothing of the suite can be measured in {dtype}. {}. Choose other families or another --dtype",
+        join(skipped)
+    )]
+    NothingLeft {
+        /// Element type of A and B.
+        dtype: Dtype,
+        /// What is left out, and why.
+        skipped: Vec<LeftOut>,
+    },
+}
+
+fn join(skipped: &[LeftOut]) -> String {
+    skipped.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Problems that were asked for and are not measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeftOut {
+    /// A family with its number of problems, or one problem.
+    pub what: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl std::fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+/// A problem and its name in reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// As [`problem_name`] has it.
+    pub name: String,
+    /// Extents and majors.
+    pub problem: Problem,
+}
+
+impl Task {
+    fn new(problem: Problem, elements: Elements) -> Task {
+        Task { name: problem_name(&problem, elements), problem }
+    }
+}
+
+/// A family of the suite with the names of its problems.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// The family.
+    pub family: String,
+    /// Those of its problems that are to be measured.
+    pub problems: Vec<String>,
+}
+
+/// Everything that is to be measured, each problem once even where families share it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Worklist {
+    /// In the order of measurement.
+    pub tasks: Vec<Task>,
+    /// The families that they belong to; empty without a suite.
+    pub families: Vec<Chosen>,
+    /// What is not measured.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Worklist {
+    /// Just these problems.
+    pub fn of_problems(problems: impl Iterator<Item = Problem>, elements: Elements) -> Worklist {
+        let mut list = Worklist::default();
+        problems.for_each(|problem| list.add(Task::new(problem, elements)));
+        list
+    }
+
+    /// The families of these names, or all. What no kernel can compute is left out with the planner's reason.
+    ///
+    /// # Errors
+    /// A family does not exist, or nothing is left to measure.
+    pub fn of_suite(
+        names: &[String],
+        elements: Elements,
+        config: &Config,
+    ) -> Result<Worklist, Failure> {
+        let suite = Suite::standard()?;
+        let mut list = Worklist::default();
+        for family in suite.select(names)? {
+            let problems = match family.problems(elements.a) {
+                Ok(problems) => problems,
+                Err(why) => {
+                    let what = format!("{} ({} problems)", family.name, family.count());
+                    list.left_out.push(LeftOut { what, why: why.to_string() });
+                    continue;
+                }
+            };
+            let mut chosen = Chosen { family: family.name.clone(), problems: Vec::new() };
+            // Most often all are refused for the same reason, the element type, and one line says it.
+            let mut refused: Vec<LeftOut> = Vec::new();
+            for problem in problems {
+                let task = Task::new(problem, elements);
+                match Plan::candidates(&problem, config, USUAL_SMS) {
+                    Ok(_) => {
+                        chosen.problems.push(task.name.clone());
+                        list.add(task);
+                    }
+                    Err(why) => refused.push(LeftOut { what: task.name, why: why.to_string() }),
+                }
+            }
+            match refused.first() {
+                Some(LeftOut { why, .. })
+                    if refused.len() > 1 && refused.iter().all(|other| other.why == *why) =>
+                {
+                    let what = format!("{} ({} problems)", family.name, refused.len());
+                    list.left_out.push(LeftOut { what, why: format!("not yet: {why}") });
+                }
+                _ => list.left_out.append(&mut refused),
+            }
+            if !chosen.problems.is_empty() {
+                list.families.push(chosen);
+            }
+        }
+        if list.tasks.is_empty() {
+            let (dtype, skipped) = (elements.a, list.left_out);
+            return Err(SuiteError::NothingLeft { dtype, skipped }.into());
+        }
+        Ok(list)
+    }
+
+    fn add(&mut self, task: Task) {
+        if !self.tasks.contains(&task) {
+            self.tasks.push(task);
+        }
+    }
+
+    /// Takes out what the report holds, and returns how many problems that are.
+    pub fn skip_measured(&mut self, report: &Report) -> usize {
+        let before = self.tasks.len();
+        self.tasks.retain(|task| !report.holds(&task.name));
+        before - self.tasks.len()
+    }
+
+    /// Prints a line for each family, and what was left out.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn print_scores(&self, report: &Report) -> Result<(), Failure> {
+        if !self.families.is_empty() {
+            let mut table = output::table(
+                ["family", "problems", "measured", "geometric mean", "worst", "where"],
+                &["problems", "measured", "geometric mean", "worst"],
+            );
+            for Chosen { family, problems } in &self.families {
+                let score = report.score(problems);
+                let number = |ratio: Option<f64>| {
+                    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.4}"))
+                };
+                table.add_row([
+                    family.clone(),
+                    problems.len().to_string(),
+                    score.measured.to_string(),
+                    number(score.ratio),
+                    number(score.worst.as_ref().map(|worst| worst.1)),
+                    score.worst.map_or_else(|| "–".to_owned(), |worst| worst.0),
+                ]);
+            }
+            output::text("\n")?;
+            output::print(&table)?;
+        }
+        for left_out in &self.left_out {
+            output::text(&format!("not measured: {left_out}\n"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use persistent_gemm::Major;
+
+    use super::*;
+
+    fn elements(dtype: Dtype) -> Elements {
+        Elements::new(dtype, dtype)
+    }
+
+    fn of_suite(names: &[&str], dtype: Dtype) -> Result<Worklist, String> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        Worklist::of_suite(&names, elements(dtype), &Config::new(dtype))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_whole_suite_is_measured_or_left_out_with_a_reason() {
+        let list = of_suite(&[], Dtype::Bf16).unwrap();
+        let planned: usize = list.families.iter().map(|chosen| chosen.problems.len()).sum();
+        assert_eq!(planned, 183);
+        // Families share problems: 8192³ is in three.
+        assert!(list.tasks.len() < planned);
+        let cube = "bf16 kk 8192x8192x8192";
+        assert_eq!(list.tasks.iter().filter(|task| task.name == cube).count(), 1);
+        let holders =
+            list.families.iter().filter(|chosen| chosen.problems.iter().any(|name| name == cube));
+        let holders: Vec<&str> = holders.map(|chosen| chosen.family.as_str()).collect();
+        assert_eq!(holders, ["square", "headline", "llama3_70b"]);
+        let left_out: Vec<String> = list.left_out.iter().map(ToString::to_string).collect();
+        assert_eq!(left_out.len(), 4, "{left_out:?}");
+        for (line, start) in left_out.iter().zip([
+            "grouped (5 problems): not yet",
+            "batched (5 problems): not yet",
+            "unaligned (21 problems): not yet",
+            "stream (4 problems): not yet",
+        ]) {
+            assert!(line.starts_with(start), "{line}");
+        }
+    }
+
+    #[test]
+    fn problems_that_are_measured_are_not_measured_again() {
+        let mut list = of_suite(&["waves", "large_k"], Dtype::F16).unwrap();
+        assert_eq!(list.tasks.len(), 10);
+        let missing = Report { outcomes: Vec::new(), ..example_report() };
+        assert_eq!(list.skip_measured(&missing), 0);
+        let mut report = example_report();
+        report.outcomes[0].name = "f16 kk 128x128x65536".into();
+        assert_eq!(list.skip_measured(&report), 1);
+        assert_eq!(list.tasks.len(), 9);
+        // The family's score still counts it.
+        assert_eq!(report.score(&list.families[1].problems).measured, 1);
+    }
+
+    /// A run that is kept with the project.
+    fn example_report() -> Report {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/2026-11-20-pairs-f16-kk.json");
+        Report::read(path.as_ref()).unwrap()
+    }
+
+    #[test]
+    fn problems_given_twice_are_measured_once() {
+        let problem = Problem::new(64, 32, 16, Major::K, Major::K);
+        let list = Worklist::of_problems([problem, problem].into_iter(), elements(Dtype::F16));
+        assert_eq!(list.tasks.len(), 1);
+        assert_eq!(list.tasks[0].name, "f16 kk 64x32x16");
+    }
+
+    #[test]
+    fn what_leaves_nothing_says_why() {
+        let message = of_suite(&["grouped", "stream"], Dtype::Bf16).unwrap_err();
+        assert!(message.contains("grouped (5 problems): not yet"), "{message}");
+        assert!(message.contains("stream (4 problems): not yet"), "{message}");
+        let message = of_suite(&["llama3_8b"], Dtype::F16).unwrap_err();
+        assert!(message.contains("defined for bf16, e4m3"), "{message}");
+        let message = of_suite(&["square", "llama3_8b"], Dtype::E4m3).unwrap_err();
+        assert!(message.contains("square (22 problems): not yet"), "{message}");
+        assert!(message.contains("llama3_8b (60 problems): not yet"), "{message}");
+        let message = of_suite(&["square", "lama"], Dtype::Bf16).unwrap_err();
+        assert!(message.contains("'lama'") && message.contains("llama3_8b"), "{message}");
+    }
+
+    #[test]
+    fn arguments_that_contradict_each_other_are_refused() {
+        let parse = |line: &str| {
+            let words = ["pgemm", "bench"].into_iter().chain(line.split_whitespace());
+            crate::Cli::try_parse_from(words).map(|_| ()).map_err(|error| error.to_string())
+        };
+        for fine in [
+            "--suite --against cublaslt",
+            "--suite square,waves --against cublaslt-best --l2 warm --launch graph",
+            "--suite waves --against cublaslt --json f.json --resume",
+            "--size 64 --json f.json --resume",
+        ] {
+            assert_eq!(parse(fine), Ok(()), "{fine}");
+        }
+        for (line, part) in [
+            ("--suite --size 64 --against cublaslt", "cannot be used with"),
+            ("--suite --problem 1x2x3 --against cublaslt", "cannot be used with"),
+            ("--suite --b-major n --against cublaslt", "cannot be used with"),
+            ("--suite", "--against"),
+            ("--size 64 --resume", "--json"),
+            ("--size 64 --l2 tepid", "cold"),
+            ("--size 64 --launch fast", "graph"),
+        ] {
+            let message = parse(line).unwrap_err();
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
+}
