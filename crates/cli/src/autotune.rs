@@ -87,7 +87,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         output::note(format_args!("{known} of {} problems are done already", keys.len()));
     }
     let installed = installed(args, &path);
-    if let Some(installed) = &installed {
+    // Resumed results are installed even if nothing is missing.
+    if let Some(installed) = installed.as_ref().filter(|_| known > 0) {
         install(&results, installed);
     }
 
@@ -192,4 +193,50 @@ fn print(results: &Results, keys: &[ProblemKey]) -> Result<(), Failure> {
         ]);
     }
     if shown.is_empty() { Ok(()) } else { output::print(&table) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results() -> Results {
+        Results::new(Platform {
+            device: "NVIDIA H200".into(),
+            uuid: "GPU-0".into(),
+            sm_count: 132,
+            cuda: "13.0".into(),
+            driver: None,
+            version: "0.1.0".into(),
+        })
+    }
+
+    #[test]
+    fn results_are_installed_under_their_own_name_unless_unwanted() {
+        let parsed = |words: &str| {
+            use clap::Parser;
+            #[derive(Parser)]
+            struct Line {
+                #[command(flatten)]
+                args: Args,
+            }
+            Line::parse_from(words.split_whitespace()).args
+        };
+        let path = Path::new("some/folder/NVIDIA_H200_x.json");
+        assert_eq!(installed(&parsed("autotune --problem 512 --no-install"), path), None);
+        if let Some(installed) = installed(&parsed("autotune --problem 512"), path) {
+            assert!(installed.ends_with("autotune/NVIDIA_H200_x.json"), "{installed:?}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_does_not_end_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new/a.json");
+        let results = results();
+        install(&results, &file);
+        assert_eq!(Results::read(&file).unwrap(), results);
+        std::fs::write(folder.path().join("taken"), "mine").unwrap();
+        install(&results, &folder.path().join("taken/a.json"));
+        assert_eq!(std::fs::read_to_string(folder.path().join("taken")).unwrap(), "mine");
+    }
 }
