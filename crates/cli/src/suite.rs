@@ -1,11 +1,12 @@
 //! What `pgemm bench` measures: the problems given, or families of the suite; and how a suite came out.
 
 use persistent_gemm::bench::{Elements, Report, Suite, problem_name};
-use persistent_gemm::{Config, Dtype, Plan, Problem};
+use persistent_gemm::{Config, Dtype, Error, Plan, Problem};
+use pgemm_kernels::SpecError;
 
+use crate::Failure;
 use crate::output;
 use crate::parse::USUAL_SMS;
-use crate::Failure;
 
 /// Why no part of a suite is measured.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +116,7 @@ impl Worklist {
                         chosen.problems.push(task.name.clone());
                         list.add(task);
                     }
-                    Err(why) => refused.push(LeftOut { what: task.name, why: why.to_string() }),
+                    Err(error) => refused.push(LeftOut { what: task.name, why: refusal(&error) }),
                 }
             }
             match refused.first() {
@@ -123,7 +124,7 @@ impl Worklist {
                     if refused.len() > 1 && refused.iter().all(|other| other.why == *why) =>
                 {
                     let what = format!("{} ({} problems)", family.name, refused.len());
-                    list.left_out.push(LeftOut { what, why: format!("not yet: {why}") });
+                    list.left_out.push(LeftOut { what, why: why.clone() });
                 }
                 _ => list.left_out.append(&mut refused),
             }
@@ -182,6 +183,14 @@ impl Worklist {
             output::text(&format!("not measured: {left_out}\n"))?;
         }
         Ok(())
+    }
+}
+
+/// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not fit.
+fn refusal(error: &Error) -> String {
+    match error {
+        Error::Spec(SpecError::Types { .. }) => format!("not yet: {error}"),
+        _ => error.to_string(),
     }
 }
 
@@ -266,8 +275,27 @@ mod tests {
         let message = of_suite(&["square", "llama3_8b"], Dtype::E4m3).unwrap_err();
         assert!(message.contains("square (22 problems): not yet"), "{message}");
         assert!(message.contains("llama3_8b (60 problems): not yet"), "{message}");
+        let message = of_suite(&["square"], Dtype::E4m3).unwrap_err();
+        assert!(message.contains("no kernel for e4m3"), "{message}");
         let message = of_suite(&["square", "lama"], Dtype::Bf16).unwrap_err();
         assert!(message.contains("'lama'") && message.contains("llama3_8b"), "{message}");
+    }
+
+    /// A kernel for K-major operands cannot compute the other half of the cubes.
+    #[test]
+    fn knobs_that_do_not_fit_are_a_reason() {
+        let config = Config {
+            spec: Some("bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap()),
+            ..Config::new(Dtype::Bf16)
+        };
+        let list =
+            Worklist::of_suite(&["square".to_owned()], elements(Dtype::Bf16), &config).unwrap();
+        assert_eq!((list.tasks.len(), list.left_out.len()), (11, 1));
+        let left_out = list.left_out[0].to_string();
+        assert!(
+            left_out.starts_with("square (11 problems): ") && !left_out.contains("not yet"),
+            "{left_out}"
+        );
     }
 
     #[test]

@@ -18,7 +18,9 @@ pub enum UsageError {
     ResultUnused,
 
     /// `bench` without sizes and suite.
-    #[error("nothing to measure: give --size N or --problem MxNxK, each as often as you like, or --suite")]
+    #[error(
+        "nothing to measure: give --size N or --problem MxNxK, each as often as you like, or --suite"
+    )]
     NothingToMeasure,
 
     /// An operation of the layout algebra on a swizzled layout.
