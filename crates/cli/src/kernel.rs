@@ -183,7 +183,7 @@ impl Checked {
     }
 
     fn registers(&self) -> Option<u32> {
-        Some(self.assembled.as_ref()?.as_ref().ok()?.registers)
+        self.assembled.as_ref()?.as_ref().ok()?.registers
     }
 
     /// What is wrong; nothing where it is clean.

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::driver::{DeviceProperties, JitReport};
+use pgemm_ptx::ResourceReport;
+
+use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
 
 /// Part of every key and entry: raise it when either changes meaning.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const MAGIC: [u8; 8] = *b"PGEMMJIT";
 /// Magic, format, key and payload length; the checksum and the payload follow.
 const HEADER_BYTES: usize = 8 + 4 + KEY_BYTES + 8;
@@ -154,8 +156,8 @@ impl JitCache {
     pub fn get_or_build<E>(
         &self,
         key: &CacheKey,
-        build: impl FnOnce() -> Result<JitReport, E>,
-    ) -> Result<(JitReport, Outcome), E> {
+        build: impl FnOnce() -> Result<ResourceReport, E>,
+    ) -> Result<(ResourceReport, Outcome), E> {
         let path = self.directory.as_ref().map(|directory| directory.join(key.file_name()));
         let mut outcome = Outcome::Miss;
         if let Some(path) = &path {
@@ -226,7 +228,7 @@ impl JitCache {
         Error::Io { path: self.directory.clone().unwrap_or_default(), source }
     }
 
-    fn store(&self, path: &Path, key: &CacheKey, report: &JitReport) -> io::Result<()> {
+    fn store(&self, path: &Path, key: &CacheKey, report: &ResourceReport) -> io::Result<()> {
         let bytes = encode(key, report)?;
         if bytes.len() as u64 > self.max_bytes {
             return Err(io::Error::new(
@@ -322,7 +324,7 @@ enum Damage {
 }
 
 /// The entry at `path`, marked as used now; `None` if there is none.
-fn read(path: &Path, key: &CacheKey) -> Result<Option<JitReport>, Damage> {
+fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Damage> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         // A parent that is a file, or a folder out of bounds, is reported when the report is stored.
@@ -347,7 +349,7 @@ fn read(path: &Path, key: &CacheKey) -> Result<Option<JitReport>, Damage> {
 }
 
 /// Magic, format, key, payload length; checksum over all the rest; payload: length of the report, report (JSON), report.
-fn encode(key: &CacheKey, report: &JitReport) -> io::Result<Vec<u8>> {
+fn encode(key: &CacheKey, report: &ResourceReport) -> io::Result<Vec<u8>> {
     let payload = serde_json::to_vec(report)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(&MAGIC);
@@ -358,7 +360,7 @@ fn encode(key: &CacheKey, report: &JitReport) -> io::Result<Vec<u8>> {
     Ok([header.as_slice(), &checksum, &payload].concat())
 }
 
-fn decode(key: &CacheKey, bytes: &[u8]) -> Result<JitReport, Damage> {
+fn decode(key: &CacheKey, bytes: &[u8]) -> Result<ResourceReport, Damage> {
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Truncated)?;
     let (stored_checksum, payload) =
         rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(Damage::Truncated)?;

@@ -82,7 +82,7 @@ pub enum ProblemError {
 
     /// The matrix does not fit an address space.
     #[error(
-        "{lines} lines of {leading_dimension} elements of {element_bytes} bytes exceed the {} bytes that one allocation may \
+        "{lines} lines of {leading_dimension} elements of {element_bytes} byte(s) or more exceed the {} bytes that one allocation may \
          have: split the problem",
         isize::MAX
     )]

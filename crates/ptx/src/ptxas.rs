@@ -119,8 +119,9 @@ impl Ptxas {
         if !output.status.success() {
             return Err(PtxasError::Refused { path: self.path.clone(), log });
         }
-        match ResourceReport::parse(&log) {
-            Some(report) => Ok(report),
+        let report = ResourceReport::parse(&log);
+        match report.registers {
+            Some(_) => Ok(report),
             None => Err(PtxasError::NoReport { path: self.path.clone(), log }),
         }
     }

@@ -25,9 +25,9 @@ fn key(name: &str) -> CacheKey {
     CacheKey::new(name, "// ptx", &device())
 }
 
-fn report(text: &[u8]) -> JitReport {
+fn report(text: &[u8]) -> ResourceReport {
     let text: String = text.iter().map(|&byte| char::from(byte % 64 + 32)).collect();
-    JitReport::parse(&format!("Used 168 registers, used 1 barriers\n{text}."))
+    ResourceReport::parse(&format!("Used 168 registers, used 1 barriers\n(C7510) {text}."))
 }
 
 fn get(cache: &JitCache, key: &CacheKey, bytes: &[u8]) -> Outcome {

@@ -18,7 +18,7 @@ pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
 pub use device::{ContextRef, Device, DeviceProperties};
 pub use graph::Graph;
-pub use jit::{JitReport, JitWarning, compile, compile_with_report};
+pub use jit::{compile, compile_with_report};
 pub use launch::{LaunchConfig, LaunchError, launch, max_active_clusters};
 pub use memory::DeviceBuffer;
 pub use module::{Function, FunctionAttributes, Module};
