@@ -1,6 +1,6 @@
-//! Ordinary loads and stores, and `ldmatrix`/`stmatrix`: the generic proxy.
+//! Ordinary and atomic accesses, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
 
-use pgemm_ir::{Access, Order, Space, Type};
+use pgemm_ir::{Access, AtomicOp, Order, Scope, Space, Type};
 
 use crate::execute::Flow;
 use crate::machine::{At, Emulator, Outcome};
@@ -108,6 +108,7 @@ impl Emulator<'_> {
                     data[..bytes as usize].copy_from_slice(&smem[offset..offset + bytes as usize]);
                 }
                 Space::Global => {
+                    self.after_dependency(program, warp, at, what)?;
                     let place = self.global_place(from, bytes, false, at, what)?;
                     data[..bytes as usize]
                         .copy_from_slice(self.memory.bytes(place, bytes as usize));
@@ -149,6 +150,7 @@ impl Emulator<'_> {
                     self.shared_offset(at.id.rank, to, bytes, bytes, at, what)?;
                 }
                 Space::Global => {
+                    self.after_dependency(program, warp, at, what)?;
                     self.global_place(to, bytes, true, at, what)?;
                 }
             }
@@ -179,7 +181,7 @@ impl Emulator<'_> {
                     }
                 }
             }
-            self.publish(warp, at, access, to);
+            self.publish(warp, at, access, to, false);
         }
         warp.unfenced_lanes |= warp.active;
         if strong {
@@ -187,6 +189,73 @@ impl Emulator<'_> {
             return Ok(Flow::Visible);
         }
         Ok(Flow::Next)
+    }
+
+    /// Lanes go one after the other, in their order.
+    pub(crate) fn atomic(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        op: AtomicOp,
+        (order, scope): (Order, Scope),
+        (address, value, dest): (Slot, Slot, Slot),
+    ) -> Outcome<Flow> {
+        let what = "writes atomically";
+        let access = Access { space: Space::Global, ty: Type::U32, vector: 1, order, scope };
+        self.after_dependency(program, warp, at, what)?;
+        for lane in warp.active_lanes() {
+            let to = warp.get(program, address, lane);
+            self.global_place(to, 4, true, at, what)?;
+            let place = self.global_place(to, 4, false, at, what)?;
+            // What it acquires is ordered before what it writes.
+            self.acquire(warp, at, access, to);
+            self.observe(warp, at, Space::Global, &[(lane, to)], 4, true, true, what)?;
+            let old = word(self.memory.bytes(place, 4));
+            let value = warp.get(program, value, lane) as u32;
+            let new = match op {
+                AtomicOp::Add => old.wrapping_add(value),
+                AtomicOp::Inc if old >= value => 0,
+                AtomicOp::Inc => old + 1,
+                AtomicOp::Exch => value,
+            };
+            self.memory.store(place, &new.to_le_bytes());
+            warp.set(dest, lane, u64::from(old));
+            self.publish(warp, at, access, to, true);
+        }
+        warp.unfenced_lanes |= warp.active;
+        warp.tick();
+        Ok(Flow::Visible)
+    }
+
+    /// Sums are made in the order in which warps come here, so that their rounding depends on the schedule.
+    pub(crate) fn reduce(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        address: Slot,
+        values: &[Slot],
+    ) -> Outcome<Flow> {
+        let what = "adds to memory";
+        let bytes = 4 * values.len() as u32;
+        self.after_dependency(program, warp, at, what)?;
+        let addresses: Vec<(usize, u64)> =
+            warp.active_lanes().map(|lane| (lane, warp.get(program, address, lane))).collect();
+        for &(lane, to) in &addresses {
+            self.global_place(to, bytes, true, at, what)?;
+            let place = self.global_place(to, bytes, false, at, what)?;
+            let mut sums = [0; 16];
+            sums[..bytes as usize].copy_from_slice(self.memory.bytes(place, bytes as usize));
+            for (sum, &value) in sums.chunks_exact_mut(4).zip(values) {
+                let (old, value) = (word(sum), warp.get(program, value, lane) as u32);
+                sum.copy_from_slice(&add_flushed(old, value).to_le_bytes());
+            }
+            self.memory.store(place, &sums[..bytes as usize]);
+        }
+        self.observe(warp, at, Space::Global, &addresses, bytes, true, true, what)?;
+        warp.unfenced_lanes |= warp.active;
+        Ok(Flow::Visible)
     }
 
     /// Two lanes of one store must not put different values into the same place: which one stays is undefined.
@@ -359,6 +428,36 @@ fn matrix_element(lane: usize, i: usize, transpose: bool) -> (usize, usize) {
     if transpose { (column, row) } else { (row, column) }
 }
 
+fn word(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte))
+}
+
+/// A sum of binary32 as reductions in global memory make it: subnormal operands and sums are zero (PTX ISA, "red").
+fn add_flushed(a: u32, b: u32) -> u32 {
+    let flush = |bits: u32| {
+        let value = f32::from_bits(bits);
+        if value.is_subnormal() { 0f32.copysign(value) } else { value }
+    };
+    flush((flush(a) + flush(b)).to_bits()).to_bits()
+}
+
 fn element_bytes(ty: Type) -> u32 {
     if ty == Type::U64 { 8 } else { 4 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reductions_flush_subnormals() {
+        let add = |a: f32, b: f32| f32::from_bits(add_flushed(a.to_bits(), b.to_bits()));
+        let least = f32::MIN_POSITIVE;
+        assert_eq!(add(1.5, 2.25), 3.75);
+        assert_eq!(add(least, least / 2.0), least);
+        assert_eq!(add(1.5 * least, -least), 0.0);
+        assert!(add(-1.5 * least, least).is_sign_negative());
+        assert!(add(-least / 2.0, -0.0).is_sign_negative());
+        assert!(add(f32::NAN, 1.0).is_nan());
+    }
 }

@@ -95,6 +95,8 @@ pub(crate) struct Knowledge {
     pub(crate) async_shared: Clock,
     /// The same for global memory.
     pub(crate) async_global: Clock,
+    /// Whether the grids that this one depends on have ended.
+    pub(crate) dependency: bool,
 }
 
 impl Knowledge {
@@ -102,6 +104,7 @@ impl Knowledge {
         self.seen.join(&other.seen);
         self.async_shared.join(&other.async_shared);
         self.async_global.join(&other.async_global);
+        self.dependency |= other.dependency;
     }
 
     pub(crate) fn join_from(&mut self, cluster: u32, other: &Knowledge, other_cluster: u32) {
@@ -111,12 +114,14 @@ impl Knowledge {
         self.seen.join_from(cluster, &other.seen, other_cluster);
         self.async_shared.join_from(cluster, &other.async_shared, other_cluster);
         self.async_global.join_from(cluster, &other.async_global, other_cluster);
+        self.dependency |= other.dependency;
     }
 
     pub(crate) fn meet(&mut self, other: &Knowledge) {
         self.seen.meet(&other.seen);
         self.async_shared.meet(&other.async_shared);
         self.async_global.meet(&other.async_global);
+        self.dependency &= other.dependency;
     }
 }
 

@@ -35,6 +35,13 @@ impl Emulator<'_> {
                     warp.set(*dest, lane, u64::from(lane == 0));
                 }
             }
+            Step::ShuffleFirst { value, dest } => {
+                self.whole_warp(warp, at, "reads lane 0's value")?;
+                let first = warp.get(program, *value, 0);
+                for lane in 0..LANES {
+                    warp.set(*dest, lane, first);
+                }
+            }
             Step::Copy(pairs) => copy(program, warp, pairs),
             Step::TouchFragments(fragments) => self.touch_fragments(warp, at, fragments)?,
             Step::AccGet { acc, index, dest } => self.acc_get(warp, at, *acc, *index, *dest)?,
@@ -83,6 +90,13 @@ impl Emulator<'_> {
             Step::Store { access, address, values } => {
                 return self.store(program, warp, at, *access, *address, values);
             }
+            Step::Atomic { op, order, scope, address, value, dest } => {
+                let operands = (*address, *value, *dest);
+                return self.atomic(program, warp, at, *op, (*order, *scope), operands);
+            }
+            Step::Reduce { address, values } => {
+                return self.reduce(program, warp, at, *address, values);
+            }
             Step::LoadMatrix { transpose, address, dests } => {
                 self.load_matrix(program, warp, at, *transpose, *address, dests)?;
             }
@@ -116,6 +130,11 @@ impl Emulator<'_> {
             }
             Step::ClusterArrive { relaxed } => return self.cluster_arrive(warp, at, *relaxed),
             Step::ClusterWait => return self.cluster_wait(warp, at),
+            Step::WarpSync => {
+                self.whole_warp(warp, at, "waits for its warp")?;
+                warp.met();
+            }
+            Step::GridDependencyWait => warp.knowledge.dependency = true,
 
             Step::PrefetchMap { map } => {
                 for lane in warp.active_lanes() {
@@ -150,6 +169,23 @@ impl Emulator<'_> {
             warp.active
         );
         Err(self.fault(ReportKind::Divergence, message, at, what))
+    }
+
+    /// Fails where global memory is touched by a warp that does not know the grids that this one depends on to have ended.
+    pub(crate) fn after_dependency(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        what: &str,
+    ) -> Outcome {
+        if !program.depends_on_grids || warp.knowledge.dependency {
+            return Ok(());
+        }
+        let message = "global memory is touched, and no grid dependency wait is ordered before: \
+                       wait in this warp, or synchronise with one that has waited"
+            .to_owned();
+        Err(self.fault(ReportKind::MissingGridDependencyWait, message, at, what))
     }
 
     fn special(&self, warp: &mut Warp, at: At, special: Special, dest: Slot) {

@@ -149,6 +149,8 @@ impl Flatten<'_> {
                 let address = SMEM_BASE + self.kernel.region(*region).offset;
                 self.places[inst.results[0].index()] = self.constant(u64::from(address));
             }
+            // It only lets others start earlier.
+            Op::GridDependencyLaunch => {}
             _ => {
                 let step = self.step(inst);
                 self.push(step, loc);
@@ -289,6 +291,18 @@ impl Flatten<'_> {
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
+            Op::ShuffleFirst => Step::ShuffleFirst { value: arg(0), dest: dest() },
+            Op::Atomic { op, order, scope } => Step::Atomic {
+                op: *op,
+                order: *order,
+                scope: *scope,
+                address: arg(0),
+                value: arg(1),
+                dest: dest(),
+            },
+            Op::Reduce { .. } => {
+                Step::Reduce { address: arg(0), values: self.place_all(&inst.args[1..]) }
+            }
             Op::LoadMatrix { transpose, .. } => Step::LoadMatrix {
                 transpose: *transpose,
                 address: arg(0),
@@ -313,6 +327,8 @@ impl Flatten<'_> {
             Op::BarrierArrive { threads } => Step::BarrierArrive { id: arg(0), threads: *threads },
             Op::ClusterArrive { relaxed } => Step::ClusterArrive { relaxed: *relaxed },
             Op::ClusterWait => Step::ClusterWait,
+            Op::WarpSync => Step::WarpSync,
+            Op::GridDependencyWait => Step::GridDependencyWait,
             Op::PrefetchMap => Step::PrefetchMap { map: arg(0) },
             Op::TmaLoad { rank, multicast } => {
                 let end = 3 + *rank as usize;
@@ -356,6 +372,7 @@ impl Flatten<'_> {
             | Op::While
             | Op::If
             | Op::Roles(_)
+            | Op::GridDependencyLaunch
             | Op::Yield => unreachable!("handled by inst and block"),
         }
     }

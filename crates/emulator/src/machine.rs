@@ -107,7 +107,7 @@ pub struct Emulator<'a> {
     pub(crate) log: AccessLog,
     /// Shadow cells of writable allocations, by allocation.
     pub(crate) global_shadow: HashMap<usize, Vec<Cell>>,
-    pub(crate) published: HashMap<(Option<u32>, u64), Published>,
+    pub(crate) published: HashMap<(Option<u32>, u64), Vec<Published>>,
     pub(crate) tables: OperandTables,
     pub(crate) statistics: Statistics,
 }

@@ -15,6 +15,13 @@ pub(crate) struct Published {
     knowledge: Box<Knowledge>,
 }
 
+impl Published {
+    /// Whether it comes from the same place and goes to the same threads.
+    fn goes_like(&self, other: &Published) -> bool {
+        (self.cluster, self.cta, self.scopes) == (other.cluster, other.cta, other.scopes)
+    }
+}
+
 fn reaches(scope: Scope, from: (u32, u32), to: (u32, u32)) -> bool {
     match scope {
         Scope::Cta => from == to,
@@ -71,8 +78,16 @@ impl Emulator<'_> {
         ((access.space == Space::Shared).then_some(cta), address)
     }
 
-    /// A store to `address` passes on what it releases; a store that releases nothing ends what was passed on there.
-    pub(crate) fn publish(&mut self, warp: &Warp, at: At, access: Access, address: u64) {
+    /// A store to `address` passes on what it releases, and ends what was passed on there before. An atomic operation
+    /// (`adds`) continues it: who reads what it wrote has also read what it read.
+    pub(crate) fn publish(
+        &mut self,
+        warp: &Warp,
+        at: At,
+        access: Access,
+        address: u64,
+        adds: bool,
+    ) {
         if access.order == Order::Weak && self.published.is_empty() {
             return;
         }
@@ -82,16 +97,21 @@ impl Emulator<'_> {
             Order::Weak => None,
             _ => warp.fenced.clone(),
         };
-        match released {
-            Some((released_to, knowledge)) => {
-                let actor = self.actor(at);
-                let scopes = [access.scope, released_to];
-                let published =
-                    Published { cluster: actor.cluster, cta: actor.cta, scopes, knowledge };
-                self.published.insert(location, published);
-            }
-            None => {
-                self.published.remove(&location);
+        let actor = self.actor(at);
+        let released = released.map(|(released_to, knowledge)| {
+            let scopes = [access.scope, released_to];
+            Published { cluster: actor.cluster, cta: actor.cta, scopes, knowledge }
+        });
+        if !adds {
+            match released {
+                Some(released) => self.published.insert(location, vec![released]),
+                None => self.published.remove(&location),
+            };
+        } else if let Some(released) = released {
+            let all = self.published.entry(location).or_default();
+            match all.iter_mut().find(|before| before.goes_like(&released)) {
+                Some(before) => before.knowledge.join(&released.knowledge),
+                None => all.push(released),
             }
         }
     }
@@ -102,18 +122,20 @@ impl Emulator<'_> {
             return;
         }
         let location = self.location(at, access, address);
-        let Some(published) = self.published.get(&location) else { return };
         let actor = self.actor(at);
-        let (from, to) = ((published.cluster, published.cta), (actor.cluster, actor.cta));
-        let [store, release] = published.scopes;
-        if ![store, release, access.scope].into_iter().all(|scope| reaches(scope, from, to)) {
-            return;
-        }
-        if acquires(access.order) {
-            warp.knowledge.join_from(to.0, &published.knowledge, from.0);
-        } else {
-            // Kept as the other cluster sees it, until a fence takes it over.
-            warp.observed.entry(from).or_default().join(&published.knowledge);
+        let to = (actor.cluster, actor.cta);
+        for published in self.published.get(&location).into_iter().flatten() {
+            let from = (published.cluster, published.cta);
+            let [store, release] = published.scopes;
+            if ![store, release, access.scope].into_iter().all(|scope| reaches(scope, from, to)) {
+                continue;
+            }
+            if acquires(access.order) {
+                warp.knowledge.join_from(to.0, &published.knowledge, from.0);
+            } else {
+                // Kept as the other cluster sees it, until a fence takes it over.
+                warp.observed.entry(from).or_default().join(&published.knowledge);
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 //! before any step and go on later. Values live in slots: one number where they are the same in all lanes of a warp.
 
 use pgemm_ir::{
-    AccId, Access, Argument, Kernel, Launch, LocId, Order, ParamKind, ProxyFence, RegionKind,
-    Scope, Special, TensorMapArgument, TensorMapSpec, Type, Wgmma,
+    AccId, Access, Argument, AtomicOp, Kernel, Launch, LocId, Order, ParamKind, ProxyFence,
+    RegionKind, Scope, Special, TensorMapArgument, TensorMapSpec, Type, Wgmma,
 };
 
 use crate::error::SetupError;
@@ -38,6 +38,10 @@ pub(crate) enum Step {
         dest: Slot,
     },
     Elect {
+        dest: Slot,
+    },
+    ShuffleFirst {
+        value: Slot,
         dest: Slot,
     },
     AccGet {
@@ -85,6 +89,18 @@ pub(crate) enum Step {
         address: Slot,
         values: Box<[Slot]>,
     },
+    Atomic {
+        op: AtomicOp,
+        order: Order,
+        scope: Scope,
+        address: Slot,
+        value: Slot,
+        dest: Slot,
+    },
+    Reduce {
+        address: Slot,
+        values: Box<[Slot]>,
+    },
     LoadMatrix {
         transpose: bool,
         address: Slot,
@@ -129,6 +145,8 @@ pub(crate) enum Step {
         relaxed: bool,
     },
     ClusterWait,
+    WarpSync,
+    GridDependencyWait,
 
     PrefetchMap {
         map: Slot,
@@ -190,6 +208,15 @@ impl Step {
             Step::Special { dest, .. } | Step::Elect { dest } | Step::AccGet { dest, .. } => {
                 visit(dest, true);
             }
+            Step::ShuffleFirst { value, dest } => {
+                visit(value, false);
+                visit(dest, true);
+            }
+            Step::Atomic { address, value, dest, .. } => {
+                visit(address, false);
+                visit(value, false);
+                visit(dest, true);
+            }
             Step::Copy(pairs) => {
                 for (from, to) in pairs.iter_mut() {
                     visit(from, false);
@@ -203,7 +230,9 @@ impl Step {
                 visit(address, false);
                 dests.iter_mut().for_each(|dest| visit(dest, true));
             }
-            Step::Store { address, values, .. } | Step::StoreMatrix { address, values, .. } => {
+            Step::Store { address, values, .. }
+            | Step::Reduce { address, values }
+            | Step::StoreMatrix { address, values, .. } => {
                 visit(address, false);
                 values.iter_mut().for_each(|value| visit(value, false));
             }
@@ -245,6 +274,8 @@ impl Step {
             | Step::Fence(..)
             | Step::ClusterArrive { .. }
             | Step::ClusterWait
+            | Step::WarpSync
+            | Step::GridDependencyWait
             | Step::BulkCommit
             | Step::BulkWait { .. }
             | Step::WgmmaFence
@@ -274,6 +305,8 @@ pub(crate) struct Program {
     pub(crate) fragments: usize,
     /// By parameter.
     pub(crate) maps: Vec<Option<TensorMap>>,
+    /// Somewhere the kernel waits for the grids that it depends on.
+    pub(crate) depends_on_grids: bool,
     /// First byte and number of the mbarriers of each region, by address.
     pub(crate) mbarriers: Vec<(u32, u32)>,
 }
@@ -312,6 +345,7 @@ impl Program {
         let Flat { mut steps, locations, constants, loops, fragments } =
             flatten::flatten(kernel, constants)?;
         let (uniform_slots, varying_slots) = slots::assign(&mut steps, &loops);
+        let depends_on_grids = steps.iter().any(|step| matches!(step, Step::GridDependencyWait));
         let mut mbarriers: Vec<_> = kernel
             .regions
             .iter()
@@ -327,6 +361,7 @@ impl Program {
             varying_slots,
             fragments,
             maps,
+            depends_on_grids,
             mbarriers,
         })
     }

@@ -51,6 +51,8 @@ pub enum ReportKind {
     TmaMisuse,
     /// A thread ends, or its CTA does, while a TMA operation may still use the shared memory.
     ExitWithTmaInFlight,
+    /// Global memory is touched before the grids that this one depends on are known to have ended.
+    MissingGridDependencyWait,
     /// A remote operation on a CTA that has, or may have, exited.
     ExitedPeer,
 }

@@ -13,10 +13,11 @@ pub(crate) const CELL_BYTES: usize = 4;
 const NONE: u32 = 0;
 /// Marks a cell of an mbarrier, which ordinary accesses must not touch.
 const MBARRIER: u32 = u32::MAX;
-/// Set in a `read` field that names a set of accesses.
+/// Set in a field that names a set of accesses.
 const SET: u32 = 1 << 31;
 
-/// The last write and the reads since, as numbers in the [`AccessLog`].
+/// The last write and the reads since, as numbers in the [`AccessLog`]. Atomic accesses that nothing orders do not race
+/// with each other, but others may race with any of them: so they, and what they found, stay together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     write: u32,
@@ -67,11 +68,11 @@ impl AccessLog {
         &self.accesses[id as usize - 1]
     }
 
-    fn members<'a>(&'a self, readers: &'a u32) -> &'a [u32] {
-        match *readers {
+    fn members<'a>(&'a self, accesses: &'a u32) -> &'a [u32] {
+        match *accesses {
             NONE => &[],
             id if id & SET != 0 => &self.sets[(id & !SET) as usize],
-            _ => std::slice::from_ref(readers),
+            _ => std::slice::from_ref(accesses),
         }
     }
 }
@@ -106,9 +107,10 @@ pub(crate) struct Observer<'a> {
     races: bool,
     uninitialised: bool,
     known_write: u32,
-    known_read: u32,
     readers_before: u32,
     readers_after: u32,
+    /// A cell before and after this write.
+    written: Option<(Cell, Cell)>,
 }
 
 impl<'a> Observer<'a> {
@@ -130,9 +132,9 @@ impl<'a> Observer<'a> {
             races,
             uninitialised,
             known_write: NONE,
-            known_read: NONE,
             readers_before: u32::MAX,
             readers_after: NONE,
+            written: None,
         }
     }
 
@@ -140,11 +142,18 @@ impl<'a> Observer<'a> {
         epoch.known_to(&self.knowledge.seen, self.access.epoch.cluster)
     }
 
-    fn check_against_write(&self, other: u32) -> Result<(), Conflict> {
-        if other == MBARRIER {
+    fn check_against_writes(&self, writers: u32) -> Result<(), Conflict> {
+        if writers == MBARRIER {
             return Err(Conflict::Mbarrier);
         }
-        if !self.races || other == self.id {
+        if !self.races {
+            return Ok(());
+        }
+        self.log.members(&writers).iter().try_for_each(|&other| self.check_against_write(other))
+    }
+
+    fn check_against_write(&self, other: u32) -> Result<(), Conflict> {
+        if other == self.id {
             return Ok(());
         }
         let write = self.log.get(other);
@@ -166,24 +175,36 @@ impl<'a> Observer<'a> {
         Ok(())
     }
 
-    /// The readers after this read joined them: those ordered before it are left out, whoever is ordered after this read
-    /// is after them too.
-    fn add_to(&mut self, readers: u32) -> u32 {
-        let members = self.log.members(&readers);
-        if members.contains(&self.id) {
-            return readers;
+    /// Those of some accesses that later ones may race with although they do not race with this one: not those that are
+    /// ordered before it, unless they are weak and this one is strong, since another strong one need not be after it.
+    fn kept(&self, accesses: u32) -> Vec<u32> {
+        let keeps = |&other: &u32| {
+            let other = self.log.get(other);
+            !self.ordered(other.epoch) || self.access.strong && !other.strong
+        };
+        self.log.members(&accesses).iter().copied().filter(keeps).collect()
+    }
+
+    /// The number of a set of accesses.
+    fn set(&mut self, accesses: Vec<u32>) -> u32 {
+        match accesses[..] {
+            [] => NONE,
+            [one] => one,
+            _ => {
+                self.log.sets.push(accesses.into_boxed_slice());
+                (self.log.sets.len() as u32 - 1) | SET
+            }
         }
-        let mut kept: Vec<u32> = members
-            .iter()
-            .copied()
-            .filter(|&reader| self.access.strong || !self.ordered(self.log.get(reader).epoch))
-            .collect();
-        if kept.is_empty() {
-            return self.id;
+    }
+
+    /// The accesses that count once this one has joined them.
+    fn add_to(&mut self, accesses: u32) -> u32 {
+        if self.log.members(&accesses).contains(&self.id) {
+            return accesses;
         }
+        let mut kept = self.kept(accesses);
         kept.push(self.id);
-        self.log.sets.push(kept.into_boxed_slice());
-        (self.log.sets.len() as u32 - 1) | SET
+        self.set(kept)
     }
 
     /// Reads `cells`.
@@ -194,7 +215,7 @@ impl<'a> Observer<'a> {
                     return Err((index, Conflict::Uninitialised));
                 }
             } else if cell.write != self.known_write {
-                self.check_against_write(cell.write).map_err(|conflict| (index, conflict))?;
+                self.check_against_writes(cell.write).map_err(|conflict| (index, conflict))?;
                 self.known_write = cell.write;
             }
             if cell.read != self.readers_before {
@@ -209,19 +230,31 @@ impl<'a> Observer<'a> {
     /// Writes `cells`.
     pub(crate) fn write(&mut self, cells: &mut [Cell]) -> Result<(), (usize, Conflict)> {
         for (index, cell) in cells.iter_mut().enumerate() {
-            if cell.write != NONE && cell.write != self.known_write {
-                self.check_against_write(cell.write).map_err(|conflict| (index, conflict))?;
-                self.known_write = cell.write;
-            }
-            if cell.read != self.known_read {
-                if self.races {
-                    self.check_against_reads(cell.read).map_err(|conflict| (index, conflict))?;
+            match self.written {
+                Some((before, after)) if before == *cell => *cell = after,
+                _ => {
+                    let after = self.after_write(*cell).map_err(|conflict| (index, conflict))?;
+                    self.written = Some((*cell, after));
+                    *cell = after;
                 }
-                self.known_read = cell.read;
             }
-            *cell = Cell { write: self.id, read: NONE };
         }
         Ok(())
+    }
+
+    fn after_write(&mut self, cell: Cell) -> Result<Cell, Conflict> {
+        self.check_against_writes(cell.write)?;
+        if !self.races {
+            return Ok(Cell { write: self.id, read: NONE });
+        }
+        self.check_against_reads(cell.read)?;
+        if !self.access.strong {
+            // All others are ordered before it.
+            return Ok(Cell { write: self.id, read: NONE });
+        }
+        let write = self.add_to(cell.write);
+        let readers = self.kept(cell.read);
+        Ok(Cell { write, read: self.set(readers) })
     }
 
     fn check_against_reads(&self, readers: u32) -> Result<(), Conflict> {

@@ -165,6 +165,7 @@ impl Emulator<'_> {
         load: &TmaLoad,
     ) -> Outcome<Flow> {
         let what = "issues a TMA load";
+        self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
             let parts = (load.map, &load.coordinates[..], load.destination);
             let (map, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
@@ -222,6 +223,7 @@ impl Emulator<'_> {
         coordinates: &[Slot],
     ) -> Outcome<Flow> {
         let what = "issues a TMA store";
+        self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
             let parts = (map, coordinates, source);
             let (map, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;

@@ -52,7 +52,9 @@ impl Analysis {
             Op::Special(Special::Thread | Special::Lane)
             | Op::Elect
             | Op::AccGet(..)
+            | Op::Atomic { .. }
             | Op::LoadMatrix { .. } => inst.results.iter().for_each(|&v| self.set(v, false)),
+            Op::ShuffleFirst => {}
             Op::For => {
                 let body = &inst.blocks[0];
                 let index = self.is(inst.args[0]) && self.is(inst.args[2]);

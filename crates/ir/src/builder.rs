@@ -353,6 +353,40 @@ impl KernelBuilder {
         self.for_carry(begin, end, step, (), |index, ()| body(index));
     }
 
+    /// While `condition` holds of what is carried, runs `body` on it; gives back what failed the condition.
+    #[track_caller]
+    pub fn while_<'k, C: Carried<'k>>(
+        &'k self,
+        init: C,
+        condition: impl FnOnce(C) -> Val<'k, ty::Bool>,
+        body: impl FnOnce(C) -> C,
+    ) -> C {
+        let mut inits = vec![];
+        let before = init.split(&mut inits);
+        let types = self.types(&inits);
+        let join = |values: Vec<ValueId>| C::join(self, &mut values.into_iter(), before.clone());
+
+        let params = self.fresh(&types);
+        let carried = join(params.clone());
+        let (mut test, holds) = self.block(params, || condition(carried));
+        self.close(&mut test, vec![holds.id]);
+
+        let params = self.fresh(&types);
+        let carried = join(params.clone());
+        let (mut block, (outs, after)) = self.block(params, || {
+            let mut outs = vec![];
+            let after = body(carried).split(&mut outs);
+            (outs, after)
+        });
+        if before != after {
+            let (before, after) = (format!("{before:?}"), format!("{after:?}"));
+            self.fail(|location| BuildError::CarriedChanged { location, before, after });
+        }
+        self.close(&mut block, outs);
+        let results = self.emit(Op::While, inits, &types, vec![test, block]);
+        join(results)
+    }
+
     /// Runs `then` where `condition` holds.
     #[track_caller]
     pub fn if_<'k>(&'k self, condition: Val<'k, ty::Bool>, then: impl FnOnce()) {

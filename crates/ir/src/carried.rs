@@ -40,6 +40,22 @@ impl<'k, T: Scalar> Carried<'k> for Val<'k, T> {
     }
 }
 
+impl<'k, C: Carried<'k>> Carried<'k> for Vec<C> {
+    type Static = Vec<C::Static>;
+
+    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
+        self.into_iter().map(|carried| carried.split(values)).collect()
+    }
+
+    fn join(
+        builder: &'k KernelBuilder,
+        values: &mut std::vec::IntoIter<ValueId>,
+        fixed: Self::Static,
+    ) -> Self {
+        fixed.into_iter().map(|fixed| C::join(builder, values, fixed)).collect()
+    }
+}
+
 macro_rules! tuples {
     ($(($($name:ident),+)),* $(,)?) => {$(
         #[allow(non_snake_case)]

@@ -26,8 +26,8 @@ pub use kernel::{
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
 pub use op::{
-    ASource, Access, BinaryOp, CompareOp, Convergence, DescriptorLayout, Half, Op, OperandMajor,
-    Order, ProxyFence, Scope, Space, Special, UnaryOp, Wgmma,
+    ASource, Access, AtomicOp, BinaryOp, CompareOp, Convergence, DescriptorLayout, Half, Op,
+    OperandMajor, Order, ProxyFence, Scope, Space, Special, UnaryOp, Wgmma,
 };
 pub use passes::{PassError, legalise, optimise};
 pub use pipeline::{ReadSlot, Release, Ring, RingCursor, WriteSlot};

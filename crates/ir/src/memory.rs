@@ -1,8 +1,8 @@
-//! Builder methods for memory: ordinary accesses, 8×8 matrices, TMA boxes.
+//! Builder methods for memory: ordinary and atomic accesses, reductions, 8×8 matrices, TMA boxes.
 
 use crate::builder::{KernelBuilder, TensorMap};
 use crate::value::{IntoVal, Scalar, Val, ty};
-use crate::{Access, Op, Order, Scope, Space};
+use crate::{Access, AtomicOp, Op, Order, Scope, Space, Type, ValueId};
 
 impl KernelBuilder {
     /// Loads `N` (1, 2 or 4) consecutive values from shared memory; the address is aligned to all of them.
@@ -11,9 +11,7 @@ impl KernelBuilder {
         &'k self,
         address: Val<'k, ty::Smem>,
     ) -> [Val<'k, T>; N] {
-        let op = Op::Load(weak_shared::<T>(N));
-        let results = self.emit(op, vec![address.id], &[T::TYPE; N], vec![]);
-        std::array::from_fn(|i| self.wrap(results[i]))
+        self.load(weak::<T>(Space::Shared, N), address.id)
     }
 
     /// Stores `N` (1, 2 or 4) consecutive values to shared memory; the address is aligned to all of them.
@@ -23,32 +21,109 @@ impl KernelBuilder {
         address: Val<'k, ty::Smem>,
         values: [Val<'k, T>; N],
     ) {
-        let mut args = vec![address.id];
-        args.extend(values.iter().map(|value| value.id));
-        self.effect(Op::Store(weak_shared::<T>(N)), args);
+        self.with_values(Op::Store(weak::<T>(Space::Shared, N)), address.id, values);
     }
 
-    /// `ldmatrix`: loads `N` (1, 2 or 4) 8×8 matrices of 16-bit elements; lanes 8i.. give the row addresses of matrix i.
+    /// Loads `N` (1, 2 or 4) consecutive values from global memory, weakly; the address is aligned to all of them.
+    #[track_caller]
+    pub fn load_global<'k, T: Scalar, const N: usize>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+    ) -> [Val<'k, T>; N] {
+        self.load(weak::<T>(Space::Global, N), address.id)
+    }
+
+    /// Stores `N` (1, 2 or 4) consecutive values to global memory, weakly; the address is aligned to all of them.
+    #[track_caller]
+    pub fn store_global<'k, T: Scalar, const N: usize>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        values: [Val<'k, T>; N],
+    ) {
+        self.with_values(Op::Store(weak::<T>(Space::Global, N)), address.id, values);
+    }
+
+    /// Loads a word of global memory with acquire at GPU scope: what was done before the release that wrote it is visible
+    /// afterwards.
+    #[track_caller]
+    pub fn load_acquire<'k>(&'k self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
+        let access = Access {
+            order: Order::Acquire,
+            scope: Scope::Gpu,
+            ..weak::<ty::U32>(Space::Global, 1)
+        };
+        let [value] = self.load(access, address.id);
+        value
+    }
+
+    /// An atomic operation on a word of global memory: what it held before.
+    #[track_caller]
+    pub fn atomic<'k>(
+        &'k self,
+        op: AtomicOp,
+        address: Val<'k, ty::U64>,
+        value: impl IntoVal<'k, ty::U32>,
+        order: Order,
+        scope: Scope,
+    ) -> Val<'k, ty::U32> {
+        let value = value.into_val(self);
+        self.value(Op::Atomic { op, order, scope }, vec![address.id, value.id])
+    }
+
+    /// Adds `values` (1, 2 or 4) to consecutive elements of global memory, each atomically, in no order with other
+    /// reductions; the address is aligned to all of them.
+    #[track_caller]
+    pub fn reduce_add<'k, const N: usize>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        values: [Val<'k, ty::F32>; N],
+    ) {
+        self.with_values(Op::Reduce { vector: N as u32 }, address.id, values);
+    }
+
+    #[track_caller]
+    fn load<T: Scalar, const N: usize>(&self, access: Access, address: ValueId) -> [Val<'_, T>; N] {
+        let results = self.emit(Op::Load(access), vec![address], &[T::TYPE; N], vec![]);
+        std::array::from_fn(|i| self.wrap(results[i]))
+    }
+
+    /// An operation without results on an address and values.
+    #[track_caller]
+    fn with_values<'k, T: Scalar, const N: usize>(
+        &'k self,
+        op: Op,
+        address: ValueId,
+        values: [Val<'k, T>; N],
+    ) {
+        let mut args = vec![address];
+        args.extend(values.iter().map(|value| value.id));
+        self.effect(op, args);
+    }
+
+    /// `ldmatrix`: loads `N` (1, 2 or 4) 8×8 matrices of 16-bit elements; lanes 8i.. give the row addresses of matrix i,
+    /// whose rows become columns where `transpose`.
     #[track_caller]
     pub fn load_matrix<'k, const N: usize>(
         &'k self,
         address: Val<'k, ty::Smem>,
+        transpose: bool,
     ) -> [Val<'k, ty::B32>; N] {
-        let op = Op::LoadMatrix { count: N as u32, transpose: false };
-        let results = self.emit(op, vec![address.id], &[crate::Type::B32; N], vec![]);
+        let op = Op::LoadMatrix { count: N as u32, transpose };
+        let results = self.emit(op, vec![address.id], &[Type::B32; N], vec![]);
         std::array::from_fn(|i| self.wrap(results[i]))
     }
 
-    /// `stmatrix`: stores `N` (1, 2 or 4) 8×8 matrices of 16-bit elements; lanes 8i.. give the row addresses of matrix i.
+    /// `stmatrix`: stores `N` (1, 2 or 4) 8×8 matrices of 16-bit elements; lanes 8i.. give the row addresses of matrix i,
+    /// whose columns become rows where `transpose`.
     #[track_caller]
     pub fn store_matrix<'k, const N: usize>(
         &'k self,
         address: Val<'k, ty::Smem>,
         matrices: [Val<'k, ty::B32>; N],
+        transpose: bool,
     ) {
-        let mut args = vec![address.id];
-        args.extend(matrices.iter().map(|matrix| matrix.id));
-        self.effect(Op::StoreMatrix { count: N as u32, transpose: false }, args);
+        let op = Op::StoreMatrix { count: N as u32, transpose };
+        self.with_values(op, address.id, matrices);
     }
 
     /// Closes this thread's group of TMA stores.
@@ -62,16 +137,16 @@ impl KernelBuilder {
     pub fn bulk_wait_read(&self, pending: u32) {
         self.effect(Op::BulkWait { pending, read: true }, vec![]);
     }
+
+    /// Waits until at most `pending` of this thread's TMA store groups are unfinished: the others' writes are done.
+    #[track_caller]
+    pub fn bulk_wait(&self, pending: u32) {
+        self.effect(Op::BulkWait { pending, read: false }, vec![]);
+    }
 }
 
-fn weak_shared<T: Scalar>(vector: usize) -> Access {
-    Access {
-        space: Space::Shared,
-        ty: T::TYPE,
-        vector: vector as u32,
-        order: Order::Weak,
-        scope: Scope::Cta,
-    }
+fn weak<T: Scalar>(space: Space, vector: usize) -> Access {
+    Access { space, ty: T::TYPE, vector: vector as u32, order: Order::Weak, scope: Scope::Cta }
 }
 
 impl<'k> TensorMap<'k> {

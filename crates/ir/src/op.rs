@@ -132,6 +132,17 @@ pub enum Scope {
     System,
 }
 
+/// What an atomic operation writes, `old` being what the word held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AtomicOp {
+    /// `old + value`, wrapping.
+    Add,
+    /// `old >= value ? 0 : old + 1`: counts from 0 to `value` and starts again.
+    Inc,
+    /// `value`.
+    Exch,
+}
+
 /// What an ordinary load or store touches. All ordinary accesses go through the generic proxy; TMA and wgmma go
 /// through the async proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,6 +266,8 @@ pub enum Op {
     DescriptorAdvance(u32),
     /// `() -> Bool`: true in exactly one thread of the (converged) warp.
     Elect,
+    /// `(U32) -> U32`: lane 0's value in all lanes of the warp, and so the same in all of them.
+    ShuffleFirst,
 
     // Accumulators
     /// `() -> T` of the group: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
@@ -267,6 +280,22 @@ pub enum Op {
     Load(Access),
     /// `(address, T × vector) -> ()`.
     Store(Access),
+    /// `(U64 address, U32 value) -> U32 old`: reads a word of global memory and writes it anew, as one access that no other
+    /// comes between.
+    Atomic {
+        /// What is written.
+        op: AtomicOp,
+        /// `Relaxed`, `Acquire`, `Release` or `AcquireRelease`.
+        order: Order,
+        /// Who it orders with.
+        scope: Scope,
+    },
+    /// `(U64 address, F32 × vector) -> ()`: adds to consecutive elements of global memory, each atomically for itself, relaxed
+    /// at GPU scope. Sums are rounded to nearest even; subnormal operands and sums become zero of the same sign.
+    Reduce {
+        /// Elements per thread, 1, 2 or 4; the address is aligned to all of them together.
+        vector: u32,
+    },
     /// `(Smem) -> B32 × count`: `ldmatrix` of `count` 8×8 matrices of 16-bit elements; lanes `8i..8i+8` give the row
     /// addresses of matrix `i` (16-byte aligned).
     LoadMatrix {
@@ -316,6 +345,8 @@ pub enum Op {
         /// Participating threads, a multiple of 32.
         threads: u32,
     },
+    /// `() -> ()`: waits for all lanes of the warp; what they did to memory before is ordered before what they do after.
+    WarpSync,
     /// `() -> ()`: arrives at the cluster barrier, every thread of every CTA once per phase.
     ClusterArrive {
         /// Without memory ordering (`.relaxed`); else release at cluster scope.
@@ -323,6 +354,12 @@ pub enum Op {
     },
     /// `() -> ()`: waits for the cluster barrier's phase; acquire at cluster scope.
     ClusterWait,
+    /// `() -> ()`: waits until the grids that this one depends on (programmatic dependent launch) have ended and what they
+    /// wrote is visible. Does nothing in a grid that was launched without such a dependency.
+    GridDependencyWait,
+    /// `() -> ()`: lets the grids that depend on this one be scheduled, once every CTA has executed it or exited. Orders no
+    /// memory.
+    GridDependencyLaunch,
 
     // TMA (async proxy)
     /// `(MapPtr) -> ()`: prefetches a tensor map into the descriptor cache.
@@ -420,6 +457,8 @@ impl Op {
     pub fn convergence(&self) -> Convergence {
         match self {
             Op::Elect
+            | Op::ShuffleFirst
+            | Op::WarpSync
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. }
             | Op::BarrierSync { .. }

@@ -1,8 +1,8 @@
-//! Builder methods for synchronisation: mbarriers, named and cluster barriers, fences.
+//! Builder methods for synchronisation: mbarriers, warp, named and cluster barriers, fences, dependent grids.
 
 use crate::builder::KernelBuilder;
 use crate::value::{IntoVal, Val, ty};
-use crate::{Op, ProxyFence};
+use crate::{Op, Order, ProxyFence, Scope};
 
 impl<'k> Val<'k, ty::Smem> {
     /// Initialises the mbarrier here to expect `count` arrivals per phase.
@@ -58,6 +58,24 @@ impl KernelBuilder {
         self.effect(Op::FenceProxy(ProxyFence::SharedCta), vec![]);
     }
 
+    /// Orders this thread's generic global-memory accesses before later accesses by TMA.
+    #[track_caller]
+    pub fn fence_proxy_async_global(&self) {
+        self.effect(Op::FenceProxy(ProxyFence::Global), vec![]);
+    }
+
+    /// A memory fence, acquire-release or sequentially consistent.
+    #[track_caller]
+    pub fn fence(&self, order: Order, scope: Scope) {
+        self.effect(Op::Fence(order, scope), vec![]);
+    }
+
+    /// Waits for all lanes of the warp, and orders what they do to memory.
+    #[track_caller]
+    pub fn warp_sync(&self) {
+        self.effect(Op::WarpSync, vec![]);
+    }
+
     /// Waits at named barrier `id` for `threads` threads.
     #[track_caller]
     pub fn barrier_sync<'k>(&'k self, id: impl IntoVal<'k, ty::U32>, threads: u32) {
@@ -75,5 +93,18 @@ impl KernelBuilder {
     #[track_caller]
     pub fn cluster_wait(&self) {
         self.effect(Op::ClusterWait, vec![]);
+    }
+
+    /// Waits until the grids that this one depends on have ended and what they wrote is visible. Nothing may touch global
+    /// memory before, but for prefetches of tensor maps.
+    #[track_caller]
+    pub fn grid_dependency_wait(&self) {
+        self.effect(Op::GridDependencyWait, vec![]);
+    }
+
+    /// Lets the grids that depend on this one be scheduled, once every CTA has come here or exited.
+    #[track_caller]
+    pub fn grid_dependency_launch(&self) {
+        self.effect(Op::GridDependencyLaunch, vec![]);
     }
 }

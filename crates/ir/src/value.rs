@@ -164,6 +164,27 @@ impl<'k> Val<'k, ty::U32> {
     pub fn div_ceil(self, divisor: u32) -> Self {
         (self + (divisor - 1)) / divisor
     }
+
+    /// The same number in 64 bits.
+    #[track_caller]
+    pub fn widen(self) -> Val<'k, ty::U64> {
+        self.builder.value(Op::Convert(Type::U64), vec![self.id])
+    }
+
+    /// Lane 0's value in all lanes of the warp: the verifier takes it for warp-uniform, so that operations that a warp
+    /// executes together may stand under a condition on it.
+    #[track_caller]
+    pub fn warp_uniform(self) -> Self {
+        self.builder.value(Op::ShuffleFirst, vec![self.id])
+    }
+}
+
+impl<'k> Val<'k, ty::U64> {
+    /// The global address `bytes` further on.
+    #[track_caller]
+    pub fn byte_offset(self, bytes: impl IntoVal<'k, ty::U32>) -> Self {
+        self + bytes.into_val(self.builder).widen()
+    }
 }
 
 impl<'k> Val<'k, ty::Smem> {

@@ -274,7 +274,8 @@ impl<'k> Emitter<'k> {
             | Op::Unpack(..)
             | Op::SmemOffset
             | Op::MapShared
-            | Op::Elect => self.value(inst),
+            | Op::Elect
+            | Op::ShuffleFirst => self.value(inst),
             Op::Descriptor(_)
             | Op::DescriptorAdvance(_)
             | Op::AccGet(..)
@@ -285,6 +286,8 @@ impl<'k> Emitter<'k> {
             | Op::SetMaxRegisters { .. } => self.tensor_core(inst),
             Op::Load(_)
             | Op::Store(_)
+            | Op::Atomic { .. }
+            | Op::Reduce { .. }
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. }
             | Op::MbarrierInit { .. }
@@ -299,6 +302,9 @@ impl<'k> Emitter<'k> {
             | Op::BarrierArrive { .. }
             | Op::ClusterArrive { .. }
             | Op::ClusterWait
+            | Op::WarpSync
+            | Op::GridDependencyWait
+            | Op::GridDependencyLaunch
             | Op::PrefetchMap
             | Op::TmaLoad { .. }
             | Op::TmaStore { .. }

@@ -188,10 +188,10 @@ pub enum EmitError {
     /// A memory order that the access or fence does not have.
     #[error(
         "{at}: {op} with order {order:?}: loads are weak, relaxed or acquire, stores weak, relaxed or release, \
-         fences acquire-release or sequentially consistent"
+         atomics relaxed, acquire, release or acquire-release, fences acquire-release or sequentially consistent"
     )]
     UnsupportedOrder {
-        /// `Load`, `Store` or `Fence`.
+        /// `Load`, `Store`, `Atomic` or `Fence`.
         op: String,
         /// Order asked for.
         order: Order,

@@ -1,6 +1,6 @@
 //! Operations on memory: loads and stores, matrix fragments, barriers, fences and TMA.
 
-use pgemm_ir::{Access, Inst, Op, Order, ProxyFence, Scope, Space, Type, ValueId};
+use pgemm_ir::{Access, AtomicOp, Inst, Op, Order, ProxyFence, Scope, Space, Type, ValueId};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, op_name, ptx};
@@ -11,6 +11,8 @@ impl Emitter<'_> {
         match &inst.op {
             Op::Load(access) => self.load(inst, access),
             Op::Store(access) => self.store(inst, access),
+            Op::Atomic { op, order, scope } => self.atomic(inst, *op, *order, *scope),
+            Op::Reduce { vector } => self.reduce(inst, *vector),
             Op::LoadMatrix { count, transpose } => {
                 let [address] = self.args(inst)?;
                 let address = self.address(inst, address)?;
@@ -103,6 +105,9 @@ impl Emitter<'_> {
                 self.plain(inst, &format!("barrier.cluster.arrive.{order}.aligned"))
             }
             Op::ClusterWait => self.plain(inst, "barrier.cluster.wait.acquire.aligned"),
+            Op::WarpSync => self.plain(inst, "bar.warp.sync 0xffffffff"),
+            Op::GridDependencyWait => self.plain(inst, "griddepcontrol.wait"),
+            Op::GridDependencyLaunch => self.plain(inst, "griddepcontrol.launch_dependents"),
             // The dispatcher sends nothing else here.
             _ => Ok(()),
         }
@@ -222,6 +227,47 @@ impl Emitter<'_> {
         let address = self.address(inst, address)?;
         let values = self.read_list(inst, values)?;
         ptx!(self, "st{suffix} [{address}], {}", braced(access.vector, &values));
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        inst: &Inst,
+        op: AtomicOp,
+        order: Order,
+        scope: Scope,
+    ) -> Result<(), EmitError> {
+        let [address, value] = self.args(inst)?;
+        let op = match op {
+            AtomicOp::Add => "add.u32",
+            AtomicOp::Inc => "inc.u32",
+            AtomicOp::Exch => "exch.b32",
+        };
+        let order = match order {
+            Order::Relaxed => "relaxed",
+            Order::Acquire => "acquire",
+            Order::Release => "release",
+            Order::AcquireRelease => "acq_rel",
+            order => return Err(self.unsupported_order(inst, order)),
+        };
+        let address = self.address(inst, address)?;
+        let value = self.read(inst, value)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "atom.{order}.{}.global.{op} {result}, [{address}], {value}", scope_name(scope));
+        Ok(())
+    }
+
+    fn reduce(&mut self, inst: &Inst, vector: u32) -> Result<(), EmitError> {
+        let suffix = match vector {
+            1 => "",
+            2 => ".v2",
+            4 => ".v4",
+            _ => return Err(self.out_of_range(inst, "vector", vector, "1, 2 or 4 elements")),
+        };
+        let (address, values) = self.address_and_values(inst, vector)?;
+        let address = self.address(inst, address)?;
+        let values = braced(vector, &self.read_list(inst, values)?);
+        ptx!(self, "red.relaxed.gpu.global.add{suffix}.f32 [{address}], {values}");
         Ok(())
     }
 

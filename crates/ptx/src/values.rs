@@ -57,6 +57,13 @@ impl Emitter<'_> {
                 ptx!(self, "elect.sync _|{result}, 0xffffffff");
                 Ok(())
             }
+            Op::ShuffleFirst => {
+                let [value] = self.args(inst)?;
+                let value = self.register(inst, value)?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "shfl.sync.idx.b32 {result}, {value}, 0, 31, 0xffffffff");
+                Ok(())
+            }
             // The dispatcher sends nothing else here.
             _ => Ok(()),
         }

@@ -1,9 +1,9 @@
 //! Operations and their attributes as dotted words and bracketed numbers, both ways.
 
 use crate::{
-    ASource, AccId, Access, BinaryOp, CompareOp, DescriptorLayout, Element, Half, Op, OperandMajor,
-    Order, ParamId, ProxyFence, RegionId, RoleId, Scope, Space, Special, SwizzleMode, Type,
-    UnaryOp, Wgmma,
+    ASource, AccId, Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Element, Half, Op,
+    OperandMajor, Order, ParamId, ProxyFence, RegionId, RoleId, Scope, Space, Special, SwizzleMode,
+    Type, UnaryOp, Wgmma,
 };
 
 /// One entry between brackets.
@@ -52,6 +52,7 @@ names!(Half: Low "low", High "high");
 names!(Space: Global "global", Shared "shared");
 names!(Order: Weak "weak", Relaxed "relaxed", Acquire "acquire", Release "release",
     AcquireRelease "acquire_release", SequentiallyConsistent "sequentially_consistent");
+names!(AtomicOp: Add "add", Inc "inc", Exch "exch");
 names!(Scope: Cta "cta", Cluster "cluster", Gpu "gpu", System "system");
 names!(ProxyFence: SharedCta "shared_cta", Global "global");
 names!(SwizzleMode: None "unswizzled", B32 "b32", B64 "b64", B128 "b128");
@@ -114,9 +115,14 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         ),
         Op::DescriptorAdvance(bytes) => (vec!["descriptor_advance"], vec![Key("bytes", *bytes)]),
         Op::Elect => (vec!["elect"], vec![]),
+        Op::ShuffleFirst => (vec!["shuffle_first"], vec![]),
         Op::AccGet(acc, index) => (vec!["acc_get"], vec![Entity("acc", acc.0), Number(*index)]),
         Op::Load(attributes) => access("load", attributes),
         Op::Store(attributes) => access("store", attributes),
+        Op::Atomic { op, order, scope } => {
+            (vec!["atomic", op.name(), order.name(), scope.name()], vec![])
+        }
+        Op::Reduce { vector } => (vec!["reduce_add"], vec![Key("vector", *vector)]),
         Op::LoadMatrix { count, transpose } => matrix("load_matrix", *count, *transpose),
         Op::StoreMatrix { count, transpose } => matrix("store_matrix", *count, *transpose),
         Op::MbarrierInit { count } => (vec!["mbarrier_init"], vec![Key("count", *count)]),
@@ -131,9 +137,12 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::Fence(order, scope) => (vec!["fence", order.name(), scope.name()], vec![]),
         Op::BarrierSync { threads } => (vec!["barrier_sync"], vec![Key("threads", *threads)]),
         Op::BarrierArrive { threads } => (vec!["barrier_arrive"], vec![Key("threads", *threads)]),
+        Op::WarpSync => (vec!["warp_sync"], vec![]),
         Op::ClusterArrive { relaxed: false } => (vec!["cluster_arrive"], vec![]),
         Op::ClusterArrive { relaxed: true } => (vec!["cluster_arrive", "relaxed"], vec![]),
         Op::ClusterWait => (vec!["cluster_wait"], vec![]),
+        Op::GridDependencyWait => (vec!["grid_dependency_wait"], vec![]),
+        Op::GridDependencyLaunch => (vec!["grid_dependency_launch"], vec![]),
         Op::PrefetchMap => (vec!["prefetch_map"], vec![]),
         Op::TmaLoad { rank, multicast } => {
             let mut words = vec!["tma_load"];
@@ -199,6 +208,7 @@ pub(super) fn decode(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
         (["descriptor_advance"], [Key("bytes", bytes)]) => Op::DescriptorAdvance(*bytes),
         (["load", rest @ ..], [Key("vector", vector)]) => Op::Load(access(rest, *vector)?),
         (["store", rest @ ..], [Key("vector", vector)]) => Op::Store(access(rest, *vector)?),
+        (["reduce_add"], [Key("vector", vector)]) => Op::Reduce { vector: *vector },
         (["load_matrix", rest @ ..], [Key("count", count)]) => {
             Op::LoadMatrix { count: *count, transpose: flag(rest, "transpose")? }
         }
@@ -260,6 +270,15 @@ fn plain(words: &[&str]) -> Option<Op> {
         ["smem_offset"] => Op::SmemOffset,
         ["map_shared"] => Op::MapShared,
         ["elect"] => Op::Elect,
+        ["shuffle_first"] => Op::ShuffleFirst,
+        ["atomic", op, order, scope] => Op::Atomic {
+            op: AtomicOp::from_name(op)?,
+            order: Order::from_name(order)?,
+            scope: Scope::from_name(scope)?,
+        },
+        ["warp_sync"] => Op::WarpSync,
+        ["grid_dependency_wait"] => Op::GridDependencyWait,
+        ["grid_dependency_launch"] => Op::GridDependencyLaunch,
         ["mbarrier_arrive"] => Op::MbarrierArrive,
         ["mbarrier_arrive_cluster"] => Op::MbarrierArriveCluster,
         ["mbarrier_wait"] => Op::MbarrierWait,

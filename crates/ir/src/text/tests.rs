@@ -75,7 +75,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 51;
+const KINDS: usize = 57;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -154,6 +154,16 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         47 => Op::While,
         48 => Op::If,
         49 => Op::Roles((0..c.below(3)).map(|_| RoleId(c.any())).collect()),
+        50 => Op::ShuffleFirst,
+        51 => Op::Atomic {
+            op: c.of(&[AtomicOp::Add, AtomicOp::Inc, AtomicOp::Exch]),
+            order: c.of(&ORDERS),
+            scope: c.of(&SCOPES),
+        },
+        52 => Op::Reduce { vector: c.any() },
+        53 => Op::WarpSync,
+        54 => Op::GridDependencyWait,
+        55 => Op::GridDependencyLaunch,
         _ => Op::Yield,
     }
 }

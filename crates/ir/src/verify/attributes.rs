@@ -124,6 +124,15 @@ impl<'k> Check<'_, 'k> {
                     self.refuse(inst, "a store is weak, relaxed or release; add a fence".into());
                 }
             }
+            Op::Atomic { order: Order::Weak | Order::SequentiallyConsistent, .. } => {
+                self.refuse(
+                    inst,
+                    "an atomic is relaxed, acquire, release or acquire-release; add a fence".into(),
+                );
+            }
+            Op::Reduce { vector } if !matches!(vector, 1 | 2 | 4) => {
+                self.refuse(inst, format!("a reduction of {vector} f32: use 1, 2 or 4"));
+            }
             Op::LoadMatrix { count, .. } | Op::StoreMatrix { count, .. }
                 if !matches!(count, 1 | 2 | 4) =>
             {

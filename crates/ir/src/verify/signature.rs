@@ -140,6 +140,9 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::Store(access) => {
             exactly(&with(&[address(access.space)], access.ty, access.vector), &[])
         }
+        Op::ShuffleFirst => exactly(&[U32], &[U32]),
+        Op::Atomic { .. } => exactly(&[U64, U32], &[U32]),
+        Op::Reduce { vector } => exactly(&with(&[U64], F32, *vector), &[]),
         Op::LoadMatrix { count, .. } => exactly(&[Smem], &with(&[], B32, *count)),
         Op::StoreMatrix { count, .. } => exactly(&with(&[Smem], B32, *count), &[]),
         Op::MbarrierInit { .. } | Op::MbarrierArrive | Op::MbarrierArriveExpect { .. } => {
@@ -152,6 +155,9 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         | Op::Fence(..)
         | Op::ClusterArrive { .. }
         | Op::ClusterWait
+        | Op::WarpSync
+        | Op::GridDependencyWait
+        | Op::GridDependencyLaunch
         | Op::BulkCommit
         | Op::BulkWait { .. }
         | Op::WgmmaFence

@@ -192,7 +192,15 @@ impl Analysis<'_> {
                 | Special::Cluster
                 | Special::ClusterCount => Level::Cta,
             },
-            (Op::Elect | Op::Load(_) | Op::LoadMatrix { .. } | Op::AccGet(..), _) => Level::Thread,
+            (
+                Op::Elect
+                | Op::Load(_)
+                | Op::LoadMatrix { .. }
+                | Op::Atomic { .. }
+                | Op::AccGet(..),
+                _,
+            ) => Level::Thread,
+            (Op::ShuffleFirst, _) => plain.min(Level::Warp),
             (Op::Binary(BinaryOp::Shr | BinaryOp::Div), _) => match &inst.results[..] {
                 [result] => self.units.get(result).map_or(plain, |unit| plain.min(every(*unit))),
                 _ => plain,

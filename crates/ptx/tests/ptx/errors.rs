@@ -2,8 +2,8 @@
 
 use crate::support::Ops;
 use pgemm_ir::{
-    ASource, Access, BinaryOp, DescriptorLayout, Element, Kernel, Op, OperandMajor, Order,
-    ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, Wgmma,
+    ASource, Access, AtomicOp, BinaryOp, DescriptorLayout, Element, Kernel, Op, OperandMajor,
+    Order, ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, Wgmma,
 };
 use pgemm_ptx::{EmitError, emit};
 
@@ -83,12 +83,14 @@ fn broken_structure_is_found() {
 
 #[test]
 fn attributes_are_checked() {
-    let attempts: [(Op, &str); 7] = [
+    let attempts: [(Op, &str); 9] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
         (Op::WgmmaWait { pending: 8 }, "0 to 7"),
         (Op::SetMaxRegisters { count: 100, increase: true }, "steps of 8"),
         (Op::Fence(Order::Relaxed, Scope::Gpu), "Relaxed"),
         (Op::TmaLoad { rank: 6, multicast: false }, "1 to 5"),
+        (Op::Reduce { vector: 3 }, "1, 2 or 4"),
+        (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "Weak"),
         (Op::BarrierSync { threads: 48 }, "multiple of 32"),
         (Op::DescriptorAdvance(8), "multiple of 16"),
     ];
@@ -98,6 +100,7 @@ fn attributes_are_checked() {
             let args = match op {
                 Op::MbarrierInit { .. } => vec![k.region(0, 8)],
                 Op::BarrierSync { .. } => vec![k.u32(1)],
+                Op::Atomic { .. } => vec![k.param("a", Type::U64), k.u32(1)],
                 Op::DescriptorAdvance(_) => vec![k.param("d", Type::U64)],
                 _ => vec![],
             };

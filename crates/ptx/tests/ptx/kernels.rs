@@ -1,8 +1,9 @@
 //! Small kernels that together hold every operation and attribute.
 
 use pgemm_ir::{
-    ASource, Access, BinaryOp, CompareOp, Constant, DescriptorLayout, Element, Half, Kernel, Op,
-    OperandMajor, Order, ProxyFence, Scope, Space, Special, SwizzleMode, Type, UnaryOp, Wgmma,
+    ASource, Access, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout, Element, Half,
+    Kernel, Op, OperandMajor, Order, ProxyFence, Scope, Space, Special, SwizzleMode, Type, UnaryOp,
+    Wgmma,
 };
 
 use crate::support::{Ops, weak};
@@ -16,6 +17,8 @@ pub fn all() -> Vec<Kernel> {
         predicates(),
         conversions(),
         loads_and_stores(),
+        atomics(),
+        dependent(),
         matrices(),
         barriers(),
         cluster(),
@@ -190,6 +193,43 @@ pub fn loads_and_stores() -> Kernel {
     for (order, scope) in [(Order::Relaxed, Scope::Cluster), (Order::Release, Scope::Cta)] {
         k.run(Op::Store(ordered(order, scope)), &[global, m]);
     }
+    k.finish()
+}
+
+/// Every atomic operation, order and scope, and reductions of every width.
+pub fn atomics() -> Kernel {
+    let mut k = Ops::new("atomics", 1);
+    let (counter, sums) = (k.param("counter", Type::U64), k.param("sums", Type::U64));
+    let m = k.param("m", Type::U32);
+    let one = k.u32(1);
+    for (op, order, scope) in [
+        (AtomicOp::Add, Order::Relaxed, Scope::Cta),
+        (AtomicOp::Inc, Order::Acquire, Scope::Cluster),
+        (AtomicOp::Exch, Order::Release, Scope::Gpu),
+        (AtomicOp::Add, Order::AcquireRelease, Scope::System),
+    ] {
+        let old = k.one(Op::Atomic { op, order, scope }, &[counter, m], Type::U32);
+        k.one(Op::Atomic { op, order, scope }, &[counter, one], Type::U32);
+        k.one(Op::ShuffleFirst, &[old], Type::U32);
+    }
+    k.one(Op::ShuffleFirst, &[one], Type::U32);
+    k.run(Op::WarpSync, &[]);
+    let value = k.one(Op::Convert(Type::F32), &[m], Type::F32);
+    let half = k.constant(Constant::F32(0.5));
+    k.run(Op::Reduce { vector: 1 }, &[sums, value]);
+    k.run(Op::Reduce { vector: 2 }, &[sums, value, half]);
+    k.run(Op::Reduce { vector: 4 }, &[sums, value, half, half, value]);
+    k.finish()
+}
+
+/// What a grid does that depends on one and has one depend on it.
+pub fn dependent() -> Kernel {
+    let mut k = Ops::new("dependent", 1);
+    let out = k.param("out", Type::U64);
+    k.run(Op::GridDependencyWait, &[]);
+    let value = k.one(Op::Load(weak(Space::Global, Type::U32, 1)), &[out], Type::U32);
+    k.run(Op::GridDependencyLaunch, &[]);
+    k.run(Op::Store(weak(Space::Global, Type::U32, 1)), &[out, value]);
     k.finish()
 }
 

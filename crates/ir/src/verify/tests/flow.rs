@@ -122,6 +122,58 @@ fn uniformity_through_loops_and_joins() {
     rejects(&rounds("lane"), Rule::Uniformity, "all threads of a warp execute");
 }
 
+/// One thread draws a number, hands it over through shared memory, and all act on it.
+#[test]
+fn a_number_drawn_by_one_thread_is_uniform_after_a_shuffle() {
+    let drawn = |condition: &str| {
+        simple(&format!(
+            "{BOUNDS}%4: smem = smem_address[region0]
+             %5: u64 = param[param0]
+             %6: u32 = special.thread
+             %7: bool = eq %6, %0
+             if %7 {{
+                 %8: u32 = atomic.add.acquire_release.gpu %5, %2
+                 store.shared.u32.weak.cta[vector=1] %4, %8
+                 yield
+             }} {{ yield }}
+             barrier_sync[threads=128] %0
+             %9: u32 = load.shared.u32.weak.cta[vector=1] %4
+             %10: u32 = shuffle_first %9
+             %11: bool = eq {condition}, %1
+             if %11 {{
+                 %12: u32 = while %0 (%13: u32) {{
+                     %14: bool = lt %13, %10
+                     yield %14
+                 }} (%15: u32) {{
+                     barrier_sync[threads=128] %2
+                     %16: b32 = load_matrix[count=1] %4
+                     store_matrix[count=1] %4, %16
+                     %17: u32 = add %15, %2
+                     yield %17
+                 }}
+                 yield
+             }} {{ yield }}"
+        ))
+    };
+    accepts(&drawn("%10"));
+    let found = super::violations(&drawn("%9"));
+    assert!(!found.is_empty() && found.iter().all(|violation| violation.rule == Rule::Uniformity));
+    // Other warps may have other values, so it is not uniform for the warpgroup; and the shuffle itself needs its warp.
+    let after = |shuffled: &str, op: &str| {
+        simple(&format!(
+            "{BOUNDS}%4: u32 = special.lane\n%5: u32 = shuffle_first {shuffled}
+             %6: bool = eq %5, %0\nif %6 {{ {op}\n yield }} {{ yield }}"
+        ))
+    };
+    accepts(&after("%4", "warp_sync"));
+    accepts(&after("%0", "wgmma_fence"));
+    rejects(&after("%4", "wgmma_fence"), Rule::Uniformity, "all threads of a warpgroup execute");
+    for op in ["warp_sync", "%6: u32 = shuffle_first %0"] {
+        let divergent = format!("{BOUNDS}%5: bool = elect\nif %5 {{ {op}\n yield }} {{ yield }}");
+        rejects(&simple(&divergent), Rule::Uniformity, "all threads of a warp execute");
+    }
+}
+
 const MMA: &str = "wgmma.bf16.k.bf16.k[acc0, n=128] %0, %1, %2\n";
 const OTHER_MMA: &str = "wgmma.bf16.k.bf16.k[acc1, n=64] %0, %1, %2\n";
 

@@ -86,7 +86,13 @@ fn types() {
         %12: bool = select %11, %3, %3
         %13: u64 = param[param0]
         %14: f32, %15: f32 = load.global.f32.weak.cta[vector=2] %13
-        store.global.f32.release.gpu[vector=2] %13, %15, %14";
+        store.global.f32.release.gpu[vector=2] %13, %15, %14
+        %16: u32 = atomic.inc.acquire_release.gpu %13, %0
+        %17: u32 = shuffle_first %16
+        reduce_add[vector=2] %13, %14, %15
+        warp_sync
+        grid_dependency_wait
+        grid_dependency_launch";
     accepts(&simple(&format!("{BOUNDS}{accepted}")));
     let rejects = |body: &str, words: &str| {
         rejects(&simple(&format!("{BOUNDS}{body}")), Rule::Types, words);
@@ -103,6 +109,9 @@ fn types() {
     rejects("mbarrier_arrive %0", "(smem) -> ()");
     rejects("if %0 { yield } { yield }", "(bool) -> ()");
     rejects("%4: f32 = load.global.f32.weak.cta[vector=1] %0", "(u64) -> (f32)");
+    rejects("%4: u32 = atomic.add.relaxed.gpu %0, %0", "(u64, u32) -> (u32)");
+    rejects("%4: u64 = param[param0]\nreduce_add[vector=2] %4, %0, %0", "(u64, f32, f32) -> ()");
+    rejects("%4: f32 = shuffle_first %0", "(u32) -> (u32)");
     rejects("tma_load[rank=2] %0, %0", "(map, smem, smem, u32, u32) -> ()");
     rejects("%4: bool = eq %3, %3", "(T, T) -> bool");
 }
@@ -143,6 +152,14 @@ fn attributes() {
         "a load",
     );
     rejects("%5: u64 = param[param0]\nstore.global.u32.acquire.gpu[vector=1] %5, %0", "a store");
+    rejects(
+        "%5: u64 = param[param0]\n%6: u32 = atomic.add.weak.cta %5, %0",
+        "an atomic is relaxed",
+    );
+    rejects(
+        "%5: u64 = param[param0]\n%6: f32 = const.f32 0\nreduce_add[vector=3] %5, %6, %6, %6",
+        "a reduction of 3 f32",
+    );
     rejects("fence.release.gpu", "a fence is");
     rejects("%5: smem = smem_address[region0]\nload_matrix[count=0] %5", "0 matrices");
     rejects("wgmma_wait[pending=8]", "7 at most");
