@@ -330,7 +330,8 @@ impl Flatten<'_> {
             Op::WarpSync => Step::WarpSync,
             Op::GridDependencyWait => Step::GridDependencyWait,
             Op::PrefetchMap => Step::PrefetchMap { map: arg(0) },
-            Op::TmaLoad { rank, multicast } => {
+            // A policy changes no value.
+            Op::TmaLoad { rank, multicast, .. } => {
                 let end = 3 + *rank as usize;
                 Step::TmaLoad(Box::new(TmaLoad {
                     map: arg(0),
@@ -340,10 +341,10 @@ impl Flatten<'_> {
                     mask: multicast.then(|| arg(end)),
                 }))
             }
-            Op::TmaStore { .. } => Step::TmaStore {
+            Op::TmaStore { rank, .. } => Step::TmaStore {
                 map: arg(0),
                 source: arg(1),
-                coordinates: self.place_all(&inst.args[2..]),
+                coordinates: self.place_all(&inst.args[2..2 + *rank as usize]),
             },
             Op::BulkCommit => Step::BulkCommit,
             Op::BulkWait { pending, read } => Step::BulkWait { pending: *pending, read: *read },

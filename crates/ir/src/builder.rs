@@ -141,7 +141,7 @@ impl KernelBuilder {
     #[track_caller]
     pub fn tensor_map(&self, name: &str, spec: TensorMapSpec) -> TensorMap<'_> {
         let id = self.declare_param(name, ParamKind::TensorMap(spec.clone()));
-        TensorMap { pointer: self.value(Op::MapParam(id), vec![]), spec }
+        TensorMap { pointer: self.value(Op::MapParam(id), vec![]), spec, policy: None }
     }
 
     /// Asks for shared memory. Regions whose lifetimes do not overlap may share bytes.
@@ -449,6 +449,7 @@ pub struct TensorMap<'k> {
     pub(crate) pointer: Val<'k, ty::MapPtr>,
     /// Box, element type and swizzle.
     pub spec: TensorMapSpec,
+    pub(crate) policy: Option<Val<'k, ty::U64>>,
 }
 
 /// The roles being declared: see [`KernelBuilder::warp_roles`].

@@ -150,6 +150,13 @@ fn weak<T: Scalar>(space: Space, vector: usize) -> Access {
 }
 
 impl<'k> TensorMap<'k> {
+    /// The same map, whose loads and stores tell L2 how long to keep the bytes: a policy as the PTX instruction `createpolicy`
+    /// makes it.
+    #[track_caller]
+    pub fn with_policy(&self, policy: impl IntoVal<'k, ty::U64>) -> Self {
+        TensorMap { policy: Some(policy.into_val(self.pointer.builder)), ..self.clone() }
+    }
+
     /// Fetches the map into the descriptor cache ahead of its first use.
     #[track_caller]
     pub fn prefetch(&self) {
@@ -191,7 +198,12 @@ impl<'k> TensorMap<'k> {
     ) {
         let mut args = vec![self.pointer.id, destination.id, mbarrier.id];
         args.extend(coordinates.iter().chain(&mask).map(|value| value.id));
-        let op = Op::TmaLoad { rank: coordinates.len() as u32, multicast: mask.is_some() };
+        args.extend(self.policy.map(|policy| policy.id));
+        let op = Op::TmaLoad {
+            rank: coordinates.len() as u32,
+            multicast: mask.is_some(),
+            policy: self.policy.is_some(),
+        };
         self.pointer.builder.effect(op, args);
     }
 
@@ -201,6 +213,8 @@ impl<'k> TensorMap<'k> {
     pub fn store(&self, source: Val<'k, ty::Smem>, coordinates: &[Val<'k, ty::U32>]) {
         let mut args = vec![self.pointer.id, source.id];
         args.extend(coordinates.iter().map(|value| value.id));
-        self.pointer.builder.effect(Op::TmaStore { rank: coordinates.len() as u32 }, args);
+        args.extend(self.policy.map(|policy| policy.id));
+        let op = Op::TmaStore { rank: coordinates.len() as u32, policy: self.policy.is_some() };
+        self.pointer.builder.effect(op, args);
     }
 }

@@ -364,20 +364,24 @@ pub enum Op {
     // TMA (async proxy)
     /// `(MapPtr) -> ()`: prefetches a tensor map into the descriptor cache.
     PrefetchMap,
-    /// `(MapPtr, Smem destination, Smem mbarrier, U32 × rank coordinates innermost first, [U32 CTA mask]) -> ()`: starts
-    /// the copy of one box to shared memory; completes `box bytes` on the mbarrier. With multicast the box and the
+    /// `(MapPtr, Smem destination, Smem mbarrier, U32 × rank coordinates innermost first, [U32 CTA mask], [U64 L2 policy])
+    /// -> ()`: starts the copy of one box to shared memory; completes `box bytes` on the mbarrier. With multicast the box and the
     /// completion go to the same offsets in every CTA of the mask. Executed once per active thread: elect one.
     TmaLoad {
         /// Dimensions of the tensor map.
         rank: u32,
         /// A CTA mask follows the coordinates.
         multicast: bool,
+        /// An L2 cache policy comes last (PTX ISA, "createpolicy"): how long L2 should keep the bytes.
+        policy: bool,
     },
-    /// `(MapPtr, Smem source, U32 × rank coordinates) -> ()`: starts the copy of one box to global memory, out-of-bounds
+    /// `(MapPtr, Smem source, U32 × rank coordinates, [U64 L2 policy]) -> ()`: starts the copy of one box to global memory, out-of-bounds
     /// elements left out. Belongs to the thread's next bulk group.
     TmaStore {
         /// Dimensions of the tensor map.
         rank: u32,
+        /// An L2 cache policy comes last.
+        policy: bool,
     },
     /// `() -> ()`: closes the thread's bulk group of TMA stores.
     BulkCommit,

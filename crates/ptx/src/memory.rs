@@ -35,8 +35,10 @@ impl Emitter<'_> {
                 ptx!(self, "prefetch.tensormap [{map}]");
                 Ok(())
             }
-            Op::TmaLoad { rank, multicast } => self.tma_load(inst, *rank, *multicast),
-            Op::TmaStore { rank } => self.tma_store(inst, *rank),
+            Op::TmaLoad { rank, multicast, policy } => {
+                self.tma_load(inst, *rank, *multicast, *policy)
+            }
+            Op::TmaStore { rank, policy } => self.tma_store(inst, *rank, *policy),
             Op::BulkCommit => self.plain(inst, "cp.async.bulk.commit_group"),
             Op::BulkWait { pending, read } => {
                 let read = if *read { ".read" } else { "" };
@@ -279,20 +281,28 @@ impl Emitter<'_> {
         Ok(format!("m8n8.x{count}{transpose}.shared::cta.b16"))
     }
 
-    fn tma_load(&mut self, inst: &Inst, rank: u32, multicast: bool) -> Result<(), EmitError> {
+    fn tma_load(
+        &mut self,
+        inst: &Inst,
+        rank: u32,
+        multicast: bool,
+        policy: bool,
+    ) -> Result<(), EmitError> {
         self.within(inst, "rank", rank, 1, 5, "tensor maps have 1 to 5 dimensions")?;
-        let expected = 3 + rank as usize + usize::from(multicast);
+        let expected = 3 + rank as usize + usize::from(multicast) + usize::from(policy);
         let [map, to, barrier, rest @ ..] = &inst.args[..] else {
             return Err(self.arity(inst, "operands", expected, inst.args.len()));
         };
         if inst.args.len() != expected {
             return Err(self.arity(inst, "operands", expected, inst.args.len()));
         }
-        let (coordinates, mask) = rest.split_at(rank as usize);
+        let (coordinates, rest) = rest.split_at(rank as usize);
+        let (mask, policy) = rest.split_at(usize::from(multicast));
         let mask = match mask {
             [mask] => format!(", {}", self.cta_mask(inst, *mask)?),
             _ => String::new(),
         };
+        let (hint, policy) = self.cache_hint(inst, policy)?;
         let map = self.register(inst, *map)?;
         let to = self.address(inst, *to)?;
         let barrier = self.address(inst, *barrier)?;
@@ -300,8 +310,8 @@ impl Emitter<'_> {
         let multicast = if multicast { ".multicast::cluster" } else { "" };
         ptx!(
             self,
-            "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{multicast} \
-             [{to}], [{map}, {{{coordinates}}}], [{barrier}]{mask}"
+            "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{multicast}{hint} \
+             [{to}], [{map}, {{{coordinates}}}], [{barrier}]{mask}{policy}"
         );
         Ok(())
     }
@@ -318,21 +328,34 @@ impl Emitter<'_> {
         Ok(narrow.to_string())
     }
 
-    fn tma_store(&mut self, inst: &Inst, rank: u32) -> Result<(), EmitError> {
+    /// The suffix and the operand of an L2 policy, where there is one.
+    fn cache_hint(
+        &mut self,
+        inst: &Inst,
+        policy: &[ValueId],
+    ) -> Result<(&'static str, String), EmitError> {
+        match policy {
+            [policy] => Ok((".L2::cache_hint", format!(", {}", self.register(inst, *policy)?))),
+            _ => Ok(("", String::new())),
+        }
+    }
+
+    fn tma_store(&mut self, inst: &Inst, rank: u32, policy: bool) -> Result<(), EmitError> {
         self.within(inst, "rank", rank, 1, 5, "tensor maps have 1 to 5 dimensions")?;
-        let expected = 2 + rank as usize;
-        let (map, from, coordinates) = match &inst.args[..] {
-            [map, from, coordinates @ ..] if coordinates.len() == rank as usize => {
-                (*map, *from, coordinates)
-            }
+        let expected = 2 + rank as usize + usize::from(policy);
+        let (map, from, rest) = match &inst.args[..] {
+            [map, from, rest @ ..] if inst.args.len() == expected => (*map, *from, rest),
             args => return Err(self.arity(inst, "operands", expected, args.len())),
         };
+        let (coordinates, policy) = rest.split_at(rank as usize);
+        let (hint, policy) = self.cache_hint(inst, policy)?;
         let map = self.register(inst, map)?;
         let from = self.address(inst, from)?;
         let coordinates = self.read_list(inst, coordinates)?;
         ptx!(
             self,
-            "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [{map}, {{{coordinates}}}], [{from}]"
+            "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{hint} \
+             [{map}, {{{coordinates}}}], [{from}]{policy}"
         );
         Ok(())
     }

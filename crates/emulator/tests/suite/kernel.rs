@@ -349,14 +349,14 @@ impl Writer {
     #[track_caller]
     pub fn tma_load(&mut self, map: ValueId, to: ValueId, barrier: ValueId, at: [u32; 2]) {
         let [x, y] = at.map(|at| self.u32(at));
-        let op = Op::TmaLoad { rank: 2, multicast: false };
+        let op = Op::TmaLoad { rank: 2, multicast: false, policy: false };
         self.run(op, &[map, to, barrier, x, y]);
     }
 
     #[track_caller]
     pub fn tma_store(&mut self, map: ValueId, from: ValueId, at: [u32; 2]) {
         let [x, y] = at.map(|at| self.u32(at));
-        self.run(Op::TmaStore { rank: 2 }, &[map, from, x, y]);
+        self.run(Op::TmaStore { rank: 2, policy: false }, &[map, from, x, y]);
     }
 
     #[track_caller]

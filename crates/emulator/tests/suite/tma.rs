@@ -237,7 +237,7 @@ fn multicast(mask: u32) -> Kernel {
         expect(w, barrier);
         w.in_rank(0, |w| {
             let [x, y, mask] = [0, 0, mask].map(|value| w.u32(value));
-            let op = Op::TmaLoad { rank: 2, multicast: true };
+            let op = Op::TmaLoad { rank: 2, multicast: true, policy: false };
             w.at("load").run(op, &[map, data, barrier, x, y, mask]);
         });
     });

@@ -144,12 +144,17 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::GridDependencyWait => (vec!["grid_dependency_wait"], vec![]),
         Op::GridDependencyLaunch => (vec!["grid_dependency_launch"], vec![]),
         Op::PrefetchMap => (vec!["prefetch_map"], vec![]),
-        Op::TmaLoad { rank, multicast } => {
+        Op::TmaLoad { rank, multicast, policy } => {
             let mut words = vec!["tma_load"];
             words.extend(multicast.then_some("multicast"));
+            words.extend(policy.then_some("policy"));
             (words, vec![Key("rank", *rank)])
         }
-        Op::TmaStore { rank } => (vec!["tma_store"], vec![Key("rank", *rank)]),
+        Op::TmaStore { rank, policy } => {
+            let mut words = vec!["tma_store"];
+            words.extend(policy.then_some("policy"));
+            (words, vec![Key("rank", *rank)])
+        }
         Op::BulkCommit => (vec!["bulk_commit"], vec![]),
         Op::BulkWait { pending, read } => {
             let mut words = vec!["bulk_wait"];
@@ -222,9 +227,15 @@ pub(super) fn decode(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
         (["barrier_sync"], [Key("threads", threads)]) => Op::BarrierSync { threads: *threads },
         (["barrier_arrive"], [Key("threads", threads)]) => Op::BarrierArrive { threads: *threads },
         (["tma_load", rest @ ..], [Key("rank", rank)]) => {
-            Op::TmaLoad { rank: *rank, multicast: flag(rest, "multicast")? }
+            let (multicast, rest) = match rest {
+                ["multicast", rest @ ..] => (true, rest),
+                rest => (false, rest),
+            };
+            Op::TmaLoad { rank: *rank, multicast, policy: flag(rest, "policy")? }
         }
-        (["tma_store"], [Key("rank", rank)]) => Op::TmaStore { rank: *rank },
+        (["tma_store", rest @ ..], [Key("rank", rank)]) => {
+            Op::TmaStore { rank: *rank, policy: flag(rest, "policy")? }
+        }
         (["bulk_wait", rest @ ..], [Key("pending", pending)]) => {
             Op::BulkWait { pending: *pending, read: flag(rest, "read")? }
         }

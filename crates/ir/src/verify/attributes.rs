@@ -171,7 +171,7 @@ impl<'k> Check<'_, 'k> {
                 self.copy(inst, *rank);
                 self.mbarrier(inst, 2);
             }
-            Op::TmaStore { rank } => self.copy(inst, *rank),
+            Op::TmaStore { rank, .. } => self.copy(inst, *rank),
             Op::Wgmma(wgmma) => self.wgmma(inst, wgmma),
             Op::WgmmaWait { pending } if *pending > 7 => {
                 self.refuse(inst, format!("waits for {pending} groups in flight: 7 at most"));

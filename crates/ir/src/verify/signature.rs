@@ -167,11 +167,17 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         | Op::Roles(_) => exactly(&[], &[]),
         Op::BarrierSync { .. } | Op::BarrierArrive { .. } => exactly(&[U32], &[]),
         Op::PrefetchMap => exactly(&[MapPtr], &[]),
-        Op::TmaLoad { rank, multicast } => {
+        Op::TmaLoad { rank, multicast, policy } => {
             let mask = u32::from(*multicast);
-            exactly(&with(&[MapPtr, Smem, Smem], U32, rank.saturating_add(mask)), &[])
+            let mut wanted = with(&[MapPtr, Smem, Smem], U32, rank.saturating_add(mask));
+            wanted.extend(policy.then_some(U64));
+            exactly(&wanted, &[])
         }
-        Op::TmaStore { rank } => exactly(&with(&[MapPtr, Smem], U32, *rank), &[]),
+        Op::TmaStore { rank, policy } => {
+            let mut wanted = with(&[MapPtr, Smem], U32, *rank);
+            wanted.extend(policy.then_some(U64));
+            exactly(&wanted, &[])
+        }
         Op::Wgmma(wgmma) => match wgmma.a_source {
             ASource::Shared(_) => exactly(&[Descriptor, Descriptor, Bool], &[]),
             ASource::Registers => exactly(&[B32, B32, B32, B32, Descriptor, Bool], &[]),

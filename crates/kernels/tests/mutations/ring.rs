@@ -140,9 +140,9 @@ fn empty_barrier_with_a_consumer_too_many() {
 fn shared_tile_sent_to_one_cta_only() {
     Subject::new(PAIR)
         .rewrite(|inst, _| match inst.op {
-            Op::TmaLoad { rank, multicast: true } => {
-                inst.op = Op::TmaLoad { rank, multicast: false };
-                inst.args.pop();
+            Op::TmaLoad { rank, multicast: true, policy } => {
+                inst.op = Op::TmaLoad { rank, multicast: false, policy };
+                inst.args.remove(inst.args.len() - 1 - usize::from(policy));
                 Edit::Changed
             }
             _ => Edit::Keep,

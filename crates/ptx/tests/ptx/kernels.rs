@@ -294,6 +294,7 @@ pub fn tma() -> Kernel {
     let tile = k.region(1024, 16384);
     let barrier = k.region(0, 8);
     let m = k.param("m", Type::U32);
+    let given = k.param("policy", Type::U64);
     let zero = k.u32(0);
     k.run(Op::PrefetchMap, &[map]);
     let elected = k.one(Op::Elect, &[], Type::Bool);
@@ -301,13 +302,21 @@ pub fn tma() -> Kernel {
         for rank in 1..=5 {
             let coordinates = [zero, m, zero, zero, m];
             let args = [&[map, tile, barrier], &coordinates[..rank as usize]].concat();
-            k.run(Op::TmaLoad { rank, multicast: false }, &args);
+            k.run(Op::TmaLoad { rank, multicast: false, policy: false }, &args);
             let args = [&[map, tile], &coordinates[..rank as usize]].concat();
-            k.run(Op::TmaStore { rank }, &args);
+            k.run(Op::TmaStore { rank, policy: false }, &args);
         }
         let mask = k.u32(3);
-        k.run(Op::TmaLoad { rank: 2, multicast: true }, &[map, tile, barrier, zero, m, mask]);
-        k.run(Op::TmaLoad { rank: 2, multicast: true }, &[map, tile, barrier, zero, m, m]);
+        let multicast = Op::TmaLoad { rank: 2, multicast: true, policy: false };
+        k.run(multicast.clone(), &[map, tile, barrier, zero, m, mask]);
+        k.run(multicast, &[map, tile, barrier, zero, m, m]);
+        let keep = k.constant(Constant::U64(0x14f0_0000_0000_0000));
+        for policy in [keep, given] {
+            let load = |multicast| Op::TmaLoad { rank: 2, multicast, policy: true };
+            k.run(load(false), &[map, tile, barrier, zero, m, policy]);
+            k.run(load(true), &[map, tile, barrier, zero, m, mask, policy]);
+            k.run(Op::TmaStore { rank: 2, policy: true }, &[map, tile, zero, m, policy]);
+        }
         k.run(Op::BulkCommit, &[]);
         k.run(Op::BulkWait { pending: 1, read: true }, &[]);
         k.run(Op::BulkWait { pending: 0, read: false }, &[]);
@@ -521,7 +530,7 @@ pub fn mini_gemm() -> Kernel {
         let load = k.block(&[], |k, _| {
             let column = k.one(Op::Binary(BinaryOp::Mul), &[index, sixty_four], u);
             k.run(Op::MbarrierArriveExpect { bytes: 16384 }, &[full]);
-            let op = Op::TmaLoad { rank: 2, multicast: false };
+            let op = Op::TmaLoad { rank: 2, multicast: false, policy: false };
             k.run(op.clone(), &[a_map, a_tile, full, column, row]);
             k.run(op, &[b_map, b_tile, full, column, zero]);
             vec![]
@@ -584,7 +593,7 @@ pub fn mini_gemm() -> Kernel {
     k.run(Op::FenceProxy(ProxyFence::SharedCta), &[]);
     k.run(Op::BarrierSync { threads: 128 }, &[zero]);
     let store = k.block(&[], |k, _| {
-        k.run(Op::TmaStore { rank: 2 }, &[d_map, a_tile, zero, row]);
+        k.run(Op::TmaStore { rank: 2, policy: false }, &[d_map, a_tile, zero, row]);
         k.run(Op::BulkCommit, &[]);
         k.run(Op::BulkWait { pending: 0, read: false }, &[]);
         vec![]

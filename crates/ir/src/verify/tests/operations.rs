@@ -220,6 +220,17 @@ fn tma() {
     let load = "tma_load[rank=2] %3, %0, %1, %2, %2";
     accepts(&copy(load));
     accepts(&copy("tma_load.multicast[rank=2] %3, %0, %1, %2, %2, %2"));
+    let policy = "%9: u64 = param[param0]\n";
+    accepts(&copy(&format!("{policy}tma_load.policy[rank=2] %3, %0, %1, %2, %2, %9")));
+    accepts(&copy(&format!(
+        "{policy}tma_load.multicast.policy[rank=2] %3, %0, %1, %2, %2, %2, %9
+         tma_store.policy[rank=2] %3, %0, %2, %2, %9\nbulk_commit\nbulk_wait.read[pending=0]"
+    )));
+    rejects(
+        &copy("tma_load.policy[rank=2] %3, %0, %1, %2, %2, %2"),
+        Rule::Types,
+        "u32, u64) -> ()",
+    );
     rejects(&copy("tma_load[rank=1] %3, %0, %1, %2"), Rule::Tma, "which has rank 2");
     let spec = |spec: &str| simple("").replace("bf16 [64, 64] b128", spec);
     accepts(&spec("bf16 [64, 64, 1, 1, 1] b128"));
