@@ -5,9 +5,9 @@ use std::panic;
 use pgemm_emulator::{Checks, Emulator, Memory, Options, Report, ReportKind, Schedule, Statistics};
 use pgemm_ir::{
     AccId, Access, Accumulator, Argument, BinaryOp, Block, CompareOp, Constant, DescriptorLayout,
-    Element, Inst, Kernel, Launch, LocId, Location, Op, Order, Param, ParamId, ParamKind, Region,
-    RegionId, RegionKind, Role, Scope, Space, Special, SwizzleMode, TensorMapArgument,
-    TensorMapSpec, Type, ValueId,
+    Element, Inst, Kernel, KernelBuilder, Launch, LocId, Location, Op, Order, Param, ParamId,
+    ParamKind, Region, RegionId, RegionKind, Role, Scope, Space, Special, SwizzleMode,
+    TensorMapArgument, TensorMapSpec, Type, ValueId,
 };
 
 /// A kernel under construction.
@@ -363,6 +363,13 @@ impl Writer {
     pub fn descriptor(&mut self, address: ValueId, layout: DescriptorLayout) -> ValueId {
         self.op(Op::Descriptor(layout), &[address], Type::Descriptor)
     }
+}
+
+/// A kernel of one warpgroup, written with the builder and through all passes; its scopes are labels.
+pub fn role(body: impl for<'k> FnOnce(&'k KernelBuilder)) -> Kernel {
+    let b = KernelBuilder::new("test", 1);
+    b.warp_roles(|roles| roles.role("all", 1, 128, |_| body(&b)));
+    pgemm_ir::optimise(b.finish().unwrap()).unwrap()
 }
 
 pub fn access(space: Space) -> Access {

@@ -1,7 +1,9 @@
 //! Small kernels for every mechanism, right and wrong: the wrong ones must be reported, by kind and source line, under
 //! every schedule.
 
+mod atomics;
 mod barriers;
+mod dependency;
 mod kernel;
 mod memory_model;
 mod tma;

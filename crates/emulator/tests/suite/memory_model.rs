@@ -160,7 +160,10 @@ fn staged(fence: &str, barrier: bool) -> Kernel {
     let fence_op = || Op::FenceProxy(ProxyFence::SharedCta);
     match fence {
         "all" => w.run(fence_op(), &[]),
-        "one lane" => {
+        "one lane" | "one lane after the others" => {
+            if fence != "one lane" {
+                w.run(Op::WarpSync, &[]);
+            }
             let lane = w.special(Special::Lane);
             let first = w.is(lane, 0);
             w.when(first, |w| w.run(fence_op(), &[]));
@@ -188,7 +191,7 @@ fn output_matrix(memory: &mut Memory) -> (Vec<Argument>, u64) {
 
 #[test]
 fn generic_writes_reach_tma_through_a_fence_and_a_barrier() {
-    for fence in ["all", "after the barrier"] {
+    for fence in ["all", "after the barrier", "one lane after the others"] {
         passes(&staged(fence, true), 1, output_matrix, |memory, address| {
             assert_eq!(words(memory, address, 128), (0..128).collect::<Vec<_>>());
         });

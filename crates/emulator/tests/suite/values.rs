@@ -57,6 +57,32 @@ fn divergent_branches_merge_their_values() {
 }
 
 #[test]
+fn a_shuffle_gives_all_lanes_the_first_ones_value() {
+    let mut w = Writer::new(1);
+    let output = w.scalar("output", Type::U64);
+    let (thread, three) = (w.special(Special::Thread), w.u32(3));
+    let value = w.binary(BinaryOp::Mul, thread, three);
+    let first = w.op(Op::ShuffleFirst, &[value], Type::U32);
+    w.output(output, first);
+    outputs(&w.finish(), 2, |i| i % 128 / 32 * 32 * 3);
+}
+
+#[test]
+fn shuffles_and_warp_barriers_need_the_whole_warp() {
+    for op in [Op::ShuffleFirst, Op::WarpSync] {
+        let mut w = Writer::new(1);
+        let value = w.u32(1);
+        w.in_thread(0, |w| match op {
+            Op::WarpSync => w.at("here").run(Op::WarpSync, &[]),
+            _ => {
+                w.at("here").op(Op::ShuffleFirst, &[value], Type::U32);
+            }
+        });
+        fails(&w.finish(), ReportKind::Divergence, &["here"]);
+    }
+}
+
+#[test]
 fn loops_with_different_trip_counts_keep_each_lane_its_result() {
     let mut w = Writer::new(1);
     let output = w.scalar("output", Type::U64);
