@@ -2,7 +2,7 @@
 
 use pgemm_ir::{Element, OperandMajor};
 
-use crate::spec::{Cluster, KernelSpec, Tile};
+use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
 
 /// A CTA tile with its ring and warpgroups; the same for every type and layout where it fits.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +61,11 @@ pub fn specs_for(
                 output,
                 a_major,
                 b_major,
+                d_major: OutputMajor::N,
                 tile: Tile { m: shape.m, n: shape.n, k: STAGE_K },
                 stages: FEWEST_STAGES,
                 consumers: shape.consumers,
+                schedule: Schedule::Cooperative,
                 cluster,
             };
             let spec = KernelSpec { stages: shape.stages.min(spec.most_stages()), ..spec };

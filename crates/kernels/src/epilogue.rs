@@ -1,5 +1,4 @@
-//! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each slice of 64 rows is
-//! converted, written to a staging buffer (stmatrix for 16-bit types), and stored by TMA while the next one is written and
+//! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each staging tile is converted, written to a staging buffer (stmatrix for 16-bit types), and stored by TMA while the next one is written and
 //! the producer already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first.
 
 use pgemm_ir::{
@@ -8,7 +7,7 @@ use pgemm_ir::{
 };
 
 use crate::scheduler::TileOrigin;
-use crate::spec::KernelSpec;
+use crate::spec::{KernelSpec, OutputMajor};
 use crate::staging::{STAGING_ROWS, Staging};
 
 /// Named barriers 1.. belong to the consumer warpgroups; 0 is the CTA's.
@@ -62,40 +61,53 @@ impl<'k> Epilogue<'k> {
         self.d.prefetch();
     }
 
+    /// The shape of the staging tiles.
+    pub fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
     /// The parity of the first C slice.
     pub fn start(&self) -> Val<'k, ty::U32> {
         self.b.constant(0)
     }
 
-    /// Stores the tile at `origin` from warpgroup `warpgroup`'s accumulators. `c_parity` goes from tile to tile.
-    pub fn store(
-        &self,
-        origin: TileOrigin<'k>,
-        warpgroup: Val<'k, ty::U32>,
-        accumulators: &Accumulators,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
+    /// What consumer warpgroup `consumer` needs to store what it computed.
+    pub fn warpgroup(&self, consumer: Val<'k, ty::U32>) -> WarpgroupStore<'_, 'k> {
         let b = self.b;
         let thread = b.special(Special::Thread) % WARPGROUP_THREADS;
-        let part = WarpgroupPart {
+        WarpgroupStore {
             epilogue: self,
+            thread,
             leads: thread.eq(0),
             warp: b.special(Special::Warp) % 4,
             lane: b.special(Special::Lane),
-            barrier: warpgroup + FIRST_BARRIER,
-            buffers: b.smem_address(self.buffers).offset(warpgroup * self.staging.bytes()),
-            c_full: b.smem_address(self.c_full).offset(warpgroup * MBARRIER_BYTES),
-            first_row: origin.m + warpgroup * (self.spec.blocks() * STAGING_ROWS),
-            first_column: origin.n,
-        };
+            barrier: consumer + FIRST_BARRIER,
+            buffers: b.smem_address(self.buffers).offset(consumer * self.staging.bytes()),
+            c_full: b.smem_address(self.c_full).offset(consumer * MBARRIER_BYTES),
+        }
+    }
+
+    /// Stores a tile from `warpgroup`'s accumulators; `origin` is that of its first row. `c_parity` goes from tile to tile.
+    pub fn store(
+        &self,
+        origin: TileOrigin<'k>,
+        warpgroup: &WarpgroupStore<'_, 'k>,
+        accumulators: &Accumulators,
+        c_parity: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
         for step in 0..steps {
-            let slice = Slice {
-                block: step / slices,
-                column: step % slices * self.staging.columns(),
+            let (block, column) = (step / slices, step % slices * self.staging.columns());
+            let place = Place {
+                row: origin.m + block * STAGING_ROWS,
+                column: origin.n + column,
                 buffer: step % self.staging.buffers(),
+                // The store before the latest ones of the other buffers was from this one.
+                stores_pending: self.staging.buffers() - 1,
             };
-            part.store(accumulators, slice, c_parity ^ (step % 2));
+            let values =
+                |register: u32| accumulators.get(self.b, block as usize, column / 8 * 4 + register);
+            warpgroup.store(&values, place, c_parity ^ (step % 2));
         }
         c_parity ^ (steps % 2)
     }
@@ -106,109 +118,130 @@ impl<'k> Epilogue<'k> {
     }
 }
 
-/// 64 rows × one staging tile of columns.
+/// Where a staging tile goes.
 #[derive(Clone, Copy)]
-struct Slice {
-    block: u32,
-    column: u32,
-    buffer: u32,
+pub struct Place<'k> {
+    /// First row of D.
+    pub row: Val<'k, ty::U32>,
+    /// First column of D.
+    pub column: Val<'k, ty::U32>,
+    /// The staging buffer that it goes through.
+    pub buffer: u32,
+    /// Stores that may still read other buffers.
+    pub stores_pending: u32,
 }
 
-/// What one warpgroup's threads know while they store a tile.
-struct WarpgroupPart<'e, 'k> {
+/// What one warpgroup's threads know while they store.
+pub struct WarpgroupStore<'e, 'k> {
     epilogue: &'e Epilogue<'k>,
+    /// Index of the thread in the warpgroup.
+    pub thread: Val<'k, ty::U32>,
     /// True in the one thread that talks to TMA.
-    leads: Val<'k, ty::Bool>,
+    pub leads: Val<'k, ty::Bool>,
     warp: Val<'k, ty::U32>,
     lane: Val<'k, ty::U32>,
-    barrier: Val<'k, ty::U32>,
+    /// The warpgroup's named barrier.
+    pub barrier: Val<'k, ty::U32>,
     buffers: Val<'k, ty::Smem>,
     c_full: Val<'k, ty::Smem>,
-    first_row: Val<'k, ty::U32>,
-    first_column: Val<'k, ty::U32>,
 }
 
-impl<'k> WarpgroupPart<'_, 'k> {
-    fn store(&self, accumulators: &Accumulators, slice: Slice, c_parity: Val<'k, ty::U32>) {
-        let Epilogue { b, staging, c, d, beta, .. } = self.epilogue;
-        let buffer = self.buffers.offset(slice.buffer * staging.buffer_bytes());
-        let coordinates =
-            [self.first_column + slice.column, self.first_row + slice.block * STAGING_ROWS];
+impl<'k> WarpgroupStore<'_, 'k> {
+    /// Waits for the warpgroup's threads.
+    pub fn sync(&self) {
+        self.epilogue.b.barrier_sync(self.barrier, WARPGROUP_THREADS);
+    }
+
+    /// Stores one staging tile; `values` are this thread's registers of it, in the order of the accumulators.
+    pub fn store(
+        &self,
+        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
+        place: Place<'k>,
+        c_parity: Val<'k, ty::U32>,
+    ) {
+        let Epilogue { b, spec, staging, c, d, beta, .. } = self.epilogue;
+        let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
+        let coordinates = match spec.d_major {
+            OutputMajor::N => [place.column, place.row],
+            OutputMajor::M => [place.row, place.column],
+        };
         let reads_c = beta.ne(0.0);
 
         b.if_(self.leads, || {
-            // The store before the latest ones of the other buffers was from this one.
-            b.bulk_wait_read(staging.buffers() - 1);
+            b.bulk_wait_read(place.stores_pending);
             b.if_(reads_c, || {
                 self.c_full.mbarrier_arrive_expect(staging.buffer_bytes());
                 c.load(buffer, self.c_full, &coordinates);
             });
         });
-        b.barrier_sync(self.barrier, WARPGROUP_THREADS);
+        self.sync();
         b.if_else(
             reads_c,
             || {
                 self.c_full.mbarrier_wait(c_parity);
-                b.scope("with c", || self.write(accumulators, slice, buffer, true));
+                b.scope("with c", || self.write(values, buffer, true));
             },
-            || self.write(accumulators, slice, buffer, false),
+            || self.write(values, buffer, false),
         );
         b.fence_proxy_async();
-        b.barrier_sync(self.barrier, WARPGROUP_THREADS);
+        self.sync();
         b.if_(self.leads, || {
             d.store(buffer, &coordinates);
             b.bulk_commit();
         });
     }
 
-    /// Writes the warpgroup's slice into `buffer`, in place of C where that is added.
+    /// Writes the staging tile into `buffer`, in place of C where that is added.
     fn write(
         &self,
-        accumulators: &Accumulators,
-        slice: Slice,
+        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
         buffer: Val<'k, ty::Smem>,
         with_c: bool,
     ) {
         match self.epilogue.spec.output {
-            Element::F32 => self.write_f32(accumulators, slice, buffer, with_c),
-            _ => self.write_16bit(accumulators, slice, buffer, with_c),
+            Element::F32 => self.write_f32(values, buffer, with_c),
+            _ => self.write_16bit(values, buffer, with_c),
         }
     }
 
-    /// Four 8×8 matrices at a time: rows 0–7 and 8–15 of the warp's 16, columns 0–7 and 8–15.
+    /// Four 8×8 matrices at a time: rows 0–7 and 8–15 of the warp's 16, columns 0–7 and 8–15. Lane l gives the address of
+    /// line l % 8 of matrix l / 8.
     fn write_16bit(
         &self,
-        accumulators: &Accumulators,
-        slice: Slice,
+        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
         buffer: Val<'k, ty::Smem>,
         with_c: bool,
     ) {
         let Epilogue { b, spec, staging, .. } = self.epilogue;
-        // Lane l gives the address of row l % 8 of matrix l / 8.
-        let row = self.warp * 16 + self.lane % 16;
-        let chunk = self.lane / 16;
-        let mut column = 0;
-        while column < staging.columns() {
-            let address = self.address(buffer, row, chunk + column / 8);
+        let columns_are_lines = spec.d_major == OutputMajor::M;
+        for column in (0..staging.columns()).step_by(16) {
+            let address = match spec.d_major {
+                OutputMajor::N => {
+                    let row = self.warp * 16 + self.lane % 16;
+                    self.address(buffer, row, self.lane / 16 + column / 8)
+                }
+                OutputMajor::M => {
+                    let line = self.lane / 16 * 8 + self.lane % 8;
+                    let chunk = self.warp * 2 + self.lane / 8 % 2;
+                    self.address(buffer, line, chunk).offset(column * staging.line_bytes())
+                }
+            };
             let pair = |index: u32, c: Option<Val<'k, ty::B32>>| {
                 let c = c.map(|c| c.unpack(spec.output));
                 let [low, high] = [0, 1].map(|i| {
-                    let register = (slice.column + column) / 8 * 4 + index * 2 + i;
-                    let value = accumulators.get(b, slice.block as usize, register);
+                    let value = values(column / 8 * 4 + index * 2 + i);
                     self.scale(value, c.map(|c| c[i as usize]))
                 });
                 low.pack(high, spec.output)
             };
             if staging.columns() - column >= 16 {
-                let c = with_c.then(|| b.load_matrix::<4>(address));
+                let c = with_c.then(|| b.load_matrix::<4>(address, columns_are_lines));
                 let values = std::array::from_fn::<_, 4, _>(|i| pair(i as u32, c.map(|c| c[i])));
-                b.store_matrix(address, values);
-                column += 16;
+                b.store_matrix(address, values, columns_are_lines);
             } else {
-                let c = with_c.then(|| b.load_matrix::<2>(address));
+                let c = with_c.then(|| b.load_matrix::<2>(address, columns_are_lines));
                 let values = std::array::from_fn::<_, 2, _>(|i| pair(i as u32, c.map(|c| c[i])));
-                b.store_matrix(address, values);
-                column += 8;
+                b.store_matrix(address, values, columns_are_lines);
             }
         }
     }
@@ -216,25 +249,37 @@ impl<'k> WarpgroupPart<'_, 'k> {
     /// Two neighbouring columns at a time, where the accumulator has them.
     fn write_f32(
         &self,
-        accumulators: &Accumulators,
-        slice: Slice,
+        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
         buffer: Val<'k, ty::Smem>,
         with_c: bool,
     ) {
-        let Epilogue { b, staging, .. } = self.epilogue;
+        let Epilogue { b, spec, staging, .. } = self.epilogue;
         let row = self.warp * 16 + self.lane / 4;
         let in_group = self.lane % 4;
         for group in 0..staging.columns() / 8 {
             for half in 0..2 {
-                let chunk = in_group / 2 + group * 2;
-                let address = self.address(buffer, row + half * 8, chunk).offset(in_group % 2 * 8);
-                let c = with_c.then(|| b.load_shared::<ty::F32, 2>(address));
-                let values = std::array::from_fn::<_, 2, _>(|i| {
-                    let register = (slice.column / 8 + group) * 4 + half * 2 + i as u32;
-                    let value = accumulators.get(b, slice.block as usize, register);
-                    self.scale(value, c.map(|c| c[i]))
-                });
-                b.store_shared(address, values);
+                let value = |i: u32| values(group * 4 + half * 2 + i);
+                match spec.d_major {
+                    OutputMajor::N => {
+                        let chunk = in_group / 2 + group * 2;
+                        let address = self.address(buffer, row + half * 8, chunk);
+                        let address = address.offset(in_group % 2 * 8);
+                        let c = with_c.then(|| b.load_shared::<ty::F32, 2>(address));
+                        let scaled = std::array::from_fn::<_, 2, _>(|i| {
+                            self.scale(value(i as u32), c.map(|c| c[i]))
+                        });
+                        b.store_shared(address, scaled);
+                    }
+                    OutputMajor::M => {
+                        for i in 0..2 {
+                            let line = in_group * 2 + (group * 8 + i);
+                            let address = buffer.offset(line * staging.line_bytes());
+                            let address = address.offset((row + half * 8) * 4);
+                            let c = with_c.then(|| b.load_shared::<ty::F32, 1>(address));
+                            b.store_shared(address, [self.scale(value(i), c.map(|c| c[0]))]);
+                        }
+                    }
+                }
             }
         }
     }
@@ -248,19 +293,19 @@ impl<'k> WarpgroupPart<'_, 'k> {
         }
     }
 
-    /// The address of a 16-byte chunk of a row of the staging tile. The swizzle XORs address bits 4.. with bits 7.., so
+    /// The address of a 16-byte chunk of a line of the staging tile. The swizzle XORs address bits 4.. with bits 7.., so
     /// the chunk with the number of its 128-byte line.
     fn address(
         &self,
         buffer: Val<'k, ty::Smem>,
-        row: Val<'k, ty::U32>,
+        line: Val<'k, ty::U32>,
         chunk: Val<'k, ty::U32>,
     ) -> Val<'k, ty::Smem> {
         let staging = &self.epilogue.staging;
         let chunk = match staging.swizzle().span_bytes() {
             None => chunk,
-            Some(span) => chunk ^ (row / (128 / span) % (span / 16)),
+            Some(span) => chunk ^ (line / (128 / span) % (span / 16)),
         };
-        buffer.offset(row * staging.row_bytes() + chunk * 16)
+        buffer.offset(line * staging.line_bytes() + chunk * 16)
     }
 }

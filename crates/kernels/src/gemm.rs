@@ -1,13 +1,15 @@
-//! The GEMM kernel: spec → IR. One producer warpgroup and 1 to 3 consumer warpgroups stay on the SM and walk the tiles of
+//! The GEMM kernel: spec → IR. One producer warpgroup and 1 to 3 consumer warpgroups stay on the SM and walk the work of
 //! the problem together, joined by the ring of shared-memory stages.
 
 use pgemm_cute::CuteError;
-use pgemm_ir::{BuildError, Kernel, KernelBuilder, PassError, Special, ty};
+use pgemm_ir::{BuildError, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty};
 
 use crate::epilogue::Epilogue;
 use crate::mainloop::Mainloop;
-use crate::scheduler::Scheduler;
-use crate::spec::{KernelSpec, SpecError};
+use crate::reduction::Reduction;
+use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
+use crate::spec::{KernelSpec, Schedule, SpecError};
+use crate::staging::STAGING_ROWS;
 
 /// A kernel that could not be built from a spec.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -72,7 +74,7 @@ fn entry_name(spec: &KernelSpec) -> String {
     format!("gemm_{spec}").replace('-', "_")
 }
 
-fn write(b: &KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
+fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     let output = spec.staging().tensor_map();
     let a = b.tensor_map("a", spec.a_tile().tensor_map());
     let bt = b.tensor_map("b", spec.b_tile().tensor_map());
@@ -80,11 +82,14 @@ fn write(b: &KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     let d = b.tensor_map("d", output);
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
     let raster_rows = b.param("raster_rows");
+    let split = SplitArguments { tiles: b.param("split_tiles"), workers: b.param("workers") };
+    let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
-    let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n), raster_rows);
-    let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster(), k)?;
+    let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
+    let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
     let epilogue = Epilogue::new(b, spec, [c, d], [alpha, beta]);
+    let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
 
     b.scope("prologue", || {
         b.if_(b.special(Special::Thread).eq(0), || {
@@ -96,8 +101,11 @@ fn write(b: &KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
             b.cluster_arrive(true);
             b.cluster_wait();
         } else {
-            b.barrier_sync(0, (spec.consumers + 1) * pgemm_ir::WARPGROUP_THREADS);
+            b.barrier_sync(0, (spec.consumers + 1) * WARPGROUP_THREADS);
         }
+        // The next kernel's prologue may run beside this one's end, as this one's has beside the last one's.
+        b.grid_dependency_launch();
+        b.grid_dependency_wait();
     });
 
     let budget = spec.registers();
@@ -107,22 +115,49 @@ fn write(b: &KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
             let first_warp = b.special(Special::Warp).eq(0);
             b.if_(first_warp, || {
                 b.if_(b.elect(), || {
-                    let end = scheduler.for_each_tile(mainloop.start(), |tile, cursor| {
-                        mainloop.load(tile, cursor)
+                    let end = scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
+                        mainloop.load(&segment, cursor)
                     });
                     mainloop.drain(end);
                 });
             });
         });
-        roles.role("consumer", spec.consumers, budget.consumer, |warpgroup| {
-            let start = (mainloop.start(), epilogue.start());
-            scheduler.for_each_tile(start, |tile, (cursor, c_parity)| {
-                let multiplied = b.scope("mainloop", || mainloop.multiply(warpgroup, cursor));
+        roles.role("consumer", spec.consumers, budget.consumer, |consumer| {
+            // The part of the tile that this warpgroup computes.
+            let part = match spec.schedule {
+                Schedule::Cooperative => consumer,
+                Schedule::PingPong => b.constant(0),
+            };
+            let store = epilogue.warpgroup(consumer);
+            let mut consume = |segment: Segment<'k>, (cursor, c_parity), issued: &dyn Fn()| {
+                let multiplied =
+                    b.scope("mainloop", || mainloop.multiply(&segment, part, cursor, issued));
                 match multiplied {
                     Ok((accumulators, cursor)) => {
-                        let c_parity = b.scope("epilogue", || {
-                            epilogue.store(tile, warpgroup, &accumulators, c_parity)
-                        });
+                        let rows = part * (spec.blocks() * STAGING_ROWS);
+                        let origin = TileOrigin { m: segment.origin.m + rows, ..segment.origin };
+                        let c_parity = b.if_else(
+                            segment.whole,
+                            || {
+                                b.scope("epilogue", || {
+                                    epilogue.store(origin, &store, &accumulators, c_parity)
+                                })
+                            },
+                            || {
+                                b.scope("reduction", || {
+                                    let who = [consumer, part];
+                                    reduction.contribute(
+                                        &scheduler,
+                                        &segment,
+                                        who,
+                                        origin,
+                                        &store,
+                                        &accumulators,
+                                        c_parity,
+                                    )
+                                })
+                            },
+                        );
                         (cursor, c_parity)
                     }
                     Err(error) => {
@@ -130,9 +165,54 @@ fn write(b: &KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
                         (cursor, c_parity)
                     }
                 }
-            });
+            };
+            let turns = Turns { b };
+            let start = (mainloop.start(), epilogue.start());
+            match spec.schedule {
+                Schedule::Cooperative => {
+                    scheduler.for_each_segment(start, |segment, at| consume(segment, at, &|| {}));
+                }
+                Schedule::PingPong => {
+                    // Bit 0: whose turn it is. Bit 1: somebody had one before.
+                    let turn = b.constant::<ty::U32>(0);
+                    scheduler.for_each_segment((turn, start), |segment, (turn, at)| {
+                        let mine = (turn & 1).eq(consumer);
+                        let at = b.if_else(
+                            mine,
+                            || {
+                                // Stages are read in their order: a wait knows only odd and even rounds apart.
+                                b.if_(turn.ne(0), || turns.wait(consumer));
+                                let pass_on = || b.if_(!segment.last, || turns.pass(consumer ^ 1));
+                                consume(segment, at, &pass_on)
+                            },
+                            || (mainloop.skip(&segment, at.0), at.1),
+                        );
+                        ((turn ^ 1) | 2, at)
+                    });
+                }
+            }
             epilogue.drain();
         });
     });
     consumed
+}
+
+/// Named barriers of ping-pong consumers, behind those of the epilogue: each waits at its own, where the other arrives.
+const FIRST_TURN_BARRIER: u32 = 4;
+
+/// Who multiplies, of two consumer warpgroups.
+struct Turns<'k> {
+    b: &'k KernelBuilder,
+}
+
+impl<'k> Turns<'k> {
+    /// Waits for the turn of `consumer`, itself.
+    fn wait(&self, consumer: Val<'k, ty::U32>) {
+        self.b.barrier_sync(consumer + FIRST_TURN_BARRIER, 2 * WARPGROUP_THREADS);
+    }
+
+    /// Gives the turn to `consumer`, the other.
+    fn pass(&self, consumer: Val<'k, ty::U32>) {
+        self.b.barrier_arrive(consumer + FIRST_TURN_BARRIER, 2 * WARPGROUP_THREADS);
+    }
 }

@@ -3,6 +3,8 @@
 use pgemm_ir::{Argument, Launch, OperandMajor, ParamKind, TensorMapArgument};
 
 use crate::gemm::GemmKernel;
+use crate::reduction;
+use crate::spec::OutputMajor;
 
 /// A matrix in global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,18 +32,50 @@ pub struct Work {
     pub a: MatrixArgument,
     /// B, in the spec's type and major.
     pub b: MatrixArgument,
-    /// C, row-major in the spec's output type; D's place where beta is 0.
+    /// C, in the spec's output type and major; D's place where beta is 0.
     pub c: MatrixArgument,
-    /// D, row-major in the spec's output type.
+    /// D, in the spec's output type and major.
     pub d: MatrixArgument,
     /// Rows of cluster tiles that are walked together, at least 1.
     pub raster_rows: u32,
     /// Clusters to launch, at least 1: those that fit on the device at once, or the tiles of the problem where these are
     /// fewer.
     pub clusters: u32,
+    /// Cluster tiles, from the first, that are split along k; 0 where each is computed whole.
+    pub split_tiles: u32,
+    /// Workers that the k-tiles of the split tiles are dealt out to evenly, at most as many as there are of these.
+    pub workers: u32,
+    /// Whether partial sums are added as they come: the result may then differ in its last bits from run to run.
+    pub unordered: bool,
+    /// Address of the workspace, a multiple of 256; not looked at where no tile is split.
+    pub workspace: u64,
+}
+
+/// The memory that a launch with split tiles needs. Launches that may run at once need one each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its size; 0 where there is no split tile.
+    pub bytes: u64,
+    /// Bytes at its start that must be zero before the first launch. Launches of the same [`Work`] leave it ready for the
+    /// next.
+    pub zeroed: u64,
 }
 
 impl GemmKernel {
+    /// What `work` needs.
+    pub fn workspace(&self, work: &Work) -> Workspace {
+        if work.split_tiles == 0 {
+            return Workspace { bytes: 0, zeroed: 0 };
+        }
+        let spec = &self.spec;
+        let (tiles, ctas) = (u64::from(work.split_tiles), u64::from(spec.cluster.size()));
+        let counters = tiles * ctas * u64::from(spec.parts() * reduction::COUNTER_BYTES);
+        let counters = counters.next_multiple_of(u64::from(reduction::PARTIALS_ALIGN));
+        let slots = if work.unordered { tiles } else { tiles + u64::from(work.workers) };
+        let bytes = counters + slots * ctas * u64::from(spec.tile.m * spec.tile.n * 4);
+        Workspace { bytes, zeroed: if work.unordered { bytes } else { counters } }
+    }
+
     /// Cluster tiles of an `m × n` output.
     pub fn cluster_tiles(&self, m: u32, n: u32) -> u64 {
         let (tile, cluster) = (self.spec.tile, self.spec.cluster);
@@ -61,7 +95,11 @@ impl GemmKernel {
             };
             map(matrix, extents, spec.operand.bytes())
         };
-        let output = |matrix| map(matrix, [n, m], spec.output.bytes());
+        let lines = match spec.d_major {
+            OutputMajor::N => [n, m],
+            OutputMajor::M => [m, n],
+        };
+        let output = |matrix| map(matrix, lines, spec.output.bytes());
         let arguments = self
             .kernel
             .params
@@ -75,6 +113,10 @@ impl GemmKernel {
                 ("n", _) => Argument::U32(work.n),
                 ("k", _) => Argument::U32(work.k),
                 ("raster_rows", _) => Argument::U32(work.raster_rows),
+                ("split_tiles", _) => Argument::U32(work.split_tiles),
+                ("workers", _) => Argument::U32(work.workers),
+                ("workspace", _) => Argument::U64(work.workspace),
+                ("unordered", _) => Argument::U32(work.unordered.into()),
                 ("alpha", _) => Argument::F32(work.alpha),
                 ("beta", _) => Argument::F32(work.beta),
                 (name, _) => unreachable!("gemm::write declares no parameter {name}"),

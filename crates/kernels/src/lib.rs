@@ -6,14 +6,16 @@ mod gemm;
 mod launch;
 mod mainloop;
 mod operand;
+mod reduction;
 mod scheduler;
 mod spec;
 mod staging;
 
 pub use gemm::{GemmKernel, KernelError, build, describe};
-pub use launch::{MatrixArgument, Work};
+pub use launch::{MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
 pub use spec::{
-    Cluster, KernelSpec, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, SpecError, Tile,
+    Cluster, KernelSpec, OutputMajor, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, Schedule,
+    SpecError, Tile,
 };
 pub use staging::{STAGING_ROWS, Staging};

@@ -7,8 +7,8 @@ use pgemm_ir::{
 };
 
 use crate::operand::{BoxPlace, OperandTile};
-use crate::scheduler::{CtaPlace, TileOrigin};
-use crate::spec::KernelSpec;
+use crate::scheduler::{CtaPlace, Segment};
+use crate::spec::{KernelSpec, Schedule};
 
 /// Alignment of operand tiles: the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -32,8 +32,6 @@ pub struct Mainloop<'k> {
     a: Operand<'k>,
     bt: Operand<'k>,
     cluster: Option<CtaPlace<'k>>,
-    /// Stages of this problem, at least 1.
-    k_tiles: Val<'k, ty::U32>,
 }
 
 impl<'k> Mainloop<'k> {
@@ -43,7 +41,6 @@ impl<'k> Mainloop<'k> {
         spec: &KernelSpec,
         maps: [TensorMap<'k>; 2],
         cluster: Option<CtaPlace<'k>>,
-        k: Val<'k, ty::U32>,
     ) -> Result<Self, CuteError> {
         let operand = |name, tile: OperandTile, map, major| -> Result<_, CuteError> {
             let request = SmemRequest::whole(spec.stages * tile.bytes(), OPERAND_ALIGN);
@@ -51,16 +48,15 @@ impl<'k> Mainloop<'k> {
             Ok(Operand { tile, region, map, boxes: tile.boxes()?, major })
         };
         let [a_map, b_map] = maps;
-        // Every consumer warp of every CTA that this CTA fills stages for frees them here.
+        // Every warp that reads a stage, of every CTA that this CTA fills stages for, frees it here.
         let senders = spec.cluster.m + spec.cluster.n - 1;
         Ok(Mainloop {
             b,
             spec: *spec,
             a: operand("a", spec.a_tile(), a_map, spec.a_major)?,
             bt: operand("b", spec.b_tile(), b_map, spec.b_major)?,
-            ring: Ring::new(b, spec.stages, spec.consumers * 4 * senders),
+            ring: Ring::new(b, spec.stages, spec.parts() * 4 * senders),
             cluster,
-            k_tiles: k.div_ceil(spec.tile.k).max(1),
         })
     }
 
@@ -76,12 +72,18 @@ impl<'k> Mainloop<'k> {
         self.ring.start(self.b)
     }
 
-    /// Producer: fills a stage for each k-tile of an output tile. One thread.
-    pub fn load(&self, tile: TileOrigin<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
+    /// The stage behind a segment that another warpgroup multiplies.
+    pub fn skip(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
+        self.ring.skip(cursor, segment.k_count)
+    }
+
+    /// Producer: fills a stage for each k-tile of a segment. One thread.
+    pub fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
         let b = self.b;
-        b.for_carry(0, self.k_tiles, 1, cursor, |k_tile, cursor| {
+        let tile = segment.origin;
+        b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
-            let k = k_tile * self.spec.tile.k;
+            let k = (segment.k_first + k_tile) * self.spec.tile.k;
             let cluster = self.cluster.map(|cta| (cta, self.spec.cluster));
             let a_share = cluster.map(|(cta, shape)| {
                 // CTAs of one row: rank m + n * shape.m for every n.
@@ -106,11 +108,14 @@ impl<'k> Mainloop<'k> {
         }
     }
 
-    /// Consumer warpgroup `warpgroup`: multiplies all stages of an output tile.
+    /// Consumer warpgroup `warpgroup` of those that share the tile: multiplies all stages of a segment. `issued` runs when
+    /// the last MMAs have been issued, which then still run.
     pub fn multiply(
         &self,
+        segment: &Segment<'k>,
         warpgroup: Val<'k, ty::U32>,
         cursor: RingCursor<'k>,
+        issued: impl FnOnce(),
     ) -> Result<(Accumulators, RingCursor<'k>), CuteError> {
         let (b, spec) = (self.b, &self.spec);
         let atom = MmaAtom {
@@ -120,10 +125,15 @@ impl<'k> Mainloop<'k> {
             a_major: self.a.major,
             b_major: self.bt.major,
         };
+        // The second warpgroup's rows, as far as warpgroups share the tile.
+        let next_part = match spec.schedule {
+            Schedule::Cooperative => 64 * spec.blocks() % spec.tile.m,
+            Schedule::PingPong => 0,
+        };
         let issuer = Issuer {
             a: self.a.reader(b, atom.k(), spec.blocks())?,
             bt: self.bt.reader(b, atom.k(), 1)?,
-            a_first: warpgroup * self.a.tile.operand_offset(64 * spec.blocks() % spec.tile.m, 0)?,
+            a_first: warpgroup * self.a.tile.operand_offset(next_part, 0)?,
             steps: spec.tile.k / atom.k(),
         };
 
@@ -133,7 +143,7 @@ impl<'k> Mainloop<'k> {
         let cursor = self.ring.advance(cursor);
 
         let (pending, cursor) =
-            b.for_carry(1, self.k_tiles, 1, (pending, cursor), |_, (mut pending, cursor)| {
+            b.for_carry(1, segment.k_count, 1, (pending, cursor), |_, (mut pending, cursor)| {
                 let slot = self.ring.wait_full(b, cursor);
                 issuer.issue(b, &mut pending, slot, true);
                 for retired in pending.wait_until(b, 1) {
@@ -141,6 +151,7 @@ impl<'k> Mainloop<'k> {
                 }
                 (pending, self.ring.advance(cursor))
             });
+        issued();
         let (accumulators, retired) = pending.finish(b);
         for retired in retired {
             self.release(retired);

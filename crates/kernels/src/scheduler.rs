@@ -1,10 +1,13 @@
-//! The static persistent scheduler: one wave of clusters walks all cluster tiles in raster order.
+//! The persistent scheduler: one wave of clusters walks the work of a problem. Some tiles, the first in raster order, may be
+//! split: their k-tiles, laid end to end, are dealt out evenly to workers, so that a worker has the end of one tile, the
+//! start of another, or any part of a few. One worker for each cluster is stream-K, a multiple of the tiles split-K. The
+//! other tiles are computed whole. Clusters take workers first, then whole tiles, in turn.
 
-use pgemm_ir::{Carried, KernelBuilder, Special, Val, ty};
+use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
 
 use crate::spec::{Cluster, Tile};
 
-/// Where a CTA finds its tiles. Every role walks the same sequence on its own.
+/// Where a CTA finds its work. Every role walks the same sequence on its own.
 #[derive(Clone, Copy)]
 pub struct Scheduler<'k> {
     b: &'k KernelBuilder,
@@ -15,6 +18,9 @@ pub struct Scheduler<'k> {
     clusters_n: Val<'k, ty::U32>,
     /// Cluster-tile rows of a raster group.
     raster_rows: Val<'k, ty::U32>,
+    /// Stages of a tile, at least 1.
+    k_tiles: Val<'k, ty::U32>,
+    split: SplitArguments<'k>,
     /// This CTA's place in its cluster, in CTA tiles.
     in_cluster: Option<CtaPlace<'k>>,
 }
@@ -28,6 +34,51 @@ pub struct CtaPlace<'k> {
     pub n: Val<'k, ty::U32>,
 }
 
+/// The split tiles of a problem, as the launch gives them.
+#[derive(Clone, Copy)]
+pub struct SplitArguments<'k> {
+    /// Cluster tiles that are split, the first ones.
+    pub tiles: Val<'k, ty::U32>,
+    /// Workers that share them: at most as many as there are k-tiles in them.
+    pub workers: Val<'k, ty::U32>,
+}
+
+/// Some or all of the k-tiles of an output tile.
+#[derive(Clone, Copy)]
+pub struct Segment<'k> {
+    /// Where its CTA tile lies in D.
+    pub origin: TileOrigin<'k>,
+    /// First k-tile.
+    pub k_first: Val<'k, ty::U32>,
+    /// K-tiles, at least 1.
+    pub k_count: Val<'k, ty::U32>,
+    /// True where these are all of the tile's.
+    pub whole: Val<'k, ty::Bool>,
+    /// Index of the cluster tile in raster order.
+    pub tile: Val<'k, ty::U32>,
+    /// The worker, where the tile is split.
+    pub worker: Val<'k, ty::U32>,
+    /// True where this cluster has no work after it.
+    pub last: Val<'k, ty::Bool>,
+}
+
+/// Where a walk stands: what is left of the present worker or whole tile.
+#[derive(Clone, Copy)]
+struct Stretch<'k> {
+    tile: Val<'k, ty::U32>,
+    k_first: Val<'k, ty::U32>,
+    k_count: Val<'k, ty::U32>,
+}
+
+/// The workers with a share of one tile, first to last.
+#[derive(Clone, Copy)]
+pub struct Contributors<'k> {
+    /// First worker.
+    pub first: Val<'k, ty::U32>,
+    /// How many.
+    pub count: Val<'k, ty::U32>,
+}
+
 /// The first element of a CTA tile in D.
 #[derive(Clone, Copy)]
 pub struct TileOrigin<'k> {
@@ -38,13 +89,14 @@ pub struct TileOrigin<'k> {
 }
 
 impl<'k> Scheduler<'k> {
-    /// A scheduler over the `m × n` elements of D. `raster_rows` is in cluster tiles, at least 1.
+    /// A scheduler over the `m × n` elements of D and depth `k`. `raster_rows` is in cluster tiles, at least 1.
     pub fn new(
         b: &'k KernelBuilder,
         tile: Tile,
         cluster: Cluster,
-        (m, n): (Val<'k, ty::U32>, Val<'k, ty::U32>),
+        (m, n, k): (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>),
         raster_rows: Val<'k, ty::U32>,
+        split: SplitArguments<'k>,
     ) -> Self {
         let in_cluster = (cluster.size() > 1).then(|| {
             let rank = b.special(Special::CtaRank);
@@ -57,6 +109,8 @@ impl<'k> Scheduler<'k> {
             clusters_m: m.div_ceil(tile.m * cluster.m),
             clusters_n: n.div_ceil(tile.n * cluster.n),
             raster_rows,
+            k_tiles: k.div_ceil(tile.k).max(1),
+            split,
             in_cluster,
         }
     }
@@ -66,18 +120,91 @@ impl<'k> Scheduler<'k> {
         self.in_cluster
     }
 
-    /// Runs `body` for each tile of this CTA.
+    /// Runs `body` for each segment of this CTA.
     #[track_caller]
-    pub fn for_each_tile<C: Carried<'k>>(
+    pub fn for_each_segment<C: Carried<'k>>(
         &self,
         init: C,
-        body: impl FnOnce(TileOrigin<'k>, C) -> C,
+        body: impl FnOnce(Segment<'k>, C) -> C,
     ) -> C {
-        let first = self.b.special(Special::Cluster);
-        let step = self.b.special(Special::ClusterCount);
-        let total = self.clusters_m * self.clusters_n;
-        self.b
-            .for_carry(first, total, step, init, |index, carried| body(self.origin(index), carried))
+        let b = self.b;
+        let step = b.special(Special::ClusterCount);
+        let whole_tiles = self.clusters_m * self.clusters_n - self.split.tiles;
+        let units = self.split.workers + whole_tiles;
+        let unit = b.special(Special::Cluster);
+        let (_, _, carried) = b.while_(
+            (unit, self.stretch(unit), init),
+            |(unit, _, _)| unit.lt(units),
+            |(unit, stretch, carried)| {
+                let k_count = (self.k_tiles - stretch.k_first).min(stretch.k_count);
+                let left = stretch.k_count - k_count;
+                let segment = Segment {
+                    origin: self.origin(stretch.tile),
+                    k_first: stretch.k_first,
+                    k_count,
+                    whole: k_count.eq(self.k_tiles),
+                    tile: stretch.tile,
+                    worker: unit,
+                    last: left.eq(0) & (unit + step).ge(units),
+                };
+                let carried = body(segment, carried);
+                let (unit, stretch) = b.if_else(
+                    left.eq(0),
+                    || (unit + step, self.stretch(unit + step)),
+                    || {
+                        let k_first = b.constant(0);
+                        (unit, Stretch { tile: stretch.tile + 1, k_first, k_count: left })
+                    },
+                );
+                (unit, stretch, carried)
+            },
+        );
+        carried
+    }
+
+    /// The whole stretch of a unit: a worker's share of the split tiles, or a whole tile.
+    fn stretch(&self, unit: Val<'k, ty::U32>) -> Stretch<'k> {
+        let SplitArguments { tiles, workers } = self.split;
+        self.b.if_else(
+            unit.lt(workers),
+            || {
+                let share = self.share();
+                let begin = unit * share.least + unit.min(share.larger);
+                let k_count = share.least + unit.lt(share.larger).select(1, 0);
+                Stretch { tile: begin / self.k_tiles, k_first: begin % self.k_tiles, k_count }
+            },
+            || Stretch {
+                tile: tiles + (unit - workers),
+                k_first: self.b.constant(0),
+                k_count: self.k_tiles,
+            },
+        )
+    }
+
+    /// How many k-tiles each worker gets.
+    fn share(&self) -> Share<'k> {
+        let total = self.split.tiles * self.k_tiles;
+        Share { least: total / self.split.workers, larger: total % self.split.workers }
+    }
+
+    /// Who computes parts of a split tile.
+    pub fn contributors(&self, tile: Val<'k, ty::U32>) -> Contributors<'k> {
+        let share = self.share();
+        let worker = |k_tile: Val<'k, ty::U32>| {
+            // The first `larger` workers have one k-tile more than the others.
+            let in_larger = share.larger * (share.least + 1);
+            let among_larger = k_tile / (share.least + 1);
+            let among_others = share.larger + (k_tile - in_larger) / share.least;
+            k_tile.lt(in_larger).select(among_larger, among_others)
+        };
+        let begin = tile * self.k_tiles;
+        let first = worker(begin);
+        Contributors { first, count: worker(begin + (self.k_tiles - 1)) - first + 1 }
+    }
+
+    /// Split tiles, and workers that share them.
+    pub fn split(&self) -> SplitArguments<'k> {
+        self.split
     }
 
     /// Raster order: groups of `raster_rows` rows, each walked column by column.
@@ -94,5 +221,24 @@ impl<'k> Scheduler<'k> {
             };
             TileOrigin { m: row * self.tile.m, n: column * self.tile.n }
         })
+    }
+}
+
+/// The shares of workers in k-tiles: `least` each, one more for the first `larger`.
+struct Share<'k> {
+    least: Val<'k, ty::U32>,
+    larger: Val<'k, ty::U32>,
+}
+
+impl<'k> Carried<'k> for Stretch<'k> {
+    type Static = ();
+
+    fn split(self, values: &mut Vec<ValueId>) {
+        values.extend([self.tile, self.k_first, self.k_count].map(Val::id));
+    }
+
+    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+        let [tile, k_first, k_count] = std::array::from_fn(|_| Val::join(b, values, Type::U32));
+        Stretch { tile, k_first, k_count }
     }
 }

@@ -1,7 +1,8 @@
 //! [`KernelSpec`]: what of a GEMM changes its code. Sizes, strides, scalars, raster and grid are run-time arguments.
 //!
 //! A spec has a readable name, `bf16-kn-f32-256x192x64-s3-w2-c1x1`: operand type(s), majors of A and B, type of D, CTA
-//! tile, stages, consumer warpgroups, cluster.
+//! tile, stages, consumer warpgroups, cluster. A third major, `kkm`, says that D is column-major; `p2` in place of `w2` that
+//! the consumer warpgroups take turns with whole tiles (ping-pong).
 
 use std::fmt;
 use std::str::FromStr;
@@ -48,7 +49,25 @@ impl Cluster {
     }
 }
 
-/// A GEMM kernel: D = alpha·A·B + beta·C, fp32 accumulation, C in the type of D, D row-major.
+/// The dimension in which C and D are contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum OutputMajor {
+    /// Along N: row-major.
+    N,
+    /// Along M: column-major.
+    M,
+}
+
+/// How the consumer warpgroups share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Schedule {
+    /// All of them on one tile, split along m.
+    Cooperative,
+    /// Two of them, each with a whole tile: one stores its tile while the other multiplies.
+    PingPong,
+}
+
+/// A GEMM kernel: D = alpha·A·B + beta·C, fp32 accumulation, C in the type and major of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct KernelSpec {
@@ -60,12 +79,16 @@ pub struct KernelSpec {
     pub a_major: OperandMajor,
     /// Major of B: along K or along N.
     pub b_major: OperandMajor,
+    /// Major of C and D.
+    pub d_major: OutputMajor,
     /// CTA tile.
     pub tile: Tile,
     /// Stages of the shared-memory ring.
     pub stages: u32,
-    /// Consumer warpgroups, which split the tile along m.
+    /// Consumer warpgroups.
     pub consumers: u32,
+    /// How these share the work.
+    pub schedule: Schedule,
     /// Cluster shape.
     pub cluster: Cluster,
 }
@@ -164,9 +187,17 @@ impl KernelSpec {
         self.blocks() * self.tile.n / 2
     }
 
-    /// m64 blocks of each consumer warpgroup.
+    /// Consumer warpgroups that share a tile, along m.
+    pub fn parts(&self) -> u32 {
+        match self.schedule {
+            Schedule::Cooperative => self.consumers.max(1),
+            Schedule::PingPong => 1,
+        }
+    }
+
+    /// m64 blocks of a tile that each consumer warpgroup computes.
     pub fn blocks(&self) -> u32 {
-        self.tile.m / self.consumers.max(1) / 64
+        self.tile.m / self.parts() / 64
     }
 
     /// How the registers of the SM are shared out.
@@ -195,7 +226,7 @@ impl KernelSpec {
     pub fn staging(&self) -> Staging {
         let ring = self.stages * self.stage_bytes() + BARRIER_BYTES;
         let left = MAX_SMEM_BYTES.saturating_sub(ring) / self.consumers.max(1);
-        Staging::new(self.output, self.tile.n, self.blocks(), left)
+        Staging::new(self.output, self.d_major, self.tile.n, self.blocks(), left)
     }
 
     /// Bytes of one stage.
@@ -210,7 +241,7 @@ impl KernelSpec {
 
     /// Deepest ring that fits beside the fewest buffers of the epilogue.
     pub fn most_stages(&self) -> u32 {
-        let staging = Staging::fewest(self.output, self.tile.n, self.blocks());
+        let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
         let beside = self.consumers * staging.bytes() + BARRIER_BYTES;
         MAX_SMEM_BYTES.saturating_sub(beside) / self.stage_bytes().max(1)
     }
@@ -223,10 +254,13 @@ impl KernelSpec {
         {
             return Err(SpecError::Types { operand, output });
         }
-        knob("consumers", self.consumers, 1, 1, 3)?;
-        let rows = 64 * self.consumers;
-        knob("tile_m", self.tile.m, rows, rows, rows * (4 / self.consumers).max(1))?;
-        knob("tile_n", self.tile.n, 16, 16, 256)?;
+        match self.schedule {
+            Schedule::Cooperative => knob("consumers", self.consumers, 1, 1, 3)?,
+            Schedule::PingPong => knob("consumers", self.consumers, 2, 2, 2)?,
+        }
+        let rows = 64 * self.parts();
+        knob("tile_m", self.tile.m, rows, rows, rows * (4 / self.parts()).max(1))?;
+        knob("tile_n", self.tile.n, 8, 8, 256)?;
         if !matches!(self.tile.k, 32 | 64 | 128) {
             return Err(SpecError::Knob {
                 knob: "tile_k",
@@ -276,7 +310,7 @@ impl KernelSpec {
                     consumers: self.consumers,
                     needed,
                     limit,
-                    nearest_n: most / 16 * 16,
+                    nearest_n: most / 8 * 8,
                 });
             }
         }
@@ -334,9 +368,20 @@ impl fmt::Display for KernelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let KernelSpec { operand, output, tile, stages, consumers, cluster, .. } = self;
         let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
+        let d = match self.d_major {
+            OutputMajor::N => "",
+            OutputMajor::M => "m",
+        };
+        let share = match self.schedule {
+            Schedule::Cooperative => 'w',
+            Schedule::PingPong => 'p',
+        };
         let Tile { m, n, k } = tile;
         let Cluster { m: cm, n: cn } = cluster;
-        write!(f, "{operand}-{a}{b}-{output}-{m}x{n}x{k}-s{stages}-w{consumers}-c{cm}x{cn}")
+        write!(
+            f,
+            "{operand}-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}"
+        )
     }
 }
 
@@ -358,19 +403,30 @@ fn parse(name: &str) -> Option<KernelSpec> {
         _ => None,
     };
     let (a_major, b_major) = (major('m')?, major('n')?);
+    let d_major = match majors.next() {
+        None => OutputMajor::N,
+        Some(_) => OutputMajor::M,
+    };
     let output = parts.next()?.parse().ok()?;
     let [m, n, k] = numbers(parts.next()?)?;
     let [stages] = numbers(parts.next()?.strip_prefix('s')?)?;
-    let [consumers] = numbers(parts.next()?.strip_prefix('w')?)?;
+    let share = parts.next()?;
+    let (schedule, consumers) = match share.strip_prefix('w') {
+        Some(consumers) => (Schedule::Cooperative, consumers),
+        None => (Schedule::PingPong, share.strip_prefix('p')?),
+    };
+    let [consumers] = numbers(consumers)?;
     let [cluster_m, cluster_n] = numbers(parts.next()?.strip_prefix('c')?)?;
     let spec = KernelSpec {
         operand,
         output,
         a_major,
         b_major,
+        d_major,
         tile: Tile { m, n, k },
         stages,
         consumers,
+        schedule,
         cluster: Cluster { m: cluster_m, n: cluster_n },
     };
     // Only the canonical spelling, so that a name is a key.
@@ -409,14 +465,21 @@ mod tests {
 
     #[test]
     fn names_parse_back_and_only_canonical_ones_do() {
-        let name = "bf16-kn-f32-256x192x64-s3-w2-c1x1";
-        assert_eq!(spec(name).to_string(), name);
-        assert_eq!(spec(name).validate(), Ok(()));
+        for name in [
+            "bf16-kn-f32-256x192x64-s3-w2-c1x1",
+            "f16-mnm-f16-128x8x64-s6-w1-c1x1",
+            "bf16-kk-bf16-128x192x64-s4-p2-c1x1",
+        ] {
+            assert_eq!(spec(name).to_string(), name);
+            assert_eq!(spec(name).validate(), Ok(()));
+        }
         for bad in [
             "",
             "bf16",
             "bf16-kn-f32-256x192x64-s3-w2-c1x1-x",
             "bf16-nk-f32-256x192x64-s3-w2-c1x1",
+            "bf16-kkn-f32-256x192x64-s3-w2-c1x1",
+            "bf16-kk-f32-256x192x64-s3-x2-c1x1",
             "bf16-kn-f32-0256x192x64-s3-w2-c1x1",
             "bf16-kn-f32-99999999x192x64-s3-w2-c1x1",
         ] {
@@ -451,7 +514,8 @@ mod tests {
     fn impossible_knobs_name_the_nearest_legal_value() {
         for (name, nearest) in [
             ("bf16-kk-bf16-200x128x64-s4-w2-c1x1", 256),
-            ("bf16-kk-bf16-128x100x64-s4-w2-c1x1", 96),
+            ("bf16-kk-bf16-128x100x64-s4-w2-c1x1", 104),
+            ("bf16-kk-bf16-128x128x64-s4-p3-c1x1", 2),
             ("bf16-kk-bf16-128x128x48-s4-w2-c1x1", 32),
             ("bf16-kk-bf16-128x128x64-s1-w2-c1x1", 2),
             ("bf16-kk-bf16-128x128x64-s4-w5-c1x1", 3),

@@ -1,19 +1,26 @@
-//! The epilogue's staging tile in shared memory: 64 rows of a column slice of D, written by one warpgroup and stored by
-//! one TMA box. Its width is chosen so that the warpgroup's writes spread over the banks: rows of one swizzle span, or
-//! plain rows of an odd number of 16-byte chunks.
+//! The epilogue's staging tile in shared memory: a column slice of 64 rows of D, written by one warpgroup and stored by one
+//! TMA box. Its lines run along the dimension in which D is contiguous: a line is a row where that is N, a column where it is
+//! M. The shape is chosen so that the warpgroup's writes spread over the banks: lines of one swizzle span, or plain lines of
+//! an odd number of 16-byte chunks.
 
 use pgemm_ir::{Element, SwizzleMode, TensorMapSpec};
+
+use crate::spec::OutputMajor;
 
 /// Rows of a staging tile: one m64 block.
 pub const STAGING_ROWS: u32 = 64;
 
-/// Widest box row, in bytes: it bounds the memory that the epilogue takes from the ring.
+/// Widest row of a row-major box, in bytes: it bounds the memory that the epilogue takes from the ring.
 const MAX_ROW_BYTES: u32 = 208;
+
+/// Largest column-major box, in bytes.
+const MAX_COLUMNS_BYTES: u32 = 8192;
 
 /// The shape of a staging tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staging {
     element: Element,
+    major: OutputMajor,
     columns: u32,
     tile_n: u32,
     blocks: u32,
@@ -22,10 +29,10 @@ pub struct Staging {
 
 impl Staging {
     /// The staging tiles of a warpgroup that stores `blocks` m64 blocks of a CTA tile `tile_n` columns wide (a multiple of
-    /// 16), with as many buffers as `bytes` hold: stores then drain while the next tile is multiplied. The buffers divide
+    /// 8), with as many buffers as `bytes` hold: stores then drain while the next tile is multiplied. The buffers divide
     /// the warpgroup's staging tiles evenly, so that every CTA tile begins with the first.
-    pub fn new(element: Element, tile_n: u32, blocks: u32, bytes: u32) -> Self {
-        let one = Staging { buffers: 1, ..Self::fewest(element, tile_n, blocks) };
+    pub fn new(element: Element, major: OutputMajor, tile_n: u32, blocks: u32, bytes: u32) -> Self {
+        let one = Staging { buffers: 1, ..Self::fewest(element, major, tile_n, blocks) };
         let steps = one.steps();
         let fit =
             |buffers: &u32| steps.is_multiple_of(*buffers) && buffers * one.buffer_bytes() <= bytes;
@@ -33,21 +40,23 @@ impl Staging {
     }
 
     /// The same with the fewest buffers worth having: one is written while another is stored.
-    pub fn fewest(element: Element, tile_n: u32, blocks: u32) -> Self {
+    pub fn fewest(element: Element, major: OutputMajor, tile_n: u32, blocks: u32) -> Self {
         let bytes = element.bytes();
-        let columns = if (tile_n * bytes).is_multiple_of(128) {
-            128 / bytes
-        } else if bytes == 4 {
-            64 / bytes
-        } else {
-            // 8 columns are one chunk, so one width always fits.
-            (8..=MAX_ROW_BYTES / bytes)
-                .step_by(8)
-                .filter(|columns| tile_n.is_multiple_of(*columns) && columns * bytes / 16 % 2 == 1)
-                .last()
-                .unwrap_or(8)
+        // 8 columns always fit, and are one chunk of a row.
+        let widest = |most: u32, fits: &dyn Fn(u32) -> bool| {
+            (8..=most).step_by(8).filter(|n| tile_n.is_multiple_of(*n) && fits(*n)).last()
         };
-        let one = Staging { element, columns, tile_n, blocks, buffers: 1 };
+        let columns = match major {
+            OutputMajor::M => widest(MAX_COLUMNS_BYTES / (STAGING_ROWS * bytes), &|_| true),
+            OutputMajor::N if (tile_n * bytes).is_multiple_of(128) => Some(128 / bytes),
+            OutputMajor::N if bytes == 4 && tile_n.is_multiple_of(16) => Some(64 / bytes),
+            OutputMajor::N if bytes == 4 => Some(8),
+            OutputMajor::N => {
+                widest(MAX_ROW_BYTES / bytes, &|columns| columns * bytes / 16 % 2 == 1)
+            }
+        };
+        let one =
+            Staging { element, major, columns: columns.unwrap_or(8), tile_n, blocks, buffers: 1 };
         let steps = one.steps();
         let buffers = (2..=steps).find(|buffers| steps.is_multiple_of(*buffers)).unwrap_or(1);
         Staging { buffers, ..one }
@@ -73,23 +82,32 @@ impl Staging {
         self.tile_n / self.columns
     }
 
-    /// Bytes of a row.
-    pub fn row_bytes(&self) -> u32 {
-        self.columns * self.element.bytes()
+    /// Elements of D of a line, and lines.
+    fn extents(&self) -> [u32; 2] {
+        match self.major {
+            OutputMajor::N => [self.columns, STAGING_ROWS],
+            OutputMajor::M => [STAGING_ROWS, self.columns],
+        }
+    }
+
+    /// Bytes of a line.
+    pub fn line_bytes(&self) -> u32 {
+        self.extents()[0] * self.element.bytes()
     }
 
     /// How 16-byte chunks are permuted.
     pub fn swizzle(&self) -> SwizzleMode {
-        match self.row_bytes() {
+        match self.line_bytes() {
             128 => SwizzleMode::B128,
             64 if self.element.bytes() == 4 => SwizzleMode::B64,
+            32 if self.element.bytes() == 4 => SwizzleMode::B32,
             _ => SwizzleMode::None,
         }
     }
 
     /// Bytes of one buffer, a multiple of the swizzle's period of 1024.
     pub fn buffer_bytes(&self) -> u32 {
-        self.row_bytes() * STAGING_ROWS
+        self.columns * STAGING_ROWS * self.element.bytes()
     }
 
     /// Bytes of a warpgroup's buffers.
@@ -101,7 +119,7 @@ impl Staging {
     pub fn tensor_map(&self) -> TensorMapSpec {
         TensorMapSpec {
             element: self.element,
-            box_extents: vec![self.columns, STAGING_ROWS],
+            box_extents: self.extents().to_vec(),
             swizzle: self.swizzle(),
         }
     }
@@ -110,32 +128,39 @@ impl Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use OutputMajor::{M, N};
 
     #[test]
     fn every_tile_width_has_a_conflict_free_staging_tile() {
         for element in [Element::Bf16, Element::F32] {
-            for tile_n in (16..=256).step_by(16) {
-                let staging = Staging::fewest(element, tile_n, 2);
+            for tile_n in (8..=256).step_by(8) {
+                let staging = Staging::fewest(element, N, tile_n, 2);
                 assert_eq!(staging.slices() * staging.columns(), tile_n);
-                let odd = staging.row_bytes() / 16 % 2 == 1;
+                let odd = staging.line_bytes() / 16 % 2 == 1;
                 assert!(staging.swizzle() != SwizzleMode::None || odd, "{tile_n} {staging:?}");
                 assert_eq!(staging.columns() % 8, 0);
-                assert!(staging.row_bytes() <= MAX_ROW_BYTES);
+                assert!(staging.line_bytes() <= MAX_ROW_BYTES);
                 assert_eq!(staging.buffer_bytes() % 1024, 0);
+
+                let columns = Staging::fewest(element, M, tile_n, 2);
+                assert_eq!(columns.slices() * columns.columns(), tile_n);
+                assert_eq!(columns.line_bytes(), 64 * element.bytes());
+                assert!(columns.buffer_bytes() <= 8192);
+                assert_eq!(columns.buffer_bytes() % 1024, 0);
             }
         }
-        assert_eq!(Staging::fewest(Element::Bf16, 208, 1).columns(), 104);
-        assert_eq!(Staging::fewest(Element::Bf16, 176, 1).columns(), 88);
-        assert_eq!(Staging::fewest(Element::F32, 208, 1).columns(), 16);
+        assert_eq!(Staging::fewest(Element::Bf16, N, 208, 1).columns(), 104);
+        assert_eq!(Staging::fewest(Element::Bf16, N, 176, 1).columns(), 88);
+        assert_eq!(Staging::fewest(Element::F32, N, 208, 1).columns(), 16);
     }
 
     #[test]
     fn buffers_fill_the_memory_there_is_and_divide_the_steps() {
-        let staging = Staging::new(Element::Bf16, 256, 1, 40 << 10);
+        let staging = Staging::new(Element::Bf16, N, 256, 1, 40 << 10);
         assert_eq!((staging.steps(), staging.buffers()), (4, 4));
-        assert_eq!(Staging::new(Element::Bf16, 256, 1, 31 << 10).buffers(), 2);
-        assert_eq!(Staging::new(Element::Bf16, 192, 1, 16 << 10).buffers(), 1);
-        assert_eq!(Staging::fewest(Element::Bf16, 192, 1).buffers(), 3);
-        assert_eq!(Staging::new(Element::Bf16, 192, 2, 24 << 10).buffers(), 3);
+        assert_eq!(Staging::new(Element::Bf16, N, 256, 1, 31 << 10).buffers(), 2);
+        assert_eq!(Staging::new(Element::Bf16, N, 192, 1, 16 << 10).buffers(), 1);
+        assert_eq!(Staging::fewest(Element::Bf16, N, 192, 1).buffers(), 3);
+        assert_eq!(Staging::new(Element::Bf16, N, 192, 2, 24 << 10).buffers(), 3);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, Work};
+use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, OutputMajor, Work};
 
 /// Where C lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,26 @@ pub struct Case {
     pub c: CPlace,
     pub raster_rows: u32,
     pub clusters: u32,
+    pub split: Split,
+}
+
+/// Which tiles are split along k, among how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    pub tiles: u32,
+    pub workers: u32,
+    pub unordered: bool,
+}
+
+impl Split {
+    pub const NONE: Split = Split { tiles: 0, workers: 0, unordered: false };
 }
 
 impl Case {
     /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
     /// and n so far that the last CTAs of a cluster have nothing to do.
     pub fn ragged(spec: &KernelSpec, tiles: [u32; 2], k_tiles: u32) -> Case {
-        let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - 5;
+        let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
         Case {
             m: cut(spec.tile.m * spec.cluster.m, tiles[0]),
             n: cut(spec.tile.n * spec.cluster.n, tiles[1]),
@@ -46,7 +59,13 @@ impl Case {
             c: CPlace::Unread,
             raster_rows: 2,
             clusters: 1,
+            split: Split::NONE,
         }
+    }
+
+    /// The same with the first `tiles` split among `workers`.
+    pub fn split(self, tiles: u32, workers: u32, unordered: bool) -> Case {
+        Case { split: Split { tiles, workers, unordered }, ..self }
     }
 
     /// The same with factors that are powers of two, so that the result stays exact until it is rounded to D's type.
@@ -78,10 +97,11 @@ struct Operand {
 pub enum Failure {
     Setup(SetupError),
     Report(Box<Report>),
-    /// The first byte of D that differs is in this row and column; columns from n are padding.
+    /// The first byte of D that differs is in this line (row, or column where D is column-major) and place; places from the
+    /// line's length are padding.
     Wrong {
-        row: i64,
-        column: usize,
+        line: i64,
+        place: usize,
     },
 }
 
@@ -90,7 +110,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Setup(error) => write!(f, "{error}"),
             Failure::Report(report) => write!(f, "{report}"),
-            Failure::Wrong { row, column } => write!(f, "D is wrong at ({row}, {column})"),
+            Failure::Wrong { line, place } => write!(f, "D is wrong at {place} of line {line}"),
         }
     }
 }
@@ -120,8 +140,12 @@ impl Problem {
                 OperandMajor::Mn => Operand::new(spec.operand, k, mn, value),
             }
         };
-        let expected = Operand::new(spec.output, m, n, result).bytes;
-        let c = Operand::new(spec.output, m, n, |row, column| c[row * n + column] as f32);
+        let output = |value: &dyn Fn(usize, usize) -> f32| match spec.d_major {
+            OutputMajor::N => Operand::new(spec.output, m, n, value),
+            OutputMajor::M => Operand::new(spec.output, n, m, |column, row| value(row, column)),
+        };
+        let expected = output(&result).bytes;
+        let c = output(&|row, column| c[row * n + column] as f32);
         let d = match case.c {
             CPlace::InPlace => c.bytes.clone(),
             _ => vec![POISON; expected.len()],
@@ -154,7 +178,7 @@ impl Problem {
         }
         let d_start = memory.upload("D", &self.d, Permission::ReadWrite);
         let d = MatrixArgument { address: d_start + self.c.guard as u64, ..c };
-        let work = Work {
+        let mut work = Work {
             m: case.m,
             n: case.n,
             k: case.k,
@@ -166,19 +190,41 @@ impl Problem {
             d,
             raster_rows: case.raster_rows,
             clusters: case.clusters,
+            split_tiles: case.split.tiles,
+            workers: case.split.workers,
+            unordered: case.split.unordered,
+            workspace: 0,
         };
+        let workspace = gemm.workspace(&work);
+        if workspace.bytes > 0 {
+            let mut bytes = vec![POISON; workspace.bytes as usize];
+            bytes[..workspace.zeroed as usize].fill(0);
+            work.workspace = memory.upload("workspace", &bytes, Permission::ReadWrite);
+        }
         let launch = gemm.bind(&work);
-        let statistics = Emulator::new(&gemm.kernel, &launch, &mut memory, options)
-            .map_err(Failure::Setup)?
-            .run()
-            .map_err(Failure::Report)?;
-        let found = memory.read_raw(d_start, self.d.len()).expect("D was allocated");
+        // A workspace must serve the next launches too, in which its counters stand elsewhere.
+        let launches = if workspace.bytes > 0 { 3 } else { 1 };
+        let mut statistics = None;
+        for again in 0..launches {
+            if again > 0 {
+                memory.write(d_start, &self.d).expect("D was allocated");
+            }
+            let emulator = Emulator::new(&gemm.kernel, &launch, &mut memory, options.clone())
+                .map_err(Failure::Setup)?;
+            statistics = Some(emulator.run().map_err(Failure::Report)?);
+            self.compare(gemm, memory.read_raw(d_start, self.d.len()).expect("D was allocated"))?;
+        }
+        Ok(statistics.expect("there is a launch"))
+    }
+
+    fn compare(&self, gemm: &GemmKernel, found: &[u8]) -> Result<(), Failure> {
         match found.iter().zip(&self.expected).position(|(found, expected)| found != expected) {
-            None => Ok(statistics),
+            None => Ok(()),
             Some(byte) => {
                 let element = byte / gemm.spec.output.bytes() as usize;
-                let line = self.c.leading_dimension;
-                Err(Failure::Wrong { row: (element / line) as i64 - 1, column: element % line })
+                let length = self.c.leading_dimension;
+                let (line, place) = ((element / length) as i64 - 1, element % length);
+                Err(Failure::Wrong { line, place })
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Cluster, KernelSpec, Tile, catalogue};
+use pgemm_kernels::{Cluster, KernelSpec, OutputMajor, Schedule, Tile, catalogue};
 
 /// Operands and output.
 const TYPES: [(Element, Element); 4] = [
@@ -14,11 +14,22 @@ const TYPES: [(Element, Element); 4] = [
     (Element::F16, Element::F32),
 ];
 
-/// Rows of a tile and the consumer warpgroups that share them.
-const ROWS: [(u32, u32); 7] = [(64, 1), (128, 1), (192, 1), (256, 1), (128, 2), (256, 2), (192, 3)];
+/// Rows of a tile, the consumer warpgroups and how they share it.
+const ROWS: [(u32, u32, Schedule); 10] = [
+    (64, 1, Schedule::Cooperative),
+    (128, 1, Schedule::Cooperative),
+    (192, 1, Schedule::Cooperative),
+    (256, 1, Schedule::Cooperative),
+    (128, 2, Schedule::Cooperative),
+    (256, 2, Schedule::Cooperative),
+    (192, 3, Schedule::Cooperative),
+    (64, 2, Schedule::PingPong),
+    (128, 2, Schedule::PingPong),
+    (192, 2, Schedule::PingPong),
+];
 
 /// Widths of a tile: with each kind of staging tile, and B tiles that are no multiple of a swizzle span.
-const COLUMNS: [u32; 10] = [16, 48, 64, 80, 112, 128, 176, 192, 208, 256];
+const COLUMNS: [u32; 12] = [8, 16, 24, 48, 64, 80, 112, 128, 176, 192, 208, 256];
 
 const DEPTHS: [u32; 3] = [32, 64, 128];
 
@@ -33,8 +44,10 @@ const CLUSTERS: [Cluster; 6] = [
     Cluster { m: 1, n: 4 },
 ];
 
+const OUTPUT_MAJORS: [OutputMajor; 2] = [OutputMajor::N, OutputMajor::M];
+
 /// How many choices there are of each kind.
-const CHOICES: [usize; 7] = [
+const CHOICES: [usize; 8] = [
     TYPES.len(),
     catalogue::MAJORS.len(),
     ROWS.len(),
@@ -42,22 +55,25 @@ const CHOICES: [usize; 7] = [
     DEPTHS.len(),
     STAGES.len(),
     CLUSTERS.len(),
+    OUTPUT_MAJORS.len(),
 ];
 
 type Choice = [usize; CHOICES.len()];
 
-fn spec([types, majors, rows, columns, depth, stages, cluster]: Choice) -> KernelSpec {
+fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice) -> KernelSpec {
     let (operand, output) = TYPES[types];
     let (a_major, b_major) = catalogue::MAJORS[majors];
-    let (m, consumers) = ROWS[rows];
+    let (m, consumers, schedule) = ROWS[rows];
     KernelSpec {
         operand,
         output,
         a_major,
         b_major,
+        d_major: OUTPUT_MAJORS[d_major],
         tile: Tile { m, n: COLUMNS[columns], k: DEPTHS[depth] },
         stages: STAGES[stages],
         consumers,
+        schedule,
         cluster: CLUSTERS[cluster],
     }
 }
