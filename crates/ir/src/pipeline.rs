@@ -5,7 +5,7 @@
 use crate::builder::KernelBuilder;
 use crate::carried::Carried;
 use crate::smem::SmemRequest;
-use crate::value::{Val, ty};
+use crate::value::{IntoVal, Val, ty};
 use crate::warpgroup::Retired;
 use crate::{RegionId, RegionKind, ValueId};
 
@@ -87,6 +87,17 @@ impl Ring {
             stage: wraps.select(0, next),
             phase: wraps.select(cursor.phase ^ 1, cursor.phase),
         }
+    }
+
+    /// The stage `count` further on.
+    #[track_caller]
+    pub fn skip<'k>(
+        &self,
+        cursor: RingCursor<'k>,
+        count: impl IntoVal<'k, ty::U32>,
+    ) -> RingCursor<'k> {
+        let ahead = cursor.stage + count;
+        RingCursor { stage: ahead % self.stages, phase: cursor.phase ^ (ahead / self.stages % 2) }
     }
 
     /// Producer: waits until the stage is free and announces the bytes that will fill it. One thread.

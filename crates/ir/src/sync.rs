@@ -83,6 +83,13 @@ impl KernelBuilder {
         self.effect(Op::BarrierSync { threads }, vec![id.id]);
     }
 
+    /// Arrives at named barrier `id` without waiting, one of `threads` threads that arrive or wait there.
+    #[track_caller]
+    pub fn barrier_arrive<'k>(&'k self, id: impl IntoVal<'k, ty::U32>, threads: u32) {
+        let id = id.into_val(self);
+        self.effect(Op::BarrierArrive { threads }, vec![id.id]);
+    }
+
     /// Arrives at the cluster barrier; `relaxed` without ordering memory.
     #[track_caller]
     pub fn cluster_arrive(&self, relaxed: bool) {
