@@ -1,9 +1,60 @@
 //! [`Config`]: what a [`Gemm`](crate::Gemm) is made for. Types are given; every other knob is optional and left to the
 //! planner where it is.
 
+use std::fmt;
+use std::str::FromStr;
+
 use pgemm_ir::Element;
-use pgemm_kernels::{Cluster, KernelSpec};
+use pgemm_kernels::{Cluster, KernelSpec, L2Policies, Schedule};
 use serde::{Deserialize, Serialize};
+
+use crate::plan::Choice;
+
+/// How output tiles are split along k among CTAs, so that few tiles keep all SMs busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// Each tile is computed by one CTA.
+    #[default]
+    Whole,
+    /// Split-K: each tile by so many.
+    SplitK(u32),
+    /// Stream-K: the k-tiles of all tiles, laid end to end, are dealt out evenly; of tiles that fill the device more than
+    /// twice, only those of the last two waves, unless these are full.
+    StreamK,
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Split::Whole => f.write_str("whole"),
+            Split::SplitK(splits) => write!(f, "split-{splits}"),
+            Split::StreamK => f.write_str("stream-k"),
+        }
+    }
+}
+
+impl FromStr for Split {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "whole" => Ok(Split::Whole),
+            "stream-k" => Ok(Split::StreamK),
+            _ => text
+                .strip_prefix("split-")
+                .and_then(|splits| splits.parse().ok())
+                .filter(|splits| (1..=MAX_SPLITS).contains(splits))
+                .map(Split::SplitK)
+                .ok_or_else(|| {
+                    format!("'{text}' is no split: use whole, stream-k, or split-N with N from 1 to {MAX_SPLITS}")
+                }),
+        }
+    }
+}
+
+/// Most CTAs that split-K lets share a tile.
+pub const MAX_SPLITS: u32 = 256;
 
 /// Types and knobs of a GEMM. `tile_m`, `tile_n`, `tile_k` name the macro-tile; what doesn't fit one CTA becomes several
 /// CTA tiles that are walked together, and the [`Plan`](crate::Plan) says how.
@@ -15,7 +66,7 @@ pub struct Config {
     pub output: Option<Element>,
     /// Macro-tile rows: a multiple of 64.
     pub tile_m: Option<u32>,
-    /// Macro-tile columns: a multiple of 16.
+    /// Macro-tile columns: a multiple of 8.
     pub tile_n: Option<u32>,
     /// Depth of a stage: 32, 64 or 128.
     pub tile_k: Option<u32>,
@@ -23,10 +74,24 @@ pub struct Config {
     pub cluster: Option<Cluster>,
     /// Warps of a CTA: 8, 12 or 16 for one, two or three consumer warpgroups beside the producer's.
     pub warps_per_block: Option<u32>,
+    /// Whether the consumer warpgroups share each tile or take turns with whole ones.
+    pub schedule: Option<Schedule>,
     /// Stages of the shared-memory ring.
     pub prefetch_depth: Option<u32>,
     /// Rows of cluster tiles that are walked together.
     pub raster_rows: Option<u32>,
+    /// Whether A and B change places: Dᵀ = Bᵀ·Aᵀ.
+    pub swapped: Option<bool>,
+    /// How tiles are split along k.
+    pub split: Option<Split>,
+    /// Whether partial sums of split tiles may be added in the order in which they come. Off, results are the same bit for
+    /// bit on every run.
+    pub unordered: bool,
+    /// How long L2 keeps what is read and written.
+    pub l2: Option<L2Policies>,
+    /// Whether a launch may begin while the one before it on the stream ends (programmatic dependent launch). On where it
+    /// is not given.
+    pub dependent_launch: Option<bool>,
     /// SMs to use at most.
     pub sms: Option<u32>,
     /// The kernel, by name; the other kernel knobs must then be left out.
@@ -44,8 +109,14 @@ impl Config {
             tile_k: None,
             cluster: None,
             warps_per_block: None,
+            schedule: None,
             prefetch_depth: None,
             raster_rows: None,
+            swapped: None,
+            split: None,
+            unordered: false,
+            l2: None,
+            dependent_launch: None,
             sms: None,
             spec: None,
         }
@@ -54,6 +125,12 @@ impl Config {
     /// A config that uses exactly this kernel.
     pub fn for_spec(spec: KernelSpec) -> Self {
         Config { output: Some(spec.output), spec: Some(spec), ..Config::new(spec.operand) }
+    }
+
+    /// A config that computes exactly so.
+    pub fn for_choice(choice: Choice) -> Self {
+        let Choice { spec, raster_rows, split } = choice;
+        Config { raster_rows: Some(raster_rows), split: Some(split), ..Config::for_spec(spec) }
     }
 
     /// Sets the element type of C and D.
@@ -68,8 +145,9 @@ impl Config {
 
     /// Whether nothing but types is given.
     pub(crate) fn leaves_all_to_planner(&self) -> bool {
-        let Config { raster_rows, sms, spec, .. } = self;
-        !self.shapes_kernel() && raster_rows.is_none() && sms.is_none() && spec.is_none()
+        let Config { raster_rows, swapped, split, l2, sms, spec, .. } = self;
+        let knobs = [raster_rows.is_some(), swapped.is_some(), split.is_some(), l2.is_some()];
+        !self.shapes_kernel() && !knobs.contains(&true) && sms.is_none() && spec.is_none()
     }
 
     /// Whether a knob that changes the kernel is set.
@@ -80,5 +158,6 @@ impl Config {
             || self.cluster.is_some()
             || self.warps_per_block.is_some()
             || self.prefetch_depth.is_some()
+            || self.schedule.is_some()
     }
 }

@@ -6,6 +6,9 @@
 
 use pgemm_kernels::KernelSpec;
 
+use crate::config::{MAX_SPLITS, Split};
+use crate::plan::{Choice, Decomposition};
+
 /// Multiply-adds of 16-bit elements that an SM's tensor cores do per cycle.
 const MACS_PER_CYCLE: f64 = 2048.0;
 
@@ -34,41 +37,91 @@ const CONSUMERS: [f64; 3] = [0.903, 1.0, 0.973];
 /// Time that tiles under 128×256 lose beyond all of the above.
 const SMALL_TILE: f64 = 1.02;
 
-/// The estimated cycles of an `m × n × k` problem on `sms` SMs, for a spec that validates.
-pub fn cycles(spec: &KernelSpec, (m, n, k): (u64, u64, u64), sms: u32) -> f64 {
+/// Narrower tiles take the tensor cores as long.
+const NARROWEST: f64 = 64.0;
+
+/// Cycles from a worker's last sum to the start of the last epilogue: storing, counting in, finding out.
+const REDUCTION_CYCLES: f64 = 3500.0;
+
+/// Cycles for each partial sum of a tile.
+const REDUCTION_CYCLES_PER_SUM: f64 = 0.04;
+
+/// The estimated cycles of a problem of `[m, n, k]` on `sms` SMs, for a spec that validates.
+pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
+    let spec = &choice.spec;
     let (tile, cluster) = (spec.tile, spec.cluster);
-    let cluster_tiles =
-        m.div_ceil(u64::from(tile.m * cluster.m)) * n.div_ceil(u64::from(tile.n * cluster.n));
-    let clusters = u64::from((sms / cluster.size()).max(1));
-    let waves = cluster_tiles.div_ceil(clusters) as f64;
-    let k_tiles = k.div_ceil(u64::from(tile.k)).max(1) as f64;
+    let [m, n, k] = choice.extents(extents);
+    let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } =
+        choice.decompose(extents, sms);
+    // What the busiest cluster does.
+    let whole_waves = (tiles - split_tiles).div_ceil(clusters) * k_tiles;
+    let shared = (split_tiles * k_tiles)
+        .checked_div(workers)
+        .map_or(0.0, |share| share as f64 * workers.div_ceil(clusters) as f64);
+    let k_tiles_in_turn = whole_waves as f64 + shared;
 
     let [tm, tn, tk] = [tile.m, tile.n, tile.k].map(f64::from);
-    let math = tm * tn * tk / MACS_PER_CYCLE;
+    let math = tm * tn.max(NARROWEST) * tk / MACS_PER_CYCLE;
     let fill = f64::from(spec.stage_bytes()) / L2_BYTES_PER_CYCLE;
     let ring = if spec.stages < 4 { SHALLOW_RING } else { 1.0 };
     let consumers = CONSUMERS.get((spec.consumers as usize).wrapping_sub(1)).unwrap_or(&1.0);
     let small = if tile.m * tile.n < 128 * 256 { SMALL_TILE } else { 1.0 };
-    let utilisation = cluster_tiles as f64 / (waves * clusters as f64);
+    let in_turn = (clusters * k_tiles) as f64;
+    let utilisation = (tiles * k_tiles) as f64 / (k_tiles_in_turn / k_tiles as f64 * in_turn);
     let power = 1.0 + POWER_PER_INGEST * (1.0 / tm + 1.0 / tn) * utilisation;
-    let busy = waves * k_tiles * math.max(fill) * ring * consumers * small * power;
+    let busy = k_tiles_in_turn * math.max(fill) * ring * consumers * small * power;
 
     let operands = f64::from(spec.operand.bytes()) * (m * k + k * n) as f64;
     let results = f64::from(spec.output.bytes()) * (m * n) as f64;
-    let dram = (operands + results) / (DRAM_BYTES_PER_CYCLE * f64::from(sms));
-    busy.max(dram) + NOT_OVERLAPPED * busy.min(dram) + FILL_CYCLES
+    let used = f64::from(sms).min((clusters * u64::from(cluster.size())) as f64);
+    let dram = (operands + results) / (DRAM_BYTES_PER_CYCLE * used);
+    let reduction = match workers {
+        0 => 0.0,
+        _ => {
+            let sharing = workers as f64 / split_tiles as f64 + 1.0;
+            REDUCTION_CYCLES + sharing * tm * tn * REDUCTION_CYCLES_PER_SUM
+        }
+    };
+    busy.max(dram) + NOT_OVERLAPPED * busy.min(dram) + reduction + FILL_CYCLES
 }
 
-/// The specs, fastest first by [`cycles`].
+/// Every spec with the ways to split its tiles that may be worth it (or the one of `split`), fastest first by [`cycles`].
 pub fn rank(
     specs: impl IntoIterator<Item = KernelSpec>,
-    problem: (u64, u64, u64),
+    extents: [u64; 3],
     sms: u32,
-) -> Vec<KernelSpec> {
-    let mut ranked: Vec<_> =
-        specs.into_iter().map(|spec| (cycles(&spec, problem, sms), spec)).collect();
+    split: Option<Split>,
+) -> Vec<Choice> {
+    let mut ranked: Vec<_> = specs
+        .into_iter()
+        .flat_map(|spec| {
+            let whole = Choice { spec, raster_rows: 1, split: split.unwrap_or_default() };
+            let [m, _, _] = whole.extents(extents);
+            let whole = Choice { raster_rows: raster_rows(&spec, m, sms), ..whole };
+            let others = split.is_none().then(|| splits(whole, extents, sms));
+            std::iter::once(whole)
+                .chain(others.into_iter().flatten().map(move |split| Choice { split, ..whole }))
+        })
+        .map(|choice| (cycles(&choice, extents, sms), choice))
+        .collect();
     ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    ranked.into_iter().map(|(_, spec)| spec).collect()
+    ranked.into_iter().map(|(_, choice)| choice).collect()
+}
+
+/// Ways to split the tiles of a choice that leaves SMs without work in its last wave.
+pub fn splits(choice: Choice, extents: [u64; 3], sms: u32) -> impl Iterator<Item = Split> {
+    let Decomposition { tiles, k_tiles, .. } =
+        Choice { split: Split::Whole, ..choice }.decompose(extents, sms);
+    let clusters = u64::from((sms / choice.spec.cluster.size()).max(1));
+    let stream =
+        (!tiles.is_multiple_of(clusters) && tiles * k_tiles > clusters).then_some(Split::StreamK);
+    // As many as fill one wave, and one fewer and more.
+    let fill = clusters / tiles.max(1);
+    let splits = [fill.saturating_sub(1), fill, fill + 1]
+        .into_iter()
+        .filter(move |&splits| (2..=u64::from(MAX_SPLITS).min(k_tiles)).contains(&splits))
+        .map(|splits| Split::SplitK(splits as u32));
+    stream.into_iter().chain(splits)
 }
 
 /// Rows of cluster tiles to walk together: as many as make the tiles in flight a square of D, so that they share operands
@@ -105,8 +158,10 @@ mod tests {
             ([128, 4096, 14336], ["64x64x64-s10-w1", "64x128x64-s8-w1", "128x128x64-s6-w2"]),
         ];
         for ([m, n, k], order) in measured {
-            let cycles = order
-                .map(|name| cycles(&spec(&format!("bf16-kk-bf16-{name}-c1x1")), (m, n, k), 132));
+            let cycles = order.map(|name| {
+                let spec = spec(&format!("bf16-kk-bf16-{name}-c1x1"));
+                cycles(&Choice { spec, raster_rows: 1, split: Split::Whole }, [m, n, k], 132)
+            });
             assert!(cycles.is_sorted(), "{m}x{n}x{k}: {cycles:?}");
         }
     }

@@ -14,8 +14,9 @@ pub mod numerics;
 mod plan;
 pub mod problem;
 pub mod tune;
+mod workspace;
 
-pub use config::Config;
+pub use config::{Config, MAX_SPLITS, Split};
 pub use cpu::CpuError;
 pub use error::{Error, Result};
 pub use gemm::{Gemm, Pointers, Prepared};
@@ -24,7 +25,7 @@ pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
-pub use plan::Plan;
+pub use plan::{Choice, Decomposition, Plan};
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
 
 /// The guide's examples run as tests.

@@ -1,9 +1,14 @@
 //! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
 
-use pgemm_kernels::{Cluster, KernelSpec, SpecError, Tile, catalogue};
-use serde::Serialize;
+use std::fmt;
 
-use crate::config::Config;
+use pgemm_ir::Element;
+use pgemm_kernels::{
+    Cluster, KernelSpec, L2Policies, OutputMajor, Schedule, SpecError, Tile, catalogue,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, Split};
 use crate::error::{Error, Result};
 use crate::heuristic;
 use crate::problem::{Major, Problem};
@@ -12,6 +17,90 @@ use crate::tune::{Picks, ProblemKey};
 /// Extents and coordinates are 32-bit and signed in TMA.
 const MAX_EXTENT: usize = i32::MAX as usize;
 
+/// What planner and tuner choose for a problem: a kernel, the order of its tiles, how these are split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Choice {
+    /// The kernel. Where its D is column-major, it computes Dᵀ = Bᵀ·Aᵀ.
+    pub spec: KernelSpec,
+    /// Rows of cluster tiles that are walked together.
+    pub raster_rows: u32,
+    /// How tiles are split along k.
+    #[serde(default)]
+    pub split: Split,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Choice { spec, raster_rows, split } = self;
+        write!(f, "{spec} raster {raster_rows} {split}")
+    }
+}
+
+impl Choice {
+    /// Whether A and B change places.
+    pub fn swapped(&self) -> bool {
+        self.spec.d_major == OutputMajor::M
+    }
+
+    /// Extents along m, n and k as the kernel sees them.
+    pub fn extents(&self, [m, n, k]: [u64; 3]) -> [u64; 3] {
+        if self.swapped() { [n, m, k] } else { [m, n, k] }
+    }
+
+    /// Whether its kernel has the majors of a problem with these.
+    pub fn has_majors(&self, a: Major, b: Major) -> bool {
+        let (a, b) = (operand_major(a), operand_major(b));
+        let wanted = if self.swapped() { (b, a) } else { (a, b) };
+        (self.spec.a_major, self.spec.b_major) == wanted
+    }
+
+    /// How it falls out for a problem of these extents on `sms` SMs.
+    pub fn decompose(&self, extents: [u64; 3], sms: u32) -> Decomposition {
+        let (tile, cluster) = (self.spec.tile, self.spec.cluster);
+        let [m, n, k] = self.extents(extents);
+        let tiles =
+            m.div_ceil(u64::from(tile.m * cluster.m)) * n.div_ceil(u64::from(tile.n * cluster.n));
+        let k_tiles = k.div_ceil(u64::from(tile.k)).max(1);
+        let clusters = u64::from((sms / cluster.size()).max(1));
+        let (split_tiles, workers) = match self.split {
+            Split::SplitK(splits) if splits > 1 && k_tiles > 1 => {
+                (tiles, tiles * u64::from(splits).min(k_tiles))
+            }
+            Split::StreamK if !tiles.is_multiple_of(clusters) => {
+                let split_tiles =
+                    if tiles < 2 * clusters { tiles } else { clusters + tiles % clusters };
+                (split_tiles, clusters.min(split_tiles * k_tiles))
+            }
+            _ => (0, 0),
+        };
+        let units = workers + (tiles - split_tiles);
+        Decomposition { tiles, k_tiles, split_tiles, workers, clusters: clusters.min(units.max(1)) }
+    }
+}
+
+/// The work of a problem in cluster tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decomposition {
+    /// Cluster tiles.
+    pub tiles: u64,
+    /// Stages of each.
+    pub k_tiles: u64,
+    /// Tiles that are split along k.
+    pub split_tiles: u64,
+    /// Workers that share these.
+    pub workers: u64,
+    /// Clusters to launch.
+    pub clusters: u64,
+}
+
+impl Decomposition {
+    /// Whether the kernel can count it: k-tiles of split tiles, tiles and workers in 32 bits.
+    fn is_countable(&self) -> bool {
+        let countable = |count: u64| count < 1 << 31;
+        countable(self.tiles + self.workers) && countable(self.split_tiles * self.k_tiles)
+    }
+}
+
 /// How a problem will be computed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
@@ -19,6 +108,18 @@ pub struct Plan {
     pub spec: KernelSpec,
     /// Rows of cluster tiles that are walked together.
     pub raster_rows: u32,
+    /// How tiles are split along k.
+    pub split: Split,
+    /// Cluster tiles that are split.
+    pub split_tiles: u32,
+    /// Workers that share these.
+    pub workers: u32,
+    /// Whether partial sums are added as they come.
+    pub unordered: bool,
+    /// How long L2 keeps what is read and written.
+    pub l2: L2Policies,
+    /// Whether the launch may begin while the one before it ends.
+    pub dependent_launch: bool,
     /// Clusters launched.
     pub clusters: u32,
     /// Cluster tiles of the problem.
@@ -42,35 +143,43 @@ impl Plan {
             }
         }
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
-        let sizes = (problem.m as u64, problem.n as u64, problem.k as u64);
-        let (a_major, b_major) = (operand_major(problem.a.major), operand_major(problem.b.major));
+        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
         let (operand, output) = (config.dtype, config.output_dtype());
+        let countable = |choice: &Choice| choice.decompose(extents, sms).is_countable();
+        let too_many = Error::Overflow { what: "the number of tiles", limit: 1 << 31 };
 
-        if let Some(spec) = config.spec {
-            if (spec.operand, spec.output, spec.a_major, spec.b_major)
-                != (operand, output, a_major, b_major)
-            {
-                return Err(Error::SpecMismatch { spec });
-            }
-            spec.validate()?;
-            return Ok(vec![Plan::new(spec, problem, config, sms, "as asked".into())]);
+        if let Some(choice) = by_name(problem, config, sms)? {
+            return match countable(&choice) {
+                true => Ok(vec![Plan::new(choice, problem, config, sms, "as asked".into())]),
+                false => Err(too_many),
+            };
         }
-        let specs: Vec<_> = catalogue::specs_for(operand, a_major, b_major, output).collect();
-        let Some(first) = specs.first() else {
+        let mut specs = specs_for(problem, operand, output, config.swapped).peekable();
+        let Some(first) = specs.peek() else {
             return Err(SpecError::Types { operand, output }.into());
         };
         if config.shapes_kernel() {
             let (spec, raster, why) = by_knobs(*first, config)?;
-            let mut plan = Plan::new(spec, problem, config, sms, why);
-            plan.raster_rows = config.raster_rows.or(raster).unwrap_or(plan.raster_rows);
-            return Ok(vec![plan]);
+            let choice = choice_for(spec, problem, config, sms, raster);
+            return match countable(&choice) {
+                true => Ok(vec![Plan::new(choice, problem, config, sms, why)]),
+                false => Err(too_many),
+            };
         }
         // Clusters were measured slower on aligned problems: only by knob.
-        let alone = specs.into_iter().filter(|spec| spec.cluster == Cluster::NONE);
-        let ranked = heuristic::rank(alone, sizes, sms);
+        let alone = specs.filter(|spec| spec.cluster == Cluster::NONE);
+        let mut ranked = heuristic::rank(alone, extents, sms, config.split);
+        ranked.retain(countable);
+        if ranked.is_empty() {
+            return Err(too_many);
+        }
         Ok(ranked
             .into_iter()
-            .map(|spec| Plan::new(spec, problem, config, sms, "by the heuristic".into()))
+            .map(|choice| {
+                let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+                let choice = Choice { raster_rows, ..choice };
+                Plan::new(choice, problem, config, sms, "by the heuristic".into())
+            })
             .collect())
     }
 
@@ -90,23 +199,83 @@ impl Plan {
         if let Some(pick) = pick.filter(|_| config.leaves_all_to_planner()) {
             let day = pick.date.split('T').next().unwrap_or_default();
             let why = format!("tuned on {day}");
-            let plan = Plan::new(pick.candidate.spec, problem, config, sms, why);
-            plans.insert(0, Plan { raster_rows: pick.candidate.raster_rows, ..plan });
+            plans.insert(0, Plan::new(pick.candidate, problem, config, sms, why));
         }
         Ok(plans)
     }
 
-    fn new(spec: KernelSpec, problem: &Problem, config: &Config, sms: u32, why: String) -> Plan {
-        let (tile, cluster) = (spec.tile, spec.cluster);
-        let along = |extent: usize, tile: u32| (extent as u64).div_ceil(u64::from(tile));
-        let tiles = along(problem.m, tile.m * cluster.m) * along(problem.n, tile.n * cluster.n);
-        let clusters = u64::from((sms / cluster.size()).max(1)).min(tiles.max(1)) as u32;
-        let raster_rows = config
-            .raster_rows
-            .unwrap_or_else(|| heuristic::raster_rows(&spec, problem.m as u64, sms))
-            .max(1);
-        Plan { spec, raster_rows, clusters, tiles, waves: tiles as f64 / f64::from(clusters), why }
+    /// What was chosen.
+    pub fn choice(&self) -> Choice {
+        Choice { spec: self.spec, raster_rows: self.raster_rows, split: self.split }
     }
+
+    /// Whether the kernel computes Dᵀ = Bᵀ·Aᵀ.
+    pub fn swapped(&self) -> bool {
+        self.choice().swapped()
+    }
+
+    fn new(choice: Choice, problem: &Problem, config: &Config, sms: u32, why: String) -> Plan {
+        let sms = config.sms.unwrap_or(sms).clamp(1, sms);
+        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
+        let Decomposition { tiles, split_tiles, workers, clusters, .. } =
+            choice.decompose(extents, sms);
+        Plan {
+            spec: choice.spec,
+            raster_rows: choice.raster_rows,
+            split: choice.split,
+            // Countable ones fit.
+            split_tiles: split_tiles as u32,
+            workers: workers as u32,
+            unordered: config.unordered,
+            l2: config.l2.unwrap_or_default(),
+            dependent_launch: config.dependent_launch.unwrap_or(true),
+            clusters: clusters as u32,
+            tiles,
+            waves: tiles as f64 / clusters as f64,
+            why,
+        }
+    }
+}
+
+/// The specs for a problem: with the operands as they are, and with A and B in each other's place.
+pub(crate) fn specs_for(
+    problem: &Problem,
+    operand: Element,
+    output: Element,
+    swapped: Option<bool>,
+) -> impl Iterator<Item = KernelSpec> + use<> {
+    let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
+    let plain = catalogue::specs_for(operand, a, b, OutputMajor::N, output)
+        .filter(move |_| swapped != Some(true));
+    let swapped = catalogue::specs_for(operand, b, a, OutputMajor::M, output)
+        .filter(move |_| swapped != Some(false));
+    plain.chain(swapped)
+}
+
+/// The choice where the config names the kernel.
+fn by_name(problem: &Problem, config: &Config, sms: u32) -> Result<Option<Choice>> {
+    let Some(spec) = config.spec else { return Ok(None) };
+    let choice = choice_for(spec, problem, config, sms, None);
+    let types = (spec.operand, spec.output) == (config.dtype, config.output_dtype());
+    if !types || !choice.has_majors(problem.a.major, problem.b.major) {
+        return Err(Error::SpecMismatch { spec });
+    }
+    spec.validate()?;
+    Ok(Some(choice))
+}
+
+fn choice_for(
+    spec: KernelSpec,
+    problem: &Problem,
+    config: &Config,
+    sms: u32,
+    raster: Option<u32>,
+) -> Choice {
+    let split = config.split.unwrap_or_default();
+    let choice = Choice { spec, raster_rows: 1, split };
+    let [m, _, _] = choice.extents([problem.m as u64, problem.n as u64, problem.k as u64]);
+    let usual = || heuristic::raster_rows(&spec, m, sms);
+    Choice { raster_rows: config.raster_rows.or(raster).unwrap_or_else(usual).max(1), ..choice }
 }
 
 /// The kernel's word for a major.
@@ -117,7 +286,7 @@ pub(crate) fn operand_major(major: Major) -> pgemm_ir::OperandMajor {
     }
 }
 
-/// A spec from the knobs. A macro-tile beyond one CTA is decomposed: CTA tiles of at most 128×256 or 256×128, side by side
+/// A spec from the knobs, which are those of the kernel: where operands are swapped, `tile_m` lies along n. A macro-tile beyond one CTA is decomposed: CTA tiles of at most 128×256 or 256×128, side by side
 /// in the cluster and in the raster block.
 fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32>, String)> {
     let cluster = config.cluster.unwrap_or(Cluster::NONE);
@@ -146,7 +315,9 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32
             });
         }
     }
+    let schedule = config.schedule.unwrap_or(Schedule::Cooperative);
     let consumers = match config.warps_per_block {
+        None if schedule == Schedule::PingPong => 2,
         None if m % 192 == 0 => 3,
         None if m % 128 == 0 => 2,
         None => 1,
@@ -169,7 +340,8 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32
             });
         }
     };
-    let spec = KernelSpec { tile: Tile { m, n, k }, consumers, cluster, stages: 2, ..base };
+    let tile = Tile { m, n, k };
+    let spec = KernelSpec { tile, consumers, schedule, cluster, stages: 2, ..base };
     let stages = config.prefetch_depth.unwrap_or_else(|| spec.most_stages().clamp(2, 8));
     let spec = KernelSpec { stages, ..spec };
     spec.validate()?;
@@ -185,8 +357,6 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32
 
 #[cfg(test)]
 mod tests {
-    use pgemm_ir::Element;
-
     use super::*;
 
     fn problem(m: usize, n: usize, k: usize) -> Problem {

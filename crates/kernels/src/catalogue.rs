@@ -9,63 +9,123 @@ use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
 struct Shape {
     m: u32,
     n: u32,
+    k: u32,
     consumers: u32,
+    schedule: Schedule,
     /// Deepest ring worth having; where memory is short, as many stages as fit.
     stages: u32,
     clusters: &'static [Cluster],
 }
 
-const ALONE: &[Cluster] = &[Cluster::NONE];
-const PAIRS: &[Cluster] = &[Cluster::NONE, Cluster { m: 2, n: 1 }, Cluster { m: 1, n: 2 }];
-
-const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: &'static [Cluster]) -> Shape {
-    Shape { m, n, consumers, stages, clusters }
+const fn cluster(m: u32, n: u32) -> Cluster {
+    Cluster { m, n }
 }
 
-/// Largest first. The large ones save traffic from L2, the small ones fill the device on small problems.
-const SHAPES: [Shape; 15] = [
-    shape(256, 208, 2, 3, ALONE),
-    shape(256, 192, 2, 3, ALONE),
-    shape(128, 256, 2, 3, ALONE),
-    shape(128, 256, 2, 4, PAIRS),
-    shape(256, 128, 2, 3, ALONE),
-    shape(256, 128, 2, 4, PAIRS),
-    shape(192, 192, 3, 4, ALONE),
-    shape(192, 176, 3, 4, ALONE),
-    shape(128, 192, 2, 5, ALONE),
-    shape(128, 160, 2, 5, ALONE),
-    shape(128, 128, 2, 6, PAIRS),
-    shape(64, 256, 1, 5, ALONE),
-    shape(64, 128, 1, 8, ALONE),
-    shape(128, 64, 2, 8, ALONE),
-    shape(64, 64, 1, 10, ALONE),
-];
+const ALONE: &[Cluster] = &[Cluster::NONE];
+const CLUSTERS: &[Cluster] =
+    &[Cluster::NONE, cluster(2, 1), cluster(1, 2), cluster(2, 2), cluster(4, 1), cluster(1, 4)];
+
+impl Shape {
+    const fn deep(self, k: u32) -> Shape {
+        Shape { k, ..self }
+    }
+}
+
+/// Warpgroups that share each tile.
+const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: &'static [Cluster]) -> Shape {
+    Shape { m, n, k: STAGE_K, consumers, schedule: Schedule::Cooperative, stages, clusters }
+}
+
+/// Two warpgroups that take turns.
+const fn turns(m: u32, n: u32, stages: u32) -> Shape {
+    let schedule = Schedule::PingPong;
+    Shape { m, n, k: STAGE_K, consumers: 2, schedule, stages, clusters: ALONE }
+}
 
 /// Depth of a stage: one 128-byte swizzle span of 16-bit elements.
 const STAGE_K: u32 = 64;
 
+/// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
+/// problems.
+const SHAPES: [Shape; 27] = [
+    shape(256, 208, 2, 3, ALONE),
+    shape(256, 192, 2, 3, ALONE),
+    shape(128, 256, 2, 3, ALONE),
+    shape(128, 256, 2, 4, CLUSTERS),
+    shape(128, 256, 2, 8, ALONE).deep(32),
+    shape(256, 160, 2, 4, ALONE),
+    shape(256, 128, 2, 3, ALONE),
+    shape(256, 128, 2, 4, CLUSTERS),
+    shape(192, 192, 3, 4, ALONE),
+    shape(192, 176, 3, 4, ALONE),
+    shape(192, 128, 3, 5, ALONE),
+    shape(128, 224, 2, 4, ALONE),
+    shape(128, 192, 2, 5, ALONE),
+    shape(128, 160, 2, 5, ALONE),
+    shape(128, 128, 2, 6, CLUSTERS),
+    shape(128, 128, 2, 3, ALONE).deep(128),
+    shape(128, 96, 2, 7, ALONE),
+    shape(64, 256, 1, 5, ALONE),
+    shape(64, 128, 1, 8, ALONE),
+    shape(64, 128, 1, 4, ALONE).deep(128),
+    shape(128, 64, 2, 8, ALONE),
+    shape(64, 64, 1, 10, ALONE),
+    shape(64, 64, 1, 5, ALONE).deep(128),
+    turns(128, 192, 4),
+    turns(128, 128, 6),
+    turns(64, 256, 5),
+    turns(64, 128, 8),
+];
+
+/// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns.
+const NARROW: [Shape; 18] = [
+    shape(64, 8, 1, 16, ALONE),
+    shape(64, 8, 1, 8, ALONE).deep(128),
+    shape(64, 16, 1, 16, ALONE),
+    shape(64, 16, 1, 8, ALONE).deep(128),
+    shape(64, 32, 1, 12, ALONE),
+    shape(64, 32, 1, 6, ALONE).deep(128),
+    shape(64, 64, 1, 10, ALONE),
+    shape(64, 64, 1, 6, ALONE).deep(128),
+    shape(64, 128, 1, 8, ALONE),
+    shape(128, 8, 2, 12, ALONE),
+    shape(128, 8, 2, 6, ALONE).deep(128),
+    shape(128, 16, 2, 10, ALONE),
+    shape(128, 16, 2, 5, ALONE).deep(128),
+    shape(128, 32, 2, 8, ALONE),
+    shape(128, 32, 2, 5, ALONE).deep(128),
+    shape(128, 64, 2, 8, ALONE),
+    shape(128, 128, 2, 6, ALONE),
+    shape(256, 64, 2, 5, ALONE),
+];
+
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
 const FEWEST_STAGES: u32 = 3;
 
-/// Every spec of these operand types, majors and output, the largest tile first.
+/// Every spec of these types and majors, the largest tile first.
 pub fn specs_for(
     operand: Element,
     a_major: OperandMajor,
     b_major: OperandMajor,
+    d_major: OutputMajor,
     output: Element,
 ) -> impl Iterator<Item = KernelSpec> {
-    SHAPES.into_iter().flat_map(move |shape| {
+    let shapes: &[Shape] = match d_major {
+        OutputMajor::N => &SHAPES,
+        OutputMajor::M => &NARROW,
+    };
+    shapes.iter().flat_map(move |shape| {
         shape.clusters.iter().filter_map(move |&cluster| {
             let spec = KernelSpec {
                 operand,
                 output,
                 a_major,
                 b_major,
-                d_major: OutputMajor::N,
-                tile: Tile { m: shape.m, n: shape.n, k: STAGE_K },
+                d_major,
+                tile: Tile { m: shape.m, n: shape.n, k: shape.k },
                 stages: FEWEST_STAGES,
                 consumers: shape.consumers,
-                schedule: Schedule::Cooperative,
+                schedule: shape.schedule,
                 cluster,
             };
             let spec = KernelSpec { stages: shape.stages.min(spec.most_stages()), ..spec };
@@ -78,7 +138,11 @@ pub fn specs_for(
 pub fn specs() -> impl Iterator<Item = KernelSpec> {
     [Element::Bf16, Element::F16].into_iter().flat_map(|operand| {
         [operand, Element::F32].into_iter().flat_map(move |output| {
-            MAJORS.into_iter().flat_map(move |(a, b)| specs_for(operand, a, b, output))
+            MAJORS.into_iter().flat_map(move |(a, b)| {
+                [OutputMajor::N, OutputMajor::M]
+                    .into_iter()
+                    .flat_map(move |d| specs_for(operand, a, b, d, output))
+            })
         })
     })
 }
@@ -105,7 +169,8 @@ mod tests {
         assert_eq!(names.len(), all.len());
         for (a, b) in MAJORS {
             for output in [Element::Bf16, Element::F32] {
-                let specs: Vec<_> = specs_for(Element::Bf16, a, b, output).collect();
+                let specs: Vec<_> =
+                    specs_for(Element::Bf16, a, b, OutputMajor::N, output).collect();
                 assert!(specs.iter().any(|spec| spec.tile.m * spec.tile.n >= 256 * 192));
                 assert!(specs.iter().any(|spec| spec.tile.m * spec.tile.n <= 64 * 64));
             }

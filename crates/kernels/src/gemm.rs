@@ -80,6 +80,9 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     let bt = b.tensor_map("b", spec.b_tile().tensor_map());
     let c = b.tensor_map("c", output.clone());
     let d = b.tensor_map("d", output);
+    let policy = |name| b.param::<ty::U64>(name);
+    let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
+    let d = d.with_policy(policy("d_policy"));
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
     let raster_rows = b.param("raster_rows");
     let split = SplitArguments { tiles: b.param("split_tiles"), workers: b.param("workers") };

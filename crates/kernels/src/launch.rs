@@ -15,6 +15,46 @@ pub struct MatrixArgument {
     pub leading_dimension: u64,
 }
 
+/// How long L2 should keep what a TMA copy touches, beside other lines.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum L2Policy {
+    /// As any other line.
+    #[default]
+    Normal,
+    /// First to go: what is read or written once.
+    EvictFirst,
+    /// Last to go: what is read again and again.
+    EvictLast,
+}
+
+impl L2Policy {
+    /// The policy word, as `createpolicy.fractional.L2::evict_*.b64` makes it for all of the accesses; CUTLASS has the same
+    /// constants (`TMA::CacheHintSm90`).
+    pub const fn word(self) -> u64 {
+        match self {
+            L2Policy::Normal => 0x1000_0000_0000_0000,
+            L2Policy::EvictFirst => 0x12F0_0000_0000_0000,
+            L2Policy::EvictLast => 0x14F0_0000_0000_0000,
+        }
+    }
+}
+
+/// L2 policies of the matrices of a problem.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+pub struct L2Policies {
+    /// Loads of A.
+    pub a: L2Policy,
+    /// Loads of B.
+    pub b: L2Policy,
+    /// Stores of D.
+    pub d: L2Policy,
+}
+
 /// One problem for a kernel: D = alpha·A·B + beta·C.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
@@ -49,6 +89,8 @@ pub struct Work {
     pub unordered: bool,
     /// Address of the workspace, a multiple of 256; not looked at where no tile is split.
     pub workspace: u64,
+    /// How long L2 keeps what is read and written.
+    pub l2: L2Policies,
 }
 
 /// The memory that a launch with split tiles needs. Launches that may run at once need one each.
@@ -115,6 +157,9 @@ impl GemmKernel {
                 ("raster_rows", _) => Argument::U32(work.raster_rows),
                 ("split_tiles", _) => Argument::U32(work.split_tiles),
                 ("workers", _) => Argument::U32(work.workers),
+                ("a_policy", _) => Argument::U64(work.l2.a.word()),
+                ("b_policy", _) => Argument::U64(work.l2.b.word()),
+                ("d_policy", _) => Argument::U64(work.l2.d.word()),
                 ("workspace", _) => Argument::U64(work.workspace),
                 ("unordered", _) => Argument::U32(work.unordered.into()),
                 ("alpha", _) => Argument::F32(work.alpha),

@@ -12,7 +12,7 @@ mod spec;
 mod staging;
 
 pub use gemm::{GemmKernel, KernelError, build, describe};
-pub use launch::{MatrixArgument, Work, Workspace};
+pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
 pub use spec::{
     Cluster, KernelSpec, OutputMajor, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, Schedule,

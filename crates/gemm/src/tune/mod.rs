@@ -9,7 +9,7 @@ mod results;
 mod search;
 mod tuner;
 
-pub use candidates::{Candidate, RASTER_PRIOR, candidates};
+pub use candidates::{RASTER_PRIOR, candidates};
 pub use error::TuneError;
 pub use interval::{CONFIDENCE, Interval, median_interval};
 pub use picks::{Ignored, Pick, Picks, VARIABLE, install_folder};

@@ -7,11 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::candidates::Candidate;
 use super::results::{Platform, ProblemKey, Results};
 use crate::cache::DIRECTORY_VARIABLE;
 use crate::driver::DeviceProperties;
 use crate::error::Error;
+use crate::plan::Choice;
 
 /// Environment variable with a results file, or a folder of them, to use instead of [`install_folder`]; `off` for none.
 pub const VARIABLE: &str = "PGEMM_AUTOTUNE";
@@ -20,7 +20,7 @@ pub const VARIABLE: &str = "PGEMM_AUTOTUNE";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// Kernel and raster.
-    pub candidate: Candidate,
+    pub candidate: Choice,
     /// When it was decided, UTC, ISO 8601.
     pub date: String,
 }

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use pgemm_ir::Element;
+use pgemm_kernels::KernelSpec;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::candidates::Candidate;
 use super::error::TuneError;
 use super::search::{Finalist, Search, Trial, TuneOptions};
 use crate::bench::{Elements, driver_version, iso_8601};
 use crate::config::Config;
 use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
-use crate::plan::operand_major;
+use crate::plan::{Choice, specs_for};
 use crate::problem::{Major, Problem};
 
 /// The form of [`Results`]; goes up when a field changes its meaning or disappears.
@@ -60,17 +60,26 @@ impl ProblemKey {
         Problem::new(self.m, self.n, self.k, self.a_major, self.b_major)
     }
 
+    /// Its m, n and k.
+    pub fn extents(&self) -> [u64; 3] {
+        [self.m, self.n, self.k].map(|extent| extent as u64)
+    }
+
+    /// Every spec of the catalogue that can compute it.
+    pub fn specs(&self) -> impl Iterator<Item = KernelSpec> + use<> {
+        specs_for(&self.problem(), self.dtype, self.output, None)
+    }
+
     /// Element types for the benchmark harness.
     pub fn elements(&self) -> Elements {
         Elements::new(self.dtype, self.output)
     }
 
-    fn fits(&self, candidate: &Candidate) -> bool {
+    fn fits(&self, candidate: &Choice) -> bool {
         let spec = &candidate.spec;
         let types = (spec.operand, spec.output) == (self.dtype, self.output);
-        let majors = (operand_major(self.a_major), operand_major(self.b_major));
         types
-            && (spec.a_major, spec.b_major) == majors
+            && candidate.has_majors(self.a_major, self.b_major)
             && candidate.raster_rows > 0
             && spec.validate().is_ok()
     }
@@ -140,9 +149,9 @@ pub struct TuneResult {
     /// How much was measured.
     pub options: TuneOptions,
     /// What to use: the finalist where it won, the heuristic's pick otherwise.
-    pub chosen: Candidate,
+    pub chosen: Choice,
     /// The heuristic's pick, the peer of all ratios.
-    pub heuristic: Candidate,
+    pub heuristic: Choice,
     /// Who was left, and the rounds that judged it; `None` where no candidate could run.
     pub finalist: Option<Finalist>,
     /// Every candidate's numbers.
@@ -153,7 +162,7 @@ impl TuneResult {
     /// What follows from a search that ends now.
     pub fn new(
         key: ProblemKey,
-        heuristic: Candidate,
+        heuristic: Choice,
         options: TuneOptions,
         search: Search,
     ) -> TuneResult {

@@ -4,10 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::candidates::Candidate;
 use super::error::TuneError;
 use super::interval::{CONFIDENCE, Interval, median_interval};
 use crate::bench::Summary;
+use crate::plan::Choice;
 
 /// Longest budget of a problem, seconds.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -68,7 +68,7 @@ pub trait Timer {
     ///
     /// # Errors
     /// Whatever keeps the peer, or everybody, from being measured. One candidate that cannot run is [`Run::Failed`].
-    fn race(&mut self, candidates: &[Candidate], effort: Effort) -> crate::Result<Vec<Run>>;
+    fn race(&mut self, candidates: &[Choice], effort: Effort) -> crate::Result<Vec<Run>>;
 }
 
 /// What became of a candidate in a race.
@@ -94,7 +94,7 @@ pub struct Timing {
 pub struct Trial {
     /// The candidate.
     #[serde(flatten)]
-    pub candidate: Candidate,
+    pub candidate: Choice,
     /// Its numbers in each rung that it took part in.
     pub rungs: Vec<Timing>,
     /// Why it was left out, where it cannot run or computes wrongly.
@@ -106,7 +106,7 @@ pub struct Trial {
 pub struct Finalist {
     /// The candidate.
     #[serde(flatten)]
-    pub candidate: Candidate,
+    pub candidate: Choice,
     /// Median of the ratios: the time of the heuristic's pick over its own.
     pub ratio: f64,
     /// Where the median lies.
@@ -148,7 +148,7 @@ pub struct Progress {
 /// Those of [`TuneOptions::check`], and of the timer.
 pub fn search(
     timer: &mut dyn Timer,
-    candidates: &[Candidate],
+    candidates: &[Choice],
     options: &TuneOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> crate::Result<Search> {
@@ -168,7 +168,7 @@ pub fn search(
     let mut left: Vec<&mut Trial> = trials.iter_mut().collect();
     while left.len() > 1 {
         progress(Progress { done, of: done + self::rungs(left.len()) + 1, candidates: left.len() });
-        let asked: Vec<Candidate> = left.iter().map(|trial| trial.candidate).collect();
+        let asked: Vec<Choice> = left.iter().map(|trial| trial.candidate).collect();
         let mut ranked = Vec::new();
         for (trial, run) in left.into_iter().zip(timer.race(&asked, rung)?) {
             match judged(run) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::candidates::{Candidate, candidates};
+use super::candidates::candidates;
 use super::results::{Platform, ProblemKey, Results, TuneResult};
 use super::search::{Effort, Progress, Run, Timer, Timing, TuneOptions, search};
 use crate::bench::{Bench, BenchError, Contestant, GemmContestant, OperandSets, Outcome, Protocol};
@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::driver::{Device, StreamRef};
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
-use crate::plan::Plan;
+use crate::plan::{Choice, Plan};
 
 /// Seed of the random operands.
 const SEED: u64 = 1;
@@ -85,8 +85,8 @@ fn heuristics_pick(
     plans: Vec<Plan>,
 ) -> Result<Entry> {
     let dtype = operands.elements().a;
-    for Plan { spec, raster_rows, .. } in plans {
-        match Entry::new(device, operands, Candidate { spec, raster_rows }) {
+    for plan in plans {
+        match Entry::new(device, operands, plan.choice()) {
             Err(Error::NoCleanKernel { .. }) => {}
             entry => return entry,
         }
@@ -96,15 +96,14 @@ fn heuristics_pick(
 
 /// A candidate as a contestant. Reports and errors name contestants, and several differ in their raster only.
 struct Entry {
-    candidate: Candidate,
+    candidate: Choice,
     name: String,
     contestant: GemmContestant,
 }
 
 impl Entry {
-    fn new(device: &Device, operands: &Arc<OperandSets>, candidate: Candidate) -> Result<Entry> {
-        let raster_rows = Some(candidate.raster_rows);
-        let config = Config { raster_rows, ..Config::for_spec(candidate.spec) };
+    fn new(device: &Device, operands: &Arc<OperandSets>, candidate: Choice) -> Result<Entry> {
+        let config = Config::for_choice(candidate);
         let contestant = GemmContestant::new(&Gemm::create(device, config)?, operands)?;
         Ok(Entry { candidate, name: candidate.to_string(), contestant })
     }
@@ -129,11 +128,11 @@ struct BenchTimer<'a> {
     bench: &'a Bench,
     operands: Arc<OperandSets>,
     peer: Entry,
-    entered: Vec<(Candidate, Result<Entry, String>)>,
+    entered: Vec<(Choice, Result<Entry, String>)>,
 }
 
 impl Timer for BenchTimer<'_> {
-    fn race(&mut self, candidates: &[Candidate], effort: Effort) -> Result<Vec<Run>> {
+    fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>> {
         for candidate in candidates {
             if !self.entered.iter().any(|(entered, _)| entered == candidate) {
                 let entry = Entry::new(self.bench.device(), &self.operands, *candidate);
@@ -175,7 +174,7 @@ impl Timer for BenchTimer<'_> {
 }
 
 impl BenchTimer<'_> {
-    fn run_of(&self, candidate: &Candidate, outcome: Option<&Outcome>) -> Run {
+    fn run_of(&self, candidate: &Choice, outcome: Option<&Outcome>) -> Run {
         let entered = self.entered.iter().find(|(entered, _)| entered == candidate);
         let name = match entered {
             Some((_, Ok(entry))) => &entry.name,

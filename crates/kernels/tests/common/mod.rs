@@ -6,7 +6,9 @@ use std::fmt;
 use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, OutputMajor, Work};
+use pgemm_kernels::{
+    GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument, OutputMajor, Work,
+};
 
 /// Where C lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +196,7 @@ impl Problem {
             workers: case.split.workers,
             unordered: case.split.unordered,
             workspace: 0,
+            l2: L2Policies { a: L2Policy::EvictFirst, ..L2Policies::default() },
         };
         let workspace = gemm.workspace(&work);
         if workspace.bytes > 0 {
