@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::ParamKind;
-use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, Work};
+use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
 
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::config::Config;
@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::plan::Plan;
 use crate::problem::{OperandLayout, Problem};
 use crate::tune::Picks;
+use crate::workspace::Workspaces;
 
 /// Alignment that TMA needs of addresses and of the bytes between rows.
 const TMA_ALIGN_BYTES: u64 = 16;
@@ -93,8 +94,14 @@ pub struct Prepared {
     plan: Plan,
     kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
-    arguments: Mutex<PreparedArguments>,
+    patched: Mutex<Patched>,
     outcome: Option<Outcome>,
+}
+
+/// What each run changes.
+struct Patched {
+    arguments: PreparedArguments,
+    workspaces: Workspaces,
 }
 
 impl Prepared {
@@ -106,6 +113,13 @@ impl Prepared {
     /// How the problem is computed.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Bytes of device memory held for partial sums; 0 where every tile is computed whole. Each stream on which the problem
+    /// was run, and each stream of a capture, has its own: what a capture used goes to the next stream or capture once the
+    /// graph and its executables are gone, the rest is freed with this problem.
+    pub fn workspace_bytes(&self) -> u64 {
+        lock(&self.patched).workspaces.bytes()
     }
 }
 
@@ -163,11 +177,12 @@ impl Gemm {
         &self.0.cache
     }
 
-    /// Plans a problem, compiles and loads its kernel where that has not happened yet, and packs its arguments. Runs of this
-    /// problem then only patch addresses and launch.
+    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
+    /// workspace where the plan splits tiles along k. Runs of this problem then only patch addresses and launch.
     ///
     /// # Errors
-    /// The problem is malformed, no kernel can compute it, a row is not a multiple of 16 bytes, or the driver refuses.
+    /// The problem is malformed, no kernel can compute it, a row is not a multiple of 16 bytes, memory for the workspace is
+    /// lacking, or the driver refuses.
     pub fn prepare(&self, problem: &Problem) -> Result<Arc<Prepared>> {
         let key = PlanKey::new(problem);
         if let Some(prepared) = lock(&self.0.prepared).get(&key) {
@@ -193,7 +208,9 @@ impl Gemm {
     ///
     /// # Safety
     /// The addresses must be those of matrices on this device as the problem describes them, alive and not otherwise written
-    /// until the work on `stream` has been done. `stream` must belong to the device's context.
+    /// until the work on `stream` has been done. `stream` must belong to the device's context. Where it is being captured,
+    /// matrices and this `Gemm` must live until the last replay has been done, and executables made from one graph must not
+    /// run at the same time.
     pub unsafe fn run(
         &self,
         problem: &Problem,
@@ -213,14 +230,16 @@ impl Gemm {
         unsafe { self.run_prepared(&prepared, problem.alpha, problem.beta, pointers, stream) }
     }
 
-    /// Enqueues a prepared problem with these scalars and addresses: patches them and launches, without allocating.
+    /// Enqueues a prepared problem with these scalars and addresses: patches them and launches. Where the plan splits tiles
+    /// along k, the first run on a stream or in a capture takes the workspace that [`prepare`](Self::prepare) left, or
+    /// allocates one and waits for its counters to be zeroed; captures do not forbid that. No other run allocates or waits.
     ///
     /// # Errors
-    /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; a
-    /// launch that the driver refuses.
+    /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared;
+    /// [`Error::OutOfMemory`] where a workspace is allocated; a launch that the driver refuses.
     ///
     /// # Safety
-    /// As [`run`](Self::run), for the problem that was prepared.
+    /// As [`run`](Self::run), for the problem that was prepared, by this `Gemm`.
     pub unsafe fn run_prepared(
         &self,
         prepared: &Prepared,
@@ -246,24 +265,28 @@ impl Gemm {
         }
         let zeros = self.0.zeros.address();
         let operand = |address| if reads_operands { address } else { zeros };
+        let (a, b) = as_kernel_sees(&prepared.plan, pointers.a, pointers.b);
         let c = if reads_c { pointers.c } else { pointers.d };
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;
-        let mut arguments = lock(&prepared.arguments);
+        let mut patched = lock(&prepared.patched);
+        let Patched { arguments, workspaces } = &mut *patched;
+        let workspace = workspaces.address(stream)?;
         let params = &prepared.kernel.gemm.kernel.params;
         for (index, param) in params.iter().enumerate() {
             match param.name.as_str() {
-                "a" => arguments.set_address(index, operand(pointers.a))?,
-                "b" => arguments.set_address(index, operand(pointers.b))?,
+                "a" => arguments.set_address(index, operand(a))?,
+                "b" => arguments.set_address(index, operand(b))?,
                 "c" => arguments.set_address(index, c)?,
                 "d" => arguments.set_address(index, pointers.d)?,
+                "workspace" => arguments.set_address(index, workspace)?,
                 "alpha" => arguments.set(index, &pgemm_ir::Argument::F32(alpha))?,
                 "beta" => arguments.set(index, &pgemm_ir::Argument::F32(beta))?,
                 _ => {}
             }
         }
         // SAFETY: the arguments match the kernel's parameters, the caller vouches for addresses and stream.
-        unsafe { driver::launch(&prepared.kernel.function, &prepared.launch, &arguments, stream) }
+        unsafe { driver::launch(&prepared.kernel.function, &prepared.launch, arguments, stream) }
     }
 
     /// Waits until the device has done all work queued on it.
@@ -320,7 +343,9 @@ impl Gemm {
         outcome: Option<Outcome>,
     ) -> Result<Prepared> {
         let zeros = self.0.zeros.address();
-        let work = work(problem, &plan, &Pointers { a: zeros, b: zeros, c: zeros, d: zeros });
+        // Addresses, the workspace's too, are patched before each launch.
+        let work = work(problem, &plan, &Pointers { a: zeros, b: zeros, c: zeros, d: zeros }, 0);
+        let workspaces = Workspaces::new(&self.0.device, kernel.gemm.workspace(&work))?;
         let bound = kernel.gemm.bind(&work);
         let maps = kernel.gemm.kernel.params.iter().filter_map(|param| match &param.kind {
             ParamKind::TensorMap(spec) => Some(spec),
@@ -328,14 +353,18 @@ impl Gemm {
         });
         let arguments =
             PreparedArguments::new(&self.0.device, &bound.arguments, maps, L2Promotion::default())?;
-        let launch =
-            LaunchConfig { grid: bound.grid, ..launch_config(&kernel.gemm, bound.grid[0]) };
+        let launch = LaunchConfig {
+            grid: bound.grid,
+            // Kernels wait, by griddepcontrol.wait, before they touch global memory.
+            programmatic_dependent_launch: plan.dependent_launch,
+            ..launch_config(&kernel.gemm, bound.grid[0])
+        };
         Ok(Prepared {
             problem: *problem,
             plan,
             kernel,
             launch,
-            arguments: Mutex::new(arguments),
+            patched: Mutex::new(Patched { arguments, workspaces }),
             outcome,
         })
     }
@@ -374,27 +403,45 @@ fn launch_config(gemm: &GemmKernel, ctas: u32) -> LaunchConfig {
     }
 }
 
-/// What the kernel of `plan` gets to see of a problem. Where beta is 0, C stands in D's place.
-pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers) -> Work {
+/// What the kernel of `plan` gets to see of a problem: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where
+/// beta is 0, C stands in D's place.
+pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
     let matrix = |address, leading_dimension: usize| MatrixArgument {
         address,
         leading_dimension: leading_dimension as u64,
     };
+    let (m, n) = as_kernel_sees(plan, problem.m as u32, problem.n as u32);
+    let (a, b) = as_kernel_sees(
+        plan,
+        matrix(pointers.a, problem.a.leading_dimension),
+        matrix(pointers.b, problem.b.leading_dimension),
+    );
+    let (a_policy, b_policy) = as_kernel_sees(plan, plan.l2.a, plan.l2.b);
     let d = matrix(pointers.d, problem.d_leading_dimension);
     let c = matrix(pointers.c, problem.c_leading_dimension);
     Work {
-        m: problem.m as u32,
-        n: problem.n as u32,
+        m,
+        n,
         k: problem.k as u32,
         alpha: problem.alpha,
         beta: problem.beta,
-        a: matrix(pointers.a, problem.a.leading_dimension),
-        b: matrix(pointers.b, problem.b.leading_dimension),
+        a,
+        b,
         c: if problem.beta == 0.0 { d } else { c },
         d,
         raster_rows: plan.raster_rows,
         clusters: plan.clusters,
+        split_tiles: plan.split_tiles,
+        workers: plan.workers,
+        unordered: plan.unordered,
+        workspace,
+        l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
     }
+}
+
+/// What belongs to (M, A) and to (N, B) of the problem, as the kernel's (M, A) and (N, B).
+fn as_kernel_sees<T>(plan: &Plan, of_a: T, of_b: T) -> (T, T) {
+    if plan.swapped() { (of_b, of_a) } else { (of_a, of_b) }
 }
 
 /// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
+use pgemm_kernels::Work;
 
 use crate::cache::Outcome;
 use crate::config::Config;
@@ -255,7 +256,11 @@ fn on_emulator(config: &Config, padded: &Padded) -> Result<Product> {
         b_address = a_address;
     }
     let pointers = Pointers { a: a_address, b: b_address, c: c_address, d: d_address };
-    let launch = gemm.bind(&work(problem, &plan, &pointers));
+    let work = work(problem, &plan, &pointers, 0);
+    let size = gemm.workspace(&work);
+    let workspace = memory.allocate("workspace", size.bytes as usize);
+    memory.write(workspace, &vec![0; size.zeroed as usize])?;
+    let launch = gemm.bind(&Work { workspace, ..work });
     let start = Instant::now();
     Emulator::new(&gemm.kernel, &launch, &mut memory, Options::default())?.run()?;
     let compute = start.elapsed();

@@ -2,64 +2,30 @@
 //! capture; many threads on one `Gemm`.
 
 mod common;
+#[path = "common/operands.rs"]
+mod operands;
 
 use std::time::Instant;
 
+use operands::{Fill, Operands};
 use persistent_gemm::driver::{
-    Device, DeviceBuffer, Graph, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile,
-    launch,
+    Device, Graph, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
 };
-use persistent_gemm::{
-    Config, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout, Pointers, Problem, Reference,
-};
+use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem, Split};
 use pgemm_ir::ParamKind;
 use pgemm_kernels::{MatrixArgument, Work};
 
-const EXTENT: usize = 128;
-
 fn problem() -> Problem {
-    Problem::new(EXTENT, EXTENT, EXTENT, Major::K, Major::K)
+    Problem::new(128, 128, 128, Major::K, Major::K)
+}
+
+fn config() -> Config {
+    Config::new(Dtype::Bf16)
 }
 
 /// Small integers on the device, and where a result goes.
-struct Operands {
-    a: HostMatrix,
-    b: HostMatrix,
-    device_a: DeviceBuffer,
-    device_b: DeviceBuffer,
-    device_d: DeviceBuffer,
-}
-
-impl Operands {
-    fn new(device: &Device, stream: &Stream, seed: u64) -> Self {
-        let matrix = |layout: MatrixLayout, seed| {
-            let mut matrix = HostMatrix::zeros(layout, Dtype::Bf16).unwrap();
-            matrix.fill_integers(seed, 3);
-            matrix
-        };
-        let a = matrix(problem().a_layout(), seed);
-        let b = matrix(problem().b_layout(), seed + 1);
-        let upload = |matrix: &HostMatrix| {
-            DeviceBuffer::from_host(device, matrix.bytes(), stream.as_ref()).unwrap()
-        };
-        let mut device_d = DeviceBuffer::new(device, EXTENT * EXTENT * 2).unwrap();
-        device_d.fill_u8(0, EXTENT * EXTENT * 2, 0xff, stream.as_ref()).unwrap();
-        let (device_a, device_b) = (upload(&a), upload(&b));
-        Operands { a, b, device_a, device_b, device_d }
-    }
-
-    fn pointers(&self) -> Pointers {
-        let (a, b) = (self.device_a.address(), self.device_b.address());
-        Pointers { a, b, c: 0, d: self.device_d.address() }
-    }
-
-    fn check(&self, stream: &Stream) {
-        let mut d = HostMatrix::zeros(problem().d_layout(), Dtype::Bf16).unwrap();
-        self.device_d.copy_to_host(0, d.bytes_mut(), stream.as_ref()).unwrap();
-        let reference = Reference::new(&problem(), &self.a, &self.b, None).unwrap();
-        let comparison = reference.compare_exact(&d).unwrap();
-        assert!(comparison.passed, "{comparison}");
-    }
+fn operands(stream: &Stream, seed: u64) -> Operands {
+    Operands::new(&config(), &problem(), Fill::Integers, seed, stream)
 }
 
 /// Median microseconds of one call, over bursts that the queue holds.
@@ -81,10 +47,21 @@ fn microseconds(stream: &Stream, mut call: impl FnMut()) -> f64 {
 #[test]
 fn a_prepared_run_costs_little_more_than_an_empty_launch() {
     let Some(device) = common::device("a_prepared_run_costs_little_more") else { return };
-    let stream = Stream::new(&device).unwrap();
-    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
-    let prepared = gemm.prepare(&problem()).unwrap();
-    let sets = [Operands::new(&device, &stream, 1), Operands::new(&device, &stream, 5)];
+    let whole = Config { split: Some(Split::Whole), ..config() };
+    run_beside_an_empty_launch(&device, whole, problem());
+    // With a workspace to look up.
+    let deep = Problem::new(128, 128, 1024, Major::K, Major::K);
+    let split = Config { split: Some(Split::SplitK(4)), ..config() };
+    run_beside_an_empty_launch(&device, split, deep);
+}
+
+fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem) {
+    let stream = Stream::new(device).unwrap();
+    let gemm = Gemm::create(device, config.clone()).unwrap();
+    let prepared = gemm.prepare(&problem).unwrap();
+    let held = prepared.workspace_bytes();
+    assert_eq!(held > 0, config.split != Some(Split::Whole), "{:?}", prepared.plan());
+    let sets = [1, 5].map(|seed| Operands::new(&config, &problem, Fill::Normal, seed, &stream));
 
     // The same entry with its body cut out: same parameters, threads and shared memory.
     let built = pgemm_kernels::build(&prepared.plan().spec).unwrap();
@@ -92,14 +69,15 @@ fn a_prepared_run_costs_little_more_than_an_empty_launch() {
     let entry = ptx.find(".entry").unwrap();
     let body = entry + ptx[entry..].find("\n{").unwrap();
     let empty = format!("{}\n{{\n    ret;\n}}\n", &ptx[..body]);
-    let (module, _) = compile(&device, &empty).unwrap();
+    let (module, _) = compile(device, &empty).unwrap();
     let function = module.function(&built.kernel.name, built.kernel.smem_bytes()).unwrap();
-    let matrix = |address| MatrixArgument { address, leading_dimension: EXTENT as u64 };
+    let plan = prepared.plan();
+    let matrix = |address| MatrixArgument { address, leading_dimension: problem.k as u64 };
     let addresses = sets[0].pointers();
     let bound = built.bind(&Work {
-        m: EXTENT as u32,
-        n: EXTENT as u32,
-        k: EXTENT as u32,
+        m: problem.m as u32,
+        n: problem.n as u32,
+        k: problem.k as u32,
         alpha: 1.0,
         beta: 0.0,
         a: matrix(addresses.a),
@@ -107,14 +85,19 @@ fn a_prepared_run_costs_little_more_than_an_empty_launch() {
         c: matrix(addresses.d),
         d: matrix(addresses.d),
         raster_rows: 1,
-        clusters: prepared.plan().clusters,
+        clusters: plan.clusters,
+        split_tiles: plan.split_tiles,
+        workers: plan.workers,
+        unordered: plan.unordered,
+        workspace: 0,
+        l2: plan.l2,
     });
     let maps = built.kernel.params.iter().filter_map(|param| match &param.kind {
         ParamKind::TensorMap(spec) => Some(spec),
         ParamKind::Scalar(_) => None,
     });
     let arguments =
-        PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::default()).unwrap();
+        PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
     let config = LaunchConfig {
         grid: bound.grid,
         cluster: [1, 1, 1],
@@ -146,18 +129,20 @@ fn a_prepared_run_costs_little_more_than_an_empty_launch() {
         costs[costs.len() / 2]
     });
     println!(
-        "host cost: empty launch {empty:.2} µs, run {same:.2} µs, run with new addresses {moving:.2} µs"
+        "host cost, {held} bytes of workspace: empty launch {empty:.2} µs, run {same:.2} µs, run with new addresses \
+         {moving:.2} µs"
     );
     assert!(moving - empty <= 1.0, "{moving} against {empty}");
-    sets.iter().for_each(|set| set.check(&stream));
+    sets.iter().for_each(|set| set.check(stream.as_ref()));
+    assert_eq!(prepared.workspace_bytes(), held, "runs on one stream allocate nothing");
 }
 
 #[test]
 fn captured_runs_replay_and_unprepared_ones_are_refused() {
     let Some(device) = common::device("captured_runs_replay") else { return };
     let stream = Stream::new(&device).unwrap();
-    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
-    let mut operands = Operands::new(&device, &stream, 9);
+    let gemm = Gemm::create(&device, config()).unwrap();
+    let mut operands = operands(&stream, 9);
     let pointers = operands.pointers();
     // SAFETY: the operands outlive the graph's last replay, which is waited for.
     let refused = unsafe {
@@ -171,27 +156,26 @@ fn captured_runs_replay_and_unprepared_ones_are_refused() {
     }
     .unwrap();
     for _ in 0..2 {
-        let bytes = operands.device_d.bytes();
-        operands.device_d.fill_u8(0, bytes, 0xff, stream.as_ref()).unwrap();
+        operands.poison(stream.as_ref());
         graph.launch(stream.as_ref()).unwrap();
-        operands.check(&stream);
+        operands.check(stream.as_ref());
     }
 }
 
 #[test]
 fn many_threads_share_one_gemm() {
     let Some(device) = common::device("many_threads_share_one_gemm") else { return };
-    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
+    let gemm = Gemm::create(&device, config()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let (gemm, device) = (gemm.clone(), device.clone());
             scope.spawn(move || {
                 let stream = Stream::new(&device).unwrap();
                 for round in 0..20 {
-                    let operands = Operands::new(&device, &stream, thread * 100 + round);
+                    let operands = operands(&stream, thread * 100 + round);
                     // SAFETY: the operands outlive the work, which `check` waits for.
                     unsafe { gemm.run(&problem(), &operands.pointers(), stream.as_ref()) }.unwrap();
-                    operands.check(&stream);
+                    operands.check(stream.as_ref());
                 }
             });
         }

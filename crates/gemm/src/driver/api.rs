@@ -103,6 +103,7 @@ functions! {
     cuGraphExecDestroy(sys::CUgraphExec);
     cuGraphInstantiateWithFlags(*mut sys::CUgraphExec, sys::CUgraph, u64);
     cuGraphLaunch(sys::CUgraphExec, sys::CUstream);
+    cuGraphRetainUserObject(sys::CUgraph, sys::CUuserObject, c_uint, c_uint);
     cuInit(c_uint);
     cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
@@ -122,6 +123,15 @@ functions! {
     cuStreamCreate(*mut sys::CUstream, c_uint);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamEndCapture(sys::CUstream, *mut sys::CUgraph);
+    cuStreamGetCaptureInfo_v2(
+        sys::CUstream,
+        *mut c_uint,
+        *mut u64,
+        *mut sys::CUgraph,
+        *mut *const sys::CUgraphNode,
+        *mut usize
+    );
+    cuStreamGetId(sys::CUstream, *mut u64);
     cuStreamIsCapturing(sys::CUstream, *mut c_uint);
     cuStreamQuery(sys::CUstream);
     cuStreamSynchronize(sys::CUstream);
@@ -141,6 +151,9 @@ functions! {
         sys::CUtensorMapFloatOOBfill
     );
     cuTensorMapReplaceAddress(*mut sys::CUtensorMap, *mut c_void);
+    cuThreadExchangeStreamCaptureMode(*mut sys::CUstreamCaptureMode);
+    cuUserObjectCreate(*mut sys::CUuserObject, *mut c_void, sys::CUhostFn, c_uint, c_uint);
+    cuUserObjectRelease(sys::CUuserObject, c_uint);
 }
 
 /// Why libcuda cannot be used; kept for the life of the process.

@@ -5,6 +5,7 @@
 
 mod api;
 mod arguments;
+mod capture;
 mod device;
 mod graph;
 mod jit;
@@ -16,6 +17,7 @@ mod tensor_map;
 
 pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
+pub(crate) use capture::{CaptureInfo, Uncaptured};
 pub use device::{ContextRef, Device, DeviceProperties};
 pub use graph::Graph;
 pub use jit::{compile, compile_with_report};

@@ -72,6 +72,21 @@ impl<'stream> StreamRef<'stream> {
         }
     }
 
+    /// The stream's number, unique in the life of the process: a handle may come back for another stream once its own was
+    /// destroyed, this does not. The legacy default stream and each thread's default stream have numbers too.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the call fails.
+    pub fn id(self) -> Result<u64> {
+        let driver = self.device.driver();
+        let _current = self.device.enter()?;
+        let mut id = 0u64;
+        // SAFETY: the stream is alive, and `id` is a valid place.
+        let code = unsafe { (driver.api().cuStreamGetId)(self.raw, &mut id) };
+        driver.check("cuStreamGetId", code)?;
+        Ok(id)
+    }
+
     /// Whether work given to the stream goes into a graph instead of running.
     ///
     /// # Errors

@@ -1,0 +1,194 @@
+//! Workspaces: device memory in which the CTAs of one launch leave partial sums for each other. Launches that may run at the
+//! same time never share one.
+//!
+//! * A stream runs its launches one after another: a prepared problem keeps one workspace for each stream it was run on. The
+//!   stream's number is the key, since a handle comes back once its stream was destroyed.
+//! * A captured launch runs whenever its graph is replayed, beside any stream's work and other graphs: each capture gets one
+//!   for each of its streams. When the graph and all that was instantiated or cloned from it are gone, the next stream or
+//!   capture takes it over. Executables of one graph share it, as they share D: they must not run at the same time.
+//! * A kernel leaves the counters as the next launch needs them, so they are set to zero only once.
+//! * The first run on a stream or in a capture takes what nobody uses (`prepare` leaves one there) or allocates, which waits
+//!   for the device to zero the counters. Later ones only look it up.
+//! * All is freed with the prepared problem, and not before: it must outlive the graphs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use pgemm_kernels::Workspace;
+
+use crate::driver::{CaptureInfo, Device, DeviceBuffer, Stream, StreamRef, Uncaptured};
+use crate::error::Result;
+
+/// The workspaces of one prepared problem.
+pub(crate) struct Workspaces {
+    device: Device,
+    /// What a launch needs; no bytes where it needs none.
+    size: Workspace,
+    buffers: Vec<DeviceBuffer>,
+    ledger: Ledger,
+}
+
+impl Workspaces {
+    /// Workspaces of this size, the first of which is allocated here.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`], or [`crate::Error::Driver`] if a call fails otherwise.
+    pub(crate) fn new(device: &Device, size: Workspace) -> Result<Self> {
+        let (device, ledger) = (device.clone(), Ledger::default());
+        let mut workspaces = Workspaces { device, size, buffers: vec![], ledger };
+        if size.bytes > 0 {
+            let address = workspaces.allocate()?;
+            workspaces.ledger.put_back(address);
+        }
+        Ok(workspaces)
+    }
+
+    /// The address of the workspace for a launch on `stream`; 0 where the problem needs none.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new); [`crate::Error::Driver`] if the stream's capture has failed.
+    pub(crate) fn address(&mut self, stream: StreamRef<'_>) -> Result<u64> {
+        if self.size.bytes == 0 {
+            return Ok(0);
+        }
+        let capture = CaptureInfo::of(stream)?;
+        let owner = Owner { stream: stream.id()?, capture: capture.as_ref().map(CaptureInfo::id) };
+        match self.ledger.get(owner) {
+            Some(address) => Ok(address),
+            None => self.claim(owner, capture),
+        }
+    }
+
+    /// Bytes of device memory held now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buffers.iter().map(|buffer| buffer.bytes() as u64).sum()
+    }
+
+    #[cold]
+    fn claim(&mut self, owner: Owner, capture: Option<CaptureInfo<'_>>) -> Result<u64> {
+        let address = match self.ledger.take() {
+            Some(address) => address,
+            None => self.allocate()?,
+        };
+        let graph = capture.map(|capture| {
+            let alive = Arc::new(());
+            let graph = Arc::downgrade(&alive);
+            capture.keep(alive).map(|()| graph)
+        });
+        match graph.transpose() {
+            Ok(graph) => self.ledger.lend(owner, Lease { address, graph }),
+            Err(error) => {
+                self.ledger.put_back(address);
+                return Err(error);
+            }
+        }
+        Ok(address)
+    }
+
+    fn allocate(&mut self) -> Result<u64> {
+        let _uncaptured = Uncaptured::enter(&self.device)?;
+        let mut buffer = DeviceBuffer::new(&self.device, self.size.bytes as usize)?;
+        // Not on the caller's stream: that may be the one that is being captured.
+        let stream = Stream::new(&self.device)?;
+        buffer.fill_u8(0, self.size.zeroed as usize, 0, stream.as_ref())?;
+        stream.synchronize()?;
+        let address = buffer.address();
+        self.buffers.push(buffer);
+        Ok(address)
+    }
+}
+
+/// Launches that run one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Owner {
+    /// Number of the stream.
+    stream: u64,
+    /// Number of the capture that the stream is part of.
+    capture: Option<u64>,
+}
+
+struct Lease {
+    address: u64,
+    /// Dangling once nothing can replay the capture any more; `None` for an ordinary stream, whose end nobody tells.
+    graph: Option<Weak<()>>,
+}
+
+/// Who uses which workspace. Knows addresses only.
+#[derive(Default)]
+struct Ledger {
+    leases: HashMap<Owner, Lease>,
+    spare: Vec<u64>,
+}
+
+impl Ledger {
+    fn get(&self, owner: Owner) -> Option<u64> {
+        self.leases.get(&owner).map(|lease| lease.address)
+    }
+
+    /// A workspace that nobody uses, now the caller's.
+    fn take(&mut self) -> Option<u64> {
+        let Ledger { leases, spare } = self;
+        leases.retain(|_, lease| {
+            let over = lease.graph.as_ref().is_some_and(|graph| graph.upgrade().is_none());
+            if over {
+                spare.push(lease.address);
+            }
+            !over
+        });
+        spare.pop()
+    }
+
+    fn lend(&mut self, owner: Owner, lease: Lease) {
+        self.leases.insert(owner, lease);
+    }
+
+    fn put_back(&mut self, address: u64) {
+        self.spare.push(address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(stream: u64, capture: Option<u64>) -> Owner {
+        Owner { stream, capture }
+    }
+
+    #[test]
+    fn streams_and_captures_have_their_own() {
+        let mut ledger = Ledger::default();
+        let graph = Arc::new(());
+        let owners = [owner(1, None), owner(2, None), owner(1, Some(7)), owner(2, Some(7))];
+        for (address, owner) in (256..).step_by(256).zip(owners) {
+            assert_eq!(ledger.get(owner), None);
+            let graph = owner.capture.map(|_| Arc::downgrade(&graph));
+            ledger.lend(owner, Lease { address, graph });
+        }
+        assert_eq!(owners.map(|owner| ledger.get(owner)), [256, 512, 768, 1024].map(Some));
+        assert_eq!(ledger.get(owner(1, Some(8))), None);
+        assert_eq!(ledger.take(), None, "all are in use");
+    }
+
+    #[test]
+    fn what_a_graph_used_is_used_again_once_it_is_gone() {
+        let mut ledger = Ledger::default();
+        let (first, second) = (Arc::new(()), Arc::new(()));
+        ledger.lend(owner(1, None), Lease { address: 256, graph: None });
+        let lease = |address, graph| Lease { address, graph: Some(Arc::downgrade(graph)) };
+        ledger.lend(owner(1, Some(7)), lease(512, &first));
+        ledger.lend(owner(1, Some(8)), lease(768, &second));
+        assert_eq!(ledger.take(), None);
+        // The executable's reference, after the graph's.
+        let executable = first.clone();
+        drop(first);
+        assert_eq!(ledger.take(), None);
+        drop(executable);
+        assert_eq!(ledger.take(), Some(512));
+        assert_eq!(ledger.get(owner(1, Some(7))), None);
+        assert_eq!(ledger.get(owner(1, Some(8))), Some(768));
+        assert_eq!(ledger.take(), None, "given out once");
+        ledger.put_back(512);
+        assert_eq!(ledger.take(), Some(512));
+    }
+}

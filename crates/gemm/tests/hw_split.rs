@@ -1,0 +1,234 @@
+//! Problems whose tiles are split along k: launches that run at once do not share a workspace, sums have one order whatever
+//! else runs, and the other order is right too.
+
+mod common;
+#[path = "common/operands.rs"]
+mod operands;
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Duration;
+
+use operands::{Fill, Operands};
+use persistent_gemm::driver::{Device, Graph, Stream, StreamRef};
+use persistent_gemm::{Config, Dtype, Gemm, Major, Prepared, Problem, Split};
+
+/// Results in f32, where another order of the sum shows.
+fn config(split: Split) -> Config {
+    Config { split: Some(split), ..Config::new(Dtype::Bf16).with_output(Dtype::F32) }
+}
+
+fn problem() -> Problem {
+    Problem::new(384, 520, 4096, Major::K, Major::K)
+}
+
+/// A few rows, as when tokens are decoded.
+fn decode() -> Problem {
+    Problem::new(8, 4096, 4096, Major::K, Major::K)
+}
+
+/// Each way to split, and a few rows computed transposed.
+fn cases() -> [(Config, Problem); 3] {
+    let swapped = Config { swapped: Some(true), ..config(Split::SplitK(3)) };
+    [
+        (config(Split::StreamK), problem()),
+        (config(Split::SplitK(4)), problem()),
+        (swapped, decode()),
+    ]
+}
+
+/// The problem prepared, with tiles that are split.
+fn prepare(device: &Device, config: Config, problem: &Problem) -> (Gemm, Arc<Prepared>) {
+    let gemm = Gemm::create(device, config).unwrap();
+    let prepared = gemm.prepare(problem).unwrap();
+    assert!(prepared.plan().split_tiles > 0, "{:?}", prepared.plan());
+    assert!(prepared.workspace_bytes() > 0, "{:?}", prepared.plan());
+    let swapped = prepared.plan().swapped();
+    assert!(gemm.config().swapped.is_none_or(|asked| asked == swapped), "{:?}", prepared.plan());
+    (gemm, prepared)
+}
+
+/// Enqueues the product of these operands.
+fn run(gemm: &Gemm, prepared: &Prepared, operands: &Operands, stream: StreamRef<'_>) {
+    // SAFETY: operands wait for the work on them when they are dropped.
+    unsafe { gemm.run_prepared(prepared, 1.0, 0.0, &operands.pointers(), stream) }.unwrap();
+}
+
+/// Another stream with more work than the device has room for.
+struct Noise {
+    gemm: Gemm,
+    operands: Operands,
+    stream: Stream,
+}
+
+impl Noise {
+    fn new(device: &Device) -> Noise {
+        let stream = Stream::new(device).unwrap();
+        let config = Config::new(Dtype::Bf16);
+        let problem = Problem::new(2048, 3072, 512, Major::K, Major::K);
+        let operands = Operands::new(&config, &problem, Fill::Integers, 77, &stream);
+        Noise { gemm: Gemm::create(device, config).unwrap(), operands, stream }
+    }
+
+    /// Some more of it: kernels of a quarter of a wave to several waves, so that SMs come free at changing times.
+    fn go_on(&self, round: usize) {
+        for m in [2048, 128 << (round % 4), 640] {
+            let problem = Problem::new(m, 3072, 512, Major::K, Major::K);
+            let (pointers, stream) = (self.operands.pointers(), self.stream.as_ref());
+            // SAFETY: as in `run`; fewer rows than the operands have.
+            unsafe { self.gemm.run(&problem, &pointers, stream) }.unwrap();
+        }
+    }
+}
+
+#[test]
+fn captures_replayed_at_once_do_not_share_a_workspace() {
+    const RUNS: usize = 8;
+    let Some(device) = common::device("captures_replayed_at_once") else { return };
+    for split in [Split::SplitK(4), Split::StreamK] {
+        // Half of the device each, so that both are there at once.
+        let config = Config { sms: Some(device.properties().sm_count / 2), ..config(split) };
+        let (gemm, prepared) = prepare(&device, config.clone(), &problem());
+        let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
+        // Different operands: partial sums of the other graph would show.
+        let mut operands =
+            [3, 4].map(|seed| Operands::new(&config, &problem(), Fill::Normal, seed, &streams[0]));
+        let eager = operands.each_ref().map(|operands| {
+            run(&gemm, &prepared, operands, streams[0].as_ref());
+            operands.result(streams[0].as_ref())
+        });
+        assert!(eager.iter().zip(&operands).all(|(d, operands)| operands.compare(d).passed));
+        let before = prepared.workspace_bytes();
+        let mut graphs = [0, 1].map(|index: usize| {
+            let record = |stream: StreamRef<'_>| {
+                (0..RUNS).for_each(|_| run(&gemm, &prepared, &operands[index], stream));
+                Ok(())
+            };
+            // SAFETY: problem and operands outlive the graph's last replay, which is waited for.
+            unsafe { Graph::capture(&device, streams[index].as_ref(), record) }.unwrap()
+        });
+        // One for the eager runs, and one for each capture.
+        assert_eq!(prepared.workspace_bytes(), 3 * before);
+        for round in 0..50 {
+            for (operands, stream) in operands.iter_mut().zip(&streams) {
+                operands.poison(stream.as_ref());
+            }
+            for (graph, stream) in graphs.iter_mut().zip(&streams) {
+                graph.launch(stream.as_ref()).unwrap();
+            }
+            for index in [0, 1] {
+                let d = operands[index].result(streams[index].as_ref());
+                assert!(d.bytes() == eager[index].bytes(), "{split:?}, replay {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn workspaces_of_graphs_that_are_gone_are_used_again() {
+    const CAPTURES: u64 = 24;
+    let Some(device) = common::device("workspaces_of_graphs_that_are_gone") else { return };
+    let config = config(Split::SplitK(4));
+    let (gemm, prepared) = prepare(&device, config.clone(), &problem());
+    let stream = Stream::new(&device).unwrap();
+    let mut operands = Operands::new(&config, &problem(), Fill::Normal, 5, &stream);
+    run(&gemm, &prepared, &operands, stream.as_ref());
+    let eager = operands.result(stream.as_ref());
+    let each = prepared.workspace_bytes();
+    for _ in 0..CAPTURES {
+        let record = |stream: StreamRef<'_>| {
+            run(&gemm, &prepared, &operands, stream);
+            Ok(())
+        };
+        // SAFETY: problem and operands outlive the graph, whose only replay is waited for.
+        let graph = unsafe { Graph::capture(&device, stream.as_ref(), record) };
+        let mut graph = graph.unwrap();
+        operands.poison(stream.as_ref());
+        graph.launch(stream.as_ref()).unwrap();
+        assert!(operands.result(stream.as_ref()).bytes() == eager.bytes());
+        drop(graph);
+        // The driver says some time later that the graph is gone.
+        sleep(Duration::from_millis(20));
+    }
+    let held = prepared.workspace_bytes() / each;
+    assert!(held < CAPTURES / 2, "{held} workspaces after {CAPTURES} captures, one at a time");
+}
+
+#[test]
+fn sums_have_one_order_whatever_else_runs() {
+    let Some(device) = common::device("sums_have_one_order") else { return };
+    let noise = Noise::new(&device);
+    let stream = Stream::new(&device).unwrap();
+    for (config, problem) in cases() {
+        let (gemm, prepared) = prepare(&device, config.clone(), &problem);
+        let mut operands = Operands::new(&config, &problem, Fill::Normal, 6, &stream);
+        run(&gemm, &prepared, &operands, stream.as_ref());
+        let first = operands.result(stream.as_ref());
+        let comparison = operands.compare(&first);
+        assert!(comparison.passed, "{config:?} {problem:?}\n{comparison}");
+        for round in 0..100 {
+            operands.poison(stream.as_ref());
+            noise.go_on(round);
+            run(&gemm, &prepared, &operands, stream.as_ref());
+            let d = operands.result(stream.as_ref());
+            assert!(d.bytes() == first.bytes(), "{config:?} {problem:?}, run {round}");
+        }
+        noise.stream.synchronize().unwrap();
+    }
+}
+
+#[test]
+fn sums_in_any_order_are_right() {
+    let Some(device) = common::device("sums_in_any_order") else { return };
+    let noise = Noise::new(&device);
+    let stream = Stream::new(&device).unwrap();
+    for (config, problem) in cases() {
+        let config = Config { unordered: true, ..config };
+        let (gemm, prepared) = prepare(&device, config.clone(), &problem);
+        assert!(prepared.plan().unordered, "{:?}", prepared.plan());
+        for fill in [Fill::Normal, Fill::Integers] {
+            let mut operands = Operands::new(&config, &problem, fill, 7, &stream);
+            for round in 0..10 {
+                operands.poison(stream.as_ref());
+                noise.go_on(round);
+                run(&gemm, &prepared, &operands, stream.as_ref());
+                operands.check(stream.as_ref());
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_and_streams_share_one_split_problem() {
+    const STREAMS: u64 = 4;
+    let Some(device) = common::device("threads_and_streams_share") else { return };
+    for split in [Split::SplitK(4), Split::StreamK] {
+        let config = config(split);
+        let (gemm, prepared) = prepare(&device, config.clone(), &problem());
+        let each = prepared.workspace_bytes();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (gemm, prepared, config, device) = (&gemm, &prepared, &config, &device);
+                scope.spawn(move || {
+                    let mut sets: Vec<(Stream, Operands)> = (0..STREAMS)
+                        .map(|index| {
+                            let stream = Stream::new(device).unwrap();
+                            let seed = thread * STREAMS + index;
+                            let fill = Fill::Integers;
+                            let operands = Operands::new(config, &problem(), fill, seed, &stream);
+                            (stream, operands)
+                        })
+                        .collect();
+                    for _ in 0..5 {
+                        for (stream, operands) in &mut sets {
+                            operands.poison(stream.as_ref());
+                            (0..10).for_each(|_| run(gemm, prepared, operands, stream.as_ref()));
+                        }
+                        sets.iter().for_each(|(stream, operands)| operands.check(stream.as_ref()));
+                    }
+                });
+            }
+        });
+        assert_eq!(prepared.workspace_bytes(), 4 * STREAMS * each, "one for each stream");
+    }
+}
