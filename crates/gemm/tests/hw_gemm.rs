@@ -6,10 +6,10 @@ use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, MatrixLayout,
-    Pointers, Problem, Reference,
+    Pointers, Problem, Reference, Split,
 };
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::{KernelSpec, catalogue};
+use pgemm_kernels::{KernelSpec, OutputMajor, catalogue};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -85,7 +85,15 @@ fn random_ragged_shapes() {
             .with_d_leading_dimension(pad(n))
             .with_alpha(alpha)
             .with_beta(beta);
-        let config = Config::new(dtype).with_output(output);
+        // Half of them as the planner likes.
+        let (split, swapped) = match case / 5 % 6 {
+            0 => (Some(Split::StreamK), Some(case % 4 < 2)),
+            1 => (Some(Split::SplitK(2 + case as u32 % 5)), Some(case % 4 < 2)),
+            2 => (Some(Split::Whole), Some(true)),
+            _ => (None, None),
+        };
+        let unordered = case % 7 < 2;
+        let config = Config { split, swapped, unordered, ..Config::new(dtype).with_output(output) };
         let comparison = check(&device, &config, &problem, case as u64 * 3, fill);
         assert!(comparison.passed, "case {case}: {problem:?} {config:?}\n{comparison}");
         if let Some(element) = &comparison.worst {
@@ -101,9 +109,10 @@ fn every_kernel_of_the_catalogue() {
     let mut count = 0;
     for spec in catalogue::specs() {
         let (problem, fill) = ragged_problem(&spec, count);
-        let config = Config::for_spec(spec);
+        let split = [Split::Whole, Split::StreamK, Split::SplitK(3)][count % 3];
+        let config = Config { split: Some(split), ..Config::for_spec(spec) };
         let comparison = check(&device, &config, &problem, count as u64, fill);
-        assert!(comparison.passed, "{spec}: {problem:?}\n{comparison}");
+        assert!(comparison.passed, "{spec} {split}: {problem:?}\n{comparison}");
         count += 1;
     }
     println!("{count} kernels of the catalogue are correct on the device");
@@ -111,9 +120,14 @@ fn every_kernel_of_the_catalogue() {
 
 /// A problem of a few ragged tiles; every other one with C and exact.
 fn ragged_problem(spec: &KernelSpec, index: usize) -> (Problem, Fill) {
-    let a_major = if spec.a_major == OperandMajor::K { Major::K } else { Major::M };
-    let b_major = if spec.b_major == OperandMajor::K { Major::K } else { Major::N };
     let (m, n) = (spec.tile.m as usize * 2 + 24, spec.tile.n as usize * 2 + 40);
+    // A column-major D is that of a problem whose operands change places.
+    let (m, n, of_a, of_b) = match spec.d_major {
+        OutputMajor::N => (m, n, spec.a_major, spec.b_major),
+        OutputMajor::M => (n, m, spec.b_major, spec.a_major),
+    };
+    let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
+    let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
     let problem = Problem::new(m, n, 64 * (2 + index % 5) + 8, a_major, b_major);
     if index.is_multiple_of(2) {
         (problem, Fill::Normal)
@@ -127,10 +141,13 @@ fn several_tiles_of_each_cta_in_ragged_raster_groups() {
     let Some(device) = common::device("several_tiles_of_each_cta") else { return };
     for (sms, raster_rows) in [(132, 3), (5, 1), (1, 7), (16, 100)] {
         let problem = Problem::new(2000, 1816, 328, Major::K, Major::N).with_beta(1.0);
-        let config =
-            Config { sms: Some(sms), raster_rows: Some(raster_rows), ..Config::new(Dtype::Bf16) };
-        let comparison = check(&device, &config, &problem, 5, Fill::Integers);
-        assert!(comparison.passed, "{sms} SMs, {raster_rows} rows\n{comparison}");
+        for split in [Split::Whole, Split::StreamK] {
+            let (sms, raster_rows) = (Some(sms), Some(raster_rows));
+            let config =
+                Config { sms, raster_rows, split: Some(split), ..Config::new(Dtype::Bf16) };
+            let comparison = check(&device, &config, &problem, 5, Fill::Integers);
+            assert!(comparison.passed, "{config:?}\n{comparison}");
+        }
     }
 }
 
