@@ -140,27 +140,40 @@ impl<'k> Reduction<'k> {
             });
             warpgroup.sync();
         });
-        let [arrival] = b.load_shared::<ty::U32, 1>(word).map(Val::warp_uniform);
+        let arrival = self.told(word);
         b.if_else(
             arrival.ne(0),
             || {
                 let generation = (arrival - 1) / contributors.count;
                 let c_parity = self.finish(&tile, generation, word, warpgroup, c_parity);
-                // The next store begins with the first buffer and may not wait for it.
-                b.if_(warpgroup.leads, || b.bulk_wait_read(0));
+                if self.staging.buffers() > 1 {
+                    // The next store begins with the first buffer and would not wait for it.
+                    b.if_(warpgroup.leads, || b.bulk_wait_read(0));
+                }
                 c_parity
             },
             || c_parity,
         )
     }
 
+    /// What the leader wrote for all.
+    fn told(&self, word: Val<'k, ty::Smem>) -> Val<'k, ty::U32> {
+        let [value] = self.b.load_shared::<ty::U32, 1>(word);
+        value.warp_uniform()
+    }
+
     fn tile_bytes(&self) -> u32 {
         self.spec.tile.m * self.spec.tile.n * 4
     }
 
+    /// Staging tiles of a part.
+    fn pieces(&self) -> u32 {
+        self.staging.steps()
+    }
+
     /// Waiting is of no use where there is one piece: the last to arrive takes it.
     fn polls(&self) -> u32 {
-        if self.staging.steps() > 1 { POLLS } else { 0 }
+        if self.pieces() > 1 { POLLS } else { 0 }
     }
 
     /// Every 8 columns of every m64 block: the address of this thread's four sums, and these.
@@ -191,13 +204,12 @@ impl<'k> Reduction<'k> {
         polls: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
-        // What the warpgroup stored comes before its arrival.
-        b.fence(Order::AcquireRelease, Scope::Gpu);
         let end = count * 2 - 1;
         let place = b.atomic(AtomicOp::Inc, arrived, end, Order::AcquireRelease, Scope::Gpu);
         let generation = place / count;
         let last = (place % count).eq(count - 1);
-        b.if_(last, || {
+        let several = self.pieces() > 1;
+        b.if_(last & several, || {
             let other = arrived.byte_offset((generation ^ 1) * 4 + 4);
             b.store_global(other, [b.constant::<ty::U32>(0)]);
         });
@@ -219,7 +231,7 @@ impl<'k> Reduction<'k> {
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
-        let pieces = self.staging.steps();
+        let pieces = self.pieces();
         if pieces == 1 {
             self.finish_piece(tile, b.constant(0), warpgroup, c_parity);
             return c_parity ^ 1;
@@ -232,8 +244,7 @@ impl<'k> Reduction<'k> {
                 b.store_shared(word, [piece]);
             });
             warpgroup.sync();
-            let [piece] = b.load_shared::<ty::U32, 1>(word).map(Val::warp_uniform);
-            piece
+            self.told(word)
         };
         let (_, c_parity) = b.while_(
             (take(), c_parity),

@@ -55,6 +55,12 @@ fn every_kernel_is_right_in_the_emulator() {
             1 => case.scaled(-0.5, 2.0, CPlace::Apart),
             _ => case.scaled(2.0, 1.0, CPlace::InPlace),
         };
+        let case = match index % 5 {
+            0 | 1 => case,
+            2 => case.split(4, 8, false),
+            3 => Case { clusters: 3, ..case.split(3, 3, false) },
+            _ => Case { clusters: 2, ..case.split(4, 7, true) },
+        };
         let seed = index as u64;
         let schedule = match index % 4 {
             0 => Schedule::round_robin(),

@@ -5,13 +5,14 @@ use pgemm_ir::{Inst, Kernel, Location, Op};
 use pgemm_kernels::{GemmKernel, KernelSpec, build};
 
 use crate::common::{CPlace, Case, Problem};
-use crate::mutant::{ALONE, PAIR};
+use crate::mutant::{ALONE, PAIR, WIDE};
 
-/// Whether an instruction acts on something that the emulator has. It has neither a cache of tensor maps nor a limit to
-/// the registers that a thread needs: only the assembler knows these.
+/// Whether an instruction acts on something that the emulator has. It has neither a cache of tensor maps nor other grids nor a
+/// limit to the registers that a thread needs: only the assembler knows these.
 fn has_effect(inst: &Inst) -> bool {
     match inst.op {
         Op::Yield | Op::PrefetchMap | Op::SetMaxRegisters { increase: true, .. } => false,
+        Op::GridDependencyLaunch | Op::GridDependencyWait => false,
         _ => inst.blocks.is_empty() && inst.results.is_empty() && !inst.op.is_pure(),
     }
 }
@@ -37,14 +38,24 @@ fn every_effect_is_missed(name: &str) {
     let spec: KernelSpec = name.parse().unwrap();
     let gemm = build(&spec).unwrap();
     let case = Case { clusters: 2, ..Case::ragged(&spec, [2, 2], spec.stages + 2) };
-    // Each needs something that the other does without.
-    let problems =
-        [Problem::new(&spec, case), Problem::new(&spec, case.scaled(1.0, 1.0, CPlace::InPlace))];
+    // Each needs something that the others do without.
+    let problems = [
+        case,
+        case.scaled(1.0, 1.0, CPlace::InPlace),
+        case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace),
+        case.split(2, 5, true),
+        // A worker that has stored a whole tile finishes a part of the next at once.
+        Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
+    ]
+    .map(|case| Problem::new(&spec, case));
     let schedules = [
         Schedule::round_robin(),
         Schedule::seeded(1),
         Schedule::async_late(1),
         Schedule::async_early(1),
+        Schedule::async_late(2),
+        Schedule::seeded(2),
+        Schedule::async_late(3),
     ];
     let mut index = 0;
     while let Some((kernel, op, location)) = without_effect(&gemm.kernel, index) {
@@ -63,6 +74,12 @@ fn every_effect_is_missed(name: &str) {
 #[test]
 fn of_a_cta_alone() {
     every_effect_is_missed(ALONE);
+}
+
+/// Two pieces of each tile to take.
+#[test]
+fn of_a_wide_tile() {
+    every_effect_is_missed(WIDE);
 }
 
 #[test]
