@@ -11,7 +11,7 @@ use persistent_gemm::driver::Device;
 use persistent_gemm::{Dtype, Error, Gemm, Major, Problem};
 
 use crate::output;
-use crate::parse::{self, Knobs};
+use crate::parse::{self, Knobs, Way};
 use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
@@ -58,9 +58,9 @@ pub struct Args {
     /// Whom to run against.
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
-    /// Also measure this kernel beside the planner's pick; may be given several times.
-    #[arg(long, value_name = "SPEC")]
-    also: Vec<pgemm_kernels::KernelSpec>,
+    /// Also measure this kernel beside the planner's pick, split and walked so; may be given several times.
+    #[arg(long, value_name = "SPEC[:SPLIT[:RASTER]]")]
+    also: Vec<Way>,
     /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
@@ -266,12 +266,9 @@ fn measure(
     let operands = bench.operands_in(*l2, problem, *elements, 1)?;
     let gemm = Gemm::create(bench.device(), args.knobs.config(elements.a, elements.d))?;
     let mut ours = vec![GemmContestant::new(&gemm, &operands)?];
-    for spec in &args.also {
-        let config = persistent_gemm::Config {
-            raster_rows: args.knobs.raster_rows,
-            ..persistent_gemm::Config::for_spec(*spec)
-        };
-        ours.push(GemmContestant::new(&Gemm::create(bench.device(), config)?, &operands)?);
+    for way in &args.also {
+        let gemm = Gemm::create(bench.device(), args.knobs.config_for(way))?;
+        ours.push(GemmContestant::new(&gemm, &operands)?.named(way.to_string()));
     }
     let mut ours: Vec<&mut dyn Contestant> =
         ours.iter_mut().map(|contestant| contestant as &mut dyn Contestant).collect();

@@ -2,9 +2,11 @@
 
 use clap::{Args, Subcommand};
 use persistent_gemm::host::{Executor, Inputs, multiply};
-use persistent_gemm::{Accumulation, Config, ErrorModel, HostMatrix, Major, Problem, Reference};
+use persistent_gemm::{
+    Accumulation, Config, ErrorModel, HostMatrix, Major, Problem, Reference, Split,
+};
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::{KernelError, KernelSpec, build, catalogue};
+use pgemm_kernels::{KernelError, KernelSpec, OutputMajor, build, catalogue};
 use pgemm_ptx::ResourceReport;
 use pgemm_ptx::ptxas::{Ptxas, PtxasError};
 use serde_json::json;
@@ -45,12 +47,20 @@ pub enum Command {
         json: bool,
     },
     /// Run a kernel on the emulator and compare its result with the reference.
+    ///
+    /// A kernel with a column-major D (`kkm` in its name) is given B and A in each other's place: D of the problem is row-major.
     Emulate {
         #[command(flatten)]
         spec: Spec,
         /// Problem size.
         #[arg(long, value_name = "MxNxK", value_parser = parse::problem, default_value = "256x256x256")]
         problem: [usize; 3],
+        /// How tiles are split along k: whole, stream-k, or split-N.
+        #[arg(long, default_value_t = Split::Whole)]
+        split: Split,
+        /// Add partial sums of split tiles as they come.
+        #[arg(long)]
+        unordered: bool,
         /// Seed of the data.
         #[arg(long, default_value_t = 0)]
         seed: u64,
@@ -89,9 +99,19 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             Ok(Verdict::Fine)
         }
         Command::Check { specs, json } => check(specs, *json),
-        Command::Emulate { spec: Spec { spec }, problem, seed, json } => {
-            emulate(spec, *problem, *seed, *json)
+        Command::Emulate { spec: Spec { spec }, problem, split, unordered, seed, json } => {
+            let config =
+                Config { split: Some(*split), unordered: *unordered, ..Config::for_spec(*spec) };
+            emulate(spec, &config, *problem, *seed, *json)
         }
+    }
+}
+
+/// The dimension in which D is contiguous: n where it is row-major.
+fn d_major(spec: &KernelSpec) -> &'static str {
+    match spec.d_major {
+        OutputMajor::N => "n",
+        OutputMajor::M => "m",
     }
 }
 
@@ -106,9 +126,11 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
                     "kernel": spec,
                     "operand": spec.operand,
                     "output": spec.output,
+                    "d_major": d_major(spec),
                     "tile": spec.tile,
                     "stages": spec.stages,
                     "consumers": spec.consumers,
+                    "schedule": parse::schedule_name(spec.schedule),
                     "cluster": spec.cluster,
                     "smem_bytes": spec.smem_bytes(),
                     "consumer_registers": spec.registers().consumer,
@@ -123,9 +145,11 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
             "kernel",
             "A and B",
             "D",
+            "D major",
             "CTA tile",
             "stages",
             "consumers",
+            "schedule",
             "cluster",
             "smem KiB",
             "registers",
@@ -138,9 +162,11 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
             spec.to_string(),
             spec.operand.to_string(),
             spec.output.to_string(),
+            d_major(spec).to_owned(),
             format!("{}x{}x{}", tile.m, tile.n, tile.k),
             spec.stages.to_string(),
             spec.consumers.to_string(),
+            parse::schedule_name(spec.schedule).to_owned(),
             format!("{}x{}", cluster.m, cluster.n),
             spec.smem_bytes().div_ceil(1024).to_string(),
             spec.registers().consumer.to_string(),
@@ -283,12 +309,18 @@ fn check(specs: &[KernelSpec], json: bool) -> Result<Verdict, Failure> {
 
 fn emulate(
     spec: &KernelSpec,
+    config: &Config,
     [m, n, k]: [usize; 3],
     seed: u64,
     json: bool,
 ) -> Result<Verdict, Failure> {
-    let a_major = if spec.a_major == OperandMajor::K { Major::K } else { Major::M };
-    let b_major = if spec.b_major == OperandMajor::K { Major::K } else { Major::N };
+    // Of a column-major D the kernel computes the transpose, from B and A.
+    let (of_a, of_b) = match spec.d_major {
+        OutputMajor::N => (spec.a_major, spec.b_major),
+        OutputMajor::M => (spec.b_major, spec.a_major),
+    };
+    let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
+    let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
     memory::check(&problem, spec.operand, spec.output, true)?;
@@ -296,10 +328,9 @@ fn emulate(
     let mut b = HostMatrix::zeros(problem.b_layout(), spec.operand)?;
     a.fill_normal(seed);
     b.fill_normal(seed.wrapping_add(1));
-    let config = Config::for_spec(*spec);
     let inputs = Inputs { a: &a, b: &b, c: None };
     let product = output::while_showing(format!("emulating {spec}"), || {
-        multiply(&Executor::Emulator, &config, &problem, inputs)
+        multiply(&Executor::Emulator, config, &problem, inputs)
     })?;
     let model = ErrorModel { accumulation: Accumulation::Nearest, input: spec.operand };
     let comparison = Reference::new(&problem, &a, &b, None)?.compare(&product.d, &model)?;

@@ -1,8 +1,11 @@
 //! What several commands read from their arguments: sizes, types, majors, knobs.
 
+use std::fmt;
+use std::str::FromStr;
+
 use clap::Args;
-use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
-use pgemm_kernels::{Cluster, KernelSpec};
+use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split};
+use pgemm_kernels::{Cluster, KernelSpec, L2Policies, L2Policy, Schedule};
 
 use crate::output;
 
@@ -57,12 +60,99 @@ fn cluster(text: &str) -> Result<Cluster, String> {
     Ok(Cluster { m: m.parse().map_err(|_| expected())?, n: n.parse().map_err(|_| expected())? })
 }
 
+fn schedule(text: &str) -> Result<Schedule, String> {
+    match text {
+        "cooperative" => Ok(Schedule::Cooperative),
+        "ping-pong" => Ok(Schedule::PingPong),
+        _ => Err(format!("'{text}' is not a schedule: cooperative or ping-pong")),
+    }
+}
+
+/// A schedule's name, as `--schedule` takes it.
+pub fn schedule_name(schedule: Schedule) -> &'static str {
+    match schedule {
+        Schedule::Cooperative => "cooperative",
+        Schedule::PingPong => "ping-pong",
+    }
+}
+
+fn l2_policies(text: &str) -> Result<L2Policies, String> {
+    let mut policies = L2Policies::default();
+    for entry in text.split(',') {
+        let (matrix, policy) = entry.split_once('=').ok_or_else(|| {
+            format!("'{entry}' is not MATRIX=POLICY: write a=evict-first,d=evict-first say")
+        })?;
+        let policy = match policy {
+            "normal" => L2Policy::Normal,
+            "evict-first" => L2Policy::EvictFirst,
+            "evict-last" => L2Policy::EvictLast,
+            _ => {
+                return Err(format!(
+                    "'{policy}' is not an L2 policy: normal, evict-first or evict-last"
+                ));
+            }
+        };
+        match matrix {
+            "a" => policies.a = policy,
+            "b" => policies.b = policy,
+            "d" => policies.d = policy,
+            _ => return Err(format!("'{matrix}' has no L2 policy: a, b and d have one")),
+        }
+    }
+    Ok(policies)
+}
+
+/// One way to compute a problem: `SPEC[:SPLIT[:RASTER]]`. The planner fills in what is left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    /// The kernel.
+    pub spec: KernelSpec,
+    /// How tiles are split along k.
+    pub split: Option<Split>,
+    /// Rows of tiles that are walked together.
+    pub raster_rows: Option<u32>,
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.splitn(3, ':');
+        let spec = parts.next().unwrap_or_default();
+        let spec = spec.parse().map_err(|error: pgemm_kernels::SpecError| error.to_string())?;
+        let split = parts.next().map(str::parse).transpose()?;
+        let raster_rows = parts.next().map(|rows| {
+            rows.parse().ok().filter(|&rows| rows > 0).ok_or_else(|| {
+                format!("'{rows}' is not a number of raster rows: SPEC:SPLIT:RASTER ends with one")
+            })
+        });
+        Ok(Way { spec, split, raster_rows: raster_rows.transpose()? })
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.spec)?;
+        if let Some(split) = self.split {
+            write!(f, ":{split}")?;
+        }
+        match self.raster_rows {
+            Some(rows) => write!(f, ":{rows}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Knobs of the kernel and its launch; the planner fills in what is left out.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Knobs")]
 pub struct Knobs {
     /// The kernel, by name (see `pgemm kernel list`).
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["tile", "cluster", "warps_per_block", "prefetch_depth"])]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = ["tile", "cluster", "warps_per_block", "schedule", "prefetch_depth", "swapped"],
+    )]
     pub spec: Option<KernelSpec>,
     /// Macro-tile MxNxK; what doesn't fit one CTA is decomposed.
     #[arg(long, value_name = "MxNxK", value_parser = tile)]
@@ -73,12 +163,30 @@ pub struct Knobs {
     /// Warps of a CTA: 8, 12 or 16.
     #[arg(long, value_name = "COUNT")]
     pub warps_per_block: Option<u32>,
+    /// How consumer warpgroups share the work: cooperative (each tile together) or ping-pong (taking turns).
+    #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
+    pub schedule: Option<Schedule>,
     /// Stages of the shared-memory ring.
     #[arg(long, value_name = "COUNT")]
     pub prefetch_depth: Option<u32>,
     /// Rows of tiles that are walked together.
     #[arg(long, value_name = "COUNT")]
     pub raster_rows: Option<u32>,
+    /// Whether A and B change places (Dᵀ = Bᵀ·Aᵀ), so that few rows of A fill narrow tiles.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub swapped: Option<bool>,
+    /// How tiles are split along k: whole, stream-k, or split-N.
+    #[arg(long, value_name = "SPLIT")]
+    pub split: Option<Split>,
+    /// Add partial sums of split tiles as they come: last bits may then differ from run to run.
+    #[arg(long)]
+    pub unordered: bool,
+    /// How long L2 keeps a, b and d: normal, evict-first or evict-last, as in a=evict-first,d=evict-first.
+    #[arg(long, value_name = "POLICIES", value_parser = l2_policies)]
+    pub l2_policy: Option<L2Policies>,
+    /// Whether a launch may begin while the one before it ends [default: true].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub dependent_launch: Option<bool>,
     /// SMs to use at most.
     #[arg(long, value_name = "COUNT")]
     pub sms: Option<u32>,
@@ -87,18 +195,38 @@ pub struct Knobs {
 impl Knobs {
     /// The config for these types.
     pub fn config(&self, dtype: Dtype, output: Dtype) -> Config {
-        let Knobs { spec, tile, cluster, warps_per_block, prefetch_depth, raster_rows, sms } = self;
+        let tile = self.tile;
         Config {
             tile_m: tile.map(|[m, _, _]| m),
             tile_n: tile.map(|[_, n, _]| n),
             tile_k: tile.map(|[_, _, k]| k),
-            cluster: *cluster,
-            warps_per_block: *warps_per_block,
-            prefetch_depth: *prefetch_depth,
-            raster_rows: *raster_rows,
-            sms: *sms,
-            spec: *spec,
+            cluster: self.cluster,
+            warps_per_block: self.warps_per_block,
+            schedule: self.schedule,
+            prefetch_depth: self.prefetch_depth,
+            raster_rows: self.raster_rows,
+            swapped: self.swapped,
+            split: self.split,
+            unordered: self.unordered,
+            l2: self.l2_policy,
+            dependent_launch: self.dependent_launch,
+            sms: self.sms,
+            spec: self.spec,
             ..Config::new(dtype).with_output(output)
+        }
+    }
+
+    /// The config that computes in this way, with the knobs that it does not name.
+    pub fn config_for(&self, way: &Way) -> Config {
+        let Way { spec, split, raster_rows } = *way;
+        Config {
+            raster_rows: raster_rows.or(self.raster_rows),
+            split: split.or(self.split),
+            unordered: self.unordered,
+            l2: self.l2_policy,
+            dependent_launch: self.dependent_launch,
+            sms: self.sms,
+            ..Config::for_spec(spec)
         }
     }
 
@@ -112,13 +240,7 @@ impl Knobs {
         problem: &Problem,
         config: &Config,
     ) -> Result<(), persistent_gemm::Error> {
-        let Knobs { spec, tile, cluster, warps_per_block, prefetch_depth, raster_rows, sms } = self;
-        let counts = [warps_per_block, prefetch_depth, raster_rows, sms];
-        let given = spec.is_some()
-            || tile.is_some()
-            || cluster.is_some()
-            || counts.into_iter().any(Option::is_some);
-        if given {
+        if *config != Config::new(config.dtype).with_output(config.output_dtype()) {
             Plan::candidates(problem, config, USUAL_SMS)?;
             output::note("the cpu backend has no kernel: knobs are checked, and change nothing");
         }
@@ -131,12 +253,90 @@ pub fn describe(plan: &Plan) -> String {
     let plural =
         |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let workers = if plan.spec.cluster.size() == 1 { "CTA" } else { "cluster" };
-    format!(
-        "{} on {} ({:.2} waves), {}, {}",
+    let mut parts = vec![format!(
+        "{} on {} ({:.2} waves)",
         plural(plan.tiles, "tile"),
         plural(u64::from(plan.clusters), workers),
-        plan.waves,
-        plural(u64::from(plan.raster_rows), "raster row"),
-        plan.why
-    )
+        plan.waves
+    )];
+    if plan.split_tiles > 0 {
+        let which = if u64::from(plan.split_tiles) == plan.tiles {
+            "all".to_owned()
+        } else {
+            plan.split_tiles.to_string()
+        };
+        let order = if plan.unordered { ", unordered" } else { "" };
+        let workers = plural(u64::from(plan.workers), "worker");
+        parts.push(format!("{which} split along k among {workers} ({}{order})", plan.split));
+    }
+    if plan.swapped() {
+        parts.push("A and B swapped".to_owned());
+    }
+    parts.push(plural(u64::from(plan.raster_rows), "raster row"));
+    parts.push(plan.why.clone());
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_written_as_they_are_read() {
+        let spec = "bf16-kkm-bf16-64x16x64-s16-w1-c1x1";
+        for text in [
+            spec.to_owned(),
+            format!("{spec}:stream-k"),
+            format!("{spec}:split-3:8"),
+            format!("{spec}:whole:1"),
+        ] {
+            assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
+        }
+        let way: Way = format!("{spec}:split-3:8").parse().unwrap();
+        assert_eq!((way.split, way.raster_rows), (Some(Split::SplitK(3)), Some(8)));
+        for (end, part) in [
+            (":", "is no split"),
+            (":split-0", "is no split"),
+            (":whole:0", "raster rows"),
+            (":whole:1:2", "raster rows"),
+            ("-x", "is not a kernel spec"),
+        ] {
+            let message = format!("{spec}{end}").parse::<Way>().unwrap_err();
+            assert!(message.contains(part), "{end}: {message}");
+        }
+    }
+
+    #[test]
+    fn l2_policies_are_normal_where_none_is_given() {
+        let policies = l2_policies("b=evict-last,a=evict-first").unwrap();
+        let expected =
+            L2Policies { a: L2Policy::EvictFirst, b: L2Policy::EvictLast, d: L2Policy::Normal };
+        assert_eq!(policies, expected);
+        for (text, part) in [
+            ("", "MATRIX=POLICY"),
+            ("a", "MATRIX=POLICY"),
+            ("c=normal", "a, b and d"),
+            ("a=last", "evict-last"),
+        ] {
+            let message = l2_policies(text).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn plans_say_what_is_split_and_swapped() {
+        let problem = Problem::new(16, 1024, 4096, Major::K, Major::K);
+        let way: Way = "bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k:1".parse().unwrap();
+        let config =
+            Config { split: way.split, raster_rows: way.raster_rows, ..Config::for_spec(way.spec) };
+        let plan = Plan::candidates(&problem, &config, 132).unwrap().remove(0);
+        assert_eq!(
+            describe(&plan),
+            "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A and B swapped, 1 raster \
+             row, as asked"
+        );
+        let whole = Config { split: Some(Split::Whole), ..config };
+        let plan = Plan::candidates(&problem, &whole, 132).unwrap().remove(0);
+        assert!(!describe(&plan).contains("split"), "{}", describe(&plan));
+    }
 }

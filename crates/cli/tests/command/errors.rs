@@ -151,10 +151,10 @@ fn tiles_that_fit_neither_shared_memory_nor_registers() {
         // One consumer warpgroup cannot hold 128x256 accumulators.
         line(&format!("{small} --backend {backend} --tile 128x256x64 --warps-per-block 8"))
             .refused(&["needs 288 registers per thread", "the nearest tile that fits is 128x"]);
-        line(&format!("{small} --backend {backend} --tile 256x200x64")).refused(&[
+        line(&format!("{small} --backend {backend} --tile 256x204x64")).refused(&[
             "tile_n",
-            "200",
-            "multiple of 16",
+            "204",
+            "multiple of 8",
             "the nearest legal value is 208",
         ]);
         line(&format!("{small} --backend {backend} --warps-per-block 10")).refused(&[

@@ -21,6 +21,19 @@ fn the_catalogue_is_listed() {
 
     let some = line("kernel list f16-mn-f32-256x").fine();
     assert!(some.stdout.lines().skip(2).all(|line| line.contains("f16-mn-f32-256x")));
+    let majors = |d: &str, schedule: &str| {
+        let kernel = |kernel: &&serde_json::Value| {
+            (kernel["d_major"].as_str(), kernel["schedule"].as_str()) == (Some(d), Some(schedule))
+        };
+        kernels.iter().filter(kernel).map(|kernel| kernel["kernel"].as_str().unwrap()).collect()
+    };
+    let swapped: Vec<&str> = majors("m", "cooperative");
+    assert!(
+        !swapped.is_empty()
+            && swapped.iter().all(|name| name.split('-').nth(1).unwrap().len() == 3)
+    );
+    let turns: Vec<&str> = majors("n", "ping-pong");
+    assert!(!turns.is_empty() && turns.iter().all(|name| name.contains("-p2-")));
     let none = line("kernel list nothing-is-called-so").fine();
     assert_eq!(none.stderr, "pgemm: 0 kernels\n");
     assert_eq!(
@@ -79,6 +92,18 @@ fn kernels_are_emulated() {
         let json = line(&format!("kernel emulate {spec} --problem {problem} --json")).fine().json();
         assert_eq!(json["kernel"], spec);
         assert_eq!(json["verification"]["passed"], true);
+    }
+    // A column-major D, of a problem whose D is row-major: of the operands' majors, all that such a kernel can have.
+    for majors in ["kkm", "knm", "mkm", "mnm"] {
+        let spec = format!("bf16-{majors}-bf16-64x16x64-s6-w1-c1x1");
+        for split in ["whole", "split-3 --unordered", "stream-k"] {
+            let line =
+                line(&format!("kernel emulate {spec} --problem 20x136x330 --split {split} --json"));
+            let json = line.fine().json();
+            assert_eq!((&json["problem"]["m"], &json["problem"]["n"]), (&20.into(), &136.into()));
+            assert_eq!(json["verification"]["passed"], true, "{spec} {split}");
+            assert_eq!(json["plan"]["split_tiles"].as_u64().unwrap() > 0, split != "whole");
+        }
     }
     let text = line(&format!("kernel emulate {SPEC} --problem 64x64x64 --seed 4")).fine().stdout;
     assert!(text.contains("no race") && text.contains("verification  correct"), "{text}");

@@ -65,6 +65,76 @@ fn knobs_shape_the_kernel_that_is_emulated() {
     assert!(run.stderr.contains("the cpu backend has no kernel"), "{}", run.stderr);
 }
 
+/// Small ragged problems with C, on the emulator's few SMs: every way to split, swap and schedule.
+#[test]
+fn split_and_swapped_products_are_right() {
+    let ragged = "--a-major k --b-major k --alpha 0.5 --beta -1 --backend emulator --verify --json";
+    for (size, knobs, splits, swapped) in [
+        ("--m 70 --n 150 --k 330", "--tile 64x64x64 --split split-3", true, false),
+        ("--m 70 --n 150 --k 330", "--tile 64x64x64 --split stream-k", true, false),
+        ("--m 70 --n 150 --k 330", "--tile 64x64x64 --split stream-k --unordered", true, false),
+        ("--m 70 --n 150 --k 330", "--tile 64x64x64 --split whole", false, false),
+        (
+            "--m 70 --n 150 --k 330",
+            "--tile 64x64x64 --split split-3 --dependent-launch=false",
+            true,
+            false,
+        ),
+        ("--m 13 --n 170 --k 330", "--swapped", false, true),
+        ("--m 13 --n 170 --k 330", "--swapped --split stream-k", true, true),
+        ("--m 13 --n 170 --k 330", "--swapped --split split-3 --unordered", true, true),
+        ("--m 13 --n 170 --k 330", "--swapped=false --split split-2", true, false),
+        ("--m 300 --n 270 --k 100", "--schedule ping-pong --tile 64x128x64", false, false),
+        (
+            "--m 300 --n 270 --k 330",
+            "--schedule ping-pong --tile 64x128x64 --split split-3 --l2-policy a=evict-first,d=evict-last",
+            true,
+            false,
+        ),
+    ] {
+        let json = line(&format!("run {size} {ragged} {knobs}")).fine().json();
+        assert_eq!(json["verification"]["passed"], true, "{knobs}");
+        let plan = &json["plan"];
+        let spec = plan["spec"].as_str().unwrap();
+        assert_eq!(spec.starts_with("bf16-kkm-"), swapped, "{knobs}: {plan}");
+        assert_eq!(spec.contains("-p2-"), knobs.contains("ping-pong"), "{knobs}: {plan}");
+        if knobs.contains("--split") {
+            assert_eq!(plan["split_tiles"].as_u64().unwrap() > 0, splits, "{knobs}: {plan}");
+        }
+        assert_eq!(plan["unordered"], knobs.contains("--unordered"));
+        assert_eq!(plan["dependent_launch"], !knobs.contains("--dependent-launch=false"));
+    }
+    let text = line(
+        "run --m 13 --n 170 --k 330 --b-major k --backend emulator --split split-3 \
+         --spec bf16-kkm-bf16-64x16x64-s16-w1-c1x1 --verify",
+    )
+    .fine()
+    .stdout;
+    assert!(
+        text.contains("3 tiles on 4 CTAs (0.75 waves), all split along k among 9 workers (split-3), A and B swapped"),
+        "{text}"
+    );
+}
+
+#[test]
+fn knobs_that_contradict_each_other_are_refused() {
+    let size = "run --m 64 --n 64 --k 64 --backend emulator";
+    let spec = "--spec bf16-kn-bf16-64x64x64-s10-w1-c1x1";
+    for (knobs, part) in [
+        (format!("{spec} --swapped"), "cannot be used with"),
+        (format!("{spec} --schedule ping-pong"), "cannot be used with"),
+        ("--split split-0".to_owned(), "split-N with N from 1"),
+        ("--split half".to_owned(), "whole, stream-k"),
+        ("--schedule fair".to_owned(), "cooperative or ping-pong"),
+        ("--l2-policy c=normal".to_owned(), "a, b and d"),
+        ("--schedule ping-pong --warps-per-block 8".to_owned(), "consumers"),
+    ] {
+        line(&format!("{size} {knobs}")).refused(&[part]);
+    }
+    let run = line("run --m 8 --n 8 --k 8 --backend cpu --split stream-k").fine();
+    assert!(run.stderr.contains("the cpu backend has no kernel"), "{}", run.stderr);
+}
+
 #[test]
 fn the_seed_decides_the_matrices() {
     let worst = |seed: u32| {

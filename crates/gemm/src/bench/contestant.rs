@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::operands::OperandSets;
 use super::pairs::Contestant;
+use crate::config::Split;
 use crate::driver::StreamRef;
 use crate::gemm::{Gemm, Pointers, Prepared};
+use crate::plan::Plan;
 use crate::problem::Problem;
 
 /// A prepared [`Gemm`] on operand sets.
@@ -23,8 +25,22 @@ impl GemmContestant {
     /// Those of [`Gemm::prepare`].
     pub fn new(gemm: &Gemm, operands: &Arc<OperandSets>) -> crate::Result<Self> {
         let prepared = gemm.prepare(operands.problem())?;
-        let name = prepared.plan().spec.to_string();
+        let plan = prepared.plan();
+        let name = match plan.split {
+            Split::Whole => plan.spec.to_string(),
+            split => format!("{}:{split}", plan.spec),
+        };
         Ok(GemmContestant { gemm: gemm.clone(), prepared, operands: operands.clone(), name })
+    }
+
+    /// The same under another name than its kernel's.
+    pub fn named(self, name: String) -> GemmContestant {
+        GemmContestant { name, ..self }
+    }
+
+    /// How it computes.
+    pub fn plan(&self) -> &Plan {
+        self.prepared.plan()
     }
 }
 
@@ -34,8 +50,14 @@ impl Contestant for GemmContestant {
     }
 
     fn details(&self) -> serde_json::Value {
+        let plan = self.prepared.plan();
         // A plan holds numbers and texts only, which always have a JSON form.
-        serde_json::to_value(self.prepared.plan()).unwrap_or_default()
+        let mut details = serde_json::to_value(plan).unwrap_or_default();
+        if let Some(details) = details.as_object_mut() {
+            details.insert("swapped".into(), plan.swapped().into());
+            details.insert("workspace_bytes".into(), self.prepared.workspace_bytes().into());
+        }
+        details
     }
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> crate::Result<()> {
