@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use persistent_gemm::bench::{CublasLt, Elements};
 use persistent_gemm::driver::Device;
 use persistent_gemm::tune::{
-    Platform, ProblemKey, Progress, Results, TuneOptions, Tuner, VARIABLE, install_folder,
+    Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
+    TuneOptions, Tuner, VARIABLE, install_folder,
 };
 use persistent_gemm::{Config, Dtype, Error, Major, Problem};
 
 use crate::output;
 use crate::parse;
+use crate::suite::Worklist;
 use crate::{Failure, Verdict};
 
 /// Find the fastest kernel for these problems by measuring, and use it from now on.
@@ -22,10 +25,11 @@ use crate::{Failure, Verdict};
 Examples:
   pgemm autotune --problem 16384x16384x4096 --dtype bf16 --trials 50
   pgemm autotune --problem 128x4096x14336 --problem 64x7168x16384 --seconds 30
-  pgemm autotune --problem 8192 --resume autotune_results/NVIDIA_H200_2026-11-20T12_00_00Z.json")]
+  pgemm autotune --problem 8192 --resume autotune_results/NVIDIA_H200_2026-11-20T12_00_00Z.json
+  pgemm autotune --survey survey.json --suite square,waves")]
 pub struct Args {
     /// A problem size, or one number for a cube; may be given several times.
-    #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
+    #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required_unless_present = "suite")]
     problem: Vec<[usize; 3]>,
     /// Element type of A and B.
     #[arg(long, value_parser = parse::dtype, default_value = "bf16")]
@@ -57,9 +61,54 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
+    #[command(flatten)]
+    survey: SurveyArgs,
+}
+
+/// What fitting the heuristic's constants takes.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Survey")]
+struct SurveyArgs {
+    /// Decide nothing: time many choices, each alone and briefly, and write the times to this file. See
+    /// scripts/fit-heuristic.py.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["trials", "seconds", "results", "resume", "no_install"],
+    )]
+    survey: Option<PathBuf>,
+    /// Families of the benchmark suite, with commas between them; all where none is named.
+    #[arg(
+        long,
+        value_name = "FAMILY",
+        num_args = 0..,
+        value_delimiter = ',',
+        requires = "survey",
+        conflicts_with_all = ["problem", "a_major", "b_major"],
+    )]
+    suite: Option<Vec<String>>,
+    /// Seconds of each choice's launches.
+    #[arg(long, value_name = "SECONDS", requires = "survey", default_value_t = SurveyOptions::default().seconds_per_choice)]
+    seconds_per_choice: f64,
+    /// Choices of a problem at most, the most promising first.
+    #[arg(long, value_name = "COUNT", requires = "survey", default_value_t = SurveyOptions::default().limit)]
+    limit: usize,
+    /// Leave out choices whose estimate is above this times the best.
+    #[arg(long, value_name = "FACTOR", requires = "survey", default_value_t = SurveyOptions::default().within)]
+    within: f64,
+    /// Also time kernels with clusters.
+    #[arg(long, requires = "survey")]
+    clusters: bool,
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    match &args.survey.survey {
+        Some(path) => survey(args, path),
+        None => tune(args),
+    }
+}
+
+fn tune(args: &Args) -> Result<Verdict, Failure> {
     let options = TuneOptions { trials: args.trials, seconds: args.seconds };
     options.check()?;
     let config = Config::new(args.dtype).with_output(args.output_dtype.unwrap_or(args.dtype));
@@ -122,6 +171,81 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         output::note(format_args!(
             "{VARIABLE} is set, so results are looked for there and not where these were installed"
         ));
+    }
+    Ok(Verdict::Fine)
+}
+
+/// Times many choices for each problem, and writes the file after each.
+fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
+    let SurveyArgs { suite, seconds_per_choice, limit, within, clusters, .. } = &args.survey;
+    let options = SurveyOptions {
+        seconds_per_choice: *seconds_per_choice,
+        limit: *limit,
+        within: *within,
+        clusters: *clusters,
+    };
+    options.check()?;
+    let elements = Elements::new(args.dtype, args.output_dtype.unwrap_or(args.dtype));
+    let config = Config::new(elements.a).with_output(elements.d);
+    let work = match suite {
+        Some(families) => Worklist::of_suite(families, elements, &config)?,
+        None => {
+            let problems = args.problem.iter();
+            let problem =
+                |&[m, n, k]: &[usize; 3]| Problem::new(m, n, k, args.a_major, args.b_major);
+            Worklist::of_problems(problems.map(problem), elements)
+        }
+    };
+    let keys: Vec<ProblemKey> =
+        work.tasks.iter().map(|task| ProblemKey::of(&task.problem, &config)).collect();
+    for key in &keys {
+        persistent_gemm::Plan::candidates(&key.problem(), &config, parse::USUAL_SMS)?;
+    }
+    Survey::check_path(path)?;
+
+    let device = Device::new(args.device)?;
+    let peer = match CublasLt::open(&device) {
+        Ok(peer) => Some(peer),
+        Err(error) => {
+            output::note(format_args!("drift of the clock cannot be divided out: {error}"));
+            None
+        }
+    };
+    let surveyor = Surveyor::new(&device, peer, options, elements, &keys)?;
+    let mut survey = Survey::new(surveyor.machine(), options);
+    let bar = output::progress(keys.len());
+    bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    for (index, (key, task)) in keys.iter().zip(&work.tasks).enumerate() {
+        bar.set_position(index as u64);
+        let mut show = |done, of| bar.set_message(format!("{}: {done} of {of} choices", task.name));
+        match surveyor.survey(key, &mut show) {
+            Ok(rows) => survey.rows.extend(rows),
+            Err(Error::Tune(error @ TuneError::TooLarge { .. })) => {
+                bar.suspend(|| output::note(&error));
+                continue;
+            }
+            Err(error) => {
+                bar.finish_and_clear();
+                output::note(format_args!(
+                    "{} of {} problems are in {}",
+                    index,
+                    keys.len(),
+                    path.display()
+                ));
+                return Err(error.into());
+            }
+        }
+        survey.write(path)?;
+    }
+    bar.finish_and_clear();
+    let failed = survey.rows.iter().filter(|row| row.error.is_some()).count();
+    output::note(format_args!(
+        "{} timings ({failed} failed) are in {}",
+        survey.rows.len(),
+        path.display()
+    ));
+    for left_out in &work.left_out {
+        output::note(format_args!("left out: {left_out}"));
     }
     Ok(Verdict::Fine)
 }

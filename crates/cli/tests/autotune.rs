@@ -42,6 +42,15 @@ fn requests_without_sense_are_refused_before_a_device_is_needed() {
         ("--problem 512 --dtype s8", &["s8", "f16 or bf16"]),
         ("--problem 3000000000x64x64", &["m is too large", "2147483647"]),
         ("--problem 512 --results a --resume b.json", &["cannot be used with"]),
+        ("--survey s.json", &["--problem", "required"]),
+        ("--problem 512 --survey s.json --trials 3", &["cannot be used with"]),
+        ("--problem 512 --limit 3", &["--survey"]),
+        ("--suite square", &["--survey"]),
+        ("--survey s.json --suite sqare", &["'sqare'", "square, headline"]),
+        ("--survey s.json --suite grouped", &["nothing of the suite can be measured"]),
+        ("--survey s.json --problem 512 --limit 0", &["0 trials", "at least 1"]),
+        ("--survey s.json --problem 512 --seconds-per-choice 0", &["0 seconds for a choice"]),
+        ("--survey s.json --problem 512 --within 0.9", &["within 0.9", "at least 1"]),
     ] {
         refused(&autotune(folder.path(), words), parts);
     }
@@ -58,14 +67,28 @@ fn a_results_folder_that_cannot_be_is_named() {
 }
 
 #[test]
+fn a_survey_that_cannot_be_written_is_refused_first() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("taken"), "mine").unwrap();
+    for file in ["taken/survey.json", "."] {
+        let output = autotune(folder.path(), &format!("--survey {file} --problem 512"));
+        refused(&output, &["Check that the path exists"]);
+    }
+    let output = autotune(folder.path(), "--survey survey.json --suite waves");
+    refused(&output, &["CUDA driver"]);
+    assert!(!folder.path().join("survey.json").exists(), "no file was begun");
+}
+
+#[test]
 fn files_that_cannot_be_resumed_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.json");
     let output = autotune(folder.path(), "--problem 512 --resume r.json");
     refused(&output, &["r.json", "No such file"]);
     for (content, part) in [
-        ("{\"schema\": 1, \"pro", "EOF"),
-        ("{\"schema\": 7}", "its schema is 7, this version reads 1"),
+        ("{\"schema\": 2, \"pro", "EOF"),
+        ("{\"schema\": 1}", "its schema is 1, this version reads 2"),
+        ("{\"schema\": 7}", "its schema is 7, this version reads 2"),
         ("{}", "schema"),
     ] {
         std::fs::write(&file, content).unwrap();

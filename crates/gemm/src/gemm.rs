@@ -13,7 +13,7 @@ use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use crate::error::{Error, Result};
-use crate::plan::Plan;
+use crate::plan::{Choice, Plan};
 use crate::problem::{OperandLayout, Problem};
 use crate::tune::Picks;
 use crate::workspace::Workspaces;
@@ -190,14 +190,38 @@ impl Gemm {
         }
         self.check_rows(problem)?;
         let sms = self.0.device.properties().sm_count;
-        for mut plan in Plan::candidates_with(problem, &self.0.config, sms, &self.0.picks)? {
-            let (Loaded::Ready(kernel), outcome) = self.load(&plan.spec)? else { continue };
-            plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
-            plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
-            let prepared = Arc::new(self.pack(problem, plan, kernel, outcome)?);
+        for plan in Plan::candidates_with(problem, &self.0.config, sms, &self.0.picks)? {
+            let Some(prepared) = self.prepare_plan(problem, plan)? else { continue };
+            let prepared = Arc::new(prepared);
             return Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone());
         }
         Err(Error::NoCleanKernel { dtype: self.0.config.dtype })
+    }
+
+    /// Like [`prepare`](Self::prepare), for exactly this choice. Its kernel stays loaded, and nothing else is remembered.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare); the choice does not fit the problem or this config's types.
+    pub(crate) fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
+        self.check_rows(problem)?;
+        let dtype = self.0.config.dtype;
+        let output = Some(self.0.config.output_dtype());
+        let config = Config { dtype, output, ..Config::for_choice(choice) };
+        let sms = self.0.device.properties().sm_count;
+        for plan in Plan::candidates(problem, &config, sms)? {
+            if let Some(prepared) = self.prepare_plan(problem, plan)? {
+                return Ok(prepared);
+            }
+        }
+        Err(Error::NoCleanKernel { dtype })
+    }
+
+    /// A plan, ready to launch; `None` where the driver spoils its kernel.
+    fn prepare_plan(&self, problem: &Problem, mut plan: Plan) -> Result<Option<Prepared>> {
+        let (Loaded::Ready(kernel), outcome) = self.load(&plan.spec)? else { return Ok(None) };
+        plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
+        plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
+        self.pack(problem, plan, kernel, outcome).map(Some)
     }
 
     /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened.

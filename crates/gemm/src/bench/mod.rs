@@ -22,6 +22,8 @@ pub use contestant::GemmContestant;
 pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::BenchError;
 pub use operands::{Addresses, Elements, L2, OperandSets, operand_bytes};
+pub(crate) use operands::{padded, random, set_count};
+pub(crate) use pairs::graph_length;
 pub use pairs::{Bench, Contestant, CublasLtContestant};
 pub use power::{EnergyReading, PowerMeter, PowerSample, driver_version};
 pub use protocol::{

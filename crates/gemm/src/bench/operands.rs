@@ -287,11 +287,17 @@ impl Replicated {
     }
 }
 
-fn padded(bytes: usize) -> usize {
+/// Bytes from the start of one matrix to the next.
+pub(crate) fn padded(bytes: usize) -> usize {
     bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX)
 }
 
-fn random(layout: MatrixLayout, element: Element, seed: u64) -> crate::Result<HostMatrix> {
+/// Samples of N(0, 1), or integers of the full range of an 8-bit type.
+pub(crate) fn random(
+    layout: MatrixLayout,
+    element: Element,
+    seed: u64,
+) -> crate::Result<HostMatrix> {
     let mut matrix = HostMatrix::zeros(layout, element)?;
     match element {
         Element::S8 | Element::U8 => matrix.fill_integers(seed, i8::MAX as u32),

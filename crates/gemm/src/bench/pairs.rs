@@ -344,7 +344,7 @@ impl Contestant for CublasLtContestant {
 const GRAPH_SECONDS: f64 = 1.5e-3;
 
 /// GEMMs in a graph: whole rotations through the sets, for about [`GRAPH_SECONDS`].
-fn graph_length(seconds_per_gemm: f64, sets: usize) -> u64 {
+pub(crate) fn graph_length(seconds_per_gemm: f64, sets: usize) -> u64 {
     let rotations = (GRAPH_SECONDS / (seconds_per_gemm * sets as f64)).round().clamp(1.0, 4096.0);
     rotations as u64 * sets as u64
 }

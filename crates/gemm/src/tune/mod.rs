@@ -7,6 +7,7 @@ mod interval;
 mod picks;
 mod results;
 mod search;
+mod survey;
 mod tuner;
 
 pub use candidates::{RASTER_PRIOR, candidates};
@@ -17,4 +18,5 @@ pub use results::{Platform, ProblemKey, Results, SCHEMA, TuneResult};
 pub use search::{
     Effort, Finalist, Progress, Run, Search, Timer, Timing, Trial, TuneOptions, search,
 };
+pub use survey::{Survey, SurveyOptions, SurveyRow, Surveyor};
 pub use tuner::Tuner;

@@ -13,14 +13,14 @@ use tempfile::NamedTempFile;
 use super::error::TuneError;
 use super::search::{Finalist, Search, Trial, TuneOptions};
 use crate::bench::{Elements, driver_version, iso_8601};
-use crate::config::Config;
+use crate::config::{Config, MAX_SPLITS, Split};
 use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
 use crate::plan::{Choice, specs_for};
 use crate::problem::{Major, Problem};
 
 /// The form of [`Results`]; goes up when a field changes its meaning or disappears.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -78,9 +78,14 @@ impl ProblemKey {
     fn fits(&self, candidate: &Choice) -> bool {
         let spec = &candidate.spec;
         let types = (spec.operand, spec.output) == (self.dtype, self.output);
+        let splits = match candidate.split {
+            Split::SplitK(splits) => Some(splits),
+            Split::Whole | Split::StreamK => None,
+        };
         types
             && candidate.has_majors(self.a_major, self.b_major)
             && candidate.raster_rows > 0
+            && splits.is_none_or(|splits| (1..=MAX_SPLITS).contains(&splits))
             && spec.validate().is_ok()
     }
 }

@@ -1,9 +1,10 @@
 //! Files that come back as they were written, and files that do not count.
 
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::catalogue;
+use pgemm_kernels::{OutputMajor, catalogue};
 
 use super::*;
+use crate::config::Split;
 use crate::tune::{Interval, Timing};
 
 pub(in crate::tune) fn platform() -> Platform {
@@ -30,10 +31,10 @@ pub(in crate::tune) fn key(m: usize) -> ProblemKey {
 }
 
 /// The catalogue's last spec, which the heuristic would not take first.
-pub(in crate::tune) fn candidate(raster_rows: u32) -> Candidate {
+pub(in crate::tune) fn candidate(raster_rows: u32) -> Choice {
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
-    let spec = catalogue::specs_for(Element::Bf16, k, mn, Element::Bf16).last().unwrap();
-    Candidate { spec, raster_rows }
+    let specs = catalogue::specs_for(Element::Bf16, k, mn, OutputMajor::N, Element::Bf16);
+    Choice { spec: specs.last().unwrap(), raster_rows, split: Split::SplitK(2) }
 }
 
 pub(in crate::tune) fn result(key: ProblemKey, raster_rows: u32, date: &str) -> TuneResult {
@@ -78,12 +79,13 @@ fn files_come_back_as_they_were() {
     // The form on disk, which docs/autotuning.md describes.
     let text = std::fs::read_to_string(&path).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema"], 2);
     let problem = &json["problems"][0];
     assert_eq!(problem["key"]["dtype"], "bf16");
     assert_eq!(problem["key"]["b_major"], "n");
     assert_eq!(problem["chosen"]["spec"], candidate(3).spec.to_string());
     assert_eq!(problem["chosen"]["raster_rows"], 3);
+    assert_eq!(problem["chosen"]["split"]["split_k"], 2);
     assert_eq!(problem["finalist"]["interval"]["lower"], 1.005);
     assert_eq!(problem["trials"][1]["failure"], "it spills");
 }
@@ -140,12 +142,17 @@ fn damaged_files_say_what_is_wrong() {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     };
     refused("", "EOF");
-    refused("[1]", "expected");
+    refused("[2]", "expected");
     refused(&good[..good.len() - 9], "EOF");
-    refused(&good.replace("\"schema\":1", "\"schema\":2"), "its schema is 2, this version reads 1");
+    refused(&good.replace("\"schema\":2", "\"schema\":1"), "its schema is 1, this version reads 2");
     refused(&good.replace(&spec, "bf16-kn-bf16-7x7x7"), "is not a kernel spec");
     refused(&good.replace(&spec, &spec.replace("-kn-", "-kk-")), "is no kernel for 512x768x256");
-    refused(&good.replace("\"raster_rows\":3", "\"raster_rows\":0"), "raster 0 is no kernel");
+    refused(
+        &good.replace("\"raster_rows\":3", "\"raster_rows\":0"),
+        "raster 0 split-2 is no kernel",
+    );
+    refused(&good.replace("\"split_k\":2", "\"split_k\":257"), "split-257 is no kernel");
+    refused(&good.replace("\"split_k\":2", "\"split_k\":0"), "split-0 is no kernel");
     std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
     assert!(Results::read(&path).unwrap_err().to_string().contains("damaged.json"));
 }

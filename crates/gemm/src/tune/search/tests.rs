@@ -1,17 +1,20 @@
 //! The search on cost models instead of a GPU.
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::catalogue;
+use pgemm_kernels::{OutputMajor, catalogue};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::config::Split;
 
 /// Some candidates, told apart by their raster rows.
-fn candidates(count: u32) -> Vec<Candidate> {
+fn candidates(count: u32) -> Vec<Choice> {
     let k = OperandMajor::K;
-    let spec = catalogue::specs_for(Element::Bf16, k, k, Element::Bf16).next().unwrap();
-    (1..=count).map(|raster_rows| Candidate { spec, raster_rows }).collect()
+    let spec =
+        catalogue::specs_for(Element::Bf16, k, k, OutputMajor::N, Element::Bf16).next().unwrap();
+    let split = Split::Whole;
+    (1..=count).map(|raster_rows| Choice { spec, raster_rows, split }).collect()
 }
 
 /// Candidates with true ratios to the peer, and noise that more time reduces.
@@ -22,14 +25,14 @@ struct Model<F> {
     races: Vec<(usize, Effort)>,
 }
 
-impl<F: Fn(&Candidate) -> Result<f64, String>> Model<F> {
+impl<F: Fn(&Choice) -> Result<f64, String>> Model<F> {
     fn new(noise: f64, seed: u64, ratio: F) -> Self {
         Model { ratio, noise, random: StdRng::seed_from_u64(seed), races: Vec::new() }
     }
 }
 
-impl<F: Fn(&Candidate) -> Result<f64, String>> Timer for Model<F> {
-    fn race(&mut self, candidates: &[Candidate], effort: Effort) -> crate::Result<Vec<Run>> {
+impl<F: Fn(&Choice) -> Result<f64, String>> Timer for Model<F> {
+    fn race(&mut self, candidates: &[Choice], effort: Effort) -> crate::Result<Vec<Run>> {
         self.races.push((candidates.len(), effort));
         let each = effort.seconds / f64::from(effort.rounds) / candidates.len() as f64;
         let noise = self.noise / each.sqrt();
@@ -48,7 +51,7 @@ impl<F: Fn(&Candidate) -> Result<f64, String>> Timer for Model<F> {
     }
 }
 
-fn run(timer: &mut dyn Timer, candidates: &[Candidate]) -> Search {
+fn run(timer: &mut dyn Timer, candidates: &[Choice]) -> Search {
     search(timer, candidates, &TuneOptions::default(), &mut |_| {}).unwrap()
 }
 
@@ -57,7 +60,7 @@ fn halving_finds_the_best_of_fifty_under_noise() {
     let all = candidates(50);
     for seed in 0..40 {
         // The 37th is 6 % faster than the peer, the others up to 3 % faster or far slower.
-        let mut timer = Model::new(0.004, seed, |candidate: &Candidate| {
+        let mut timer = Model::new(0.004, seed, |candidate: &Choice| {
             Ok(match candidate.raster_rows {
                 37 => 1.06,
                 rows => 0.7 + 0.33 * f64::from(rows * 29 % 51) / 51.0,
@@ -89,7 +92,7 @@ fn what_only_chance_made_faster_does_not_win() {
     let all = candidates(50);
     let mut wins = 0;
     for seed in 0..200 {
-        let search = run(&mut Model::new(0.01, seed, |_: &Candidate| Ok(1.0)), &all);
+        let search = run(&mut Model::new(0.01, seed, |_: &Choice| Ok(1.0)), &all);
         wins += u32::from(search.finalist.unwrap().wins());
     }
     // Half of 1 - 97.3 %, of 200: about 3 are expected. The rungs' best of fifty alone would nearly always win.
@@ -99,7 +102,7 @@ fn what_only_chance_made_faster_does_not_win() {
 #[test]
 fn candidates_that_cannot_run_are_left_out_and_say_why() {
     let all = candidates(9);
-    let mut timer = Model::new(0.0, 1, |candidate: &Candidate| match candidate.raster_rows {
+    let mut timer = Model::new(0.0, 1, |candidate: &Choice| match candidate.raster_rows {
         rows if rows % 2 == 1 => Err(format!("number {rows} spills")),
         rows => Ok(1.0 + 0.01 * f64::from(rows)),
     });
@@ -108,14 +111,14 @@ fn candidates_that_cannot_run_are_left_out_and_say_why() {
     assert_eq!(search.trials[4].failure.as_deref(), Some("number 5 spills"));
     assert_eq!(search.trials[5].failure, None);
 
-    let search = run(&mut Model::new(0.0, 1, |_: &Candidate| Err("none".to_owned())), &all);
+    let search = run(&mut Model::new(0.0, 1, |_: &Choice| Err("none".to_owned())), &all);
     assert_eq!(search.finalist, None);
     assert!(search.trials.iter().all(|trial| trial.failure.is_some()));
 }
 
 #[test]
 fn numbers_that_are_none_do_not_win() {
-    let mut timer = Model::new(0.0, 1, |candidate: &Candidate| {
+    let mut timer = Model::new(0.0, 1, |candidate: &Choice| {
         Ok(if candidate.raster_rows == 1 { f64::NAN } else { 1.1 })
     });
     let search = run(&mut timer, &candidates(3));
@@ -125,7 +128,7 @@ fn numbers_that_are_none_do_not_win() {
 
 #[test]
 fn one_candidate_goes_straight_to_the_deciding_rounds_and_none_to_none() {
-    let mut timer = Model::new(0.0, 1, |_: &Candidate| Ok(0.9));
+    let mut timer = Model::new(0.0, 1, |_: &Choice| Ok(0.9));
     let finalist = run(&mut timer, &candidates(1)).finalist.unwrap();
     assert!(!finalist.wins());
     assert_eq!(timer.races.len(), 1);
@@ -137,7 +140,7 @@ fn one_candidate_goes_straight_to_the_deciding_rounds_and_none_to_none() {
 #[test]
 fn progress_counts_every_race() {
     let mut seen = Vec::new();
-    let mut timer = Model::new(0.0, 1, |_: &Candidate| Ok(1.0));
+    let mut timer = Model::new(0.0, 1, |_: &Choice| Ok(1.0));
     let options = TuneOptions::default();
     search(&mut timer, &candidates(5), &options, &mut |progress| seen.push(progress)).unwrap();
     let flat: Vec<_> = seen.iter().map(|step| (step.done, step.of, step.candidates)).collect();
@@ -147,7 +150,7 @@ fn progress_counts_every_race() {
 #[test]
 fn options_without_sense_are_refused() {
     let refused = |trials, seconds| {
-        let mut timer = Model::new(0.0, 1, |_: &Candidate| Ok(1.0));
+        let mut timer = Model::new(0.0, 1, |_: &Choice| Ok(1.0));
         let options = TuneOptions { trials, seconds };
         let error = search(&mut timer, &candidates(2), &options, &mut |_| {}).unwrap_err();
         assert!(timer.races.is_empty());
