@@ -1,4 +1,5 @@
-//! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`].
+//! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`]. And a probe of
+//! the memory's bandwidth, [`ProbeKernel`].
 
 pub mod catalogue;
 mod epilogue;
@@ -6,6 +7,7 @@ mod gemm;
 mod launch;
 mod mainloop;
 mod operand;
+mod probe;
 mod reduction;
 mod scheduler;
 mod spec;
@@ -14,6 +16,7 @@ mod staging;
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
+pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use spec::{
     Cluster, KernelSpec, OutputMajor, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, Schedule,
     SpecError, Tile,
