@@ -2,7 +2,7 @@
 //! same time never share one.
 //!
 //! * A stream runs its launches one after another: a prepared problem keeps one workspace for each stream it was run on. The
-//!   stream's number is the key, since a handle comes back once its stream was destroyed.
+//!   stream's number is the key, since a handle may come back once its stream was destroyed.
 //! * A captured launch runs whenever its graph is replayed, beside any stream's work and other graphs: each capture gets one
 //!   for each of its streams. When the graph and all that was instantiated or cloned from it are gone, the next stream or
 //!   capture takes it over. Executables of one graph share it, as they share D: they must not run at the same time.
@@ -52,7 +52,12 @@ impl Workspaces {
             return Ok(0);
         }
         let capture = CaptureInfo::of(stream)?;
-        let owner = Owner { stream: stream.id()?, capture: capture.as_ref().map(CaptureInfo::id) };
+        let stream = match capture {
+            None => stream.id()?,
+            // The driver tells no numbers then, and no stream of a capture ends before it.
+            Some(_) => stream.as_raw() as u64,
+        };
+        let owner = Owner { stream, capture: capture.as_ref().map(CaptureInfo::id) };
         match self.ledger.get(owner) {
             Some(address) => Ok(address),
             None => self.claim(owner, capture),
@@ -101,7 +106,7 @@ impl Workspaces {
 /// Launches that run one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
-    /// Number of the stream.
+    /// Number of the stream, or its handle while it is captured.
     stream: u64,
     /// Number of the capture that the stream is part of.
     capture: Option<u64>,
