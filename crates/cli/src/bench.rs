@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use comfy_table::{ColumnConstraint, Table};
 use persistent_gemm::bench::{
-    Bench, BenchError, Conditions, Contestant, CublasLt, CublasLtContestant, Elements,
-    GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
+    BANDWIDTH_SIZES, BandwidthProbe, Bench, BenchError, Conditions, Contestant, CublasLt,
+    CublasLtContestant, Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
 use persistent_gemm::{Dtype, Error, Gemm, Major, Problem};
@@ -19,12 +20,15 @@ use crate::{Failure, Verdict};
 /// Measure speed and energy.
 ///
 /// Inputs are N(0,1); every contestant is verified first; contestants alternate A B B A at
-/// steady power, and the ratio of their times is the result. See docs/benchmarking.md.
+/// steady power, and the ratio of their times is the result. With --bandwidth, times are also
+/// compared with those of only reading the memory. See docs/benchmarking.md.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
   pgemm bench --problem 128x4096x14336 --problem 64x7168x16384 --against cublaslt --json decode.json
+  pgemm bench --problem 16x8192x28672 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth
+  pgemm bench --bandwidth
   pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
     /// A cube of this size; may be given several times.
@@ -58,6 +62,9 @@ pub struct Args {
     /// Whom to run against.
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
+    /// First measure how fast memory is read, alone or as the ceiling of the problems given.
+    #[arg(long)]
+    bandwidth: bool,
     /// Also measure this kernel beside the planner's pick, split and walked so; may be given several times.
     #[arg(long, value_name = "SPEC[:SPLIT[:RASTER]]")]
     also: Vec<Way>,
@@ -138,7 +145,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             Worklist::of_problems(problems, elements)
         }
     };
-    if work.tasks.is_empty() {
+    if work.tasks.is_empty() && !args.bandwidth {
         return Err(UsageError::NothingToMeasure.into());
     }
     let device = Device::new(args.device)?;
@@ -162,6 +169,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if measured > 0 {
         let left = work.tasks.len();
         output::note(format!("measured already: {measured}; left to measure: {left}"));
+    }
+
+    if args.bandwidth && report.read_bandwidth.is_empty() {
+        measure_bandwidth(args, &bench, &mut report)?;
     }
 
     let mut verdict = Verdict::Fine;
@@ -198,7 +209,15 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
     }
     progress.finish_and_clear();
-    print(&report)?;
+    if !report.read_bandwidth.is_empty() {
+        output::print(&bandwidth_table(&report))?;
+    }
+    if !report.outcomes.is_empty() {
+        if !report.read_bandwidth.is_empty() {
+            output::text("\n")?;
+        }
+        output::print(&outcome_table(&report))?;
+    }
     work.print_scores(&report)?;
     Ok(verdict)
 }
@@ -294,7 +313,47 @@ fn measure(
     })
 }
 
-fn print(report: &Report) -> Result<(), Failure> {
+/// Measures all sizes, each for half of a problem's time, and keeps them in the report.
+fn measure_bandwidth(args: &Args, bench: &Bench, report: &mut Report) -> Result<(), Failure> {
+    let probe = BandwidthProbe::new(bench)?;
+    let protocol = Protocol {
+        launch: args.launch(),
+        ..Protocol::within(args.seconds / 2.0, BandwidthProbe::SHAPES)
+    };
+    let progress = output::progress(BANDWIDTH_SIZES.len());
+    for bytes in BANDWIDTH_SIZES {
+        progress.set_message(format!("reading {}", output::bytes(bytes)));
+        report.read_bandwidth.push(probe.measure(bytes, &protocol)?);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    if let Some(path) = &args.json {
+        report.write(path)?;
+    }
+    Ok(())
+}
+
+fn bandwidth_table(report: &Report) -> Table {
+    let mut table = output::table(
+        ["buffer", "buffers", "GB/s", "spread", "launches", "fastest probe"],
+        &["buffer", "buffers", "GB/s"],
+    );
+    for reading in &report.read_bandwidth {
+        let Some(fastest) = reading.fastest() else { continue };
+        let speed = &fastest.gigabytes_per_second;
+        table.add_row([
+            output::bytes(reading.bytes),
+            reading.buffers.to_string(),
+            format!("{:.0}", speed.median),
+            format!("{:.0}–{:.0}", speed.min, speed.max),
+            reading.measurement.launch.name().to_owned(),
+            fastest.name.clone(),
+        ]);
+    }
+    table
+}
+
+fn outcome_table(report: &Report) -> Table {
     let mut table = output::table(
         [
             "problem",
@@ -306,9 +365,16 @@ fn print(report: &Report) -> Result<(), Failure> {
             "W",
             "peer's time / its own",
             "spread",
+            "of read bandwidth",
         ],
-        &["µs", "TFLOP/s", "J", "MHz", "W", "peer's time / its own"],
+        &["µs", "TFLOP/s", "J", "MHz", "W", "peer's time / its own", "of read bandwidth"],
     );
+    if report.read_bandwidth.is_empty() {
+        let last = table.column_count() - 1;
+        if let Some(column) = table.column_mut(last) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
     let number = |value: Option<f64>, digits: usize| {
         value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
     };
@@ -330,15 +396,52 @@ fn print(report: &Report) -> Result<(), Failure> {
                 number(contestant.watts, 0),
                 ratio,
                 spread,
+                outcome
+                    .of_read_bandwidth(contestant, &report.read_bandwidth)
+                    .map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0)),
             ]);
         }
     }
-    output::print(&table)
+    table
 }
 
 #[cfg(test)]
 mod tests {
+    use persistent_gemm::bench::{ProbeSpeed, ReadBandwidth, Summary};
+
     use super::*;
+
+    #[test]
+    fn times_are_compared_with_reading_where_that_was_measured() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/2026-11-20-pairs-f16-kk.json");
+        let mut report = Report::read(path.as_ref()).unwrap();
+        report.outcomes.truncate(1);
+        let text = outcome_table(&report).to_string();
+        assert!(text.contains("spread") && !text.contains("of read bandwidth"), "{text}");
+
+        let outcome = &report.outcomes[0];
+        let speed = |speed: f64, name: &str| ProbeSpeed {
+            name: name.to_owned(),
+            gigabytes_per_second: Summary::of(&[speed, speed + 8.0, speed - 4.0]).unwrap(),
+        };
+        report.read_bandwidth = vec![ReadBandwidth {
+            bytes: 64 << 20,
+            buffers: 2,
+            probes: vec![speed(3000.0, "slow"), speed(4000.0, "quick")],
+            protocol: outcome.protocol.clone(),
+            measurement: outcome.measurement.clone(),
+        }];
+        let text = bandwidth_table(&report).to_string();
+        for part in ["64.0 MiB", "4000", "3996–4008", "quick"] {
+            assert!(text.contains(part), "{part} is missing in: {text}");
+        }
+        let ours = &report.outcomes[0].contestants[0];
+        let share = report.outcomes[0].of_read_bandwidth(ours, &report.read_bandwidth).unwrap();
+        let text = outcome_table(&report).to_string();
+        assert!(text.contains("of read bandwidth"), "{text}");
+        assert!(text.contains(&format!("{:.1} %", share * 100.0)), "{text}");
+    }
 
     #[test]
     fn the_time_that_is_left_follows_from_the_time_that_was_taken() {

@@ -309,6 +309,8 @@ mod tests {
             "--suite square,waves --against cublaslt-best --l2 warm --launch graph",
             "--suite waves --against cublaslt --json f.json --resume",
             "--size 64 --json f.json --resume",
+            "--bandwidth --launch eager --json f.json",
+            "--size 64 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth",
         ] {
             assert_eq!(parse(fine), Ok(()), "{fine}");
         }
@@ -320,6 +322,7 @@ mod tests {
             ("--size 64 --resume", "--json"),
             ("--size 64 --l2 tepid", "cold"),
             ("--size 64 --launch fast", "graph"),
+            ("--size 64 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:half", "is no split"),
         ] {
             let message = parse(line).unwrap_err();
             assert!(message.contains(part), "{line}: {message}");

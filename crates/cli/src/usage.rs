@@ -19,7 +19,7 @@ pub enum UsageError {
 
     /// `bench` without sizes and suite.
     #[error(
-        "nothing to measure: give --size N or --problem MxNxK, each as often as you like, or --suite"
+        "nothing to measure: give --size N or --problem MxNxK, each as often as you like, --suite, or --bandwidth"
     )]
     NothingToMeasure,
 

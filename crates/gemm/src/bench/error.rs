@@ -183,6 +183,10 @@ pub enum BenchError {
         finding: String,
     },
 
+    /// The bandwidth probe could not be built.
+    #[error(transparent)]
+    Probe(pgemm_kernels::ProbeError),
+
     /// A report is not JSON of the expected form.
     #[error("{path} is not a benchmark report: {finding}. Write it again with this version")]
     Report {

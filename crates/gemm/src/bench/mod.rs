@@ -2,8 +2,9 @@
 //! `docs/benchmarking.md` explains the protocol and how to read its numbers.
 //!
 //! [`Bench::pair`] measures two [`Contestant`]s, [`Bench::compare_many`] several against one peer;
-//! [`CublasLtContestant`] is the vendor's library as the peer.
+//! [`CublasLtContestant`] is the vendor's library as the peer. [`BandwidthProbe`] measures how fast memory is read.
 
+mod bandwidth;
 mod contestant;
 mod cublaslt;
 mod error;
@@ -18,6 +19,7 @@ mod stats;
 mod suite;
 mod verify;
 
+pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
 pub use contestant::GemmContestant;
 pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::BenchError;

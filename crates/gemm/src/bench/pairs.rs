@@ -350,7 +350,7 @@ pub(crate) fn graph_length(seconds_per_gemm: f64, sets: usize) -> u64 {
 }
 
 /// Runs slices on the stream.
-struct DeviceRunner<'a, 'c> {
+pub(super) struct DeviceRunner<'a, 'c> {
     bench: &'a Bench,
     contestants: &'a mut [&'c mut dyn Contestant],
     sets: usize,
@@ -361,7 +361,7 @@ struct DeviceRunner<'a, 'c> {
 }
 
 impl<'a, 'c> DeviceRunner<'a, 'c> {
-    fn new(
+    pub(super) fn new(
         bench: &'a Bench,
         contestants: &'a mut [&'c mut dyn Contestant],
         sets: usize,

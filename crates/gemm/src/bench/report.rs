@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::BenchError;
+use super::bandwidth::ReadBandwidth;
 use super::cublaslt::CublasLtVersion;
 use super::operands::Elements;
 use super::power::PowerSample;
@@ -32,6 +33,9 @@ pub struct Report {
     pub version: String,
     /// Where it ran.
     pub machine: Machine,
+    /// How fast memory is read, one entry for each size; empty where that was not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_bandwidth: Vec<ReadBandwidth>,
     /// One entry for each problem.
     pub outcomes: Vec<Outcome>,
 }
@@ -180,6 +184,7 @@ impl Report {
             date: iso_8601(SystemTime::now()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine,
+            read_bandwidth: Vec::new(),
             outcomes: Vec::new(),
         }
     }
