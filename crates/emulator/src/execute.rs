@@ -145,6 +145,9 @@ impl Emulator<'_> {
             Step::TmaStore { map, source, coordinates } => {
                 return self.tma_store(program, warp, at, *map, *source, coordinates);
             }
+            Step::TmaPrefetch { map, coordinates } => {
+                self.tma_prefetch(program, warp, at, *map, *coordinates as usize)?;
+            }
             Step::BulkCommit => self.bulk_commit(warp),
             Step::BulkWait { pending, read } => return self.bulk_wait(warp, *pending, *read),
 

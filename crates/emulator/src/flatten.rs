@@ -346,6 +346,8 @@ impl Flatten<'_> {
                 source: arg(1),
                 coordinates: self.place_all(&inst.args[2..2 + *rank as usize]),
             },
+            // Wherever the box lies, no value changes: only its dimensions are looked at.
+            Op::TmaPrefetch { rank, .. } => Step::TmaPrefetch { map: arg(0), coordinates: *rank },
             Op::BulkCommit => Step::BulkCommit,
             Op::BulkWait { pending, read } => Step::BulkWait { pending: *pending, read: *read },
             Op::WgmmaFence => Step::WgmmaFence,

@@ -157,6 +157,10 @@ pub(crate) enum Step {
         source: Slot,
         coordinates: Box<[Slot]>,
     },
+    TmaPrefetch {
+        map: Slot,
+        coordinates: u32,
+    },
     BulkCommit,
     BulkWait {
         pending: u32,
@@ -245,7 +249,7 @@ impl Step {
                 visit(parity, false);
             }
             Step::BarrierSync { id, .. } | Step::BarrierArrive { id, .. } => visit(id, false),
-            Step::PrefetchMap { map } => visit(map, false),
+            Step::PrefetchMap { map } | Step::TmaPrefetch { map, .. } => visit(map, false),
             Step::TmaLoad(load) => {
                 visit(&mut load.map, false);
                 visit(&mut load.destination, false);

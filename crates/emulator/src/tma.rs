@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pgemm_ir::{LocId, SwizzleMode};
+use pgemm_ir::{LocId, SwizzleMode, TensorMapSpec};
 
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
@@ -124,6 +124,44 @@ impl Emulator<'_> {
         }
     }
 
+    /// The tensor map that an operand points to, which must have as many dimensions as there are coordinates.
+    fn map_of_rank<'p>(
+        &self,
+        program: &'p Program,
+        pointer: u64,
+        at: At,
+        coordinates: usize,
+        what: &str,
+    ) -> Outcome<(usize, &'p TensorMapSpec)> {
+        let index = self.tensor_map(program, pointer, at)?;
+        let spec = match &program.maps[index] {
+            Some(map) => &map.spec,
+            None => unreachable!("tensor_map has found it"),
+        };
+        if spec.rank() != coordinates {
+            let rank = spec.rank();
+            let message = format!("{coordinates} coordinates for a tensor map of rank {rank}");
+            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
+        }
+        Ok((index, spec))
+    }
+
+    /// A box that L2 may fetch: nothing to do but the checks.
+    pub(crate) fn tma_prefetch(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        map: Slot,
+        coordinates: usize,
+    ) -> Outcome<()> {
+        for lane in warp.active_lanes() {
+            let pointer = warp.get(program, map, lane);
+            self.map_of_rank(program, pointer, at, coordinates, "prefetches a box")?;
+        }
+        Ok(())
+    }
+
     /// Checks what loads and stores have in common and gives the map, the coordinates and the box size.
     fn tma_box(
         &self,
@@ -134,16 +172,8 @@ impl Emulator<'_> {
         (map, coordinates, shared): (Slot, &[Slot], Slot),
         what: &str,
     ) -> Outcome<(usize, [i64; 5], u32)> {
-        let index = self.tensor_map(program, warp.get(program, map, lane), at)?;
-        let spec = match &program.maps[index] {
-            Some(map) => &map.spec,
-            None => unreachable!("tensor_map has found it"),
-        };
-        if spec.rank() != coordinates.len() {
-            let (asked, rank) = (coordinates.len(), spec.rank());
-            let message = format!("{asked} coordinates for a tensor map of rank {rank}");
-            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
-        }
+        let pointer = warp.get(program, map, lane);
+        let (index, spec) = self.map_of_rank(program, pointer, at, coordinates.len(), what)?;
         let mut first = [0; 5];
         for (first, &slot) in first.iter_mut().zip(coordinates) {
             *first = i64::from(warp.get(program, slot, lane) as u32 as i32);

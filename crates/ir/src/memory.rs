@@ -150,7 +150,7 @@ fn weak<T: Scalar>(space: Space, vector: usize) -> Access {
 }
 
 impl<'k> TensorMap<'k> {
-    /// The same map, whose loads and stores tell L2 how long to keep the bytes: a policy as the PTX instruction `createpolicy`
+    /// The same map, whose copies and prefetches of boxes tell L2 how long to keep the bytes: a policy as the PTX instruction `createpolicy`
     /// makes it.
     #[track_caller]
     pub fn with_policy(&self, policy: impl IntoVal<'k, ty::U64>) -> Self {
@@ -159,8 +159,19 @@ impl<'k> TensorMap<'k> {
 
     /// Fetches the map into the descriptor cache ahead of its first use.
     #[track_caller]
-    pub fn prefetch(&self) {
+    pub fn prefetch_map(&self) {
         self.pointer.builder.effect(Op::PrefetchMap, vec![self.pointer.id]);
+    }
+
+    /// Asks L2 to fetch the box at `coordinates` (innermost first) ahead of its load, also before the grid dependency wait:
+    /// later writes reach L2 too. Every active thread asks once.
+    #[track_caller]
+    pub fn prefetch_box(&self, coordinates: &[Val<'k, ty::U32>]) {
+        let mut args = vec![self.pointer.id];
+        args.extend(coordinates.iter().map(|value| value.id));
+        args.extend(self.policy.map(|policy| policy.id));
+        let op = Op::TmaPrefetch { rank: coordinates.len() as u32, policy: self.policy.is_some() };
+        self.pointer.builder.effect(op, args);
     }
 
     /// Starts the copy of the box at `coordinates` (innermost first) to `destination`; its bytes complete on `mbarrier`.

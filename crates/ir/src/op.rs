@@ -383,6 +383,15 @@ pub enum Op {
         /// An L2 cache policy comes last.
         policy: bool,
     },
+    /// `(MapPtr, U32 × rank coordinates, [U64 L2 policy]) -> ()`: asks L2 to fetch one box. No value changes, and nothing
+    /// waits for it. All writes of a device meet in L2, so what is fetched early cannot go stale: it may come before
+    /// `GridDependencyWait`. Executed once per active thread: elect one.
+    TmaPrefetch {
+        /// Dimensions of the tensor map.
+        rank: u32,
+        /// An L2 cache policy comes last.
+        policy: bool,
+    },
     /// `() -> ()`: closes the thread's bulk group of TMA stores.
     BulkCommit,
     /// `() -> ()`: waits until at most `pending` of this thread's latest bulk groups are unfinished.

@@ -58,7 +58,7 @@ impl<'k> Epilogue<'k> {
         for warpgroup in 0..self.spec.consumers {
             self.b.smem_address(self.c_full).offset(warpgroup * MBARRIER_BYTES).mbarrier_init(1);
         }
-        self.d.prefetch();
+        self.d.prefetch_map();
     }
 
     /// The shape of the staging tiles.

@@ -63,8 +63,8 @@ impl<'k> Mainloop<'k> {
     /// Initialises the ring and fetches the maps: one thread.
     pub fn init(&self) {
         self.ring.init(self.b);
-        self.a.map.prefetch();
-        self.bt.map.prefetch();
+        self.a.map.prefetch_map();
+        self.bt.map.prefetch_map();
     }
 
     /// The first stage.

@@ -197,7 +197,7 @@ impl<'k> Probe<'k> {
                     b.smem_address(self.full).offset(offset).mbarrier_init(1);
                     b.smem_address(self.empty).offset(offset).mbarrier_init(self.readers());
                 }
-                self.map.prefetch();
+                self.map.prefetch_map();
                 b.fence_mbarrier_init();
             });
             b.barrier_sync(0, 2 * WARPGROUP_THREADS);

@@ -308,6 +308,7 @@ impl<'k> Emitter<'k> {
             | Op::PrefetchMap
             | Op::TmaLoad { .. }
             | Op::TmaStore { .. }
+            | Op::TmaPrefetch { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. } => self.memory(inst),
             Op::For | Op::While | Op::If | Op::Roles(_) | Op::Yield => self.control(inst),

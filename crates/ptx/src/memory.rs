@@ -39,6 +39,7 @@ impl Emitter<'_> {
                 self.tma_load(inst, *rank, *multicast, *policy)
             }
             Op::TmaStore { rank, policy } => self.tma_store(inst, *rank, *policy),
+            Op::TmaPrefetch { rank, policy } => self.tma_prefetch(inst, *rank, *policy),
             Op::BulkCommit => self.plain(inst, "cp.async.bulk.commit_group"),
             Op::BulkWait { pending, read } => {
                 let read = if *read { ".read" } else { "" };
@@ -356,6 +357,25 @@ impl Emitter<'_> {
             self,
             "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{hint} \
              [{map}, {{{coordinates}}}], [{from}]{policy}"
+        );
+        Ok(())
+    }
+
+    fn tma_prefetch(&mut self, inst: &Inst, rank: u32, policy: bool) -> Result<(), EmitError> {
+        self.within(inst, "rank", rank, 1, 5, "tensor maps have 1 to 5 dimensions")?;
+        let expected = 1 + rank as usize + usize::from(policy);
+        let (map, rest) = match &inst.args[..] {
+            [map, rest @ ..] if inst.args.len() == expected => (*map, rest),
+            args => return Err(self.arity(inst, "operands", expected, args.len())),
+        };
+        let (coordinates, policy) = rest.split_at(rank as usize);
+        let (hint, policy) = self.cache_hint(inst, policy)?;
+        let map = self.register(inst, map)?;
+        let coordinates = self.read_list(inst, coordinates)?;
+        ptx!(
+            self,
+            "cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{hint} \
+             [{map}, {{{coordinates}}}]{policy}"
         );
         Ok(())
     }

@@ -38,7 +38,7 @@ fn kernel(body: impl for<'k> FnOnce(&'k KernelBuilder, Operands<'k>)) -> Kernel 
         let barrier = b.region("barrier", RegionKind::Mbarrier, SmemRequest::whole(8, 8));
         let barrier = b.smem_address(barrier);
         b.if_(b.special(Special::Thread).eq(0), || {
-            map.prefetch();
+            map.prefetch_map();
             barrier.mbarrier_init(1);
             b.fence_mbarrier_init();
         });
@@ -133,6 +133,23 @@ fn every_kind_of_access_comes_after_the_wait() {
         let kind = ReportKind::MissingGridDependencyWait;
         fails_with(&one_access(access, false), 1, |m| arguments(m).0, kind, &["early"]);
     }
+}
+
+#[test]
+fn maps_and_boxes_are_prefetched_before_the_wait() {
+    let kernel = kernel(|b, operands| {
+        // Half of this box lies outside of the tensor.
+        let [x, y] = [8, 0].map(|at| b.constant(at));
+        b.if_(b.special(Special::Thread).eq(0), || {
+            operands.map.prefetch_box(&[x, y]);
+            operands.map.with_policy(EVICT_LAST).prefetch_box(&[x, y]);
+        });
+        b.grid_dependency_wait();
+        increments(b, operands.data);
+    });
+    passes(&kernel, 1, arguments, |memory, data| {
+        assert_eq!(words(memory, data, 128), [1; 128]);
+    });
 }
 
 #[test]

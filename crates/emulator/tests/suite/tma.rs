@@ -194,6 +194,24 @@ fn boxes_are_aligned_and_inside_shared_memory() {
 }
 
 #[test]
+fn prefetches_have_the_rank_of_their_map() {
+    let prefetch = |rank: u32| {
+        with_input(|w, map, _, _| {
+            let (thread, zero) = (w.special(Special::Thread), w.u32(0));
+            w.in_thread(0, |w| {
+                // Behind a branch only the emulator knows the map.
+                let first = w.is(thread, 0);
+                let chosen = w.choose(first, &[Type::MapPtr], |_| vec![map], |_| vec![map]);
+                let args = [&chosen[..], &[zero; 3][..rank as usize]].concat();
+                w.at("prefetch").run(Op::TmaPrefetch { rank, policy: false }, &args);
+            });
+        })
+    };
+    passes(&prefetch(2), 1, |memory| (vec![input(memory)], ()), |_, ()| ());
+    input_fails(&prefetch(3), ReportKind::TmaMisuse, &["prefetch"]);
+}
+
+#[test]
 fn a_map_that_leaves_its_allocation_is_out_of_bounds() {
     let kernel = with_input(|w, map, data, barrier| {
         w.in_thread(0, |w| {

@@ -155,6 +155,11 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
             words.extend(policy.then_some("policy"));
             (words, vec![Key("rank", *rank)])
         }
+        Op::TmaPrefetch { rank, policy } => {
+            let mut words = vec!["tma_prefetch"];
+            words.extend(policy.then_some("policy"));
+            (words, vec![Key("rank", *rank)])
+        }
         Op::BulkCommit => (vec!["bulk_commit"], vec![]),
         Op::BulkWait { pending, read } => {
             let mut words = vec!["bulk_wait"];
@@ -235,6 +240,9 @@ pub(super) fn decode(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
         }
         (["tma_store", rest @ ..], [Key("rank", rank)]) => {
             Op::TmaStore { rank: *rank, policy: flag(rest, "policy")? }
+        }
+        (["tma_prefetch", rest @ ..], [Key("rank", rank)]) => {
+            Op::TmaPrefetch { rank: *rank, policy: flag(rest, "policy")? }
         }
         (["bulk_wait", rest @ ..], [Key("pending", pending)]) => {
             Op::BulkWait { pending: *pending, read: flag(rest, "read")? }

@@ -75,7 +75,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 57;
+const KINDS: usize = 58;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -164,6 +164,7 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         53 => Op::WarpSync,
         54 => Op::GridDependencyWait,
         55 => Op::GridDependencyLaunch,
+        56 => Op::TmaPrefetch { rank: c.any(), policy: c.flag() },
         _ => Op::Yield,
     }
 }

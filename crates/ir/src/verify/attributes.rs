@@ -172,6 +172,7 @@ impl<'k> Check<'_, 'k> {
                 self.mbarrier(inst, 2);
             }
             Op::TmaStore { rank, .. } => self.copy(inst, *rank),
+            Op::TmaPrefetch { rank, .. } => self.box_rank(inst, *rank),
             Op::Wgmma(wgmma) => self.wgmma(inst, wgmma),
             Op::WgmmaWait { pending } if *pending > 7 => {
                 self.refuse(inst, format!("waits for {pending} groups in flight: 7 at most"));
@@ -331,21 +332,24 @@ impl<'k> Check<'_, 'k> {
     }
 
     /// Rules of a TMA copy, whose operands start with map and shared-memory address.
-    fn copy(&mut self, inst: &Inst, rank: u32) {
+    fn box_rank(&mut self, inst: &Inst, rank: u32) {
         if !(1..=5).contains(&rank) {
-            let message = format!("a copy of rank {rank}: 1 to 5 are possible");
+            let message = format!("a box of rank {rank}: 1 to 5 are possible");
             self.report.at(Rule::Tma, inst.loc, message);
         }
-        let kernel = self.report.kernel;
-        let spec = self.map_of(inst.args.first());
-        if let Some((name, spec)) = spec
+        if let Some((name, spec)) = self.map_of(inst.args.first())
             && spec.rank() as u64 != u64::from(rank)
         {
             let own = spec.rank();
             let message =
-                format!("a copy of rank {rank} through tensor map '{name}', which has rank {own}");
+                format!("a box of rank {rank} of tensor map '{name}', which has rank {own}");
             self.report.at(Rule::Tma, inst.loc, message);
         }
+    }
+
+    fn copy(&mut self, inst: &Inst, rank: u32) {
+        self.box_rank(inst, rank);
+        let kernel = self.report.kernel;
         let Some(address) = inst.args.get(1).and_then(|arg| self.facts.addresses.get(arg)) else {
             return;
         };
@@ -354,7 +358,7 @@ impl<'k> Check<'_, 'k> {
             let message = format!("region '{}' holds mbarriers: copies move data", region.name);
             self.report.at(Rule::SharedMemory, inst.loc, message);
         }
-        let Some((map, spec)) = spec else { return };
+        let Some((map, spec)) = self.map_of(inst.args.first()) else { return };
         let align = match spec.swizzle {
             SwizzleMode::None => 128,
             SwizzleMode::B32 => 256,

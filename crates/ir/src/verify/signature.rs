@@ -178,6 +178,11 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
             wanted.extend(policy.then_some(U64));
             exactly(&wanted, &[])
         }
+        Op::TmaPrefetch { rank, policy } => {
+            let mut wanted = with(&[MapPtr], U32, *rank);
+            wanted.extend(policy.then_some(U64));
+            exactly(&wanted, &[])
+        }
         Op::Wgmma(wgmma) => match wgmma.a_source {
             ASource::Shared(_) => exactly(&[Descriptor, Descriptor, Bool], &[]),
             ASource::Registers => exactly(&[B32, B32, B32, B32, Descriptor, Bool], &[]),

@@ -126,6 +126,7 @@ operations! {
     Op::PrefetchMap => "PrefetchMap",
     Op::TmaLoad { .. } => "TmaLoad",
     Op::TmaStore { .. } => "TmaStore",
+    Op::TmaPrefetch { .. } => "TmaPrefetch",
     Op::BulkCommit => "BulkCommit",
     Op::BulkWait { .. } => "BulkWait",
     Op::WgmmaFence => "WgmmaFence",

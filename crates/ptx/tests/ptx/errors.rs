@@ -83,12 +83,13 @@ fn broken_structure_is_found() {
 
 #[test]
 fn attributes_are_checked() {
-    let attempts: [(Op, &str); 9] = [
+    let attempts: [(Op, &str); 10] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
         (Op::WgmmaWait { pending: 8 }, "0 to 7"),
         (Op::SetMaxRegisters { count: 100, increase: true }, "steps of 8"),
         (Op::Fence(Order::Relaxed, Scope::Gpu), "Relaxed"),
         (Op::TmaLoad { rank: 6, multicast: false, policy: false }, "1 to 5"),
+        (Op::TmaPrefetch { rank: 0, policy: false }, "1 to 5"),
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
         (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "Weak"),
         (Op::BarrierSync { threads: 48 }, "multiple of 32"),

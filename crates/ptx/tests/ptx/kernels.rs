@@ -305,6 +305,8 @@ pub fn tma() -> Kernel {
             k.run(Op::TmaLoad { rank, multicast: false, policy: false }, &args);
             let args = [&[map, tile], &coordinates[..rank as usize]].concat();
             k.run(Op::TmaStore { rank, policy: false }, &args);
+            let args = [&[map], &coordinates[..rank as usize]].concat();
+            k.run(Op::TmaPrefetch { rank, policy: false }, &args);
         }
         let mask = k.u32(3);
         let multicast = Op::TmaLoad { rank: 2, multicast: true, policy: false };
@@ -316,6 +318,7 @@ pub fn tma() -> Kernel {
             k.run(load(false), &[map, tile, barrier, zero, m, policy]);
             k.run(load(true), &[map, tile, barrier, zero, m, mask, policy]);
             k.run(Op::TmaStore { rank: 2, policy: true }, &[map, tile, zero, m, policy]);
+            k.run(Op::TmaPrefetch { rank: 2, policy: true }, &[map, zero, m, policy]);
         }
         k.run(Op::BulkCommit, &[]);
         k.run(Op::BulkWait { pending: 1, read: true }, &[]);

@@ -232,6 +232,11 @@ fn tma() {
         "u32, u64) -> ()",
     );
     rejects(&copy("tma_load[rank=1] %3, %0, %1, %2"), Rule::Tma, "which has rank 2");
+    accepts(&copy("tma_prefetch[rank=2] %3, %2, %2"));
+    accepts(&copy(&format!("{policy}tma_prefetch.policy[rank=2] %3, %2, %2, %9")));
+    rejects(&copy("tma_prefetch[rank=3] %3, %2, %2, %2"), Rule::Tma, "which has rank 2");
+    rejects(&copy("tma_prefetch[rank=2] %3, %2"), Rule::Types, "u32, u32) -> ()");
+    rejects(&copy("tma_prefetch.policy[rank=2] %3, %2, %2, %2"), Rule::Types, "u32, u64) -> ()");
     let spec = |spec: &str| simple("").replace("bf16 [64, 64] b128", spec);
     accepts(&spec("bf16 [64, 64, 1, 1, 1] b128"));
     accepts(&spec("f32 [256, 4] unswizzled"));
