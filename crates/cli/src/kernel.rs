@@ -3,9 +3,8 @@
 use clap::{Args, Subcommand};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Accumulation, Config, ErrorModel, HostMatrix, Major, Problem, Reference, Split,
+    Accumulation, Choice, Config, ErrorModel, HostMatrix, Problem, Reference, Split,
 };
-use pgemm_ir::OperandMajor;
 use pgemm_kernels::{KernelError, KernelSpec, OutputMajor, build, catalogue};
 use pgemm_ptx::ResourceReport;
 use pgemm_ptx::ptxas::{Ptxas, PtxasError};
@@ -315,12 +314,8 @@ fn emulate(
     json: bool,
 ) -> Result<Verdict, Failure> {
     // Of a column-major D the kernel computes the transpose, from B and A.
-    let (of_a, of_b) = match spec.d_major {
-        OutputMajor::N => (spec.a_major, spec.b_major),
-        OutputMajor::M => (spec.b_major, spec.a_major),
-    };
-    let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
-    let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
+    let choice = Choice { spec: *spec, raster_rows: 1, split: Split::Whole };
+    let (a_major, b_major) = choice.majors();
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
     memory::check(&problem, spec.operand, spec.output, true)?;

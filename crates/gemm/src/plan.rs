@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pgemm_ir::Element;
+use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
     Cluster, KernelSpec, L2Policies, OutputMajor, Schedule, SpecError, Tile, catalogue,
 };
@@ -47,11 +47,17 @@ impl Choice {
         if self.swapped() { [n, m, k] } else { [m, n, k] }
     }
 
+    /// Majors of A and B of the problems that it computes.
+    pub fn majors(&self) -> (Major, Major) {
+        let KernelSpec { a_major, b_major, .. } = self.spec;
+        let (a, b) = if self.swapped() { (b_major, a_major) } else { (a_major, b_major) };
+        let of = |operand, along_mn| if operand == OperandMajor::K { Major::K } else { along_mn };
+        (of(a, Major::M), of(b, Major::N))
+    }
+
     /// Whether its kernel has the majors of a problem with these.
     pub fn has_majors(&self, a: Major, b: Major) -> bool {
-        let (a, b) = (operand_major(a), operand_major(b));
-        let wanted = if self.swapped() { (b, a) } else { (a, b) };
-        (self.spec.a_major, self.spec.b_major) == wanted
+        self.majors() == (a, b)
     }
 
     /// How it falls out for a problem of these extents on `sms` SMs.
@@ -381,6 +387,22 @@ mod tests {
         assert_eq!((plan.spec.tile.m, plan.spec.tile.n), (256, 128), "{plan:?}");
         assert_eq!(plan.raster_rows, 2);
         assert!(plan.why.contains("512x512"), "{}", plan.why);
+    }
+
+    #[test]
+    fn choices_for_a_problem_have_its_majors() {
+        for (a, b) in
+            [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+        {
+            let problem = Problem::new(64, 64, 64, a, b);
+            let plans = Plan::candidates(&problem, &Config::new(Element::Bf16), 132).unwrap();
+            for swapped in [false, true] {
+                let mut choices =
+                    plans.iter().map(Plan::choice).filter(|choice| choice.swapped() == swapped);
+                let choice = choices.next().unwrap();
+                assert_eq!(choice.majors(), (a, b), "{choice}");
+            }
+        }
     }
 
     #[test]
