@@ -83,6 +83,7 @@ impl KernelBuilder {
             name: name.into(),
             params: vec![],
             cluster,
+            ctas_per_sm: 1,
             roles: vec![],
             regions: vec![],
             accumulators: vec![],
@@ -128,6 +129,13 @@ impl KernelBuilder {
         let id = ParamId(state.kernel.params.len() as u32);
         state.kernel.params.push(Param { name: name.to_owned(), kind });
         id
+    }
+
+    /// Asks that this many CTAs fit on one SM at once (1 without a call): their roles' registers and their shared memory
+    /// share what the SM has. Roles can raise their registers only by what others gave back of
+    /// [`Kernel::entry_registers`].
+    pub fn ctas_per_sm(&self, ctas: u32) {
+        self.state.borrow_mut().kernel.ctas_per_sm = ctas;
     }
 
     /// Declares a scalar parameter and reads it.

@@ -7,6 +7,15 @@ use crate::{AccId, Element, LocId, Op, ParamId, RegionId, RoleId, TensorMapSpec,
 /// Dynamic shared memory that one CTA can use on sm_90, in bytes (227 KiB).
 pub const MAX_SMEM_BYTES: u32 = 232_448;
 
+/// Shared memory of one SM for all CTAs on it, in bytes (228 KiB).
+pub const SM_SMEM_BYTES: u32 = 233_472;
+
+/// Shared memory that the system takes for itself beside each CTA's, in bytes.
+pub const SYSTEM_SMEM_BYTES: u32 = 1024;
+
+/// Threads that one SM can hold.
+pub const SM_THREADS: u32 = 2048;
+
 /// Registers of one SM.
 pub const SM_REGISTERS: u32 = 65_536;
 
@@ -22,6 +31,8 @@ pub struct Kernel {
     pub params: Vec<Param>,
     /// CTAs of a cluster along x; clusters are one-dimensional in the grid, kernels map ranks to tiles themselves.
     pub cluster: u32,
+    /// CTAs that must fit on one SM at once: 1 to 8. They share its registers and shared memory.
+    pub ctas_per_sm: u32,
     /// Roles in warpgroup order; their warpgroups add up to the CTA.
     pub roles: Vec<Role>,
     /// Shared-memory regions, placed.
@@ -161,10 +172,11 @@ impl Kernel {
         self.regions.iter().map(|region| region.offset + region.bytes).max().unwrap_or(0)
     }
 
-    /// Registers per thread that the launch can give each thread before `setmaxnreg`: a multiple of 8, at most 255 rounded
-    /// down to 248 by the granularity.
+    /// Registers per thread that the launch can give each thread before `setmaxnreg`, where as many CTAs are on an SM as
+    /// must fit: a multiple of 8, at most 255 rounded down to 248 by the granularity.
     pub fn entry_registers(&self) -> u32 {
-        (SM_REGISTERS / self.threads().max(1) / 8 * 8).min(248)
+        let threads = self.threads().saturating_mul(self.ctas_per_sm).max(1);
+        (SM_REGISTERS / threads / 8 * 8).min(248)
     }
 
     /// The first warpgroup of a role.

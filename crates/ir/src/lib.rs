@@ -22,7 +22,8 @@ pub use carried::Carried;
 pub use element::{Element, UnknownElement};
 pub use kernel::{
     Accumulator, Block, Inst, Kernel, Location, MAX_SMEM_BYTES, Param, ParamKind, Region,
-    RegionKind, Role, SM_REGISTERS, WARPGROUP_THREADS,
+    RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES,
+    WARPGROUP_THREADS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
 pub use op::{

@@ -1,6 +1,6 @@
 //! The module around the code: version, shared memory, entry, parameters and declarations.
 
-use pgemm_ir::{Element, Kernel, Op, ParamKind, Special, Type};
+use pgemm_ir::{Element, Kernel, Op, ParamKind, SM_THREADS, Special, Type};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
@@ -15,6 +15,10 @@ pub(crate) fn module(kernel: &Kernel, annotate: bool) -> Result<String, EmitErro
     }
     if !(1..=16).contains(&kernel.cluster) {
         return Err(EmitError::Cluster { cluster: kernel.cluster });
+    }
+    let resident = u64::from(kernel.ctas_per_sm) * warpgroups * 128;
+    if kernel.ctas_per_sm == 0 || resident > u64::from(SM_THREADS) {
+        return Err(EmitError::CtasPerSm { ctas: kernel.ctas_per_sm, threads: warpgroups * 128 });
     }
 
     let mut emitter = Emitter::new(kernel, annotate);
@@ -34,7 +38,8 @@ pub(crate) fn module(kernel: &Kernel, annotate: bool) -> Result<String, EmitErro
     text.push_str(&parameters(kernel)?);
     text.push_str(")\n");
     // Without .reqntid the assembler ignores setmaxnreg (C7508).
-    text.push_str(&format!(".reqntid {}, 1, 1\n.minnctapersm 1\n", warpgroups * 128));
+    text.push_str(&format!(".reqntid {}, 1, 1\n", warpgroups * 128));
+    text.push_str(&format!(".minnctapersm {}\n", kernel.ctas_per_sm));
     if kernel.cluster > 1 {
         text.push_str(&format!(".reqnctapercluster {}, 1, 1\n", kernel.cluster));
     }

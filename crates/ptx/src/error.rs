@@ -1,6 +1,6 @@
 //! Why a kernel has no PTX.
 
-use pgemm_ir::{AccId, Element, Location, Order, ParamId, RegionId, Type, ValueId};
+use pgemm_ir::{AccId, Element, Location, Order, ParamId, RegionId, SM_THREADS, Type, ValueId};
 
 /// A kernel, or one of its operations, that cannot be lowered to PTX. `at` is where the operation comes from.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -43,6 +43,14 @@ pub enum EmitError {
     Cluster {
         /// CTAs asked for.
         cluster: u32,
+    },
+    /// More CTAs on an SM than it can hold, or none.
+    #[error("{ctas} CTAs of {threads} threads per SM: at least 1, and {SM_THREADS} threads in all")]
+    CtasPerSm {
+        /// CTAs asked for.
+        ctas: u32,
+        /// Threads of each.
+        threads: u64,
     },
     /// A scalar parameter of a type that launches do not pass.
     #[error("parameter '{name}' has type {ty}: scalar parameters are u32, u64 or f32")]

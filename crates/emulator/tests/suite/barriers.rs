@@ -1,7 +1,7 @@
 //! mbarriers, named barriers, the cluster barrier, `setmaxnreg`, and how CTAs end.
 
 use pgemm_emulator::{Memory, Options, ReportKind, Schedule};
-use pgemm_ir::{BinaryOp, Op, Special, Type, ValueId};
+use pgemm_ir::{BinaryOp, KernelBuilder, Op, Special, Type, ValueId};
 
 use crate::kernel::{Writer, fails, passes, run_with};
 
@@ -333,6 +333,26 @@ fn registers_come_from_those_who_gave_them_back() {
     passes(&budgets(40, 232), 1, |_| (vec![], ()), |_, ()| ());
     let report = fails(&budgets(40, 240), ReportKind::Deadlock, &["raise"]);
     assert!(report.sites[0].what.contains("waits for registers to have 240"), "{report}");
+}
+
+#[test]
+fn ctas_that_share_an_sm_share_its_registers() {
+    let pair = |load: u32, compute: u32| {
+        let b = KernelBuilder::new("pair", 1);
+        b.ctas_per_sm(2);
+        b.warp_roles(|roles| {
+            roles.role("load", 1, load, |_| b.warp_sync());
+            roles.role("compute", 2, compute, |_| b.warp_sync());
+        });
+        pgemm_ir::optimise(b.finish().unwrap()).unwrap()
+    };
+    passes(&pair(40, 96), 1, |_| (vec![], ()), |_, ()| ());
+    // Three warpgroups enter with 80 each, so 240 are all that they can share: 32 + 2 × 112 are too many, though half
+    // an SM has them.
+    let report =
+        run_with(&pair(32, 112), 1, vec![], &mut Memory::new(), Options::default()).unwrap_err();
+    assert_eq!(report.kind, ReportKind::Deadlock);
+    assert!(report.sites[0].what.contains("waits for registers to have 112"), "{report}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl Writer {
                 name: "test".into(),
                 params: vec![],
                 cluster: 1,
+                ctas_per_sm: 1,
                 roles: vec![role],
                 regions: vec![],
                 accumulators: vec![],

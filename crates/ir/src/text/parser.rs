@@ -153,10 +153,17 @@ impl<'t> Parser<'t> {
         let name = self.name()?;
         self.mark(',')?;
         self.keyword("cluster")?;
+        let cluster = self.number()?;
+        let mut ctas_per_sm = 1;
+        if self.accept(',') {
+            self.keyword("ctas_per_sm")?;
+            ctas_per_sm = self.number()?;
+        }
         let mut kernel = Kernel {
             name,
             params: Vec::new(),
-            cluster: self.number()?,
+            cluster,
+            ctas_per_sm,
             roles: Vec::new(),
             regions: Vec::new(),
             accumulators: Vec::new(),

@@ -48,7 +48,11 @@ macro_rules! put {
 impl Printer<'_> {
     fn header(&mut self) {
         let kernel = self.kernel;
-        put!(self, "kernel {}, cluster {}\n", quoted(&kernel.name), kernel.cluster);
+        put!(self, "kernel {}, cluster {}", quoted(&kernel.name), kernel.cluster);
+        if kernel.ctas_per_sm != 1 {
+            put!(self, ", ctas_per_sm {}", kernel.ctas_per_sm);
+        }
+        self.out.push('\n');
         for (index, param) in kernel.params.iter().enumerate() {
             put!(self, "param{index} = {}: ", quoted(&param.name));
             match &param.kind {

@@ -176,6 +176,7 @@ fn kernel(c: &mut Choices) -> Kernel {
         name: name(c),
         params: vec![],
         cluster: c.any(),
+        ctas_per_sm: if c.flag() { c.any() } else { 1 },
         roles: vec![],
         regions: vec![],
         accumulators: vec![],
@@ -324,6 +325,11 @@ fn the_printed_form_is_the_parsed_one() {
         scopes: vec!["producer".into(), "load".into()],
     };
     assert_eq!(kernel.locations[1], location);
+
+    let several = EXAMPLE.replace("cluster 2", "cluster 2, ctas_per_sm 3");
+    let kernel = parse(&several).unwrap();
+    assert_eq!(kernel.ctas_per_sm, 3);
+    assert_eq!(to_text(&kernel, TextOptions { locations: true }), several);
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub enum Rule {
     SharedMemory,
     /// The cluster is launchable.
     Cluster,
+    /// As many CTAs can be on an SM as the kernel asks for.
+    Residency,
 }
 
 impl fmt::Display for Rule {
@@ -119,6 +121,7 @@ impl fmt::Display for Rule {
             Rule::Registers => "registers",
             Rule::SharedMemory => "shared memory",
             Rule::Cluster => "cluster",
+            Rule::Residency => "residency",
         };
         write!(f, "rule {} ({name})", *self as u32)
     }

@@ -1,11 +1,13 @@
-//! Rules 1 and 16 to 19: names, roles, register budgets, shared memory and cluster, as the kernel declares them.
+//! Rules 1 and 16 to 20: names, roles, register budgets, shared memory, cluster and CTAs per SM, as the kernel declares
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use super::{Report, Rule};
 use crate::{
     AccId, Block, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind, SM_REGISTERS,
-    Type, WARPGROUP_THREADS,
+    SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES, Type, WARPGROUP_THREADS,
 };
 
 /// Registers per thread that a role needs besides its accumulators: addresses, loop counters, predicates, epilogue values.
@@ -34,6 +36,66 @@ pub(super) fn check(report: &mut Report<'_>) {
             format!("a cluster of {cluster} CTAs: 1 to 8 are portable"),
         );
     }
+    residency(report);
+}
+
+/// CTAs per SM that a kernel can ask for.
+const RESIDENT_CTAS: RangeInclusive<u32> = 1..=8;
+
+/// What CTAs share of an SM besides registers.
+fn residency(report: &mut Report<'_>) {
+    let kernel = report.kernel;
+    let ctas = kernel.ctas_per_sm;
+    if !RESIDENT_CTAS.contains(&ctas) {
+        let message = format!("{ctas} CTAs per SM: ask for 1 to 8");
+        report.declaration(Rule::Residency, message);
+        return;
+    }
+    let threads = threads(kernel);
+    let together = threads.saturating_mul(ctas.into());
+    if threads <= MAX_THREADS && together > SM_THREADS.into() {
+        report.declaration(
+            Rule::Residency,
+            format!(
+                "{ctas} CTAs of {threads} threads are {together} on an SM: it holds {SM_THREADS}; \
+                 ask for fewer CTAs"
+            ),
+        );
+    }
+    let bytes = kernel
+        .regions
+        .iter()
+        .map(|region| u64::from(region.offset) + u64::from(region.bytes))
+        .max()
+        .unwrap_or(0);
+    // A CTA that is too large for itself is reported with its regions.
+    if bytes > MAX_SMEM_BYTES.into() {
+        return;
+    }
+    let together = (bytes + u64::from(SYSTEM_SMEM_BYTES)) * u64::from(ctas);
+    if together > SM_SMEM_BYTES.into() {
+        let each = SM_SMEM_BYTES / ctas - SYSTEM_SMEM_BYTES;
+        report.declaration(
+            Rule::SharedMemory,
+            format!(
+                "{ctas} CTAs of {bytes} bytes, with {SYSTEM_SMEM_BYTES} for the system beside each, \
+                 need {together}: an SM has {SM_SMEM_BYTES}; use {each} or less in a CTA"
+            ),
+        );
+    }
+}
+
+/// Threads that the roles declare, however many.
+fn threads(kernel: &Kernel) -> u64 {
+    let warpgroups: u64 = kernel.roles.iter().map(|role| u64::from(role.warpgroups)).sum();
+    warpgroups * u64::from(WARPGROUP_THREADS)
+}
+
+/// Registers at entry, `None` where the declaration is broken.
+fn entry_registers(kernel: &Kernel) -> Option<u32> {
+    let sound =
+        (1..=MAX_THREADS).contains(&threads(kernel)) && RESIDENT_CTAS.contains(&kernel.ctas_per_sm);
+    sound.then(|| kernel.entry_registers())
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -92,7 +154,6 @@ fn names(report: &mut Report<'_>) {
 
 fn roles(report: &mut Report<'_>) {
     let kernel = report.kernel;
-    let mut warpgroups = 0u64;
     let mut registers = 0u64;
     let mut breakdown = Vec::new();
     for role in &kernel.roles {
@@ -111,12 +172,11 @@ fn roles(report: &mut Report<'_>) {
                 ),
             );
         }
-        warpgroups += own;
-        let threads = own * u64::from(WARPGROUP_THREADS);
-        registers = registers.saturating_add(threads.saturating_mul(budget.into()));
+        let own_threads = own * u64::from(WARPGROUP_THREADS);
+        registers = registers.saturating_add(own_threads.saturating_mul(budget.into()));
         breakdown.push(format!("{} × {WARPGROUP_THREADS} × {budget}", role.warpgroups));
     }
-    let threads = warpgroups * u64::from(WARPGROUP_THREADS);
+    let threads = threads(kernel);
     if kernel.roles.is_empty() {
         report.declaration(Rule::Roles, "no role is declared, so a CTA has no threads".into());
     }
@@ -126,22 +186,27 @@ fn roles(report: &mut Report<'_>) {
             format!("the roles have {threads} threads together: a CTA has at most {MAX_THREADS}"),
         );
     }
-    if registers > u64::from(SM_REGISTERS) {
-        let over = registers - u64::from(SM_REGISTERS);
+    // Another number is reported as such.
+    let ctas = if RESIDENT_CTAS.contains(&kernel.ctas_per_sm) { kernel.ctas_per_sm } else { 1 };
+    let limit = SM_REGISTERS / ctas;
+    if registers > u64::from(limit) {
+        let over = registers - u64::from(limit);
+        let holder = match ctas {
+            1 => "an SM has".to_owned(),
+            _ => format!("each of {ctas} CTAs on an SM has"),
+        };
         report.declaration(
             Rule::Registers,
             format!(
-                "the roles need {} = {registers} registers: an SM has {SM_REGISTERS}, {over} \
-                 fewer; lower a budget",
+                "the roles need {} = {registers} registers: {holder} {limit}, {over} fewer; lower a \
+                 budget",
                 breakdown.join(" + ")
             ),
         );
     }
 
-    let mut place = Placement { report, roles: None, set_registers: None, entry: 0 };
-    if (1..=MAX_THREADS).contains(&threads) {
-        place.entry = kernel.entry_registers();
-    }
+    let entry = entry_registers(kernel);
+    let mut place = Placement { report, roles: None, set_registers: None, entry };
     place.block(&kernel.body, Nesting { depth: 0, in_loop: false });
     let (roles, set_registers) = (place.roles, place.set_registers);
     if let (Some(_), Some(loc)) = (roles, set_registers) {
@@ -164,8 +229,8 @@ struct Placement<'r, 'k> {
     report: &'r mut Report<'k>,
     roles: Option<LocId>,
     set_registers: Option<LocId>,
-    /// Registers at entry, 0 where the declaration is broken.
-    entry: u32,
+    /// Registers at entry, where the declaration is sound.
+    entry: Option<u32>,
 }
 
 impl Placement<'_, '_> {
@@ -183,9 +248,10 @@ impl Placement<'_, '_> {
                                 .into(),
                         );
                     }
-                    let entry = self.entry;
-                    let wrong = if *increase { *count < entry } else { *count > entry };
-                    if entry != 0 && wrong {
+                    let wrong = |entry: &u32| {
+                        if *increase { count < entry } else { count > entry }
+                    };
+                    if let Some(entry) = self.entry.filter(wrong) {
                         let (now, other) =
                             if *increase { ("raised", "lower") } else { ("lowered", "raise") };
                         self.report.at(
@@ -249,12 +315,12 @@ fn accumulators(report: &mut Report<'_>) {
         }
     }
 
-    let warpgroups: u64 = kernel.roles.iter().map(|role| u64::from(role.warpgroups)).sum();
-    let threads = warpgroups * u64::from(WARPGROUP_THREADS);
-    if !(1..=MAX_THREADS).contains(&threads) {
-        return;
-    }
-    let entry = kernel.entry_registers();
+    let Some(entry) = entry_registers(kernel) else { return };
+    let threads = threads(kernel);
+    let launch = match kernel.ctas_per_sm {
+        1 => format!("a launch of {threads} threads"),
+        ctas => format!("a launch of {threads} threads, {ctas} CTAs per SM,"),
+    };
     let mut first_use = BTreeMap::new();
     kernel.visit(&mut |inst| {
         if let Op::Wgmma(wgmma) = &inst.op {
@@ -269,8 +335,8 @@ fn accumulators(report: &mut Report<'_>) {
                 Rule::Registers,
                 loc,
                 format!(
-                    "a wgmma on {id} needs {} + {ENTRY_REGISTER_RESERVE} registers: a launch of \
-                     {threads} threads gives {entry} to each; use a smaller n or fewer warpgroups",
+                    "a wgmma on {id} needs {} + {ENTRY_REGISTER_RESERVE} registers: {launch} gives \
+                     {entry} to each; use a smaller n or fewer warpgroups",
                     group.registers
                 ),
             );

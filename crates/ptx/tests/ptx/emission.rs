@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::kernels;
+use crate::support::Ops;
 use pgemm_ir::{Kernel, Op};
 use pgemm_ptx::ptxas::Ptxas;
 use pgemm_ptx::{emit, emit_annotated};
@@ -28,16 +29,20 @@ fn annotation_adds_only_comments() {
     insta::assert_snapshot!("annotated", emit_annotated(&kernels::while_loop()).unwrap());
 }
 
-#[test]
-fn every_kernel_assembles() {
+/// The assemblers that there are for a test.
+fn assemblers(test: &str) -> Vec<Ptxas> {
     let assemblers = Ptxas::installed();
     if assemblers.is_empty() {
         let required = std::env::var("PGEMM_REQUIRE_PTXAS").is_ok_and(|value| value == "1");
         assert!(!required, "PGEMM_REQUIRE_PTXAS=1, but there is no ptxas: run scripts/ptxas.sh");
-        eprintln!("SKIPPED: every_kernel_assembles: no ptxas, run scripts/ptxas.sh");
-        return;
+        eprintln!("SKIPPED: {test}: no ptxas, run scripts/ptxas.sh");
     }
-    for ptxas in &assemblers {
+    assemblers
+}
+
+#[test]
+fn every_kernel_assembles() {
+    for ptxas in &assemblers("every_kernel_assembles") {
         for kernel in kernels::all() {
             let report = ptxas.assemble(&emit(&kernel).unwrap()).unwrap();
             assert!(
@@ -46,6 +51,19 @@ fn every_kernel_assembles() {
                 kernel.name,
                 ptxas.path().display()
             );
+        }
+    }
+}
+
+#[test]
+fn ctas_per_sm_share_the_registers() {
+    let wide = kernels::budgets(Ops::new("wide_pair", 2).ctas_per_sm(2), 40, 216);
+    for ptxas in &assemblers("ctas_per_sm_share_the_registers") {
+        for (kernel, registers) in [(&wide, 128), (&kernels::resident_pair(), 80)] {
+            let report = ptxas.assemble(&emit(kernel).unwrap()).unwrap();
+            assert!(report.is_clean(), "{}: {report:?}", kernel.name);
+            assert_eq!(report.registers, Some(registers), "{}", kernel.name);
+            assert_eq!(kernel.entry_registers(), registers);
         }
     }
 }

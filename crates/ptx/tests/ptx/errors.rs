@@ -47,6 +47,10 @@ fn launch_shapes_are_checked() {
         let found = emit(&Ops::new("clustered", 1).cluster(ctas).finish()).unwrap_err();
         assert!(matches!(found, EmitError::Cluster { .. }), "{ctas}: {found}");
     }
+    for ctas in [0, 5, u32::MAX] {
+        let found = emit(&Ops::new("crowded", 4).ctas_per_sm(ctas).finish()).unwrap_err();
+        assert!(matches!(found, EmitError::CtasPerSm { .. }), "{ctas}: {found}");
+    }
     let found = error(|k| {
         k.declare("flag", ParamKind::Scalar(Type::Bool));
     });

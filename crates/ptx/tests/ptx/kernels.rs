@@ -29,6 +29,7 @@ pub fn all() -> Vec<Kernel> {
         wgmma_kinds(),
         mixed_integers(),
         registers(),
+        resident_pair(),
         mini_gemm(),
     ]
 }
@@ -478,19 +479,28 @@ pub fn mixed_integers() -> Kernel {
 
 /// What legalisation makes of a producer and a consumer.
 pub fn registers() -> Kernel {
-    let mut k = Ops::new("register_budgets", 2);
+    budgets(Ops::new("register_budgets", 2), 40, 232)
+}
+
+/// Two CTAs of 384 threads on an SM: threads enter with 80 registers.
+pub fn resident_pair() -> Kernel {
+    budgets(Ops::new("resident_pair", 3).ctas_per_sm(2), 24, 104)
+}
+
+/// The first warpgroup lowers its registers, the others raise theirs.
+pub fn budgets(mut k: Ops, producer: u32, consumer: u32) -> Kernel {
     let warpgroup = k.one(Op::Special(Special::Warpgroup), &[], Type::U32);
     let one = k.u32(1);
-    let producer = k.one(Op::Compare(CompareOp::Lt), &[warpgroup, one], Type::Bool);
+    let first = k.one(Op::Compare(CompareOp::Lt), &[warpgroup, one], Type::Bool);
     let then = k.block(&[], |k, _| {
-        k.run(Op::SetMaxRegisters { count: 40, increase: false }, &[]);
+        k.run(Op::SetMaxRegisters { count: producer, increase: false }, &[]);
         vec![]
     });
     let otherwise = k.block(&[], |k, _| {
-        k.run(Op::SetMaxRegisters { count: 232, increase: true }, &[]);
+        k.run(Op::SetMaxRegisters { count: consumer, increase: true }, &[]);
         vec![]
     });
-    k.control(Op::If, &[producer], &[], vec![then, otherwise]);
+    k.control(Op::If, &[first], &[], vec![then, otherwise]);
     k.finish()
 }
 

@@ -27,6 +27,7 @@ impl Ops {
                 name: name.to_owned(),
                 params: vec![],
                 cluster: 1,
+                ctas_per_sm: 1,
                 roles: vec![Role { name: "all".to_owned(), warpgroups, registers: 128 }],
                 regions: vec![],
                 accumulators: vec![],
@@ -40,6 +41,11 @@ impl Ops {
 
     pub fn cluster(mut self, ctas: u32) -> Ops {
         self.kernel.cluster = ctas;
+        self
+    }
+
+    pub fn ctas_per_sm(mut self, ctas: u32) -> Ops {
+        self.kernel.ctas_per_sm = ctas;
         self
     }
 

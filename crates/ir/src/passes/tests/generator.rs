@@ -38,6 +38,7 @@ impl Generator {
                 .map(|name| Param { name: name.into(), kind: ParamKind::Scalar(Type::U32) })
                 .into(),
             cluster: 1,
+            ctas_per_sm: 1,
             roles: vec![role("load", 1, 40), role("math", 2, 152), role("store", 1, 128)],
             regions: vec![],
             accumulators: vec![],

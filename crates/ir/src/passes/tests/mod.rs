@@ -191,6 +191,9 @@ role0 = "all": 2 warpgroups, 128 registers
     assert_eq!(lowered(one), "{\n  set_max_registers.decrease[count=128]\n  bulk_commit\n}\n");
     // 65536 / 256 = 256 registers, of which a thread can have 248 at entry.
     assert_eq!(lowered(&one.replace("128 reg", "248 reg")), "{\n  bulk_commit\n}\n");
+    // Half as many where two CTAs share an SM.
+    let two = one.replace("cluster 1", "cluster 1, ctas_per_sm 2");
+    assert_eq!(lowered(&two), "{\n  bulk_commit\n}\n");
     let unlisted = one
         .replace("2 warpgroups, 128", "1 warpgroups, 200")
         .replace("registers\n{", "registers\nrole1 = \"idle\": 1 warpgroups, 24 registers\n{");

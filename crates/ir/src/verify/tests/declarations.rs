@@ -168,6 +168,54 @@ fn regions() {
 }
 
 #[test]
+fn ctas_per_sm() {
+    let several = |text: &str, ctas: u32| {
+        text.replace("cluster 1\n", &format!("cluster 1, ctas_per_sm {ctas}\n"))
+    };
+    // 128 threads of 128 registers, 16 416 bytes.
+    accepts(&several(&simple(""), 4));
+    rejects(
+        &several(&simple(""), 5),
+        Rule::Registers,
+        "16384 registers: each of 5 CTAs on an SM has 13107, 3277 fewer",
+    );
+    accepts(&several(&simple("").replace("128 registers", "64 registers"), 8));
+    for ctas in [0, 9, u32::MAX] {
+        rejects(&several(&simple(""), ctas), Rule::Residency, "ask for 1 to 8");
+    }
+    let crowded = simple("").replace("1 warpgroups, 128", "3 warpgroups, 24");
+    accepts(&several(&crowded, 5));
+    rejects(&several(&crowded, 6), Rule::Residency, "384 threads are 2304 on an SM");
+    // 228 KiB among two CTAs, each with the system's 1 KiB.
+    let large =
+        |bytes: u32| several(&simple("").replace("bytes 32,", &format!("bytes {bytes},")), 2);
+    accepts(&large(115_712 - 16_384));
+    rejects(
+        &large(115_720 - 16_384),
+        Rule::SharedMemory,
+        "need 233488: an SM has 233472; use 115712",
+    );
+    // What threads enter with is halved, too.
+    let lowered = |count: u32| {
+        let text = roles(&format!("set_max_registers.decrease[count={count}]"));
+        several(&text.replace("232 registers", "104 registers"), 2)
+    };
+    accepts(&lowered(80));
+    rejects(&lowered(88), Rule::Registers, "lowered from 80 to 88");
+    let wgmma = |n: u32| {
+        let text = mma(&format!(
+            "wgmma_fence\nwgmma.bf16.k.bf16.k[acc0, n={n}] %0, %1, %2\nwgmma_commit
+             wgmma_wait[pending=0]"
+        ));
+        let text = text.replace("f32, 64 registers", &format!("f32, {} registers", n / 2));
+        several(&text.replace("1 warpgroups, 128", "3 warpgroups, 80"), 2)
+    };
+    accepts(&wgmma(112));
+    let many = wgmma(152);
+    rejects(&many, Rule::Registers, "384 threads, 2 CTAs per SM, gives 80 to each");
+}
+
+#[test]
 fn cluster() {
     accepts(&simple("").replace("cluster 1", "cluster 8"));
     rejects(&simple("").replace("cluster 1", "cluster 0"), Rule::Cluster, "0 CTAs");
