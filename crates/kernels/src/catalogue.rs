@@ -47,7 +47,7 @@ const STAGE_K: u32 = 64;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 27] = [
+const SHAPES: [Shape; 31] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
@@ -67,28 +67,38 @@ const SHAPES: [Shape; 27] = [
     shape(128, 96, 2, 7, ALONE),
     shape(64, 256, 1, 5, ALONE),
     shape(64, 128, 1, 8, ALONE),
+    shape(64, 128, 1, 4, ALONE),
     shape(64, 128, 1, 4, ALONE).deep(128),
     shape(128, 64, 2, 8, ALONE),
     shape(64, 64, 1, 10, ALONE),
+    shape(64, 64, 1, 6, ALONE),
     shape(64, 64, 1, 5, ALONE).deep(128),
+    turns(128, 208, 4),
     turns(128, 192, 4),
+    turns(128, 176, 4),
     turns(128, 128, 6),
-    turns(64, 256, 5),
+    turns(64, 256, 4),
     turns(64, 128, 8),
 ];
 
-/// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns.
-const NARROW: [Shape; 18] = [
+/// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns. Of
+/// those with the shallower ring an SM holds two.
+const NARROW: [Shape; 24] = [
+    shape(64, 8, 1, 11, ALONE),
     shape(64, 8, 1, 16, ALONE),
+    shape(64, 8, 1, 5, ALONE).deep(128),
     shape(64, 8, 1, 8, ALONE).deep(128),
+    shape(64, 16, 1, 10, ALONE),
     shape(64, 16, 1, 16, ALONE),
+    shape(64, 16, 1, 5, ALONE).deep(128),
     shape(64, 16, 1, 8, ALONE).deep(128),
-    shape(64, 32, 1, 12, ALONE),
-    shape(64, 32, 1, 6, ALONE).deep(128),
-    shape(64, 64, 1, 10, ALONE),
+    shape(64, 32, 1, 8, ALONE),
+    shape(64, 32, 1, 4, ALONE).deep(128),
+    shape(64, 32, 1, 7, ALONE).deep(128),
+    shape(64, 64, 1, 6, ALONE),
     shape(64, 64, 1, 6, ALONE).deep(128),
+    shape(64, 128, 1, 4, ALONE),
     shape(64, 128, 1, 8, ALONE),
-    shape(128, 8, 2, 12, ALONE),
     shape(128, 8, 2, 6, ALONE).deep(128),
     shape(128, 16, 2, 10, ALONE),
     shape(128, 16, 2, 5, ALONE).deep(128),
@@ -96,7 +106,8 @@ const NARROW: [Shape; 18] = [
     shape(128, 32, 2, 5, ALONE).deep(128),
     shape(128, 64, 2, 8, ALONE),
     shape(128, 128, 2, 6, ALONE),
-    shape(256, 64, 2, 5, ALONE),
+    shape(256, 16, 2, 6, ALONE),
+    shape(256, 64, 2, 4, ALONE),
 ];
 
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).

@@ -2,8 +2,8 @@
 //! the producer already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first.
 
 use pgemm_ir::{
-    Accumulators, Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, TensorMap,
-    Val, WARPGROUP_THREADS, ty,
+    Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, TensorMap, Val,
+    WARPGROUP_THREADS, ty,
 };
 
 use crate::scheduler::TileOrigin;
@@ -87,12 +87,13 @@ impl<'k> Epilogue<'k> {
         }
     }
 
-    /// Stores a tile from `warpgroup`'s accumulators; `origin` is that of its first row. `c_parity` goes from tile to tile.
+    /// Stores a tile; `origin` is that of its first row, `sums` gives this thread's four of 8 columns (counted in groups) of
+    /// an m64 block. `c_parity` goes from tile to tile.
     pub fn store(
         &self,
         origin: TileOrigin<'k>,
         warpgroup: &WarpgroupStore<'_, 'k>,
-        accumulators: &Accumulators,
+        sums: &dyn Fn(u32, u32) -> [Val<'k, ty::F32>; 4],
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
@@ -105,9 +106,8 @@ impl<'k> Epilogue<'k> {
                 // The store before the latest ones of the other buffers was from this one.
                 stores_pending: self.staging.buffers() - 1,
             };
-            let values =
-                |register: u32| accumulators.get(self.b, block as usize, column / 8 * 4 + register);
-            warpgroup.store(&values, place, c_parity ^ (step % 2));
+            let of_slice = |group: u32| sums(block, column / 8 + group);
+            warpgroup.store(&of_slice, place, c_parity ^ (step % 2));
         }
         c_parity ^ (steps % 2)
     }
@@ -117,6 +117,9 @@ impl<'k> Epilogue<'k> {
         self.b.bulk_wait_read(0);
     }
 }
+
+/// This thread's four sums of each 8 columns.
+pub type Sums<'s, 'k> = dyn Fn(u32) -> [Val<'k, ty::F32>; 4] + 's;
 
 /// Where a staging tile goes.
 #[derive(Clone, Copy)]
@@ -152,13 +155,9 @@ impl<'k> WarpgroupStore<'_, 'k> {
         self.epilogue.b.barrier_sync(self.barrier, WARPGROUP_THREADS);
     }
 
-    /// Stores one staging tile; `values` are this thread's registers of it, in the order of the accumulators.
-    pub fn store(
-        &self,
-        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
-        place: Place<'k>,
-        c_parity: Val<'k, ty::U32>,
-    ) {
+    /// Stores one staging tile; `sums` gives this thread's four of 8 columns, counted in groups, as the accumulators have
+    /// them.
+    pub fn store(&self, sums: &Sums<'_, 'k>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
         let Epilogue { b, spec, staging, c, d, beta, .. } = self.epilogue;
         let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
         let coordinates = match spec.d_major {
@@ -179,9 +178,9 @@ impl<'k> WarpgroupStore<'_, 'k> {
             reads_c,
             || {
                 self.c_full.mbarrier_wait(c_parity);
-                b.scope("with c", || self.write(values, buffer, true));
+                b.scope("with c", || self.write(sums, buffer, true));
             },
-            || self.write(values, buffer, false),
+            || self.write(sums, buffer, false),
         );
         b.fence_proxy_async();
         self.sync();
@@ -192,26 +191,16 @@ impl<'k> WarpgroupStore<'_, 'k> {
     }
 
     /// Writes the staging tile into `buffer`, in place of C where that is added.
-    fn write(
-        &self,
-        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
-        buffer: Val<'k, ty::Smem>,
-        with_c: bool,
-    ) {
+    fn write(&self, sums: &Sums<'_, 'k>, buffer: Val<'k, ty::Smem>, with_c: bool) {
         match self.epilogue.spec.output {
-            Element::F32 => self.write_f32(values, buffer, with_c),
-            _ => self.write_16bit(values, buffer, with_c),
+            Element::F32 => self.write_f32(sums, buffer, with_c),
+            _ => self.write_16bit(sums, buffer, with_c),
         }
     }
 
     /// Four 8×8 matrices at a time: rows 0–7 and 8–15 of the warp's 16, columns 0–7 and 8–15. Lane l gives the address of
     /// line l % 8 of matrix l / 8.
-    fn write_16bit(
-        &self,
-        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
-        buffer: Val<'k, ty::Smem>,
-        with_c: bool,
-    ) {
+    fn write_16bit(&self, sums: &Sums<'_, 'k>, buffer: Val<'k, ty::Smem>, with_c: bool) {
         let Epilogue { b, spec, staging, .. } = self.epilogue;
         let columns_are_lines = spec.d_major == OutputMajor::M;
         for column in (0..staging.columns()).step_by(16) {
@@ -226,39 +215,36 @@ impl<'k> WarpgroupStore<'_, 'k> {
                     self.address(buffer, line, chunk).offset(column * staging.line_bytes())
                 }
             };
-            let pair = |index: u32, c: Option<Val<'k, ty::B32>>| {
+            let pair = |sums: &[Val<'k, ty::F32>], c: Option<Val<'k, ty::B32>>| {
                 let c = c.map(|c| c.unpack(spec.output));
-                let [low, high] = [0, 1].map(|i| {
-                    let value = values(column / 8 * 4 + index * 2 + i);
-                    self.scale(value, c.map(|c| c[i as usize]))
-                });
+                let [low, high] = [0, 1].map(|i| self.scale(sums[i], c.map(|c| c[i])));
                 low.pack(high, spec.output)
             };
+            let left = sums(column / 8);
             if staging.columns() - column >= 16 {
                 let c = with_c.then(|| b.load_matrix::<4>(address, columns_are_lines));
-                let values = std::array::from_fn::<_, 4, _>(|i| pair(i as u32, c.map(|c| c[i])));
-                b.store_matrix(address, values, columns_are_lines);
+                let both = [left, sums(column / 8 + 1)].concat();
+                let pairs =
+                    std::array::from_fn::<_, 4, _>(|i| pair(&both[i * 2..][..2], c.map(|c| c[i])));
+                b.store_matrix(address, pairs, columns_are_lines);
             } else {
                 let c = with_c.then(|| b.load_matrix::<2>(address, columns_are_lines));
-                let values = std::array::from_fn::<_, 2, _>(|i| pair(i as u32, c.map(|c| c[i])));
-                b.store_matrix(address, values, columns_are_lines);
+                let pairs =
+                    std::array::from_fn::<_, 2, _>(|i| pair(&left[i * 2..][..2], c.map(|c| c[i])));
+                b.store_matrix(address, pairs, columns_are_lines);
             }
         }
     }
 
     /// Two neighbouring columns at a time, where the accumulator has them.
-    fn write_f32(
-        &self,
-        values: &dyn Fn(u32) -> Val<'k, ty::F32>,
-        buffer: Val<'k, ty::Smem>,
-        with_c: bool,
-    ) {
+    fn write_f32(&self, sums: &Sums<'_, 'k>, buffer: Val<'k, ty::Smem>, with_c: bool) {
         let Epilogue { b, spec, staging, .. } = self.epilogue;
         let row = self.warp * 16 + self.lane / 4;
         let in_group = self.lane % 4;
         for group in 0..staging.columns() / 8 {
+            let sums = sums(group);
             for half in 0..2 {
-                let value = |i: u32| values(group * 4 + half * 2 + i);
+                let value = |i: u32| sums[(half * 2 + i) as usize];
                 match spec.d_major {
                     OutputMajor::N => {
                         let chunk = in_group / 2 + group * 2;

@@ -2,7 +2,9 @@
 //! the problem together, joined by the ring of shared-memory stages.
 
 use pgemm_cute::CuteError;
-use pgemm_ir::{BuildError, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty};
+use pgemm_ir::{
+    Accumulators, BuildError, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty,
+};
 
 use crate::epilogue::Epilogue;
 use crate::mainloop::Mainloop;
@@ -75,6 +77,7 @@ fn entry_name(spec: &KernelSpec) -> String {
 }
 
 fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
+    b.ctas_per_sm(spec.ctas_per_sm());
     let output = spec.staging().tensor_map();
     let a = b.tensor_map("a", spec.a_tile().tensor_map());
     let bt = b.tensor_map("b", spec.b_tile().tensor_map());
@@ -108,7 +111,6 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
         }
         // The next kernel's prologue may run beside this one's end, as this one's has beside the last one's.
         b.grid_dependency_launch();
-        b.grid_dependency_wait();
     });
 
     let budget = spec.registers();
@@ -118,6 +120,10 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
             let first_warp = b.special(Special::Warp).eq(0);
             b.if_(first_warp, || {
                 b.if_(b.elect(), || {
+                    // Whoever still writes these bytes writes them into L2, where they meet.
+                    b.scope("prefetch", || mainloop.prefetch(&scheduler.first_segment()));
+                    // Consumers touch memory only after stages that were filled after this.
+                    b.grid_dependency_wait();
                     let end = scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
                         mainloop.load(&segment, cursor)
                     });
@@ -143,7 +149,8 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
                             segment.whole,
                             || {
                                 b.scope("epilogue", || {
-                                    epilogue.store(origin, &store, &accumulators, c_parity)
+                                    let sums = |block, group| quad(b, &accumulators, block, group);
+                                    epilogue.store(origin, &store, &sums, c_parity)
                                 })
                             },
                             || {
@@ -151,6 +158,7 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
                                     let who = [consumer, part];
                                     reduction.contribute(
                                         &scheduler,
+                                        &epilogue,
                                         &segment,
                                         who,
                                         origin,
@@ -218,4 +226,14 @@ impl<'k> Turns<'k> {
     fn pass(&self, consumer: Val<'k, ty::U32>) {
         self.b.barrier_arrive(consumer + FIRST_TURN_BARRIER, 2 * WARPGROUP_THREADS);
     }
+}
+
+/// The accumulators of 8 columns, counted in groups, of an m64 block.
+pub(crate) fn quad<'k>(
+    b: &'k KernelBuilder,
+    accumulators: &Accumulators,
+    block: u32,
+    group: u32,
+) -> [Val<'k, ty::F32>; 4] {
+    std::array::from_fn(|i| accumulators.get(b, block as usize, group * 4 + i as u32))
 }

@@ -83,22 +83,41 @@ impl<'k> Mainloop<'k> {
         let tile = segment.origin;
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
+            let (a_share, b_share) = self.shares();
             let k = (segment.k_first + k_tile) * self.spec.tile.k;
-            let cluster = self.cluster.map(|cta| (cta, self.spec.cluster));
-            let a_share = cluster.map(|(cta, shape)| {
-                // CTAs of one row: rank m + n * shape.m for every n.
-                let row: u32 = (0..shape.n).map(|n| 1 << (n * shape.m)).sum();
-                Share { peers: shape.n, slice: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
-            });
-            let b_share = cluster.map(|(cta, shape)| {
-                let column = (1u32 << shape.m) - 1;
-                let first = cta.n * shape.m;
-                Share { peers: shape.m, slice: cta.m, mask: b.constant::<ty::U32>(column) << first }
-            });
             b.scope("load a", || self.a.load(b, slot, tile.m, k, a_share));
             b.scope("load b", || self.bt.load(b, slot, tile.n, k, b_share));
             self.ring.advance(cursor)
         })
+    }
+
+    /// Producer: asks L2 for what the first stages of a segment will hold. One thread.
+    pub fn prefetch(&self, segment: &Segment<'k>) {
+        let b = self.b;
+        let tile = segment.origin;
+        let (a_share, b_share) = self.shares();
+        b.for_range(0, segment.k_count.min(self.spec.stages), 1, |k_tile| {
+            let k = (segment.k_first + k_tile) * self.spec.tile.k;
+            self.a.prefetch(tile.m, k, a_share);
+            self.bt.prefetch(tile.n, k, b_share);
+        });
+    }
+
+    /// This CTA's shares of A's and B's tiles, where it is in a cluster.
+    fn shares(&self) -> (Option<Share<'k>>, Option<Share<'k>>) {
+        let b = self.b;
+        let shape = self.spec.cluster;
+        let a_share = self.cluster.map(|cta| {
+            // CTAs of one row: rank m + n * shape.m for every n.
+            let row: u32 = (0..shape.n).map(|n| 1 << (n * shape.m)).sum();
+            Share { peers: shape.n, slice: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
+        });
+        let b_share = self.cluster.map(|cta| {
+            let column = (1u32 << shape.m) - 1;
+            let first = cta.n * shape.m;
+            Share { peers: shape.m, slice: cta.m, mask: b.constant::<ty::U32>(column) << first }
+        });
+        (a_share.filter(|share| share.peers > 1), b_share.filter(|share| share.peers > 1))
     }
 
     /// Producer, at its end: stays until the peers' last arrivals, which would find no CTA otherwise.
@@ -199,23 +218,13 @@ impl<'k> Operand<'k> {
         k: Val<'k, ty::U32>,
         share: Option<Share<'k>>,
     ) {
-        let share = share.filter(|share| share.peers > 1);
-        let mut destination = self.stage(b, slot.stage);
-        let (mut mn, mut k) = (mn, k);
-        if let Some(share) = share {
-            let (lines, bytes) = self.tile.slice_lines();
-            destination = destination.offset(share.slice * bytes);
-            match self.major {
-                OperandMajor::K => mn = mn + share.slice * lines,
-                OperandMajor::Mn => k = k + share.slice * lines,
-            }
-        }
-        for place in &self.boxes {
+        let stage = self.stage(b, slot.stage);
+        let destination = match share {
+            None => stage,
+            Some(share) => stage.offset(share.slice * self.tile.slice_lines().1),
+        };
+        for (place, coordinates) in self.boxes.iter().zip(self.coordinates(mn, k, share)) {
             let destination = destination.offset(place.bytes);
-            let coordinates = match self.major {
-                OperandMajor::K => [k + place.k, mn + place.mn],
-                OperandMajor::Mn => [mn + place.mn, k + place.k],
-            };
             match share {
                 None => self.map.load(destination, slot.full, &coordinates),
                 Some(share) => {
@@ -223,6 +232,35 @@ impl<'k> Operand<'k> {
                 }
             }
         }
+    }
+
+    /// Asks L2 for this CTA's share of the tile at (mn, k).
+    fn prefetch(&self, mn: Val<'k, ty::U32>, k: Val<'k, ty::U32>, share: Option<Share<'k>>) {
+        for coordinates in self.coordinates(mn, k, share) {
+            self.map.prefetch_box(&coordinates);
+        }
+    }
+
+    /// Where the boxes of this CTA's share of the tile at (mn, k) begin, innermost dimension first.
+    fn coordinates(
+        &self,
+        mn: Val<'k, ty::U32>,
+        k: Val<'k, ty::U32>,
+        share: Option<Share<'k>>,
+    ) -> Vec<[Val<'k, ty::U32>; 2]> {
+        let (mut mn, mut k) = (mn, k);
+        if let Some(share) = share {
+            let first_line = share.slice * self.tile.slice_lines().0;
+            match self.major {
+                OperandMajor::K => mn = mn + first_line,
+                OperandMajor::Mn => k = k + first_line,
+            }
+        }
+        let of_box = |place: &BoxPlace| match self.major {
+            OperandMajor::K => [k + place.k, mn + place.mn],
+            OperandMajor::Mn => [mn + place.mn, k + place.k],
+        };
+        self.boxes.iter().map(of_box).collect()
     }
 
     /// How MMA steps of `k_step` over `blocks` m64 blocks read it.

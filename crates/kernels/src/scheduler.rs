@@ -128,25 +128,14 @@ impl<'k> Scheduler<'k> {
         body: impl FnOnce(Segment<'k>, C) -> C,
     ) -> C {
         let b = self.b;
-        let step = b.special(Special::ClusterCount);
-        let whole_tiles = self.clusters_m * self.clusters_n - self.split.tiles;
-        let units = self.split.workers + whole_tiles;
+        let (units, step) = (self.units(), b.special(Special::ClusterCount));
         let unit = b.special(Special::Cluster);
         let (_, _, carried) = b.while_(
             (unit, self.stretch(unit), init),
             |(unit, _, _)| unit.lt(units),
             |(unit, stretch, carried)| {
-                let k_count = (self.k_tiles - stretch.k_first).min(stretch.k_count);
-                let left = stretch.k_count - k_count;
-                let segment = Segment {
-                    origin: self.origin(stretch.tile),
-                    k_first: stretch.k_first,
-                    k_count,
-                    whole: k_count.eq(self.k_tiles),
-                    tile: stretch.tile,
-                    worker: unit,
-                    last: left.eq(0) & (unit + step).ge(units),
-                };
+                let segment = self.segment(unit, stretch);
+                let left = stretch.k_count - segment.k_count;
                 let carried = body(segment, carried);
                 let (unit, stretch) = b.if_else(
                     left.eq(0),
@@ -160,6 +149,33 @@ impl<'k> Scheduler<'k> {
             },
         );
         carried
+    }
+
+    /// This CTA's first segment.
+    pub fn first_segment(&self) -> Segment<'k> {
+        let unit = self.b.special(Special::Cluster);
+        self.segment(unit, self.stretch(unit))
+    }
+
+    /// Workers and whole tiles.
+    fn units(&self) -> Val<'k, ty::U32> {
+        self.split.workers + (self.clusters_m * self.clusters_n - self.split.tiles)
+    }
+
+    /// What of a stretch lies in its first tile.
+    fn segment(&self, unit: Val<'k, ty::U32>, stretch: Stretch<'k>) -> Segment<'k> {
+        let k_count = (self.k_tiles - stretch.k_first).min(stretch.k_count);
+        let step = self.b.special(Special::ClusterCount);
+        let ends = (stretch.k_count - k_count).eq(0);
+        Segment {
+            origin: self.origin(stretch.tile),
+            k_first: stretch.k_first,
+            k_count,
+            whole: k_count.eq(self.k_tiles),
+            tile: stretch.tile,
+            worker: unit,
+            last: ends & (unit + step).ge(self.units()),
+        }
     }
 
     /// The whole stretch of a unit: a worker's share of the split tiles, or a whole tile.

@@ -7,7 +7,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pgemm_ir::{Element, MAX_SMEM_BYTES, OperandMajor, SM_REGISTERS, WARPGROUP_THREADS};
+use pgemm_ir::{
+    Element, MAX_SMEM_BYTES, OperandMajor, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES,
+    WARPGROUP_THREADS,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::operand::OperandTile;
@@ -200,9 +203,26 @@ impl KernelSpec {
         self.tile.m / self.parts() / 64
     }
 
+    /// CTAs of it that an SM holds at once: two of the small ones, so that the next launch's can come, fetch their maps and
+    /// ask L2 for operands while these still work.
+    pub fn ctas_per_sm(&self) -> u32 {
+        let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
+        let bytes = self.stages * self.stage_bytes() + staging.bytes() + BARRIER_BYTES;
+        let small = self.consumers == 1
+            && self.accumulator_registers() <= 64
+            && bytes <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
+        if small { 2 } else { 1 }
+    }
+
+    /// Shared memory that a CTA may use, in bytes.
+    fn smem_limit(&self) -> u32 {
+        (SM_SMEM_BYTES / self.ctas_per_sm() - SYSTEM_SMEM_BYTES).min(MAX_SMEM_BYTES)
+    }
+
     /// How the registers of the SM are shared out.
     pub fn registers(&self) -> RegisterBudget {
         match self.consumers {
+            1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
             1 => RegisterBudget { producer: 40, consumer: 232 },
             2 if self.accumulator_registers() >= 208 => {
                 RegisterBudget { producer: 24, consumer: 240 }
@@ -225,7 +245,7 @@ impl KernelSpec {
     /// The epilogue's staging buffers.
     pub fn staging(&self) -> Staging {
         let ring = self.stages * self.stage_bytes() + BARRIER_BYTES;
-        let left = MAX_SMEM_BYTES.saturating_sub(ring) / self.consumers.max(1);
+        let left = self.smem_limit().saturating_sub(ring) / self.consumers.max(1);
         Staging::new(self.output, self.d_major, self.tile.n, self.blocks(), left)
     }
 

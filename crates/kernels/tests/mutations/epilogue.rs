@@ -3,7 +3,7 @@
 use std::mem;
 
 use pgemm_emulator::ReportKind;
-use pgemm_ir::{CompareOp, Constant, Op, Rule, Special};
+use pgemm_ir::{CompareOp, Constant, Inst, Op, Rule, Special};
 
 use crate::common::{CPlace, Case};
 use crate::mutant::{ALONE, Edit, Subject, WIDE};
@@ -176,11 +176,15 @@ fn every_cluster_starts_at_the_first_tile() {
 fn memory_touched_before_the_grids_that_it_depends_on_have_ended() {
     Subject::new(ALONE)
         .declare(|kernel| {
-            let insts = &mut kernel.body.insts;
-            let place = insts.iter().position(|inst| inst.op == Op::GridDependencyWait).unwrap();
-            let wait = insts.remove(place);
-            let end = insts.len() - usize::from(insts.last().unwrap().op == Op::Yield);
-            insts.insert(end, wait);
+            kernel.visit_blocks_mut(&mut |block| {
+                let is_wait = |inst: &Inst| inst.op == Op::GridDependencyWait;
+                if let Some(place) = block.insts.iter().position(is_wait) {
+                    let wait = block.insts.remove(place);
+                    let end = block.insts.len() - 1;
+                    assert_eq!(block.insts[end].op, Op::Yield);
+                    block.insts.insert(end, wait);
+                }
+            });
         })
         .verifier_accepts()
         .emulator_reports(ReportKind::MissingGridDependencyWait, &["self.map.load("]);

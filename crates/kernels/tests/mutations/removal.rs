@@ -7,12 +7,12 @@ use pgemm_kernels::{GemmKernel, KernelSpec, build};
 use crate::common::{CPlace, Case, Problem};
 use crate::mutant::{ALONE, PAIR, WIDE};
 
-/// Whether an instruction acts on something that the emulator has. It has neither a cache of tensor maps nor other grids nor a
-/// limit to the registers that a thread needs: only the assembler knows these.
+/// Whether an instruction acts on something that the emulator has. It has neither caches nor other grids, and no limit to the
+/// registers that a thread needs: only the assembler knows these.
 fn has_effect(inst: &Inst) -> bool {
     match inst.op {
         Op::Yield | Op::PrefetchMap | Op::SetMaxRegisters { increase: true, .. } => false,
-        Op::GridDependencyLaunch | Op::GridDependencyWait => false,
+        Op::GridDependencyLaunch | Op::GridDependencyWait | Op::TmaPrefetch { .. } => false,
         _ => inst.blocks.is_empty() && inst.results.is_empty() && !inst.op.is_pure(),
     }
 }
@@ -42,7 +42,10 @@ fn every_effect_is_missed(name: &str) {
     let problems = [
         case,
         case.scaled(1.0, 1.0, CPlace::InPlace),
+        // Two workers for most tiles, and many.
         case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace),
+        case.split(4, 14, false),
+        case.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace),
         case.split(2, 5, true),
         // A worker that has stored a whole tile finishes a part of the next at once.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
