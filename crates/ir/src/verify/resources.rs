@@ -6,17 +6,17 @@ use std::ops::RangeInclusive;
 
 use super::{Report, Rule};
 use crate::{
-    AccId, Block, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind, SM_REGISTERS,
-    SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES, Type, WARPGROUP_THREADS,
+    ASource, AccId, Block, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind,
+    SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES, Type, WARPGROUP_THREADS,
 };
 
 /// Registers per thread that a role needs besides its accumulators: addresses, loop counters, predicates, epilogue values.
 /// Measured on Hopper: 208 accumulators fit a budget of 240, 224 spill.
 pub const ROLE_REGISTER_RESERVE: u32 = 24;
 
-/// Registers per thread that one wgmma needs besides its accumulators out of what the launch gives before `setmaxnreg`;
-/// the assembler refuses m64n256 (128 registers) where each thread enters with 128.
-pub const ENTRY_REGISTER_RESERVE: u32 = 8;
+/// Registers per thread that one wgmma needs besides its accumulators out of what the launch gives before `setmaxnreg`; the
+/// four of A in registers come on top. Measured with ptxas 13.0, which refuses less (C7602).
+pub const ENTRY_REGISTER_RESERVE: u32 = 26;
 
 /// Bytes of kernel parameters that a launch takes (PTX ISA 8.1 and later, sm_70 and later).
 const MAX_PARAM_BYTES: u64 = 32_764;
@@ -321,21 +321,29 @@ fn accumulators(report: &mut Report<'_>) {
         1 => format!("a launch of {threads} threads"),
         ctas => format!("a launch of {threads} threads, {ctas} CTAs per SM,"),
     };
-    let mut first_use = BTreeMap::new();
+    let mut hungriest = BTreeMap::new();
     kernel.visit(&mut |inst| {
         if let Op::Wgmma(wgmma) = &inst.op {
-            first_use.entry(wgmma.acc).or_insert(inst.loc);
+            let reserve = match wgmma.a_source {
+                ASource::Shared(_) => ENTRY_REGISTER_RESERVE,
+                ASource::Registers => ENTRY_REGISTER_RESERVE + 4,
+            };
+            // The one that needs most, of these the first.
+            let (most, loc) = hungriest.entry(wgmma.acc).or_insert((reserve, inst.loc));
+            if reserve > *most {
+                (*most, *loc) = (reserve, inst.loc);
+            }
         }
     });
-    for (id, loc) in first_use {
+    for (id, (reserve, loc)) in hungriest {
         let Some(group) = kernel.accumulators.get(id.index()) else { continue };
-        let needed = group.registers.saturating_add(ENTRY_REGISTER_RESERVE);
+        let needed = group.registers.saturating_add(reserve);
         if needed > entry {
             report.at(
                 Rule::Registers,
                 loc,
                 format!(
-                    "a wgmma on {id} needs {} + {ENTRY_REGISTER_RESERVE} registers: {launch} gives \
+                    "a wgmma on {id} needs {} + {reserve} registers: {launch} gives \
                      {entry} to each; use a smaller n or fewer warpgroups",
                     group.registers
                 ),
