@@ -264,7 +264,7 @@ def say(title, problems, constants):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("surveys", nargs="+", metavar="FILE")
-    parser.add_argument("--error-weight", type=float, default=0.05, help="of the estimates' mean square error")
+    parser.add_argument("--error-weight", type=float, default=0.3, help="of the estimates' mean square error")
     parser.add_argument("--fixed", nargs="*", default=[], metavar="NAME", help="constants that stay as they are")
     parser.add_argument(
         "--hold-out", type=int, default=0, metavar="FOLDS", help="also fit without every Nth problem and judge on these"

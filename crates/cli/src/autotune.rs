@@ -10,6 +10,7 @@ use persistent_gemm::tune::{
 };
 use persistent_gemm::{Config, Dtype, Error, Major, Problem};
 
+use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
 use crate::parse;
 use crate::suite::Worklist;
@@ -130,6 +131,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
 
     let device = Device::new(args.device)?;
     let tuner = Tuner::new(&device, options)?;
+    let interrupt = Interrupt::listen()?;
     let (mut results, path) = open(args, tuner.platform())?;
     let known = keys.iter().filter(|key| results.find(key).is_some()).count();
     if known > 0 {
@@ -152,6 +154,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
             count => format!("{count} candidates"),
         };
         bar.set_message(format!("{}x{}x{}: {what}", key.m, key.n, key.k));
+        interrupt.go_on()
     };
     let tuned = tuner.tune_missing(&keys, &mut results, &mut show, |results| {
         results.write(&path)?;
@@ -164,8 +167,14 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     // Whatever ended the run, what was found before is shown.
     print(&results, &keys)?;
     output::note(format_args!("results are in {}", path.display()));
-    if let Err(error) = tuned {
-        return Err(error.into());
+    match tuned {
+        Err(Error::Tune(TuneError::Stopped)) => {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            let line = resume_line(words, &path);
+            output::note(format_args!("interrupted; to go on, type: {line}"));
+            return Ok(Verdict::Interrupted);
+        }
+        tuned => tuned?,
     }
     if installed.is_some() && std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty()) {
         output::note(format_args!(
@@ -212,12 +221,16 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         }
     };
     let surveyor = Surveyor::new(&device, peer, options, elements, &keys)?;
+    let interrupt = Interrupt::listen()?;
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
     bar.enable_steady_tick(std::time::Duration::from_millis(120));
     for (index, (key, task)) in keys.iter().zip(&work.tasks).enumerate() {
         bar.set_position(index as u64);
-        let mut show = |done, of| bar.set_message(format!("{}: {done} of {of} choices", task.name));
+        let mut show = |done, of| {
+            bar.set_message(format!("{}: {done} of {of} choices", task.name));
+            interrupt.go_on()
+        };
         match surveyor.survey(key, &mut show) {
             Ok(rows) => survey.rows.extend(rows),
             Err(Error::Tune(error @ TuneError::TooLarge { .. })) => {
@@ -226,13 +239,14 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
             }
             Err(error) => {
                 bar.finish_and_clear();
-                output::note(format_args!(
-                    "{} of {} problems are in {}",
-                    index,
-                    keys.len(),
-                    path.display()
-                ));
-                return Err(error.into());
+                if !survey.rows.is_empty() {
+                    let (of, path) = (keys.len(), path.display());
+                    output::note(format_args!("{path} holds the first {index} of {of} problems"));
+                }
+                return match error {
+                    Error::Tune(TuneError::Stopped) => Ok(Verdict::Interrupted),
+                    error => Err(error.into()),
+                };
             }
         }
         survey.write(path)?;

@@ -3,6 +3,7 @@
 mod autotune;
 mod bench;
 mod doctor;
+mod interrupt;
 mod io;
 mod kernel;
 mod layout;
@@ -35,7 +36,8 @@ Examples:
   pgemm layout '((2,4),8):((1,2),16)' --coalesce
   pgemm doctor
 
-Exit status: 0 all well; 1 a verification failed; 2 wrong usage, or an input that cannot be used.";
+Exit status: 0 all well; 1 a verification failed; 2 wrong usage, or an input that cannot be used;
+130 interrupted.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -59,6 +61,8 @@ enum Verdict {
     Fine,
     /// Something was computed and found wrong.
     Wrong,
+    /// The user pressed Ctrl-C.
+    Interrupted,
 }
 
 fn main() -> ExitCode {
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
     match result {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::Wrong) => ExitCode::from(1),
+        Ok(Verdict::Interrupted) => ExitCode::from(interrupt::STATUS),
         Err(error) => {
             output::note(&error);
             ExitCode::from(exit_status(&error))

@@ -20,6 +20,10 @@ pub enum TuneError {
         limit: f64,
     },
 
+    /// The caller's progress function said so.
+    #[error("stopped before the end, as asked")]
+    Stopped,
+
     /// A burst that is no time.
     #[error(
         "{asked} seconds for a choice are not possible: give more than 0 and at most {limit} s"

@@ -2,6 +2,8 @@
 //! half; fresh rounds of the one that remains decide. It sees candidates only through a [`Timer`], so it is tested on a
 //! synthetic cost model.
 
+use std::ops::ControlFlow;
+
 use serde::{Deserialize, Serialize};
 
 use super::error::TuneError;
@@ -142,17 +144,21 @@ pub struct Progress {
     pub candidates: usize,
 }
 
-/// Races `candidates` until one is left and judges that one.
+/// Races `candidates` until one is left and judges that one. `progress` is asked before each race whether to go on.
 ///
 /// # Errors
-/// Those of [`TuneOptions::check`], and of the timer.
+/// Those of [`TuneOptions::check`], and of the timer; [`TuneError::Stopped`].
 pub fn search(
     timer: &mut dyn Timer,
     candidates: &[Choice],
     options: &TuneOptions,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> crate::Result<Search> {
     options.check()?;
+    let mut progress = |step| match progress(step) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(TuneError::Stopped),
+    };
     let mut trials: Vec<Trial> = candidates
         .iter()
         .map(|&candidate| Trial { candidate, rungs: Vec::new(), failure: None })
@@ -167,7 +173,8 @@ pub fn search(
     let mut done = 0;
     let mut left: Vec<&mut Trial> = trials.iter_mut().collect();
     while left.len() > 1 {
-        progress(Progress { done, of: done + self::rungs(left.len()) + 1, candidates: left.len() });
+        let of = done + self::rungs(left.len()) + 1;
+        progress(Progress { done, of, candidates: left.len() })?;
         let asked: Vec<Choice> = left.iter().map(|trial| trial.candidate).collect();
         let mut ranked = Vec::new();
         for (trial, run) in left.into_iter().zip(timer.race(&asked, rung)?) {
@@ -188,7 +195,7 @@ pub fn search(
 
     let mut finalist = None;
     if let [trial] = left.as_mut_slice() {
-        progress(Progress { done, of: done + 1, candidates: 1 });
+        progress(Progress { done, of: done + 1, candidates: 1 })?;
         match timer.race(&[trial.candidate], last)?.pop().map(judged) {
             Some(Ok((ratio, timing))) => {
                 finalist = median_interval(&timing.ratios, CONFIDENCE).map(|interval| Finalist {
@@ -203,7 +210,8 @@ pub fn search(
         }
         done += 1;
     }
-    progress(Progress { done, of: done, candidates: 0 });
+    // What is decided is kept, whatever is asked now.
+    let _decided = progress(Progress { done, of: done, candidates: 0 });
     Ok(Search { trials, finalist })
 }
 

@@ -5,6 +5,7 @@
 mod device;
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -135,13 +136,14 @@ pub struct SurveyRow {
     pub error: Option<String>,
 }
 
-/// Times `choices` in order, and the peer before, after and between them. `progress` hears how many are done.
+/// Times `choices` in order, and the peer before, after and between them. `progress` hears before each how many are done, and
+/// whether to go on is up to it.
 fn rows(
     timer: &mut dyn SurveyTimer,
     key: &ProblemKey,
     choices: &[Choice],
     launch: LaunchMode,
-    progress: &mut dyn FnMut(usize),
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Vec<SurveyRow>> {
     // To nanoseconds: files stay small, and bursts are no more exact.
     let rounded = |microseconds: f64| (microseconds * 1e3).round() / 1e3;
@@ -150,7 +152,9 @@ fn rows(
     for chunk in choices.chunks(PEER_EVERY) {
         let first = rows.len();
         for &choice in chunk {
-            progress(rows.len());
+            if progress(rows.len()).is_break() {
+                return Err(TuneError::Stopped.into());
+            }
             let timed = timer.choice(&choice)?;
             rows.push(SurveyRow {
                 key: *key,
@@ -165,7 +169,6 @@ fn rows(
         rows.iter_mut().skip(first).for_each(|row| row.peer_microseconds[1] = after);
         before = after;
     }
-    progress(rows.len());
     Ok(rows)
 }
 

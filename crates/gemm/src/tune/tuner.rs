@@ -1,5 +1,6 @@
 //! [`Tuner`]: the search on a GPU, timed by the benchmark harness.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::candidates::candidates;
@@ -48,8 +49,13 @@ impl Tuner {
     ///
     /// # Errors
     /// The problem is malformed, has no kernel or does not fit on the device, or the driver fails. A candidate that cannot
-    /// run or computes wrongly is no error: its trial says why it was left out.
-    pub fn tune(&self, key: &ProblemKey, progress: &mut dyn FnMut(Progress)) -> Result<TuneResult> {
+    /// run or computes wrongly is no error: its trial says why it was left out. [`TuneError::Stopped`](super::TuneError)
+    /// where `progress` ends it.
+    pub fn tune(
+        &self,
+        key: &ProblemKey,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<TuneResult> {
         let device = self.bench.device();
         let sms = device.properties().sm_count;
         let config = Config::new(key.dtype).with_output(key.output);
@@ -71,7 +77,7 @@ impl Tuner {
         &self,
         keys: &[ProblemKey],
         results: &mut Results,
-        progress: &mut dyn FnMut(&ProblemKey, Progress),
+        progress: &mut dyn FnMut(&ProblemKey, Progress) -> ControlFlow<()>,
         keep: impl FnMut(&Results) -> Result<(), E>,
     ) -> Result<(), E> {
         results.complete(keys, |key| self.tune(key, &mut |step| progress(key, step)), keep)

@@ -1,11 +1,13 @@
 //! Files that come back as they were written, and files that do not count.
 
+use std::ops::ControlFlow;
+
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{OutputMajor, catalogue};
 
 use super::*;
 use crate::config::Split;
-use crate::tune::{Interval, Timing};
+use crate::tune::{Effort, Interval, Run, Timer, Timing, search};
 
 pub(in crate::tune) fn platform() -> Platform {
     Platform {
@@ -155,6 +157,62 @@ fn damaged_files_say_what_is_wrong() {
     refused(&good.replace("\"split_k\":2", "\"split_k\":0"), "split-0 is no kernel");
     std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
     assert!(Results::read(&path).unwrap_err().to_string().contains("damaged.json"));
+}
+
+/// The loop of `pgemm autotune` on a cost model, stopped while the second of three problems is searched.
+#[test]
+fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
+    struct Slower;
+    impl Timer for Slower {
+        fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>> {
+            let timing = Timing { microseconds: 10.0, ratios: vec![0.9; effort.rounds as usize] };
+            Ok(vec![Run::Timed(timing); candidates.len()])
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let keys = [key(512), key(640), key(768)];
+    let candidates = [candidate(1), candidate(2), candidate(3)];
+    let mut results = Results::new(platform());
+    let path = results.create_in(folder.path()).unwrap();
+    let complete = |results: &mut Results, races: usize| {
+        let (mut left, mut tuned) = (races, Vec::new());
+        let ended = results.complete(
+            &keys,
+            |key| {
+                tuned.push(key.m);
+                let search =
+                    search(&mut Slower, &candidates, &TuneOptions::default(), &mut |step| {
+                        if step.candidates > 0 && left == 0 {
+                            return ControlFlow::Break(());
+                        }
+                        left -= usize::from(step.candidates > 0);
+                        ControlFlow::Continue(())
+                    })?;
+                Ok(TuneResult::new(*key, candidate(4), TuneOptions::default(), search))
+            },
+            |results| results.write(&path),
+        );
+        (ended, tuned)
+    };
+    // Three races for each: of three candidates, of two, and of the one that is left.
+    let (ended, tuned) = complete(&mut results, 5);
+    assert!(matches!(ended, Err(Error::Tune(TuneError::Stopped))), "{ended:?}");
+    assert_eq!(tuned, [512, 640]);
+    let mut resumed = Results::read_for(&path, &platform()).unwrap();
+    assert_eq!(resumed, results);
+    assert_eq!(resumed.problems.len(), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
+
+    // A stop after the last race comes too late for that problem, which is decided.
+    let (ended, tuned) = complete(&mut resumed, 3);
+    assert!(matches!(ended, Err(Error::Tune(TuneError::Stopped))), "{ended:?}");
+    assert_eq!(tuned, [640, 768]);
+    let mut resumed = Results::read(&path).unwrap();
+    assert!(resumed.find(&key(640)).is_some());
+    let (ended, tuned) = complete(&mut resumed, usize::MAX);
+    ended.unwrap();
+    assert_eq!(tuned, [768]);
+    assert_eq!(Results::read(&path).unwrap().problems.len(), 3);
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl<F: Fn(&Choice) -> Result<f64, String>> Timer for Model<F> {
 }
 
 fn run(timer: &mut dyn Timer, candidates: &[Choice]) -> Search {
-    search(timer, candidates, &TuneOptions::default(), &mut |_| {}).unwrap()
+    search(timer, candidates, &TuneOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
 #[test]
@@ -142,7 +142,11 @@ fn progress_counts_every_race() {
     let mut seen = Vec::new();
     let mut timer = Model::new(0.0, 1, |_: &Choice| Ok(1.0));
     let options = TuneOptions::default();
-    search(&mut timer, &candidates(5), &options, &mut |progress| seen.push(progress)).unwrap();
+    search(&mut timer, &candidates(5), &options, &mut |progress| {
+        seen.push(progress);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     let flat: Vec<_> = seen.iter().map(|step| (step.done, step.of, step.candidates)).collect();
     assert_eq!(flat, [(0, 4, 5), (1, 4, 3), (2, 4, 2), (3, 4, 1), (4, 4, 0)]);
 }
@@ -152,7 +156,9 @@ fn options_without_sense_are_refused() {
     let refused = |trials, seconds| {
         let mut timer = Model::new(0.0, 1, |_: &Choice| Ok(1.0));
         let options = TuneOptions { trials, seconds };
-        let error = search(&mut timer, &candidates(2), &options, &mut |_| {}).unwrap_err();
+        let error =
+            search(&mut timer, &candidates(2), &options, &mut |_| ControlFlow::Continue(()))
+                .unwrap_err();
         assert!(timer.races.is_empty());
         error.to_string()
     };

@@ -1,6 +1,8 @@
 //! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of random data, and kernels stay
 //! loaded, so that what a choice costs beside its burst is little.
 
+use std::ops::ControlFlow;
+
 use super::{
     CLOCK_HZ, GRAPH_BELOW_SECONDS, MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, SurveyTimer,
     WARM_UP_SHARE, expected_seconds, rows,
@@ -135,15 +137,15 @@ impl Surveyor {
         self.bench.machine(self.peer.as_ref())
     }
 
-    /// Times a problem's choices. `progress` hears how many are done, and of how many.
+    /// Times a problem's choices. `progress` hears before each how many are done, and of how many, and may end it.
     ///
     /// # Errors
     /// [`TuneError::TooLarge`] where the problem's operands do not fit, or it would take too long. The device has failed, so
-    /// that nothing more can be measured. A choice that cannot run is no error: its row says why.
+    /// that nothing more can be measured. [`TuneError::Stopped`] where `progress` ends it. A choice that cannot run is no error: its row says why.
     pub fn survey(
         &self,
         key: &ProblemKey,
-        progress: &mut dyn FnMut(usize, usize),
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Vec<SurveyRow>> {
         let properties = self.bench.device().properties();
         let sms = properties.sm_count;

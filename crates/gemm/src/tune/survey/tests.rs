@@ -115,9 +115,12 @@ fn the_peer_is_read_around_every_few_choices() {
         .collect();
     let mut timer = Counting::default();
     let mut heard = Vec::new();
-    let rows =
-        rows(&mut timer, &key, &choices, LaunchMode::Graph, &mut |done| heard.push(done)).unwrap();
-    assert_eq!(heard, (0..=19).collect::<Vec<_>>());
+    let rows = rows(&mut timer, &key, &choices, LaunchMode::Graph, &mut |done| {
+        heard.push(done);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(heard, (0..19).collect::<Vec<_>>());
     assert_eq!(timer.peers, 4);
     // Readings: the peer 1, eight choices, the peer 10, eight choices, the peer 19, three choices, the peer 23.
     let around: Vec<_> = rows.iter().map(|row| row.peer_microseconds.map(Option::unwrap)).collect();
@@ -135,16 +138,27 @@ fn the_peer_is_read_around_every_few_choices() {
     }
 
     let mut lost = Counting { lost_after: Some(3), ..Counting::default() };
-    let error = super::rows(&mut lost, &key, &choices, LaunchMode::Graph, &mut |_| ()).unwrap_err();
+    let error = super::rows(&mut lost, &key, &choices, LaunchMode::Graph, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap_err();
     assert!(matches!(error, Error::NoDevice));
+
+    let mut timer = Counting::default();
+    let stop = |done| if done == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let stopped = super::rows(&mut timer, &key, &choices, LaunchMode::Graph, &mut { stop });
+    assert!(matches!(stopped, Err(Error::Tune(TuneError::Stopped))));
+    assert_eq!((timer.readings, timer.peers), (6, 1));
 }
 
 #[test]
 fn a_file_has_one_row_a_line_and_reads_back() {
     let key = key(512, 512, 4096);
     let choices = SurveyOptions::default().choices(&key, SMS);
-    let rows =
-        rows(&mut Counting::default(), &key, &choices, LaunchMode::Graph, &mut |_| ()).unwrap();
+    let rows = rows(&mut Counting::default(), &key, &choices, LaunchMode::Graph, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/survey.json");
     Survey::check_path(&path).unwrap();
