@@ -120,8 +120,6 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
             let first_warp = b.special(Special::Warp).eq(0);
             b.if_(first_warp, || {
                 b.if_(b.elect(), || {
-                    // Whoever still writes these bytes writes them into L2, where they meet.
-                    b.scope("prefetch", || mainloop.prefetch(&scheduler.first_segment()));
                     // Consumers touch memory only after stages that were filled after this.
                     b.grid_dependency_wait();
                     let end = scheduler.for_each_segment(mainloop.start(), |segment, cursor| {

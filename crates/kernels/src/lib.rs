@@ -17,8 +17,5 @@ pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
-pub use spec::{
-    Cluster, KernelSpec, OutputMajor, REGISTERS_BESIDE_ACCUMULATORS, RegisterBudget, Schedule,
-    SpecError, Tile,
-};
+pub use spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
 pub use staging::{STAGING_ROWS, Staging};

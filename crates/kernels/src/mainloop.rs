@@ -91,18 +91,6 @@ impl<'k> Mainloop<'k> {
         })
     }
 
-    /// Producer: asks L2 for what the first stages of a segment will hold. One thread.
-    pub fn prefetch(&self, segment: &Segment<'k>) {
-        let b = self.b;
-        let tile = segment.origin;
-        let (a_share, b_share) = self.shares();
-        b.for_range(0, segment.k_count.min(self.spec.stages), 1, |k_tile| {
-            let k = (segment.k_first + k_tile) * self.spec.tile.k;
-            self.a.prefetch(tile.m, k, a_share);
-            self.bt.prefetch(tile.n, k, b_share);
-        });
-    }
-
     /// This CTA's shares of A's and B's tiles, where it is in a cluster.
     fn shares(&self) -> (Option<Share<'k>>, Option<Share<'k>>) {
         let b = self.b;
@@ -231,13 +219,6 @@ impl<'k> Operand<'k> {
                     self.map.load_multicast(destination, slot.full, &coordinates, share.mask);
                 }
             }
-        }
-    }
-
-    /// Asks L2 for this CTA's share of the tile at (mn, k).
-    fn prefetch(&self, mn: Val<'k, ty::U32>, k: Val<'k, ty::U32>, share: Option<Share<'k>>) {
-        for coordinates in self.coordinates(mn, k, share) {
-            self.map.prefetch_box(&coordinates);
         }
     }
 

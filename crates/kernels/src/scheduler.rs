@@ -151,12 +151,6 @@ impl<'k> Scheduler<'k> {
         carried
     }
 
-    /// This CTA's first segment.
-    pub fn first_segment(&self) -> Segment<'k> {
-        let unit = self.b.special(Special::Cluster);
-        self.segment(unit, self.stretch(unit))
-    }
-
     /// Workers and whole tiles.
     fn units(&self) -> Val<'k, ty::U32> {
         self.split.workers + (self.clusters_m * self.clusters_n - self.split.tiles)

@@ -17,7 +17,10 @@ use crate::operand::OperandTile;
 use crate::staging::Staging;
 
 /// Registers per thread that mainloop and epilogue need beside the accumulators; fewer make the assembler spill.
-pub const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
+const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
+
+/// The same where results are f32, whose addresses are more.
+const REGISTERS_BESIDE_F32_RESULTS: u32 = 48;
 
 /// Bytes kept for barriers behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
@@ -149,15 +152,17 @@ pub enum SpecError {
     /// The accumulators do not fit into registers.
     #[error(
         "tile {}x{} over {consumers} consumer warpgroup(s) needs {needed} registers per thread \
-         ({} of them accumulators), and each can have {limit}: the nearest tile that fits is {}x{nearest_n}",
-        tile.m, tile.n, needed - REGISTERS_BESIDE_ACCUMULATORS, tile.m
+         ({accumulators} of them accumulators), and each can have {limit}: the nearest tile that fits is {}x{nearest_n}",
+        tile.m, tile.n, tile.m
     )]
     Registers {
         /// CTA tile.
         tile: Tile,
         /// Consumer warpgroups.
         consumers: u32,
-        /// Registers per thread that they need.
+        /// Accumulator registers per thread.
+        accumulators: u32,
+        /// Registers per thread that they need in all.
         needed: u32,
         /// Registers per thread that they can have.
         limit: u32,
@@ -203,13 +208,13 @@ impl KernelSpec {
         self.tile.m / self.parts() / 64
     }
 
-    /// CTAs of it that an SM holds at once: two of the small ones, so that the next launch's can come, fetch their maps and
-    /// ask L2 for operands while these still work.
+    /// CTAs of it that an SM holds at once: two of the small ones, so that the next launch's can come and set up while these
+    /// still work.
     pub fn ctas_per_sm(&self) -> u32 {
         let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
         let bytes = self.stages * self.stage_bytes() + staging.bytes() + BARRIER_BYTES;
         let small = self.consumers == 1
-            && self.accumulator_registers() <= 64
+            && self.accumulator_registers() <= 32
             && bytes <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
         if small { 2 } else { 1 }
     }
@@ -224,11 +229,19 @@ impl KernelSpec {
         match self.consumers {
             1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
             1 => RegisterBudget { producer: 40, consumer: 232 },
-            2 if self.accumulator_registers() >= 208 => {
+            2 if self.accumulator_registers() >= 192 => {
                 RegisterBudget { producer: 24, consumer: 240 }
             }
             2 => RegisterBudget { producer: 40, consumer: 232 },
             _ => RegisterBudget { producer: 32, consumer: 160 },
+        }
+    }
+
+    /// Registers per thread that a consumer needs beside its accumulators.
+    fn registers_beside(&self) -> u32 {
+        match self.output {
+            Element::F32 => REGISTERS_BESIDE_F32_RESULTS,
+            _ => REGISTERS_BESIDE_ACCUMULATORS,
         }
     }
 
@@ -320,14 +333,17 @@ impl KernelSpec {
             });
         }
         // The assembler gives the accumulators of one instruction registers that the launch has, before any setmaxnreg.
-        let at_launch = SM_REGISTERS / ((self.consumers + 1) * WARPGROUP_THREADS) / 8 * 8;
-        for (blocks, limit) in [(self.blocks(), self.registers().consumer), (1, at_launch)] {
-            let needed = blocks * self.tile.n / 2 + REGISTERS_BESIDE_ACCUMULATORS;
+        let at_launch =
+            SM_REGISTERS / ((self.consumers + 1) * WARPGROUP_THREADS * self.ctas_per_sm()) / 8 * 8;
+        let whole = (self.blocks(), self.registers().consumer, self.registers_beside());
+        for (blocks, limit, beside) in [whole, (1, at_launch, REGISTERS_BESIDE_ACCUMULATORS)] {
+            let needed = blocks * self.tile.n / 2 + beside;
             if needed > limit {
-                let most = (limit - REGISTERS_BESIDE_ACCUMULATORS) * 2 / blocks;
+                let most = (limit - beside) * 2 / blocks;
                 return Err(SpecError::Registers {
                     tile: self.tile,
                     consumers: self.consumers,
+                    accumulators: needed - beside,
                     needed,
                     limit,
                     nearest_n: most / 8 * 8,
