@@ -22,6 +22,8 @@ const fn cluster(m: u32, n: u32) -> Cluster {
 }
 
 const ALONE: &[Cluster] = &[Cluster::NONE];
+/// CTAs that share the few rows of a problem with swapped operands.
+const COLUMNS: &[Cluster] = &[Cluster::NONE, cluster(2, 1), cluster(4, 1)];
 const CLUSTERS: &[Cluster] =
     &[Cluster::NONE, cluster(2, 1), cluster(1, 2), cluster(2, 2), cluster(4, 1), cluster(1, 4)];
 
@@ -47,7 +49,7 @@ const STAGE_K: u32 = 64;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 31] = [
+const SHAPES: [Shape; 36] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
@@ -62,8 +64,9 @@ const SHAPES: [Shape; 31] = [
     shape(128, 224, 2, 4, ALONE),
     shape(128, 192, 2, 5, ALONE),
     shape(128, 160, 2, 5, ALONE),
+    shape(192, 96, 3, 5, ALONE),
+    shape(128, 144, 2, 5, ALONE),
     shape(128, 128, 2, 6, CLUSTERS),
-    shape(128, 128, 2, 3, ALONE).deep(128),
     shape(128, 96, 2, 7, ALONE),
     shape(64, 256, 1, 5, ALONE),
     shape(64, 128, 1, 8, ALONE),
@@ -71,8 +74,12 @@ const SHAPES: [Shape; 31] = [
     shape(64, 128, 1, 4, ALONE).deep(128),
     shape(128, 64, 2, 8, ALONE),
     shape(64, 64, 1, 10, ALONE),
-    shape(64, 64, 1, 6, ALONE),
     shape(64, 64, 1, 5, ALONE).deep(128),
+    shape(128, 32, 2, 5, ALONE).deep(128),
+    shape(64, 32, 1, 7, ALONE).deep(128),
+    shape(64, 16, 1, 8, ALONE).deep(128),
+    shape(64, 16, 1, 5, ALONE).deep(128),
+    shape(64, 8, 1, 8, ALONE).deep(128),
     turns(128, 208, 4),
     turns(128, 192, 4),
     turns(128, 176, 4),
@@ -83,7 +90,7 @@ const SHAPES: [Shape; 31] = [
 
 /// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns. Of
 /// those with the shallower ring an SM holds two.
-const NARROW: [Shape; 24] = [
+const NARROW: [Shape; 22] = [
     shape(64, 8, 1, 11, ALONE),
     shape(64, 8, 1, 16, ALONE),
     shape(64, 8, 1, 5, ALONE).deep(128),
@@ -95,17 +102,15 @@ const NARROW: [Shape; 24] = [
     shape(64, 32, 1, 8, ALONE),
     shape(64, 32, 1, 4, ALONE).deep(128),
     shape(64, 32, 1, 7, ALONE).deep(128),
-    shape(64, 64, 1, 6, ALONE),
-    shape(64, 64, 1, 6, ALONE).deep(128),
+    shape(64, 64, 1, 6, COLUMNS).deep(128),
     shape(64, 128, 1, 4, ALONE),
-    shape(64, 128, 1, 8, ALONE),
-    shape(128, 8, 2, 6, ALONE).deep(128),
+    shape(64, 128, 1, 8, COLUMNS),
     shape(128, 16, 2, 10, ALONE),
     shape(128, 16, 2, 5, ALONE).deep(128),
     shape(128, 32, 2, 8, ALONE),
     shape(128, 32, 2, 5, ALONE).deep(128),
-    shape(128, 64, 2, 8, ALONE),
-    shape(128, 128, 2, 6, ALONE),
+    shape(128, 64, 2, 8, COLUMNS),
+    shape(128, 128, 2, 6, COLUMNS),
     shape(256, 16, 2, 6, ALONE),
     shape(256, 64, 2, 4, ALONE),
 ];
