@@ -8,7 +8,7 @@ use pgemm_ir::{
 
 use crate::epilogue::Epilogue;
 use crate::mainloop::Mainloop;
-use crate::reduction::Reduction;
+use crate::reduction::{Contributor, Reduction};
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
 use crate::staging::STAGING_ROWS;
@@ -88,7 +88,12 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     let d = d.with_policy(policy("d_policy"));
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
     let raster_rows = b.param("raster_rows");
-    let split = SplitArguments { tiles: b.param("split_tiles"), workers: b.param("workers") };
+    let split = SplitArguments {
+        tiles: b.param("split_tiles"),
+        workers: b.param("workers"),
+        share: b.param("share"),
+        larger: b.param("larger"),
+    };
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
@@ -136,44 +141,43 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
                 Schedule::PingPong => b.constant(0),
             };
             let store = epilogue.warpgroup(consumer);
+            let words = reduction.words(consumer);
             let mut consume = |segment: Segment<'k>, (cursor, c_parity), issued: &dyn Fn()| {
-                let multiplied =
-                    b.scope("mainloop", || mainloop.multiply(&segment, part, cursor, issued));
-                match multiplied {
-                    Ok((accumulators, cursor)) => {
-                        let rows = part * (spec.blocks() * STAGING_ROWS);
-                        let origin = TileOrigin { m: segment.origin.m + rows, ..segment.origin };
-                        let c_parity = b.if_else(
-                            segment.whole,
-                            || {
-                                b.scope("epilogue", || {
-                                    let sums = |block, group| quad(b, &accumulators, block, group);
-                                    epilogue.store(origin, &store, &sums, c_parity)
-                                })
-                            },
-                            || {
-                                b.scope("reduction", || {
-                                    let who = [consumer, part];
-                                    reduction.contribute(
-                                        &scheduler,
-                                        &epilogue,
-                                        &segment,
-                                        who,
-                                        origin,
-                                        &store,
-                                        &accumulators,
-                                        c_parity,
-                                    )
-                                })
-                            },
-                        );
-                        (cursor, c_parity)
-                    }
+                let share = || reduction.share(&scheduler, &segment, part, store.thread);
+                let ahead = spec.looks_ahead().then_some(|| {
+                    b.scope("look ahead", || reduction.look_ahead(&segment, share, &store, words))
+                });
+                let multiplied = b
+                    .scope("mainloop", || mainloop.multiply(&segment, part, cursor, ahead, issued));
+                let (accumulators, cursor, ahead) = match multiplied {
+                    Ok(multiplied) => multiplied,
                     Err(error) => {
                         consumed = Err(error);
-                        (cursor, c_parity)
+                        return (cursor, c_parity);
                     }
-                }
+                };
+                let rows = part * (spec.blocks() * STAGING_ROWS);
+                let origin = TileOrigin { m: segment.origin.m + rows, ..segment.origin };
+                let c_parity = b.if_else(
+                    segment.whole,
+                    || {
+                        b.scope("epilogue", || {
+                            let sums = |block, group| quad(b, &accumulators, block, group);
+                            epilogue.store(origin, &store, &sums, c_parity)
+                        })
+                    },
+                    || {
+                        b.scope("reduction", || {
+                            let share = ahead.as_ref().map_or_else(share, |ahead| ahead.share);
+                            let accumulators = &accumulators;
+                            let who =
+                                Contributor { warpgroup: &store, origin, accumulators, words };
+                            let ahead = ahead.as_ref();
+                            reduction.contribute(&segment, &share, ahead, &who, &epilogue, c_parity)
+                        })
+                    },
+                );
+                (cursor, c_parity)
             };
             let turns = Turns { b };
             let start = (mainloop.start(), epilogue.start());

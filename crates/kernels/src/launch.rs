@@ -142,6 +142,8 @@ impl GemmKernel {
             OutputMajor::M => [m, n],
         };
         let output = |matrix| map(matrix, lines, spec.output.bytes());
+        // K-tiles that workers share.
+        let shared = work.split_tiles * work.k.div_ceil(spec.tile.k).max(1);
         let arguments = self
             .kernel
             .params
@@ -157,6 +159,8 @@ impl GemmKernel {
                 ("raster_rows", _) => Argument::U32(work.raster_rows),
                 ("split_tiles", _) => Argument::U32(work.split_tiles),
                 ("workers", _) => Argument::U32(work.workers),
+                ("share", _) => Argument::U32(shared / work.workers.max(1)),
+                ("larger", _) => Argument::U32(shared % work.workers.max(1)),
                 ("a_policy", _) => Argument::U64(work.l2.a.word()),
                 ("b_policy", _) => Argument::U64(work.l2.b.word()),
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),

@@ -115,15 +115,16 @@ impl<'k> Mainloop<'k> {
         }
     }
 
-    /// Consumer warpgroup `warpgroup` of those that share the tile: multiplies all stages of a segment. `issued` runs when
-    /// the last MMAs have been issued, which then still run.
-    pub fn multiply(
+    /// Consumer warpgroup `warpgroup` of those that share the tile: multiplies all stages of a segment. `ahead`, where there
+    /// is one, runs when a ring's worth of them is left, `issued` when the last MMAs have been issued, which then still run.
+    pub fn multiply<T>(
         &self,
         segment: &Segment<'k>,
         warpgroup: Val<'k, ty::U32>,
         cursor: RingCursor<'k>,
+        ahead: Option<impl FnOnce() -> T>,
         issued: impl FnOnce(),
-    ) -> Result<(Accumulators, RingCursor<'k>), CuteError> {
+    ) -> Result<(Accumulators, RingCursor<'k>, Option<T>), CuteError> {
         let (b, spec) = (self.b, &self.spec);
         let atom = MmaAtom {
             n: spec.tile.n,
@@ -149,21 +150,32 @@ impl<'k> Mainloop<'k> {
         issuer.issue(b, &mut pending, slot, false);
         let cursor = self.ring.advance(cursor);
 
-        let (pending, cursor) =
-            b.for_carry(1, segment.k_count, 1, (pending, cursor), |_, (mut pending, cursor)| {
+        let stages = |first: Val<'k, ty::U32>, end: Val<'k, ty::U32>, at| {
+            b.for_carry(first, end, 1, at, |_, (mut pending, cursor)| {
                 let slot = self.ring.wait_full(b, cursor);
                 issuer.issue(b, &mut pending, slot, true);
                 for retired in pending.wait_until(b, 1) {
                     self.release(retired);
                 }
                 (pending, self.ring.advance(cursor))
-            });
+            })
+        };
+        let second = b.constant(1);
+        let ((pending, cursor), found) = match ahead {
+            None => (stages(second, segment.k_count, (pending, cursor)), None),
+            Some(ahead) => {
+                let left = segment.k_count.max(spec.stages + 1) - spec.stages;
+                let at = stages(second, left, (pending, cursor));
+                let found = ahead();
+                (stages(left, segment.k_count, at), Some(found))
+            }
+        };
         issued();
         let (accumulators, retired) = pending.finish(b);
         for retired in retired {
             self.release(retired);
         }
-        Ok((accumulators, cursor))
+        Ok((accumulators, cursor, found))
     }
 
     fn release(&self, retired: Retired<ReadSlot<'k>>) {

@@ -7,15 +7,15 @@
 //!   launch asks for an unordered reduction, partial sums are added to one slot as they come.
 //! * Nobody depends on a CTA that may not be running: who arrives last finishes the tile, alone if need be.
 //! * Of two, the later has its sums in registers still and adds the other's to them on their way out. Most tiles of stream-K
-//!   are such, and the other half is there long before.
+//!   are such, and the other half is there long before: small kernels look for it, and load it, while they still multiply.
 //! * Of more, those who have nothing else to do wait a moment for the last, and then all help, each with the next piece that
 //!   nobody has taken.
 //! * Counters return to where another launch can start from, with no memset between launches: arrivals go round in a
 //!   circle of two generations, and the last of one generation clears the other's pieces.
 
 use pgemm_ir::{
-    Accumulators, AtomicOp, Element, KernelBuilder, Order, RegionId, RegionKind, Scope,
-    SmemRequest, Val, WARPGROUP_THREADS, ty,
+    Accumulators, AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope,
+    SmemRequest, Type, Val, ValueId, WARPGROUP_THREADS, ty,
 };
 
 use crate::epilogue::{Epilogue, Place, WarpgroupStore};
@@ -41,8 +41,12 @@ const POLLS: u32 = 32;
 const REGISTERS_IN_FLIGHT: u32 = 160;
 const SLOTS_IN_FLIGHT: u32 = 8;
 
-/// Shared words of a consumer warpgroup: what its leader found out before and after the warpgroup counted itself in.
-const WORDS: u32 = 2;
+/// Shared words of a consumer warpgroup: what its leader found out before the warpgroup counted itself in, after that, and
+/// when it looked ahead.
+const WORDS: u32 = 3;
+
+/// Bytes from the first of them to the last.
+const AHEAD_WORD: u32 = 8;
 
 /// The workspace and who works on it.
 #[derive(Clone)]
@@ -55,19 +59,41 @@ pub struct Reduction<'k> {
     words: RegionId,
 }
 
-/// One part of a split tile: what a consumer warpgroup computes of it.
-struct Part<'w, 'e, 'k> {
-    warpgroup: &'w WarpgroupStore<'e, 'k>,
-    origin: TileOrigin<'k>,
-    /// The warpgroup's words.
-    words: Val<'k, ty::Smem>,
+/// A worker's part of a split tile in the workspace: what a consumer warpgroup computes of it.
+#[derive(Clone, Copy)]
+pub struct Share<'k> {
     /// The counter of arrivals.
     arrived: Val<'k, ty::U64>,
-    /// Who arrive.
-    count: Val<'k, ty::U32>,
-    /// This thread's sums in the first contributor's slot, and in this worker's.
+    /// This thread's sums in the first contributor's slot, in this worker's, and in that of the only other.
     first: Val<'k, ty::U64>,
     own: Val<'k, ty::U64>,
+    other: Val<'k, ty::U64>,
+    /// Who arrive.
+    count: Val<'k, ty::U32>,
+    /// Whether one slot has, or gets, all of the others' sums.
+    of_two: Val<'k, ty::Bool>,
+}
+
+/// What a look ahead found.
+pub struct Ahead<'k> {
+    /// Where the share is; of no use where the tile is whole.
+    pub share: Share<'k>,
+    /// Whether the tile is of two, and the other is there.
+    awaited: Val<'k, ty::Bool>,
+    /// The other's sums then, zeros else: for each 8 columns of each m64 block.
+    others: Vec<Val<'k, ty::F32>>,
+}
+
+/// Who reduces, and where the part lies in D.
+pub struct Contributor<'w, 'e, 'k> {
+    /// Its threads.
+    pub warpgroup: &'w WarpgroupStore<'e, 'k>,
+    /// First element.
+    pub origin: TileOrigin<'k>,
+    /// The accumulators.
+    pub accumulators: &'w Accumulators,
+    /// The warpgroup's shared words.
+    pub words: Val<'k, ty::Smem>,
 }
 
 impl<'k> Reduction<'k> {
@@ -91,20 +117,19 @@ impl<'k> Reduction<'k> {
         }
     }
 
-    /// Hands in a segment's accumulators, part `part` of its tile, from consumer warpgroup `consumer`, and finishes the tile,
-    /// or pieces of it, if all of it is there. `origin` is that of the part.
-    #[allow(clippy::too_many_arguments)]
-    pub fn contribute(
+    /// The shared words of consumer warpgroup `consumer`.
+    pub fn words(&self, consumer: Val<'k, ty::U32>) -> Val<'k, ty::Smem> {
+        self.b.smem_address(self.words).offset(consumer * (WORDS * 4))
+    }
+
+    /// Where part `part` of a segment's tile is in the workspace, for thread `thread` of its warpgroup.
+    pub fn share(
         &self,
         scheduler: &Scheduler<'k>,
-        epilogue: &Epilogue<'k>,
         segment: &Segment<'k>,
-        [consumer, part]: [Val<'k, ty::U32>; 2],
-        origin: TileOrigin<'k>,
-        warpgroup: &WarpgroupStore<'_, 'k>,
-        accumulators: &Accumulators,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
+        part: Val<'k, ty::U32>,
+        thread: Val<'k, ty::U32>,
+    ) -> Share<'k> {
         let b = self.b;
         let (parts, ctas) = (self.spec.parts(), self.spec.cluster.size());
         let rank =
@@ -115,63 +140,138 @@ impl<'k> Reduction<'k> {
         let partials = self
             .workspace
             .byte_offset(counter_bytes)
-            .byte_offset(part * (self.tile_bytes() / parts) + warpgroup.thread * QUAD_BYTES);
+            .byte_offset(part * (self.tile_bytes() / parts) + thread * QUAD_BYTES);
         let contributors = scheduler.contributors(segment.tile);
         let slot = |worker: Val<'k, ty::U32>| {
             let index = segment.tile + self.unordered.select(0, worker);
             partials + (index * ctas + rank).widen() * u64::from(self.tile_bytes())
         };
-        let part = Part {
-            warpgroup,
-            origin,
-            words: b.smem_address(self.words).offset(consumer * (WORDS * 4)),
+        // Of two slots, the one that is not this worker's.
+        let is_first = segment.worker.eq(contributors.first);
+        Share {
             arrived: self.workspace.byte_offset(counters * COUNTER_BYTES),
-            count: contributors.count,
             first: slot(contributors.first),
             own: slot(segment.worker),
-        };
-        b.if_else(
-            self.unordered | contributors.count.eq(2),
+            other: slot(contributors.first + is_first.select(1, 0)),
+            count: contributors.count,
+            of_two: self.unordered | contributors.count.eq(2),
+        }
+    }
+
+    /// Before the last stages of a segment: where its share is, and the other's sums if they are there already.
+    pub fn look_ahead(
+        &self,
+        segment: &Segment<'k>,
+        share: impl FnOnce() -> Share<'k>,
+        warpgroup: &WarpgroupStore<'_, 'k>,
+        words: Val<'k, ty::Smem>,
+    ) -> Ahead<'k> {
+        let b = self.b;
+        let quads = self.spec.blocks() * self.spec.tile.n / 8;
+        let nothing = || vec![b.constant::<ty::F32>(0.0); quads as usize * 4];
+        let (share, (awaited, others)) = b.if_else(
+            segment.whole,
             || {
-                // Of two slots, the one that is not this worker's.
-                let is_first = segment.worker.eq(contributors.first);
-                let other = slot(contributors.first + is_first.select(1, 0));
+                let (address, no) = (b.constant::<ty::U64>(0), b.constant::<ty::Bool>(false));
+                let (first, own, other) = (address, address, address);
+                let count = b.constant(1);
+                let share = Share { arrived: address, first, own, other, count, of_two: no };
+                (share, (no, nothing()))
+            },
+            || {
+                let share = share();
+                let awaited = b.if_else(
+                    share.of_two,
+                    || self.look(&share, warpgroup, words.offset(AHEAD_WORD)),
+                    || b.constant::<ty::Bool>(false),
+                );
+                let others = b.if_else(
+                    awaited,
+                    || {
+                        let quad = |index| self.load_quad(share.other, index);
+                        (0..quads).flat_map(quad).collect()
+                    },
+                    nothing,
+                );
+                (share, (awaited, others))
+            },
+        );
+        Ahead { share, awaited, others }
+    }
+
+    /// Whether this is the only one missing.
+    fn look(
+        &self,
+        share: &Share<'k>,
+        warpgroup: &WarpgroupStore<'_, 'k>,
+        word: Val<'k, ty::Smem>,
+    ) -> Val<'k, ty::Bool> {
+        let b = self.b;
+        b.if_(warpgroup.leads, || {
+            let awaited = share.is_last(b.load_acquire(share.arrived));
+            b.store_shared(word, [awaited.select::<ty::U32>(1, 0)]);
+        });
+        warpgroup.sync();
+        self.told(word).ne(0)
+    }
+
+    /// This thread's sums of 8 columns, counted in groups over all m64 blocks, in a slot.
+    fn load_quad(&self, slot: Val<'k, ty::U64>, index: u32) -> [Val<'k, ty::F32>; 4] {
+        self.b.load_global::<ty::F32, 4>(slot.byte_offset(index * GROUP_BYTES))
+    }
+
+    /// Hands in a segment's accumulators, and finishes the tile, or pieces of it, if all of it is there.
+    pub fn contribute(
+        &self,
+        segment: &Segment<'k>,
+        share: &Share<'k>,
+        ahead: Option<&Ahead<'k>>,
+        contributor: &Contributor<'_, '_, 'k>,
+        epilogue: &Epilogue<'k>,
+        c_parity: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
+        let b = self.b;
+        b.if_else(
+            share.of_two,
+            || {
                 b.scope("of two", || {
-                    self.contribute_to_one(&part, other, epilogue, accumulators, c_parity)
+                    self.contribute_to_one(share, ahead, contributor, epilogue, c_parity)
                 })
             },
             || {
                 let polls = segment.last.select(self.polls(), 0);
-                b.scope("of many", || self.contribute_to_many(&part, polls, accumulators, c_parity))
+                b.scope("of many", || self.contribute_to_many(share, polls, contributor, c_parity))
             },
         )
     }
 
-    /// One slot, `other`, has or gets all of the others' sums: the last adds it to its registers.
+    /// One slot has or gets all of the others' sums: the last adds it to its registers.
     fn contribute_to_one(
         &self,
-        part: &Part<'_, '_, 'k>,
-        other: Val<'k, ty::U64>,
+        share: &Share<'k>,
+        ahead: Option<&Ahead<'k>>,
+        contributor: &Contributor<'_, '_, 'k>,
         epilogue: &Epilogue<'k>,
-        accumulators: &Accumulators,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
-        let is_last = |place: Val<'k, ty::U32>| (place % part.count).eq(part.count - 1);
-        b.if_(part.warpgroup.leads, || {
-            let awaited = is_last(b.load_acquire(part.arrived));
-            b.store_shared(part.words, [awaited.select::<ty::U32>(1, 0)]);
-        });
-        part.warpgroup.sync();
-        let awaited = self.told(part.words).ne(0);
+        let Contributor { warpgroup, origin, accumulators, words } = *contributor;
+        let awaited = match ahead {
+            None => self.look(share, warpgroup, words),
+            Some(ahead) => b.if_else(
+                ahead.awaited,
+                || b.constant::<ty::Bool>(true),
+                || self.look(share, warpgroup, words),
+            ),
+        };
         let arrive = || {
-            let end = part.count * 2 - 1;
-            b.atomic(AtomicOp::Inc, part.arrived, end, Order::AcquireRelease, Scope::Gpu)
+            let end = share.count * 2 - 1;
+            b.atomic(AtomicOp::Inc, share.arrived, end, Order::AcquireRelease, Scope::Gpu)
         };
         let last = b.if_else(
             awaited,
             || {
-                b.if_(part.warpgroup.leads, || {
+                b.if_(warpgroup.leads, || {
                     arrive();
                 });
                 b.constant::<ty::U32>(1)
@@ -179,15 +279,16 @@ impl<'k> Reduction<'k> {
             || {
                 b.if_else(
                     self.unordered,
-                    || self.hand_in(part, accumulators, |at, sums| b.reduce_add(at, sums)),
-                    || self.hand_in(part, accumulators, |at, sums| b.store_global(at, sums)),
+                    || self.hand_in(share, accumulators, |at, sums| b.reduce_add(at, sums)),
+                    || self.hand_in(share, accumulators, |at, sums| b.store_global(at, sums)),
                 );
-                part.warpgroup.sync();
-                let word = part.words.offset(4);
-                b.if_(part.warpgroup.leads, || {
-                    b.store_shared(word, [is_last(arrive()).select::<ty::U32>(1, 0)]);
+                warpgroup.sync();
+                let word = words.offset(4);
+                b.if_(warpgroup.leads, || {
+                    let last = share.is_last(arrive());
+                    b.store_shared(word, [last.select::<ty::U32>(1, 0)]);
                 });
-                part.warpgroup.sync();
+                warpgroup.sync();
                 self.told(word)
             },
         );
@@ -198,16 +299,24 @@ impl<'k> Reduction<'k> {
             || {
                 let groups = self.spec.tile.n / 8;
                 let sums = |block: u32, group: u32| {
-                    let address = other.byte_offset((block * groups + group) * GROUP_BYTES);
-                    let others = b.load_global::<ty::F32, 4>(address);
+                    let index = block * groups + group;
+                    let others: Vec<_> = match ahead {
+                        None => self.load_quad(share.other, index).to_vec(),
+                        Some(ahead) => b.if_else(
+                            ahead.awaited,
+                            || ahead.others[index as usize * 4..][..4].to_vec(),
+                            || self.load_quad(share.other, index).to_vec(),
+                        ),
+                    };
                     let own = quad(b, accumulators, block, group);
                     std::array::from_fn(|i| others[i] + own_is_there.select(-0.0, own[i]))
                 };
-                let c_parity = epilogue.store(part.origin, part.warpgroup, &sums, c_parity);
+                let c_parity = epilogue.store(origin, warpgroup, &sums, c_parity);
                 b.if_(self.unordered, || {
                     let zero = b.constant::<ty::F32>(0.0);
-                    for group in 0..self.spec.blocks() * groups {
-                        b.store_global(other.byte_offset(group * GROUP_BYTES), [zero; 4]);
+                    for index in 0..self.spec.blocks() * groups {
+                        let address = share.other.byte_offset(index * GROUP_BYTES);
+                        b.store_global(address, [zero; 4]);
                     }
                 });
                 c_parity
@@ -219,27 +328,28 @@ impl<'k> Reduction<'k> {
     /// Every share has a slot; all who find everybody there add up pieces of the tile.
     fn contribute_to_many(
         &self,
-        part: &Part<'_, '_, 'k>,
+        share: &Share<'k>,
         polls: Val<'k, ty::U32>,
-        accumulators: &Accumulators,
+        contributor: &Contributor<'_, '_, 'k>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
-        self.hand_in(part, accumulators, |address, sums| b.store_global(address, sums));
-        part.warpgroup.sync();
-        b.if_(part.warpgroup.leads, || {
-            b.store_shared(part.words, [self.arrive(part, polls)]);
+        let Contributor { warpgroup, accumulators, words, .. } = *contributor;
+        self.hand_in(share, accumulators, |address, sums| b.store_global(address, sums));
+        warpgroup.sync();
+        b.if_(warpgroup.leads, || {
+            b.store_shared(words, [self.arrive(share, polls)]);
         });
-        part.warpgroup.sync();
-        let arrival = self.told(part.words);
+        warpgroup.sync();
+        let arrival = self.told(words);
         b.if_else(
             arrival.ne(0),
             || {
-                let generation = (arrival - 1) / part.count;
-                let c_parity = self.finish(part, generation, c_parity);
+                let generation = (arrival - 1) / share.count;
+                let c_parity = self.finish(share, contributor, generation, c_parity);
                 if self.staging.buffers() > 1 {
                     // The next store begins with the first buffer and would not wait for it.
-                    b.if_(part.warpgroup.leads, || b.bulk_wait_read(0));
+                    b.if_(warpgroup.leads, || b.bulk_wait_read(0));
                 }
                 c_parity
             },
@@ -270,14 +380,14 @@ impl<'k> Reduction<'k> {
     /// Every 8 columns of every m64 block: the address of this thread's four sums in the worker's slot, and these.
     fn hand_in(
         &self,
-        part: &Part<'_, '_, 'k>,
+        share: &Share<'k>,
         accumulators: &Accumulators,
         store: impl Fn(Val<'k, ty::U64>, [Val<'k, ty::F32>; 4]),
     ) {
         let groups = self.spec.tile.n / 8;
         for block in 0..self.spec.blocks() {
             for group in 0..groups {
-                let address = part.own.byte_offset((block * groups + group) * GROUP_BYTES);
+                let address = share.own.byte_offset((block * groups + group) * GROUP_BYTES);
                 store(address, quad(self.b, accumulators, block, group));
             }
         }
@@ -285,12 +395,12 @@ impl<'k> Reduction<'k> {
 
     /// Leader: counts the warpgroup in. 1 + its place in the circle of `2 · count` arrivals if all of a generation are
     /// there, at once or while it looks `polls` times; else 0.
-    fn arrive(&self, part: &Part<'_, '_, 'k>, polls: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
-        let (b, arrived, count) = (self.b, part.arrived, part.count);
+    fn arrive(&self, share: &Share<'k>, polls: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        let (b, arrived, count) = (self.b, share.arrived, share.count);
         let end = count * 2 - 1;
         let place = b.atomic(AtomicOp::Inc, arrived, end, Order::AcquireRelease, Scope::Gpu);
         let generation = place / count;
-        let last = (place % count).eq(count - 1);
+        let last = share.is_last(place);
         let several = self.pieces() > 1;
         b.if_(last & several, || {
             let other = arrived.byte_offset((generation ^ 1) * 4 + 4);
@@ -307,31 +417,32 @@ impl<'k> Reduction<'k> {
     /// Adds up and stores pieces of a complete tile until none is left.
     fn finish(
         &self,
-        part: &Part<'_, '_, 'k>,
+        share: &Share<'k>,
+        contributor: &Contributor<'_, '_, 'k>,
         generation: Val<'k, ty::U32>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let pieces = self.pieces();
         if pieces == 1 {
-            self.finish_piece(part, b.constant(0), c_parity);
+            self.finish_piece(share, contributor, b.constant(0), c_parity);
             return c_parity ^ 1;
         }
-        let taken = part.arrived.byte_offset(generation * 4 + 4);
-        let word = part.words.offset(4);
+        let taken = share.arrived.byte_offset(generation * 4 + 4);
+        let word = contributor.words.offset(4);
         let take = || {
-            b.if_(part.warpgroup.leads, || {
+            b.if_(contributor.warpgroup.leads, || {
                 let piece = b.atomic(AtomicOp::Add, taken, 1, Order::Relaxed, Scope::Gpu);
                 b.store_shared(word, [piece]);
             });
-            part.warpgroup.sync();
+            contributor.warpgroup.sync();
             self.told(word)
         };
         let (_, c_parity) = b.while_(
             (take(), c_parity),
             |(piece, _)| piece.lt(pieces),
             |(piece, c_parity)| {
-                self.finish_piece(part, piece, c_parity);
+                self.finish_piece(share, contributor, piece, c_parity);
                 (take(), c_parity ^ 1)
             },
         );
@@ -341,7 +452,8 @@ impl<'k> Reduction<'k> {
     /// One staging tile: the sum of all slots, in order.
     fn finish_piece(
         &self,
-        part: &Part<'_, '_, 'k>,
+        share: &Share<'k>,
+        contributor: &Contributor<'_, '_, 'k>,
         piece: Val<'k, ty::U32>,
         c_parity: Val<'k, ty::U32>,
     ) {
@@ -349,14 +461,14 @@ impl<'k> Reduction<'k> {
         let groups = self.staging.columns() / 8;
         let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
         let at_once = (REGISTERS_IN_FLIGHT / (groups * 4)).clamp(1, SLOTS_IN_FLIGHT);
-        let first = part.first.byte_offset(piece * (groups * GROUP_BYTES));
+        let first = share.first.byte_offset(piece * (groups * GROUP_BYTES));
         // The neutral element: adding it changes no bit, not even a zero's sign.
         let zeros = vec![b.constant::<ty::F32>(-0.0); groups as usize * 4];
         let sums = b.scope("add up", || {
-            b.for_carry(0, part.count, at_once, zeros, |index, mut sums| {
+            b.for_carry(0, share.count, at_once, zeros, |index, mut sums| {
                 let loaded: Vec<_> = (0..at_once)
                     .map(|ahead| {
-                        let index = (index + ahead).min(part.count - 1);
+                        let index = (index + ahead).min(share.count - 1);
                         let slot = first + index.widen() * slot_bytes;
                         let quad = |group| {
                             b.load_global::<ty::F32, 4>(slot.byte_offset(group * GROUP_BYTES))
@@ -365,7 +477,7 @@ impl<'k> Reduction<'k> {
                     })
                     .collect();
                 for (ahead, values) in loaded.into_iter().enumerate() {
-                    let counts = (index + ahead as u32).lt(part.count);
+                    let counts = (index + ahead as u32).lt(share.count);
                     for (sum, value) in sums.iter_mut().zip(values) {
                         *sum = *sum + counts.select(value, -0.0);
                     }
@@ -375,12 +487,34 @@ impl<'k> Reduction<'k> {
         });
         let slices = self.staging.slices();
         let place = Place {
-            row: part.origin.m + piece / slices * STAGING_ROWS,
-            column: part.origin.n + piece % slices * self.staging.columns(),
+            row: contributor.origin.m + piece / slices * STAGING_ROWS,
+            column: contributor.origin.n + piece % slices * self.staging.columns(),
             buffer: 0,
             stores_pending: 0,
         };
         let quad = |group: u32| std::array::from_fn(|i| sums[group as usize * 4 + i]);
-        part.warpgroup.store(&quad, place, c_parity);
+        contributor.warpgroup.store(&quad, place, c_parity);
+    }
+}
+
+impl<'k> Share<'k> {
+    /// Whether the arrival after which the counter stood at `place` is followed by one only.
+    fn is_last(&self, place: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+        (place % self.count).eq(self.count - 1)
+    }
+}
+
+impl<'k> Carried<'k> for Share<'k> {
+    type Static = ();
+
+    fn split(self, values: &mut Vec<ValueId>) {
+        values.extend([self.arrived, self.first, self.own, self.other].map(Val::id));
+        values.extend([self.count.id(), self.of_two.id()]);
+    }
+
+    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+        let [arrived, first, own, other] = std::array::from_fn(|_| Val::join(b, values, Type::U64));
+        let (count, of_two) = (Val::join(b, values, Type::U32), Val::join(b, values, Type::Bool));
+        Share { arrived, first, own, other, count, of_two }
     }
 }

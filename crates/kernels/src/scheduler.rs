@@ -41,6 +41,10 @@ pub struct SplitArguments<'k> {
     pub tiles: Val<'k, ty::U32>,
     /// Workers that share them: at most as many as there are k-tiles in them.
     pub workers: Val<'k, ty::U32>,
+    /// K-tiles of a worker: so many, and one more of the first `larger`.
+    pub share: Val<'k, ty::U32>,
+    /// How many workers have one more.
+    pub larger: Val<'k, ty::U32>,
 }
 
 /// Some or all of the k-tiles of an output tile.
@@ -174,13 +178,12 @@ impl<'k> Scheduler<'k> {
 
     /// The whole stretch of a unit: a worker's share of the split tiles, or a whole tile.
     fn stretch(&self, unit: Val<'k, ty::U32>) -> Stretch<'k> {
-        let SplitArguments { tiles, workers } = self.split;
+        let SplitArguments { tiles, workers, share, larger } = self.split;
         self.b.if_else(
             unit.lt(workers),
             || {
-                let share = self.share();
-                let begin = unit * share.least + unit.min(share.larger);
-                let k_count = share.least + unit.lt(share.larger).select(1, 0);
+                let begin = unit * share + unit.min(larger);
+                let k_count = share + unit.lt(larger).select(1, 0);
                 Stretch { tile: begin / self.k_tiles, k_first: begin % self.k_tiles, k_count }
             },
             || Stretch {
@@ -191,20 +194,13 @@ impl<'k> Scheduler<'k> {
         )
     }
 
-    /// How many k-tiles each worker gets.
-    fn share(&self) -> Share<'k> {
-        let total = self.split.tiles * self.k_tiles;
-        Share { least: total / self.split.workers, larger: total % self.split.workers }
-    }
-
     /// Who computes parts of a split tile.
     pub fn contributors(&self, tile: Val<'k, ty::U32>) -> Contributors<'k> {
-        let share = self.share();
+        let SplitArguments { share, larger, .. } = self.split;
         let worker = |k_tile: Val<'k, ty::U32>| {
-            // The first `larger` workers have one k-tile more than the others.
-            let in_larger = share.larger * (share.least + 1);
-            let among_larger = k_tile / (share.least + 1);
-            let among_others = share.larger + (k_tile - in_larger) / share.least;
+            let in_larger = larger * (share + 1);
+            let among_larger = k_tile / (share + 1);
+            let among_others = larger + (k_tile - in_larger) / share;
             k_tile.lt(in_larger).select(among_larger, among_others)
         };
         let begin = tile * self.k_tiles;
@@ -232,12 +228,6 @@ impl<'k> Scheduler<'k> {
             TileOrigin { m: row * self.tile.m, n: column * self.tile.n }
         })
     }
-}
-
-/// The shares of workers in k-tiles: `least` each, one more for the first `larger`.
-struct Share<'k> {
-    least: Val<'k, ty::U32>,
-    larger: Val<'k, ty::U32>,
 }
 
 impl<'k> Carried<'k> for Stretch<'k> {

@@ -219,6 +219,12 @@ impl KernelSpec {
         if small { 2 } else { 1 }
     }
 
+    /// Whether consumers look for the other share of a split tile, and load it, while they still multiply: those whose
+    /// accumulators leave registers for it.
+    pub fn looks_ahead(&self) -> bool {
+        self.accumulator_registers() <= 64
+    }
+
     /// Shared memory that a CTA may use, in bytes.
     fn smem_limit(&self) -> u32 {
         (SM_SMEM_BYTES / self.ctas_per_sm() - SYSTEM_SMEM_BYTES).min(MAX_SMEM_BYTES)
