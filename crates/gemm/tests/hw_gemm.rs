@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
@@ -106,16 +109,28 @@ fn random_ragged_shapes() {
 #[test]
 fn every_kernel_of_the_catalogue() {
     let Some(device) = common::device("every_kernel_of_the_catalogue") else { return };
-    let mut count = 0;
-    for spec in catalogue::specs() {
-        let (problem, fill) = ragged_problem(&spec, count);
-        let split = [Split::Whole, Split::StreamK, Split::SplitK(3)][count % 3];
-        let config = Config { split: Some(split), ..Config::for_spec(spec) };
-        let comparison = check(&device, &config, &problem, count as u64, fill);
-        assert!(comparison.passed, "{spec} {split}: {problem:?}\n{comparison}");
-        count += 1;
-    }
-    println!("{count} kernels of the catalogue are correct on the device");
+    let specs: Vec<KernelSpec> = catalogue::specs().collect();
+    // Compiling takes most of the time, and compiles on several threads at once.
+    let next = AtomicUsize::new(0);
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&spec) = specs.get(index) else { return };
+            let (problem, fill) = ragged_problem(&spec, index);
+            let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
+            let split = ways[index % ways.len()];
+            let unordered = index % 11 == 3;
+            let config = Config { split: Some(split), unordered, ..Config::for_spec(spec) };
+            let comparison = check(&device, &config, &problem, index as u64, fill);
+            assert!(comparison.passed, "{spec} {split}: {problem:?}\n{comparison}");
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(work);
+        }
+    });
+    println!("{} kernels of the catalogue are correct on the device", specs.len());
 }
 
 /// A problem of a few ragged tiles; every other one with C and exact.
