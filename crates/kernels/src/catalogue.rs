@@ -22,6 +22,9 @@ const fn cluster(m: u32, n: u32) -> Cluster {
 }
 
 const ALONE: &[Cluster] = &[Cluster::NONE];
+/// Pairs that share the operand with more bytes in a stage.
+const SHARE_A: &[Cluster] = &[Cluster::NONE, cluster(1, 2)];
+const SHARE_B: &[Cluster] = &[Cluster::NONE, cluster(2, 1)];
 /// CTAs that share the few rows of a problem with swapped operands.
 const COLUMNS: &[Cluster] = &[Cluster::NONE, cluster(2, 1), cluster(4, 1)];
 const CLUSTERS: &[Cluster] =
@@ -39,9 +42,8 @@ const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: &'static [
 }
 
 /// Two warpgroups that take turns.
-const fn turns(m: u32, n: u32, stages: u32) -> Shape {
-    let schedule = Schedule::PingPong;
-    Shape { m, n, k: STAGE_K, consumers: 2, schedule, stages, clusters: ALONE }
+const fn turns(m: u32, n: u32, stages: u32, clusters: &'static [Cluster]) -> Shape {
+    Shape { m, n, k: STAGE_K, consumers: 2, schedule: Schedule::PingPong, stages, clusters }
 }
 
 /// Depth of a stage: one 128-byte swizzle span of 16-bit elements.
@@ -49,7 +51,7 @@ const STAGE_K: u32 = 64;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 36] = [
+const SHAPES: [Shape; 37] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
@@ -80,12 +82,13 @@ const SHAPES: [Shape; 36] = [
     shape(64, 16, 1, 8, ALONE).deep(128),
     shape(64, 16, 1, 5, ALONE).deep(128),
     shape(64, 8, 1, 8, ALONE).deep(128),
-    turns(128, 208, 4),
-    turns(128, 192, 4),
-    turns(128, 176, 4),
-    turns(128, 128, 6),
-    turns(64, 256, 4),
-    turns(64, 128, 8),
+    turns(128, 208, 4, SHARE_B),
+    turns(128, 192, 4, SHARE_B),
+    turns(128, 176, 4, SHARE_B),
+    turns(192, 128, 4, SHARE_A),
+    turns(128, 128, 6, ALONE),
+    turns(64, 256, 4, ALONE),
+    turns(64, 128, 8, ALONE),
 ];
 
 /// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns. Of
