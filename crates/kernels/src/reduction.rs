@@ -38,7 +38,7 @@ const GROUP_BYTES: u32 = WARPGROUP_THREADS * QUAD_BYTES;
 const POLLS: u32 = 32;
 
 /// Registers that loads of partial sums may fill at once, and most slots that are read at once.
-const REGISTERS_IN_FLIGHT: u32 = 160;
+const REGISTERS_IN_FLIGHT: u32 = 128;
 const SLOTS_IN_FLIGHT: u32 = 8;
 
 /// Shared words of a consumer warpgroup: what its leader found out before the warpgroup counted itself in, after that, and

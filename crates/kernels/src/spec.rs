@@ -234,7 +234,7 @@ impl KernelSpec {
     pub fn registers(&self) -> RegisterBudget {
         match self.consumers {
             1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
-            1 => RegisterBudget { producer: 40, consumer: 232 },
+            1 => RegisterBudget { producer: 40, consumer: 248 },
             2 if self.accumulator_registers() >= 192 => {
                 RegisterBudget { producer: 24, consumer: 240 }
             }
