@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Fits the constants of crates/gemm/src/heuristic.rs to surveys, and says what the fitted model would lose by its picks.
 
-Surveys come from `pgemm autotune --survey FILE`. What is minimised is the regret, the time of the model's pick over the best
-measured time (geometric mean over problems), in a form that is smooth in the constants: choices are picked with the
-probabilities that their estimates give them at a small tolerance. A small weight of the estimates' own error keeps constants
-sensible on which no pick depends. The constants printed are pasted into heuristic.rs by hand. Needs python3 alone.
+Surveys come from `pgemm autotune --survey FILE`. What counts is the regret, the time of the model's pick over the best measured
+time (geometric mean over problems). Fitted are, by weighted least squares, the estimates' errors within each problem: choices
+near the best count most, and what all choices of a problem have in common counts little, since no pick depends on it. With
+--refine, searches for the least regret follow, smooth in the constants. The constants printed are pasted into heuristic.rs by
+hand. Needs numpy.
 
-    scripts/fit-heuristic.py benchmarks/survey-*.json --hold-out 5
+    scripts/fit-heuristic.py benchmarks/2026-11-21-survey-bf16.json --hold-out 5
 """
 
 import argparse
@@ -16,22 +17,36 @@ import random
 import re
 import sys
 
-# The constants of heuristic.rs, as they are now. MACS_PER_CYCLE and NARROWEST are facts, and not fitted.
+import numpy as np
+
+# The constants of heuristic.rs, as they are now.
 START = {
-    "L2_BYTES_PER_CYCLE": 99.0,
-    "DRAM_BYTES_PER_CYCLE": 16.7,
-    "NOT_OVERLAPPED": 0.145,
-    "FILL_CYCLES": 4430.0,
-    "POWER_PER_INGEST": 20.6,
-    "SHALLOW_RING": 1.07,
-    "CONSUMERS_1": 0.903,
-    "CONSUMERS_3": 0.973,
-    "SMALL_TILE": 1.02,
-    "REDUCTION_CYCLES": 3500.0,
-    "REDUCTION_CYCLES_PER_SUM": 0.04,
+    "MATH": 1.2,
+    "PING_PONG": 1.015,
+    "L2_BYTES_PER_CYCLE": 93.5,
+    "OUTSIDE": 2.3,
+    "LATENCY": 1450.0,
+    "EPILOGUE_PER_ELEMENT": 0.08,
+    "DRAM_BYTES_PER_CYCLE": 44.0,
+    "READ_AGAIN": 0.105,
+    "L2_BYTES": 61.4e6,
+    "OUT_OF_STEP": 1.03,
+    "LAUNCH_CYCLES": 2800.0,
+    "OF_TWO": 2570.0,
+    "OF_TWO_PER_ELEMENT": 0.42,
+    "OF_MANY": 2780.0,
+    "OF_MANY_PER_ELEMENT": 0.65,
+    "OF_MANY_PER_WORKER": 120.0,
 }
+# Not fitted unless --free asks for it. The first two come from pairs of kernels that differ in nothing else: what warpgroups
+# that take turns save is an epilogue for each tile but the last. Stream-K gains or loses little with most tiles, and the third
+# keeps it where it gains.
+FIXED = ("PING_PONG", "EPILOGUE_PER_ELEMENT", "OUT_OF_STEP")
 MACS_PER_CYCLE = 2048.0
 NARROWEST = 64.0
+
+# The nominal clock that cycles are counted in.
+CYCLES_PER_MICROSECOND = 1700.0
 
 BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 
@@ -42,41 +57,73 @@ SPEC = re.compile(
 
 
 class Choice:
-    """What the model sees of one row: Choice::decompose of plan.rs, and the spec's numbers."""
+    """What the model sees of one row: Decomposition::new of plan.rs, Placed of heuristic.rs, and the spec's numbers."""
 
     def __init__(self, row, sms):
         spec = SPEC.fullmatch(row["spec"])
         if not spec:
             sys.exit(f"'{row['spec']}' is not a kernel spec")
-        self.name = f"{row['spec']} {split_name(row.get('split', 'whole'))}"
-        self.tm, self.tn, self.tk, self.stages, self.consumers = (
-            int(spec[part]) for part in ("m", "n", "k", "stages", "consumers")
-        )
+        split = row.get("split", "whole")
+        self.name = f"{row['spec']} {split_name(split)}"
+        self.tm, self.tn, self.tk, self.stages = (int(spec[part]) for part in ("m", "n", "k", "stages"))
         self.ping_pong = spec["share"] == "p"
-        self.swapped = spec["d"] == "m"
-        self.cluster_m, self.cluster_n = int(spec["cm"]), int(spec["cn"])
-        self.cluster = self.cluster_m * self.cluster_n
+        cluster_m, cluster_n = int(spec["cm"]), int(spec["cn"])
         self.operand_bytes, self.output_bytes = BYTES[spec["operand"]], BYTES[spec["output"]]
         a = self.tm if spec["a"] == "k" else whole_spans(self.tm, self.operand_bytes)
         b = self.tn if spec["b"] == "k" else whole_spans(self.tn, self.operand_bytes)
         self.stage_bytes = self.operand_bytes * self.tk * (a + b)
-        m, n, k = row["m"], row["n"], row["k"]
-        self.m, self.n, self.k = (n, m, k) if self.swapped else (m, n, k)
+        m, n, self.k = row["m"], row["n"], row["k"]
+        self.m, self.n = (n, m) if spec["d"] else (m, n)
         self.sms = sms
-        self.tiles = -(-self.m // (self.tm * self.cluster_m)) * -(-self.n // (self.tn * self.cluster_n))
+        self.rows, self.columns = -(-self.m // (self.tm * cluster_m)), -(-self.n // (self.tn * cluster_n))
+        self.cluster_tm, self.cluster_tn = self.tm * cluster_m, self.tn * cluster_n
+        self.tiles = self.rows * self.columns
         self.k_tiles = max(-(-self.k // self.tk), 1)
-        clusters = max(sms // self.cluster, 1)
-        split = row.get("split", "whole")
+        at_once = max(sms // (cluster_m * cluster_n), 1)
         self.split_tiles = self.workers = 0
         if isinstance(split, dict) and split["split_k"] > 1 and self.k_tiles > 1:
             self.split_tiles = self.tiles
             self.workers = self.tiles * min(split["split_k"], self.k_tiles)
-        elif split == "stream_k" and self.tiles % clusters:
-            few = self.tiles < 2 * clusters
-            self.split_tiles = self.tiles if few else clusters + self.tiles % clusters
-            self.workers = min(clusters, self.split_tiles * self.k_tiles)
-        units = self.workers + self.tiles - self.split_tiles
-        self.clusters = min(clusters, max(units, 1))
+        elif split == "stream_k" and self.tiles % at_once:
+            few = self.tiles < 2 * at_once
+            self.split_tiles = self.tiles if few else at_once + self.tiles % at_once
+            self.workers = min(at_once, self.split_tiles * self.k_tiles)
+        self.streams = split == "stream_k" and self.workers > 0
+        whole = self.tiles - self.split_tiles
+        clusters = min(at_once, max(self.workers + whole, 1))
+
+        self.whole_turns = -(-whole // clusters)
+        self.share = self.worker_turns = self.contributors = worker_tiles = 0
+        if self.workers:
+            self.share = -(-self.split_tiles * self.k_tiles // self.workers)
+            self.worker_turns = -(-self.workers // clusters)
+            worker_tiles = -(-self.split_tiles // self.workers)
+            self.contributors = self.workers // self.split_tiles
+            if self.workers % self.split_tiles:
+                self.contributors += 2
+            elif self.split_tiles * self.k_tiles % self.workers:
+                self.contributors += 1
+        self.parts = 1 if self.ping_pong else self.whole_turns + self.worker_turns * worker_tiles
+
+        def in_pair(units):
+            full, rest = divmod(units, at_once)
+            return 2 * full + (rest > 0) + (2 * rest > at_once)
+
+        self.in_pair = in_pair(whole) * self.k_tiles + in_pair(self.workers) * self.share
+        # The part of D that stream-K walks.
+        self.split_rows, self.split_columns = self.rows, self.columns
+        if self.split_tiles != self.tiles:
+            self.split_rows = min(self.rows, row["raster_rows"])
+            self.split_columns = self.split_tiles / self.split_rows
+
+
+class Columns:
+    """The numbers of many choices, an array for each."""
+
+    def __init__(self, choices):
+        for name in vars(choices[0]):
+            if name != "name":
+                setattr(self, name, np.array([getattr(choice, name) for choice in choices], dtype=float))
 
 
 def whole_spans(extent, element_bytes):
@@ -86,36 +133,46 @@ def whole_spans(extent, element_bytes):
     return -(-extent // span) * span
 
 
-def cycles(constants, choice):
-    """`cycles` of heuristic.rs, line by line."""
-    c, x = constants, choice
-    whole_waves = -(-(x.tiles - x.split_tiles) // x.clusters) * x.k_tiles
-    shared = 0.0
-    if x.workers:
-        share = x.split_tiles * x.k_tiles // x.workers
-        shared = share * -(-x.workers // x.clusters)
-    k_tiles_in_turn = whole_waves + shared
+def cycles(constants, x):
+    """`Rated::cycles` of heuristic.rs, line by line, for all choices at once."""
+    c = constants
+    stages = x.whole_turns * x.k_tiles + x.worker_turns * x.share
+    math_cycles = x.tm * np.maximum(x.tn, NARROWEST) * x.tk / MACS_PER_CYCLE * c["MATH"]
+    math_cycles = math_cycles * np.where(x.ping_pong, c["PING_PONG"], 1.0)
+    late = c["LATENCY"] / x.stages
+    inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))
+    outside = np.maximum(x.stage_bytes - inside, 0.0)
+    fill = (x.stage_bytes + c["OUTSIDE"] * outside) / c["L2_BYTES_PER_CYCLE"]
+    stage = (math_cycles**4 + late**4 + fill**4) ** 0.25
+    elements = x.tm * x.tn
+    busy = stages * stage + x.parts * c["EPILOGUE_PER_ELEMENT"] * elements
 
-    math_cycles = x.tm * max(x.tn, NARROWEST) * x.tk / MACS_PER_CYCLE
-    fill = x.stage_bytes / c["L2_BYTES_PER_CYCLE"]
-    ring = c["SHALLOW_RING"] if x.stages < 4 else 1.0
-    consumers = c["CONSUMERS_1"] if x.consumers == 1 else c["CONSUMERS_3"] if x.consumers == 3 else 1.0
-    small = c["SMALL_TILE"] if x.tm * x.tn < 128 * 256 else 1.0
-    in_turn = x.clusters * x.k_tiles
-    utilisation = x.tiles * x.k_tiles / (k_tiles_in_turn / x.k_tiles * in_turn)
-    power = 1.0 + c["POWER_PER_INGEST"] * (1.0 / x.tm + 1.0 / x.tn) * utilisation
-    busy = k_tiles_in_turn * max(math_cycles, fill) * ring * consumers * small * power
-
-    operands = x.operand_bytes * (x.m * x.k + x.k * x.n)
+    a, b = x.operand_bytes * x.m * x.k, x.operand_bytes * x.n * x.k
     results = x.output_bytes * x.m * x.n
-    used = min(x.sms, x.clusters * x.cluster)
-    dram = (operands + results) / (c["DRAM_BYTES_PER_CYCLE"] * used)
-    reduction = 0.0
-    if x.workers:
-        sharing = x.workers / x.split_tiles + 1.0
-        reduction = c["REDUCTION_CYCLES"] + sharing * x.tm * x.tn * c["REDUCTION_CYCLES_PER_SUM"]
-    longer, shorter = max(busy, dram), min(busy, dram)
-    return longer + c["NOT_OVERLAPPED"] * shorter + reduction + c["FILL_CYCLES"]
+    again = c["READ_AGAIN"] * (np.where(x.columns > 1, a, 0.0) + np.where(x.rows > 1, b, 0.0))
+    traffic = a + b + results + again + np.where(x.streams, missed(c, x), 0.0)
+    pairs = x.sms / 2.0
+    of_pair = np.maximum(x.in_pair / (x.tiles * x.k_tiles), 1.0 / pairs)
+    dram = traffic * of_pair / c["DRAM_BYTES_PER_CYCLE"]
+
+    turns = x.worker_turns * elements
+    of_two = c["OF_TWO"] + c["OF_TWO_PER_ELEMENT"] * turns
+    of_many = c["OF_MANY"] + c["OF_MANY_PER_ELEMENT"] * turns + c["OF_MANY_PER_WORKER"] * (x.contributors - 2.0)
+    reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, of_two, of_many))
+    step = np.where(x.streams, c["OUT_OF_STEP"], 1.0)
+    return step * (np.hypot(busy, dram) + reduction + c["LAUNCH_CYCLES"])
+
+
+def missed(c, x):
+    """`Rated::missed` of heuristic.rs."""
+    of_tile = (x.cluster_tm + x.cluster_tn) * x.k * x.operand_bytes
+    a = np.minimum(x.split_rows * x.cluster_tm, x.m) * x.k * x.operand_bytes * np.maximum(x.split_columns - 1.0, 0.0)
+    b = np.minimum(x.split_columns * x.cluster_tn, x.n) * x.k * x.operand_bytes * np.maximum(x.split_rows - 1.0, 0.0)
+
+    def part(between):
+        return np.exp(-c["L2_BYTES"] / np.maximum(between, 1.0))
+
+    return a * part(x.split_rows * of_tile) + b * part(x.split_columns * of_tile)
 
 
 def split_name(split):
@@ -131,20 +188,48 @@ class Problem:
         times = corrected(rows)
         self.best = min(times)
         self.peer = median([peer for row in rows for peer in row["peer_microseconds"] if peer])
-        self.times = [math.log(time / self.best) for time in times]
+        self.times = np.log(np.array(times) / self.best)
+
+
+class Survey:
+    """Problems, and the choices of all in one row of columns."""
+
+    def __init__(self, problems):
+        self.problems = problems
+        self.columns = Columns([choice for problem in problems for choice in problem.choices])
+        self.of = np.repeat(np.arange(len(problems)), [len(problem.choices) for problem in problems])
+        self.starts = np.searchsorted(self.of, np.arange(len(problems)))
+        self.relative = np.concatenate([problem.times for problem in problems])
+        best = np.array([problem.best for problem in problems])
+        self.times = self.relative + np.log(best * CYCLES_PER_MICROSECOND)[self.of]
 
     def estimates(self, constants):
-        return [math.log(cycles(constants, choice)) for choice in self.choices]
+        return np.log(cycles(constants, self.columns))
 
-    def regret(self, estimates):
-        """What the pick loses, as a logarithm."""
-        return self.times[min(range(len(estimates)), key=estimates.__getitem__)]
+    def picks(self, constants):
+        """For each problem, the index among its choices of the one that is estimated fastest."""
+        parts = np.split(self.estimates(constants), self.starts[1:])
+        return [int(part.argmin()) for part in parts]
+
+    def regrets(self, constants):
+        """What each pick loses, as a logarithm."""
+        picks = self.picks(constants)
+        return np.array([problem.times[pick] for problem, pick in zip(self.problems, picks)])
 
     def smooth_regret(self, estimates, tolerance):
-        """The same, smooth: estimates must be further apart than the tolerance, relatively, to be told apart."""
-        least = min(estimates)
-        weights = [math.exp((least - estimate) / tolerance) for estimate in estimates]
-        return sum(w * t for w, t in zip(weights, self.times)) / sum(weights)
+        """Their mean, smooth: estimates must be further apart than the tolerance, relatively, to be told apart."""
+        least = np.minimum.reduceat(estimates, self.starts)
+        weights = np.exp((least[self.of] - estimates) / tolerance)
+        sums = np.add.reduceat(weights, self.starts)
+        return float(np.mean(np.add.reduceat(weights * self.relative, self.starts) / sums))
+
+    def errors(self, constants, reach, common):
+        """Weighted errors of the estimates. Choices slower than the best by much more than the part `reach` count little; of
+        what a problem's have in common counts the part `common`."""
+        weights = np.exp(-self.relative / reach) + 0.03
+        errors = self.estimates(constants) - self.times
+        mean = np.add.reduceat(weights * errors, self.starts) / np.add.reduceat(weights, self.starts)
+        return weights * (errors - (1.0 - common) * mean[self.of])
 
 
 def median(values):
@@ -185,33 +270,54 @@ def read(paths):
     return problems, failed
 
 
-def loss(constants, problems, error_weight, tolerance):
-    """Mean smooth regret plus weighted mean square error of the estimates, up to one common scale: the clock."""
-    regret, errors = 0.0, []
-    for problem in problems:
-        estimates = problem.estimates(constants)
-        regret += problem.smooth_regret(estimates, tolerance)
-        scale = math.log(problem.best)
-        errors += [estimate - time - scale for estimate, time in zip(estimates, problem.times)]
-    mean = sum(errors) / len(errors)
-    square = sum((error - mean) ** 2 for error in errors) / len(errors)
-    return regret / len(problems) + error_weight * square
-
-
-def fit(problems, start, fixed, error_weight, hear=lambda text: None):
-    """Simplex searches on the logarithms of the constants, each from where the last one ended: first for the least error, then
-    for the least regret with ever less tolerance. Estimates that are about right lead to where picks decide."""
+def fit(survey, start, fixed, refine):
+    """Levenberg-Marquardt on the logarithms of the constants, for all choices and then for those near the best. With `refine`,
+    a simplex search for the least regret follows, with ever less tolerance."""
     names = [name for name in start if name not in fixed]
 
     def constants(point):
         return {**start, **{name: start[name] * math.exp(step) for name, step in zip(names, point)}}
 
-    point = [0.0] * len(names)
-    for weight, tolerance in ((100.0, 0.02), (error_weight, 0.02), (error_weight, 0.005)):
-        for size in (0.3, 0.15, 0.08):
-            value, point = nelder_mead(lambda at: loss(constants(at), problems, weight, tolerance), point, size)
-            hear(f"error weight {weight}, tolerance {tolerance}: loss {value:.5f} ")
+    point = np.zeros(len(names))
+    for reach in (0.25, 0.1):
+        point = least_squares(lambda at: robust(survey.errors(constants(at), reach, 0.3)), point)
+    if refine:
+        for tolerance in (0.02, 0.01):
+
+            def loss(at):
+                errors = survey.errors(constants(at), 0.1, 0.3)
+                estimates = survey.estimates(constants(at))
+                return survey.smooth_regret(estimates, tolerance) + 4.0 * float(np.mean(errors**2))
+
+            point = nelder_mead(loss, list(point), 0.1)[1]
     return constants(point)
+
+
+def robust(errors, scale=0.05):
+    """Errors whose squares grow like |error| beyond the scale."""
+    return np.sign(errors) * scale * np.sqrt(2.0 * (np.sqrt(1.0 + (errors / scale) ** 2) - 1.0))
+
+
+def least_squares(residuals, point):
+    """Where the sum of squares is least, near `point`."""
+    damping, current = 1e-3, residuals(point)
+    for _ in range(60):
+        slopes = [(residuals(point + 1e-4 * axis) - current) / 1e-4 for axis in np.eye(len(point))]
+        jacobian = np.stack(slopes, axis=1)
+        normal, gradient = jacobian.T @ jacobian, jacobian.T @ current
+        while damping < 1e6:
+            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), -gradient)
+            new = residuals(point + np.clip(step, -0.5, 0.5))
+            if new @ new < current @ current:
+                break
+            damping *= 4.0
+        else:
+            return point
+        gain = 1.0 - (new @ new) / (current @ current)
+        point, current, damping = point + np.clip(step, -0.5, 0.5), new, damping / 4.0
+        if gain < 1e-6:
+            break
+    return point
 
 
 def nelder_mead(function, start, size):
@@ -243,29 +349,22 @@ def nelder_mead(function, start, size):
         corners = sorted(corners[:1] + [(function(corner), corner) for corner in shrunk])
     return corners[0]
 
-
-def geometric_regret(problems, constants):
-    """Geometric mean and worst of the times of the model's picks over the best."""
-    logs = [problem.regret(problem.estimates(constants)) for problem in problems]
-    return math.exp(sum(logs) / len(logs)), math.exp(max(logs))
-
-
-def root_mean_square(problems, constants):
-    """Relative error of the estimates, up to one common scale."""
-    return math.sqrt(max(loss(constants, problems, 1.0, 1.0) - loss(constants, problems, 0.0, 1.0), 0.0))
-
-
-def say(title, problems, constants):
-    mean, worst = geometric_regret(problems, constants)
-    error = root_mean_square(problems, constants)
-    print(f"{title:28} regret {mean:.4f}, at worst {worst:.3f}; estimates off by {100 * error:.1f} % (rms)")
+def say(title, survey, constants):
+    regrets = survey.regrets(constants)
+    errors = survey.estimates(constants) - survey.times
+    near = errors[survey.relative < math.log(1.25)]
+    print(
+        f"{title:24} regret {math.exp(regrets.mean()):.4f}, at worst {math.exp(regrets.max()):.3f};"
+        f" estimates off by {100 * errors.std():.1f} % (rms), {100 * near.std():.1f} % within a quarter of the best"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("surveys", nargs="+", metavar="FILE")
-    parser.add_argument("--error-weight", type=float, default=0.3, help="of the estimates' mean square error")
-    parser.add_argument("--fixed", nargs="*", default=[], metavar="NAME", help="constants that stay as they are")
+    parser.add_argument("--fixed", nargs="*", default=[], metavar="NAME", help="more constants that stay as they are")
+    parser.add_argument("--free", action="store_true", help=f"fit {', '.join(FIXED)} too")
+    parser.add_argument("--refine", action="store_true", help="search for the least regret in the end")
     parser.add_argument(
         "--hold-out", type=int, default=0, metavar="FOLDS", help="also fit without every Nth problem and judge on these"
     )
@@ -274,40 +373,39 @@ def main():
     args = parser.parse_args()
     if unknown := [name for name in args.fixed if name not in START]:
         parser.error(f"no such constants: {', '.join(unknown)}; there are {', '.join(START)}")
+    fixed = (*args.fixed, *(() if args.free else FIXED))
 
     problems, failed = read(args.surveys)
-    timings = sum(len(problem.choices) for problem in problems)
-    print(f"{len(problems)} problems, {timings} timings; {failed} choices failed")
-    say("constants as they are", problems, START)
+    survey = Survey(problems)
+    print(f"{len(problems)} problems, {len(survey.of)} timings; {failed} choices failed")
+    say("constants as they are", survey, START)
     constants = START
     if not args.only_judge:
-        heard = (lambda text: print(text, end="\r", file=sys.stderr)) if sys.stderr.isatty() else (lambda text: None)
-        constants = fit(problems, START, args.fixed, args.error_weight, heard)
-        say("fitted", problems, constants)
+        constants = fit(survey, START, fixed, args.refine)
+        say("fitted", survey, constants)
         if args.hold_out > 1:
             shuffled = random.Random(1).sample(problems, len(problems))
             logs = []
             for fold in range(args.hold_out):
                 rest = [problem for index, problem in enumerate(shuffled) if index % args.hold_out != fold]
-                held = shuffled[fold :: args.hold_out]
-                found = fit(rest, START, args.fixed, args.error_weight, heard)
-                logs += [problem.regret(problem.estimates(found)) for problem in held]
+                found = fit(Survey(rest), START, fixed, args.refine)
+                logs += list(Survey(shuffled[fold :: args.hold_out]).regrets(found))
             mean, worst = math.exp(sum(logs) / len(logs)), math.exp(max(logs))
-            print(f"{'on problems not fitted to':28} regret {mean:.4f}, at worst {worst:.3f}")
+            print(f"{'on problems not fitted to':24} regret {mean:.4f}, at worst {worst:.3f}")
         print("\nconstants:")
         for name, value in constants.items():
-            print(f"  {name:26} {value:10.4g}   was {START[name]:g}")
+            print(f"  {name:24} {value:10.4g}   was {START[name]:g}")
 
     print("\nworst picks:")
-    ranked = sorted(problems, key=lambda problem: -problem.regret(problem.estimates(constants)))
-    for problem in ranked[: args.worst]:
-        estimates = problem.estimates(constants)
-        pick = min(range(len(estimates)), key=estimates.__getitem__)
-        best = min(range(len(estimates)), key=problem.times.__getitem__)
+    picks, estimates = survey.picks(constants), np.split(survey.estimates(constants), survey.starts[1:])
+    by_loss = sorted(range(len(problems)), key=lambda index: -problems[index].times[picks[index]])
+    for index in by_loss[: args.worst]:
+        problem, pick, best = problems[index], picks[index], int(problems[index].times.argmin())
         against = f", {problem.peer / problem.best:.3f} of the peer's speed at best" if problem.peer else ""
+        apart = math.exp(estimates[index][best] - estimates[index][pick])
         print(f"  {math.exp(problem.times[pick]):.3f}  {problem.name}{against}")
         print(f"         picked {problem.choices[pick].name}")
-        print(f"         best   {problem.choices[best].name}, estimated at {math.exp(estimates[best] - estimates[pick]):.3f}")
+        print(f"         best   {problem.choices[best].name}, estimated at {apart:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-//! The first heuristic: estimates the cycles of a problem for each spec of the catalogue from waves, tensor-core rate,
-//! shared-memory fill, DRAM traffic and power, and takes the fewest. Its constants were fitted to 202 timings on an H200 (bf16
-//! and f16, both operands K-major, 13 problems from 512³ and 64×28672×4096 to 16384×16384×4096, up to fifteen tiles each:
-//! `benchmarks/2026-11-20-tiles-*.json`). It is off by 10 % (root mean square), and picks the fastest of the measured tiles for
-//! twelve of these problems and one 2.4 % slower for 2048³.
+//! The heuristic: estimates the cycles of a problem for each spec of the catalogue, and takes the fewest. [`cycles`] is the
+//! whole model: the busiest SM's stages, each bound by the tensor cores, by L2 or by the latency of a load; beside them the
+//! traffic of DRAM, shared out among pairs of SMs; then the reduction of split tiles and the launch.
+//!
+//! Its constants were fitted to 8544 timings on an H200 (bf16, both operands K-major or B N-major, the 178 problems of the
+//! suite with up to 48 choices each: `benchmarks/2026-11-21-survey-bf16.json`) by `scripts/fit-heuristic.py`, which has the
+//! same formula. Its picks take 3.2 % longer than the best that was measured (geometric mean; 3.5 % on problems that were held
+//! out of the fit, 32 % at worst), of which some 3 % is the noise of the best of 48 short timings where problems are large. Its
+//! estimates are off by 13 % (root mean square), and by 8 % for choices within a quarter of the best.
 
-use pgemm_kernels::KernelSpec;
+use std::sync::OnceLock;
+
+use pgemm_ir::{Element, OperandMajor};
+use pgemm_kernels::{KernelSpec, OutputMajor, Schedule, catalogue};
 
 use crate::config::{MAX_SPLITS, Split};
 use crate::plan::{Choice, Decomposition};
@@ -12,77 +19,293 @@ use crate::plan::{Choice, Decomposition};
 /// Multiply-adds of 16-bit elements that an SM's tensor cores do per cycle.
 const MACS_PER_CYCLE: f64 = 2048.0;
 
-/// Bytes that reach an SM's shared memory from L2 per cycle.
-const L2_BYTES_PER_CYCLE: f64 = 99.0;
+/// Time of these under power, whose limit lowers the clock, over that at the nominal 1.7 GHz.
+const MATH: f64 = 1.2;
 
-/// Bytes from DRAM per SM and cycle, at 132 SMs.
-const DRAM_BYTES_PER_CYCLE: f64 = 16.7;
-
-/// How much of the shorter of computing and DRAM traffic the longer one doesn't hide.
-const NOT_OVERLAPPED: f64 = 0.145;
-
-/// Cycles of a launch that no tile accounts for: filling the ring, the last epilogue, leaving.
-const FILL_CYCLES: f64 = 4430.0;
-
-/// Time lost per 1/rows + 1/columns of the CTA tile, to the power that operands cost on their way from L2, where all SMs
-/// are busy.
-const POWER_PER_INGEST: f64 = 20.6;
-
-/// Time lost with fewer than four stages.
-const SHALLOW_RING: f64 = 1.07;
-
-/// Time with one, two and three consumer warpgroups.
-const CONSUMERS: [f64; 3] = [0.903, 1.0, 0.973];
-
-/// Time that tiles under 128×256 lose beyond all of the above.
-const SMALL_TILE: f64 = 1.02;
+/// Time of a stage where warpgroups take turns (ping-pong): one alone issues a little more slowly than two.
+const PING_PONG: f64 = 1.015;
 
 /// Narrower tiles take the tensor cores as long.
 const NARROWEST: f64 = 64.0;
 
-/// Cycles from a worker's last sum to the start of the last epilogue: storing, counting in, finding out.
-const REDUCTION_CYCLES: f64 = 3500.0;
+/// Bytes that reach an SM's shared memory from L2 per cycle.
+const L2_BYTES_PER_CYCLE: f64 = 93.5;
 
-/// Cycles for each partial sum of a tile.
-const REDUCTION_CYCLES_PER_SUM: f64 = 0.04;
+/// Bytes of a stage that lie outside the matrix count so often more: TMA fills in zeros slowly.
+const OUTSIDE: f64 = 2.3;
+
+/// Cycles from a load to its arrival, in which a ring is filled once at most.
+const LATENCY: f64 = 1450.0;
+
+/// Cycles for each element of a tile that its epilogue takes; only a last one's count where warpgroups take turns.
+const EPILOGUE_PER_ELEMENT: f64 = 0.08;
+
+/// Bytes from DRAM for each pair of SMs (TPC) and cycle.
+const DRAM_BYTES_PER_CYCLE: f64 = 44.0;
+
+/// Part of an operand's traffic that is added where more than one tile reads it: SMs at the other half of L2 do.
+const READ_AGAIN: f64 = 0.105;
+
+/// L2 that holds what the workers of stream-K, each at its own place along k, have read of an operand until others read it.
+const L2_BYTES: f64 = 61.4e6;
+
+/// Time of stream-K, whose workers are out of step along k, over that of workers in step.
+const OUT_OF_STEP: f64 = 1.03;
+
+/// Cycles of a launch that no tile accounts for.
+const LAUNCH_CYCLES: f64 = 2800.0;
+
+/// Cycles of the reduction of a tile that two workers share: storing, counting in, adding up; and for each element of it.
+const OF_TWO: f64 = 2570.0;
+const OF_TWO_PER_ELEMENT: f64 = 0.42;
+
+/// The same of a tile that more share, and for each beyond the second.
+const OF_MANY: f64 = 2780.0;
+const OF_MANY_PER_ELEMENT: f64 = 0.65;
+const OF_MANY_PER_WORKER: f64 = 120.0;
+
+/// A spec with what [`cycles`] needs of it for every problem.
+#[derive(Clone, Copy, Debug)]
+pub struct Rated {
+    /// The spec.
+    pub spec: KernelSpec,
+    tile_m: f64,
+    tile_n: f64,
+    /// Depth and operand bytes of a stage.
+    depth_bytes: f64,
+    stage_bytes: f64,
+    /// Fourth powers of the cycles that the tensor cores need for a stage, and that its load may be late.
+    math_and_latency: f64,
+}
+
+impl Rated {
+    /// A spec that validates, rated.
+    pub fn new(spec: KernelSpec) -> Self {
+        let tile = spec.tile;
+        let [tile_m, tile_n, tile_k] = [tile.m, tile.n, tile.k].map(f64::from);
+        let turns = if spec.schedule == Schedule::PingPong { PING_PONG } else { 1.0 };
+        let math = tile_m * tile_n.max(NARROWEST) * tile_k / MACS_PER_CYCLE * MATH * turns;
+        let late = LATENCY / f64::from(spec.stages);
+        Rated {
+            spec,
+            tile_m,
+            tile_n,
+            depth_bytes: tile_k * f64::from(spec.operand.bytes()),
+            stage_bytes: f64::from(spec.stage_bytes()),
+            math_and_latency: fourth_power(math) + fourth_power(late),
+        }
+    }
+
+    /// A problem of `[m, n, k]` in its tiles.
+    fn place(&self, extents: [u64; 3], sms: u32) -> Placed {
+        let Rated { spec, .. } = self;
+        let whole = Choice { spec: *spec, raster_rows: 1, split: Split::Whole };
+        let [m, n, k] = whole.extents(extents);
+        let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
+        Placed {
+            extents: [m, n, k].map(|extent| extent as f64),
+            rows,
+            columns,
+            k_tiles,
+            sms,
+            clusters: u64::from((sms / spec.cluster.size()).max(1)),
+            raster_rows: raster_rows(spec, m, sms),
+        }
+    }
+
+    /// Estimated cycles.
+    fn cycles(&self, placed: &Placed, raster_rows: u32, split: Split) -> f64 {
+        let Rated { spec, tile_m, tile_n, .. } = *self;
+        let [m, n, k] = placed.extents;
+        let work = placed.decompose(split);
+        let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } = work;
+
+        // What the busiest cluster does: stages, and whole tiles or parts of one.
+        let whole = tiles - split_tiles;
+        let whole_turns = whole.div_ceil(clusters);
+        let (share, worker_turns, worker_tiles) = match workers {
+            0 => (0, 0, 0),
+            _ => (
+                split_tiles.saturating_mul(k_tiles).div_ceil(workers),
+                workers.div_ceil(clusters),
+                split_tiles.div_ceil(workers),
+            ),
+        };
+        let of_both = |whole: u64, workers: u64| {
+            whole as f64 * k_tiles as f64 + workers as f64 * share as f64
+        };
+        let stages = of_both(whole_turns, worker_turns);
+        let parts = match spec.schedule {
+            Schedule::Cooperative => whole_turns + worker_turns * worker_tiles,
+            Schedule::PingPong => 1,
+        };
+
+        let inside = self.depth_bytes * (tile_m.min(m) + tile_n.min(n));
+        let outside = (self.stage_bytes - inside).max(0.0);
+        let fill = (self.stage_bytes + OUTSIDE * outside) / L2_BYTES_PER_CYCLE;
+        let stage = (self.math_and_latency + fourth_power(fill)).sqrt().sqrt();
+        let elements = tile_m * tile_n;
+        let busy = stages * stage + parts as f64 * EPILOGUE_PER_ELEMENT * elements;
+
+        let operand = f64::from(spec.operand.bytes());
+        let (a, b) = (operand * m * k, operand * n * k);
+        let results = f64::from(spec.output.bytes()) * m * n;
+        let again = if placed.columns > 1 { READ_AGAIN * a } else { 0.0 }
+            + if placed.rows > 1 { READ_AGAIN * b } else { 0.0 };
+        let (missed, step) = match split {
+            Split::StreamK if workers > 0 => (self.missed(placed, &work, raster_rows), OUT_OF_STEP),
+            _ => (0.0, 1.0),
+        };
+        let traffic = a + b + results + again + missed;
+        let pairs = f64::from(placed.sms) / 2.0;
+        let in_pair = of_both(placed.in_pair(whole), placed.in_pair(workers));
+        let of_pair = (in_pair / (tiles as f64 * k_tiles as f64)).max(1.0 / pairs);
+        let dram = traffic * of_pair / DRAM_BYTES_PER_CYCLE;
+
+        let turns = worker_turns as f64 * elements;
+        let reduction = match work.contributors() {
+            0 => 0.0,
+            1 | 2 => OF_TWO + OF_TWO_PER_ELEMENT * turns,
+            count => {
+                OF_MANY + OF_MANY_PER_ELEMENT * turns + OF_MANY_PER_WORKER * (count - 2) as f64
+            }
+        };
+        step * ((busy * busy + dram * dram).sqrt() + reduction + LAUNCH_CYCLES)
+    }
+
+    /// Bytes that stream-K reads from DRAM again: workers are anywhere along k, so an operand is read for each tile anew
+    /// unless L2 still holds what was read of both since the last time.
+    fn missed(&self, placed: &Placed, work: &Decomposition, raster_rows: u32) -> f64 {
+        let [m, n, k] = placed.extents;
+        let (rows, columns) = if work.split_tiles == work.tiles {
+            (placed.rows as f64, placed.columns as f64)
+        } else {
+            let rows = placed.rows.min(u64::from(raster_rows)) as f64;
+            (rows, work.split_tiles as f64 / rows)
+        };
+        let (cluster, operand) = (self.spec.cluster, f64::from(self.spec.operand.bytes()));
+        let (tile_m, tile_n) =
+            (self.tile_m * f64::from(cluster.m), self.tile_n * f64::from(cluster.n));
+        let of_tile = (tile_m + tile_n) * k * operand;
+        // Gaps between readers of a line are random: exponentially distributed around the mean.
+        let missed = |between: f64| (-L2_BYTES / between.max(1.0)).exp();
+        let a = (rows * tile_m).min(m) * k * operand * (columns - 1.0).max(0.0);
+        let b = (columns * tile_n).min(n) * k * operand * (rows - 1.0).max(0.0);
+        a * missed(rows * of_tile) + b * missed(columns * of_tile)
+    }
+}
+
+/// A problem in the tiles of a spec.
+struct Placed {
+    /// Extents along m, n and k as the kernel sees them.
+    extents: [f64; 3],
+    /// Extents of D in cluster tiles, and of k in stages.
+    rows: u64,
+    columns: u64,
+    k_tiles: u64,
+    sms: u32,
+    /// Clusters that run at once.
+    clusters: u64,
+    /// The usual raster height.
+    raster_rows: u32,
+}
+
+impl Placed {
+    fn decompose(&self, split: Split) -> Decomposition {
+        Decomposition::new(self.rows * self.columns, self.k_tiles, self.clusters, split)
+    }
+
+    /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and either pair one before any
+    /// gets a second.
+    fn in_pair(&self, units: u64) -> u64 {
+        let (full, rest) = (units / self.clusters, units % self.clusters);
+        2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }
+    }
+
+    /// Ways to split the tiles that may be worth it where the last wave leaves SMs without work.
+    fn splits(&self) -> impl Iterator<Item = Split> + use<> {
+        let Placed { clusters, k_tiles, .. } = *self;
+        let tiles = self.rows * self.columns;
+        let stream = (!tiles.is_multiple_of(clusters) && tiles.saturating_mul(k_tiles) > clusters)
+            .then_some(Split::StreamK);
+        // As many as one wave takes.
+        let fill = clusters / tiles.max(1);
+        let split = (2..=u64::from(MAX_SPLITS).min(k_tiles))
+            .contains(&fill)
+            .then_some(Split::SplitK(fill as u32));
+        stream.into_iter().chain(split)
+    }
+}
+
+fn fourth_power(x: f64) -> f64 {
+    x * x * (x * x)
+}
 
 /// The estimated cycles of a problem of `[m, n, k]` on `sms` SMs, for a spec that validates.
 pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
-    let spec = &choice.spec;
-    let (tile, cluster) = (spec.tile, spec.cluster);
-    let [m, n, k] = choice.extents(extents);
-    let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } =
-        choice.decompose(extents, sms);
-    // What the busiest cluster does.
-    let whole_waves = (tiles - split_tiles).div_ceil(clusters) * k_tiles;
-    let shared = (split_tiles * k_tiles)
-        .checked_div(workers)
-        .map_or(0.0, |share| share as f64 * workers.div_ceil(clusters) as f64);
-    let k_tiles_in_turn = whole_waves as f64 + shared;
+    let rated = Rated::new(choice.spec);
+    rated.cycles(&rated.place(extents, sms), choice.raster_rows, choice.split)
+}
 
-    let [tm, tn, tk] = [tile.m, tile.n, tile.k].map(f64::from);
-    let math = tm * tn.max(NARROWEST) * tk / MACS_PER_CYCLE;
-    let fill = f64::from(spec.stage_bytes()) / L2_BYTES_PER_CYCLE;
-    let ring = if spec.stages < 4 { SHALLOW_RING } else { 1.0 };
-    let consumers = CONSUMERS.get((spec.consumers as usize).wrapping_sub(1)).unwrap_or(&1.0);
-    let small = if tile.m * tile.n < 128 * 256 { SMALL_TILE } else { 1.0 };
-    let in_turn = (clusters * k_tiles) as f64;
-    let utilisation = (tiles * k_tiles) as f64 / (k_tiles_in_turn / k_tiles as f64 * in_turn);
-    let power = 1.0 + POWER_PER_INGEST * (1.0 / tm + 1.0 / tn) * utilisation;
-    let busy = k_tiles_in_turn * math.max(fill) * ring * consumers * small * power;
-
-    let operands = f64::from(spec.operand.bytes()) * (m * k + k * n) as f64;
-    let results = f64::from(spec.output.bytes()) * (m * n) as f64;
-    let used = f64::from(sms).min((clusters * u64::from(cluster.size())) as f64);
-    let dram = (operands + results) / (DRAM_BYTES_PER_CYCLE * used);
-    let reduction = match workers {
-        0 => 0.0,
-        _ => {
-            let sharing = workers as f64 / split_tiles as f64 + 1.0;
-            REDUCTION_CYCLES + sharing * tm * tn * REDUCTION_CYCLES_PER_SUM
-        }
+/// The specs of the catalogue for operands with these majors, rated: with the operands as they are, and with A and B in each
+/// other's place. Made once for each combination. Empty where types have no kernel.
+pub fn rated(
+    operand: Element,
+    output: Element,
+    a: OperandMajor,
+    b: OperandMajor,
+) -> &'static [Rated] {
+    static TABLES: [OnceLock<Vec<Rated>>; 16] = [const { OnceLock::new() }; 16];
+    let kind = match (operand, output) {
+        (Element::F16, Element::F16) => 0,
+        (Element::F16, Element::F32) => 1,
+        (Element::Bf16, Element::Bf16) => 2,
+        (Element::Bf16, Element::F32) => 3,
+        _ => return &[],
     };
-    busy.max(dram) + NOT_OVERLAPPED * busy.min(dram) + reduction + FILL_CYCLES
+    let along_mn = |major| usize::from(major == OperandMajor::Mn);
+    TABLES[kind * 4 + along_mn(a) * 2 + along_mn(b)].get_or_init(|| {
+        let plain = catalogue::specs_for(operand, a, b, OutputMajor::N, output);
+        let swapped = catalogue::specs_for(operand, b, a, OutputMajor::M, output);
+        plain.chain(swapped).map(Rated::new).collect()
+    })
+}
+
+/// Choices with their estimates, least first. Only what is asked for is sorted.
+pub struct Ranking(Vec<(f64, Choice)>);
+
+impl Ranking {
+    /// Every spec with the ways to split its tiles that may be worth it, or the one of `split`.
+    pub fn new<'r>(
+        specs: impl IntoIterator<Item = &'r Rated>,
+        extents: [u64; 3],
+        sms: u32,
+        split: Option<Split>,
+    ) -> Self {
+        let mut choices = Vec::with_capacity(128);
+        for rated in specs {
+            let placed = rated.place(extents, sms);
+            let raster_rows = placed.raster_rows;
+            let mut add = |split| {
+                let choice = Choice { spec: rated.spec, raster_rows, split };
+                choices.push((rated.cycles(&placed, raster_rows, split), choice));
+            };
+            add(split.unwrap_or_default());
+            if split.is_none() {
+                placed.splits().for_each(add);
+            }
+        }
+        Ranking(choices)
+    }
+}
+
+impl Iterator for Ranking {
+    type Item = Choice;
+
+    fn next(&mut self) -> Option<Choice> {
+        let least = (0..self.0.len()).min_by(|&a, &b| self.0[a].0.total_cmp(&self.0[b].0))?;
+        Some(self.0.swap_remove(least).1)
+    }
 }
 
 /// Every spec with the ways to split its tiles that may be worth it (or the one of `split`), fastest first by [`cycles`].
@@ -92,36 +315,10 @@ pub fn rank(
     sms: u32,
     split: Option<Split>,
 ) -> Vec<Choice> {
-    let mut ranked: Vec<_> = specs
-        .into_iter()
-        .flat_map(|spec| {
-            let whole = Choice { spec, raster_rows: 1, split: split.unwrap_or_default() };
-            let [m, _, _] = whole.extents(extents);
-            let whole = Choice { raster_rows: raster_rows(&spec, m, sms), ..whole };
-            let others = split.is_none().then(|| splits(whole, extents, sms));
-            std::iter::once(whole)
-                .chain(others.into_iter().flatten().map(move |split| Choice { split, ..whole }))
-        })
-        .map(|choice| (cycles(&choice, extents, sms), choice))
-        .collect();
-    ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    ranked.into_iter().map(|(_, choice)| choice).collect()
-}
-
-/// Ways to split the tiles of a choice that leaves SMs without work in its last wave.
-pub fn splits(choice: Choice, extents: [u64; 3], sms: u32) -> impl Iterator<Item = Split> {
-    let Decomposition { tiles, k_tiles, .. } =
-        Choice { split: Split::Whole, ..choice }.decompose(extents, sms);
-    let clusters = u64::from((sms / choice.spec.cluster.size()).max(1));
-    let stream =
-        (!tiles.is_multiple_of(clusters) && tiles * k_tiles > clusters).then_some(Split::StreamK);
-    // As many as fill one wave, and one fewer and more.
-    let fill = clusters / tiles.max(1);
-    let splits = [fill.saturating_sub(1), fill, fill + 1]
-        .into_iter()
-        .filter(move |&splits| (2..=u64::from(MAX_SPLITS).min(k_tiles)).contains(&splits))
-        .map(|splits| Split::SplitK(splits as u32));
-    stream.into_iter().chain(splits)
+    let rated: Vec<_> = specs.into_iter().map(Rated::new).collect();
+    let Ranking(mut choices) = Ranking::new(&rated, extents, sms, split);
+    choices.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    choices.into_iter().map(|(_, choice)| choice).collect()
 }
 
 /// Rows of cluster tiles to walk together: as many as make the tiles in flight a square of D, so that they share operands
@@ -145,25 +342,141 @@ mod tests {
         name.parse().unwrap()
     }
 
+    /// Microseconds at the nominal clock.
+    fn microseconds(extents: [u64; 3], spec: &str, split: &str, raster_rows: u32) -> f64 {
+        let (spec, split) = (self::spec(spec), split.parse().unwrap());
+        cycles(&Choice { spec, raster_rows, split }, extents, 132) / 1700.0
+    }
+
+    /// Spec without types of operands and cluster, split, microseconds.
+    type Timing = (&'static str, &'static str, f64);
+
+    /// Fastest first, from benchmarks/2026-11-21-survey-bf16.json.
+    const MEASURED: [([u64; 3], [Timing; 4]); 8] = [
+        (
+            [4096, 32768, 512],
+            [
+                ("kk-bf16-128x192x64-s4-p2", "whole", 200.6),
+                ("kk-bf16-128x208x64-s4-p2", "stream-k", 215.2),
+                ("kk-bf16-256x192x64-s3-w2", "whole", 236.4),
+                ("kk-bf16-128x256x64-s4-w2", "stream-k", 257.0),
+            ],
+        ),
+        (
+            [2048, 1280, 8192],
+            [
+                ("kk-bf16-128x160x64-s5-w2", "whole", 55.5),
+                ("kk-bf16-128x176x64-s4-p2", "whole", 68.8),
+                ("kk-bf16-128x160x64-s5-w2", "stream-k", 74.3),
+                ("kk-bf16-256x160x64-s3-w2", "stream-k", 83.5),
+            ],
+        ),
+        (
+            [1024, 4096, 14336],
+            [
+                ("kk-bf16-128x128x64-s6-w2", "whole", 164.9),
+                ("kk-bf16-256x128x64-s4-w2", "split-2", 194.2),
+                ("kk-bf16-128x256x32-s8-w2", "stream-k", 252.9),
+                ("kk-bf16-128x176x64-s4-p2", "stream-k", 289.0),
+            ],
+        ),
+        (
+            [256, 7168, 8192],
+            [
+                ("kk-bf16-128x128x64-s6-w2", "whole", 52.1),
+                ("kk-bf16-64x128x64-s8-w1", "whole", 59.3),
+                ("kk-bf16-128x256x64-s4-w2", "split-2", 66.5),
+                ("kk-bf16-256x208x64-s3-w2", "stream-k", 69.5),
+            ],
+        ),
+        (
+            [16, 6144, 4096],
+            [
+                ("kkm-bf16-64x16x128-s5-w1", "stream-k", 16.0),
+                ("kkm-bf16-128x32x64-s8-w2", "stream-k", 17.9),
+                ("kk-bf16-64x128x64-s8-w1", "stream-k", 19.9),
+                ("kkm-bf16-128x16x64-s10-w2", "split-3", 22.8),
+            ],
+        ),
+        (
+            [64, 4096, 7168],
+            [
+                ("kkm-bf16-64x64x128-s6-w1", "split-2", 18.6),
+                ("kk-bf16-64x64x64-s10-w1", "stream-k", 20.2),
+                ("kkm-bf16-64x32x128-s7-w1", "split-2", 25.9),
+                ("kkm-bf16-64x128x64-s8-w1", "stream-k", 35.9),
+            ],
+        ),
+        (
+            [1, 7168, 2048],
+            [
+                ("kkm-bf16-64x8x128-s8-w1", "whole", 9.3),
+                ("kkm-bf16-64x16x128-s5-w1", "whole", 10.3),
+                ("kkm-bf16-64x16x128-s5-w1", "stream-k", 11.1),
+                ("kkm-bf16-128x16x128-s5-w2", "stream-k", 12.0),
+            ],
+        ),
+        (
+            [512, 512, 512],
+            [
+                ("kkm-bf16-64x32x128-s7-w1", "whole", 2.8),
+                ("kkm-bf16-128x16x128-s5-w2", "whole", 3.1),
+                ("kkm-bf16-128x32x64-s8-w2", "whole", 3.4),
+                ("kkm-bf16-128x64x64-s8-w2", "whole", 3.7),
+            ],
+        ),
+    ];
+
     #[test]
-    fn estimates_stand_in_the_order_that_was_measured() {
-        // Fastest first, from benchmarks/2026-11-20-tiles-kk.json and -small.json.
-        let measured = [
-            ([8192, 8192, 8192], ["128x256x64-s4-w2", "256x208x64-s3-w2", "192x192x64-s3-w3"]),
-            ([4096, 4096, 4096], ["128x256x64-s4-w2", "192x176x64-s3-w3", "256x208x64-s3-w2"]),
-            ([3072, 3072, 3072], ["192x192x64-s3-w3", "64x128x64-s8-w1", "64x64x64-s10-w1"]),
-            ([2048, 2048, 2048], ["128x256x64-s4-w2", "192x192x64-s3-w3", "256x208x64-s3-w2"]),
-            ([512, 512, 512], ["64x64x64-s10-w1", "64x128x64-s8-w1", "128x128x64-s6-w2"]),
-            ([64, 28672, 4096], ["64x256x64-s5-w1", "128x256x64-s4-w2", "256x128x64-s4-w2"]),
-            ([128, 4096, 14336], ["64x64x64-s10-w1", "64x128x64-s8-w1", "128x128x64-s6-w2"]),
-        ];
-        for ([m, n, k], order) in measured {
-            let cycles = order.map(|name| {
-                let spec = spec(&format!("bf16-kk-bf16-{name}-c1x1"));
-                cycles(&Choice { spec, raster_rows: 1, split: Split::Whole }, [m, n, k], 132)
+    fn estimates_stand_in_the_order_that_was_measured_and_are_near() {
+        for (extents, choices) in MEASURED {
+            let estimates = choices.map(|(name, split, measured)| {
+                let name = format!("bf16-{name}-c1x1");
+                let [m, _, _] = extents;
+                let raster_rows = raster_rows(&spec(&name), m, 132);
+                let estimate = microseconds(extents, &name, split, raster_rows);
+                let apart = (estimate / measured).max(measured / estimate);
+                assert!(apart < 1.35, "{extents:?} {name} {split}: {estimate} µs, not {measured}");
+                estimate
             });
-            assert!(cycles.is_sorted(), "{m}x{n}x{k}: {cycles:?}");
+            assert!(estimates.is_sorted(), "{extents:?}: {estimates:?}");
         }
+    }
+
+    #[test]
+    fn what_is_asked_for_first_is_estimated_least() {
+        let (k, element) = (OperandMajor::K, Element::Bf16);
+        let table = rated(element, element, k, k);
+        let extents = [1000, 3000, 5000];
+        let lazily: Vec<_> = Ranking::new(table, extents, 132, None)
+            .map(|choice| cycles(&choice, extents, 132))
+            .collect();
+        assert!(lazily.is_sorted());
+        let all = rank(table.iter().map(|rated| rated.spec), extents, 132, None);
+        assert_eq!(lazily.len(), all.len());
+        assert_eq!(lazily[0], cycles(&all[0], extents, 132));
+        assert!(rated(Element::F64, Element::F64, k, k).is_empty());
+    }
+
+    #[test]
+    fn pairs_of_sms_fill_one_after_the_other() {
+        let rated = Rated::new(spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1"));
+        let placed = rated.place([64, 64, 64], 132);
+        let busiest = [0, 1, 66, 67, 132, 133, 200].map(|units| placed.in_pair(units));
+        assert_eq!(busiest, [0, 1, 1, 2, 2, 3, 4]);
+    }
+
+    #[test]
+    fn splits_fill_one_wave() {
+        let splits = |name: &str, extents| {
+            Rated::new(spec(name)).place(extents, 132).splits().collect::<Vec<_>>()
+        };
+        let small = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
+        assert_eq!(splits(small, [64, 640, 4096]), [Split::StreamK, Split::SplitK(13)]);
+        assert_eq!(splits(small, [64, 640, 128]), []);
+        assert_eq!(splits(small, [64, 6400, 4096]), [Split::StreamK]);
+        assert_eq!(splits(small, [64, 64 * 132, 4096]), []);
+        assert_eq!(splits(small, [64, 64, 64]), []);
     }
 
     #[test]

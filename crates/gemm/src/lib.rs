@@ -25,7 +25,7 @@ pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
-pub use plan::{Choice, Decomposition, Plan};
+pub use plan::{Candidates, Choice, Decomposition, Plan};
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
 
 /// The guide's examples run as tests.

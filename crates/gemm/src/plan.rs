@@ -4,13 +4,13 @@ use std::fmt;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Cluster, KernelSpec, L2Policies, OutputMajor, Schedule, SpecError, Tile, catalogue,
+    Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule, SpecError, Tile,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Split};
 use crate::error::{Error, Result};
-use crate::heuristic;
+use crate::heuristic::{self, Ranking, Rated};
 use crate::problem::{Major, Problem};
 use crate::tune::{Picks, ProblemKey};
 
@@ -60,27 +60,19 @@ impl Choice {
         self.majors() == (a, b)
     }
 
+    /// Extents of D in cluster tiles and of k in stages, for extents as the kernel sees them.
+    pub(crate) fn tiles(&self, [m, n, k]: [u64; 3]) -> (u64, u64, u64) {
+        let (tile, cluster) = (self.spec.tile, self.spec.cluster);
+        let rows = m.div_ceil(u64::from(tile.m * cluster.m));
+        let columns = n.div_ceil(u64::from(tile.n * cluster.n));
+        (rows, columns, k.div_ceil(u64::from(tile.k)).max(1))
+    }
+
     /// How it falls out for a problem of these extents on `sms` SMs.
     pub fn decompose(&self, extents: [u64; 3], sms: u32) -> Decomposition {
-        let (tile, cluster) = (self.spec.tile, self.spec.cluster);
-        let [m, n, k] = self.extents(extents);
-        let tiles =
-            m.div_ceil(u64::from(tile.m * cluster.m)) * n.div_ceil(u64::from(tile.n * cluster.n));
-        let k_tiles = k.div_ceil(u64::from(tile.k)).max(1);
-        let clusters = u64::from((sms / cluster.size()).max(1));
-        let (split_tiles, workers) = match self.split {
-            Split::SplitK(splits) if splits > 1 && k_tiles > 1 => {
-                (tiles, tiles * u64::from(splits).min(k_tiles))
-            }
-            Split::StreamK if !tiles.is_multiple_of(clusters) => {
-                let split_tiles =
-                    if tiles < 2 * clusters { tiles } else { clusters + tiles % clusters };
-                (split_tiles, clusters.min(split_tiles * k_tiles))
-            }
-            _ => (0, 0),
-        };
-        let units = workers + (tiles - split_tiles);
-        Decomposition { tiles, k_tiles, split_tiles, workers, clusters: clusters.min(units.max(1)) }
+        let (rows, columns, k_tiles) = self.tiles(self.extents(extents));
+        let clusters = u64::from((sms / self.spec.cluster.size()).max(1));
+        Decomposition::new(rows * columns, k_tiles, clusters, self.split)
     }
 }
 
@@ -100,10 +92,42 @@ pub struct Decomposition {
 }
 
 impl Decomposition {
+    /// Of `tiles` with `k_tiles` stages each, on `clusters` that run at once.
+    pub(crate) fn new(tiles: u64, k_tiles: u64, clusters: u64, split: Split) -> Self {
+        let (split_tiles, workers) = match split {
+            Split::SplitK(splits) if splits > 1 && k_tiles > 1 => {
+                (tiles, tiles * u64::from(splits).min(k_tiles))
+            }
+            Split::StreamK if !tiles.is_multiple_of(clusters) => {
+                let split_tiles =
+                    if tiles < 2 * clusters { tiles } else { clusters + tiles % clusters };
+                (split_tiles, clusters.min(split_tiles.saturating_mul(k_tiles)))
+            }
+            _ => (0, 0),
+        };
+        let units = workers + (tiles - split_tiles);
+        Decomposition { tiles, k_tiles, split_tiles, workers, clusters: clusters.min(units.max(1)) }
+    }
+
+    /// Most workers that share a tile; 0 where none is split.
+    pub(crate) fn contributors(&self) -> u64 {
+        let Decomposition { k_tiles, split_tiles, workers, .. } = *self;
+        if workers == 0 {
+            return 0;
+        }
+        if !workers.is_multiple_of(split_tiles) {
+            return workers / split_tiles + 2;
+        }
+        // Unequal shares end inside of tiles.
+        workers / split_tiles
+            + u64::from(!split_tiles.saturating_mul(k_tiles).is_multiple_of(workers))
+    }
+
     /// Whether the kernel can count it: k-tiles of split tiles, tiles and workers in 32 bits.
     fn is_countable(&self) -> bool {
         let countable = |count: u64| count < 1 << 31;
-        countable(self.tiles + self.workers) && countable(self.split_tiles * self.k_tiles)
+        countable(self.tiles + self.workers)
+            && countable(self.split_tiles.saturating_mul(self.k_tiles))
     }
 }
 
@@ -142,70 +166,26 @@ impl Plan {
     /// # Errors
     /// The problem is malformed or too large, the types have no kernel, a knob is impossible.
     pub fn candidates(problem: &Problem, config: &Config, sms: u32) -> Result<Vec<Plan>> {
-        problem.validate()?;
-        for (what, extent) in [("m", problem.m), ("n", problem.n), ("k", problem.k)] {
-            if extent > MAX_EXTENT {
-                return Err(Error::Overflow { what, limit: MAX_EXTENT as u64 });
-            }
-        }
-        let sms = config.sms.unwrap_or(sms).clamp(1, sms);
-        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
-        let (operand, output) = (config.dtype, config.output_dtype());
-        let countable = |choice: &Choice| choice.decompose(extents, sms).is_countable();
-        let too_many = Error::Overflow { what: "the number of tiles", limit: 1 << 31 };
-
-        if let Some(choice) = by_name(problem, config, sms)? {
-            return match countable(&choice) {
-                true => Ok(vec![Plan::new(choice, problem, config, sms, "as asked".into())]),
-                false => Err(too_many),
-            };
-        }
-        let mut specs = specs_for(problem, operand, output, config.swapped).peekable();
-        let Some(first) = specs.peek() else {
-            return Err(SpecError::Types { operand, output }.into());
-        };
-        if config.shapes_kernel() {
-            let (spec, raster, why) = by_knobs(*first, config)?;
-            let choice = choice_for(spec, problem, config, sms, raster);
-            return match countable(&choice) {
-                true => Ok(vec![Plan::new(choice, problem, config, sms, why)]),
-                false => Err(too_many),
-            };
-        }
-        // Clusters were measured slower on aligned problems: only by knob.
-        let alone = specs.filter(|spec| spec.cluster == Cluster::NONE);
-        let mut ranked = heuristic::rank(alone, extents, sms, config.split);
-        ranked.retain(countable);
-        if ranked.is_empty() {
-            return Err(too_many);
-        }
-        Ok(ranked
-            .into_iter()
-            .map(|choice| {
-                let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
-                let choice = Choice { raster_rows, ..choice };
-                Plan::new(choice, problem, config, sms, "by the heuristic".into())
-            })
-            .collect())
+        Ok(Candidates::new(problem, config, sms)?.collect())
     }
 
-    /// Like [`candidates`](Self::candidates), with what was tuned for this problem before all others where the config leaves
-    /// everything but types to the planner.
+    /// Like [`candidates`](Self::candidates), each made when it is asked for, with what was tuned for this problem before all
+    /// others where the config leaves everything but types to the planner.
     ///
     /// # Errors
     /// As [`candidates`](Self::candidates).
-    pub fn candidates_with(
-        problem: &Problem,
-        config: &Config,
+    pub fn candidates_with<'p>(
+        problem: &'p Problem,
+        config: &'p Config,
         sms: u32,
         picks: &Picks,
-    ) -> Result<Vec<Plan>> {
-        let mut plans = Self::candidates(problem, config, sms)?;
-        let pick = picks.get(&ProblemKey::of(problem, config));
-        if let Some(pick) = pick.filter(|_| config.leaves_all_to_planner()) {
-            let day = pick.date.split('T').next().unwrap_or_default();
-            let why = format!("tuned on {day}");
-            plans.insert(0, Plan::new(pick.candidate, problem, config, sms, why));
+    ) -> Result<Candidates<'p>> {
+        let mut plans = Candidates::new(problem, config, sms)?;
+        if config.leaves_all_to_planner() {
+            plans.tuned = picks.get(&ProblemKey::of(problem, config)).map(|pick| {
+                let day = pick.date.split('T').next().unwrap_or_default();
+                Plan::new(pick.candidate, problem, config, sms, format!("tuned on {day}"))
+            });
         }
         Ok(plans)
     }
@@ -233,7 +213,7 @@ impl Plan {
             split_tiles: split_tiles as u32,
             workers: workers as u32,
             unordered: config.unordered,
-            l2: config.l2.unwrap_or_default(),
+            l2: config.l2.unwrap_or_else(|| l2_policies(&choice, extents)),
             dependent_launch: config.dependent_launch.unwrap_or(true),
             clusters: clusters as u32,
             tiles,
@@ -243,6 +223,117 @@ impl Plan {
     }
 }
 
+/// Plans for a problem, best first. The first is made at once, the others when they are asked for.
+pub struct Candidates<'p> {
+    problem: &'p Problem,
+    config: &'p Config,
+    sms: u32,
+    tuned: Option<Plan>,
+    first: Option<Plan>,
+    ranking: Option<Ranking>,
+}
+
+impl<'p> Candidates<'p> {
+    fn new(problem: &'p Problem, config: &'p Config, sms: u32) -> Result<Self> {
+        problem.validate()?;
+        for (what, extent) in [("m", problem.m), ("n", problem.n), ("k", problem.k)] {
+            if extent > MAX_EXTENT {
+                return Err(Error::Overflow { what, limit: MAX_EXTENT as u64 });
+            }
+        }
+        let sms = config.sms.unwrap_or(sms).clamp(1, sms);
+        let (operand, output) = (config.dtype, config.output_dtype());
+        let mut plans =
+            Candidates { problem, config, sms, tuned: None, first: None, ranking: None };
+        if let Some(choice) = by_name(problem, config, sms)? {
+            plans.first = plans.plan(choice, "as asked");
+        } else if config.shapes_kernel() {
+            let Some(base) = specs_for(problem, operand, output, config.swapped).next() else {
+                return Err(SpecError::Types { operand, output }.into());
+            };
+            let (spec, raster, why) = by_knobs(base, config)?;
+            plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
+        } else {
+            // Clusters were measured slower on aligned problems: only by knob.
+            let specs = rated_for(problem, operand, output, config.swapped)
+                .filter(|rated| rated.spec.cluster == Cluster::NONE);
+            let mut specs = specs.peekable();
+            if specs.peek().is_none() {
+                return Err(SpecError::Types { operand, output }.into());
+            }
+            let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
+            plans.ranking = Some(Ranking::new(specs, extents, sms, config.split));
+            plans.first = plans.next_ranked();
+        }
+        match plans.first {
+            Some(_) => Ok(plans),
+            None => Err(Error::Overflow { what: "the number of tiles", limit: 1 << 31 }),
+        }
+    }
+
+    /// The plan of a choice; `None` where the kernel cannot count its tiles.
+    fn plan(&self, choice: Choice, why: &str) -> Option<Plan> {
+        let Candidates { problem, config, sms, .. } = *self;
+        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
+        choice
+            .decompose(extents, sms)
+            .is_countable()
+            .then(|| Plan::new(choice, problem, config, sms, why.to_owned()))
+    }
+
+    fn next_ranked(&mut self) -> Option<Plan> {
+        loop {
+            let choice = self.ranking.as_mut()?.next()?;
+            let raster_rows = self.config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+            let plan = self.plan(Choice { raster_rows, ..choice }, "by the heuristic");
+            if plan.is_some() {
+                return plan;
+            }
+        }
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = Plan;
+
+    fn next(&mut self) -> Option<Plan> {
+        self.tuned.take().or_else(|| self.first.take()).or_else(|| self.next_ranked())
+    }
+}
+
+/// An operand that is smaller stays in L2 for whoever reads it next, bytes.
+const STREAMED_BYTES: u64 = 8 << 20;
+
+/// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to the other.
+fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
+    let [m, n, k] = choice.extents(extents);
+    let (rows, columns, _) = choice.tiles([m, n, k]);
+    let streamed = |readers: u64, extent: u64| {
+        let bytes = extent.saturating_mul(k).saturating_mul(choice.spec.operand.bytes().into());
+        if readers == 1 && bytes >= STREAMED_BYTES {
+            L2Policy::EvictFirst
+        } else {
+            L2Policy::Normal
+        }
+    };
+    let (a, b) = (streamed(columns, m), streamed(rows, n));
+    let (a, b) = if choice.swapped() { (b, a) } else { (a, b) };
+    L2Policies { a, b, d: L2Policy::Normal }
+}
+
+/// The specs for a problem, rated: with the operands as they are, and with A and B in each other's place.
+fn rated_for(
+    problem: &Problem,
+    operand: Element,
+    output: Element,
+    swapped: Option<bool>,
+) -> impl Iterator<Item = &'static Rated> + use<> {
+    let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
+    heuristic::rated(operand, output, a, b).iter().filter(move |rated| {
+        swapped.is_none_or(|swapped| swapped == (rated.spec.d_major == OutputMajor::M))
+    })
+}
+
 /// The specs for a problem: with the operands as they are, and with A and B in each other's place.
 pub(crate) fn specs_for(
     problem: &Problem,
@@ -250,12 +341,7 @@ pub(crate) fn specs_for(
     output: Element,
     swapped: Option<bool>,
 ) -> impl Iterator<Item = KernelSpec> + use<> {
-    let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
-    let plain = catalogue::specs_for(operand, a, b, OutputMajor::N, output)
-        .filter(move |_| swapped != Some(true));
-    let swapped = catalogue::specs_for(operand, b, a, OutputMajor::M, output)
-        .filter(move |_| swapped != Some(false));
-    plain.chain(swapped)
+    rated_for(problem, operand, output, swapped).map(|rated| rated.spec)
 }
 
 /// The choice where the config names the kernel.
@@ -374,7 +460,7 @@ mod tests {
         let config = Config::new(Element::Bf16);
         let best = |m, n, k| Plan::candidates(&problem(m, n, k), &config, 132).unwrap().remove(0);
         let large = best(8192, 8192, 8192);
-        assert!(large.spec.tile.m * large.spec.tile.n >= 128 * 256, "{large:?}");
+        assert!(large.spec.tile.m * large.spec.tile.n >= 128 * 192, "{large:?}");
         let small = best(512, 512, 512);
         assert!(small.tiles >= 32, "{small:?}");
         assert!(small.clusters as u64 <= small.tiles);
@@ -403,6 +489,56 @@ mod tests {
                 assert_eq!(choice.majors(), (a, b), "{choice}");
             }
         }
+    }
+
+    #[test]
+    fn a_large_operand_that_is_read_once_leaves_l2_to_the_other() {
+        let config = Config::new(Element::Bf16);
+        let l2 = |spec: &str, m, n, k| {
+            let mut config = config.clone();
+            config.spec = Some(spec.parse().unwrap());
+            let problem = Problem::new(m, n, k, Major::K, Major::K);
+            Plan::candidates(&problem, &config, 132).unwrap().remove(0).l2
+        };
+        let of = |a, b| L2Policies { a, b, d: L2Policy::Normal };
+        let (normal, first) = (L2Policy::Normal, L2Policy::EvictFirst);
+        // Weights are B here, and A of a kernel that computes the transpose.
+        let swapped = "bf16-kkm-bf16-64x16x128-s5-w1-c1x1";
+        assert_eq!(l2(swapped, 16, 6144, 4096), of(normal, first));
+        assert_eq!(l2(swapped, 17, 6144, 4096), of(normal, normal));
+        assert_eq!(l2(swapped, 16, 512, 4096), of(normal, normal));
+        let plain = "bf16-kk-bf16-128x64x64-s8-w2-c1x1";
+        assert_eq!(l2(plain, 128, 6144, 4096), of(normal, first));
+        assert_eq!(l2(plain, 8192, 64, 4096), of(first, normal));
+        assert_eq!(l2(plain, 4096, 4096, 4096), of(normal, normal));
+        let asked = of(L2Policy::EvictLast, normal);
+        let config = Config { l2: Some(asked), ..config };
+        let plan = Plan::candidates(&problem(16, 6144, 4096), &config, 132).unwrap().remove(0);
+        assert_eq!(plan.l2, asked);
+    }
+
+    #[test]
+    fn extents_at_the_limits_are_planned_or_refused() {
+        let config = Config::new(Element::Bf16);
+        let plans = |m, n, k, config: &Config| Plan::candidates(&problem(m, n, k), config, 132);
+        for (m, n, k) in [(0, 64, 64), (64, 0, 64), (64, 64, 0), (1, 1, MAX_EXTENT)] {
+            assert!(!plans(m, n, k, &config).unwrap().is_empty(), "{m}x{n}x{k}");
+        }
+        let huge = plans(MAX_EXTENT, MAX_EXTENT, 1, &config).unwrap_err().to_string();
+        assert!(huge.contains("number of tiles"), "{huge}");
+        for split in [Split::SplitK(crate::config::MAX_SPLITS), Split::StreamK] {
+            let config = Config { split: Some(split), ..config.clone() };
+            assert!(plans(MAX_EXTENT, MAX_EXTENT, 1, &config).is_err());
+            assert!(!plans(1, 1, MAX_EXTENT, &config).unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn plans_come_in_one_order_whether_asked_for_at_once_or_one_by_one() {
+        let (config, problem) = (Config::new(Element::Bf16), problem(1000, 3000, 5000));
+        let lazily = Plan::candidates_with(&problem, &config, 132, &Picks::default()).unwrap();
+        let all = Plan::candidates(&problem, &config, 132).unwrap();
+        assert!(lazily.eq(all));
     }
 
     #[test]

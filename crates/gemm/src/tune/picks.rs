@@ -264,7 +264,9 @@ mod tests {
         write(folder.path(), "a.json", &results(&[(512, 3, "2026-11-20T12:00:00Z")]));
         let (picks, _) = Picks::load(folder.path(), &platform());
         let plans = |m, config: &Config| {
-            Plan::candidates_with(&key(m).problem(), config, 132, &picks).unwrap()
+            let problem = key(m).problem();
+            let plans = Plan::candidates_with(&problem, config, 132, &picks).unwrap();
+            plans.collect::<Vec<_>>()
         };
         let free = Config::new(key(512).dtype);
         let tuned = plans(512, &free);
