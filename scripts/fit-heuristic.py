@@ -23,6 +23,7 @@ import numpy as np
 START = {
     "MATH": 1.2,
     "PING_PONG": 1.015,
+    "STAGE_CYCLES": 240.0,
     "L2_BYTES_PER_CYCLE": 93.5,
     "OUTSIDE": 2.3,
     "LATENCY": 1450.0,
@@ -40,10 +41,9 @@ START = {
 }
 # Not fitted unless --free asks for it. The first two come from pairs of kernels that differ in nothing else: what warpgroups
 # that take turns save is an epilogue for each tile but the last. Stream-K gains or loses little with most tiles, and the third
-# keeps it where it gains.
-FIXED = ("PING_PONG", "EPILOGUE_PER_ELEMENT", "OUT_OF_STEP")
+# keeps it where it gains. Only narrow tiles have stages as short as the fourth.
+FIXED = ("PING_PONG", "EPILOGUE_PER_ELEMENT", "OUT_OF_STEP", "STAGE_CYCLES")
 MACS_PER_CYCLE = 2048.0
-NARROWEST = 64.0
 
 # The nominal clock that cycles are counted in.
 CYCLES_PER_MICROSECOND = 1700.0
@@ -137,8 +137,8 @@ def cycles(constants, x):
     """`Rated::cycles` of heuristic.rs, line by line, for all choices at once."""
     c = constants
     stages = x.whole_turns * x.k_tiles + x.worker_turns * x.share
-    math_cycles = x.tm * np.maximum(x.tn, NARROWEST) * x.tk / MACS_PER_CYCLE * c["MATH"]
-    math_cycles = math_cycles * np.where(x.ping_pong, c["PING_PONG"], 1.0)
+    math_cycles = x.tm * x.tn * x.tk / MACS_PER_CYCLE * c["MATH"] * np.where(x.ping_pong, c["PING_PONG"], 1.0)
+    math_cycles = np.maximum(math_cycles, c["STAGE_CYCLES"])
     late = c["LATENCY"] / x.stages
     inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))
     outside = np.maximum(x.stage_bytes - inside, 0.0)

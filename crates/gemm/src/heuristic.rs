@@ -4,8 +4,8 @@
 //!
 //! Its constants were fitted to 8544 timings on an H200 (bf16, both operands K-major or B N-major, the 178 problems of the
 //! suite with up to 48 choices each: `benchmarks/2026-11-21-survey-bf16.json`) by `scripts/fit-heuristic.py`, which has the
-//! same formula. Its picks take 3.2 % longer than the best that was measured (geometric mean; 3.5 % on problems that were held
-//! out of the fit, 32 % at worst), of which some 3 % is the noise of the best of 48 short timings where problems are large. Its
+//! same formula. Its picks take 2.9 % longer than the best that was measured (geometric mean; 3.3 % on problems that were held
+//! out of the fit; 32 % at worst), of which some 3 % is the noise of the best of 48 short timings where problems are large. Its
 //! estimates are off by 13 % (root mean square), and by 8 % for choices within a quarter of the best.
 
 use std::sync::OnceLock;
@@ -25,8 +25,8 @@ const MATH: f64 = 1.2;
 /// Time of a stage where warpgroups take turns (ping-pong): one alone issues a little more slowly than two.
 const PING_PONG: f64 = 1.015;
 
-/// Narrower tiles take the tensor cores as long.
-const NARROWEST: f64 = 64.0;
+/// Fewest cycles of a stage, however narrow the tile: waiting at barriers and issuing.
+const STAGE_CYCLES: f64 = 240.0;
 
 /// Bytes that reach an SM's shared memory from L2 per cycle.
 const L2_BYTES_PER_CYCLE: f64 = 93.5;
@@ -84,7 +84,7 @@ impl Rated {
         let tile = spec.tile;
         let [tile_m, tile_n, tile_k] = [tile.m, tile.n, tile.k].map(f64::from);
         let turns = if spec.schedule == Schedule::PingPong { PING_PONG } else { 1.0 };
-        let math = tile_m * tile_n.max(NARROWEST) * tile_k / MACS_PER_CYCLE * MATH * turns;
+        let math = tile_m * tile_n * tile_k / MACS_PER_CYCLE * MATH * turns;
         let late = LATENCY / f64::from(spec.stages);
         Rated {
             spec,
@@ -92,7 +92,7 @@ impl Rated {
             tile_n,
             depth_bytes: tile_k * f64::from(spec.operand.bytes()),
             stage_bytes: f64::from(spec.stage_bytes()),
-            math_and_latency: fourth_power(math) + fourth_power(late),
+            math_and_latency: fourth_power(math.max(STAGE_CYCLES)) + fourth_power(late),
         }
     }
 
