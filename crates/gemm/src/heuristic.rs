@@ -4,9 +4,10 @@
 //!
 //! Its constants were fitted to 8544 timings on an H200 (bf16, both operands K-major or B N-major, the 178 problems of the
 //! suite with up to 48 choices each: `benchmarks/2026-11-21-survey-bf16.json`) by `scripts/fit-heuristic.py`, which has the
-//! same formula. Its picks take 2.9 % longer than the best that was measured (geometric mean; 3.3 % on problems that were held
-//! out of the fit; 32 % at worst), of which some 3 % is the noise of the best of 48 short timings where problems are large. Its
-//! estimates are off by 13 % (root mean square), and by 8 % for choices within a quarter of the best.
+//! same formula. Its picks take 2.9 % longer than the best that was measured (geometric mean; 32 % at worst), and 3.3 % on
+//! problems that were held out of the fit; the formula itself was chosen with all of them in sight. From 40 µs up, readings of
+//! one and the same kernel scatter by 3 % there, so the best of 48 looks better than it is. Estimates are off by 13 % (root
+//! mean square), and by 8 % for choices within a quarter of the best.
 
 use std::sync::OnceLock;
 
