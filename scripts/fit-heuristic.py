@@ -31,7 +31,7 @@ START = {
     "DRAM_BYTES_PER_CYCLE": 44.0,
     "READ_AGAIN": 0.105,
     "L2_BYTES": 61.4e6,
-    "OUT_OF_STEP": 1.03,
+    "OUT_OF_STEP": 1.06,
     "LAUNCH_CYCLES": 2800.0,
     "OF_TWO": 2570.0,
     "OF_TWO_PER_ELEMENT": 0.42,
@@ -72,6 +72,7 @@ class Choice:
         a = self.tm if spec["a"] == "k" else whole_spans(self.tm, self.operand_bytes)
         b = self.tn if spec["b"] == "k" else whole_spans(self.tn, self.operand_bytes)
         self.stage_bytes = self.operand_bytes * self.tk * (a + b)
+        self.from_l2 = (a / cluster_n + b / cluster_m) / (a + b)
         m, n, self.k = row["m"], row["n"], row["k"]
         self.m, self.n = (n, m) if spec["d"] else (m, n)
         self.sms = sms
@@ -79,7 +80,8 @@ class Choice:
         self.cluster_tm, self.cluster_tn = self.tm * cluster_m, self.tn * cluster_n
         self.tiles = self.rows * self.columns
         self.k_tiles = max(-(-self.k // self.tk), 1)
-        at_once = max(sms // (cluster_m * cluster_n), 1)
+        size = cluster_m * cluster_n
+        at_once = max((sms - sms // 11 if size > 2 else sms) // size, 1)
         self.split_tiles = self.workers = 0
         if isinstance(split, dict) and split["split_k"] > 1 and self.k_tiles > 1:
             self.split_tiles = self.tiles
@@ -87,7 +89,7 @@ class Choice:
         elif split == "stream_k" and self.tiles % at_once:
             few = self.tiles < 2 * at_once
             self.split_tiles = self.tiles if few else at_once + self.tiles % at_once
-            self.workers = min(at_once, self.split_tiles * self.k_tiles)
+            self.workers = min(workers_in_twos(self.split_tiles, at_once), self.split_tiles * self.k_tiles)
         self.streams = split == "stream_k" and self.workers > 0
         whole = self.tiles - self.split_tiles
         clusters = min(at_once, max(self.workers + whole, 1))
@@ -99,13 +101,19 @@ class Choice:
             self.worker_turns = -(-self.workers // clusters)
             worker_tiles = -(-self.split_tiles // self.workers)
             self.contributors = self.workers // self.split_tiles
-            if self.workers % self.split_tiles:
+            beyond = self.workers - self.split_tiles
+            exact = self.split_tiles * self.k_tiles % self.workers == 0
+            if exact and beyond > 0 and self.split_tiles % beyond == 0:
+                self.contributors = 2
+            elif self.workers % self.split_tiles:
                 self.contributors += 2
             elif self.split_tiles * self.k_tiles % self.workers:
                 self.contributors += 1
         self.parts = 1 if self.ping_pong else self.whole_turns + self.worker_turns * worker_tiles
 
         def in_pair(units):
+            if size > 1:
+                return -(-units // at_once) * 2 / size
             full, rest = divmod(units, at_once)
             return 2 * full + (rest > 0) + (2 * rest > at_once)
 
@@ -126,6 +134,15 @@ class Columns:
                 setattr(self, name, np.array([getattr(choice, name) for choice in choices], dtype=float))
 
 
+def workers_in_twos(tiles, clusters):
+    """`workers_in_twos` of plan.rs."""
+    if tiles < clusters < 2 * tiles:
+        beyond = next(count for count in range(clusters - tiles, 0, -1) if tiles % count == 0)
+        if tiles + beyond >= clusters - clusters // 10:
+            return tiles + beyond
+    return clusters
+
+
 def whole_spans(extent, element_bytes):
     """Elements that an MN-major tile of this extent takes: whole swizzle spans of 32, 64 or 128 bytes."""
     line = extent * element_bytes
@@ -142,7 +159,7 @@ def cycles(constants, x):
     late = c["LATENCY"] / x.stages
     inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))
     outside = np.maximum(x.stage_bytes - inside, 0.0)
-    fill = (x.stage_bytes + c["OUTSIDE"] * outside) / c["L2_BYTES_PER_CYCLE"]
+    fill = (x.stage_bytes + c["OUTSIDE"] * outside) * x.from_l2 / c["L2_BYTES_PER_CYCLE"]
     stage = (math_cycles**4 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
     busy = stages * stage + x.parts * c["EPILOGUE_PER_ELEMENT"] * elements

@@ -51,12 +51,11 @@ const STAGE_K: u32 = 64;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 37] = [
+const SHAPES: [Shape; 34] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
     shape(128, 256, 2, 4, CLUSTERS),
-    shape(128, 256, 2, 8, ALONE).deep(32),
     shape(256, 160, 2, 4, ALONE),
     shape(256, 128, 2, 3, ALONE),
     shape(256, 128, 2, 4, CLUSTERS),
@@ -72,8 +71,6 @@ const SHAPES: [Shape; 37] = [
     shape(128, 96, 2, 7, ALONE),
     shape(64, 256, 1, 5, ALONE),
     shape(64, 128, 1, 8, ALONE),
-    shape(64, 128, 1, 4, ALONE),
-    shape(64, 128, 1, 4, ALONE).deep(128),
     shape(128, 64, 2, 8, ALONE),
     shape(64, 64, 1, 10, ALONE),
     shape(64, 64, 1, 5, ALONE).deep(128),
@@ -93,29 +90,22 @@ const SHAPES: [Shape; 37] = [
 
 /// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns. Of
 /// those with the shallower ring an SM holds two.
-const NARROW: [Shape; 22] = [
-    shape(64, 8, 1, 11, ALONE),
-    shape(64, 8, 1, 16, ALONE),
+const NARROW: [Shape; 15] = [
     shape(64, 8, 1, 5, ALONE).deep(128),
     shape(64, 8, 1, 8, ALONE).deep(128),
     shape(64, 16, 1, 10, ALONE),
-    shape(64, 16, 1, 16, ALONE),
     shape(64, 16, 1, 5, ALONE).deep(128),
     shape(64, 16, 1, 8, ALONE).deep(128),
     shape(64, 32, 1, 8, ALONE),
-    shape(64, 32, 1, 4, ALONE).deep(128),
     shape(64, 32, 1, 7, ALONE).deep(128),
     shape(64, 64, 1, 6, COLUMNS).deep(128),
     shape(64, 128, 1, 4, ALONE),
     shape(64, 128, 1, 8, COLUMNS),
     shape(128, 16, 2, 10, ALONE),
-    shape(128, 16, 2, 5, ALONE).deep(128),
     shape(128, 32, 2, 8, ALONE),
-    shape(128, 32, 2, 5, ALONE).deep(128),
     shape(128, 64, 2, 8, COLUMNS),
     shape(128, 128, 2, 6, COLUMNS),
     shape(256, 16, 2, 6, ALONE),
-    shape(256, 64, 2, 4, ALONE),
 ];
 
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
