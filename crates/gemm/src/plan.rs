@@ -316,9 +316,8 @@ impl<'p> Candidates<'p> {
     fn next_ranked(&mut self) -> Option<Plan> {
         loop {
             let choice = self.ranking.as_mut()?.next()?;
-            // Stream-K of clusters was measured far from its estimates.
-            let asked = self.config.split.is_some();
-            if !asked && choice.spec.cluster != Cluster::NONE && choice.split == Split::StreamK {
+            // Stream-K of clusters was measured far from its estimates: only by knob and tuner.
+            if choice.spec.cluster != Cluster::NONE && choice.split == Split::StreamK {
                 continue;
             }
             let raster_rows = self.config.raster_rows.unwrap_or(choice.raster_rows).max(1);
