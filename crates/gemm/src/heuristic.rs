@@ -5,7 +5,7 @@
 //! Its constants were fitted to 8544 timings on an H200 (bf16, both operands K-major or B N-major, the 178 problems of the
 //! suite with up to 48 choices each: `benchmarks/2026-11-21-survey-bf16.json`) by `scripts/fit-heuristic.py`, which has the
 //! same formula. Its picks take 3.0 % longer than the best that was measured (geometric mean; 32 % at worst), and on 22 hard
-//! problems with later kernels and clusters, which no constant but that of stream-K was fitted to, 2.5 %
+//! problems with later kernels and clusters, which no constant but that of stream-K was fitted to, 3.2 %
 //! (`2026-11-21-survey-bf16-clusters.json`). From 40 µs up, readings of one and the same kernel scatter by 3 % there, so the
 //! best of 48 looks better than it is. Estimates are off by 13 % (root mean square), and by 8 % for choices within a quarter
 //! of the best.
