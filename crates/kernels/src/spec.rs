@@ -19,8 +19,8 @@ use crate::staging::Staging;
 /// Registers per thread that mainloop and epilogue need beside the accumulators; fewer make the assembler spill.
 const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
 
-/// The same where results are f32, whose addresses are more.
-const REGISTERS_BESIDE_F32_RESULTS: u32 = 48;
+/// The same where results are f32 or column-major, which need more addresses.
+const REGISTERS_BESIDE_LONG_ADDRESSES: u32 = 48;
 
 /// Bytes kept for barriers behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
@@ -245,8 +245,8 @@ impl KernelSpec {
 
     /// Registers per thread that a consumer needs beside its accumulators.
     fn registers_beside(&self) -> u32 {
-        match self.output {
-            Element::F32 => REGISTERS_BESIDE_F32_RESULTS,
+        match (self.output, self.d_major) {
+            (Element::F32, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
             _ => REGISTERS_BESIDE_ACCUMULATORS,
         }
     }
