@@ -1,17 +1,29 @@
-//! Ordinary and atomic accesses, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
+//! Ordinary and atomic accesses, single elements, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
 
-use pgemm_ir::{Access, AtomicOp, Order, Scope, Space, Type};
+use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
 
 use crate::execute::Flow;
 use crate::machine::{At, Emulator, Outcome};
 use crate::memory::Place;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::ReportKind;
-use crate::shadow::{self, CELL_BYTES, Conflict, Observer, ShadowSpace};
+use crate::shadow::{self, CELL_BYTES, Conflict, GlobalShadow, Observer, ShadowSpace};
 use crate::state::{LANES, Warp};
+use crate::value::{narrow, widen};
 
 /// Bytes of one row of an 8×8 matrix of 16-bit elements.
 const MATRIX_ROW_BYTES: u32 = 16;
+
+/// Bytes of one element of 16 bits.
+const HALF_BYTES: u32 = 2;
+/// A weak access of one binary32 in global memory.
+pub(crate) const WEAK_F32: Access = Access {
+    space: Space::Global,
+    ty: Type::F32,
+    vector: 1,
+    order: Order::Weak,
+    scope: Scope::Cta,
+};
 
 impl Emulator<'_> {
     /// Whether shadow memory is kept.
@@ -191,6 +203,66 @@ impl Emulator<'_> {
         Ok(Flow::Next)
     }
 
+    /// Loads an element of 16 bits for each lane.
+    pub(crate) fn load_element(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        element: Element,
+        address: Slot,
+        dest: Slot,
+    ) -> Outcome {
+        let what = "loads";
+        self.after_dependency(program, warp, at, what)?;
+        let addresses: Vec<(usize, u64)> = Self::reading_lanes(warp, program, address)
+            .into_iter()
+            .map(|lane| (lane, warp.get(program, address, lane)))
+            .collect();
+        for &(lane, from) in &addresses {
+            let place = self.global_place(from, HALF_BYTES, false, at, what)?;
+            let bits = word(self.memory.bytes(place, HALF_BYTES as usize)) as u16;
+            warp.set(dest, lane, widen(element, bits));
+        }
+        self.observe(warp, at, Space::Global, &addresses, HALF_BYTES, false, false, what)
+    }
+
+    /// Stores an element of 16 bits for each lane.
+    pub(crate) fn store_element(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        element: Element,
+        address: Slot,
+        value: Slot,
+    ) -> Outcome {
+        let what = "stores";
+        self.after_dependency(program, warp, at, what)?;
+        let addresses: Vec<(usize, u64)> =
+            warp.active_lanes().map(|lane| (lane, warp.get(program, address, lane))).collect();
+        for &(_, to) in &addresses {
+            self.global_place(to, HALF_BYTES, true, at, what)?;
+        }
+        self.observe(warp, at, Space::Global, &addresses, HALF_BYTES, true, false, what)?;
+        let mut written: Vec<(u64, [u8; 32])> = Vec::new();
+        for &(lane, to) in &addresses {
+            let bytes = narrow(element, warp.get(program, value, lane)).to_le_bytes();
+            if self.checks.races {
+                let mut data = [0u8; 32];
+                data[..bytes.len()].copy_from_slice(&bytes);
+                self.check_lanes_agree(at, lane, (to, data), &written)?;
+                written.push((to, data));
+            }
+            if let Some(place) = self.memory.locate(to, bytes.len()) {
+                self.memory.store(place, &bytes);
+            }
+            self.publish(warp, at, WEAK_F32, to, false);
+        }
+        warp.unfenced_lanes |= warp.active;
+        Ok(())
+    }
+
     /// Lanes go one after the other, in their order.
     pub(crate) fn atomic(
         &mut self,
@@ -310,13 +382,14 @@ impl Emulator<'_> {
         let mut observer = Observer::new(log, &warp.knowledge, access, shadow_space, checks);
         let mut failed: Option<(usize, u64, Conflict)> = None;
         for &(lane, address) in addresses {
-            let cells = match space {
+            let (cells, cell_bytes) = match space {
                 Space::Shared => {
                     let cta = &mut self.clusters[at.id.slot]
                         .as_mut()
                         .expect("a running warp's cluster is resident")
                         .ctas[at.id.rank];
-                    shadow::cells(&mut cta.shadow, (address - u64::from(SMEM_BASE)) as usize, bytes)
+                    let offset = (address - u64::from(SMEM_BASE)) as usize;
+                    (shadow::cells(&mut cta.shadow, offset, bytes), CELL_BYTES)
                 }
                 Space::Global => {
                     let Some(place) = self.memory.locate(address, bytes as usize) else { continue };
@@ -324,15 +397,15 @@ impl Emulator<'_> {
                         continue;
                     }
                     let size = self.memory.size(place.allocation);
-                    let cells = self.global_shadow.entry(place.allocation).or_insert_with(|| {
-                        vec![shadow::Cell::default(); size.div_ceil(CELL_BYTES)]
-                    });
-                    shadow::cells(cells, place.offset, bytes)
+                    self.global_shadow
+                        .entry(place.allocation)
+                        .or_insert_with(|| GlobalShadow::new(size))
+                        .cells(place.offset, bytes)
                 }
             };
             let outcome = if write { observer.write(cells) } else { observer.read(cells) };
             if let Err((index, conflict)) = outcome {
-                failed = Some((lane, address + (index * CELL_BYTES) as u64, conflict));
+                failed = Some((lane, address + (index * cell_bytes) as u64, conflict));
                 break;
             }
         }

@@ -97,6 +97,12 @@ impl Emulator<'_> {
             Step::Reduce { address, values } => {
                 return self.reduce(program, warp, at, *address, values);
             }
+            Step::LoadElement { element, address, dest } => {
+                self.load_element(program, warp, at, *element, *address, *dest)?;
+            }
+            Step::StoreElement { element, address, value } => {
+                self.store_element(program, warp, at, *element, *address, *value)?;
+            }
             Step::LoadMatrix { transpose, address, dests } => {
                 self.load_matrix(program, warp, at, *transpose, *address, dests)?;
             }

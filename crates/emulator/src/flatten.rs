@@ -1,7 +1,10 @@
 //! From a kernel's tree of blocks to a flat list of steps, with values still in places of their own.
 
-use pgemm_ir::{ASource, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type, ValueId};
+use pgemm_ir::{
+    ASource, BinaryOp, Block, CompareOp, Element, Inst, Kernel, LocId, Op, Type, ValueId,
+};
 
+use crate::access::WEAK_F32;
 use crate::error::SetupError;
 use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WgmmaStep};
 use crate::uniform;
@@ -302,6 +305,23 @@ impl Flatten<'_> {
             },
             Op::Reduce { .. } => {
                 Step::Reduce { address: arg(0), values: self.place_all(&inst.args[1..]) }
+            }
+            // Four bytes are like any others.
+            Op::LoadElement(Element::F32) => Step::Load {
+                access: WEAK_F32,
+                address: arg(0),
+                dests: self.place_all(&inst.results),
+            },
+            Op::StoreElement(Element::F32) => Step::Store {
+                access: WEAK_F32,
+                address: arg(0),
+                values: self.place_all(&inst.args[1..]),
+            },
+            Op::LoadElement(element) => {
+                Step::LoadElement { element: *element, address: arg(0), dest: dest() }
+            }
+            Op::StoreElement(element) => {
+                Step::StoreElement { element: *element, address: arg(0), value: arg(1) }
             }
             Op::LoadMatrix { transpose, .. } => Step::LoadMatrix {
                 transpose: *transpose,

@@ -15,7 +15,7 @@ use crate::ordering::Published;
 use crate::program::{Program, SMEM_BASE};
 use crate::report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
 use crate::schedule::{Schedule, Scheduler};
-use crate::shadow::{Access, AccessLog, Cell, Conflict, Proxy};
+use crate::shadow::{Access, AccessLog, Conflict, GlobalShadow, Proxy};
 use crate::state::{Cluster, Wait, Warp, WarpId};
 use crate::tma::Flight;
 
@@ -106,7 +106,7 @@ pub struct Emulator<'a> {
     pub(crate) free_flights: Vec<usize>,
     pub(crate) log: AccessLog,
     /// Shadow cells of writable allocations, by allocation.
-    pub(crate) global_shadow: HashMap<usize, Vec<Cell>>,
+    pub(crate) global_shadow: HashMap<usize, GlobalShadow>,
     pub(crate) published: HashMap<(Option<u32>, u64), Vec<Published>>,
     pub(crate) tables: OperandTables,
     pub(crate) statistics: Statistics,

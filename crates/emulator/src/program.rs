@@ -2,8 +2,8 @@
 //! before any step and go on later. Values live in slots: one number where they are the same in all lanes of a warp.
 
 use pgemm_ir::{
-    AccId, Access, Argument, AtomicOp, Kernel, Launch, LocId, Order, ParamKind, ProxyFence,
-    RegionKind, Scope, Special, TensorMapArgument, TensorMapSpec, Type, Wgmma,
+    AccId, Access, Argument, AtomicOp, Element, Kernel, Launch, LocId, Order, ParamKind,
+    ProxyFence, RegionKind, Scope, Special, TensorMapArgument, TensorMapSpec, Type, Wgmma,
 };
 
 use crate::error::SetupError;
@@ -100,6 +100,18 @@ pub(crate) enum Step {
     Reduce {
         address: Slot,
         values: Box<[Slot]>,
+    },
+    /// An element of 16 bits.
+    LoadElement {
+        element: Element,
+        address: Slot,
+        dest: Slot,
+    },
+    /// An element of 16 bits.
+    StoreElement {
+        element: Element,
+        address: Slot,
+        value: Slot,
     },
     LoadMatrix {
         transpose: bool,
@@ -220,6 +232,14 @@ impl Step {
                 visit(address, false);
                 visit(value, false);
                 visit(dest, true);
+            }
+            Step::LoadElement { address, dest, .. } => {
+                visit(address, false);
+                visit(dest, true);
+            }
+            Step::StoreElement { address, value, .. } => {
+                visit(address, false);
+                visit(value, false);
             }
             Step::Copy(pairs) => {
                 for (from, to) in pairs.iter_mut() {

@@ -1,12 +1,13 @@
-//! Shadow memory: for every four bytes, who wrote them last and who has read them since. Accesses are logged once and
-//! cells hold their numbers, so a box or an operand of thousands of cells costs a comparison for each.
+//! Shadow memory: for every four bytes (two where global memory is accessed so), who wrote them last and who has read
+//! them since. Accesses are logged once and cells hold their numbers, so a box or an operand of thousands of cells
+//! costs a comparison for each.
 
 use pgemm_ir::LocId;
 
 use crate::clock::{Epoch, Knowledge};
 use crate::report::Actor;
 
-/// Bytes that one cell stands for.
+/// Bytes that one cell of shared memory stands for.
 pub(crate) const CELL_BYTES: usize = 4;
 
 /// No access yet.
@@ -269,7 +270,32 @@ impl<'a> Observer<'a> {
     }
 }
 
-/// The cells of a range of bytes.
+/// The cells of an allocation of global memory, which stand for whole words until somebody accesses part of one: then
+/// for half of one each.
+pub(crate) struct GlobalShadow {
+    cells: Vec<Cell>,
+    cell_bytes: usize,
+}
+
+impl GlobalShadow {
+    /// For `bytes` bytes that nobody has accessed.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { cells: vec![Cell::default(); bytes.div_ceil(CELL_BYTES)], cell_bytes: CELL_BYTES }
+    }
+
+    /// The cells of a range of bytes, and how many bytes each of them stands for.
+    pub(crate) fn cells(&mut self, offset: usize, bytes: u32) -> (&mut [Cell], usize) {
+        let end = offset + bytes as usize;
+        if self.cell_bytes == CELL_BYTES && !(offset | end).is_multiple_of(CELL_BYTES) {
+            self.cells = self.cells.iter().flat_map(|&cell| [cell; 2]).collect();
+            self.cell_bytes = CELL_BYTES / 2;
+        }
+        let size = self.cell_bytes;
+        (&mut self.cells[offset / size..end.div_ceil(size)], size)
+    }
+}
+
+/// The cells of a range of bytes of shared memory.
 pub(crate) fn cells(all: &mut [Cell], offset: usize, bytes: u32) -> &mut [Cell] {
     &mut all[offset / CELL_BYTES..(offset + bytes as usize).div_ceil(CELL_BYTES)]
 }

@@ -9,7 +9,7 @@ use crate::execute::Flow;
 use crate::machine::{At, Emulator, Fault, Operation, Outcome};
 use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
 use crate::report::{Actor, ActorKind, ReportKind};
-use crate::shadow::{self, Access, CELL_BYTES, Cell, Observer, Proxy, ShadowSpace};
+use crate::shadow::{self, Access, CELL_BYTES, GlobalShadow, Observer, Proxy, ShadowSpace};
 use crate::state::{BulkThread, Wait, Warp, WarpId};
 
 /// Bytes that are moved, and swizzled, together.
@@ -477,11 +477,9 @@ impl Emulator<'_> {
             return Ok(());
         }
         let size = self.memory.size(place.allocation);
-        let cells = self
-            .global_shadow
-            .entry(place.allocation)
-            .or_insert_with(|| vec![Cell::default(); size.div_ceil(CELL_BYTES)]);
-        let cells = shadow::cells(cells, place.offset, bytes as u32);
+        let global =
+            self.global_shadow.entry(place.allocation).or_insert_with(|| GlobalShadow::new(size));
+        let (cells, cell_bytes) = global.cells(place.offset, bytes as u32);
         let mut observer = Observer::new(
             &mut self.log,
             &flight.knowledge,
@@ -491,7 +489,7 @@ impl Emulator<'_> {
         );
         let outcome = if write { observer.write(cells) } else { observer.read(cells) };
         outcome.map_err(|(index, conflict)| {
-            let at = self.memory.describe(address + (index * CELL_BYTES) as u64).to_string();
+            let at = self.memory.describe(address + (index * cell_bytes) as u64).to_string();
             self.conflict(conflict, access, what, &at)
         })
     }

@@ -48,6 +48,22 @@ fn each2(out: &mut [u64], a: &[u64], b: &[u64], f: impl Fn(u64, u64) -> u64) {
     }
 }
 
+/// A binary32 rounded to nearest even to a 16-bit element type.
+pub(crate) fn narrow(element: Element, value: u64) -> u16 {
+    match element {
+        Element::F16 => f16::from_f32(float(value)).to_bits(),
+        _ => bf16::from_f32(float(value)).to_bits(),
+    }
+}
+
+/// An element of a 16-bit type as a binary32.
+pub(crate) fn widen(element: Element, value: u16) -> u64 {
+    match element {
+        Element::F16 => bits(f16::from_bits(value).to_f32()),
+        _ => bits(bf16::from_bits(value).to_f32()),
+    }
+}
+
 /// Evaluates a function on as many lanes as `out` has; operands that the function does not take are ignored.
 pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u64]) {
     match function {
@@ -81,24 +97,12 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
             _ => each1(out, a, |a| u64::from(a as u32)),
         },
         Function::Copy => out.copy_from_slice(a),
-        Function::Pack(element) => match element {
-            Element::F16 => each2(out, a, b, |low, high| {
-                u64::from(f16::from_f32(float(low)).to_bits())
-                    | u64::from(f16::from_f32(float(high)).to_bits()) << 16
-            }),
-            _ => each2(out, a, b, |low, high| {
-                u64::from(bf16::from_f32(float(low)).to_bits())
-                    | u64::from(bf16::from_f32(float(high)).to_bits()) << 16
-            }),
-        },
+        Function::Pack(element) => each2(out, a, b, |low, high| {
+            u64::from(narrow(element, low)) | u64::from(narrow(element, high)) << 16
+        }),
         Function::Unpack(element, half) => {
             let shift = if half == Half::High { 16 } else { 0 };
-            match element {
-                Element::F16 => {
-                    each1(out, a, |a| bits(f16::from_bits((a >> shift) as u16).to_f32()))
-                }
-                _ => each1(out, a, |a| bits(bf16::from_bits((a >> shift) as u16).to_f32())),
-            }
+            each1(out, a, |a| widen(element, (a >> shift) as u16));
         }
         Function::MapShared => {
             each2(out, a, b, |address, rank| (address & 0xffff_ffff) | rank << 32)

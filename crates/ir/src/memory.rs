@@ -1,8 +1,8 @@
-//! Builder methods for memory: ordinary and atomic accesses, reductions, 8×8 matrices, TMA boxes.
+//! Builder methods for memory: ordinary and atomic accesses, single elements, reductions, 8×8 matrices, TMA boxes.
 
 use crate::builder::{KernelBuilder, TensorMap};
 use crate::value::{IntoVal, Scalar, Val, ty};
-use crate::{Access, AtomicOp, Op, Order, Scope, Space, Type, ValueId};
+use crate::{Access, AtomicOp, Element, Op, Order, Scope, Space, Type, ValueId};
 
 impl KernelBuilder {
     /// Loads `N` (1, 2 or 4) consecutive values from shared memory; the address is aligned to all of them.
@@ -41,6 +41,30 @@ impl KernelBuilder {
         values: [Val<'k, T>; N],
     ) {
         self.with_values(Op::Store(weak::<T>(Space::Global, N)), address.id, values);
+    }
+
+    /// Loads one matrix element (`F32`, `F16` or `Bf16`) from global memory, weakly, and widens it, which is exact. The
+    /// address is a multiple of the element's size. Each thread may do so on its own.
+    #[track_caller]
+    pub fn load_element<'k>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        element: Element,
+    ) -> Val<'k, ty::F32> {
+        self.value(Op::LoadElement(element), vec![address.id])
+    }
+
+    /// Stores one matrix element (`F32`, `F16` or `Bf16`) to global memory, weakly, rounded to nearest even as
+    /// [`pack`](Val::pack) does. The address is a multiple of the element's size, and bytes beside the element are left
+    /// alone. Each thread may do so on its own.
+    #[track_caller]
+    pub fn store_element<'k>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        element: Element,
+        value: Val<'k, ty::F32>,
+    ) {
+        self.effect(Op::StoreElement(element), vec![address.id, value.id]);
     }
 
     /// Loads a word of global memory with acquire at GPU scope: what was done before the release that wrote it is visible

@@ -296,6 +296,12 @@ pub enum Op {
         /// Elements per thread, 1, 2 or 4; the address is aligned to all of them together.
         vector: u32,
     },
+    /// `(U64 address) -> F32`: one matrix element of global memory as the binary32 of the same value, weakly. The type
+    /// is `F32`, `F16` or `Bf16`, the address a multiple of its size.
+    LoadElement(Element),
+    /// `(U64 address, F32 value) -> ()`: one matrix element of global memory, rounded to nearest even as `Pack` does,
+    /// weakly. The type is `F32`, `F16` or `Bf16`, the address a multiple of its size; bytes beside it are left alone.
+    StoreElement(Element),
     /// `(Smem) -> B32 × count`: `ldmatrix` of `count` 8×8 matrices of 16-bit elements; lanes `8i..8i+8` give the row
     /// addresses of matrix `i` (16-byte aligned).
     LoadMatrix {

@@ -288,6 +288,8 @@ impl<'k> Emitter<'k> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::Reduce { .. }
+            | Op::LoadElement(_)
+            | Op::StoreElement(_)
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. }
             | Op::MbarrierInit { .. }

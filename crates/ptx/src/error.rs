@@ -183,10 +183,12 @@ pub enum EmitError {
         /// Source of the operation.
         at: Location,
     },
-    /// `Pack` or `Unpack` of an element that is not 16 bits wide.
-    #[error("{at}: {op} of {element}: two elements fill 32 bits only for f16 and bf16")]
+    /// An element of a type that is not packed, or not moved alone.
+    #[error(
+        "{at}: {op} of {element}: Pack and Unpack take f16 and bf16, LoadElement and StoreElement f32 too"
+    )]
     UnsupportedElement {
-        /// `Pack` or `Unpack`.
+        /// `Pack`, `Unpack`, `LoadElement` or `StoreElement`.
         op: String,
         /// Element asked for.
         element: Element,

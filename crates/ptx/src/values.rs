@@ -306,7 +306,11 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn half_element(&self, inst: &Inst, element: Element) -> Result<&'static str, EmitError> {
+    pub(crate) fn half_element(
+        &self,
+        inst: &Inst,
+        element: Element,
+    ) -> Result<&'static str, EmitError> {
         match element {
             Element::F16 | Element::Bf16 => Ok(element.name()),
             _ => {

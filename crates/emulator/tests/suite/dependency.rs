@@ -111,6 +111,10 @@ fn one_access(access: &'static str, waits_first: bool) -> Kernel {
                 "atomic" => {
                     b.atomic(AtomicOp::Add, data, 1, Order::Relaxed, Scope::Gpu);
                 }
+                "element load" => {
+                    b.load_element(data, Element::Bf16);
+                }
+                "element store" => b.store_element(data, Element::F16, b.constant(1.0)),
                 "reduction" => b.reduce_add(data, [b.constant(1.0)]),
                 _ => {
                     barrier.mbarrier_arrive_expect(512);
@@ -128,7 +132,9 @@ fn one_access(access: &'static str, waits_first: bool) -> Kernel {
 
 #[test]
 fn every_kind_of_access_comes_after_the_wait() {
-    for access in ["load", "acquire", "store", "atomic", "reduction", "tma load"] {
+    let elements = ["element load", "element store"];
+    let others = ["load", "acquire", "store", "atomic", "reduction", "tma load"];
+    for access in others.into_iter().chain(elements) {
         passes(&one_access(access, true), 1, arguments, |_, _| ());
         let kind = ReportKind::MissingGridDependencyWait;
         fails_with(&one_access(access, false), 1, |m| arguments(m).0, kind, &["early"]);

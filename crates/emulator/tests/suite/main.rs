@@ -4,6 +4,7 @@
 mod atomics;
 mod barriers;
 mod dependency;
+mod elements;
 mod kernel;
 mod memory_model;
 mod tma;

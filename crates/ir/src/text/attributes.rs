@@ -123,6 +123,8 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
             (vec!["atomic", op.name(), order.name(), scope.name()], vec![])
         }
         Op::Reduce { vector } => (vec!["reduce_add"], vec![Key("vector", *vector)]),
+        Op::LoadElement(element) => (vec!["load_element", Named::name(*element)], vec![]),
+        Op::StoreElement(element) => (vec!["store_element", Named::name(*element)], vec![]),
         Op::LoadMatrix { count, transpose } => matrix("load_matrix", *count, *transpose),
         Op::StoreMatrix { count, transpose } => matrix("store_matrix", *count, *transpose),
         Op::MbarrierInit { count } => (vec!["mbarrier_init"], vec![Key("count", *count)]),
@@ -295,6 +297,8 @@ fn plain(words: &[&str]) -> Option<Op> {
             order: Order::from_name(order)?,
             scope: Scope::from_name(scope)?,
         },
+        ["load_element", element] => Op::LoadElement(Element::from_name(element)?),
+        ["store_element", element] => Op::StoreElement(Element::from_name(element)?),
         ["warp_sync"] => Op::WarpSync,
         ["grid_dependency_wait"] => Op::GridDependencyWait,
         ["grid_dependency_launch"] => Op::GridDependencyLaunch,

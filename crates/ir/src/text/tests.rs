@@ -75,7 +75,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 58;
+const KINDS: usize = 60;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -165,6 +165,8 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         54 => Op::GridDependencyWait,
         55 => Op::GridDependencyLaunch,
         56 => Op::TmaPrefetch { rank: c.any(), policy: c.flag() },
+        57 => Op::LoadElement(c.of(&Element::ALL)),
+        58 => Op::StoreElement(c.of(&Element::ALL)),
         _ => Op::Yield,
     }
 }

@@ -133,6 +133,14 @@ impl<'k> Check<'_, 'k> {
             Op::Reduce { vector } if !matches!(vector, 1 | 2 | 4) => {
                 self.refuse(inst, format!("a reduction of {vector} f32: use 1, 2 or 4"));
             }
+            Op::LoadElement(element) | Op::StoreElement(element)
+                if !matches!(element, Element::F32 | Element::F16 | Element::Bf16) =>
+            {
+                self.refuse(
+                    inst,
+                    format!("{element} is no element that one thread moves: use f32, f16 or bf16"),
+                );
+            }
             Op::LoadMatrix { count, .. } | Op::StoreMatrix { count, .. }
                 if !matches!(count, 1 | 2 | 4) =>
             {

@@ -143,6 +143,8 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::ShuffleFirst => exactly(&[U32], &[U32]),
         Op::Atomic { .. } => exactly(&[U64, U32], &[U32]),
         Op::Reduce { vector } => exactly(&with(&[U64], F32, *vector), &[]),
+        Op::LoadElement(_) => exactly(&[U64], &[F32]),
+        Op::StoreElement(_) => exactly(&[U64, F32], &[]),
         Op::LoadMatrix { count, .. } => exactly(&[Smem], &with(&[], B32, *count)),
         Op::StoreMatrix { count, .. } => exactly(&with(&[Smem], B32, *count), &[]),
         Op::MbarrierInit { .. } | Op::MbarrierArrive | Op::MbarrierArriveExpect { .. } => {

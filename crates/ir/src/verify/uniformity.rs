@@ -195,6 +195,7 @@ impl Analysis<'_> {
             (
                 Op::Elect
                 | Op::Load(_)
+                | Op::LoadElement(_)
                 | Op::LoadMatrix { .. }
                 | Op::Atomic { .. }
                 | Op::AccGet(..),

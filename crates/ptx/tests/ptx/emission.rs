@@ -124,6 +124,8 @@ operations! {
     Op::Store(_) => "Store",
     Op::Atomic { .. } => "Atomic",
     Op::Reduce { .. } => "Reduce",
+    Op::LoadElement(_) => "LoadElement",
+    Op::StoreElement(_) => "StoreElement",
     Op::LoadMatrix { .. } => "LoadMatrix",
     Op::StoreMatrix { .. } => "StoreMatrix",
     Op::MbarrierInit { .. } => "MbarrierInit",

@@ -87,7 +87,7 @@ fn broken_structure_is_found() {
 
 #[test]
 fn attributes_are_checked() {
-    let attempts: [(Op, &str); 10] = [
+    let attempts: [(Op, &str); 12] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
         (Op::WgmmaWait { pending: 8 }, "0 to 7"),
         (Op::SetMaxRegisters { count: 100, increase: true }, "steps of 8"),
@@ -96,6 +96,8 @@ fn attributes_are_checked() {
         (Op::TmaPrefetch { rank: 0, policy: false }, "1 to 5"),
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
         (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "Weak"),
+        (Op::LoadElement(Element::Tf32), "of tf32"),
+        (Op::StoreElement(Element::E4m3), "f32 too"),
         (Op::BarrierSync { threads: 48 }, "multiple of 32"),
         (Op::DescriptorAdvance(8), "multiple of 16"),
     ];
@@ -106,6 +108,8 @@ fn attributes_are_checked() {
                 Op::MbarrierInit { .. } => vec![k.region(0, 8)],
                 Op::BarrierSync { .. } => vec![k.u32(1)],
                 Op::Atomic { .. } => vec![k.param("a", Type::U64), k.u32(1)],
+                Op::LoadElement(_) => vec![k.param("a", Type::U64)],
+                Op::StoreElement(_) => vec![k.param("a", Type::U64), k.param("v", Type::F32)],
                 Op::DescriptorAdvance(_) => vec![k.param("d", Type::U64)],
                 _ => vec![],
             };

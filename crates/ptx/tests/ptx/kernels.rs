@@ -17,6 +17,7 @@ pub fn all() -> Vec<Kernel> {
         predicates(),
         conversions(),
         loads_and_stores(),
+        elements(),
         atomics(),
         dependent(),
         matrices(),
@@ -193,6 +194,28 @@ pub fn loads_and_stores() -> Kernel {
     }
     for (order, scope) in [(Order::Relaxed, Scope::Cluster), (Order::Release, Scope::Cta)] {
         k.run(Op::Store(ordered(order, scope)), &[global, m]);
+    }
+    k.finish()
+}
+
+/// Elements of every type that one thread moves, in one thread and as constants too.
+pub fn elements() -> Kernel {
+    let mut k = Ops::new("elements", 1);
+    let (from, to) = (k.param("from", Type::U64), k.param("to", Type::U64));
+    let half = k.constant(Constant::F32(0.5));
+    let (thread, three) = (k.one(Op::Special(Special::Thread), &[], Type::U32), k.u32(3));
+    let alone = k.one(Op::Compare(CompareOp::Eq), &[thread, three], Type::Bool);
+    for element in [Element::F32, Element::F16, Element::Bf16] {
+        let value = k.one(Op::LoadElement(element), &[from], Type::F32);
+        k.run(Op::StoreElement(element), &[to, value]);
+        let then = k.block(&[], |k, _| {
+            let value = k.one(Op::LoadElement(element), &[to], Type::F32);
+            k.run(Op::StoreElement(element), &[from, value]);
+            k.run(Op::StoreElement(element), &[to, half]);
+            vec![]
+        });
+        let otherwise = k.block(&[], |_, _| vec![]);
+        k.control(Op::If, &[alone], &[], vec![then, otherwise]);
     }
     k.finish()
 }

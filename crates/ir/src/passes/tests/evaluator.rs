@@ -1,27 +1,28 @@
-//! Runs kernels of arithmetic, control flow and stores, on bits and wide integers, so that it shares nothing with folding.
+//! Runs kernels of arithmetic, control flow and memory accesses, on bits and wide integers, so that it shares nothing
+//! with folding.
 
 use crate::*;
 
-/// What each of four warpgroups stores: address and bits.
-pub(super) fn behaviour(kernel: &Kernel) -> Vec<Vec<(u64, u64)>> {
+/// The accesses of each of four warpgroups: address, and bits where it stores.
+pub(super) fn behaviour(kernel: &Kernel) -> Vec<Vec<(u64, Option<u64>)>> {
     (0..4).map(|warpgroup| Evaluator::run(kernel, warpgroup)).collect()
 }
 
-/// Runs one thread of a kernel and collects what it stores: address and bits. Written on bits and wide integers, so that
-/// it shares nothing with folding.
+/// Runs one thread of a kernel and collects its accesses to memory: address, and bits where it stores. Written on bits
+/// and wide integers, so that it shares nothing with folding.
 struct Evaluator<'k> {
     kernel: &'k Kernel,
     values: Vec<u64>,
     warpgroup: u64,
-    stores: Vec<(u64, u64)>,
+    accesses: Vec<(u64, Option<u64>)>,
 }
 
 impl<'k> Evaluator<'k> {
-    fn run(kernel: &'k Kernel, warpgroup: u64) -> Vec<(u64, u64)> {
+    fn run(kernel: &'k Kernel, warpgroup: u64) -> Vec<(u64, Option<u64>)> {
         let values = vec![0; kernel.values.len()];
-        let mut evaluator = Evaluator { kernel, values, warpgroup, stores: vec![] };
+        let mut evaluator = Evaluator { kernel, values, warpgroup, accesses: vec![] };
         evaluator.block(&kernel.body, &[]);
-        evaluator.stores
+        evaluator.accesses
     }
 
     fn get(&self, value: ValueId) -> u64 {
@@ -80,9 +81,15 @@ impl<'k> Evaluator<'k> {
                 }
                 vec![]
             }
-            Op::Store(_) => {
-                self.stores.push((args[0], args[1]));
+            Op::Store(_) | Op::StoreElement(_) => {
+                self.accesses.push((args[0], Some(args[1])));
                 vec![]
+            }
+            // What it finds depends on what came before, so that no load may go missing, move or stand for another.
+            Op::LoadElement(_) => {
+                self.accesses.push((args[0], None));
+                let found = (args[0] as u16).wrapping_add(self.accesses.len() as u16);
+                vec![u64::from(f32::from(found).to_bits())]
             }
             Op::SetMaxRegisters { .. } => vec![],
             op => {

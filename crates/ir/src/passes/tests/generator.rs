@@ -3,7 +3,7 @@
 use crate::text::tests::Choices;
 use crate::*;
 
-/// Makes valid kernels of arithmetic, branches, loops and stores.
+/// Makes valid kernels of arithmetic, branches, loops, stores and loads of elements.
 pub(super) struct Generator {
     choices: Choices,
     values: Vec<Type>,
@@ -178,6 +178,17 @@ impl Generator {
                 let ty = self.choices.of(&[Type::U32, Type::S32, Type::U64]);
                 let args = vec![self.operand(insts, ty), self.operand(insts, Type::U32)];
                 self.push(insts, Op::Binary(op), args, ty);
+            }
+            9 if self.choices.flag() => {
+                let element = self.choices.of(&[Element::F32, Element::F16, Element::Bf16]);
+                let address = self.operand(insts, Type::U64);
+                if self.choices.flag() {
+                    self.push(insts, Op::LoadElement(element), vec![address], Type::F32);
+                } else {
+                    let value = self.operand(insts, Type::F32);
+                    let op = Op::StoreElement(element);
+                    insts.push(inst(op, vec![address, value], vec![], vec![]));
+                }
             }
             9 => {
                 let ty = self.choices.of(&[Type::U32, Type::U64]);

@@ -43,6 +43,11 @@ fn uniformity_of_conditions() {
         "barrier_sync[threads=128] %1",
         "all threads of a warp execute",
     );
+    let element = "%3: u64 = param[param0]\n%4: f32 = load_element.f16 %3\n%9: bool = eq %4, %4";
+    rejects(element, "barrier_sync[threads=128] %1", "all threads of a warp execute");
+    for op in ["%5: f32 = load_element.bf16 %3", "store_element.bf16 %3, %4"] {
+        accepts(&under(element, op));
+    }
     rejects(
         "%3: f32 = acc_get[acc0, 0]\n%9: bool = eq %3, %3",
         "barrier_sync[threads=128] %1",

@@ -90,6 +90,8 @@ fn types() {
         %16: u32 = atomic.inc.acquire_release.gpu %13, %0
         %17: u32 = shuffle_first %16
         reduce_add[vector=2] %13, %14, %15
+        %18: f32 = load_element.bf16 %13
+        store_element.f16 %13, %18
         warp_sync
         grid_dependency_wait
         grid_dependency_launch";
@@ -111,6 +113,9 @@ fn types() {
     rejects("%4: f32 = load.global.f32.weak.cta[vector=1] %0", "(u64) -> (f32)");
     rejects("%4: u32 = atomic.add.relaxed.gpu %0, %0", "(u64, u32) -> (u32)");
     rejects("%4: u64 = param[param0]\nreduce_add[vector=2] %4, %0, %0", "(u64, f32, f32) -> ()");
+    rejects("%4: f32 = load_element.f32 %0", "(u64) -> (f32)");
+    rejects("%4: u64 = param[param0]\n%5: u32 = load_element.f32 %4", "(u64) -> (f32)");
+    rejects("%4: u64 = param[param0]\nstore_element.f16 %4, %0", "(u64, f32) -> ()");
     rejects("%4: f32 = shuffle_first %0", "(u32) -> (u32)");
     rejects("tma_load[rank=2] %0, %0", "(map, smem, smem, u32, u32) -> ()");
     rejects("%4: bool = eq %3, %3", "(T, T) -> bool");
@@ -124,6 +129,10 @@ fn attributes() {
         barrier_sync[threads=128] %1
         %5: u64 = param[param0]
         %6: u32, %7: u32, %8: u32, %9: u32 = load.global.u32.acquire.gpu[vector=4] %5
+        %10: f32 = load_element.f32 %5
+        %11: f32 = load_element.f16 %5
+        store_element.f32 %5, %10
+        store_element.bf16 %5, %11
         fence.acquire_release.gpu
         wgmma_wait[pending=7]";
     accepts(&simple(&format!("{BOUNDS}{full}{accepted}")));
@@ -166,6 +175,16 @@ fn attributes() {
     rejects("%5: f32 = acc_get[acc1, 32]", "32 registers, not 32");
     rejects("for %2, %1, %0 (%5: u32) { yield }", "step is 0");
     rejects("%5: f32 = const.f32 0\n%6: b32 = pack.f32 %5, %5", "f32 is no packed type");
+    for element in ["tf32", "f64", "e4m3", "e5m2", "s8", "u8", "s32"] {
+        let words = format!("{element} is no element that one thread moves: use f32, f16 or bf16");
+        rejects(&format!("%5: u64 = param[param0]\n%6: f32 = load_element.{element} %5"), &words);
+        rejects(
+            &format!(
+                "%5: u64 = param[param0]\n%6: f32 = const.f32 0\nstore_element.{element} %5, %6"
+            ),
+            &words,
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! Single elements of global memory: rounding, alignment, and races between neighbours; written with the builder.
+
+use pgemm_emulator::{Memory, Permission, ReportKind};
+use pgemm_ir::{
+    Argument, AtomicOp, Element, Kernel, KernelBuilder, Order, Scope, Special, Val, ty,
+};
+
+use crate::kernel::{fails_with, passes, role, words};
+
+const ELEMENTS: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
+
+/// What a binary32 is in memory, and what that is as a binary32.
+fn stored(element: Element, value: f32) -> (Vec<u8>, f32) {
+    match element {
+        Element::F16 => {
+            let half = half::f16::from_f32(value);
+            (half.to_le_bytes().into(), half.to_f32())
+        }
+        Element::Bf16 => {
+            let half = half::bf16::from_f32(value);
+            (half.to_le_bytes().into(), half.to_f32())
+        }
+        _ => (value.to_le_bytes().into(), value),
+    }
+}
+
+/// Numbers, ties, overflow and what is no number.
+const VALUES: [f32; 13] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.5,
+    // Halfway between two neighbours of binary16, then of bfloat16: to the even one, down and up.
+    1.0 + 1.0 / 2048.0,
+    1.0 + 3.0 / 2048.0,
+    1.0 + 1.0 / 256.0,
+    1.0 + 3.0 / 256.0,
+    65_519.0,
+    65_520.0,
+    1e-7,
+    f32::INFINITY,
+    f32::NAN,
+];
+
+/// Thread `i` of the first 13 moves element `i`, from and to addresses that are `shift` elements past a multiple of 256.
+fn moves(from: Element, to: Element, shift: u32) -> Kernel {
+    role(move |b| {
+        let [input, output] = ["input", "output"].map(|name| b.param::<ty::U64>(name));
+        let thread = b.special(Special::Thread);
+        b.if_(thread.lt(VALUES.len() as u32), || {
+            let own = |element: Element| (thread + shift) * element.bytes();
+            let value = b.load_element(input.byte_offset(own(from)), from);
+            b.store_element(output.byte_offset(own(to)), to, value);
+        });
+    })
+}
+
+#[test]
+fn elements_are_widened_exactly_and_rounded_to_nearest_even() {
+    for from in ELEMENTS {
+        for to in ELEMENTS {
+            for shift in [0, 1, 3] {
+                let (input, values): (Vec<_>, Vec<_>) =
+                    VALUES.iter().map(|&value| stored(from, value)).unzip();
+                let expected: Vec<u8> =
+                    values.iter().flat_map(|&value| stored(to, value).0).collect();
+                let before = (shift * to.bytes()) as usize;
+                passes(
+                    &moves(from, to, shift),
+                    1,
+                    |memory| {
+                        let mut data = vec![0xaa; (shift * from.bytes()) as usize];
+                        data.extend(input.concat());
+                        let input = memory.upload("input", &data, Permission::ReadOnly);
+                        let around = vec![0x55; before + expected.len() + 2];
+                        let output = memory.upload("output", &around, Permission::ReadWrite);
+                        (vec![Argument::U64(input), Argument::U64(output)], output)
+                    },
+                    |memory, output| {
+                        let written = memory.read(output, before + expected.len() + 2).unwrap();
+                        let (head, rest) = written.split_at(before);
+                        let (middle, tail) = rest.split_at(expected.len());
+                        assert_eq!(middle, expected, "{from} to {to}, {shift}");
+                        assert!(head.iter().chain(tail).all(|&byte| byte == 0x55));
+                    },
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ties_go_to_even() {
+    for (element, first, expected) in
+        [(Element::F16, 4, [0x3c00u16, 0x3c02]), (Element::Bf16, 6, [0x3f80, 0x3f82])]
+    {
+        passes(
+            &moves(Element::F32, element, 0),
+            1,
+            |memory| {
+                let data: Vec<u8> = VALUES.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let input = memory.upload("input", &data, Permission::ReadOnly);
+                let output = memory.allocate("output", 2 * VALUES.len());
+                (vec![Argument::U64(input), Argument::U64(output)], output)
+            },
+            |memory, output| {
+                for (i, expected) in expected.iter().enumerate() {
+                    let written = memory.read(output + 2 * (first + i as u64), 2).unwrap();
+                    assert_eq!(written, expected.to_le_bytes(), "{element}");
+                }
+            },
+        );
+    }
+}
+
+/// Thread 0 loads or stores an element at `offset` bytes into memory.
+fn one_access(element: Element, store: bool, offset: u32) -> Kernel {
+    role(move |b| {
+        let address = b.param::<ty::U64>("data").byte_offset(offset);
+        b.if_(b.special(Special::Thread).eq(0), || {
+            b.scope("here", || match store {
+                true => b.store_element(address, element, b.constant(1.0)),
+                false => {
+                    b.load_element(address, element);
+                }
+            });
+        });
+    })
+}
+
+fn memory_of(bytes: usize) -> impl Fn(&mut Memory) -> Vec<Argument> {
+    move |memory| vec![Argument::U64(memory.upload("data", &vec![0; bytes], Permission::ReadWrite))]
+}
+
+#[test]
+fn addresses_are_multiples_of_one_element_inside_of_memory() {
+    for element in ELEMENTS {
+        let size = element.bytes();
+        // The last bytes of memory whose size is no multiple of four.
+        let bytes = 10;
+        let last = (bytes - size) / size * size;
+        for store in [false, true] {
+            let arguments = memory_of(bytes as usize);
+            passes(&one_access(element, store, last), 1, |m| (arguments(m), ()), |_, ()| ());
+            let fails = |offset, kind| {
+                fails_with(&one_access(element, store, offset), 1, &arguments, kind, &["here"])
+            };
+            fails(1, ReportKind::Misaligned);
+            let report = fails(size + size / 2, ReportKind::Misaligned);
+            assert!(report.message.contains(&format!("multiple of {size} bytes")), "{report}");
+            let report = fails(last + size, ReportKind::OutOfBounds);
+            assert!(report.message.contains("'data'"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn elements_need_memory_that_may_be_accessed_so() {
+    for element in ELEMENTS {
+        let read_only = |memory: &mut Memory| {
+            vec![Argument::U64(memory.upload("data", &[0; 16], Permission::ReadOnly))]
+        };
+        let kernel = one_access(element, true, 4);
+        fails_with(&kernel, 1, read_only, ReportKind::ReadOnlyWrite, &["here"]);
+        // Only what is beside the element was written.
+        let unwritten = |memory: &mut Memory| {
+            let address = memory.allocate("data", 16);
+            memory.write(address, &[0; 4]).unwrap();
+            memory.write(address + 4 + u64::from(element.bytes()), &[0; 4]).unwrap();
+            vec![Argument::U64(address)]
+        };
+        let kernel = one_access(element, false, 4);
+        fails_with(&kernel, 1, unwritten, ReportKind::UninitialisedRead, &["here"]);
+    }
+}
+
+type Act = fn(&KernelBuilder, Val<'_, ty::U64>);
+
+/// Two CTAs act on the same memory, with nothing that orders them.
+fn two(first: Act, second: Act) -> Kernel {
+    role(move |b| {
+        let data = b.param::<ty::U64>("data");
+        b.if_(b.special(Special::Thread).eq(5), || {
+            let cta = b.special(Special::Cta);
+            b.if_(cta.eq(0), || b.scope("first", || first(b, data)));
+            b.if_(cta.eq(1), || b.scope("second", || second(b, data)));
+        });
+    })
+}
+
+fn store_low(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.store_element(data.byte_offset(4u32), Element::Bf16, b.constant(1.0));
+}
+
+fn store_high(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.store_element(data.byte_offset(6u32), Element::F16, b.constant(2.0));
+}
+
+fn load_high(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.load_element(data.byte_offset(6u32), Element::F16);
+}
+
+fn store_word(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.store_element(data.byte_offset(4u32), Element::F32, b.constant(3.0));
+}
+
+fn load_pair(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.load_global::<ty::U32, 2>(data);
+}
+
+fn count(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.atomic(AtomicOp::Add, data.byte_offset(4u32), 1, Order::Relaxed, Scope::Gpu);
+}
+
+#[test]
+fn neighbours_in_one_word_do_not_race() {
+    let prepare = |memory: &mut Memory| {
+        let address = memory.upload("data", &[0; 16], Permission::ReadWrite);
+        (vec![Argument::U64(address)], address)
+    };
+    passes(&two(store_low, store_high), 2, prepare, |memory, data| {
+        assert_eq!(words(memory, data, 4), [0, 0x4000_3f80, 0, 0]);
+    });
+    passes(&two(load_high, store_low), 2, prepare, |_, _| ());
+}
+
+#[test]
+fn accesses_that_share_bytes_race() {
+    let pairs: [(Act, Act); 8] = [
+        (store_high, store_high),
+        (store_high, load_high),
+        (store_low, store_word),
+        (store_high, store_word),
+        (load_high, store_word),
+        (store_high, load_pair),
+        (store_low, count),
+        (store_high, count),
+    ];
+    for (first, second) in pairs {
+        let kernel = two(first, second);
+        fails_with(&kernel, 2, memory_of(16), ReportKind::Race, &["first", "second"]);
+    }
+    let report = fails_with(
+        &two(store_high, store_high),
+        2,
+        memory_of(16),
+        ReportKind::Race,
+        &["first", "second"],
+    );
+    assert!(report.message.contains("'data' + 6"), "{report}");
+}
+
+#[test]
+fn what_was_written_by_words_is_known_by_halves() {
+    // CTA 0 writes a word, then half of the next one, and so the cells are split; CTA 1 reads a half of the first.
+    let first: Act = |b, data| {
+        b.store_global(data, [b.constant::<ty::U32>(7)]);
+        store_low(b, data);
+    };
+    let second: Act = |b, data| {
+        b.load_element(data.byte_offset(2u32), Element::Bf16);
+    };
+    let kernel = two(first, second);
+    fails_with(&kernel, 2, memory_of(16), ReportKind::Race, &["first", "second"]);
+}
+
+#[test]
+fn lanes_must_not_store_different_elements_to_one_place() {
+    let kernel = |divisor: u32, element: Element| {
+        role(move |b| {
+            let lane = b.special(Special::Lane);
+            let address = b.param::<ty::U64>("data").byte_offset(lane / divisor * element.bytes());
+            let value = (lane % 2).eq(0).select::<ty::F32>(1.0, 2.0);
+            b.if_(b.special(Special::Warp).eq(0), || {
+                b.scope("here", || b.store_element(address, element, value));
+            });
+        })
+    };
+    for element in ELEMENTS {
+        passes(&kernel(1, element), 1, |m| (memory_of(128)(m), ()), |_, ()| ());
+        fails_with(&kernel(2, element), 1, memory_of(128), ReportKind::Race, &["here"]);
+    }
+}
