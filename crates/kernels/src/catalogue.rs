@@ -1,5 +1,7 @@
 //! The catalogue: every spec that the planner may pick. CI assembles all of it and runs all of it in the emulator.
 
+use std::iter;
+
 use pgemm_ir::{Element, OperandMajor};
 
 use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
@@ -14,21 +16,21 @@ struct Shape {
     schedule: Schedule,
     /// Deepest ring worth having; where memory is short, as many stages as fit.
     stages: u32,
-    clusters: &'static [Cluster],
+    /// Clusters worth having beside none, CTAs along m and n.
+    clusters: Clusters,
 }
 
-const fn cluster(m: u32, n: u32) -> Cluster {
-    Cluster { m, n }
-}
+type Clusters = &'static [(u32, u32)];
 
-const ALONE: &[Cluster] = &[Cluster::NONE];
-/// Pairs that share the operand with more bytes in a stage.
-const SHARE_A: &[Cluster] = &[Cluster::NONE, cluster(1, 2)];
-const SHARE_B: &[Cluster] = &[Cluster::NONE, cluster(2, 1)];
+const ALONE: Clusters = &[];
+/// Pairs that share the rows of A.
+const ROW: Clusters = &[(1, 2)];
+/// Pairs that share the columns of B.
+const COLUMN: Clusters = &[(2, 1)];
+const PAIRS: Clusters = &[(2, 1), (1, 2)];
+const UP_TO_SQUARES: Clusters = &[(2, 1), (1, 2), (2, 2)];
 /// CTAs that share the few rows of a problem with swapped operands.
-const COLUMNS: &[Cluster] = &[Cluster::NONE, cluster(2, 1), cluster(4, 1)];
-const CLUSTERS: &[Cluster] =
-    &[Cluster::NONE, cluster(2, 1), cluster(1, 2), cluster(2, 2), cluster(4, 1), cluster(1, 4)];
+const COLUMNS: Clusters = &[(2, 1), (4, 1)];
 
 impl Shape {
     const fn deep(self, k: u32) -> Shape {
@@ -37,12 +39,12 @@ impl Shape {
 }
 
 /// Warpgroups that share each tile.
-const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: &'static [Cluster]) -> Shape {
+const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) -> Shape {
     Shape { m, n, k: STAGE_K, consumers, schedule: Schedule::Cooperative, stages, clusters }
 }
 
 /// Two warpgroups that take turns.
-const fn turns(m: u32, n: u32, stages: u32, clusters: &'static [Cluster]) -> Shape {
+const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
     Shape { m, n, k: STAGE_K, consumers: 2, schedule: Schedule::PingPong, stages, clusters }
 }
 
@@ -51,39 +53,45 @@ const STAGE_K: u32 = 64;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 34] = [
+const SHAPES: [Shape; 40] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
-    shape(128, 256, 2, 4, CLUSTERS),
+    shape(128, 256, 2, 4, UP_TO_SQUARES),
     shape(256, 160, 2, 4, ALONE),
     shape(256, 128, 2, 3, ALONE),
-    shape(256, 128, 2, 4, CLUSTERS),
+    shape(256, 128, 2, 4, UP_TO_SQUARES),
     shape(192, 192, 3, 4, ALONE),
     shape(192, 176, 3, 4, ALONE),
     shape(192, 128, 3, 5, ALONE),
     shape(128, 224, 2, 4, ALONE),
     shape(128, 192, 2, 5, ALONE),
     shape(128, 160, 2, 5, ALONE),
-    shape(192, 96, 3, 5, ALONE),
+    shape(192, 96, 3, 5, COLUMN),
     shape(128, 144, 2, 5, ALONE),
-    shape(128, 128, 2, 6, CLUSTERS),
-    shape(128, 96, 2, 7, ALONE),
+    shape(128, 128, 2, 6, UP_TO_SQUARES),
+    shape(128, 112, 2, 7, COLUMN),
+    shape(128, 96, 2, 7, PAIRS),
     shape(64, 256, 1, 5, ALONE),
-    shape(64, 128, 1, 8, ALONE),
-    shape(128, 64, 2, 8, ALONE),
+    shape(64, 128, 1, 8, &[(2, 1), (4, 1), (2, 2)]),
+    shape(128, 64, 2, 8, &[(2, 1), (2, 2)]),
+    shape(64, 112, 1, 10, PAIRS),
+    shape(64, 96, 1, 11, COLUMN),
+    shape(128, 48, 2, 10, ALONE),
     shape(64, 64, 1, 10, ALONE),
-    shape(64, 64, 1, 5, ALONE).deep(128),
+    shape(64, 80, 1, 6, &[(1, 2), (1, 4)]).deep(128),
+    shape(64, 64, 1, 5, UP_TO_SQUARES).deep(128),
+    shape(64, 48, 1, 8, &[(1, 2), (1, 4)]).deep(128),
     shape(128, 32, 2, 5, ALONE).deep(128),
     shape(64, 32, 1, 7, ALONE).deep(128),
     shape(64, 16, 1, 8, ALONE).deep(128),
     shape(64, 16, 1, 5, ALONE).deep(128),
     shape(64, 8, 1, 8, ALONE).deep(128),
-    turns(128, 208, 4, SHARE_B),
-    turns(128, 192, 4, SHARE_B),
-    turns(128, 176, 4, SHARE_B),
-    turns(192, 128, 4, SHARE_A),
-    turns(128, 128, 6, ALONE),
+    turns(128, 208, 4, COLUMN),
+    turns(128, 192, 4, COLUMN),
+    turns(128, 176, 4, COLUMN),
+    turns(192, 128, 4, ROW),
+    turns(128, 128, 6, PAIRS),
     turns(64, 256, 4, ALONE),
     turns(64, 128, 8, ALONE),
 ];
@@ -92,15 +100,15 @@ const SHAPES: [Shape; 34] = [
 /// those with the shallower ring an SM holds two.
 const NARROW: [Shape; 15] = [
     shape(64, 8, 1, 5, ALONE).deep(128),
-    shape(64, 8, 1, 8, ALONE).deep(128),
+    shape(64, 8, 1, 8, COLUMNS).deep(128),
     shape(64, 16, 1, 10, ALONE),
     shape(64, 16, 1, 5, ALONE).deep(128),
-    shape(64, 16, 1, 8, ALONE).deep(128),
+    shape(64, 16, 1, 8, COLUMNS).deep(128),
     shape(64, 32, 1, 8, ALONE),
-    shape(64, 32, 1, 7, ALONE).deep(128),
-    shape(64, 64, 1, 6, COLUMNS).deep(128),
+    shape(64, 32, 1, 7, COLUMNS).deep(128),
+    shape(64, 64, 1, 6, &[(2, 1), (4, 1), (1, 2)]).deep(128),
     shape(64, 128, 1, 4, ALONE),
-    shape(64, 128, 1, 8, COLUMNS),
+    shape(64, 128, 1, 8, &[(2, 1), (4, 1), (1, 2), (2, 2)]),
     shape(128, 16, 2, 10, ALONE),
     shape(128, 32, 2, 8, ALONE),
     shape(128, 64, 2, 8, COLUMNS),
@@ -123,8 +131,14 @@ pub fn specs_for(
         OutputMajor::N => &SHAPES,
         OutputMajor::M => &NARROW,
     };
+    // To bound the catalogue, clusters of four only with results in the operands' type, and not where both operands are
+    // MN-major.
+    let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
+    let most_ctas = if output == operand && (a_major, b_major) != mn_major { 4 } else { 2 };
     shapes.iter().flat_map(move |shape| {
-        shape.clusters.iter().filter_map(move |&cluster| {
+        let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
+        let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
+        iter::once(Cluster::NONE).chain(clusters).filter_map(move |cluster| {
             let spec = KernelSpec {
                 operand,
                 output,

@@ -98,12 +98,12 @@ impl<'k> Mainloop<'k> {
         let a_share = self.cluster.map(|cta| {
             // CTAs of one row: rank m + n * shape.m for every n.
             let row: u32 = (0..shape.n).map(|n| 1 << (n * shape.m)).sum();
-            Share { peers: shape.n, slice: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
+            Share { peers: shape.n, index: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
         });
         let b_share = self.cluster.map(|cta| {
             let column = (1u32 << shape.m) - 1;
             let first = cta.n * shape.m;
-            Share { peers: shape.m, slice: cta.m, mask: b.constant::<ty::U32>(column) << first }
+            Share { peers: shape.m, index: cta.m, mask: b.constant::<ty::U32>(column) << first }
         });
         (a_share.filter(|share| share.peers > 1), b_share.filter(|share| share.peers > 1))
     }
@@ -199,7 +199,9 @@ impl<'k> Mainloop<'k> {
 #[derive(Clone, Copy)]
 struct Share<'k> {
     peers: u32,
-    slice: Val<'k, ty::U32>,
+    /// Which of the peers this CTA is.
+    index: Val<'k, ty::U32>,
+    /// Bits of the peers' ranks.
     mask: Val<'k, ty::U32>,
 }
 
@@ -219,41 +221,47 @@ impl<'k> Operand<'k> {
         share: Option<Share<'k>>,
     ) {
         let stage = self.stage(b, slot.stage);
-        let destination = match share {
-            None => stage,
-            Some(share) => stage.offset(share.slice * self.tile.slice_lines().1),
-        };
-        for (place, coordinates) in self.boxes.iter().zip(self.coordinates(mn, k, share)) {
-            let destination = destination.offset(place.bytes);
-            match share {
-                None => self.map.load(destination, slot.full, &coordinates),
-                Some(share) => {
-                    self.map.load_multicast(destination, slot.full, &coordinates, share.mask);
-                }
+        let Some(share) = share else { return self.copy(stage, slot.full, mn, k, None) };
+        match self.tile.slice_lines() {
+            Some((lines, bytes)) => {
+                let first_line = share.index * lines;
+                let (mn, k) = match self.major {
+                    OperandMajor::K => (mn + first_line, k),
+                    OperandMajor::Mn => (mn, k + first_line),
+                };
+                let slice = stage.offset(share.index * bytes);
+                self.copy(slice, slot.full, mn, k, Some(share.mask));
+            }
+            None => {
+                // Peers walk the same segments, so they agree on a k-tile's stage and on whose turn it is. The stage is free
+                // in all of them: this CTA's empty barrier, which it has waited for, counts the peers' consumers too.
+                let my_turn = (slot.stage % share.peers).eq(share.index);
+                b.if_(my_turn, || self.copy(stage, slot.full, mn, k, Some(share.mask)));
             }
         }
     }
 
-    /// Where the boxes of this CTA's share of the tile at (mn, k) begin, innermost dimension first.
-    fn coordinates(
+    /// Starts the copies of the boxes of (mn, k), to the CTAs of `mask` where there is one.
+    fn copy(
         &self,
+        destination: Val<'k, ty::Smem>,
+        full: Val<'k, ty::Smem>,
         mn: Val<'k, ty::U32>,
         k: Val<'k, ty::U32>,
-        share: Option<Share<'k>>,
-    ) -> Vec<[Val<'k, ty::U32>; 2]> {
-        let (mut mn, mut k) = (mn, k);
-        if let Some(share) = share {
-            let first_line = share.slice * self.tile.slice_lines().0;
-            match self.major {
-                OperandMajor::K => mn = mn + first_line,
-                OperandMajor::Mn => k = k + first_line,
+        mask: Option<Val<'k, ty::U32>>,
+    ) {
+        for place in &self.boxes {
+            let destination = destination.offset(place.bytes);
+            // Innermost dimension first.
+            let coordinates = match self.major {
+                OperandMajor::K => [k + place.k, mn + place.mn],
+                OperandMajor::Mn => [mn + place.mn, k + place.k],
+            };
+            match mask {
+                None => self.map.load(destination, full, &coordinates),
+                Some(mask) => self.map.load_multicast(destination, full, &coordinates, mask),
             }
         }
-        let of_box = |place: &BoxPlace| match self.major {
-            OperandMajor::K => [k + place.k, mn + place.mn],
-            OperandMajor::Mn => [mn + place.mn, k + place.k],
-        };
-        self.boxes.iter().map(of_box).collect()
     }
 
     /// How MMA steps of `k_step` over `blocks` m64 blocks read it.

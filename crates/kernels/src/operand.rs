@@ -32,7 +32,7 @@ pub struct BoxPlace {
 }
 
 impl OperandTile {
-    /// A tile of `mn × k` elements, of which each of `peers` CTAs loads one slice for all.
+    /// A tile of `mn × k` elements that `peers` CTAs load for each other: each a slice of it, or by turns all of it.
     pub fn new(element: Element, major: OperandMajor, mn: u32, k: u32, peers: u32) -> Self {
         OperandTile { element, major, mn, k, peers }
     }
@@ -74,14 +74,9 @@ impl OperandTile {
         self.spans() * self.span() * self.extents().1 * self.element.bytes()
     }
 
-    /// Lines of each box: every peer loads its share of the lines.
+    /// Lines of each box.
     fn box_lines(&self) -> u32 {
-        self.extents().1 / self.peers.max(1)
-    }
-
-    /// Whether the peers' slices are whole atoms.
-    pub fn slices_evenly(&self) -> bool {
-        self.extents().1.is_multiple_of(self.peers.max(1) * ATOM_LINES)
+        self.slice_lines().map_or(self.extents().1, |(lines, _)| lines)
     }
 
     /// The layout, (mn, k) → element offset before swizzling.
@@ -97,7 +92,7 @@ impl OperandTile {
         }
     }
 
-    /// The TMA box of a peer's slice of one span.
+    /// The TMA box of one span: of a peer's slice, or of the whole tile where peers take turns.
     pub fn tensor_map(&self) -> TensorMapSpec {
         TensorMapSpec {
             element: self.element,
@@ -106,7 +101,8 @@ impl OperandTile {
         }
     }
 
-    /// Where the boxes of peer 0 go; peer `p`'s are [`slice_lines`](Self::slice_lines) lines further on each.
+    /// Where the boxes of the first slice go, or of the whole tile where peers take turns; those of slice `i` are `i` times
+    /// [`slice_lines`](Self::slice_lines) further on.
     pub fn boxes(&self) -> Result<Vec<BoxPlace>, CuteError> {
         let layout = self.layout()?;
         (0..self.spans())
@@ -121,10 +117,14 @@ impl OperandTile {
             .collect()
     }
 
-    /// Lines of the non-contiguous dimension in one peer's slice, and their bytes in a span.
-    pub fn slice_lines(&self) -> (u32, u32) {
-        let lines = self.box_lines();
-        (lines, lines * self.span() * self.element.bytes())
+    /// Lines of the non-contiguous dimension in one peer's slice, and their bytes in a span. None where slices would not be
+    /// whole atoms: then the peers take turns with whole tiles.
+    pub fn slice_lines(&self) -> Option<(u32, u32)> {
+        let (lines, peers) = (self.extents().1, self.peers.max(1));
+        lines.is_multiple_of(peers * ATOM_LINES).then(|| {
+            let slice = lines / peers;
+            (slice, slice * self.span() * self.element.bytes())
+        })
     }
 
     fn offset_bytes(&self, layout: &Layout, mn: u32, k: u32) -> Result<u32, CuteError> {
@@ -212,14 +212,14 @@ mod tests {
                 [(256, 64, 1), (208, 64, 1), (128, 128, 2), (64, 32, 2), (192, 64, 4)]
             {
                 let tile = OperandTile::new(Element::F16, major, mn, k, peers);
-                assert!(tile.slices_evenly());
+                let slice_bytes = tile.slice_lines().unwrap().1;
                 let box_bytes = tile.tensor_map().box_bytes();
                 let mut filled: Vec<u32> = (0..peers)
                     .flat_map(|peer| {
                         tile.boxes()
                             .unwrap()
                             .into_iter()
-                            .map(move |place| place.bytes + peer * tile.slice_lines().1)
+                            .map(move |place| place.bytes + peer * slice_bytes)
                     })
                     .collect();
                 filled.sort();
@@ -228,5 +228,18 @@ mod tests {
                 assert_eq!(filled, expected, "{tile:?}");
             }
         }
+    }
+
+    #[test]
+    fn peers_of_a_tile_without_whole_slices_take_turns_with_all_of_it() {
+        for (mn, peers) in [(8, 2), (16, 4), (48, 4), (80, 4), (72, 2)] {
+            let tile = OperandTile::new(Element::Bf16, OperandMajor::K, mn, 128, peers);
+            assert_eq!(tile.slice_lines(), None);
+            assert_eq!(tile.tensor_map().box_extents, [64, mn]);
+            assert_eq!(tile.boxes().unwrap().len() as u32 * mn * 128, tile.bytes());
+        }
+        // Slices along k are always whole.
+        let along_k = OperandTile::new(Element::Bf16, OperandMajor::Mn, 8, 32, 4);
+        assert_eq!(along_k.slice_lines().unwrap().0, 8);
     }
 }

@@ -144,7 +144,7 @@ pub enum SpecError {
         tile: Tile,
         /// Stages asked for.
         stages: u32,
-        /// Bytes that they need.
+        /// Bytes that they need, with the epilogue's fewest buffers and the barriers.
         needed: u32,
         /// Stages that would fit.
         fitting_stages: u32,
@@ -211,11 +211,9 @@ impl KernelSpec {
     /// CTAs of it that an SM holds at once: two of the small ones, so that the next launch's can come and set up while these
     /// still work.
     pub fn ctas_per_sm(&self) -> u32 {
-        let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
-        let bytes = self.stages * self.stage_bytes() + staging.bytes() + BARRIER_BYTES;
         let small = self.consumers == 1
             && self.accumulator_registers() <= 32
-            && bytes <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
+            && self.least_smem_bytes() <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
         if small { 2 } else { 1 }
     }
 
@@ -278,11 +276,21 @@ impl KernelSpec {
         self.stages * self.stage_bytes() + self.consumers * self.staging().bytes() + BARRIER_BYTES
     }
 
+    /// Bytes beside the ring with the fewest buffers of the epilogue.
+    fn least_bytes_beside_ring(&self) -> u32 {
+        let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
+        self.consumers * staging.bytes() + BARRIER_BYTES
+    }
+
+    /// Shared memory of a CTA with the fewest buffers of the epilogue, in bytes.
+    fn least_smem_bytes(&self) -> u32 {
+        self.stages * self.stage_bytes() + self.least_bytes_beside_ring()
+    }
+
     /// Deepest ring that fits beside the fewest buffers of the epilogue.
     pub fn most_stages(&self) -> u32 {
-        let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
-        let beside = self.consumers * staging.bytes() + BARRIER_BYTES;
-        MAX_SMEM_BYTES.saturating_sub(beside) / self.stage_bytes().max(1)
+        let left = MAX_SMEM_BYTES.saturating_sub(self.least_bytes_beside_ring());
+        left / self.stage_bytes().max(1)
     }
 
     /// Whether a kernel can be built from it.
@@ -361,27 +369,11 @@ impl KernelSpec {
             return Err(SpecError::SharedMemory {
                 tile: self.tile,
                 stages: self.stages,
-                needed: self.smem_bytes(),
+                needed: self.least_smem_bytes(),
                 fitting_stages: fitting,
             });
         }
-        knob("stages", self.stages, 1, 2, 16)?;
-        for (operand, tile, peers) in [
-            ("cluster_n", self.a_tile(), self.cluster.n),
-            ("cluster_m", self.b_tile(), self.cluster.m),
-        ] {
-            if !tile.slices_evenly() {
-                return Err(SpecError::Knob {
-                    knob: operand,
-                    asked: peers,
-                    limit:
-                        "the shared operand tile must divide into slices of whole groups of 8 rows"
-                            .into(),
-                    nearest: 1,
-                });
-            }
-        }
-        Ok(())
+        knob("stages", self.stages, 1, 2, 16)
     }
 }
 
@@ -537,6 +529,11 @@ mod tests {
             KernelSpec { stages: fitting_stages, ..spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1") };
         assert_eq!(fits.validate(), Ok(()));
         assert!(error.to_string().ends_with("3 stages fit"), "{error}");
+
+        // The ring alone and one staging buffer would fit.
+        let error = spec("bf16-kn-bf16-128x144x64-s5-w2-c1x1").validate().unwrap_err();
+        let SpecError::SharedMemory { needed, .. } = error else { panic!("{error}") };
+        assert!(needed > MAX_SMEM_BYTES, "{error}");
     }
 
     #[test]

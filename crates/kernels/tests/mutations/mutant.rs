@@ -19,6 +19,9 @@ pub const WIDE: &str = "bf16-kk-bf16-128x128x64-s3-w2-c1x1";
 /// A kernel with CTAs that fill each other's B tiles.
 pub const PAIR: &str = "bf16-kk-bf16-128x64x64-s3-w2-c2x1";
 
+/// The same with B tiles that do not divide, so that the CTAs take turns.
+pub const TURNS: &str = "bf16-kk-bf16-128x24x64-s3-w2-c2x1";
+
 /// A kernel to break, and a problem that it solves as it is.
 pub struct Subject {
     pub gemm: GemmKernel,

@@ -5,7 +5,7 @@ use pgemm_ir::{Inst, Kernel, Location, Op};
 use pgemm_kernels::{GemmKernel, KernelSpec, build};
 
 use crate::common::{CPlace, Case, Problem};
-use crate::mutant::{ALONE, PAIR, WIDE};
+use crate::mutant::{ALONE, PAIR, TURNS, WIDE};
 
 /// Whether an instruction acts on something that the emulator has. It has neither caches nor other grids, and no limit to the
 /// registers that a thread needs: only the assembler knows these.
@@ -88,4 +88,9 @@ fn of_a_wide_tile() {
 #[test]
 fn of_a_cluster() {
     every_effect_is_missed(PAIR);
+}
+
+#[test]
+fn of_a_cluster_whose_ctas_take_turns() {
+    every_effect_is_missed(TURNS);
 }

@@ -1,9 +1,9 @@
 //! Bugs of the ring between producer and consumers, of its barriers and of the cluster around it.
 
 use pgemm_emulator::ReportKind;
-use pgemm_ir::{Constant, Op};
+use pgemm_ir::{CompareOp, Constant, Op};
 
-use crate::mutant::{ALONE, Edit, PAIR, Subject};
+use crate::mutant::{ALONE, Edit, Mutant, PAIR, Subject, TURNS};
 
 #[test]
 fn stage_released_while_its_batch_may_still_run() {
@@ -112,15 +112,17 @@ fn cluster_does_not_wait_for_barrier_initialisation() {
 
 #[test]
 fn empty_barrier_without_the_peers_consumers() {
-    Subject::new(PAIR)
-        .with_op(|op, line| match *op {
-            Op::MbarrierInit { count } if line.contains("ring.init") && count > 1 => {
-                Some(Op::MbarrierInit { count: count / 2 })
-            }
-            _ => None,
-        })
-        .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load_multicast(", "batch.mma("]);
+    for name in [PAIR, TURNS] {
+        Subject::new(name)
+            .with_op(|op, line| match *op {
+                Op::MbarrierInit { count } if line.contains("ring.init") && count > 1 => {
+                    Some(Op::MbarrierInit { count: count / 2 })
+                }
+                _ => None,
+            })
+            .verifier_accepts()
+            .emulator_reports(ReportKind::Race, &["self.map.load_multicast(", "batch.mma("]);
+    }
 }
 
 #[test]
@@ -147,6 +149,28 @@ fn shared_tile_sent_to_one_cta_only() {
             }
             _ => Edit::Keep,
         })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Deadlock, &["self.ring.wait_full("]);
+}
+
+/// The kernel whose CTAs compare the turn with their index in another way.
+fn other_turns(compare: CompareOp) -> Mutant {
+    Subject::new(TURNS).with_op(|op, line| match *op {
+        Op::Compare(CompareOp::Eq) if line.contains("let my_turn") => Some(Op::Compare(compare)),
+        _ => None,
+    })
+}
+
+#[test]
+fn two_ctas_fill_the_same_stage() {
+    other_turns(CompareOp::Le)
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["self.map.load_multicast("]);
+}
+
+#[test]
+fn a_stage_that_is_nobodys_turn() {
+    other_turns(CompareOp::Lt)
         .verifier_accepts()
         .emulator_reports(ReportKind::Deadlock, &["self.ring.wait_full("]);
 }
