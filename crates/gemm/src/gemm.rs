@@ -297,8 +297,8 @@ impl Gemm {
             match param.name.as_str() {
                 "a" => arguments.set_address(index, operand(a))?,
                 "b" => arguments.set_address(index, operand(b))?,
-                "c" => arguments.set_address(index, c)?,
-                "d" => arguments.set_address(index, pointers.d)?,
+                "c" | "c_address" => arguments.set_address(index, c)?,
+                "d" | "d_address" => arguments.set_address(index, pointers.d)?,
                 "workspace" => arguments.set_address(index, workspace)?,
                 "alpha" => arguments.set(index, &pgemm_ir::Argument::F32(alpha))?,
                 "beta" => arguments.set(index, &pgemm_ir::Argument::F32(beta))?,

@@ -1,5 +1,7 @@
-//! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each staging tile is converted, written to a staging buffer (stmatrix for 16-bit types), and stored by TMA while the next one is written and
-//! the producer already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first.
+//! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each staging tile is converted,
+//! written to a staging buffer (stmatrix for 16-bit types), and stored by TMA while the next one is written and the producer
+//! already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first. Pieces of a tile
+//! that many reduce together are too narrow for that: they go to D element by element.
 
 use pgemm_ir::{
     Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, TensorMap, Val,
@@ -23,18 +25,32 @@ pub struct Epilogue<'k> {
     staging: Staging,
     buffers: RegionId,
     c_full: RegionId,
-    c: TensorMap<'k>,
-    d: TensorMap<'k>,
+    c: Output<'k>,
+    d: Output<'k>,
+    /// Rows and columns of D.
+    extents: [Val<'k, ty::U32>; 2],
     alpha: Val<'k, ty::F32>,
     beta: Val<'k, ty::F32>,
 }
 
+/// C or D.
+#[derive(Clone)]
+pub struct Output<'k> {
+    /// Its boxes.
+    pub map: TensorMap<'k>,
+    /// Address of element (0, 0).
+    pub address: Val<'k, ty::U64>,
+    /// Bytes from one line, a row or a column, to the next.
+    pub stride: Val<'k, ty::U64>,
+}
+
 impl<'k> Epilogue<'k> {
-    /// Declares staging buffers and barriers. C is not read where `beta` is 0.
+    /// Declares staging buffers and barriers, for an output of `[m, n]`. C is not read where `beta` is 0.
     pub fn new(
         b: &'k KernelBuilder,
         spec: &KernelSpec,
-        [c, d]: [TensorMap<'k>; 2],
+        [c, d]: [Output<'k>; 2],
+        extents: [Val<'k, ty::U32>; 2],
         [alpha, beta]: [Val<'k, ty::F32>; 2],
     ) -> Self {
         let staging = spec.staging();
@@ -48,6 +64,7 @@ impl<'k> Epilogue<'k> {
             c_full: b.region("c_full", RegionKind::Mbarrier, barriers),
             c,
             d,
+            extents,
             alpha,
             beta,
         }
@@ -58,12 +75,7 @@ impl<'k> Epilogue<'k> {
         for warpgroup in 0..self.spec.consumers {
             self.b.smem_address(self.c_full).offset(warpgroup * MBARRIER_BYTES).mbarrier_init(1);
         }
-        self.d.prefetch_map();
-    }
-
-    /// The shape of the staging tiles.
-    pub fn staging(&self) -> &Staging {
-        &self.staging
+        self.d.map.prefetch_map();
     }
 
     /// The parity of the first C slice.
@@ -170,7 +182,7 @@ impl<'k> WarpgroupStore<'_, 'k> {
             b.bulk_wait_read(place.stores_pending);
             b.if_(reads_c, || {
                 self.c_full.mbarrier_arrive_expect(staging.buffer_bytes());
-                c.load(buffer, self.c_full, &coordinates);
+                c.map.load(buffer, self.c_full, &coordinates);
             });
         });
         self.sync();
@@ -185,9 +197,38 @@ impl<'k> WarpgroupStore<'_, 'k> {
         b.fence_proxy_async();
         self.sync();
         b.if_(self.leads, || {
-            d.store(buffer, &coordinates);
+            d.map.store(buffer, &coordinates);
             b.bulk_commit();
         });
+    }
+
+    /// Stores some quads side by side, the first at `origin`, with no help of shared memory.
+    pub fn store_elements(&self, sums: &[[Val<'k, ty::F32>; 4]], origin: TileOrigin<'k>) {
+        let Epilogue { b, spec, c, d, extents: [m, n], beta, .. } = self.epilogue;
+        let (element, reads_c) = (spec.output, beta.ne(0.0));
+        let first_row = origin.m + self.warp * 16 + self.lane / 4;
+        let first_column = origin.n + self.lane % 4 * 2;
+        for (group, quad) in (0..).zip(sums) {
+            for (i, sum) in (0..).zip(quad) {
+                let (row, column) = (first_row + i / 2 * 8, first_column + (group * 8 + i % 2));
+                let (line, place) = match spec.d_major {
+                    OutputMajor::N => (row, column),
+                    OutputMajor::M => (column, row),
+                };
+                let in_matrix = |matrix: &Output<'k>| {
+                    let offset = line.widen() * matrix.stride;
+                    (matrix.address + offset).byte_offset(place * element.bytes())
+                };
+                b.if_(row.lt(*m) & column.lt(*n), || {
+                    let value = b.if_else(
+                        reads_c,
+                        || self.scale(*sum, Some(b.load_element(in_matrix(c), element))),
+                        || self.scale(*sum, None),
+                    );
+                    b.store_element(in_matrix(d), element, value);
+                });
+            }
+        }
     }
 
     /// Writes the staging tile into `buffer`, in place of C where that is added.

@@ -6,7 +6,7 @@ use pgemm_ir::{
     Accumulators, BuildError, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty,
 };
 
-use crate::epilogue::Epilogue;
+use crate::epilogue::{Epilogue, Output};
 use crate::mainloop::Mainloop;
 use crate::reduction::{Contributor, Reduction};
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
@@ -83,9 +83,12 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     let bt = b.tensor_map("b", spec.b_tile().tensor_map());
     let c = b.tensor_map("c", output.clone());
     let d = b.tensor_map("d", output);
+    let [c_address, c_stride] = ["c_address", "c_stride"].map(|name| b.param::<ty::U64>(name));
+    let [d_address, d_stride] = ["d_address", "d_stride"].map(|name| b.param::<ty::U64>(name));
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
-    let d = d.with_policy(policy("d_policy"));
+    let c = Output { map: c, address: c_address, stride: c_stride };
+    let d = Output { map: d.with_policy(policy("d_policy")), address: d_address, stride: d_stride };
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
     let raster_rows = b.param("raster_rows");
     let split = SplitArguments {
@@ -99,8 +102,8 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
 
     let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
-    let epilogue = Epilogue::new(b, spec, [c, d], [alpha, beta]);
-    let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
+    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], [alpha, beta]);
+    let reduction = Reduction::new(b, spec, workspace, unordered);
 
     b.scope("prologue", || {
         b.if_(b.special(Special::Thread).eq(0), || {

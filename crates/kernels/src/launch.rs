@@ -142,6 +142,9 @@ impl GemmKernel {
             OutputMajor::M => [m, n],
         };
         let output = |matrix| map(matrix, lines, spec.output.bytes());
+        let stride = |matrix: &MatrixArgument| {
+            matrix.leading_dimension * u64::from(spec.output.bytes())
+        };
         // K-tiles that workers share.
         let shared = work.split_tiles * work.k.div_ceil(spec.tile.k).max(1);
         let arguments = self
@@ -153,6 +156,10 @@ impl GemmKernel {
                 ("b", ParamKind::TensorMap(_)) => operand(&work.b, spec.b_major, n),
                 ("c", ParamKind::TensorMap(_)) => output(&work.c),
                 ("d", ParamKind::TensorMap(_)) => output(&work.d),
+                ("c_address", _) => Argument::U64(work.c.address),
+                ("c_stride", _) => Argument::U64(stride(&work.c)),
+                ("d_address", _) => Argument::U64(work.d.address),
+                ("d_stride", _) => Argument::U64(stride(&work.d)),
                 ("m", _) => Argument::U32(work.m),
                 ("n", _) => Argument::U32(work.n),
                 ("k", _) => Argument::U32(work.k),

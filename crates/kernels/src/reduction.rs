@@ -8,23 +8,23 @@
 //! * Nobody depends on a CTA that may not be running: who arrives last finishes the tile, alone if need be.
 //! * Of two, the later has its sums in registers still and adds the other's to them on their way out. Most tiles of stream-K
 //!   are such, and the other half is there long before: small kernels look for it, and load it, while they still multiply.
-//! * Of more, those who have nothing else to do wait a moment for the last, and then all help, each with the next piece that
-//!   nobody has taken.
+//! * Of more, the later ones own a piece of the tile each, wait a moment for the last, and add up and store their pieces
+//!   all at once. Whoever has other work, or waited in vain, hands its piece over to the last.
 //! * Counters return to where another launch can start from, with no memset between launches: arrivals go round in a
-//!   circle of two generations, and the last of one generation clears the other's pieces.
+//!   circle of two generations, and the last of one generation clears what was handed over in the other.
 
 use pgemm_ir::{
     Accumulators, AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope,
     SmemRequest, Type, Val, ValueId, WARPGROUP_THREADS, ty,
 };
 
-use crate::epilogue::{Epilogue, Place, WarpgroupStore};
+use crate::epilogue::{Epilogue, WarpgroupStore};
 use crate::gemm::quad;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::KernelSpec;
-use crate::staging::{STAGING_ROWS, Staging};
+use crate::staging::STAGING_ROWS;
 
-/// Bytes of the counters of one part of a tile: arrivals, pieces taken in either generation, and padding.
+/// Bytes of the counters of one part of a tile: arrivals, what was handed over in either generation, and padding.
 pub const COUNTER_BYTES: u32 = 16;
 
 /// Partial sums begin at a multiple of it.
@@ -37,9 +37,17 @@ const GROUP_BYTES: u32 = WARPGROUP_THREADS * QUAD_BYTES;
 /// How often one who has nothing else to do looks whether all have arrived: some 20 µs.
 const POLLS: u32 = 32;
 
-/// Registers that loads of partial sums may fill at once, and most slots that are read at once.
-const REGISTERS_IN_FLIGHT: u32 = 128;
-const SLOTS_IN_FLIGHT: u32 = 8;
+/// Quads of a thread whose loads may be on their way at once: 128 registers.
+const QUADS_IN_FLIGHT: u32 = 32;
+
+/// Quads of a piece where few share a tile, and how many are few: they load a piece of all slots at once. Where more share
+/// it, a piece is one quad.
+const FEW_QUADS: u32 = 4;
+const FEW: u32 = QUADS_IN_FLIGHT / FEW_QUADS;
+
+/// Most owners of a tile's pieces: one bit each of the word in which they hand these over; the other says that all arrived.
+const OWNERS: u32 = 31;
+const COMPLETE: u32 = 1 << OWNERS;
 
 /// Shared words of a consumer warpgroup: what its leader found out before the warpgroup counted itself in, after that, and
 /// when it looked ahead.
@@ -53,7 +61,6 @@ const AHEAD_WORD: u32 = 8;
 pub struct Reduction<'k> {
     b: &'k KernelBuilder,
     spec: KernelSpec,
-    staging: Staging,
     workspace: Val<'k, ty::U64>,
     unordered: Val<'k, ty::Bool>,
     words: RegionId,
@@ -102,7 +109,6 @@ impl<'k> Reduction<'k> {
     pub fn new(
         b: &'k KernelBuilder,
         spec: &KernelSpec,
-        staging: &Staging,
         workspace: Val<'k, ty::U64>,
         unordered: Val<'k, ty::U32>,
     ) -> Self {
@@ -110,7 +116,6 @@ impl<'k> Reduction<'k> {
         Reduction {
             b,
             spec: *spec,
-            staging: *staging,
             workspace,
             unordered: unordered.ne(0),
             words: b.region("reduction", RegionKind::Data(Element::F32), words),
@@ -167,7 +172,7 @@ impl<'k> Reduction<'k> {
         words: Val<'k, ty::Smem>,
     ) -> Ahead<'k> {
         let b = self.b;
-        let quads = self.spec.blocks() * self.spec.tile.n / 8;
+        let quads = self.pieces(1);
         let nothing = || vec![b.constant::<ty::F32>(0.0); quads as usize * 4];
         let (share, (awaited, others)) = b.if_else(
             segment.whole,
@@ -239,8 +244,9 @@ impl<'k> Reduction<'k> {
                 })
             },
             || {
-                let polls = segment.last.select(self.polls(), 0);
-                b.scope("of many", || self.contribute_to_many(share, polls, contributor, c_parity))
+                let polls = segment.last.select(POLLS, 0);
+                b.scope("of many", || self.contribute_to_many(share, polls, contributor));
+                c_parity
             },
         )
     }
@@ -297,7 +303,7 @@ impl<'k> Reduction<'k> {
         b.if_else(
             last.ne(0),
             || {
-                let groups = self.spec.tile.n / 8;
+                let groups = self.groups();
                 let sums = |block: u32, group: u32| {
                     let index = block * groups + group;
                     let others: Vec<_> = match ahead {
@@ -325,36 +331,32 @@ impl<'k> Reduction<'k> {
         )
     }
 
-    /// Every share has a slot; all who find everybody there add up pieces of the tile.
+    /// Every share has a slot; the owners of pieces add these up.
     fn contribute_to_many(
         &self,
         share: &Share<'k>,
         polls: Val<'k, ty::U32>,
         contributor: &Contributor<'_, '_, 'k>,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
+    ) {
         let b = self.b;
         let Contributor { warpgroup, accumulators, words, .. } = *contributor;
         self.hand_in(share, accumulators, |address, sums| b.store_global(address, sums));
         warpgroup.sync();
+        let few = share.count.lt(FEW + 1);
+        let pieces = few.select(self.pieces(FEW_QUADS), self.pieces(1));
+        let owners = share.count.min(pieces).min(OWNERS);
         b.if_(warpgroup.leads, || {
-            b.store_shared(words, [self.arrive(share, polls)]);
+            b.store_shared(words, [self.arrive(share, owners, polls)]);
         });
         warpgroup.sync();
-        let arrival = self.told(words);
-        b.if_else(
-            arrival.ne(0),
-            || {
-                let generation = (arrival - 1) / share.count;
-                let c_parity = self.finish(share, contributor, generation, c_parity);
-                if self.staging.buffers() > 1 {
-                    // The next store begins with the first buffer and would not wait for it.
-                    b.if_(warpgroup.leads, || b.bulk_wait_read(0));
-                }
-                c_parity
-            },
-            || c_parity,
-        )
+        let whose = self.told(words);
+        b.if_(whose.ne(0), || {
+            b.if_else(
+                few,
+                || self.finish(share, contributor, whose, owners, FEW_QUADS),
+                || self.finish(share, contributor, whose, owners, 1),
+            );
+        });
     }
 
     /// What the leader wrote for all.
@@ -367,14 +369,19 @@ impl<'k> Reduction<'k> {
         self.spec.tile.m * self.spec.tile.n * 4
     }
 
-    /// Staging tiles of a part.
-    fn pieces(&self) -> u32 {
-        self.staging.steps()
+    /// Columns of a tile, in groups of 8.
+    fn groups(&self) -> u32 {
+        self.spec.tile.n / 8
     }
 
-    /// Waiting is of no use where there is one piece: the last to arrive takes it.
-    fn polls(&self) -> u32 {
-        if self.pieces() > 1 { POLLS } else { 0 }
+    /// Quads of a piece that is to have `most` of them: side by side in one m64 block.
+    fn quads(&self, most: u32) -> u32 {
+        (1..=most).rev().find(|quads| self.groups().is_multiple_of(*quads)).unwrap_or(1)
+    }
+
+    /// Pieces of a part, with at most so many quads each.
+    fn pieces(&self, most: u32) -> u32 {
+        self.spec.blocks() * self.groups() / self.quads(most)
     }
 
     /// Every 8 columns of every m64 block: the address of this thread's four sums in the worker's slot, and these.
@@ -384,7 +391,7 @@ impl<'k> Reduction<'k> {
         accumulators: &Accumulators,
         store: impl Fn(Val<'k, ty::U64>, [Val<'k, ty::F32>; 4]),
     ) {
-        let groups = self.spec.tile.n / 8;
+        let groups = self.groups();
         for block in 0..self.spec.blocks() {
             for group in 0..groups {
                 let address = share.own.byte_offset((block * groups + group) * GROUP_BYTES);
@@ -393,87 +400,97 @@ impl<'k> Reduction<'k> {
         }
     }
 
-    /// Leader: counts the warpgroup in. 1 + its place in the circle of `2 · count` arrivals if all of a generation are
-    /// there, at once or while it looks `polls` times; else 0.
-    fn arrive(&self, share: &Share<'k>, polls: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+    /// Leader: counts the warpgroup in. Whose pieces it has to finish now, a bit for each owner: its own if everybody is
+    /// there, at once or while it looks `polls` times; the last to arrive has those too that others handed over.
+    fn arrive(
+        &self,
+        share: &Share<'k>,
+        owners: Val<'k, ty::U32>,
+        polls: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
         let (b, arrived, count) = (self.b, share.arrived, share.count);
         let end = count * 2 - 1;
         let place = b.atomic(AtomicOp::Inc, arrived, end, Order::AcquireRelease, Scope::Gpu);
         let generation = place / count;
-        let last = share.is_last(place);
-        let several = self.pieces() > 1;
-        b.if_(last & several, || {
-            let other = arrived.byte_offset((generation ^ 1) * 4 + 4);
-            b.store_global(other, [b.constant::<ty::U32>(0)]);
-        });
-        let (complete, _) = b.while_(
-            (last, b.constant::<ty::U32>(0)),
-            |(complete, looked)| !complete & looked.lt(polls),
-            |(_, looked)| ((b.load_acquire(arrived) / count).ne(generation), looked + 1),
-        );
-        complete.select(place + 1, 0)
+        let handed_over = |generation: Val<'k, ty::U32>| arrived.byte_offset(generation * 4 + 4);
+        let add = |bits| {
+            let word = handed_over(generation);
+            b.atomic(AtomicOp::Add, word, bits, Order::AcquireRelease, Scope::Gpu)
+        };
+        // From the last, who waits least, backwards.
+        let owner = count - 1 - place % count;
+        let own = b.constant::<ty::U32>(1) << owner.min(OWNERS);
+        b.if_else(
+            owner.eq(0),
+            || {
+                b.store_global(handed_over(generation ^ 1), [b.constant::<ty::U32>(0)]);
+                add(b.constant(COMPLETE)) | own
+            },
+            || {
+                b.if_else(
+                    owner.lt(owners),
+                    || {
+                        let (complete, _) = b.while_(
+                            (b.constant::<ty::Bool>(false), b.constant::<ty::U32>(0)),
+                            |(complete, looked)| !complete & looked.lt(polls),
+                            |(_, looked)| {
+                                ((b.load_acquire(arrived) / count).ne(generation), looked + 1)
+                            },
+                        );
+                        b.if_else(complete, || own, || add(own).ge(COMPLETE).select(own, 0))
+                    },
+                    || b.constant(0),
+                )
+            },
+        )
     }
 
-    /// Adds up and stores pieces of a complete tile until none is left.
+    /// Adds up and stores the pieces of those owners whose bits are set in `whose`: of each round of pieces one is theirs.
     fn finish(
         &self,
         share: &Share<'k>,
         contributor: &Contributor<'_, '_, 'k>,
-        generation: Val<'k, ty::U32>,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
-        let b = self.b;
-        let pieces = self.pieces();
-        if pieces == 1 {
-            self.finish_piece(share, contributor, b.constant(0), c_parity);
-            return c_parity ^ 1;
-        }
-        let taken = share.arrived.byte_offset(generation * 4 + 4);
-        let word = contributor.words.offset(4);
-        let take = || {
-            b.if_(contributor.warpgroup.leads, || {
-                let piece = b.atomic(AtomicOp::Add, taken, 1, Order::Relaxed, Scope::Gpu);
-                b.store_shared(word, [piece]);
-            });
-            contributor.warpgroup.sync();
-            self.told(word)
-        };
-        let (_, c_parity) = b.while_(
-            (take(), c_parity),
-            |(piece, _)| piece.lt(pieces),
-            |(piece, c_parity)| {
-                self.finish_piece(share, contributor, piece, c_parity);
-                (take(), c_parity ^ 1)
-            },
-        );
-        c_parity
-    }
-
-    /// One staging tile: the sum of all slots, in order.
-    fn finish_piece(
-        &self,
-        share: &Share<'k>,
-        contributor: &Contributor<'_, '_, 'k>,
-        piece: Val<'k, ty::U32>,
-        c_parity: Val<'k, ty::U32>,
+        whose: Val<'k, ty::U32>,
+        owners: Val<'k, ty::U32>,
+        most: u32,
     ) {
         let b = self.b;
-        let groups = self.staging.columns() / 8;
+        let (quads, groups) = (self.quads(most), self.groups());
+        b.for_carry(0, self.pieces(most), 1, b.constant::<ty::U32>(0), |piece, owner| {
+            b.if_((whose >> owner & 1).ne(0), || {
+                let first = piece * quads;
+                let sums = self.add_up(share, first, quads);
+                let origin = TileOrigin {
+                    m: contributor.origin.m + first / groups * STAGING_ROWS,
+                    n: contributor.origin.n + first % groups * 8,
+                };
+                contributor.warpgroup.store_elements(&sums, origin);
+            });
+            let next = owner + 1;
+            next.eq(owners).select(0, next)
+        });
+    }
+
+    /// This thread's sums of some quads over all slots, in order.
+    fn add_up(
+        &self,
+        share: &Share<'k>,
+        first: Val<'k, ty::U32>,
+        quads: u32,
+    ) -> Vec<[Val<'k, ty::F32>; 4]> {
+        let b = self.b;
         let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
-        let at_once = (REGISTERS_IN_FLIGHT / (groups * 4)).clamp(1, SLOTS_IN_FLIGHT);
-        let first = share.first.byte_offset(piece * (groups * GROUP_BYTES));
+        let at_once = QUADS_IN_FLIGHT / quads;
+        let first = share.first.byte_offset(first * GROUP_BYTES);
         // The neutral element: adding it changes no bit, not even a zero's sign.
-        let zeros = vec![b.constant::<ty::F32>(-0.0); groups as usize * 4];
+        let zeros = vec![b.constant::<ty::F32>(-0.0); quads as usize * 4];
         let sums = b.scope("add up", || {
             b.for_carry(0, share.count, at_once, zeros, |index, mut sums| {
                 let loaded: Vec<_> = (0..at_once)
                     .map(|ahead| {
                         let index = (index + ahead).min(share.count - 1);
                         let slot = first + index.widen() * slot_bytes;
-                        let quad = |group| {
-                            b.load_global::<ty::F32, 4>(slot.byte_offset(group * GROUP_BYTES))
-                        };
-                        (0..groups).flat_map(quad).collect::<Vec<_>>()
+                        (0..quads).flat_map(|quad| self.load_quad(slot, quad)).collect::<Vec<_>>()
                     })
                     .collect();
                 for (ahead, values) in loaded.into_iter().enumerate() {
@@ -485,15 +502,7 @@ impl<'k> Reduction<'k> {
                 sums
             })
         });
-        let slices = self.staging.slices();
-        let place = Place {
-            row: contributor.origin.m + piece / slices * STAGING_ROWS,
-            column: contributor.origin.n + piece % slices * self.staging.columns(),
-            buffer: 0,
-            stores_pending: 0,
-        };
-        let quad = |group: u32| std::array::from_fn(|i| sums[group as usize * 4 + i]);
-        contributor.warpgroup.store(&quad, place, c_parity);
+        sums.chunks(4).map(|quad| std::array::from_fn(|i| quad[i])).collect()
     }
 }
 

@@ -112,6 +112,17 @@ fn tiles_split_evenly_with_c() {
 }
 
 #[test]
+fn tiles_of_many() {
+    // Narrow pieces; early arrivals hand theirs over where the last ones come after all polls.
+    let case = |spec: &KernelSpec| {
+        let case = Case::ragged(spec, [1, 2], 10).scaled(-1.0, 0.5, CPlace::Apart);
+        Case { clusters: 20, ..case.split(2, 20, false) }
+    };
+    let two = Options { resident_clusters: Some(2), ..under(Schedule::async_late(8)) };
+    run(case, &[under(Schedule::round_robin()), two, under(Schedule::seeded(8))]);
+}
+
+#[test]
 fn sums_in_any_order() {
     let case = |spec: &KernelSpec| {
         let case = Case::ragged(spec, [1, 2], 5).scaled(0.5, -2.0, CPlace::InPlace);

@@ -16,7 +16,7 @@ fn no_proxy_fence_before_the_store() {
     Subject::new(ALONE)
         .without(|inst, _| matches!(inst.op, Op::FenceProxy(_)))
         .verifier_accepts()
-        .emulator_reports(ReportKind::MissingProxyFence, &["d.store(", "b.store_matrix("]);
+        .emulator_reports(ReportKind::MissingProxyFence, &["d.map.store(", "b.store_matrix("]);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn proxy_fence_before_the_writes() {
             });
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::MissingProxyFence, &["d.store(", "b.store_matrix("]);
+        .emulator_reports(ReportKind::MissingProxyFence, &["d.map.store(", "b.store_matrix("]);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn no_barrier_between_staging_and_its_store() {
             if remove { Edit::Remove } else { Edit::Keep }
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn no_barrier_between_the_wait_for_staging_and_its_writes() {
             if sync && !after_fence { Edit::Remove } else { Edit::Keep }
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
 }
 
 #[test]
@@ -87,23 +87,23 @@ fn staging_written_while_it_is_stored() {
     Subject::new(ALONE)
         .without(|inst, line| matches!(inst.op, Op::BulkWait { .. }) && line != DRAIN)
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
 }
 
 #[test]
 fn exit_while_staging_is_stored() {
     Subject::new(WIDE)
         .without(|inst, _| matches!(inst.op, Op::BulkWait { pending: 0, .. }))
-        .verifier_refuses(Rule::BulkGroups, "d.store(")
-        .emulator_reports(ReportKind::ExitWithTmaInFlight, &["d.store("]);
+        .verifier_refuses(Rule::BulkGroups, "d.map.store(")
+        .emulator_reports(ReportKind::ExitWithTmaInFlight, &["d.map.store("]);
 }
 
 #[test]
 fn stores_not_committed() {
     Subject::new(ALONE)
         .without(|inst, _| inst.op == Op::BulkCommit)
-        .verifier_refuses(Rule::BulkGroups, "d.store(")
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.store("]);
+        .verifier_refuses(Rule::BulkGroups, "d.map.store(")
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn c_read_before_it_is_there() {
     Subject::with(ALONE, |case| case.scaled(1.0, 1.0, CPlace::Apart))
         .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("self.c_full"))
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.load_matrix", "c.load("]);
+        .emulator_reports(ReportKind::Race, &["b.load_matrix", "c.map.load("]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn every_cluster_starts_at_the_first_tile() {
             _ => None,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["d.store("]);
+        .emulator_reports(ReportKind::Race, &["d.map.store("]);
 }
 
 #[test]

@@ -47,6 +47,9 @@ fn every_effect_is_missed(name: &str) {
         case.split(4, 14, false),
         case.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace),
         case.split(2, 5, true),
+        // So many that each adds up a narrow piece, with and without C.
+        Case { k: spec.tile.k * 10, ..case }.split(2, 20, false),
+        Case { k: spec.tile.k * 10, ..case }.split(2, 20, false).scaled(1.0, 1.0, CPlace::InPlace),
         // A worker that has stored a whole tile finishes a part of the next at once.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
     ]
@@ -79,7 +82,7 @@ fn of_a_cta_alone() {
     every_effect_is_missed(ALONE);
 }
 
-/// Two pieces of each tile to take.
+/// Several pieces of each tile to own.
 #[test]
 fn of_a_wide_tile() {
     every_effect_is_missed(WIDE);
