@@ -78,6 +78,11 @@ impl<'k> Epilogue<'k> {
         self.d.map.prefetch_map();
     }
 
+    /// The shape of the staging tiles.
+    pub fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
     /// The parity of the first C slice.
     pub fn start(&self) -> Val<'k, ty::U32> {
         self.b.constant(0)

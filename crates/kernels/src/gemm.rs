@@ -103,7 +103,7 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
     let epilogue = Epilogue::new(b, spec, [c, d], [m, n], [alpha, beta]);
-    let reduction = Reduction::new(b, spec, workspace, unordered);
+    let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
 
     b.scope("prologue", || {
         b.if_(b.special(Special::Thread).eq(0), || {

@@ -142,9 +142,8 @@ impl GemmKernel {
             OutputMajor::M => [m, n],
         };
         let output = |matrix| map(matrix, lines, spec.output.bytes());
-        let stride = |matrix: &MatrixArgument| {
-            matrix.leading_dimension * u64::from(spec.output.bytes())
-        };
+        let stride =
+            |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(spec.output.bytes());
         // K-tiles that workers share.
         let shared = work.split_tiles * work.k.div_ceil(spec.tile.k).max(1);
         let arguments = self

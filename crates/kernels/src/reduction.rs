@@ -18,11 +18,11 @@ use pgemm_ir::{
     SmemRequest, Type, Val, ValueId, WARPGROUP_THREADS, ty,
 };
 
-use crate::epilogue::{Epilogue, WarpgroupStore};
+use crate::epilogue::{Epilogue, Place, WarpgroupStore};
 use crate::gemm::quad;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::KernelSpec;
-use crate::staging::STAGING_ROWS;
+use crate::staging::{STAGING_ROWS, Staging};
 
 /// Bytes of the counters of one part of a tile: arrivals, what was handed over in either generation, and padding.
 pub const COUNTER_BYTES: u32 = 16;
@@ -40,10 +40,8 @@ const POLLS: u32 = 32;
 /// Quads of a thread whose loads may be on their way at once: 128 registers.
 const QUADS_IN_FLIGHT: u32 = 32;
 
-/// Quads of a piece where few share a tile, and how many are few: they load a piece of all slots at once. Where more share
-/// it, a piece is one quad.
-const FEW_QUADS: u32 = 4;
-const FEW: u32 = QUADS_IN_FLIGHT / FEW_QUADS;
+/// Where so few share a tile, a piece is a staging tile; where more do, one quad, loaded from that many slots at once.
+const FEW: u32 = 4;
 
 /// Most owners of a tile's pieces: one bit each of the word in which they hand these over; the other says that all arrived.
 const OWNERS: u32 = 31;
@@ -61,6 +59,7 @@ const AHEAD_WORD: u32 = 8;
 pub struct Reduction<'k> {
     b: &'k KernelBuilder,
     spec: KernelSpec,
+    staging: Staging,
     workspace: Val<'k, ty::U64>,
     unordered: Val<'k, ty::Bool>,
     words: RegionId,
@@ -109,6 +108,7 @@ impl<'k> Reduction<'k> {
     pub fn new(
         b: &'k KernelBuilder,
         spec: &KernelSpec,
+        staging: &Staging,
         workspace: Val<'k, ty::U64>,
         unordered: Val<'k, ty::U32>,
     ) -> Self {
@@ -116,6 +116,7 @@ impl<'k> Reduction<'k> {
         Reduction {
             b,
             spec: *spec,
+            staging: *staging,
             workspace,
             unordered: unordered.ne(0),
             words: b.region("reduction", RegionKind::Data(Element::F32), words),
@@ -172,7 +173,7 @@ impl<'k> Reduction<'k> {
         words: Val<'k, ty::Smem>,
     ) -> Ahead<'k> {
         let b = self.b;
-        let quads = self.pieces(1);
+        let quads = self.quads();
         let nothing = || vec![b.constant::<ty::F32>(0.0); quads as usize * 4];
         let (share, (awaited, others)) = b.if_else(
             segment.whole,
@@ -245,8 +246,7 @@ impl<'k> Reduction<'k> {
             },
             || {
                 let polls = segment.last.select(POLLS, 0);
-                b.scope("of many", || self.contribute_to_many(share, polls, contributor));
-                c_parity
+                b.scope("of many", || self.contribute_to_many(share, polls, contributor, c_parity))
             },
         )
     }
@@ -337,26 +337,48 @@ impl<'k> Reduction<'k> {
         share: &Share<'k>,
         polls: Val<'k, ty::U32>,
         contributor: &Contributor<'_, '_, 'k>,
-    ) {
+        c_parity: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
         let b = self.b;
         let Contributor { warpgroup, accumulators, words, .. } = *contributor;
         self.hand_in(share, accumulators, |address, sums| b.store_global(address, sums));
         warpgroup.sync();
         let few = share.count.lt(FEW + 1);
-        let pieces = few.select(self.pieces(FEW_QUADS), self.pieces(1));
+        let pieces = few.select(self.staging.steps(), self.quads());
         let owners = share.count.min(pieces).min(OWNERS);
-        b.if_(warpgroup.leads, || {
-            b.store_shared(words, [self.arrive(share, owners, polls)]);
-        });
+        let handed_over = b.if_else(
+            warpgroup.leads,
+            || {
+                let Arrival { whose, handed_over } = self.arrive(share, owners, polls);
+                b.store_shared(words, [whose]);
+                handed_over
+            },
+            || b.constant(0),
+        );
         warpgroup.sync();
-        let whose = self.told(words);
-        b.if_(whose.ne(0), || {
-            b.if_else(
-                few,
-                || self.finish(share, contributor, whose, owners, FEW_QUADS),
-                || self.finish(share, contributor, whose, owners, 1),
-            );
-        });
+        let owned = Owned { whose: self.told(words), owners, handed_over };
+        b.if_else(
+            few,
+            || {
+                let store = |piece, c_parity| {
+                    self.finish_staging_tile(share, contributor, piece, c_parity);
+                    c_parity ^ 1
+                };
+                let steps = self.staging.steps();
+                let c_parity = self.finish(owned, steps, contributor, c_parity, store);
+                if self.staging.buffers() > 1 {
+                    // The next store begins with the first buffer and would not wait for it.
+                    b.if_(warpgroup.leads, || b.bulk_wait_read(0));
+                }
+                c_parity
+            },
+            || {
+                self.finish(owned, self.quads(), contributor, c_parity, |piece, c_parity| {
+                    self.finish_quad(share, contributor, piece);
+                    c_parity
+                })
+            },
+        )
     }
 
     /// What the leader wrote for all.
@@ -374,14 +396,9 @@ impl<'k> Reduction<'k> {
         self.spec.tile.n / 8
     }
 
-    /// Quads of a piece that is to have `most` of them: side by side in one m64 block.
-    fn quads(&self, most: u32) -> u32 {
-        (1..=most).rev().find(|quads| self.groups().is_multiple_of(*quads)).unwrap_or(1)
-    }
-
-    /// Pieces of a part, with at most so many quads each.
-    fn pieces(&self, most: u32) -> u32 {
-        self.spec.blocks() * self.groups() / self.quads(most)
+    /// Quads of a part.
+    fn quads(&self) -> u32 {
+        self.spec.blocks() * self.groups()
     }
 
     /// Every 8 columns of every m64 block: the address of this thread's four sums in the worker's slot, and these.
@@ -400,14 +417,13 @@ impl<'k> Reduction<'k> {
         }
     }
 
-    /// Leader: counts the warpgroup in. Whose pieces it has to finish now, a bit for each owner: its own if everybody is
-    /// there, at once or while it looks `polls` times; the last to arrive has those too that others handed over.
+    /// Leader: counts the warpgroup in, and sees whether everybody is there, at once or while it looks `polls` times.
     fn arrive(
         &self,
         share: &Share<'k>,
         owners: Val<'k, ty::U32>,
         polls: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
+    ) -> Arrival<'k> {
         let (b, arrived, count) = (self.b, share.arrived, share.count);
         let end = count * 2 - 1;
         let place = b.atomic(AtomicOp::Inc, arrived, end, Order::AcquireRelease, Scope::Gpu);
@@ -417,58 +433,112 @@ impl<'k> Reduction<'k> {
             let word = handed_over(generation);
             b.atomic(AtomicOp::Add, word, bits, Order::AcquireRelease, Scope::Gpu)
         };
+        let nothing = b.constant::<ty::U32>(0);
         // From the last, who waits least, backwards.
         let owner = count - 1 - place % count;
         let own = b.constant::<ty::U32>(1) << owner.min(OWNERS);
-        b.if_else(
-            owner.eq(0),
+        let waited = b.if_else(
+            owner.ne(0) & owner.lt(owners),
             || {
-                b.store_global(handed_over(generation ^ 1), [b.constant::<ty::U32>(0)]);
-                add(b.constant(COMPLETE)) | own
+                let (complete, _) = b.while_(
+                    (b.constant::<ty::Bool>(false), nothing),
+                    |(complete, looked)| !complete & looked.lt(polls),
+                    |(_, looked)| ((b.load_acquire(arrived) / count).ne(generation), looked + 1),
+                );
+                b.if_else(complete, || own, || add(own).ge(COMPLETE).select(own, nothing))
             },
+            || nothing,
+        );
+        let handed_over = b.if_else(
+            owner.eq(0) & owners.ne(1),
             || {
-                b.if_else(
-                    owner.lt(owners),
-                    || {
-                        let (complete, _) = b.while_(
-                            (b.constant::<ty::Bool>(false), b.constant::<ty::U32>(0)),
-                            |(complete, looked)| !complete & looked.lt(polls),
-                            |(_, looked)| {
-                                ((b.load_acquire(arrived) / count).ne(generation), looked + 1)
-                            },
-                        );
-                        b.if_else(complete, || own, || add(own).ge(COMPLETE).select(own, 0))
-                    },
-                    || b.constant(0),
-                )
+                b.store_global(handed_over(generation ^ 1), [nothing]);
+                add(b.constant(COMPLETE))
             },
-        )
+            || nothing,
+        );
+        Arrival { whose: owner.eq(0).select(own, waited), handed_over }
     }
 
-    /// Adds up and stores the pieces of those owners whose bits are set in `whose`: of each round of pieces one is theirs.
+    /// Runs `store` for the pieces that this one owns, if any, and, as the last to arrive, for what its leader finds handed
+    /// over: that answer comes while it adds up its own. Of each round of pieces an owner has one.
     fn finish(
+        &self,
+        owned: Owned<'k>,
+        pieces: u32,
+        contributor: &Contributor<'_, '_, 'k>,
+        c_parity: Val<'k, ty::U32>,
+        store: impl FnOnce(Val<'k, ty::U32>, Val<'k, ty::U32>) -> Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let Owned { whose, owners, handed_over } = owned;
+        let asks = whose.eq(1) & owners.ne(1);
+        let (_, _, c_parity) = b.while_(
+            (whose, asks, c_parity),
+            |(whose, _, _)| whose.ne(0),
+            |(whose, asks, c_parity)| {
+                let start = (b.constant::<ty::U32>(0), c_parity);
+                let (_, c_parity) = b.for_carry(0, pieces, 1, start, |piece, (owner, c_parity)| {
+                    let theirs = (whose >> owner & 1).ne(0);
+                    let c_parity = b.if_else(theirs, || store(piece, c_parity), || c_parity);
+                    let next = owner + 1;
+                    (next.eq(owners).select(0, next), c_parity)
+                });
+                let nothing = || b.constant(0);
+                let more = if pieces == 1 {
+                    nothing()
+                } else {
+                    let tell = || {
+                        b.scope("ask", || {
+                            let word = contributor.words.offset(4);
+                            b.if_(contributor.warpgroup.leads, || {
+                                b.store_shared(word, [handed_over])
+                            });
+                            contributor.warpgroup.sync();
+                            self.told(word)
+                        })
+                    };
+                    b.if_else(asks, tell, nothing)
+                };
+                (more, b.constant(false), c_parity)
+            },
+        );
+        c_parity
+    }
+
+    /// One staging tile.
+    fn finish_staging_tile(
         &self,
         share: &Share<'k>,
         contributor: &Contributor<'_, '_, 'k>,
-        whose: Val<'k, ty::U32>,
-        owners: Val<'k, ty::U32>,
-        most: u32,
+        piece: Val<'k, ty::U32>,
+        c_parity: Val<'k, ty::U32>,
     ) {
-        let b = self.b;
-        let (quads, groups) = (self.quads(most), self.groups());
-        b.for_carry(0, self.pieces(most), 1, b.constant::<ty::U32>(0), |piece, owner| {
-            b.if_((whose >> owner & 1).ne(0), || {
-                let first = piece * quads;
-                let sums = self.add_up(share, first, quads);
-                let origin = TileOrigin {
-                    m: contributor.origin.m + first / groups * STAGING_ROWS,
-                    n: contributor.origin.n + first % groups * 8,
-                };
-                contributor.warpgroup.store_elements(&sums, origin);
-            });
-            let next = owner + 1;
-            next.eq(owners).select(0, next)
-        });
+        let (quads, slices) = (self.staging.columns() / 8, self.staging.slices());
+        let sums = self.add_up(share, piece * quads, quads);
+        let place = Place {
+            row: contributor.origin.m + piece / slices * STAGING_ROWS,
+            column: contributor.origin.n + piece % slices * self.staging.columns(),
+            buffer: 0,
+            stores_pending: 0,
+        };
+        contributor.warpgroup.store(&|quad: u32| sums[quad as usize], place, c_parity);
+    }
+
+    /// One quad.
+    fn finish_quad(
+        &self,
+        share: &Share<'k>,
+        contributor: &Contributor<'_, '_, 'k>,
+        piece: Val<'k, ty::U32>,
+    ) {
+        let groups = self.groups();
+        let sums = self.add_up(share, piece, 1);
+        let origin = TileOrigin {
+            m: contributor.origin.m + piece / groups * STAGING_ROWS,
+            n: contributor.origin.n + piece % groups * 8,
+        };
+        contributor.warpgroup.store_elements(&sums, origin);
     }
 
     /// This thread's sums of some quads over all slots, in order.
@@ -480,7 +550,7 @@ impl<'k> Reduction<'k> {
     ) -> Vec<[Val<'k, ty::F32>; 4]> {
         let b = self.b;
         let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
-        let at_once = QUADS_IN_FLIGHT / quads;
+        let at_once = (QUADS_IN_FLIGHT / quads).max(1);
         let first = share.first.byte_offset(first * GROUP_BYTES);
         // The neutral element: adding it changes no bit, not even a zero's sign.
         let zeros = vec![b.constant::<ty::F32>(-0.0); quads as usize * 4];
@@ -504,6 +574,25 @@ impl<'k> Reduction<'k> {
         });
         sums.chunks(4).map(|quad| std::array::from_fn(|i| quad[i])).collect()
     }
+}
+
+/// Pieces to finish.
+#[derive(Clone, Copy)]
+struct Owned<'k> {
+    /// A bit for each owner whose pieces these are.
+    whose: Val<'k, ty::U32>,
+    /// How many owners there are.
+    owners: Val<'k, ty::U32>,
+    /// The leader's, of the last to arrive: the bits of those that handed theirs over.
+    handed_over: Val<'k, ty::U32>,
+}
+
+/// What a leader finds when it counts its warpgroup in.
+struct Arrival<'k> {
+    /// A bit for each owner whose pieces are to be finished at once: its own, or none.
+    whose: Val<'k, ty::U32>,
+    /// The bits of those that handed theirs over, where it is the last.
+    handed_over: Val<'k, ty::U32>,
 }
 
 impl<'k> Share<'k> {

@@ -14,7 +14,7 @@ use crate::common::{Case, Failure, Problem};
 pub const ALONE: &str = "bf16-kk-bf16-128x64x64-s3-w2-c1x1";
 
 /// A kernel whose tiles are stored in an even number of steps.
-pub const WIDE: &str = "bf16-kk-bf16-128x128x64-s3-w2-c1x1";
+pub const WIDE: &str = "bf16-kk-f32-128x128x64-s3-w2-c1x1";
 
 /// A kernel with CTAs that fill each other's B tiles.
 pub const PAIR: &str = "bf16-kk-bf16-128x64x64-s3-w2-c2x1";
