@@ -96,6 +96,7 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
         workers: b.param("workers"),
         share: b.param("share"),
         larger: b.param("larger"),
+        splits: b.param("splits"),
     };
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));

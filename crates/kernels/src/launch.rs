@@ -146,6 +146,8 @@ impl GemmKernel {
             |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(spec.output.bytes());
         // K-tiles that workers share.
         let shared = work.split_tiles * work.k.div_ceil(spec.tile.k).max(1);
+        let even = work.split_tiles > 0 && work.workers.is_multiple_of(work.split_tiles);
+        let splits = if even { work.workers / work.split_tiles } else { 1 };
         let arguments = self
             .kernel
             .params
@@ -167,6 +169,7 @@ impl GemmKernel {
                 ("workers", _) => Argument::U32(work.workers),
                 ("share", _) => Argument::U32(shared / work.workers.max(1)),
                 ("larger", _) => Argument::U32(shared % work.workers.max(1)),
+                ("splits", _) => Argument::U32(splits),
                 ("a_policy", _) => Argument::U64(work.l2.a.word()),
                 ("b_policy", _) => Argument::U64(work.l2.b.word()),
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),

@@ -41,7 +41,10 @@ const POLLS: u32 = 32;
 const QUADS_IN_FLIGHT: u32 = 32;
 
 /// Where so few share a tile, a piece is a staging tile; where more do, one quad, loaded from that many slots at once.
-const FEW: u32 = 4;
+const FEW: u32 = 8;
+
+/// Quads of a part up to which pieces may be that narrow.
+const MOST_QUADS: u32 = 32;
 
 /// Most owners of a tile's pieces: one bit each of the word in which they hand these over; the other says that all arrived.
 const OWNERS: u32 = 31;
@@ -152,12 +155,13 @@ impl<'k> Reduction<'k> {
             let index = segment.tile + self.unordered.select(0, worker);
             partials + (index * ctas + rank).widen() * u64::from(self.tile_bytes())
         };
+        let worker = scheduler.worker(segment.unit);
         // Of two slots, the one that is not this worker's.
-        let is_first = segment.worker.eq(contributors.first);
+        let is_first = worker.eq(contributors.first);
         Share {
             arrived: self.workspace.byte_offset(counters * COUNTER_BYTES),
             first: slot(contributors.first),
-            own: slot(segment.worker),
+            own: slot(worker),
             other: slot(contributors.first + is_first.select(1, 0)),
             count: contributors.count,
             of_two: self.unordered | contributors.count.eq(2),
@@ -343,7 +347,9 @@ impl<'k> Reduction<'k> {
         let Contributor { warpgroup, accumulators, words, .. } = *contributor;
         self.hand_in(share, accumulators, |address, sums| b.store_global(address, sums));
         warpgroup.sync();
-        let few = share.count.lt(FEW + 1);
+        // Large tiles have no registers to spare, and are never shared by that many.
+        let one_path = self.quads() > MOST_QUADS;
+        let few = if one_path { b.constant(true) } else { share.count.lt(FEW + 1) };
         let pieces = few.select(self.staging.steps(), self.quads());
         let owners = share.count.min(pieces).min(OWNERS);
         let handed_over = b.if_else(

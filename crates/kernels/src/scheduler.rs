@@ -1,7 +1,8 @@
 //! The persistent scheduler: one wave of clusters walks the work of a problem. Some tiles, the first in raster order, may be
 //! split: their k-tiles, laid end to end, are dealt out evenly to workers, so that a worker has the end of one tile, the
 //! start of another, or any part of a few. One worker for each cluster is stream-K, a multiple of the tiles split-K. The
-//! other tiles are computed whole. Clusters take workers first, then whole tiles, in turn.
+//! other tiles are computed whole. Clusters take workers first, then whole tiles, in turn. Of split-K's workers those at the
+//! same place along k follow each other: neighbours on the device then read the same slices of A and B at the same time.
 
 use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
 
@@ -45,6 +46,8 @@ pub struct SplitArguments<'k> {
     pub share: Val<'k, ty::U32>,
     /// How many workers have one more.
     pub larger: Val<'k, ty::U32>,
+    /// Workers of each tile where every tile has as many to itself, else 1.
+    pub splits: Val<'k, ty::U32>,
 }
 
 /// Some or all of the k-tiles of an output tile.
@@ -60,8 +63,8 @@ pub struct Segment<'k> {
     pub whole: Val<'k, ty::Bool>,
     /// Index of the cluster tile in raster order.
     pub tile: Val<'k, ty::U32>,
-    /// The worker, where the tile is split.
-    pub worker: Val<'k, ty::U32>,
+    /// The unit of work that it belongs to: see [`Scheduler::worker`].
+    pub unit: Val<'k, ty::U32>,
     /// True where this cluster has no work after it.
     pub last: Val<'k, ty::Bool>,
 }
@@ -171,19 +174,27 @@ impl<'k> Scheduler<'k> {
             k_count,
             whole: k_count.eq(self.k_tiles),
             tile: stretch.tile,
-            worker: unit,
+            unit,
             last: ends & (unit + step).ge(self.units()),
         }
     }
 
+    /// The worker that a unit is, where it is one: the place of its share along the k-tiles of all split tiles.
+    pub fn worker(&self, unit: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        let SplitArguments { workers, splits, .. } = self.split;
+        let abreast = workers / splits;
+        unit % abreast * splits + unit / abreast
+    }
+
     /// The whole stretch of a unit: a worker's share of the split tiles, or a whole tile.
     fn stretch(&self, unit: Val<'k, ty::U32>) -> Stretch<'k> {
-        let SplitArguments { tiles, workers, share, larger } = self.split;
+        let SplitArguments { tiles, workers, share, larger, .. } = self.split;
         self.b.if_else(
             unit.lt(workers),
             || {
-                let begin = unit * share + unit.min(larger);
-                let k_count = share + unit.lt(larger).select(1, 0);
+                let worker = self.worker(unit);
+                let begin = worker * share + worker.min(larger);
+                let k_count = share + worker.lt(larger).select(1, 0);
                 Stretch { tile: begin / self.k_tiles, k_first: begin % self.k_tiles, k_count }
             },
             || Stretch {
