@@ -40,7 +40,7 @@ const POLLS: u32 = 32;
 /// Quads of a thread whose loads may be on their way at once: 128 registers.
 const QUADS_IN_FLIGHT: u32 = 32;
 
-/// Where so few share a tile, a piece is a staging tile; where more do, one quad, loaded from that many slots at once.
+/// Where so few share a tile, a piece is a staging tile, read from as many slots at once; where more do, one quad.
 const FEW: u32 = 8;
 
 /// Quads of a part up to which pieces may be that narrow.
@@ -436,9 +436,9 @@ impl<'k> Reduction<'k> {
         let generation = place / count;
         let handed_over = |generation: Val<'k, ty::U32>| arrived.byte_offset(generation * 4 + 4);
         let add = |bits| {
-            let word = handed_over(generation);
-            b.atomic(AtomicOp::Add, word, bits, Order::AcquireRelease, Scope::Gpu)
+            b.atomic(AtomicOp::Add, handed_over(generation), bits, Order::Relaxed, Scope::Gpu)
         };
+        let all_there = || (b.load_acquire(arrived) / count).ne(generation);
         let nothing = b.constant::<ty::U32>(0);
         // From the last, who waits least, backwards.
         let owner = count - 1 - place % count;
@@ -449,9 +449,20 @@ impl<'k> Reduction<'k> {
                 let (complete, _) = b.while_(
                     (b.constant::<ty::Bool>(false), nothing),
                     |(complete, looked)| !complete & looked.lt(polls),
-                    |(_, looked)| ((b.load_acquire(arrived) / count).ne(generation), looked + 1),
+                    |(_, looked)| (all_there(), looked + 1),
                 );
-                b.if_else(complete, || own, || add(own).ge(COMPLETE).select(own, nothing))
+                let late = || {
+                    b.if_else(
+                        add(own).ge(COMPLETE),
+                        || {
+                            // The last has arrived; what all have stored is visible once its arrival is.
+                            b.while_(all_there(), |seen| !seen, |_| all_there());
+                            own
+                        },
+                        || nothing,
+                    )
+                };
+                b.if_else(complete, || own, late)
             },
             || nothing,
         );
@@ -521,7 +532,7 @@ impl<'k> Reduction<'k> {
         c_parity: Val<'k, ty::U32>,
     ) {
         let (quads, slices) = (self.staging.columns() / 8, self.staging.slices());
-        let sums = self.add_up(share, piece * quads, quads);
+        let sums = self.add_up(share, piece * quads, quads, FEW);
         let place = Place {
             row: contributor.origin.m + piece / slices * STAGING_ROWS,
             column: contributor.origin.n + piece % slices * self.staging.columns(),
@@ -539,7 +550,7 @@ impl<'k> Reduction<'k> {
         piece: Val<'k, ty::U32>,
     ) {
         let groups = self.groups();
-        let sums = self.add_up(share, piece, 1);
+        let sums = self.add_up(share, piece, 1, QUADS_IN_FLIGHT);
         let origin = TileOrigin {
             m: contributor.origin.m + piece / groups * STAGING_ROWS,
             n: contributor.origin.n + piece % groups * 8,
@@ -547,32 +558,37 @@ impl<'k> Reduction<'k> {
         contributor.warpgroup.store_elements(&sums, origin);
     }
 
-    /// This thread's sums of some quads over all slots, in order.
+    /// This thread's sums of some quads over all slots, in order; `most` slots are loaded at once.
     fn add_up(
         &self,
         share: &Share<'k>,
         first: Val<'k, ty::U32>,
         quads: u32,
+        most: u32,
     ) -> Vec<[Val<'k, ty::F32>; 4]> {
         let b = self.b;
         let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
-        let at_once = (QUADS_IN_FLIGHT / quads).max(1);
+        let at_once = (QUADS_IN_FLIGHT / quads).clamp(1, most);
         let first = share.first.byte_offset(first * GROUP_BYTES);
         // The neutral element: adding it changes no bit, not even a zero's sign.
-        let zeros = vec![b.constant::<ty::F32>(-0.0); quads as usize * 4];
+        let zeros = || vec![b.constant::<ty::F32>(-0.0); quads as usize * 4];
         let sums = b.scope("add up", || {
-            b.for_carry(0, share.count, at_once, zeros, |index, mut sums| {
+            b.for_carry(0, share.count, at_once, zeros(), |index, mut sums| {
+                let slot = first + index.widen() * slot_bytes;
                 let loaded: Vec<_> = (0..at_once)
                     .map(|ahead| {
-                        let index = (index + ahead).min(share.count - 1);
-                        let slot = first + index.widen() * slot_bytes;
-                        (0..quads).flat_map(|quad| self.load_quad(slot, quad)).collect::<Vec<_>>()
+                        let slot = slot + u64::from(ahead) * slot_bytes;
+                        let load =
+                            || (0..quads).flat_map(|quad| self.load_quad(slot, quad)).collect();
+                        match ahead {
+                            0 => load(),
+                            _ => b.if_else((index + ahead).lt(share.count), load, zeros),
+                        }
                     })
                     .collect();
-                for (ahead, values) in loaded.into_iter().enumerate() {
-                    let counts = (index + ahead as u32).lt(share.count);
+                for values in loaded {
                     for (sum, value) in sums.iter_mut().zip(values) {
-                        *sum = *sum + counts.select(value, -0.0);
+                        *sum = *sum + value;
                     }
                 }
                 sums
