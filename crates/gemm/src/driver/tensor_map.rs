@@ -108,9 +108,9 @@ pub enum L2Promotion {
     /// To 64 bytes.
     B64,
     /// To 128 bytes.
+    #[default]
     B128,
     /// To 256 bytes.
-    #[default]
     B256,
 }
 
