@@ -33,6 +33,9 @@ START = {
     "L2_BYTES": 61.4e6,
     "OUT_OF_STEP": 1.06,
     "LAUNCH_CYCLES": 2800.0,
+    "SERIAL_CYCLES": 800.0,
+    "SCATTERED": 1.35,
+    "SCATTERED_DRAM": 1.1,
     "OF_TWO": 2570.0,
     "OF_TWO_PER_ELEMENT": 0.42,
     "OF_MANY": 2780.0,
@@ -64,7 +67,8 @@ class Choice:
         if not spec:
             sys.exit(f"'{row['spec']}' is not a kernel spec")
         split = row.get("split", "whole")
-        self.name = f"{row['spec']} {split_name(split)}"
+        self.dependent = row.get("dependent_launch", True)
+        self.name = f"{row['spec']} {split_name(split)}{'' if self.dependent else ' serial'}"
         self.tm, self.tn, self.tk, self.stages = (int(spec[part]) for part in ("m", "n", "k", "stages"))
         self.ping_pong = spec["share"] == "p"
         cluster_m, cluster_n = int(spec["cm"]), int(spec["cn"])
@@ -82,6 +86,7 @@ class Choice:
         self.k_tiles = max(-(-self.k // self.tk), 1)
         size = cluster_m * cluster_n
         at_once = max((sms - sms // 11 if size > 2 else sms) // size, 1)
+        self.scattered = self.dependent and size == 1
         self.split_tiles = self.workers = 0
         if isinstance(split, dict) and split["split_k"] > 1 and self.k_tiles > 1:
             self.split_tiles = self.tiles
@@ -159,7 +164,9 @@ def cycles(constants, x):
     late = c["LATENCY"] / x.stages
     inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))
     outside = np.maximum(x.stage_bytes - inside, 0.0)
-    fill = (x.stage_bytes + c["OUTSIDE"] * outside) * x.from_l2 / c["L2_BYTES_PER_CYCLE"]
+    from_l2 = np.where(x.scattered, c["SCATTERED"], 1.0)
+    from_dram = np.where(x.scattered, c["SCATTERED_DRAM"], 1.0)
+    fill = (x.stage_bytes + c["OUTSIDE"] * outside) * x.from_l2 * from_l2 / c["L2_BYTES_PER_CYCLE"]
     stage = (math_cycles**4 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
     busy = stages * stage + x.parts * c["EPILOGUE_PER_ELEMENT"] * elements
@@ -170,14 +177,15 @@ def cycles(constants, x):
     traffic = a + b + results + again + np.where(x.streams, missed(c, x), 0.0)
     pairs = x.sms / 2.0
     of_pair = np.maximum(x.in_pair / (x.tiles * x.k_tiles), 1.0 / pairs)
-    dram = traffic * of_pair / c["DRAM_BYTES_PER_CYCLE"]
+    dram = traffic * of_pair * from_dram / c["DRAM_BYTES_PER_CYCLE"]
 
     turns = x.worker_turns * elements
     of_two = c["OF_TWO"] + c["OF_TWO_PER_ELEMENT"] * turns
     of_many = c["OF_MANY"] + c["OF_MANY_PER_ELEMENT"] * turns + c["OF_MANY_PER_WORKER"] * (x.contributors - 2.0)
     reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, of_two, of_many))
     step = np.where(x.streams, c["OUT_OF_STEP"], 1.0)
-    return step * (np.hypot(busy, dram) + reduction + c["LAUNCH_CYCLES"])
+    launch = c["LAUNCH_CYCLES"] + np.where(x.dependent, 0.0, c["SERIAL_CYCLES"])
+    return step * (np.hypot(busy, dram) + reduction + launch)
 
 
 def missed(c, x):

@@ -66,7 +66,7 @@ pub struct Args {
     #[arg(long)]
     bandwidth: bool,
     /// Also measure this kernel beside the planner's pick, split and walked so; may be given several times.
-    #[arg(long, value_name = "SPEC[:SPLIT[:RASTER]]")]
+    #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
     also: Vec<Way>,
     /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
     #[arg(long, default_value_t = 6.0)]

@@ -314,7 +314,7 @@ fn emulate(
     json: bool,
 ) -> Result<Verdict, Failure> {
     // Of a column-major D the kernel computes the transpose, from B and A.
-    let choice = Choice { spec: *spec, raster_rows: 1, split: Split::Whole };
+    let choice = Choice::plain(*spec);
     let (a_major, b_major) = choice.majors();
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;

@@ -102,7 +102,7 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
     Ok(policies)
 }
 
-/// One way to compute a problem: `SPEC[:SPLIT[:RASTER]]`. The planner fills in what is left out.
+/// One way to compute a problem: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner fills in what is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// The kernel.
@@ -111,22 +111,30 @@ pub struct Way {
     pub split: Option<Split>,
     /// Rows of tiles that are walked together.
     pub raster_rows: Option<u32>,
+    /// Whether its launch may begin while the one before it ends.
+    pub dependent_launch: Option<bool>,
 }
 
 impl FromStr for Way {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.splitn(3, ':');
+        let mut parts = text.splitn(4, ':');
         let spec = parts.next().unwrap_or_default();
         let spec = spec.parse().map_err(|error: pgemm_kernels::SpecError| error.to_string())?;
         let split = parts.next().map(str::parse).transpose()?;
         let raster_rows = parts.next().map(|rows| {
             rows.parse().ok().filter(|&rows| rows > 0).ok_or_else(|| {
-                format!("'{rows}' is not a number of raster rows: SPEC:SPLIT:RASTER ends with one")
+                format!("'{rows}' is not a number of raster rows, the third part of SPEC:SPLIT:RASTER")
             })
         });
-        Ok(Way { spec, split, raster_rows: raster_rows.transpose()? })
+        let launch = parts.next().map(|launch| match launch {
+            "dependent" => Ok(true),
+            "serial" => Ok(false),
+            _ => Err(format!("'{launch}' is no way to launch: dependent or serial")),
+        });
+        let (raster_rows, dependent_launch) = (raster_rows.transpose()?, launch.transpose()?);
+        Ok(Way { spec, split, raster_rows, dependent_launch })
     }
 }
 
@@ -136,8 +144,12 @@ impl fmt::Display for Way {
         if let Some(split) = self.split {
             write!(f, ":{split}")?;
         }
-        match self.raster_rows {
-            Some(rows) => write!(f, ":{rows}"),
+        if let Some(rows) = self.raster_rows {
+            write!(f, ":{rows}")?;
+        }
+        match self.dependent_launch {
+            Some(true) => write!(f, ":dependent"),
+            Some(false) => write!(f, ":serial"),
             None => Ok(()),
         }
     }
@@ -184,7 +196,7 @@ pub struct Knobs {
     /// How long L2 keeps a, b and d: normal, evict-first or evict-last, as in a=evict-first,d=evict-first.
     #[arg(long, value_name = "POLICIES", value_parser = l2_policies)]
     pub l2_policy: Option<L2Policies>,
-    /// Whether a launch may begin while the one before it ends [default: true].
+    /// Whether a launch may begin while the one before it ends [default: as estimated faster].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub dependent_launch: Option<bool>,
     /// SMs to use at most.
@@ -218,13 +230,13 @@ impl Knobs {
 
     /// The config that computes in this way, with the knobs that it does not name.
     pub fn config_for(&self, way: &Way) -> Config {
-        let Way { spec, split, raster_rows } = *way;
+        let Way { spec, split, raster_rows, dependent_launch } = *way;
         Config {
             raster_rows: raster_rows.or(self.raster_rows),
             split: split.or(self.split),
             unordered: self.unordered,
             l2: self.l2_policy,
-            dependent_launch: self.dependent_launch,
+            dependent_launch: dependent_launch.or(self.dependent_launch),
             sms: self.sms,
             ..Config::for_spec(spec)
         }

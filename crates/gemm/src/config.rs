@@ -89,8 +89,8 @@ pub struct Config {
     pub unordered: bool,
     /// How long L2 keeps what is read and written.
     pub l2: Option<L2Policies>,
-    /// Whether a launch may begin while the one before it on the stream ends (programmatic dependent launch). On where it
-    /// is not given.
+    /// Whether a launch may begin while the one before it on the stream ends (programmatic dependent launch).
+    /// Where it is not given, as is estimated to be faster.
     pub dependent_launch: Option<bool>,
     /// SMs to use at most.
     pub sms: Option<u32>,
@@ -129,8 +129,13 @@ impl Config {
 
     /// A config that computes exactly so.
     pub fn for_choice(choice: Choice) -> Self {
-        let Choice { spec, raster_rows, split } = choice;
-        Config { raster_rows: Some(raster_rows), split: Some(split), ..Config::for_spec(spec) }
+        let Choice { spec, raster_rows, split, dependent_launch } = choice;
+        Config {
+            raster_rows: Some(raster_rows),
+            split: Some(split),
+            dependent_launch: Some(dependent_launch),
+            ..Config::for_spec(spec)
+        }
     }
 
     /// Sets the element type of C and D.
@@ -145,9 +150,10 @@ impl Config {
 
     /// Whether nothing but types is given.
     pub(crate) fn leaves_all_to_planner(&self) -> bool {
-        let Config { raster_rows, swapped, split, l2, sms, spec, .. } = self;
+        let Config { raster_rows, swapped, split, l2, dependent_launch, sms, spec, .. } = self;
         let knobs = [raster_rows.is_some(), swapped.is_some(), split.is_some(), l2.is_some()];
-        !self.shapes_kernel() && !knobs.contains(&true) && sms.is_none() && spec.is_none()
+        let launch = [dependent_launch.is_some(), sms.is_some(), spec.is_some()];
+        !self.shapes_kernel() && !knobs.contains(&true) && !launch.contains(&true)
     }
 
     /// Whether a knob that changes the kernel is set.

@@ -8,7 +8,7 @@ use pgemm_ir::ParamKind;
 use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
 
 use crate::cache::{CacheKey, JitCache, Outcome};
-use crate::config::{Config, Split};
+use crate::config::Config;
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
@@ -139,7 +139,7 @@ impl Gemm {
     /// As [`create`](Self::create).
     pub fn with_cache(device: &Device, config: Config, cache: JitCache) -> Result<Self> {
         // Knobs that no problem can make possible fail now: majors do not change that.
-        let majors = |spec| Choice { spec, raster_rows: 1, split: Split::Whole }.majors();
+        let majors = |spec| Choice::plain(spec).majors();
         let (a_major, b_major) = config.spec.map_or((crate::Major::K, crate::Major::K), majors);
         let sms = device.properties().sm_count;
         Plan::candidates(&Problem::new(1, 1, 1, a_major, b_major), &config, sms)?;

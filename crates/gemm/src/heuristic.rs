@@ -57,6 +57,14 @@ const OUT_OF_STEP: f64 = 1.06;
 /// Cycles of a launch that no tile accounts for.
 const LAUNCH_CYCLES: f64 = 2800.0;
 
+/// Cycles more of a launch that begins when the one before it has ended.
+const SERIAL_CYCLES: f64 = 800.0;
+
+/// Time of loads from L2, and from DRAM, where CTAs alone start wherever an SM falls free, over that where neighbours in D
+/// are neighbours on the device.
+const SCATTERED: f64 = 1.35;
+const SCATTERED_DRAM: f64 = 1.1;
+
 /// Cycles of the reduction of a tile that two workers share: storing, counting in, adding up; and for each element of it.
 const OF_TWO: f64 = 2570.0;
 const OF_TWO_PER_ELEMENT: f64 = 0.42;
@@ -106,7 +114,7 @@ impl Rated {
     /// A problem of `[m, n, k]` in its tiles.
     fn place(&self, extents: [u64; 3], sms: u32) -> Placed {
         let Rated { spec, .. } = self;
-        let whole = Choice { spec: *spec, raster_rows: 1, split: Split::Whole };
+        let whole = Choice::plain(*spec);
         let [m, n, k] = whole.extents(extents);
         let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
         Placed {
@@ -122,7 +130,8 @@ impl Rated {
     }
 
     /// Estimated cycles.
-    fn cycles(&self, placed: &Placed, raster_rows: u32, split: Split) -> f64 {
+    fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
+        let Choice { raster_rows, split, dependent_launch, .. } = *choice;
         let Rated { spec, tile_m, tile_n, .. } = *self;
         let [m, n, k] = placed.extents;
         let work = placed.decompose(split);
@@ -148,7 +157,10 @@ impl Rated {
 
         let inside = self.depth_bytes * (tile_m.min(m) + tile_n.min(n));
         let outside = (self.stage_bytes - inside).max(0.0);
-        let fill = (self.stage_bytes + OUTSIDE * outside) * self.from_l2 / L2_BYTES_PER_CYCLE;
+        let scattered = dependent_launch && placed.cluster_size == 1;
+        let (from_l2, from_dram) = if scattered { (SCATTERED, SCATTERED_DRAM) } else { (1.0, 1.0) };
+        let fill =
+            (self.stage_bytes + OUTSIDE * outside) * self.from_l2 * from_l2 / L2_BYTES_PER_CYCLE;
         let stage = (self.math_and_latency + fourth_power(fill)).sqrt().sqrt();
         let elements = tile_m * tile_n;
         let busy = stages * stage + parts as f64 * EPILOGUE_PER_ELEMENT * elements;
@@ -166,7 +178,7 @@ impl Rated {
         let pairs = f64::from(placed.sms) / 2.0;
         let in_pair = of_both(placed.in_pair(whole), placed.in_pair(workers));
         let of_pair = (in_pair / (tiles as f64 * k_tiles as f64)).max(1.0 / pairs);
-        let dram = traffic * of_pair / DRAM_BYTES_PER_CYCLE;
+        let dram = traffic * of_pair * from_dram / DRAM_BYTES_PER_CYCLE;
 
         let turns = worker_turns as f64 * elements;
         let reduction = match work.contributors() {
@@ -176,7 +188,8 @@ impl Rated {
                 OF_MANY + OF_MANY_PER_ELEMENT * turns + OF_MANY_PER_WORKER * (count - 2) as f64
             }
         };
-        step * ((busy * busy + dram * dram).sqrt() + reduction + LAUNCH_CYCLES)
+        let launch = if dependent_launch { LAUNCH_CYCLES } else { LAUNCH_CYCLES + SERIAL_CYCLES };
+        step * ((busy * busy + dram * dram).sqrt() + reduction + launch)
     }
 
     /// Bytes that stream-K reads from DRAM again: workers are anywhere along k, so an operand is read for each tile anew
@@ -254,7 +267,7 @@ fn fourth_power(x: f64) -> f64 {
 /// The estimated cycles of a problem of `[m, n, k]` on `sms` SMs, for a spec that validates.
 pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
     let rated = Rated::new(choice.spec);
-    rated.cycles(&rated.place(extents, sms), choice.raster_rows, choice.split)
+    rated.cycles(&rated.place(extents, sms), choice)
 }
 
 /// The specs of the catalogue for operands with these majors, rated: with the operands as they are, and with A and B in each
@@ -291,14 +304,21 @@ impl Ranking {
         extents: [u64; 3],
         sms: u32,
         split: Option<Split>,
+        dependent_launch: Option<bool>,
     ) -> Self {
-        let mut choices = Vec::with_capacity(128);
+        let mut choices = Vec::with_capacity(512);
         for rated in specs {
             let placed = rated.place(extents, sms);
             let raster_rows = placed.raster_rows;
             let mut add = |split| {
-                let choice = Choice { spec: rated.spec, raster_rows, split };
-                choices.push((rated.cycles(&placed, raster_rows, split), choice));
+                for launch in [true, false] {
+                    if dependent_launch.is_none_or(|asked| asked == launch) {
+                        let dependent_launch = launch;
+                        let spec = rated.spec;
+                        let choice = Choice { spec, raster_rows, split, dependent_launch };
+                        choices.push((rated.cycles(&placed, &choice), choice));
+                    }
+                }
             };
             add(split.unwrap_or_default());
             if split.is_none() {
@@ -326,7 +346,7 @@ pub fn rank(
     split: Option<Split>,
 ) -> Vec<Choice> {
     let rated: Vec<_> = specs.into_iter().map(Rated::new).collect();
-    let Ranking(mut choices) = Ranking::new(&rated, extents, sms, split);
+    let Ranking(mut choices) = Ranking::new(&rated, extents, sms, split, None);
     choices.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     choices.into_iter().map(|(_, choice)| choice).collect()
 }
@@ -355,7 +375,8 @@ mod tests {
     /// Microseconds at the nominal clock.
     fn microseconds(extents: [u64; 3], spec: &str, split: &str, raster_rows: u32) -> f64 {
         let (spec, split) = (self::spec(spec), split.parse().unwrap());
-        cycles(&Choice { spec, raster_rows, split }, extents, 132) / 1700.0
+        let choice = Choice { raster_rows, split, ..Choice::plain(spec) };
+        cycles(&choice, extents, 132) / 1700.0
     }
 
     /// Spec without types of operands and cluster, split, microseconds.
@@ -458,7 +479,7 @@ mod tests {
         let (k, element) = (OperandMajor::K, Element::Bf16);
         let table = rated(element, element, k, k);
         let extents = [1000, 3000, 5000];
-        let lazily: Vec<_> = Ranking::new(table, extents, 132, None)
+        let lazily: Vec<_> = Ranking::new(table, extents, 132, None, None)
             .map(|choice| cycles(&choice, extents, 132))
             .collect();
         assert!(lazily.is_sorted());

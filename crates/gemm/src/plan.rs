@@ -17,7 +17,7 @@ use crate::tune::{Picks, ProblemKey};
 /// Extents and coordinates are 32-bit and signed in TMA.
 const MAX_EXTENT: usize = i32::MAX as usize;
 
-/// What planner and tuner choose for a problem: a kernel, the order of its tiles, how these are split.
+/// What planner and tuner choose for a problem: a kernel, the order of its tiles, how these are split, when it may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
     /// The kernel. Where its D is column-major, it computes Dᵀ = Bᵀ·Aᵀ.
@@ -27,16 +27,31 @@ pub struct Choice {
     /// How tiles are split along k.
     #[serde(default)]
     pub split: Split,
+    /// Whether its launch may begin while the one before it ends. That saves the time of a launch, but CTAs then start
+    /// wherever an SM falls free, and neighbours in D no longer share what they read on its way from L2.
+    #[serde(default = "yes")]
+    pub dependent_launch: bool,
+}
+
+/// What files said by saying nothing.
+fn yes() -> bool {
+    true
 }
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Choice { spec, raster_rows, split } = self;
-        write!(f, "{spec} raster {raster_rows} {split}")
+        let Choice { spec, raster_rows, split, dependent_launch } = self;
+        let launch = if *dependent_launch { "dependent" } else { "serial" };
+        write!(f, "{spec} raster {raster_rows} {split} {launch}")
     }
 }
 
 impl Choice {
+    /// Whole tiles, row by row.
+    pub fn plain(spec: KernelSpec) -> Self {
+        Choice { spec, raster_rows: 1, split: Split::Whole, dependent_launch: true }
+    }
+
     /// Whether A and B change places.
     pub fn swapped(&self) -> bool {
         self.spec.d_major == OutputMajor::M
@@ -137,13 +152,6 @@ impl Decomposition {
     }
 }
 
-/// Whether a spec has no cluster, or one that pays: for few rows, all of them in one narrow tile that every CTA would read again.
-/// On large tiles clusters were not measured faster: only by knob and tuner.
-fn worth_clusters(spec: &KernelSpec, problem: &Problem) -> bool {
-    let shares_rows = spec.d_major == OutputMajor::M && problem.m <= spec.tile.n as usize;
-    spec.cluster == Cluster::NONE || shares_rows
-}
-
 /// Clusters that run at once on `sms` SMs. Those of four do not fill every group of SMs (GPC): 30 of 33 were seen on an H200.
 pub(crate) fn clusters_at_once(cluster: Cluster, sms: u32) -> u64 {
     let size = cluster.size();
@@ -225,7 +233,8 @@ impl Plan {
 
     /// What was chosen.
     pub fn choice(&self) -> Choice {
-        Choice { spec: self.spec, raster_rows: self.raster_rows, split: self.split }
+        let Plan { spec, raster_rows, split, dependent_launch, .. } = *self;
+        Choice { spec, raster_rows, split, dependent_launch }
     }
 
     /// Whether the kernel computes Dᵀ = Bᵀ·Aᵀ.
@@ -247,7 +256,7 @@ impl Plan {
             workers: workers as u32,
             unordered: config.unordered,
             l2: config.l2.unwrap_or_else(|| l2_policies(&choice, extents)),
-            dependent_launch: config.dependent_launch.unwrap_or(true),
+            dependent_launch: choice.dependent_launch,
             clusters: clusters as u32,
             tiles,
             waves: tiles as f64 / clusters as f64,
@@ -287,14 +296,12 @@ impl<'p> Candidates<'p> {
             let (spec, raster, why) = by_knobs(base, config)?;
             plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
         } else {
-            let specs = rated_for(problem, operand, output, config.swapped)
-                .filter(|rated| worth_clusters(&rated.spec, problem));
-            let mut specs = specs.peekable();
+            let mut specs = rated_for(problem, operand, output, config.swapped).peekable();
             if specs.peek().is_none() {
                 return Err(SpecError::Types { operand, output }.into());
             }
             let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
-            plans.ranking = Some(Ranking::new(specs, extents, sms, config.split));
+            plans.ranking = Some(Ranking::new(specs, extents, sms, config.split, config.dependent_launch));
             plans.first = plans.next_ranked();
         }
         match plans.first {
@@ -316,10 +323,6 @@ impl<'p> Candidates<'p> {
     fn next_ranked(&mut self) -> Option<Plan> {
         loop {
             let choice = self.ranking.as_mut()?.next()?;
-            // Stream-K of clusters was measured far from its estimates: only by knob and tuner.
-            if choice.spec.cluster != Cluster::NONE && choice.split == Split::StreamK {
-                continue;
-            }
             let raster_rows = self.config.raster_rows.unwrap_or(choice.raster_rows).max(1);
             let plan = self.plan(Choice { raster_rows, ..choice }, "by the heuristic");
             if plan.is_some() {
@@ -399,11 +402,16 @@ fn choice_for(
     sms: u32,
     raster: Option<u32>,
 ) -> Choice {
-    let split = config.split.unwrap_or_default();
-    let choice = Choice { spec, raster_rows: 1, split };
-    let [m, _, _] = choice.extents([problem.m as u64, problem.n as u64, problem.k as u64]);
+    let extents = [problem.m as u64, problem.n as u64, problem.k as u64];
+    let plain = Choice::plain(spec);
+    let [m, _, _] = plain.extents(extents);
     let usual = || heuristic::raster_rows(&spec, m, sms);
-    Choice { raster_rows: config.raster_rows.or(raster).unwrap_or_else(usual).max(1), ..choice }
+    let raster_rows = config.raster_rows.or(raster).unwrap_or_else(usual).max(1);
+    let choice = Choice { raster_rows, split: config.split.unwrap_or_default(), ..plain };
+    let launches = [true, false].map(|dependent_launch| Choice { dependent_launch, ..choice });
+    let cycles = launches.map(|choice| heuristic::cycles(&choice, extents, sms));
+    let dependent_launch = config.dependent_launch.unwrap_or(cycles[0] <= cycles[1]);
+    Choice { dependent_launch, ..choice }
 }
 
 /// The kernel's word for a major.

@@ -111,7 +111,7 @@ fn the_peer_is_read_around_every_few_choices() {
     let spec = key.specs().next().unwrap();
     let split = |rows| if rows % 3 == 0 { Split::StreamK } else { Split::Whole };
     let choices: Vec<_> = (1..=19)
-        .map(|raster_rows| Choice { spec, raster_rows, split: split(raster_rows) })
+        .map(|raster_rows| Choice { raster_rows, split: split(raster_rows), ..Choice::plain(spec) })
         .collect();
     let mut timer = Counting::default();
     let mut heard = Vec::new();
