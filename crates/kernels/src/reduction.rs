@@ -40,6 +40,9 @@ const POLLS: u32 = 32;
 /// Quads of a thread whose loads may be on their way at once: 128 registers.
 const QUADS_IN_FLIGHT: u32 = 32;
 
+/// A thread with fewer registers has half as many on their way.
+const MANY_REGISTERS: u32 = 200;
+
 /// Where so few share a tile, a piece is a staging tile, read from as many slots at once; where more do, one quad.
 const FEW: u32 = 8;
 
@@ -568,7 +571,10 @@ impl<'k> Reduction<'k> {
     ) -> Vec<[Val<'k, ty::F32>; 4]> {
         let b = self.b;
         let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
-        let at_once = (QUADS_IN_FLIGHT / quads).clamp(1, most);
+        // The accumulators' registers are free by now; all the consumer's are not to spare.
+        let few_registers = self.spec.registers().consumer < MANY_REGISTERS;
+        let in_flight = if few_registers { QUADS_IN_FLIGHT / 2 } else { QUADS_IN_FLIGHT };
+        let at_once = (in_flight / quads).clamp(1, most);
         let first = share.first.byte_offset(first * GROUP_BYTES);
         // The neutral element: adding it changes no bit, not even a zero's sign.
         let zeros = || vec![b.constant::<ty::F32>(-0.0); quads as usize * 4];
