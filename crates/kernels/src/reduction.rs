@@ -53,12 +53,15 @@ const MOST_QUADS: u32 = 32;
 const OWNERS: u32 = 31;
 const COMPLETE: u32 = 1 << OWNERS;
 
-/// Shared words of a consumer warpgroup: what its leader found out before the warpgroup counted itself in, after that, and
-/// when it looked ahead.
-const WORDS: u32 = 3;
+/// Shared words of a consumer warpgroup, for what its leader found out: before the warpgroup counted itself in, after that,
+/// when it looked ahead, and what others handed over. Each is read by all, and they meet once more before the leader writes it
+/// again: the first at the end of the same contribution, the others at the start of the next.
+const WORDS: u32 = 4;
 
-/// Bytes from the first of them to the last.
+/// Bytes from the first of them to the others.
+const ARRIVED_WORD: u32 = 4;
 const AHEAD_WORD: u32 = 8;
+const HANDED_OVER_WORD: u32 = 12;
 
 /// The workspace and who works on it.
 #[derive(Clone)]
@@ -296,7 +299,7 @@ impl<'k> Reduction<'k> {
                     || self.hand_in(share, accumulators, |at, sums| b.store_global(at, sums)),
                 );
                 warpgroup.sync();
-                let word = words.offset(4);
+                let word = words.offset(ARRIVED_WORD);
                 b.if_(warpgroup.leads, || {
                     let last = share.is_last(arrive());
                     b.store_shared(word, [last.select::<ty::U32>(1, 0)]);
@@ -355,17 +358,18 @@ impl<'k> Reduction<'k> {
         let few = if one_path { b.constant(true) } else { share.count.lt(FEW + 1) };
         let pieces = few.select(self.staging.steps(), self.quads());
         let owners = share.count.min(pieces).min(OWNERS);
+        let word = words.offset(ARRIVED_WORD);
         let handed_over = b.if_else(
             warpgroup.leads,
             || {
                 let Arrival { whose, handed_over } = self.arrive(share, owners, polls);
-                b.store_shared(words, [whose]);
+                b.store_shared(word, [whose]);
                 handed_over
             },
             || b.constant(0),
         );
         warpgroup.sync();
-        let owned = Owned { whose: self.told(words), owners, handed_over };
+        let owned = Owned { whose: self.told(word), owners, handed_over };
         b.if_else(
             few,
             || {
@@ -510,7 +514,7 @@ impl<'k> Reduction<'k> {
                 } else {
                     let tell = || {
                         b.scope("ask", || {
-                            let word = contributor.words.offset(4);
+                            let word = contributor.words.offset(HANDED_OVER_WORD);
                             b.if_(contributor.warpgroup.leads, || {
                                 b.store_shared(word, [handed_over])
                             });

@@ -123,6 +123,16 @@ fn tiles_of_many() {
 }
 
 #[test]
+fn one_cluster_in_the_order_of_k() {
+    // Shares that end inside of tiles: the one cluster has tiles of two and of three by turns, and never waits.
+    let case = |spec: &KernelSpec| {
+        let case = Case::ragged(spec, [2, 2], 5);
+        Case { clusters: 1, ..case.split(4, 8, false) }
+    };
+    run(case, &[under(Schedule::round_robin()), under(Schedule::seeded(9))]);
+}
+
+#[test]
 fn sums_in_any_order() {
     let case = |spec: &KernelSpec| {
         let case = Case::ragged(spec, [1, 2], 5).scaled(0.5, -2.0, CPlace::InPlace);
