@@ -21,31 +21,45 @@ import numpy as np
 
 # The constants of heuristic.rs, as they are now.
 START = {
-    "MATH": 1.2,
-    "PING_PONG": 1.015,
+    "MATH": 1.15,
     "STAGE_CYCLES": 240.0,
-    "L2_BYTES_PER_CYCLE": 93.5,
-    "OUTSIDE": 2.3,
-    "LATENCY": 1450.0,
+    "SMEM_BYTES_PER_CYCLE": 200.0,
+    "L2_BYTES_PER_CYCLE": 155.8,
+    "OUTSIDE": 12.24,
+    "LATENCY": 1780.0,
     "EPILOGUE_PER_ELEMENT": 0.08,
-    "DRAM_BYTES_PER_CYCLE": 44.0,
-    "READ_AGAIN": 0.105,
+    "RAGGED": 2.0,
+    "TURN_CYCLES": 1400.0,
+    "DRAM_BYTES_PER_CYCLE": 48.57,
+    "READ_AGAIN": 0.8942,
+    "MERGED": 0.2832,
+    "UNEQUAL": 1.1,
     "L2_BYTES": 61.4e6,
     "OUT_OF_STEP": 1.06,
-    "LAUNCH_CYCLES": 2800.0,
-    "SERIAL_CYCLES": 800.0,
-    "SCATTERED": 1.35,
-    "SCATTERED_DRAM": 1.1,
-    "OF_TWO": 2570.0,
-    "OF_TWO_PER_ELEMENT": 0.42,
-    "OF_MANY": 2780.0,
-    "OF_MANY_PER_ELEMENT": 0.65,
-    "OF_MANY_PER_WORKER": 120.0,
+    "LAUNCH_CYCLES": 2981.0,
+    "SERIAL_CYCLES": 1150.0,
+    "CLUSTER_CYCLES": 300.0,
+    "OF_TWO": 6315.0,
+    "OF_MANY": 6534.0,
+    "OF_MANY_PER_ELEMENT": 0.5489,
 }
-# Not fitted unless --free asks for it. The first two come from pairs of kernels that differ in nothing else: what warpgroups
-# that take turns save is an epilogue for each tile but the last. Stream-K gains or loses little with most tiles, and the third
-# keeps it where it gains. Only narrow tiles have stages as short as the fourth.
-FIXED = ("PING_PONG", "EPILOGUE_PER_ELEMENT", "OUT_OF_STEP", "STAGE_CYCLES")
+# Not fitted unless --free asks for it: constants that few of the choices near the best depend on, or that trade against others.
+# The tensor cores' time is that of large problems, which scatter; what warpgroups that take turns save and need comes from pairs
+# of kernels that differ in nothing else, and what a serial launch costs and unevenness does from pairs of launches; stream-K gains
+# or loses little with most tiles; and only narrow tiles have stages as short as STAGE_CYCLES.
+FIXED = (
+    "MATH",
+    "STAGE_CYCLES",
+    "SMEM_BYTES_PER_CYCLE",
+    "EPILOGUE_PER_ELEMENT",
+    "RAGGED",
+    "TURN_CYCLES",
+    "UNEQUAL",
+    "L2_BYTES",
+    "OUT_OF_STEP",
+    "SERIAL_CYCLES",
+    "CLUSTER_CYCLES",
+)
 MACS_PER_CYCLE = 2048.0
 
 # The nominal clock that cycles are counted in.
@@ -86,7 +100,6 @@ class Choice:
         self.k_tiles = max(-(-self.k // self.tk), 1)
         size = cluster_m * cluster_n
         at_once = max((sms - sms // 11 if size > 2 else sms) // size, 1)
-        self.scattered = self.dependent and size == 1
         self.split_tiles = self.workers = 0
         if isinstance(split, dict) and split["split_k"] > 1 and self.k_tiles > 1:
             self.split_tiles = self.tiles
@@ -115,6 +128,14 @@ class Choice:
             elif self.split_tiles * self.k_tiles % self.workers:
                 self.contributors += 1
         self.parts = 1 if self.ping_pong else self.whole_turns + self.worker_turns * worker_tiles
+
+        one_wave = not self.streams and self.workers + whole <= at_once
+        alone = self.dependent and size == 1 and one_wave
+        self.merged = not self.dependent and size == 1 and one_wave and min(self.rows, self.columns) > 1
+        self.clustered = size > 1
+        self.unequal = alone and 2 * clusters > at_once and 20 * clusters < 19 * at_once
+        self.ragged = not spec["d"] and self.tn * self.output_bytes % 128 > 0
+        self.turns = self.whole_turns + self.worker_turns * worker_tiles
 
         def in_pair(units):
             if size > 1:
@@ -159,33 +180,35 @@ def cycles(constants, x):
     """`Rated::cycles` of heuristic.rs, line by line, for all choices at once."""
     c = constants
     stages = x.whole_turns * x.k_tiles + x.worker_turns * x.share
-    math_cycles = x.tm * x.tn * x.tk / MACS_PER_CYCLE * c["MATH"] * np.where(x.ping_pong, c["PING_PONG"], 1.0)
+    math_cycles = x.tm * x.tn * x.tk / MACS_PER_CYCLE * c["MATH"]
     math_cycles = np.maximum(math_cycles, c["STAGE_CYCLES"])
     late = c["LATENCY"] / x.stages
     inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))
     outside = np.maximum(x.stage_bytes - inside, 0.0)
-    from_l2 = np.where(x.scattered, c["SCATTERED"], 1.0)
-    from_dram = np.where(x.scattered, c["SCATTERED_DRAM"], 1.0)
-    fill = (x.stage_bytes + c["OUTSIDE"] * outside) * x.from_l2 * from_l2 / c["L2_BYTES_PER_CYCLE"]
-    stage = (math_cycles**4 + late**4 + fill**4) ** 0.25
+    sent = (x.stage_bytes - outside) * x.from_l2
+    fill = (sent + c["OUTSIDE"] * outside) / c["L2_BYTES_PER_CYCLE"]
+    read = x.operand_bytes * x.tk * x.tm / 64.0 * (64.0 + x.tn)
+    shared = (read + x.stage_bytes) / c["SMEM_BYTES_PER_CYCLE"]
+    stage = (math_cycles**4 + late**4 + fill**4 + shared**4) ** 0.25
     elements = x.tm * x.tn
-    busy = stages * stage + x.parts * c["EPILOGUE_PER_ELEMENT"] * elements
+    epilogue = np.where(x.ragged, c["RAGGED"], 1.0) * c["EPILOGUE_PER_ELEMENT"] * elements
+    turns = x.turns * np.maximum(c["TURN_CYCLES"], epilogue)
+    busy = np.where(x.ping_pong, np.maximum(stages * stage, turns), stages * stage) + x.parts * epilogue
 
     a, b = x.operand_bytes * x.m * x.k, x.operand_bytes * x.n * x.k
     results = x.output_bytes * x.m * x.n
-    again = c["READ_AGAIN"] * (np.where(x.columns > 1, a, 0.0) + np.where(x.rows > 1, b, 0.0))
+    again = np.where(x.merged, c["MERGED"], 1.0) * c["READ_AGAIN"] * (np.where(x.columns > 1, a, 0.0) + np.where(x.rows > 1, b, 0.0))
     traffic = a + b + results + again + np.where(x.streams, missed(c, x), 0.0)
     pairs = x.sms / 2.0
     of_pair = np.maximum(x.in_pair / (x.tiles * x.k_tiles), 1.0 / pairs)
-    dram = traffic * of_pair * from_dram / c["DRAM_BYTES_PER_CYCLE"]
+    dram = traffic * of_pair * np.where(x.unequal, c["UNEQUAL"], 1.0) / c["DRAM_BYTES_PER_CYCLE"]
 
-    turns = x.worker_turns * elements
-    of_two = c["OF_TWO"] + c["OF_TWO_PER_ELEMENT"] * turns
-    of_many = c["OF_MANY"] + c["OF_MANY_PER_ELEMENT"] * turns + c["OF_MANY_PER_WORKER"] * (x.contributors - 2.0)
-    reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, of_two, of_many))
+    of_many = c["OF_MANY"] + c["OF_MANY_PER_ELEMENT"] * x.worker_turns * elements
+    reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, c["OF_TWO"], of_many))
     step = np.where(x.streams, c["OUT_OF_STEP"], 1.0)
     launch = c["LAUNCH_CYCLES"] + np.where(x.dependent, 0.0, c["SERIAL_CYCLES"])
-    return step * (np.hypot(busy, dram) + reduction + launch)
+    launch = launch + np.where(x.clustered, c["CLUSTER_CYCLES"], 0.0)
+    return step * ((busy**4 + dram**4) ** 0.25 + reduction + launch)
 
 
 def missed(c, x):
@@ -273,8 +296,8 @@ def corrected(rows):
     return times
 
 
-def read(paths):
-    """The problems of all files. A choice that several files time counts once in each."""
+def read(paths, below):
+    """The problems of all files whose best time is below so many microseconds. A choice that several files time counts once in each."""
     problems, failed = [], 0
     for path in paths:
         with open(path, encoding="utf-8") as file:
@@ -289,7 +312,9 @@ def read(paths):
             name = "{dtype}->{output} {a_major}{b_major} {m}x{n}x{k}".format(**row)
             groups.setdefault(name, []).append(row)
         sms = survey["machine"]["sm_count"]
-        problems += [Problem(name, rows, sms) for name, rows in groups.items() if len(rows) > 1]
+        for name, rows in groups.items():
+            if len(rows) > 1 and min(row["microseconds"] for row in rows) < below:
+                problems.append(Problem(name, rows, sms))
     if not problems:
         sys.exit("the files hold no problem with two timings")
     return problems, failed
@@ -393,6 +418,9 @@ def main():
     parser.add_argument(
         "--hold-out", type=int, default=0, metavar="FOLDS", help="also fit without every Nth problem and judge on these"
     )
+    parser.add_argument(
+        "--below", type=float, default=math.inf, metavar="US", help="only problems whose best time is below so many µs"
+    )
     parser.add_argument("--only-judge", action="store_true", help="fit nothing")
     parser.add_argument("--worst", type=int, default=12, metavar="COUNT", help="problems to show")
     args = parser.parse_args()
@@ -400,7 +428,7 @@ def main():
         parser.error(f"no such constants: {', '.join(unknown)}; there are {', '.join(START)}")
     fixed = (*args.fixed, *(() if args.free else FIXED))
 
-    problems, failed = read(args.surveys)
+    problems, failed = read(args.surveys, args.below)
     survey = Survey(problems)
     print(f"{len(problems)} problems, {len(survey.of)} timings; {failed} choices failed")
     say("constants as they are", survey, START)

@@ -125,7 +125,9 @@ impl FromStr for Way {
         let split = parts.next().map(str::parse).transpose()?;
         let raster_rows = parts.next().map(|rows| {
             rows.parse().ok().filter(|&rows| rows > 0).ok_or_else(|| {
-                format!("'{rows}' is not a number of raster rows, the third part of SPEC:SPLIT:RASTER")
+                format!(
+                    "'{rows}' is not a number of raster rows, the third part of SPEC:SPLIT:RASTER"
+                )
             })
         });
         let launch = parts.next().map(|launch| match launch {

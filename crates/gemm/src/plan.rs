@@ -301,7 +301,8 @@ impl<'p> Candidates<'p> {
                 return Err(SpecError::Types { operand, output }.into());
             }
             let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
-            plans.ranking = Some(Ranking::new(specs, extents, sms, config.split, config.dependent_launch));
+            plans.ranking =
+                Some(Ranking::new(specs, extents, sms, config.split, config.dependent_launch));
             plans.first = plans.next_ranked();
         }
         match plans.first {

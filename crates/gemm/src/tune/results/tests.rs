@@ -151,10 +151,10 @@ fn damaged_files_say_what_is_wrong() {
     refused(&good.replace(&spec, &spec.replace("-kn-", "-kk-")), "is no kernel for 512x768x256");
     refused(
         &good.replace("\"raster_rows\":3", "\"raster_rows\":0"),
-        "raster 0 split-2 is no kernel",
+        "raster 0 split-2 dependent is no kernel",
     );
-    refused(&good.replace("\"split_k\":2", "\"split_k\":257"), "split-257 is no kernel");
-    refused(&good.replace("\"split_k\":2", "\"split_k\":0"), "split-0 is no kernel");
+    refused(&good.replace("\"split_k\":2", "\"split_k\":257"), "split-257 dependent is no kernel");
+    refused(&good.replace("\"split_k\":2", "\"split_k\":0"), "split-0 dependent is no kernel");
     std::fs::write(&path, [0xff, 0xfe, 0]).unwrap();
     assert!(Results::read(&path).unwrap_err().to_string().contains("damaged.json"));
 }

@@ -14,7 +14,9 @@ fn candidates(count: u32) -> Vec<Choice> {
     let spec =
         catalogue::specs_for(Element::Bf16, k, k, OutputMajor::N, Element::Bf16).next().unwrap();
     let split = Split::Whole;
-    (1..=count).map(|raster_rows| Choice { spec, raster_rows, split, dependent_launch: true }).collect()
+    (1..=count)
+        .map(|raster_rows| Choice { spec, raster_rows, split, dependent_launch: true })
+        .collect()
 }
 
 /// Candidates with true ratios to the peer, and noise that more time reduces.
