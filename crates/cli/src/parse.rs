@@ -287,6 +287,7 @@ pub fn describe(plan: &Plan) -> String {
         parts.push("A and B swapped".to_owned());
     }
     parts.push(plural(u64::from(plan.raster_rows), "raster row"));
+    parts.push(format!("{} launch", if plan.dependent_launch { "dependent" } else { "serial" }));
     parts.push(plan.why.clone());
     parts.join(", ")
 }
@@ -303,16 +304,21 @@ mod tests {
             format!("{spec}:stream-k"),
             format!("{spec}:split-3:8"),
             format!("{spec}:whole:1"),
+            format!("{spec}:split-3:8:serial"),
+            format!("{spec}:whole:1:dependent"),
         ] {
             assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
         }
-        let way: Way = format!("{spec}:split-3:8").parse().unwrap();
+        let way: Way = format!("{spec}:split-3:8:serial").parse().unwrap();
         assert_eq!((way.split, way.raster_rows), (Some(Split::SplitK(3)), Some(8)));
+        assert_eq!(way.dependent_launch, Some(false));
         for (end, part) in [
             (":", "is no split"),
             (":split-0", "is no split"),
             (":whole:0", "raster rows"),
-            (":whole:1:2", "raster rows"),
+            (":whole:x:serial", "raster rows"),
+            (":whole:1:2", "dependent or serial"),
+            (":whole:1:serial:1", "dependent or serial"),
             ("-x", "is not a kernel spec"),
         ] {
             let message = format!("{spec}{end}").parse::<Way>().unwrap_err();
@@ -347,7 +353,7 @@ mod tests {
         assert_eq!(
             describe(&plan),
             "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A and B swapped, 1 raster \
-             row, as asked"
+             row, dependent launch, as asked"
         );
         let whole = Config { split: Some(Split::Whole), ..config };
         let plan = Plan::candidates(&problem, &whole, 132).unwrap().remove(0);

@@ -80,8 +80,9 @@ fn split_and_swapped_products_are_right() {
             true,
             false,
         ),
+        ("--m 70 --n 150 --k 330", "--tile 64x64x64 --dependent-launch", false, false),
         ("--m 13 --n 170 --k 330", "--swapped", false, true),
-        ("--m 13 --n 170 --k 330", "--swapped --split stream-k", true, true),
+        ("--m 13 --n 170 --k 330", "--swapped --cluster 1x1 --split stream-k", true, true),
         ("--m 13 --n 170 --k 330", "--swapped --split split-3 --unordered", true, true),
         ("--m 13 --n 170 --k 330", "--swapped=false --split split-2", true, false),
         ("--m 300 --n 270 --k 100", "--schedule ping-pong --tile 64x128x64", false, false),
@@ -102,7 +103,10 @@ fn split_and_swapped_products_are_right() {
             assert_eq!(plan["split_tiles"].as_u64().unwrap() > 0, splits, "{knobs}: {plan}");
         }
         assert_eq!(plan["unordered"], knobs.contains("--unordered"));
-        assert_eq!(plan["dependent_launch"], !knobs.contains("--dependent-launch=false"));
+        if knobs.contains("--dependent-launch") {
+            let dependent = !knobs.contains("--dependent-launch=false");
+            assert_eq!(plan["dependent_launch"], dependent, "{knobs}: {plan}");
+        }
     }
     let text = line(
         "run --m 13 --n 170 --k 330 --b-major k --backend emulator --split split-3 \
