@@ -26,9 +26,11 @@ impl GemmContestant {
     pub fn new(gemm: &Gemm, operands: &Arc<OperandSets>) -> crate::Result<Self> {
         let prepared = gemm.prepare(operands.problem())?;
         let plan = prepared.plan();
-        let name = match plan.split {
-            Split::Whole => plan.spec.to_string(),
-            split => format!("{}:{split}", plan.spec),
+        let Plan { spec, raster_rows, split, dependent_launch, .. } = plan;
+        let name = match (split, dependent_launch) {
+            (Split::Whole, true) => spec.to_string(),
+            (_, true) => format!("{spec}:{split}"),
+            (_, false) => format!("{spec}:{split}:{raster_rows}:serial"),
         };
         Ok(GemmContestant { gemm: gemm.clone(), prepared, operands: operands.clone(), name })
     }
