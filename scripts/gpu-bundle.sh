@@ -26,13 +26,23 @@ strip "$bundle"/*
 
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
-# Runs the hardware tests named (all where none is), one after the other, and fails where there is no GPU.
+# Runs the hardware tests named (all where none is), one after the other, and fails where there is no GPU. The kernels of
+# the catalogue, which take long to compile, are shared among $PROCESSES (16 where it is not set).
 cd "$(dirname "$0")" || exit 1
 export PGEMM_REQUIRE_GPU=1
+processes=${PROCESSES:-16}
+catalogue=every_kernel_of_the_catalogue
 status=0
 for test in ${*:-hw_*}; do
     echo "== $test"
-    "./$test" --test-threads=1 --nocapture || status=1
+    "./$test" --test-threads=1 --nocapture --skip "$catalogue" || status=1
+    [ "$test" = hw_gemm ] || continue
+    shards=
+    for shard in $(seq 0 $((processes - 1))); do
+        PGEMM_SHARD=$shard/$processes "./$test" --exact "$catalogue" --nocapture &
+        shards="$shards $!"
+    done
+    for shard in $shards; do wait "$shard" || status=1; done
 done
 exit $status
 RUN

@@ -74,6 +74,9 @@ fn random_ragged_shapes() {
             }
         };
         let (m, n, k) = (extent(1100), extent(1100), extent(1500));
+        // Deep: many parts to add up.
+        let deep = case % 8 == 6;
+        let (m, n, k) = if deep { (m / 6 + 1, n / 6 + 1, 20 * k) } else { (m, n, k) };
         let step = 8;
         let pad = |extent: usize| extent.next_multiple_of(step) + step * (case % 3);
         let (alpha, beta) = match fill {
@@ -90,6 +93,7 @@ fn random_ragged_shapes() {
             .with_beta(beta);
         // Half of them as the planner likes.
         let (split, swapped) = match case / 5 % 6 {
+            1 if deep => (Some(Split::SplitK(9 + case as u32 % 120)), Some(case % 16 < 8)),
             0 => (Some(Split::StreamK), Some(case % 4 < 2)),
             1 => (Some(Split::SplitK(2 + case as u32 % 5)), Some(case % 4 < 2)),
             2 => (Some(Split::Whole), Some(true)),
@@ -109,13 +113,13 @@ fn random_ragged_shapes() {
 #[test]
 fn every_kernel_of_the_catalogue() {
     let Some(device) = common::device("every_kernel_of_the_catalogue") else { return };
-    let specs: Vec<KernelSpec> = catalogue::specs().collect();
-    // Compiling takes most of the time, and compiles on several threads at once.
+    let specs: Vec<(usize, KernelSpec)> = shard(catalogue::specs().enumerate());
+    // Compiling takes most of the time. The driver compiles on several threads at once, but better in several processes.
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(&spec) = specs.get(index) else { return };
+            let Some(&(index, spec)) = specs.get(index) else { return };
             let (problem, fill) = ragged_problem(&spec, index);
             let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
             let split = ways[index % ways.len()];
@@ -131,6 +135,16 @@ fn every_kernel_of_the_catalogue() {
         }
     });
     println!("{} kernels of the catalogue are correct on the device", specs.len());
+}
+
+/// This process's part of the items where `PGEMM_SHARD` names one as `I/N`: every Nth, from the Ith on, counting from 0.
+fn shard<T>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let Ok(text) = std::env::var("PGEMM_SHARD") else { return items.collect() };
+    let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+    let Some((index, of)) = parts.filter(|(index, of)| index < of) else {
+        panic!("PGEMM_SHARD={text}: it takes I/N with I below N, as in 0/8")
+    };
+    items.skip(index).step_by(of).collect()
 }
 
 /// A problem of a few ragged tiles; every other one with C and exact.

@@ -27,13 +27,20 @@ fn decode() -> Problem {
     Problem::new(8, 4096, 4096, Major::K, Major::K)
 }
 
-/// Each way to split, and a few rows computed transposed.
-fn cases() -> [(Config, Problem); 3] {
+/// One or a few tiles that many CTAs have parts of.
+fn deep() -> Problem {
+    Problem::new(136, 200, 40000, Major::M, Major::N)
+}
+
+/// Each way to split, few parts and many, and a few rows computed transposed.
+fn cases() -> [(Config, Problem); 5] {
     let swapped = Config { swapped: Some(true), ..config(Split::SplitK(3)) };
     [
         (config(Split::StreamK), problem()),
         (config(Split::SplitK(4)), problem()),
         (swapped, decode()),
+        (config(Split::StreamK), deep()),
+        (config(Split::SplitK(50)), deep()),
     ]
 }
 
