@@ -1,19 +1,21 @@
 //! `pgemm autotune`: the fastest kernel for given problems, found by measuring, and kept for every later use.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use persistent_gemm::bench::{CublasLt, Elements};
+use persistent_gemm::bench::{CublasLt, Elements, problem_name};
 use persistent_gemm::driver::Device;
 use persistent_gemm::tune::{
     Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
-    TuneOptions, Tuner, VARIABLE, install_folder,
+    TuneOptions, TuneResult, Tuner, VARIABLE, install_folder,
 };
-use persistent_gemm::{Config, Dtype, Error, Major, Problem};
+use persistent_gemm::{Config, Dtype, Error, Major, Plan, Problem};
 
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
 use crate::parse;
-use crate::suite::Worklist;
+use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::{Failure, Verdict};
 
 /// Find the fastest kernel for these problems by measuring, and use it from now on.
@@ -26,12 +28,23 @@ use crate::{Failure, Verdict};
 Examples:
   pgemm autotune --problem 16384x16384x4096 --dtype bf16 --trials 50
   pgemm autotune --problem 128x4096x14336 --problem 64x7168x16384 --seconds 30
+  pgemm autotune --suite --dtype bf16 --seconds 5
+  pgemm autotune --suite llama3_8b,waves --trials 20 --seconds 5 --time-limit 600
   pgemm autotune --problem 8192 --resume autotune_results/NVIDIA_H200_2026-11-20T12_00_00Z.json
   pgemm autotune --survey survey.json --suite square,waves")]
 pub struct Args {
     /// A problem size, or one number for a cube; may be given several times.
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required_unless_present = "suite")]
     problem: Vec<[usize; 3]>,
+    /// Families of the benchmark suite, with commas between them; all where none is named.
+    #[arg(
+        long,
+        value_name = "FAMILY",
+        num_args = 0..,
+        value_delimiter = ',',
+        conflicts_with_all = ["problem", "a_major", "b_major"],
+    )]
+    suite: Option<Vec<String>>,
     /// Element type of A and B.
     #[arg(long, value_parser = parse::dtype, default_value = "bf16")]
     dtype: Dtype,
@@ -50,6 +63,9 @@ pub struct Args {
     /// Seconds of measurement for each problem; compiling and verifying come on top.
     #[arg(long, default_value_t = TuneOptions::default().seconds)]
     seconds: f64,
+    /// Begin no further problem once this many seconds have passed since the start.
+    #[arg(long, value_name = "SECONDS", value_parser = time_limit, allow_negative_numbers = true)]
+    time_limit: Option<Duration>,
     /// Folder for the results file.
     #[arg(long, value_name = "DIR", default_value = "autotune_results")]
     results: PathBuf,
@@ -75,19 +91,9 @@ struct SurveyArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["trials", "seconds", "results", "resume", "no_install"],
+        conflicts_with_all = ["trials", "seconds", "time_limit", "results", "resume", "no_install"],
     )]
     survey: Option<PathBuf>,
-    /// Families of the benchmark suite, with commas between them; all where none is named.
-    #[arg(
-        long,
-        value_name = "FAMILY",
-        num_args = 0..,
-        value_delimiter = ',',
-        requires = "survey",
-        conflicts_with_all = ["problem", "a_major", "b_major"],
-    )]
-    suite: Option<Vec<String>>,
     /// Seconds of each choice's launches.
     #[arg(long, value_name = "SECONDS", requires = "survey", default_value_t = SurveyOptions::default().seconds_per_choice)]
     seconds_per_choice: f64,
@@ -109,21 +115,61 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
 }
 
+impl Args {
+    fn elements(&self) -> Elements {
+        Elements::new(self.dtype, self.output_dtype.unwrap_or(self.dtype))
+    }
+
+    /// What is tuned or surveyed, each problem once, and its keys in the same order.
+    fn worklist(&self) -> Result<(Worklist, Vec<ProblemKey>), Failure> {
+        let elements = self.elements();
+        let config = Config::new(elements.a).with_output(elements.d);
+        let work = match &self.suite {
+            Some(families) => Worklist::of_suite(families, elements, &config)?,
+            None => {
+                let problems = self.problem.iter();
+                let problems =
+                    problems.map(|&[m, n, k]| Problem::new(m, n, k, self.a_major, self.b_major));
+                let work = Worklist::of_problems(problems, elements);
+                for task in &work.tasks {
+                    Plan::candidates(&task.problem, &config, parse::USUAL_SMS)?;
+                }
+                work
+            }
+        };
+        let keys = work.tasks.iter().map(|task| ProblemKey::of(&task.problem, &config)).collect();
+        Ok((work, keys))
+    }
+}
+
+/// Seconds after which no problem is begun.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let limit = text.parse().ok().filter(|&seconds| seconds > 0.0);
+    limit.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
+        "it is no time: give seconds, more than 0, or leave the option out for no limit".to_owned()
+    })
+}
+
+/// Whether another problem may be begun.
+fn within(limit: Option<Duration>, elapsed: Duration) -> ControlFlow<()> {
+    match limit {
+        Some(limit) if elapsed >= limit => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    }
+}
+
+/// A problem as tables and notes name it.
+fn name(key: &ProblemKey) -> String {
+    problem_name(&key.problem(), key.elements())
+}
+
 fn tune(args: &Args) -> Result<Verdict, Failure> {
+    let begun = Instant::now();
     let options = TuneOptions { trials: args.trials, seconds: args.seconds };
     options.check()?;
-    let config = Config::new(args.dtype).with_output(args.output_dtype.unwrap_or(args.dtype));
-    let keys: Vec<ProblemKey> = args
-        .problem
-        .iter()
-        .map(|&[m, n, k]| {
-            ProblemKey::of(&Problem::new(m, n, k, args.a_major, args.b_major), &config)
-        })
-        .collect();
     // What is wrong with the request or its files is said before a device is needed.
-    for key in &keys {
-        persistent_gemm::Plan::candidates(&key.problem(), &config, parse::USUAL_SMS)?;
-    }
+    let (mut work, keys) = args.worklist()?;
+    let of = keys.len();
     match &args.resume {
         Some(path) => drop(Results::read(path)?),
         None => Results::check_folder(&args.results)?,
@@ -135,7 +181,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     let (mut results, path) = open(args, tuner.platform())?;
     let known = keys.iter().filter(|key| results.find(key).is_some()).count();
     if known > 0 {
-        output::note(format_args!("{known} of {} problems are done already", keys.len()));
+        output::note(format_args!("{known} of {of} problems are done already"));
     }
     let installed = installed(args, &path);
     // Resumed results are installed even if nothing is missing.
@@ -144,49 +190,118 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     }
 
     let bar = output::progress(1);
-    bar.enable_steady_tick(std::time::Duration::from_millis(120));
-    let mut show = |key: &ProblemKey, step: Progress| {
-        bar.set_length(step.of as u64);
-        bar.set_position(step.done as u64);
-        let what = match step.candidates {
-            0 => "done".to_owned(),
-            1 => "deciding".to_owned(),
-            count => format!("{count} candidates"),
+    bar.enable_steady_tick(Duration::from_millis(120));
+    let mut verdict = Verdict::Fine;
+    let tune = |key: &ProblemKey| {
+        let name = name(key);
+        let place = keys.iter().take_while(|other| *other != key).count() + 1;
+        bar.set_position(0);
+        bar.set_message(message(place, of, &name, None));
+        let mut show = |step: Progress| {
+            bar.set_length(step.of as u64);
+            bar.set_position(step.done as u64);
+            bar.set_message(message(place, of, &name, Some(step.candidates)));
+            interrupt.go_on()
         };
-        bar.set_message(format!("{}x{}x{}: {what}", key.m, key.n, key.k));
-        interrupt.go_on()
+        let tuned = tuner.tune(key, &mut show);
+        if tuned.as_ref().is_err_and(is_wrong_result) {
+            verdict = Verdict::Wrong;
+        }
+        let result = match args.suite {
+            Some(_) => or_left_out(tuned, &name, &mut work.left_out)?,
+            None => Some(tuned?),
+        };
+        if bar.is_hidden() && of > 1 {
+            let finding = result.as_ref().map_or("left out", finding);
+            output::note(format_args!("{place} of {of} · {name}: {finding}"));
+        }
+        Ok(result)
     };
-    let tuned = tuner.tune_missing(&keys, &mut results, &mut show, |results| {
+    let keep = |results: &Results| {
         results.write(&path)?;
         if let Some(installed) = &installed {
             install(results, installed);
         }
         Ok::<_, Error>(())
-    });
+    };
+    let ended = results.complete(&keys, || within(args.time_limit, begun.elapsed()), tune, keep);
     bar.finish_and_clear();
     // Whatever ended the run, what was found before is shown.
     print(&results, &keys)?;
+    note_left_out(&work);
     output::note(format_args!("results are in {}", path.display()));
-    match tuned {
+    let go_on = || {
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        format!("to go on, type: {}", resume_line(words, &path))
+    };
+    match ended {
         Err(Error::Tune(TuneError::Stopped)) => {
-            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-            let line = resume_line(words, &path);
-            output::note(format_args!("interrupted; to go on, type: {line}"));
+            output::note(format_args!("interrupted; {}", go_on()));
             return Ok(Verdict::Interrupted);
         }
-        tuned => tuned?,
+        ended => {
+            let left = ended?;
+            if left > 0 {
+                output::note(format_args!(
+                    "the time is up, and problems are left: {left} of {of}; {}",
+                    go_on()
+                ));
+            }
+        }
     }
     if installed.is_some() && std::env::var_os(VARIABLE).is_some_and(|value| !value.is_empty()) {
         output::note(format_args!(
             "{VARIABLE} is set, so results are looked for there and not where these were installed"
         ));
     }
-    Ok(Verdict::Fine)
+    Ok(verdict)
+}
+
+/// What the progress bar says of the problem at `place`, with so many candidates left once the search has begun.
+fn message(place: usize, of: usize, name: &str, candidates: Option<usize>) -> String {
+    let what = match candidates {
+        None => "preparing".to_owned(),
+        Some(0) => "done".to_owned(),
+        Some(1) => "deciding".to_owned(),
+        Some(count) => format!("{count} candidates"),
+    };
+    format!("{place} of {of} · {name}: {what}")
+}
+
+/// How a problem came out, for those who see no progress bar.
+fn finding(result: &TuneResult) -> &'static str {
+    if result.chosen == result.heuristic {
+        "the heuristic's pick stays"
+    } else {
+        "a faster choice is taken"
+    }
+}
+
+/// A problem of a suite that cannot be tuned is left out where that says nothing of the others.
+fn or_left_out(
+    tuned: Result<TuneResult, Error>,
+    name: &str,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Option<TuneResult>, Error> {
+    match tuned {
+        Ok(result) => Ok(Some(result)),
+        Err(error) if concerns_one_problem(&error) => {
+            left_out.push(LeftOut { what: name.to_owned(), why: error.to_string() });
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn note_left_out(work: &Worklist) {
+    for left_out in &work.left_out {
+        output::note(format_args!("left out: {left_out}"));
+    }
 }
 
 /// Times many choices for each problem, and writes the file after each.
 fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
-    let SurveyArgs { suite, seconds_per_choice, limit, within, clusters, .. } = &args.survey;
+    let SurveyArgs { seconds_per_choice, limit, within, clusters, .. } = &args.survey;
     let options = SurveyOptions {
         seconds_per_choice: *seconds_per_choice,
         limit: *limit,
@@ -194,22 +309,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         clusters: *clusters,
     };
     options.check()?;
-    let elements = Elements::new(args.dtype, args.output_dtype.unwrap_or(args.dtype));
-    let config = Config::new(elements.a).with_output(elements.d);
-    let work = match suite {
-        Some(families) => Worklist::of_suite(families, elements, &config)?,
-        None => {
-            let problems = args.problem.iter();
-            let problem =
-                |&[m, n, k]: &[usize; 3]| Problem::new(m, n, k, args.a_major, args.b_major);
-            Worklist::of_problems(problems.map(problem), elements)
-        }
-    };
-    let keys: Vec<ProblemKey> =
-        work.tasks.iter().map(|task| ProblemKey::of(&task.problem, &config)).collect();
-    for key in &keys {
-        persistent_gemm::Plan::candidates(&key.problem(), &config, parse::USUAL_SMS)?;
-    }
+    let (work, keys) = args.worklist()?;
     Survey::check_path(path)?;
 
     let device = Device::new(args.device)?;
@@ -220,11 +320,11 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
             None
         }
     };
-    let surveyor = Surveyor::new(&device, peer, options, elements, &keys)?;
+    let surveyor = Surveyor::new(&device, peer, options, args.elements(), &keys)?;
     let interrupt = Interrupt::listen()?;
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
-    bar.enable_steady_tick(std::time::Duration::from_millis(120));
+    bar.enable_steady_tick(Duration::from_millis(120));
     for (index, (key, task)) in keys.iter().zip(&work.tasks).enumerate() {
         bar.set_position(index as u64);
         let mut show = |done, of| {
@@ -258,9 +358,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         survey.rows.len(),
         path.display()
     ));
-    for left_out in &work.left_out {
-        output::note(format_args!("left out: {left_out}"));
-    }
+    note_left_out(&work);
     Ok(Verdict::Fine)
 }
 
@@ -304,13 +402,7 @@ fn print(results: &Results, keys: &[ProblemKey]) -> Result<(), Failure> {
         ["problem", "chosen", "raster", "instead of", "raster", "ratio", "interval"],
         &["raster", "ratio"],
     );
-    let mut shown = Vec::new();
     for result in keys.iter().filter_map(|key| results.find(key)) {
-        if shown.contains(&result.key) {
-            continue;
-        }
-        shown.push(result.key);
-        let ProblemKey { m, n, k, .. } = result.key;
         let (chosen, heuristic) = (&result.chosen, &result.heuristic);
         let stays = chosen == heuristic;
         let (ratio, interval) = match &result.finalist {
@@ -321,7 +413,7 @@ fn print(results: &Results, keys: &[ProblemKey]) -> Result<(), Failure> {
             None => ("–".to_owned(), "no candidate ran".to_owned()),
         };
         table.add_row([
-            format!("{m}x{n}x{k}"),
+            name(&result.key),
             chosen.spec.to_string(),
             chosen.raster_rows.to_string(),
             if stays { "(the heuristic's pick stays)".into() } else { heuristic.spec.to_string() },
@@ -330,12 +422,30 @@ fn print(results: &Results, keys: &[ProblemKey]) -> Result<(), Failure> {
             interval,
         ]);
     }
-    if shown.is_empty() { Ok(()) } else { output::print(&table) }
+    if table.is_empty() { Ok(()) } else { output::print(&table) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use clap::Parser;
+    use persistent_gemm::bench::BenchError;
+    use persistent_gemm::tune::Search;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The arguments of a line that begins with the subcommand.
+    fn parsed(words: &str) -> Result<Args, String> {
+        let line = Line::try_parse_from(words.split_whitespace());
+        line.map(|line| line.args).map_err(|error| error.to_string())
+    }
 
     fn results() -> Results {
         Results::new(Platform {
@@ -350,20 +460,147 @@ mod tests {
 
     #[test]
     fn results_are_installed_under_their_own_name_unless_unwanted() {
-        let parsed = |words: &str| {
-            use clap::Parser;
-            #[derive(Parser)]
-            struct Line {
-                #[command(flatten)]
-                args: Args,
-            }
-            Line::parse_from(words.split_whitespace()).args
-        };
+        let parsed = |words| parsed(words).unwrap();
         let path = Path::new("some/folder/NVIDIA_H200_x.json");
         assert_eq!(installed(&parsed("autotune --problem 512 --no-install"), path), None);
         if let Some(installed) = installed(&parsed("autotune --problem 512"), path) {
             assert!(installed.ends_with("autotune/NVIDIA_H200_x.json"), "{installed:?}");
         }
+    }
+
+    /// The whole suite in both majors, each problem once, for tuning as for a survey.
+    #[test]
+    fn a_suite_is_tuned_in_both_majors_and_each_problem_once() {
+        let args = parsed("autotune --suite --dtype bf16 --trials 20 --seconds 3").unwrap();
+        let (work, keys) = args.worklist().unwrap();
+        for b_major in [Major::K, Major::N] {
+            let config = Config::new(Dtype::Bf16);
+            let cube = Problem::new(8192, 8192, 8192, Major::K, b_major);
+            let cube = ProblemKey::of(&cube, &config);
+            assert_eq!(keys.iter().filter(|key| **key == cube).count(), 1, "{}", name(&cube));
+        }
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+        let names: Vec<String> = keys.iter().map(name).collect();
+        assert!(names.iter().eq(work.tasks.iter().map(|task| &task.name)));
+        assert!(work.left_out.iter().any(|left_out| left_out.what == "grouped (5 problems)"));
+        let survey = parsed("autotune --survey s.json --suite").unwrap();
+        assert_eq!(survey.worklist().unwrap(), (work, keys));
+
+        let waves = parsed("autotune --suite waves --output-dtype f32").unwrap();
+        let (_, keys) = waves.worklist().unwrap();
+        assert_eq!(keys.len(), 6);
+        assert!(keys.iter().all(|key| key.output == Dtype::F32));
+    }
+
+    #[test]
+    fn problems_given_have_the_majors_given() {
+        let args = "autotune --problem 64x128x256 --problem 512 --problem 512x512x512";
+        let (_, keys) =
+            parsed(&format!("{args} --a-major m --b-major n")).unwrap().worklist().unwrap();
+        assert_eq!(keys.len(), 2);
+        assert_eq!(name(&keys[0]), "bf16 mn 64x128x256");
+        assert_eq!(name(&keys[1]), "bf16 mn 512x512x512");
+    }
+
+    #[test]
+    fn a_time_limit_is_more_than_no_time() {
+        let limit = |text: &str| {
+            parsed(&format!("autotune --suite --time-limit {text}")).map(|args| args.time_limit)
+        };
+        assert_eq!(limit("600"), Ok(Some(Duration::from_secs(600))));
+        assert_eq!(limit("0.5"), Ok(Some(Duration::from_millis(500))));
+        for text in ["0", "-0.0", "-3", "nan", "inf", "-inf", "1e30", "soon"] {
+            let message = time_limit(text).unwrap_err();
+            assert!(message.contains("more than 0"), "{text}: {message}");
+        }
+        for text in ["0", "-3", "NaN", "1e30"] {
+            let message = limit(text).unwrap_err();
+            assert!(message.contains(&format!("'{text}'")), "{message}");
+            assert!(
+                message.contains("--time-limit") && message.contains("more than 0"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn problems_are_begun_until_the_time_is_up() {
+        let seconds = Duration::from_secs;
+        assert!(within(None, seconds(1 << 40)).is_continue());
+        assert!(within(Some(seconds(60)), Duration::from_millis(59_999)).is_continue());
+        assert!(within(Some(seconds(60)), seconds(60)).is_break());
+        assert!(within(Some(seconds(60)), seconds(3600)).is_break());
+    }
+
+    /// What [`tune`] does with a suite, on a clock and a device of the test's own: two problems do not fit, a third is
+    /// tuned, and then the time is up.
+    #[test]
+    fn a_suite_goes_on_after_what_does_not_fit_and_stops_in_time() {
+        let (_, keys) = parsed("autotune --suite waves").unwrap().worklist().unwrap();
+        let elapsed = std::cell::Cell::new(Duration::ZERO);
+        let mut left_out = Vec::new();
+        let mut results = results();
+        let mut tune = |key: &ProblemKey| {
+            elapsed.set(elapsed.get() + Duration::from_secs(10));
+            let plan = Plan::candidates(&key.problem(), &Config::new(key.dtype), 132)?.remove(0);
+            let search = Search { trials: Vec::new(), finalist: None };
+            let tuned = match keys.iter().position(|other| other == key) {
+                Some(0) => {
+                    Err(Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 })
+                }
+                Some(1) => Err(BenchError::SetsDoNotFit { sets: 2, set_bytes: 9, free: 8 }.into()),
+                Some(2) => Ok(TuneResult::new(*key, plan.choice(), TuneOptions::default(), search)),
+                _ => Err(Error::NoDevice),
+            };
+            or_left_out(tuned, &name(key), &mut left_out)
+        };
+        let limit = Some(Duration::from_secs(25));
+        let go_on = || within(limit, elapsed.get());
+        let left = results.complete(&keys, go_on, &mut tune, |_| Ok(())).unwrap();
+        assert_eq!(left, keys.len() - 3);
+        assert_eq!(results.problems.len(), 1);
+        // Without a limit a broken device ends the run, and what was found before stays.
+        let rest = keys.get(3..).unwrap();
+        let ended = results.complete(rest, || within(None, elapsed.get()), &mut tune, |_| Ok(()));
+        assert!(matches!(ended, Err(Error::NoDevice)), "{ended:?}");
+        assert_eq!(results.problems.len(), 1);
+        let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+        assert_eq!(left_out.len(), 2);
+        assert!(left_out[0].starts_with(&format!("{}: out of device memory", name(&keys[0]))));
+        assert!(left_out[1].contains("2 operand sets of 9 bytes"), "{}", left_out[1]);
+    }
+
+    #[test]
+    fn the_line_to_resume_a_suite_with_works_as_typed() {
+        let path = Path::new("autotune_results/NVIDIA_H200_2026-11-20T12_00_00Z.json");
+        for (typed, families) in [
+            ("--suite", [].as_slice()),
+            ("--suite --dtype bf16 --seconds 3 --time-limit 60", &[]),
+            ("--dtype bf16 --no-install --suite", &[]),
+            ("--seconds 3 --suite square,waves", &["square", "waves"]),
+            ("--suite square waves", &["square", "waves"]),
+            ("--suite --results out", &[]),
+            ("--suite=waves --resume old.json", &["waves"]),
+        ] {
+            let words = format!("pgemm autotune {typed}");
+            let line = resume_line(words.split_whitespace().map(str::to_owned), path);
+            let before = parsed(words.strip_prefix("pgemm ").unwrap()).unwrap();
+            let resumed = parsed(line.strip_prefix("pgemm ").unwrap()).unwrap();
+            assert_eq!(resumed.resume.as_deref(), Some(path), "{line}");
+            assert_eq!(resumed.suite.as_deref().unwrap(), families, "{line}");
+            assert_eq!(resumed.suite, before.suite);
+            assert_eq!(resumed.time_limit, before.time_limit);
+            assert_eq!(resumed.seconds, before.seconds);
+        }
+    }
+
+    #[test]
+    fn progress_says_which_problem_of_how_many() {
+        let shown = |candidates| message(3, 178, "bf16 kn 8192x8192x8192", candidates);
+        assert_eq!(shown(None), "3 of 178 · bf16 kn 8192x8192x8192: preparing");
+        assert_eq!(shown(Some(12)), "3 of 178 · bf16 kn 8192x8192x8192: 12 candidates");
+        assert_eq!(shown(Some(1)), "3 of 178 · bf16 kn 8192x8192x8192: deciding");
+        assert_eq!(shown(Some(0)), "3 of 178 · bf16 kn 8192x8192x8192: done");
     }
 
     #[test]

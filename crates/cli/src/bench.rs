@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{ColumnConstraint, Table};
 use persistent_gemm::bench::{
-    BANDWIDTH_SIZES, BandwidthProbe, Bench, BenchError, Conditions, Contestant, CublasLt,
-    CublasLtContestant, Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
+    BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, Contestant, CublasLt, CublasLtContestant,
+    Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
-use persistent_gemm::{Dtype, Error, Gemm, Major, Problem};
+use persistent_gemm::{Dtype, Gemm, Major, Problem};
 
 use crate::output;
 use crate::parse::{self, Knobs, Way};
-use crate::suite::{LeftOut, Worklist};
+use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
@@ -191,8 +191,11 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 }
                 finding.unwrap_or_else(|| "measured".to_owned())
             }
-            Err(error) if args.suite.is_some() && concerns_one_problem(&error) => {
-                if is_wrong_result(&error) {
+            Err(error)
+                if args.suite.is_some()
+                    && error.downcast_ref().is_some_and(concerns_one_problem) =>
+            {
+                if error.downcast_ref().is_some_and(is_wrong_result) {
                     verdict = Verdict::Wrong;
                 }
                 let why = error.to_string();
@@ -254,24 +257,6 @@ fn remaining(elapsed: Duration, done: usize, steps: usize) -> String {
         1..60 => format!("{minutes} min"),
         _ => format!("{} h {:02} min", minutes / 60, minutes % 60),
     }
-}
-
-/// Whether the other problems of a suite can be measured nevertheless.
-fn concerns_one_problem(error: &Failure) -> bool {
-    is_wrong_result(error)
-        || matches!(
-            error.downcast_ref(),
-            Some(
-                Error::OutOfMemory { .. }
-                    | Error::Bench(
-                        BenchError::SetsDoNotFit { .. } | BenchError::CublasLtNoAlgorithm { .. }
-                    )
-            )
-        )
-}
-
-fn is_wrong_result(error: &Failure) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Bench(BenchError::WrongResult { .. })))
 }
 
 fn measure(
@@ -450,24 +435,5 @@ mod tests {
         assert_eq!(after(60, 6, 66), "10 min");
         assert_eq!(after(600, 10, 100), "1 h 30 min");
         assert_eq!(after(10, 3, 3), "0 s");
-    }
-
-    #[test]
-    fn a_suite_goes_on_after_one_problem_but_not_after_a_broken_device() {
-        let wrong = BenchError::WrongResult {
-            contestant: "ours".into(),
-            set: 0,
-            rows: 64,
-            finding: "one element differs".into(),
-        };
-        let large = BenchError::SetsDoNotFit { sets: 2, set_bytes: 1 << 40, free: 1 << 30 };
-        for error in [wrong, large] {
-            let is_wrong = matches!(error, BenchError::WrongResult { .. });
-            let failure: Failure = Error::Bench(error).into();
-            assert!(concerns_one_problem(&failure));
-            assert_eq!(is_wrong_result(&failure), is_wrong);
-        }
-        let failure: Failure = Error::NoDriver.into();
-        assert!(!concerns_one_problem(&failure) && !is_wrong_result(&failure));
     }
 }

@@ -1,6 +1,7 @@
-//! What `pgemm bench` measures: the problems given, or families of the suite; and how a suite came out.
+//! What `pgemm bench` and `pgemm autotune` measure: the problems given, or families of the suite; what a suite goes on after,
+//! and how it came out.
 
-use persistent_gemm::bench::{Elements, Report, Suite, problem_name};
+use persistent_gemm::bench::{BenchError, Elements, Report, Suite, problem_name};
 use persistent_gemm::{Config, Dtype, Error, Plan, Problem};
 use pgemm_kernels::SpecError;
 
@@ -186,6 +187,23 @@ impl Worklist {
     }
 }
 
+/// Whether the other problems of a suite can be measured nevertheless.
+pub fn concerns_one_problem(error: &Error) -> bool {
+    is_wrong_result(error)
+        || matches!(
+            error,
+            Error::OutOfMemory { .. }
+                | Error::Bench(
+                    BenchError::SetsDoNotFit { .. } | BenchError::CublasLtNoAlgorithm { .. }
+                )
+        )
+}
+
+/// Whether a kernel ran and computed something else.
+pub fn is_wrong_result(error: &Error) -> bool {
+    matches!(error, Error::Bench(BenchError::WrongResult { .. }))
+}
+
 /// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not fit.
 fn refusal(error: &Error) -> String {
     match error {
@@ -279,6 +297,25 @@ mod tests {
         assert!(message.contains("no kernel for e4m3"), "{message}");
         let message = of_suite(&["square", "lama"], Dtype::Bf16).unwrap_err();
         assert!(message.contains("'lama'") && message.contains("llama3_8b"), "{message}");
+    }
+
+    #[test]
+    fn a_suite_goes_on_after_one_problem_but_not_after_a_broken_device() {
+        let wrong = BenchError::WrongResult {
+            contestant: "ours".into(),
+            set: 0,
+            rows: 64,
+            finding: "one element differs".into(),
+        };
+        let large = BenchError::SetsDoNotFit { sets: 2, set_bytes: 1 << 40, free: 1 << 30 };
+        for (error, is_wrong) in [(wrong, true), (large, false)] {
+            let error = Error::Bench(error);
+            assert!(concerns_one_problem(&error));
+            assert_eq!(is_wrong_result(&error), is_wrong);
+        }
+        let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
+        assert!(concerns_one_problem(&full) && !is_wrong_result(&full));
+        assert!(!concerns_one_problem(&Error::NoDriver) && !is_wrong_result(&Error::NoDriver));
     }
 
     /// A kernel for K-major operands cannot compute the other half of the cubes.

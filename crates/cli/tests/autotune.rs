@@ -45,7 +45,18 @@ fn requests_without_sense_are_refused_before_a_device_is_needed() {
         ("--survey s.json", &["--problem", "required"]),
         ("--problem 512 --survey s.json --trials 3", &["cannot be used with"]),
         ("--problem 512 --limit 3", &["--survey"]),
-        ("--suite square", &["--survey"]),
+        ("--suite lama", &["'lama'", "square, headline", "llama3_8b"]),
+        ("--suite grouped", &["nothing of the suite can be measured", "grouped (5 problems)"]),
+        ("--suite llama3_8b --dtype f16", &["defined for bf16, e4m3"]),
+        ("--suite --problem 512", &["cannot be used with", "--problem"]),
+        ("--suite --a-major m", &["cannot be used with", "--a-major"]),
+        ("--suite --b-major n", &["cannot be used with", "--b-major"]),
+        ("--suite square --trials 0", &["0 trials", "at least 1"]),
+        ("--problem 512 --time-limit 0", &["'0'", "--time-limit", "more than 0"]),
+        ("--problem 512 --time-limit -3", &["'-3'", "--time-limit", "more than 0"]),
+        ("--suite --time-limit nan", &["'nan'", "--time-limit", "more than 0"]),
+        ("--suite --time-limit soon", &["'soon'", "--time-limit", "more than 0"]),
+        ("--survey s.json --suite --time-limit 60", &["cannot be used with", "--time-limit"]),
         ("--survey s.json --suite sqare", &["'sqare'", "square, headline"]),
         ("--survey s.json --suite grouped", &["nothing of the suite can be measured"]),
         ("--survey s.json --problem 512 --limit 0", &["0 trials", "at least 1"]),
@@ -98,14 +109,33 @@ fn files_that_cannot_be_resumed_stay_as_they_are() {
     }
 }
 
+#[test]
+fn help_says_how_a_suite_is_tuned() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = autotune(folder.path(), "--help");
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (options, survey) = text.split_once("Survey:").unwrap();
+    for option in ["--problem <", "--suite [", "--time-limit <SECONDS>"] {
+        assert!(options.contains(option) && !survey.contains(option), "{option}: {text}");
+    }
+    assert!(text.contains("pgemm autotune --suite --dtype bf16 --seconds 5\n"), "{text}");
+}
+
 /// With every device hidden, whether or not there is a driver.
 #[test]
 fn without_a_gpu_it_says_so() {
     let folder = tempfile::tempdir().unwrap();
-    let output = autotune(folder.path(), "--problem 512x512x512 --problem 1024 --trials 3");
-    refused(&output, &["CUDA driver", "cpu backend"]);
-    // The folder was made to see whether it can be; no file was begun.
-    let results = folder.path().join("autotune_results");
-    assert_eq!(std::fs::read_dir(results).unwrap().count(), 0);
-    assert!(!folder.path().join("cache").exists());
+    for words in [
+        "--problem 512x512x512 --problem 1024 --trials 3",
+        "--suite --dtype bf16 --trials 20 --seconds 3 --time-limit 600",
+        "--suite square waves --time-limit 0.5",
+    ] {
+        let output = autotune(folder.path(), words);
+        refused(&output, &["CUDA driver", "cpu backend"]);
+        // The folder was made to see whether it can be; no file was begun.
+        let results = folder.path().join("autotune_results");
+        assert_eq!(std::fs::read_dir(results).unwrap().count(), 0);
+        assert!(!folder.path().join("cache").exists());
+    }
 }

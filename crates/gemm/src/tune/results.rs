@@ -2,6 +2,7 @@
 //! problem, and read with suspicion.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -209,24 +210,31 @@ impl Results {
     }
 
     /// Has `tune` decide those of `keys` that have no entry, in order, and calls `keep` after each, so that an interruption
-    /// loses one at most.
+    /// loses one at most. A problem for which `tune` returns `None` is left out. `go_on` is asked before each; where it
+    /// says no, neither that problem nor a later one is begun. Returns how many were not begun.
     ///
     /// # Errors
     /// The first of `tune` or `keep`; entries made before stay.
-    pub fn complete<E: From<Error>>(
+    pub fn complete<E>(
         &mut self,
         keys: &[ProblemKey],
-        mut tune: impl FnMut(&ProblemKey) -> Result<TuneResult>,
+        mut go_on: impl FnMut() -> ControlFlow<()>,
+        mut tune: impl FnMut(&ProblemKey) -> Result<Option<TuneResult>, E>,
         mut keep: impl FnMut(&Results) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for key in keys {
-            if self.find(key).is_none() {
-                let result = tune(key)?;
+    ) -> Result<usize, E> {
+        for (index, key) in keys.iter().enumerate() {
+            if self.find(key).is_some() {
+                continue;
+            }
+            if go_on().is_break() {
+                return Ok(keys.iter().skip(index).filter(|key| self.find(key).is_none()).count());
+            }
+            if let Some(result) = tune(key)? {
                 self.problems.push(result);
                 keep(self)?;
             }
         }
-        Ok(())
+        Ok(0)
     }
 
     /// Puts these results into `folder`, which is created where it is missing, under a new name `{device}_{timestamp}.json`,

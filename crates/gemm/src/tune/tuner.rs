@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::candidates::candidates;
-use super::results::{Platform, ProblemKey, Results, TuneResult};
+use super::results::{Platform, ProblemKey, TuneResult};
 use super::search::{Effort, Progress, Run, Timer, Timing, TuneOptions, search};
 use crate::bench::{Bench, BenchError, Contestant, GemmContestant, OperandSets, Outcome, Protocol};
 use crate::config::Config;
@@ -45,7 +45,8 @@ impl Tuner {
         Platform::of(self.bench.device().properties())
     }
 
-    /// Tunes one problem. Earlier results are not consulted: the peer is what the heuristic itself picks.
+    /// Tunes one problem; [`Results::complete`](super::Results::complete) goes through many. Earlier results are not
+    /// consulted: the peer is what the heuristic itself picks.
     ///
     /// # Errors
     /// The problem is malformed, has no kernel or does not fit on the device, or the driver fails. A candidate that cannot
@@ -67,20 +68,6 @@ impl Tuner {
         let mut timer = BenchTimer { bench: &self.bench, operands, peer, entered: Vec::new() };
         let search = search(&mut timer, &candidates, &self.options, progress)?;
         Ok(TuneResult::new(*key, heuristic, self.options, search))
-    }
-
-    /// Tunes those of `keys` that `results` lacks, and calls `keep` after each, so that an interruption loses one at most.
-    ///
-    /// # Errors
-    /// The first of a problem or of `keep`; what was found before is in `results`.
-    pub fn tune_missing<E: From<Error>>(
-        &self,
-        keys: &[ProblemKey],
-        results: &mut Results,
-        progress: &mut dyn FnMut(&ProblemKey, Progress) -> ControlFlow<()>,
-        keep: impl FnMut(&Results) -> Result<(), E>,
-    ) -> Result<(), E> {
-        results.complete(keys, |key| self.tune(key, &mut |step| progress(key, step)), keep)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that come back as they were written, and files that do not count.
 
-use std::ops::ControlFlow;
+use std::cell::Cell;
 
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{OutputMajor, catalogue};
@@ -178,6 +178,7 @@ fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
         let (mut left, mut tuned) = (races, Vec::new());
         let ended = results.complete(
             &keys,
+            || ControlFlow::Continue(()),
             |key| {
                 tuned.push(key.m);
                 let search =
@@ -188,7 +189,7 @@ fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
                         left -= usize::from(step.candidates > 0);
                         ControlFlow::Continue(())
                     })?;
-                Ok(TuneResult::new(*key, candidate(4), TuneOptions::default(), search))
+                Ok(Some(TuneResult::new(*key, candidate(4), TuneOptions::default(), search)))
             },
             |results| results.write(&path),
         );
@@ -210,7 +211,7 @@ fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
     let mut resumed = Results::read(&path).unwrap();
     assert!(resumed.find(&key(640)).is_some());
     let (ended, tuned) = complete(&mut resumed, usize::MAX);
-    ended.unwrap();
+    assert_eq!(ended.unwrap(), 0);
     assert_eq!(tuned, [768]);
     assert_eq!(Results::read(&path).unwrap().problems.len(), 3);
 }
@@ -269,12 +270,13 @@ fn resuming_tunes_only_what_is_missing_and_keeps_each_problem() {
     let error = resumed
         .complete(
             &keys,
+            || ControlFlow::Continue(()),
             |key| {
                 tuned.push(key.m);
                 if key.m == 768 {
                     return Err(Error::NoDevice);
                 }
-                Ok(result(*key, 2, "2026-11-21T00:00:00Z"))
+                Ok(Some(result(*key, 2, "2026-11-21T00:00:00Z")))
             },
             |results| results.write(&path),
         )
@@ -287,8 +289,38 @@ fn resuming_tunes_only_what_is_missing_and_keeps_each_problem() {
     assert_eq!(kept.problems[0], results().problems[0]);
     let all = Results::read(&path).unwrap().complete(
         &[key(512), key(640)],
+        || panic!("nobody has to ask where nothing is missing"),
         |key| panic!("{key:?} was done"),
         |_| Ok::<_, Error>(()),
     );
-    all.unwrap();
+    assert_eq!(all.unwrap(), 0);
+}
+
+/// Ten seconds a problem on a clock of the test's own, and a limit that passes while the fourth is tuned.
+#[test]
+fn no_problem_is_begun_once_the_caller_says_so() {
+    let now = Cell::new(0);
+    let go_on = || if now.get() >= 35 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut tuned = Vec::new();
+    let mut tune = |key: &ProblemKey| {
+        tuned.push(key.m);
+        now.set(now.get() + 10);
+        // The first cannot be tuned, which takes its time all the same.
+        Ok((key.m != 64).then(|| result(*key, 2, "2026-11-21T00:00:00Z")))
+    };
+    let mut kept = Vec::new();
+    let mut keep = |results: &Results| {
+        kept.push(results.problems.len());
+        Ok::<_, Error>(())
+    };
+    // The second and the last but one are there before.
+    let keys = [64, 512, 128, 192, 256, 320, 512, 384].map(key);
+    let mut results = results();
+    assert_eq!(results.complete(&keys, go_on, &mut tune, &mut keep).unwrap(), 2);
+    assert_eq!(results.complete(&keys, go_on, &mut tune, &mut keep).unwrap(), 3);
+    now.set(0);
+    assert_eq!(results.complete(&keys, go_on, &mut tune, &mut keep).unwrap(), 0);
+    // Whoever was left out has another turn.
+    assert_eq!(tuned, [64, 128, 192, 256, 64, 320, 384]);
+    assert_eq!(kept, [2, 3, 4, 5, 6]);
 }
