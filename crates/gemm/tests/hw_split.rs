@@ -93,8 +93,9 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
     const RUNS: usize = 8;
     let Some(device) = common::device("captures_replayed_at_once") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
-        // Half of the device each, so that both are there at once.
-        let config = Config { sms: Some(device.properties().sm_count / 2), ..config(split) };
+        // Half of the device each, so that both are there at once; tiles too few for it, so that they are split.
+        let sms = Some(device.properties().sm_count / 2);
+        let config = Config { sms, tile_m: Some(128), tile_n: Some(128), ..config(split) };
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());
         let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
         // Different operands: partial sums of the other graph would show.
