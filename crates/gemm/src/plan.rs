@@ -344,10 +344,18 @@ impl Iterator for Candidates<'_> {
 /// An operand that is smaller stays in L2 for whoever reads it next, bytes.
 const STREAMED_BYTES: u64 = 8 << 20;
 
+/// A D that is larger needs the lines of the operands to be evicted in their turn, bytes: where operands always go first, D
+/// fills L2, and 128×129280×7168 takes 6 % longer.
+const MOST_OUTPUT_BYTES: u64 = 15 << 20;
+
 /// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to the other.
 fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
     let [m, n, k] = choice.extents(extents);
     let (rows, columns, _) = choice.tiles([m, n, k]);
+    let output = m.saturating_mul(n).saturating_mul(choice.spec.output.bytes().into());
+    if output > MOST_OUTPUT_BYTES {
+        return L2Policies::default();
+    }
     let streamed = |readers: u64, extent: u64| {
         let bytes = extent.saturating_mul(k).saturating_mul(choice.spec.operand.bytes().into());
         if readers == 1 && bytes >= STREAMED_BYTES {
@@ -556,6 +564,9 @@ mod tests {
         assert_eq!(l2(plain, 128, 6144, 4096), of(normal, first));
         assert_eq!(l2(plain, 8192, 64, 4096), of(first, normal));
         assert_eq!(l2(plain, 4096, 4096, 4096), of(normal, normal));
+        // D is of 14 MiB, and of 16.
+        assert_eq!(l2(plain, 128, 57344, 8192), of(normal, first));
+        assert_eq!(l2(plain, 128, 65536, 8192), of(normal, normal));
         let asked = of(L2Policy::EvictLast, normal);
         let config = Config { l2: Some(asked), ..config };
         let plan = Plan::candidates(&problem(16, 6144, 4096), &config, 132).unwrap().remove(0);

@@ -36,6 +36,12 @@ impl Shape {
     const fn deep(self, k: u32) -> Shape {
         Shape { k, ..self }
     }
+
+    /// Whether an MN-major B fills only part of the 128-byte rows of its boxes: memory that a deeper ring could use. A few
+    /// columns are worth it.
+    fn pads_b(&self) -> bool {
+        !self.n.is_multiple_of(64) && self.n > 32
+    }
 }
 
 /// Warpgroups that share each tile.
@@ -127,15 +133,23 @@ pub fn specs_for(
     d_major: OutputMajor,
     output: Element,
 ) -> impl Iterator<Item = KernelSpec> {
-    let shapes: &[Shape] = match d_major {
-        OutputMajor::N => &SHAPES,
-        OutputMajor::M => &NARROW,
+    // An MN-major B beside a K-major A is better the M side of transposed operands where it would be padded.
+    let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+    let shapes: Vec<&Shape> = match (d_major, a_major, b_major) {
+        (OutputMajor::N, a, b) if (a, b) == (k, mn) => {
+            SHAPES.iter().filter(|shape| !shape.pads_b()).collect()
+        }
+        (OutputMajor::N, ..) => SHAPES.iter().collect(),
+        (OutputMajor::M, a, b) if (a, b) == (mn, k) => {
+            NARROW.iter().chain(SHAPES.iter().filter(|shape| shape.pads_b())).collect()
+        }
+        (OutputMajor::M, ..) => NARROW.iter().collect(),
     };
     // To bound the catalogue, clusters of four only with results in the operands' type, and not where both operands are
     // MN-major.
     let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
     let most_ctas = if output == operand && (a_major, b_major) != mn_major { 4 } else { 2 };
-    shapes.iter().flat_map(move |shape| {
+    shapes.into_iter().flat_map(move |shape| {
         let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
         let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
         iter::once(Cluster::NONE).chain(clusters).filter_map(move |cluster| {
