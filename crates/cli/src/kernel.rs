@@ -1,4 +1,6 @@
-//! `pgemm kernel`: the catalogue, and one kernel from spec to PTX, assembler and emulator.
+//! `pgemm kernel`: the catalogue, plans, and one kernel from spec to PTX, assembler and emulator.
+
+mod plan;
 
 use clap::{Args, Subcommand};
 use persistent_gemm::host::{Executor, Inputs, multiply};
@@ -26,6 +28,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Say what the planner would pick for a problem, without a GPU.
+    ///
+    /// Lists the planner's candidates in its order, its pick first. Cycles are the heuristic's estimate, not a
+    /// measurement; µs are these at the nominal clock, 1.7 GHz; the ratio is to the pick. Tiles are those of whole
+    /// clusters; where clusters have several CTAs, the CTAs column says CLUSTERSxCTAS. Whatever autotune has installed is
+    /// not looked at, though run and bench on the GPU use it where all knobs are left to the planner.
+    Plan(Box<plan::Args>),
     /// Show a kernel in its text form, after verifier and passes.
     Show(Spec),
     /// Print a kernel's PTX with the Rust source line of each instruction.
@@ -79,6 +88,7 @@ pub struct Spec {
 pub fn run(command: &Command) -> Result<Verdict, Failure> {
     match command {
         Command::List { filter, json } => list(filter.as_deref().unwrap_or(""), *json),
+        Command::Plan(args) => plan::run(args),
         Command::Show(Spec { spec }) => {
             let kernel = build(spec)?.kernel;
             output::text(&pgemm_ir::text::to_text(

@@ -47,7 +47,7 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Find the fastest kernels by measuring, and use them from now on.
     Autotune(autotune::Args),
-    /// Look into the kernels: list, show, PTX, check, emulate.
+    /// Look into the kernels: list, plan, show, PTX, check, emulate.
     #[command(subcommand)]
     Kernel(kernel::Command),
     /// Compute with CuTe layouts and draw them.

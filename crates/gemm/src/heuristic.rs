@@ -15,6 +15,9 @@ use pgemm_kernels::{KernelSpec, OutputMajor, Schedule, catalogue};
 use crate::config::{MAX_SPLITS, Split};
 use crate::plan::{Choice, Decomposition, clusters_at_once};
 
+/// The clock that cycles are counted at, MHz: a problem's microseconds are its [`cycles`] over this.
+pub const NOMINAL_MHZ: f64 = 1700.0;
+
 /// Multiply-adds of 16-bit elements that an SM's tensor cores do per cycle.
 const MACS_PER_CYCLE: f64 = 2048.0;
 
@@ -482,8 +485,7 @@ mod tests {
                 let plain = Choice::plain(spec);
                 let raster_rows = raster_rows(&spec, plain.extents(extents)[0], 132);
                 let choice = Choice { raster_rows, split, dependent_launch, ..plain };
-                // At the nominal clock.
-                let estimate = cycles(&choice, extents, 132) / 1700.0;
+                let estimate = cycles(&choice, extents, 132) / NOMINAL_MHZ;
                 let apart = (estimate / measured).max(measured / estimate);
                 assert!(apart < 1.3, "{extents:?} {choice}: {estimate} µs, not {measured}");
                 estimate

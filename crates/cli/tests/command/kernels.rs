@@ -1,5 +1,7 @@
 //! `pgemm kernel`.
 
+use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split, heuristic};
+
 use crate::common::line;
 
 const SPEC: &str = "bf16-kn-bf16-64x64x64-s10-w1-c1x1";
@@ -109,4 +111,133 @@ fn kernels_are_emulated() {
     assert!(text.contains("no race") && text.contains("verification  correct"), "{text}");
     line(&format!("kernel emulate {SPEC} --problem 64")).fine();
     line(&format!("kernel emulate {SPEC} --problem 4x")).refused(&["'4x' is not a problem size"]);
+}
+
+/// The cells of a table's rows, below header and rule.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    table.lines().skip(2).map(|line| line.split_whitespace().collect()).collect()
+}
+
+#[test]
+fn plans_are_those_of_the_planner_in_its_order() {
+    let problem = Problem::new(1536, 1280, 4096, Major::K, Major::N);
+    let config = Config::new(Dtype::F16).with_output(Dtype::F32);
+    let plans = Plan::candidates(&problem, &config, 78).unwrap();
+    let command = "kernel plan --problem 1536x1280x4096 --b-major n --dtype f16 --output-dtype f32 \
+                   --sm-count 78 --top 7";
+
+    let text = line(command).fine().stdout;
+    let (title, table) = text.split_once('\n').unwrap();
+    let of = format!(
+        "1536x1280x4096, f16 -> f32, A k-major, B n-major, 78 SMs: by the heuristic, the first 7 of {} candidates",
+        plans.len()
+    );
+    assert_eq!(title, of);
+    let header = table.lines().next().unwrap();
+    assert!(header.contains("est. cycles") && header.contains("est. µs at 1.7 GHz"), "{header}");
+    let rows = rows(table);
+    assert_eq!(rows.len(), 7);
+
+    let json = line(&format!("{command} --json")).fine().json();
+    let shown = json[0]["plans"].as_array().unwrap();
+    assert_eq!((json.as_array().unwrap().len(), shown.len()), (1, 7));
+    assert_eq!(json[0]["candidates"], plans.len());
+    let least = heuristic::cycles(&plans[0].choice(), [1536, 1280, 4096], 78);
+    for (index, plan) in plans[..7].iter().enumerate() {
+        let cycles = heuristic::cycles(&plan.choice(), [1536, 1280, 4096], 78);
+        let ctas = match plan.spec.cluster.size() {
+            1 => plan.clusters.to_string(),
+            size => format!("{}x{size}", plan.clusters),
+        };
+        let yes_or_no = |yes| if yes { "yes" } else { "no" }.to_owned();
+        let expected = [
+            (index + 1).to_string(),
+            plan.spec.to_string(),
+            plan.split.to_string(),
+            plan.raster_rows.to_string(),
+            if plan.dependent_launch { "dependent" } else { "serial" }.to_owned(),
+            yes_or_no(plan.swapped()),
+            ctas,
+            plan.tiles.to_string(),
+            format!("{:.2}", plan.waves),
+            plan.split_tiles.to_string(),
+            yes_or_no(plan.split_tiles > 0),
+            format!("{cycles:.0}"),
+            format!("{:.2}", cycles / 1700.0),
+            format!("{:.3}", cycles / least),
+        ];
+        assert_eq!(rows[index], expected);
+        let row = &shown[index];
+        assert_eq!(row["rank"], index + 1);
+        assert_eq!(row["plan"], serde_json::to_value(plan).unwrap());
+        assert_eq!(row["swapped"], plan.swapped());
+        assert_eq!(row["ctas"], plan.clusters * plan.spec.cluster.size());
+        for (figure, expected) in [
+            ("estimated_cycles", cycles),
+            ("estimated_microseconds", cycles / 1700.0),
+            ("ratio", cycles / least),
+        ] {
+            let figure = row[figure].as_f64().unwrap();
+            assert!((figure / expected - 1.0).abs() < 1e-12, "{figure}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn knobs_shape_what_is_planned() {
+    // Several problems, with one blank line between their tables.
+    let text = line("kernel plan --problem 16x8192x28672 --problem 64 --top 1").fine().stdout;
+    let tables: Vec<_> = text.split("\n\n").collect();
+    assert_eq!(tables.len(), 2);
+    assert!(tables[0].starts_with("16x8192x28672,") && tables[1].starts_with("64x64x64,"));
+
+    let json = line("kernel plan --problem 16x8192x28672 --split stream-k --sms 100 --json");
+    let json = json.fine().json();
+    assert_eq!(json[0]["sms"], 100);
+    let plans = json[0]["plans"].as_array().unwrap();
+    assert_eq!(plans.len(), 10);
+    for row in plans {
+        assert_eq!(row["plan"]["split"], serde_json::to_value(Split::StreamK).unwrap());
+        assert!(row["ctas"].as_u64().unwrap() <= 100, "{row}");
+        assert_eq!(row["needs_workspace"], row["plan"]["split_tiles"].as_u64().unwrap() > 0);
+    }
+
+    // Knobs of the kernel leave one candidate, and a reason; a name brings its types.
+    let text = line("kernel plan --problem 1024 --tile 512x256x64").fine().stdout;
+    assert!(text.contains("SMs: macro-tile 512x256 as "), "{text}");
+    assert_eq!(rows(text.split_once('\n').unwrap().1).len(), 1);
+    let named = "f16-kk-f32-128x128x64-s6-w2-c2x1";
+    let json = line(&format!("kernel plan --problem 1024 --spec {named} --json")).fine().json();
+    assert_eq!((&json[0]["dtype"], &json[0]["output_dtype"]), (&"f16".into(), &"f32".into()));
+    assert_eq!(json[0]["plans"][0]["plan"]["spec"], named);
+    assert_eq!((&json[0]["candidates"], &json[0]["plans"][0]["ratio"]), (&1.into(), &1.0.into()));
+
+    let nothing = line("kernel plan --problem 0x64x64").fine().stdout;
+    assert!(nothing.ends_with("nothing to compute: D has no elements\n"), "{nothing}");
+    let nothing = line("kernel plan --problem 64x0x64 --json").fine().json();
+    assert_eq!(nothing[0]["plans"], serde_json::json!([]));
+}
+
+#[test]
+fn plans_that_are_impossible() {
+    line("kernel plan").refused(&["--problem <MxNxK>"]);
+    for (arguments, parts) in [
+        ("--problem 4x", &["'4x' is not a problem size"][..]),
+        ("--problem 64 --top 0", &["--top", "0 is not in 1.."]),
+        ("--problem 64 --sm-count 0", &["--sm-count", "0 is not in 1..=1024"]),
+        ("--problem 64 --dtype f64", &["no kernel for f64 operands", "f16 or bf16"]),
+        ("--problem 64 --prefetch-depth 99", &["with 99 stages needs", "stages fit"]),
+        (
+            "--problem 64 --warps-per-block 10",
+            &["warps_per_block = 10", "nearest legal value is 12"],
+        ),
+        (
+            "--problem 64 --spec bf16-kn-bf16-64x64x64-s10-w1-c1x1",
+            &["does not compute this problem"],
+        ),
+        // One that can be planned does not stand before the error.
+        ("--problem 64 --problem 2147483648x1x1", &["2147483647"]),
+    ] {
+        line(&format!("kernel plan {arguments}")).refused(parts);
+    }
 }

@@ -181,9 +181,17 @@ fn the_doctor_says_what_would_be_used() {
 #[test]
 fn every_command_has_help_and_a_version() {
     assert!(line("--version").fine().stdout.starts_with("pgemm 0."));
-    for command in
-        ["", "run", "bench", "kernel", "kernel list", "kernel emulate", "layout", "doctor"]
-    {
+    for command in [
+        "",
+        "run",
+        "bench",
+        "kernel",
+        "kernel list",
+        "kernel plan",
+        "kernel emulate",
+        "layout",
+        "doctor",
+    ] {
         let help = line(&format!("{command} --help")).fine().stdout;
         assert!(help.contains("Usage: pgemm"), "{help}");
     }

@@ -1,0 +1,230 @@
+//! `pgemm kernel plan`: what the planner would pick for a problem, and how it rates the next best. No device.
+
+use clap::value_parser;
+use comfy_table::Table;
+use persistent_gemm::heuristic::{self, NOMINAL_MHZ};
+use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
+use serde_json::{Value, json};
+
+use crate::output;
+use crate::parse::{self, Knobs, USUAL_SMS};
+use crate::{Failure, Verdict};
+
+/// Most SMs that plans are made for: more than any device has.
+const MOST_SMS: i64 = 1024;
+
+/// What is planned, and for what.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  pgemm kernel plan --problem 1536x1536x1536 --b-major n
+  pgemm kernel plan --problem 16x8192x28672 --problem 64x7168x16384 --split stream-k --top 3
+  pgemm kernel plan --problem 8192 --tile 512x256x64 --json")]
+pub struct Args {
+    /// A problem size; may be given several times.
+    #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
+    problem: Vec<[usize; 3]>,
+    /// Element type of A and B [default: that of --spec, else bf16].
+    #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
+    dtype: Option<Dtype>,
+    /// Element type of C and D [default: that of --spec, else that of A and B].
+    #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
+    output_dtype: Option<Dtype>,
+    /// Contiguous dimension of A: k or m.
+    #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k")]
+    a_major: Major,
+    /// Contiguous dimension of B: k or n.
+    #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, default_value = "k")]
+    b_major: Major,
+    /// SMs of the device that is planned for.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = value_parser!(u32).range(1..=MOST_SMS),
+        default_value_t = USUAL_SMS,
+    )]
+    sm_count: u32,
+    /// Candidates to list for each problem, at most.
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..), default_value_t = 10)]
+    top: u32,
+    /// Print JSON for programs.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    knobs: Knobs,
+}
+
+pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    let Args { knobs, sm_count, .. } = args;
+    let dtype = args.dtype.or(knobs.spec.map(|spec| spec.operand)).unwrap_or(Dtype::Bf16);
+    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output)).unwrap_or(dtype);
+    let config = knobs.config(dtype, output);
+    let ranked = args.problem.iter().map(|&[m, n, k]| {
+        let problem = Problem::new(m, n, k, args.a_major, args.b_major);
+        Ranked::new(problem, &config, *sm_count, args.top as usize)
+    });
+    let ranked: Vec<_> = ranked.collect::<Result<_, _>>()?;
+    if args.json {
+        let rows: Vec<_> = ranked.iter().map(|ranked| ranked.to_json(&config)).collect();
+        output::json(&rows)?;
+        return Ok(Verdict::Fine);
+    }
+    for (index, ranked) in ranked.iter().enumerate() {
+        if index > 0 {
+            output::text("\n")?;
+        }
+        output::text(&format!("{}\n", ranked.title(&config)))?;
+        if !ranked.plans.is_empty() {
+            output::print(&ranked.table())?;
+        }
+    }
+    Ok(Verdict::Fine)
+}
+
+/// A problem with the plans that are shown.
+struct Ranked {
+    problem: Problem,
+    /// SMs that are used.
+    sms: u32,
+    /// How many candidates there are; none where D has no elements.
+    candidates: usize,
+    /// The first of them, each with its estimated cycles.
+    plans: Vec<(Plan, f64)>,
+}
+
+impl Ranked {
+    fn new(
+        problem: Problem,
+        config: &Config,
+        sm_count: u32,
+        top: usize,
+    ) -> Result<Ranked, persistent_gemm::Error> {
+        let mut plans = Plan::candidates(&problem, config, sm_count)?;
+        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
+        if extents[..2].contains(&0) {
+            // Nothing is launched then.
+            plans.clear();
+        }
+        let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
+        let candidates = plans.len();
+        plans.truncate(top);
+        let estimated = |plan: Plan| {
+            let cycles = heuristic::cycles(&plan.choice(), extents, sms);
+            (plan, cycles)
+        };
+        let plans = plans.into_iter().map(estimated).collect();
+        Ok(Ranked { problem, sms, candidates, plans })
+    }
+
+    /// An estimate over that of the pick.
+    fn ratio(&self, cycles: f64) -> f64 {
+        self.plans.first().map_or(1.0, |(_, first)| cycles / first)
+    }
+
+    fn title(&self, config: &Config) -> String {
+        let Problem { m, n, k, a, b, .. } = &self.problem;
+        let (dtype, output) = (config.dtype, config.output_dtype());
+        let found = match self.plans.first() {
+            None => "nothing to compute: D has no elements".to_owned(),
+            Some((pick, _)) if self.candidates == 1 => pick.why.clone(),
+            Some((pick, _)) => {
+                format!(
+                    "{}, the first {} of {} candidates",
+                    pick.why,
+                    self.plans.len(),
+                    self.candidates
+                )
+            }
+        };
+        format!(
+            "{m}x{n}x{k}, {dtype} -> {output}, A {}-major, B {}-major, {} SMs: {found}",
+            a.major, b.major, self.sms
+        )
+    }
+
+    fn table(&self) -> Table {
+        let microseconds = format!("est. µs at {} GHz", NOMINAL_MHZ / 1000.0);
+        let mut table = output::table(
+            [
+                "rank",
+                "kernel",
+                "split",
+                "raster rows",
+                "launch",
+                "swapped",
+                "CTAs",
+                "tiles",
+                "waves",
+                "split tiles",
+                "workspace",
+                "est. cycles",
+                &microseconds,
+                "ratio",
+            ],
+            &[
+                "rank",
+                "raster rows",
+                "CTAs",
+                "tiles",
+                "waves",
+                "split tiles",
+                "est. cycles",
+                &microseconds,
+                "ratio",
+            ],
+        );
+        let yes_or_no = |yes| if yes { "yes" } else { "no" }.to_owned();
+        for (index, (plan, cycles)) in self.plans.iter().enumerate() {
+            let ctas = match plan.spec.cluster.size() {
+                1 => plan.clusters.to_string(),
+                size => format!("{}x{size}", plan.clusters),
+            };
+            table.add_row([
+                (index + 1).to_string(),
+                plan.spec.to_string(),
+                plan.split.to_string(),
+                plan.raster_rows.to_string(),
+                if plan.dependent_launch { "dependent" } else { "serial" }.to_owned(),
+                yes_or_no(plan.swapped()),
+                ctas,
+                plan.tiles.to_string(),
+                format!("{:.2}", plan.waves),
+                plan.split_tiles.to_string(),
+                yes_or_no(needs_workspace(plan)),
+                format!("{cycles:.0}"),
+                format!("{:.2}", cycles / NOMINAL_MHZ),
+                format!("{:.3}", self.ratio(*cycles)),
+            ]);
+        }
+        table
+    }
+
+    fn to_json(&self, config: &Config) -> Value {
+        let plans = self.plans.iter().enumerate().map(|(index, (plan, cycles))| {
+            json!({
+                "rank": index + 1,
+                "plan": plan,
+                "swapped": plan.swapped(),
+                "ctas": u64::from(plan.clusters) * u64::from(plan.spec.cluster.size()),
+                "needs_workspace": needs_workspace(plan),
+                "estimated_cycles": cycles,
+                "estimated_microseconds": cycles / NOMINAL_MHZ,
+                "ratio": self.ratio(*cycles),
+            })
+        });
+        json!({
+            "problem": self.problem,
+            "dtype": config.dtype,
+            "output_dtype": config.output_dtype(),
+            "sms": self.sms,
+            "clock_mhz": NOMINAL_MHZ,
+            "candidates": self.candidates,
+            "plans": plans.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Whether partial sums are left in device memory.
+fn needs_workspace(plan: &Plan) -> bool {
+    plan.split_tiles > 0
+}
