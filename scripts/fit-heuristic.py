@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits the constants of crates/gemm/src/heuristic.rs to surveys, and says what the fitted model would lose by its picks.
 
-Surveys come from `pgemm autotune --survey FILE`. What counts is the regret, the time of the model's pick over the best measured
+Surveys come from `pgemm autotune --survey FILE`; results of tuning (`autotune_results/*.json`) are read too. What counts is the regret, the time of the model's pick over the best measured
 time (geometric mean over problems). Fitted are, by weighted least squares, the estimates' errors within each problem: choices
 near the best count most, and what all choices of a problem have in common counts little, since no pick depends on it. With
 --refine, searches for the least regret follow, smooth in the constants. The constants printed are pasted into heuristic.rs by
@@ -22,7 +22,7 @@ import numpy as np
 # The constants of heuristic.rs, as they are now.
 START = {
     "MATH": 1.15,
-    "STAGE_CYCLES": 240.0,
+    "STAGE_CYCLES": 264.0,
     "SMEM_BYTES_PER_CYCLE": 200.0,
     "L2_BYTES_PER_CYCLE": 155.8,
     "OUTSIDE": 12.24,
@@ -31,7 +31,7 @@ START = {
     "RAGGED": 2.0,
     "TURN_CYCLES": 1400.0,
     "DRAM_BYTES_PER_CYCLE": 48.57,
-    "READ_AGAIN": 0.8942,
+    "READ_AGAIN": 0.72,
     "MERGED": 0.2832,
     "UNEQUAL": 1.1,
     "L2_BYTES": 61.4e6,
@@ -40,8 +40,9 @@ START = {
     "SERIAL_CYCLES": 1150.0,
     "CLUSTER_CYCLES": 50.0,
     "OF_TWO": 6700.0,
-    "OF_MANY": 6534.0,
+    "OF_MANY": 7000.0,
     "OF_MANY_PER_ELEMENT": 0.5489,
+    "OF_MANY_PER_PART": 90.0,
 }
 # Not fitted unless --free asks for it: constants that few of the choices near the best depend on, or that trade against others.
 # The tensor cores' time is that of large problems, which scatter; what warpgroups that take turns save and need comes from pairs
@@ -203,7 +204,8 @@ def cycles(constants, x):
     of_pair = np.maximum(x.in_pair / (x.tiles * x.k_tiles), 1.0 / pairs)
     dram = traffic * of_pair * np.where(x.unequal, c["UNEQUAL"], 1.0) / c["DRAM_BYTES_PER_CYCLE"]
 
-    of_many = c["OF_MANY"] + c["OF_MANY_PER_ELEMENT"] * x.worker_turns * elements
+    of_many = c["OF_MANY"] + c["OF_MANY_PER_PART"] * np.maximum(x.contributors - 4, 0)
+    of_many = of_many + c["OF_MANY_PER_ELEMENT"] * x.worker_turns * elements
     reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, c["OF_TWO"], of_many))
     step = np.where(x.streams, c["OUT_OF_STEP"], 1.0)
     launch = c["LAUNCH_CYCLES"] + np.where(x.dependent, 0.0, c["SERIAL_CYCLES"])
@@ -296,14 +298,37 @@ def corrected(rows):
     return times
 
 
+def of_results(results):
+    """A results file of `pgemm autotune` as a survey: each trial's time in its last rung, as that of the heuristic's pick over
+    its ratio, since rungs ran at different clocks. The peer is that pick."""
+    rows = []
+    for problem in results["problems"]:
+        finalist = problem["finalist"]
+        if finalist is None:
+            continue
+        picked = finalist["timing"]["microseconds"] * finalist["ratio"]
+        timed = [(problem["heuristic"], picked)]
+        for trial in problem["trials"]:
+            if trial["rungs"]:
+                ratios = trial["rungs"][-1]["ratios"]
+                timed.append((trial, picked / float(np.median(ratios))))
+        choice = ("spec", "raster_rows", "split", "dependent_launch")
+        for of, microseconds in timed:
+            row = {"microseconds": microseconds, "peer_microseconds": [picked, picked], **problem["key"]}
+            rows.append(row | {name: of[name] for name in choice})
+    return {"schema": 1, "machine": results["platform"], "rows": rows}
+
+
 def read(paths, below):
     """The problems of all files whose best time is below so many microseconds. A choice that several files time counts once in each."""
     problems, failed = [], 0
     for path in paths:
         with open(path, encoding="utf-8") as file:
             survey = json.load(file)
+        if survey.get("schema") == 2 and "problems" in survey:
+            survey = of_results(survey)
         if survey.get("schema") != 1 or "rows" not in survey:
-            sys.exit(f"{path} is no survey of schema 1")
+            sys.exit(f"{path} is neither a survey of schema 1 nor a results file of schema 2")
         groups = {}
         for row in survey["rows"]:
             if row["microseconds"] is None:

@@ -25,7 +25,7 @@ const MACS_PER_CYCLE: f64 = 2048.0;
 const MATH: f64 = 1.15;
 
 /// Fewest cycles of a stage, however narrow the tile: waiting at barriers and issuing.
-const STAGE_CYCLES: f64 = 240.0;
+const STAGE_CYCLES: f64 = 264.0;
 
 /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
 const SMEM_BYTES_PER_CYCLE: f64 = 200.0;
@@ -52,7 +52,7 @@ const TURN_CYCLES: f64 = 1400.0;
 const DRAM_BYTES_PER_CYCLE: f64 = 48.57;
 
 /// Part of an operand's traffic that is added where more than one tile reads it: SMs at the other half of L2 do.
-const READ_AGAIN: f64 = 0.8942;
+const READ_AGAIN: f64 = 0.72;
 
 /// What is left of that where neighbours in D are neighbours on the device, and their reads meet on the way.
 const MERGED: f64 = 0.2832;
@@ -76,8 +76,11 @@ const CLUSTER_CYCLES: f64 = 50.0;
 const OF_TWO: f64 = 6700.0;
 
 /// The same of a tile that more share, and for each element of it.
-const OF_MANY: f64 = 6534.0;
+const OF_MANY: f64 = 7000.0;
 const OF_MANY_PER_ELEMENT: f64 = 0.5489;
+
+/// And for each part of it beyond four.
+const OF_MANY_PER_PART: f64 = 90.0;
 
 /// A spec with what [`cycles`] needs of it for every problem.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +212,11 @@ impl Rated {
         let reduction = match work.contributors() {
             0 => 0.0,
             1 | 2 => OF_TWO,
-            _ => OF_MANY + OF_MANY_PER_ELEMENT * worker_turns as f64 * tile_m * tile_n,
+            parts => {
+                OF_MANY
+                    + OF_MANY_PER_PART * parts.saturating_sub(4) as f64
+                    + OF_MANY_PER_ELEMENT * worker_turns as f64 * tile_m * tile_n
+            }
         };
         let launch = LAUNCH_CYCLES
             + if dependent_launch { 0.0 } else { SERIAL_CYCLES }
@@ -426,17 +433,17 @@ mod tests {
             [
                 ("kk-bf16-128x64x64-s8-w2-c2x1", "whole", true, 16.1),
                 ("kk-bf16-128x64x64-s8-w2-c1x1", "whole", false, 17.1),
-                ("kk-bf16-64x128x64-s8-w1-c1x1", "whole", true, 18.5),
-                ("kkm-bf16-64x64x128-s6-w1-c1x2", "whole", true, 19.7),
+                ("kk-bf16-128x128x64-s6-w2-c2x1", "split-2", true, 18.5),
+                ("kkm-bf16-128x128x64-s6-w2-c2x1", "split-2", true, 20.1),
             ],
         ),
         (
             [256, 1280, 8192],
             [
                 ("kk-bf16-64x80x128-s6-w1-c1x1", "split-2", false, 14.8),
-                ("kkm-bf16-64x128x64-s8-w1-c2x2", "stream-k", true, 16.5),
-                ("kk-bf16-64x128x64-s8-w1-c2x1", "split-3", true, 17.6),
-                ("kk-bf16-64x128x64-s8-w1-c2x1", "split-3", false, 18.9),
+                ("kk-bf16-64x48x128-s7-w1-c1x1", "whole", false, 16.0),
+                ("kkm-bf16-64x128x64-s8-w1-c2x2", "split-3", false, 17.0),
+                ("kkm-bf16-64x128x64-s8-w1-c2x1", "split-3", true, 18.1),
             ],
         ),
         (
