@@ -229,18 +229,7 @@ impl Checked {
         }
         match &self.assembled {
             Some(Err(error)) => findings.push(error.to_string()),
-            Some(Ok(report)) => {
-                for (bytes, what) in [
-                    (report.stack_bytes, "bytes of stack"),
-                    (report.spill_store_bytes, "bytes spilled"),
-                    (report.spill_load_bytes, "bytes of spills loaded"),
-                ] {
-                    if bytes > 0 {
-                        findings.push(format!("{bytes} {what}"));
-                    }
-                }
-                findings.extend(report.warnings.iter().cloned());
-            }
+            Some(Ok(report)) => findings.extend(report.findings()),
             None => {}
         }
         findings

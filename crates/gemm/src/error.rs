@@ -234,14 +234,27 @@ pub enum Error {
     )]
     PreparedWithoutC,
 
-    /// Every kernel that could compute the problem is spoiled by the driver's JIT.
+    /// Every kernel that the planner could take for the problem is spoiled by the driver's JIT.
     #[error(
-        "this driver compiles every {dtype} kernel with spills or serialised MMAs: update the NVIDIA driver, and report \
-         its version"
+        "this driver compiles every {dtype} kernel for this problem and these knobs with spills or serialised MMAs: leave \
+         knobs to the planner where some are given; else update the NVIDIA driver, and report its version"
     )]
     NoCleanKernel {
         /// Operand type.
         dtype: pgemm_ir::Element,
+    },
+
+    /// The kernel asked for by name is spoiled by the driver's JIT.
+    #[error(
+        "the kernel {spec} was asked for, and this driver does not compile it cleanly: {}. Name another spec, or leave the \
+         kernel to the planner",
+        report.findings().join(", ")
+    )]
+    UncleanKernel {
+        /// The spec asked for.
+        spec: pgemm_kernels::KernelSpec,
+        /// What the driver reported.
+        report: Box<pgemm_ptx::ResourceReport>,
     },
 
     // ---- kernels ----
@@ -326,6 +339,15 @@ mod tests {
             found: DriverVersion { major: 11, minor: 8 },
             needed: crate::driver::MINIMUM_DRIVER,
         };
+        let report = pgemm_ptx::ResourceReport {
+            stack_bytes: 8,
+            warnings: vec!["info: (C7510) serialised".into()],
+            ..Default::default()
+        };
+        let unclean = Error::UncleanKernel {
+            spec: "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap(),
+            report: report.into(),
+        };
         for (error, parts) in [
             (
                 not_hopper,
@@ -339,6 +361,14 @@ mod tests {
             (
                 too_old,
                 ["supports CUDA 11.8", "need CUDA 12.3 or later", "Update the NVIDIA driver"],
+            ),
+            (
+                unclean,
+                [
+                    "kernel bf16-kk-bf16-64x64x64-s10-w1-c1x1 was asked for",
+                    "8 bytes of stack, info: (C7510) serialised",
+                    "another spec, or leave the kernel to the planner",
+                ],
             ),
         ] {
             let text = error.to_string();

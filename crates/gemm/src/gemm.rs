@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::ParamKind;
 use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
+use pgemm_ptx::ResourceReport;
 
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::config::Config;
@@ -55,7 +56,7 @@ struct Inner {
 enum Loaded {
     Ready(Arc<LoadedKernel>),
     /// The driver's JIT spills or serialises it.
-    Unclean,
+    Unclean(ResourceReport),
 }
 
 struct LoadedKernel {
@@ -178,7 +179,8 @@ impl Gemm {
     ///
     /// # Errors
     /// The problem is malformed, no kernel can compute it, a row is not a multiple of 16 bytes, memory for the workspace is
-    /// lacking, or the driver refuses.
+    /// lacking, or the driver refuses; [`Error::UncleanKernel`] where it spoils the kernel that the config names,
+    /// [`Error::NoCleanKernel`] where it spoils all that the planner could take.
     pub fn prepare(&self, problem: &Problem) -> Result<Arc<Prepared>> {
         let key = PlanKey::new(problem);
         if let Some(prepared) = lock(&self.0.prepared).get(&key) {
@@ -186,12 +188,9 @@ impl Gemm {
         }
         self.check_rows(problem)?;
         let sms = self.0.device.properties().sm_count;
-        for plan in Plan::candidates_with(problem, &self.0.config, sms, &self.0.picks)? {
-            let Some(prepared) = self.prepare_plan(problem, plan)? else { continue };
-            let prepared = Arc::new(prepared);
-            return Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone());
-        }
-        Err(Error::NoCleanKernel { dtype: self.0.config.dtype })
+        let plans = Plan::candidates_with(problem, &self.0.config, sms, &self.0.picks)?;
+        let prepared = first_clean(&self.0.config, plans, |plan| self.prepare_plan(problem, plan))?;
+        Ok(lock(&self.0.prepared).entry(key).or_insert_with(|| Arc::new(prepared)).clone())
     }
 
     /// Like [`prepare`](Self::prepare), for exactly this choice. Its kernel stays loaded, and nothing else is remembered.
@@ -204,20 +203,25 @@ impl Gemm {
         let output = Some(self.0.config.output_dtype());
         let config = Config { dtype, output, ..Config::for_choice(choice) };
         let sms = self.0.device.properties().sm_count;
-        for plan in Plan::candidates(problem, &config, sms)? {
-            if let Some(prepared) = self.prepare_plan(problem, plan)? {
-                return Ok(prepared);
-            }
-        }
-        Err(Error::NoCleanKernel { dtype })
+        let plans = Plan::candidates(problem, &config, sms)?;
+        first_clean(&config, plans, |plan| self.prepare_plan(problem, plan))
     }
 
-    /// A plan, ready to launch; `None` where the driver spoils its kernel.
-    fn prepare_plan(&self, problem: &Problem, mut plan: Plan) -> Result<Option<Prepared>> {
-        let (Loaded::Ready(kernel), outcome) = self.load(&plan.spec)? else { return Ok(None) };
+    /// A plan, ready to launch.
+    ///
+    /// # Errors
+    /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from being launched.
+    fn prepare_plan(&self, problem: &Problem, mut plan: Plan) -> Result<Prepared> {
+        let spec = plan.spec;
+        let (kernel, outcome) = match self.load(&spec)? {
+            (Loaded::Ready(kernel), outcome) => (kernel, outcome),
+            (Loaded::Unclean(report), _) => {
+                return Err(Error::UncleanKernel { spec, report: report.into() });
+            }
+        };
         plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
         plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
-        self.pack(problem, plan, kernel, outcome).map(Some)
+        self.pack(problem, plan, kernel, outcome)
     }
 
     /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened.
@@ -346,10 +350,10 @@ impl Gemm {
             Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
         } else {
             tracing::warn!(
-                "this driver compiles {name} with spills or serialised MMAs ({:?}): using another kernel",
-                report
+                "this driver does not compile {name} cleanly, so it is not used: {}",
+                report.findings().join(", ")
             );
-            Loaded::Unclean
+            Loaded::Unclean(report)
         };
         lock(&self.0.kernels).insert(*spec, loaded.clone());
         Ok((loaded, Some(outcome)))
@@ -413,6 +417,25 @@ impl Gemm {
     }
 }
 
+/// What `prepare` makes of the first plan whose kernel the driver does not spoil.
+///
+/// # Errors
+/// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] where the planner has no other left;
+/// any other error of `prepare`.
+pub(crate) fn first_clean<T>(
+    config: &Config,
+    plans: impl IntoIterator<Item = Plan>,
+    mut prepare: impl FnMut(Plan) -> Result<T>,
+) -> Result<T> {
+    for plan in plans {
+        match prepare(plan) {
+            Err(Error::UncleanKernel { .. }) if config.spec.is_none() => {}
+            prepared => return prepared,
+        }
+    }
+    Err(Error::NoCleanKernel { dtype: config.dtype })
+}
+
 fn launch_config(gemm: &GemmKernel, ctas: u32) -> LaunchConfig {
     LaunchConfig {
         grid: [ctas, 1, 1],
@@ -467,4 +490,55 @@ fn as_kernel_sees<T>(plan: &Plan, of_a: T, of_b: T) -> (T, T) {
 /// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dtype, Major};
+
+    /// The plans of `config` for a problem, given to a driver that spoils the first `spoilt` of them.
+    fn picked(config: &Config, spoilt: usize) -> (Vec<Plan>, Result<Plan>) {
+        let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        let plans: Vec<Plan> = Plan::candidates(&problem, config, 132).unwrap();
+        let mut left = spoilt;
+        let picked = first_clean(config, plans.clone(), |plan| {
+            if left == 0 {
+                return Ok(plan);
+            }
+            left -= 1;
+            let report = ResourceReport { spill_store_bytes: 72, ..ResourceReport::default() };
+            Err(Error::UncleanKernel { spec: plan.spec, report: report.into() })
+        });
+        (plans, picked)
+    }
+
+    #[test]
+    fn the_planner_goes_on_to_the_first_kernel_that_the_driver_does_not_spoil() {
+        let config = Config::new(Dtype::Bf16);
+        let (plans, first) = picked(&config, 0);
+        assert_eq!(first.unwrap(), plans[0]);
+        assert_eq!(picked(&config, 2).1.unwrap(), plans[2]);
+        let none = picked(&config, plans.len()).1;
+        assert!(matches!(none, Err(Error::NoCleanKernel { dtype: Dtype::Bf16 })), "{none:?}");
+    }
+
+    #[test]
+    fn a_kernel_that_was_asked_for_and_is_spoilt_is_named_with_what_the_driver_said() {
+        let name = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
+        let config = Config::for_spec(name.parse().unwrap());
+        let (plans, picked) = picked(&config, 1);
+        assert_eq!(plans.len(), 1);
+        let message = picked.unwrap_err().to_string();
+        assert!(message.contains(name) && message.contains("72 bytes spilled"), "{message}");
+    }
+
+    #[test]
+    fn what_else_goes_wrong_ends_the_search() {
+        let config = Config::new(Dtype::Bf16);
+        let problem = Problem::new(64, 64, 64, Major::K, Major::K);
+        let plans = Plan::candidates(&problem, &config, 132).unwrap();
+        let ended = first_clean(&config, plans, |_| Err::<(), _>(Error::NoDevice));
+        assert!(matches!(ended, Err(Error::NoDevice)), "{ended:?}");
+    }
 }

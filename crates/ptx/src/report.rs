@@ -56,6 +56,18 @@ impl ResourceReport {
             && self.spill_load_bytes == 0
             && self.warnings.is_empty()
     }
+
+    /// What keeps the kernel from being [clean](Self::is_clean), each in words; nothing where it is.
+    pub fn findings(&self) -> Vec<String> {
+        let figures = [
+            (self.stack_bytes, "bytes of stack"),
+            (self.spill_store_bytes, "bytes spilled"),
+            (self.spill_load_bytes, "bytes of spills loaded"),
+        ];
+        let figures = figures.into_iter().filter(|(bytes, _)| *bytes > 0);
+        let figures = figures.map(|(bytes, what)| format!("{bytes} {what}"));
+        figures.chain(self.warnings.iter().cloned()).collect()
+    }
 }
 
 /// The number that stands right before `unit`.
@@ -98,6 +110,12 @@ ptxas info    : Compile time = 9.134 ms
         assert_eq!(report.warnings.len(), 1);
         assert!(report.warnings[0].contains("C7512"));
         assert!(!report.is_clean());
+        let findings = report.findings();
+        assert_eq!(
+            findings[..3],
+            ["64 bytes of stack", "72 bytes spilled", "68 bytes of spills loaded"]
+        );
+        assert_eq!(findings[3..], report.warnings);
     }
 
     #[test]
@@ -107,6 +125,7 @@ ptxas info    : Compile time = 9.134 ms
         let report = ResourceReport::parse(log);
         assert_eq!((report.registers, report.barriers), (Some(90), 1));
         assert!(report.is_clean());
+        assert_eq!(report.findings(), [""; 0]);
     }
 
     /// The driver's JIT writes the lines with other beginnings.

@@ -10,7 +10,7 @@ use crate::bench::{Bench, BenchError, Contestant, GemmContestant, OperandSets, O
 use crate::config::Config;
 use crate::driver::{Device, StreamRef};
 use crate::error::{Error, Result};
-use crate::gemm::Gemm;
+use crate::gemm::{Gemm, first_clean};
 use crate::plan::{Choice, Plan};
 
 /// Seed of the random operands.
@@ -62,29 +62,14 @@ impl Tuner {
         let config = Config::new(key.dtype).with_output(key.output);
         let plans = Plan::candidates(&key.problem(), &config, sms)?;
         let operands = self.bench.operands(&key.problem(), key.elements(), SEED)?;
-        let peer = heuristics_pick(device, &operands, plans)?;
+        let enter = |plan: Plan| Entry::new(device, &operands, plan.choice());
+        let peer = first_clean(&config, plans, enter)?;
         let candidates = candidates(key, sms, &peer.candidate, self.options.trials);
         let heuristic = peer.candidate;
         let mut timer = BenchTimer { bench: &self.bench, operands, peer, entered: Vec::new() };
         let search = search(&mut timer, &candidates, &self.options, progress)?;
         Ok(TuneResult::new(*key, heuristic, self.options, search))
     }
-}
-
-/// The first of the heuristic's plans that this driver compiles cleanly.
-fn heuristics_pick(
-    device: &Device,
-    operands: &Arc<OperandSets>,
-    plans: Vec<Plan>,
-) -> Result<Entry> {
-    let dtype = operands.elements().a;
-    for plan in plans {
-        match Entry::new(device, operands, plan.choice()) {
-            Err(Error::NoCleanKernel { .. }) => {}
-            entry => return entry,
-        }
-    }
-    Err(Error::NoCleanKernel { dtype })
 }
 
 /// A candidate as a contestant. Reports and errors name contestants, and several differ in their raster only.
