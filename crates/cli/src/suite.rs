@@ -193,6 +193,7 @@ pub fn concerns_one_problem(error: &Error) -> bool {
         || matches!(
             error,
             Error::OutOfMemory { .. }
+                | Error::NoCleanKernel { .. }
                 | Error::Bench(
                     BenchError::SetsDoNotFit { .. } | BenchError::CublasLtNoAlgorithm { .. }
                 )
@@ -315,7 +316,14 @@ mod tests {
         }
         let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
         assert!(concerns_one_problem(&full) && !is_wrong_result(&full));
-        assert!(!concerns_one_problem(&Error::NoDriver) && !is_wrong_result(&Error::NoDriver));
+        // The driver may spoil the kernels of one problem; one that was asked for by name is every problem's.
+        let spoilt = Error::NoCleanKernel { dtype: Dtype::Bf16 };
+        assert!(concerns_one_problem(&spoilt) && !is_wrong_result(&spoilt));
+        let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();
+        let named = Error::UncleanKernel { spec, report: Default::default() };
+        for error in [named, Error::NoDriver] {
+            assert!(!concerns_one_problem(&error) && !is_wrong_result(&error));
+        }
     }
 
     /// A kernel for K-major operands cannot compute the other half of the cubes.
