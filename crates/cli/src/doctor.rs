@@ -11,7 +11,7 @@ use crate::output;
 use crate::parse::{self, USUAL_SMS};
 use crate::{Failure, Verdict};
 
-/// Say what pgemm would use on this machine, and why.
+/// Which device is looked at, and whether the cache is emptied.
 #[derive(clap::Args)]
 pub struct Args {
     /// Ordinal of the CUDA device.

@@ -9,7 +9,7 @@ use crate::output;
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// Compute with CuTe layouts and draw them. The last line printed is the resulting layout in CuTe's notation.
+/// The layout, what to do with it, and where the result goes.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -42,15 +42,27 @@ Exit status: 0 all well; 1 a verification failed; 2 wrong usage, or an input tha
 #[derive(Subcommand)]
 enum Command {
     /// Multiply random or given matrices on the GPU, the emulator or the CPU.
+    ///
+    /// D = alpha·A·B + beta·C with fp32 accumulation. A is M×K, B is K×N, C and D are M×N.
     Run(Box<run::Args>),
     /// Measure speed and energy, against cuBLASLt if asked.
+    ///
+    /// Inputs are N(0,1); every contestant is verified first; contestants alternate A B B A at steady power, and the ratio
+    /// of their times is the result. With --bandwidth, times are also compared with those of only reading the memory. See
+    /// docs/benchmarking.md.
     Bench(Box<bench::Args>),
     /// Find the fastest kernels by measuring, and use them from now on.
+    ///
+    /// Candidates are raced against the heuristic's pick, the better half goes on, and fresh rounds decide: a candidate is
+    /// taken only if it is faster beyond what chance explains. Results are written after each problem. See
+    /// docs/autotuning.md.
     Autotune(autotune::Args),
     /// Look into the kernels: list, plan, show, PTX, check, emulate.
     #[command(subcommand)]
     Kernel(kernel::Command),
     /// Compute with CuTe layouts and draw them.
+    ///
+    /// The last line printed is the resulting layout in CuTe's notation.
     Layout(layout::Args),
     /// Say what pgemm would use on this machine, and why.
     Doctor(doctor::Args),

@@ -16,9 +16,7 @@ use crate::parse::{self, Knobs};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// Multiply random or given matrices on the GPU, the emulator or the CPU.
-///
-/// D = alpha·A·B + beta·C with fp32 accumulation. A is M×K, B is K×N, C and D are M×N.
+/// What is multiplied, where and how.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -195,6 +195,18 @@ fn every_command_has_help_and_a_version() {
         let help = line(&format!("{command} --help")).fine().stdout;
         assert!(help.contains("Usage: pgemm"), "{help}");
     }
+    // What is more than one line says in the list of commands stands only here.
+    for (command, part) in [
+        ("run", "D = alpha·A·B + beta·C with fp32 accumulation."),
+        ("bench", "contestants alternate A B B A"),
+        ("autotune", "Candidates are raced against the heuristic's pick"),
+        ("kernel plan", "Cycles are the heuristic's estimate"),
+        ("layout", "The last line printed is the resulting layout"),
+    ] {
+        let help = line(&format!("{command} --help")).fine().stdout;
+        let (paragraphs, _) = help.split_once("Usage:").unwrap();
+        assert!(paragraphs.contains(part), "{help}");
+    }
     assert!(line("").stderr.contains("Exit status"));
 }
 
