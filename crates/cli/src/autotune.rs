@@ -4,25 +4,21 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use persistent_gemm::bench::{CublasLt, Elements, problem_name};
+use persistent_gemm::bench::{CublasLt, problem_name};
 use persistent_gemm::driver::Device;
 use persistent_gemm::tune::{
     Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
     TuneOptions, TuneResult, Tuner, VARIABLE, install_folder,
 };
-use persistent_gemm::{Config, Dtype, Error, Major, Plan, Problem};
+use persistent_gemm::{Config, Error, Plan};
 
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
-use crate::parse;
+use crate::parse::{self, Majors, Types};
 use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::{Failure, Verdict};
 
-/// Find the fastest kernel for these problems by measuring, and use it from now on.
-///
-/// Candidates are raced against the heuristic's pick, the better half goes on, and fresh rounds
-/// decide: a candidate is taken only if it is faster beyond what chance explains. Results are
-/// written after each problem. See docs/autotuning.md.
+/// What is tuned or surveyed, for how long, and where results go.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,18 +41,10 @@ pub struct Args {
         conflicts_with_all = ["problem", "a_major", "b_major"],
     )]
     suite: Option<Vec<String>>,
-    /// Element type of A and B.
-    #[arg(long, value_parser = parse::dtype, default_value = "bf16")]
-    dtype: Dtype,
-    /// Element type of C and D [default: that of A and B].
-    #[arg(long, value_parser = parse::dtype)]
-    output_dtype: Option<Dtype>,
-    /// Contiguous dimension of A: k or m.
-    #[arg(long, value_parser = parse::a_major, default_value = "k")]
-    a_major: Major,
-    /// Contiguous dimension of B: k or n.
-    #[arg(long, value_parser = parse::b_major, default_value = "k")]
-    b_major: Major,
+    #[command(flatten)]
+    types: Types,
+    #[command(flatten)]
+    majors: Majors,
     /// Candidates at most, the most promising first.
     #[arg(long, value_name = "COUNT", default_value_t = TuneOptions::default().trials)]
     trials: usize,
@@ -116,20 +104,14 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 }
 
 impl Args {
-    fn elements(&self) -> Elements {
-        Elements::new(self.dtype, self.output_dtype.unwrap_or(self.dtype))
-    }
-
     /// What is tuned or surveyed, each problem once, and its keys in the same order.
     fn worklist(&self) -> Result<(Worklist, Vec<ProblemKey>), Failure> {
-        let elements = self.elements();
+        let elements = self.types.elements();
         let config = Config::new(elements.a).with_output(elements.d);
         let work = match &self.suite {
             Some(families) => Worklist::of_suite(families, elements, &config)?,
             None => {
-                let problems = self.problem.iter();
-                let problems =
-                    problems.map(|&[m, n, k]| Problem::new(m, n, k, self.a_major, self.b_major));
+                let problems = self.problem.iter().map(|&size| self.majors.problem(size));
                 let work = Worklist::of_problems(problems, elements);
                 for task in &work.tasks {
                     Plan::candidates(&task.problem, &config, parse::USUAL_SMS)?;
@@ -320,7 +302,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
             None
         }
     };
-    let surveyor = Surveyor::new(&device, peer, options, args.elements(), &keys)?;
+    let surveyor = Surveyor::new(&device, peer, options, args.types.elements(), &keys)?;
     let interrupt = Interrupt::listen()?;
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
@@ -432,6 +414,7 @@ mod tests {
     use clap::Parser;
     use persistent_gemm::bench::BenchError;
     use persistent_gemm::tune::Search;
+    use persistent_gemm::{Dtype, Major, Problem};
 
     use super::*;
 

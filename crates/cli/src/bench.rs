@@ -6,22 +6,18 @@ use std::time::{Duration, Instant};
 use comfy_table::{ColumnConstraint, Table};
 use persistent_gemm::bench::{
     BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, Contestant, CublasLt, CublasLtContestant,
-    Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
+    GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
-use persistent_gemm::{Dtype, Gemm, Major, Problem};
+use persistent_gemm::{Gemm, Problem};
 
 use crate::output;
-use crate::parse::{self, Knobs, Way};
+use crate::parse::{self, Knobs, Majors, Types, Way};
 use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// Measure speed and energy.
-///
-/// Inputs are N(0,1); every contestant is verified first; contestants alternate A B B A at
-/// steady power, and the ratio of their times is the result. With --bandwidth, times are also
-/// compared with those of only reading the memory. See docs/benchmarking.md.
+/// What is measured, against whom, and for how long.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -47,18 +43,10 @@ pub struct Args {
         conflicts_with_all = ["size", "problem", "a_major", "b_major"],
     )]
     suite: Option<Vec<String>>,
-    /// Element type of A and B.
-    #[arg(long, value_parser = parse::dtype, default_value = "bf16")]
-    dtype: Dtype,
-    /// Element type of C and D [default: that of A and B].
-    #[arg(long, value_parser = parse::dtype)]
-    output_dtype: Option<Dtype>,
-    /// Contiguous dimension of A: k or m.
-    #[arg(long, value_parser = parse::a_major, default_value = "k")]
-    a_major: Major,
-    /// Contiguous dimension of B: k or n.
-    #[arg(long, value_parser = parse::b_major, default_value = "k")]
-    b_major: Major,
+    #[command(flatten)]
+    types: Types,
+    #[command(flatten)]
+    majors: Majors,
     /// Whom to run against.
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
@@ -130,19 +118,16 @@ impl Peer {
 const USUAL_CANDIDATES: usize = 8;
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let output = args.output_dtype.unwrap_or(args.dtype);
-    let elements = Elements { a: args.dtype, b: args.dtype, d: output };
+    let elements = args.types.elements();
     let mut work = match &args.suite {
         Some(families) => {
-            let config = args.knobs.config(args.dtype, output);
+            let config = args.knobs.config(elements.a, elements.d);
             Worklist::of_suite(families, elements, &config)?
         }
         None => {
             let cubes = args.size.iter().map(|&size| [size; 3]);
-            let problems = cubes
-                .chain(args.problem.iter().copied())
-                .map(|[m, n, k]| Problem::new(m, n, k, args.a_major, args.b_major));
-            Worklist::of_problems(problems, elements)
+            let sizes = cubes.chain(args.problem.iter().copied());
+            Worklist::of_problems(sizes.map(|size| args.majors.problem(size)), elements)
         }
     };
     if work.tasks.is_empty() && !args.bandwidth {

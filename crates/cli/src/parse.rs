@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
+use persistent_gemm::bench::Elements;
 use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split};
 use pgemm_kernels::{Cluster, KernelSpec, L2Policies, L2Policy, Schedule};
 
@@ -154,6 +155,42 @@ impl fmt::Display for Way {
             Some(false) => write!(f, ":serial"),
             None => Ok(()),
         }
+    }
+}
+
+/// Element types of the problems that are measured.
+#[derive(Args, Clone, Debug)]
+pub struct Types {
+    /// Element type of A and B.
+    #[arg(long, value_name = "TYPE", value_parser = dtype, default_value = "bf16")]
+    dtype: Dtype,
+    /// Element type of C and D [default: that of A and B].
+    #[arg(long, value_name = "TYPE", value_parser = dtype)]
+    output_dtype: Option<Dtype>,
+}
+
+impl Types {
+    /// Those of A, B and D.
+    pub fn elements(&self) -> Elements {
+        Elements::new(self.dtype, self.output_dtype.unwrap_or(self.dtype))
+    }
+}
+
+/// How the operands of problems that are given as sizes lie in memory.
+#[derive(Args, Clone, Debug)]
+pub struct Majors {
+    /// Contiguous dimension of A: k or m.
+    #[arg(long, value_name = "MAJOR", value_parser = a_major, default_value = "k")]
+    a_major: Major,
+    /// Contiguous dimension of B: k or n.
+    #[arg(long, value_name = "MAJOR", value_parser = b_major, default_value = "k")]
+    b_major: Major,
+}
+
+impl Majors {
+    /// The problem of this size, without padding between rows.
+    pub fn problem(&self, [m, n, k]: [usize; 3]) -> Problem {
+        Problem::new(m, n, k, self.a_major, self.b_major)
     }
 }
 

@@ -3,11 +3,11 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ};
-use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
+use persistent_gemm::{Config, Dtype, Plan, Problem};
 use serde_json::{Value, json};
 
 use crate::output;
-use crate::parse::{self, Knobs, USUAL_SMS};
+use crate::parse::{self, Knobs, Majors, USUAL_SMS};
 use crate::{Failure, Verdict};
 
 /// Most SMs that plans are made for: more than any device has.
@@ -30,12 +30,8 @@ pub struct Args {
     /// Element type of C and D [default: that of --spec, else that of A and B].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// Contiguous dimension of A: k or m.
-    #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k")]
-    a_major: Major,
-    /// Contiguous dimension of B: k or n.
-    #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, default_value = "k")]
-    b_major: Major,
+    #[command(flatten)]
+    majors: Majors,
     /// SMs of the device that is planned for.
     #[arg(
         long,
@@ -59,10 +55,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let dtype = args.dtype.or(knobs.spec.map(|spec| spec.operand)).unwrap_or(Dtype::Bf16);
     let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output)).unwrap_or(dtype);
     let config = knobs.config(dtype, output);
-    let ranked = args.problem.iter().map(|&[m, n, k]| {
-        let problem = Problem::new(m, n, k, args.a_major, args.b_major);
-        Ranked::new(problem, &config, *sm_count, args.top as usize)
-    });
+    let ranked = args
+        .problem
+        .iter()
+        .map(|&size| Ranked::new(args.majors.problem(size), &config, *sm_count, args.top as usize));
     let ranked: Vec<_> = ranked.collect::<Result<_, _>>()?;
     if args.json {
         let rows: Vec<_> = ranked.iter().map(|ranked| ranked.to_json(&config)).collect();
