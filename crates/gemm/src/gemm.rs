@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pgemm_ir::ParamKind;
 use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
 use pgemm_ptx::ResourceReport;
 
@@ -345,7 +344,7 @@ impl Gemm {
             let smem_bytes = gemm.kernel.smem_bytes();
             let function = module.function(&gemm.kernel.name, smem_bytes)?;
             let cluster = gemm.kernel.cluster;
-            let launch = launch_config(&gemm, cluster);
+            let launch = LaunchConfig::of(&gemm.kernel, [cluster, 1, 1]);
             let resident_clusters = driver::max_active_clusters(&function, &launch)?;
             Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
         } else {
@@ -371,17 +370,13 @@ impl Gemm {
         let work = work(problem, &plan, &Pointers { a: zeros, b: zeros, c: zeros, d: zeros }, 0);
         let workspaces = Workspaces::new(&self.0.device, kernel.gemm.workspace(&work))?;
         let bound = kernel.gemm.bind(&work);
-        let maps = kernel.gemm.kernel.params.iter().filter_map(|param| match &param.kind {
-            ParamKind::TensorMap(spec) => Some(spec),
-            ParamKind::Scalar(_) => None,
-        });
+        let maps = kernel.gemm.kernel.tensor_maps();
         let arguments =
             PreparedArguments::new(&self.0.device, &bound.arguments, maps, L2Promotion::default())?;
         let launch = LaunchConfig {
-            grid: bound.grid,
             // Kernels wait, by griddepcontrol.wait, before they touch global memory.
             programmatic_dependent_launch: plan.dependent_launch,
-            ..launch_config(&kernel.gemm, bound.grid[0])
+            ..LaunchConfig::of(&kernel.gemm.kernel, bound.grid)
         };
         Ok(Prepared {
             problem: *problem,
@@ -434,16 +429,6 @@ pub(crate) fn first_clean<T>(
         }
     }
     Err(Error::NoCleanKernel { dtype: config.dtype })
-}
-
-fn launch_config(gemm: &GemmKernel, ctas: u32) -> LaunchConfig {
-    LaunchConfig {
-        grid: [ctas, 1, 1],
-        cluster: [gemm.kernel.cluster, 1, 1],
-        threads: gemm.kernel.threads(),
-        shared_memory_bytes: gemm.kernel.smem_bytes(),
-        programmatic_dependent_launch: false,
-    }
 }
 
 /// What the kernel of `plan` gets to see of a problem: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where

@@ -9,7 +9,6 @@ use persistent_gemm::bench::{
 use persistent_gemm::driver::{
     self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream,
 };
-use pgemm_ir::ParamKind;
 use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
 
 /// One test, because measurements that run side by side disturb each other.
@@ -65,18 +64,12 @@ fn reads_every_byte_once(device: &Device, spec: ProbeSpec) {
         ctas: device.properties().sm_count,
         sums: sums.address(),
     });
-    let maps = probe.kernel.params.iter().filter_map(|param| match &param.kind {
-        ParamKind::TensorMap(spec) => Some(spec),
-        ParamKind::Scalar(_) => None,
-    });
+    let maps = probe.kernel.tensor_maps();
     let arguments =
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
     let config = LaunchConfig {
-        grid: bound.grid,
-        cluster: [1, 1, 1],
-        threads: probe.kernel.threads(),
-        shared_memory_bytes: probe.kernel.smem_bytes(),
         programmatic_dependent_launch: true,
+        ..LaunchConfig::of(&probe.kernel, bound.grid)
     };
     // SAFETY: the arguments were bound for this kernel, and the buffers outlive the work on the stream.
     unsafe { driver::launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();

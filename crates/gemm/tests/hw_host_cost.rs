@@ -12,7 +12,6 @@ use persistent_gemm::driver::{
     Device, Graph, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
 };
 use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem, Split};
-use pgemm_ir::ParamKind;
 use pgemm_kernels::{MatrixArgument, Work};
 
 fn problem() -> Problem {
@@ -92,19 +91,10 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         workspace: 0,
         l2: plan.l2,
     });
-    let maps = built.kernel.params.iter().filter_map(|param| match &param.kind {
-        ParamKind::TensorMap(spec) => Some(spec),
-        ParamKind::Scalar(_) => None,
-    });
+    let maps = built.kernel.tensor_maps();
     let arguments =
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig {
-        grid: bound.grid,
-        cluster: [1, 1, 1],
-        threads: built.kernel.threads(),
-        shared_memory_bytes: built.kernel.smem_bytes(),
-        programmatic_dependent_launch: false,
-    };
+    let config = LaunchConfig::of(&built.kernel, bound.grid);
 
     let mut costs = [vec![], vec![], vec![]];
     for _ in 0..5 {

@@ -189,6 +189,14 @@ impl Kernel {
         self.params.iter().position(|param| param.name == name).map(|i| ParamId(i as u32))
     }
 
+    /// What the kernel states about its parameters that are tensor maps, in launch order.
+    pub fn tensor_maps(&self) -> impl Iterator<Item = &TensorMapSpec> {
+        self.params.iter().filter_map(|param| match &param.kind {
+            ParamKind::TensorMap(spec) => Some(spec),
+            ParamKind::Scalar(_) => None,
+        })
+    }
+
     /// The type of a value.
     pub fn ty(&self, value: ValueId) -> Type {
         self.values[value.index()]

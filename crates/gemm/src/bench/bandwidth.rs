@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pgemm_ir::{Element, ParamKind};
+use pgemm_ir::Element;
 use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
 use serde::{Deserialize, Serialize};
 
@@ -216,25 +216,17 @@ impl Reader {
                 sums: 0,
             })
         };
-        let maps = || {
-            probe.kernel.params.iter().filter_map(|param| match &param.kind {
-                ParamKind::TensorMap(spec) => Some(spec),
-                ParamKind::Scalar(_) => None,
-            })
-        };
         let pack = |index| {
-            PreparedArguments::new(device, &bind(index).arguments, maps(), L2Promotion::default())
+            let maps = probe.kernel.tensor_maps();
+            PreparedArguments::new(device, &bind(index).arguments, maps, L2Promotion::default())
         };
         Ok(Reader {
             name,
             function: function.clone(),
             launch: LaunchConfig {
-                grid: bind(0).grid,
-                cluster: [1, 1, 1],
-                threads: probe.kernel.threads(),
-                shared_memory_bytes: probe.kernel.smem_bytes(),
                 // As GEMMs are launched.
                 programmatic_dependent_launch: true,
+                ..LaunchConfig::of(&probe.kernel, bind(0).grid)
             },
             arguments: (0..buffers.count).map(pack).collect::<crate::Result<_>>()?,
             _buffers: buffers.clone(),

@@ -111,6 +111,18 @@ pub struct LaunchConfig {
 }
 
 impl LaunchConfig {
+    /// A launch of `grid` CTAs along x, y and z, with the clusters, threads and shared memory that the kernel states; it
+    /// starts when the stream's previous kernel has ended.
+    pub fn of(kernel: &pgemm_ir::Kernel, grid: [u32; 3]) -> LaunchConfig {
+        LaunchConfig {
+            grid,
+            cluster: [kernel.cluster, 1, 1],
+            threads: kernel.threads(),
+            shared_memory_bytes: kernel.smem_bytes(),
+            programmatic_dependent_launch: false,
+        }
+    }
+
     /// Checks what does not depend on the kernel.
     pub fn check(&self) -> Result<(), LaunchError> {
         let LaunchConfig { grid, cluster, .. } = *self;
