@@ -6,6 +6,7 @@ mod config;
 pub mod cpu;
 pub mod driver;
 pub mod error;
+mod files;
 mod gemm;
 pub mod heuristic;
 pub mod host;

@@ -32,8 +32,8 @@ pub use protocol::{
     EnergyBlock, LaunchChoice, LaunchMode, Measurement, Protocol, Slice, SliceReading, SliceRunner,
     measure, palindrome,
 };
-pub(crate) use report::iso_8601;
 pub use report::{ContestantSummary, Machine, Outcome, Report, Row, SCHEMA, problem_name};
+pub(crate) use report::{command_line, now};
 pub use resume::Conditions;
 pub use score::FamilyScore;
 pub use stats::{Summary, geometric_mean};

@@ -15,6 +15,7 @@ use super::protocol::{Measurement, Protocol};
 use super::stats::Summary;
 use super::verify::Verification;
 use crate::Error;
+use crate::files;
 use crate::problem::Problem;
 
 /// The form of [`Report`]; goes up when a field changes its meaning or disappears.
@@ -178,10 +179,8 @@ impl Report {
     pub fn new(machine: Machine) -> Report {
         Report {
             schema: SCHEMA,
-            command: std::env::args_os()
-                .map(|argument| argument.to_string_lossy().into_owned())
-                .collect(),
-            date: iso_8601(SystemTime::now()),
+            command: command_line(),
+            date: now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine,
             read_bandwidth: Vec::new(),
@@ -194,16 +193,7 @@ impl Report {
     /// # Errors
     /// [`Error::Io`] with the path.
     pub fn write(&self, path: &Path) -> crate::Result<()> {
-        let failed = |source| Error::Io { path: path.to_path_buf(), source };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-        serde_json::to_writer_pretty(&mut file, self).map_err(|error| failed(error.into()))?;
-        std::io::Write::write_all(&mut file, b"\n").map_err(failed)?;
-        file.as_file().sync_all().map_err(failed)?;
-        file.persist(path).map_err(|error| failed(error.error))?;
-        Ok(())
+        files::write_json(path, self)
     }
 
     /// Reads a report of this [`SCHEMA`].
@@ -211,19 +201,10 @@ impl Report {
     /// # Errors
     /// [`Error::Io`], or [`BenchError::Report`] for another schema or anything that is no report.
     pub fn read(path: &Path) -> crate::Result<Report> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
-        let wrong = |finding: String| BenchError::Report { path: path.to_path_buf(), finding };
-        #[derive(Deserialize)]
-        struct Head {
-            schema: u32,
-        }
-        let head: Head = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        if head.schema != SCHEMA {
-            let finding = format!("its schema is {}, this version reads {SCHEMA}", head.schema);
-            return Err(wrong(finding).into());
-        }
-        Ok(serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?)
+        let text =
+            std::fs::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+        let wrong = |finding| BenchError::Report { path: path.to_path_buf(), finding };
+        Ok(files::parse(&text, SCHEMA).map_err(wrong)?)
     }
 }
 
@@ -260,8 +241,18 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     name
 }
 
+/// This process's command line, one string for each argument.
+pub(crate) fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// The time, UTC, ISO 8601, to the second.
+pub(crate) fn now() -> String {
+    iso_8601(SystemTime::now())
+}
+
 /// `2026-11-20T11:45:00Z`.
-pub(crate) fn iso_8601(time: SystemTime) -> String {
+fn iso_8601(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

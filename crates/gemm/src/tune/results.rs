@@ -1,22 +1,21 @@
 //! Results files: what was tuned, on what, and every number behind it. They are written whole or not at all, after each
 //! problem, and read with suspicion.
 
-use std::io::{self, Write};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use pgemm_ir::Element;
 use pgemm_kernels::KernelSpec;
 use serde::{Deserialize, Serialize};
-use tempfile::NamedTempFile;
 
 use super::error::TuneError;
 use super::search::{Finalist, Search, Trial, TuneOptions};
-use crate::bench::{Elements, driver_version, iso_8601};
+use crate::bench::{Elements, driver_version, now};
 use crate::config::{Config, MAX_SPLITS, Split};
 use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::plan::{Choice, specs_for};
 use crate::problem::{Major, Problem};
 
@@ -175,7 +174,7 @@ impl TuneResult {
         let Search { trials, finalist } = search;
         let winner = finalist.as_ref().filter(|finalist| finalist.wins());
         let chosen = winner.map_or(heuristic, |finalist| finalist.candidate);
-        let date = iso_8601(SystemTime::now());
+        let date = now();
         TuneResult { key, date, options, chosen, heuristic, finalist, trials }
     }
 }
@@ -196,12 +195,7 @@ pub struct Results {
 impl Results {
     /// Results that begin now.
     pub fn new(platform: Platform) -> Results {
-        Results {
-            schema: SCHEMA,
-            date: iso_8601(SystemTime::now()),
-            platform,
-            problems: Vec::new(),
-        }
+        Results { schema: SCHEMA, date: now(), platform, problems: Vec::new() }
     }
 
     /// The entry of a problem.
@@ -248,14 +242,17 @@ impl Results {
         };
         let stem = format!("{}_{}", words(&self.platform.device), words(&self.date));
         let mut path = folder.join(format!("{stem}.json"));
+        let staged = files::indented(self).and_then(|text| files::stage(folder, &text));
+        let mut file = staged.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
         // Another process may have begun in the same second.
         for number in 2.. {
-            match self.temporary(folder)?.persist_noclobber(&path) {
+            match file.persist_noclobber(&path) {
                 Ok(_) => break,
-                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {
                     path = folder.join(format!("{stem}_{number}.json"));
+                    file = taken.file;
                 }
-                Err(error) => return Err(Error::Io { path, source: error.error }),
+                Err(failed) => return Err(Error::Io { path, source: failed.error }),
             }
         }
         Ok(path)
@@ -266,22 +263,7 @@ impl Results {
     /// # Errors
     /// [`Error::Io`] with the path.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let file = self.temporary(folder.unwrap_or(Path::new(".")))?;
-        file.persist(path)
-            .map_err(|error| Error::Io { path: path.to_owned(), source: error.error })?;
-        Ok(())
-    }
-
-    /// The whole file on disk, under a passing name.
-    fn temporary(&self, folder: &Path) -> Result<NamedTempFile> {
-        let failed = |source| Error::Io { path: folder.to_owned(), source };
-        Results::check_folder(folder)?;
-        let mut file =
-            tempfile::Builder::new().prefix(".writing-").tempfile_in(folder).map_err(failed)?;
-        serde_json::to_writer_pretty(&mut file, self).map_err(|error| failed(error.into()))?;
-        file.write_all(b"\n").and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-        Ok(file)
+        files::write_json(path, self)
     }
 
     /// Creates the folder where it is missing, and checks that files can be made there.
@@ -289,9 +271,7 @@ impl Results {
     /// # Errors
     /// [`Error::Io`] with the folder.
     pub fn check_folder(folder: &Path) -> Result<()> {
-        let failed = |source| Error::Io { path: folder.to_owned(), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        tempfile::Builder::new().prefix(".writing-").tempfile_in(folder).map(drop).map_err(failed)
+        files::check_folder(folder)
     }
 
     /// Reads a file of this [`SCHEMA`] and checks that every choice is a kernel for its problem.
@@ -302,17 +282,7 @@ impl Results {
         let bytes =
             std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
         let damaged = |finding| TuneError::Damaged { path: path.to_owned(), finding };
-        #[derive(Deserialize)]
-        struct Head {
-            schema: u32,
-        }
-        let unreadable = |error: serde_json::Error| damaged(error.to_string());
-        let head: Head = serde_json::from_slice(&bytes).map_err(unreadable)?;
-        if head.schema != SCHEMA {
-            let finding = format!("its schema is {}, this version reads {SCHEMA}", head.schema);
-            return Err(damaged(finding).into());
-        }
-        let results: Results = serde_json::from_slice(&bytes).map_err(unreadable)?;
+        let results: Results = files::parse(&bytes, SCHEMA).map_err(damaged)?;
         for TuneResult { key, chosen, .. } in &results.problems {
             if !key.fits(chosen) {
                 let finding = format!(

@@ -4,18 +4,17 @@
 
 mod device;
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::SystemTime;
 
 use pgemm_kernels::Cluster;
 use serde::{Deserialize, Serialize};
 
 use super::error::TuneError;
-use super::results::{ProblemKey, Results};
-use crate::bench::{LaunchMode, Machine, iso_8601};
+use super::results::ProblemKey;
+use crate::bench::{LaunchMode, Machine, command_line, now};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::heuristic;
 use crate::plan::Choice;
 
@@ -197,10 +196,8 @@ impl Survey {
     pub fn new(machine: Machine, options: SurveyOptions) -> Survey {
         Survey {
             schema: SCHEMA,
-            command: std::env::args_os()
-                .map(|argument| argument.to_string_lossy().into_owned())
-                .collect(),
-            date: iso_8601(SystemTime::now()),
+            command: command_line(),
+            date: now(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine,
             options,
@@ -217,7 +214,7 @@ impl Survey {
             let source = std::io::ErrorKind::IsADirectory.into();
             return Err(Error::Io { path: path.to_owned(), source });
         }
-        Results::check_folder(folder_of(path))
+        files::check_folder(files::folder_of(path))
     }
 
     /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of either.
@@ -225,15 +222,9 @@ impl Survey {
     /// # Errors
     /// [`Error::Io`] with the path.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let failed = |source| Error::Io { path: path.to_owned(), source };
-        let text = self.text().map_err(|error| failed(error.into()))?;
-        let mut file = tempfile::Builder::new()
-            .prefix(".writing-")
-            .tempfile_in(folder_of(path))
-            .map_err(failed)?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        file.persist(path).map_err(|error| failed(error.error))?;
-        Ok(())
+        let failed =
+            |error: serde_json::Error| Error::Io { path: path.to_owned(), source: error.into() };
+        files::write(path, self.text().map_err(failed)?.as_bytes())
     }
 
     fn text(&self) -> serde_json::Result<String> {
@@ -243,10 +234,6 @@ impl Survey {
         let head = head.strip_suffix('}').unwrap_or(&head);
         Ok(format!("{head},\"rows\":[\n{}\n]}}\n", rows.join(",\n")))
     }
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
