@@ -165,7 +165,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     if known > 0 {
         output::note(format_args!("{known} of {of} problems are done already"));
     }
-    let installed = installed(args, &path);
+    let installed = installed(args, &path, &results.platform.uuid);
     // Resumed results are installed even if nothing is missing.
     if let Some(installed) = installed.as_ref().filter(|_| known > 0) {
         install(&results, installed);
@@ -356,8 +356,9 @@ fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
     }
 }
 
-/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that.
-fn installed(args: &Args, path: &Path) -> Option<PathBuf> {
+/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that. Cards that began in the
+/// same second, on this or another host with this cache, have a file each.
+fn installed(args: &Args, path: &Path, uuid: &str) -> Option<PathBuf> {
     if args.no_install {
         return None;
     }
@@ -368,7 +369,12 @@ fn installed(args: &Args, path: &Path) -> Option<PathBuf> {
             path.display()
         ));
     }
-    Some(folder?.join(path.file_name()?))
+    Some(folder?.join(installed_name(path, uuid)?))
+}
+
+fn installed_name(path: &Path, uuid: &str) -> Option<String> {
+    let card = uuid.trim_start_matches("GPU-").split('-').next().unwrap_or_default();
+    Some(format!("{}_{card}.json", path.file_stem()?.to_str()?))
 }
 
 /// Results that cannot be installed are still in their own file.
@@ -445,9 +451,9 @@ mod tests {
     fn results_are_installed_under_their_own_name_unless_unwanted() {
         let parsed = |words| parsed(words).unwrap();
         let path = Path::new("some/folder/NVIDIA_H200_x.json");
-        assert_eq!(installed(&parsed("autotune --problem 512 --no-install"), path), None);
-        if let Some(installed) = installed(&parsed("autotune --problem 512"), path) {
-            assert!(installed.ends_with("autotune/NVIDIA_H200_x.json"), "{installed:?}");
+        assert_eq!(installed(&parsed("autotune --problem 512 --no-install"), path, "GPU-0"), None);
+        if let Some(installed) = installed(&parsed("autotune --problem 512"), path, "GPU-0") {
+            assert!(installed.ends_with("autotune/NVIDIA_H200_x_0.json"), "{installed:?}");
         }
     }
 
@@ -584,6 +590,15 @@ mod tests {
         assert_eq!(shown(Some(12)), "3 of 178 · bf16 kn 8192x8192x8192: 12 candidates");
         assert_eq!(shown(Some(1)), "3 of 178 · bf16 kn 8192x8192x8192: deciding");
         assert_eq!(shown(Some(0)), "3 of 178 · bf16 kn 8192x8192x8192: done");
+    }
+
+    #[test]
+    fn cards_that_are_tuned_at_the_same_time_install_into_files_of_their_own() {
+        let path = Path::new("autotune_results/NVIDIA_H200_2026-11-21T16_46_17Z.json");
+        let name = |uuid| installed_name(path, uuid).unwrap();
+        let first = name("GPU-0fc85ea5-19ce-f9a1-3352-a4970b1382af");
+        assert_eq!(first, "NVIDIA_H200_2026-11-21T16_46_17Z_0fc85ea5.json");
+        assert_ne!(first, name("GPU-1fc85ea5-19ce-f9a1-3352-a4970b1382af"));
     }
 
     #[test]
