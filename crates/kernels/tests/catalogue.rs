@@ -1,18 +1,19 @@
 //! Every kernel of the catalogue: in the emulator, and through every assembler that is installed, there together with the
 //! covering set.
 
+#[path = "common/assemblers.rs"]
+mod assemblers;
 mod common;
 #[path = "covering/set.rs"]
 mod set;
 
-use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use assemblers::assemblers;
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule};
 use pgemm_kernels::{GemmKernel, KernelSpec, build, catalogue};
-use pgemm_ptx::ptxas::Ptxas;
 use set::covering_set;
 
 /// Builds the kernels, checks them on two threads, and fails with all that is wrong.
@@ -89,14 +90,8 @@ fn every_assembler_takes_the_covering_set_without_spills() {
 }
 
 fn assemble_all(specs: Vec<KernelSpec>) {
-    let mut assemblers = Ptxas::installed();
+    let assemblers = assemblers();
     if assemblers.is_empty() {
-        assemblers.extend(Ptxas::find());
-    }
-    if assemblers.is_empty() {
-        let required = env::var_os("PGEMM_REQUIRE_PTXAS").is_some_and(|value| value == "1");
-        assert!(!required, "PGEMM_REQUIRE_PTXAS is 1, and no ptxas is there: run scripts/ptxas.sh");
-        eprintln!("SKIPPED: no ptxas; scripts/ptxas.sh installs it");
         return;
     }
     check_all(&specs, |_, gemm| {

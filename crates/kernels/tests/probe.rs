@@ -1,10 +1,11 @@
 //! The bandwidth probe in the emulator, and through every assembler that is installed.
 
-use std::env;
+#[path = "common/assemblers.rs"]
+mod assemblers;
 
+use assemblers::assemblers;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule, Statistics};
 use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
-use pgemm_ptx::ptxas::Ptxas;
 
 /// A size of box and depth of ring from each end.
 fn specs(checksums: bool) -> [ProbeSpec; 4] {
@@ -84,14 +85,8 @@ fn the_probe_that_is_timed_reads_as_much() {
 
 #[test]
 fn assemblers_take_it_without_spills() {
-    let mut assemblers = Ptxas::installed();
+    let assemblers = assemblers();
     if assemblers.is_empty() {
-        assemblers.extend(Ptxas::find());
-    }
-    if assemblers.is_empty() {
-        let required = env::var_os("PGEMM_REQUIRE_PTXAS").is_some_and(|value| value == "1");
-        assert!(!required, "PGEMM_REQUIRE_PTXAS is 1, and no ptxas is there: run scripts/ptxas.sh");
-        eprintln!("SKIPPED: no ptxas; scripts/ptxas.sh installs it");
         return;
     }
     for spec in specs(false).into_iter().chain(specs(true)) {
