@@ -387,6 +387,11 @@ fn tile_map(address: u64) -> Argument {
     Argument::TensorMap(TensorMapArgument { address, extents, strides })
 }
 
+/// The arguments of the kernel `tile` for the box at (0, 0).
+fn tile_arguments(source: &DeviceBuffer, out: &DeviceBuffer) -> [Argument; 4] {
+    [tile_map(source.address()), Argument::U64(out.address()), Argument::U32(0), Argument::U32(0)]
+}
+
 /// What the 32 × 8 box at (x, y) of `matrix` should hold: zero out of bounds.
 fn expected_tile(matrix: &[f32], x: usize, y: usize) -> Vec<f32> {
     let inside = |row: usize, column: usize| row < 20 && column < 40;
@@ -407,12 +412,7 @@ fn tensor_maps_load_boxes_and_move() {
     let negated: Vec<f32> = values.iter().map(|value| -value).collect();
     let other = DeviceBuffer::from_host(&device, &bytes_of(&negated), stream).unwrap();
     let out = DeviceBuffer::new(&device, 4 * 256).unwrap();
-    let arguments = [
-        tile_map(source.address()),
-        Argument::U64(out.address()),
-        Argument::U32(0),
-        Argument::U32(0),
-    ];
+    let arguments = tile_arguments(&source, &out);
     let spec = tile_spec(Element::F32);
     let mut prepared =
         PreparedArguments::new(&device, &arguments, [&spec], L2Promotion::B256).unwrap();
@@ -495,12 +495,7 @@ fn tf32_maps_round_and_f32_maps_do_not() {
     let values: Vec<f32> = bits.iter().map(|&bits| f32::from_bits(bits)).collect();
     let source = DeviceBuffer::from_host(&device, &bytes_of(&values), stream).unwrap();
     let out = DeviceBuffer::new(&device, 4 * 256).unwrap();
-    let arguments = [
-        tile_map(source.address()),
-        Argument::U64(out.address()),
-        Argument::U32(0),
-        Argument::U32(0),
-    ];
+    let arguments = tile_arguments(&source, &out);
     let load = |element| {
         let spec = tile_spec(element);
         let prepared =

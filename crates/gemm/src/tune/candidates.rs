@@ -42,21 +42,10 @@ mod tests {
     use pgemm_kernels::Cluster;
 
     use super::*;
-    use crate::{Config, Dtype, Major, Plan};
+    use crate::tune::results::tests::key_of as key;
+    use crate::{Config, Plan};
 
     const SMS: u32 = 132;
-
-    fn key(m: usize, n: usize, k: usize) -> ProblemKey {
-        ProblemKey {
-            m,
-            n,
-            k,
-            dtype: Dtype::Bf16,
-            output: Dtype::Bf16,
-            a_major: Major::K,
-            b_major: Major::N,
-        }
-    }
 
     fn peer(key: &ProblemKey) -> Choice {
         let config = Config::new(key.dtype).with_output(key.output);

@@ -21,10 +21,14 @@ pub(in crate::tune) fn platform() -> Platform {
 }
 
 pub(in crate::tune) fn key(m: usize) -> ProblemKey {
+    key_of(m, 768, 256)
+}
+
+pub(in crate::tune) fn key_of(m: usize, n: usize, k: usize) -> ProblemKey {
     ProblemKey {
         m,
-        n: 768,
-        k: 256,
+        n,
+        k,
         dtype: Element::Bf16,
         output: Element::Bf16,
         a_major: Major::K,

@@ -1,22 +1,11 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::Split;
 use crate::bench::PowerSample;
-use crate::{Dtype, Major, Split};
+use crate::tune::results::tests::key_of as key;
 
 const SMS: u32 = 132;
-
-fn key(m: usize, n: usize, k: usize) -> ProblemKey {
-    ProblemKey {
-        m,
-        n,
-        k,
-        dtype: Dtype::Bf16,
-        output: Dtype::Bf16,
-        a_major: Major::K,
-        b_major: Major::N,
-    }
-}
 
 /// Counts what it is asked for: the nth reading takes n microseconds, and choices split along k cannot run.
 #[derive(Default)]
