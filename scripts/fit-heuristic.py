@@ -61,15 +61,15 @@ FIXED = (
     "SERIAL_CYCLES",
     "CLUSTER_CYCLES",
 )
-MACS_PER_CYCLE = 2048.0
+MAC_BYTES_PER_CYCLE = 4096.0
 
 # The nominal clock that cycles are counted in.
 CYCLES_PER_MICROSECOND = 1700.0
 
-BYTES = {"bf16": 2, "f16": 2, "f32": 4}
+BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "s32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 SPEC = re.compile(
-    r"(?P<operand>\w+)-(?P<a>[km])(?P<b>[kn])(?P<d>m?)-(?P<output>\w+)-(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
+    r"(?P<operand>[a-z0-9]+)(_(?P<other>[a-z0-9]+))?-(?P<a>[km])(?P<b>[kn])(?P<d>m?)-(?P<output>\w+)-(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
     r"-s(?P<stages>\d+)-(?P<share>[wp])(?P<consumers>\d)-c(?P<cm>\d)x(?P<cn>\d)"
 )
 
@@ -181,7 +181,7 @@ def cycles(constants, x):
     """`Rated::cycles` of heuristic.rs, line by line, for all choices at once."""
     c = constants
     stages = x.whole_turns * x.k_tiles + x.worker_turns * x.share
-    math_cycles = x.tm * x.tn * x.tk / MACS_PER_CYCLE * c["MATH"]
+    math_cycles = x.tm * x.tn * x.tk * x.operand_bytes / MAC_BYTES_PER_CYCLE * c["MATH"]
     math_cycles = np.maximum(math_cycles, c["STAGE_CYCLES"])
     late = c["LATENCY"] / x.stages
     inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))

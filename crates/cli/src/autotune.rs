@@ -10,7 +10,7 @@ use persistent_gemm::tune::{
     Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
     TuneOptions, TuneResult, Tuner, VARIABLE, install_folder,
 };
-use persistent_gemm::{Config, Error, Plan};
+use persistent_gemm::{Error, Plan};
 
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
@@ -107,7 +107,7 @@ impl Args {
     /// What is tuned or surveyed, each problem once, and its keys in the same order.
     fn worklist(&self) -> Result<(Worklist, Vec<ProblemKey>), Failure> {
         let elements = self.types.elements();
-        let config = Config::new(elements.a).with_output(elements.d);
+        let config = parse::config(elements);
         let work = match &self.suite {
             Some(families) => Worklist::of_suite(families, elements, &config)?,
             None => {
@@ -418,6 +418,7 @@ mod tests {
     use std::collections::HashSet;
 
     use clap::Parser;
+    use persistent_gemm::Config;
     use persistent_gemm::bench::BenchError;
     use persistent_gemm::tune::Search;
     use persistent_gemm::{Dtype, Major, Problem};
@@ -474,6 +475,10 @@ mod tests {
         assert!(work.left_out.iter().any(|left_out| left_out.what == "grouped (5 problems)"));
         let survey = parsed("autotune --survey s.json --suite").unwrap();
         assert_eq!(survey.worklist().unwrap(), (work, keys));
+
+        let mixed = parsed("autotune --suite waves --dtype e4m3 --b-dtype e5m2").unwrap();
+        let (_, keys) = mixed.worklist().unwrap();
+        assert!(keys.iter().all(|key| name(key).starts_with("e4m3*e5m2->bf16 kk ")), "{keys:?}");
 
         let waves = parsed("autotune --suite waves --output-dtype f32").unwrap();
         let (_, keys) = waves.worklist().unwrap();

@@ -24,6 +24,7 @@ Examples:
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
   pgemm bench --problem 128x4096x14336 --problem 64x7168x16384 --against cublaslt --json decode.json
   pgemm bench --problem 16x8192x28672 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth
+  pgemm bench --size 8192 --dtype e4m3 --against cublaslt
   pgemm bench --bandwidth
   pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
@@ -120,10 +121,7 @@ const USUAL_CANDIDATES: usize = 8;
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let elements = args.types.elements();
     let mut work = match &args.suite {
-        Some(families) => {
-            let config = args.knobs.config(elements.a, elements.d);
-            Worklist::of_suite(families, elements, &config)?
-        }
+        Some(families) => Worklist::of_suite(families, elements, &args.knobs.config(elements))?,
         None => {
             let cubes = args.size.iter().map(|&size| [size; 3]);
             let sizes = cubes.chain(args.problem.iter().copied());
@@ -253,7 +251,7 @@ fn measure(
 ) -> Result<Outcome, Failure> {
     let Conditions { elements, protocol, l2, .. } = conditions;
     let operands = bench.operands_in(*l2, problem, *elements, 1)?;
-    let gemm = Gemm::create(bench.device(), args.knobs.config(elements.a, elements.d))?;
+    let gemm = Gemm::create(bench.device(), args.knobs.config(*elements))?;
     let mut ours = vec![GemmContestant::new(&gemm, &operands)?];
     for way in &args.also {
         let gemm = Gemm::create(bench.device(), args.knobs.config_for(way))?;

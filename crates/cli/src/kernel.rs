@@ -3,6 +3,7 @@
 mod plan;
 
 use clap::{Args, Subcommand};
+use persistent_gemm::bench::Elements;
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
     Accumulation, Choice, Config, ErrorModel, HostMatrix, Problem, Reference, Split,
@@ -133,7 +134,8 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
             .map(|spec| {
                 json!({
                     "kernel": spec,
-                    "operand": spec.operand,
+                    "a": spec.a,
+                    "b": spec.b,
                     "output": spec.output,
                     "d_major": d_major(spec),
                     "tile": spec.tile,
@@ -169,7 +171,7 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
         let (tile, cluster) = (spec.tile, spec.cluster);
         table.add_row([
             spec.to_string(),
-            spec.operand.to_string(),
+            if spec.a == spec.b { spec.a.to_string() } else { format!("{}, {}", spec.a, spec.b) },
             spec.output.to_string(),
             d_major(spec).to_owned(),
             format!("{}x{}x{}", tile.m, tile.n, tile.k),
@@ -317,16 +319,17 @@ fn emulate(
     let (a_major, b_major) = choice.majors();
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
-    memory::check(&problem, spec.operand, spec.output, true)?;
-    let mut a = HostMatrix::zeros(problem.a_layout(), spec.operand)?;
-    let mut b = HostMatrix::zeros(problem.b_layout(), spec.operand)?;
-    a.fill_normal(seed);
-    b.fill_normal(seed.wrapping_add(1));
+    let [a_type, b_type] = choice.operands();
+    memory::check(&problem, Elements { a: a_type, b: b_type, d: spec.output }, true)?;
+    let mut a = HostMatrix::zeros(problem.a_layout(), a_type)?;
+    let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
+    a.fill_random(seed);
+    b.fill_random(seed.wrapping_add(1));
     let inputs = Inputs { a: &a, b: &b, c: None };
     let product = output::while_showing(format!("emulating {spec}"), || {
         multiply(&Executor::Emulator, config, &problem, inputs)
     })?;
-    let model = ErrorModel { accumulation: Accumulation::Nearest, input: spec.operand };
+    let model = ErrorModel { accumulation: Accumulation::Nearest, a: a_type, b: b_type };
     let comparison = Reference::new(&problem, &a, &b, None)?.compare(&product.d, &model)?;
     if json {
         output::json(&json!({

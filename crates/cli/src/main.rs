@@ -43,11 +43,11 @@ Exit status: 0 all well; 1 a verification failed; 2 wrong usage, or an input tha
 enum Command {
     /// Multiply random or given matrices on the GPU, the emulator or the CPU.
     ///
-    /// D = alpha·A·B + beta·C with fp32 accumulation. A is M×K, B is K×N, C and D are M×N.
+    /// D = alpha·A·B + beta·C with fp32 accumulation, or exactly with integers. A is M×K, B is K×N, C and D are M×N.
     Run(Box<run::Args>),
     /// Measure speed and energy, against cuBLASLt if asked.
     ///
-    /// Inputs are N(0,1); every contestant is verified first; contestants alternate A B B A at steady power, and the ratio
+    /// Inputs are N(0,1), or integers of the full range; every contestant is verified first; contestants alternate A B B A at steady power, and the ratio
     /// of their times is the result. With --bandwidth, times are also compared with those of only reading the memory. See
     /// docs/benchmarking.md.
     Bench(Box<bench::Args>),

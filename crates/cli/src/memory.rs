@@ -1,6 +1,7 @@
 //! Host memory: refused before, rather than killed by the operating system in the middle.
 
-use persistent_gemm::{Dtype, Problem};
+use persistent_gemm::Problem;
+use persistent_gemm::bench::Elements;
 
 use crate::usage::UsageError;
 
@@ -13,15 +14,16 @@ fn available() -> Option<u64> {
 }
 
 /// Bytes of A, B, C and D, and of the reference: 16 per element of D, 24 with a C.
-fn needed(problem: &Problem, dtype: Dtype, output: Dtype, verify: bool) -> u64 {
+fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
     let Problem { m, n, k, .. } = *problem;
     let product = |rows: usize, columns: usize, bytes: u32| {
         (rows as u64).saturating_mul(columns as u64).saturating_mul(u64::from(bytes))
     };
     let reads_c = problem.beta != 0.0;
-    let mut bytes = product(m, k, dtype.bytes());
-    bytes = bytes.saturating_add(product(k, n, dtype.bytes()));
-    bytes = bytes.saturating_add(product(m, n, output.bytes() * if reads_c { 2 } else { 1 }));
+    let Elements { a, b, d } = elements;
+    let mut bytes = product(m, k, a.bytes());
+    bytes = bytes.saturating_add(product(k, n, b.bytes()));
+    bytes = bytes.saturating_add(product(m, n, d.bytes() * if reads_c { 2 } else { 1 }));
     if verify {
         bytes = bytes.saturating_add(product(m, n, if reads_c { 24 } else { 16 }));
     }
@@ -32,13 +34,8 @@ fn needed(problem: &Problem, dtype: Dtype, output: Dtype, verify: bool) -> u64 {
 ///
 /// # Errors
 /// [`UsageError::HostMemory`].
-pub fn check(
-    problem: &Problem,
-    dtype: Dtype,
-    output: Dtype,
-    verify: bool,
-) -> Result<(), UsageError> {
-    match (needed(problem, dtype, output, verify), available()) {
+pub fn check(problem: &Problem, elements: Elements, verify: bool) -> Result<(), UsageError> {
+    match (needed(problem, elements, verify), available()) {
         (needed, Some(available)) if needed > available => {
             let Problem { m, n, k, .. } = *problem;
             Err(UsageError::HostMemory { m, n, k, needed, available, verify })
@@ -49,25 +46,32 @@ pub fn check(
 
 #[cfg(test)]
 mod tests {
-    use persistent_gemm::Major;
+    use persistent_gemm::{Dtype, Major};
 
     use super::*;
 
     #[test]
     fn the_reference_and_c_count() {
         let problem = Problem::new(10, 20, 30, Major::K, Major::N);
-        assert_eq!(needed(&problem, Dtype::Bf16, Dtype::F32, false), 600 + 1200 + 800);
-        assert_eq!(needed(&problem, Dtype::Bf16, Dtype::F32, true), 2600 + 3200);
+        assert_eq!(
+            needed(&problem, Elements::new(Dtype::Bf16, Dtype::F32), false),
+            600 + 1200 + 800
+        );
+        assert_eq!(needed(&problem, Elements::new(Dtype::Bf16, Dtype::F32), true), 2600 + 3200);
         let problem = problem.with_beta(1.0);
-        assert_eq!(needed(&problem, Dtype::Bf16, Dtype::Bf16, true), 1800 + 800 + 4800);
+        assert_eq!(
+            needed(&problem, Elements::new(Dtype::Bf16, Dtype::Bf16), true),
+            1800 + 800 + 4800
+        );
     }
 
     #[test]
     fn more_than_any_machine_has_is_refused_and_little_is_not() {
         let problem = |size| Problem::new(size, size, size, Major::K, Major::N);
-        assert!(check(&problem(16), Dtype::F16, Dtype::F16, true).is_ok());
+        let f16 = Elements::new(Dtype::F16, Dtype::F16);
+        assert!(check(&problem(16), f16, true).is_ok());
         if available().is_some() {
-            let error = check(&problem(1 << 24), Dtype::F16, Dtype::F16, true).unwrap_err();
+            let error = check(&problem(1 << 24), f16, true).unwrap_err();
             assert!(error.to_string().contains("leave --verify out"), "{error}");
         }
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use persistent_gemm::bench::Elements;
-use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split};
+use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Problem, Split};
 use pgemm_kernels::{Cluster, KernelSpec, L2Policies, L2Policy, Schedule};
 
 use crate::output;
@@ -28,6 +28,28 @@ pub fn problem(text: &str) -> Result<[usize; 3], String> {
 /// A dtype by name.
 pub fn dtype(text: &str) -> Result<Dtype, String> {
     text.parse().map_err(|error: pgemm_ir::UnknownElement| error.to_string())
+}
+
+/// The types of a product: B's is A's and D's the usual one where they are not given.
+pub fn elements(a: Dtype, b: Option<Dtype>, output: Option<Dtype>) -> Elements {
+    let config = Config::new(a).with_b_dtype(b.unwrap_or(a));
+    Elements { a, b: config.b_dtype(), d: output.unwrap_or_else(|| config.output_dtype()) }
+}
+
+/// The config for these types with every knob left to the planner.
+pub fn config(Elements { a, b, d }: Elements) -> Config {
+    Config::new(a).with_b_dtype(b).with_output(d)
+}
+
+/// The types of a product in a few letters: `bf16 -> f32`, `e4m3*e5m2 -> bf16`.
+pub fn types(config: &Config) -> String {
+    let ([a, b], d) = (config.operands(), config.output_dtype());
+    if a == b { format!("{a} -> {d}") } else { format!("{a}*{b} -> {d}") }
+}
+
+/// The types of A and B that a kernel has in its name, as the problem has them.
+pub fn operands_of(spec: &KernelSpec) -> [Dtype; 2] {
+    Choice::plain(*spec).operands()
 }
 
 /// The major of A.
@@ -161,10 +183,13 @@ impl fmt::Display for Way {
 /// Element types of the problems that are measured.
 #[derive(Args, Clone, Debug)]
 pub struct Types {
-    /// Element type of A and B.
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8 or u8.
     #[arg(long, value_name = "TYPE", value_parser = dtype, default_value = "bf16")]
     dtype: Dtype,
-    /// Element type of C and D [default: that of A and B].
+    /// Element type of B [default: that of A].
+    #[arg(long, value_name = "TYPE", value_parser = dtype)]
+    b_dtype: Option<Dtype>,
+    /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     output_dtype: Option<Dtype>,
 }
@@ -172,7 +197,7 @@ pub struct Types {
 impl Types {
     /// Those of A, B and D.
     pub fn elements(&self) -> Elements {
-        Elements::new(self.dtype, self.output_dtype.unwrap_or(self.dtype))
+        elements(self.dtype, self.b_dtype, self.output_dtype)
     }
 }
 
@@ -245,7 +270,7 @@ pub struct Knobs {
 
 impl Knobs {
     /// The config for these types.
-    pub fn config(&self, dtype: Dtype, output: Dtype) -> Config {
+    pub fn config(&self, elements: Elements) -> Config {
         let tile = self.tile;
         Config {
             tile_m: tile.map(|[m, _, _]| m),
@@ -263,7 +288,7 @@ impl Knobs {
             dependent_launch: self.dependent_launch,
             sms: self.sms,
             spec: self.spec,
-            ..Config::new(dtype).with_output(output)
+            ..config(elements)
         }
     }
 
@@ -291,7 +316,8 @@ impl Knobs {
         problem: &Problem,
         config: &Config,
     ) -> Result<(), persistent_gemm::Error> {
-        if *config != Config::new(config.dtype).with_output(config.output_dtype()) {
+        let [a, b] = config.operands();
+        if *config != self::config(Elements { a, b, d: config.output_dtype() }) {
             Plan::candidates(problem, config, USUAL_SMS)?;
             output::note("the cpu backend has no kernel: knobs are checked, and change nothing");
         }
@@ -361,6 +387,25 @@ mod tests {
             let message = format!("{spec}{end}").parse::<Way>().unwrap_err();
             assert!(message.contains(part), "{end}: {message}");
         }
+    }
+
+    #[test]
+    fn types_that_are_left_out_follow_from_those_that_are_given() {
+        for (a, b, output, expected) in [
+            ("bf16", None, None, "bf16 -> bf16"),
+            ("f16", None, Some("f32"), "f16 -> f32"),
+            ("tf32", None, None, "tf32 -> f32"),
+            ("e4m3", Some("e5m2"), None, "e4m3*e5m2 -> bf16"),
+            ("e5m2", Some("e5m2"), Some("f16"), "e5m2 -> f16"),
+            ("u8", Some("s8"), None, "u8*s8 -> s32"),
+        ] {
+            let named = |name: &str| dtype(name).unwrap();
+            let elements = elements(named(a), b.map(named), output.map(named));
+            assert_eq!(types(&config(elements)), expected);
+        }
+        // The kernel computes the transpose, so its first operand is B.
+        let spec: KernelSpec = "e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1".parse().unwrap();
+        assert_eq!(operands_of(&spec), [Dtype::E5m2, Dtype::E4m3]);
     }
 
     #[test]

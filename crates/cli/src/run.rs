@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use persistent_gemm::bench::{self, Elements};
 use persistent_gemm::host::{Backend, Executor, Inputs, Product, multiply};
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Problem,
-    Reference,
+    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Order,
+    Problem, Reference,
 };
 use serde_json::json;
 
@@ -21,6 +22,7 @@ use crate::{Failure, Verdict};
 #[command(after_help = "\
 Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
+  pgemm run --m 512 --n 512 --k 512 --dtype e4m3 --b-dtype e5m2 --verify
   pgemm run --a A.npy --b B.npy --out D.npy --dtype f16
   pgemm run --a weights.safetensors:w1 --b X.npy --out D.safetensors:y")]
 pub struct Args {
@@ -45,18 +47,23 @@ pub struct Args {
     /// Where D goes: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
-    /// Element type to compute with: bf16 or f16 [default: A's, where it is one of them, else bf16].
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8 or u8 [default: those of the files, where they are 16-bit floats, 8-bit
+    /// floats or 8-bit integers, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
-    /// Element type of C and D: the operands' or f32 [default: the operands'; f32 where a file can't hold that].
+    /// Element type of B, where A's is given [default: that of A].
+    #[arg(long, value_name = "TYPE", value_parser = parse::dtype, requires = "dtype")]
+    b_dtype: Option<Dtype>,
+    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16 or f32 for e4m3 and e5m2, s32 for s8 and u8
+    /// [default: the first of these; f32 where a file can't hold that].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
     /// Contiguous dimension of random A: k or m.
     #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
     a_major: Major,
-    /// Contiguous dimension of random B: k or n.
-    #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, default_value = "n", conflicts_with = "a")]
-    b_major: Major,
+    /// Contiguous dimension of random B: k or n [default: n for bf16 and f16, k for all others, which take no other].
+    #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, conflicts_with = "a")]
+    b_major: Option<Major>,
     /// Factor of A·B.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     alpha: f32,
@@ -91,8 +98,6 @@ struct Given {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let given_dtype = args.dtype.or(args.knobs.spec.map(|spec| spec.operand));
-    let given_output = args.output_dtype.or(args.knobs.spec.map(|spec| spec.output));
     if let Some(out) = &args.out {
         io::check_writable(out)?;
     }
@@ -101,26 +106,25 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if let Executor::Cpu { because: Some(reason) } = &executor {
         output::note(format_args!("using the cpu backend: {reason}"));
     }
-    let given = match source {
-        Source::Files { a, b } => read(args, a, b)?,
+    let (given, elements) = match source {
+        Source::Files { a, b } => {
+            let (a, b) = (io::read(a)?, io::read(b)?);
+            let elements = elements(args, usual_operands([a.dtype(), b.dtype()]))?;
+            (read(args, a, b, elements)?, elements)
+        }
         Source::Random { extents } => {
-            let dtype = given_dtype.unwrap_or(Dtype::Bf16);
-            generate(args, extents, dtype, given_output.unwrap_or(dtype))?
+            let elements = elements(args, [Dtype::Bf16; 2])?;
+            (generate(args, extents, elements)?, elements)
         }
     };
-    let dtype = given_dtype.unwrap_or(match given.a.dtype() {
-        own @ (Dtype::Bf16 | Dtype::F16) => own,
-        _ => Dtype::Bf16,
-    });
-    let output = output_dtype(args.out.as_ref(), dtype, given_output)?;
-    let config = args.knobs.config(dtype, output);
+    let config = args.knobs.config(elements);
     if let Executor::Cpu { .. } = executor {
         args.knobs.check_without_kernel(&given.problem, &config)?;
     }
 
-    let a = converted(&given.a, dtype, "A")?;
-    let b = converted(&given.b, dtype, "B")?;
-    let c = given.c.as_ref().map(|c| converted(c, output, "C")).transpose()?;
+    let a = converted(&given.a, elements.a, "A")?;
+    let b = converted(&given.b, elements.b, "B")?;
+    let c = given.c.as_ref().map(|c| converted(c, elements.d, "C")).transpose()?;
     let inputs = Inputs { a: &a, b: &b, c: c.as_deref() };
     let product = output::while_showing(format!("multiplying on {executor}"), || {
         multiply(&executor, &config, &given.problem, inputs)
@@ -130,7 +134,14 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     let comparison = match args.verify {
         true => {
-            Some(output::while_showing("verifying", || verify(&given, &product, dtype, &executor))?)
+            let model = error_model(elements, &executor, args.a.is_none());
+            // Integers have no errors, so what is exact is the product of the matrices as they were multiplied.
+            let inputs = match elements.d {
+                Dtype::S32 => inputs,
+                _ => Inputs { a: &given.a, b: &given.b, c: given.c.as_ref() },
+            };
+            let verify = || verify(&given.problem, inputs, &product, &model);
+            Some(output::while_showing("verifying", verify)?)
         }
         false => None,
     };
@@ -160,20 +171,33 @@ impl Source<'_> {
     }
 }
 
-/// The type of D: the one asked for, else that of the operands, else f32 where a file cannot hold that.
-fn output_dtype(
-    out: Option<&Location>,
-    dtype: Dtype,
-    asked: Option<Dtype>,
-) -> Result<Dtype, io::IoError> {
-    let Some(out) = out else { return Ok(asked.unwrap_or(dtype)) };
-    match asked {
-        Some(asked) => out.check_holds(asked).map(|()| asked),
-        None if out.check_holds(dtype).is_ok() => Ok(dtype),
-        None => {
-            output::note(format_args!("D is written as f32: a .npy file has no {dtype}"));
-            Ok(Dtype::F32)
+/// What files of these types are multiplied in: their own types where tensor cores multiply these.
+fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
+    use Dtype::{Bf16, E4m3, E5m2, F16, S8, U8};
+    match (a, b) {
+        (Bf16 | F16, _) => [a, a],
+        (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8) => [a, b],
+        _ => [Bf16, Bf16],
+    }
+}
+
+/// The types asked for, else those of the kernel named, else the usual ones; that of D f32 where a file cannot hold it.
+fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
+    let spec = args.knobs.spec.as_ref();
+    let [a, b] = match (args.dtype, spec) {
+        (Some(a), _) => [a, args.b_dtype.unwrap_or(a)],
+        (None, Some(spec)) => parse::operands_of(spec),
+        (None, None) => usual,
+    };
+    let asked = args.output_dtype.or(spec.map(|spec| spec.output));
+    let elements = parse::elements(a, Some(b), asked);
+    match (&args.out, asked) {
+        (Some(out), Some(asked)) => out.check_holds(asked).map(|()| elements),
+        (Some(out), None) if out.check_holds(elements.d).is_err() => {
+            output::note(format_args!("D is written as f32: a .npy file has no {}", elements.d));
+            Ok(Elements { d: Dtype::F32, ..elements })
         }
+        _ => Ok(elements),
     }
 }
 
@@ -188,28 +212,24 @@ fn converted<'a>(
     io::convert_with_notice(matrix, dtype, name).map(Cow::Owned)
 }
 
-fn generate(
-    args: &Args,
-    [m, n, k]: [usize; 3],
-    dtype: Dtype,
-    output: Dtype,
-) -> Result<Given, Failure> {
-    let problem = Problem::new(m, n, k, args.a_major, args.b_major)
+fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Given, Failure> {
+    let b_major = args.b_major.unwrap_or(if any_major(elements.b) { Major::N } else { Major::K });
+    let problem = Problem::new(m, n, k, args.a_major, b_major)
         .with_alpha(args.alpha)
         .with_beta(args.beta.unwrap_or(0.0));
     problem.validate()?;
-    memory::check(&problem, dtype, output, args.verify)?;
+    memory::check(&problem, elements, args.verify)?;
     let random = |layout: MatrixLayout, dtype, stream: u64| -> Result<HostMatrix, Failure> {
         let mut matrix = HostMatrix::zeros(layout, dtype)?;
-        matrix.fill_normal(args.seed.wrapping_mul(3).wrapping_add(stream));
+        matrix.fill_random(args.seed.wrapping_mul(3).wrapping_add(stream));
         Ok(matrix)
     };
-    output::while_showing("filling matrices with N(0,1)", || {
+    output::while_showing("filling matrices", || {
         Ok(Given {
-            a: random(problem.a_layout(), dtype, 0)?,
-            b: random(problem.b_layout(), dtype, 1)?,
+            a: random(problem.a_layout(), elements.a, 0)?,
+            b: random(problem.b_layout(), elements.b, 1)?,
             c: match problem.beta != 0.0 {
-                true => Some(random(problem.c_layout(), output, 2)?),
+                true => Some(random(problem.c_layout(), elements.d, 2)?),
                 false => None,
             },
             problem,
@@ -217,8 +237,30 @@ fn generate(
     })
 }
 
-fn read(args: &Args, a: &Location, b: &Location) -> Result<Given, Failure> {
-    let (a, b) = (io::read(a)?, io::read(b)?);
+/// Whether tensor cores read operands of this type in either major; else along k only.
+fn any_major(dtype: Dtype) -> bool {
+    dtype.bytes() == 2
+}
+
+/// The matrix, laid out anew where kernels cannot read operands of this type as it lies.
+fn along_k(
+    matrix: HostMatrix,
+    order: Order,
+    dtype: Dtype,
+    name: &str,
+) -> Result<HostMatrix, Failure> {
+    let layout = matrix.layout();
+    if any_major(dtype) || layout.order == order {
+        return Ok(matrix);
+    }
+    output::note(format_args!("{name}: laid out anew, k-major: operands of {dtype} are read so"));
+    Ok(matrix.relayout(MatrixLayout::tight(layout.rows, layout.columns, order))?)
+}
+
+/// A and B from files, with C.
+fn read(args: &Args, a: HostMatrix, b: HostMatrix, elements: Elements) -> Result<Given, Failure> {
+    let a = along_k(a, Order::RowMajor, elements.a, "A")?;
+    let b = along_k(b, Order::ColumnMajor, elements.b, "B")?;
     let c = args.c.as_ref().map(io::read).transpose()?;
     let beta = args.beta.unwrap_or(if c.is_some() { 1.0 } else { 0.0 });
     let mut problem = Problem::of(&a.layout(), &b.layout())?.with_alpha(args.alpha).with_beta(beta);
@@ -234,20 +276,27 @@ fn read(args: &Args, a: &Location, b: &Location) -> Result<Given, Failure> {
     Ok(Given { a, b, c, problem })
 }
 
+/// The arithmetic whose errors are allowed. Random matrices have random signs.
+fn error_model(elements: Elements, executor: &Executor, random: bool) -> ErrorModel {
+    let Elements { a, b, .. } = elements;
+    match executor {
+        Executor::Cuda(_) if random => bench::error_model(a, b),
+        Executor::Cuda(_) => ErrorModel { accumulation: Accumulation::on_tensor_cores(a), a, b },
+        Executor::Emulator | Executor::Cpu { .. } => {
+            ErrorModel { accumulation: Accumulation::Nearest, a, b }
+        }
+    }
+}
+
 /// Against the matrices as they came: the rounding of a conversion is part of the bound.
 fn verify(
-    given: &Given,
+    problem: &Problem,
+    inputs: Inputs<'_>,
     product: &Product,
-    dtype: Dtype,
-    executor: &Executor,
+    model: &ErrorModel,
 ) -> Result<Comparison, Failure> {
-    let accumulation = match executor {
-        Executor::Cuda(_) => Accumulation::TensorCore,
-        Executor::Emulator | Executor::Cpu { .. } => Accumulation::Nearest,
-    };
-    let model = ErrorModel { accumulation, input: dtype };
-    let reference = Reference::new(&given.problem, &given.a, &given.b, given.c.as_ref())?;
-    Ok(reference.compare(&product.d, &model)?)
+    let reference = Reference::new(problem, inputs.a, inputs.b, inputs.c)?;
+    Ok(reference.compare(&product.d, model)?)
 }
 
 fn report(
@@ -270,6 +319,7 @@ fn report(
             "backend_reason": chosen,
             "problem": problem,
             "dtype": config.dtype,
+            "b_dtype": config.b_dtype(),
             "output_dtype": config.output_dtype(),
             "plan": product.plan,
             "kernel_cache": product.cache.map(|outcome| format!("{outcome:?}").to_lowercase()),
@@ -284,9 +334,8 @@ fn report(
         (
             "problem",
             format!(
-                "{m}x{n}x{k}, {} -> {}, A {}-major, B {}-major",
-                config.dtype,
-                config.output_dtype(),
+                "{m}x{n}x{k}, {}, A {}-major, B {}-major",
+                parse::types(config),
                 problem.a.major,
                 problem.b.major
             ),

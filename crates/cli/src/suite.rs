@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     fn elements(dtype: Dtype) -> Elements {
-        Elements::new(dtype, dtype)
+        Elements::new(dtype, Config::new(dtype).output_dtype())
     }
 
     fn of_suite(names: &[&str], dtype: Dtype) -> Result<Worklist, String> {
@@ -291,13 +291,29 @@ mod tests {
         assert!(message.contains("stream (4 problems): not yet"), "{message}");
         let message = of_suite(&["llama3_8b"], Dtype::F16).unwrap_err();
         assert!(message.contains("defined for bf16, e4m3"), "{message}");
-        let message = of_suite(&["square", "llama3_8b"], Dtype::E4m3).unwrap_err();
+        let message = of_suite(&["square", "llama3_8b"], Dtype::F64).unwrap_err();
         assert!(message.contains("square (22 problems): not yet"), "{message}");
-        assert!(message.contains("llama3_8b (60 problems): not yet"), "{message}");
-        let message = of_suite(&["square"], Dtype::E4m3).unwrap_err();
-        assert!(message.contains("no kernel for e4m3"), "{message}");
+        assert!(message.contains("llama3_8b (60 problems): the family is defined"), "{message}");
+        let message = of_suite(&["square"], Dtype::F64).unwrap_err();
+        assert!(message.contains("no kernel multiplies f64"), "{message}");
         let message = of_suite(&["square", "lama"], Dtype::Bf16).unwrap_err();
         assert!(message.contains("'lama'") && message.contains("llama3_8b"), "{message}");
+    }
+
+    #[test]
+    fn types_that_are_read_along_k_only_leave_the_other_majors_out() {
+        for (dtype, families, planned) in [
+            (Dtype::Tf32, ["square", "headline"].as_slice(), 11 + 2),
+            (Dtype::E4m3, &["square", "llama3_8b", "deepseek_v3"], 11 + 60 + 32),
+            (Dtype::S8, &["square", "waves", "skinny"], 11 + 6 + 7),
+        ] {
+            let list = of_suite(families, dtype).unwrap();
+            let count: usize = list.families.iter().map(|chosen| chosen.problems.len()).sum();
+            assert_eq!(count, planned, "{dtype}");
+            let left_out = list.left_out[0].to_string();
+            let start = format!("square (11 problems): B of {dtype} is read K-major only");
+            assert!(left_out.starts_with(&start), "{left_out}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pgemm_ir::{LocId, SwizzleMode, TensorMapSpec};
+use pgemm_ir::{Element, LocId, SwizzleMode, TensorMapSpec};
 
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
@@ -104,6 +104,19 @@ fn rows(map: &TensorMap, first: [i64; 5]) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Rounds binary32 words to the 10 fraction bits of tf32, to nearest even, as the loads of such maps do. A NaN stays one.
+fn round_to_tf32(words: &mut [u8]) {
+    for word in words.chunks_exact_mut(4) {
+        let bits = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        let rounded = if f32::from_bits(bits).is_nan() {
+            bits | 0x0040_0000
+        } else {
+            bits + 0xfff + (bits >> 13 & 1)
+        };
+        word.copy_from_slice(&(rounded & !0x1fff).to_le_bytes());
+    }
 }
 
 /// Alignment of a box in shared memory: the swizzle pattern repeats from there.
@@ -420,6 +433,9 @@ impl Emulator<'_> {
             if let Some(place) = self.memory.locate(row.address, row.bytes) {
                 data[start..start + row.bytes].copy_from_slice(self.memory.bytes(place, row.bytes));
             }
+        }
+        if map.spec.element == Element::Tf32 {
+            round_to_tf32(&mut data);
         }
         let swizzle = map.spec.swizzle;
         let cta = &mut self.cluster_mut(slot).ctas[rank];

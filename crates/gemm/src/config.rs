@@ -60,15 +60,19 @@ pub const MAX_SPLITS: u32 = 256;
 /// CTA tiles that are walked together, and the [`Plan`](crate::Plan) says how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
-    /// Element type of A and B.
+    /// Element type of A, and of B where that is not given.
     pub dtype: Element,
-    /// Element type of C and D; the operands' where it is not given.
+    /// Element type of B; A's where it is not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b: Option<Element>,
+    /// Element type of C and D; where it is not given, the operands', but f32 for tf32, bf16 for e4m3 and e5m2, and s32 for
+    /// s8 and u8.
     pub output: Option<Element>,
     /// Macro-tile rows: a multiple of 64.
     pub tile_m: Option<u32>,
     /// Macro-tile columns: a multiple of 8.
     pub tile_n: Option<u32>,
-    /// Depth of a stage: 32, 64 or 128.
+    /// Depth of a stage: 64, 128 or 256 bytes of an operand, which are 32, 64 or 128 of its 16-bit elements.
     pub tile_k: Option<u32>,
     /// Cluster shape, up to 4 CTAs.
     pub cluster: Option<Cluster>,
@@ -99,10 +103,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// A config for operands of this type with every knob left to the planner.
+    /// A config for A and B of this type with every knob left to the planner.
     pub fn new(dtype: Element) -> Self {
         Config {
             dtype,
+            b: None,
             output: None,
             tile_m: None,
             tile_n: None,
@@ -124,7 +129,8 @@ impl Config {
 
     /// A config that uses exactly this kernel.
     pub fn for_spec(spec: KernelSpec) -> Self {
-        Config { output: Some(spec.output), spec: Some(spec), ..Config::new(spec.operand) }
+        let [a, b] = Choice::plain(spec).operands();
+        Config { output: Some(spec.output), spec: Some(spec), ..Config::new(a).with_b_dtype(b) }
     }
 
     /// A config that computes exactly so.
@@ -138,14 +144,34 @@ impl Config {
         }
     }
 
+    /// Sets the element type of B.
+    pub fn with_b_dtype(self, b: Element) -> Self {
+        Config { b: (b != self.dtype).then_some(b), ..self }
+    }
+
     /// Sets the element type of C and D.
     pub fn with_output(self, output: Element) -> Self {
         Config { output: Some(output), ..self }
     }
 
+    /// Element type of B.
+    pub fn b_dtype(&self) -> Element {
+        self.b.unwrap_or(self.dtype)
+    }
+
+    /// Element types of A and B.
+    pub fn operands(&self) -> [Element; 2] {
+        [self.dtype, self.b_dtype()]
+    }
+
     /// Element type of C and D.
     pub fn output_dtype(&self) -> Element {
-        self.output.unwrap_or(self.dtype)
+        self.output.unwrap_or(match self.dtype {
+            Element::Tf32 => Element::F32,
+            Element::E4m3 | Element::E5m2 => Element::Bf16,
+            Element::S8 | Element::U8 => Element::S32,
+            same => same,
+        })
     }
 
     /// Whether nothing but types is given.

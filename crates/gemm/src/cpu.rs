@@ -1,11 +1,12 @@
-//! The CPU backend: 16-bit inputs widened block by block to binary32, multiplied by the `gemm` crate on all threads.
+//! The CPU backend: inputs widened block by block to binary32, or integers to binary64, in which their sums are exact;
+//! multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
 use rayon::prelude::*;
 
 use crate::matrix::HostMatrix;
-use crate::matrix::convert::{Scalar, with_scalar};
-use crate::matrix::panel::{Panel, add_product};
+use crate::matrix::convert::with_scalar;
+use crate::matrix::panel::{Panel, Working, add_product};
 use crate::problem::{Problem, ProblemError};
 
 /// What the CPU backend cannot compute.
@@ -17,7 +18,8 @@ pub enum CpuError {
 
     /// The operands are of types that it does not multiply.
     #[error(
-        "the cpu backend does not multiply {a} by {b}: A and B must both be f16 or both be bf16. Convert them"
+        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, or any mix of e4m3 and \
+         e5m2, or of s8 and u8. Convert them"
     )]
     Inputs {
         /// Element type of A.
@@ -28,16 +30,31 @@ pub enum CpuError {
 
     /// C or D is of a type that it does not read or write.
     #[error(
-        "the cpu backend does not take a {matrix} of {found} with inputs of {input}: use {input} or f32"
+        "the cpu backend does not take a {matrix} of {found} with inputs of {input}: use {possible}"
     )]
     Output {
         /// `C` or `D`.
         matrix: &'static str,
         /// Its element type.
         found: Element,
-        /// Element type of A and B.
+        /// Element type of A.
         input: Element,
+        /// The types that it takes, as they print.
+        possible: String,
     },
+}
+
+/// The types that C and D may have; none where A and B are not multiplied.
+fn outputs(a: Element, b: Element) -> &'static [Element] {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    match (a, b) {
+        (F16, F16) => &[F16, F32],
+        (Bf16, Bf16) => &[Bf16, F32],
+        (Tf32, Tf32) => &[F32],
+        (E4m3 | E5m2, E4m3 | E5m2) => &[F32, F16, Bf16],
+        (S8 | U8, S8 | U8) => &[S32],
+        _ => &[],
+    }
 }
 
 /// Rows and columns of D computed at a time: 64 MiB of binary32.
@@ -46,11 +63,14 @@ const BLOCK: usize = 4096;
 const DEPTH: usize = 2048;
 
 /// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation. A and B are f16 or
-/// bf16, C and D of the same type or f32. Where beta is 0, C is not looked at; with k = 0, D is `beta * C` whatever alpha is.
-/// Gaps between rows of D stay as they are. At most about 200 MiB are needed besides the matrices.
+/// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first), with f32; e4m3 or e5m2, with f32,
+/// f16 or bf16. Products of s8 or u8 are exact, and everything wraps into C and D of s32. Where beta is 0, C is not looked at;
+/// with k = 0, D is `beta * C` whatever alpha is. Gaps between rows of D stay as they are. At most about 200 MiB are needed
+/// besides the matrices, or 400 for integers.
 ///
 /// # Errors
-/// The problem is impossible, a matrix does not lie as it says, or the element types are others.
+/// The problem is impossible, a matrix does not lie as it says, the element types are others, or scalars of an integer product
+/// are no 32-bit integers.
 pub fn run(
     problem: &Problem,
     a: &HostMatrix,
@@ -66,26 +86,55 @@ pub fn run(
     }
     let c = c.filter(|_| problem.beta != 0.0);
     let input = a.dtype();
-    if input != b.dtype() || !matches!(input, Element::F16 | Element::Bf16) {
+    let outputs = outputs(input, b.dtype());
+    if outputs.is_empty() {
         return Err(CpuError::Inputs { a: input, b: b.dtype() });
     }
-    for (matrix, found) in [("C", c.map_or(input, HostMatrix::dtype)), ("D", d.dtype())] {
-        if found != input && found != Element::F32 {
-            return Err(CpuError::Output { matrix, found, input });
+    for (matrix, found) in [("C", c.map_or(outputs[0], HostMatrix::dtype)), ("D", d.dtype())] {
+        if !outputs.contains(&found) {
+            let names: Vec<_> = outputs.iter().map(|output| output.name()).collect();
+            return Err(CpuError::Output { matrix, found, input, possible: names.join(" or ") });
         }
     }
 
-    let (m, n, k) = (problem.m, problem.n, problem.k);
+    if d.dtype() == Element::S32 {
+        let [alpha, beta] = problem.integer_scalars()?;
+        blocks(problem, a, b, c, d, |sum: f64, addend| {
+            // Sums stay below 2^53, so they are exact, and so are their lower halves.
+            let product = alpha.wrapping_mul(sum as i64 as i32);
+            let addend = addend.map_or(0, |addend| beta.wrapping_mul(addend as i32));
+            f64::from(product.wrapping_add(addend))
+        });
+        return Ok(());
+    }
     // No product at all is 0 whatever alpha is.
-    let alpha = if k == 0 { 0.0 } else { problem.alpha };
-    let (mut a_panel, mut b_panel, mut c_panel) = (Panel::new(), Panel::new(), Panel::<f32>::new());
+    let (alpha, beta) = (if problem.k == 0 { 0.0 } else { problem.alpha }, problem.beta);
+    blocks(problem, a, b, c, d, |sum: f32, addend| match addend {
+        Some(addend) => alpha * sum + beta * addend,
+        None if alpha == 1.0 => sum,
+        None => alpha * sum,
+    });
+    Ok(())
+}
+
+/// Fills D with what `epilogue` makes of each sum of products and the element of C, block by block.
+fn blocks<T: Working>(
+    problem: &Problem,
+    a: &HostMatrix,
+    b: &HostMatrix,
+    c: Option<&HostMatrix>,
+    d: &mut HostMatrix,
+    epilogue: impl Fn(T, Option<T>) -> T + Sync,
+) {
+    let (m, n, k) = (problem.m, problem.n, problem.k);
+    let (mut a_panel, mut b_panel, mut c_panel) = (Panel::new(), Panel::new(), Panel::<T>::new());
     let mut sums = Vec::new();
     for column in (0..n).step_by(BLOCK) {
         let columns = column..n.min(column + BLOCK);
         for row in (0..m).step_by(BLOCK) {
             let rows = row..m.min(row + BLOCK);
             sums.clear();
-            sums.resize(rows.len() * columns.len(), 0f32);
+            sums.resize(rows.len() * columns.len(), T::ZERO);
             for depth in (0..k).step_by(DEPTH) {
                 let depth = depth..k.min(depth + DEPTH);
                 a_panel.read(a, rows.clone(), depth.clone());
@@ -97,21 +146,20 @@ pub fn run(
                 let addends = c_panel.values().par_chunks(columns.len());
                 sums.par_chunks_mut(columns.len()).zip(addends).for_each(|(sums, addends)| {
                     for (sum, addend) in sums.iter_mut().zip(addends) {
-                        *sum = alpha * *sum + problem.beta * addend;
+                        *sum = epilogue(*sum, Some(*addend));
                     }
                 });
-            } else if alpha != 1.0 {
-                sums.par_iter_mut().for_each(|sum| *sum *= alpha);
+            } else {
+                sums.par_iter_mut().for_each(|sum| *sum = epilogue(*sum, None));
             }
             with_scalar!(d.dtype(), S => {
                 let lines = d.par_lines_mut::<S>().skip(row);
                 sums.par_chunks(columns.len()).zip(lines).for_each(|(sums, line)| {
-                    S::slice_from_f32(sums, &mut line[columns.clone()]);
+                    T::write(sums, &mut line[columns.clone()]);
                 });
             });
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -128,6 +176,16 @@ mod tests {
         matrix.poison();
         matrix
     }
+
+    const FLOATS: [(Element, Element); 7] = [
+        (Element::F16, Element::F16),
+        (Element::Bf16, Element::Bf16),
+        (Element::Tf32, Element::Tf32),
+        (Element::E4m3, Element::E4m3),
+        (Element::E4m3, Element::E5m2),
+        (Element::E5m2, Element::E4m3),
+        (Element::E5m2, Element::E5m2),
+    ];
 
     prop_compose! {
         fn problems()(
@@ -156,14 +214,14 @@ mod tests {
 
         #[test]
         fn agrees_with_three_loops(
-            problem in problems(), input in prop::sample::select(vec![Element::F16, Element::Bf16]),
-            c_single: bool, d_single: bool, integers: bool, seed: u64,
+            problem in problems(), (a_type, b_type) in prop::sample::select(FLOATS.to_vec()), of_c: prop::sample::Index,
+            of_d: prop::sample::Index, integers: bool, seed: u64,
         ) {
-            let wide = |single| if single { Element::F32 } else { input };
-            let mut a = matrix(problem.a_layout(), input);
-            let mut b = matrix(problem.b_layout(), input);
-            let mut c = matrix(problem.c_layout(), wide(c_single));
-            let mut d = matrix(problem.d_layout(), wide(d_single));
+            let wide = |index: prop::sample::Index| *index.get(outputs(a_type, b_type));
+            let mut a = matrix(problem.a_layout(), a_type);
+            let mut b = matrix(problem.b_layout(), b_type);
+            let mut c = matrix(problem.c_layout(), wide(of_c));
+            let mut d = matrix(problem.d_layout(), wide(of_d));
             for (matrix, seed) in [(&mut a, seed), (&mut b, seed ^ 1), (&mut c, seed ^ 2)] {
                 if integers { matrix.fill_integers(seed, 4) } else { matrix.fill_normal(seed) }
             }
@@ -188,13 +246,66 @@ mod tests {
                     prop_assert!(error <= 1e-13 * (1.0 + problem.k as f64));
                 }
             }
-            let model = ErrorModel { accumulation: Accumulation::Nearest, input };
+            let model = ErrorModel { accumulation: Accumulation::Nearest, a: a_type, b: b_type };
             let comparison = reference.compare(&d, &model).unwrap();
             prop_assert!(comparison.passed, "{}", comparison);
             if integers && problem.alpha.fract() == 0.0 && problem.beta.fract() == 0.0 {
                 let comparison = reference.compare_exact(&d).unwrap();
                 prop_assert!(comparison.passed, "{}", comparison);
             }
+        }
+    }
+
+    #[test]
+    fn integers_wrap_and_are_never_rounded() {
+        for (a_type, b_type) in [(Element::S8, Element::U8), (Element::U8, Element::U8)] {
+            let problem = Problem::new(7, 5, 300, Major::K, Major::K);
+            let mut a = matrix(problem.a_layout(), a_type);
+            let mut b = matrix(problem.b_layout(), b_type);
+            let mut c = matrix(problem.c_layout(), Element::S32);
+            a.fill_integers(1, 127);
+            b.fill_integers(2, 127);
+            c.fill_with(|row, column| f64::from(i32::MAX) - (row * 3 + column) as f64);
+            let mut d = matrix(problem.d_layout(), Element::S32);
+            // Sums reach a few millions: the second pair takes most of them beyond 2^31.
+            for (alpha, beta) in [(1.0, 0.0), (10_000.0, 0.0), (-3.0, 2.0), (0.0, 1.0)] {
+                let problem = problem.with_alpha(alpha).with_beta(beta);
+                run(&problem, &a, &b, Some(&c), &mut d).unwrap();
+                let wide =
+                    |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap() as i64;
+                for row in 0..7 {
+                    for column in 0..5 {
+                        let products = (0..300).map(|k| wide(&a, row, k) * wide(&b, k, column));
+                        let sum = alpha as i64 * products.sum::<i64>()
+                            + beta as i64 * wide(&c, row, column);
+                        assert_eq!(d.get(row, column), Some(f64::from(sum as i32)));
+                    }
+                }
+                let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+                assert!(reference.compare_exact(&d).unwrap().passed);
+            }
+            for (scalar, bad) in
+                [("alpha", problem.with_alpha(0.5)), ("beta", problem.with_beta(3e9))]
+            {
+                let error = run(&bad, &a, &b, Some(&c), &mut d).unwrap_err().to_string();
+                assert!(error.contains(scalar) && error.contains("2147483647"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn tf32_is_rounded_before_it_is_multiplied() {
+        let problem = Problem::new(1, 1, 1, Major::K, Major::K);
+        let single = |layout, value: f32| {
+            HostMatrix::from_bytes(layout, Element::Tf32, &value.to_le_bytes()).unwrap()
+        };
+        let one = single(problem.b_layout(), 1.0);
+        let mut d = matrix(problem.d_layout(), Element::F32);
+        // Beyond the tie between 1 and the next tf32, then below it.
+        let (above, below) = (1.0 + 2f32.powi(-11) * 1.25, 1.0 + 2f32.powi(-11) * 0.75);
+        for (value, rounded) in [(above, 1.0 + 2f64.powi(-10)), (below, 1.0)] {
+            run(&problem, &single(problem.a_layout(), value), &one, None, &mut d).unwrap();
+            assert_eq!(d.get(0, 0), Some(rounded));
         }
     }
 
@@ -242,6 +353,13 @@ mod tests {
         assert!(matches!(run(&problem, &a, &brain, None, &mut d), Err(CpuError::Inputs { .. })));
         let single = matrix(problem.a_layout(), Element::F32);
         assert!(matches!(run(&problem, &single, &b, None, &mut d), Err(CpuError::Inputs { .. })));
+        let byte = |element, layout| matrix(layout, element);
+        let (a8, b8) =
+            (byte(Element::S8, problem.a_layout()), byte(Element::E4m3, problem.b_layout()));
+        assert!(matches!(run(&problem, &a8, &b8, None, &mut d), Err(CpuError::Inputs { .. })));
+        let b8 = byte(Element::U8, problem.b_layout());
+        let error = run(&problem, &a8, &b8, None, &mut d).unwrap_err().to_string();
+        assert!(error.contains("a D of f16 with inputs of s8: use s32"), "{error}");
         let mut other = matrix(problem.d_layout(), Element::Bf16);
         assert!(matches!(
             run(&problem, &a, &b, None, &mut other),

@@ -182,6 +182,19 @@ pub enum Error {
         limit: u64,
     },
 
+    /// A host matrix is of another type than the config says.
+    #[error(
+        "{matrix} is of {found}, and the config says {needed}: convert it, or change the config"
+    )]
+    MatrixType {
+        /// Which matrix.
+        matrix: &'static str,
+        /// Its element type.
+        found: pgemm_ir::Element,
+        /// The config's.
+        needed: pgemm_ir::Element,
+    },
+
     /// The kernel asked for by name is for another kind of problem.
     #[error(
         "the kernel {spec} does not compute this problem: its types or majors differ. Leave the spec out, or take one \

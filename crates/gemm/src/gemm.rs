@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pgemm_ir::Element;
 use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
 use pgemm_ptx::ResourceReport;
 
@@ -24,9 +25,9 @@ const TMA_ALIGN_BYTES: u64 = 16;
 /// Device addresses of the matrices of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
-    /// A, in the config's type.
+    /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is loaded.
     pub a: u64,
-    /// B, in the config's type.
+    /// B, in the config's type, as A.
     pub b: u64,
     /// C, in the output type; not looked at where beta is 0. May be D.
     pub c: u64,
@@ -198,9 +199,9 @@ impl Gemm {
     /// As [`prepare`](Self::prepare); the choice does not fit the problem or this config's types.
     pub(crate) fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
         self.check_rows(problem)?;
-        let dtype = self.0.config.dtype;
+        let Config { dtype, b, .. } = self.0.config;
         let output = Some(self.0.config.output_dtype());
-        let config = Config { dtype, output, ..Config::for_choice(choice) };
+        let config = Config { dtype, b, output, ..Config::for_choice(choice) };
         let sms = self.0.device.properties().sm_count;
         let plans = Plan::candidates(problem, &config, sms)?;
         first_clean(&config, plans, |plan| self.prepare_plan(problem, plan))
@@ -258,7 +259,8 @@ impl Gemm {
     /// allocates one and waits for its counters to be zeroed; captures do not forbid that. No other run allocates or waits.
     ///
     /// # Errors
-    /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared;
+    /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; scalars
+    /// of an integer product that are no 32-bit integers;
     /// [`Error::OutOfMemory`] where a workspace is allocated; a launch that the driver refuses.
     ///
     /// # Safety
@@ -274,6 +276,9 @@ impl Gemm {
         let reads_c = beta != 0.0;
         if reads_c && prepared.problem.beta == 0.0 {
             return Err(Error::PreparedWithoutC);
+        }
+        if self.0.config.output_dtype() == Element::S32 {
+            prepared.problem.with_alpha(alpha).with_beta(beta).integer_scalars()?;
         }
         let reads_operands = prepared.problem.k > 0;
         for (matrix, address, read) in [
@@ -295,6 +300,7 @@ impl Gemm {
         let mut patched = lock(&prepared.patched);
         let Patched { arguments, workspaces } = &mut *patched;
         let workspace = workspaces.address(stream)?;
+        let spec = &prepared.kernel.gemm.spec;
         let params = &prepared.kernel.gemm.kernel.params;
         for (index, param) in params.iter().enumerate() {
             match param.name.as_str() {
@@ -303,8 +309,8 @@ impl Gemm {
                 "c" | "c_address" => arguments.set_address(index, c)?,
                 "d" | "d_address" => arguments.set_address(index, pointers.d)?,
                 "workspace" => arguments.set_address(index, workspace)?,
-                "alpha" => arguments.set(index, &pgemm_ir::Argument::F32(alpha))?,
-                "beta" => arguments.set(index, &pgemm_ir::Argument::F32(beta))?,
+                "alpha" => arguments.set(index, &spec.factor(alpha.into()))?,
+                "beta" => arguments.set(index, &spec.factor(beta.into()))?,
                 _ => {}
             }
         }
@@ -389,10 +395,10 @@ impl Gemm {
     }
 
     fn check_rows(&self, problem: &Problem) -> Result<()> {
-        let (operand, output) = (self.0.config.dtype, self.0.config.output_dtype());
+        let ([a, b], output) = (self.0.config.operands(), self.0.config.output_dtype());
         for (matrix, leading_dimension, element) in [
-            ("A", problem.a.leading_dimension, operand),
-            ("B", problem.b.leading_dimension, operand),
+            ("A", problem.a.leading_dimension, a),
+            ("B", problem.b.leading_dimension, b),
             ("C", problem.c_leading_dimension, output),
             ("D", problem.d_leading_dimension, output),
         ] {
@@ -451,8 +457,8 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         m,
         n,
         k: problem.k as u32,
-        alpha: problem.alpha,
-        beta: problem.beta,
+        alpha: problem.alpha.into(),
+        beta: problem.beta.into(),
         a,
         b,
         c: if problem.beta == 0.0 { d } else { c },

@@ -18,8 +18,9 @@ use crate::plan::{Choice, Decomposition, clusters_at_once};
 /// The clock that cycles are counted at, MHz: a problem's microseconds are its [`cycles`] over this.
 pub const NOMINAL_MHZ: f64 = 1700.0;
 
-/// Multiply-adds of 16-bit elements that an SM's tensor cores do per cycle.
-const MACS_PER_CYCLE: f64 = 2048.0;
+/// Multiply-adds that an SM's tensor cores do per cycle, times the bytes of an operand's element: 2048 of 16 bits, half as many
+/// of tf32, twice as many of 8 bits.
+const MAC_BYTES_PER_CYCLE: f64 = 4096.0;
 
 /// Time of these under power, whose limit lowers the clock, over that at the nominal 1.7 GHz.
 const MATH: f64 = 1.15;
@@ -106,8 +107,9 @@ impl Rated {
         let tile = spec.tile;
         let [tile_m, tile_n, tile_k] = [tile.m, tile.n, tile.k].map(f64::from);
         let (depth_bytes, stage_bytes) =
-            (tile_k * f64::from(spec.operand.bytes()), f64::from(spec.stage_bytes()));
-        let math = tile_m * tile_n * tile_k / MACS_PER_CYCLE * MATH;
+            (tile_k * f64::from(spec.a.bytes()), f64::from(spec.stage_bytes()));
+        // Both operands have elements of one size.
+        let math = tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE * MATH;
         // Each m64 block's MMAs read its rows of A and all of B.
         let read = depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
         let shared = (read + stage_bytes) / SMEM_BYTES_PER_CYCLE;
@@ -191,7 +193,7 @@ impl Rated {
             }
         };
 
-        let operand = f64::from(spec.operand.bytes());
+        let operand = f64::from(spec.a.bytes());
         let (a, b) = (operand * m * k, operand * n * k);
         let results = f64::from(spec.output.bytes()) * m * n;
         let read_again = if merged { MERGED * READ_AGAIN } else { READ_AGAIN };
@@ -235,7 +237,7 @@ impl Rated {
             let rows = placed.rows.min(u64::from(raster_rows)) as f64;
             (rows, work.split_tiles as f64 / rows)
         };
-        let (cluster, operand) = (self.spec.cluster, f64::from(self.spec.operand.bytes()));
+        let (cluster, operand) = (self.spec.cluster, f64::from(self.spec.a.bytes()));
         let (tile_m, tile_n) =
             (self.tile_m * f64::from(cluster.m), self.tile_n * f64::from(cluster.n));
         let of_tile = (tile_m + tile_n) * k * operand;
@@ -303,26 +305,51 @@ pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
     rated.cycles(&rated.place(extents, sms), choice)
 }
 
-/// The specs of the catalogue for operands with these majors, rated: with the operands as they are, and with A and B in each
-/// other's place. Made once for each combination. Empty where types have no kernel.
+/// What kernels multiply: element types of A, B and D.
+const TYPES: [[Element; 3]; 21] = {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    [
+        [Bf16, Bf16, Bf16],
+        [Bf16, Bf16, F32],
+        [F16, F16, F16],
+        [F16, F16, F32],
+        [Tf32, Tf32, F32],
+        [E4m3, E4m3, Bf16],
+        [E4m3, E4m3, F16],
+        [E4m3, E4m3, F32],
+        [E4m3, E5m2, Bf16],
+        [E4m3, E5m2, F16],
+        [E4m3, E5m2, F32],
+        [E5m2, E4m3, Bf16],
+        [E5m2, E4m3, F16],
+        [E5m2, E4m3, F32],
+        [E5m2, E5m2, Bf16],
+        [E5m2, E5m2, F16],
+        [E5m2, E5m2, F32],
+        [S8, S8, S32],
+        [S8, U8, S32],
+        [U8, S8, S32],
+        [U8, U8, S32],
+    ]
+};
+
+/// The specs of the catalogue for operands of these types and majors, A's before B's, rated: with the operands as they are,
+/// and with A and B in each other's place. Made once for each combination. Empty where types or majors have no kernel.
 pub fn rated(
-    operand: Element,
+    operands: [Element; 2],
     output: Element,
     a: OperandMajor,
     b: OperandMajor,
 ) -> &'static [Rated] {
-    static TABLES: [OnceLock<Vec<Rated>>; 16] = [const { OnceLock::new() }; 16];
-    let kind = match (operand, output) {
-        (Element::F16, Element::F16) => 0,
-        (Element::F16, Element::F32) => 1,
-        (Element::Bf16, Element::Bf16) => 2,
-        (Element::Bf16, Element::F32) => 3,
-        _ => return &[],
-    };
+    static TABLES: [[OnceLock<Vec<Rated>>; 4]; TYPES.len()] =
+        [const { [const { OnceLock::new() }; 4] }; TYPES.len()];
+    let [a_type, b_type] = operands;
+    let types = [a_type, b_type, output];
+    let Some(kind) = TYPES.iter().position(|known| *known == types) else { return &[] };
     let along_mn = |major| usize::from(major == OperandMajor::Mn);
-    TABLES[kind * 4 + along_mn(a) * 2 + along_mn(b)].get_or_init(|| {
-        let plain = catalogue::specs_for(operand, a, b, OutputMajor::N, output);
-        let swapped = catalogue::specs_for(operand, b, a, OutputMajor::M, output);
+    TABLES[kind][along_mn(a) * 2 + along_mn(b)].get_or_init(|| {
+        let plain = catalogue::specs_for(operands, a, b, OutputMajor::N, output);
+        let swapped = catalogue::specs_for([b_type, a_type], b, a, OutputMajor::M, output);
         plain.chain(swapped).map(Rated::new).collect()
     })
 }
@@ -504,7 +531,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_first_is_estimated_least() {
         let (k, element) = (OperandMajor::K, Element::Bf16);
-        let table = rated(element, element, k, k);
+        let table = rated([element; 2], element, k, k);
         let extents = [1000, 3000, 5000];
         let lazily: Vec<_> = Ranking::new(table, extents, 132, None, None)
             .map(|choice| cycles(&choice, extents, 132))
@@ -513,7 +540,7 @@ mod tests {
         let all = rank(table.iter().map(|rated| rated.spec), extents, 132, None);
         assert_eq!(lazily.len(), all.len());
         assert_eq!(lazily[0], cycles(&all[0], extents, 132));
-        assert!(rated(Element::F64, Element::F64, k, k).is_empty());
+        assert!(rated([Element::F64; 2], Element::F64, k, k).is_empty());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::driver::{Device, DeviceBuffer, Stream};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers, work};
 use crate::matrix::HostMatrix;
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::problem::{MatrixLayout, Problem};
 
 /// Where GEMMs may run.
@@ -93,7 +93,7 @@ impl fmt::Display for Executor {
     }
 }
 
-/// Inputs on the host. A and B are of the config's type, C of its output type.
+/// Inputs on the host. A and B are of the config's types, C of its output type.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
     /// A.
@@ -121,8 +121,8 @@ pub struct Product {
 /// Computes D = alpha·A·B + beta·C of host matrices. D was filled with NaN before.
 ///
 /// # Errors
-/// The problem is impossible or doesn't fit its matrices, types or knobs have no kernel, memory runs out, the emulator finds
-/// the kernel wrong.
+/// The problem is impossible or doesn't fit its matrices, which are of other types than the config's; types, majors or knobs
+/// have no kernel; memory runs out; the emulator finds the kernel wrong.
 pub fn multiply(
     executor: &Executor,
     config: &Config,
@@ -133,6 +133,17 @@ pub fn multiply(
     let c = inputs.c.filter(|_| problem.beta != 0.0);
     problem.check_layouts(inputs.a.layout(), inputs.b.layout(), c.map(HostMatrix::layout))?;
     let inputs = Inputs { c, ..inputs };
+    let (operands, output) = (config.operands(), config.output_dtype());
+    for (matrix, found, needed) in [
+        ("A", inputs.a.dtype(), operands[0]),
+        ("B", inputs.b.dtype(), operands[1]),
+        ("C", c.map_or(output, HostMatrix::dtype), output),
+    ] {
+        if found != needed {
+            return Err(Error::MatrixType { matrix, found, needed });
+        }
+    }
+    plan::check_types(problem, operands, output)?;
     let mut d =
         HostMatrix::zeros(MatrixLayout::row_major(problem.m, problem.n), config.output_dtype())?;
     d.poison();

@@ -62,6 +62,12 @@ impl Choice {
         if self.swapped() { [n, m, k] } else { [m, n, k] }
     }
 
+    /// Element types of A and B of the problems that it computes.
+    pub fn operands(&self) -> [Element; 2] {
+        let KernelSpec { a, b, .. } = self.spec;
+        if self.swapped() { [b, a] } else { [a, b] }
+    }
+
     /// Majors of A and B of the problems that it computes.
     pub fn majors(&self) -> (Major, Major) {
         let KernelSpec { a_major, b_major, .. } = self.spec;
@@ -284,21 +290,22 @@ impl<'p> Candidates<'p> {
             }
         }
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
-        let (operand, output) = (config.dtype, config.output_dtype());
+        let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
+        check_types(problem, operands, output)?;
         let mut plans =
             Candidates { problem, config, sms, tuned: None, first: None, ranking: None };
         if let Some(choice) = by_name(problem, config, sms)? {
             plans.first = plans.plan(choice, "as asked");
         } else if config.shapes_kernel() {
-            let Some(base) = specs_for(problem, operand, output, config.swapped).next() else {
-                return Err(SpecError::Types { operand, output }.into());
+            let Some(base) = specs_for(problem, operands, output, config.swapped).next() else {
+                return Err(SpecError::Types { a, b, output }.into());
             };
             let (spec, raster, why) = by_knobs(base, config)?;
             plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
         } else {
-            let mut specs = rated_for(problem, operand, output, config.swapped).peekable();
+            let mut specs = rated_for(problem, operands, output, config.swapped).peekable();
             if specs.peek().is_none() {
-                return Err(SpecError::Types { operand, output }.into());
+                return Err(SpecError::Types { a, b, output }.into());
             }
             let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
             plans.ranking =
@@ -356,15 +363,16 @@ fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
     if output > MOST_OUTPUT_BYTES {
         return L2Policies::default();
     }
-    let streamed = |readers: u64, extent: u64| {
-        let bytes = extent.saturating_mul(k).saturating_mul(choice.spec.operand.bytes().into());
+    let streamed = |readers: u64, extent: u64, element: Element| {
+        let bytes = extent.saturating_mul(k).saturating_mul(element.bytes().into());
         if readers == 1 && bytes >= STREAMED_BYTES {
             L2Policy::EvictFirst
         } else {
             L2Policy::Normal
         }
     };
-    let (a, b) = (streamed(columns, m), streamed(rows, n));
+    let spec = &choice.spec;
+    let (a, b) = (streamed(columns, m, spec.a), streamed(rows, n, spec.b));
     let (a, b) = if choice.swapped() { (b, a) } else { (a, b) };
     L2Policies { a, b, d: L2Policy::Normal }
 }
@@ -372,12 +380,12 @@ fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
 /// The specs for a problem, rated: with the operands as they are, and with A and B in each other's place.
 fn rated_for(
     problem: &Problem,
-    operand: Element,
+    operands: [Element; 2],
     output: Element,
     swapped: Option<bool>,
 ) -> impl Iterator<Item = &'static Rated> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
-    heuristic::rated(operand, output, a, b).iter().filter(move |rated| {
+    heuristic::rated(operands, output, a, b).iter().filter(move |rated| {
         swapped.is_none_or(|swapped| swapped == (rated.spec.d_major == OutputMajor::M))
     })
 }
@@ -385,18 +393,44 @@ fn rated_for(
 /// The specs for a problem: with the operands as they are, and with A and B in each other's place.
 pub(crate) fn specs_for(
     problem: &Problem,
-    operand: Element,
+    operands: [Element; 2],
     output: Element,
     swapped: Option<bool>,
 ) -> impl Iterator<Item = KernelSpec> + use<> {
-    rated_for(problem, operand, output, swapped).map(|rated| rated.spec)
+    rated_for(problem, operands, output, swapped).map(|rated| rated.spec)
+}
+
+/// Checks that there are kernels for operands of these types as they lie, and for the scalars.
+///
+/// # Errors
+/// [`SpecError::Types`], [`SpecError::Major`], or scalars of an integer product that are no integers.
+pub(crate) fn check_types(
+    problem: &Problem,
+    operands: [Element; 2],
+    output: Element,
+) -> Result<()> {
+    let ([a, b], k) = (operands, OperandMajor::K);
+    let majors = (operand_major(problem.a.major), operand_major(problem.b.major));
+    if heuristic::rated(operands, output, majors.0, majors.1).is_empty() {
+        let other_majors = !heuristic::rated(operands, output, k, k).is_empty();
+        return Err(match majors {
+            (OperandMajor::Mn, _) if other_majors => SpecError::Major { operand: "A", element: a },
+            (_, OperandMajor::Mn) if other_majors => SpecError::Major { operand: "B", element: b },
+            _ => SpecError::Types { a, b, output },
+        }
+        .into());
+    }
+    if output == Element::S32 {
+        problem.integer_scalars()?;
+    }
+    Ok(())
 }
 
 /// The choice where the config names the kernel.
 fn by_name(problem: &Problem, config: &Config, sms: u32) -> Result<Option<Choice>> {
     let Some(spec) = config.spec else { return Ok(None) };
     let choice = choice_for(spec, problem, config, sms, None);
-    let types = (spec.operand, spec.output) == (config.dtype, config.output_dtype());
+    let types = (choice.operands(), spec.output) == (config.operands(), config.output_dtype());
     if !types || !choice.has_majors(problem.a.major, problem.b.major) {
         return Err(Error::SpecMismatch { spec });
     }
@@ -629,8 +663,8 @@ mod tests {
         assert!(text.contains("warps_per_block") && text.contains("12"), "{text}");
         let text = refused(&Config { tile_m: Some(100), ..bf16.clone() });
         assert!(text.contains("tile_m"), "{text}");
-        let text = refused(&Config::new(Element::S8));
-        assert!(text.contains("s8"), "{text}");
+        let text = refused(&Config::new(Element::F64));
+        assert!(text.contains("f64 by f64 into f64"), "{text}");
         let mismatch = Config::for_spec("bf16-kk-bf16-128x128x64-s6-w2-c1x1".parse().unwrap());
         assert!(refused(&mismatch).contains("bf16-kk-bf16"), "{}", refused(&mismatch));
     }

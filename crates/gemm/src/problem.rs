@@ -122,6 +122,18 @@ pub enum ProblemError {
         needed: MatrixLayout,
     },
 
+    /// A scalar of a product of integers is none.
+    #[error(
+        "{scalar} is {value}, and products of integers take integers from -2147483648 to 2147483647: round it, or scale D \
+         afterwards"
+    )]
+    FractionalScalar {
+        /// `alpha` or `beta`.
+        scalar: &'static str,
+        /// Its value, as it prints.
+        value: String,
+    },
+
     /// beta is not zero and there is no C.
     #[error("beta is {beta} and no C was given: give C, or set beta to 0")]
     MissingC {
@@ -380,6 +392,14 @@ impl Problem {
         self
     }
 
+    /// alpha and beta as products of integers take them.
+    ///
+    /// # Errors
+    /// One of them is no 32-bit integer.
+    pub fn integer_scalars(&self) -> Result<[i32; 2], ProblemError> {
+        Ok([integer_scalar("alpha", self.alpha)?, integer_scalar("beta", self.beta)?])
+    }
+
     /// How A lies: m×k.
     pub fn a_layout(&self) -> MatrixLayout {
         let order = if self.a.major == Major::M { Order::ColumnMajor } else { Order::RowMajor };
@@ -480,6 +500,17 @@ impl Problem {
             }
         }
         Ok(())
+    }
+}
+
+/// A scalar of a product of integers.
+fn integer_scalar(scalar: &'static str, value: f32) -> Result<i32, ProblemError> {
+    // 2^31 is exact in f32, i32::MAX is not.
+    let fits = value.fract() == 0.0 && (-2_147_483_648.0..2_147_483_648.0).contains(&value);
+    if fits {
+        Ok(value as i32)
+    } else {
+        Err(ProblemError::FractionalScalar { scalar, value: value.to_string() })
     }
 }
 

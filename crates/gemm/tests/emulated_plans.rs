@@ -1,7 +1,10 @@
 //! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k, sums in any order.
 
 use persistent_gemm::host::{Executor, Inputs, multiply};
-use persistent_gemm::{Config, Dtype, HostMatrix, Major, MatrixLayout, Problem, Reference, Split};
+use persistent_gemm::{
+    Accumulation, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Problem, Reference,
+    Split,
+};
 
 /// Small integers: every sum is exact.
 fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
@@ -12,7 +15,7 @@ fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
 
 fn check(config: &Config, problem: &Problem) {
     let a = matrix(problem.a_layout(), config.dtype, 1);
-    let b = matrix(problem.b_layout(), config.dtype, 2);
+    let b = matrix(problem.b_layout(), config.b_dtype(), 2);
     let c = matrix(problem.c_layout(), config.output_dtype(), 3);
     let c = (problem.beta != 0.0).then_some(&c);
     let product = multiply(&Executor::Emulator, config, problem, Inputs { a: &a, b: &b, c })
@@ -38,6 +41,86 @@ fn operands_change_places_in_all_majors() {
             check(&config.clone().with_output(output), &problem);
             check(&config.with_output(output), &problem.with_beta(-1.0));
         }
+    }
+}
+
+/// Every pair of types that is read along k only, with each type of D, as the operands are and in each other's place.
+#[test]
+fn operands_of_all_types_are_multiplied() {
+    use Dtype::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    let floats = [F32, F16, Bf16].as_slice();
+    for (a, b, outputs) in [
+        (Tf32, Tf32, [F32].as_slice()),
+        (E4m3, E4m3, floats),
+        (E4m3, E5m2, floats),
+        (E5m2, E4m3, floats),
+        (E5m2, E5m2, floats),
+        (S8, S8, &[S32]),
+        (S8, U8, &[S32]),
+        (U8, S8, &[S32]),
+        (U8, U8, &[S32]),
+    ] {
+        for (&output, swapped) in outputs.iter().flat_map(|d| [(d, false), (d, true)]) {
+            let config = Config::new(a).with_b_dtype(b).with_output(output);
+            let config = Config { swapped: Some(swapped), ..config };
+            let problem = Problem::new(24, 200, 336, Major::K, Major::K).with_alpha(2.0);
+            check(&config, &problem);
+            let split = Some(Split::SplitK(2));
+            check(&Config { split, ..config }, &problem.with_beta(-1.0));
+        }
+    }
+}
+
+/// Integers beyond 2^31, in the epilogue and in split sums: all wrap.
+#[test]
+fn integers_wrap() {
+    for (split, swapped) in [(Split::Whole, false), (Split::SplitK(2), true)] {
+        let config =
+            Config { split: Some(split), swapped: Some(swapped), ..Config::new(Dtype::U8) };
+        let problem = Problem::new(40, 56, 700, Major::K, Major::K).with_alpha(1e6).with_beta(-3.0);
+        let fill = |layout, dtype, seed| {
+            let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
+            matrix.fill_random(seed);
+            matrix
+        };
+        let a = fill(problem.a_layout(), Dtype::U8, 1);
+        let b = fill(problem.b_layout(), Dtype::U8, 2);
+        let c = fill(problem.c_layout(), Dtype::S32, 3);
+        let inputs = Inputs { a: &a, b: &b, c: Some(&c) };
+        let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
+        let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+        assert!(reference.values().iter().all(|value| *value > 2f64.powi(33)));
+        let comparison = reference.compare_exact(&product.d).unwrap();
+        assert!(comparison.passed, "{comparison}");
+    }
+}
+
+/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them.
+#[test]
+fn tf32_is_rounded_as_it_is_loaded() {
+    let problem = Problem::new(40, 56, 72, Major::K, Major::K);
+    let single = |layout, seed| {
+        let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
+        matrix.fill_normal(seed);
+        matrix
+    };
+    let (a, b) = (single(problem.a_layout(), 1), single(problem.b_layout(), 2));
+    let as_they_lie = |matrix: &HostMatrix| {
+        HostMatrix::from_bytes(matrix.layout(), Dtype::Tf32, matrix.bytes()).unwrap()
+    };
+    let (raw_a, raw_b) = (as_they_lie(&a), as_they_lie(&b));
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel::new(Accumulation::Nearest, Dtype::Tf32);
+    for executor in [Executor::Emulator, Executor::Cpu { because: None }] {
+        let inputs = Inputs { a: &raw_a, b: &raw_b, c: None };
+        let product = multiply(&executor, &Config::new(Dtype::Tf32), &problem, inputs).unwrap();
+        let comparison = reference.compare(&product.d, &model).unwrap();
+        assert!(comparison.passed, "{executor}: {comparison}");
+        // The very product of the rounded matrices.
+        let (a, b) = (a.convert(Dtype::Tf32).unwrap(), b.convert(Dtype::Tf32).unwrap());
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let comparison = reference.compare(&product.d, &model).unwrap();
+        assert!(comparison.passed, "{executor}: {comparison}");
     }
 }
 

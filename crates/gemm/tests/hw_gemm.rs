@@ -1,15 +1,17 @@
 //! GEMMs on the device: random ragged shapes, all types and majors, every kernel of the catalogue, against the reference.
+//! Integers as results are compared exactly, whatever the operands hold.
 
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use persistent_gemm::bench::error_model;
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, MatrixLayout,
-    Pointers, Problem, Reference, Split,
+    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Pointers, Problem, Reference,
+    Split,
 };
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{KernelSpec, OutputMajor, catalogue};
@@ -22,15 +24,16 @@ const MAJORS: [(Major, Major); 4] =
 /// What the matrices hold.
 #[derive(Clone, Copy)]
 enum Fill {
-    Normal,
-    /// Small enough that every sum is exact in binary32.
+    /// Samples of N(0, 1), or integers of the whole range of an 8-bit type.
+    Random,
+    /// Small enough that every sum is exact in the accumulators.
     Integers,
 }
 
 fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64, fill: Fill) -> HostMatrix {
     let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
     match fill {
-        Fill::Normal => matrix.fill_normal(seed),
+        Fill::Random => matrix.fill_random(seed),
         Fill::Integers => matrix.fill_integers(seed, 3),
     }
     matrix
@@ -39,7 +42,7 @@ fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64, fill: Fill) -> HostMatr
 /// Runs one problem on the device and compares D, which was full of NaN before, with the reference.
 fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: Fill) -> Comparison {
     let a = matrix(problem.a_layout(), config.dtype, seed, fill);
-    let b = matrix(problem.b_layout(), config.dtype, seed + 1, fill);
+    let b = matrix(problem.b_layout(), config.b_dtype(), seed + 1, fill);
     let c = matrix(problem.c_layout(), config.output_dtype(), seed + 2, fill);
     let c = (problem.beta != 0.0).then_some(&c);
     let inputs = Inputs { a: &a, b: &b, c };
@@ -48,23 +51,68 @@ fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: F
     let reference = Reference::new(problem, &a, &b, c).unwrap();
     match fill {
         Fill::Integers => reference.compare_exact(&product.d).unwrap(),
-        Fill::Normal => {
-            let model = ErrorModel { accumulation: Accumulation::TensorCore, input: config.dtype };
+        Fill::Random => {
+            let model = error_model(config.dtype, config.b_dtype());
             reference.compare(&product.d, &model).unwrap()
         }
     }
 }
 
+/// Types of A, B and D that are read in every major.
+const TYPES_16: [[Dtype; 3]; 4] = {
+    use Dtype::{Bf16, F16, F32};
+    [[Bf16, Bf16, Bf16], [F16, F16, F16], [Bf16, Bf16, F32], [F16, F16, F32]]
+};
+
+/// Those that are read along k only.
+const TYPES_ALONG_K: [[Dtype; 3]; 17] = {
+    use Dtype::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    [
+        [Tf32, Tf32, F32],
+        [E4m3, E4m3, Bf16],
+        [S8, S8, S32],
+        [E4m3, E5m2, Bf16],
+        [E5m2, E4m3, F32],
+        [U8, U8, S32],
+        [E5m2, E5m2, F16],
+        [E4m3, E4m3, F32],
+        [S8, U8, S32],
+        [E4m3, E5m2, F16],
+        [E5m2, E4m3, Bf16],
+        [U8, S8, S32],
+        [E5m2, E5m2, F32],
+        [E4m3, E4m3, F16],
+        [E4m3, E5m2, F32],
+        [E5m2, E4m3, F16],
+        [E5m2, E5m2, Bf16],
+    ]
+};
+
 #[test]
 fn random_ragged_shapes() {
     let Some(device) = common::device("random_ragged_shapes") else { return };
-    let mut rng = StdRng::seed_from_u64(7);
+    random_problems(&device, 7, 240, |case| (TYPES_16[case % 4], MAJORS[case / 4 % 4]));
+}
+
+#[test]
+fn random_ragged_shapes_of_types_that_are_read_along_k() {
+    let Some(device) = common::device("random_ragged_shapes_along_k") else { return };
+    let types = |case: usize| TYPES_ALONG_K[case % TYPES_ALONG_K.len()];
+    random_problems(&device, 8, 340, |case| (types(case), (Major::K, Major::K)));
+}
+
+/// Multiplies `count` problems of the types and majors that `kind` gives for each.
+fn random_problems(
+    device: &Device,
+    seed: u64,
+    count: usize,
+    kind: impl Fn(usize) -> ([Dtype; 3], (Major, Major)),
+) {
+    let mut rng = StdRng::seed_from_u64(seed);
     let mut worst = 0.0f64;
-    for case in 0..240 {
-        let dtype = [Dtype::Bf16, Dtype::F16][case % 2];
-        let output = if case / 2 % 2 == 0 { dtype } else { Dtype::F32 };
-        let (a_major, b_major) = MAJORS[case / 4 % 4];
-        let fill = if case / 16 % 3 == 2 { Fill::Integers } else { Fill::Normal };
+    for case in 0..count {
+        let ([a_type, b_type, output], (a_major, b_major)) = kind(case);
+        let fill = if case / 16 % 3 == 2 { Fill::Integers } else { Fill::Random };
         let mut extent = |limit: usize| {
             // Mostly ragged, sometimes tiny, sometimes a whole number of tiles.
             match rng.random_range(0..6) {
@@ -77,18 +125,26 @@ fn random_ragged_shapes() {
         // Deep: many parts to add up.
         let deep = case % 8 == 6;
         let (m, n, k) = if deep { (m / 6 + 1, n / 6 + 1, 20 * k) } else { (m, n, k) };
-        let step = 8;
-        let pad = |extent: usize| extent.next_multiple_of(step) + step * (case % 3);
-        let (alpha, beta) = match fill {
-            Fill::Normal => [(1.0, 0.0), (0.5, 2.0), (-2.0, 0.3), (1.0, -1.0)][case / 3 % 4],
-            Fill::Integers => [(1.0, 0.0), (3.0, 2.0), (-2.0, 1.0), (1.0, -1.0)][case / 3 % 4],
+        // So deep, sums of products of 8-bit floats stay below 2^13, where they are exact.
+        let exact_8 = matches!((fill, a_type), (Fill::Integers, Dtype::E4m3 | Dtype::E5m2));
+        let k = if exact_8 { k.min(2000) } else { k };
+        let pad = |extent: usize, dtype: Dtype| {
+            let step = 16 / dtype.bytes() as usize;
+            extent.next_multiple_of(step) + step * (case % 3)
         };
+        let integers = output == Dtype::S32 || matches!(fill, Fill::Integers);
+        let (alpha, beta) = match integers {
+            false => [(1.0, 0.0), (0.5, 2.0), (-2.0, 0.3), (1.0, -1.0)][case / 3 % 4],
+            true => [(1.0, 0.0), (3.0, 2.0), (-2.0, 1.0), (1.0, -1.0)][case / 3 % 4],
+        };
+        // Beyond 2^31: integers wrap.
+        let alpha = if output == Dtype::S32 && case % 5 == 0 { alpha * 300_000.0 } else { alpha };
         let problem = Problem::new(m, n, k, a_major, b_major);
         let problem = problem
-            .with_a_leading_dimension(pad(problem.a.leading_dimension))
-            .with_b_leading_dimension(pad(problem.b.leading_dimension))
-            .with_c_leading_dimension(pad(n))
-            .with_d_leading_dimension(pad(n))
+            .with_a_leading_dimension(pad(problem.a.leading_dimension, a_type))
+            .with_b_leading_dimension(pad(problem.b.leading_dimension, b_type))
+            .with_c_leading_dimension(pad(n, output))
+            .with_d_leading_dimension(pad(n, output))
             .with_alpha(alpha)
             .with_beta(beta);
         // Half of them as the planner likes.
@@ -100,14 +156,37 @@ fn random_ragged_shapes() {
             _ => (None, None),
         };
         let unordered = case % 7 < 2;
-        let config = Config { split, swapped, unordered, ..Config::new(dtype).with_output(output) };
-        let comparison = check(&device, &config, &problem, case as u64 * 3, fill);
+        let types = Config::new(a_type).with_b_dtype(b_type).with_output(output);
+        let config = Config { split, swapped, unordered, ..types };
+        let comparison = check(device, &config, &problem, case as u64 * 3, fill);
         assert!(comparison.passed, "case {case}: {problem:?} {config:?}\n{comparison}");
         if let Some(element) = &comparison.worst {
             worst = worst.max(element.ratio);
         }
     }
-    println!("240 random problems inside the bound; the largest error was {worst:.3} of it");
+    println!("{count} random problems inside the bound; the largest error was {worst:.3} of it");
+}
+
+/// binary32 that is no tf32: rounded to the nearest one on its way.
+#[test]
+fn tf32_operands_are_rounded_as_they_are_loaded() {
+    let Some(device) = common::device("tf32_operands_are_rounded") else { return };
+    for (m, n, k) in [(1000, 700, 8), (256, 264, 4100)] {
+        let problem = Problem::new(m, n, k, Major::K, Major::K);
+        let a = matrix(problem.a_layout(), Dtype::F32, 1, Fill::Random);
+        let b = matrix(problem.b_layout(), Dtype::F32, 2, Fill::Random);
+        let raw = |matrix: &HostMatrix| {
+            HostMatrix::from_bytes(matrix.layout(), Dtype::Tf32, matrix.bytes()).unwrap()
+        };
+        let (raw_a, raw_b) = (raw(&a), raw(&b));
+        let inputs = Inputs { a: &raw_a, b: &raw_b, c: None };
+        let config = Config::new(Dtype::Tf32);
+        let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
+        let model = error_model(Dtype::Tf32, Dtype::Tf32);
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let comparison = reference.compare(&product.d, &model).unwrap();
+        assert!(comparison.passed, "{problem:?}: {comparison}");
+    }
 }
 
 #[test]
@@ -157,9 +236,11 @@ fn ragged_problem(spec: &KernelSpec, index: usize) -> (Problem, Fill) {
     };
     let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
     let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
-    let problem = Problem::new(m, n, 64 * (2 + index % 5) + 8, a_major, b_major);
+    // A few stages and a part of one, and rows of whole 16 bytes: these are of every type.
+    let k = spec.tile.k as usize * (2 + index % 5) + 16;
+    let problem = Problem::new(m, n, k, a_major, b_major);
     if index.is_multiple_of(2) {
-        (problem, Fill::Normal)
+        (problem, Fill::Random)
     } else {
         (problem.with_alpha(2.0).with_beta(-1.0), Fill::Integers)
     }
@@ -245,6 +326,19 @@ fn bad_arguments_are_refused_with_what_to_do() {
     assert!(text.contains("C is at address"), "{text}");
     let text = refused(&problem.with_a_leading_dimension(65), fine);
     assert!(text.contains("pad it to 72"), "{text}");
+    for (dtype, asked, nearest) in [(Dtype::S8, 72, 80), (Dtype::Tf32, 66, 68)] {
+        let gemm = Gemm::create(&device, Config::new(dtype)).unwrap();
+        let problem = problem.with_a_leading_dimension(asked);
+        let text = gemm.prepare(&problem).err().unwrap().to_string();
+        assert!(text.contains(&format!("pad it to {nearest}")), "{text}");
+        let text = gemm.prepare(&Problem::new(64, 64, 64, Major::K, Major::N)).err().unwrap();
+        assert!(text.to_string().contains("K-major only"), "{text}");
+    }
+    let gemm_s8 = Gemm::create(&device, Config::new(Dtype::S8)).unwrap();
+    // SAFETY: refused before anything is launched.
+    let text = unsafe { gemm_s8.run(&problem.with_alpha(0.5), &fine, stream.as_ref()) };
+    let text = text.unwrap_err().to_string();
+    assert!(text.contains("alpha is 0.5"), "{text}");
     let huge = Problem::new(1 << 32, 64, 64, Major::K, Major::K);
     let text = refused(&huge, fine);
     assert!(text.contains("too large"), "{text}");

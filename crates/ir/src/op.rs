@@ -149,7 +149,7 @@ pub enum AtomicOp {
 pub struct Access {
     /// State space.
     pub space: Space,
-    /// Type of each element moved: `U32`, `U64`, `F32` or `B32`.
+    /// Type of each element moved: `U32`, `S32`, `U64`, `F32` or `B32`.
     pub ty: Type,
     /// Elements per thread, 1, 2 or 4; the address is aligned to all of them together (16 bytes at most).
     pub vector: u32,

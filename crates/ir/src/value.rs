@@ -27,6 +27,8 @@ pub mod ty {
         Bool,
         /// 32-bit unsigned integer.
         U32,
+        /// 32-bit signed integer.
+        S32,
         /// 64-bit unsigned integer or global address.
         U64,
         /// binary32.
@@ -88,7 +90,7 @@ macro_rules! constants {
     )*};
 }
 
-constants!(bool => Bool, u32 => U32, u64 => U64, f32 => F32);
+constants!(bool => Bool, u32 => U32, i32 => S32, u64 => U64, f32 => F32);
 
 impl<'k, T: Scalar> Val<'k, T> {
     /// The SSA value behind it.
@@ -171,11 +173,25 @@ impl<'k> Val<'k, ty::U32> {
         self.builder.value(Op::Convert(Type::U64), vec![self.id])
     }
 
+    /// The same bits as a signed number.
+    #[track_caller]
+    pub fn as_s32(self) -> Val<'k, ty::S32> {
+        self.builder.value(Op::Bitcast(Type::S32), vec![self.id])
+    }
+
     /// Lane 0's value in all lanes of the warp: the verifier takes it for warp-uniform, so that operations that a warp
     /// executes together may stand under a condition on it.
     #[track_caller]
     pub fn warp_uniform(self) -> Self {
         self.builder.value(Op::ShuffleFirst, vec![self.id])
+    }
+}
+
+impl<'k> Val<'k, ty::S32> {
+    /// The same bits as an unsigned number.
+    #[track_caller]
+    pub fn as_u32(self) -> Val<'k, ty::U32> {
+        self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
     }
 }
 

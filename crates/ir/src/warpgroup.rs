@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::builder::{BuildError, KernelBuilder};
 use crate::carried::Carried;
-use crate::value::{IntoVal, Val, ty};
+use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{ASource, AccId, DescriptorLayout, Element, Op, OperandMajor, Type, ValueId, Wgmma};
 
 /// The MMA instruction that a kernel's mainloop issues: everything but the accumulators.
@@ -36,6 +36,14 @@ impl MmaAtom {
         32 / self.a.bytes()
     }
 
+    /// Type of the accumulators: `S32` for integer operands, else `F32`.
+    pub const fn accumulator(&self) -> Type {
+        match self.a {
+            Element::S8 | Element::U8 => Type::S32,
+            _ => Type::F32,
+        }
+    }
+
     /// Accumulator registers per thread.
     pub const fn registers(&self) -> u32 {
         self.n / 2
@@ -55,9 +63,10 @@ impl Accumulators {
         self.groups.len()
     }
 
-    /// Accumulator register `index` of this thread in m64 block `block`: see [`Op::AccGet`] for which element it is.
+    /// Accumulator register `index` of this thread in m64 block `block`, of the type of
+    /// [`MmaAtom::accumulator`]: see [`Op::AccGet`] for which element it is.
     #[track_caller]
-    pub fn get<'k>(&self, b: &'k KernelBuilder, block: usize, index: u32) -> Val<'k, ty::F32> {
+    pub fn get<'k, T: Scalar>(&self, b: &'k KernelBuilder, block: usize, index: u32) -> Val<'k, T> {
         b.value(Op::AccGet(self.groups[block], index), vec![])
     }
 
@@ -173,7 +182,8 @@ impl KernelBuilder {
     /// Declares accumulators for `blocks` m64 blocks of this atom. Their contents are undefined until a batch that does
     /// not accumulate has written them.
     pub fn accumulators(&self, atom: MmaAtom, blocks: u32) -> Accumulators {
-        let groups = (0..blocks).map(|_| self.accumulator(Type::F32, atom.registers())).collect();
+        let group = || self.accumulator(atom.accumulator(), atom.registers());
+        let groups = (0..blocks).map(|_| group()).collect();
         Accumulators { atom, groups }
     }
 

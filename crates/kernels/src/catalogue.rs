@@ -1,4 +1,4 @@
-//! The catalogue: every spec that the planner may pick. CI assembles all of it and runs all of it in the emulator.
+//! The catalogue: the specs that the planner may pick. CI assembles all of it and runs all of it in the emulator.
 
 use std::iter;
 
@@ -11,7 +11,8 @@ use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
 struct Shape {
     m: u32,
     n: u32,
-    k: u32,
+    /// Depth of a stage in bytes.
+    k_bytes: u32,
     consumers: u32,
     schedule: Schedule,
     /// Deepest ring worth having; where memory is short, as many stages as fit.
@@ -33,8 +34,9 @@ const UP_TO_SQUARES: Clusters = &[(2, 1), (1, 2), (2, 2)];
 const COLUMNS: Clusters = &[(2, 1), (4, 1)];
 
 impl Shape {
-    const fn deep(self, k: u32) -> Shape {
-        Shape { k, ..self }
+    /// With stages of two swizzle spans.
+    const fn deep(self) -> Shape {
+        Shape { k_bytes: 2 * SPAN_BYTES, ..self }
     }
 
     /// Whether an MN-major B fills only part of the 128-byte rows of its boxes: memory that a deeper ring could use. A few
@@ -46,16 +48,32 @@ impl Shape {
 
 /// Warpgroups that share each tile.
 const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) -> Shape {
-    Shape { m, n, k: STAGE_K, consumers, schedule: Schedule::Cooperative, stages, clusters }
+    Shape {
+        m,
+        n,
+        k_bytes: SPAN_BYTES,
+        consumers,
+        schedule: Schedule::Cooperative,
+        stages,
+        clusters,
+    }
 }
 
 /// Two warpgroups that take turns.
 const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
-    Shape { m, n, k: STAGE_K, consumers: 2, schedule: Schedule::PingPong, stages, clusters }
+    Shape {
+        m,
+        n,
+        k_bytes: SPAN_BYTES,
+        consumers: 2,
+        schedule: Schedule::PingPong,
+        stages,
+        clusters,
+    }
 }
 
-/// Depth of a stage: one 128-byte swizzle span of 16-bit elements.
-const STAGE_K: u32 = 64;
+/// Bytes of a swizzle span: the depth of most stages.
+const SPAN_BYTES: u32 = 128;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
@@ -85,14 +103,14 @@ const SHAPES: [Shape; 40] = [
     shape(64, 96, 1, 11, COLUMN),
     shape(128, 48, 2, 10, ALONE),
     shape(64, 64, 1, 10, ALONE),
-    shape(64, 80, 1, 6, &[(1, 2), (1, 4)]).deep(128),
-    shape(64, 64, 1, 5, UP_TO_SQUARES).deep(128),
-    shape(64, 48, 1, 8, &[(1, 2), (1, 4)]).deep(128),
-    shape(128, 32, 2, 5, ALONE).deep(128),
-    shape(64, 32, 1, 7, ALONE).deep(128),
-    shape(64, 16, 1, 8, ALONE).deep(128),
-    shape(64, 16, 1, 5, ALONE).deep(128),
-    shape(64, 8, 1, 8, ALONE).deep(128),
+    shape(64, 80, 1, 6, &[(1, 2), (1, 4)]).deep(),
+    shape(64, 64, 1, 5, UP_TO_SQUARES).deep(),
+    shape(64, 48, 1, 8, &[(1, 2), (1, 4)]).deep(),
+    shape(128, 32, 2, 5, ALONE).deep(),
+    shape(64, 32, 1, 7, ALONE).deep(),
+    shape(64, 16, 1, 8, ALONE).deep(),
+    shape(64, 16, 1, 5, ALONE).deep(),
+    shape(64, 8, 1, 8, ALONE).deep(),
     turns(128, 208, 4, COLUMN),
     turns(128, 192, 4, COLUMN),
     turns(128, 176, 4, COLUMN),
@@ -105,14 +123,14 @@ const SHAPES: [Shape; 40] = [
 /// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns. Of
 /// those with the shallower ring an SM holds two.
 const NARROW: [Shape; 15] = [
-    shape(64, 8, 1, 5, ALONE).deep(128),
-    shape(64, 8, 1, 8, COLUMNS).deep(128),
+    shape(64, 8, 1, 5, ALONE).deep(),
+    shape(64, 8, 1, 8, COLUMNS).deep(),
     shape(64, 16, 1, 10, ALONE),
-    shape(64, 16, 1, 5, ALONE).deep(128),
-    shape(64, 16, 1, 8, COLUMNS).deep(128),
+    shape(64, 16, 1, 5, ALONE).deep(),
+    shape(64, 16, 1, 8, COLUMNS).deep(),
     shape(64, 32, 1, 8, ALONE),
-    shape(64, 32, 1, 7, COLUMNS).deep(128),
-    shape(64, 64, 1, 6, &[(2, 1), (4, 1), (1, 2)]).deep(128),
+    shape(64, 32, 1, 7, COLUMNS).deep(),
+    shape(64, 64, 1, 6, &[(2, 1), (4, 1), (1, 2)]).deep(),
     shape(64, 128, 1, 4, ALONE),
     shape(64, 128, 1, 8, &[(2, 1), (4, 1), (1, 2), (2, 2)]),
     shape(128, 16, 2, 10, ALONE),
@@ -122,12 +140,45 @@ const NARROW: [Shape; 15] = [
     shape(256, 16, 2, 6, ALONE),
 ];
 
+/// Kernels for operands that are not of 16 bits, all of them K-major, with a row-major D: enough for problems large and small.
+const K_MAJOR: [Shape; 7] = [
+    shape(128, 256, 2, 4, PAIRS),
+    shape(256, 128, 2, 4, ROW),
+    turns(128, 192, 4, COLUMN),
+    turns(128, 128, 6, ALONE),
+    shape(128, 64, 2, 8, ALONE),
+    shape(64, 128, 1, 8, ALONE),
+    shape(64, 64, 1, 5, ALONE).deep(),
+];
+
+/// The same with a column-major D, for few rows.
+const K_MAJOR_NARROW: [Shape; 5] = [
+    shape(64, 8, 1, 8, ALONE).deep(),
+    shape(64, 16, 1, 8, COLUMN).deep(),
+    shape(64, 32, 1, 7, ALONE).deep(),
+    shape(64, 64, 1, 6, ALONE).deep(),
+    shape(128, 16, 2, 10, ALONE),
+];
+
+/// Operands that are not of 16 bits, and their results, of which the catalogue has every kernel. Those of other types differ
+/// in nothing but the types' names in an instruction.
+const K_MAJOR_TYPES: [([Element; 2], Element); 7] = [
+    ([Element::Tf32; 2], Element::F32),
+    ([Element::E4m3; 2], Element::Bf16),
+    ([Element::E4m3; 2], Element::F32),
+    ([Element::E4m3, Element::E5m2], Element::Bf16),
+    ([Element::E5m2, Element::E4m3], Element::Bf16),
+    ([Element::E5m2; 2], Element::Bf16),
+    ([Element::S8; 2], Element::S32),
+];
+
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
 const FEWEST_STAGES: u32 = 3;
 
-/// Every spec of these types and majors, the largest tile first.
+/// Every spec of these types and majors, the largest tile first; none where there is no kernel for them. `operands` are the
+/// types of A and B.
 pub fn specs_for(
-    operand: Element,
+    operands: [Element; 2],
     a_major: OperandMajor,
     b_major: OperandMajor,
     d_major: OutputMajor,
@@ -136,6 +187,8 @@ pub fn specs_for(
     // An MN-major B beside a K-major A is better the M side of transposed operands where it would be padded.
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
     let shapes: Vec<&Shape> = match (d_major, a_major, b_major) {
+        (OutputMajor::N, ..) if operands[0].bytes() != 2 => K_MAJOR.iter().collect(),
+        (OutputMajor::M, ..) if operands[0].bytes() != 2 => K_MAJOR_NARROW.iter().collect(),
         (OutputMajor::N, a, b) if (a, b) == (k, mn) => {
             SHAPES.iter().filter(|shape| !shape.pads_b()).collect()
         }
@@ -148,18 +201,19 @@ pub fn specs_for(
     // To bound the catalogue, clusters of four only with results in the operands' type, and not where both operands are
     // MN-major.
     let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
-    let most_ctas = if output == operand && (a_major, b_major) != mn_major { 4 } else { 2 };
+    let most_ctas = if [output; 2] == operands && (a_major, b_major) != mn_major { 4 } else { 2 };
     shapes.into_iter().flat_map(move |shape| {
         let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
         let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
         iter::once(Cluster::NONE).chain(clusters).filter_map(move |cluster| {
             let spec = KernelSpec {
-                operand,
+                a: operands[0],
+                b: operands[1],
                 output,
                 a_major,
                 b_major,
                 d_major,
-                tile: Tile { m: shape.m, n: shape.n, k: shape.k },
+                tile: Tile { m: shape.m, n: shape.n, k: shape.k_bytes / operands[0].bytes() },
                 stages: FEWEST_STAGES,
                 consumers: shape.consumers,
                 schedule: shape.schedule,
@@ -173,14 +227,18 @@ pub fn specs_for(
 
 /// Every spec.
 pub fn specs() -> impl Iterator<Item = KernelSpec> {
-    [Element::Bf16, Element::F16].into_iter().flat_map(|operand| {
+    let halves = [Element::Bf16, Element::F16].into_iter().flat_map(|operand| {
         [operand, Element::F32].into_iter().flat_map(move |output| {
-            MAJORS.into_iter().flat_map(move |(a, b)| {
-                [OutputMajor::N, OutputMajor::M]
-                    .into_iter()
-                    .flat_map(move |d| specs_for(operand, a, b, d, output))
-            })
+            MAJORS.into_iter().map(move |majors| ([operand; 2], output, majors))
         })
+    });
+    let k_major = (OperandMajor::K, OperandMajor::K);
+    let others =
+        K_MAJOR_TYPES.into_iter().map(move |(operands, output)| (operands, output, k_major));
+    halves.chain(others).flat_map(|(operands, output, (a, b))| {
+        [OutputMajor::N, OutputMajor::M]
+            .into_iter()
+            .flat_map(move |d| specs_for(operands, a, b, d, output))
     })
 }
 
@@ -201,16 +259,38 @@ mod tests {
     #[test]
     fn every_type_and_layout_has_large_and_small_tiles_and_no_name_twice() {
         let all: Vec<_> = specs().collect();
-        assert!((200..=1500).contains(&all.len()), "{}", all.len());
+        assert!((200..=1600).contains(&all.len()), "{}", all.len());
         let names: HashSet<_> = all.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), all.len());
         for (a, b) in MAJORS {
             for output in [Element::Bf16, Element::F32] {
                 let specs: Vec<_> =
-                    specs_for(Element::Bf16, a, b, OutputMajor::N, output).collect();
+                    specs_for([Element::Bf16; 2], a, b, OutputMajor::N, output).collect();
                 assert!(specs.iter().any(|spec| spec.tile.m * spec.tile.n >= 256 * 192));
                 assert!(specs.iter().any(|spec| spec.tile.m * spec.tile.n <= 64 * 64));
             }
         }
+    }
+
+    #[test]
+    fn operands_that_are_not_of_16_bits_have_a_kernel_of_each_shape_where_they_are_k_major() {
+        let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+        let others = [
+            ([Element::E5m2; 2], Element::F16),
+            ([Element::U8, Element::S8], Element::S32),
+            ([Element::U8; 2], Element::S32),
+        ];
+        for (operands, output) in K_MAJOR_TYPES.into_iter().chain(others) {
+            for (d, shapes) in
+                [(OutputMajor::N, &K_MAJOR[..]), (OutputMajor::M, &K_MAJOR_NARROW[..])]
+            {
+                let specs: Vec<_> = specs_for(operands, k, k, d, output).collect();
+                let clusters: usize = shapes.iter().map(|shape| 1 + shape.clusters.len()).sum();
+                assert_eq!(specs.len(), clusters, "{operands:?} {output}");
+                assert_eq!(specs_for(operands, k, mn, d, output).count(), 0);
+            }
+        }
+        let of_s8 = |output| specs_for([Element::S8; 2], k, k, OutputMajor::N, output).count();
+        assert_eq!(of_s8(Element::F32), 0);
     }
 }

@@ -11,6 +11,7 @@ use pgemm_ir::{
 use crate::scheduler::TileOrigin;
 use crate::spec::{KernelSpec, OutputMajor};
 use crate::staging::{STAGING_ROWS, Staging};
+use crate::sums::Sum;
 
 /// Named barriers 1.. belong to the consumer warpgroups; 0 is the CTA's.
 const FIRST_BARRIER: u32 = 1;
@@ -19,7 +20,7 @@ const MBARRIER_BYTES: u32 = 8;
 
 /// Declarations of the epilogue.
 #[derive(Clone)]
-pub struct Epilogue<'k> {
+pub struct Epilogue<'k, S> {
     b: &'k KernelBuilder,
     spec: KernelSpec,
     staging: Staging,
@@ -29,8 +30,8 @@ pub struct Epilogue<'k> {
     d: Output<'k>,
     /// Rows and columns of D.
     extents: [Val<'k, ty::U32>; 2],
-    alpha: Val<'k, ty::F32>,
-    beta: Val<'k, ty::F32>,
+    /// alpha and beta.
+    factors: [Val<'k, S>; 2],
 }
 
 /// C or D.
@@ -44,14 +45,15 @@ pub struct Output<'k> {
     pub stride: Val<'k, ty::U64>,
 }
 
-impl<'k> Epilogue<'k> {
-    /// Declares staging buffers and barriers, for an output of `[m, n]`. C is not read where `beta` is 0.
+impl<'k, S: Sum> Epilogue<'k, S> {
+    /// Declares staging buffers and barriers, for an output of `[m, n]`. C is not read where beta, the
+    /// second factor, is 0.
     pub fn new(
         b: &'k KernelBuilder,
         spec: &KernelSpec,
         [c, d]: [Output<'k>; 2],
         extents: [Val<'k, ty::U32>; 2],
-        [alpha, beta]: [Val<'k, ty::F32>; 2],
+        factors: [Val<'k, S>; 2],
     ) -> Self {
         let staging = spec.staging();
         let buffers = SmemRequest::whole(spec.consumers * staging.bytes(), 1024);
@@ -65,8 +67,7 @@ impl<'k> Epilogue<'k> {
             c,
             d,
             extents,
-            alpha,
-            beta,
+            factors,
         }
     }
 
@@ -89,7 +90,7 @@ impl<'k> Epilogue<'k> {
     }
 
     /// What consumer warpgroup `consumer` needs to store what it computed.
-    pub fn warpgroup(&self, consumer: Val<'k, ty::U32>) -> WarpgroupStore<'_, 'k> {
+    pub fn warpgroup(&self, consumer: Val<'k, ty::U32>) -> WarpgroupStore<'_, 'k, S> {
         let b = self.b;
         let thread = b.special(Special::Thread) % WARPGROUP_THREADS;
         WarpgroupStore {
@@ -109,8 +110,8 @@ impl<'k> Epilogue<'k> {
     pub fn store(
         &self,
         origin: TileOrigin<'k>,
-        warpgroup: &WarpgroupStore<'_, 'k>,
-        sums: &dyn Fn(u32, u32) -> [Val<'k, ty::F32>; 4],
+        warpgroup: &WarpgroupStore<'_, 'k, S>,
+        sums: &dyn Fn(u32, u32) -> [Val<'k, S>; 4],
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
@@ -136,7 +137,7 @@ impl<'k> Epilogue<'k> {
 }
 
 /// This thread's four sums of each 8 columns.
-pub type Sums<'s, 'k> = dyn Fn(u32) -> [Val<'k, ty::F32>; 4] + 's;
+pub type Sums<'s, 'k, S> = dyn Fn(u32) -> [Val<'k, S>; 4] + 's;
 
 /// Where a staging tile goes.
 #[derive(Clone, Copy)]
@@ -152,8 +153,8 @@ pub struct Place<'k> {
 }
 
 /// What one warpgroup's threads know while they store.
-pub struct WarpgroupStore<'e, 'k> {
-    epilogue: &'e Epilogue<'k>,
+pub struct WarpgroupStore<'e, 'k, S> {
+    epilogue: &'e Epilogue<'k, S>,
     /// Index of the thread in the warpgroup.
     pub thread: Val<'k, ty::U32>,
     /// True in the one thread that talks to TMA.
@@ -166,7 +167,12 @@ pub struct WarpgroupStore<'e, 'k> {
     c_full: Val<'k, ty::Smem>,
 }
 
-impl<'k> WarpgroupStore<'_, 'k> {
+impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
+    /// The type of C and D.
+    pub fn output(&self) -> Element {
+        self.epilogue.spec.output
+    }
+
     /// Waits for the warpgroup's threads.
     pub fn sync(&self) {
         self.epilogue.b.barrier_sync(self.barrier, WARPGROUP_THREADS);
@@ -174,14 +180,14 @@ impl<'k> WarpgroupStore<'_, 'k> {
 
     /// Stores one staging tile; `sums` gives this thread's four of 8 columns, counted in groups, as the accumulators have
     /// them.
-    pub fn store(&self, sums: &Sums<'_, 'k>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
-        let Epilogue { b, spec, staging, c, d, beta, .. } = self.epilogue;
+    pub fn store(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
+        let Epilogue { b, spec, staging, c, d, factors: [_, beta], .. } = self.epilogue;
         let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
         let coordinates = match spec.d_major {
             OutputMajor::N => [place.column, place.row],
             OutputMajor::M => [place.row, place.column],
         };
-        let reads_c = beta.ne(0.0);
+        let reads_c = beta.ne(S::zero(b));
 
         b.if_(self.leads, || {
             b.bulk_wait_read(place.stores_pending);
@@ -195,9 +201,9 @@ impl<'k> WarpgroupStore<'_, 'k> {
             reads_c,
             || {
                 self.c_full.mbarrier_wait(c_parity);
-                b.scope("with c", || self.write(sums, buffer, true));
+                b.scope("with c", || S::write_staging(self, sums, buffer, true));
             },
-            || self.write(sums, buffer, false),
+            || S::write_staging(self, sums, buffer, false),
         );
         b.fence_proxy_async();
         self.sync();
@@ -208,9 +214,9 @@ impl<'k> WarpgroupStore<'_, 'k> {
     }
 
     /// Stores some quads side by side, the first at `origin`, with no help of shared memory.
-    pub fn store_elements(&self, sums: &[[Val<'k, ty::F32>; 4]], origin: TileOrigin<'k>) {
-        let Epilogue { b, spec, c, d, extents: [m, n], beta, .. } = self.epilogue;
-        let (element, reads_c) = (spec.output, beta.ne(0.0));
+    pub fn store_elements(&self, sums: &[[Val<'k, S>; 4]], origin: TileOrigin<'k>) {
+        let Epilogue { b, spec, c, d, extents: [m, n], factors: [_, beta], .. } = self.epilogue;
+        let (element, reads_c) = (spec.output, beta.ne(S::zero(b)));
         let first_row = origin.m + self.warp * 16 + self.lane / 4;
         let first_column = origin.n + self.lane % 4 * 2;
         for (group, quad) in (0..).zip(sums) {
@@ -227,26 +233,80 @@ impl<'k> WarpgroupStore<'_, 'k> {
                 b.if_(row.lt(*m) & column.lt(*n), || {
                     let value = b.if_else(
                         reads_c,
-                        || self.scale(*sum, Some(b.load_element(in_matrix(c), element))),
+                        || self.scale(*sum, Some(S::load_element(b, in_matrix(c), element))),
                         || self.scale(*sum, None),
                     );
-                    b.store_element(in_matrix(d), element, value);
+                    S::store_element(b, in_matrix(d), element, value);
                 });
             }
         }
     }
 
-    /// Writes the staging tile into `buffer`, in place of C where that is added.
-    fn write(&self, sums: &Sums<'_, 'k>, buffer: Val<'k, ty::Smem>, with_c: bool) {
-        match self.epilogue.spec.output {
-            Element::F32 => self.write_f32(sums, buffer, with_c),
-            _ => self.write_16bit(sums, buffer, with_c),
+    /// Writes the staging tile of 32-bit results into `buffer`, in place of C where that is added: two neighbouring columns
+    /// at a time, where the accumulator has them.
+    pub fn write_words(&self, sums: &Sums<'_, 'k, S>, buffer: Val<'k, ty::Smem>, with_c: bool) {
+        let Epilogue { b, spec, staging, .. } = self.epilogue;
+        let row = self.warp * 16 + self.lane / 4;
+        let in_group = self.lane % 4;
+        for group in 0..staging.columns() / 8 {
+            let sums = sums(group);
+            for half in 0..2 {
+                let value = |i: u32| sums[(half * 2 + i) as usize];
+                match spec.d_major {
+                    OutputMajor::N => {
+                        let chunk = in_group / 2 + group * 2;
+                        let address = self.address(buffer, row + half * 8, chunk);
+                        let address = address.offset(in_group % 2 * 8);
+                        let c = with_c.then(|| b.load_shared::<S, 2>(address));
+                        let scaled = std::array::from_fn::<_, 2, _>(|i| {
+                            self.scale(value(i as u32), c.map(|c| c[i]))
+                        });
+                        b.store_shared(address, scaled);
+                    }
+                    OutputMajor::M => {
+                        for i in 0..2 {
+                            let line = in_group * 2 + (group * 8 + i);
+                            let address = buffer.offset(line * staging.line_bytes());
+                            let address = address.offset((row + half * 8) * 4);
+                            let c = with_c.then(|| b.load_shared::<S, 1>(address));
+                            b.store_shared(address, [self.scale(value(i), c.map(|c| c[0]))]);
+                        }
+                    }
+                }
+            }
         }
     }
 
-    /// Four 8×8 matrices at a time: rows 0–7 and 8–15 of the warp's 16, columns 0–7 and 8–15. Lane l gives the address of
+    fn scale(&self, sum: Val<'k, S>, c: Option<Val<'k, S>>) -> Val<'k, S> {
+        S::scale(sum, self.epilogue.factors, c)
+    }
+
+    /// The address of a 16-byte chunk of a line of the staging tile. The swizzle XORs address bits 4.. with bits 7.., so
+    /// the chunk with the number of its 128-byte line.
+    fn address(
+        &self,
+        buffer: Val<'k, ty::Smem>,
+        line: Val<'k, ty::U32>,
+        chunk: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Smem> {
+        let staging = &self.epilogue.staging;
+        let chunk = match staging.swizzle().span_bytes() {
+            None => chunk,
+            Some(span) => chunk ^ (line / (128 / span) % (span / 16)),
+        };
+        buffer.offset(line * staging.line_bytes() + chunk * 16)
+    }
+}
+
+impl<'k> WarpgroupStore<'_, 'k, ty::F32> {
+    /// Writes the staging tile of a 16-bit type into `buffer`, in place of C where that is added: four 8×8 matrices at a time, rows 0–7 and 8–15 of the warp's 16, columns 0–7 and 8–15. Lane l gives the address of
     /// line l % 8 of matrix l / 8.
-    fn write_16bit(&self, sums: &Sums<'_, 'k>, buffer: Val<'k, ty::Smem>, with_c: bool) {
+    pub fn write_16bit(
+        &self,
+        sums: &Sums<'_, 'k, ty::F32>,
+        buffer: Val<'k, ty::Smem>,
+        with_c: bool,
+    ) {
         let Epilogue { b, spec, staging, .. } = self.epilogue;
         let columns_are_lines = spec.d_major == OutputMajor::M;
         for column in (0..staging.columns()).step_by(16) {
@@ -280,64 +340,5 @@ impl<'k> WarpgroupStore<'_, 'k> {
                 b.store_matrix(address, pairs, columns_are_lines);
             }
         }
-    }
-
-    /// Two neighbouring columns at a time, where the accumulator has them.
-    fn write_f32(&self, sums: &Sums<'_, 'k>, buffer: Val<'k, ty::Smem>, with_c: bool) {
-        let Epilogue { b, spec, staging, .. } = self.epilogue;
-        let row = self.warp * 16 + self.lane / 4;
-        let in_group = self.lane % 4;
-        for group in 0..staging.columns() / 8 {
-            let sums = sums(group);
-            for half in 0..2 {
-                let value = |i: u32| sums[(half * 2 + i) as usize];
-                match spec.d_major {
-                    OutputMajor::N => {
-                        let chunk = in_group / 2 + group * 2;
-                        let address = self.address(buffer, row + half * 8, chunk);
-                        let address = address.offset(in_group % 2 * 8);
-                        let c = with_c.then(|| b.load_shared::<ty::F32, 2>(address));
-                        let scaled = std::array::from_fn::<_, 2, _>(|i| {
-                            self.scale(value(i as u32), c.map(|c| c[i]))
-                        });
-                        b.store_shared(address, scaled);
-                    }
-                    OutputMajor::M => {
-                        for i in 0..2 {
-                            let line = in_group * 2 + (group * 8 + i);
-                            let address = buffer.offset(line * staging.line_bytes());
-                            let address = address.offset((row + half * 8) * 4);
-                            let c = with_c.then(|| b.load_shared::<ty::F32, 1>(address));
-                            b.store_shared(address, [self.scale(value(i), c.map(|c| c[0]))]);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn scale(&self, value: Val<'k, ty::F32>, c: Option<Val<'k, ty::F32>>) -> Val<'k, ty::F32> {
-        let Epilogue { alpha, beta, .. } = self.epilogue;
-        let scaled = value * *alpha;
-        match c {
-            None => scaled,
-            Some(c) => c.mul_add(*beta, scaled),
-        }
-    }
-
-    /// The address of a 16-byte chunk of a line of the staging tile. The swizzle XORs address bits 4.. with bits 7.., so
-    /// the chunk with the number of its 128-byte line.
-    fn address(
-        &self,
-        buffer: Val<'k, ty::Smem>,
-        line: Val<'k, ty::U32>,
-        chunk: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::Smem> {
-        let staging = &self.epilogue.staging;
-        let chunk = match staging.swizzle().span_bytes() {
-            None => chunk,
-            Some(span) => chunk ^ (line / (128 / span) % (span / 16)),
-        };
-        buffer.offset(line * staging.line_bytes() + chunk * 16)
     }
 }

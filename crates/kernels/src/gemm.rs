@@ -3,7 +3,8 @@
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
-    Accumulators, BuildError, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty,
+    Accumulators, BuildError, Element, Kernel, KernelBuilder, PassError, Special, Val,
+    WARPGROUP_THREADS, ty,
 };
 
 use crate::epilogue::{Epilogue, Output};
@@ -12,6 +13,7 @@ use crate::reduction::{Contributor, Reduction};
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
 use crate::staging::STAGING_ROWS;
+use crate::sums::Sum;
 
 /// A kernel that could not be built from a spec.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -66,8 +68,11 @@ pub fn build(spec: &KernelSpec) -> Result<GemmKernel, KernelError> {
 pub fn describe(spec: &KernelSpec) -> Result<Kernel, KernelError> {
     spec.validate()?;
     let builder = KernelBuilder::new(entry_name(spec), spec.cluster.size());
-    write(&builder, spec)
-        .map_err(|error| KernelError::Layout { spec: *spec, error: Box::new(error) })?;
+    let written = match spec.accumulator() {
+        Element::S32 => write::<ty::S32>(&builder, spec),
+        _ => write::<ty::F32>(&builder, spec),
+    };
+    written.map_err(|error| KernelError::Layout { spec: *spec, error: Box::new(error) })?;
     builder.finish().map_err(|error| KernelError::Build { spec: *spec, error: Box::new(error) })
 }
 
@@ -76,7 +81,8 @@ fn entry_name(spec: &KernelSpec) -> String {
     format!("gemm_{spec}").replace('-', "_")
 }
 
-fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
+/// Writes the kernel with sums of type `S`.
+fn write<'k, S: Sum>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
     b.ctas_per_sm(spec.ctas_per_sm());
     let output = spec.staging().tensor_map();
     let a = b.tensor_map("a", spec.a_tile().tensor_map());
@@ -99,11 +105,11 @@ fn write<'k>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
         splits: b.param("splits"),
     };
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
-    let (alpha, beta) = (b.param("alpha"), b.param("beta"));
+    let factors = ["alpha", "beta"].map(|name| S::factor(b, name));
 
     let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
-    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], [alpha, beta]);
+    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors);
     let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
 
     b.scope("prologue", || {
@@ -235,11 +241,11 @@ impl<'k> Turns<'k> {
 }
 
 /// The accumulators of 8 columns, counted in groups, of an m64 block.
-pub(crate) fn quad<'k>(
+pub(crate) fn quad<'k, S: Sum>(
     b: &'k KernelBuilder,
     accumulators: &Accumulators,
     block: u32,
     group: u32,
-) -> [Val<'k, ty::F32>; 4] {
+) -> [Val<'k, S>; 4] {
     std::array::from_fn(|i| accumulators.get(b, block as usize, group * 4 + i as u32))
 }

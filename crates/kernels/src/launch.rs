@@ -1,10 +1,10 @@
 //! [`bind`]: a kernel and what it works on → a launch that every backend reads.
 
-use pgemm_ir::{Argument, Launch, OperandMajor, ParamKind, TensorMapArgument};
+use pgemm_ir::{Argument, Element, Launch, OperandMajor, ParamKind, TensorMapArgument};
 
 use crate::gemm::GemmKernel;
 use crate::reduction;
-use crate::spec::OutputMajor;
+use crate::spec::{KernelSpec, OutputMajor};
 
 /// A matrix in global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,10 @@ pub struct Work {
     pub n: u32,
     /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
     pub k: u32,
-    /// Factor of A·B.
-    pub alpha: f32,
+    /// Factor of A·B, as [`KernelSpec::factor`] takes it.
+    pub alpha: f64,
     /// Factor of C; where it is 0, C is not read.
-    pub beta: f32,
+    pub beta: f64,
     /// A, in the spec's type and major.
     pub a: MatrixArgument,
     /// B, in the spec's type and major.
@@ -103,6 +103,17 @@ pub struct Workspace {
     pub zeroed: u64,
 }
 
+impl KernelSpec {
+    /// alpha or beta as its kernel takes it: the nearest binary32, or where it sums up integers the bits of the 32-bit
+    /// integer, with fractions cut off and what lies outside moved to the nearest end.
+    pub fn factor(&self, value: f64) -> Argument {
+        match self.accumulator() {
+            Element::S32 => Argument::U32((value as i32).cast_unsigned()),
+            _ => Argument::F32(value as f32),
+        }
+    }
+}
+
 impl GemmKernel {
     /// What `work` needs.
     pub fn workspace(&self, work: &Work) -> Workspace {
@@ -128,14 +139,14 @@ impl GemmKernel {
     pub fn bind(&self, work: &Work) -> Launch {
         let spec = &self.spec;
         let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
-        let operand = |matrix: &MatrixArgument, major, mn| {
+        let operand = |matrix: &MatrixArgument, element: Element, major, mn| {
             let extents = match major {
                 // A map has no empty dimension: one line of zeros, all that is read beyond it is zero too.
-                _ if k == 0 => [u64::from(16 / spec.operand.bytes()), 1],
+                _ if k == 0 => [u64::from(16 / element.bytes()), 1],
                 OperandMajor::K => [k, mn],
                 OperandMajor::Mn => [mn, k],
             };
-            map(matrix, extents, spec.operand.bytes())
+            map(matrix, extents, element.bytes())
         };
         let lines = match spec.d_major {
             OutputMajor::N => [n, m],
@@ -153,8 +164,8 @@ impl GemmKernel {
             .params
             .iter()
             .map(|param| match (param.name.as_str(), &param.kind) {
-                ("a", ParamKind::TensorMap(_)) => operand(&work.a, spec.a_major, m),
-                ("b", ParamKind::TensorMap(_)) => operand(&work.b, spec.b_major, n),
+                ("a", ParamKind::TensorMap(_)) => operand(&work.a, spec.a, spec.a_major, m),
+                ("b", ParamKind::TensorMap(_)) => operand(&work.b, spec.b, spec.b_major, n),
                 ("c", ParamKind::TensorMap(_)) => output(&work.c),
                 ("d", ParamKind::TensorMap(_)) => output(&work.d),
                 ("c_address", _) => Argument::U64(work.c.address),
@@ -175,8 +186,8 @@ impl GemmKernel {
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),
                 ("workspace", _) => Argument::U64(work.workspace),
                 ("unordered", _) => Argument::U32(work.unordered.into()),
-                ("alpha", _) => Argument::F32(work.alpha),
-                ("beta", _) => Argument::F32(work.beta),
+                ("alpha", _) => spec.factor(work.alpha),
+                ("beta", _) => spec.factor(work.beta),
                 (name, _) => unreachable!("gemm::write declares no parameter {name}"),
             })
             .collect();

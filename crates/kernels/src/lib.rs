@@ -12,6 +12,7 @@ mod reduction;
 mod scheduler;
 mod spec;
 mod staging;
+mod sums;
 
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};

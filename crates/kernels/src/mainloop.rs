@@ -44,7 +44,7 @@ impl<'k> Mainloop<'k> {
     ) -> Result<Self, CuteError> {
         let operand = |name, tile: OperandTile, map, major| -> Result<_, CuteError> {
             let request = SmemRequest::whole(spec.stages * tile.bytes(), OPERAND_ALIGN);
-            let region = b.region(name, RegionKind::Data(spec.operand), request);
+            let region = b.region(name, RegionKind::Data(tile.element()), request);
             Ok(Operand { tile, region, map, boxes: tile.boxes()?, major })
         };
         let [a_map, b_map] = maps;
@@ -128,8 +128,8 @@ impl<'k> Mainloop<'k> {
         let (b, spec) = (self.b, &self.spec);
         let atom = MmaAtom {
             n: spec.tile.n,
-            a: spec.operand,
-            b: spec.operand,
+            a: spec.a,
+            b: spec.b,
             a_major: self.a.major,
             b_major: self.bt.major,
         };

@@ -1,7 +1,7 @@
 //! An operand tile of one stage in shared memory: its layout, and what follows from it: TMA boxes and wgmma descriptors.
 //!
 //! The layout maps (mn, k) to an element offset before swizzling. It repeats the swizzle atom, 8 lines of one span
-//! (128 bytes, or 64 where a K-major tile is 32 deep), first along the lines, so that one TMA box fills one span's column of
+//! (128 bytes, or 64 where a K-major tile is only so deep), first along the lines, so that one TMA box fills one span's column of
 //! atoms.
 
 use pgemm_cute::{CuteError, Layout};
@@ -35,6 +35,11 @@ impl OperandTile {
     /// A tile of `mn × k` elements that `peers` CTAs load for each other: each a slice of it, or by turns all of it.
     pub fn new(element: Element, major: OperandMajor, mn: u32, k: u32, peers: u32) -> Self {
         OperandTile { element, major, mn, k, peers }
+    }
+
+    /// Type of its elements.
+    pub fn element(&self) -> Element {
+        self.element
     }
 
     /// Depth in elements.
@@ -203,6 +208,30 @@ mod tests {
         let shallow = tile(OperandMajor::K, 128, 32);
         assert_eq!(shallow.swizzle(), SwizzleMode::B64);
         assert_eq!(shallow.descriptor().unwrap().stride_bytes, 512);
+    }
+
+    #[test]
+    fn k_major_tiles_of_equal_bytes_lie_alike_in_every_type() {
+        let tile = |element: Element, k_bytes: u32| {
+            OperandTile::new(element, OperandMajor::K, 128, k_bytes / element.bytes(), 2)
+        };
+        for k_bytes in [64, 128, 256] {
+            let halves = tile(Element::Bf16, k_bytes);
+            for element in [Element::Tf32, Element::E4m3, Element::U8] {
+                let other = tile(element, k_bytes);
+                assert_eq!(other.bytes(), halves.bytes());
+                assert_eq!(other.descriptor(), halves.descriptor());
+                let places = |tile: &OperandTile| {
+                    tile.boxes().unwrap().iter().map(|place| place.bytes).collect::<Vec<_>>()
+                };
+                assert_eq!(places(&other), places(&halves));
+                assert_eq!(other.tensor_map().box_bytes(), halves.tensor_map().box_bytes());
+                // The second MMA's operand: 32 bytes further along k.
+                let second =
+                    |tile: &OperandTile| tile.operand_offset(64, 32 / tile.element().bytes());
+                assert_eq!(second(&other), second(&halves));
+            }
+        }
     }
 
     #[test]

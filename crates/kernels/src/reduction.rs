@@ -23,6 +23,7 @@ use crate::gemm::quad;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::KernelSpec;
 use crate::staging::{STAGING_ROWS, Staging};
+use crate::sums::Sum;
 
 /// Bytes of the counters of one part of a tile: arrivals, what was handed over in either generation, and padding.
 pub const COUNTER_BYTES: u32 = 16;
@@ -90,19 +91,19 @@ pub struct Share<'k> {
 }
 
 /// What a look ahead found.
-pub struct Ahead<'k> {
+pub struct Ahead<'k, S> {
     /// Where the share is; of no use where the tile is whole.
     pub share: Share<'k>,
     /// Whether the tile is of two, and the other is there.
     awaited: Val<'k, ty::Bool>,
     /// The other's sums then, zeros else: for each 8 columns of each m64 block.
-    others: Vec<Val<'k, ty::F32>>,
+    others: Vec<Val<'k, S>>,
 }
 
 /// Who reduces, and where the part lies in D.
-pub struct Contributor<'w, 'e, 'k> {
+pub struct Contributor<'w, 'e, 'k, S> {
     /// Its threads.
-    pub warpgroup: &'w WarpgroupStore<'e, 'k>,
+    pub warpgroup: &'w WarpgroupStore<'e, 'k, S>,
     /// First element.
     pub origin: TileOrigin<'k>,
     /// The accumulators.
@@ -175,16 +176,16 @@ impl<'k> Reduction<'k> {
     }
 
     /// Before the last stages of a segment: where its share is, and the other's sums if they are there already.
-    pub fn look_ahead(
+    pub fn look_ahead<S: Sum>(
         &self,
         segment: &Segment<'k>,
         share: impl FnOnce() -> Share<'k>,
-        warpgroup: &WarpgroupStore<'_, 'k>,
+        warpgroup: &WarpgroupStore<'_, 'k, S>,
         words: Val<'k, ty::Smem>,
-    ) -> Ahead<'k> {
+    ) -> Ahead<'k, S> {
         let b = self.b;
         let quads = self.quads();
-        let nothing = || vec![b.constant::<ty::F32>(0.0); quads as usize * 4];
+        let nothing = || vec![S::zero(b); quads as usize * 4];
         let (share, (awaited, others)) = b.if_else(
             segment.whole,
             || {
@@ -216,10 +217,10 @@ impl<'k> Reduction<'k> {
     }
 
     /// Whether this is the only one missing.
-    fn look(
+    fn look<S: Sum>(
         &self,
         share: &Share<'k>,
-        warpgroup: &WarpgroupStore<'_, 'k>,
+        warpgroup: &WarpgroupStore<'_, 'k, S>,
         word: Val<'k, ty::Smem>,
     ) -> Val<'k, ty::Bool> {
         let b = self.b;
@@ -232,18 +233,18 @@ impl<'k> Reduction<'k> {
     }
 
     /// This thread's sums of 8 columns, counted in groups over all m64 blocks, in a slot.
-    fn load_quad(&self, slot: Val<'k, ty::U64>, index: u32) -> [Val<'k, ty::F32>; 4] {
-        self.b.load_global::<ty::F32, 4>(slot.byte_offset(index * GROUP_BYTES))
+    fn load_quad<S: Sum>(&self, slot: Val<'k, ty::U64>, index: u32) -> [Val<'k, S>; 4] {
+        self.b.load_global::<S, 4>(slot.byte_offset(index * GROUP_BYTES))
     }
 
     /// Hands in a segment's accumulators, and finishes the tile, or pieces of it, if all of it is there.
-    pub fn contribute(
+    pub fn contribute<S: Sum>(
         &self,
         segment: &Segment<'k>,
         share: &Share<'k>,
-        ahead: Option<&Ahead<'k>>,
-        contributor: &Contributor<'_, '_, 'k>,
-        epilogue: &Epilogue<'k>,
+        ahead: Option<&Ahead<'k, S>>,
+        contributor: &Contributor<'_, '_, 'k, S>,
+        epilogue: &Epilogue<'k, S>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
@@ -262,12 +263,12 @@ impl<'k> Reduction<'k> {
     }
 
     /// One slot has or gets all of the others' sums: the last adds it to its registers.
-    fn contribute_to_one(
+    fn contribute_to_one<S: Sum>(
         &self,
         share: &Share<'k>,
-        ahead: Option<&Ahead<'k>>,
-        contributor: &Contributor<'_, '_, 'k>,
-        epilogue: &Epilogue<'k>,
+        ahead: Option<&Ahead<'k, S>>,
+        contributor: &Contributor<'_, '_, 'k, S>,
+        epilogue: &Epilogue<'k, S>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
@@ -295,8 +296,8 @@ impl<'k> Reduction<'k> {
             || {
                 b.if_else(
                     self.unordered,
-                    || self.hand_in(share, accumulators, |at, sums| b.reduce_add(at, sums)),
-                    || self.hand_in(share, accumulators, |at, sums| b.store_global(at, sums)),
+                    || self.hand_in(share, accumulators, |at, sums| S::reduce_add(b, at, sums)),
+                    || self.hand_in::<S>(share, accumulators, |at, sums| b.store_global(at, sums)),
                 );
                 warpgroup.sync();
                 let word = words.offset(ARRIVED_WORD);
@@ -325,11 +326,11 @@ impl<'k> Reduction<'k> {
                         ),
                     };
                     let own = quad(b, accumulators, block, group);
-                    std::array::from_fn(|i| others[i] + own_is_there.select(-0.0, own[i]))
+                    std::array::from_fn(|i| others[i] + own_is_there.select(S::neutral(b), own[i]))
                 };
                 let c_parity = epilogue.store(origin, warpgroup, &sums, c_parity);
                 b.if_(self.unordered, || {
-                    let zero = b.constant::<ty::F32>(0.0);
+                    let zero = S::zero(b);
                     for index in 0..self.spec.blocks() * groups {
                         let address = share.other.byte_offset(index * GROUP_BYTES);
                         b.store_global(address, [zero; 4]);
@@ -342,16 +343,16 @@ impl<'k> Reduction<'k> {
     }
 
     /// Every share has a slot; the owners of pieces add these up.
-    fn contribute_to_many(
+    fn contribute_to_many<S: Sum>(
         &self,
         share: &Share<'k>,
         polls: Val<'k, ty::U32>,
-        contributor: &Contributor<'_, '_, 'k>,
+        contributor: &Contributor<'_, '_, 'k, S>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let Contributor { warpgroup, accumulators, words, .. } = *contributor;
-        self.hand_in(share, accumulators, |address, sums| b.store_global(address, sums));
+        self.hand_in::<S>(share, accumulators, |address, sums| b.store_global(address, sums));
         warpgroup.sync();
         // Large tiles have no registers to spare, and are never shared by that many.
         let one_path = self.quads() > MOST_QUADS;
@@ -415,11 +416,11 @@ impl<'k> Reduction<'k> {
     }
 
     /// Every 8 columns of every m64 block: the address of this thread's four sums in the worker's slot, and these.
-    fn hand_in(
+    fn hand_in<S: Sum>(
         &self,
         share: &Share<'k>,
         accumulators: &Accumulators,
-        store: impl Fn(Val<'k, ty::U64>, [Val<'k, ty::F32>; 4]),
+        store: impl Fn(Val<'k, ty::U64>, [Val<'k, S>; 4]),
     ) {
         let groups = self.groups();
         for block in 0..self.spec.blocks() {
@@ -486,11 +487,11 @@ impl<'k> Reduction<'k> {
 
     /// Runs `store` for the pieces that this one owns, if any, and, as the last to arrive, for what its leader finds handed
     /// over: that answer comes while it adds up its own. Of each round of pieces an owner has one.
-    fn finish(
+    fn finish<S: Sum>(
         &self,
         owned: Owned<'k>,
         pieces: u32,
-        contributor: &Contributor<'_, '_, 'k>,
+        contributor: &Contributor<'_, '_, 'k, S>,
         c_parity: Val<'k, ty::U32>,
         store: impl FnOnce(Val<'k, ty::U32>, Val<'k, ty::U32>) -> Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
@@ -531,10 +532,10 @@ impl<'k> Reduction<'k> {
     }
 
     /// One staging tile.
-    fn finish_staging_tile(
+    fn finish_staging_tile<S: Sum>(
         &self,
         share: &Share<'k>,
-        contributor: &Contributor<'_, '_, 'k>,
+        contributor: &Contributor<'_, '_, 'k, S>,
         piece: Val<'k, ty::U32>,
         c_parity: Val<'k, ty::U32>,
     ) {
@@ -550,10 +551,10 @@ impl<'k> Reduction<'k> {
     }
 
     /// One quad.
-    fn finish_quad(
+    fn finish_quad<S: Sum>(
         &self,
         share: &Share<'k>,
-        contributor: &Contributor<'_, '_, 'k>,
+        contributor: &Contributor<'_, '_, 'k, S>,
         piece: Val<'k, ty::U32>,
     ) {
         let groups = self.groups();
@@ -566,13 +567,13 @@ impl<'k> Reduction<'k> {
     }
 
     /// This thread's sums of some quads over all slots, in order; `most` slots are loaded at once.
-    fn add_up(
+    fn add_up<S: Sum>(
         &self,
         share: &Share<'k>,
         first: Val<'k, ty::U32>,
         quads: u32,
         most: u32,
-    ) -> Vec<[Val<'k, ty::F32>; 4]> {
+    ) -> Vec<[Val<'k, S>; 4]> {
         let b = self.b;
         let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
         // The accumulators' registers are free by now; all the consumer's are not to spare.
@@ -580,8 +581,7 @@ impl<'k> Reduction<'k> {
         let in_flight = if few_registers { QUADS_IN_FLIGHT / 2 } else { QUADS_IN_FLIGHT };
         let at_once = (in_flight / quads).clamp(1, most);
         let first = share.first.byte_offset(first * GROUP_BYTES);
-        // The neutral element: adding it changes no bit, not even a zero's sign.
-        let zeros = || vec![b.constant::<ty::F32>(-0.0); quads as usize * 4];
+        let zeros = || vec![S::neutral(b); quads as usize * 4];
         let sums = b.scope("add up", || {
             b.for_carry(0, share.count, at_once, zeros(), |index, mut sums| {
                 let slot = first + index.widen() * slot_bytes;

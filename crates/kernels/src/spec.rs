@@ -1,8 +1,8 @@
 //! [`KernelSpec`]: what of a GEMM changes its code. Sizes, strides, scalars, raster and grid are run-time arguments.
 //!
-//! A spec has a readable name, `bf16-kn-f32-256x192x64-s3-w2-c1x1`: operand type(s), majors of A and B, type of D, CTA
-//! tile, stages, consumer warpgroups, cluster. A third major, `kkm`, says that D is column-major; `p2` in place of `w2` that
-//! the consumer warpgroups take turns with whole tiles (ping-pong).
+//! A spec has a readable name, `bf16-kn-f32-256x192x64-s3-w2-c1x1`: types of A and B (one where both are the same, else two,
+//! `e4m3_e5m2`), majors of A and B, type of D, CTA tile, stages, consumer warpgroups, cluster. A third major, `kkm`, says that
+//! D is column-major; `p2` in place of `w2` that the consumer warpgroups take turns with whole tiles (ping-pong).
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use crate::staging::Staging;
 /// Registers per thread that mainloop and epilogue need beside the accumulators; fewer make the assembler spill.
 const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
 
-/// The same where results are f32 or column-major, which need more addresses.
+/// The same where results have 32 bits or are column-major, which need more addresses.
 const REGISTERS_BESIDE_LONG_ADDRESSES: u32 = 48;
 
 /// Bytes kept for barriers behind the ring and the staging buffers.
@@ -73,13 +73,19 @@ pub enum Schedule {
     PingPong,
 }
 
-/// A GEMM kernel: D = alpha·A·B + beta·C, fp32 accumulation, C in the type and major of D.
+/// A GEMM kernel: D = alpha·A·B + beta·C, C in the type and major of D.
+///
+/// Operands of integers are summed up and scaled in 32-bit integers, which wrap, all others in binary32. 8-bit floats are
+/// summed up by the tensor core all along k, which is fast and keeps fewer bits of a sum than binary32 has. tf32 operands are
+/// binary32 in memory, rounded as they are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct KernelSpec {
-    /// Element type of A and B: f16 or bf16.
-    pub operand: Element,
-    /// Element type of C and D: the operands' or f32.
+    /// Element type of A.
+    pub a: Element,
+    /// Element type of B.
+    pub b: Element,
+    /// Element type of C and D.
     pub output: Element,
     /// Major of A: along K or along M.
     pub a_major: OperandMajor,
@@ -114,13 +120,27 @@ pub enum SpecError {
     },
     /// Types without a kernel.
     #[error(
-        "no kernel for {operand} operands with {output} output: operands are f16 or bf16, the output is the same type or f32"
+        "no kernel multiplies {a} by {b} into {output}: f16×f16 and bf16×bf16 give the same type or f32, tf32×tf32 gives f32, \
+         any two of e4m3 and e5m2 give f16, bf16 or f32, any two of s8 and u8 give s32"
     )]
     Types {
-        /// Operand type.
-        operand: Element,
+        /// Element type of A.
+        a: Element,
+        /// Element type of B.
+        b: Element,
         /// Output type.
         output: Element,
+    },
+    /// An operand that wgmma cannot read as it lies.
+    #[error(
+        "{operand} of {element} is read K-major only, so that k is contiguous: store A row-major and B column-major, or use \
+         f16 or bf16"
+    )]
+    Major {
+        /// A or B.
+        operand: &'static str,
+        /// Its type.
+        element: Element,
     },
     /// A knob outside its range.
     #[error("{knob} = {asked}: {limit}; the nearest legal value is {nearest}")]
@@ -190,6 +210,14 @@ pub struct RegisterBudget {
 }
 
 impl KernelSpec {
+    /// Type of the accumulators: S32 for integer operands, else F32.
+    pub fn accumulator(&self) -> Element {
+        match self.a {
+            Element::S8 | Element::U8 => Element::S32,
+            _ => Element::F32,
+        }
+    }
+
     /// Accumulator registers per thread.
     pub fn accumulator_registers(&self) -> u32 {
         self.blocks() * self.tile.n / 2
@@ -243,20 +271,20 @@ impl KernelSpec {
 
     /// Registers per thread that a consumer needs beside its accumulators.
     fn registers_beside(&self) -> u32 {
-        match (self.output, self.d_major) {
-            (Element::F32, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
+        match (self.output.bytes(), self.d_major) {
+            (4, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
             _ => REGISTERS_BESIDE_ACCUMULATORS,
         }
     }
 
     /// The A tile of one stage.
     pub fn a_tile(&self) -> OperandTile {
-        OperandTile::new(self.operand, self.a_major, self.tile.m, self.tile.k, self.cluster.n)
+        OperandTile::new(self.a, self.a_major, self.tile.m, self.tile.k, self.cluster.n)
     }
 
     /// The B tile of one stage.
     pub fn b_tile(&self) -> OperandTile {
-        OperandTile::new(self.operand, self.b_major, self.tile.n, self.tile.k, self.cluster.m)
+        OperandTile::new(self.b, self.b_major, self.tile.n, self.tile.k, self.cluster.m)
     }
 
     /// The epilogue's staging buffers.
@@ -295,11 +323,14 @@ impl KernelSpec {
 
     /// Whether a kernel can be built from it.
     pub fn validate(&self) -> Result<(), SpecError> {
-        let (operand, output) = (self.operand, self.output);
-        if !matches!(operand, Element::F16 | Element::Bf16)
-            || !(output == operand || output == Element::F32)
-        {
-            return Err(SpecError::Types { operand, output });
+        let KernelSpec { a, b, output, .. } = *self;
+        if !multiplies(a, b, output) {
+            return Err(SpecError::Types { a, b, output });
+        }
+        for (operand, element, major) in [("A", a, self.a_major), ("B", b, self.b_major)] {
+            if element.bytes() != 2 && major != OperandMajor::K {
+                return Err(SpecError::Major { operand, element });
+            }
         }
         match self.schedule {
             Schedule::Cooperative => knob("consumers", self.consumers, 1, 1, 3)?,
@@ -308,15 +339,25 @@ impl KernelSpec {
         let rows = 64 * self.parts();
         knob("tile_m", self.tile.m, rows, rows, rows * (4 / self.parts()).max(1))?;
         knob("tile_n", self.tile.n, 8, 8, 256)?;
-        if !matches!(self.tile.k, 32 | 64 | 128) {
+        // PTX ISA, "wgmma.mma_async": the shapes of integers.
+        let n_step = if self.accumulator() == Element::S32 && self.tile.n > 32 { 16 } else { 8 };
+        if !self.tile.n.is_multiple_of(n_step) {
+            return Err(SpecError::Knob {
+                knob: "tile_n",
+                asked: self.tile.n,
+                limit: "must be 8, 16, 24, 32 or a multiple of 16 with integer operands".into(),
+                nearest: self.tile.n + 8,
+            });
+        }
+        // Half a swizzle span, one, or two.
+        let depths = [64, 128, 256].map(|bytes| bytes / a.bytes());
+        if !depths.contains(&self.tile.k) {
+            let [half, one, two] = depths;
             return Err(SpecError::Knob {
                 knob: "tile_k",
                 asked: self.tile.k,
-                limit: "must be 32, 64 or 128".into(),
-                nearest: [32, 64, 128]
-                    .into_iter()
-                    .min_by_key(|k: &u32| k.abs_diff(self.tile.k))
-                    .unwrap_or(64),
+                limit: format!("must be {half}, {one} or {two} with {a} operands"),
+                nearest: depths.into_iter().min_by_key(|k| k.abs_diff(self.tile.k)).unwrap_or(one),
             });
         }
         for (name, extent) in [("cluster_m", self.cluster.m), ("cluster_n", self.cluster.n)] {
@@ -360,7 +401,7 @@ impl KernelSpec {
                     accumulators: needed - beside,
                     needed,
                     limit,
-                    nearest_n: most / 8 * 8,
+                    nearest_n: most / n_step * n_step,
                 });
             }
         }
@@ -374,6 +415,18 @@ impl KernelSpec {
             });
         }
         knob("stages", self.stages, 1, 2, 16)
+    }
+}
+
+/// Whether there are kernels for operands of these types with results of this type.
+fn multiplies(a: Element, b: Element, output: Element) -> bool {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    match (a, b) {
+        (F16, F16) | (Bf16, Bf16) => output == a || output == F32,
+        (Tf32, Tf32) => output == F32,
+        (E4m3 | E5m2, E4m3 | E5m2) => matches!(output, F16 | Bf16 | F32),
+        (S8 | U8, S8 | U8) => output == S32,
+        _ => false,
     }
 }
 
@@ -400,7 +453,7 @@ fn major_name(major: OperandMajor, along_mn: &'static str) -> &'static str {
 
 impl fmt::Display for KernelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KernelSpec { operand, output, tile, stages, consumers, cluster, .. } = self;
+        let KernelSpec { output, tile, stages, consumers, cluster, .. } = self;
         let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
         let d = match self.d_major {
             OutputMajor::N => "",
@@ -412,10 +465,11 @@ impl fmt::Display for KernelSpec {
         };
         let Tile { m, n, k } = tile;
         let Cluster { m: cm, n: cn } = cluster;
-        write!(
-            f,
-            "{operand}-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}"
-        )
+        write!(f, "{}", self.a)?;
+        if self.b != self.a {
+            write!(f, "_{}", self.b)?;
+        }
+        write!(f, "-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}")
     }
 }
 
@@ -429,7 +483,9 @@ impl FromStr for KernelSpec {
 
 fn parse(name: &str) -> Option<KernelSpec> {
     let mut parts = name.split('-');
-    let operand = parts.next()?.parse().ok()?;
+    let operands = parts.next()?;
+    let (a, b) = operands.split_once('_').unwrap_or((operands, operands));
+    let (a, b) = (a.parse().ok()?, b.parse().ok()?);
     let mut majors = parts.next()?.chars();
     let mut major = |along_mn| match majors.next()? {
         'k' => Some(OperandMajor::K),
@@ -452,7 +508,8 @@ fn parse(name: &str) -> Option<KernelSpec> {
     let [consumers] = numbers(consumers)?;
     let [cluster_m, cluster_n] = numbers(parts.next()?.strip_prefix('c')?)?;
     let spec = KernelSpec {
-        operand,
+        a,
+        b,
         output,
         a_major,
         b_major,
@@ -503,6 +560,7 @@ mod tests {
             "bf16-kn-f32-256x192x64-s3-w2-c1x1",
             "f16-mnm-f16-128x8x64-s6-w1-c1x1",
             "bf16-kk-bf16-128x192x64-s4-p2-c1x1",
+            "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1",
         ] {
             assert_eq!(spec(name).to_string(), name);
             assert_eq!(spec(name).validate(), Ok(()));
@@ -516,6 +574,9 @@ mod tests {
             "bf16-kk-f32-256x192x64-s3-x2-c1x1",
             "bf16-kn-f32-0256x192x64-s3-w2-c1x1",
             "bf16-kn-f32-99999999x192x64-s3-w2-c1x1",
+            "bf16_bf16-kn-f32-256x192x64-s3-w2-c1x1",
+            "bf16_-kn-f32-256x192x64-s3-w2-c1x1",
+            "e4m3_e5m2_e4m3-kk-bf16-128x256x128-s4-w2-c1x1",
         ] {
             assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
         }
@@ -556,6 +617,12 @@ mod tests {
             ("bf16-kk-bf16-128x100x64-s4-w2-c1x1", 104),
             ("bf16-kk-bf16-128x128x64-s4-p3-c1x1", 2),
             ("bf16-kk-bf16-128x128x48-s4-w2-c1x1", 32),
+            ("tf32-kk-f32-128x128x128-s4-w2-c1x1", 64),
+            ("tf32-kk-f32-128x128x8-s4-w2-c1x1", 16),
+            ("e4m3-kk-bf16-128x128x32-s4-w2-c1x1", 64),
+            ("s8-kk-s32-128x120x128-s4-w2-c1x1", 128),
+            ("s8-kk-s32-128x40x128-s4-w2-c1x1", 48),
+            ("s8-kk-s32-128x20x128-s4-w2-c1x1", 24),
             ("bf16-kk-bf16-128x128x64-s1-w2-c1x1", 2),
             ("bf16-kk-bf16-128x128x64-s4-w5-c1x1", 3),
             ("bf16-kk-bf16-128x128x64-s4-w2-c3x1", 2),
@@ -566,9 +633,32 @@ mod tests {
                 other => panic!("{name}: {other:?}"),
             }
         }
-        assert!(matches!(
-            spec("tf32-kk-f32-128x128x32-s4-w2-c1x1").validate(),
-            Err(SpecError::Types { .. })
-        ));
+    }
+
+    #[test]
+    fn types_that_tensor_cores_multiply_are_legal_and_no_others() {
+        for (name, legal) in [
+            ("tf32-kk-f32-128x128x32-s4-w2-c1x1", true),
+            ("tf32-kk-tf32-128x128x32-s4-w2-c1x1", false),
+            ("f32-kk-f32-128x128x32-s4-w2-c1x1", false),
+            ("e4m3-kk-f32-128x128x128-s4-w2-c1x1", true),
+            ("e4m3_e5m2-kk-bf16-128x128x128-s4-w2-c1x1", true),
+            ("e5m2_e4m3-kkm-f16-128x128x128-s4-w2-c1x1", true),
+            ("e4m3-kk-e4m3-128x128x128-s4-w2-c1x1", false),
+            ("e4m3_s8-kk-f32-128x128x128-s4-w2-c1x1", false),
+            ("bf16_f16-kk-f32-128x128x64-s4-w2-c1x1", false),
+            ("s8_u8-kk-s32-128x128x128-s4-w2-c1x1", true),
+            ("s8-kk-f32-128x128x128-s4-w2-c1x1", false),
+        ] {
+            let spec = spec(name);
+            assert_eq!(spec.to_string(), name);
+            let found = spec.validate();
+            assert_eq!(found.is_ok(), legal, "{name}: {found:?}");
+            assert_eq!(matches!(found, Err(SpecError::Types { .. })), !legal, "{name}: {found:?}");
+        }
+        let error = spec("e4m3-kn-f32-128x128x128-s4-w2-c1x1").validate().unwrap_err();
+        assert_eq!(error, SpecError::Major { operand: "B", element: Element::E4m3 });
+        let error = spec("tf32-mk-f32-128x128x32-s4-w2-c1x1").validate().unwrap_err();
+        assert_eq!(error, SpecError::Major { operand: "A", element: Element::Tf32 });
     }
 }

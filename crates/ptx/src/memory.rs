@@ -193,7 +193,7 @@ impl Emitter<'_> {
     /// What follows `ld` and `st`: order, scope, space, vector and type.
     fn access(&self, inst: &Inst, access: &Access) -> Result<String, EmitError> {
         let suffix = match access.ty {
-            Type::U32 | Type::B32 => "b32",
+            Type::U32 | Type::S32 | Type::B32 => "b32",
             Type::U64 => "b64",
             Type::F32 => "f32",
             ty => return Err(self.unsupported_type(inst, ty)),

@@ -24,10 +24,14 @@ pub struct Args {
     /// A problem size; may be given several times.
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
     problem: Vec<[usize; 3]>,
-    /// Element type of A and B [default: that of --spec, else bf16].
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8 or u8 [default: that of --spec, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
-    /// Element type of C and D [default: that of --spec, else that of A and B].
+    /// Element type of B [default: that of A, or of --spec].
+    #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
+    b_dtype: Option<Dtype>,
+    /// Element type of C and D [default: that of --spec, else that of A and B, or f32 for tf32, bf16 for e4m3 and e5m2, s32 for
+    /// s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
     #[command(flatten)]
@@ -52,9 +56,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let Args { knobs, sm_count, .. } = args;
-    let dtype = args.dtype.or(knobs.spec.map(|spec| spec.operand)).unwrap_or(Dtype::Bf16);
-    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output)).unwrap_or(dtype);
-    let config = knobs.config(dtype, output);
+    let named = knobs.spec.as_ref().map(parse::operands_of);
+    let dtype = args.dtype.or(named.map(|[a, _]| a)).unwrap_or(Dtype::Bf16);
+    let b_dtype = args.b_dtype.or(named.map(|[_, b]| b).filter(|_| args.dtype.is_none()));
+    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output));
+    let config = knobs.config(parse::elements(dtype, b_dtype, output));
     let ranked = args
         .problem
         .iter()
@@ -119,7 +125,6 @@ impl Ranked {
 
     fn title(&self, config: &Config) -> String {
         let Problem { m, n, k, a, b, .. } = &self.problem;
-        let (dtype, output) = (config.dtype, config.output_dtype());
         let found = match self.plans.first() {
             None => "nothing to compute: D has no elements".to_owned(),
             Some((pick, _)) if self.candidates == 1 => pick.why.clone(),
@@ -133,8 +138,11 @@ impl Ranked {
             }
         };
         format!(
-            "{m}x{n}x{k}, {dtype} -> {output}, A {}-major, B {}-major, {} SMs: {found}",
-            a.major, b.major, self.sms
+            "{m}x{n}x{k}, {}, A {}-major, B {}-major, {} SMs: {found}",
+            parse::types(config),
+            a.major,
+            b.major,
+            self.sms
         )
     }
 
@@ -211,6 +219,7 @@ impl Ranked {
         json!({
             "problem": self.problem,
             "dtype": config.dtype,
+            "b_dtype": config.b_dtype(),
             "output_dtype": config.output_dtype(),
             "sms": self.sms,
             "clock_mhz": NOMINAL_MHZ,

@@ -27,9 +27,32 @@ fn types_that_are_unknown_or_not_computed_with() {
     line("run --m 1 --n 1 --k 1 --dtype f33")
         .refused(&["unknown dtype 'f33'", "use one of f16, bf16"]);
     for backend in ["cpu", "emulator"] {
-        for dtype in ["f64", "e4m3", "s8"] {
-            line(&format!("run --m 4 --n 4 --k 4 --dtype {dtype} --backend {backend}"))
-                .refused(&[dtype, "f16", "bf16"]);
+        for (types, part) in [
+            ("f64", "f64 by f64 into f64"),
+            ("tf32 --output-dtype tf32", "tf32 by tf32 into tf32"),
+            ("bf16 --b-dtype f16", "bf16 by f16 into bf16"),
+            ("e4m3 --output-dtype e4m3", "e4m3 by e4m3 into e4m3"),
+            ("s8 --b-dtype e5m2", "s8 by e5m2 into s32"),
+            ("u8 --output-dtype f32", "u8 by u8 into f32"),
+        ] {
+            line(&format!("run --m 4 --n 4 --k 4 --dtype {types} --backend {backend}"))
+                .refused(&[part, "f16×f16 and bf16×bf16 give the same type or f32"]);
+        }
+        for (types, major, part) in [
+            ("tf32", "--a-major m", "A of tf32"),
+            ("e4m3 --b-dtype e5m2", "--b-major n", "B of e5m2"),
+            ("s8", "--b-major n", "B of s8"),
+        ] {
+            line(&format!("run --m 4 --n 4 --k 4 --dtype {types} {major} --backend {backend}"))
+                .refused(&[part, "K-major only", "store A row-major and B column-major"]);
+        }
+        for (scalar, part) in
+            [("--alpha 0.5", "alpha is 0.5"), ("--beta 3e9", "beta is 3000000000")]
+        {
+            line(&format!(
+                "run --m 4 --n 4 --k 4 --dtype u8 --b-dtype s8 {scalar} --backend {backend}"
+            ))
+            .refused(&[part, "from -2147483648 to 2147483647", "round it"]);
         }
         line(&format!("run --m 4 --n 4 --k 4 --dtype f16 --output-dtype bf16 --backend {backend}"))
             .refused(&["f16", "bf16", "f32"]);

@@ -114,6 +114,34 @@ fn files_of_numpy_itself_on_cpu_and_emulator() {
     }
 }
 
+/// f32 files, as tf32: rounded, and B in C order laid out anew. Then the product in integers of rounded values.
+#[test]
+fn files_of_numpy_in_tf32_and_as_integers() {
+    const TF32: f64 = 1.0 / 2048.0;
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("d.npy");
+    let (a, b) = (folder.path().join("a.npy"), folder.path().join("b.npy"));
+    write_npy(&a, &Matrix::pseudo_random(40, 24, 1), Float::F32);
+    write_npy(&b, &Matrix::pseudo_random(24, 16, 2), Float::F32);
+    for backend in ["cpu", "emulator"] {
+        let run =
+            multiply(&a, &b, &out, &["--backend", backend, "--dtype", "tf32", "--verify"]).fine();
+        for note in ["A: f32 converted to tf32", "B: laid out anew, k-major"] {
+            assert!(run.stderr.contains(note), "{}", run.stderr);
+        }
+        let (d, float) = read_npy(&out);
+        assert!(float == Float::F32);
+        let ratio = worst_ratio(&d, &read_npy(&a).0, &read_npy(&b).0, TF32, 0.0);
+        assert!(ratio > 0.0 && ratio <= 1.0, "{ratio}");
+        let bytes = std::fs::metadata(&out).unwrap().len();
+        let integers = ["--backend", backend, "--dtype", "s8", "--verify"];
+        let run = multiply(&a, &b, &out, &integers).fine();
+        assert!(run.stdout.contains("s8 -> s32"), "{}", run.stdout);
+        // int32 has the size of float32.
+        assert_eq!(std::fs::metadata(&out).unwrap().len(), bytes);
+    }
+}
+
 #[test]
 fn c_is_added() {
     let folder = tempfile::tempdir().unwrap();

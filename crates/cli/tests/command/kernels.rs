@@ -212,6 +212,15 @@ fn knobs_shape_what_is_planned() {
     assert_eq!(json[0]["plans"][0]["plan"]["spec"], named);
     assert_eq!((&json[0]["candidates"], &json[0]["plans"][0]["ratio"]), (&1.into(), &1.0.into()));
 
+    let mixed = "kernel plan --problem 512 --dtype e5m2 --b-dtype e4m3 --swapped --json";
+    let json = line(mixed).fine().json();
+    assert_eq!((&json[0]["dtype"], &json[0]["b_dtype"]), (&"e5m2".into(), &"e4m3".into()));
+    assert_eq!(json[0]["output_dtype"], "bf16");
+    let spec = json[0]["plans"][0]["plan"]["spec"].as_str().unwrap();
+    assert!(spec.starts_with("e4m3_e5m2-kkm-bf16-"), "{spec}");
+    let text = line("kernel plan --problem 512 --dtype s8 --top 1").fine().stdout;
+    assert!(text.contains("s8 -> s32, A k-major, B k-major"), "{text}");
+
     let nothing = line("kernel plan --problem 0x64x64").fine().stdout;
     assert!(nothing.ends_with("nothing to compute: D has no elements\n"), "{nothing}");
     let nothing = line("kernel plan --problem 64x0x64 --json").fine().json();
@@ -225,7 +234,8 @@ fn plans_that_are_impossible() {
         ("--problem 4x", &["'4x' is not a problem size"][..]),
         ("--problem 64 --top 0", &["--top", "0 is not in 1.."]),
         ("--problem 64 --sm-count 0", &["--sm-count", "0 is not in 1..=1024"]),
-        ("--problem 64 --dtype f64", &["no kernel for f64 operands", "f16 or bf16"]),
+        ("--problem 64 --dtype f64", &["no kernel multiplies f64 by f64", "bf16×bf16"]),
+        ("--problem 64 --dtype tf32 --b-major n", &["B of tf32", "K-major"]),
         ("--problem 64 --prefetch-depth 99", &["with 99 stages needs", "stages fit"]),
         (
             "--problem 64 --warps-per-block 10",

@@ -27,6 +27,35 @@ fn products_verify_on_cpu_and_emulator() {
     }
 }
 
+/// Operands that are read along k only: small ragged problems with C, whole and split, on both backends.
+#[test]
+fn eight_bit_and_tf32_products_verify_on_cpu_and_emulator() {
+    for (types, shown) in [
+        ("tf32", "tf32 -> f32"),
+        ("e4m3", "e4m3 -> bf16"),
+        ("e4m3 --b-dtype e5m2 --output-dtype f32", "e4m3*e5m2 -> f32"),
+        ("e5m2 --b-dtype e4m3 --output-dtype f16", "e5m2*e4m3 -> f16"),
+        ("s8", "s8 -> s32"),
+        ("u8 --b-dtype s8", "u8*s8 -> s32"),
+    ] {
+        for (backend, extra) in [
+            ("cpu", "--alpha -3 --beta 2"),
+            ("emulator", ""),
+            ("emulator", "--alpha -3 --beta 2 --split split-3"),
+            ("emulator", "--swapped --split stream-k --beta 1"),
+        ] {
+            let command = format!(
+                "run --m 70 --n 90 --k 330 --dtype {types} --backend {backend} --verify {extra}"
+            );
+            let run = line(&command).fine();
+            assert!(run.stdout.contains("verification  correct"), "{command}: {}", run.stdout);
+            let problem = format!("70x90x330, {shown}, A k-major, B k-major");
+            assert!(run.stdout.contains(&problem), "{command}: {}", run.stdout);
+            assert_eq!(run.stderr, "");
+        }
+    }
+}
+
 #[test]
 fn auto_says_which_backend_and_why() {
     let run = line("run --m 64 --n 64 --k 64 --json --verify").fine();

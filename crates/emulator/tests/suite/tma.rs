@@ -26,9 +26,9 @@ fn element(row: i32, column: i32) -> u32 {
 }
 
 /// Loads the box at `at` in thread 0, waits in every thread and puts the box out word by word.
-fn loading(extents: [u32; 2], swizzle: SwizzleMode, at: [i32; 2]) -> Kernel {
+fn loading(element: Element, extents: [u32; 2], swizzle: SwizzleMode, at: [i32; 2]) -> Kernel {
     let mut w = Writer::new(1);
-    let map = w.map("input", Element::F32, &extents, swizzle);
+    let map = w.map("input", element, &extents, swizzle);
     let output = w.scalar("output", Type::U64);
     let bytes = extents[0] * extents[1] * 4;
     assert_eq!(bytes, 512);
@@ -55,7 +55,7 @@ fn boxes_land_swizzled_and_zero_filled() {
     ];
     for (extents, swizzle) in cases {
         for at in [[0, 0], [4, 2], [-3, -2], [18, 7], [40, 0]] {
-            let kernel = loading(extents, swizzle, at);
+            let kernel = loading(Element::F32, extents, swizzle, at);
             passes(
                 &kernel,
                 1,
@@ -76,6 +76,41 @@ fn boxes_land_swizzled_and_zero_filled() {
             );
         }
     }
+}
+
+#[test]
+fn maps_of_tf32_round_to_nearest_even_as_they_load() {
+    let kernel = loading(Element::Tf32, [16, 8], SwizzleMode::None, [0, 0]);
+    // The last of ten fraction bits is 0x2000.
+    let cases: [(u32, u32); 10] = [
+        (0x3f80_0000, 0x3f80_0000),
+        (0x3f80_0fff, 0x3f80_0000),
+        (0x3f80_1000, 0x3f80_0000),
+        (0x3f80_1001, 0x3f80_2000),
+        (0x3f80_3000, 0x3f80_4000),
+        (0xbf80_3000, 0xbf80_4000),
+        (0x3fff_f000, 0x4000_0000),
+        (0x7f7f_ffff, 0x7f80_0000),
+        (0xff80_0000, 0xff80_0000),
+        (0x7f80_0001, 0x7fc0_0000),
+    ];
+    passes(
+        &kernel,
+        1,
+        |memory| {
+            let words = cases.iter().map(|(word, _)| word).chain(&[0; 10]);
+            let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+            let address = memory.upload("input", &bytes, Permission::ReadOnly);
+            let output = memory.allocate("output", 512);
+            (vec![matrix(address, 10, 1, 80), Argument::U64(output)], output)
+        },
+        |memory, output| {
+            let found = words(memory, output, 128);
+            let expected = cases.map(|(_, rounded)| rounded);
+            assert_eq!(found[..10], expected);
+            assert!(found[10..].iter().all(|&word| word == 0));
+        },
+    );
 }
 
 /// A kernel with one input map and one mbarrier of one arrival.

@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
+use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
 use self::descriptors::{Desc, Layout, PreferenceGuard};
@@ -116,6 +117,9 @@ impl CublasLt {
         // The library's A is Bᵀ (n×k) and its B is Aᵀ (k×m). K-major operands lie column-major as k×n and k×m.
         desc.set(desc_attribute::TRANSPOSE_A, c_int::from(problem.b.major == Major::K))?;
         desc.set(desc_attribute::TRANSPOSE_B, c_int::from(problem.a.major == Major::M))?;
+        if matches!(elements.a, Element::E4m3 | Element::E5m2) {
+            desc.accumulate_fast()?;
+        }
         let (b_rows, b_columns) = if problem.b.major == Major::K { (k, n) } else { (n, k) };
         let (a_rows, a_columns) = if problem.a.major == Major::M { (m, k) } else { (k, m) };
         let b = Layout::new(api, types.b, b_rows, b_columns, problem.b.leading_dimension)?;

@@ -299,10 +299,7 @@ pub(crate) fn random(
     seed: u64,
 ) -> crate::Result<HostMatrix> {
     let mut matrix = HostMatrix::zeros(layout, element)?;
-    match element {
-        Element::S8 | Element::U8 => matrix.fill_integers(seed, i8::MAX as u32),
-        _ => matrix.fill_normal(seed),
-    }
+    matrix.fill_random(seed);
     Ok(matrix)
 }
 

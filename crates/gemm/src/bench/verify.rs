@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::BenchError;
-use super::operands::OperandSets;
+use super::operands::{Elements, OperandSets};
 use super::pairs::Contestant;
 use crate::driver::StreamRef;
 use crate::matrix::{HostMatrix, MatrixError};
@@ -53,13 +53,14 @@ pub fn verify_sampled(
     Ok((sampled.rows, comparison))
 }
 
-/// The arithmetic that a contestant on these inputs is allowed.
-pub fn error_model(input: Element) -> ErrorModel {
-    let accumulation = match input {
-        Element::F32 | Element::F64 => Accumulation::Nearest,
-        _ => Accumulation::TensorCore,
+/// The arithmetic that a contestant is allowed on random inputs of these types.
+pub fn error_model(a: Element, b: Element) -> ErrorModel {
+    let accumulation = match (a, Accumulation::on_tensor_cores(a)) {
+        (Element::F32 | Element::F64, _) => Accumulation::Nearest,
+        (_, Accumulation::TensorCore8) => Accumulation::TensorCore8Random,
+        (_, accumulation) => accumulation,
     };
-    ErrorModel { accumulation, input }
+    ErrorModel { accumulation, a, b }
 }
 
 /// A reference of all rows, or of some.
@@ -127,7 +128,8 @@ impl<'a> Verifier<'a> {
         contestant: &mut dyn Contestant,
         stream: StreamRef<'_>,
     ) -> crate::Result<Verification> {
-        let model = error_model(self.operands.elements().a);
+        let Elements { a, b, .. } = self.operands.elements();
+        let model = error_model(a, b);
         let mut sets = vec![0, self.operands.count() - 1];
         sets.dedup();
         self.operands.poison_outputs(stream)?;
@@ -312,7 +314,7 @@ mod tests {
             // As if a thousandth of the usual number were too much to compare whole.
             let rows = sample_rows(&problem, FULL_PRODUCTS / 1000, 11).unwrap();
             let mut d = product_of_rows(&problem, &a, &b, &rows);
-            let model = error_model(Element::Bf16);
+            let model = error_model(Element::Bf16, Element::Bf16);
             let sampled =
                 SampledReference::new(&problem, &a, &b, None, Some(rows.clone())).unwrap();
             let comparison = sampled.compare(&d, &model).unwrap();
@@ -341,7 +343,7 @@ mod tests {
         b.fill_integers(2, 3);
         let mut d = product_of_rows(&problem, &a, &b, &[0, 1, 2]);
         let check = |d: &HostMatrix| {
-            let model = error_model(Element::F16);
+            let model = error_model(Element::F16, Element::F16);
             let (rows, comparison) = verify_sampled(&problem, &a, &b, None, d, &model, 0).unwrap();
             assert_eq!(rows, None);
             finding(&comparison, d)

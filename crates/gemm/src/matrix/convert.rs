@@ -101,20 +101,20 @@ impl Scalar for bf16 {
     }
 }
 
-/// binary32 storage whose low 13 bits the tensor core ignores.
+/// binary32 storage whose value is the nearest tf32: kernels round as they load, so whatever the low 13 bits hold is read so.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Tf32(f32);
 
 impl Scalar for Tf32 {
     fn to_double(self) -> f64 {
-        f64::from(self.0)
+        f64::from(self.to_single())
     }
     fn from_double(value: f64) -> Tf32 {
         Tf32::from_single(round_to_odd(value))
     }
     fn to_single(self) -> f32 {
-        self.0
+        f32::from_bits(round_significand::<13>(self.0))
     }
     fn from_single(value: f32) -> Tf32 {
         Tf32(f32::from_bits(round_significand::<13>(value)))

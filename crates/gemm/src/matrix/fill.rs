@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 
+use pgemm_ir::Element;
 use rand::TryRng;
 use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
@@ -85,6 +86,17 @@ impl HostMatrix {
         });
     }
 
+    /// What random operands hold: independent samples of the normal distribution with mean 0 and variance 1, or integers, which
+    /// are uniform over all values of an 8-bit type (−128 excepted) and up to a thousand in s32.
+    pub fn fill_random(&mut self, seed: u64) {
+        match self.dtype() {
+            Element::S8 => self.fill_integers(seed, 127),
+            Element::U8 => self.fill_integers(seed, 255),
+            Element::S32 => self.fill_integers(seed, 1000),
+            _ => self.fill_normal(seed),
+        }
+    }
+
     /// Independent samples, uniform from `low` to `high`.
     ///
     /// # Errors
@@ -106,7 +118,7 @@ impl HostMatrix {
     /// Integers, uniform from `-magnitude` to `magnitude` (from 0 in u8). Up to a magnitude of 8 every element type holds
     /// them exactly; products of such matrices are exact in single precision as long as `k * magnitude²` is at most 2^24.
     pub fn fill_integers(&mut self, seed: u64, magnitude: u32) {
-        let low = if self.dtype() == pgemm_ir::Element::U8 { 0 } else { -i64::from(magnitude) };
+        let low = if self.dtype() == Element::U8 { 0 } else { -i64::from(magnitude) };
         let count = (i64::from(magnitude) - low) as u64 + 1;
         self.fill_with(|row, column| {
             // Multiply-shift: a value of [0, 1) scaled to [0, count).
@@ -143,8 +155,6 @@ impl HostMatrix {
 
 #[cfg(test)]
 mod tests {
-    use pgemm_ir::Element;
-
     use super::*;
     use crate::problem::MatrixLayout;
 

@@ -13,6 +13,7 @@ pub(crate) trait Working: Copy + Send + Sync + 'static {
     const ZERO: Self;
     const ONE: Self;
     fn read<S: Scalar>(source: &[S], target: &mut [Self]);
+    fn write<S: Scalar>(source: &[Self], target: &mut [S]);
 }
 
 impl Working for f32 {
@@ -20,6 +21,9 @@ impl Working for f32 {
     const ONE: f32 = 1.0;
     fn read<S: Scalar>(source: &[S], target: &mut [f32]) {
         S::slice_to_f32(source, target);
+    }
+    fn write<S: Scalar>(source: &[f32], target: &mut [S]) {
+        S::slice_from_f32(source, target);
     }
 }
 
@@ -29,6 +33,11 @@ impl Working for f64 {
     fn read<S: Scalar>(source: &[S], target: &mut [f64]) {
         for (target, source) in target.iter_mut().zip(source) {
             *target = source.to_double();
+        }
+    }
+    fn write<S: Scalar>(source: &[f64], target: &mut [S]) {
+        for (target, source) in target.iter_mut().zip(source) {
+            *target = S::from_double(*source);
         }
     }
 }

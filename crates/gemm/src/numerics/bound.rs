@@ -12,27 +12,80 @@ use super::format::Format;
 pub enum Accumulation {
     /// Every addition rounds to the nearest binary32: CPUs, CUDA cores.
     Nearest,
-    /// Blocks are aligned and truncated to binary32: Hopper's tensor cores with 16-bit inputs.
+    /// Blocks are aligned and truncated to binary32: Hopper's tensor cores with 16-bit and tf32 inputs.
     TensorCore,
+    /// Blocks are aligned and truncated to 13 bits of fraction: Hopper's tensor cores with 8-bit floats, whatever these are.
+    TensorCore8,
+    /// The same for products whose signs are independent of each other, as random matrices have them. No worst case.
+    TensorCore8Random,
 }
 
 impl Accumulation {
+    /// That of Hopper's tensor cores with these inputs, whatever their values.
+    pub fn on_tensor_cores(input: Element) -> Accumulation {
+        match input {
+            Element::E4m3 | Element::E5m2 => Accumulation::TensorCore8,
+            _ => Accumulation::TensorCore,
+        }
+    }
+
     fn unit_roundoff(self) -> f64 {
         match self {
             Accumulation::Nearest => 2f64.powi(-24),
             Accumulation::TensorCore => 2f64.powi(-23),
+            Accumulation::TensorCore8 => 2f64.powi(-12),
+            Accumulation::TensorCore8Random => 2f64.powi(-13),
+        }
+    }
+
+    /// The largest error of a sum of `k` products: parts of its own magnitude, and of the sum of all magnitudes.
+    fn factors(self, k: usize) -> Result<(f64, f64), NumericsError> {
+        let (unit, count) = (self.unit_roundoff(), k as f64);
+        match self {
+            Accumulation::Nearest | Accumulation::TensorCore if count * unit > 0.5 => {
+                Err(NumericsError::DepthTooLarge { k })
+            }
+            Accumulation::Nearest | Accumulation::TensorCore => Ok((0.0, gamma(count, unit))),
+            // The limit of (1 + u)^k - 1, which holds for every k.
+            Accumulation::TensorCore8 => Ok((0.0, (count * unit).exp_m1())),
+            Accumulation::TensorCore8Random => {
+                let roundings = (count / RANDOM_BLOCK + RANDOM_STEPS * count.sqrt()) * unit;
+                let random = (roundings, roundings * RANDOM_SUM / count.sqrt().max(1.0));
+                // Few products have no statistics.
+                let (_, worst) = Accumulation::TensorCore8.factors(k)?;
+                Ok(if random.0 + random.1 < worst { random } else { (0.0, worst) })
+            }
         }
     }
 }
+
+/// Products of a block of which tensor cores truncate the sum, at least.
+const RANDOM_BLOCK: f64 = 16.0;
+
+/// How many standard deviations a walk of that many random steps may stray: roundings of products with random signs.
+const RANDOM_STEPS: f64 = 4.0;
+
+/// What a partial sum of products with random signs reaches, in units of the sum of their magnitudes over √k: for normal
+/// samples, whose mean magnitude is 0.64 of their standard deviation, nearly four standard deviations.
+const RANDOM_SUM: f64 = 6.0;
 
 /// The arithmetic whose errors are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ErrorModel {
     /// How the products are added up.
     pub accumulation: Accumulation,
-    /// The type that A, B and C were in when they were used. Where the reference saw wider matrices, their rounding to this
-    /// type is part of the bound.
-    pub input: Element,
+    /// The type that A was in when it was used. Where the reference saw a wider matrix, its rounding to this type is part of
+    /// the bound.
+    pub a: Element,
+    /// The same of B.
+    pub b: Element,
+}
+
+impl ErrorModel {
+    /// A and B of one type.
+    pub const fn new(accumulation: Accumulation, input: Element) -> ErrorModel {
+        ErrorModel { accumulation, a: input, b: input }
+    }
 }
 
 /// `γₙ(u)`: the relative error that n roundings add up to.
@@ -117,30 +170,33 @@ pub(super) struct Bound(Form);
 
 impl Bound {
     pub(super) fn new(model: ErrorModel, setting: &Setting) -> Result<Bound, NumericsError> {
-        if !matches!(model.input, Element::F16 | Element::Bf16) {
-            return Err(NumericsError::NoBound { input: model.input });
+        let (a_input, b_input) = (model.a, model.b);
+        for input in [a_input, b_input] {
+            if !matches!(input, Element::F16 | Element::Bf16 | Element::Tf32)
+                && !matches!(input, Element::E4m3 | Element::E5m2)
+            {
+                return Err(NumericsError::NoBound { input });
+            }
         }
         if !matches!(setting.output, Element::F16 | Element::Bf16 | Element::F32) {
             return Err(NumericsError::NoOutputBound { output: setting.output });
         }
         let k = setting.k as f64;
-        let unit = model.accumulation.unit_roundoff();
-        if k * unit > 0.5 {
-            return Err(NumericsError::DepthTooLarge { k: setting.k });
-        }
+        let (of_sum, of_products) = model.accumulation.factors(setting.k)?;
         let single = Format::of(Element::F32);
-        let input = Format::of(model.input);
         let (alpha, beta) = (setting.alpha.abs(), setting.beta.abs());
 
         // Rounding of the inputs: â = a(1 + δ) + ε, nothing where the type holds every value.
-        let conversion = |from: Element| {
-            if Format::of(from).fits(input) {
+        let conversion = |from: Element, to: Element| {
+            let to = Format::of(to);
+            if Format::of(from).fits(to) {
                 (0.0, 0.0)
             } else {
-                (input.unit_roundoff, input.half_smallest())
+                (to.unit_roundoff, to.half_smallest())
             }
         };
-        let ((a_unit, a_half), (b_unit, b_half)) = (conversion(setting.a), conversion(setting.b));
+        let (a_unit, a_half) = conversion(setting.a, a_input);
+        let (b_unit, b_half) = conversion(setting.b, b_input);
         let converted = Form {
             products: a_unit + b_unit + a_unit * b_unit,
             a_sum: (1.0 + a_unit) * b_half,
@@ -152,9 +208,8 @@ impl Bound {
         // Accumulation.
         let products = Form { products: 1.0, ..Form::default() };
         let underflow = Form { constant: k * single.smallest, ..Form::default() };
-        let accumulated = converted
-            .plus(underflow)
-            .plus(products.plus(converted).plus(underflow).times(gamma(k, unit)));
+        let rounded = products.plus(converted).plus(underflow).times(of_products);
+        let accumulated = converted.plus(underflow).plus(rounded);
 
         // Epilogue. |alpha·s| is at most |v| + |beta·c|.
         let rounds = |factor: f64| if factor == 0.0 || factor == 1.0 { 0.0 } else { 1.0 };
@@ -162,12 +217,13 @@ impl Bound {
         let product_gamma = gamma(rounds(alpha) + addition, single.unit_roundoff);
         let addend_gamma = gamma(rounds(beta) + addition, single.unit_roundoff);
         let scaled_sum = Form { value: 1.0, addend: beta, ..Form::default() };
-        let (c_unit, c_half) = conversion(setting.c);
+        // C is used in D's type.
+        let (c_unit, c_half) = conversion(setting.c, setting.output);
         let addend = Form { addend: 1.0, ..Form::default() };
         let addend_converted = Form { addend: c_unit, constant: c_half, ..Form::default() };
-        let epilogue = accumulated
-            .times(alpha)
-            .plus(scaled_sum.plus(accumulated.times(alpha)).times(product_gamma))
+        let scaled = accumulated.times(alpha).plus(scaled_sum.times(of_sum));
+        let epilogue = scaled
+            .plus(scaled_sum.plus(scaled).times(product_gamma))
             .plus(addend_converted.times(beta))
             .plus(addend.plus(addend_converted).times(beta * addend_gamma))
             .plus(Form {

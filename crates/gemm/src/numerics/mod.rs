@@ -18,6 +18,19 @@
 //!    most `L/2 + 1` units of `u` relative to the magnitudes in it, and `L/2 + 1 ≤ L` for `L ≥ 2`. A last block of a
 //!    single product (1.5 units) is paid for by the full blocks before it, and on its own it is exact.
 //!    Each addition may also lose one unit of the smallest subnormal.
+//!    Products of two tf32 have 22 significant bits and are exact in binary32 as well: tf32 inputs have the same bound.
+//!
+//!    With **8-bit floats** Hopper's tensor cores keep fewer bits: what of a product or of the accumulator lies more than 13
+//!    places below the leading bit of the largest is cut off (about 14 bits are reported by DeepSeek-AI, *DeepSeek-V3
+//!    Technical Report*, arXiv:2412.19437, 2024, §3.5.2; 13 of them are taken for fraction here). No extra bit is kept, so a
+//!    block of L products costs up to `L + 2` units of 2⁻¹³, at most `L` of `u = 2⁻¹²` for `L ≥ 2`:
+//!    `|ŝ − s| ≤ ((1 + u)ᵏ − 1)·p`. That holds for all inputs and says little where k reaches 4096. For products whose signs
+//!    are independent of each other there is a statistical bound beside it ([`Accumulation::TensorCore8Random`]): roundings of
+//!    products are a random walk of k steps, of which four standard deviations are allowed, and only the truncation of each
+//!    block's sum (of at least 16 products) adds up; each is at most 2⁻¹³ of the largest partial sum, for which `|s| + 6p/√k`
+//!    is taken. So `|ŝ − s| ≤ 2⁻¹³·(k/16 + 4√k)·(|s| + 6p/√k)`, or the first bound where that is less.
+//!
+//!    **Integers** (8 bits, added up in 32) have no errors: sums wrap, and results must be equal modulo 2³².
 //! 2. **Epilogue.** binary32, to nearest: one factor for a multiplication by alpha and one by beta (neither by ±1), one for
 //!    the addition. An input conversion of A, B or C contributes `|δ| ≤ u` of the format it was converted to, and half its
 //!    smallest subnormal.
@@ -66,7 +79,10 @@ pub enum NumericsError {
     },
 
     /// No bound is derived for multiplications in this type.
-    #[error("there is no error bound for products of {input}: use f16 or bf16 inputs")]
+    #[error(
+        "there is no error bound for products of {input}: use f16, bf16, tf32, e4m3 or e5m2 inputs, or s8 or u8 with a D of \
+         s32"
+    )]
     NoBound {
         /// The type that A and B are multiplied in.
         input: Element,
@@ -95,7 +111,7 @@ pub enum NumericsError {
          error bound"
     )]
     NotExact {
-        /// The largest sum that single precision holds exactly.
+        /// The largest sum that is exact.
         limit: u64,
         /// What it comes to, as it prints; `a fraction` where an input is not an integer.
         reached: String,

@@ -29,6 +29,12 @@ pub struct Reference {
 /// Integers up to this are exact in single precision, and so is every sum of them that stays below.
 const EXACT_LIMIT: u64 = 1 << 24;
 
+/// The same for 8-bit floats: tensor cores add up their products with 13 bits of fraction.
+const EXACT_LIMIT_8: u64 = 1 << 13;
+
+/// The same for results in 32-bit integers, which wrap: what the reference itself holds exactly.
+const EXACT_LIMIT_INTEGERS: u64 = 1 << 53;
+
 /// Rows of A converted at a time.
 const PANEL_ROWS: usize = 1024;
 /// Elements of B converted at a time.
@@ -151,12 +157,16 @@ impl Reference {
     ///
     /// Every element must be within its bound. NaN never is, and elements as [`HostMatrix::poison`] leaves them are counted
     /// as unwritten. An infinity passes where the exact result may round to it. A reference that is itself not finite
-    /// (inputs with NaN or infinity) never passes.
+    /// (inputs with NaN or infinity) never passes. Integers in a D of s32 have no errors: they are compared as
+    /// [`compare_exact`](Self::compare_exact) does.
     ///
     /// # Errors
     /// D has another shape, or no bound is derived for these types or this k.
     pub fn compare(&self, d: &HostMatrix, model: &ErrorModel) -> Result<Comparison, NumericsError> {
         self.check_shape(d)?;
+        if is_integer(d.dtype()) && is_integer(model.a) && is_integer(model.b) {
+            return self.compare_exact(d);
+        }
         let bound = self.bound_for(model, d.dtype())?;
         let overflow = Format::of(d.dtype()).overflow_threshold();
         Ok(judge(d, Check::ErrorBound, |row, column| {
@@ -173,16 +183,25 @@ impl Reference {
     }
 
     /// Compares a computed D of integer-valued inputs with the reference: with every partial sum exact in single precision,
-    /// each element must be the reference rounded once to D's type, to nearest even.
+    /// each element must be the reference rounded once to D's type, to nearest even. A D of 32-bit integers must be the
+    /// reference modulo 2^32.
     ///
     /// # Errors
     /// D has another shape, or the inputs leave something to rounding: a value is not an integer, or the magnitudes that an
-    /// element adds up exceed 2^24.
+    /// element adds up exceed 2^24 (2^13 for products of 8-bit floats, 2^53 where D is of 32-bit integers).
     pub fn compare_exact(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
         self.check_shape(d)?;
-        self.check_exact()?;
+        let wraps = d.dtype() == Element::S32;
+        let [of_products, of_results] = match self.dtypes {
+            _ if wraps => [EXACT_LIMIT_INTEGERS; 2],
+            [Element::E4m3 | Element::E5m2, ..] => [EXACT_LIMIT_8, EXACT_LIMIT],
+            _ => [EXACT_LIMIT; 2],
+        };
+        self.check_exact(of_products, of_results)?;
         Ok(judge(d, Check::Exact, |row, column| {
             let value = self.values[row * self.problem.n + column];
+            // Below 2^53, so the integer is exact, and so is its lower half.
+            let value = if wraps { f64::from(value as i64 as i32) } else { value };
             let reference = with_scalar!(d.dtype(), S => S::from_double(value).to_double());
             Judged {
                 reference,
@@ -204,27 +223,34 @@ impl Reference {
         Ok(())
     }
 
-    fn check_exact(&self) -> Result<(), NumericsError> {
+    /// Fails unless all values are integers, and magnitudes of products and of results stay below these limits.
+    fn check_exact(&self, of_products: u64, of_results: u64) -> Result<(), NumericsError> {
         let (alpha, beta) =
             (f64::from(self.problem.alpha).abs(), f64::from(self.problem.beta).abs());
-        let reached = (0..self.values.len())
+        let largest = |a: [f64; 2], b: [f64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
+        let [products, results] = (0..self.values.len())
             .into_par_iter()
             .map(|index| {
                 let magnitudes = self.magnitudes(index);
                 let products = magnitudes.products;
-                products.max(alpha * products + beta * magnitudes.addend)
+                [products, alpha * products + beta * magnitudes.addend]
             })
-            .reduce(|| 0.0, f64::max);
+            .reduce(|| [0.0; 2], largest);
         if !self.integral {
             let reached = "a fraction".to_owned();
-            return Err(NumericsError::NotExact { limit: EXACT_LIMIT, reached });
+            return Err(NumericsError::NotExact { limit: of_products, reached });
         }
-        if reached > EXACT_LIMIT as f64 {
-            let reached = reached.to_string();
-            return Err(NumericsError::NotExact { limit: EXACT_LIMIT, reached });
+        for (reached, limit) in [(products, of_products), (results, of_results)] {
+            if reached > limit as f64 {
+                return Err(NumericsError::NotExact { limit, reached: reached.to_string() });
+            }
         }
         Ok(())
     }
+}
+
+fn is_integer(element: Element) -> bool {
+    matches!(element, Element::S8 | Element::U8 | Element::S32)
 }
 
 /// Replaces values by their magnitudes. Returns whether all are integers.

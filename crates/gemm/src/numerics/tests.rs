@@ -39,6 +39,22 @@ fn add_block(accumulator: f32, products: &[f64], extra: i32) -> f32 {
     truncate(terms().map(|term| (term / quantum).trunc() * quantum).sum(), 0.0)
 }
 
+/// The same as tensor cores do it with 8-bit floats: with 13 bits of fraction.
+fn add_block_8(accumulator: f32, products: &[f64]) -> f32 {
+    let quantum_of = |value: f64| {
+        let exponent = ((value.to_bits() >> 52) & 0x7ff) as i32 - 1023;
+        2f64.powi((exponent - 13).max(-149))
+    };
+    let cut = |value: f64, quantum: f64| (value / quantum).trunc() * quantum;
+    let terms = || products.iter().copied().chain([f64::from(accumulator)]);
+    let largest = terms().fold(0.0f64, |largest, term| largest.max(term.abs()));
+    if largest == 0.0 {
+        return 0.0;
+    }
+    let sum: f64 = terms().map(|term| cut(term, quantum_of(largest))).sum();
+    cut(sum, quantum_of(sum.abs())) as f32
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Forward,
@@ -49,12 +65,14 @@ enum Order {
     TruncatedTree,
     Blocks { length: usize, extra: i32 },
     SplitBlocks { slices: usize },
+    Blocks8 { length: usize },
 }
 
 impl Order {
     fn accumulation(self) -> Accumulation {
         match self {
             Order::Forward | Order::Shuffled | Order::Tree => Accumulation::Nearest,
+            Order::Blocks8 { .. } => Accumulation::TensorCore8,
             _ => Accumulation::TensorCore,
         }
     }
@@ -78,6 +96,7 @@ impl Order {
             Order::Blocks { length, extra } => {
                 products.chunks(length).fold(0.0, |sum, block| add_block(sum, block, extra))
             }
+            Order::Blocks8 { length } => products.chunks(length).fold(0.0, add_block_8),
             Order::SplitBlocks { slices } => {
                 let depth = products.len().div_ceil(slices).next_multiple_of(16).max(16);
                 products
@@ -118,7 +137,11 @@ fn scalars() -> impl Strategy<Value = f32> {
 }
 
 fn input() -> impl Strategy<Value = Element> {
-    prop::sample::select(vec![Element::F16, Element::Bf16])
+    prop::sample::select(vec![Element::F16, Element::Bf16, Element::Tf32])
+}
+
+fn input_8() -> impl Strategy<Value = Element> {
+    prop::sample::select(vec![Element::E4m3, Element::E5m2])
 }
 
 fn output() -> impl Strategy<Value = Element> {
@@ -182,10 +205,36 @@ proptest! {
         let mut rng = StdRng::seed_from_u64(seed);
         let d = emulate(&problem, (&a, &b, &c), output, order, &mut rng);
         let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
-        let model = ErrorModel { accumulation: order.accumulation(), input };
+        let model = ErrorModel::new(order.accumulation(), input);
         let comparison = reference.compare(&d, &model).unwrap();
         prop_assert!(comparison.passed, "{}", comparison);
         prop_assert!(comparison.relative_frobenius <= comparison.frobenius_bound);
+    }
+
+    #[test]
+    fn the_bound_holds_for_8_bit_floats_in_blocks(
+        k in 0usize..200, a_type in input_8(), b_type in input_8(), output in output(), alpha in scalars(),
+        length in prop::sample::select(vec![16usize, 32]), positive: bool, seed: u64,
+    ) {
+        let problem = Problem::new(3, 4, k, Major::K, Major::K).with_alpha(alpha);
+        let mut a = HostMatrix::zeros(problem.a_layout(), a_type).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), b_type).unwrap();
+        fill(&mut a, seed, 0);
+        fill(&mut b, seed ^ 1, 0);
+        if positive {
+            // Truncations that all go one way.
+            for matrix in [&mut a, &mut b] {
+                let values = matrix.clone();
+                matrix.fill_with(|row, column| values.get(row, column).unwrap().abs());
+            }
+        }
+        let mut rng = StdRng::seed_from_u64(seed);
+        let d = emulate(&problem, (&a, &b, &b), output, Order::Blocks8 { length }, &mut rng);
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let model =
+            ErrorModel { accumulation: Accumulation::TensorCore8, a: a_type, b: b_type };
+        let comparison = reference.compare(&d, &model).unwrap();
+        prop_assert!(comparison.passed, "{}", comparison);
     }
 
     #[test]
@@ -203,9 +252,10 @@ proptest! {
         c.fill_normal(seed ^ 2);
         let narrow = |matrix: &HostMatrix| matrix.convert(input).unwrap();
         let mut rng = StdRng::seed_from_u64(seed);
-        let d = emulate(&problem, (&narrow(&a), &narrow(&b), &narrow(&c)), output, order, &mut rng);
+        let used_c = c.convert(output).unwrap();
+        let d = emulate(&problem, (&narrow(&a), &narrow(&b), &used_c), output, order, &mut rng);
         let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
-        let model = ErrorModel { accumulation: order.accumulation(), input };
+        let model = ErrorModel::new(order.accumulation(), input);
         let comparison = reference.compare(&d, &model).unwrap();
         prop_assert!(comparison.passed, "{}", comparison);
     }
@@ -221,7 +271,7 @@ proptest! {
         a.fill_normal(seed);
         b.fill_normal(seed ^ 1);
         let reference = Reference::new(&problem, &a, &b, None).unwrap();
-        let model = ErrorModel { accumulation: Accumulation::TensorCore, input };
+        let model = ErrorModel::new(Accumulation::TensorCore, input);
         let mut d = HostMatrix::from_f64(problem.d_layout(), output, reference.values()).unwrap();
         prop_assert!(reference.compare(&d, &model).unwrap().passed);
         let index = row * 6 + column;
@@ -302,7 +352,7 @@ fn large_references_cross_their_blocks() {
 
 #[test]
 fn a_dropped_product_is_found() {
-    let model = ErrorModel { accumulation: Accumulation::TensorCore, input: Element::Bf16 };
+    let model = ErrorModel::new(Accumulation::TensorCore, Element::Bf16);
     let mut rng = StdRng::seed_from_u64(5);
     for (k, exact) in [(64, false), (4096, true)] {
         let (problem, mut a, mut b) = integer_problem(k, 7);
@@ -333,6 +383,67 @@ fn a_dropped_product_is_found() {
         assert!(!comparison.passed);
         assert!(comparison.failed > 300, "{comparison}");
     }
+}
+
+/// At every depth the statistical bound leaves room for what tensor cores do with random 8-bit floats, and none for a D of
+/// zeros, which the bound for all inputs lets pass.
+#[test]
+fn random_8_bit_floats_have_a_bound_that_says_something() {
+    let mut rng = StdRng::seed_from_u64(9);
+    for k in [16, 64, 1024, 4096, 16384] {
+        let problem = Problem::new(8, 12, k, Major::K, Major::K);
+        let mut a = HostMatrix::zeros(problem.a_layout(), Element::E4m3).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), Element::E5m2).unwrap();
+        a.fill_normal(k as u64);
+        b.fill_normal(k as u64 + 1);
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let model = ErrorModel {
+            accumulation: Accumulation::TensorCore8Random,
+            a: Element::E4m3,
+            b: Element::E5m2,
+        };
+        for length in [16, 32] {
+            let order = Order::Blocks8 { length };
+            let d = emulate(&problem, (&a, &b, &b), Element::F32, order, &mut rng);
+            let comparison = reference.compare(&d, &model).unwrap();
+            assert!(comparison.passed, "{k}: {comparison}");
+            // Another half of the bits lost would still pass.
+            assert!(comparison.worst.unwrap().ratio < 0.5, "{k}: {comparison}");
+        }
+        let zeros = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
+        assert!(!reference.compare(&zeros, &model).unwrap().passed, "{k}");
+    }
+}
+
+#[test]
+fn integers_are_compared_modulo_two_to_the_32() {
+    let problem = Problem::new(3, 4, 100, Major::K, Major::K).with_alpha(100_000.0);
+    let mut a = HostMatrix::zeros(problem.a_layout(), Element::S8).unwrap();
+    let mut b = HostMatrix::zeros(problem.b_layout(), Element::U8).unwrap();
+    a.fill_integers(1, 127);
+    b.fill_integers(2, 127);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    assert!(reference.values().iter().any(|value| value.abs() > 2f64.powi(32)));
+    let mut d = HostMatrix::zeros(problem.d_layout(), Element::S32).unwrap();
+    d.fill_with(|row, column| f64::from(reference.values()[row * 4 + column] as i64 as i32));
+    let model =
+        ErrorModel { accumulation: Accumulation::TensorCore, a: Element::S8, b: Element::U8 };
+    for comparison in [reference.compare_exact(&d).unwrap(), reference.compare(&d, &model).unwrap()]
+    {
+        assert!(comparison.passed && comparison.check == Check::Exact, "{comparison}");
+    }
+    d.set(2, 3, d.get(2, 3).unwrap() + 1.0).unwrap();
+    let comparison = reference.compare(&d, &model).unwrap();
+    assert_eq!((comparison.passed, comparison.failed), (false, 1));
+    // No result in floating point is bounded.
+    let single = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
+    assert!(matches!(reference.compare(&single, &model), Err(NumericsError::NoBound { .. })));
+    // Beyond what the reference holds exactly.
+    let huge = Reference::new(&problem.with_alpha(2e9), &a, &b, None).unwrap();
+    assert!(huge.compare_exact(&d).is_ok());
+    let huge = problem.with_alpha(1e12).with_beta(0.0);
+    let huge = Reference::new(&huge, &a, &b, None).unwrap();
+    assert!(matches!(huge.compare_exact(&d), Err(NumericsError::NotExact { .. })));
 }
 
 #[test]
@@ -370,7 +481,7 @@ fn inexact_inputs_are_refused_by_the_exact_check() {
 fn nan_never_passes_and_poison_is_counted() {
     let (problem, a, b) = integer_problem(50, 3);
     let reference = Reference::new(&problem, &a, &b, None).unwrap();
-    let model = ErrorModel { accumulation: Accumulation::Nearest, input: Element::Bf16 };
+    let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
     let mut d = HostMatrix::zeros(problem.d_layout(), Element::Bf16).unwrap();
     d.poison();
     for comparison in [reference.compare(&d, &model).unwrap(), reference.compare_exact(&d).unwrap()]
@@ -402,7 +513,7 @@ fn inputs_that_are_not_finite_are_reported() {
     let (problem, mut a, b) = integer_problem(50, 3);
     a.set(2, 0, f64::INFINITY).unwrap();
     let reference = Reference::new(&problem, &a, &b, None).unwrap();
-    let model = ErrorModel { accumulation: Accumulation::Nearest, input: Element::Bf16 };
+    let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
     let d = HostMatrix::from_f64(problem.d_layout(), Element::F32, reference.values()).unwrap();
     let comparison = reference.compare(&d, &model).unwrap();
     assert_eq!((comparison.passed, comparison.undefined), (false, 30));
@@ -419,7 +530,7 @@ fn overflow_is_right_where_the_result_overflows() {
     )
     .unwrap();
     let reference = Reference::new(&problem, &a, &b, None).unwrap();
-    let model = ErrorModel { accumulation: Accumulation::TensorCore, input: Element::F16 };
+    let model = ErrorModel::new(Accumulation::TensorCore, Element::F16);
     let layout = problem.d_layout();
     let judge = |first: f64, second: f64| {
         let d = HostMatrix::from_f64(layout, Element::F16, &[first, second]).unwrap();
@@ -442,10 +553,10 @@ fn overflow_is_right_where_the_result_overflows() {
 fn what_cannot_be_judged_is_an_error() {
     let (problem, a, b) = integer_problem(50, 3);
     let reference = Reference::new(&problem, &a, &b, None).unwrap();
-    let model = ErrorModel { accumulation: Accumulation::Nearest, input: Element::Bf16 };
+    let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
     let d = HostMatrix::zeros(problem.d_layout(), Element::S8).unwrap();
     assert!(matches!(reference.compare(&d, &model), Err(NumericsError::NoOutputBound { .. })));
-    let unknown = ErrorModel { input: Element::F64, ..model };
+    let unknown = ErrorModel { a: Element::F64, ..model };
     assert!(matches!(reference.compare(&d, &unknown), Err(NumericsError::NoBound { .. })));
     let d = HostMatrix::zeros(problem.a_layout(), Element::F32).unwrap();
     assert!(matches!(reference.compare(&d, &model), Err(NumericsError::Shape { .. })));

@@ -42,13 +42,13 @@ mod tests {
     use pgemm_kernels::Cluster;
 
     use super::*;
+    use crate::Plan;
     use crate::tune::results::tests::key_of as key;
-    use crate::{Config, Plan};
 
     const SMS: u32 = 132;
 
     fn peer(key: &ProblemKey) -> Choice {
-        let config = Config::new(key.dtype).with_output(key.output);
+        let config = key.config();
         let plan = Plan::candidates(&key.problem(), &config, SMS).unwrap().remove(0);
         plan.choice()
     }

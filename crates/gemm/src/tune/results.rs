@@ -31,8 +31,11 @@ pub struct ProblemKey {
     pub n: usize,
     /// Columns of A, rows of B.
     pub k: usize,
-    /// Element type of A and B.
+    /// Element type of A, and of B where that is not given.
     pub dtype: Element,
+    /// Element type of B, where it is not A's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b_dtype: Option<Element>,
     /// Element type of C and D.
     pub output: Element,
     /// Contiguous dimension of A.
@@ -49,10 +52,22 @@ impl ProblemKey {
             n: problem.n,
             k: problem.k,
             dtype: config.dtype,
+            b_dtype: Some(config.b_dtype()).filter(|b| *b != config.dtype),
             output: config.output_dtype(),
             a_major: problem.a.major,
             b_major: problem.b.major,
         }
+    }
+
+    /// Element types of A and B.
+    pub fn operands(&self) -> [Element; 2] {
+        [self.dtype, self.b_dtype.unwrap_or(self.dtype)]
+    }
+
+    /// The config of its types, with every knob left to the planner.
+    pub fn config(&self) -> Config {
+        let [a, b] = self.operands();
+        Config::new(a).with_b_dtype(b).with_output(self.output)
     }
 
     /// The problem that is measured: no gaps between lines, alpha = 1, beta = 0.
@@ -67,17 +82,18 @@ impl ProblemKey {
 
     /// Every spec of the catalogue that can compute it.
     pub fn specs(&self) -> impl Iterator<Item = KernelSpec> + use<> {
-        specs_for(&self.problem(), self.dtype, self.output, None)
+        specs_for(&self.problem(), self.operands(), self.output, None)
     }
 
     /// Element types for the benchmark harness.
     pub fn elements(&self) -> Elements {
-        Elements::new(self.dtype, self.output)
+        let [a, b] = self.operands();
+        Elements { a, b, d: self.output }
     }
 
     fn fits(&self, candidate: &Choice) -> bool {
         let spec = &candidate.spec;
-        let types = (spec.operand, spec.output) == (self.dtype, self.output);
+        let types = (candidate.operands(), spec.output) == (self.operands(), self.output);
         let splits = match candidate.split {
             Split::SplitK(splits) => Some(splits),
             Split::Whole | Split::StreamK => None,
@@ -285,9 +301,10 @@ impl Results {
         let results: Results = files::parse(&bytes, SCHEMA).map_err(damaged)?;
         for TuneResult { key, chosen, .. } in &results.problems {
             if !key.fits(chosen) {
+                let [a, b] = key.operands();
                 let finding = format!(
-                    "{chosen} is no kernel for {}x{}x{} with {} operands, {}- and {}-major, and {} output",
-                    key.m, key.n, key.k, key.dtype, key.a_major, key.b_major, key.output
+                    "{chosen} is no kernel for {}x{}x{} with operands of {a}, {}-major, and {b}, {}-major, and {} output",
+                    key.m, key.n, key.k, key.a_major, key.b_major, key.output
                 );
                 return Err(damaged(finding).into());
             }

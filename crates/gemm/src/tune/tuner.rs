@@ -59,7 +59,7 @@ impl Tuner {
     ) -> Result<TuneResult> {
         let device = self.bench.device();
         let sms = device.properties().sm_count;
-        let config = Config::new(key.dtype).with_output(key.output);
+        let config = key.config();
         let plans = Plan::candidates(&key.problem(), &config, sms)?;
         let operands = self.bench.operands(&key.problem(), key.elements(), SEED)?;
         let enter = |plan: Plan| Entry::new(device, &operands, plan.choice());

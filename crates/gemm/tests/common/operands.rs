@@ -82,8 +82,8 @@ impl Operands {
         match self.fill {
             Fill::Integers => reference.compare_exact(d).unwrap(),
             Fill::Normal => {
-                let (accumulation, input) = (Accumulation::TensorCore, self.config.dtype);
-                reference.compare(d, &ErrorModel { accumulation, input }).unwrap()
+                let model = ErrorModel::new(Accumulation::TensorCore, self.config.dtype);
+                reference.compare(d, &model).unwrap()
             }
         }
     }

@@ -203,10 +203,10 @@ impl<'k> Check<'_, 'k> {
     fn access(&mut self, inst: &Inst, access: &Access) {
         let Access { ty, vector, order, scope, .. } = *access;
         let bytes = match ty {
-            Type::U32 | Type::F32 | Type::B32 => 4,
+            Type::U32 | Type::S32 | Type::F32 | Type::B32 => 4,
             Type::U64 => 8,
             _ => {
-                self.refuse(inst, format!("moves {ty}: memory holds u32, u64, f32 and b32"));
+                self.refuse(inst, format!("moves {ty}: memory holds u32, s32, u64, f32 and b32"));
                 return;
             }
         };

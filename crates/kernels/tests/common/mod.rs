@@ -1,5 +1,6 @@
-//! Problems of small integers: every product and sum is exact in f32, so that D must equal the reference bit for bit,
-//! whatever the order of the sums.
+//! Problems of integers, small ones where a kernel sums up in f32: every product and sum is exact, so that D must equal the
+//! reference bit for bit, whatever the order of the sums. Kernels of integers get large ones and factors, so that results
+//! wrap.
 
 use std::fmt;
 
@@ -126,36 +127,42 @@ impl Problem {
         let c = integers(3, m * n, 8);
         let reads_c = case.beta != 0.0;
         assert_eq!(reads_c, case.c != CPlace::Unread);
+        let (a, b) = (values_of(spec.a, a), values_of(spec.b, b));
         let result = |row: usize, column: usize| {
             let (a, b) = (&a[row * k..][..k], &b[column * k..][..k]);
             let product: i32 = a.iter().zip(b).map(|(a, b)| a * b).sum();
-            let added = if reads_c { case.beta * c[row * n + column] as f32 } else { 0.0 };
-            case.alpha * product as f32 + added
+            let c = c[row * n + column];
+            if spec.output == Element::S32 {
+                let [alpha, beta] = [case.alpha, case.beta].map(integer_factor);
+                return alpha.wrapping_mul(product).wrapping_add(beta.wrapping_mul(c)).into();
+            }
+            let added = if reads_c { case.beta * c as f32 } else { 0.0 };
+            (case.alpha * product as f32 + added).into()
         };
-        let operand = |values: &[i32], mn, major| {
+        let operand = |values: &[i32], element, mn, major| {
             let value = |line: usize, i: usize| match major {
-                OperandMajor::K => values[line * k + i] as f32,
-                OperandMajor::Mn => values[i * k + line] as f32,
+                OperandMajor::K => values[line * k + i].into(),
+                OperandMajor::Mn => values[i * k + line].into(),
             };
             match major {
-                OperandMajor::K => Operand::new(spec.operand, mn, k, value),
-                OperandMajor::Mn => Operand::new(spec.operand, k, mn, value),
+                OperandMajor::K => Operand::new(element, mn, k, value),
+                OperandMajor::Mn => Operand::new(element, k, mn, value),
             }
         };
-        let output = |value: &dyn Fn(usize, usize) -> f32| match spec.d_major {
+        let output = |value: &dyn Fn(usize, usize) -> f64| match spec.d_major {
             OutputMajor::N => Operand::new(spec.output, m, n, value),
             OutputMajor::M => Operand::new(spec.output, n, m, |column, row| value(row, column)),
         };
         let expected = output(&result).bytes;
-        let c = output(&|row, column| c[row * n + column] as f32);
+        let c = output(&|row, column| c[row * n + column].into());
         let d = match case.c {
             CPlace::InPlace => c.bytes.clone(),
             _ => vec![POISON; expected.len()],
         };
         Problem {
             case,
-            a: operand(&a, m, spec.a_major),
-            b: operand(&b, n, spec.b_major),
+            a: operand(&a, spec.a, m, spec.a_major),
+            b: operand(&b, spec.b, n, spec.b_major),
             c,
             d,
             expected,
@@ -180,12 +187,16 @@ impl Problem {
         }
         let d_start = memory.upload("D", &self.d, Permission::ReadWrite);
         let d = MatrixArgument { address: d_start + self.c.guard as u64, ..c };
+        let [alpha, beta] = [case.alpha, case.beta].map(|factor| match gemm.spec.output {
+            Element::S32 => integer_factor(factor).into(),
+            _ => factor.into(),
+        });
         let mut work = Work {
             m: case.m,
             n: case.n,
             k: case.k,
-            alpha: case.alpha,
-            beta: case.beta,
+            alpha,
+            beta,
             a,
             b,
             c: if case.c == CPlace::Apart { c } else { d },
@@ -242,7 +253,7 @@ impl Operand {
         element: Element,
         lines: usize,
         length: usize,
-        value: impl Fn(usize, usize) -> f32,
+        value: impl Fn(usize, usize) -> f64,
     ) -> Operand {
         let size = element.bytes() as usize;
         // Lines are multiples of 16 bytes, here with at least one chunk of padding.
@@ -253,17 +264,54 @@ impl Operand {
             let start = (line + 1) * line_bytes;
             for i in 0..length {
                 let place = &mut bytes[start + i * size..][..size];
-                let value = value(line, i);
-                match element {
-                    Element::Bf16 => place.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
-                    Element::F16 => place.copy_from_slice(&f16::from_f32(value).to_le_bytes()),
-                    Element::F32 => place.copy_from_slice(&value.to_le_bytes()),
-                    other => panic!("no kernel has {other} matrices"),
-                }
+                write_element(place, element, value(line, i));
             }
         }
         Operand { bytes, guard: line_bytes, leading_dimension }
     }
+}
+
+/// The element nearest to `value`; of tf32 a binary32 just below it in magnitude, which is `value` once rounded.
+fn write_element(place: &mut [u8], element: Element, value: f64) {
+    let single = value as f32;
+    match element {
+        Element::Bf16 => place.copy_from_slice(&bf16::from_f32(single).to_le_bytes()),
+        Element::F16 => place.copy_from_slice(&f16::from_f32(single).to_le_bytes()),
+        Element::F32 => place.copy_from_slice(&single.to_le_bytes()),
+        Element::Tf32 => {
+            let below = if value == 0.0 { 0 } else { 0x800 };
+            place.copy_from_slice(&(single.to_bits() - below).to_le_bytes());
+        }
+        Element::E4m3 => place[0] = if value == 0.0 { 0 } else { e4m3(single) },
+        // The upper half of a binary16.
+        Element::E5m2 => place[0] = f16::from_f32(single).to_le_bytes()[1],
+        Element::S8 => place[0] = (value as i8).cast_unsigned(),
+        Element::U8 => place[0] = value as u8,
+        Element::S32 => place.copy_from_slice(&(value as i32).to_le_bytes()),
+        Element::F64 => panic!("no kernel has f64 matrices"),
+    }
+}
+
+/// A normal number of at most four significant bits: the sign, and exponent and significand less the difference of biases.
+fn e4m3(value: f32) -> u8 {
+    let bits = value.to_bits();
+    let magnitude = ((bits & 0x7fff_ffff) >> 20) - ((127 - 7) << 3);
+    (bits >> 31 << 7 | magnitude) as u8
+}
+
+/// Operands from integers of at most 4: over the whole range of 8-bit integers, and what all others have exactly.
+fn values_of(element: Element, integers: Vec<i32>) -> Vec<i32> {
+    let value = |integer: i32| match element {
+        Element::S8 => integer * 31,
+        Element::U8 => (integer + 4) * 31,
+        _ => integer,
+    };
+    integers.into_iter().map(value).collect()
+}
+
+/// A factor for integers, from one that is a multiple of a half: so large that products wrap.
+fn integer_factor(factor: f32) -> i32 {
+    (factor * 2.0) as i32 * 0x1_0001
 }
 
 /// Integers from `-limit` to `limit` that look random.

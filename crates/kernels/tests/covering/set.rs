@@ -6,12 +6,18 @@ use std::cmp::Reverse;
 use pgemm_ir::Element;
 use pgemm_kernels::{Cluster, KernelSpec, OutputMajor, Schedule, Tile, catalogue};
 
-/// Operands and output.
-const TYPES: [(Element, Element); 4] = [
-    (Element::Bf16, Element::Bf16),
-    (Element::Bf16, Element::F32),
-    (Element::F16, Element::F16),
-    (Element::F16, Element::F32),
+/// A, B and output.
+const TYPES: [(Element, Element, Element); 10] = [
+    (Element::Bf16, Element::Bf16, Element::Bf16),
+    (Element::Bf16, Element::Bf16, Element::F32),
+    (Element::F16, Element::F16, Element::F16),
+    (Element::F16, Element::F16, Element::F32),
+    (Element::Tf32, Element::Tf32, Element::F32),
+    (Element::E4m3, Element::E4m3, Element::F32),
+    (Element::E4m3, Element::E5m2, Element::Bf16),
+    (Element::E5m2, Element::E4m3, Element::F16),
+    (Element::S8, Element::S8, Element::S32),
+    (Element::U8, Element::S8, Element::S32),
 ];
 
 /// Rows of a tile, the consumer warpgroups and how they share it.
@@ -31,7 +37,8 @@ const ROWS: [(u32, u32, Schedule); 10] = [
 /// Widths of a tile: with each kind of staging tile, and B tiles that are no multiple of a swizzle span.
 const COLUMNS: [u32; 12] = [8, 16, 24, 48, 64, 80, 112, 128, 176, 192, 208, 256];
 
-const DEPTHS: [u32; 3] = [32, 64, 128];
+/// Depths of a stage in bytes.
+const DEPTHS: [u32; 3] = [64, 128, 256];
 
 const STAGES: [u32; 3] = [2, 3, 5];
 
@@ -55,6 +62,15 @@ const BY_TURNS: [&str; 4] = [
     "bf16-kk-bf16-64x40x64-s3-p2-c2x1",
 ];
 
+/// Types that are not among those above.
+const OTHER_TYPES: [&str; 5] = [
+    "e5m2-kk-bf16-64x64x128-s3-w1-c1x1",
+    "e5m2-kkm-f32-128x16x256-s3-w2-c2x1",
+    "e4m3-kk-f16-128x96x64-s3-p2-c1x2",
+    "u8-kk-s32-128x48x128-s3-w2-c1x1",
+    "s8_u8-kkm-s32-64x24x256-s3-w1-c2x1",
+];
+
 /// How many choices there are of each kind.
 const CHOICES: [usize; 8] = [
     TYPES.len(),
@@ -70,16 +86,17 @@ const CHOICES: [usize; 8] = [
 type Choice = [usize; CHOICES.len()];
 
 fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice) -> KernelSpec {
-    let (operand, output) = TYPES[types];
+    let (a, b, output) = TYPES[types];
     let (a_major, b_major) = catalogue::MAJORS[majors];
     let (m, consumers, schedule) = ROWS[rows];
     KernelSpec {
-        operand,
+        a,
+        b,
         output,
         a_major,
         b_major,
         d_major: OUTPUT_MAJORS[d_major],
-        tile: Tile { m, n: COLUMNS[columns], k: DEPTHS[depth] },
+        tile: Tile { m, n: COLUMNS[columns], k: DEPTHS[depth] / a.bytes() },
         stages: STAGES[stages],
         consumers,
         schedule,
@@ -94,10 +111,11 @@ fn pairs(choice: &Choice) -> impl Iterator<Item = usize> {
     (0..CHOICES.len()).flat_map(move |i| (0..i).map(move |j| numbered(i) * all + numbered(j)))
 }
 
-/// The covering specs, and those by turns.
+/// The covering specs, those by turns, and those of other types.
 pub fn covering_set() -> Vec<KernelSpec> {
-    let by_turns = BY_TURNS.map(|name| name.parse().unwrap_or_else(|error| panic!("{error}")));
-    pairwise().into_iter().chain(by_turns).collect()
+    let named = BY_TURNS.into_iter().chain(OTHER_TYPES);
+    let named = named.map(|name| name.parse().unwrap_or_else(|error| panic!("{error}")));
+    pairwise().into_iter().chain(named).collect()
 }
 
 /// Takes the spec that covers most of what is left, the smallest of these, until nothing is.

@@ -176,9 +176,14 @@ pub fn loads_and_stores() -> Kernel {
     for (space, address) in
         [(Space::Global, global), (Space::Shared, moved), (Space::Shared, indexed)]
     {
-        for (ty, vector) in
-            [(Type::U32, 1), (Type::B32, 4), (Type::F32, 2), (Type::F32, 4), (Type::U64, 2)]
-        {
+        for (ty, vector) in [
+            (Type::U32, 1),
+            (Type::S32, 2),
+            (Type::B32, 4),
+            (Type::F32, 2),
+            (Type::F32, 4),
+            (Type::U64, 2),
+        ] {
             let access = weak(space, ty, vector);
             let values = k.many(Op::Load(access), &[address], &vec![ty; vector as usize]);
             let args = [vec![address], values].concat();

@@ -2,7 +2,9 @@
 
 use std::ffi::c_int;
 
-use super::library::{Api, MatmulDesc, MatrixLayout, PREFERENCE_MAX_WORKSPACE_BYTES, Preference};
+use super::library::{
+    Api, MatmulDesc, MatrixLayout, PREFERENCE_MAX_WORKSPACE_BYTES, Preference, desc_attribute,
+};
 use super::{check, extent};
 use crate::bench::BenchError;
 
@@ -27,6 +29,16 @@ impl Desc {
         // SAFETY: the attributes set here are 32-bit integers, and the library copies the value.
         check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
             (self.api.desc_set)(self.raw, attribute, (&raw const value).cast(), size_of::<c_int>())
+        })
+    }
+
+    /// Has the tensor cores add up products of 8-bit floats all along k, as our kernels do.
+    pub(super) fn accumulate_fast(&self) -> Result<(), BenchError> {
+        let value = 1i8;
+        let attribute = desc_attribute::FAST_ACCUMULATION;
+        // SAFETY: the attribute is an 8-bit integer, and the library copies the value.
+        check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
+            (self.api.desc_set)(self.raw, attribute, (&raw const value).cast(), size_of::<i8>())
         })
     }
 }

@@ -65,6 +65,8 @@ pub(super) mod compute_type {
 pub(super) mod desc_attribute {
     pub(in super::super) const TRANSPOSE_A: c_int = 3;
     pub(in super::super) const TRANSPOSE_B: c_int = 4;
+    /// An int8_t, unlike the others.
+    pub(in super::super) const FAST_ACCUMULATION: c_int = 25;
 
     use std::ffi::c_int;
 }

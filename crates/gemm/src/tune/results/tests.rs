@@ -30,6 +30,7 @@ pub(in crate::tune) fn key_of(m: usize, n: usize, k: usize) -> ProblemKey {
         n,
         k,
         dtype: Element::Bf16,
+        b_dtype: None,
         output: Element::Bf16,
         a_major: Major::K,
         b_major: Major::N,
@@ -39,7 +40,7 @@ pub(in crate::tune) fn key_of(m: usize, n: usize, k: usize) -> ProblemKey {
 /// The catalogue's last spec, which the heuristic would not take first.
 pub(in crate::tune) fn candidate(raster_rows: u32) -> Choice {
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
-    let specs = catalogue::specs_for(Element::Bf16, k, mn, OutputMajor::N, Element::Bf16);
+    let specs = catalogue::specs_for([Element::Bf16; 2], k, mn, OutputMajor::N, Element::Bf16);
     Choice { raster_rows, split: Split::SplitK(2), ..Choice::plain(specs.last().unwrap()) }
 }
 

@@ -11,8 +11,9 @@ use crate::config::Split;
 /// Some candidates, told apart by their raster rows.
 fn candidates(count: u32) -> Vec<Choice> {
     let k = OperandMajor::K;
-    let spec =
-        catalogue::specs_for(Element::Bf16, k, k, OutputMajor::N, Element::Bf16).next().unwrap();
+    let spec = catalogue::specs_for([Element::Bf16; 2], k, k, OutputMajor::N, Element::Bf16)
+        .next()
+        .unwrap();
     let split = Split::Whole;
     (1..=count)
         .map(|raster_rows| Choice { spec, raster_rows, split, dependent_launch: true })

@@ -120,7 +120,10 @@ impl Surveyor {
         }
         stream.synchronize()?;
         Ok(Surveyor {
-            gemm: Gemm::create(device, Config::new(elements.a).with_output(elements.d))?,
+            gemm: Gemm::create(
+                device,
+                Config::new(elements.a).with_b_dtype(elements.b).with_output(elements.d),
+            )?,
             operands,
             results: DeviceBuffer::new(device, result_bytes)?,
             start: Event::new(device, Timing::Enabled)?,
