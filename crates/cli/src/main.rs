@@ -47,9 +47,9 @@ enum Command {
     Run(Box<run::Args>),
     /// Measure speed and energy, against cuBLASLt if asked.
     ///
-    /// Inputs are N(0,1), or integers of the full range; every contestant is verified first; contestants alternate A B B A at steady power, and the ratio
-    /// of their times is the result. With --bandwidth, times are also compared with those of only reading the memory. See
-    /// docs/benchmarking.md.
+    /// Inputs are N(0,1), or integers of the full range; every contestant is verified first; contestants alternate A B B A at
+    /// steady power, and the ratio of their times is the result. With --bandwidth, times are also compared with those of
+    /// only reading the memory. See docs/benchmarking.md.
     Bench(Box<bench::Args>),
     /// Find the fastest kernels by measuring, and use them from now on.
     ///

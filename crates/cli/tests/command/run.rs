@@ -226,7 +226,7 @@ fn every_command_has_help_and_a_version() {
     }
     // What is more than one line says in the list of commands stands only here.
     for (command, part) in [
-        ("run", "D = alpha·A·B + beta·C with fp32 accumulation."),
+        ("run", "D = alpha·A·B + beta·C with fp32 accumulation, or exactly with integers."),
         ("bench", "contestants alternate A B B A"),
         ("autotune", "Candidates are raced against the heuristic's pick"),
         ("kernel plan", "Cycles are the heuristic's estimate"),
