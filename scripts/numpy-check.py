@@ -2,7 +2,8 @@
 """Multiplies 1000x777 by 777x513 matrices in .npy files with pgemm, and checks the results with numpy.
 
 The reference is numpy's product in float64. The bound on each element is worked out here, from the number formats alone:
-nothing of pgemm's own bounds is used. Needs python3 with numpy; runs anywhere that pgemm runs.
+nothing of pgemm's own bounds is used. Integers must be equal modulo 2^32. Needs python3 with numpy; runs anywhere that pgemm
+runs.
 
     scripts/numpy-check.py target/release/pgemm --backend cpu
 """
@@ -18,9 +19,9 @@ import numpy
 M, K, N = 1000, 777, 513
 
 # Half the distance between neighbouring numbers, relative to them.
-UNIT_BF16, UNIT_F16 = 2.0**-8, 2.0**-11
+UNIT_BF16, UNIT_F16, UNIT_TF32 = 2.0**-8, 2.0**-11, 2.0**-11
 # Half of the smallest positive number, where the relative error no longer holds.
-TINY_BF16, TINY_F16 = 2.0**-134, 2.0**-25
+TINY_BF16, TINY_F16, TINY_TF32 = 2.0**-134, 2.0**-25, 2.0**-137
 # Tensor cores cut off where processors round to nearest, which is twice as far off.
 UNIT_SUM = {"cuda": 2.0**-23, "cpu": 2.0**-24, "emulator": 2.0**-24, "auto": 2.0**-23}
 
@@ -43,34 +44,62 @@ def bounds(a, b, exact, unit_in, tiny_in, unit_sum, unit_out, tiny_out):
     return inner + unit_out * (numpy.abs(exact) + inner) + tiny_out + reference
 
 
-def check(pgemm, backend, dtype, folder):
+def multiply(pgemm, backend, folder, a, b, output, extra=()):
+    """D as pgemm computes it in type `output`, and what pgemm wrote to stderr; None and why where it did not."""
+    paths = [os.path.join(folder, name) for name in ("a.npy", "b.npy", "d.npy")]
+    numpy.save(paths[0], a)
+    numpy.save(paths[1], b)
+    command = [pgemm, "run", "--a", paths[0], "--b", paths[1], "--out", paths[2], "--backend", backend, *extra]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        return None, f"{' '.join(command)} ended with status {run.returncode}:\n{run.stderr}"
+    d = numpy.load(paths[2], allow_pickle=False)
+    if d.shape != (M, N) or d.dtype != output:
+        return None, f"D is {d.shape} of {d.dtype}, not {(M, N)} of {numpy.dtype(output)}"
+    return d, run.stderr
+
+
+def check_integers(pgemm, backend, a_type, b_type, folder):
+    generator = numpy.random.default_rng(2)
+    whole_range = [numpy.iinfo(dtype) for dtype in (a_type, b_type)]
+    a, b = (
+        generator.integers(info.min, info.max, shape, dtype=info.dtype, endpoint=True)
+        for info, shape in zip(whole_range, ((M, K), (K, N)))
+    )
+    factor = 100_000
+    d, said = multiply(pgemm, backend, folder, a, b, numpy.int32, ["--alpha", str(factor)])
+    if d is None:
+        print(said, file=sys.stderr)
+        return False
+    exact = factor * (a.astype(numpy.int64) @ b.astype(numpy.int64))
+    wrong = numpy.count_nonzero(exact.astype(numpy.int32) != d)
+    beyond = numpy.count_nonzero(exact != d)
+    verdict = f"FAILED: {wrong} of {d.size} elements" if wrong else "ok"
+    print(f"{a.dtype} {M}x{K} * {b.dtype} {K}x{N} on {backend}: {verdict}; {beyond} elements wrapped")
+    return wrong == 0
+
+
+def check(pgemm, backend, dtype, folder, tf32=False):
     generator = numpy.random.default_rng(1)
     a = generator.standard_normal((M, K)).astype(dtype)
     b = generator.standard_normal((K, N)).astype(dtype)
     if dtype == numpy.float16:
         # One operand in each order: .npy files have both.
         b = numpy.asfortranarray(b)
-    paths = [os.path.join(folder, name) for name in ("a.npy", "b.npy", "d.npy")]
-    numpy.save(paths[0], a)
-    numpy.save(paths[1], b)
-    command = [pgemm, "run", "--a", paths[0], "--b", paths[1], "--out", paths[2], "--backend", backend]
-    run = subprocess.run(command, capture_output=True, text=True)
-    if run.returncode != 0:
-        print(f"{' '.join(command)} ended with status {run.returncode}:\n{run.stderr}", file=sys.stderr)
-        return False
-    d = numpy.load(paths[2], allow_pickle=False)
-    if d.shape != (M, N) or d.dtype != dtype:
-        print(f"D is {d.shape} of {d.dtype}, not {(M, N)} of {numpy.dtype(dtype)}", file=sys.stderr)
+    d, said = multiply(pgemm, backend, folder, a, b, dtype, ["--dtype", "tf32"] if tf32 else [])
+    if d is None:
+        print(said, file=sys.stderr)
         return False
 
     a, b = a.astype(numpy.float64), b.astype(numpy.float64)
     exact = a @ b
     unit_sum = UNIT_SUM[backend]
-    if dtype == numpy.float32:  # computed with in bf16, written as float32
-        bound = bounds(a, b, exact, UNIT_BF16, TINY_BF16, unit_sum, 0.0, 0.0)
-        notice = "A: f32 converted to bf16, rounded to nearest even"
-        if notice not in run.stderr:
-            print(f"the conversion was not announced: {run.stderr}", file=sys.stderr)
+    if dtype == numpy.float32:  # computed with in bf16 or tf32, written as float32
+        unit, tiny = (UNIT_TF32, TINY_TF32) if tf32 else (UNIT_BF16, TINY_BF16)
+        bound = bounds(a, b, exact, unit, tiny, unit_sum, 0.0, 0.0)
+        notice = f"A: f32 converted to {'tf32' if tf32 else 'bf16'}, rounded to nearest even"
+        if notice not in said:
+            print(f"the conversion was not announced: {said}", file=sys.stderr)
             return False
     else:
         bound = bounds(a, b, exact, 0.0, 0.0, unit_sum, UNIT_F16, TINY_F16)
@@ -81,7 +110,7 @@ def check(pgemm, backend, dtype, folder):
     relative = numpy.linalg.norm(d - exact) / numpy.linalg.norm(exact)
     verdict = "ok" if good.all() else f"FAILED: {numpy.count_nonzero(~good)} of {d.size} elements"
     print(
-        f"{numpy.dtype(dtype).name} {M}x{K} * {K}x{N} on {backend}: {verdict}; largest error / bound "
+        f"{'tf32' if tf32 else numpy.dtype(dtype).name} {M}x{K} * {K}x{N} on {backend}: {verdict}; largest error / bound "
         f"{(error / bound)[row, column]:.4f} at ({row}, {column}), relative error {relative:.2e}"
     )
     return bool(good.all())
@@ -97,6 +126,10 @@ def main():
             check(os.path.abspath(arguments.pgemm), arguments.backend, dtype, folder)
             for dtype in (numpy.float32, numpy.float16)
         ]
+        pgemm = os.path.abspath(arguments.pgemm)
+        results.append(check(pgemm, arguments.backend, numpy.float32, folder, tf32=True))
+        for types in ((numpy.int8, numpy.int8), (numpy.uint8, numpy.int8)):
+            results.append(check_integers(pgemm, arguments.backend, *types, folder))
     return 0 if all(results) else 1
 
 

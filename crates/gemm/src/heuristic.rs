@@ -543,6 +543,38 @@ mod tests {
         assert!(rated([Element::F64; 2], Element::F64, k, k).is_empty());
     }
 
+    /// Large products are bound by the tensor cores, which multiply the faster the smaller the elements are.
+    #[test]
+    fn smaller_elements_are_multiplied_faster() {
+        let microseconds = |operand, output| {
+            let k = OperandMajor::K;
+            let table = rated([operand; 2], output, k, k);
+            let extents = [8192; 3];
+            let best = Ranking::new(table, extents, 132, None, None).next().unwrap();
+            cycles(&best, extents, 132) / NOMINAL_MHZ
+        };
+        let halves = microseconds(Element::Bf16, Element::Bf16);
+        for (operand, output, ratio) in [
+            (Element::Tf32, Element::F32, 2.0),
+            (Element::E4m3, Element::Bf16, 0.5),
+            (Element::S8, Element::S32, 0.5),
+        ] {
+            let found = microseconds(operand, output) / halves;
+            assert!((ratio * 0.9..ratio * 1.4).contains(&found), "{operand}: {found}");
+        }
+    }
+
+    #[test]
+    fn every_type_of_the_table_has_kernels_and_the_catalogue_has_no_other() {
+        let k = OperandMajor::K;
+        for [a, b, output] in TYPES {
+            assert!(!rated([a, b], output, k, k).is_empty(), "{a} {b} {output}");
+        }
+        for spec in catalogue::specs() {
+            assert!(TYPES.contains(&[spec.a, spec.b, spec.output]), "{spec}");
+        }
+    }
+
     #[test]
     fn pairs_of_sms_fill_one_after_the_other() {
         let rated = Rated::new(spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1"));

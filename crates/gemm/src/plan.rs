@@ -647,6 +647,71 @@ mod tests {
     }
 
     #[test]
+    fn operands_of_two_types_change_places_with_them() {
+        use Element::{Bf16, E4m3, E5m2, F32, S8, S32, Tf32, U8};
+        for (a, b, output, shape) in [
+            (Tf32, Tf32, F32, [4096, 4096, 4096]),
+            (E4m3, E5m2, Bf16, [4096, 4096, 4096]),
+            (E5m2, E4m3, F32, [8, 4096, 4096]),
+            (U8, S8, S32, [8, 4096, 4096]),
+        ] {
+            let config = Config::new(a).with_b_dtype(b).with_output(output);
+            let problem = Problem::new(shape[0], shape[1], shape[2], Major::K, Major::K);
+            let plans = Plan::candidates(&problem, &config, 132).unwrap();
+            for swapped in [false, true] {
+                assert!(plans.iter().any(|plan| plan.swapped() == swapped), "{a} {b}");
+            }
+            for plan in &plans {
+                assert_eq!((plan.choice().operands(), plan.spec.output), ([a, b], output));
+                let named = Config::for_choice(plan.choice());
+                assert_eq!((named.operands(), named.output_dtype()), ([a, b], output));
+            }
+            // Few rows are a narrow tile's columns.
+            assert_eq!(plans[0].swapped(), shape[0] == 8, "{}", plans[0].spec);
+            let again = Config::for_choice(plans[0].choice());
+            assert_eq!(Plan::candidates(&problem, &again, 132).unwrap()[0].spec, plans[0].spec);
+        }
+        assert_eq!(Config::new(S8).with_b_dtype(S8), Config::new(S8));
+    }
+
+    #[test]
+    fn types_majors_and_scalars_without_a_kernel_are_refused() {
+        let refused = |config: &Config, problem: &Problem| {
+            Plan::candidates(problem, config, 132).unwrap_err().to_string()
+        };
+        let square = |a, b| Problem::new(64, 64, 64, a, b);
+        for element in [Element::Tf32, Element::E4m3, Element::S8] {
+            let config = Config::new(element);
+            for (problem, matrix) in
+                [(square(Major::M, Major::K), "A"), (square(Major::K, Major::N), "B")]
+            {
+                let text = refused(&config, &problem);
+                let start = format!("{matrix} of {element} is read K-major only");
+                assert!(text.starts_with(&start), "{text}");
+            }
+        }
+        let fine = square(Major::K, Major::K);
+        for (config, types) in [
+            (Config::new(Element::Bf16).with_b_dtype(Element::F16), "bf16 by f16 into bf16"),
+            (Config::new(Element::S8).with_output(Element::F32), "s8 by s8 into f32"),
+            (Config::new(Element::Tf32).with_output(Element::Bf16), "tf32 by tf32 into bf16"),
+            (Config::new(Element::S8).with_b_dtype(Element::E4m3), "s8 by e4m3 into s32"),
+        ] {
+            let text = refused(&config, &fine);
+            assert!(text.contains(types), "{text}");
+        }
+        let integers = Config::new(Element::U8);
+        let text = refused(&integers, &fine.with_alpha(1.5));
+        assert!(text.contains("alpha is 1.5") && text.contains("round it"), "{text}");
+        assert!(Plan::candidates(&fine.with_alpha(-7.0), &integers, 132).is_ok());
+        // The kernel's types are not the problem's.
+        let spec = "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1".parse().unwrap();
+        let other = Config::new(Element::E4m3);
+        let text = refused(&Config { spec: Some(spec), ..other }, &fine);
+        assert!(text.contains("its types or majors differ"), "{text}");
+    }
+
+    #[test]
     fn impossible_requests_say_what_is_possible() {
         let bf16 = Config::new(Element::Bf16);
         let refused = |config: &Config| {

@@ -97,6 +97,35 @@ fn files_come_back_as_they_were() {
     assert_eq!(problem["trials"][1]["failure"], "it spills");
 }
 
+/// Operands of two types; files that name one mean it for both.
+#[test]
+fn types_of_both_operands_are_kept() {
+    let key = |b_dtype| ProblemKey { dtype: Element::E4m3, b_dtype, b_major: Major::K, ..key(512) };
+    let mixed = key(Some(Element::E5m2));
+    assert_eq!(ProblemKey::of(&mixed.problem(), &mixed.config()), mixed);
+    let json = serde_json::to_value(mixed).unwrap();
+    assert_eq!((&json["dtype"], &json["b_dtype"]), (&"e4m3".into(), &"e5m2".into()));
+    assert_eq!(serde_json::from_value::<ProblemKey>(json.clone()).unwrap(), mixed);
+    let same = key(None);
+    assert_eq!(ProblemKey::of(&same.problem(), &same.config()), same);
+    let mut old = json;
+    old.as_object_mut().unwrap().remove("b_dtype");
+    assert_eq!(serde_json::from_value::<ProblemKey>(old.clone()).unwrap(), same);
+    assert_eq!(serde_json::to_value(same).unwrap(), old);
+
+    // Of swapped operands the kernel's first is B.
+    let choice = |name: &str| Choice::plain(name.parse().unwrap());
+    for (name, fits) in [
+        ("e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1", true),
+        ("e5m2_e4m3-kkm-bf16-64x16x128-s5-w1-c1x1", true),
+        ("e5m2_e4m3-kk-bf16-128x256x128-s4-w2-c1x1", false),
+        ("e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1", false),
+        ("e4m3-kk-bf16-128x256x128-s4-w2-c1x1", false),
+    ] {
+        assert_eq!(mixed.fits(&choice(name)), fits, "{name}");
+    }
+}
+
 #[test]
 fn no_file_is_overwritten_by_a_run_of_the_same_second() {
     let folder = tempfile::tempdir().unwrap();
