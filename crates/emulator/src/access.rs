@@ -515,7 +515,7 @@ fn add_flushed(a: u32, b: u32) -> u32 {
 }
 
 fn element_bytes(ty: Type) -> u32 {
-    if ty == Type::U64 { 8 } else { 4 }
+    if matches!(ty, Type::U64 | Type::F64) { 8 } else { 4 }
 }
 
 #[cfg(test)]

@@ -161,6 +161,10 @@ impl Emulator<'_> {
             Step::Wgmma(step) => return self.wgmma(program, warp, at, step),
             Step::WgmmaCommit => return self.wgmma_commit(warp, at),
             Step::WgmmaWait { pending } => return self.wgmma_wait(warp, at, *pending),
+            Step::WarpMma(mma) => {
+                self.whole_warp(warp, at, "multiplies")?;
+                mma.run(program, warp);
+            }
             Step::SetMaxRegisters { count, increase } => {
                 return self.set_max_registers(warp, at, *count, *increase);
             }

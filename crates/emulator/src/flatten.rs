@@ -9,6 +9,7 @@ use crate::error::SetupError;
 use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WgmmaStep};
 use crate::uniform;
 use crate::value::Function;
+use crate::warp_mma::WarpMmaStep;
 
 /// A flat kernel.
 pub(crate) struct Flat {
@@ -271,7 +272,7 @@ impl Flatten<'_> {
             Op::Special(special) => Step::Special { special: *special, dest: dest() },
             Op::Unary(op) => pure(Function::Unary(*op, ty(0))),
             Op::Binary(op) => pure(Function::Binary(*op, ty(0))),
-            Op::Fma => pure(Function::Fma),
+            Op::Fma => pure(Function::Fma(ty(0))),
             Op::Compare(op) => pure(Function::Compare(*op, ty(0))),
             Op::Select => pure(Function::Select),
             Op::Convert(to) => pure(Function::Convert(ty(0), *to)),
@@ -384,6 +385,10 @@ impl Flatten<'_> {
             }
             Op::WgmmaCommit => Step::WgmmaCommit,
             Op::WgmmaWait { pending } => Step::WgmmaWait { pending: *pending },
+            Op::WarpMma(mma) => {
+                let (args, results) = (self.place_all(&inst.args), self.place_all(&inst.results));
+                Step::WarpMma(Box::new(WarpMmaStep::new(mma, &args, &results)))
+            }
             Op::SetMaxRegisters { count, increase } => {
                 Step::SetMaxRegisters { count: *count, increase: *increase }
             }

@@ -23,6 +23,7 @@ mod state;
 mod tma;
 mod uniform;
 mod value;
+mod warp_mma;
 mod wgmma;
 
 pub use error::SetupError;

@@ -10,6 +10,7 @@ use crate::error::SetupError;
 use crate::flatten::{self, Flat};
 use crate::slots;
 use crate::value::Function;
+use crate::warp_mma::WarpMmaStep;
 
 /// Where shared memory starts: the hardware keeps the first KiB for itself.
 pub(crate) const SMEM_BASE: u32 = 1024;
@@ -185,6 +186,7 @@ pub(crate) enum Step {
     WgmmaWait {
         pending: u32,
     },
+    WarpMma(Box<WarpMmaStep>),
     SetMaxRegisters {
         count: u32,
         increase: bool,
@@ -286,6 +288,7 @@ impl Step {
                 visit(&mut wgmma.b, false);
                 visit(&mut wgmma.accumulate, false);
             }
+            Step::WarpMma(mma) => mma.visit_slots(visit),
             Step::TouchFragments(_)
             | Step::Jump(_)
             | Step::Else { .. }
@@ -352,6 +355,7 @@ impl Program {
                 (ParamKind::Scalar(Type::U32), Argument::U32(value)) => u64::from(*value),
                 (ParamKind::Scalar(Type::U64), Argument::U64(value)) => *value,
                 (ParamKind::Scalar(Type::F32), Argument::F32(value)) => u64::from(value.to_bits()),
+                (ParamKind::Scalar(Type::F64), Argument::F64(value)) => value.to_bits(),
                 (ParamKind::TensorMap(spec), Argument::TensorMap(argument)) => {
                     check_map(&param.name, spec, argument)?;
                     map = Some(TensorMap {

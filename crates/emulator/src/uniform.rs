@@ -53,6 +53,7 @@ impl Analysis {
             | Op::Elect
             | Op::AccGet(..)
             | Op::Atomic { .. }
+            | Op::WarpMma(_)
             | Op::LoadMatrix { .. } => inst.results.iter().for_each(|&v| self.set(v, false)),
             Op::ShuffleFirst => {}
             Op::For => {

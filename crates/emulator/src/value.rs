@@ -9,7 +9,7 @@ pub(crate) enum Function {
     Unary(UnaryOp, Type),
     Binary(BinaryOp, Type),
     Compare(CompareOp, Type),
-    Fma,
+    Fma(Type),
     Select,
     Convert(Type, Type),
     Copy,
@@ -26,6 +26,10 @@ fn float(bits: u64) -> f32 {
 
 fn bits(value: f32) -> u64 {
     u64::from(value.to_bits())
+}
+
+fn double(bits: u64) -> f64 {
+    f64::from_bits(bits)
 }
 
 fn signed(bits: u64) -> i32 {
@@ -71,15 +75,22 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
             (UnaryOp::Not, Type::Bool) => each1(out, a, |a| a ^ 1),
             (UnaryOp::Not, Type::U64) => each1(out, a, |a| !a),
             (UnaryOp::Not, _) => each1(out, a, |a| u64::from(!(a as u32))),
+            (UnaryOp::Neg, Type::F64) => each1(out, a, |a| (-double(a)).to_bits()),
             (UnaryOp::Neg, Type::F32) => each1(out, a, |a| bits(-float(a))),
             (UnaryOp::Neg, _) => each1(out, a, |a| word(signed(a).wrapping_neg())),
         },
         Function::Binary(op, Type::F32) => float_binary(op, a, b, out),
+        Function::Binary(op, Type::F64) => double_binary(op, a, b, out),
         Function::Binary(op, Type::S32) => signed_binary(op, a, b, out),
         Function::Binary(op, Type::U64) => wide_binary(op, a, b, out),
         Function::Binary(op, _) => unsigned_binary(op, a, b, out),
         Function::Compare(op, ty) => compare(op, ty, a, b, out),
-        Function::Fma => {
+        Function::Fma(Type::F64) => {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = double(a[i]).mul_add(double(b[i]), double(c[i])).to_bits();
+            }
+        }
+        Function::Fma(_) => {
             for (i, out) in out.iter_mut().enumerate() {
                 *out = bits(float(a[i]).mul_add(float(b[i]), float(c[i])));
             }
@@ -142,6 +153,21 @@ fn float_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Min => each(out, f32::min),
         BinaryOp::Max => each(out, f32::max),
         _ => unsigned_binary(op, a, b, out),
+    }
+}
+
+fn double_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
+    let each = |out: &mut [u64], f: fn(f64, f64) -> f64| {
+        each2(out, a, b, |a, b| f(double(a), double(b)).to_bits());
+    };
+    match op {
+        BinaryOp::Add => each(out, |a, b| a + b),
+        BinaryOp::Sub => each(out, |a, b| a - b),
+        BinaryOp::Mul => each(out, |a, b| a * b),
+        BinaryOp::Div => each(out, |a, b| a / b),
+        BinaryOp::Min => each(out, f64::min),
+        BinaryOp::Max => each(out, f64::max),
+        _ => wide_binary(op, a, b, out),
     }
 }
 
@@ -211,6 +237,7 @@ fn compare(op: CompareOp, ty: Type, a: &[u64], b: &[u64], out: &mut [u64]) {
     }
     match ty {
         Type::F32 => by!(float),
+        Type::F64 => by!(double),
         Type::S32 => by!(signed),
         _ => by!(|bits: u64| bits),
     }
@@ -251,6 +278,20 @@ mod tests {
         let packed = one(Function::Pack(Element::Bf16), bits(1.0), bits(-2.0));
         assert_eq!(packed, 0xc000_3f80);
         assert_eq!(one(Function::Unpack(Element::Bf16, Half::High), packed, 0), bits(-2.0));
+    }
+
+    #[test]
+    fn doubles_keep_all_their_bits() {
+        let third = (1.0f64 / 3.0).to_bits();
+        let one = |function, b: f64| f64::from_bits(one(function, third, b.to_bits()));
+        let binary = |op, b| one(Function::Binary(op, Type::F64), b);
+        assert_eq!(binary(BinaryOp::Add, 1.0), 1.0 / 3.0 + 1.0);
+        assert_eq!(binary(BinaryOp::Sub, 1.0), 1.0 / 3.0 - 1.0);
+        assert_eq!(binary(BinaryOp::Mul, 0.1), 0.1 / 3.0);
+        assert_eq!(binary(BinaryOp::Div, 0.7), (1.0 / 3.0) / 0.7);
+        assert_eq!(binary(BinaryOp::Min, -1.0), -1.0);
+        assert_eq!(binary(BinaryOp::Max, -1.0), 1.0 / 3.0);
+        assert_eq!(one(Function::Unary(UnaryOp::Neg, Type::F64), 0.0), -1.0 / 3.0);
     }
 
     #[test]

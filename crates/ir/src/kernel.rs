@@ -59,7 +59,7 @@ pub struct Param {
 /// What a kernel parameter is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParamKind {
-    /// A scalar: `U32`, `U64` or `F32`.
+    /// A scalar: `U32`, `U64`, `F32` or `F64`.
     Scalar(Type),
     /// A tensor map passed by value (128 bytes, 64-byte aligned).
     TensorMap(TensorMapSpec),

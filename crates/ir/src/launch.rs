@@ -91,6 +91,8 @@ pub enum Argument {
     U64(u64),
     /// A 32-bit float scalar.
     F32(f32),
+    /// A 64-bit float scalar.
+    F64(f64),
     /// A tensor map, passed by value.
     TensorMap(TensorMapArgument),
 }

@@ -6,6 +6,7 @@ mod element;
 mod kernel;
 mod launch;
 mod memory;
+mod mma;
 mod op;
 pub mod passes;
 mod pipeline;
@@ -26,6 +27,7 @@ pub use kernel::{
     WARPGROUP_THREADS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
+pub use mma::{Fragments, WarpMma};
 pub use op::{
     ASource, Access, AtomicOp, BinaryOp, CompareOp, Convergence, DescriptorLayout, Half, Op,
     OperandMajor, Order, ProxyFence, Scope, Space, Special, UnaryOp, Wgmma,

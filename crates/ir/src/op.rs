@@ -3,7 +3,7 @@
 //!
 //! Each variant's doc gives its signature as `(operands) -> results`.
 
-use crate::{AccId, Constant, Element, ParamId, RegionId, RoleId, SwizzleMode, Type};
+use crate::{AccId, Constant, Element, ParamId, RegionId, RoleId, SwizzleMode, Type, WarpMma};
 
 /// A value that the hardware provides, always `U32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub enum Special {
 pub enum UnaryOp {
     /// Logical or bitwise complement: `Bool`, `U32`, `S32`, `U64`.
     Not,
-    /// Negation: `S32`, `F32`.
+    /// Negation: `S32`, `F32`, `F64`.
     Neg,
 }
 
@@ -47,7 +47,7 @@ pub enum BinaryOp {
     Sub,
     /// Product, low bits.
     Mul,
-    /// Quotient, rounded towards zero; IEEE division for `F32`.
+    /// Quotient, rounded towards zero; IEEE division for `F32` and `F64`.
     Div,
     /// Remainder; integers only.
     Rem,
@@ -149,7 +149,7 @@ pub enum AtomicOp {
 pub struct Access {
     /// State space.
     pub space: Space,
-    /// Type of each element moved: `U32`, `S32`, `U64`, `F32` or `B32`.
+    /// Type of each element moved: `U32`, `S32`, `U64`, `F32`, `F64` or `B32`.
     pub ty: Type,
     /// Elements per thread, 1, 2 or 4; the address is aligned to all of them together (16 bytes at most).
     pub vector: u32,
@@ -242,7 +242,7 @@ pub enum Op {
     Unary(UnaryOp),
     /// `(T, T) -> T`; shifts `(T, U32) -> T`.
     Binary(BinaryOp),
-    /// `(F32 a, F32 b, F32 c) -> F32`: a·b + c, rounded once to nearest even.
+    /// `(T a, T b, T c) -> T`, with T `F32` or `F64`: a·b + c, rounded once to nearest even.
     Fma,
     /// `(T, T) -> Bool`.
     Compare(CompareOp),
@@ -422,6 +422,11 @@ pub enum Op {
         pending: u32,
     },
 
+    // Warp MMA
+    /// `(A…, B…, C…) -> D…`: D = A·B + C by the whole warp, in registers of the accumulator's type. [`WarpMma::fragments`] says
+    /// which lane holds which element in which value.
+    WarpMma(WarpMma),
+
     // Registers and control
     /// `() -> ()`: sets the warp's register count (`setmaxnreg`); made by legalisation from roles.
     SetMaxRegisters {
@@ -477,6 +482,7 @@ impl Op {
         match self {
             Op::Elect
             | Op::ShuffleFirst
+            | Op::WarpMma(_)
             | Op::WarpSync
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. }

@@ -7,7 +7,7 @@ use crate::carried::Carried;
 use crate::smem::SmemRequest;
 use crate::value::{IntoVal, Val, ty};
 use crate::warpgroup::Retired;
-use crate::{RegionId, RegionKind, ValueId};
+use crate::{RegionId, RegionKind, Special, ValueId};
 
 const MBARRIER_BYTES: u32 = 8;
 
@@ -148,6 +148,17 @@ impl Ring {
             Release::Cluster { arrives, rank } => {
                 b.if_(arrives, || empty.in_cta(rank).mbarrier_arrive());
             }
+        });
+    }
+
+    /// Consumer warp: frees a stage of this CTA that its lanes have read with loads. The whole warp.
+    #[track_caller]
+    pub fn release_after_loads<'k>(&self, b: &'k KernelBuilder, slot: ReadSlot<'k>) {
+        let empty = self.barrier(b, self.empty, slot.stage);
+        b.at_caller(|| {
+            // The first lane speaks for all.
+            b.warp_sync();
+            b.if_(b.special(Special::Lane).eq(0), || empty.mbarrier_arrive());
         });
     }
 

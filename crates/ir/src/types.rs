@@ -15,6 +15,8 @@ pub enum Type {
     U64,
     /// binary32.
     F32,
+    /// binary64.
+    F64,
     /// Two 16-bit elements packed into 32 bits, the first in the low half.
     B32,
     /// A byte address in this CTA's shared memory.
@@ -29,12 +31,13 @@ pub enum Type {
 
 impl Type {
     /// Every type.
-    pub const ALL: [Type; 10] = [
+    pub const ALL: [Type; 11] = [
         Type::Bool,
         Type::U32,
         Type::S32,
         Type::U64,
         Type::F32,
+        Type::F64,
         Type::B32,
         Type::Smem,
         Type::ClusterSmem,
@@ -50,6 +53,7 @@ impl Type {
             Type::S32 => "s32",
             Type::U64 => "u64",
             Type::F32 => "f32",
+            Type::F64 => "f64",
             Type::B32 => "b32",
             Type::Smem => "smem",
             Type::ClusterSmem => "cluster_smem",
@@ -78,6 +82,8 @@ pub enum Constant {
     U64(u64),
     /// binary32; compared by bits, so that NaN equals itself and the zeros differ.
     F32(f32),
+    /// binary64; compared by bits as well.
+    F64(f64),
     /// Two packed 16-bit elements.
     B32(u32),
 }
@@ -91,6 +97,7 @@ impl Constant {
             Constant::S32(_) => Type::S32,
             Constant::U64(_) => Type::U64,
             Constant::F32(_) => Type::F32,
+            Constant::F64(_) => Type::F64,
             Constant::B32(_) => Type::B32,
         }
     }
@@ -103,6 +110,7 @@ impl Constant {
             Constant::S32(v) => v as u32 as u64,
             Constant::U64(v) => v,
             Constant::F32(v) => v.to_bits() as u64,
+            Constant::F64(v) => v.to_bits(),
         }
     }
 }

@@ -33,6 +33,8 @@ pub mod ty {
         U64,
         /// binary32.
         F32,
+        /// binary64.
+        F64,
         /// Two packed 16-bit elements.
         B32,
         /// Shared-memory byte address.
@@ -90,7 +92,7 @@ macro_rules! constants {
     )*};
 }
 
-constants!(bool => Bool, u32 => U32, i32 => S32, u64 => U64, f32 => F32);
+constants!(bool => Bool, u32 => U32, i32 => S32, u64 => U64, f32 => F32, f64 => F64);
 
 impl<'k, T: Scalar> Val<'k, T> {
     /// The SSA value behind it.
@@ -230,18 +232,27 @@ impl<'k> Val<'k, ty::Descriptor> {
     }
 }
 
-impl<'k> Val<'k, ty::F32> {
-    /// `self * factor + addend`, rounded once.
-    #[track_caller]
-    pub fn mul_add(
-        self,
-        factor: impl IntoVal<'k, ty::F32>,
-        addend: impl IntoVal<'k, ty::F32>,
-    ) -> Self {
-        let (factor, addend) = (factor.into_val(self.builder), addend.into_val(self.builder));
-        self.builder.value(Op::Fma, vec![self.id, factor.id, addend.id])
-    }
+macro_rules! fused {
+    ($($float:ident),*) => {$(
+        impl<'k> Val<'k, ty::$float> {
+            /// `self * factor + addend`, rounded once.
+            #[track_caller]
+            pub fn mul_add(
+                self,
+                factor: impl IntoVal<'k, ty::$float>,
+                addend: impl IntoVal<'k, ty::$float>,
+            ) -> Self {
+                let (factor, addend) =
+                    (factor.into_val(self.builder), addend.into_val(self.builder));
+                self.builder.value(Op::Fma, vec![self.id, factor.id, addend.id])
+            }
+        }
+    )*};
+}
 
+fused!(F32, F64);
+
+impl<'k> Val<'k, ty::F32> {
     /// Packs this (low half) and `high` into two 16-bit elements, rounding to nearest even.
     #[track_caller]
     pub fn pack(self, high: Self, element: Element) -> Val<'k, ty::B32> {

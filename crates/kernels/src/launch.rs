@@ -195,7 +195,7 @@ impl GemmKernel {
     }
 }
 
-fn map(matrix: &MatrixArgument, extents: [u64; 2], element_bytes: u32) -> Argument {
+pub(crate) fn map(matrix: &MatrixArgument, extents: [u64; 2], element_bytes: u32) -> Argument {
     Argument::TensorMap(TensorMapArgument {
         address: matrix.address,
         extents: extents.to_vec(),

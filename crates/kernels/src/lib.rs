@@ -1,7 +1,8 @@
-//! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`]. And a probe of
-//! the memory's bandwidth, [`ProbeKernel`].
+//! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`], and
+//! [`DmmaSpec`] → [`DmmaKernel`] for f64. And a probe of the memory's bandwidth, [`ProbeKernel`].
 
 pub mod catalogue;
+mod dmma;
 mod epilogue;
 mod gemm;
 mod launch;
@@ -14,6 +15,7 @@ mod spec;
 mod staging;
 mod sums;
 
+pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork, Warps};
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};

@@ -284,6 +284,7 @@ impl<'k> Emitter<'k> {
             | Op::WgmmaCommit
             | Op::WgmmaWait { .. }
             | Op::SetMaxRegisters { .. } => self.tensor_core(inst),
+            Op::WarpMma(mma) => self.warp_mma(inst, mma),
             Op::Load(_)
             | Op::Store(_)
             | Op::Atomic { .. }

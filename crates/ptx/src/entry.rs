@@ -81,7 +81,7 @@ fn parameters(kernel: &Kernel) -> Result<String, EmitError> {
     for param in &kernel.params {
         let name = &param.name;
         lines.push(match param.kind {
-            ParamKind::Scalar(ty @ (Type::U32 | Type::U64 | Type::F32)) => {
+            ParamKind::Scalar(ty @ (Type::U32 | Type::U64 | Type::F32 | Type::F64)) => {
                 format!("\n    .param .{} {name}", ty.name())
             }
             ParamKind::Scalar(ty) => {

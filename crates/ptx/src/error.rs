@@ -1,6 +1,8 @@
 //! Why a kernel has no PTX.
 
-use pgemm_ir::{AccId, Element, Location, Order, ParamId, RegionId, SM_THREADS, Type, ValueId};
+use pgemm_ir::{
+    AccId, Element, Location, Order, ParamId, RegionId, SM_THREADS, Type, ValueId, WarpMma,
+};
 
 /// A kernel, or one of its operations, that cannot be lowered to PTX. `at` is where the operation comes from.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -228,6 +230,14 @@ pub enum EmitError {
     UnsupportedMajor {
         /// Element type of the operand.
         element: Element,
+        /// Source of the operation.
+        at: Location,
+    },
+    /// A shape or type that no warp MMA has.
+    #[error("{at}: there is no warp MMA {mma}: f64 has m16n8k4, m16n8k8 and m16n8k16")]
+    UnsupportedWarpMma {
+        /// The instruction asked for.
+        mma: WarpMma,
         /// Source of the operation.
         at: Location,
     },

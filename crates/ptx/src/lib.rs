@@ -14,6 +14,7 @@ pub mod ptxas;
 mod report;
 mod tensor_core;
 mod values;
+mod warp_mma;
 
 use pgemm_ir::Kernel;
 

@@ -196,6 +196,7 @@ impl Emitter<'_> {
             Type::U32 | Type::S32 | Type::B32 => "b32",
             Type::U64 => "b64",
             Type::F32 => "f32",
+            Type::F64 => "f64",
             ty => return Err(self.unsupported_type(inst, ty)),
         };
         let limit = "1, 2 or 4 elements, 16 bytes at most";

@@ -17,12 +17,14 @@ pub(crate) enum Class {
     B64,
     /// binary32, `%f`.
     F32,
+    /// binary64, `%fd`.
+    F64,
 }
 
 impl Class {
     /// Every class, in the order of their declarations.
-    pub(crate) const ALL: [Class; 5] =
-        [Class::Predicate, Class::B16, Class::B32, Class::B64, Class::F32];
+    pub(crate) const ALL: [Class; 6] =
+        [Class::Predicate, Class::B16, Class::B32, Class::B64, Class::F32, Class::F64];
 
     /// The class that holds values of a type.
     pub(crate) const fn of(ty: Type) -> Class {
@@ -31,6 +33,7 @@ impl Class {
             Type::U32 | Type::S32 | Type::B32 | Type::Smem | Type::ClusterSmem => Class::B32,
             Type::U64 | Type::MapPtr | Type::Descriptor => Class::B64,
             Type::F32 => Class::F32,
+            Type::F64 => Class::F64,
         }
     }
 
@@ -42,6 +45,7 @@ impl Class {
             Class::B32 => "b32",
             Class::B64 => "b64",
             Class::F32 => "f32",
+            Class::F64 => "f64",
         }
     }
 
@@ -53,6 +57,7 @@ impl Class {
             Class::B32 => "%r",
             Class::B64 => "%rd",
             Class::F32 => "%f",
+            Class::F64 => "%fd",
         }
     }
 }
@@ -87,6 +92,7 @@ pub(crate) enum Operand {
 pub(crate) fn immediate(ty: Type, bits: u64) -> String {
     match ty {
         Type::F32 => format!("0f{:08X}", bits as u32),
+        Type::F64 => format!("0d{bits:016X}"),
         Type::S32 => (bits as u32 as i32).to_string(),
         Type::B32 => format!("0x{:08x}", bits as u32),
         Type::Bool => (bits & 1).to_string(),

@@ -31,9 +31,13 @@ impl Emitter<'_> {
             Op::Binary(op) => self.binary(inst, *op),
             Op::Fma => {
                 let [a, b, c] = self.args(inst)?;
+                let ty = self.ty(inst, a)?;
+                if !matches!(ty, Type::F32 | Type::F64) {
+                    return Err(self.unsupported_type(inst, ty));
+                }
                 let operands = self.read_list(inst, &[a, b, c])?;
                 let result = self.define_result(inst)?;
-                ptx!(self, "fma.rn.f32 {result}, {operands}");
+                ptx!(self, "fma.rn.{} {result}, {operands}", ty.name());
                 Ok(())
             }
             Op::Compare(op) => self.compare(inst, *op),
@@ -139,6 +143,7 @@ impl Emitter<'_> {
             (UnaryOp::Not, Type::U64) => "not.b64",
             (UnaryOp::Neg, Type::S32) => "neg.s32",
             (UnaryOp::Neg, Type::F32) => "neg.f32",
+            (UnaryOp::Neg, Type::F64) => "neg.f64",
             _ => return Err(self.unsupported_type(inst, ty)),
         };
         let a = self.read(inst, a)?;
@@ -151,7 +156,7 @@ impl Emitter<'_> {
         let [left, right] = self.args(inst)?;
         let ty = self.ty(inst, left)?;
         let integer = matches!(ty, Type::U32 | Type::S32 | Type::U64);
-        let float = ty == Type::F32;
+        let float = matches!(ty, Type::F32 | Type::F64);
         let class = Class::of(ty).suffix();
         // Explicit rounding keeps the assembler from contracting products and sums into an fma.
         let (arithmetic, low) = if float { ("rn.", "rn.") } else { ("", "lo.") };
@@ -210,14 +215,14 @@ impl Emitter<'_> {
             return Ok(());
         }
         let suffix = match ty {
-            Type::U32 | Type::S32 | Type::U64 | Type::F32 => ty.name(),
+            Type::U32 | Type::S32 | Type::U64 | Type::F32 | Type::F64 => ty.name(),
             Type::Bool => return Err(self.unsupported_type(inst, ty)),
             _ if equality => Class::of(ty).suffix(),
             _ => return Err(self.unsupported_type(inst, ty)),
         };
         let condition = match op {
             CompareOp::Eq => "eq",
-            CompareOp::Ne if ty == Type::F32 => "neu",
+            CompareOp::Ne if matches!(ty, Type::F32 | Type::F64) => "neu",
             CompareOp::Ne => "ne",
             CompareOp::Lt => "lt",
             CompareOp::Le => "le",

@@ -9,4 +9,5 @@ mod kernel;
 mod memory_model;
 mod tma;
 mod values;
+mod warp_mma;
 mod wgmma;

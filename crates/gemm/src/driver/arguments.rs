@@ -137,6 +137,10 @@ impl PreparedArguments {
                 *held = *new;
                 place.word = new.to_bits().into();
             }
+            (Argument::F64(held), Argument::F64(new)) => {
+                *held = *new;
+                place.word = new.to_bits();
+            }
             _ => return Err(mismatch.into()),
         }
         Ok(())
@@ -236,6 +240,7 @@ fn word(argument: &Argument) -> Option<u64> {
         Argument::U32(value) => Some((*value).into()),
         Argument::U64(value) => Some(*value),
         Argument::F32(value) => Some(value.to_bits().into()),
+        Argument::F64(value) => Some(value.to_bits()),
         Argument::TensorMap(_) => None,
     }
 }
@@ -245,6 +250,7 @@ fn kind(argument: &Argument) -> &'static str {
         Argument::U32(_) => "a 32-bit integer",
         Argument::U64(_) => "a 64-bit integer",
         Argument::F32(_) => "a 32-bit float",
+        Argument::F64(_) => "a 64-bit float",
         Argument::TensorMap(_) => "a tensor map",
     }
 }
@@ -294,6 +300,7 @@ mod tests {
         assert_eq!(word(&Argument::U32(u32::MAX)), Some(0xffff_ffff));
         assert_eq!(word(&Argument::U64(u64::MAX)), Some(u64::MAX));
         assert_eq!(word(&Argument::F32(1.0)), Some(0x3f80_0000));
+        assert_eq!(word(&Argument::F64(1.0)), Some(0x3ff0_0000_0000_0000));
         assert_eq!(word(&map()), None);
         assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (128, 64));
     }

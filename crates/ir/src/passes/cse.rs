@@ -74,8 +74,9 @@ impl Pass<'_> {
 
         let mut args = inst.args.clone();
         let commutes = matches!(inst.op, Op::Binary(Add | Mul | Min | Max | And | Or | Xor));
-        let float =
-            args.first().is_some_and(|arg| self.values.get(arg.index()) == Some(&Type::F32));
+        let float = args
+            .first()
+            .is_some_and(|arg| matches!(self.values.get(arg.index()), Some(Type::F32 | Type::F64)));
         if commutes && !float {
             args.sort_unstable();
         }

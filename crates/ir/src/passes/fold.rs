@@ -1,8 +1,8 @@
 //! Constant folding and algebraic identities, with exactly the semantics that [`BinaryOp`] documents. Branches on constants
 //! are inlined and loops without iterations removed.
 //!
-//! Floats are folded only between constants and only to numbers: the payload of a NaN and the sign of `min(-0, 0)` are
-//! the hardware's.
+//! binary32 is folded only between constants and only to numbers: the payload of a NaN and the sign of `min(-0, 0)` are
+//! the hardware's. binary64 is not folded.
 
 use std::collections::HashMap;
 use std::mem;
@@ -131,7 +131,14 @@ impl Folder<'_> {
                 if let (Some(left), Some(right)) = (constant(0), constant(1)) {
                     return compare(*op, left, right).map(Folded::Constant);
                 }
-                let same = left == right && *self.values.get(left.index())? != Type::F32;
+                // Nothing unsigned is below 0.
+                if let Some(Constant::U32(0) | Constant::U64(0)) = constant(1)
+                    && matches!(op, CompareOp::Lt | CompareOp::Ge)
+                {
+                    return Some(Folded::Constant(Constant::Bool(*op == CompareOp::Ge)));
+                }
+                let float = matches!(self.values.get(left.index())?, Type::F32 | Type::F64);
+                let same = left == right && !float;
                 same.then(|| {
                     let holds = matches!(op, CompareOp::Eq | CompareOp::Le | CompareOp::Ge);
                     Folded::Constant(Constant::Bool(holds))

@@ -3,7 +3,7 @@
 use crate::{
     ASource, AccId, Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Element, Half, Op,
     OperandMajor, Order, ParamId, ProxyFence, RegionId, RoleId, Scope, Space, Special, SwizzleMode,
-    Type, UnaryOp, Wgmma,
+    Type, UnaryOp, WarpMma, Wgmma,
 };
 
 /// One entry between brackets.
@@ -182,6 +182,13 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         }
         Op::WgmmaCommit => (vec!["wgmma_commit"], vec![]),
         Op::WgmmaWait { pending } => (vec!["wgmma_wait"], vec![Key("pending", *pending)]),
+        Op::WarpMma(mma) => {
+            let WarpMma { m, n, k, operand, accumulator } = *mma;
+            (
+                vec!["warp_mma", Named::name(operand), Named::name(accumulator)],
+                vec![Key("m", m), Key("n", n), Key("k", k)],
+            )
+        }
         Op::SetMaxRegisters { count, increase } => {
             let direction = if *increase { "increase" } else { "decrease" };
             (vec!["set_max_registers", direction], vec![Key("count", *count)])
@@ -263,6 +270,15 @@ pub(super) fn decode(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
             })
         }
         (["wgmma_wait"], [Key("pending", pending)]) => Op::WgmmaWait { pending: *pending },
+        (["warp_mma", operand, accumulator], [Key("m", m), Key("n", n), Key("k", k)]) => {
+            Op::WarpMma(WarpMma {
+                m: *m,
+                n: *n,
+                k: *k,
+                operand: Element::from_name(operand)?,
+                accumulator: Type::from_name(accumulator)?,
+            })
+        }
         (["set_max_registers", direction], [Key("count", count)]) => {
             let increase = match *direction {
                 "increase" => true,

@@ -401,6 +401,7 @@ impl<'t> Parser<'t> {
             (Type::Bool, Token::Word("true")) => Some(Constant::Bool(true)),
             (Type::Bool, Token::Word("false")) => Some(Constant::Bool(false)),
             (Type::U64, Token::Number(false, value)) => Some(Constant::U64(*value)),
+            (Type::F64, Token::Number(false, bits)) => Some(Constant::F64(f64::from_bits(*bits))),
             (Type::S32, Token::Number(negative, value)) => {
                 let magnitude = i128::from(*value);
                 let value = if *negative { -magnitude } else { magnitude };

@@ -164,6 +164,7 @@ impl Printer<'_> {
             Constant::U64(value) => put!(self, " {value}"),
             // By bits, so that NaN payloads survive.
             Constant::F32(value) => put!(self, " {:#010x} /* {value:?} */", value.to_bits()),
+            Constant::F64(value) => put!(self, " {:#018x} /* {value:?} */", value.to_bits()),
             Constant::B32(bits) => put!(self, " {bits:#010x}"),
         }
     }

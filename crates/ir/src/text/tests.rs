@@ -75,7 +75,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 60;
+const KINDS: usize = 61;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -86,12 +86,13 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         scope: c.of(&SCOPES),
     };
     match kind {
-        0 => Op::Const(match c.below(6) {
+        0 => Op::Const(match c.below(7) {
             0 => Constant::Bool(c.flag()),
             1 => Constant::U32(c.any()),
             2 => Constant::S32(c.any() as i32),
             3 => Constant::U64(u64::from(c.any()) << 32 | u64::from(c.any())),
             4 => Constant::F32(f32::from_bits(c.any())),
+            5 => Constant::F64(f64::from_bits(u64::from(c.any()) << 32 | u64::from(c.any()))),
             _ => Constant::B32(c.any()),
         }),
         1 => Op::Param(ParamId(c.any())),
@@ -167,6 +168,13 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         56 => Op::TmaPrefetch { rank: c.any(), policy: c.flag() },
         57 => Op::LoadElement(c.of(&Element::ALL)),
         58 => Op::StoreElement(c.of(&Element::ALL)),
+        59 => Op::WarpMma(WarpMma {
+            m: c.any(),
+            n: c.any(),
+            k: c.any(),
+            operand: c.of(&Element::ALL),
+            accumulator: c.of(&Type::ALL),
+        }),
         _ => Op::Yield,
     }
 }
@@ -272,6 +280,17 @@ fn floats_keep_their_bits() {
         let text = format!("kernel \"k\", cluster 1\n{{ %0: f32 = const.f32 {bits:#x} }}");
         let kernel = parse(&text).unwrap();
         let Op::Const(Constant::F32(value)) = kernel.body.insts[0].op else { panic!("{kernel:?}") };
+        assert_eq!(value.to_bits(), bits);
+        assert_eq!(parse(&to_text(&kernel, TextOptions::default())).unwrap(), kernel);
+    }
+}
+
+#[test]
+fn doubles_keep_their_bits() {
+    for bits in [0, 1 << 63, 0x3ff0_0000_0000_0000, 0x7ff8_0000_0000_0001, u64::MAX, 1] {
+        let text = format!("kernel \"k\", cluster 1\n{{ %0: f64 = const.f64 {bits:#x} }}");
+        let kernel = parse(&text).unwrap();
+        let Op::Const(Constant::F64(value)) = kernel.body.insts[0].op else { panic!("{kernel:?}") };
         assert_eq!(value.to_bits(), bits);
         assert_eq!(parse(&to_text(&kernel, TextOptions::default())).unwrap(), kernel);
     }

@@ -10,10 +10,10 @@ pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
     let kernel = report.kernel;
     for param in &kernel.params {
         match &param.kind {
-            ParamKind::Scalar(Type::U32 | Type::U64 | Type::F32) => {}
+            ParamKind::Scalar(Type::U32 | Type::U64 | Type::F32 | Type::F64) => {}
             ParamKind::Scalar(ty) => report.declaration(
                 Rule::Attributes,
-                format!("parameter '{}' is {ty}: scalars are u32, u64 or f32", param.name),
+                format!("parameter '{}' is {ty}: scalars are u32, u64, f32 or f64", param.name),
             ),
             ParamKind::TensorMap(spec) => tensor_map(report, &param.name, spec),
         }
@@ -204,9 +204,12 @@ impl<'k> Check<'_, 'k> {
         let Access { ty, vector, order, scope, .. } = *access;
         let bytes = match ty {
             Type::U32 | Type::S32 | Type::F32 | Type::B32 => 4,
-            Type::U64 => 8,
+            Type::U64 | Type::F64 => 8,
             _ => {
-                self.refuse(inst, format!("moves {ty}: memory holds u32, s32, u64, f32 and b32"));
+                self.refuse(
+                    inst,
+                    format!("moves {ty}: memory holds u32, s32, u64, f32, f64 and b32"),
+                );
                 return;
             }
         };

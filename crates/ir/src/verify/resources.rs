@@ -138,7 +138,7 @@ fn names(report: &mut Report<'_>) {
     }
     let bytes = kernel.params.iter().fold(0u64, |offset, param| {
         let (size, align) = match &param.kind {
-            ParamKind::Scalar(Type::U64) => (8, 8),
+            ParamKind::Scalar(Type::U64 | Type::F64) => (8, 8),
             ParamKind::Scalar(_) => (4, 4),
             ParamKind::TensorMap(_) => (128, 64u64),
         };

@@ -3,7 +3,7 @@
 use super::structure::list;
 use super::{Report, Rule};
 use crate::text::operation_name;
-use crate::{ASource, BinaryOp, Inst, Kernel, Op, ParamKind, Space, Type, UnaryOp};
+use crate::{ASource, BinaryOp, Inst, Kernel, Op, ParamKind, Space, Type, UnaryOp, WarpMma};
 
 pub(super) fn check(report: &mut Report<'_>) {
     let kernel = report.kernel;
@@ -24,7 +24,8 @@ fn types(kernel: &Kernel, values: &[crate::ValueId]) -> Vec<Option<Type>> {
     values.iter().map(|value| kernel.values.get(value.index()).copied()).collect()
 }
 
-const ARITHMETIC: &[Type] = &[Type::U32, Type::S32, Type::U64, Type::F32];
+const ARITHMETIC: &[Type] = &[Type::U32, Type::S32, Type::U64, Type::F32, Type::F64];
+const FLOATS: &[Type] = &[Type::F32, Type::F64];
 const INTEGERS: &[Type] = &[Type::U32, Type::S32, Type::U64];
 const LOGICAL: &[Type] = &[Type::Bool, Type::U32, Type::S32, Type::U64];
 const BITS_32: &[Type] = &[Type::U32, Type::S32, Type::F32, Type::B32];
@@ -81,7 +82,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::Unary(op) => {
             let set = match op {
                 UnaryOp::Not => LOGICAL,
-                UnaryOp::Neg => &[Type::S32, Type::F32],
+                UnaryOp::Neg => &[Type::S32, Type::F32, Type::F64],
             };
             let ty = first(set, "(T) -> T")?;
             exactly(&[ty], &[ty])
@@ -101,7 +102,10 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
             let ty = first(set, if shift { "(T, u32) -> T" } else { "(T, T) -> T" })?;
             exactly(&[ty, if shift { U32 } else { ty }], &[ty])
         }
-        Op::Fma => exactly(&[F32, F32, F32], &[F32]),
+        Op::Fma => {
+            let ty = first(FLOATS, "(T, T, T) -> T")?;
+            exactly(&[ty, ty, ty], &[ty])
+        }
         Op::Compare(_) => {
             let ty = first(ARITHMETIC, "(T, T) -> bool")?;
             exactly(&[ty, ty], &[Bool])
@@ -189,6 +193,15 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
             ASource::Shared(_) => exactly(&[Descriptor, Descriptor, Bool], &[]),
             ASource::Registers => exactly(&[B32, B32, B32, B32, Descriptor, Bool], &[]),
         },
+        Op::WarpMma(mma) if mma.exists() => {
+            let operands = with(&[], mma.accumulator, mma.a_values() + mma.b_values());
+            let sums = with(&[], mma.accumulator, mma.c_values());
+            exactly(&[operands, sums.clone()].concat(), &sums)
+        }
+        Op::WarpMma(_) => {
+            let known: Vec<_> = WarpMma::ALL.iter().map(WarpMma::to_string).collect();
+            Err(format!("one of {}", known.join(", ")))
+        }
         Op::For => {
             let mut wanted = vec![U32, U32, U32];
             wanted.extend_from_slice(args.get(3..).unwrap_or_default());

@@ -198,6 +198,7 @@ impl Analysis<'_> {
                 | Op::LoadElement(_)
                 | Op::LoadMatrix { .. }
                 | Op::Atomic { .. }
+                | Op::WarpMma(_)
                 | Op::AccGet(..),
                 _,
             ) => Level::Thread,

@@ -153,6 +153,7 @@ operations! {
     Op::Wgmma(_) => "Wgmma",
     Op::WgmmaCommit => "WgmmaCommit",
     Op::WgmmaWait { .. } => "WgmmaWait",
+    Op::WarpMma(_) => "WarpMma",
     Op::SetMaxRegisters { .. } => "SetMaxRegisters",
     Op::For => "For",
     Op::While => "While",

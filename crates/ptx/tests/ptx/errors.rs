@@ -3,7 +3,7 @@
 use crate::support::Ops;
 use pgemm_ir::{
     ASource, Access, AtomicOp, BinaryOp, DescriptorLayout, Element, Kernel, Op, OperandMajor,
-    Order, ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, Wgmma,
+    Order, ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, WarpMma, Wgmma,
 };
 use pgemm_ptx::{EmitError, emit};
 
@@ -173,4 +173,24 @@ fn wgmma_is_checked() {
     }
     let found = attempt(Type::U64, 4, 8, Bf16, Bf16, k);
     assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
+}
+
+#[test]
+fn warp_mmas_are_checked() {
+    let attempt = |mma: WarpMma, operands: usize, results: usize| {
+        error(|k| {
+            let one = k.constant(pgemm_ir::Constant::F64(1.0));
+            k.many(Op::WarpMma(mma), &vec![one; operands], &vec![Type::F64; results]);
+        })
+    };
+    let mma = WarpMma::f64(8);
+    for unknown in [WarpMma::f64(5), WarpMma { n: 16, ..mma }] {
+        let found = attempt(unknown, 10, 4);
+        assert!(matches!(found, EmitError::UnsupportedWarpMma { .. }), "{found}");
+        assert!(found.to_string().contains("m16n8k16"), "{found}");
+    }
+    for (operands, results) in [(9, 4), (11, 4), (10, 3)] {
+        let found = attempt(mma, operands, results);
+        assert!(matches!(found, EmitError::Arity { .. }), "{found}");
+    }
 }

@@ -3,7 +3,7 @@
 use pgemm_ir::{
     ASource, Access, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout, Element, Half,
     Kernel, Op, OperandMajor, Order, ProxyFence, Scope, Space, Special, SwizzleMode, Type, UnaryOp,
-    Wgmma,
+    WarpMma, Wgmma,
 };
 
 use crate::support::{Ops, weak};
@@ -29,6 +29,7 @@ pub fn all() -> Vec<Kernel> {
         branches(),
         wgmma_kinds(),
         mixed_integers(),
+        doubles(),
         registers(),
         resident_pair(),
         mini_gemm(),
@@ -103,6 +104,43 @@ pub fn floats() -> Kernel {
     }
     k.one(Op::Unary(UnaryOp::Neg), &[alpha], Type::F32);
     k.one(Op::Fma, &[alpha, one, alpha], Type::F32);
+    k.finish()
+}
+
+/// Arithmetic, moves and MMAs of binary64.
+pub fn doubles() -> Kernel {
+    let mut k = Ops::new("doubles", 1);
+    let (alpha, out) = (k.param("alpha", Type::F64), k.param("out", Type::U64));
+    let one = k.constant(Constant::F64(1.0));
+    let mut values = vec![];
+    for op in
+        [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Min, BinaryOp::Max]
+    {
+        values.push(k.one(Op::Binary(op), &[alpha, one], Type::F64));
+    }
+    values.push(k.one(Op::Unary(UnaryOp::Neg), &[alpha], Type::F64));
+    values.push(k.one(Op::Fma, &[alpha, one, alpha], Type::F64));
+    let differ = k.one(Op::Compare(CompareOp::Ne), &[alpha, one], Type::Bool);
+    k.one(Op::Compare(CompareOp::Lt), &[alpha, one], Type::Bool);
+    values.push(k.one(Op::Select, &[differ, alpha, one], Type::F64));
+    let shared = k.region(256, 256);
+    for (space, address) in [(Space::Global, out), (Space::Shared, shared)] {
+        for vector in [1, 2] {
+            let access = weak(space, Type::F64, vector);
+            let types = vec![Type::F64; vector as usize];
+            values.extend(k.many(Op::Load(access), &[address], &types));
+            let args = [&[address], &values[..vector as usize]].concat();
+            k.run(Op::Store(access), &args);
+        }
+    }
+    let mut sums = vec![one; 4];
+    for mma in WarpMma::ALL {
+        let operands = (mma.a_values() + mma.b_values()) as usize;
+        let operands = values.iter().cycle().take(operands).copied();
+        let args: Vec<_> = operands.chain(sums).collect();
+        sums = k.many(Op::WarpMma(mma), &args, &[Type::F64; 4]);
+    }
+    k.run(Op::Store(weak(Space::Global, Type::F64, 2)), &[out, sums[0], sums[3]]);
     k.finish()
 }
 

@@ -140,6 +140,24 @@ fn identities_leave_the_operand() {
 }
 
 #[test]
+fn nothing_unsigned_is_below_zero() {
+    let zero = "%2: u32 = const.u32 0\n";
+    for op in ["lt", "ge"] {
+        let body = format!(
+            "{zero}%3: bool = {op} %0, %2\n%4: u32 = const.u32 7\n\
+             %5: u32 = select %3, %0, %4"
+        );
+        let optimised = listing(&optimise(expression(&body, "u32", "%5")).unwrap());
+        assert!(!optimised.contains("select"), "{optimised}");
+        assert_eq!(optimised.contains("const.u32 7"), op == "lt", "{optimised}");
+    }
+    let signed = "%2: s32 = const.s32 0\n%3: s32 = bitcast.s32 %0\n%4: bool = lt %3, %2\n\
+                  %5: s32 = select %4, %3, %2\n\
+                  %6: u32 = bitcast.u32 %5";
+    assert!(listing(&optimise(expression(signed, "u32", "%6")).unwrap()).contains("select"));
+}
+
+#[test]
 fn powers_of_two_become_shifts_and_masks() {
     let by = |op: &str, constant: u32| format!("%2: u32 = const.u32 {constant}\n%3: u32 = {op}");
     becomes(&by("mul %2, %0", 64), "u32", "%3", "%2: u32 = const.u32 6; %3: u32 = shl %0, %2");
@@ -289,4 +307,17 @@ fn invalid_kernels_are_refused() {
     let kernel = expression("mbarrier_arrive %0", "u32", "%0");
     let PassError::Invalid(error) = optimise(kernel).unwrap_err() else { panic!() };
     assert_eq!(error.violations.len(), 1);
+}
+
+#[test]
+fn doubles_are_neither_reordered_nor_taken_for_numbers() {
+    let body = "%2: f64 = load.global.f64.weak.cta[vector=1] %1
+        %3: f64 = load.global.f64.weak.cta[vector=1] %1
+        %4: f64 = add %2, %3
+        %5: f64 = add %3, %2
+        %6: bool = eq %4, %4
+        %7: f64 = select %6, %4, %5";
+    let optimised = listing(&optimise(expression(body, "f64", "%7")).unwrap());
+    assert_eq!(optimised.matches("= add").count(), 2, "{optimised}");
+    assert!(optimised.contains("= eq"), "{optimised}");
 }

@@ -94,7 +94,16 @@ fn types() {
         store_element.f16 %13, %18
         warp_sync
         grid_dependency_wait
-        grid_dependency_launch";
+        grid_dependency_launch
+        %19: f64 = const.f64 0x3ff0000000000000
+        %20: f64 = fma %19, %19, %19
+        %21: f64, %22: f64 = load.global.f64.weak.cta[vector=2] %13
+        %23: f64 = div %21, %22
+        %24: bool = lt %23, %20
+        store.global.f64.weak.cta[vector=1] %13, %23
+        %25: f64, %26: f64, %27: f64, %28: f64 = warp_mma.f64.f64[m=16, n=8, k=4] \
+            %19, %20, %21, %22, %23, %20, %21";
+    let accepted = accepted.replace("\\\n", " ");
     accepts(&simple(&format!("{BOUNDS}{accepted}")));
     let rejects = |body: &str, words: &str| {
         rejects(&simple(&format!("{BOUNDS}{body}")), Rule::Types, words);
@@ -119,6 +128,15 @@ fn types() {
     rejects("%4: f32 = shuffle_first %0", "(u32) -> (u32)");
     rejects("tma_load[rank=2] %0, %0", "(map, smem, smem, u32, u32) -> ()");
     rejects("%4: bool = eq %3, %3", "(T, T) -> bool");
+    let double = "%4: f64 = const.f64 0\n%5: u64 = const.u64 0\n";
+    rejects(&format!("{double}%6: u64 = fma %5, %5, %5"), "T one of f32, f64");
+    rejects(&format!("{double}%6: f64 = rem %4, %4"), "T one of u32, s32, u64");
+    rejects(&format!("{double}%6: u64 = bitcast.u64 %4"), "T one of u32, s32, f32, b32");
+    let results = "%6: f64, %7: f64, %8: f64, %9: f64";
+    let mma = |shape: &str| format!("{double}{results} = warp_mma.f64.f64[{shape}] %4, %4");
+    rejects(&mma("m=16, n=8, k=4"), "(f64, f64, f64, f64, f64, f64, f64) -> (f64, f64, f64, f64)");
+    rejects(&mma("m=16, n=8, k=32"), "one of m16n8k4 of f64 in f64, m16n8k8");
+    rejects(&mma("m=4294967295, n=8, k=4294967295"), "one of m16n8k4");
 }
 
 #[test]

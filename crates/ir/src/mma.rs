@@ -1,0 +1,175 @@
+//! [`WarpMma`]: the MMA of one warp on registers. What an instruction computes is data: its shape, its types, and CuTe's
+//! thread–value layouts of its fragments, from which kernels derive addresses and the emulator its meaning.
+
+use std::fmt;
+
+use pgemm_cute::{Layout, TvLayout};
+
+use crate::builder::KernelBuilder;
+use crate::value::{Scalar, Val};
+use crate::{Element, Op, Type};
+
+/// Threads of a warp.
+const LANES: u32 = 32;
+
+/// The shape and types of one warp MMA, D = A·B + C with A `m × k` and B `k × n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WarpMma {
+    /// Rows of A and D.
+    pub m: u32,
+    /// Columns of B and D.
+    pub n: u32,
+    /// Columns of A, rows of B.
+    pub k: u32,
+    /// Element type of A and B.
+    pub operand: Element,
+    /// Type of the registers that hold C and D, and A and B too.
+    pub accumulator: Type,
+}
+
+/// Which lane of a warp holds which elements in which of its values. Layouts map (lane, value) to column-major positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fragments {
+    /// A: positions in `(m, k)`.
+    pub a: TvLayout,
+    /// B: positions in `(n, k)`.
+    pub b: TvLayout,
+    /// C and D: positions in `(m, n)`.
+    pub c: TvLayout,
+}
+
+impl WarpMma {
+    /// Every warp MMA that there is.
+    pub const ALL: [WarpMma; 3] = [WarpMma::f64(4), WarpMma::f64(8), WarpMma::f64(16)];
+
+    /// The f64 instruction of depth `k`: 4, 8 or 16 exist.
+    pub const fn f64(k: u32) -> WarpMma {
+        WarpMma { m: 16, n: 8, k, operand: Element::F64, accumulator: Type::F64 }
+    }
+
+    /// Whether there is such an instruction.
+    pub fn exists(&self) -> bool {
+        WarpMma::ALL.contains(self)
+    }
+
+    /// Values of A in each lane.
+    pub const fn a_values(&self) -> u32 {
+        self.m.saturating_mul(self.k) / LANES
+    }
+
+    /// Values of B in each lane.
+    pub const fn b_values(&self) -> u32 {
+        self.n.saturating_mul(self.k) / LANES
+    }
+
+    /// Values of C and of D in each lane.
+    pub const fn c_values(&self) -> u32 {
+        self.m.saturating_mul(self.n) / LANES
+    }
+
+    /// The layouts of its fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and those of the
+    /// other depths); `None` where there is no such instruction.
+    ///
+    /// ```
+    /// use pgemm_ir::WarpMma;
+    ///
+    /// let a = WarpMma::f64(16).fragments().unwrap().a;
+    /// assert_eq!(a.to_string(), "((4,8),(2,4)):((16,1),(8,64)) in (16,16)");
+    /// // The second value of lane 5 lies in row 1 + 8, column 1.
+    /// assert_eq!(a.coordinate(5, 1).unwrap(), (9, 1).into());
+    /// ```
+    pub fn fragments(&self) -> Option<Fragments> {
+        if !self.exists() {
+            return None;
+        }
+        // Four lanes lie side by side along k, eight groups of them along m or n.
+        let steps = self.k / 4;
+        let layout = |text: &str, tile: [u32; 2]| {
+            TvLayout::new(Layout::parse(text).ok()?, tile.map(i64::from)).ok()
+        };
+        Some(Fragments {
+            a: layout(&format!("((4,8),(2,{steps})):((16,1),(8,64))"), [self.m, self.k])?,
+            b: layout(&format!("((4,8),{steps}):((8,1),32)"), [self.n, self.k])?,
+            c: layout("((4,8),(2,2)):((32,1),(16,8))", [self.m, self.n])?,
+        })
+    }
+}
+
+impl fmt::Display for WarpMma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WarpMma { m, n, k, operand, accumulator } = self;
+        write!(f, "m{m}n{n}k{k} of {operand} in {accumulator}")
+    }
+}
+
+impl KernelBuilder {
+    /// D = A·B + C by the whole warp. [`WarpMma::fragments`] says which elements this lane's values are; there are as many as
+    /// [`WarpMma::a_values`], `b_values` and `c_values` say.
+    #[track_caller]
+    pub fn warp_mma<'k, T: Scalar>(
+        &'k self,
+        mma: WarpMma,
+        a: &[Val<'k, T>],
+        b: &[Val<'k, T>],
+        c: &[Val<'k, T>],
+    ) -> Vec<Val<'k, T>> {
+        let args = [a, b, c].into_iter().flatten().map(|value| value.id()).collect();
+        let results = self.emit(Op::WarpMma(mma), args, &vec![T::TYPE; c.len()], vec![]);
+        results.into_iter().map(|id| self.wrap(id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_has_one_place() {
+        for mma in WarpMma::ALL {
+            let Fragments { a, b, c } = mma.fragments().unwrap();
+            for (layout, values) in
+                [(&a, mma.a_values()), (&b, mma.b_values()), (&c, mma.c_values())]
+            {
+                assert!(layout.is_bijection(), "{mma}: {layout}");
+                assert_eq!((layout.threads(), layout.values()), (32, values.into()), "{mma}");
+            }
+        }
+    }
+
+    /// The formulas of the PTX ISA, with `group` = lane / 4 and `in_group` = lane % 4.
+    #[test]
+    fn fragments_are_those_of_the_ptx_isa() {
+        for mma in WarpMma::ALL {
+            let Fragments { a, b, c } = mma.fragments().unwrap();
+            for lane in 0..32 {
+                let (group, in_group) = (lane / 4, lane % 4);
+                for i in 0..i64::from(mma.a_values()) {
+                    let row = if i % 2 == 0 { group } else { group + 8 };
+                    let column = i / 2 * 4 + in_group;
+                    assert_eq!(a.coordinate(lane, i).unwrap(), (row, column).into());
+                }
+                for i in 0..i64::from(mma.b_values()) {
+                    assert_eq!(b.coordinate(lane, i).unwrap(), (group, i * 4 + in_group).into());
+                }
+                for i in 0..4 {
+                    let row = if i < 2 { group } else { group + 8 };
+                    let column = in_group * 2 + (i & 1);
+                    assert_eq!(c.coordinate(lane, i).unwrap(), (row, column).into());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_shapes_and_types_do_not_exist() {
+        let mma = WarpMma::f64(16);
+        for other in [
+            WarpMma::f64(32),
+            WarpMma { n: 16, ..mma },
+            WarpMma { operand: Element::F32, ..mma },
+            WarpMma { accumulator: Type::F32, ..mma },
+        ] {
+            assert_eq!(other.fragments(), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The f64 kernel in the emulator, on problems whose tiles are cut short on every side; and through the assemblers.
+
+use std::env;
+
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
+use pgemm_ir::{Kernel, Op, OperandMajor};
+use pgemm_kernels::{DmmaKernel, DmmaSpec, DmmaWork, L2Policies, MatrixArgument};
+use pgemm_ptx::ptxas::Ptxas;
+
+/// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
+const SHAPES: [&str; 7] = [
+    "128x128x16-s3-w2x4-k8",
+    "128x128x16-s2-w4x2-k8",
+    "128x64x16-s3-w4x2-k16",
+    "64x128x16-s2-w2x4-k16",
+    "64x64x16-s4-w2x2-k8",
+    "64x64x16-s3-w1x4-k16",
+    "128x32x16-s2-w8x1-k8",
+];
+
+const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
+
+fn kernel(majors: &str, shape: &str) -> DmmaKernel {
+    let spec: DmmaSpec = format!("f64-{majors}-f64-{shape}").parse().unwrap();
+    DmmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A row-major matrix with what surrounds it.
+struct Matrix {
+    values: Vec<f64>,
+    leading_dimension: usize,
+}
+
+impl Matrix {
+    /// `rows × columns` elements, with at least one NaN behind each row. Operands of TMA have rows of even length.
+    fn new(rows: usize, columns: usize, even: bool, value: impl Fn(usize, usize) -> f64) -> Matrix {
+        let leading_dimension =
+            if even { (columns / 2 + 1) * 2 } else { columns.div_ceil(2) * 2 + 1 };
+        let mut values = vec![f64::NAN; rows * leading_dimension];
+        for row in 0..rows {
+            for column in 0..columns {
+                values[row * leading_dimension + column] = value(row, column);
+            }
+        }
+        Matrix { values, leading_dimension }
+    }
+
+    fn upload(&self, memory: &mut Memory, name: &str, permission: Permission) -> MatrixArgument {
+        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        MatrixArgument {
+            address: memory.upload(name, &bytes, permission),
+            leading_dimension: self.leading_dimension as u64,
+        }
+    }
+}
+
+/// Where C is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum C {
+    /// Not read.
+    None,
+    Apart,
+    InPlace,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    alpha: f64,
+    beta: f64,
+    c: C,
+    ctas: u32,
+}
+
+/// Numbers that look random, by element; made of one that does.
+fn noise(seed: u64, index: usize) -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
+    for _ in 0..3 {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state ^= state >> 29;
+    }
+    state >> 11
+}
+
+fn integer(seed: u64, index: usize) -> f64 {
+    (noise(seed, index) % 2001) as f64 - 1000.0
+}
+
+/// From -1 to 1, with all bits of the significand.
+fn real(seed: u64, index: usize) -> f64 {
+    noise(seed, index) as f64 / (1u64 << 52) as f64 - 1.0
+}
+
+/// Runs a case and compares every element of D, and what lies behind its rows, with a reference; `bound` gives the error
+/// that is allowed for a sum of absolute values.
+fn run(
+    dmma: &DmmaKernel,
+    case: Case,
+    number: fn(u64, usize) -> f64,
+    bound: impl Fn(f64) -> f64,
+    schedule: Schedule,
+) -> Result<(), String> {
+    let Case { m, n, k, alpha, beta, .. } = case;
+    let a = |row: usize, i: usize| number(1, row * k + i);
+    let b = |column: usize, i: usize| number(2, column * k + i);
+    let c = |row: usize, column: usize| number(3, row * n + column);
+    let operand = |major, lines, value: &dyn Fn(usize, usize) -> f64| match major {
+        OperandMajor::K => Matrix::new(lines, k, true, value),
+        OperandMajor::Mn => Matrix::new(k, lines, true, |i, line| value(line, i)),
+    };
+    let mut memory = Memory::new();
+    let (a_matrix, b_matrix) =
+        (operand(dmma.spec.a_major, m, &a), operand(dmma.spec.b_major, n, &b));
+    let mut a_argument = a_matrix.upload(&mut memory, "A", Permission::ReadOnly);
+    let mut b_argument = b_matrix.upload(&mut memory, "B", Permission::ReadOnly);
+    if k == 0 {
+        a_argument.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
+        b_argument.address = a_argument.address;
+    }
+    let c_matrix = Matrix::new(m, n, false, c);
+    let d_matrix =
+        if case.c == C::InPlace { &c_matrix } else { &Matrix::new(m, n, false, |_, _| f64::NAN) };
+    let d = d_matrix.upload(&mut memory, "D", Permission::ReadWrite);
+    let c_argument = match case.c {
+        C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
+        _ => d,
+    };
+    let work = DmmaWork {
+        m: m as u32,
+        n: n as u32,
+        k: k as u32,
+        alpha,
+        beta,
+        a: a_argument,
+        b: b_argument,
+        c: c_argument,
+        d,
+        raster_rows: 2,
+        ctas: case.ctas,
+        l2: L2Policies::default(),
+    };
+    let launch = dmma.bind(&work);
+    let options = Options { schedule, ..Options::default() };
+    let emulator = Emulator::new(&dmma.kernel, &launch, &mut memory, options).unwrap();
+    emulator.run().map_err(|report| format!("{} {case:?}: {report}", dmma.spec))?;
+
+    let bytes = memory.read_raw(d.address, d_matrix.values.len() * 8).unwrap();
+    let found = bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().unwrap()));
+    for (at, found) in found.enumerate() {
+        let (row, column) = (at / d_matrix.leading_dimension, at % d_matrix.leading_dimension);
+        if column >= n {
+            if !found.is_nan() {
+                return Err(format!("{} {case:?}: row {row} is written beyond its end", dmma.spec));
+            }
+            continue;
+        }
+        let (mut sum, mut magnitude) = (0.0, 0.0);
+        for i in 0..k {
+            let product = a(row, i) * b(column, i);
+            sum += product;
+            magnitude += product.abs();
+        }
+        let mut expected = alpha * sum;
+        magnitude *= alpha.abs();
+        if beta != 0.0 {
+            expected += beta * c(row, column);
+            magnitude += (beta * c(row, column)).abs();
+        }
+        let difference = (found - expected).abs();
+        if difference.is_nan() || difference > bound(magnitude) {
+            return Err(format!(
+                "{} {case:?}: D is {found} at row {row}, column {column}, and not {expected}",
+                dmma.spec
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn check(
+    dmma: &DmmaKernel,
+    case: Case,
+    number: fn(u64, usize) -> f64,
+    bound: impl Fn(f64) -> f64,
+    schedule: Schedule,
+) {
+    run(dmma, case, number, bound, schedule).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn product(m: usize, n: usize, k: usize) -> Case {
+    Case { m, n, k, alpha: 1.0, beta: 0.0, c: C::None, ctas: 2 }
+}
+
+#[test]
+fn products_of_integers_are_exact() {
+    for majors in MAJORS {
+        for shape in SHAPES {
+            let dmma = kernel(majors, shape);
+            let tile = dmma.spec.tile;
+            let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
+            let seed = (m * n + majors.len()) as u64;
+            check(&dmma, product(m, n, 83), integer, |_| 0.0, Schedule::seeded(seed));
+        }
+    }
+}
+
+#[test]
+fn every_edge_is_cut_where_it_should_be() {
+    for majors in MAJORS {
+        let dmma = kernel(majors, "64x64x16-s4-w2x2-k8");
+        for (m, n, k) in
+            [(1, 1, 1), (64, 64, 16), (65, 63, 17), (3, 130, 7), (130, 2, 64), (9, 9, 0)]
+        {
+            for schedule in [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(7)]
+            {
+                check(&dmma, product(m, n, k), integer, |_| 0.0, schedule);
+            }
+        }
+    }
+}
+
+#[test]
+fn c_is_added_from_wherever_it_is() {
+    for majors in ["kk", "mn"] {
+        let dmma = kernel(majors, "64x64x16-s4-w2x2-k8");
+        for c in [C::None, C::Apart, C::InPlace] {
+            let beta = if c == C::None { 0.0 } else { -2.0 };
+            for ctas in [1, 3] {
+                let case = Case { alpha: 0.5, beta, c, ctas, ..product(70, 150, 40) };
+                check(&dmma, case, integer, |_| 0.0, Schedule::seeded(u64::from(ctas)));
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_of_reals_stay_within_their_bound() {
+    for majors in MAJORS {
+        for shape in ["128x128x16-s3-w2x4-k8", "64x64x16-s3-w1x4-k16"] {
+            let dmma = kernel(majors, shape);
+            let case = Case {
+                alpha: 1.0 / 3.0,
+                beta: 0.7,
+                c: C::Apart,
+                ..product(dmma.spec.tile.m as usize + 1, 67, 333)
+            };
+            // Reference and kernel round once or twice in each of k steps, and in the few of the epilogue.
+            let roundings = 2.0 * (2.0 * case.k as f64 + 4.0);
+            let unit = f64::EPSILON / 2.0;
+            check(&dmma, case, real, |sum| roundings * unit * sum, Schedule::seeded(3));
+        }
+    }
+}
+
+/// What a kernel needs is missed where it lacks.
+#[test]
+fn kernels_without_their_synchronisation_fail() {
+    type Removed = fn(&Op) -> bool;
+    let kinds: [(&str, Removed); 5] = [
+        ("waits", |op| *op == Op::MbarrierWait),
+        ("arrivals", |op| *op == Op::MbarrierArrive),
+        ("announced bytes", |op| matches!(op, Op::MbarrierArriveExpect { .. })),
+        ("the fence behind initialisation", |op| *op == Op::FenceMbarrierInit),
+        ("the barrier behind initialisation", |op| matches!(op, Op::BarrierSync { .. })),
+    ];
+    let whole = kernel("mk", "64x64x16-s2-w2x2-k8");
+    let fails = |dmma: &DmmaKernel| {
+        let schedules = [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(4)];
+        schedules
+            .into_iter()
+            .any(|schedule| run(dmma, product(70, 80, 100), integer, |_| 0.0, schedule).is_err())
+    };
+    assert!(!fails(&whole));
+    for (name, removed) in kinds {
+        let mut mutant = whole.clone();
+        mutant.kernel.visit_blocks_mut(&mut |block| block.insts.retain(|inst| !removed(&inst.op)));
+        assert!(fails(&mutant), "{name}");
+    }
+}
+
+/// Multiplications of a warp in one stage, and the bytes that its lanes read for them.
+fn stage_traffic(kernel: &Kernel) -> (u32, u32) {
+    let (mut multiplied, mut read) = (0, 0);
+    kernel.visit(&mut |inst| {
+        for block in inst.blocks.iter().filter(|_| inst.op == Op::For) {
+            for inst in &block.insts {
+                match &inst.op {
+                    Op::WarpMma(mma) => multiplied += mma.m * mma.n * mma.k,
+                    Op::Load(access) => read += access.vector * 8 * 32,
+                    _ => {}
+                }
+            }
+        }
+    });
+    (multiplied, read)
+}
+
+/// Tensor cores of an SM do 128 multiplications a cycle, and shared memory gives 128 bytes.
+#[test]
+fn shared_memory_keeps_up_with_the_tensor_cores() {
+    for majors in MAJORS {
+        for shape in SHAPES {
+            let dmma = kernel(majors, shape);
+            let spec = dmma.spec;
+            let (multiplied, read) = stage_traffic(&dmma.kernel);
+            let (m, n) = spec.warp_tile();
+            assert_eq!((multiplied, read), (m * n * 16, (m + n) * 16 * 8), "{spec}");
+        }
+        let (multiplied, read) = stage_traffic(&kernel(majors, SHAPES[0]).kernel);
+        assert_eq!(f64::from(read) / (f64::from(multiplied) / 128.0), 48.0, "bytes per cycle");
+    }
+}
+
+#[test]
+fn assemblers_take_it_without_spills() {
+    let mut assemblers = Ptxas::installed();
+    if assemblers.is_empty() {
+        assemblers.extend(Ptxas::find());
+    }
+    if assemblers.is_empty() {
+        let required = env::var_os("PGEMM_REQUIRE_PTXAS").is_some_and(|value| value == "1");
+        assert!(!required, "PGEMM_REQUIRE_PTXAS is 1, and no ptxas is there: run scripts/ptxas.sh");
+        eprintln!("SKIPPED: no ptxas; scripts/ptxas.sh installs it");
+        return;
+    }
+    for majors in MAJORS {
+        for shape in SHAPES {
+            let dmma = kernel(majors, shape);
+            let ptx = pgemm_ptx::emit(&dmma.kernel).unwrap();
+            for ptxas in &assemblers {
+                let report =
+                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", dmma.spec));
+                assert!(report.is_clean(), "{}: {report:?}", dmma.spec);
+            }
+        }
+    }
+}
