@@ -333,13 +333,18 @@ fn outcome_table(report: &Report) -> Table {
             "W",
             "peer's time / its own",
             "spread",
+            "alone",
             "of read bandwidth",
         ],
-        &["µs", "TFLOP/s", "J", "MHz", "W", "peer's time / its own", "of read bandwidth"],
+        &["µs", "TFLOP/s", "J", "MHz", "W", "peer's time / its own", "alone", "of read bandwidth"],
     );
-    if report.read_bandwidth.is_empty() {
-        let last = table.column_count() - 1;
-        if let Some(column) = table.column_mut(last) {
+    let contestants = || report.outcomes.iter().flat_map(|outcome| &outcome.contestants);
+    let last = table.column_count() - 1;
+    for (column, shown) in [
+        (last - 1, contestants().any(|contestant| contestant.ratio_alone.is_some())),
+        (last, !report.read_bandwidth.is_empty()),
+    ] {
+        if let Some(column) = table.column_mut(column).filter(|_| !shown) {
             column.set_constraint(ColumnConstraint::Hidden);
         }
     }
@@ -364,6 +369,7 @@ fn outcome_table(report: &Report) -> Table {
                 number(contestant.watts, 0),
                 ratio,
                 spread,
+                number(contestant.ratio_alone.filter(|_| index != outcome.peer), 4),
                 outcome
                     .of_read_bandwidth(contestant, &report.read_bandwidth)
                     .map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0)),
@@ -387,6 +393,14 @@ mod tests {
         report.outcomes.truncate(1);
         let text = outcome_table(&report).to_string();
         assert!(text.contains("spread") && !text.contains("of read bandwidth"), "{text}");
+        // The file is older than ratios of contestants alone.
+        assert!(!text.contains("alone"), "{text}");
+        let mut with_blocks = report.clone();
+        let first = &mut with_blocks.outcomes[0];
+        let ours = (first.peer + 1) % first.contestants.len();
+        first.contestants[ours].ratio_alone = Some(1.0216);
+        let text = outcome_table(&with_blocks).to_string();
+        assert!(text.contains("alone") && text.contains("1.0216"), "{text}");
 
         let outcome = &report.outcomes[0];
         let speed = |speed: f64, name: &str| ProbeSpeed {

@@ -249,6 +249,7 @@ fn summarise(
         details: contestant.details(),
         verification,
         ratio: Summary::of(&measurement.ratios(index, peer))?,
+        ratio_alone: measurement.ratio_alone(index, peer),
         microseconds,
         teraflops: operations / microseconds.median / 1e6,
         joules: Summary::of(&measurement.joules_per_gemm(index)),

@@ -231,6 +231,19 @@ impl Measurement {
         self.rounds.iter().filter_map(|round| round_seconds(round, contestant)).collect()
     }
 
+    /// Time per GEMM of `peer` over that of `ours`, each from all of its energy blocks, in which it runs at the clock that its
+    /// own power allows: above 1 `ours` is faster. `None` where one of the two has none.
+    pub fn ratio_alone(&self, ours: usize, peer: usize) -> Option<f64> {
+        let per_gemm = |contestant| {
+            let (seconds, gemms) =
+                self.blocks(contestant).fold((0.0, 0), |(seconds, gemms), block| {
+                    (seconds + block.seconds, gemms + block.gemms)
+                });
+            (gemms > 0).then(|| seconds / gemms as f64)
+        };
+        Some(per_gemm(peer)? / per_gemm(ours)?)
+    }
+
     /// Joules per GEMM of `contestant` in each of its energy blocks.
     pub fn joules_per_gemm(&self, contestant: usize) -> Vec<f64> {
         self.blocks(contestant).filter_map(EnergyBlock::joules_per_gemm).collect()

@@ -98,6 +98,9 @@ pub struct ContestantSummary {
     pub verification: Verification,
     /// The peer's time over this contestant's, one value for each round: above 1 this contestant is faster. 1 for the peer.
     pub ratio: Summary,
+    /// The same in energy blocks, where each runs alone at the clock that its own power allows; `None` without such blocks.
+    #[serde(default)]
+    pub ratio_alone: Option<f64>,
     /// Microseconds per GEMM.
     pub microseconds: Summary,
     /// 10^12 multiplications and additions per second, from the median time.
@@ -329,6 +332,7 @@ pub(super) mod tests {
                     comparisons: Vec::new(),
                 },
                 ratio: Summary::of(&measurement.ratios(index, 1)).unwrap(),
+                ratio_alone: measurement.ratio_alone(index, 1),
                 microseconds: Summary::of(&times).unwrap(),
                 teraflops: 0.5,
                 joules: Summary::of(&measurement.joules_per_gemm(index)),

@@ -190,6 +190,10 @@ fn joules_are_power_times_time_per_gemm() {
     assert!(measurement.joules_per_gemm(0).iter().all(|joules| (joules - 0.5).abs() < 1e-9));
     assert!(measurement.joules_per_gemm(1).iter().all(|joules| (joules - 1.2).abs() < 1e-9));
     assert_eq!(measurement.watts(1), Some(600.0));
+    let alone = measurement.ratio_alone(0, 1).unwrap();
+    assert!((alone - 2.0).abs() < 1e-9, "{alone}");
+    let without = Protocol { energy_rounds: 0, ..protocol() };
+    assert_eq!(measure(&mut card, &without).unwrap().ratio_alone(0, 1), None);
 }
 
 #[test]
