@@ -75,7 +75,7 @@ SPEC = re.compile(
 
 
 class Choice:
-    """What the model sees of one row: Decomposition::new of plan.rs, Placed of heuristic.rs, and the spec's numbers."""
+    """What the model sees of one row: Decomposition::new of choice.rs, Placed of heuristic.rs, and the spec's numbers."""
 
     def __init__(self, row, sms):
         spec = SPEC.fullmatch(row["spec"])

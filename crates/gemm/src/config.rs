@@ -8,7 +8,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::{Cluster, KernelSpec, L2Policies, Schedule};
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Choice;
+use crate::choice::Choice;
 
 /// How output tiles are split along k among CTAs, so that few tiles keep all SMs busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

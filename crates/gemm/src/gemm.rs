@@ -9,12 +9,13 @@ use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
 use pgemm_ptx::ResourceReport;
 
 use crate::cache::{CacheKey, JitCache, Outcome};
+use crate::choice::Choice;
 use crate::config::Config;
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use crate::error::{Error, Result};
-use crate::plan::{Choice, Plan};
+use crate::plan::Plan;
 use crate::problem::{OperandLayout, Problem};
 use crate::tune::Picks;
 use crate::workspace::Workspaces;

@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{KernelSpec, OutputMajor, Schedule, catalogue};
 
+use crate::choice::{Choice, Decomposition, clusters_at_once};
 use crate::config::{MAX_SPLITS, Split};
-use crate::plan::{Choice, Decomposition, clusters_at_once};
 
 /// The clock that cycles are counted at, MHz: a problem's microseconds are its [`cycles`] over this.
 pub const NOMINAL_MHZ: f64 = 1700.0;

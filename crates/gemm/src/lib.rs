@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cache;
+mod choice;
 mod config;
 pub mod cpu;
 pub mod driver;
@@ -17,6 +18,7 @@ pub mod problem;
 pub mod tune;
 mod workspace;
 
+pub use choice::{Choice, Decomposition};
 pub use config::{Config, MAX_SPLITS, Split};
 pub use cpu::CpuError;
 pub use error::{Error, Result};
@@ -26,7 +28,7 @@ pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
-pub use plan::{Candidates, Choice, Decomposition, Plan};
+pub use plan::{Candidates, Plan};
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
 
 /// The guide's examples run as tests.

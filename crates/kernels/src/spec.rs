@@ -524,7 +524,8 @@ fn parse(name: &str) -> Option<KernelSpec> {
     (parts.next().is_none() && spec.to_string() == name).then_some(spec)
 }
 
-fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
+/// The numbers of a part of a name: `256x192x64`.
+pub(crate) fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
     let numbers: Vec<u32> =
         text.split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     // Larger ones could overflow the products that validation computes.

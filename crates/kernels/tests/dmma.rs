@@ -1,11 +1,12 @@
 //! The f64 kernel in the emulator, on problems whose tiles are cut short on every side; and through the assemblers.
 
-use std::env;
+#[path = "common/assemblers.rs"]
+mod assemblers;
 
+use assemblers::assemblers;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
 use pgemm_kernels::{DmmaKernel, DmmaSpec, DmmaWork, L2Policies, MatrixArgument};
-use pgemm_ptx::ptxas::Ptxas;
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -317,16 +318,7 @@ fn shared_memory_keeps_up_with_the_tensor_cores() {
 
 #[test]
 fn assemblers_take_it_without_spills() {
-    let mut assemblers = Ptxas::installed();
-    if assemblers.is_empty() {
-        assemblers.extend(Ptxas::find());
-    }
-    if assemblers.is_empty() {
-        let required = env::var_os("PGEMM_REQUIRE_PTXAS").is_some_and(|value| value == "1");
-        assert!(!required, "PGEMM_REQUIRE_PTXAS is 1, and no ptxas is there: run scripts/ptxas.sh");
-        eprintln!("SKIPPED: no ptxas; scripts/ptxas.sh installs it");
-        return;
-    }
+    let assemblers = assemblers();
     for majors in MAJORS {
         for shape in SHAPES {
             let dmma = kernel(majors, shape);

@@ -1,8 +1,8 @@
 //! What is worth measuring for a problem: specs of the catalogue, each with a few raster heights, the most promising first.
 
 use super::results::ProblemKey;
+use crate::choice::Choice;
 use crate::heuristic;
-use crate::plan::Choice;
 
 /// Other raster heights than the heuristic's are ranked as if they took this much longer, so that few trials go to different
 /// kernels first.

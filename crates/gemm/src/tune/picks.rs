@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::results::{Platform, ProblemKey, Results};
 use crate::cache::DIRECTORY_VARIABLE;
+use crate::choice::Choice;
 use crate::driver::DeviceProperties;
 use crate::error::Error;
-use crate::plan::Choice;
 
 /// Environment variable with a results file, or a folder of them, to use instead of [`install_folder`]; `off` for none.
 pub const VARIABLE: &str = "PGEMM_AUTOTUNE";

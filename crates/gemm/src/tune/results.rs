@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use super::error::TuneError;
 use super::search::{Finalist, Search, Trial, TuneOptions};
 use crate::bench::{Elements, driver_version, now};
+use crate::choice::Choice;
 use crate::config::{Config, MAX_SPLITS, Split};
 use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::plan::{Choice, specs_for};
+use crate::plan::specs_for;
 use crate::problem::{Major, Problem};
 
 /// The form of [`Results`]; goes up when a field changes its meaning or disappears.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::error::TuneError;
 use super::interval::{CONFIDENCE, Interval, median_interval};
 use crate::bench::Summary;
-use crate::plan::Choice;
+use crate::choice::Choice;
 
 /// Longest budget of a problem, seconds.
 const MAX_SECONDS: f64 = 86_400.0;

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::error::TuneError;
 use super::results::ProblemKey;
 use crate::bench::{LaunchMode, Machine, command_line, now};
+use crate::choice::Choice;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::heuristic;
-use crate::plan::Choice;
 
 pub use device::Surveyor;
 

@@ -7,11 +7,12 @@ use super::candidates::candidates;
 use super::results::{Platform, ProblemKey, TuneResult};
 use super::search::{Effort, Progress, Run, Timer, Timing, TuneOptions, search};
 use crate::bench::{Bench, BenchError, Contestant, GemmContestant, OperandSets, Outcome, Protocol};
+use crate::choice::Choice;
 use crate::config::Config;
 use crate::driver::{Device, StreamRef};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, first_clean};
-use crate::plan::{Choice, Plan};
+use crate::plan::Plan;
 
 /// Seed of the random operands.
 const SEED: u64 = 1;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fragment::BLOCK_LINES;
 use crate::operand::OperandTile;
-use crate::spec::{RegisterBudget, Tile};
+use crate::spec::{RegisterBudget, Tile, numbers};
 
 /// Bytes kept for barriers behind the ring.
 const BARRIER_BYTES: u32 = 1024;
@@ -244,11 +244,6 @@ fn parse(name: &str) -> Option<DmmaSpec> {
     (spec.to_string() == name).then_some(spec)
 }
 
-fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
-    let numbers: Option<Vec<u32>> = text.split('x').map(|number| number.parse().ok()).collect();
-    numbers?.try_into().ok()
-}
-
 impl TryFrom<String> for DmmaSpec {
     type Error = DmmaSpecError;
 
@@ -297,7 +292,7 @@ mod tests {
     fn impossible_knobs_name_the_nearest_legal_value() {
         for (name, knob, nearest) in [
             ("f64-kk-f64-120x128x16-s6-w2x4-k8", "tile_m", 128),
-            ("f64-kk-f64-128x4294967295x16-s6-w2x4-k8", "tile_n", 256),
+            ("f64-kk-f64-128x4096x16-s6-w2x4-k8", "tile_n", 256),
             ("f64-kk-f64-128x128x32-s6-w2x4-k8", "tile_k", 16),
             ("f64-kk-f64-128x128x16-s6-w2x3-k8", "warps_n", 2),
             ("f64-kk-f64-128x128x16-s6-w0x4-k8", "warps_m", 1),
@@ -315,9 +310,11 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_says_what_would() {
-        let error = spec("f64-kk-f64-128x128x16-s4294967295-w2x4-k8").validate().unwrap_err();
+        // As a caller may write it; names end at 4096.
+        let usual = spec("f64-kk-f64-128x128x16-s2-w2x4-k8");
+        let error = DmmaSpec { stages: u32::MAX, ..usual }.validate().unwrap_err();
         let DmmaSpecError::SharedMemory { fitting_stages, .. } = error else { panic!("{error}") };
-        let fits = DmmaSpec { stages: fitting_stages, ..spec("f64-kk-f64-128x128x16-s2-w2x4-k8") };
+        let fits = DmmaSpec { stages: fitting_stages, ..usual };
         assert_eq!(fits.validate(), Ok(()));
         for name in ["f64-kk-f64-128x128x16-s4-w2x2-k8", "f64-kk-f64-128x128x16-s4-w2x4-k16"] {
             let error = spec(name).validate().unwrap_err();

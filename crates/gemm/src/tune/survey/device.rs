@@ -11,11 +11,11 @@ use crate::bench::{
     Addresses, Bench, CublasLt, CublasLtPlan, Elements, LaunchMode, Machine, graph_length, padded,
     random, set_count,
 };
+use crate::choice::Choice;
 use crate::config::Config;
 use crate::driver::{Device, DeviceBuffer, Event, Graph, StreamRef, Timing};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers};
-use crate::plan::Choice;
 use crate::problem::{MatrixLayout, Problem};
 use crate::tune::{ProblemKey, TuneError};
 
