@@ -1,7 +1,5 @@
 //! The catalogue: the specs that the planner may pick. CI assembles all of it and runs all of it in the emulator.
 
-use std::iter;
-
 use pgemm_ir::{Element, OperandMajor};
 
 use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
@@ -17,8 +15,10 @@ struct Shape {
     schedule: Schedule,
     /// Deepest ring worth having; where memory is short, as many stages as fit.
     stages: u32,
-    /// Clusters worth having beside none, CTAs along m and n.
+    /// Clusters worth having, CTAs along m and n.
     clusters: Clusters,
+    /// Whether it is worth having without a cluster and with other results than of the operands' type.
+    everywhere: bool,
 }
 
 type Clusters = &'static [(u32, u32)];
@@ -39,6 +39,11 @@ impl Shape {
         Shape { k_bytes: 2 * SPAN_BYTES, ..self }
     }
 
+    /// Only in clusters and with results of the operands' type: a width that fills the last wave of some large problems.
+    const fn paired(self) -> Shape {
+        Shape { everywhere: false, ..self }
+    }
+
     /// Whether an MN-major B fills only part of the 128-byte rows of its boxes: memory that a deeper ring could use. A few
     /// columns are worth it.
     fn pads_b(&self) -> bool {
@@ -56,6 +61,7 @@ const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) 
         schedule: Schedule::Cooperative,
         stages,
         clusters,
+        everywhere: true,
     }
 }
 
@@ -69,6 +75,7 @@ const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
         schedule: Schedule::PingPong,
         stages,
         clusters,
+        everywhere: true,
     }
 }
 
@@ -77,7 +84,7 @@ const SPAN_BYTES: u32 = 128;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 40] = [
+const SHAPES: [Shape; 47] = [
     shape(256, 208, 2, 3, ALONE),
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
@@ -96,6 +103,7 @@ const SHAPES: [Shape; 40] = [
     shape(128, 128, 2, 6, UP_TO_SQUARES),
     shape(128, 112, 2, 7, COLUMN),
     shape(128, 96, 2, 7, PAIRS),
+    shape(128, 80, 2, 7, COLUMN).paired(),
     shape(64, 256, 1, 5, ALONE),
     shape(64, 128, 1, 8, &[(2, 1), (4, 1), (2, 2)]),
     shape(128, 64, 2, 8, &[(2, 1), (2, 2)]),
@@ -112,10 +120,16 @@ const SHAPES: [Shape; 40] = [
     shape(64, 16, 1, 5, ALONE).deep(),
     shape(64, 8, 1, 8, ALONE).deep(),
     turns(128, 208, 4, COLUMN),
+    turns(128, 200, 5, COLUMN).paired(),
     turns(128, 192, 4, COLUMN),
     turns(128, 176, 4, COLUMN),
+    turns(128, 168, 5, COLUMN).paired(),
+    turns(128, 160, 5, COLUMN).paired(),
+    turns(128, 144, 5, COLUMN).paired(),
     turns(192, 128, 4, ROW),
     turns(128, 128, 6, PAIRS),
+    turns(128, 112, 6, COLUMN).paired(),
+    turns(128, 96, 7, COLUMN).paired(),
     turns(64, 256, 4, ALONE),
     turns(64, 128, 8, ALONE),
 ];
@@ -201,11 +215,13 @@ pub fn specs_for(
     // To bound the catalogue, clusters of four only with results in the operands' type, and not where both operands are
     // MN-major.
     let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
-    let most_ctas = if [output; 2] == operands && (a_major, b_major) != mn_major { 4 } else { 2 };
-    shapes.into_iter().flat_map(move |shape| {
+    let same_type = [output; 2] == operands;
+    let most_ctas = if same_type && (a_major, b_major) != mn_major { 4 } else { 2 };
+    shapes.into_iter().filter(move |shape| shape.everywhere || same_type).flat_map(move |shape| {
         let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
         let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
-        iter::once(Cluster::NONE).chain(clusters).filter_map(move |cluster| {
+        let none = shape.everywhere.then_some(Cluster::NONE);
+        none.into_iter().chain(clusters).filter_map(move |cluster| {
             let spec = KernelSpec {
                 a: operands[0],
                 b: operands[1],
@@ -259,7 +275,7 @@ mod tests {
     #[test]
     fn every_type_and_layout_has_large_and_small_tiles_and_no_name_twice() {
         let all: Vec<_> = specs().collect();
-        assert!((200..=1600).contains(&all.len()), "{}", all.len());
+        assert!((200..=1700).contains(&all.len()), "{}", all.len());
         let names: HashSet<_> = all.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), all.len());
         for (a, b) in MAJORS {

@@ -83,8 +83,10 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Time slices are this long unless the caller sets them: launch and event costs stay below one in a thousand.
+    /// Time slices of a pair are this long unless the caller sets them: launch and event costs stay below one in a thousand.
     pub const SLICE_SECONDS: f64 = 0.02;
+    /// Those of many contestants are shorter, down to this, so that a palindrome stays short beside the swings of the clock.
+    pub const SHORTEST_SLICE: f64 = 0.004;
     /// Energy blocks are at least this long unless the caller sets them: four steps of NVML's counter lie inside.
     pub const BLOCK_SECONDS: f64 = 0.5;
 
@@ -93,16 +95,18 @@ impl Protocol {
     pub fn within(seconds: f64, contestants: usize) -> Protocol {
         let seconds = if seconds.is_finite() { seconds.clamp(0.1, MAX_SECONDS) } else { 6.0 };
         let slices = 2.0 * contestants.max(1) as f64;
+        let slice_seconds =
+            (4.0 * Self::SLICE_SECONDS / slices).clamp(Self::SHORTEST_SLICE, Self::SLICE_SECONDS);
         let warm_up = (0.35 * seconds).min(3.0);
         let block_seconds = (0.4 * seconds / slices).clamp(Self::BLOCK_SECONDS, 1.0);
         let energy_rounds = (0.4 * seconds / (slices * block_seconds)).floor().min(4.0);
         let left = seconds - warm_up - energy_rounds * slices * block_seconds;
-        let palindromes = left / (slices * Self::SLICE_SECONDS);
+        let palindromes = left / (slices * slice_seconds);
         let rounds = palindromes.floor().clamp(3.0, 9.0);
         Protocol {
             rounds: rounds as u32,
             palindromes_per_round: (palindromes / rounds).floor().clamp(1.0, 10.0) as u32,
-            slice_seconds: Self::SLICE_SECONDS,
+            slice_seconds,
             warm_up_min_seconds: 0.5 * warm_up,
             warm_up_max_seconds: warm_up,
             energy_rounds: energy_rounds as u32,
@@ -277,10 +281,19 @@ fn round_seconds(round: &[Slice], contestant: usize) -> Option<f64> {
     (gemms > 0).then(|| seconds / gemms as f64)
 }
 
-/// Contestants in order and back again: `A B B A` for two. Every contestant's slices have the same mean position, so a
-/// steady drift of clock or temperature cancels in each ratio.
-pub fn palindrome(contestants: usize) -> impl Iterator<Item = usize> {
-    (0..contestants).chain((0..contestants).rev())
+/// Contestants in order and back again, from `first` on: `A B B A` for two. Every contestant's slices have the same mean
+/// position, so a steady drift of clock or temperature cancels in each ratio. Who stands in the middle and who at the ends
+/// changes with `first`: swings as long as a palindrome of many contestants cancel over several.
+pub fn palindrome(contestants: usize, first: usize) -> impl Iterator<Item = usize> {
+    let turned = move |place: usize| (first + place) % contestants;
+    (0..contestants).chain((0..contestants).rev()).map(turned)
+}
+
+/// How far a palindrome's first contestant is from the one before: about half of the way round, and so that in as many
+/// palindromes as there are contestants each is first once. A pair always runs `A B B A`.
+fn turn(contestants: usize) -> usize {
+    let meets_all = |step: &usize| (2..=*step).all(|d| step % d != 0 || contestants % d != 0);
+    (contestants / 2..contestants).find(meets_all).filter(|_| contestants > 2).unwrap_or(0)
 }
 
 /// Runs the whole protocol.
@@ -314,22 +327,25 @@ pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> crate::Re
 
     let (warm_up_seconds, settled) = warm_up(runner, protocol, &gemms_per_slice)?;
 
+    let step = turn(contestants);
+    let mut first = 0;
     let mut rounds = Vec::new();
     for _ in 0..protocol.rounds {
         let mut round = Vec::new();
         for _ in 0..protocol.palindromes_per_round {
-            for contestant in palindrome(contestants) {
+            for contestant in palindrome(contestants, first) {
                 let gemms = gemms_per_slice[contestant];
                 let SliceReading { seconds, state } = runner.slice(contestant, gemms)?;
                 round.push(Slice { contestant, gemms, seconds, state });
             }
+            first = (first + step) % contestants;
         }
         rounds.push(round);
     }
 
     let mut energy_blocks = Vec::new();
     for _ in 0..protocol.energy_rounds {
-        for contestant in palindrome(contestants) {
+        for contestant in palindrome(contestants, 0) {
             let gemms = gemms_per_block[contestant];
             let (reading, energy) = runner.energy_block(contestant, gemms)?;
             energy_blocks.push(EnergyBlock { contestant, gemms, seconds: reading.seconds, energy });
@@ -395,7 +411,7 @@ fn warm_up<R: SliceRunner>(
     let mut settling = Settling::default();
     let mut elapsed = 0.0;
     while elapsed < protocol.warm_up_max_seconds {
-        for contestant in palindrome(gemms_per_slice.len()) {
+        for contestant in palindrome(gemms_per_slice.len(), 0) {
             let reading = runner.slice(contestant, gemms_per_slice[contestant])?;
             elapsed += reading.seconds;
             settling.observe(elapsed, &reading.state);

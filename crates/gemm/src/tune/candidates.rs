@@ -1,8 +1,17 @@
 //! What is worth measuring for a problem: specs of the catalogue, each with a few raster heights, the most promising first.
 
+use std::collections::HashMap;
+
+use pgemm_kernels::{KernelSpec, OutputMajor, Schedule, Tile};
+
 use super::results::ProblemKey;
 use crate::choice::Choice;
+use crate::config::Split;
 use crate::heuristic;
+
+/// Each choice of the same tile before it, the peer's included, ranks a choice as if it took this much longer: what the model
+/// tells apart least well are tiles, so that few trials should go to different ones first.
+pub const TILE_PRIOR: f64 = 1.01;
 
 /// Other raster heights than the heuristic's are ranked as if they took this much longer, so that few trials go to different
 /// kernels first.
@@ -32,7 +41,20 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
         }
     }
     ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let mut tiles = HashMap::from([(tile_of(peer), 1)]);
+    for (cycles, candidate) in &mut ranked {
+        let before = tiles.entry(tile_of(candidate)).or_default();
+        *cycles *= TILE_PRIOR.powi(*before);
+        *before += 1;
+    }
+    ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     ranked.into_iter().map(|(_, candidate)| candidate).take(trials).collect()
+}
+
+/// What choices of one tile have in common.
+fn tile_of(choice: &Choice) -> (Tile, Schedule, OutputMajor, Split) {
+    let KernelSpec { tile, schedule, d_major, .. } = choice.spec;
+    (tile, schedule, d_major, choice.split)
 }
 
 #[cfg(test)]
@@ -77,7 +99,9 @@ mod tests {
         let best = heuristic::cycles(&few[0], key.extents(), SMS);
         let last = heuristic::cycles(&all[all.len() - 1], key.extents(), SMS);
         assert!(best < last, "{best} {last}");
-        assert!(few.iter().map(|candidate| candidate.spec).collect::<HashSet<_>>().len() >= 2);
+        let tiles = |few: &[Choice]| few.iter().map(tile_of).collect::<HashSet<_>>().len();
+        assert!(tiles(&few) >= 4, "{few:?}");
+        assert!(tiles(&candidates(&key, SMS, &peer, 14)) >= 8);
     }
 
     #[test]

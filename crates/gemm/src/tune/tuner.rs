@@ -21,9 +21,6 @@ const SEED: u64 = 1;
 const WARM_UP_SHARE: f64 = 0.2;
 const WARM_UP_SECONDS: f64 = 1.5;
 
-/// Shortest slice, seconds: with many candidates a round should still fit into few seconds.
-const SHORTEST_SLICE: f64 = 0.004;
-
 /// Tunes problems on one device.
 #[derive(Debug)]
 pub struct Tuner {
@@ -178,7 +175,7 @@ fn protocol(effort: Effort, contestants: usize) -> Protocol {
     let warm_up = (WARM_UP_SHARE * effort.seconds).min(WARM_UP_SECONDS);
     let round = (effort.seconds - warm_up) / f64::from(effort.rounds.max(1));
     let slices = 2.0 * contestants as f64;
-    let slice_seconds = (round / slices).clamp(SHORTEST_SLICE, Protocol::SLICE_SECONDS);
+    let slice_seconds = (round / slices).clamp(Protocol::SHORTEST_SLICE, Protocol::SLICE_SECONDS);
     let palindromes = (round / (slices * slice_seconds)).floor().clamp(1.0, 1000.0);
     Protocol {
         rounds: effort.rounds,
@@ -213,6 +210,6 @@ mod tests {
         assert_eq!(slice(2), Protocol::SLICE_SECONDS);
         // However short the budget, every contestant gets a slice of some length.
         let tiny = protocol(Effort { rounds: 5, seconds: 0.001 }, 51);
-        assert_eq!((tiny.slice_seconds, tiny.palindromes_per_round), (SHORTEST_SLICE, 1));
+        assert_eq!((tiny.slice_seconds, tiny.palindromes_per_round), (Protocol::SHORTEST_SLICE, 1));
     }
 }

@@ -1,5 +1,8 @@
 //! The protocol on a fake clock: order of slices, counts, ratios, settling.
 
+use std::collections::BTreeSet;
+use std::f64::consts::TAU;
+
 use super::*;
 use crate::bench::stats::Summary;
 
@@ -13,6 +16,8 @@ struct FakeCard {
     now: f64,
     /// Each second makes everything this much slower.
     drift: f64,
+    /// Everything is by up to this part slower or faster in a swing of so many seconds.
+    swing: Option<(f64, f64)>,
     /// SM clock in MHz at a time; `None` hides the sensors.
     clock: Option<fn(f64) -> u32>,
     slices: Vec<(usize, u64)>,
@@ -26,6 +31,7 @@ impl FakeCard {
             graph: None,
             now: 0.0,
             drift: 0.0,
+            swing: None,
             clock: Some(|_| 1500),
             slices: Vec::new(),
             blocks: Vec::new(),
@@ -34,7 +40,9 @@ impl FakeCard {
 
     fn advance(&mut self, contestant: usize, gemms: u64) -> SliceReading {
         assert_eq!(gemms % self.gemms_per_submission(contestant), 0);
-        let seconds = self.gemm_seconds[contestant] * gemms as f64 * (1.0 + self.drift * self.now);
+        let swing = |(part, period): (f64, f64)| part * (TAU * self.now / period).cos();
+        let slowness = 1.0 + self.drift * self.now + self.swing.map_or(0.0, swing);
+        let seconds = self.gemm_seconds[contestant] * gemms as f64 * slowness;
         self.now += seconds;
         let state = self.clock.map_or_else(PowerSample::default, |clock| PowerSample {
             sm_clock_mhz: Some(clock(self.now)),
@@ -100,12 +108,21 @@ fn rounds_and_blocks_run_a_b_b_a() {
 
 #[test]
 fn many_candidates_interleave_forwards_and_backwards() {
-    let order: Vec<_> = palindrome(4).collect();
-    assert_eq!(order, [0, 1, 2, 3, 3, 2, 1, 0]);
+    let order = |first| palindrome(4, first).collect::<Vec<_>>();
+    assert_eq!(order(0), [0, 1, 2, 3, 3, 2, 1, 0]);
+    assert_eq!(order(3), [3, 0, 1, 2, 2, 1, 0, 3]);
     let mut card = FakeCard::new(&[1e-3, 2e-3, 4e-3]);
     let measurement = measure(&mut card, &protocol()).unwrap();
     let order: Vec<_> = measurement.rounds[0].iter().map(|slice| slice.contestant).collect();
     assert_eq!(order, [0, 1, 2, 2, 1, 0]);
+    for contestants in [1, 2, 3, 4, 9, 10, 12, 30] {
+        let mut card = FakeCard::new(&vec![1e-3; contestants]);
+        let protocol = Protocol { rounds: contestants as u32, ..protocol() };
+        let measurement = measure(&mut card, &protocol).unwrap();
+        let firsts: BTreeSet<_> =
+            measurement.rounds.iter().map(|round| round[0].contestant).collect();
+        assert_eq!(firsts.len(), if contestants == 2 { 1 } else { contestants });
+    }
     let median = |ours| Summary::of(&measurement.ratios(ours, 0)).unwrap().median;
     assert!((median(1) - 0.5).abs() < 1e-9);
     assert!((median(2) - 0.25).abs() < 1e-9);
@@ -130,6 +147,22 @@ fn rounds_may_hold_several_palindromes() {
     assert_eq!(order, [0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0]);
     assert_eq!(measurement.ratios(0, 1).len(), 9);
     assert!((measurement.ratios(0, 1)[4] - 2.0).abs() < 1e-9);
+}
+
+#[test]
+fn swings_as_long_as_a_palindrome_cancel_over_many() {
+    let mut card = FakeCard::new(&[1e-3; 10]);
+    let protocol = Protocol { rounds: 10, ..Protocol::within(6.0, 10) };
+    let palindrome = 20.0 * protocol.slice_seconds;
+    card.swing = Some((0.1, palindrome));
+    let measurement = measure(&mut card, &protocol).unwrap();
+    let (mut worst, mut mean) = (0.0f64, 0.0f64);
+    for contestant in 1..10 {
+        let ratios = measurement.ratios(contestant, 0);
+        worst = ratios.iter().fold(worst, |worst, ratio| worst.max((ratio - 1.0).abs()));
+        mean = mean.max((ratios.iter().sum::<f64>() / 10.0 - 1.0).abs());
+    }
+    assert!(worst > 0.05 && mean < worst / 10.0, "{worst} {mean}");
 }
 
 #[test]
@@ -231,7 +264,7 @@ fn without_sensors_warm_up_takes_its_full_time() {
 fn budgets_are_kept() {
     for (seconds, contestants) in [(1.0, 2), (3.0, 2), (6.0, 2), (20.0, 2), (6.0, 5), (30.0, 9)] {
         let protocol = Protocol::within(seconds, contestants);
-        assert!(protocol.slice_seconds >= Protocol::SLICE_SECONDS);
+        assert!(protocol.slice_seconds >= Protocol::SHORTEST_SLICE);
         let mut card = FakeCard::new(&vec![100e-6; contestants]);
         measure(&mut card, &protocol).unwrap();
         assert!(card.now < 1.25 * seconds + 0.3, "{} s asked, {} s used", seconds, card.now);
