@@ -156,7 +156,9 @@ impl Ring {
     pub fn release_after_loads<'k>(&self, b: &'k KernelBuilder, slot: ReadSlot<'k>) {
         let empty = self.barrier(b, self.empty, slot.stage);
         b.at_caller(|| {
-            // The first lane speaks for all.
+            // A barrier alone does not keep the copy that fills the stage anew behind these loads: on an H200 it overtook the last
+            // of them. The first lane then speaks for all.
+            b.fence_proxy_async();
             b.warp_sync();
             b.if_(b.special(Special::Lane).eq(0), || empty.mbarrier_arrive());
         });
