@@ -17,7 +17,7 @@ struct Shape {
     stages: u32,
     /// Clusters worth having, CTAs along m and n.
     clusters: Clusters,
-    /// Whether it is worth having without a cluster and with other results than of the operands' type.
+    /// Whether it is worth having without a cluster and, of 16-bit operands, with other results than of their type.
     everywhere: bool,
 }
 
@@ -39,7 +39,8 @@ impl Shape {
         Shape { k_bytes: 2 * SPAN_BYTES, ..self }
     }
 
-    /// Only in clusters and with results of the operands' type: a width that fills the last wave of some large problems.
+    /// Only in clusters and, of 16-bit operands, with results of their type: a width that fills the last wave of some large
+    /// problems.
     const fn paired(self) -> Shape {
         Shape { everywhere: false, ..self }
     }
@@ -155,11 +156,13 @@ const NARROW: [Shape; 15] = [
 ];
 
 /// Kernels for operands that are not of 16 bits, all of them K-major, with a row-major D: enough for problems large and small.
-const K_MAJOR: [Shape; 7] = [
+const K_MAJOR: [Shape; 9] = [
     shape(128, 256, 2, 4, PAIRS),
     shape(256, 128, 2, 4, ROW),
     turns(128, 192, 4, COLUMN),
-    turns(128, 128, 6, ALONE),
+    turns(128, 144, 6, COLUMN).paired(),
+    turns(128, 128, 6, COLUMN),
+    turns(128, 112, 7, COLUMN).paired(),
     shape(128, 64, 2, 8, ALONE),
     shape(64, 128, 1, 8, ALONE),
     shape(64, 64, 1, 5, ALONE).deep(),
@@ -217,7 +220,8 @@ pub fn specs_for(
     let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
     let same_type = [output; 2] == operands;
     let most_ctas = if same_type && (a_major, b_major) != mn_major { 4 } else { 2 };
-    shapes.into_iter().filter(move |shape| shape.everywhere || same_type).flat_map(move |shape| {
+    let paired = same_type || operands[0].bytes() != 2;
+    shapes.into_iter().filter(move |shape| shape.everywhere || paired).flat_map(move |shape| {
         let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
         let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
         let none = shape.everywhere.then_some(Cluster::NONE);
@@ -301,7 +305,10 @@ mod tests {
                 [(OutputMajor::N, &K_MAJOR[..]), (OutputMajor::M, &K_MAJOR_NARROW[..])]
             {
                 let specs: Vec<_> = specs_for(operands, k, k, d, output).collect();
-                let clusters: usize = shapes.iter().map(|shape| 1 + shape.clusters.len()).sum();
+                let clusters: usize = shapes
+                    .iter()
+                    .map(|shape| usize::from(shape.everywhere) + shape.clusters.len())
+                    .sum();
                 assert_eq!(specs.len(), clusters, "{operands:?} {output}");
                 assert_eq!(specs_for(operands, k, mn, d, output).count(), 0);
             }
