@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Multiplies 1000x777 by 777x513 matrices in .npy files with pgemm, and checks the results with numpy.
 
-The reference is numpy's product in float64. The bound on each element is worked out here, from the number formats alone:
+The reference is numpy's product in float64, that of float64 in extended precision. The bound on each element is worked out here, from the number formats alone:
 nothing of pgemm's own bounds is used. Integers must be equal modulo 2^32. Needs python3 with numpy; runs anywhere that pgemm
 runs.
 
@@ -79,6 +79,26 @@ def check_integers(pgemm, backend, a_type, b_type, folder):
     return wrong == 0
 
 
+def check_doubles(pgemm, backend, folder):
+    generator = numpy.random.default_rng(3)
+    a, b = generator.standard_normal((M, K)), numpy.asfortranarray(generator.standard_normal((K, N)))
+    # No binary32.
+    factor = 0.1
+    d, said = multiply(pgemm, backend, folder, a, b, numpy.float64, ["--alpha", str(factor)])
+    if d is None:
+        print(said, file=sys.stderr)
+        return False
+    wide_a, wide_b = a.astype(numpy.longdouble), b.astype(numpy.longdouble)
+    exact = factor * (wide_a @ wide_b)
+    # A rounding for each product or addition, and one by alpha; the reference has as many of 64 bits.
+    bound = factor * (numpy.abs(a) @ numpy.abs(b)) * ((K + 2) * 2.0**-53)
+    error = numpy.abs(d - exact)
+    wrong = d.size - numpy.count_nonzero(error <= bound)
+    verdict = f"FAILED: {wrong} of {d.size} elements" if wrong else "ok"
+    print(f"float64 {M}x{K} * {K}x{N} on {backend}: {verdict}; largest error / bound {float((error / bound).max()):.4f}")
+    return wrong == 0
+
+
 def check(pgemm, backend, dtype, folder, tf32=False):
     generator = numpy.random.default_rng(1)
     a = generator.standard_normal((M, K)).astype(dtype)
@@ -128,6 +148,7 @@ def main():
         ]
         pgemm = os.path.abspath(arguments.pgemm)
         results.append(check(pgemm, arguments.backend, numpy.float32, folder, tf32=True))
+        results.append(check_doubles(pgemm, arguments.backend, folder))
         for types in ((numpy.int8, numpy.int8), (numpy.uint8, numpy.int8)):
             results.append(check_integers(pgemm, arguments.backend, *types, folder))
     return 0 if all(results) else 1

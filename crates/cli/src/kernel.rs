@@ -8,7 +8,7 @@ use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
     Accumulation, Choice, Config, ErrorModel, HostMatrix, Problem, Reference, Split,
 };
-use pgemm_kernels::{KernelError, KernelSpec, OutputMajor, build, catalogue};
+use pgemm_kernels::{AnyKernelError, AnySpec, OutputMajor, catalogue};
 use pgemm_ptx::ResourceReport;
 use pgemm_ptx::ptxas::{Ptxas, PtxasError};
 use serde_json::json;
@@ -50,7 +50,7 @@ pub enum Command {
     Check {
         /// Kernel names; the whole catalogue where none is given.
         #[arg(value_name = "SPEC")]
-        specs: Vec<KernelSpec>,
+        specs: Vec<AnySpec>,
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
@@ -83,7 +83,7 @@ pub enum Command {
 #[derive(Args)]
 pub struct Spec {
     /// Kernel name, such as bf16-kn-bf16-256x192x64-s3-w2-c1x1.
-    spec: KernelSpec,
+    spec: AnySpec,
 }
 
 pub fn run(command: &Command) -> Result<Verdict, Failure> {
@@ -91,19 +91,19 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
         Command::List { filter, json } => list(filter.as_deref().unwrap_or(""), *json),
         Command::Plan(args) => plan::run(args),
         Command::Show(Spec { spec }) => {
-            let kernel = build(spec)?.kernel;
+            let gemm = spec.build()?;
             output::text(&pgemm_ir::text::to_text(
-                &kernel,
+                gemm.kernel(),
                 pgemm_ir::text::TextOptions::default(),
             ))?;
             Ok(Verdict::Fine)
         }
         Command::Ptx { spec: Spec { spec }, canonical } => {
-            let kernel = build(spec)?.kernel;
+            let gemm = spec.build()?;
             let ptx = if *canonical {
-                pgemm_ptx::emit(&kernel)?
+                pgemm_ptx::emit(gemm.kernel())?
             } else {
-                pgemm_ptx::emit_annotated(&kernel)?
+                pgemm_ptx::emit_annotated(gemm.kernel())?
             };
             output::text(&ptx)?;
             Ok(Verdict::Fine)
@@ -118,31 +118,31 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
 }
 
 /// The dimension in which D is contiguous: n where it is row-major.
-fn d_major(spec: &KernelSpec) -> &'static str {
-    match spec.d_major {
+fn d_major(spec: &AnySpec) -> &'static str {
+    match spec.d_major() {
         OutputMajor::N => "n",
         OutputMajor::M => "m",
     }
 }
 
 fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
-    let specs: Vec<_> =
-        catalogue::specs().filter(|spec| spec.to_string().contains(filter)).collect();
+    let specs: Vec<_> = catalogue::all().filter(|spec| spec.to_string().contains(filter)).collect();
     if json {
         let rows: Vec<_> = specs
             .iter()
             .map(|spec| {
+                let [a, b] = spec.operands();
                 json!({
                     "kernel": spec,
-                    "a": spec.a,
-                    "b": spec.b,
-                    "output": spec.output,
+                    "a": a,
+                    "b": b,
+                    "output": spec.output(),
                     "d_major": d_major(spec),
-                    "tile": spec.tile,
-                    "stages": spec.stages,
-                    "consumers": spec.consumers,
-                    "schedule": parse::schedule_name(spec.schedule),
-                    "cluster": spec.cluster,
+                    "tile": spec.tile(),
+                    "stages": spec.stages(),
+                    "consumers": spec.consumers(),
+                    "schedule": parse::schedule_name(spec.schedule()),
+                    "cluster": spec.cluster(),
                     "smem_bytes": spec.smem_bytes(),
                     "consumer_registers": spec.registers().consumer,
                 })
@@ -168,16 +168,16 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
         &["stages", "consumers", "smem KiB", "registers"],
     );
     for spec in &specs {
-        let (tile, cluster) = (spec.tile, spec.cluster);
+        let ([a, b], tile, cluster) = (spec.operands(), spec.tile(), spec.cluster());
         table.add_row([
             spec.to_string(),
-            if spec.a == spec.b { spec.a.to_string() } else { format!("{}, {}", spec.a, spec.b) },
-            spec.output.to_string(),
+            if a == b { a.to_string() } else { format!("{a}, {b}") },
+            spec.output().to_string(),
             d_major(spec).to_owned(),
             format!("{}x{}x{}", tile.m, tile.n, tile.k),
-            spec.stages.to_string(),
-            spec.consumers.to_string(),
-            parse::schedule_name(spec.schedule).to_owned(),
+            spec.stages().to_string(),
+            spec.consumers().to_string(),
+            parse::schedule_name(spec.schedule()).to_owned(),
             format!("{}x{}", cluster.m, cluster.n),
             spec.smem_bytes().div_ceil(1024).to_string(),
             spec.registers().consumer.to_string(),
@@ -191,22 +191,23 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
 
 /// What became of a kernel.
 struct Checked {
-    spec: KernelSpec,
+    spec: AnySpec,
     /// Bytes of shared memory, lines of PTX; or what the verifier found.
-    built: Result<(u32, usize), KernelError>,
+    built: Result<(u32, usize), AnyKernelError>,
     /// What the assembler said, where there is one.
     assembled: Option<Result<ResourceReport, PtxasError>>,
 }
 
 impl Checked {
-    fn new(spec: KernelSpec, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
+    fn new(spec: AnySpec, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
         // A spec that no kernel can have is a wrong request, a kernel that fails is a finding.
         spec.validate()?;
-        let kernel = match build(&spec) {
-            Ok(gemm) => gemm.kernel,
+        let gemm = match spec.build() {
+            Ok(gemm) => gemm,
             Err(error) => return Ok(Checked { spec, built: Err(error), assembled: None }),
         };
-        let ptx = pgemm_ptx::emit(&kernel)?;
+        let kernel = gemm.kernel();
+        let ptx = pgemm_ptx::emit(kernel)?;
         let built = Ok((kernel.smem_bytes(), ptx.lines().count()));
         Ok(Checked { spec, built, assembled: ptxas.map(|ptxas| ptxas.assemble(&ptx)) })
     }
@@ -238,9 +239,8 @@ impl Checked {
     }
 }
 
-fn check(specs: &[KernelSpec], json: bool) -> Result<Verdict, Failure> {
-    let specs: Vec<_> =
-        if specs.is_empty() { catalogue::specs().collect() } else { specs.to_vec() };
+fn check(specs: &[AnySpec], json: bool) -> Result<Verdict, Failure> {
+    let specs: Vec<_> = if specs.is_empty() { catalogue::all().collect() } else { specs.to_vec() };
     let ptxas = Ptxas::find();
     if let Err(error) = &ptxas {
         output::note(format_args!("not assembled: {error}"));
@@ -308,7 +308,7 @@ fn check(specs: &[KernelSpec], json: bool) -> Result<Verdict, Failure> {
 }
 
 fn emulate(
-    spec: &KernelSpec,
+    spec: &AnySpec,
     config: &Config,
     [m, n, k]: [usize; 3],
     seed: u64,
@@ -320,7 +320,7 @@ fn emulate(
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
     let [a_type, b_type] = choice.operands();
-    memory::check(&problem, Elements { a: a_type, b: b_type, d: spec.output }, true)?;
+    memory::check(&problem, Elements { a: a_type, b: b_type, d: spec.output() }, true)?;
     let mut a = HostMatrix::zeros(problem.a_layout(), a_type)?;
     let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
     a.fill_random(seed);

@@ -1,7 +1,7 @@
 //! Host memory: refused before, rather than killed by the operating system in the middle.
 
-use persistent_gemm::Problem;
 use persistent_gemm::bench::Elements;
+use persistent_gemm::{Dtype, Problem};
 
 use crate::usage::UsageError;
 
@@ -13,7 +13,7 @@ fn available() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Bytes of A, B, C and D, and of the reference: 16 per element of D, 24 with a C.
+/// Bytes of A, B, C and D, and of the reference: 16 per element of D, 24 with a C, and 8 more where A and B are f64.
 fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
     let Problem { m, n, k, .. } = *problem;
     let product = |rows: usize, columns: usize, bytes: u32| {
@@ -25,7 +25,9 @@ fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
     bytes = bytes.saturating_add(product(k, n, b.bytes()));
     bytes = bytes.saturating_add(product(m, n, d.bytes() * if reads_c { 2 } else { 1 }));
     if verify {
-        bytes = bytes.saturating_add(product(m, n, if reads_c { 24 } else { 16 }));
+        let doubles = [a, b] == [Dtype::F64; 2];
+        let of_element = if reads_c { 24 } else { 16 } + if doubles { 8 } else { 0 };
+        bytes = bytes.saturating_add(product(m, n, of_element));
     }
     bytes
 }
@@ -46,7 +48,7 @@ pub fn check(problem: &Problem, elements: Elements, verify: bool) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use persistent_gemm::{Dtype, Major};
+    use persistent_gemm::Major;
 
     use super::*;
 

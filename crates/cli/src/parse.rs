@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use persistent_gemm::bench::Elements;
 use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Problem, Split};
-use pgemm_kernels::{Cluster, KernelSpec, L2Policies, L2Policy, Schedule};
+use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 
 use crate::output;
 
@@ -48,7 +48,7 @@ pub fn types(config: &Config) -> String {
 }
 
 /// The types of A and B that a kernel has in its name, as the problem has them.
-pub fn operands_of(spec: &KernelSpec) -> [Dtype; 2] {
+pub fn operands_of(spec: &AnySpec) -> [Dtype; 2] {
     Choice::plain(*spec).operands()
 }
 
@@ -129,7 +129,7 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// The kernel.
-    pub spec: KernelSpec,
+    pub spec: AnySpec,
     /// How tiles are split along k.
     pub split: Option<Split>,
     /// Rows of tiles that are walked together.
@@ -144,7 +144,7 @@ impl FromStr for Way {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.splitn(4, ':');
         let spec = parts.next().unwrap_or_default();
-        let spec = spec.parse().map_err(|error: pgemm_kernels::SpecError| error.to_string())?;
+        let spec = spec.parse().map_err(|error: pgemm_kernels::AnySpecError| error.to_string())?;
         let split = parts.next().map(str::parse).transpose()?;
         let raster_rows = parts.next().map(|rows| {
             rows.parse().ok().filter(|&rows| rows > 0).ok_or_else(|| {
@@ -183,7 +183,7 @@ impl fmt::Display for Way {
 /// Element types of the problems that are measured.
 #[derive(Args, Clone, Debug)]
 pub struct Types {
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8 or u8.
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64.
     #[arg(long, value_name = "TYPE", value_parser = dtype, default_value = "bf16")]
     dtype: Dtype,
     /// Element type of B [default: that of A].
@@ -229,7 +229,7 @@ pub struct Knobs {
         value_name = "NAME",
         conflicts_with_all = ["tile", "cluster", "warps_per_block", "schedule", "prefetch_depth", "swapped"],
     )]
-    pub spec: Option<KernelSpec>,
+    pub spec: Option<AnySpec>,
     /// Macro-tile MxNxK; what doesn't fit one CTA is decomposed.
     #[arg(long, value_name = "MxNxK", value_parser = tile)]
     pub tile: Option<[u32; 3]>,
@@ -329,7 +329,7 @@ impl Knobs {
 pub fn describe(plan: &Plan) -> String {
     let plural =
         |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let workers = if plan.spec.cluster.size() == 1 { "CTA" } else { "cluster" };
+    let workers = if plan.spec.cluster().size() == 1 { "CTA" } else { "cluster" };
     let mut parts = vec![format!(
         "{} on {} ({:.2} waves)",
         plural(plan.tiles, "tile"),
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(types(&config(elements)), expected);
         }
         // The kernel computes the transpose, so its first operand is B.
-        let spec: KernelSpec = "e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1".parse().unwrap();
+        let spec: AnySpec = "e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1".parse().unwrap();
         assert_eq!(operands_of(&spec), [Dtype::E5m2, Dtype::E4m3]);
     }
 

@@ -47,29 +47,29 @@ pub struct Args {
     /// Where D goes: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8 or u8 [default: those of the files, where they are 16-bit floats, 8-bit
-    /// floats or 8-bit integers, else bf16].
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: those of the files, where they are 16-bit floats,
+    /// 8-bit floats, 8-bit integers or f64, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of B, where A's is given [default: that of A].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype, requires = "dtype")]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16 or f32 for e4m3 and e5m2, s32 for s8 and u8
-    /// [default: the first of these; f32 where a file can't hold that].
+    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16 or f32 for e4m3 and e5m2, s32 for s8 and u8, f64 for
+    /// f64 [default: the first of these; f32 where a file can't hold that].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
     /// Contiguous dimension of random A: k or m.
     #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
     a_major: Major,
-    /// Contiguous dimension of random B: k or n [default: n for bf16 and f16, k for all others, which take no other].
+    /// Contiguous dimension of random B: k or n [default: n for bf16, f16 and f64, k for all others, which take no other].
     #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, conflicts_with = "a")]
     b_major: Option<Major>,
     /// Factor of A·B.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
-    alpha: f32,
+    alpha: f64,
     /// Factor of C; where it is 0, C is not read [default: 0, or 1 with --c].
     #[arg(long, allow_negative_numbers = true)]
-    beta: Option<f32>,
+    beta: Option<f64>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
     #[arg(long, default_value = "auto")]
     backend: Backend,
@@ -173,10 +173,10 @@ impl Source<'_> {
 
 /// What files of these types are multiplied in: their own types where tensor cores multiply these.
 fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
-    use Dtype::{Bf16, E4m3, E5m2, F16, S8, U8};
+    use Dtype::{Bf16, E4m3, E5m2, F16, F64, S8, U8};
     match (a, b) {
         (Bf16 | F16, _) => [a, a],
-        (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8) => [a, b],
+        (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8) | (F64, F64) => [a, b],
         _ => [Bf16, Bf16],
     }
 }
@@ -189,7 +189,7 @@ fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
         (None, Some(spec)) => parse::operands_of(spec),
         (None, None) => usual,
     };
-    let asked = args.output_dtype.or(spec.map(|spec| spec.output));
+    let asked = args.output_dtype.or(spec.map(|spec| spec.output()));
     let elements = parse::elements(a, Some(b), asked);
     match (&args.out, asked) {
         (Some(out), Some(asked)) => out.check_holds(asked).map(|()| elements),
@@ -237,9 +237,9 @@ fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Gi
     })
 }
 
-/// Whether tensor cores read operands of this type in either major; else along k only.
+/// Whether kernels read operands of this type in either major; else along k only.
 fn any_major(dtype: Dtype) -> bool {
-    dtype.bytes() == 2
+    dtype.bytes() == 2 || dtype == Dtype::F64
 }
 
 /// The matrix, laid out anew where kernels cannot read operands of this type as it lies.

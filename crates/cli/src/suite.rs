@@ -3,7 +3,7 @@
 
 use persistent_gemm::bench::{BenchError, Elements, Report, Suite, problem_name};
 use persistent_gemm::{Config, Dtype, Error, Plan, Problem};
-use pgemm_kernels::SpecError;
+use pgemm_kernels::{AnySpecError, SpecError};
 
 use crate::Failure;
 use crate::output;
@@ -208,7 +208,7 @@ pub fn is_wrong_result(error: &Error) -> bool {
 /// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not fit.
 fn refusal(error: &Error) -> String {
     match error {
-        Error::Spec(SpecError::Types { .. }) => format!("not yet: {error}"),
+        Error::Spec(AnySpecError::Wgmma(SpecError::Types { .. })) => format!("not yet: {error}"),
         _ => error.to_string(),
     }
 }
@@ -291,11 +291,11 @@ mod tests {
         assert!(message.contains("stream (4 problems): not yet"), "{message}");
         let message = of_suite(&["llama3_8b"], Dtype::F16).unwrap_err();
         assert!(message.contains("defined for bf16, e4m3"), "{message}");
-        let message = of_suite(&["square", "llama3_8b"], Dtype::F64).unwrap_err();
+        let message = of_suite(&["square", "llama3_8b"], Dtype::F32).unwrap_err();
         assert!(message.contains("square (22 problems): not yet"), "{message}");
         assert!(message.contains("llama3_8b (60 problems): the family is defined"), "{message}");
-        let message = of_suite(&["square"], Dtype::F64).unwrap_err();
-        assert!(message.contains("no kernel multiplies f64"), "{message}");
+        let message = of_suite(&["square"], Dtype::F32).unwrap_err();
+        assert!(message.contains("no kernel multiplies f32"), "{message}");
         let message = of_suite(&["square", "lama"], Dtype::Bf16).unwrap_err();
         assert!(message.contains("'lama'") && message.contains("llama3_8b"), "{message}");
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{Cluster, KernelSpec, OutputMajor};
+use pgemm_kernels::{AnySpec, Cluster, OutputMajor};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Split;
@@ -13,7 +13,7 @@ use crate::problem::Major;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
     /// The kernel. Where its D is column-major, it computes Dᵀ = Bᵀ·Aᵀ.
-    pub spec: KernelSpec,
+    pub spec: AnySpec,
     /// Rows of cluster tiles that are walked together.
     pub raster_rows: u32,
     /// How tiles are split along k.
@@ -40,13 +40,13 @@ impl fmt::Display for Choice {
 
 impl Choice {
     /// Whole tiles, row by row.
-    pub fn plain(spec: KernelSpec) -> Self {
+    pub fn plain(spec: AnySpec) -> Self {
         Choice { spec, raster_rows: 1, split: Split::Whole, dependent_launch: true }
     }
 
     /// Whether A and B change places.
     pub fn swapped(&self) -> bool {
-        self.spec.d_major == OutputMajor::M
+        self.spec.d_major() == OutputMajor::M
     }
 
     /// Extents along m, n and k as the kernel sees them.
@@ -56,13 +56,13 @@ impl Choice {
 
     /// Element types of A and B of the problems that it computes.
     pub fn operands(&self) -> [Element; 2] {
-        let KernelSpec { a, b, .. } = self.spec;
+        let [a, b] = self.spec.operands();
         if self.swapped() { [b, a] } else { [a, b] }
     }
 
     /// Majors of A and B of the problems that it computes.
     pub fn majors(&self) -> (Major, Major) {
-        let KernelSpec { a_major, b_major, .. } = self.spec;
+        let (a_major, b_major) = self.spec.majors();
         let (a, b) = if self.swapped() { (b_major, a_major) } else { (a_major, b_major) };
         let of = |operand, along_mn| if operand == OperandMajor::K { Major::K } else { along_mn };
         (of(a, Major::M), of(b, Major::N))
@@ -75,7 +75,7 @@ impl Choice {
 
     /// Extents of D in cluster tiles and of k in stages, for extents as the kernel sees them.
     pub(crate) fn tiles(&self, [m, n, k]: [u64; 3]) -> (u64, u64, u64) {
-        let (tile, cluster) = (self.spec.tile, self.spec.cluster);
+        let (tile, cluster) = (self.spec.tile(), self.spec.cluster());
         let rows = m.div_ceil(u64::from(tile.m * cluster.m));
         let columns = n.div_ceil(u64::from(tile.n * cluster.n));
         (rows, columns, k.div_ceil(u64::from(tile.k)).max(1))
@@ -84,7 +84,7 @@ impl Choice {
     /// How it falls out for a problem of these extents on `sms` SMs.
     pub fn decompose(&self, extents: [u64; 3], sms: u32) -> Decomposition {
         let (rows, columns, k_tiles) = self.tiles(self.extents(extents));
-        let clusters = clusters_at_once(self.spec.cluster, sms);
+        let clusters = clusters_at_once(self.spec.cluster(), sms);
         Decomposition::new(rows * columns, k_tiles, clusters, self.split)
     }
 }

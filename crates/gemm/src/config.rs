@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Cluster, KernelSpec, L2Policies, Schedule};
+use pgemm_kernels::{AnySpec, Cluster, L2Policies, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
@@ -99,7 +99,7 @@ pub struct Config {
     /// SMs to use at most.
     pub sms: Option<u32>,
     /// The kernel, by name; the other kernel knobs must then be left out.
-    pub spec: Option<KernelSpec>,
+    pub spec: Option<AnySpec>,
 }
 
 impl Config {
@@ -128,9 +128,9 @@ impl Config {
     }
 
     /// A config that uses exactly this kernel.
-    pub fn for_spec(spec: KernelSpec) -> Self {
+    pub fn for_spec(spec: AnySpec) -> Self {
         let [a, b] = Choice::plain(spec).operands();
-        Config { output: Some(spec.output), spec: Some(spec), ..Config::new(a).with_b_dtype(b) }
+        Config { output: Some(spec.output()), spec: Some(spec), ..Config::new(a).with_b_dtype(b) }
     }
 
     /// A config that computes exactly so.

@@ -1,5 +1,5 @@
-//! The CPU backend: inputs widened block by block to binary32, or integers to binary64, in which their sums are exact;
-//! multiplied by the `gemm` crate on all threads.
+//! The CPU backend: inputs widened block by block to binary32, or integers to binary64, in which their sums are exact, as f64
+//! is; multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
 use rayon::prelude::*;
@@ -18,8 +18,8 @@ pub enum CpuError {
 
     /// The operands are of types that it does not multiply.
     #[error(
-        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, or any mix of e4m3 and \
-         e5m2, or of s8 and u8. Convert them"
+        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, both f64, or any mix of \
+         e4m3 and e5m2, or of s8 and u8. Convert them"
     )]
     Inputs {
         /// Element type of A.
@@ -46,8 +46,9 @@ pub enum CpuError {
 
 /// The types that C and D may have; none where A and B are not multiplied.
 fn outputs(a: Element, b: Element) -> &'static [Element] {
-    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     match (a, b) {
+        (F64, F64) => &[F64],
         (F16, F16) => &[F16, F32],
         (Bf16, Bf16) => &[Bf16, F32],
         (Tf32, Tf32) => &[F32],
@@ -62,15 +63,16 @@ const BLOCK: usize = 4096;
 /// Columns of A and rows of B widened at a time.
 const DEPTH: usize = 2048;
 
-/// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation. A and B are f16 or
+/// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation, that of f64 with
+/// binary64. A and B are f16 or
 /// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first), with f32; e4m3 or e5m2, with f32,
-/// f16 or bf16. Products of s8 or u8 are exact, and everything wraps into C and D of s32. Where beta is 0, C is not looked at;
+/// f16 or bf16; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32. Where beta is 0, C is not looked at;
 /// with k = 0, D is `beta * C` whatever alpha is. Gaps between rows of D stay as they are. At most about 200 MiB are needed
-/// besides the matrices, or 400 for integers.
+/// besides the matrices, or 400 for integers and f64.
 ///
 /// # Errors
-/// The problem is impossible, a matrix does not lie as it says, the element types are others, or scalars of an integer product
-/// are no 32-bit integers.
+/// The problem is impossible, a matrix does not lie as it says, the element types are others, scalars of an integer product are
+/// no 32-bit integers, or those of another are beyond binary32 and the product is not of f64.
 pub fn run(
     problem: &Problem,
     a: &HostMatrix,
@@ -108,7 +110,16 @@ pub fn run(
         return Ok(());
     }
     // No product at all is 0 whatever alpha is.
-    let (alpha, beta) = (if problem.k == 0 { 0.0 } else { problem.alpha }, problem.beta);
+    let problem = &problem.with_alpha(if problem.k == 0 { 0.0 } else { problem.alpha });
+    if d.dtype() == Element::F64 {
+        let Problem { alpha, beta, .. } = *problem;
+        blocks(problem, a, b, c, d, |sum: f64, addend| match addend {
+            Some(addend) => alpha * sum + beta * addend,
+            None => alpha * sum,
+        });
+        return Ok(());
+    }
+    let [alpha, beta] = problem.single_scalars()?;
     blocks(problem, a, b, c, d, |sum: f32, addend| match addend {
         Some(addend) => alpha * sum + beta * addend,
         None if alpha == 1.0 => sum,
@@ -177,7 +188,8 @@ mod tests {
         matrix
     }
 
-    const FLOATS: [(Element, Element); 7] = [
+    const FLOATS: [(Element, Element); 8] = [
+        (Element::F64, Element::F64),
         (Element::F16, Element::F16),
         (Element::Bf16, Element::Bf16),
         (Element::Tf32, Element::Tf32),
@@ -191,8 +203,8 @@ mod tests {
         fn problems()(
             m in 0usize..20, n in 0usize..20, k in 0usize..40, a_m_major: bool, b_n_major: bool,
             gaps in prop::array::uniform4(0usize..4),
-            alpha in prop::sample::select(vec![0.0f32, 1.0, -2.0, 0.3]),
-            beta in prop::sample::select(vec![0.0f32, 1.0, -1.0, 0.7]),
+            alpha in prop::sample::select(vec![0.0, 1.0, -2.0, 0.3]),
+            beta in prop::sample::select(vec![0.0, 1.0, -1.0, 0.7]),
         ) -> Problem {
             let problem = Problem::new(
                 m, n, k,
@@ -238,9 +250,9 @@ mod tests {
                     for depth in 0..problem.k {
                         sum += a.get(row, depth).unwrap() * b.get(depth, column).unwrap();
                     }
-                    sum *= f64::from(problem.alpha);
+                    sum *= problem.alpha;
                     if problem.beta != 0.0 {
-                        sum += f64::from(problem.beta) * c.get(row, column).unwrap();
+                        sum += problem.beta * c.get(row, column).unwrap();
                     }
                     let error = (reference.values()[row * problem.n + column] - sum).abs();
                     prop_assert!(error <= 1e-13 * (1.0 + problem.k as f64));
@@ -330,7 +342,7 @@ mod tests {
     #[test]
     fn no_depth_leaves_beta_times_c() {
         let problem =
-            Problem::new(2, 3, 0, Major::K, Major::K).with_alpha(f32::INFINITY).with_beta(2.0);
+            Problem::new(2, 3, 0, Major::K, Major::K).with_alpha(f64::INFINITY).with_beta(2.0);
         let a = matrix(problem.a_layout(), Element::F16);
         let b = matrix(problem.b_layout(), Element::F16);
         let c =

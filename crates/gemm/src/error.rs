@@ -202,7 +202,7 @@ pub enum Error {
     )]
     SpecMismatch {
         /// The spec asked for.
-        spec: pgemm_kernels::KernelSpec,
+        spec: pgemm_kernels::AnySpec,
     },
 
     /// A device address that the kernel cannot take.
@@ -265,7 +265,7 @@ pub enum Error {
     )]
     UncleanKernel {
         /// The spec asked for.
-        spec: pgemm_kernels::KernelSpec,
+        spec: pgemm_kernels::AnySpec,
         /// What the driver reported.
         report: Box<pgemm_ptx::ResourceReport>,
     },
@@ -273,11 +273,11 @@ pub enum Error {
     // ---- kernels ----
     /// A spec that no kernel can be built from.
     #[error(transparent)]
-    Spec(#[from] pgemm_kernels::SpecError),
+    Spec(#[from] pgemm_kernels::AnySpecError),
 
     /// A kernel cannot be built.
     #[error(transparent)]
-    Kernel(Box<pgemm_kernels::KernelError>),
+    Kernel(Box<pgemm_kernels::AnyKernelError>),
 
     /// A kernel cannot be lowered.
     #[error(transparent)]
@@ -333,9 +333,21 @@ pub enum Error {
 }
 
 /// Boxed, because it carries a whole spec, and every `Result` of this crate would grow to its size.
-impl From<pgemm_kernels::KernelError> for Error {
-    fn from(error: pgemm_kernels::KernelError) -> Self {
+impl From<pgemm_kernels::AnyKernelError> for Error {
+    fn from(error: pgemm_kernels::AnyKernelError) -> Self {
         Error::Kernel(Box::new(error))
+    }
+}
+
+impl From<pgemm_kernels::SpecError> for Error {
+    fn from(error: pgemm_kernels::SpecError) -> Self {
+        Error::Spec(error.into())
+    }
+}
+
+impl From<pgemm_kernels::DmmaSpecError> for Error {
+    fn from(error: pgemm_kernels::DmmaSpecError) -> Self {
+        Error::Spec(error.into())
     }
 }
 

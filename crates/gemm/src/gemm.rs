@@ -4,8 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pgemm_ir::Element;
-use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work};
+use pgemm_kernels::{AnyKernel, AnySpec, L2Policies, MatrixArgument, Work};
 use pgemm_ptx::ResourceReport;
 
 use crate::cache::{CacheKey, JitCache, Outcome};
@@ -46,7 +45,7 @@ struct Inner {
     cache: JitCache,
     /// What was tuned on this device.
     picks: Arc<Picks>,
-    kernels: Mutex<HashMap<KernelSpec, Loaded>>,
+    kernels: Mutex<HashMap<AnySpec, Loaded>>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
     zeros: DeviceBuffer,
@@ -61,7 +60,7 @@ enum Loaded {
 }
 
 struct LoadedKernel {
-    gemm: GemmKernel,
+    gemm: AnyKernel,
     function: Function,
     /// Clusters that run at once.
     resident_clusters: u32,
@@ -261,7 +260,7 @@ impl Gemm {
     ///
     /// # Errors
     /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; scalars
-    /// of an integer product that are no 32-bit integers;
+    /// of an integer product that are no 32-bit integers, or that are beyond binary32 where the product is not of f64;
     /// [`Error::OutOfMemory`] where a workspace is allocated; a launch that the driver refuses.
     ///
     /// # Safety
@@ -269,8 +268,8 @@ impl Gemm {
     pub unsafe fn run_prepared(
         &self,
         prepared: &Prepared,
-        alpha: f32,
-        beta: f32,
+        alpha: f64,
+        beta: f64,
         pointers: &Pointers,
         stream: StreamRef<'_>,
     ) -> Result<()> {
@@ -278,9 +277,8 @@ impl Gemm {
         if reads_c && prepared.problem.beta == 0.0 {
             return Err(Error::PreparedWithoutC);
         }
-        if self.0.config.output_dtype() == Element::S32 {
-            prepared.problem.with_alpha(alpha).with_beta(beta).integer_scalars()?;
-        }
+        let output = self.0.config.output_dtype();
+        prepared.problem.with_alpha(alpha).with_beta(beta).check_scalars(output)?;
         let reads_operands = prepared.problem.k > 0;
         for (matrix, address, read) in [
             ("A", pointers.a, reads_operands),
@@ -301,8 +299,8 @@ impl Gemm {
         let mut patched = lock(&prepared.patched);
         let Patched { arguments, workspaces } = &mut *patched;
         let workspace = workspaces.address(stream)?;
-        let spec = &prepared.kernel.gemm.spec;
-        let params = &prepared.kernel.gemm.kernel.params;
+        let spec = prepared.kernel.gemm.spec();
+        let params = &prepared.kernel.gemm.kernel().params;
         for (index, param) in params.iter().enumerate() {
             match param.name.as_str() {
                 "a" => arguments.set_address(index, operand(a))?,
@@ -310,8 +308,8 @@ impl Gemm {
                 "c" | "c_address" => arguments.set_address(index, c)?,
                 "d" | "d_address" => arguments.set_address(index, pointers.d)?,
                 "workspace" => arguments.set_address(index, workspace)?,
-                "alpha" => arguments.set(index, &spec.factor(alpha.into()))?,
-                "beta" => arguments.set(index, &spec.factor(beta.into()))?,
+                "alpha" => arguments.set(index, &spec.factor(alpha))?,
+                "beta" => arguments.set(index, &spec.factor(beta))?,
                 _ => {}
             }
         }
@@ -328,13 +326,14 @@ impl Gemm {
     }
 
     /// The kernel of a spec, compiled and loaded where it isn't yet, and what happened in the cache then.
-    fn load(&self, spec: &KernelSpec) -> Result<(Loaded, Option<Outcome>)> {
+    fn load(&self, spec: &AnySpec) -> Result<(Loaded, Option<Outcome>)> {
         if let Some(loaded) = lock(&self.0.kernels).get(spec) {
             return Ok((loaded.clone(), None));
         }
         let device = &self.0.device;
-        let gemm = pgemm_kernels::build(spec)?;
-        let ptx = pgemm_ptx::emit(&gemm.kernel)?;
+        let gemm = spec.build()?;
+        let kernel = gemm.kernel();
+        let ptx = pgemm_ptx::emit(kernel)?;
         let name = spec.to_string();
         let key = CacheKey::new(&name, &ptx, device.properties());
         let mut module = None;
@@ -348,10 +347,8 @@ impl Gemm {
                 Some(module) => module,
                 None => driver::compile(device, &ptx)?.0,
             };
-            let smem_bytes = gemm.kernel.smem_bytes();
-            let function = module.function(&gemm.kernel.name, smem_bytes)?;
-            let cluster = gemm.kernel.cluster;
-            let launch = LaunchConfig::of(&gemm.kernel, [cluster, 1, 1]);
+            let function = module.function(&kernel.name, kernel.smem_bytes())?;
+            let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
             let resident_clusters = driver::max_active_clusters(&function, &launch)?;
             Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
         } else {
@@ -377,13 +374,13 @@ impl Gemm {
         let work = work(problem, &plan, &Pointers { a: zeros, b: zeros, c: zeros, d: zeros }, 0);
         let workspaces = Workspaces::new(&self.0.device, kernel.gemm.workspace(&work))?;
         let bound = kernel.gemm.bind(&work);
-        let maps = kernel.gemm.kernel.tensor_maps();
+        let maps = kernel.gemm.kernel().tensor_maps();
         let arguments =
             PreparedArguments::new(&self.0.device, &bound.arguments, maps, L2Promotion::default())?;
         let launch = LaunchConfig {
             // Kernels wait, by griddepcontrol.wait, before they touch global memory.
             programmatic_dependent_launch: plan.dependent_launch,
-            ..LaunchConfig::of(&kernel.gemm.kernel, bound.grid)
+            ..LaunchConfig::of(kernel.gemm.kernel(), bound.grid)
         };
         Ok(Prepared {
             problem: *problem,
@@ -458,8 +455,8 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         m,
         n,
         k: problem.k as u32,
-        alpha: problem.alpha.into(),
-        beta: problem.beta.into(),
+        alpha: problem.alpha,
+        beta: problem.beta,
         a,
         b,
         c: if problem.beta == 0.0 { d } else { c },

@@ -7,11 +7,16 @@
 //! `benchmarks/2026-11-21-survey-bf16-launches.json`), of those problems that take less than 150 µs: longer ones scatter
 //! with the clock. There its picks take 2.0 % longer than the best that was measured (geometric mean; 15 % at worst).
 
+mod any;
+mod dmma;
+
 use std::sync::OnceLock;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{KernelSpec, OutputMajor, Schedule, catalogue};
+use pgemm_kernels::{AnySpec, KernelSpec, OutputMajor, Schedule, catalogue};
 
+pub use self::any::AnyRated;
+pub use self::dmma::RatedDmma;
 use crate::choice::{Choice, Decomposition, clusters_at_once};
 use crate::config::{MAX_SPLITS, Split};
 
@@ -133,24 +138,6 @@ impl Rated {
         }
     }
 
-    /// A problem of `[m, n, k]` in its tiles.
-    fn place(&self, extents: [u64; 3], sms: u32) -> Placed {
-        let Rated { spec, .. } = self;
-        let whole = Choice::plain(*spec);
-        let [m, n, k] = whole.extents(extents);
-        let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
-        Placed {
-            extents: [m, n, k].map(|extent| extent as f64),
-            rows,
-            columns,
-            k_tiles,
-            sms,
-            clusters: clusters_at_once(spec.cluster, sms),
-            cluster_size: u64::from(spec.cluster.size()),
-            raster_rows: raster_rows(spec, m, sms),
-        }
-    }
-
     /// Estimated cycles.
     fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
         let Choice { raster_rows, split, dependent_launch, .. } = *choice;
@@ -266,6 +253,23 @@ struct Placed {
 }
 
 impl Placed {
+    /// A problem of `[m, n, k]` in the tiles of a spec.
+    fn new(spec: AnySpec, extents: [u64; 3], sms: u32) -> Placed {
+        let whole = Choice::plain(spec);
+        let [m, n, k] = whole.extents(extents);
+        let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
+        Placed {
+            extents: [m, n, k].map(|extent| extent as f64),
+            rows,
+            columns,
+            k_tiles,
+            sms,
+            clusters: clusters_at_once(spec.cluster(), sms),
+            cluster_size: u64::from(spec.cluster().size()),
+            raster_rows: raster_rows(&spec, m, sms),
+        }
+    }
+
     fn decompose(&self, split: Split) -> Decomposition {
         Decomposition::new(self.rows * self.columns, self.k_tiles, self.clusters, split)
     }
@@ -301,13 +305,12 @@ fn fourth_power(x: f64) -> f64 {
 
 /// The estimated cycles of a problem of `[m, n, k]` on `sms` SMs, for a spec that validates.
 pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
-    let rated = Rated::new(choice.spec);
-    rated.cycles(&rated.place(extents, sms), choice)
+    AnyRated::new(choice.spec).cycles(&Placed::new(choice.spec, extents, sms), choice)
 }
 
 /// What kernels multiply: element types of A, B and D.
-const TYPES: [[Element; 3]; 21] = {
-    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+const TYPES: [[Element; 3]; 22] = {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     [
         [Bf16, Bf16, Bf16],
         [Bf16, Bf16, F32],
@@ -330,6 +333,7 @@ const TYPES: [[Element; 3]; 21] = {
         [S8, U8, S32],
         [U8, S8, S32],
         [U8, U8, S32],
+        [F64, F64, F64],
     ]
 };
 
@@ -340,17 +344,17 @@ pub fn rated(
     output: Element,
     a: OperandMajor,
     b: OperandMajor,
-) -> &'static [Rated] {
-    static TABLES: [[OnceLock<Vec<Rated>>; 4]; TYPES.len()] =
+) -> &'static [AnyRated] {
+    static TABLES: [[OnceLock<Vec<AnyRated>>; 4]; TYPES.len()] =
         [const { [const { OnceLock::new() }; 4] }; TYPES.len()];
     let [a_type, b_type] = operands;
     let types = [a_type, b_type, output];
     let Some(kind) = TYPES.iter().position(|known| *known == types) else { return &[] };
     let along_mn = |major| usize::from(major == OperandMajor::Mn);
     TABLES[kind][along_mn(a) * 2 + along_mn(b)].get_or_init(|| {
-        let plain = catalogue::specs_for(operands, a, b, OutputMajor::N, output);
-        let swapped = catalogue::specs_for([b_type, a_type], b, a, OutputMajor::M, output);
-        plain.chain(swapped).map(Rated::new).collect()
+        let plain = catalogue::any_specs_for(operands, a, b, OutputMajor::N, output);
+        let swapped = catalogue::any_specs_for([b_type, a_type], b, a, OutputMajor::M, output);
+        plain.into_iter().chain(swapped).map(AnyRated::new).collect()
     })
 }
 
@@ -360,7 +364,7 @@ pub struct Ranking(Vec<(f64, Choice)>);
 impl Ranking {
     /// Every spec with the ways to split its tiles that may be worth it, or the one of `split`.
     pub fn new<'r>(
-        specs: impl IntoIterator<Item = &'r Rated>,
+        specs: impl IntoIterator<Item = &'r AnyRated>,
         extents: [u64; 3],
         sms: u32,
         split: Option<Split>,
@@ -368,20 +372,20 @@ impl Ranking {
     ) -> Self {
         let mut choices = Vec::with_capacity(512);
         for rated in specs {
-            let placed = rated.place(extents, sms);
+            let spec = rated.spec();
+            let placed = Placed::new(spec, extents, sms);
             let raster_rows = placed.raster_rows;
             let mut add = |split| {
                 for launch in [true, false] {
                     if dependent_launch.is_none_or(|asked| asked == launch) {
                         let dependent_launch = launch;
-                        let spec = rated.spec;
                         let choice = Choice { spec, raster_rows, split, dependent_launch };
                         choices.push((rated.cycles(&placed, &choice), choice));
                     }
                 }
             };
             add(split.unwrap_or_default());
-            if split.is_none() {
+            if split.is_none() && spec.splits_tiles() {
                 placed.splits().for_each(add);
             }
         }
@@ -400,12 +404,12 @@ impl Iterator for Ranking {
 
 /// Every spec with the ways to split its tiles that may be worth it (or the one of `split`), fastest first by [`cycles`].
 pub fn rank(
-    specs: impl IntoIterator<Item = KernelSpec>,
+    specs: impl IntoIterator<Item = AnySpec>,
     extents: [u64; 3],
     sms: u32,
     split: Option<Split>,
 ) -> Vec<Choice> {
-    let rated: Vec<_> = specs.into_iter().map(Rated::new).collect();
+    let rated: Vec<_> = specs.into_iter().map(AnyRated::new).collect();
     let Ranking(mut choices) = Ranking::new(&rated, extents, sms, split, None);
     choices.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     choices.into_iter().map(|(_, choice)| choice).collect()
@@ -413,8 +417,8 @@ pub fn rank(
 
 /// Rows of cluster tiles to walk together: as many as make the tiles in flight a square of D, so that they share operands
 /// in L2, but in groups of equal height.
-pub fn raster_rows(spec: &KernelSpec, m: u64, sms: u32) -> u32 {
-    let (tile, cluster) = (spec.tile, spec.cluster);
+pub fn raster_rows(spec: &AnySpec, m: u64, sms: u32) -> u32 {
+    let (tile, cluster) = (spec.tile(), spec.cluster());
     // Extents are below 2^31, so the rows fit.
     let rows = m.div_ceil(u64::from(tile.m * cluster.m)).max(1) as u32;
     let in_flight = f64::from(sms / cluster.size());
@@ -428,7 +432,7 @@ pub fn raster_rows(spec: &KernelSpec, m: u64, sms: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn spec(name: &str) -> KernelSpec {
+    fn spec(name: &str) -> AnySpec {
         name.parse().unwrap()
     }
 
@@ -537,10 +541,10 @@ mod tests {
             .map(|choice| cycles(&choice, extents, 132))
             .collect();
         assert!(lazily.is_sorted());
-        let all = rank(table.iter().map(|rated| rated.spec), extents, 132, None);
+        let all = rank(table.iter().map(AnyRated::spec), extents, 132, None);
         assert_eq!(lazily.len(), all.len());
         assert_eq!(lazily[0], cycles(&all[0], extents, 132));
-        assert!(rated([Element::F64; 2], Element::F64, k, k).is_empty());
+        assert!(rated([Element::F64; 2], Element::F32, k, k).is_empty());
     }
 
     /// Large products are bound by the tensor cores, which multiply the faster the smaller the elements are.
@@ -570,15 +574,16 @@ mod tests {
         for [a, b, output] in TYPES {
             assert!(!rated([a, b], output, k, k).is_empty(), "{a} {b} {output}");
         }
-        for spec in catalogue::specs() {
-            assert!(TYPES.contains(&[spec.a, spec.b, spec.output]), "{spec}");
+        for spec in catalogue::all() {
+            let [a, b] = spec.operands();
+            assert!(TYPES.contains(&[a, b, spec.output()]), "{spec}");
         }
     }
 
     #[test]
     fn pairs_of_sms_fill_one_after_the_other() {
-        let rated = Rated::new(spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1"));
-        let placed = rated.place([64, 64, 64], 132);
+        let spec = spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1");
+        let placed = Placed::new(spec, [64, 64, 64], 132);
         let busiest = [0, 1, 66, 67, 132, 133, 200].map(|units| placed.in_pair(units));
         assert_eq!(busiest, [0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0]);
     }
@@ -586,7 +591,7 @@ mod tests {
     #[test]
     fn splits_fill_one_wave() {
         let splits = |name: &str, extents| {
-            Rated::new(spec(name)).place(extents, 132).splits().collect::<Vec<_>>()
+            Placed::new(spec(name), extents, 132).splits().collect::<Vec<_>>()
         };
         let small = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
         assert_eq!(splits(small, [64, 640, 4096]), [Split::StreamK, Split::SplitK(13)]);

@@ -248,7 +248,7 @@ fn on_emulator(config: &Config, padded: &Padded) -> Result<Product> {
     let Padded { problem, a, b, c, d } = padded;
     let start = Instant::now();
     let plan = Plan::candidates(problem, config, EMULATED_SMS)?.swap_remove(0);
-    let gemm = pgemm_kernels::build(&plan.spec)?;
+    let gemm = plan.spec.build()?;
     let prepare = start.elapsed();
 
     let mut memory = Memory::new();
@@ -273,7 +273,7 @@ fn on_emulator(config: &Config, padded: &Padded) -> Result<Product> {
     memory.write(workspace, &vec![0; size.zeroed as usize])?;
     let launch = gemm.bind(&Work { workspace, ..work });
     let start = Instant::now();
-    Emulator::new(&gemm.kernel, &launch, &mut memory, Options::default())?.run()?;
+    Emulator::new(gemm.kernel(), &launch, &mut memory, Options::default())?.run()?;
     let compute = start.elapsed();
     let bytes = d.bytes().len();
     d.bytes_mut().copy_from_slice(memory.read_raw(d_address, bytes)?);

@@ -1,15 +1,17 @@
 //! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
 
+mod dmma;
+
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule, SpecError, Tile,
+    AnySpec, Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule, SpecError, Tile,
 };
 use serde::Serialize;
 
 use crate::choice::{Choice, Decomposition};
 use crate::config::{Config, Split};
 use crate::error::{Error, Result};
-use crate::heuristic::{self, Ranking, Rated};
+use crate::heuristic::{self, AnyRated, Ranking};
 use crate::problem::{Major, Problem};
 use crate::tune::{Picks, ProblemKey};
 
@@ -20,7 +22,7 @@ const MAX_EXTENT: usize = i32::MAX as usize;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// The kernel.
-    pub spec: KernelSpec,
+    pub spec: AnySpec,
     /// Rows of cluster tiles that are walked together.
     pub raster_rows: u32,
     /// How tiles are split along k.
@@ -130,6 +132,7 @@ impl<'p> Candidates<'p> {
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         check_types(problem, operands, output)?;
+        check_swapped(problem, config)?;
         let mut plans =
             Candidates { problem, config, sms, tuned: None, first: None, ranking: None };
         if let Some(choice) = by_name(problem, config, sms)? {
@@ -138,12 +141,17 @@ impl<'p> Candidates<'p> {
             let Some(base) = specs_for(problem, operands, output, config.swapped).next() else {
                 return Err(SpecError::Types { a, b, output }.into());
             };
-            let (spec, raster, why) = by_knobs(base, config)?;
+            check_split(&base, config)?;
+            let (spec, raster, why) = match base {
+                AnySpec::Wgmma(base) => by_knobs(base, config)?,
+                AnySpec::Dmma(base) => dmma::by_knobs(base, config)?,
+            };
             plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
         } else {
             let mut specs = rated_for(problem, operands, output, config.swapped).peekable();
-            if specs.peek().is_none() {
-                return Err(SpecError::Types { a, b, output }.into());
+            match specs.peek() {
+                Some(rated) => check_split(&rated.spec(), config)?,
+                None => return Err(SpecError::Types { a, b, output }.into()),
             }
             let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
             plans.ranking =
@@ -197,7 +205,7 @@ const MOST_OUTPUT_BYTES: u64 = 15 << 20;
 fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
     let [m, n, k] = choice.extents(extents);
     let (rows, columns, _) = choice.tiles([m, n, k]);
-    let output = m.saturating_mul(n).saturating_mul(choice.spec.output.bytes().into());
+    let output = m.saturating_mul(n).saturating_mul(choice.spec.output().bytes().into());
     if output > MOST_OUTPUT_BYTES {
         return L2Policies::default();
     }
@@ -209,8 +217,8 @@ fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
             L2Policy::Normal
         }
     };
-    let spec = &choice.spec;
-    let (a, b) = (streamed(columns, m, spec.a), streamed(rows, n, spec.b));
+    let [a, b] = choice.spec.operands();
+    let (a, b) = (streamed(columns, m, a), streamed(rows, n, b));
     let (a, b) = if choice.swapped() { (b, a) } else { (a, b) };
     L2Policies { a, b, d: L2Policy::Normal }
 }
@@ -221,10 +229,10 @@ fn rated_for(
     operands: [Element; 2],
     output: Element,
     swapped: Option<bool>,
-) -> impl Iterator<Item = &'static Rated> + use<> {
+) -> impl Iterator<Item = &'static AnyRated> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
     heuristic::rated(operands, output, a, b).iter().filter(move |rated| {
-        swapped.is_none_or(|swapped| swapped == (rated.spec.d_major == OutputMajor::M))
+        swapped.is_none_or(|swapped| swapped == (rated.spec().d_major() == OutputMajor::M))
     })
 }
 
@@ -234,8 +242,8 @@ pub(crate) fn specs_for(
     operands: [Element; 2],
     output: Element,
     swapped: Option<bool>,
-) -> impl Iterator<Item = KernelSpec> + use<> {
-    rated_for(problem, operands, output, swapped).map(|rated| rated.spec)
+) -> impl Iterator<Item = AnySpec> + use<> {
+    rated_for(problem, operands, output, swapped).map(AnyRated::spec)
 }
 
 /// Checks that there are kernels for operands of these types as they lie, and for the scalars.
@@ -258,26 +266,54 @@ pub(crate) fn check_types(
         }
         .into());
     }
-    if output == Element::S32 {
-        problem.integer_scalars()?;
-    }
-    Ok(())
+    Ok(problem.check_scalars(output)?)
 }
 
 /// The choice where the config names the kernel.
 fn by_name(problem: &Problem, config: &Config, sms: u32) -> Result<Option<Choice>> {
     let Some(spec) = config.spec else { return Ok(None) };
     let choice = choice_for(spec, problem, config, sms, None);
-    let types = (choice.operands(), spec.output) == (config.operands(), config.output_dtype());
+    let types = (choice.operands(), spec.output()) == (config.operands(), config.output_dtype());
     if !types || !choice.has_majors(problem.a.major, problem.b.major) {
         return Err(Error::SpecMismatch { spec });
     }
     spec.validate()?;
+    check_split(&spec, config)?;
     Ok(Some(choice))
 }
 
+/// Refuses operands in each other's place where no kernel computes so.
+fn check_swapped(problem: &Problem, config: &Config) -> Result<()> {
+    let Config { swapped, .. } = *config;
+    let output = config.output_dtype();
+    match specs_for(problem, config.operands(), output, swapped).next() {
+        Some(_) => Ok(()),
+        None => Err(Error::InvalidKnob {
+            knob: "swapped",
+            asked: swapped.unwrap_or_default().to_string(),
+            limit: format!("kernels of {output} take A and B of any majors as they are"),
+            nearest: "false".into(),
+        }),
+    }
+}
+
+/// Refuses a split of tiles that the kernel computes whole.
+fn check_split(spec: &AnySpec, config: &Config) -> Result<()> {
+    match config.split {
+        Some(split @ (Split::StreamK | Split::SplitK(2..))) if !spec.splits_tiles() => {
+            Err(Error::InvalidKnob {
+                knob: "split",
+                asked: split.to_string(),
+                limit: format!("kernels of {} compute their tiles whole", spec.output()),
+                nearest: Split::Whole.to_string(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn choice_for(
-    spec: KernelSpec,
+    spec: AnySpec,
     problem: &Problem,
     config: &Config,
     sms: u32,
@@ -305,7 +341,7 @@ pub(crate) fn operand_major(major: Major) -> pgemm_ir::OperandMajor {
 
 /// A spec from the knobs, which are those of the kernel: where operands are swapped, `tile_m` lies along n. A macro-tile beyond one CTA is decomposed: CTA tiles of at most 128×256 or 256×128, side by side
 /// in the cluster and in the raster block.
-fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32>, String)> {
+fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, String)> {
     let cluster = config.cluster.unwrap_or(Cluster::NONE);
     let (macro_m, macro_n) = (config.tile_m.unwrap_or(128), config.tile_n.unwrap_or(128));
     let k = config.tile_k.unwrap_or(base.tile.k);
@@ -369,7 +405,7 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(KernelSpec, Option<u32
         let (rows, columns) = (macro_m / m, macro_n / n);
         format!("macro-tile {macro_m}x{macro_n} as {rows}x{columns} CTA tiles of {m}x{n}")
     };
-    Ok((spec, raster, why))
+    Ok((spec.into(), raster, why))
 }
 
 #[cfg(test)]
@@ -385,7 +421,7 @@ mod tests {
         let config = Config::new(Element::Bf16);
         let best = |m, n, k| Plan::candidates(&problem(m, n, k), &config, 132).unwrap().remove(0);
         let large = best(8192, 8192, 8192);
-        assert!(large.spec.tile.m * large.spec.tile.n >= 128 * 192, "{large:?}");
+        assert!(large.spec.tile().m * large.spec.tile().n >= 128 * 192, "{large:?}");
         let small = best(512, 512, 512);
         assert!(small.tiles >= 32, "{small:?}");
         assert!(small.clusters as u64 <= small.tiles);
@@ -395,7 +431,7 @@ mod tests {
     fn a_macro_tile_is_decomposed_and_reported() {
         let config = Config { tile_m: Some(512), tile_n: Some(512), ..Config::new(Element::Bf16) };
         let plan = Plan::candidates(&problem(4096, 4096, 4096), &config, 132).unwrap().remove(0);
-        assert_eq!((plan.spec.tile.m, plan.spec.tile.n), (256, 128), "{plan:?}");
+        assert_eq!((plan.spec.tile().m, plan.spec.tile().n), (256, 128), "{plan:?}");
         assert_eq!(plan.raster_rows, 2);
         assert!(plan.why.contains("512x512"), "{}", plan.why);
     }
@@ -485,7 +521,7 @@ mod tests {
                 assert!(plans.iter().any(|plan| plan.swapped() == swapped), "{a} {b}");
             }
             for plan in &plans {
-                assert_eq!((plan.choice().operands(), plan.spec.output), ([a, b], output));
+                assert_eq!((plan.choice().operands(), plan.spec.output()), ([a, b], output));
                 let named = Config::for_choice(plan.choice());
                 assert_eq!((named.operands(), named.output_dtype()), ([a, b], output));
             }
@@ -551,8 +587,8 @@ mod tests {
         assert!(text.contains("warps_per_block") && text.contains("12"), "{text}");
         let text = refused(&Config { tile_m: Some(100), ..bf16.clone() });
         assert!(text.contains("tile_m"), "{text}");
-        let text = refused(&Config::new(Element::F64));
-        assert!(text.contains("f64 by f64 into f64"), "{text}");
+        let text = refused(&Config::new(Element::F64).with_output(Element::F32));
+        assert!(text.contains("f64 by f64 into f32"), "{text}");
         let mismatch = Config::for_spec("bf16-kk-bf16-128x128x64-s6-w2-c1x1".parse().unwrap());
         assert!(refused(&mismatch).contains("bf16-kk-bf16"), "{}", refused(&mismatch));
     }

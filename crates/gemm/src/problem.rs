@@ -134,6 +134,18 @@ pub enum ProblemError {
         value: String,
     },
 
+    /// A scalar that binary32 does not hold.
+    #[error(
+        "{scalar} is {value}, and products that are not of f64 take a binary32, from 1.2e-38 to 3.4e38: scale A, B or C, or \
+         use f64"
+    )]
+    ScalarRange {
+        /// `alpha` or `beta`.
+        scalar: &'static str,
+        /// Its value, as it prints.
+        value: String,
+    },
+
     /// beta is not zero and there is no C.
     #[error("beta is {beta} and no C was given: give C, or set beta to 0")]
     MissingC {
@@ -298,10 +310,10 @@ pub struct Problem {
     pub c_leading_dimension: usize,
     /// Elements from one row of D to the next.
     pub d_leading_dimension: usize,
-    /// Factor of A·B.
-    pub alpha: f32,
-    /// Factor of C. Where it is 0, C is never read.
-    pub beta: f32,
+    /// Factor of A·B. Products that are not of f64 take it as the nearest binary32.
+    pub alpha: f64,
+    /// Factor of C, as alpha is one. Where it is 0, C is never read.
+    pub beta: f64,
 }
 
 impl Problem {
@@ -381,13 +393,13 @@ impl Problem {
     }
 
     /// Sets the factor of A·B.
-    pub fn with_alpha(mut self, alpha: f32) -> Problem {
+    pub fn with_alpha(mut self, alpha: f64) -> Problem {
         self.alpha = alpha;
         self
     }
 
     /// Sets the factor of C.
-    pub fn with_beta(mut self, beta: f32) -> Problem {
+    pub fn with_beta(mut self, beta: f64) -> Problem {
         self.beta = beta;
         self
     }
@@ -398,6 +410,27 @@ impl Problem {
     /// One of them is no 32-bit integer.
     pub fn integer_scalars(&self) -> Result<[i32; 2], ProblemError> {
         Ok([integer_scalar("alpha", self.alpha)?, integer_scalar("beta", self.beta)?])
+    }
+
+    /// alpha and beta as products of floats that are not of f64 take them: rounded to the nearest binary32.
+    ///
+    /// # Errors
+    /// One of them is beyond its range, or too small to be rounded to 24 bits.
+    pub fn single_scalars(&self) -> Result<[f32; 2], ProblemError> {
+        Ok([single_scalar("alpha", self.alpha)?, single_scalar("beta", self.beta)?])
+    }
+
+    /// Checks alpha and beta for a product with results of this type.
+    ///
+    /// # Errors
+    /// Those of [`integer_scalars`](Self::integer_scalars) for s32, none for f64, else those of
+    /// [`single_scalars`](Self::single_scalars).
+    pub fn check_scalars(&self, output: Element) -> Result<(), ProblemError> {
+        match output {
+            Element::S32 => self.integer_scalars().map(|_| ()),
+            Element::F64 => Ok(()),
+            _ => self.single_scalars().map(|_| ()),
+        }
     }
 
     /// How A lies: m×k.
@@ -504,13 +537,23 @@ impl Problem {
 }
 
 /// A scalar of a product of integers.
-fn integer_scalar(scalar: &'static str, value: f32) -> Result<i32, ProblemError> {
-    // 2^31 is exact in f32, i32::MAX is not.
+fn integer_scalar(scalar: &'static str, value: f64) -> Result<i32, ProblemError> {
     let fits = value.fract() == 0.0 && (-2_147_483_648.0..2_147_483_648.0).contains(&value);
     if fits {
         Ok(value as i32)
     } else {
         Err(ProblemError::FractionalScalar { scalar, value: value.to_string() })
+    }
+}
+
+/// A scalar of a product that is not of f64. What is no number or infinite stays so.
+fn single_scalar(scalar: &'static str, value: f64) -> Result<f32, ProblemError> {
+    let single = value as f32;
+    let rounded = single.is_normal() || f64::from(single) == value || !value.is_finite();
+    if rounded {
+        Ok(single)
+    } else {
+        Err(ProblemError::ScalarRange { scalar, value: value.to_string() })
     }
 }
 

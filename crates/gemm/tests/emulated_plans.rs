@@ -71,6 +71,23 @@ fn operands_of_all_types_are_multiplied() {
     }
 }
 
+#[test]
+fn doubles_are_multiplied_in_all_majors() {
+    for (a_major, b_major) in
+        [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+    {
+        let config = Config::new(Dtype::F64);
+        let problem = Problem::new(75, 203, 37, a_major, b_major).with_alpha(-3.0);
+        check(&config, &problem);
+        check(&config, &problem.with_beta(-2.0));
+        for split in [Split::SplitK(2), Split::SplitK(3)] {
+            check(&Config { split: Some(split), ..config.clone() }, &problem.with_beta(1.0));
+        }
+        let problem = Problem::new(5, 9, 0, a_major, b_major).with_beta(2.0);
+        check(&config, &problem);
+    }
+}
+
 /// Integers beyond 2^31, in the epilogue and in split sums: all wrap.
 #[test]
 fn integers_wrap() {

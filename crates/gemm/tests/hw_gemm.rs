@@ -14,7 +14,7 @@ use persistent_gemm::{
     Split,
 };
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::{KernelSpec, OutputMajor, catalogue};
+use pgemm_kernels::{AnySpec, OutputMajor, catalogue};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -101,6 +101,28 @@ fn random_ragged_shapes_of_types_that_are_read_along_k() {
     random_problems(&device, 8, 340, |case| (types(case), (Major::K, Major::K)));
 }
 
+#[test]
+fn random_ragged_shapes_of_doubles() {
+    let Some(device) = common::device("random_ragged_shapes_of_doubles") else { return };
+    random_problems(&device, 9, 160, |case| ([Dtype::F64; 3], MAJORS[case % 4]));
+}
+
+/// alpha and beta keep all of their digits.
+#[test]
+fn scalars_of_doubles_are_doubles() {
+    let Some(device) = common::device("scalars_of_doubles") else { return };
+    let config = Config::new(Dtype::F64);
+    let problem = Problem::new(130, 70, 50, Major::K, Major::N).with_alpha(1e-200).with_beta(0.1);
+    let comparison = check(&device, &config, &problem, 1, Fill::Random);
+    assert!(comparison.passed, "{comparison}");
+    let alpha = 1.0 + f64::EPSILON;
+    let one = HostMatrix::from_f64(MatrixLayout::row_major(1, 1), Dtype::F64, &[1.0]).unwrap();
+    let problem = Problem::new(1, 1, 1, Major::K, Major::N).with_alpha(alpha);
+    let inputs = Inputs { a: &one, b: &one, c: None };
+    let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
+    assert_eq!(product.d.get(0, 0), Some(alpha));
+}
+
 /// Multiplies `count` problems of the types and majors that `kind` gives for each.
 fn random_problems(
     device: &Device,
@@ -155,6 +177,8 @@ fn random_problems(
             2 => (Some(Split::Whole), Some(true)),
             _ => (None, None),
         };
+        // Operands of f64 never change places.
+        let swapped = swapped.filter(|_| a_type != Dtype::F64);
         let unordered = case % 7 < 2;
         let types = Config::new(a_type).with_b_dtype(b_type).with_output(output);
         let config = Config { split, swapped, unordered, ..types };
@@ -192,7 +216,7 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
 #[test]
 fn every_kernel_of_the_catalogue() {
     let Some(device) = common::device("every_kernel_of_the_catalogue") else { return };
-    let specs: Vec<(usize, KernelSpec)> = shard(catalogue::specs().enumerate());
+    let specs: Vec<(usize, AnySpec)> = shard(catalogue::all().enumerate());
     // Compiling takes most of the time. The driver compiles on several threads at once, but better in several processes.
     let next = AtomicUsize::new(0);
     let work = || {
@@ -201,7 +225,7 @@ fn every_kernel_of_the_catalogue() {
             let Some(&(index, spec)) = specs.get(index) else { return };
             let (problem, fill) = ragged_problem(&spec, index);
             let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
-            let split = ways[index % ways.len()];
+            let split = if spec.splits_tiles() { ways[index % ways.len()] } else { Split::Whole };
             let unordered = index % 11 == 3;
             let config = Config { split: Some(split), unordered, ..Config::for_spec(spec) };
             let comparison = check(&device, &config, &problem, index as u64, fill);
@@ -227,17 +251,18 @@ fn shard<T>(items: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 /// A problem of a few ragged tiles; every other one with C and exact.
-fn ragged_problem(spec: &KernelSpec, index: usize) -> (Problem, Fill) {
-    let (m, n) = (spec.tile.m as usize * 2 + 24, spec.tile.n as usize * 2 + 40);
+fn ragged_problem(spec: &AnySpec, index: usize) -> (Problem, Fill) {
+    let (m, n) = (spec.tile().m as usize * 2 + 24, spec.tile().n as usize * 2 + 40);
     // A column-major D is that of a problem whose operands change places.
-    let (m, n, of_a, of_b) = match spec.d_major {
-        OutputMajor::N => (m, n, spec.a_major, spec.b_major),
-        OutputMajor::M => (n, m, spec.b_major, spec.a_major),
+    let (a_major, b_major) = spec.majors();
+    let (m, n, of_a, of_b) = match spec.d_major() {
+        OutputMajor::N => (m, n, a_major, b_major),
+        OutputMajor::M => (n, m, b_major, a_major),
     };
     let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
     let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
     // A few stages and a part of one, and rows of whole 16 bytes: these are of every type.
-    let k = spec.tile.k as usize * (2 + index % 5) + 16;
+    let k = spec.tile().k as usize * (2 + index % 5) + 16;
     let problem = Problem::new(m, n, k, a_major, b_major);
     if index.is_multiple_of(2) {
         (problem, Fill::Random)

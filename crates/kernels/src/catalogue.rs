@@ -2,6 +2,8 @@
 
 use pgemm_ir::{Element, OperandMajor};
 
+use crate::dmma;
+use crate::family::AnySpec;
 use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
 
 /// A CTA tile with its ring and warpgroups; the same for every type and layout where it fits.
@@ -245,7 +247,7 @@ pub fn specs_for(
     })
 }
 
-/// Every spec.
+/// Every spec of a kernel of warpgroups.
 pub fn specs() -> impl Iterator<Item = KernelSpec> {
     let halves = [Element::Bf16, Element::F16].into_iter().flat_map(|operand| {
         [operand, Element::F32].into_iter().flat_map(move |output| {
@@ -260,6 +262,27 @@ pub fn specs() -> impl Iterator<Item = KernelSpec> {
             .into_iter()
             .flat_map(move |d| specs_for(operands, a, b, d, output))
     })
+}
+
+/// Every spec of every family.
+pub fn all() -> impl Iterator<Item = AnySpec> {
+    let of_f64 = MAJORS.into_iter().flat_map(|(a, b)| dmma::catalogue::specs_for(a, b));
+    specs().map(AnySpec::from).chain(of_f64.map(AnySpec::from))
+}
+
+/// Every spec of any family for these types and majors, with a D of this major; none where there is no kernel for them.
+pub fn any_specs_for(
+    operands: [Element; 2],
+    a_major: OperandMajor,
+    b_major: OperandMajor,
+    d_major: OutputMajor,
+    output: Element,
+) -> Vec<AnySpec> {
+    let of_f64 = (operands, output, d_major) == ([Element::F64; 2], Element::F64, OutputMajor::N);
+    if of_f64 {
+        return dmma::catalogue::specs_for(a_major, b_major).map(AnySpec::from).collect();
+    }
+    specs_for(operands, a_major, b_major, d_major, output).map(AnySpec::from).collect()
 }
 
 /// The four combinations of operand majors.

@@ -1,9 +1,11 @@
 //! The f64 GEMM kernel: warp-level MMAs (DMMA) on fragments that are loaded from a ring of stages which TMA fills. A producer
 //! warp and 4 or 8 consumer warps stay on the SM and walk the tiles of the problem.
 
+pub(crate) mod catalogue;
 mod epilogue;
 mod fragment;
 mod mainloop;
+mod reduction;
 mod spec;
 
 use pgemm_cute::CuteError;
@@ -15,8 +17,9 @@ use pgemm_ir::{
 use self::epilogue::Epilogue;
 use self::fragment::Orders;
 use self::mainloop::Mainloop;
+use self::reduction::Reduction;
 pub use self::spec::{DmmaSpec, DmmaSpecError, Warps};
-use crate::launch::{L2Policies, MatrixArgument, map};
+use crate::launch::{L2Policies, MatrixArgument, Workspace, map};
 use crate::scheduler::{Scheduler, SplitArguments};
 use crate::spec::Cluster;
 
@@ -89,6 +92,12 @@ pub struct DmmaWork {
     pub raster_rows: u32,
     /// CTAs to launch, at least 1: the SMs of the device, or the tiles of the problem where these are fewer.
     pub ctas: u32,
+    /// Tiles, from the first, that are split along k; 0 where each is computed whole.
+    pub split_tiles: u32,
+    /// Workers that the k-tiles of the split tiles are dealt out to evenly, at most as many as there are of these.
+    pub workers: u32,
+    /// Address of the workspace, a multiple of 256; not looked at where no tile is split.
+    pub workspace: u64,
     /// How long L2 keeps A and B; D's is not looked at.
     pub l2: L2Policies,
 }
@@ -117,6 +126,11 @@ impl DmmaKernel {
         u64::from(m.div_ceil(self.spec.tile.m)) * u64::from(n.div_ceil(self.spec.tile.n))
     }
 
+    /// The memory for partial sums that `work` needs.
+    pub fn workspace(&self, work: &DmmaWork) -> Workspace {
+        reduction::workspace(&self.spec, work.split_tiles, work.workers)
+    }
+
     /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
     pub fn bind(&self, work: &DmmaWork) -> Launch {
         let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
@@ -129,6 +143,10 @@ impl DmmaKernel {
             };
             map(matrix, extents, ELEMENT_BYTES)
         };
+        // K-tiles that workers share.
+        let shared = work.split_tiles * work.k.div_ceil(self.spec.tile.k).max(1);
+        let even = work.split_tiles > 0 && work.workers.is_multiple_of(work.split_tiles);
+        let splits = if even { work.workers / work.split_tiles } else { 1 };
         let stride = |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(ELEMENT_BYTES);
         let arguments = self
             .kernel
@@ -145,6 +163,12 @@ impl DmmaKernel {
                 ("n", _) => Argument::U32(work.n),
                 ("k", _) => Argument::U32(work.k),
                 ("raster_rows", _) => Argument::U32(work.raster_rows),
+                ("split_tiles", _) => Argument::U32(work.split_tiles),
+                ("workers", _) => Argument::U32(work.workers),
+                ("share", _) => Argument::U32(shared / work.workers.max(1)),
+                ("larger", _) => Argument::U32(shared % work.workers.max(1)),
+                ("splits", _) => Argument::U32(splits),
+                ("workspace", _) => Argument::U64(work.workspace),
                 ("a_policy", _) => Argument::U64(work.l2.a.word()),
                 ("b_policy", _) => Argument::U64(work.l2.b.word()),
                 ("alpha", _) => Argument::F64(work.alpha),
@@ -170,15 +194,14 @@ fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
     let raster_rows = b.param("raster_rows");
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
-    // No tile is split.
-    let none = b.constant(0);
     let split = SplitArguments {
-        tiles: none,
-        workers: none,
-        share: none,
-        larger: none,
-        splits: b.constant(1),
+        tiles: b.param("split_tiles"),
+        workers: b.param("workers"),
+        share: b.param("share"),
+        larger: b.param("larger"),
+        splits: b.param("splits"),
     };
+    let reduction = Reduction::new(b, spec, b.param("workspace"));
     // Each role computes its own: what both shared would fill the producer's uniform registers.
     let scheduler = || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), raster_rows, split);
     let Some(fragments) = spec.mma().fragments() else {
@@ -216,7 +239,7 @@ fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
             // The producer's warpgroup comes first.
             let warp = b.special(Special::Warp) - WARPGROUP_THREADS / 32;
             let place = (warp % spec.warps.m, warp / spec.warps.m);
-            consumed = consume(b, spec, place, &scheduler(), &mainloop, &epilogue);
+            consumed = consume(b, spec, place, &scheduler(), &mainloop, &reduction, &epilogue);
         });
     });
     consumed
@@ -231,6 +254,7 @@ fn consume<'k>(
     place: WarpPlace<'k>,
     scheduler: &Scheduler<'k>,
     mainloop: &Mainloop<'k>,
+    reduction: &Reduction<'k>,
     epilogue: &Epilogue<'k>,
 ) -> Result<(), CuteError> {
     let warp = mainloop.warp(place)?;
@@ -240,7 +264,14 @@ fn consume<'k>(
         let multiply = || mainloop.multiply(&warp, segment.k_count, cursor);
         let (sums, cursor) = b.scope("mainloop", multiply);
         let origin = (segment.origin.m + first.0, segment.origin.n + first.1);
-        stored = b.scope("epilogue", || epilogue.store(origin, &sums));
+        let (sums, complete) = b.if_else(
+            segment.whole,
+            || (sums.clone(), b.constant::<ty::Bool>(true)),
+            || b.scope("reduction", || reduction.contribute(scheduler, &segment, &sums)),
+        );
+        b.if_(complete, || {
+            stored = b.scope("epilogue", || epilogue.store(origin, &sums));
+        });
         cursor
     });
     stored

@@ -1,9 +1,11 @@
 //! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`], and
-//! [`DmmaSpec`] → [`DmmaKernel`] for f64. And a probe of the memory's bandwidth, [`ProbeKernel`].
+//! [`DmmaSpec`] → [`DmmaKernel`] for f64; [`AnySpec`] → [`AnyKernel`] is one of these. And a probe of the memory's bandwidth,
+//! [`ProbeKernel`].
 
 pub mod catalogue;
 mod dmma;
 mod epilogue;
+mod family;
 mod gemm;
 mod launch;
 mod mainloop;
@@ -16,6 +18,7 @@ mod staging;
 mod sums;
 
 pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork, Warps};
+pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};

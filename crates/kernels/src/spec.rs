@@ -121,7 +121,7 @@ pub enum SpecError {
     /// Types without a kernel.
     #[error(
         "no kernel multiplies {a} by {b} into {output}: f16×f16 and bf16×bf16 give the same type or f32, tf32×tf32 gives f32, \
-         any two of e4m3 and e5m2 give f16, bf16 or f32, any two of s8 and u8 give s32"
+         any two of e4m3 and e5m2 give f16, bf16 or f32, any two of s8 and u8 give s32, f64×f64 gives f64"
     )]
     Types {
         /// Element type of A.

@@ -1,5 +1,5 @@
-//! Every kernel of the catalogue: in the emulator, and through every assembler that is installed, there together with the
-//! covering set.
+//! Every kernel of the catalogue: in the emulator (those of f64 are in `dmma.rs`), and through every assembler that is
+//! installed, there together with the covering set.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -13,11 +13,15 @@ use std::thread;
 use assemblers::assemblers;
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule};
-use pgemm_kernels::{GemmKernel, KernelSpec, build, catalogue};
+use pgemm_kernels::{AnyKernel, AnySpec, GemmKernel, KernelSpec, build, catalogue};
 use set::covering_set;
 
 /// Builds the kernels, checks them on two threads, and fails with all that is wrong.
-fn check_all(specs: &[KernelSpec], check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
+fn check_all<S: Sync, K, E: ToString>(
+    specs: &[S],
+    build: impl Fn(&S) -> Result<K, E> + Sync,
+    check: impl Fn(usize, &K) -> Vec<String> + Sync,
+) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failures = Vec::new();
@@ -47,7 +51,7 @@ fn check_all(specs: &[KernelSpec], check: impl Fn(usize, &GemmKernel) -> Vec<Str
 #[ignore = "the whole catalogue: run by .ci/run"]
 fn every_kernel_is_right_in_the_emulator() {
     let specs: Vec<KernelSpec> = catalogue::specs().collect();
-    check_all(&specs, |index, gemm| {
+    check_all(&specs, build, |index, gemm: &GemmKernel| {
         let spec = &gemm.spec;
         let case = Case::ragged(spec, [2, 2], spec.stages + 1);
         // Neighbours differ in how they are scaled and scheduled.
@@ -80,31 +84,32 @@ fn every_kernel_is_right_in_the_emulator() {
 #[test]
 #[ignore = "the whole catalogue: run by .ci/run"]
 fn every_assembler_takes_the_catalogue_without_spills() {
-    assemble_all(catalogue::specs().collect());
+    assemble_all(catalogue::all().collect());
 }
 
 #[test]
 #[ignore = "with the whole catalogue: run by .ci/run"]
 fn every_assembler_takes_the_covering_set_without_spills() {
-    assemble_all(covering_set());
+    assemble_all(covering_set().into_iter().map(AnySpec::from).collect());
 }
 
-fn assemble_all(specs: Vec<KernelSpec>) {
+fn assemble_all(specs: Vec<AnySpec>) {
     let assemblers = assemblers();
     if assemblers.is_empty() {
         return;
     }
-    check_all(&specs, |_, gemm| {
-        let ptx = match pgemm_ptx::emit(&gemm.kernel) {
+    check_all(&specs, AnySpec::build, |_, gemm: &AnyKernel| {
+        let spec = gemm.spec();
+        let ptx = match pgemm_ptx::emit(gemm.kernel()) {
             Ok(ptx) => ptx,
-            Err(error) => return vec![format!("{}: {error}", gemm.spec)],
+            Err(error) => return vec![format!("{spec}: {error}")],
         };
         assemblers
             .iter()
             .filter_map(|ptxas| match ptxas.assemble(&ptx) {
                 Ok(report) if report.is_clean() => None,
-                Ok(report) => Some(format!("{}: {report:?}", gemm.spec)),
-                Err(error) => Some(format!("{}: {error}", gemm.spec)),
+                Ok(report) => Some(format!("{spec}: {report:?}")),
+                Err(error) => Some(format!("{spec}: {error}")),
             })
             .collect()
     });

@@ -6,7 +6,9 @@ mod assemblers;
 use assemblers::assemblers;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
-use pgemm_kernels::{DmmaKernel, DmmaSpec, DmmaWork, L2Policies, MatrixArgument};
+use pgemm_kernels::{
+    AnySpec, DmmaKernel, DmmaSpec, DmmaWork, L2Policies, MatrixArgument, catalogue,
+};
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -73,6 +75,8 @@ struct Case {
     beta: f64,
     c: C,
     ctas: u32,
+    /// Split tiles, and workers that share them.
+    split: (u32, u32),
 }
 
 /// Numbers that look random, by element; made of one that does.
@@ -141,12 +145,23 @@ fn run(
         d,
         raster_rows: 2,
         ctas: case.ctas,
+        split_tiles: case.split.0,
+        workers: case.split.1,
+        workspace: 0,
         l2: L2Policies::default(),
     };
+    let size = dmma.workspace(&work);
+    let workspace = memory.allocate("workspace", size.bytes as usize);
+    memory.write(workspace, &vec![0; size.zeroed as usize]).unwrap();
+    let work = DmmaWork { workspace, ..work };
     let launch = dmma.bind(&work);
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&dmma.kernel, &launch, &mut memory, options).unwrap();
     emulator.run().map_err(|report| format!("{} {case:?}: {report}", dmma.spec))?;
+    let counters = memory.read_raw(workspace, size.zeroed as usize).unwrap();
+    if counters.iter().any(|byte| *byte != 0) {
+        return Err(format!("{} {case:?}: counters are left behind", dmma.spec));
+    }
 
     let bytes = memory.read_raw(d.address, d_matrix.values.len() * 8).unwrap();
     let found = bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().unwrap()));
@@ -193,7 +208,7 @@ fn check(
 }
 
 fn product(m: usize, n: usize, k: usize) -> Case {
-    Case { m, n, k, alpha: 1.0, beta: 0.0, c: C::None, ctas: 2 }
+    Case { m, n, k, alpha: 1.0, beta: 0.0, c: C::None, ctas: 2, split: (0, 0) }
 }
 
 #[test]
@@ -206,6 +221,24 @@ fn products_of_integers_are_exact() {
             let seed = (m * n + majors.len()) as u64;
             check(&dmma, product(m, n, 83), integer, |_| 0.0, Schedule::seeded(seed));
         }
+    }
+}
+
+#[test]
+fn every_kernel_of_the_catalogue_is_exact_on_integers() {
+    let specs = catalogue::all().filter_map(|spec| match spec {
+        AnySpec::Dmma(spec) => Some(spec),
+        AnySpec::Wgmma(_) => None,
+    });
+    for (index, spec) in specs.enumerate() {
+        let dmma = DmmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
+        let (m, n) = (spec.tile.m as usize + 3, spec.tile.n as usize * 2 - 5);
+        let k = (spec.stages as usize + 1) * spec.tile.k as usize - 9;
+        let c = [C::None, C::Apart, C::InPlace][index % 3];
+        let beta = if c == C::None { 0.0 } else { 3.0 };
+        let split = if index % 2 == 0 { (4, 9) } else { (0, 0) };
+        let case = Case { alpha: -2.0, beta, c, split, ..product(m, n, k) };
+        check(&dmma, case, integer, |_| 0.0, Schedule::seeded(index as u64));
     }
 }
 
@@ -233,6 +266,25 @@ fn c_is_added_from_wherever_it_is() {
             for ctas in [1, 3] {
                 let case = Case { alpha: 0.5, beta, c, ctas, ..product(70, 150, 40) };
                 check(&dmma, case, integer, |_| 0.0, Schedule::seeded(u64::from(ctas)));
+            }
+        }
+    }
+}
+
+#[test]
+fn split_tiles_are_added_up() {
+    // Six tiles of seven stages.
+    let whole = Case { ctas: 3, ..product(70, 180, 103) };
+    for majors in ["kn", "mk"] {
+        let dmma = kernel(majors, "64x64x16-s4-w2x2-k8");
+        for split in [(6, 12), (6, 18), (6, 42), (6, 3), (6, 5), (4, 7), (1, 7)] {
+            let scaled = Case { alpha: -3.0, beta: 2.0, c: C::InPlace, ..whole };
+            for (case, schedule) in [
+                (whole, Schedule::async_late(1)),
+                (scaled, Schedule::seeded(u64::from(split.1))),
+                (Case { ctas: 12, ..whole }, Schedule::round_robin()),
+            ] {
+                check(&dmma, Case { split, ..case }, integer, |_| 0.0, schedule);
             }
         }
     }
@@ -288,6 +340,10 @@ fn stage_traffic(kernel: &Kernel) -> (u32, u32) {
     let (mut multiplied, mut read) = (0, 0);
     kernel.visit(&mut |inst| {
         for block in inst.blocks.iter().filter(|_| inst.op == Op::For) {
+            // The loop over stages: that of a reduction multiplies nothing.
+            if !block.insts.iter().any(|inst| matches!(inst.op, Op::WarpMma(_))) {
+                continue;
+            }
             for inst in &block.insts {
                 match &inst.op {
                     Op::WarpMma(mma) => multiplied += mma.m * mma.n * mma.k,

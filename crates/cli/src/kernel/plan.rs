@@ -24,7 +24,7 @@ pub struct Args {
     /// A problem size; may be given several times.
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
     problem: Vec<[usize; 3]>,
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8 or u8 [default: that of --spec, else bf16].
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: that of --spec, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of B [default: that of A, or of --spec].
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let named = knobs.spec.as_ref().map(parse::operands_of);
     let dtype = args.dtype.or(named.map(|[a, _]| a)).unwrap_or(Dtype::Bf16);
     let b_dtype = args.b_dtype.or(named.map(|[_, b]| b).filter(|_| args.dtype.is_none()));
-    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output));
+    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output()));
     let config = knobs.config(parse::elements(dtype, b_dtype, output));
     let ranked = args
         .problem
@@ -179,7 +179,7 @@ impl Ranked {
         );
         let yes_or_no = |yes| if yes { "yes" } else { "no" }.to_owned();
         for (index, (plan, cycles)) in self.plans.iter().enumerate() {
-            let ctas = match plan.spec.cluster.size() {
+            let ctas = match plan.spec.cluster().size() {
                 1 => plan.clusters.to_string(),
                 size => format!("{}x{size}", plan.clusters),
             };
@@ -209,7 +209,7 @@ impl Ranked {
                 "rank": index + 1,
                 "plan": plan,
                 "swapped": plan.swapped(),
-                "ctas": u64::from(plan.clusters) * u64::from(plan.spec.cluster.size()),
+                "ctas": u64::from(plan.clusters) * u64::from(plan.spec.cluster().size()),
                 "needs_workspace": needs_workspace(plan),
                 "estimated_cycles": cycles,
                 "estimated_microseconds": cycles / NOMINAL_MHZ,

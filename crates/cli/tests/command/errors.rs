@@ -28,7 +28,7 @@ fn types_that_are_unknown_or_not_computed_with() {
         .refused(&["unknown dtype 'f33'", "use one of f16, bf16"]);
     for backend in ["cpu", "emulator"] {
         for (types, part) in [
-            ("f64", "f64 by f64 into f64"),
+            ("s32", "s32 by s32 into s32"),
             ("tf32 --output-dtype tf32", "tf32 by tf32 into tf32"),
             ("bf16 --b-dtype f16", "bf16 by f16 into bf16"),
             ("e4m3 --output-dtype e4m3", "e4m3 by e4m3 into e4m3"),

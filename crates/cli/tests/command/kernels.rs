@@ -145,7 +145,7 @@ fn plans_are_those_of_the_planner_in_its_order() {
     let least = heuristic::cycles(&plans[0].choice(), [1536, 1280, 4096], 78);
     for (index, plan) in plans[..7].iter().enumerate() {
         let cycles = heuristic::cycles(&plan.choice(), [1536, 1280, 4096], 78);
-        let ctas = match plan.spec.cluster.size() {
+        let ctas = match plan.spec.cluster().size() {
             1 => plan.clusters.to_string(),
             size => format!("{}x{size}", plan.clusters),
         };
@@ -171,7 +171,7 @@ fn plans_are_those_of_the_planner_in_its_order() {
         assert_eq!(row["rank"], index + 1);
         assert_eq!(row["plan"], serde_json::to_value(plan).unwrap());
         assert_eq!(row["swapped"], plan.swapped());
-        assert_eq!(row["ctas"], plan.clusters * plan.spec.cluster.size());
+        assert_eq!(row["ctas"], plan.clusters * plan.spec.cluster().size());
         for (figure, expected) in [
             ("estimated_cycles", cycles),
             ("estimated_microseconds", cycles / 1700.0),
@@ -234,7 +234,7 @@ fn plans_that_are_impossible() {
         ("--problem 4x", &["'4x' is not a problem size"][..]),
         ("--problem 64 --top 0", &["--top", "0 is not in 1.."]),
         ("--problem 64 --sm-count 0", &["--sm-count", "0 is not in 1..=1024"]),
-        ("--problem 64 --dtype f64", &["no kernel multiplies f64 by f64", "bf16×bf16"]),
+        ("--problem 64 --dtype s32", &["no kernel multiplies s32 by s32", "bf16×bf16"]),
         ("--problem 64 --dtype tf32 --b-major n", &["B of tf32", "K-major"]),
         ("--problem 64 --prefetch-depth 99", &["with 99 stages needs", "stages fit"]),
         (

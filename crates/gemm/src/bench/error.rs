@@ -137,7 +137,7 @@ pub enum BenchError {
         /// `alpha` or `beta`.
         scalar: &'static str,
         /// Its value.
-        value: f32,
+        value: f64,
     },
 
     /// The heuristic returned nothing.

@@ -3,14 +3,15 @@
 use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
-use super::NumericsError;
 use super::format::Format;
+use super::{NumericsError, compensated};
 
 /// How the products are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accumulation {
-    /// Every addition rounds to the nearest binary32: CPUs, CUDA cores.
+    /// Every addition rounds to the nearest binary32: CPUs, CUDA cores. With f64, every multiplication and addition rounds to the
+    /// nearest binary64: everybody.
     Nearest,
     /// Blocks are aligned and truncated to binary32: Hopper's tensor cores with 16-bit and tf32 inputs.
     TensorCore,
@@ -25,12 +26,14 @@ impl Accumulation {
     pub fn on_tensor_cores(input: Element) -> Accumulation {
         match input {
             Element::E4m3 | Element::E5m2 => Accumulation::TensorCore8,
+            Element::F64 => Accumulation::Nearest,
             _ => Accumulation::TensorCore,
         }
     }
 
-    fn unit_roundoff(self) -> f64 {
+    fn unit_roundoff(self, doubles: bool) -> f64 {
         match self {
+            Accumulation::Nearest if doubles => DOUBLE,
             Accumulation::Nearest => 2f64.powi(-24),
             Accumulation::TensorCore => 2f64.powi(-23),
             Accumulation::TensorCore8 => 2f64.powi(-12),
@@ -38,9 +41,10 @@ impl Accumulation {
         }
     }
 
-    /// The largest error of a sum of `k` products: parts of its own magnitude, and of the sum of all magnitudes.
-    fn factors(self, k: usize) -> Result<(f64, f64), NumericsError> {
-        let (unit, count) = (self.unit_roundoff(), k as f64);
+    /// The largest error of a sum of `k` products, of doubles or not: parts of its own magnitude, and of the sum of all
+    /// magnitudes.
+    fn factors(self, k: usize, doubles: bool) -> Result<(f64, f64), NumericsError> {
+        let (unit, count) = (self.unit_roundoff(doubles), k as f64);
         match self {
             Accumulation::Nearest | Accumulation::TensorCore if count * unit > 0.5 => {
                 Err(NumericsError::DepthTooLarge { k })
@@ -52,12 +56,15 @@ impl Accumulation {
                 let roundings = (count / RANDOM_BLOCK + RANDOM_STEPS * count.sqrt()) * unit;
                 let random = (roundings, roundings * RANDOM_SUM / count.sqrt().max(1.0));
                 // Few products have no statistics.
-                let (_, worst) = Accumulation::TensorCore8.factors(k)?;
+                let (_, worst) = Accumulation::TensorCore8.factors(k, doubles)?;
                 Ok(if random.0 + random.1 < worst { random } else { (0.0, worst) })
             }
         }
     }
 }
+
+/// Unit roundoff of binary64.
+const DOUBLE: f64 = 1.0 / (1u64 << 53) as f64;
 
 /// Products of a block of which tensor cores truncate the sum, at least.
 const RANDOM_BLOCK: f64 = 16.0;
@@ -171,19 +178,22 @@ pub(super) struct Bound(Form);
 impl Bound {
     pub(super) fn new(model: ErrorModel, setting: &Setting) -> Result<Bound, NumericsError> {
         let (a_input, b_input) = (model.a, model.b);
-        for input in [a_input, b_input] {
+        let doubles = [a_input, b_input] == [Element::F64; 2];
+        for input in [a_input, b_input].into_iter().filter(|_| !doubles) {
             if !matches!(input, Element::F16 | Element::Bf16 | Element::Tf32)
                 && !matches!(input, Element::E4m3 | Element::E5m2)
             {
                 return Err(NumericsError::NoBound { input });
             }
         }
-        if !matches!(setting.output, Element::F16 | Element::Bf16 | Element::F32) {
+        let working = if doubles { Element::F64 } else { Element::F32 };
+        let narrow = matches!(setting.output, Element::F16 | Element::Bf16) && !doubles;
+        if setting.output != working && !narrow {
             return Err(NumericsError::NoOutputBound { output: setting.output });
         }
         let k = setting.k as f64;
-        let (of_sum, of_products) = model.accumulation.factors(setting.k)?;
-        let single = Format::of(Element::F32);
+        let (of_sum, of_products) = model.accumulation.factors(setting.k, doubles)?;
+        let single = Format::of(working);
         let (alpha, beta) = (setting.alpha.abs(), setting.beta.abs());
 
         // Rounding of the inputs: â = a(1 + δ) + ε, nothing where the type holds every value.
@@ -213,9 +223,14 @@ impl Bound {
 
         // Epilogue. |alpha·s| is at most |v| + |beta·c|.
         let rounds = |factor: f64| if factor == 0.0 || factor == 1.0 { 0.0 } else { 1.0 };
+        // alpha and beta themselves.
+        let conversions = |factor: f64| {
+            f64::from(!doubles && f64::from(factor as f32) != factor && !factor.is_nan())
+        };
         let addition = if beta == 0.0 { 0.0 } else { 1.0 };
-        let product_gamma = gamma(rounds(alpha) + addition, single.unit_roundoff);
-        let addend_gamma = gamma(rounds(beta) + addition, single.unit_roundoff);
+        let product_gamma =
+            gamma(rounds(alpha) + conversions(alpha) + addition, single.unit_roundoff);
+        let addend_gamma = gamma(rounds(beta) + conversions(beta) + addition, single.unit_roundoff);
         let scaled_sum = Form { value: 1.0, addend: beta, ..Form::default() };
         // C is used in D's type.
         let (c_unit, c_half) = conversion(setting.c, setting.output);
@@ -233,7 +248,7 @@ impl Bound {
 
         // Output.
         let value = Form { value: 1.0, ..Form::default() };
-        let total = if setting.output == Element::F32 {
+        let total = if setting.output == working {
             epilogue
         } else {
             let output = Format::of(setting.output);
@@ -243,10 +258,18 @@ impl Bound {
         };
 
         // The reference: k products and additions, and up to three operations with alpha and beta. Its magnitudes are
-        // computed too, so they may be short by the same factor, and |v| by its error.
-        let double = 2f64.powi(-53);
+        // computed too, so they may be short by the same factor, and |v| by its error. Of doubles only the last rounding of
+        // the compensated sum is as large.
+        let double = DOUBLE;
+        let of_reference = if doubles {
+            gamma(5.0, double) + compensated::relative_error(k) * (1.0 + gamma(5.0, double))
+        } else {
+            gamma(k + 4.0, double)
+        };
         let reference =
-            Form { products: alpha, addend: beta, ..Form::default() }.times(gamma(k + 4.0, double));
+            Form { products: alpha, addend: beta, ..Form::default() }.times(of_reference);
+        let lost = if doubles { 4.0 * k * alpha * single.smallest } else { 0.0 };
+        let reference = reference.plus(Form { constant: lost, ..Form::default() });
         let value_shortfall = reference.times(total.value);
         Ok(Bound(
             total.plus(value_shortfall).plus(reference).times(1.0 + gamma(2.0 * k + 8.0, double)),

@@ -37,11 +37,17 @@
 //! 3. **Output.** `u_out·|v̂|` plus half the smallest subnormal of D's type; nothing for binary32, which v̂ already is.
 //! 4. **The reference** is computed in binary64, whose own `γ(2⁻⁵³)` is added.
 //!
+//! **f64** is multiplied and added up in binary64, to nearest, by everybody: `u = 2⁻⁵³`, and since the first of the k roundings
+//! of a product is that of the multiplication, `|ŝ − s| ≤ γₖ(u)·p` again. The epilogue is binary64 as well, and its sum is D. The
+//! reference adds up with compensation: it is off by `γ₅(u)` for its last roundings, and by `γₖ(u)² + k·2⁻⁷⁵`. Other types take
+//! alpha and beta as the nearest binary32, another factor where they are none.
+//!
 //! All second-order terms are kept. The worst case grows with k·p while typical errors grow with √k, so at large k the bound
 //! is wide; what it cannot see there (a product too few) the integer-valued [exact check](Reference::compare_exact) does.
 
 mod bound;
 mod comparison;
+mod compensated;
 mod format;
 mod reference;
 #[cfg(test)]
@@ -80,8 +86,8 @@ pub enum NumericsError {
 
     /// No bound is derived for multiplications in this type.
     #[error(
-        "there is no error bound for products of {input}: use f16, bf16, tf32, e4m3 or e5m2 inputs, or s8 or u8 with a D of \
-         s32"
+        "there is no error bound for products of {input}: use f16, bf16, tf32, e4m3, e5m2 or f64 inputs, or s8 or u8 with a \
+         D of s32"
     )]
     NoBound {
         /// The type that A and B are multiplied in.
@@ -89,7 +95,9 @@ pub enum NumericsError {
     },
 
     /// No bound is derived for results of this type.
-    #[error("there is no error bound for a D of {output}: use f16, bf16 or f32")]
+    #[error(
+        "there is no error bound for a D of {output}: use f16, bf16 or f32, or f64 where A and B are f64"
+    )]
     NoOutputBound {
         /// The type of D.
         output: Element,

@@ -132,8 +132,8 @@ fn orders() -> impl Strategy<Value = Order> {
     ]
 }
 
-fn scalars() -> impl Strategy<Value = f32> {
-    prop_oneof![Just(0.0f32), Just(1.0), Just(-1.0), -3.0f32..3.0, Just(1e-20)]
+fn scalars() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(0.0), Just(1.0), Just(-1.0), -3.0..3.0, Just(1e-20)]
 }
 
 fn input() -> impl Strategy<Value = Element> {
@@ -163,12 +163,13 @@ fn emulate(
             let products: Vec<f64> = (0..problem.k)
                 .map(|depth| a.get(row, depth).unwrap() * b.get(depth, column).unwrap())
                 .collect();
-            let product = problem.alpha * order.sum(&products, rng);
+            let [alpha, beta] = problem.single_scalars().unwrap();
+            let product = alpha * order.sum(&products, rng);
             let value = if problem.beta == 0.0 {
                 product
             } else {
                 let c = c.get(row, column).unwrap() as f32;
-                if fused { problem.beta.mul_add(c, product) } else { product + problem.beta * c }
+                if fused { beta.mul_add(c, product) } else { product + beta * c }
             };
             d.set(row, column, f64::from(value)).unwrap();
         }
@@ -294,7 +295,7 @@ proptest! {
     ) {
         let problem = Problem::new(
             m, n, k, if a_m_major { Major::M } else { Major::K }, if b_n_major { Major::N } else { Major::K },
-        ).with_alpha(alpha as f32).with_beta(beta as f32);
+        ).with_alpha(alpha.into()).with_beta(beta.into());
         let problem = problem
             .with_a_leading_dimension(problem.a.leading_dimension + gap)
             .with_b_leading_dimension(problem.b.leading_dimension + 2 * gap)
@@ -575,4 +576,79 @@ fn what_cannot_be_judged_is_an_error() {
     let d = HostMatrix::zeros(deep.d_layout(), Element::F32).unwrap();
     let model = ErrorModel { accumulation: Accumulation::TensorCore, ..model };
     assert!(matches!(reference.compare(&d, &model), Err(NumericsError::DepthTooLarge { .. })));
+}
+
+/// Sums of doubles in any order, with products rounded or not, are within the bound, and one bit too few is not.
+#[test]
+fn doubles_have_a_bound_of_their_own() {
+    let mut rng = StdRng::seed_from_u64(3);
+    for (k, exponent, alpha, beta) in
+        [(1, 0, 1.0, 0.0), (7, 40, -1.0 / 3.0, 0.1), (300, 0, 1.0, 0.0), (900, -300, 0.7, -2.0)]
+    {
+        let problem = Problem::new(3, 4, k, Major::M, Major::K).with_alpha(alpha).with_beta(beta);
+        let filled = |layout, seed, exponent| {
+            let mut matrix = HostMatrix::zeros(layout, Element::F64).unwrap();
+            fill(&mut matrix, seed, exponent);
+            matrix
+        };
+        let (a, b) = (filled(problem.a_layout(), 1, exponent), filled(problem.b_layout(), 2, 0));
+        let c = filled(problem.c_layout(), 3, exponent);
+        let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+        let model = ErrorModel::new(Accumulation::Nearest, Element::F64);
+        for order in 0..4 {
+            let mut d = HostMatrix::zeros(problem.d_layout(), Element::F64).unwrap();
+            for (row, column) in (0..3).flat_map(|row| (0..4).map(move |column| (row, column))) {
+                let mut pairs: Vec<(f64, f64)> = (0..k)
+                    .map(|depth| (a.get(row, depth).unwrap(), b.get(depth, column).unwrap()))
+                    .collect();
+                pairs.shuffle(&mut rng);
+                let rounded = |part: &[(f64, f64)]| part.iter().map(|(a, b)| a * b).sum::<f64>();
+                let fused =
+                    |part: &[(f64, f64)]| part.iter().fold(0.0, |sum, (a, b)| a.mul_add(*b, sum));
+                let sum = match order {
+                    0 => rounded(&pairs),
+                    1 => fused(&pairs),
+                    2 => pairs.chunks(16).map(fused).sum(),
+                    _ => pairs.chunks(5).map(rounded).sum(),
+                };
+                let value = alpha * sum + beta * c.get(row, column).unwrap();
+                d.set(row, column, value).unwrap();
+            }
+            let comparison = reference.compare(&d, &model).unwrap();
+            assert!(comparison.passed, "{k}: {comparison}");
+            let single = d.convert(Element::F32).unwrap().convert(Element::F64).unwrap();
+            let comparison = reference.compare(&single, &model).unwrap();
+            assert!(!comparison.passed, "{k}: {comparison}");
+        }
+        let (bounds, values) =
+            (reference.bounds(&model, Element::F64).unwrap(), reference.values());
+        let relative = bounds.iter().zip(values).map(|(bound, value)| bound / value.abs());
+        assert!(relative.fold(f64::INFINITY, f64::min) < 1e-12, "{bounds:?}");
+    }
+    let problem = Problem::new(2, 2, 2, Major::K, Major::N);
+    let ones = HostMatrix::zeros(problem.a_layout(), Element::F64).unwrap();
+    let reference = Reference::new(&problem, &ones, &ones, None).unwrap();
+    for (a, b, output) in [
+        (Element::F64, Element::F64, Element::F32),
+        (Element::F64, Element::F32, Element::F64),
+        (Element::Bf16, Element::Bf16, Element::F64),
+    ] {
+        let model = ErrorModel { accumulation: Accumulation::Nearest, a, b };
+        assert!(reference.bounds(&model, output).is_err(), "{a} {b} {output}");
+    }
+}
+
+/// alpha is rounded to binary32 where the product is not of f64, and must have a place there.
+#[test]
+fn scalars_that_are_rounded_are_part_of_the_bound() {
+    let problem = Problem::new(1, 1, 1, Major::K, Major::N).with_alpha(1.0 + 0.9 * 2f64.powi(-24));
+    let one = HostMatrix::from_f64(problem.a_layout(), Element::Bf16, &[1.0]).unwrap();
+    let reference = Reference::new(&problem, &one, &one, None).unwrap();
+    let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
+    let d = HostMatrix::from_f64(problem.d_layout(), Element::F32, &[1.0]).unwrap();
+    assert!(reference.compare(&d, &model).unwrap().passed);
+    for (alpha, fits) in [(1e39, false), (1e-50, false), (1e-40, false), (2f64.powi(-149), true)] {
+        assert_eq!(problem.with_alpha(alpha).check_scalars(Element::F32).is_ok(), fits, "{alpha}");
+        assert_eq!(problem.with_alpha(alpha).check_scalars(Element::F64), Ok(()));
+    }
 }

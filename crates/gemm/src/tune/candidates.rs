@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pgemm_kernels::{KernelSpec, OutputMajor, Schedule, Tile};
+use pgemm_kernels::{OutputMajor, Schedule, Tile};
 
 use super::results::ProblemKey;
 use crate::choice::Choice;
@@ -25,7 +25,7 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
     let mut ranked = Vec::new();
     for choice in heuristic::rank(key.specs(), extents, sms, None) {
         let usual = choice.raster_rows;
-        let (tile, cluster) = (choice.spec.tile, choice.spec.cluster);
+        let (tile, cluster) = (choice.spec.tile(), choice.spec.cluster());
         let [m, _, _] = choice.extents(extents);
         let rows = m.div_ceil(u64::from(tile.m * cluster.m)).max(1);
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
@@ -53,8 +53,8 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
 
 /// What choices of one tile have in common.
 fn tile_of(choice: &Choice) -> (Tile, Schedule, OutputMajor, Split) {
-    let KernelSpec { tile, schedule, d_major, .. } = choice.spec;
-    (tile, schedule, d_major, choice.split)
+    let spec = choice.spec;
+    (spec.tile(), spec.schedule(), spec.d_major(), choice.split)
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
         assert!(!all.contains(&peer));
         let specs: HashSet<_> = all.iter().map(|candidate| candidate.spec).collect();
         assert_eq!(specs, key.specs().collect());
-        assert!(specs.iter().any(|spec| spec.cluster != Cluster::NONE));
+        assert!(specs.iter().any(|spec| spec.cluster() != Cluster::NONE));
         assert!(all.iter().all(|candidate| candidate.raster_rows >= 1));
     }
 

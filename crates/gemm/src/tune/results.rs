@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use pgemm_ir::Element;
-use pgemm_kernels::KernelSpec;
+use pgemm_kernels::AnySpec;
 use serde::{Deserialize, Serialize};
 
 use super::error::TuneError;
@@ -82,7 +82,7 @@ impl ProblemKey {
     }
 
     /// Every spec of the catalogue that can compute it.
-    pub fn specs(&self) -> impl Iterator<Item = KernelSpec> + use<> {
+    pub fn specs(&self) -> impl Iterator<Item = AnySpec> + use<> {
         specs_for(&self.problem(), self.operands(), self.output, None)
     }
 
@@ -94,7 +94,7 @@ impl ProblemKey {
 
     fn fits(&self, candidate: &Choice) -> bool {
         let spec = &candidate.spec;
-        let types = (candidate.operands(), spec.output) == (self.operands(), self.output);
+        let types = (candidate.operands(), spec.output()) == (self.operands(), self.output);
         let splits = match candidate.split {
             Split::SplitK(splits) => Some(splits),
             Split::Whole | Split::StreamK => None,
@@ -103,6 +103,7 @@ impl ProblemKey {
             && candidate.has_majors(self.a_major, self.b_major)
             && candidate.raster_rows > 0
             && splits.is_none_or(|splits| (1..=MAX_SPLITS).contains(&splits))
+            && (spec.splits_tiles() || candidate.split == Split::Whole)
             && spec.validate().is_ok()
     }
 }

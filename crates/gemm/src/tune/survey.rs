@@ -80,7 +80,7 @@ impl SurveyOptions {
     /// each with the heuristic's raster height, the most promising first.
     pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
         let extents = key.extents();
-        let specs = key.specs().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
+        let specs = key.specs().filter(|spec| self.clusters || spec.cluster() == Cluster::NONE);
         let ranked = heuristic::rank(specs, extents, sms, None);
         let cycles = |choice: &Choice| heuristic::cycles(choice, extents, sms);
         let most = ranked.first().map_or(0.0, cycles) * self.within;

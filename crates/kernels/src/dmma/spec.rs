@@ -15,7 +15,7 @@ use crate::spec::{RegisterBudget, Tile, numbers};
 const BARRIER_BYTES: u32 = 1024;
 
 /// Depth of a stage: one span of the 128-byte swizzle.
-const TILE_K: u32 = 16;
+pub(super) const TILE_K: u32 = 16;
 
 /// Registers per thread beside accumulators and fragments.
 const OTHER_REGISTERS: u32 = 16;
@@ -146,6 +146,16 @@ impl DmmaSpec {
         self.a_tile().bytes() + self.b_tile().bytes()
     }
 
+    /// An upper bound of the shared memory of a CTA, in bytes.
+    pub fn smem_bytes(&self) -> u32 {
+        self.stages * self.stage_bytes() + BARRIER_BYTES
+    }
+
+    /// Deepest ring that fits.
+    pub fn most_stages(&self) -> u32 {
+        (MAX_SMEM_BYTES - BARRIER_BYTES) / self.stage_bytes().max(1)
+    }
+
     /// Registers per thread: sums, the fragments of one step, those of B and half of A's for the step that follows.
     fn registers_needed(&self) -> u32 {
         let (m, n) = self.warp_tile();
@@ -191,7 +201,7 @@ impl DmmaSpec {
             let DmmaSpec { tile, warps, mma_k, .. } = *self;
             return Err(DmmaSpecError::Registers { tile, warps, mma_k, needed, limit });
         }
-        let fitting_stages = (MAX_SMEM_BYTES - BARRIER_BYTES) / self.stage_bytes();
+        let fitting_stages = self.most_stages();
         if self.stages > fitting_stages {
             return Err(DmmaSpecError::SharedMemory {
                 tile: self.tile,

@@ -81,8 +81,8 @@ impl Scale {
     pub(super) fn scalars(self, problem: &Problem) -> Result<Scalars, BenchError> {
         let (alpha, beta) = (problem.alpha, problem.beta);
         Ok(match self {
-            Scale::F32 => Scalars::F32([alpha, beta]),
-            Scale::F64 => Scalars::F64([alpha.into(), beta.into()]),
+            Scale::F32 => Scalars::F32([alpha as f32, beta as f32]),
+            Scale::F64 => Scalars::F64([alpha, beta]),
             Scale::S32 => Scalars::S32([integer("alpha", alpha)?, integer("beta", beta)?]),
         })
     }
@@ -98,8 +98,7 @@ impl Scalars {
     }
 }
 
-fn integer(scalar: &'static str, value: f32) -> Result<i32, BenchError> {
-    // 2^31 is exact in f32, i32::MAX is not.
+fn integer(scalar: &'static str, value: f64) -> Result<i32, BenchError> {
     let fits = value.fract() == 0.0 && (-2_147_483_648.0..2_147_483_648.0).contains(&value);
     if fits { Ok(value as i32) } else { Err(BenchError::CublasLtScalar { scalar, value }) }
 }
@@ -134,7 +133,7 @@ mod tests {
         let problem = Problem::new(1, 1, 1, Major::K, Major::K);
         let scaled = |alpha| Scale::S32.scalars(&problem.with_alpha(alpha));
         assert_eq!(scaled(-3.0).unwrap(), Scalars::S32([-3, 0]));
-        for alpha in [0.5, f32::NAN, f32::INFINITY, 2_147_483_648.0] {
+        for alpha in [0.5, f64::NAN, f64::INFINITY, 2_147_483_648.0] {
             assert!(matches!(scaled(alpha), Err(BenchError::CublasLtScalar { .. })), "{alpha}");
         }
     }

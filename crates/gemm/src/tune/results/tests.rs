@@ -41,7 +41,7 @@ pub(in crate::tune) fn key_of(m: usize, n: usize, k: usize) -> ProblemKey {
 pub(in crate::tune) fn candidate(raster_rows: u32) -> Choice {
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
     let specs = catalogue::specs_for([Element::Bf16; 2], k, mn, OutputMajor::N, Element::Bf16);
-    Choice { raster_rows, split: Split::SplitK(2), ..Choice::plain(specs.last().unwrap()) }
+    Choice { raster_rows, split: Split::SplitK(2), ..Choice::plain(specs.last().unwrap().into()) }
 }
 
 pub(in crate::tune) fn result(key: ProblemKey, raster_rows: u32, date: &str) -> TuneResult {

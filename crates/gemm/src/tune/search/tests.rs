@@ -16,7 +16,7 @@ fn candidates(count: u32) -> Vec<Choice> {
         .unwrap();
     let split = Split::Whole;
     (1..=count)
-        .map(|raster_rows| Choice { spec, raster_rows, split, dependent_launch: true })
+        .map(|raster_rows| Choice { spec: spec.into(), raster_rows, split, dependent_launch: true })
         .collect()
 }
 

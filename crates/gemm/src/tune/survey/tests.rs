@@ -57,7 +57,7 @@ fn choices_are_the_best_within_a_factor_and_a_limit() {
     let near = options.choices(&key, SMS);
     assert!(near.is_sorted_by_key(cycles));
     assert!(near.iter().all(|choice| cycles(choice) <= 3.0 * cycles(&near[0])));
-    assert!(near.iter().all(|choice| choice.spec.cluster == Cluster::NONE));
+    assert!(near.iter().all(|choice| choice.spec.cluster() == Cluster::NONE));
     assert!(near.iter().any(|choice| choice.split != Split::Whole));
     assert!(near.iter().any(Choice::swapped) && !near.iter().all(Choice::swapped));
 
