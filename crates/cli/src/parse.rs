@@ -183,7 +183,7 @@ impl fmt::Display for Way {
 /// Element types of the problems that are measured.
 #[derive(Args, Clone, Debug)]
 pub struct Types {
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64.
+    /// Element type of A: bf16, f16, tf32, f32, e4m3, e5m2, s8, u8 or f64.
     #[arg(long, value_name = "TYPE", value_parser = dtype, default_value = "bf16")]
     dtype: Dtype,
     /// Element type of B [default: that of A].

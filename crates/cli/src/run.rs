@@ -239,7 +239,7 @@ fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Gi
 
 /// Whether kernels read operands of this type in either major; else along k only.
 fn any_major(dtype: Dtype) -> bool {
-    dtype.bytes() == 2 || dtype == Dtype::F64
+    dtype.bytes() == 2 || matches!(dtype, Dtype::F32 | Dtype::F64)
 }
 
 /// The matrix, laid out anew where kernels cannot read operands of this type as it lies.

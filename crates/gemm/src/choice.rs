@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{AnySpec, Cluster, OutputMajor};
+use pgemm_kernels::{AnySpec, OutputMajor};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Split;
@@ -84,7 +84,7 @@ impl Choice {
     /// How it falls out for a problem of these extents on `sms` SMs.
     pub fn decompose(&self, extents: [u64; 3], sms: u32) -> Decomposition {
         let (rows, columns, k_tiles) = self.tiles(self.extents(extents));
-        let clusters = clusters_at_once(self.spec.cluster(), sms);
+        let clusters = clusters_at_once(&self.spec, sms);
         Decomposition::new(rows * columns, k_tiles, clusters, self.split)
     }
 }
@@ -150,11 +150,12 @@ impl Decomposition {
     }
 }
 
-/// Clusters that run at once on `sms` SMs. Those of four do not fill every group of SMs (GPC): 30 of 33 were seen on an H200.
-pub(crate) fn clusters_at_once(cluster: Cluster, sms: u32) -> u64 {
-    let size = cluster.size();
+/// Clusters of a kernel that run at once on `sms` SMs. Those of four do not fill every group of SMs (GPC): 30 of 33 were seen
+/// on an H200.
+pub(crate) fn clusters_at_once(spec: &AnySpec, sms: u32) -> u64 {
+    let size = spec.cluster().size();
     let usable = if size > 2 { sms - sms / 11 } else { sms };
-    u64::from((usable / size).max(1))
+    u64::from((usable / size).max(1)) * u64::from(spec.ctas_at_once())
 }
 
 /// Workers of stream-K for so many tiles: where these are more than half of the clusters, those workers beyond one a tile that

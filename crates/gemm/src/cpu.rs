@@ -18,8 +18,8 @@ pub enum CpuError {
 
     /// The operands are of types that it does not multiply.
     #[error(
-        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, both f64, or any mix of \
-         e4m3 and e5m2, or of s8 and u8. Convert them"
+        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, both f32, both f64, or any mix \
+         of e4m3 and e5m2, or of s8 and u8. Convert them"
     )]
     Inputs {
         /// Element type of A.
@@ -51,7 +51,7 @@ fn outputs(a: Element, b: Element) -> &'static [Element] {
         (F64, F64) => &[F64],
         (F16, F16) => &[F16, F32],
         (Bf16, Bf16) => &[Bf16, F32],
-        (Tf32, Tf32) => &[F32],
+        (Tf32, Tf32) | (F32, F32) => &[F32],
         (E4m3 | E5m2, E4m3 | E5m2) => &[F32, F16, Bf16],
         (S8 | U8, S8 | U8) => &[S32],
         _ => &[],
@@ -65,7 +65,7 @@ const DEPTH: usize = 2048;
 
 /// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation, that of f64 with
 /// binary64. A and B are f16 or
-/// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first), with f32; e4m3 or e5m2, with f32,
+/// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first) or f32, with f32; e4m3 or e5m2, with f32,
 /// f16 or bf16; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32. Where beta is 0, C is not looked at;
 /// with k = 0, D is `beta * C` whatever alpha is. Gaps between rows of D stay as they are. At most about 200 MiB are needed
 /// besides the matrices, or 400 for integers and f64.
@@ -188,8 +188,9 @@ mod tests {
         matrix
     }
 
-    const FLOATS: [(Element, Element); 8] = [
+    const FLOATS: [(Element, Element); 9] = [
         (Element::F64, Element::F64),
+        (Element::F32, Element::F32),
         (Element::F16, Element::F16),
         (Element::Bf16, Element::Bf16),
         (Element::Tf32, Element::Tf32),

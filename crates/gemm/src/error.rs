@@ -345,6 +345,12 @@ impl From<pgemm_kernels::SpecError> for Error {
     }
 }
 
+impl From<pgemm_kernels::FfmaSpecError> for Error {
+    fn from(error: pgemm_kernels::FfmaSpecError) -> Self {
+        Error::Spec(error.into())
+    }
+}
+
 impl From<pgemm_kernels::DmmaSpecError> for Error {
     fn from(error: pgemm_kernels::DmmaSpecError) -> Self {
         Error::Spec(error.into())

@@ -9,6 +9,7 @@
 
 mod any;
 mod dmma;
+mod ffma;
 
 use std::sync::OnceLock;
 
@@ -17,6 +18,7 @@ use pgemm_kernels::{AnySpec, KernelSpec, OutputMajor, Schedule, catalogue};
 
 pub use self::any::AnyRated;
 pub use self::dmma::RatedDmma;
+pub use self::ffma::RatedFfma;
 use crate::choice::{Choice, Decomposition, clusters_at_once};
 use crate::config::{MAX_SPLITS, Split};
 
@@ -264,7 +266,7 @@ impl Placed {
             columns,
             k_tiles,
             sms,
-            clusters: clusters_at_once(spec.cluster(), sms),
+            clusters: clusters_at_once(&spec, sms),
             cluster_size: u64::from(spec.cluster().size()),
             raster_rows: raster_rows(&spec, m, sms),
         }
@@ -309,7 +311,7 @@ pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
 }
 
 /// What kernels multiply: element types of A, B and D.
-const TYPES: [[Element; 3]; 22] = {
+const TYPES: [[Element; 3]; 23] = {
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     [
         [Bf16, Bf16, Bf16],
@@ -334,6 +336,7 @@ const TYPES: [[Element; 3]; 22] = {
         [U8, S8, S32],
         [U8, U8, S32],
         [F64, F64, F64],
+        [F32, F32, F32],
     ]
 };
 

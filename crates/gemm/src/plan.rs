@@ -1,6 +1,7 @@
 //! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
 
 mod dmma;
+mod ffma;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
@@ -145,6 +146,7 @@ impl<'p> Candidates<'p> {
             let (spec, raster, why) = match base {
                 AnySpec::Wgmma(base) => by_knobs(base, config)?,
                 AnySpec::Dmma(base) => dmma::by_knobs(base, config)?,
+                AnySpec::Ffma(base) => ffma::by_knobs(base, config)?,
             };
             plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
         } else {

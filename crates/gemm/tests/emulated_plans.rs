@@ -72,11 +72,13 @@ fn operands_of_all_types_are_multiplied() {
 }
 
 #[test]
-fn doubles_are_multiplied_in_all_majors() {
-    for (a_major, b_major) in
-        [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+fn floats_of_32_and_64_bits_are_multiplied_in_all_majors() {
+    let majors =
+        [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)];
+    for (dtype, (a_major, b_major)) in
+        [Dtype::F32, Dtype::F64].into_iter().flat_map(|dtype| majors.map(|majors| (dtype, majors)))
     {
-        let config = Config::new(Dtype::F64);
+        let config = Config::new(dtype);
         let problem = Problem::new(75, 203, 37, a_major, b_major).with_alpha(-3.0);
         check(&config, &problem);
         check(&config, &problem.with_beta(-2.0));

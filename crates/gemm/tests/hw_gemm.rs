@@ -10,8 +10,8 @@ use persistent_gemm::bench::error_model;
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Pointers, Problem, Reference,
-    Split,
+    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Plan, Pointers, Problem,
+    Reference, Split,
 };
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{AnySpec, OutputMajor, catalogue};
@@ -107,6 +107,41 @@ fn random_ragged_shapes_of_doubles() {
     random_problems(&device, 9, 160, |case| ([Dtype::F64; 3], MAJORS[case % 4]));
 }
 
+#[test]
+fn random_ragged_shapes_of_singles() {
+    let Some(device) = common::device("random_ragged_shapes_of_singles") else { return };
+    random_problems(&device, 10, 160, |case| ([Dtype::F32; 3], MAJORS[case % 4]));
+}
+
+/// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them.
+#[test]
+fn singles_are_added_up_along_k() {
+    let Some(device) = common::device("singles_are_added_up_along_k") else { return };
+    let problem = Problem::new(300, 520, 777, Major::M, Major::N);
+    let filled = |layout, seed| {
+        let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
+        matrix.fill_normal(seed);
+        matrix
+    };
+    let (a, b) = (filled(problem.a_layout(), 1), filled(problem.b_layout(), 2));
+    let single = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap() as f32;
+    let sum = |row, column| {
+        (0..777)
+            .fold(0f32, |sum, depth| single(&a, row, depth).mul_add(single(&b, depth, column), sum))
+    };
+    let expected: Vec<f64> = (0..300)
+        .flat_map(|row| (0..520).map(move |column| (row, column)))
+        .map(|(row, column)| f64::from(sum(row, column)))
+        .collect();
+    for plan in Plan::candidates(&problem, &Config::new(Dtype::F32), 132).unwrap() {
+        let config = Config::for_choice(plan.choice());
+        let executor = Executor::Cuda(device.clone());
+        let inputs = Inputs { a: &a, b: &b, c: None };
+        let product = multiply(&executor, &config, &problem, inputs).unwrap();
+        assert!(product.d.to_f64_vec() == expected, "{}", plan.spec);
+    }
+}
+
 /// alpha and beta keep all of their digits.
 #[test]
 fn scalars_of_doubles_are_doubles() {
@@ -171,6 +206,7 @@ fn random_problems(
             .with_beta(beta);
         // Half of them as the planner likes.
         let (split, swapped) = match case / 5 % 6 {
+            _ if a_type == Dtype::F32 => (None, None),
             1 if deep => (Some(Split::SplitK(9 + case as u32 % 120)), Some(case % 16 < 8)),
             0 => (Some(Split::StreamK), Some(case % 4 < 2)),
             1 => (Some(Split::SplitK(2 + case as u32 % 5)), Some(case % 4 < 2)),

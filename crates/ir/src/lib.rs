@@ -33,7 +33,7 @@ pub use op::{
     OperandMajor, Order, ProxyFence, Scope, Space, Special, UnaryOp, Wgmma,
 };
 pub use passes::{PassError, legalise, optimise};
-pub use pipeline::{ReadSlot, Release, Ring, RingCursor, WriteSlot};
+pub use pipeline::{ReadSlot, Relay, Release, Ring, RingCursor, WriteSlot};
 pub use smem::SmemRequest;
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
 pub use value::{IntoVal, Scalar, Val, ty};

@@ -1,6 +1,7 @@
 //! [`Ring`]: a ring of shared-memory stages between one TMA producer and warpgroups that read them. Each stage has a
 //! `full` mbarrier (one producer arrival and the bytes of its copies) and an `empty` mbarrier (one arrival of each consumer
-//! warp of every CTA that the stage is filled for). Stage and phase travel in a [`RingCursor`].
+//! warp of every CTA that the stage is filled for). Stage and phase travel in a [`RingCursor`]. A [`Relay`] comes between
+//! the two where stages are changed before they are read.
 
 use crate::builder::KernelBuilder;
 use crate::carried::Carried;
@@ -172,6 +173,58 @@ impl Ring {
         stage: Val<'k, ty::U32>,
     ) -> Val<'k, ty::Smem> {
         b.smem_address(region).offset(stage * MBARRIER_BYTES)
+    }
+}
+
+/// A further barrier for each stage of a ring, between warps that change what TMA brought and consumers, which then wait
+/// for it and not for the copies.
+#[derive(Clone, Copy, Debug)]
+pub struct Relay {
+    stages: u32,
+    ready: RegionId,
+    /// Warps that change each stage.
+    warps: u32,
+}
+
+impl Relay {
+    /// Declares the barriers; `warps` warps pass each stage on.
+    pub fn new(b: &KernelBuilder, ring: &Ring, warps: u32) -> Self {
+        let barriers = SmemRequest::whole(ring.stages * MBARRIER_BYTES, MBARRIER_BYTES);
+        let ready = b.region("ready", RegionKind::Mbarrier, barriers);
+        Relay { stages: ring.stages, ready, warps }
+    }
+
+    /// Initialises the barriers: one thread, before the fence and the CTA's barrier.
+    #[track_caller]
+    pub fn init(&self, b: &KernelBuilder) {
+        for stage in 0..self.stages {
+            let offset = stage * MBARRIER_BYTES;
+            b.smem_address(self.ready).offset(offset).mbarrier_init(self.warps);
+        }
+    }
+
+    /// Passes a stage on: what the warp's lanes wrote there comes before consumers' reads and before the next copies. The
+    /// whole warp.
+    #[track_caller]
+    pub fn pass<'k>(&self, b: &'k KernelBuilder, slot: ReadSlot<'k>) {
+        let ready = self.barrier(b, slot.stage);
+        b.at_caller(|| {
+            b.fence_proxy_async();
+            b.warp_sync();
+            b.if_(b.special(Special::Lane).eq(0), || ready.mbarrier_arrive());
+        });
+    }
+
+    /// Consumer: waits until all warps have passed the stage on.
+    #[track_caller]
+    pub fn wait<'k>(&self, b: &'k KernelBuilder, cursor: RingCursor<'k>) -> ReadSlot<'k> {
+        self.barrier(b, cursor.stage).mbarrier_wait(cursor.phase);
+        ReadSlot { stage: cursor.stage }
+    }
+
+    #[track_caller]
+    fn barrier<'k>(&self, b: &'k KernelBuilder, stage: Val<'k, ty::U32>) -> Val<'k, ty::Smem> {
+        b.smem_address(self.ready).offset(stage * MBARRIER_BYTES)
     }
 }
 

@@ -4,6 +4,7 @@ use pgemm_ir::{Element, OperandMajor};
 
 use crate::dmma;
 use crate::family::AnySpec;
+use crate::ffma;
 use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
 
 /// A CTA tile with its ring and warpgroups; the same for every type and layout where it fits.
@@ -267,7 +268,8 @@ pub fn specs() -> impl Iterator<Item = KernelSpec> {
 /// Every spec of every family.
 pub fn all() -> impl Iterator<Item = AnySpec> {
     let of_f64 = MAJORS.into_iter().flat_map(|(a, b)| dmma::catalogue::specs_for(a, b));
-    specs().map(AnySpec::from).chain(of_f64.map(AnySpec::from))
+    let of_f32 = MAJORS.into_iter().flat_map(|(a, b)| ffma::catalogue::specs_for(a, b));
+    specs().map(AnySpec::from).chain(of_f64.map(AnySpec::from)).chain(of_f32.map(AnySpec::from))
 }
 
 /// Every spec of any family for these types and majors, with a D of this major; none where there is no kernel for them.
@@ -278,9 +280,14 @@ pub fn any_specs_for(
     d_major: OutputMajor,
     output: Element,
 ) -> Vec<AnySpec> {
-    let of_f64 = (operands, output, d_major) == ([Element::F64; 2], Element::F64, OutputMajor::N);
-    if of_f64 {
-        return dmma::catalogue::specs_for(a_major, b_major).map(AnySpec::from).collect();
+    match (operands, output, d_major) {
+        ([Element::F64, Element::F64], Element::F64, OutputMajor::N) => {
+            return dmma::catalogue::specs_for(a_major, b_major).map(AnySpec::from).collect();
+        }
+        ([Element::F32, Element::F32], Element::F32, OutputMajor::N) => {
+            return ffma::catalogue::specs_for(a_major, b_major).map(AnySpec::from).collect();
+        }
+        _ => {}
     }
     specs_for(operands, a_major, b_major, d_major, output).map(AnySpec::from).collect()
 }

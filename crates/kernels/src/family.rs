@@ -1,5 +1,6 @@
 //! What the families of kernels have in common, for those who choose and launch them: [`AnySpec`] → [`AnyKernel`] → launch.
-//! A name says which family it is of: every name that begins with `f64-` is a DMMA kernel's.
+//! A name says which family it is of: every name that begins with `f64-` is a DMMA kernel's, with
+//! `f32-` one's on CUDA cores.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +9,7 @@ use pgemm_ir::{Argument, Element, Kernel, Launch, OperandMajor};
 use serde::{Deserialize, Serialize};
 
 use crate::dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork};
+use crate::ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, FfmaWork};
 use crate::gemm::{GemmKernel, KernelError, build};
 use crate::launch::{Work, Workspace};
 use crate::spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
@@ -16,10 +18,12 @@ use crate::spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, Sp
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AnySpec {
-    /// MMAs of warpgroups on operands in shared memory: all types but f64.
+    /// MMAs of warpgroups on operands in shared memory: all types but f64 and f32.
     Wgmma(KernelSpec),
     /// MMAs of warps on f64.
     Dmma(DmmaSpec),
+    /// Multiply-adds of threads on f32.
+    Ffma(FfmaSpec),
 }
 
 /// A spec that no kernel can be built from.
@@ -31,6 +35,9 @@ pub enum AnySpecError {
     /// Of an f64 kernel.
     #[error(transparent)]
     Dmma(#[from] DmmaSpecError),
+    /// Of an f32 kernel.
+    #[error(transparent)]
+    Ffma(#[from] FfmaSpecError),
 }
 
 /// A kernel that could not be built from a spec.
@@ -42,6 +49,9 @@ pub enum AnyKernelError {
     /// Of f64.
     #[error(transparent)]
     Dmma(#[from] DmmaError),
+    /// Of f32.
+    #[error(transparent)]
+    Ffma(#[from] FfmaError),
 }
 
 /// A kernel of any family, ready for a backend.
@@ -51,6 +61,8 @@ pub enum AnyKernel {
     Wgmma(GemmKernel),
     /// Of f64.
     Dmma(DmmaKernel),
+    /// Of f32.
+    Ffma(FfmaKernel),
 }
 
 impl AnySpec {
@@ -59,6 +71,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => [spec.a, spec.b],
             AnySpec::Dmma(_) => [Element::F64; 2],
+            AnySpec::Ffma(_) => [Element::F32; 2],
         }
     }
 
@@ -67,6 +80,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.output,
             AnySpec::Dmma(_) => Element::F64,
+            AnySpec::Ffma(_) => Element::F32,
         }
     }
 
@@ -75,6 +89,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => (spec.a_major, spec.b_major),
             AnySpec::Dmma(spec) => (spec.a_major, spec.b_major),
+            AnySpec::Ffma(spec) => (spec.a_major, spec.b_major),
         }
     }
 
@@ -82,7 +97,7 @@ impl AnySpec {
     pub fn d_major(&self) -> OutputMajor {
         match self {
             AnySpec::Wgmma(spec) => spec.d_major,
-            AnySpec::Dmma(_) => OutputMajor::N,
+            AnySpec::Dmma(_) | AnySpec::Ffma(_) => OutputMajor::N,
         }
     }
 
@@ -91,6 +106,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.tile,
             AnySpec::Dmma(spec) => spec.tile,
+            AnySpec::Ffma(spec) => spec.tile,
         }
     }
 
@@ -99,6 +115,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.stages,
             AnySpec::Dmma(spec) => spec.stages,
+            AnySpec::Ffma(spec) => spec.stages,
         }
     }
 
@@ -106,7 +123,16 @@ impl AnySpec {
     pub fn cluster(&self) -> Cluster {
         match self {
             AnySpec::Wgmma(spec) => spec.cluster,
-            AnySpec::Dmma(_) => Cluster::NONE,
+            AnySpec::Dmma(_) | AnySpec::Ffma(_) => Cluster::NONE,
+        }
+    }
+
+    /// CTAs that an SM computes with at once, each a tile of its own. Kernels of which the next launch's CTAs may begin beside
+    /// the last's have one.
+    pub fn ctas_at_once(&self) -> u32 {
+        match self {
+            AnySpec::Wgmma(_) | AnySpec::Dmma(_) => 1,
+            AnySpec::Ffma(spec) => spec.ctas_per_sm(),
         }
     }
 
@@ -115,6 +141,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.consumers,
             AnySpec::Dmma(spec) => spec.warpgroups(),
+            AnySpec::Ffma(spec) => spec.warpgroups(),
         }
     }
 
@@ -122,7 +149,7 @@ impl AnySpec {
     pub fn schedule(&self) -> Schedule {
         match self {
             AnySpec::Wgmma(spec) => spec.schedule,
-            AnySpec::Dmma(_) => Schedule::Cooperative,
+            AnySpec::Dmma(_) | AnySpec::Ffma(_) => Schedule::Cooperative,
         }
     }
 
@@ -131,6 +158,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(_) => true,
             AnySpec::Dmma(_) => true,
+            AnySpec::Ffma(_) => false,
         }
     }
 
@@ -139,6 +167,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.smem_bytes(),
             AnySpec::Dmma(spec) => spec.smem_bytes(),
+            AnySpec::Ffma(spec) => spec.smem_bytes(),
         }
     }
 
@@ -147,6 +176,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.registers(),
             AnySpec::Dmma(spec) => spec.registers(),
+            AnySpec::Ffma(spec) => spec.registers(),
         }
     }
 
@@ -155,6 +185,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.factor(value),
             AnySpec::Dmma(_) => Argument::F64(value),
+            AnySpec::Ffma(_) => Argument::F32(value as f32),
         }
     }
 
@@ -166,6 +197,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => Ok(spec.validate()?),
             AnySpec::Dmma(spec) => Ok(spec.validate()?),
+            AnySpec::Ffma(spec) => Ok(spec.validate()?),
         }
     }
 
@@ -177,6 +209,7 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => Ok(AnyKernel::Wgmma(build(spec)?)),
             AnySpec::Dmma(spec) => Ok(AnyKernel::Dmma(DmmaKernel::build(spec)?)),
+            AnySpec::Ffma(spec) => Ok(AnyKernel::Ffma(FfmaKernel::build(spec)?)),
         }
     }
 }
@@ -187,6 +220,7 @@ impl AnyKernel {
         match self {
             AnyKernel::Wgmma(gemm) => AnySpec::Wgmma(gemm.spec),
             AnyKernel::Dmma(gemm) => AnySpec::Dmma(gemm.spec),
+            AnyKernel::Ffma(gemm) => AnySpec::Ffma(gemm.spec),
         }
     }
 
@@ -195,6 +229,7 @@ impl AnyKernel {
         match self {
             AnyKernel::Wgmma(gemm) => &gemm.kernel,
             AnyKernel::Dmma(gemm) => &gemm.kernel,
+            AnyKernel::Ffma(gemm) => &gemm.kernel,
         }
     }
 
@@ -203,6 +238,7 @@ impl AnyKernel {
         match self {
             AnyKernel::Wgmma(gemm) => gemm.workspace(work),
             AnyKernel::Dmma(gemm) => gemm.workspace(&DmmaWork::from(*work)),
+            AnyKernel::Ffma(_) => Workspace { bytes: 0, zeroed: 0 },
         }
     }
 
@@ -212,6 +248,7 @@ impl AnyKernel {
         match self {
             AnyKernel::Wgmma(gemm) => gemm.bind(work),
             AnyKernel::Dmma(gemm) => gemm.bind(&DmmaWork::from(*work)),
+            AnyKernel::Ffma(gemm) => gemm.bind(&FfmaWork::from(*work)),
         }
     }
 }
@@ -241,6 +278,14 @@ impl From<Work> for DmmaWork {
     }
 }
 
+impl From<Work> for FfmaWork {
+    fn from(work: Work) -> FfmaWork {
+        let Work { m, n, k, a, b, c, d, raster_rows, clusters, l2, .. } = work;
+        let [alpha, beta] = [work.alpha, work.beta].map(|factor| factor as f32);
+        FfmaWork { m, n, k, alpha, beta, a, b, c, d, raster_rows, ctas: clusters, l2 }
+    }
+}
+
 impl From<KernelSpec> for AnySpec {
     fn from(spec: KernelSpec) -> AnySpec {
         AnySpec::Wgmma(spec)
@@ -253,11 +298,18 @@ impl From<DmmaSpec> for AnySpec {
     }
 }
 
+impl From<FfmaSpec> for AnySpec {
+    fn from(spec: FfmaSpec) -> AnySpec {
+        AnySpec::Ffma(spec)
+    }
+}
+
 impl fmt::Display for AnySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AnySpec::Wgmma(spec) => spec.fmt(f),
             AnySpec::Dmma(spec) => spec.fmt(f),
+            AnySpec::Ffma(spec) => spec.fmt(f),
         }
     }
 }
@@ -268,6 +320,9 @@ impl FromStr for AnySpec {
     fn from_str(name: &str) -> Result<Self, AnySpecError> {
         if name.starts_with("f64-") {
             return Ok(AnySpec::Dmma(name.parse()?));
+        }
+        if name.starts_with("f32-") {
+            return Ok(AnySpec::Ffma(name.parse()?));
         }
         Ok(AnySpec::Wgmma(name.parse()?))
     }
@@ -292,20 +347,27 @@ mod tests {
     use super::*;
     use crate::{L2Policies, MatrixArgument};
 
-    const NAMES: [&str; 2] =
-        ["bf16-knm-f32-128x64x64-s8-w2-c2x1", "f64-mk-f64-128x64x16-s6-w2x4-k8"];
+    const NAMES: [&str; 3] = [
+        "bf16-knm-f32-128x64x64-s8-w2-c2x1",
+        "f64-mk-f64-128x64x16-s6-w2x4-k8",
+        "f32-mk-f32-64x128x16-s6-t8x8-w2x2",
+    ];
 
     #[test]
     fn a_name_says_its_family() {
         let specs = NAMES.map(|name| name.parse::<AnySpec>().unwrap());
-        assert!(matches!(specs, [AnySpec::Wgmma(_), AnySpec::Dmma(_)]));
+        assert!(matches!(specs, [AnySpec::Wgmma(_), AnySpec::Dmma(_), AnySpec::Ffma(_)]));
         for (name, spec) in NAMES.into_iter().zip(specs) {
             assert_eq!(spec.to_string(), name);
             // What files hold.
             assert_eq!(AnySpec::try_from(String::from(spec)), Ok(spec));
         }
-        for (bad, form) in [("f64-kk", "an f64 kernel"), ("f32-kk", "not a kernel spec"), ("", "")]
-        {
+        for (bad, form) in [
+            ("f64-kk", "an f64 kernel"),
+            ("f32-kk", "an f32 kernel"),
+            ("s32-kk", "not a kernel spec"),
+            ("", ""),
+        ] {
             let error = bad.parse::<AnySpec>().unwrap_err().to_string();
             assert!(error.contains(form), "{error}");
         }

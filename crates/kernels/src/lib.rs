@@ -1,11 +1,12 @@
 //! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`], and
-//! [`DmmaSpec`] → [`DmmaKernel`] for f64; [`AnySpec`] → [`AnyKernel`] is one of these. And a probe of the memory's bandwidth,
-//! [`ProbeKernel`].
+//! [`DmmaSpec`] → [`DmmaKernel`] for f64, [`FfmaSpec`] → [`FfmaKernel`] for f32 on CUDA cores; [`AnySpec`] → [`AnyKernel`] is
+//! one of these. And a probe of the memory's bandwidth, [`ProbeKernel`].
 
 pub mod catalogue;
 mod dmma;
 mod epilogue;
 mod family;
+mod ffma;
 mod gemm;
 mod launch;
 mod mainloop;
@@ -19,6 +20,7 @@ mod sums;
 
 pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork, Warps};
 pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
+pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, FfmaWork, ThreadTile};
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};

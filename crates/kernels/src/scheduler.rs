@@ -158,6 +158,21 @@ impl<'k> Scheduler<'k> {
         carried
     }
 
+    /// Runs `body` for each worker and whole tile of this CTA, with the number of its k-tiles: what those need who do not
+    /// ask where these lie.
+    #[track_caller]
+    pub fn for_each_unit<C: Carried<'k>>(
+        &self,
+        init: C,
+        body: impl FnOnce(Val<'k, ty::U32>, C) -> C,
+    ) -> C {
+        let b = self.b;
+        let (unit, step) = (b.special(Special::Cluster), b.special(Special::ClusterCount));
+        b.for_carry(unit, self.units(), step, init, |unit, carried| {
+            body(self.stretch(unit).k_count, carried)
+        })
+    }
+
     /// Workers and whole tiles.
     fn units(&self) -> Val<'k, ty::U32> {
         self.split.workers + (self.clusters_m * self.clusters_n - self.split.tiles)

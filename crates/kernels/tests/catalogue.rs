@@ -1,4 +1,4 @@
-//! Every kernel of the catalogue: in the emulator (those of f64 are in `dmma.rs`), and through every assembler that is
+//! Every kernel of the catalogue: in the emulator (those of f64 are in `dmma.rs`, of f32 in `ffma.rs`), and through every assembler that is
 //! installed, there together with the covering set.
 
 #[path = "common/assemblers.rs"]

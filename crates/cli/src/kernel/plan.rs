@@ -24,7 +24,7 @@ pub struct Args {
     /// A problem size; may be given several times.
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
     problem: Vec<[usize; 3]>,
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: that of --spec, else bf16].
+    /// Element type of A: bf16, f16, tf32, f32, e4m3, e5m2, s8, u8 or f64 [default: that of --spec, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of B [default: that of A, or of --spec].

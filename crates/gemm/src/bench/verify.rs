@@ -55,10 +55,9 @@ pub fn verify_sampled(
 
 /// The arithmetic that a contestant is allowed on random inputs of these types.
 pub fn error_model(a: Element, b: Element) -> ErrorModel {
-    let accumulation = match (a, Accumulation::on_tensor_cores(a)) {
-        (Element::F32 | Element::F64, _) => Accumulation::Nearest,
-        (_, Accumulation::TensorCore8) => Accumulation::TensorCore8Random,
-        (_, accumulation) => accumulation,
+    let accumulation = match Accumulation::on_tensor_cores(a) {
+        Accumulation::TensorCore8 => Accumulation::TensorCore8Random,
+        accumulation => accumulation,
     };
     ErrorModel { accumulation, a, b }
 }

@@ -2,7 +2,7 @@
 
 use pgemm_kernels::AnySpec;
 
-use super::{Placed, Rated, RatedDmma};
+use super::{Placed, Rated, RatedDmma, RatedFfma};
 use crate::choice::Choice;
 
 /// A spec with what the estimate of its cycles needs for every problem.
@@ -12,6 +12,8 @@ pub enum AnyRated {
     Wgmma(Rated),
     /// An f64 kernel.
     Dmma(RatedDmma),
+    /// An f32 kernel.
+    Ffma(RatedFfma),
 }
 
 impl AnyRated {
@@ -20,6 +22,7 @@ impl AnyRated {
         match spec {
             AnySpec::Wgmma(spec) => AnyRated::Wgmma(Rated::new(spec)),
             AnySpec::Dmma(spec) => AnyRated::Dmma(RatedDmma::new(spec)),
+            AnySpec::Ffma(spec) => AnyRated::Ffma(RatedFfma::new(spec)),
         }
     }
 
@@ -28,6 +31,7 @@ impl AnyRated {
         match self {
             AnyRated::Wgmma(rated) => rated.spec.into(),
             AnyRated::Dmma(rated) => rated.spec.into(),
+            AnyRated::Ffma(rated) => rated.spec.into(),
         }
     }
 
@@ -36,6 +40,7 @@ impl AnyRated {
         match self {
             AnyRated::Wgmma(rated) => rated.cycles(placed, choice),
             AnyRated::Dmma(rated) => rated.cycles(placed, choice),
+            AnyRated::Ffma(rated) => rated.cycles(placed, choice),
         }
     }
 }

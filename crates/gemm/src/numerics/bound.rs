@@ -10,7 +10,7 @@ use super::{NumericsError, compensated};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accumulation {
-    /// Every addition rounds to the nearest binary32: CPUs, CUDA cores. With f64, every multiplication and addition rounds to the
+    /// Every addition, or multiplication and addition in one, rounds to the nearest binary32: CPUs, CUDA cores. With f64, every multiplication and addition rounds to the
     /// nearest binary64: everybody.
     Nearest,
     /// Blocks are aligned and truncated to binary32: Hopper's tensor cores with 16-bit and tf32 inputs.
@@ -22,11 +22,11 @@ pub enum Accumulation {
 }
 
 impl Accumulation {
-    /// That of Hopper's tensor cores with these inputs, whatever their values.
+    /// That of Hopper's tensor cores with these inputs, whatever their values; of its CUDA cores with f32.
     pub fn on_tensor_cores(input: Element) -> Accumulation {
         match input {
             Element::E4m3 | Element::E5m2 => Accumulation::TensorCore8,
-            Element::F64 => Accumulation::Nearest,
+            Element::F32 | Element::F64 => Accumulation::Nearest,
             _ => Accumulation::TensorCore,
         }
     }
@@ -180,7 +180,7 @@ impl Bound {
         let (a_input, b_input) = (model.a, model.b);
         let doubles = [a_input, b_input] == [Element::F64; 2];
         for input in [a_input, b_input].into_iter().filter(|_| !doubles) {
-            if !matches!(input, Element::F16 | Element::Bf16 | Element::Tf32)
+            if !matches!(input, Element::F16 | Element::Bf16 | Element::Tf32 | Element::F32)
                 && !matches!(input, Element::E4m3 | Element::E5m2)
             {
                 return Err(NumericsError::NoBound { input });

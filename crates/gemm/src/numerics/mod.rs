@@ -42,6 +42,10 @@
 //! reference adds up with compensation: it is off by `γ₅(u)` for its last roundings, and by `γₖ(u)² + k·2⁻⁷⁵`. Other types take
 //! alpha and beta as the nearest binary32, another factor where they are none.
 //!
+//! **f32** is multiplied and added up in binary32, by multiply-adds that round once or by multiplications and additions that
+//! round each: `u = 2⁻²⁴`, and either way at most k factors fall to a product, so `|ŝ − s| ≤ γₖ(u)·p` too. Each rounding may lose
+//! half of the smallest subnormal. In the reference products of two binary32 are exact.
+//!
 //! All second-order terms are kept. The worst case grows with k·p while typical errors grow with √k, so at large k the bound
 //! is wide; what it cannot see there (a product too few) the integer-valued [exact check](Reference::compare_exact) does.
 
@@ -86,8 +90,8 @@ pub enum NumericsError {
 
     /// No bound is derived for multiplications in this type.
     #[error(
-        "there is no error bound for products of {input}: use f16, bf16, tf32, e4m3, e5m2 or f64 inputs, or s8 or u8 with a \
-         D of s32"
+        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or f64 inputs, or s8 or u8 \
+         with a D of s32"
     )]
     NoBound {
         /// The type that A and B are multiplied in.

@@ -94,14 +94,14 @@ fn with_tile(
     }
 }
 
-/// Refuses knobs that f64 kernels do not have.
-fn check_absent(config: &Config) -> Result<()> {
+/// Refuses knobs that kernels of f64 and f32, whose warps share each tile, do not have.
+pub(super) fn check_absent(config: &Config) -> Result<()> {
     let Config { cluster, schedule, .. } = config;
     if let Some(cluster) = cluster.filter(|cluster| *cluster != Cluster::NONE) {
         return Err(Error::InvalidKnob {
             knob: "cluster",
             asked: format!("{}x{}", cluster.m, cluster.n),
-            limit: "kernels of f64 have no clusters".into(),
+            limit: format!("kernels of {} have no clusters", config.output_dtype()),
             nearest: "1x1".into(),
         });
     }
@@ -109,7 +109,7 @@ fn check_absent(config: &Config) -> Result<()> {
         return Err(Error::InvalidKnob {
             knob: "schedule",
             asked: "ping-pong".into(),
-            limit: "the warps of f64 kernels share each tile".into(),
+            limit: format!("the warps of {} kernels share each tile", config.output_dtype()),
             nearest: "cooperative".into(),
         });
     }

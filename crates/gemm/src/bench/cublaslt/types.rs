@@ -117,6 +117,8 @@ mod tests {
         let types = Types::of(elements(Element::Bf16, Element::Bf16, Element::F32)).unwrap();
         assert_eq!((types.a, types.d), (data_type::R_16BF, data_type::R_32F));
         assert_eq!((types.compute, types.scale), (compute_type::F32, Scale::F32));
+        let types = Types::of(elements(Element::F32, Element::F32, Element::F32)).unwrap();
+        assert_eq!((types.a, types.compute), (data_type::R_32F, compute_type::F32));
         let types = Types::of(elements(Element::Tf32, Element::Tf32, Element::F32)).unwrap();
         assert_eq!((types.a, types.compute), (data_type::R_32F, compute_type::F32_FAST_TF32));
         for (a, b, d) in [

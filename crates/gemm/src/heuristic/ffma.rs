@@ -1,0 +1,86 @@
+//! The model of f32 kernels: waves of tiles, each bound by the issue of instructions, by shared memory or by the latency of a
+//! load; beside them the traffic of DRAM. Its constants are counts of instructions and guesses: nothing was fitted.
+
+use pgemm_kernels::FfmaSpec;
+
+use super::{
+    DRAM_BYTES_PER_CYCLE, LATENCY, LAUNCH_CYCLES, Placed, READ_AGAIN, SERIAL_CYCLES, fourth_power,
+};
+use crate::choice::Choice;
+
+/// Bytes of an element.
+const BYTES: f64 = 4.0;
+
+/// Threads of which an SM issues an instruction in a cycle.
+const THREADS_PER_CYCLE: f64 = 128.0;
+
+/// Time of multiply-adds over that at one in each cycle: one in ten reads two registers of a bank, as ptxas places them.
+const MATH: f64 = 1.1;
+
+/// Instructions of a stage beside loads and multiply-adds.
+const STAGE_INSTRUCTIONS: f64 = 36.0;
+
+/// Bytes of shared memory that reach registers per cycle.
+const SMEM_BYTES_PER_CYCLE: f64 = 128.0;
+
+/// Cycles of a barrier that all warps wait at, which the other CTA of the SM hides where there is one.
+const STAGE_CYCLES: f64 = 40.0;
+
+/// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is multiplied.
+const EPILOGUE_CYCLES: f64 = 1000.0;
+const EPILOGUE_PER_ELEMENT: f64 = 0.1;
+
+/// A spec with what its estimate needs for every problem.
+#[derive(Clone, Copy, Debug)]
+pub struct RatedFfma {
+    /// The spec.
+    pub spec: FfmaSpec,
+    /// Cycles of a stage and of an epilogue where a CTA has the SM to itself.
+    stage: f64,
+    epilogue: f64,
+    /// Cycles that an SM cannot do with fewer of for a stage, however many CTAs share it.
+    busy_stage: f64,
+}
+
+impl RatedFfma {
+    /// A spec that validates, rated.
+    pub fn new(spec: FfmaSpec) -> Self {
+        let [tile_m, tile_n, tile_k] = [spec.tile.m, spec.tile.n, spec.tile.k].map(f64::from);
+        let [thread_m, thread_n] = [spec.thread.m, spec.thread.n].map(f64::from);
+        let threads = f64::from(spec.warpgroups()) * 128.0;
+        let lines = thread_m + thread_n;
+        let instructions = tile_k * (thread_m * thread_n * MATH + lines / 4.0) + STAGE_INSTRUCTIONS;
+        let issue = threads * instructions / THREADS_PER_CYCLE;
+        let shared = threads * lines * tile_k * BYTES / SMEM_BYTES_PER_CYCLE;
+        let late = LATENCY / f64::from(spec.stages);
+        let busy = fourth_power(issue) + fourth_power(shared);
+        RatedFfma {
+            spec,
+            stage: (busy + fourth_power(late)).sqrt().sqrt() + STAGE_CYCLES,
+            epilogue: EPILOGUE_CYCLES + EPILOGUE_PER_ELEMENT * tile_m * tile_n,
+            busy_stage: busy.sqrt().sqrt(),
+        }
+    }
+
+    /// Estimated cycles of a choice of this spec, which splits no tile.
+    pub(super) fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
+        let [m, n, k] = placed.extents;
+        let tiles = placed.rows * placed.columns;
+        let k_tiles = placed.k_tiles as f64;
+        let (sms, at_once) = (u64::from(placed.sms), u64::from(self.spec.ctas_per_sm()));
+        // The tiles of an SM, and how many of them follow each other.
+        let of_sm = tiles.div_ceil(sms);
+        let alone = of_sm.div_ceil(at_once) as f64 * (k_tiles * self.stage + self.epilogue);
+        let busy = alone.max(of_sm as f64 * k_tiles * self.busy_stage + self.epilogue);
+        let (a, b) = (BYTES * m * k, BYTES * n * k);
+        let again = if placed.columns > 1 { READ_AGAIN * a } else { 0.0 }
+            + if placed.rows > 1 { READ_AGAIN * b } else { 0.0 };
+        let traffic = a + b + BYTES * m * n + again;
+        // What all pairs of SMs take up, as far as there is work for them.
+        let pairs = f64::from(placed.sms) / 2.0;
+        let of_pair = (placed.in_pair(tiles) / tiles.max(1) as f64).max(1.0 / pairs);
+        let dram = traffic * of_pair / DRAM_BYTES_PER_CYCLE;
+        let launch = LAUNCH_CYCLES + if choice.dependent_launch { 0.0 } else { SERIAL_CYCLES };
+        (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch
+    }
+}

@@ -1,0 +1,202 @@
+//! The f32 kernel that a config's knobs describe.
+
+use pgemm_kernels::{AnySpec, FfmaSpec, FfmaSpecError, ThreadTile, Tile, Warps};
+
+use super::dmma::check_absent;
+use crate::config::Config;
+use crate::error::{Error, Result};
+
+/// Grids of consumer warps, along m and n.
+const GRIDS: [(u32, u32); 7] = [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (4, 1), (1, 4)];
+
+/// Parts of a thread, those that load the least for each multiply-add first.
+const PARTS: [(u32, u32); 10] =
+    [(12, 12), (8, 16), (16, 8), (8, 12), (12, 8), (8, 8), (4, 8), (8, 4), (4, 16), (4, 4)];
+
+/// Deepest ring that is taken where none is asked for.
+const MOST_STAGES: u32 = 8;
+
+/// A spec from the knobs. A macro-tile beyond one CTA is halved until some warps and parts of threads make it up; its parts
+/// are walked together.
+pub(super) fn by_knobs(base: FfmaSpec, config: &Config) -> Result<(AnySpec, Option<u32>, String)> {
+    check_absent(config)?;
+    let (macro_m, macro_n) = (config.tile_m.unwrap_or(128), config.tile_n.unwrap_or(128));
+    let k = config.tile_k.unwrap_or(base.tile.k);
+    let warpgroups = match config.warps_per_block {
+        None => None,
+        Some(warps @ (8 | 12)) => Some(warps / 4 - 1),
+        Some(warps) => {
+            return Err(Error::InvalidKnob {
+                knob: "warps_per_block",
+                asked: warps.to_string(),
+                limit: "a warpgroup of the producer's and one or two of consumers: 8 or 12 warps"
+                    .into(),
+                nearest: if warps < 10 { 8 } else { 12 }.to_string(),
+            });
+        }
+    };
+    let shallow = decomposed(base, Tile { m: macro_m, n: macro_n, k }, warpgroups)?;
+    let Tile { m, n, .. } = shallow.tile;
+    let stages = config.prefetch_depth.unwrap_or_else(|| shallow.most_stages().min(MOST_STAGES));
+    let spec = FfmaSpec { stages, ..shallow };
+    spec.validate()?;
+    let raster = (m < macro_m).then(|| macro_m / m);
+    let why = if (m, n) == (macro_m, macro_n) {
+        "as asked".to_owned()
+    } else {
+        let (rows, columns) = (macro_m / m, macro_n / n);
+        format!("macro-tile {macro_m}x{macro_n} as {rows}x{columns} CTA tiles of {m}x{n}")
+    };
+    Ok((spec.into(), raster, why))
+}
+
+/// The kernel with two stages for a macro-tile, or for what halves of its longer sides leave of it.
+///
+/// # Errors
+/// What the whole lacks, where no part is possible.
+fn decomposed(
+    base: FfmaSpec,
+    tile: Tile,
+    warpgroups: Option<u32>,
+) -> Result<FfmaSpec, FfmaSpecError> {
+    let halves = |extent: u32| extent.is_multiple_of(64);
+    let Tile { m, n, k } = tile;
+    with_tile(base, tile, warpgroups).or_else(|refused| {
+        let half = if halves(m) && (m >= n || !halves(n)) {
+            Tile { m: m / 2, n, k }
+        } else if halves(n) {
+            Tile { m, n: n / 2, k }
+        } else {
+            return Err(refused);
+        };
+        decomposed(base, half, warpgroups).map_err(|_| refused)
+    })
+}
+
+/// A tile with the first part of a thread and grid of warps that it can have, and two stages.
+///
+/// # Errors
+/// What comes closest to it, where none can be had.
+fn with_tile(
+    base: FfmaSpec,
+    tile: Tile,
+    warpgroups: Option<u32>,
+) -> Result<FfmaSpec, FfmaSpecError> {
+    let of_part = |(m, n)| {
+        let thread = ThreadTile { m, n };
+        let spec = FfmaSpec { tile, thread, stages: 2, ..base };
+        GRIDS.map(|(m, n)| FfmaSpec { warps: Warps { m, n }, ..spec })
+    };
+    let distance = |error: &FfmaSpecError| match error {
+        FfmaSpecError::Extents { nearest, .. } => {
+            u64::from(nearest.m.abs_diff(tile.m)) + u64::from(nearest.n.abs_diff(tile.n))
+        }
+        // Whatever else it is, it is so for every tile, or for this one however it is made up.
+        _ => 0,
+    };
+    let mut closest = None;
+    for spec in PARTS.into_iter().flat_map(of_part) {
+        if warpgroups.is_some_and(|asked| asked != spec.warpgroups()) {
+            continue;
+        }
+        match spec.validate() {
+            Ok(()) => return Ok(spec),
+            // Of parts that such a grid has no tile for.
+            Err(FfmaSpecError::Knob { knob: "thread_m" | "thread_n", .. }) => {}
+            Err(error) => {
+                let nearer = |other: &FfmaSpecError| distance(&error) < distance(other);
+                if closest.as_ref().is_none_or(nearer) {
+                    closest = Some(error);
+                }
+            }
+        }
+    }
+    match closest {
+        Some(error) => Err(error),
+        None => unreachable!("there are grids of one warpgroup and of two with parts of 8x8"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::Element;
+
+    use crate::{Config, Major, Plan, Problem, Split};
+
+    fn plans(config: &Config, extents: [usize; 3]) -> crate::Result<Vec<Plan>> {
+        let [m, n, k] = extents;
+        Plan::candidates(&Problem::new(m, n, k, Major::M, Major::N), config, 132)
+    }
+
+    fn f32_config() -> Config {
+        Config::new(Element::F32)
+    }
+
+    #[test]
+    fn large_problems_get_large_tiles_and_small_ones_fill_the_device() {
+        let tile = |extents| plans(&f32_config(), extents).unwrap()[0].spec.tile();
+        let large = tile([8192; 3]);
+        assert!(large.m * large.n >= 128 * 128, "{large:?}");
+        let small = plans(&f32_config(), [512, 512, 8192]).unwrap().remove(0);
+        assert!(small.tiles >= 64, "{small:?}");
+        assert_eq!(tile([7, 65536, 1000]).m, 32);
+        assert_eq!(tile([65536, 9, 1000]).n, 32);
+    }
+
+    #[test]
+    fn two_ctas_share_an_sm_where_each_has_four_warps() {
+        let named = |name: &str, extents: [usize; 3]| {
+            let config = Config { spec: Some(name.parse().unwrap()), ..f32_config() };
+            plans(&config, extents).unwrap().remove(0)
+        };
+        let pair = named("f32-mn-f32-128x128x16-s6-t8x16-w4x1", [4096, 4096, 64]);
+        assert_eq!((pair.tiles, pair.clusters), (1024, 264));
+        let single = named("f32-mn-f32-128x256x16-s8-t8x16-w2x4", [4096, 4096, 64]);
+        assert_eq!((single.tiles, single.clusters), (512, 132));
+    }
+
+    #[test]
+    fn every_pair_of_majors_is_planned_without_swapping() {
+        for (a, b) in
+            [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+        {
+            let problem = Problem::new(500, 700, 90, a, b);
+            for plan in Plan::candidates(&problem, &f32_config(), 132).unwrap() {
+                assert!(!plan.swapped() && plan.split_tiles == 0, "{plan:?}");
+                assert_eq!(plan.choice().majors(), (a, b));
+            }
+        }
+    }
+
+    #[test]
+    fn knobs_make_a_spec_or_say_what_is_possible() {
+        let tile = |m, n| Config { tile_m: Some(m), tile_n: Some(n), ..f32_config() };
+        let named = |config: &Config| plans(config, [1000; 3]).unwrap().remove(0);
+        let plan = named(&Config { prefetch_depth: Some(3), ..tile(128, 256) });
+        assert_eq!(plan.spec.to_string(), "f32-mn-f32-128x256x16-s3-t8x16-w2x4");
+        let plan = named(&tile(512, 256));
+        assert_eq!(plan.spec.tile().m, 128, "{}", plan.why);
+        assert_eq!(plan.raster_rows, 4);
+        assert!(plan.why.contains("macro-tile 512x256 as 4x1"), "{}", plan.why);
+        let plan = named(&Config { warps_per_block: Some(8), ..tile(128, 128) });
+        assert_eq!(plan.spec.to_string(), "f32-mn-f32-128x128x16-s7-t8x16-w2x2");
+
+        let refused = |config: Config| plans(&config, [1000; 3]).unwrap_err().to_string();
+        for (config, part) in [
+            (tile(100, 64), "the nearest"),
+            (tile(u32::MAX, 1), "the nearest"),
+            (Config { tile_k: Some(u32::MAX), ..f32_config() }, "tile_k"),
+            (Config { prefetch_depth: Some(40), ..f32_config() }, "stages fit"),
+            (Config { warps_per_block: Some(16), ..f32_config() }, "8 or 12"),
+            (Config { split: Some(Split::StreamK), ..f32_config() }, "compute their tiles whole"),
+            (
+                Config { cluster: Some(pgemm_kernels::Cluster { m: 2, n: 1 }), ..f32_config() },
+                "f32 have no clusters",
+            ),
+            (Config { swapped: Some(true), ..f32_config() }, "as they are"),
+        ] {
+            let text = refused(config);
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Turning K-major tiles in shared memory, in place, before consumers read them. A warp takes blocks of 32 lines and up to 16
+//! depths, which become as many rows of 32 elements. Each lane has a line: it loads four depths at once, and stores them to
+//! rows one by one, beside those of the other lanes. Neither has bank conflicts, loads thanks to the swizzle.
+
+use pgemm_ir::{KernelBuilder, Special, Val, ty};
+
+use super::ELEMENT_BYTES;
+use super::tile::{BLOCK_LINES, QUAD, QUAD_BYTES, StageTile};
+
+/// Bytes of a row of a block.
+const ROW_BYTES: u32 = BLOCK_LINES * ELEMENT_BYTES;
+
+/// What a lane reads and writes in each block.
+pub(super) struct Transposition<'k> {
+    tile: StageTile,
+    /// Bytes from the start of a block to each of this lane's quads.
+    quads: Vec<Val<'k, ty::U32>>,
+    /// Bytes from the start of a row to this lane's element.
+    element: Val<'k, ty::U32>,
+}
+
+impl<'k> Transposition<'k> {
+    /// The transposition of K-major tiles.
+    pub(super) fn new(b: &'k KernelBuilder, tile: StageTile) -> Self {
+        let lane = b.special(Special::Lane);
+        let line = lane * (tile.box_depth * ELEMENT_BYTES);
+        let rows = line & (((1 << tile.tensor_map().swizzle.bits()) - 1) << 7);
+        let swizzled = line ^ (rows >> 3);
+        Transposition {
+            tile,
+            quads: (0..tile.box_depth / QUAD).map(|quad| swizzled ^ (quad * QUAD_BYTES)).collect(),
+            element: lane * ELEMENT_BYTES,
+        }
+    }
+
+    /// Transposes the tile at `stage`: warp `warp` of `warps` does what falls to it.
+    pub(super) fn run(
+        &self,
+        b: &'k KernelBuilder,
+        stage: Val<'k, ty::Smem>,
+        warp: Val<'k, ty::U32>,
+        warps: u32,
+    ) {
+        let blocks = self.tile.bytes() / self.block_bytes();
+        // No loop: what the assembler makes of one needs more registers.
+        for first in (0..blocks).step_by(warps as usize) {
+            let block = warp + first;
+            let turn = || self.turn(b, stage.offset(block * self.block_bytes()));
+            if first + warps <= blocks {
+                turn();
+            } else {
+                b.if_(block.lt(blocks), turn);
+            }
+        }
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.tile.box_depth * ROW_BYTES
+    }
+
+    /// Turns the block at an address.
+    fn turn(&self, b: &'k KernelBuilder, block: Val<'k, ty::Smem>) {
+        let quads = self.quads.iter().map(|&quad| b.load_shared::<ty::F32, 4>(block.offset(quad)));
+        let depths: Vec<_> = quads.flatten().collect();
+        // The bytes that one lane writes are read by others.
+        b.warp_sync();
+        let first = block.offset(self.element);
+        for (row, depth) in (0..).zip(depths) {
+            b.store_shared(first.offset(row * ROW_BYTES), [depth]);
+        }
+    }
+}

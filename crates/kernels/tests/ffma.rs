@@ -1,0 +1,316 @@
+//! The f32 kernel in the emulator, on problems whose tiles are cut short on every side; and through the assemblers.
+
+#[path = "common/assemblers.rs"]
+mod assemblers;
+
+use assemblers::assemblers;
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
+use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
+use pgemm_kernels::{
+    AnySpec, FfmaKernel, FfmaSpec, FfmaWork, L2Policies, MatrixArgument, catalogue,
+};
+
+/// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
+const SHAPES: [&str; 7] = [
+    "128x256x16-s3-t8x16-w2x4",
+    "256x128x8-s3-t16x8-w4x2",
+    "192x192x16-s2-t12x12-w4x2",
+    "128x128x16-s4-t8x16-w4x1",
+    "128x128x32-s2-t8x8-w2x4",
+    "64x128x16-s3-t8x8-w2x2",
+    "64x64x8-s5-t8x4-w2x2",
+];
+
+const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
+
+fn kernel(majors: &str, shape: &str) -> FfmaKernel {
+    let spec: FfmaSpec = format!("f32-{majors}-f32-{shape}").parse().unwrap();
+    FfmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A row-major matrix with what surrounds it.
+struct Matrix {
+    values: Vec<f32>,
+    leading_dimension: usize,
+}
+
+impl Matrix {
+    /// `rows × columns` elements, with at least one NaN behind each row. Those of TMA, and those that are accessed four
+    /// elements at once, have rows of whole 16 bytes.
+    fn new(
+        rows: usize,
+        columns: usize,
+        quads: bool,
+        value: impl Fn(usize, usize) -> f32,
+    ) -> Matrix {
+        let next = (columns / 4 + 1) * 4;
+        let leading_dimension = if quads { next } else { next + 1 };
+        let mut values = vec![f32::NAN; rows * leading_dimension];
+        for row in 0..rows {
+            for column in 0..columns {
+                values[row * leading_dimension + column] = value(row, column);
+            }
+        }
+        Matrix { values, leading_dimension }
+    }
+
+    fn upload(&self, memory: &mut Memory, name: &str, permission: Permission) -> MatrixArgument {
+        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        MatrixArgument {
+            address: memory.upload(name, &bytes, permission),
+            leading_dimension: self.leading_dimension as u64,
+        }
+    }
+}
+
+/// Where C is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum C {
+    /// Not read.
+    None,
+    Apart,
+    InPlace,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    alpha: f32,
+    beta: f32,
+    c: C,
+    /// Whether C and D can be accessed four elements at once.
+    quads: bool,
+    ctas: u32,
+}
+
+/// From -1 to 1, with all bits of the significand: looks random, by element.
+fn real(seed: u64, index: usize) -> f32 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
+    for _ in 0..3 {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state ^= state >> 29;
+    }
+    (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+}
+
+/// Runs a case and compares every element of D bit for bit with multiply-adds one after the other along k, and what lies
+/// behind its rows with what was there.
+fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> {
+    let Case { m, n, k, alpha, beta, .. } = case;
+    let a = |row: usize, i: usize| real(1, row * k + i);
+    let b = |column: usize, i: usize| real(2, column * k + i);
+    let c = |row: usize, column: usize| real(3, row * n + column);
+    let operand = |major, lines, value: &dyn Fn(usize, usize) -> f32| match major {
+        OperandMajor::K => Matrix::new(lines, k, true, value),
+        OperandMajor::Mn => Matrix::new(k, lines, true, |i, line| value(line, i)),
+    };
+    let mut memory = Memory::new();
+    let (a_matrix, b_matrix) =
+        (operand(ffma.spec.a_major, m, &a), operand(ffma.spec.b_major, n, &b));
+    let mut a_argument = a_matrix.upload(&mut memory, "A", Permission::ReadOnly);
+    let mut b_argument = b_matrix.upload(&mut memory, "B", Permission::ReadOnly);
+    if k == 0 {
+        a_argument.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
+        b_argument.address = a_argument.address;
+    }
+    let c_matrix = Matrix::new(m, n, case.quads, c);
+    let d_matrix = if case.c == C::InPlace {
+        &c_matrix
+    } else {
+        &Matrix::new(m, n, case.quads, |_, _| f32::NAN)
+    };
+    let d = d_matrix.upload(&mut memory, "D", Permission::ReadWrite);
+    let c_argument = match case.c {
+        C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
+        _ => d,
+    };
+    let work = FfmaWork {
+        m: m as u32,
+        n: n as u32,
+        k: k as u32,
+        alpha,
+        beta,
+        a: a_argument,
+        b: b_argument,
+        c: c_argument,
+        d,
+        raster_rows: 2,
+        ctas: case.ctas,
+        l2: L2Policies::default(),
+    };
+    let launch = ffma.bind(&work);
+    let options = Options { schedule, ..Options::default() };
+    let emulator = Emulator::new(&ffma.kernel, &launch, &mut memory, options).unwrap();
+    emulator.run().map_err(|report| format!("{} {case:?}: {report}", ffma.spec))?;
+
+    let bytes = memory.read_raw(d.address, d_matrix.values.len() * 4).unwrap();
+    let found = bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
+    for (at, found) in found.enumerate() {
+        let (row, column) = (at / d_matrix.leading_dimension, at % d_matrix.leading_dimension);
+        if column >= n {
+            if !found.is_nan() {
+                return Err(format!("{} {case:?}: row {row} is written beyond its end", ffma.spec));
+            }
+            continue;
+        }
+        let sum = (0..k).fold(0.0, |sum, i| a(row, i).mul_add(b(column, i), sum));
+        let product = alpha * sum;
+        let expected = if beta == 0.0 { product } else { c(row, column).mul_add(beta, product) };
+        if found != expected {
+            return Err(format!(
+                "{} {case:?}: D is {found} at row {row}, column {column}, and not {expected}",
+                ffma.spec
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn check(ffma: &FfmaKernel, case: Case, schedule: Schedule) {
+    run(ffma, case, schedule).unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn product(m: usize, n: usize, k: usize) -> Case {
+    Case { m, n, k, alpha: 1.0, beta: 0.0, c: C::None, quads: true, ctas: 2 }
+}
+
+#[test]
+fn sums_are_those_of_multiply_adds_along_k() {
+    for majors in MAJORS {
+        for shape in SHAPES {
+            let ffma = kernel(majors, shape);
+            let tile = ffma.spec.tile;
+            // One tile is whole, the others are cut short.
+            let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
+            let case = Case { alpha: 1.0 / 3.0, ..product(m, n, 35) };
+            check(&ffma, case, Schedule::seeded((m * n + majors.len()) as u64));
+        }
+    }
+}
+
+#[test]
+fn every_kernel_of_the_catalogue_is_right() {
+    let specs = catalogue::all().filter_map(|spec| match spec {
+        AnySpec::Ffma(spec) => Some(spec),
+        _ => None,
+    });
+    for (index, spec) in specs.enumerate() {
+        let ffma = FfmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
+        let (m, n) = (spec.tile.m as usize + 3, spec.tile.n as usize - 5);
+        let k = (spec.stages as usize / 2 + 1) * spec.tile.k as usize - 9;
+        let c = [C::None, C::Apart, C::InPlace][index % 3];
+        let beta = if c == C::None { 0.0 } else { 3.0 };
+        let case = Case { alpha: -2.0, beta, c, ctas: 1, ..product(m, n, k) };
+        check(&ffma, case, Schedule::seeded(index as u64));
+    }
+}
+
+#[test]
+fn every_edge_is_cut_where_it_should_be() {
+    for majors in MAJORS {
+        let ffma = kernel(majors, "64x64x8-s5-t8x4-w2x2");
+        for (m, n, k) in
+            [(1, 1, 1), (64, 64, 16), (65, 63, 17), (3, 130, 7), (130, 2, 64), (9, 9, 0)]
+        {
+            for schedule in [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(7)]
+            {
+                check(&ffma, product(m, n, k), schedule);
+            }
+        }
+    }
+}
+
+#[test]
+fn c_is_added_from_wherever_it_is() {
+    for majors in ["kk", "mn"] {
+        let ffma = kernel(majors, "64x64x8-s5-t8x4-w2x2");
+        for c in [C::None, C::Apart, C::InPlace] {
+            let beta = if c == C::None { 0.0 } else { -0.7 };
+            for (ctas, quads) in [(1, true), (3, false)] {
+                let case = Case { alpha: 0.3, beta, c, quads, ctas, ..product(70, 150, 40) };
+                check(&ffma, case, Schedule::seeded(u64::from(ctas)));
+            }
+        }
+    }
+}
+
+/// What a kernel needs is missed where it lacks.
+#[test]
+fn kernels_without_their_synchronisation_fail() {
+    type Removed = fn(&Op) -> bool;
+    let kinds: [(&str, Removed); 6] = [
+        ("waits", |op| *op == Op::MbarrierWait),
+        ("arrivals", |op| *op == Op::MbarrierArrive),
+        ("announced bytes", |op| matches!(op, Op::MbarrierArriveExpect { .. })),
+        ("the fence behind initialisation", |op| *op == Op::FenceMbarrierInit),
+        ("the barrier behind initialisation", |op| matches!(op, Op::BarrierSync { .. })),
+        ("the fence behind transposition", |op| matches!(op, Op::FenceProxy(_))),
+    ];
+    let whole = kernel("mk", "64x64x8-s2-t8x4-w2x2");
+    let fails = |ffma: &FfmaKernel| {
+        let schedules = [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(4)];
+        schedules.into_iter().any(|schedule| run(ffma, product(70, 80, 100), schedule).is_err())
+    };
+    assert!(!fails(&whole));
+    for (name, removed) in kinds {
+        let mut mutant = whole.clone();
+        mutant.kernel.visit_blocks_mut(&mut |block| block.insts.retain(|inst| !removed(&inst.op)));
+        assert!(fails(&mutant), "{name}");
+    }
+}
+
+/// Multiply-adds of a thread in one stage, and the loads that bring it what they multiply.
+fn stage_operations(kernel: &Kernel) -> (u32, u32) {
+    let (mut multiplied, mut loaded) = (0, 0);
+    kernel.visit(&mut |inst| {
+        for block in inst.blocks.iter().filter(|_| inst.op == Op::For) {
+            // Transposing warps load too.
+            if !block.insts.iter().any(|inst| inst.op == Op::Fma) {
+                continue;
+            }
+            for inst in &block.insts {
+                match &inst.op {
+                    Op::Fma => multiplied += 1,
+                    Op::Load(access) if access.space == Space::Shared => {
+                        assert_eq!((access.ty, access.vector), (Type::F32, 4));
+                        loaded += 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    });
+    (multiplied, loaded)
+}
+
+#[test]
+fn a_stage_is_multiplied_with_the_fewest_loads() {
+    for majors in MAJORS {
+        for shape in SHAPES {
+            let ffma = kernel(majors, shape);
+            let (thread, k) = (ffma.spec.thread, ffma.spec.tile.k);
+            let expected = (thread.m * thread.n * k, (thread.m + thread.n) / 4 * k);
+            assert_eq!(stage_operations(&ffma.kernel), expected, "{}", ffma.spec);
+        }
+    }
+}
+
+#[test]
+fn assemblers_take_it_without_spills() {
+    let assemblers = assemblers();
+    for majors in ["kk", "mn"] {
+        for shape in SHAPES {
+            let ffma = kernel(majors, shape);
+            let ptx = pgemm_ptx::emit(&ffma.kernel).unwrap();
+            for ptxas in &assemblers {
+                let report =
+                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", ffma.spec));
+                assert!(report.is_clean(), "{}: {report:?}", ffma.spec);
+            }
+        }
+    }
+}
