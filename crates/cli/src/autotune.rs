@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 impl Args {
     /// What is tuned or surveyed, each problem once, and its keys in the same order.
     fn worklist(&self) -> Result<(Worklist, Vec<ProblemKey>), Failure> {
-        let elements = self.types.elements();
+        let elements = self.types.elements(None);
         let config = parse::config(elements);
         let work = match &self.suite {
             Some(families) => Worklist::of_suite(families, elements, &config)?,
@@ -302,7 +302,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
             None
         }
     };
-    let surveyor = Surveyor::new(&device, peer, options, args.types.elements(), &keys)?;
+    let surveyor = Surveyor::new(&device, peer, options, args.types.elements(None), &keys)?;
     let interrupt = Interrupt::listen()?;
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());

@@ -119,7 +119,7 @@ impl Peer {
 const USUAL_CANDIDATES: usize = 8;
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let elements = args.types.elements();
+    let elements = args.types.elements(args.knobs.spec.as_ref());
     let mut work = match &args.suite {
         Some(families) => Worklist::of_suite(families, elements, &args.knobs.config(elements))?,
         None => {
@@ -254,7 +254,7 @@ fn measure(
     let gemm = Gemm::create(bench.device(), args.knobs.config(*elements))?;
     let mut ours = vec![GemmContestant::new(&gemm, &operands)?];
     for way in &args.also {
-        let gemm = Gemm::create(bench.device(), args.knobs.config_for(way))?;
+        let gemm = Gemm::create(bench.device(), args.knobs.config_for(way, elements.precision))?;
         ours.push(GemmContestant::new(&gemm, &operands)?.named(way.to_string()));
     }
     let mut ours: Vec<&mut dyn Contestant> =

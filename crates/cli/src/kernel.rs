@@ -320,7 +320,7 @@ fn emulate(
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
     let [a_type, b_type] = choice.operands();
-    memory::check(&problem, Elements { a: a_type, b: b_type, d: spec.output() }, true)?;
+    memory::check(&problem, Elements { b: b_type, ..Elements::new(a_type, spec.output()) }, true)?;
     let mut a = HostMatrix::zeros(problem.a_layout(), a_type)?;
     let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
     a.fill_random(seed);
@@ -329,7 +329,8 @@ fn emulate(
     let product = output::while_showing(format!("emulating {spec}"), || {
         multiply(&Executor::Emulator, config, &problem, inputs)
     })?;
-    let model = ErrorModel { accumulation: Accumulation::Nearest, a: a_type, b: b_type };
+    let model =
+        ErrorModel { accumulation: Accumulation::of(spec).of_random_signs(), a: a_type, b: b_type };
     let comparison = Reference::new(&problem, &a, &b, None)?.compare(&product.d, &model)?;
     if json {
         output::json(&json!({

@@ -20,7 +20,7 @@ fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
         (rows as u64).saturating_mul(columns as u64).saturating_mul(u64::from(bytes))
     };
     let reads_c = problem.beta != 0.0;
-    let Elements { a, b, d } = elements;
+    let Elements { a, b, d, .. } = elements;
     let mut bytes = product(m, k, a.bytes());
     bytes = bytes.saturating_add(product(k, n, b.bytes()));
     bytes = bytes.saturating_add(product(m, n, d.bytes() * if reads_c { 2 } else { 1 }));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use persistent_gemm::bench::Elements;
-use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Problem, Split};
+use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Precision, Problem, Split};
 use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 
 use crate::output;
@@ -30,21 +30,36 @@ pub fn dtype(text: &str) -> Result<Dtype, String> {
     text.parse().map_err(|error: pgemm_ir::UnknownElement| error.to_string())
 }
 
-/// The types of a product: B's is A's and D's the usual one where they are not given.
-pub fn elements(a: Dtype, b: Option<Dtype>, output: Option<Dtype>) -> Elements {
-    let config = Config::new(a).with_b_dtype(b.unwrap_or(a));
-    Elements { a, b: config.b_dtype(), d: output.unwrap_or_else(|| config.output_dtype()) }
+/// The types of a product: B's is A's and D's the usual one where they are not given, and so is the precision.
+pub fn elements(
+    a: Dtype,
+    b: Option<Dtype>,
+    output: Option<Dtype>,
+    precision: Option<Precision>,
+) -> Elements {
+    let config = Config { precision, ..Config::new(a).with_b_dtype(b.unwrap_or(a)) };
+    Elements {
+        a,
+        b: config.b_dtype(),
+        d: output.unwrap_or_else(|| config.output_dtype()),
+        precision: config.precision(),
+    }
 }
 
 /// The config for these types with every knob left to the planner.
-pub fn config(Elements { a, b, d }: Elements) -> Config {
-    Config::new(a).with_b_dtype(b).with_output(d)
+pub fn config(Elements { a, b, d, precision }: Elements) -> Config {
+    Config::new(a).with_b_dtype(b).with_output(d).with_precision(precision)
 }
 
 /// The types of a product in a few letters: `bf16 -> f32`, `e4m3*e5m2 -> bf16`.
 pub fn types(config: &Config) -> String {
     let ([a, b], d) = (config.operands(), config.output_dtype());
     if a == b { format!("{a} -> {d}") } else { format!("{a}*{b} -> {d}") }
+}
+
+/// The precision that is asked for, else that of the kernel that is named.
+pub fn precision(asked: Option<Precision>, spec: Option<&AnySpec>) -> Option<Precision> {
+    asked.or_else(|| spec.map(Precision::of))
 }
 
 /// The types of A and B that a kernel has in its name, as the problem has them.
@@ -192,12 +207,16 @@ pub struct Types {
     /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     output_dtype: Option<Dtype>,
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k) [default: full].
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
 }
 
 impl Types {
-    /// Those of A, B and D.
-    pub fn elements(&self) -> Elements {
-        elements(self.dtype, self.b_dtype, self.output_dtype)
+    /// Those of A, B and D, with the precision of the kernel that is named where none is asked for.
+    pub fn elements(&self, spec: Option<&AnySpec>) -> Elements {
+        let precision = precision(self.precision, spec);
+        elements(self.dtype, self.b_dtype, self.output_dtype, precision)
     }
 }
 
@@ -292,8 +311,8 @@ impl Knobs {
         }
     }
 
-    /// The config that computes in this way, with the knobs that it does not name.
-    pub fn config_for(&self, way: &Way) -> Config {
+    /// The config that computes in this way, and with this precision, with the knobs that it does not name.
+    pub fn config_for(&self, way: &Way, precision: Precision) -> Config {
         let Way { spec, split, raster_rows, dependent_launch } = *way;
         Config {
             raster_rows: raster_rows.or(self.raster_rows),
@@ -302,7 +321,7 @@ impl Knobs {
             l2: self.l2_policy,
             dependent_launch: dependent_launch.or(self.dependent_launch),
             sms: self.sms,
-            ..Config::for_spec(spec)
+            ..Config::for_spec(spec).with_precision(precision)
         }
     }
 
@@ -317,7 +336,8 @@ impl Knobs {
         config: &Config,
     ) -> Result<(), persistent_gemm::Error> {
         let [a, b] = config.operands();
-        if *config != self::config(Elements { a, b, d: config.output_dtype() }) {
+        let types = Elements { b, ..Elements::new(a, config.output_dtype()) };
+        if *config != self::config(types) {
             Plan::candidates(problem, config, USUAL_SMS)?;
             output::note("the cpu backend has no kernel: knobs are checked, and change nothing");
         }
@@ -400,7 +420,7 @@ mod tests {
             ("u8", Some("s8"), None, "u8*s8 -> s32"),
         ] {
             let named = |name: &str| dtype(name).unwrap();
-            let elements = elements(named(a), b.map(named), output.map(named));
+            let elements = elements(named(a), b.map(named), output.map(named), None);
             assert_eq!(types(&config(elements)), expected);
         }
         // The kernel computes the transpose, so its first operand is B.

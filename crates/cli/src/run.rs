@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use persistent_gemm::bench::{self, Elements};
+use persistent_gemm::bench::Elements;
 use persistent_gemm::host::{Backend, Executor, Inputs, Product, multiply};
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Order,
-    Problem, Reference,
+    Plan, Precision, Problem, Reference,
 };
 use serde_json::json;
 
@@ -58,6 +58,9 @@ pub struct Args {
     /// f64 [default: the first of these; f32 where a file can't hold that].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k) [default: that of --spec, else full].
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
     /// Contiguous dimension of random A: k or m.
     #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
     a_major: Major,
@@ -134,7 +137,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     let comparison = match args.verify {
         true => {
-            let model = error_model(elements, &executor, args.a.is_none());
+            let plan = product.plan.as_ref();
+            let model = error_model(elements, &executor, plan, args.a.is_none());
             // Integers have no errors, so what is exact is the product of the matrices as they were multiplied.
             let inputs = match elements.d {
                 Dtype::S32 => inputs,
@@ -190,7 +194,8 @@ fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
         (None, None) => usual,
     };
     let asked = args.output_dtype.or(spec.map(|spec| spec.output()));
-    let elements = parse::elements(a, Some(b), asked);
+    let precision = parse::precision(args.precision, spec);
+    let elements = parse::elements(a, Some(b), asked, precision);
     match (&args.out, asked) {
         (Some(out), Some(asked)) => out.check_holds(asked).map(|()| elements),
         (Some(out), None) if out.check_holds(elements.d).is_err() => {
@@ -277,15 +282,21 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix, elements: Elements) -> Result
 }
 
 /// The arithmetic whose errors are allowed. Random matrices have random signs.
-fn error_model(elements: Elements, executor: &Executor, random: bool) -> ErrorModel {
+fn error_model(
+    elements: Elements,
+    executor: &Executor,
+    plan: Option<&Plan>,
+    random: bool,
+) -> ErrorModel {
     let Elements { a, b, .. } = elements;
-    match executor {
-        Executor::Cuda(_) if random => bench::error_model(a, b),
-        Executor::Cuda(_) => ErrorModel { accumulation: Accumulation::on_tensor_cores(a), a, b },
-        Executor::Emulator | Executor::Cpu { .. } => {
-            ErrorModel { accumulation: Accumulation::Nearest, a, b }
-        }
-    }
+    let accumulation = match (executor, plan) {
+        (Executor::Cpu { .. }, _) | (_, None) => Accumulation::Nearest,
+        (_, Some(plan)) => match Accumulation::of(&plan.spec) {
+            accumulation if random => accumulation.of_random_signs(),
+            accumulation => accumulation,
+        },
+    };
+    ErrorModel { accumulation, a, b }
 }
 
 /// Against the matrices as they came: the rounding of a conversion is part of the bound.

@@ -9,6 +9,7 @@ mod clock;
 mod error;
 mod execute;
 mod flatten;
+mod float8;
 mod machine;
 mod mbarrier;
 mod memory;

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use half::{bf16, f16};
 use pgemm_ir::{Element, OperandMajor, SwizzleMode};
 
+use crate::float8;
+
 /// Rows of a warpgroup's tile.
 pub(crate) const TILE_ROWS: usize = 64;
 
@@ -101,12 +103,30 @@ pub(crate) trait Scalar: Copy + Default {
     fn accumulate(self, a: Self, b: Self) -> Self;
     /// Decodes the elements in `bytes`.
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<Self>);
+    /// [`multiply`] as tensor cores do it with operands of this type.
+    fn multiply(_: Element, tile: &mut [Self], a: &[Self], b: &[Self], n: usize, accumulate: bool) {
+        multiply(tile, a, b, n, accumulate);
+    }
 }
 
 impl Scalar for f32 {
     // Products of two elements of at most 12 significant bits are exact, so each step rounds once.
     fn accumulate(self, a: f32, b: f32) -> f32 {
         self + a * b
+    }
+
+    fn multiply(
+        element: Element,
+        tile: &mut [f32],
+        a: &[f32],
+        b: &[f32],
+        n: usize,
+        accumulate: bool,
+    ) {
+        match element {
+            Element::E4m3 | Element::E5m2 => float8::multiply(tile, a, b, n, accumulate),
+            _ => multiply(tile, a, b, n, accumulate),
+        }
     }
 
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<f32>) {
@@ -183,6 +203,8 @@ fn transpose<T: Scalar>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
     out
 }
 
+/// Products that tensor cores keep all bits of binary32 of, and integers.
+///
 /// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` depth × n, `tile` 64 × n. Sums run along K, one
 /// rounding a step, so that results do not depend on anything else.
 pub(crate) fn multiply<T: Scalar>(tile: &mut [T], a: &[T], b: &[T], n: usize, accumulate: bool) {

@@ -8,7 +8,7 @@ use pgemm_ir::{ASource, AccId, Element, Kernel, LocId, OperandMajor, Type, Wgmma
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
 use crate::machine::{At, Emulator, Fault, Operation, Outcome};
-use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, TILE_ROWS, multiply, read_operand};
+use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, TILE_ROWS, read_operand};
 use crate::program::{Program, SMEM_BASE, Slot, WgmmaStep};
 use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
@@ -410,7 +410,7 @@ impl Emulator<'_> {
         let chunks =
             self.operand_chunks((slot, rank, index), pending, pending.b, op.b_major, n, "B")?;
         let b: Vec<T> = read_operand(chunks.into_iter(), op.b_major, op.b, (n, depth), true);
-        multiply(values, &a, &b, n, pending.accumulate);
+        T::multiply(op.a, values, &a, &b, n, pending.accumulate);
         *defined = true;
         Ok(())
     }

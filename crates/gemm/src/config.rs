@@ -9,6 +9,7 @@ use pgemm_kernels::{AnySpec, Cluster, L2Policies, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
+use crate::precision::Precision;
 
 /// How output tiles are split along k among CTAs, so that few tiles keep all SMs busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,6 +69,9 @@ pub struct Config {
     /// Element type of C and D; where it is not given, the operands', but f32 for tf32, bf16 for e4m3 and e5m2, and s32 for
     /// s8 and u8.
     pub output: Option<Element>,
+    /// How accurately products are added up; where it is not given, that of `spec`, else [`Precision::Full`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precision: Option<Precision>,
     /// Macro-tile rows: a multiple of 64.
     pub tile_m: Option<u32>,
     /// Macro-tile columns: a multiple of 8.
@@ -109,6 +113,7 @@ impl Config {
             dtype,
             b: None,
             output: None,
+            precision: None,
             tile_m: None,
             tile_n: None,
             tile_k: None,

@@ -143,6 +143,7 @@ pub fn multiply(
             return Err(Error::MatrixType { matrix, found, needed });
         }
     }
+    config.check_precision()?;
     plan::check_types(problem, operands, output)?;
     let mut d =
         HostMatrix::zeros(MatrixLayout::row_major(problem.m, problem.n), config.output_dtype())?;

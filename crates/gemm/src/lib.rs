@@ -14,6 +14,7 @@ pub mod host;
 pub mod matrix;
 pub mod numerics;
 mod plan;
+mod precision;
 pub mod problem;
 pub mod tune;
 mod workspace;
@@ -29,6 +30,7 @@ pub use numerics::{
 };
 pub use pgemm_ir::Element as Dtype;
 pub use plan::{Candidates, Plan};
+pub use precision::Precision;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
 
 /// The guide's examples run as tests.

@@ -5,7 +5,8 @@ mod ffma;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    AnySpec, Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule, SpecError, Tile,
+    AnySpec, Arithmetic, Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule,
+    SpecError, Tile,
 };
 use serde::Serialize;
 
@@ -13,6 +14,7 @@ use crate::choice::{Choice, Decomposition};
 use crate::config::{Config, Split};
 use crate::error::{Error, Result};
 use crate::heuristic::{self, AnyRated, Ranking};
+use crate::precision::Precision;
 use crate::problem::{Major, Problem};
 use crate::tune::{Picks, ProblemKey};
 
@@ -132,14 +134,17 @@ impl<'p> Candidates<'p> {
         }
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
+        config.check_precision()?;
         check_types(problem, operands, output)?;
         check_swapped(problem, config)?;
+        let precision = config.precision();
         let mut plans =
             Candidates { problem, config, sms, tuned: None, first: None, ranking: None };
         if let Some(choice) = by_name(problem, config, sms)? {
             plans.first = plans.plan(choice, "as asked");
         } else if config.shapes_kernel() {
-            let Some(base) = specs_for(problem, operands, output, config.swapped).next() else {
+            let mut specs = specs_for(problem, operands, output, precision, config.swapped);
+            let Some(base) = specs.next() else {
                 return Err(SpecError::Types { a, b, output }.into());
             };
             check_split(&base, config)?;
@@ -150,7 +155,8 @@ impl<'p> Candidates<'p> {
             };
             plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
         } else {
-            let mut specs = rated_for(problem, operands, output, config.swapped).peekable();
+            let specs = rated_for(problem, operands, output, precision, config.swapped);
+            let mut specs = specs.peekable();
             match specs.peek() {
                 Some(rated) => check_split(&rated.spec(), config)?,
                 None => return Err(SpecError::Types { a, b, output }.into()),
@@ -230,11 +236,14 @@ fn rated_for(
     problem: &Problem,
     operands: [Element; 2],
     output: Element,
+    precision: Precision,
     swapped: Option<bool>,
 ) -> impl Iterator<Item = &'static AnyRated> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
     heuristic::rated(operands, output, a, b).iter().filter(move |rated| {
-        swapped.is_none_or(|swapped| swapped == (rated.spec().d_major() == OutputMajor::M))
+        let spec = rated.spec();
+        Precision::of(&spec) == precision
+            && swapped.is_none_or(|swapped| swapped == (spec.d_major() == OutputMajor::M))
     })
 }
 
@@ -243,9 +252,10 @@ pub(crate) fn specs_for(
     problem: &Problem,
     operands: [Element; 2],
     output: Element,
+    precision: Precision,
     swapped: Option<bool>,
 ) -> impl Iterator<Item = AnySpec> + use<> {
-    rated_for(problem, operands, output, swapped).map(AnyRated::spec)
+    rated_for(problem, operands, output, precision, swapped).map(AnyRated::spec)
 }
 
 /// Checks that there are kernels for operands of these types as they lie, and for the scalars.
@@ -288,7 +298,7 @@ fn by_name(problem: &Problem, config: &Config, sms: u32) -> Result<Option<Choice
 fn check_swapped(problem: &Problem, config: &Config) -> Result<()> {
     let Config { swapped, .. } = *config;
     let output = config.output_dtype();
-    match specs_for(problem, config.operands(), output, swapped).next() {
+    match specs_for(problem, config.operands(), output, config.precision(), swapped).next() {
         Some(_) => Ok(()),
         None => Err(Error::InvalidKnob {
             knob: "swapped",
@@ -347,7 +357,12 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
     let cluster = config.cluster.unwrap_or(Cluster::NONE);
     let (macro_m, macro_n) = (config.tile_m.unwrap_or(128), config.tile_n.unwrap_or(128));
     let k = config.tile_k.unwrap_or(base.tile.k);
-    let fits = |m: u32, n: u32| m <= 256 && n <= 256 && m / 64 * n <= 4 * 208;
+    let promotes = base.arithmetic.promotion.is_some();
+    // Promoted sums leave registers for fewer columns.
+    let fits = |m: u32, n: u32| match promotes {
+        false => m <= 256 && n <= 256 && m / 64 * n <= 4 * 208,
+        true => m <= 256 && (m.div_ceil(128) + 1) * n <= 384 && (m != 192 || n <= 112),
+    };
     let (mut m, mut n) = (macro_m, macro_n);
     while !fits(m, n) {
         // The longer side first, as long as what is left is whole m64 blocks and 16 columns.
@@ -360,8 +375,10 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
             return Err(Error::InvalidKnob {
                 knob: "tile_m, tile_n",
                 asked: format!("{macro_m}x{macro_n}"),
-                limit: "a macro-tile must halve down to CTA tiles of at most 256x208 or 192x256"
-                    .into(),
+                limit: format!(
+                    "a macro-tile must halve down to CTA tiles of at most {}",
+                    if promotes { "256x128 or 128x192" } else { "256x208 or 192x256" }
+                ),
                 nearest: format!(
                     "{}x{}",
                     macro_m.next_multiple_of(256),
@@ -396,7 +413,9 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
         }
     };
     let tile = Tile { m, n, k };
-    let spec = KernelSpec { tile, consumers, schedule, cluster, stages: 2, ..base };
+    let promotion = base.arithmetic.promotion.map(|interval| interval.min(k));
+    let arithmetic = Arithmetic { promotion, ..base.arithmetic };
+    let spec = KernelSpec { tile, consumers, schedule, cluster, arithmetic, stages: 2, ..base };
     let stages = config.prefetch_depth.unwrap_or_else(|| spec.most_stages().clamp(2, 8));
     let spec = KernelSpec { stages, ..spec };
     spec.validate()?;
@@ -533,6 +552,35 @@ mod tests {
             assert_eq!(Plan::candidates(&problem, &again, 132).unwrap()[0].spec, plans[0].spec);
         }
         assert_eq!(Config::new(S8).with_b_dtype(S8), Config::new(S8));
+    }
+
+    #[test]
+    fn sums_of_8_bit_floats_are_promoted_unless_fast_is_asked_for() {
+        let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        let plans = |config: &Config| Plan::candidates(&problem, config, 132);
+        let full = Config::new(Element::E4m3);
+        for (precision, promotes) in [(Precision::Full, true), (Precision::Fast, false)] {
+            for plan in plans(&full.clone().with_precision(precision)).unwrap() {
+                let AnySpec::Wgmma(spec) = plan.spec else { panic!("{}", plan.spec) };
+                assert_eq!(spec.arithmetic.promotion.is_some(), promotes, "{spec}");
+            }
+        }
+        let asked = full.clone().with_precision(Precision::Full);
+        assert_eq!(plans(&full).unwrap(), plans(&asked).unwrap());
+        // Narrower tiles fit beside the second set of sums.
+        for (tile, found) in [
+            ([512, 512, 128], "256x128x128-s4-w2-c1x1-p128"),
+            ([128, 192, 64], "128x192x64-s8-w2-c1x1-p64"),
+            ([192, 192, 128], "192x96x128-s5-w3-c1x1-p128"),
+            ([64, 192, 256], "64x192x256-s3-w1-c1x1-p128"),
+        ] {
+            let [tile_m, tile_n, tile_k] = tile.map(Some);
+            let plan = plans(&Config { tile_m, tile_n, tile_k, ..full.clone() }).unwrap().remove(0);
+            assert!(plan.spec.to_string().ends_with(found), "{}", plan.spec);
+        }
+        let turns = Config { schedule: Some(Schedule::PingPong), ..full };
+        let text = plans(&turns).unwrap_err().to_string();
+        assert!(text.contains("use w in place of p"), "{text}");
     }
 
     #[test]

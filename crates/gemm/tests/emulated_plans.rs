@@ -2,8 +2,8 @@
 
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Accumulation, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Problem, Reference,
-    Split,
+    Accumulation, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Precision, Problem,
+    Reference, Split,
 };
 
 /// Small integers: every sum is exact.
@@ -166,5 +166,35 @@ fn no_depth_is_never_split() {
             let problem = Problem::new(40, 72, 0, Major::K, Major::K).with_beta(beta);
             check(&config, &problem);
         }
+    }
+}
+
+/// The tensor core keeps some 14 bits of 8-bit floats; promoted sums keep those of binary32.
+#[test]
+fn promoted_sums_are_more_accurate() {
+    let problem = Problem::new(64, 48, 2048, Major::K, Major::K);
+    let normal = |layout, seed| {
+        let mut matrix = HostMatrix::zeros(layout, Dtype::E4m3).unwrap();
+        matrix.fill_normal(seed);
+        matrix
+    };
+    let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let compare = |precision, split| {
+        let config = Config::new(Dtype::E4m3).with_output(Dtype::F32).with_precision(precision);
+        let config = Config { split: Some(split), ..config };
+        let inputs = Inputs { a: &a, b: &b, c: None };
+        let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
+        let spec = product.plan.unwrap().spec;
+        assert_eq!(Precision::of(&spec), precision, "{spec}");
+        let model = ErrorModel::new(Accumulation::of(&spec).of_random_signs(), Dtype::E4m3);
+        let comparison = reference.compare(&product.d, &model).unwrap();
+        assert!(comparison.passed, "{spec}: {comparison}");
+        comparison.relative_frobenius
+    };
+    let fast = compare(Precision::Fast, Split::Whole);
+    for split in [Split::Whole, Split::SplitK(3)] {
+        let full = compare(Precision::Full, split);
+        assert!(full < fast / 3.0, "{split}: {full} beside {fast}");
     }
 }

@@ -90,6 +90,7 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         unordered: plan.unordered,
         workspace: 0,
         l2: plan.l2,
+        scales: None,
     });
     let maps = built.kernel().tensor_maps();
     let arguments =

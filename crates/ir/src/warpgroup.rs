@@ -76,6 +76,22 @@ impl Accumulators {
     }
 }
 
+impl<'k> Carried<'k> for Accumulators {
+    type Static = (MmaAtom, Vec<AccId>);
+
+    fn split(self, _: &mut Vec<ValueId>) -> Self::Static {
+        (self.atom, self.groups)
+    }
+
+    fn join(
+        _: &'k KernelBuilder,
+        _: &mut std::vec::IntoIter<ValueId>,
+        (atom, groups): Self::Static,
+    ) -> Self {
+        Accumulators { atom, groups }
+    }
+}
+
 /// Accumulators with batches in flight, oldest first; each batch keeps what it reads.
 #[derive(Debug)]
 pub struct Pending<S> {

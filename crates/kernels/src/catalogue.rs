@@ -2,6 +2,7 @@
 
 use pgemm_ir::{Element, OperandMajor};
 
+use crate::arithmetic::{Arithmetic, Terms};
 use crate::dmma;
 use crate::family::AnySpec;
 use crate::ffma;
@@ -46,6 +47,24 @@ impl Shape {
     /// problems.
     const fn paired(self) -> Shape {
         Shape { everywhere: false, ..self }
+    }
+
+    /// It for operands and results of `element` along k, with the fewest stages.
+    fn spec(&self, element: Element) -> KernelSpec {
+        KernelSpec {
+            a: element,
+            b: element,
+            output: element,
+            a_major: OperandMajor::K,
+            b_major: OperandMajor::K,
+            d_major: OutputMajor::N,
+            tile: Tile { m: self.m, n: self.n, k: self.k_bytes / element.bytes() },
+            stages: FEWEST_STAGES,
+            consumers: self.consumers,
+            schedule: self.schedule,
+            cluster: Cluster::NONE,
+            arithmetic: Arithmetic::default(),
+        }
     }
 
     /// Whether an MN-major B fills only part of the 128-byte rows of its boxes: memory that a deeper ring could use. A few
@@ -180,6 +199,35 @@ const K_MAJOR_NARROW: [Shape; 5] = [
     shape(128, 16, 2, 10, ALONE),
 ];
 
+/// Kernels for 8-bit floats whose sums are promoted, with a row-major D. Two warpgroups at least keep the tensor core busy.
+const PROMOTED: [Shape; 5] = [
+    shape(256, 128, 2, 4, ROW),
+    shape(128, 192, 2, 4, ALONE),
+    shape(128, 128, 2, 6, ALONE),
+    shape(128, 64, 2, 8, ALONE),
+    shape(64, 64, 1, 5, ALONE).deep(),
+];
+
+/// The same with a column-major D, for few rows.
+const PROMOTED_NARROW: [Shape; 2] =
+    [shape(64, 16, 1, 8, ALONE).deep(), shape(64, 64, 1, 6, ALONE).deep()];
+
+/// Elements of k after which the catalogue's kernels promote 8-bit floats: four MMAs.
+pub const PROMOTION_8: u32 = 128;
+
+/// Kernels for operands of several terms, with a row-major D and with a column-major one.
+const TERMS: [Shape; 3] =
+    [shape(256, 128, 2, 3, ALONE), shape(128, 128, 2, 4, ALONE), shape(64, 64, 1, 6, ALONE)];
+const TERMS_NARROW: [Shape; 1] = [shape(64, 16, 1, 8, ALONE)];
+
+/// What operands of several terms consist of. The exponents of f16 need scales.
+const TERM_TYPES: [(Element, Terms); 4] = [
+    (Element::Tf32, Terms::X3),
+    (Element::F16, Terms::X3),
+    (Element::Bf16, Terms::X6),
+    (Element::Bf16, Terms::X9),
+];
+
 /// Operands that are not of 16 bits, and their results, of which the catalogue has every kernel. Those of other types differ
 /// in nothing but the types' names in an instruction.
 const K_MAJOR_TYPES: [([Element; 2], Element); 7] = [
@@ -195,8 +243,11 @@ const K_MAJOR_TYPES: [([Element; 2], Element); 7] = [
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
 const FEWEST_STAGES: u32 = 3;
 
+/// The same where a stage has several terms, and keeps tensor cores busy as much longer.
+const FEWEST_STAGES_OF_TERMS: u32 = 2;
+
 /// Every spec of these types and majors, the largest tile first; none where there is no kernel for them. `operands` are the
-/// types of A and B.
+/// types of A and B. Of 8-bit floats those whose sums are promoted come behind the others.
 pub fn specs_for(
     operands: [Element; 2],
     a_major: OperandMajor,
@@ -224,7 +275,16 @@ pub fn specs_for(
     let same_type = [output; 2] == operands;
     let most_ctas = if same_type && (a_major, b_major) != mn_major { 4 } else { 2 };
     let paired = same_type || operands[0].bytes() != 2;
-    shapes.into_iter().filter(move |shape| shape.everywhere || paired).flat_map(move |shape| {
+    let plain = shapes.into_iter().map(|shape| (shape, Arithmetic::default()));
+    let promoted: &[Shape] = match (operands[0], d_major) {
+        (Element::E4m3 | Element::E5m2, OutputMajor::N) => &PROMOTED,
+        (Element::E4m3 | Element::E5m2, OutputMajor::M) => &PROMOTED_NARROW,
+        _ => &[],
+    };
+    let promotion = Arithmetic { promotion: Some(PROMOTION_8), ..Arithmetic::default() };
+    let promoted = promoted.iter().map(move |shape| (shape, promotion));
+    let worth = move |&(shape, _): &(&Shape, Arithmetic)| shape.everywhere || paired;
+    plain.chain(promoted).filter(worth).flat_map(move |(shape, arithmetic)| {
         let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
         let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
         let none = shape.everywhere.then_some(Cluster::NONE);
@@ -236,16 +296,43 @@ pub fn specs_for(
                 a_major,
                 b_major,
                 d_major,
-                tile: Tile { m: shape.m, n: shape.n, k: shape.k_bytes / operands[0].bytes() },
-                stages: FEWEST_STAGES,
-                consumers: shape.consumers,
-                schedule: shape.schedule,
                 cluster,
+                arithmetic,
+                ..shape.spec(operands[0])
             };
-            let spec = KernelSpec { stages: shape.stages.min(spec.most_stages()), ..spec };
-            (spec.stages >= FEWEST_STAGES && spec.validate().is_ok()).then_some(spec)
+            with_ring(spec, shape, FEWEST_STAGES)
         })
     })
+}
+
+/// Every spec for operands that are sums of such terms, the largest tile first; none where there is no kernel for them. They
+/// are promoted in every stage; f16's have scales.
+pub fn specs_of_terms(
+    element: Element,
+    terms: Terms,
+    d_major: OutputMajor,
+) -> impl Iterator<Item = KernelSpec> {
+    let shapes: &[Shape] = match d_major {
+        _ if !TERM_TYPES.contains(&(element, terms)) => &[],
+        OutputMajor::N => &TERMS,
+        OutputMajor::M => &TERMS_NARROW,
+    };
+    shapes.iter().filter_map(move |shape| {
+        let spec = KernelSpec { output: Element::F32, d_major, ..shape.spec(element) };
+        let arithmetic = Arithmetic {
+            promotion: Some(spec.tile.k),
+            terms: Some(terms),
+            scaled: element == Element::F16,
+        };
+        with_ring(KernelSpec { arithmetic, ..spec }, shape, FEWEST_STAGES_OF_TERMS)
+    })
+}
+
+/// The deepest ring of a shape that fits; None where that is too shallow, or the spec impossible.
+fn with_ring(spec: KernelSpec, shape: &Shape, fewest: u32) -> Option<KernelSpec> {
+    let spec = KernelSpec { stages: fewest, ..spec };
+    let spec = KernelSpec { stages: shape.stages.min(spec.most_stages()), ..spec };
+    (spec.stages >= fewest && spec.validate().is_ok()).then_some(spec)
 }
 
 /// Every spec of a kernel of warpgroups.
@@ -258,11 +345,14 @@ pub fn specs() -> impl Iterator<Item = KernelSpec> {
     let k_major = (OperandMajor::K, OperandMajor::K);
     let others =
         K_MAJOR_TYPES.into_iter().map(move |(operands, output)| (operands, output, k_major));
-    halves.chain(others).flat_map(|(operands, output, (a, b))| {
-        [OutputMajor::N, OutputMajor::M]
-            .into_iter()
-            .flat_map(move |d| specs_for(operands, a, b, d, output))
-    })
+    let majors = [OutputMajor::N, OutputMajor::M];
+    let stored = halves.chain(others).flat_map(move |(operands, output, (a, b))| {
+        majors.into_iter().flat_map(move |d| specs_for(operands, a, b, d, output))
+    });
+    let terms = TERM_TYPES.into_iter().flat_map(move |(element, terms)| {
+        majors.into_iter().flat_map(move |d| specs_of_terms(element, terms, d))
+    });
+    stored.chain(terms)
 }
 
 /// Every spec of every family.
@@ -335,14 +425,31 @@ mod tests {
                 [(OutputMajor::N, &K_MAJOR[..]), (OutputMajor::M, &K_MAJOR_NARROW[..])]
             {
                 let specs: Vec<_> = specs_for(operands, k, k, d, output).collect();
-                let clusters: usize = shapes
-                    .iter()
-                    .map(|shape| usize::from(shape.everywhere) + shape.clusters.len())
-                    .sum();
-                assert_eq!(specs.len(), clusters, "{operands:?} {output}");
+                let count = |shapes: &[Shape]| -> usize {
+                    shapes
+                        .iter()
+                        .map(|shape| usize::from(shape.everywhere) + shape.clusters.len())
+                        .sum()
+                };
+                let (promoted, plain): (Vec<_>, Vec<_>) =
+                    specs.into_iter().partition(|spec| spec.arithmetic.promotion.is_some());
+                assert_eq!(plain.len(), count(shapes), "{operands:?} {output}");
+                let float = matches!(operands[0], Element::E4m3 | Element::E5m2);
+                let expected = match d {
+                    OutputMajor::N => count(&PROMOTED),
+                    OutputMajor::M => count(&PROMOTED_NARROW),
+                };
+                let expected = if float { expected } else { 0 };
+                assert_eq!(promoted.len(), expected, "{operands:?} {output}");
                 assert_eq!(specs_for(operands, k, mn, d, output).count(), 0);
             }
         }
+        for (element, terms) in TERM_TYPES {
+            for (d, least) in [(OutputMajor::N, 2), (OutputMajor::M, 1)] {
+                assert!(specs_of_terms(element, terms, d).count() >= least, "{element} {terms:?}");
+            }
+        }
+        assert_eq!(specs_of_terms(Element::E4m3, Terms::X3, OutputMajor::N).count(), 0);
         let of_s8 = |output| specs_for([Element::S8; 2], k, k, OutputMajor::N, output).count();
         assert_eq!(of_s8(Element::F32), 0);
     }

@@ -8,6 +8,7 @@ use pgemm_ir::{
     WARPGROUP_THREADS, ty,
 };
 
+use crate::scales::Scales;
 use crate::scheduler::TileOrigin;
 use crate::spec::{KernelSpec, OutputMajor};
 use crate::staging::{STAGING_ROWS, Staging};
@@ -32,6 +33,7 @@ pub struct Epilogue<'k, S> {
     extents: [Val<'k, ty::U32>; 2],
     /// alpha and beta.
     factors: [Val<'k, S>; 2],
+    scales: Option<Scales<'k>>,
 }
 
 /// C or D.
@@ -68,6 +70,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             d,
             extents,
             factors,
+            scales: spec.arithmetic.scaled.then(|| Scales::new(b, extents)),
         }
     }
 
@@ -181,6 +184,25 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     /// Stores one staging tile; `sums` gives this thread's four of 8 columns, counted in groups, as the accumulators have
     /// them.
     pub fn store(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
+        let Epilogue { scales, .. } = self.epilogue;
+        let Some(scales) = scales else { return self.store_scaled(sums, place, c_parity) };
+        let [row, column] = self.first_element(place.row, place.column);
+        let rows = scales.rows(row);
+        let sums = |group: u32| scales.apply(sums(group), rows, column + group * 8);
+        self.store_scaled(&sums, place, c_parity);
+    }
+
+    /// Row and column of a thread's first sum in a block at these.
+    fn first_element(
+        &self,
+        row: Val<'k, ty::U32>,
+        column: Val<'k, ty::U32>,
+    ) -> [Val<'k, ty::U32>; 2] {
+        [row + self.warp * 16 + self.lane / 4, column + self.lane % 4 * 2]
+    }
+
+    /// Stores one staging tile of sums that need no scales any more.
+    fn store_scaled(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
         let Epilogue { b, spec, staging, c, d, factors: [_, beta], .. } = self.epilogue;
         let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
         let coordinates = match spec.d_major {
@@ -215,11 +237,16 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
 
     /// Stores some quads side by side, the first at `origin`, with no help of shared memory.
     pub fn store_elements(&self, sums: &[[Val<'k, S>; 4]], origin: TileOrigin<'k>) {
-        let Epilogue { b, spec, c, d, extents: [m, n], factors: [_, beta], .. } = self.epilogue;
+        let Epilogue { b, spec, c, d, extents: [m, n], factors: [_, beta], scales, .. } =
+            self.epilogue;
         let (element, reads_c) = (spec.output, beta.ne(S::zero(b)));
-        let first_row = origin.m + self.warp * 16 + self.lane / 4;
-        let first_column = origin.n + self.lane % 4 * 2;
+        let [first_row, first_column] = self.first_element(origin.m, origin.n);
+        let scales = scales.as_ref().map(|scales| (scales, scales.rows(first_row)));
         for (group, quad) in (0..).zip(sums) {
+            let quad = match &scales {
+                None => *quad,
+                Some((scales, rows)) => scales.apply(*quad, *rows, first_column + group * 8),
+            };
             for (i, sum) in (0..).zip(quad) {
                 let (row, column) = (first_row + i / 2 * 8, first_column + (group * 8 + i % 2));
                 let (line, place) = match spec.d_major {
@@ -233,8 +260,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                 b.if_(row.lt(*m) & column.lt(*n), || {
                     let value = b.if_else(
                         reads_c,
-                        || self.scale(*sum, Some(S::load_element(b, in_matrix(c), element))),
-                        || self.scale(*sum, None),
+                        || self.scale(sum, Some(S::load_element(b, in_matrix(c), element))),
+                        || self.scale(sum, None),
                     );
                     S::store_element(b, in_matrix(d), element, value);
                 });

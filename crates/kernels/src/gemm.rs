@@ -3,12 +3,12 @@
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
-    Accumulators, BuildError, Element, Kernel, KernelBuilder, PassError, Special, Val,
-    WARPGROUP_THREADS, ty,
+    BuildError, Element, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty,
 };
 
 use crate::epilogue::{Epilogue, Output};
 use crate::mainloop::Mainloop;
+use crate::promotion::Registers;
 use crate::reduction::{Contributor, Reduction};
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
@@ -243,7 +243,7 @@ impl<'k> Turns<'k> {
 /// The accumulators of 8 columns, counted in groups, of an m64 block.
 pub(crate) fn quad<'k, S: Sum>(
     b: &'k KernelBuilder,
-    accumulators: &Accumulators,
+    accumulators: &Registers<'k, S>,
     block: u32,
     group: u32,
 ) -> [Val<'k, S>; 4] {

@@ -62,7 +62,8 @@ pub struct Work {
     pub m: u32,
     /// Columns of B and D.
     pub n: u32,
-    /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
+    /// Columns of A, rows of B, in elements that are multiplied: of terms A and B hold [`KernelSpec::stored_k`] elements
+    /// along k. Where it is 0, A and B are the address of 16 zero bytes.
     pub k: u32,
     /// Factor of A·B, as [`KernelSpec::factor`] takes it.
     pub alpha: f64,
@@ -91,6 +92,8 @@ pub struct Work {
     pub workspace: u64,
     /// How long L2 keeps what is read and written.
     pub l2: L2Policies,
+    /// Addresses of the binary32 scales of A's m rows and of B's n columns, multiples of 4; for kernels whose spec has them.
+    pub scales: Option<[u64; 2]>,
 }
 
 /// The memory that a launch with split tiles needs. Launches that may run at once need one each.
@@ -138,7 +141,7 @@ impl GemmKernel {
     /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
     pub fn bind(&self, work: &Work) -> Launch {
         let spec = &self.spec;
-        let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
+        let (m, n, k) = (u64::from(work.m), u64::from(work.n), spec.stored_k(work.k));
         let operand = |matrix: &MatrixArgument, element: Element, major, mn| {
             let extents = match major {
                 // A map has no empty dimension: one line of zeros, all that is read beyond it is zero too.
@@ -159,6 +162,7 @@ impl GemmKernel {
         let shared = work.split_tiles * work.k.div_ceil(spec.tile.k).max(1);
         let even = work.split_tiles > 0 && work.workers.is_multiple_of(work.split_tiles);
         let splits = if even { work.workers / work.split_tiles } else { 1 };
+        let [a_scales, b_scales] = work.scales.unwrap_or_default();
         let arguments = self
             .kernel
             .params
@@ -186,6 +190,8 @@ impl GemmKernel {
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),
                 ("workspace", _) => Argument::U64(work.workspace),
                 ("unordered", _) => Argument::U32(work.unordered.into()),
+                ("a_scales", _) => Argument::U64(a_scales),
+                ("b_scales", _) => Argument::U64(b_scales),
                 ("alpha", _) => spec.factor(work.alpha),
                 ("beta", _) => spec.factor(work.beta),
                 (name, _) => unreachable!("gemm::write declares no parameter {name}"),

@@ -2,6 +2,7 @@
 //! [`DmmaSpec`] → [`DmmaKernel`] for f64, [`FfmaSpec`] → [`FfmaKernel`] for f32 on CUDA cores; [`AnySpec`] → [`AnyKernel`] is
 //! one of these. And a probe of the memory's bandwidth, [`ProbeKernel`].
 
+mod arithmetic;
 pub mod catalogue;
 mod dmma;
 mod epilogue;
@@ -12,12 +13,15 @@ mod launch;
 mod mainloop;
 mod operand;
 mod probe;
+mod promotion;
 mod reduction;
+mod scales;
 mod scheduler;
 mod spec;
 mod staging;
 mod sums;
 
+pub use arithmetic::{Arithmetic, Terms};
 pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork, Warps};
 pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
 pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, FfmaWork, ThreadTile};

@@ -2,13 +2,16 @@
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
-    Accumulators, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId, RegionKind,
+    Batch, Carried, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId, RegionKind,
     Release, Retired, Ring, RingCursor, SmemRequest, Special, TensorMap, Val, WriteSlot, ty,
 };
 
+use crate::arithmetic::Terms;
 use crate::operand::{BoxPlace, OperandTile};
+use crate::promotion::{Promoted, Registers};
 use crate::scheduler::{CtaPlace, Segment};
 use crate::spec::{KernelSpec, Schedule};
+use crate::sums::Sum;
 
 /// Alignment of operand tiles: the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -84,7 +87,7 @@ impl<'k> Mainloop<'k> {
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
             let (a_share, b_share) = self.shares();
-            let k = (segment.k_first + k_tile) * self.spec.tile.k;
+            let k = (segment.k_first + k_tile) * self.spec.stored_tile_k();
             b.scope("load a", || self.a.load(b, slot, tile.m, k, a_share));
             b.scope("load b", || self.bt.load(b, slot, tile.n, k, b_share));
             self.ring.advance(cursor)
@@ -117,14 +120,14 @@ impl<'k> Mainloop<'k> {
 
     /// Consumer warpgroup `warpgroup` of those that share the tile: multiplies all stages of a segment. `ahead`, where there
     /// is one, runs when a ring's worth of them is left, `issued` when the last MMAs have been issued, which then still run.
-    pub fn multiply<T>(
+    pub fn multiply<S: Sum, T>(
         &self,
         segment: &Segment<'k>,
         warpgroup: Val<'k, ty::U32>,
         cursor: RingCursor<'k>,
         ahead: Option<impl FnOnce() -> T>,
         issued: impl FnOnce(),
-    ) -> Result<(Accumulators, RingCursor<'k>, Option<T>), CuteError> {
+    ) -> Result<(Registers<'k, S>, RingCursor<'k>, Option<T>), CuteError> {
         let (b, spec) = (self.b, &self.spec);
         let atom = MmaAtom {
             n: spec.tile.n,
@@ -133,49 +136,120 @@ impl<'k> Mainloop<'k> {
             a_major: self.a.major,
             b_major: self.bt.major,
         };
-        // The second warpgroup's rows, as far as warpgroups share the tile.
-        let next_part = match spec.schedule {
-            Schedule::Cooperative => 64 * spec.blocks() % spec.tile.m,
-            Schedule::PingPong => 0,
-        };
-        let issuer = Issuer {
-            a: self.a.reader(b, atom.k(), spec.blocks())?,
-            bt: self.bt.reader(b, atom.k(), 1)?,
-            a_first: warpgroup * self.a.tile.operand_offset(next_part, 0)?,
-            steps: spec.tile.k / atom.k(),
-        };
+        let issuer = self.issuer(atom, warpgroup)?;
+        if spec.arithmetic.promotion.is_some() {
+            let promoted = Promoted::<S>::new(b, atom, spec.blocks());
+            let stage = |(sums, cursor)| {
+                let slot = self.ring.wait_full(b, cursor);
+                let sums = self.promote::<S>(&issuer, sums, slot);
+                (sums, self.ring.advance(cursor))
+            };
+            let at = (promoted, cursor);
+            let ((sums, cursor), found) = self.each_stage(segment, 0, at, ahead, stage);
+            issued();
+            return Ok((Registers::Promoted(sums), cursor, found));
+        }
 
         let mut pending = b.accumulators(atom, spec.blocks()).start();
         let slot = self.ring.wait_full(b, cursor);
         issuer.issue(b, &mut pending, slot, false);
         let cursor = self.ring.advance(cursor);
 
-        let stages = |first: Val<'k, ty::U32>, end: Val<'k, ty::U32>, at| {
-            b.for_carry(first, end, 1, at, |_, (mut pending, cursor)| {
-                let slot = self.ring.wait_full(b, cursor);
-                issuer.issue(b, &mut pending, slot, true);
-                for retired in pending.wait_until(b, 1) {
-                    self.release(retired);
-                }
-                (pending, self.ring.advance(cursor))
-            })
-        };
-        let second = b.constant(1);
-        let ((pending, cursor), found) = match ahead {
-            None => (stages(second, segment.k_count, (pending, cursor)), None),
-            Some(ahead) => {
-                let left = segment.k_count.max(spec.stages + 1) - spec.stages;
-                let at = stages(second, left, (pending, cursor));
-                let found = ahead();
-                (stages(left, segment.k_count, at), Some(found))
+        let stage = |(mut pending, cursor)| {
+            let slot = self.ring.wait_full(b, cursor);
+            issuer.issue(b, &mut pending, slot, true);
+            for retired in pending.wait_until(b, 1) {
+                self.release(retired);
             }
+            (pending, self.ring.advance(cursor))
         };
+        let ((pending, cursor), found) =
+            self.each_stage(segment, 1, (pending, cursor), ahead, stage);
         issued();
         let (accumulators, retired) = pending.finish(b);
         for retired in retired {
             self.release(retired);
         }
-        Ok((accumulators, cursor, found))
+        Ok((Registers::Accumulators(accumulators), cursor, found))
+    }
+
+    /// The stages of a segment from number `first` on, with `ahead` before the last ring of them.
+    fn each_stage<C: Carried<'k>, T>(
+        &self,
+        segment: &Segment<'k>,
+        first: u32,
+        start: C,
+        ahead: Option<impl FnOnce() -> T>,
+        stage: impl Fn(C) -> C,
+    ) -> (C, Option<T>) {
+        let (b, spec) = (self.b, &self.spec);
+        let stages = |first: Val<'k, ty::U32>, end: Val<'k, ty::U32>, at| {
+            b.for_carry(first, end, 1, at, |_, at| stage(at))
+        };
+        let first = b.constant(first);
+        match ahead {
+            None => (stages(first, segment.k_count, start), None),
+            Some(ahead) => {
+                let left = segment.k_count.max(spec.stages + 1) - spec.stages;
+                let at = stages(first, left, start);
+                let found = ahead();
+                (stages(left, segment.k_count, at), Some(found))
+            }
+        }
+    }
+
+    /// Multiplies a stage, one m64 block after the other in the same accumulators, each added to its sums while other
+    /// warpgroups multiply. The stage is free as soon as the last MMA has read it.
+    fn promote<S: Sum>(
+        &self,
+        issuer: &Issuer<'k>,
+        sums: Promoted<'k, S>,
+        slot: ReadSlot<'k>,
+    ) -> Promoted<'k, S> {
+        let b = self.b;
+        let stage = issuer.stage(b, &slot);
+        let blocks = self.spec.blocks() as usize;
+        let mut passes = (0..issuer.passes).flat_map(|pass| (0..blocks).map(move |at| (pass, at)));
+        let last = passes.next_back();
+        let sums = passes.fold(sums, |sums, (pass, block)| {
+            let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, stage, pass, block);
+            sums.add(b, block, (), issue, |_| {})
+        });
+        let Some((pass, block)) = last else { return sums };
+        let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, stage, pass, block);
+        sums.add(b, block, slot, issue, |retired| self.release(retired))
+    }
+
+    /// What warpgroup `warpgroup` of those that share the tile needs to issue the MMAs of a stage.
+    fn issuer(&self, atom: MmaAtom, warpgroup: Val<'k, ty::U32>) -> Result<Issuer<'k>, CuteError> {
+        let (b, spec) = (self.b, &self.spec);
+        // The second warpgroup's rows, as far as warpgroups share the tile.
+        let next_part = match spec.schedule {
+            Schedule::Cooperative => 64 * spec.blocks() % spec.tile.m,
+            Schedule::PingPong => 0,
+        };
+        let interval = spec.arithmetic.promotion.unwrap_or(spec.tile.k);
+        let products = spec.arithmetic.terms.map_or(vec![(0, 0)], Terms::products);
+        let depths = |of: fn((u32, u32)) -> u32| -> Vec<u32> {
+            let (k, k_step) = (spec.tile.k, atom.k());
+            (0..k)
+                .step_by(interval as usize)
+                .flat_map(|first| products.iter().map(move |&terms| (first, of(terms))))
+                .flat_map(|(first, term)| {
+                    let steps = (first..first + interval).step_by(k_step as usize);
+                    steps.map(move |depth| term * k + depth)
+                })
+                .collect()
+        };
+        let (a_depths, b_depths) = (depths(|(a, _)| a), depths(|(_, b)| b));
+        let passes = (spec.tile.k / interval) as usize;
+        Ok(Issuer {
+            a: self.a.reader(b, &a_depths, spec.blocks())?,
+            bt: self.bt.reader(b, &b_depths, 1)?,
+            a_first: warpgroup * self.a.tile.operand_offset(next_part, 0)?,
+            steps: a_depths.len() / passes,
+            passes,
+        })
     }
 
     fn release(&self, retired: Retired<ReadSlot<'k>>) {
@@ -264,18 +338,15 @@ impl<'k> Operand<'k> {
         }
     }
 
-    /// How MMA steps of `k_step` over `blocks` m64 blocks read it.
+    /// How MMAs that begin at these depths read it, over `blocks` m64 blocks.
     fn reader(
         &self,
         b: &'k KernelBuilder,
-        k_step: u32,
+        depths: &[u32],
         blocks: u32,
     ) -> Result<Reader<'k>, CuteError> {
-        let steps = self.tile.k() / k_step;
         let offsets = (0..blocks)
-            .map(|block| {
-                (0..steps).map(|step| self.tile.operand_offset(64 * block, step * k_step)).collect()
-            })
+            .map(|block| depths.iter().map(|&k| self.tile.operand_offset(64 * block, k)).collect())
             .collect::<Result<_, CuteError>>()?;
         Ok(Reader {
             base: b.smem_address(self.region),
@@ -291,7 +362,7 @@ struct Reader<'k> {
     base: Val<'k, ty::Smem>,
     stage_bytes: u32,
     descriptor: pgemm_ir::DescriptorLayout,
-    /// Bytes from the start of the warpgroup's part, for each m64 block and k-step.
+    /// Bytes from the start of the warpgroup's part, for each m64 block and MMA.
     offsets: Vec<Vec<u32>>,
 }
 
@@ -301,8 +372,14 @@ struct Issuer<'k> {
     bt: Reader<'k>,
     /// Bytes from the tile to this warpgroup's rows.
     a_first: Val<'k, ty::U32>,
-    steps: u32,
+    /// MMAs of each m64 block in a pass.
+    steps: usize,
+    /// Sums that a stage is made of, 1 unless they are promoted in between.
+    passes: usize,
 }
+
+/// The descriptors of A's and B's parts of a stage.
+type StageDescriptors<'k> = [Val<'k, ty::Descriptor>; 2];
 
 impl<'k> Issuer<'k> {
     fn issue(
@@ -312,23 +389,42 @@ impl<'k> Issuer<'k> {
         slot: ReadSlot<'k>,
         accumulate: bool,
     ) {
-        let stage = slot.stage();
-        let descriptor = |reader: &Reader<'k>| {
-            b.descriptor(reader.base.offset(stage * reader.stage_bytes), reader.descriptor)
-        };
-        let a = b.descriptor(
-            self.a.base.offset(stage * self.a.stage_bytes).offset(self.a_first),
-            self.a.descriptor,
-        );
-        let bt = descriptor(&self.bt);
+        let stage = self.stage(b, &slot);
         pending.issue(b, slot, |batch| {
-            for step in 0..self.steps as usize {
-                for (block, offsets) in self.a.offsets.iter().enumerate() {
-                    let a = a.advance(offsets[step]);
-                    let bt = bt.advance(self.bt.offsets[0][step]);
-                    batch.mma(block, a, bt, accumulate || step > 0);
+            for step in 0..self.steps {
+                for block in 0..self.a.offsets.len() {
+                    self.mma(batch, stage, (block, block), step, accumulate || step > 0);
                 }
             }
         });
+    }
+
+    fn stage(&self, b: &'k KernelBuilder, slot: &ReadSlot<'k>) -> StageDescriptors<'k> {
+        let stage = slot.stage();
+        let a = self.a.base.offset(stage * self.a.stage_bytes).offset(self.a_first);
+        let a = b.descriptor(a, self.a.descriptor);
+        let bt = self.bt.base.offset(stage * self.bt.stage_bytes);
+        [a, b.descriptor(bt, self.bt.descriptor)]
+    }
+
+    /// One sum of m64 block `block`, from zero on, in the only accumulators.
+    fn pass(&self, batch: &Batch<'k, '_>, stage: StageDescriptors<'k>, pass: usize, block: usize) {
+        for step in 0..self.steps {
+            self.mma(batch, stage, (block, 0), pass * self.steps + step, step > 0);
+        }
+    }
+
+    /// MMA number `at` of an m64 block, into accumulators `to`.
+    fn mma(
+        &self,
+        batch: &Batch<'k, '_>,
+        [a, bt]: StageDescriptors<'k>,
+        (block, to): (usize, usize),
+        at: usize,
+        accumulate: bool,
+    ) {
+        let a = a.advance(self.a.offsets[block][at]);
+        let bt = bt.advance(self.bt.offsets[0][at]);
+        batch.mma(to, a, bt, accumulate);
     }
 }

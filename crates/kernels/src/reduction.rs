@@ -14,12 +14,13 @@
 //!   circle of two generations, and the last of one generation clears what was handed over in the other.
 
 use pgemm_ir::{
-    Accumulators, AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope,
-    SmemRequest, Type, Val, ValueId, WARPGROUP_THREADS, ty,
+    AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest,
+    Type, Val, ValueId, WARPGROUP_THREADS, ty,
 };
 
 use crate::epilogue::{Epilogue, Place, WarpgroupStore};
 use crate::gemm::quad;
+use crate::promotion::Registers;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::KernelSpec;
 use crate::staging::{STAGING_ROWS, Staging};
@@ -107,7 +108,7 @@ pub struct Contributor<'w, 'e, 'k, S> {
     /// First element.
     pub origin: TileOrigin<'k>,
     /// The accumulators.
-    pub accumulators: &'w Accumulators,
+    pub accumulators: &'w Registers<'k, S>,
     /// The warpgroup's shared words.
     pub words: Val<'k, ty::Smem>,
 }
@@ -419,7 +420,7 @@ impl<'k> Reduction<'k> {
     fn hand_in<S: Sum>(
         &self,
         share: &Share<'k>,
-        accumulators: &Accumulators,
+        accumulators: &Registers<'k, S>,
         store: impl Fn(Val<'k, ty::U64>, [Val<'k, S>; 4]),
     ) {
         let groups = self.groups();

@@ -2,7 +2,8 @@
 //!
 //! A spec has a readable name, `bf16-kn-f32-256x192x64-s3-w2-c1x1`: types of A and B (one where both are the same, else two,
 //! `e4m3_e5m2`), majors of A and B, type of D, CTA tile, stages, consumer warpgroups, cluster. A third major, `kkm`, says that
-//! D is column-major; `p2` in place of `w2` that the consumer warpgroups take turns with whole tiles (ping-pong).
+//! D is column-major; `p2` in place of `w2` that the consumer warpgroups take turns with whole tiles (ping-pong). What is
+//! said of [`Arithmetic`] comes behind the operands (`tf32x3-…`) and the cluster (`…-c1x1-p128-scaled`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +14,7 @@ use pgemm_ir::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::arithmetic::{Arithmetic, Terms};
 use crate::operand::OperandTile;
 use crate::staging::Staging;
 
@@ -103,6 +105,8 @@ pub struct KernelSpec {
     pub schedule: Schedule,
     /// Cluster shape.
     pub cluster: Cluster,
+    /// How products are added up and scaled.
+    pub arithmetic: Arithmetic,
 }
 
 /// A spec that no kernel can be built from.
@@ -141,6 +145,16 @@ pub enum SpecError {
         operand: &'static str,
         /// Its type.
         element: Element,
+    },
+    /// Arithmetic that a kernel of these types or this schedule cannot do.
+    #[error("{asked} asks for {what}, which {limit}")]
+    Arithmetic {
+        /// The spec.
+        asked: String,
+        /// Which part of its arithmetic.
+        what: &'static str,
+        /// What the limit is, and what to do.
+        limit: String,
     },
     /// A knob outside its range.
     #[error("{knob} = {asked}: {limit}; the nearest legal value is {nearest}")]
@@ -218,9 +232,14 @@ impl KernelSpec {
         }
     }
 
-    /// Accumulator registers per thread.
+    /// Registers per thread that hold sums while it multiplies: the accumulators, and what these are promoted to.
     pub fn accumulator_registers(&self) -> u32 {
-        self.blocks() * self.tile.n / 2
+        self.blocks_in_registers() * self.tile.n / 2
+    }
+
+    /// m64 blocks of sums in registers: where they are promoted, one of the tensor core's serves all in turn.
+    fn blocks_in_registers(&self) -> u32 {
+        self.blocks() + u32::from(self.arithmetic.promotion.is_some())
     }
 
     /// Consumer warpgroups that share a tile, along m.
@@ -277,14 +296,25 @@ impl KernelSpec {
         }
     }
 
+    /// Depth of a stage in stored elements: those of every term.
+    pub fn stored_tile_k(&self) -> u32 {
+        self.tile.k * self.arithmetic.term_count()
+    }
+
+    /// Elements along k that A and B hold where `k` are multiplied.
+    pub fn stored_k(&self, k: u32) -> u64 {
+        let k = u64::from(k);
+        self.arithmetic.terms.map_or(k, |terms| terms.stored_k(k, self.a))
+    }
+
     /// The A tile of one stage.
     pub fn a_tile(&self) -> OperandTile {
-        OperandTile::new(self.a, self.a_major, self.tile.m, self.tile.k, self.cluster.n)
+        OperandTile::new(self.a, self.a_major, self.tile.m, self.stored_tile_k(), self.cluster.n)
     }
 
     /// The B tile of one stage.
     pub fn b_tile(&self) -> OperandTile {
-        OperandTile::new(self.b, self.b_major, self.tile.n, self.tile.k, self.cluster.m)
+        OperandTile::new(self.b, self.b_major, self.tile.n, self.stored_tile_k(), self.cluster.m)
     }
 
     /// The epilogue's staging buffers.
@@ -360,6 +390,7 @@ impl KernelSpec {
                 nearest: depths.into_iter().min_by_key(|k| k.abs_diff(self.tile.k)).unwrap_or(one),
             });
         }
+        self.validate_arithmetic()?;
         for (name, extent) in [("cluster_m", self.cluster.m), ("cluster_n", self.cluster.n)] {
             if !matches!(extent, 1 | 2 | 4) {
                 return Err(SpecError::Knob {
@@ -390,7 +421,8 @@ impl KernelSpec {
         // The assembler gives the accumulators of one instruction registers that the launch has, before any setmaxnreg.
         let at_launch =
             SM_REGISTERS / ((self.consumers + 1) * WARPGROUP_THREADS * self.ctas_per_sm()) / 8 * 8;
-        let whole = (self.blocks(), self.registers().consumer, self.registers_beside());
+        let held = self.blocks_in_registers();
+        let whole = (held, self.registers().consumer, self.registers_beside());
         for (blocks, limit, beside) in [whole, (1, at_launch, REGISTERS_BESIDE_ACCUMULATORS)] {
             let needed = blocks * self.tile.n / 2 + beside;
             if needed > limit {
@@ -453,7 +485,7 @@ fn major_name(major: OperandMajor, along_mn: &'static str) -> &'static str {
 
 impl fmt::Display for KernelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KernelSpec { output, tile, stages, consumers, cluster, .. } = self;
+        let KernelSpec { output, tile, stages, consumers, cluster, arithmetic, .. } = self;
         let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
         let d = match self.d_major {
             OutputMajor::N => "",
@@ -469,7 +501,9 @@ impl fmt::Display for KernelSpec {
         if self.b != self.a {
             write!(f, "_{}", self.b)?;
         }
-        write!(f, "-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}")
+        write!(f, "{}", arithmetic.terms.map_or("", Terms::suffix))?;
+        write!(f, "-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}")?;
+        write!(f, "{}", arithmetic.suffix())
     }
 }
 
@@ -483,7 +517,7 @@ impl FromStr for KernelSpec {
 
 fn parse(name: &str) -> Option<KernelSpec> {
     let mut parts = name.split('-');
-    let operands = parts.next()?;
+    let (operands, terms) = Terms::strip(parts.next()?);
     let (a, b) = operands.split_once('_').unwrap_or((operands, operands));
     let (a, b) = (a.parse().ok()?, b.parse().ok()?);
     let mut majors = parts.next()?.chars();
@@ -507,6 +541,13 @@ fn parse(name: &str) -> Option<KernelSpec> {
     };
     let [consumers] = numbers(consumers)?;
     let [cluster_m, cluster_n] = numbers(parts.next()?.strip_prefix('c')?)?;
+    let mut arithmetic = Arithmetic { terms, ..Arithmetic::default() };
+    for part in parts {
+        match part.strip_prefix('p').map(numbers) {
+            Some(interval) => arithmetic.promotion = interval.map(|[k]| k),
+            None => arithmetic.scaled = true,
+        }
+    }
     let spec = KernelSpec {
         a,
         b,
@@ -519,9 +560,10 @@ fn parse(name: &str) -> Option<KernelSpec> {
         consumers,
         schedule,
         cluster: Cluster { m: cluster_m, n: cluster_n },
+        arithmetic,
     };
     // Only the canonical spelling, so that a name is a key.
-    (parts.next().is_none() && spec.to_string() == name).then_some(spec)
+    (spec.to_string() == name).then_some(spec)
 }
 
 /// The numbers of a part of a name: `256x192x64`.
@@ -562,6 +604,11 @@ mod tests {
             "f16-mnm-f16-128x8x64-s6-w1-c1x1",
             "bf16-kk-bf16-128x192x64-s4-p2-c1x1",
             "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1",
+            "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128",
+            "bf16-mn-bf16-128x128x64-s4-w2-c1x1-p32-scaled",
+            "tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32",
+            "bf16x6-kkm-f32-64x64x64-s3-w1-c1x1",
+            "f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled",
         ] {
             assert_eq!(spec(name).to_string(), name);
             assert_eq!(spec(name).validate(), Ok(()));
@@ -578,6 +625,12 @@ mod tests {
             "bf16_bf16-kn-f32-256x192x64-s3-w2-c1x1",
             "bf16_-kn-f32-256x192x64-s3-w2-c1x1",
             "e4m3_e5m2_e4m3-kk-bf16-128x256x128-s4-w2-c1x1",
+            "tf32x4-kk-f32-256x128x32-s2-w2-c1x1-p32",
+            "tf32x3_tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32",
+            "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p",
+            "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128-p128",
+            "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128x2",
+            "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-scaled-p128",
         ] {
             assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
         }
@@ -633,6 +686,22 @@ mod tests {
                 Err(SpecError::Knob { nearest: found, .. }) => assert_eq!(found, nearest, "{name}"),
                 other => panic!("{name}: {other:?}"),
             }
+        }
+    }
+
+    /// Promoted sums take registers beside the accumulators of one m64 block.
+    #[test]
+    fn promoted_sums_leave_room_for_narrower_tiles() {
+        for (name, widest) in [
+            ("e4m3-kk-bf16-256x256x128-s2-w2-c1x1-p128", 136),
+            ("e4m3-kk-bf16-128x256x128-s2-w2-c1x1-p128", 208),
+            ("e4m3-kk-f32-192x256x128-s2-w3-c1x1-p128", 112),
+        ] {
+            let error = spec(name).validate().unwrap_err();
+            let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+            assert_eq!(nearest_n, widest, "{error}");
+            let tile = Tile { n: widest, ..spec(name).tile };
+            assert_eq!(KernelSpec { tile, ..spec(name) }.validate(), Ok(()));
         }
     }
 

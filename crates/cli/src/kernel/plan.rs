@@ -3,7 +3,7 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ};
-use persistent_gemm::{Config, Dtype, Plan, Problem};
+use persistent_gemm::{Config, Dtype, Plan, Precision, Problem};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -34,6 +34,9 @@ pub struct Args {
     /// s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k) [default: that of --spec, else full].
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<Precision>,
     #[command(flatten)]
     majors: Majors,
     /// SMs of the device that is planned for.
@@ -60,7 +63,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let dtype = args.dtype.or(named.map(|[a, _]| a)).unwrap_or(Dtype::Bf16);
     let b_dtype = args.b_dtype.or(named.map(|[_, b]| b).filter(|_| args.dtype.is_none()));
     let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output()));
-    let config = knobs.config(parse::elements(dtype, b_dtype, output));
+    let precision = parse::precision(args.precision, knobs.spec.as_ref());
+    let config = knobs.config(parse::elements(dtype, b_dtype, output, precision));
     let ranked = args
         .problem
         .iter()

@@ -57,6 +57,19 @@ fn types_that_are_unknown_or_not_computed_with() {
         line(&format!("run --m 4 --n 4 --k 4 --dtype f16 --output-dtype bf16 --backend {backend}"))
             .refused(&["f16", "bf16", "f32"]);
     }
+    for (precision, parts) in [
+        ("e4m3 --precision tf32x3", ["it is for products of f32, not of e4m3", "full"]),
+        ("f32 --precision bf16x9", ["nothing splits f32 into terms yet", "tf32"]),
+        ("e5m2 --precision high", ["'high' is no precision", "full, fast"]),
+    ] {
+        for backend in ["cpu", "emulator"] {
+            line(&format!("run --m 4 --n 4 --k 4 --dtype {precision} --backend {backend}"))
+                .refused(&parts);
+        }
+    }
+    let fast = "e4m3-kk-bf16-64x64x256-s5-w1-c1x1";
+    line(&format!("run --m 4 --n 4 --k 4 --spec {fast} --precision full --backend emulator"))
+        .refused(&["precision = full", "has the precision fast"]);
     line("run --m 4 --n 4 --k 4 --backend tpu")
         .refused(&["unknown backend 'tpu'", "auto, cuda, emulator or cpu"]);
     line("run --m 4 --n 4 --k 4 --a-major n")

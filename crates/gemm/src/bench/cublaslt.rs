@@ -18,6 +18,7 @@ use self::types::{Scalars, Types};
 use super::BenchError;
 use super::operands::{Addresses, Elements};
 use crate::driver::{Device, DeviceBuffer, StreamRef};
+use crate::precision::Precision;
 use crate::problem::{Major, Problem};
 
 /// Workspace given to cuBLASLt. NVIDIA's documentation recommends 32 MiB on Hopper; twice that leaves no split-K
@@ -117,7 +118,8 @@ impl CublasLt {
         // The library's A is Bᵀ (n×k) and its B is Aᵀ (k×m). K-major operands lie column-major as k×n and k×m.
         desc.set(desc_attribute::TRANSPOSE_A, c_int::from(problem.b.major == Major::K))?;
         desc.set(desc_attribute::TRANSPOSE_B, c_int::from(problem.a.major == Major::M))?;
-        if matches!(elements.a, Element::E4m3 | Element::E5m2) {
+        let float8 = matches!(elements.a, Element::E4m3 | Element::E5m2);
+        if float8 && elements.precision == Precision::Fast {
             desc.accumulate_fast()?;
         }
         let (b_rows, b_columns) = if problem.b.major == Major::K { (k, n) } else { (n, k) };

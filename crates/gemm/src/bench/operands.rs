@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::BenchError;
 use crate::driver::{Device, DeviceBuffer, StreamRef};
 use crate::matrix::HostMatrix;
+use crate::precision::{Precision, is_default};
 use crate::problem::{MatrixLayout, Problem, ProblemError};
 
-/// Element types of a product; C has the type of D.
+/// Element types of a product, and how it is added up; C has the type of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Elements {
     /// Of A.
@@ -21,12 +22,15 @@ pub struct Elements {
     pub b: Element,
     /// Of C and D.
     pub d: Element,
+    /// How accurately products are added up.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub precision: Precision,
 }
 
 impl Elements {
     /// A and B of one type.
     pub const fn new(ab: Element, d: Element) -> Elements {
-        Elements { a: ab, b: ab, d }
+        Elements { a: ab, b: ab, d, precision: Precision::Full }
     }
 }
 

@@ -16,6 +16,7 @@ use super::stats::Summary;
 use super::verify::Verification;
 use crate::Error;
 use crate::files;
+use crate::precision::Precision;
 use crate::problem::Problem;
 
 /// The form of [`Report`]; goes up when a field changes its meaning or disappears.
@@ -211,16 +212,19 @@ impl Report {
     }
 }
 
-/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Leading
+/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, leading
 /// dimensions and scalars are added where they are not the usual ones.
 pub fn problem_name(problem: &Problem, elements: Elements) -> String {
-    let Elements { a, b, d } = elements;
+    let Elements { a, b, d, precision } = elements;
     let mut name = a.name().to_owned();
     if b != a {
         name += &format!("*{b}");
     }
     if d != a {
         name += &format!("->{d}");
+    }
+    if precision != Precision::default() {
+        name += &format!(" {precision}");
     }
     let Problem { m, n, k, .. } = problem;
     name += &format!(" {}{} {m}x{n}x{k}", problem.a.major, problem.b.major);
@@ -408,7 +412,7 @@ pub(super) mod tests {
         let name = |problem: &Problem, elements| problem_name(problem, elements);
         let bf16 = Elements::new(Element::Bf16, Element::Bf16);
         assert_eq!(name(&problem, bf16), "bf16 kn 4096x2112x7168");
-        let mixed = Elements { a: Element::E4m3, b: Element::E5m2, d: Element::F32 };
+        let mixed = Elements { b: Element::E5m2, ..Elements::new(Element::E4m3, Element::F32) };
         assert_eq!(name(&problem, mixed), "e4m3*e5m2->f32 kn 4096x2112x7168");
         let unusual = problem.with_beta(0.5).with_a_leading_dimension(7200);
         assert_eq!(name(&unusual, bf16), "bf16 kn 4096x2112x7168 lda=7200 beta=0.5");

@@ -6,6 +6,7 @@ use super::BenchError;
 use super::operands::{Elements, L2};
 use super::protocol::Protocol;
 use super::report::{Machine, Report};
+use crate::precision::Precision;
 
 /// What all numbers of a report must share.
 #[derive(Clone, Debug)]
@@ -87,8 +88,12 @@ fn or_none(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
-fn types(Elements { a, b, d }: Elements) -> String {
-    format!("{a}*{b}->{d}")
+fn types(Elements { a, b, d, precision }: Elements) -> String {
+    let precision = match precision {
+        Precision::Full => String::new(),
+        other => format!(" {other}"),
+    };
+    format!("{a}*{b}->{d}{precision}")
 }
 
 /// A protocol without its launch mode.

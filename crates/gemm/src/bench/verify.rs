@@ -2,6 +2,7 @@
 //! reference. Large problems are checked on sampled rows, all columns of each, and scanned whole for unwritten elements.
 
 use pgemm_ir::Element;
+use pgemm_kernels::catalogue::PROMOTION_8;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use super::pairs::Contestant;
 use crate::driver::StreamRef;
 use crate::matrix::{HostMatrix, MatrixError};
 use crate::numerics::{Accumulation, Comparison, ErrorModel, NumericsError, Reference};
+use crate::precision::Precision;
 use crate::problem::{Major, MatrixLayout, OperandLayout, Problem};
 
 /// Products (m·n·k) up to which every element is compared.
@@ -54,12 +56,17 @@ pub fn verify_sampled(
 }
 
 /// The arithmetic that a contestant is allowed on random inputs of these types.
-pub fn error_model(a: Element, b: Element) -> ErrorModel {
-    let accumulation = match Accumulation::on_tensor_cores(a) {
-        Accumulation::TensorCore8 => Accumulation::TensorCore8Random,
-        accumulation => accumulation,
+pub fn error_model(elements: Elements) -> ErrorModel {
+    let Elements { a, b, precision, .. } = elements;
+    let accumulation = match (a, Accumulation::on_tensor_cores(a)) {
+        (Element::F32, _) if precision.terms().is_some() => Accumulation::Emulated(precision),
+        (Element::F32 | Element::F64, _) => Accumulation::Nearest,
+        (_, Accumulation::TensorCore8) if precision == Precision::Full => {
+            Accumulation::Promoted8(PROMOTION_8)
+        }
+        (_, accumulation) => accumulation,
     };
-    ErrorModel { accumulation, a, b }
+    ErrorModel { accumulation: accumulation.of_random_signs(), a, b }
 }
 
 /// A reference of all rows, or of some.
@@ -127,8 +134,7 @@ impl<'a> Verifier<'a> {
         contestant: &mut dyn Contestant,
         stream: StreamRef<'_>,
     ) -> crate::Result<Verification> {
-        let Elements { a, b, .. } = self.operands.elements();
-        let model = error_model(a, b);
+        let model = error_model(self.operands.elements());
         let mut sets = vec![0, self.operands.count() - 1];
         sets.dedup();
         self.operands.poison_outputs(stream)?;
@@ -313,7 +319,7 @@ mod tests {
             // As if a thousandth of the usual number were too much to compare whole.
             let rows = sample_rows(&problem, FULL_PRODUCTS / 1000, 11).unwrap();
             let mut d = product_of_rows(&problem, &a, &b, &rows);
-            let model = error_model(Element::Bf16, Element::Bf16);
+            let model = error_model(Elements::new(Element::Bf16, Element::F32));
             let sampled =
                 SampledReference::new(&problem, &a, &b, None, Some(rows.clone())).unwrap();
             let comparison = sampled.compare(&d, &model).unwrap();
@@ -342,7 +348,7 @@ mod tests {
         b.fill_integers(2, 3);
         let mut d = product_of_rows(&problem, &a, &b, &[0, 1, 2]);
         let check = |d: &HostMatrix| {
-            let model = error_model(Element::F16, Element::F16);
+            let model = error_model(Elements::new(Element::F16, Element::F16));
             let (rows, comparison) = verify_sampled(&problem, &a, &b, None, d, &model, 0).unwrap();
             assert_eq!(rows, None);
             finding(&comparison, d)

@@ -1,10 +1,12 @@
 //! The derivation in the module docs, as coefficients of what the reference knows about an element.
 
 use pgemm_ir::Element;
+use pgemm_kernels::{AnySpec, Terms};
 use serde::{Deserialize, Serialize};
 
 use super::format::Format;
 use super::{NumericsError, compensated};
+use crate::precision::Precision;
 
 /// How the products are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,6 +21,14 @@ pub enum Accumulation {
     TensorCore8,
     /// The same for products whose signs are independent of each other, as random matrices have them. No worst case.
     TensorCore8Random,
+    /// So many products as [`TensorCore`](Self::TensorCore) has them, and these sums to the nearest binary32.
+    Promoted(u32),
+    /// So many products as [`TensorCore8`](Self::TensorCore8) has them, and these sums to the nearest binary32.
+    Promoted8(u32),
+    /// The same for products whose signs are independent of each other. No worst case.
+    Promoted8Random(u32),
+    /// Products of binary32 as those of shorter terms, by one of the precisions that do so.
+    Emulated(Precision),
 }
 
 impl Accumulation {
@@ -31,29 +41,80 @@ impl Accumulation {
         }
     }
 
-    fn unit_roundoff(self, doubles: bool) -> f64 {
+    /// That of a kernel with these inputs, whatever their values.
+    pub fn of(spec: &AnySpec) -> Accumulation {
+        let precision = Precision::of(spec);
+        let AnySpec::Wgmma(spec) = spec else {
+            return Accumulation::on_tensor_cores(spec.operands()[0]);
+        };
+        match (spec.arithmetic.promotion, Accumulation::on_tensor_cores(spec.a)) {
+            _ if precision.terms().is_some() => Accumulation::Emulated(precision),
+            (Some(interval), Accumulation::TensorCore8) => Accumulation::Promoted8(interval),
+            (Some(interval), _) => Accumulation::Promoted(interval),
+            (None, accumulation) => accumulation,
+        }
+    }
+
+    /// The same for products whose signs are independent of each other, as random matrices have them.
+    pub fn of_random_signs(self) -> Accumulation {
         match self {
-            Accumulation::Nearest if doubles => DOUBLE,
-            Accumulation::Nearest => 2f64.powi(-24),
-            Accumulation::TensorCore => 2f64.powi(-23),
-            Accumulation::TensorCore8 => 2f64.powi(-12),
-            Accumulation::TensorCore8Random => 2f64.powi(-13),
+            Accumulation::TensorCore8 => Accumulation::TensorCore8Random,
+            Accumulation::Promoted8(interval) => Accumulation::Promoted8Random(interval),
+            other => other,
         }
     }
 
     /// The largest error of a sum of `k` products, of doubles or not: parts of its own magnitude, and of the sum of all
     /// magnitudes.
     fn factors(self, k: usize, doubles: bool) -> Result<(f64, f64), NumericsError> {
-        let (unit, count) = (self.unit_roundoff(doubles), k as f64);
+        let count = k as f64;
+        let added_up = |count: f64, unit: f64| match count * unit > 0.5 {
+            true => Err(NumericsError::DepthTooLarge { k }),
+            false => Ok(gamma(count, unit)),
+        };
+        // Sums of groups, and those of these: the second are off by parts of what the first come to.
+        let promoted = |group: f64, interval: u32| {
+            let groups = (count / f64::from(interval.max(1))).ceil();
+            Ok((0.0, group + (1.0 + group) * added_up(groups, NEAREST)?))
+        };
+        let in_group = |interval: u32| count.min(f64::from(interval));
         match self {
-            Accumulation::Nearest | Accumulation::TensorCore if count * unit > 0.5 => {
-                Err(NumericsError::DepthTooLarge { k })
+            Accumulation::Nearest if doubles => Ok((0.0, added_up(count, DOUBLE)?)),
+            Accumulation::Nearest => Ok((0.0, added_up(count, NEAREST)?)),
+            Accumulation::TensorCore => Ok((0.0, added_up(count, TRUNCATED)?)),
+            Accumulation::Promoted(interval) => {
+                promoted(added_up(in_group(interval), TRUNCATED)?, interval)
             }
-            Accumulation::Nearest | Accumulation::TensorCore => Ok((0.0, gamma(count, unit))),
+            Accumulation::Emulated(precision) => {
+                let Some((element, terms)) = precision.terms() else {
+                    return Err(NumericsError::NoBound { input: Element::F32 });
+                };
+                let span = Terms::SPAN_BYTES / element.bytes();
+                let products = in_group(span) * terms.products().len() as f64;
+                let (_, sums) = promoted(added_up(products, TRUNCATED)?, span)?;
+                // What the magnitudes of all terms of two numbers come to.
+                let unit = Format::of(element).unit_roundoff;
+                let magnitudes = (1.0 - unit).powi(-4);
+                Ok((0.0, sums * magnitudes))
+            }
             // The limit of (1 + u)^k - 1, which holds for every k.
-            Accumulation::TensorCore8 => Ok((0.0, (count * unit).exp_m1())),
+            Accumulation::TensorCore8 => Ok((0.0, (count * WORST_8).exp_m1())),
+            Accumulation::Promoted8(interval) => {
+                promoted((in_group(interval) * WORST_8).exp_m1(), interval)
+            }
+            Accumulation::Promoted8Random(interval) => {
+                let group = in_group(interval);
+                // What a partial sum of a group reaches, in units of the sum of all magnitudes.
+                let partial = RANDOM_SUM * group.sqrt() / count.max(1.0);
+                let groups = (count / group.max(1.0)).ceil();
+                let steps = count.sqrt() + groups.sqrt() * (group / RANDOM_BLOCK).max(1.0);
+                let (_, added) = promoted(0.0, interval)?;
+                let random = RANDOM_STEPS * steps * UNIT_8 * partial + added;
+                let (_, worst) = Accumulation::Promoted8(interval).factors(k, doubles)?;
+                Ok((0.0, random.min(worst)))
+            }
             Accumulation::TensorCore8Random => {
-                let roundings = (count / RANDOM_BLOCK + RANDOM_STEPS * count.sqrt()) * unit;
+                let roundings = (count / RANDOM_BLOCK + RANDOM_STEPS * count.sqrt()) * UNIT_8;
                 let random = (roundings, roundings * RANDOM_SUM / count.sqrt().max(1.0));
                 // Few products have no statistics.
                 let (_, worst) = Accumulation::TensorCore8.factors(k, doubles)?;
@@ -63,8 +124,14 @@ impl Accumulation {
     }
 }
 
-/// Unit roundoff of binary64.
+/// Unit roundoffs: of binary64, and of binary32 to nearest and truncated.
 const DOUBLE: f64 = 1.0 / (1u64 << 53) as f64;
+const NEAREST: f64 = 1.0 / (1u64 << 24) as f64;
+const TRUNCATED: f64 = 1.0 / (1u64 << 23) as f64;
+
+/// Of 8-bit floats' sums on tensor cores: the last place kept, and what a product costs at worst.
+const UNIT_8: f64 = 1.0 / (1u64 << 13) as f64;
+const WORST_8: f64 = 1.0 / (1u64 << 12) as f64;
 
 /// Products of a block of which tensor cores truncate the sum, at least.
 const RANDOM_BLOCK: f64 = 16.0;
@@ -101,6 +168,42 @@ fn gamma(count: f64, unit_roundoff: f64) -> f64 {
     product / (1.0 - product)
 }
 
+/// A binary32 as a sum of terms.
+#[derive(Clone, Copy, Default)]
+struct Split {
+    /// What of a number no term has, in parts of it, and at least.
+    unit: f64,
+    half_smallest: f64,
+    /// Products of terms that are left out, in parts of the product.
+    dropped: f64,
+    /// What scaled numbers lose because others of their row or column are larger, in parts of the product of the sums of
+    /// magnitudes.
+    of_sums: f64,
+}
+
+impl Split {
+    fn of((element, terms): (Element, Terms)) -> Split {
+        let format = Format::of(element);
+        let unit = format.unit_roundoff;
+        let count = terms.count() as i32;
+        let taken = terms.products();
+        let all = (0..terms.count()).flat_map(|a| (0..terms.count()).map(move |b| (a, b)));
+        let left_out = all.filter(|product| !taken.contains(product));
+        let dropped: f64 = left_out.map(|(a, b)| unit.powi((a + b) as i32)).sum();
+        let residue = unit.powi(count);
+        // Three terms of 8 bits hold all of the 24.
+        let exact = residue <= NEAREST;
+        // Scales bring the largest of a row or column above 2^13.
+        let scaled = element == Element::F16;
+        Split {
+            unit: if exact { 0.0 } else { residue },
+            half_smallest: if scaled { 0.0 } else { format.half_smallest() },
+            dropped: dropped * (1.0 - unit).powi(-4),
+            of_sums: if scaled { 4.0 * format.half_smallest() / 8192.0 } else { 0.0 },
+        }
+    }
+}
+
 /// What a bound is computed from: everything but the element.
 pub(super) struct Setting {
     pub(super) k: usize,
@@ -135,6 +238,8 @@ struct Form {
     addend: f64,
     a_sum: f64,
     b_sum: f64,
+    /// Of the product of these two.
+    of_sums: f64,
     constant: f64,
 }
 
@@ -146,6 +251,7 @@ impl Form {
             addend: self.addend + other.addend,
             a_sum: self.a_sum + other.a_sum,
             b_sum: self.b_sum + other.b_sum,
+            of_sums: self.of_sums + other.of_sums,
             constant: self.constant + other.constant,
         }
     }
@@ -157,6 +263,7 @@ impl Form {
             addend: self.addend * factor,
             a_sum: self.a_sum * factor,
             b_sum: self.b_sum * factor,
+            of_sums: self.of_sums * factor,
             constant: self.constant * factor,
         }
     }
@@ -167,6 +274,7 @@ impl Form {
             + self.addend * m.addend
             + self.a_sum * m.a_sum
             + self.b_sum * m.b_sum
+            + self.of_sums * m.a_sum * m.b_sum
             + self.constant
     }
 }
@@ -178,11 +286,25 @@ pub(super) struct Bound(Form);
 impl Bound {
     pub(super) fn new(model: ErrorModel, setting: &Setting) -> Result<Bound, NumericsError> {
         let (a_input, b_input) = (model.a, model.b);
+        let split = match model.accumulation {
+            Accumulation::Emulated(precision) => precision.terms().map(Split::of),
+            _ => None,
+        };
         let doubles = [a_input, b_input] == [Element::F64; 2];
         for input in [a_input, b_input].into_iter().filter(|_| !doubles) {
-            if !matches!(input, Element::F16 | Element::Bf16 | Element::Tf32 | Element::F32)
-                && !matches!(input, Element::E4m3 | Element::E5m2)
-            {
+            let known = match split {
+                None => matches!(
+                    input,
+                    Element::F16
+                        | Element::Bf16
+                        | Element::Tf32
+                        | Element::F32
+                        | Element::E4m3
+                        | Element::E5m2
+                ),
+                Some(_) => input == Element::F32,
+            };
+            if !known {
                 return Err(NumericsError::NoBound { input });
             }
         }
@@ -205,10 +327,16 @@ impl Bound {
                 (to.unit_roundoff, to.half_smallest())
             }
         };
-        let (a_unit, a_half) = conversion(setting.a, a_input);
-        let (b_unit, b_half) = conversion(setting.b, b_input);
+        let conversions =
+            [(setting.a, a_input), (setting.b, b_input)].map(|(from, to)| conversion(from, to));
+        let [(a_unit, a_half), (b_unit, b_half)] = match split {
+            None => conversions,
+            Some(split) => [(split.unit, split.half_smallest); 2],
+        };
+        let of_terms = split.unwrap_or_default();
         let converted = Form {
-            products: a_unit + b_unit + a_unit * b_unit,
+            products: a_unit + b_unit + a_unit * b_unit + of_terms.dropped,
+            of_sums: of_terms.of_sums,
             a_sum: (1.0 + a_unit) * b_half,
             b_sum: (1.0 + b_unit) * a_half,
             constant: k * a_half * b_half,

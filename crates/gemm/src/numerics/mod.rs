@@ -30,6 +30,33 @@
 //!    block's sum (of at least 16 products) adds up; each is at most 2⁻¹³ of the largest partial sum, for which `|s| + 6p/√k`
 //!    is taken. So `|ŝ − s| ≤ 2⁻¹³·(k/16 + 4√k)·(|s| + 6p/√k)`, or the first bound where that is less.
 //!
+//!    **Promoted sums.** A kernel may take the tensor core's sums out after each L products (128 of 8-bit floats) and add them
+//!    in binary32, to nearest. With `e` for what L products cost as above, `γ_L(2⁻²³)` or `(1 + 2⁻¹²)ᴸ − 1`, and `g = ⌈k/L⌉`
+//!    sums in any order (the first is added to zero): `|ŝ − s| ≤ (e + (1 + e)·γ_g(2⁻²⁴))·p`. For 8-bit floats that is some
+//!    3.2 % of p, whatever k. For products with random signs the walk is the same k steps long as without promotion, but a step
+//!    is a part of what one group reaches, for which `6p√L/k` is taken, and the truncations add up inside of a group only, while
+//!    groups have random signs: `|ŝ − s| ≤ 4·2⁻¹³·(√k + √g·L/16)·6p√L/k + γ_g(2⁻²⁴)·p`, or the bound for all inputs.
+//!
+//!    **Terms.** A binary32 `a` may be multiplied as `a₀ + a₁ (+ a₂)`, each the nearest number of a shorter format to what the ones
+//!    before it leave: `|aᵢ| ≤ uⁱ(1 + u)|a|` for its unit roundoff u, 2⁻¹¹ of tf32 and f16 and 2⁻⁸ of bf16. What no term has is at
+//!    most `ρ = u²` of |a| with two terms of 11 bits (half the smallest subnormal of the format if that is more), and nothing with
+//!    three of 8. A kernel that leaves out the products aᵢbⱼ with `i + j` beyond a limit, leaves out `d = Σ uⁱ⁺ʲ` of |ab| (and
+//!    `(1 − u)⁻⁴` for the roundings), and the magnitudes of the products that it takes come to at most `(1 − u)⁻⁴` of |ab|. They are
+//!    promoted after each span of L elements, that is N·L products. So `|ŝ − s|` is at most p times
+//!
+//!    | precision | terms, products N | L | 2ρ + ρ² | d | sums |
+//!    |---|---|---|---|---|---|
+//!    | `tf32x3` | 2, 3 | 32 | 2⁻²¹ | 2⁻²² | `(1 − 2⁻¹¹)⁻⁴ (γ₉₆(2⁻²³) + γ_g(2⁻²⁴))` |
+//!    | `f16x3` | 2, 3 | 64 | 2⁻²¹ | 2⁻²² | `(1 − 2⁻¹¹)⁻⁴ (γ₁₉₂(2⁻²³) + γ_g(2⁻²⁴))` |
+//!    | `bf16x6` | 3, 6 | 64 | 0 | 2⁻²³ + 2⁻³² | `(1 − 2⁻⁸)⁻⁴ (γ₃₈₄(2⁻²³) + γ_g(2⁻²⁴))` |
+//!    | `bf16x9` | 3, 9 | 64 | 0 | 0 | `(1 − 2⁻⁸)⁻⁴ (γ₅₇₆(2⁻²³) + γ_g(2⁻²⁴))` |
+//!
+//!    and terms of second order. That of `sums` is a worst case in which all products are of one size; small terms come first, so
+//!    that of the N·L products only the last L meet a sum of full size. With **f16** rows of A and columns of B are scaled by powers
+//!    of two that bring their largest element to 2¹³ at least. What a small element then loses to f16's subnormals, 2⁻²⁵, is at
+//!    most 2⁻³⁸ of the largest in its line, which is at most the sum of the line's magnitudes: that adds 2⁻³⁷ of the product of the
+//!    two sums, 2⁻³⁶ with all of second order. Scales and results must not overflow or underflow.
+//!
 //!    **Integers** (8 bits, added up in 32) have no errors: sums wrap, and results must be equal modulo 2³².
 //! 2. **Epilogue.** binary32, to nearest: one factor for a multiplication by alpha and one by beta (neither by ±1), one for
 //!    the addition. An input conversion of A, B or C contributes `|δ| ≤ u` of the format it was converted to, and half its

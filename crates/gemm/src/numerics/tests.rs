@@ -5,7 +5,11 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 
 use super::*;
+use pgemm_kernels::Terms;
+
 use crate::matrix::HostMatrix;
+use crate::precision::Precision;
+use crate::problem::MatrixLayout;
 use crate::problem::{Major, Problem};
 
 /// `x + y` truncated to binary32.
@@ -63,9 +67,24 @@ enum Order {
     Truncated,
     TruncatedShuffled,
     TruncatedTree,
-    Blocks { length: usize, extra: i32 },
-    SplitBlocks { slices: usize },
-    Blocks8 { length: usize },
+    Blocks {
+        length: usize,
+        extra: i32,
+    },
+    SplitBlocks {
+        slices: usize,
+    },
+    Blocks8 {
+        length: usize,
+    },
+    /// Blocks of 32 8-bit floats, so many products at a time, and these sums to the nearest.
+    Promoted8 {
+        interval: usize,
+    },
+    /// Blocks of 16, so many products at a time, and these sums to the nearest.
+    Promoted {
+        interval: usize,
+    },
 }
 
 impl Order {
@@ -73,6 +92,8 @@ impl Order {
         match self {
             Order::Forward | Order::Shuffled | Order::Tree => Accumulation::Nearest,
             Order::Blocks8 { .. } => Accumulation::TensorCore8,
+            Order::Promoted8 { interval } => Accumulation::Promoted8(interval as u32),
+            Order::Promoted { interval } => Accumulation::Promoted(interval as u32),
             _ => Accumulation::TensorCore,
         }
     }
@@ -97,6 +118,14 @@ impl Order {
                 products.chunks(length).fold(0.0, |sum, block| add_block(sum, block, extra))
             }
             Order::Blocks8 { length } => products.chunks(length).fold(0.0, add_block_8),
+            Order::Promoted8 { interval } => products
+                .chunks(interval)
+                .map(|group| group.chunks(32).fold(0.0, add_block_8))
+                .fold(0.0, nearest),
+            Order::Promoted { interval } => products
+                .chunks(interval)
+                .map(|group| group.chunks(16).fold(0.0, |sum, block| add_block(sum, block, 2)))
+                .fold(0.0, nearest),
             Order::SplitBlocks { slices } => {
                 let depth = products.len().div_ceil(slices).next_multiple_of(16).max(16);
                 products
@@ -129,6 +158,7 @@ fn orders() -> impl Strategy<Value = Order> {
         (prop::sample::select(vec![2usize, 4, 8, 16, 32]), 1..3i32)
             .prop_map(|(length, extra)| Order::Blocks { length, extra }),
         (2..6usize).prop_map(|slices| Order::SplitBlocks { slices }),
+        prop::sample::select(vec![32usize, 64]).prop_map(|interval| Order::Promoted { interval }),
     ]
 }
 
@@ -215,7 +245,11 @@ proptest! {
     #[test]
     fn the_bound_holds_for_8_bit_floats_in_blocks(
         k in 0usize..200, a_type in input_8(), b_type in input_8(), output in output(), alpha in scalars(),
-        length in prop::sample::select(vec![16usize, 32]), positive: bool, seed: u64,
+        order in prop::sample::select(vec![
+            Order::Blocks8 { length: 16 }, Order::Blocks8 { length: 32 }, Order::Promoted8 { interval: 32 },
+            Order::Promoted8 { interval: 128 },
+        ]),
+        positive: bool, seed: u64,
     ) {
         let problem = Problem::new(3, 4, k, Major::K, Major::K).with_alpha(alpha);
         let mut a = HostMatrix::zeros(problem.a_layout(), a_type).unwrap();
@@ -230,10 +264,9 @@ proptest! {
             }
         }
         let mut rng = StdRng::seed_from_u64(seed);
-        let d = emulate(&problem, (&a, &b, &b), output, Order::Blocks8 { length }, &mut rng);
+        let d = emulate(&problem, (&a, &b, &b), output, order, &mut rng);
         let reference = Reference::new(&problem, &a, &b, None).unwrap();
-        let model =
-            ErrorModel { accumulation: Accumulation::TensorCore8, a: a_type, b: b_type };
+        let model = ErrorModel { accumulation: order.accumulation(), a: a_type, b: b_type };
         let comparison = reference.compare(&d, &model).unwrap();
         prop_assert!(comparison.passed, "{}", comparison);
     }
@@ -414,6 +447,128 @@ fn random_8_bit_floats_have_a_bound_that_says_something() {
         let zeros = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
         assert!(!reference.compare(&zeros, &model).unwrap().passed, "{k}");
     }
+}
+
+/// Sums that are promoted are off by less the longer k is; their bound says so, and what the tensor core does alone fails it.
+#[test]
+fn promoted_8_bit_floats_have_a_bound_of_their_own() {
+    let mut rng = StdRng::seed_from_u64(10);
+    for k in [100, 128, 1024, 4096, 16384] {
+        let problem = Problem::new(8, 12, k, Major::K, Major::K);
+        let mut a = HostMatrix::zeros(problem.a_layout(), Element::E4m3).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), Element::E4m3).unwrap();
+        a.fill_normal(k as u64);
+        b.fill_normal(k as u64 + 1);
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let accumulation = Accumulation::Promoted8(128).of_random_signs();
+        let model = ErrorModel::new(accumulation, Element::E4m3);
+        let mut compare = |order| {
+            let d = emulate(&problem, (&a, &b, &b), Element::F32, order, &mut rng);
+            reference.compare(&d, &model).unwrap()
+        };
+        let promoted = compare(Order::Promoted8 { interval: 128 });
+        assert!(promoted.passed && promoted.worst.unwrap().ratio < 0.5, "{k}: {promoted}");
+        let fast = compare(Order::Blocks8 { length: 32 });
+        if k >= 4096 {
+            let better = fast.relative_frobenius / promoted.relative_frobenius;
+            assert!(better > 4.0, "{k}: {better}");
+        }
+        // For positive numbers too, where truncations add up, the bound for all inputs stays below that without promotion.
+        let worst = |accumulation| {
+            let model = ErrorModel::new(accumulation, Element::E4m3);
+            reference.bounds(&model, Element::F32).unwrap()[0]
+        };
+        let [promoted, fast] = [Accumulation::Promoted8(128), Accumulation::TensorCore8].map(worst);
+        assert!(if k <= 128 { promoted <= fast * 1.001 } else { promoted < fast / 2.0 }, "{k}");
+    }
+}
+
+/// Products of binary32 split into terms, the small ones first, in blocks as tensor cores add them up; the sums of each span
+/// to the nearest.
+fn emulate_terms(problem: &Problem, a: &HostMatrix, b: &HostMatrix, mode: Precision) -> HostMatrix {
+    let (element, terms) = mode.terms().unwrap();
+    let span = (Terms::SPAN_BYTES / element.bytes()) as usize;
+    let round = |value: f64| {
+        HostMatrix::from_f64(MatrixLayout::row_major(1, 1), element, &[value])
+            .unwrap()
+            .get(0, 0)
+            .unwrap()
+    };
+    // A line's scale brings its largest into [2^13, 2^14).
+    let scale = |line: &[f64]| {
+        let largest = line.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+        if element == Element::F16 && largest > 0.0 {
+            2f64.powi(13 - largest.log2().floor() as i32)
+        } else {
+            1.0
+        }
+    };
+    let split = |value: f64| {
+        let mut rest = value;
+        (0..terms.count())
+            .map(|_| {
+                let term = round(rest);
+                rest -= term;
+                term
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut d = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
+    for row in 0..problem.m {
+        for column in 0..problem.n {
+            let a: Vec<f64> = (0..problem.k).map(|k| a.get(row, k).unwrap()).collect();
+            let b: Vec<f64> = (0..problem.k).map(|k| b.get(k, column).unwrap()).collect();
+            let scales = [scale(&a), scale(&b)];
+            let split = |line: &[f64], scale: f64| -> Vec<Vec<f64>> {
+                line.iter().map(|value| split(value * scale)).collect()
+            };
+            let (a, b) = (split(&a, scales[0]), split(&b, scales[1]));
+            let sum = (0..problem.k).step_by(span).fold(0.0f32, |sum, first| {
+                let places = first..problem.k.min(first + span);
+                let in_span = terms.products().into_iter().fold(0.0f32, |sum, (i, j)| {
+                    let products: Vec<f64> =
+                        places.clone().map(|k| a[k][i as usize] * b[k][j as usize]).collect();
+                    products.chunks(8).fold(sum, |sum, block| add_block(sum, block, 2))
+                });
+                sum + in_span
+            });
+            d.set(row, column, f64::from(sum) / (scales[0] * scales[1])).unwrap();
+        }
+    }
+    d
+}
+
+/// Every split of binary32 stays inside of its bound, with numbers far apart in a line too, and the bound is tight enough to
+/// tell one tf32 from two.
+#[test]
+fn products_of_terms_have_bounds() {
+    for k in [7, 32, 200, 1024] {
+        for exponent in [0, -12, 20] {
+            let problem = Problem::new(5, 6, k, Major::K, Major::K);
+            let mut a = HostMatrix::zeros(problem.a_layout(), Element::F32).unwrap();
+            let mut b = HostMatrix::zeros(problem.b_layout(), Element::F32).unwrap();
+            fill(&mut a, k as u64, exponent);
+            fill(&mut b, k as u64 + 1, exponent);
+            let reference = Reference::new(&problem, &a, &b, None).unwrap();
+            for mode in [Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9]
+            {
+                let model = ErrorModel::new(Accumulation::Emulated(mode), Element::F32);
+                let d = emulate_terms(&problem, &a, &b, mode);
+                let comparison = reference.compare(&d, &model).unwrap();
+                assert!(comparison.passed, "{mode} {k} {exponent}: {comparison}");
+                let [a, b] = [&a, &b].map(|matrix| matrix.convert(Element::Tf32).unwrap());
+                let order = Order::Promoted { interval: 32 };
+                let mut rng = StdRng::seed_from_u64(1);
+                let once = emulate(&problem, (&a, &b, &b), Element::F32, order, &mut rng);
+                assert!(!reference.compare(&once, &model).unwrap().passed, "{mode} {k}");
+            }
+        }
+    }
+    let model = ErrorModel::new(Accumulation::Emulated(Precision::Full), Element::F32);
+    let problem = Problem::new(1, 1, 1, Major::K, Major::N);
+    let one = HostMatrix::zeros(problem.a_layout(), Element::F32).unwrap();
+    let reference = Reference::new(&problem, &one, &one, None).unwrap();
+    assert!(matches!(reference.bounds(&model, Element::F32), Err(NumericsError::NoBound { .. })));
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::plan::specs_for;
+use crate::precision::{Precision, is_default};
 use crate::problem::{Major, Problem};
 
 /// The form of [`Results`]; goes up when a field changes its meaning or disappears.
@@ -39,6 +40,9 @@ pub struct ProblemKey {
     pub b_dtype: Option<Element>,
     /// Element type of C and D.
     pub output: Element,
+    /// How accurately products are added up.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub precision: Precision,
     /// Contiguous dimension of A.
     pub a_major: Major,
     /// Contiguous dimension of B.
@@ -55,6 +59,7 @@ impl ProblemKey {
             dtype: config.dtype,
             b_dtype: Some(config.b_dtype()).filter(|b| *b != config.dtype),
             output: config.output_dtype(),
+            precision: config.precision(),
             a_major: problem.a.major,
             b_major: problem.b.major,
         }
@@ -68,7 +73,7 @@ impl ProblemKey {
     /// The config of its types, with every knob left to the planner.
     pub fn config(&self) -> Config {
         let [a, b] = self.operands();
-        Config::new(a).with_b_dtype(b).with_output(self.output)
+        Config::new(a).with_b_dtype(b).with_output(self.output).with_precision(self.precision)
     }
 
     /// The problem that is measured: no gaps between lines, alpha = 1, beta = 0.
@@ -83,13 +88,13 @@ impl ProblemKey {
 
     /// Every spec of the catalogue that can compute it.
     pub fn specs(&self) -> impl Iterator<Item = AnySpec> + use<> {
-        specs_for(&self.problem(), self.operands(), self.output, None)
+        specs_for(&self.problem(), self.operands(), self.output, self.precision, None)
     }
 
     /// Element types for the benchmark harness.
     pub fn elements(&self) -> Elements {
         let [a, b] = self.operands();
-        Elements { a, b, d: self.output }
+        Elements { a, b, d: self.output, precision: self.precision }
     }
 
     fn fits(&self, candidate: &Choice) -> bool {
@@ -100,6 +105,7 @@ impl ProblemKey {
             Split::Whole | Split::StreamK => None,
         };
         types
+            && Precision::of(spec) == self.precision
             && candidate.has_majors(self.a_major, self.b_major)
             && candidate.raster_rows > 0
             && splits.is_none_or(|splits| (1..=MAX_SPLITS).contains(&splits))

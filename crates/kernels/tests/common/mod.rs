@@ -1,6 +1,6 @@
 //! Problems of integers, small ones where a kernel sums up in f32: every product and sum is exact, so that D must equal the
 //! reference bit for bit, whatever the order of the sums. Kernels of integers get large ones and factors, so that results
-//! wrap.
+//! wrap. Each term of an operand has integers of its own, and scales are powers of two.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument, OutputMajor, Work,
+    GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument, OutputMajor, Terms, Work,
 };
 
 /// Where C lies.
@@ -85,6 +85,8 @@ pub struct Problem {
     c: Operand,
     d: Vec<u8>,
     expected: Vec<u8>,
+    /// Of D's rows and columns, for kernels that have them.
+    scales: [Vec<f32>; 2],
 }
 
 /// A padded matrix as it lies in memory.
@@ -122,30 +124,48 @@ impl Problem {
     /// Makes the operands in the types and majors of `spec`.
     pub fn new(spec: &KernelSpec, case: Case) -> Problem {
         let (m, n, k) = (case.m as usize, case.n as usize, case.k as usize);
-        let a = integers(1, m * k, 4);
-        let b = integers(2, n * k, 4);
+        let terms = spec.arithmetic.terms;
+        let count = u64::from(spec.arithmetic.term_count());
+        let operand = |seed, lines: usize, element| -> Vec<Vec<i32>> {
+            let term = |term| values_of(element, integers(seed + 2 * term, lines * k, 4));
+            (0..count).map(term).collect()
+        };
+        let (a, b) = (operand(1, m, spec.a), operand(2, n, spec.b));
+        let products = terms.map_or(vec![(0, 0)], Terms::products);
         let c = integers(3, m * n, 8);
+        let scale = |at: usize| if spec.arithmetic.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
+        let scales = [m, n].map(|extent| (0..extent).map(scale).collect());
         let reads_c = case.beta != 0.0;
         assert_eq!(reads_c, case.c != CPlace::Unread);
-        let (a, b) = (values_of(spec.a, a), values_of(spec.b, b));
         let result = |row: usize, column: usize| {
-            let (a, b) = (&a[row * k..][..k], &b[column * k..][..k]);
-            let product: i32 = a.iter().zip(b).map(|(a, b)| a * b).sum();
+            let product = |&(of_a, of_b): &(u32, u32)| -> i32 {
+                let (a, b) = (&a[of_a as usize][row * k..], &b[of_b as usize][column * k..]);
+                a[..k].iter().zip(b).map(|(a, b)| a * b).sum()
+            };
+            let product: i32 = products.iter().map(product).sum();
             let c = c[row * n + column];
             if spec.output == Element::S32 {
                 let [alpha, beta] = [case.alpha, case.beta].map(integer_factor);
                 return alpha.wrapping_mul(product).wrapping_add(beta.wrapping_mul(c)).into();
             }
             let added = if reads_c { case.beta * c as f32 } else { 0.0 };
-            (case.alpha * product as f32 + added).into()
+            (case.alpha * product as f32 * (scale(row) * scale(column)) + added).into()
         };
-        let operand = |values: &[i32], element, mn, major| {
+        let operand = |terms: &[Vec<i32>], element: Element, mn, major| {
+            let stored_k = spec.stored_k(case.k) as usize;
+            // Where along k the terms take turns.
+            let span = if count == 1 { stored_k.max(1) } else { 128 / element.bytes() as usize };
             let value = |line: usize, i: usize| match major {
-                OperandMajor::K => values[line * k + i].into(),
-                OperandMajor::Mn => values[i * k + line].into(),
+                OperandMajor::K => {
+                    let (turn, place) = (i / span, i % span);
+                    let at = turn / count as usize * span + place;
+                    let values = &terms[turn % count as usize];
+                    if at < k { values[line * k + at].into() } else { 0.0 }
+                }
+                OperandMajor::Mn => terms[0][i * k + line].into(),
             };
             match major {
-                OperandMajor::K => Operand::new(element, mn, k, value),
+                OperandMajor::K => Operand::new(element, mn, stored_k, value),
                 OperandMajor::Mn => Operand::new(element, k, mn, value),
             }
         };
@@ -166,6 +186,7 @@ impl Problem {
             c,
             d,
             expected,
+            scales,
         }
     }
 
@@ -191,6 +212,7 @@ impl Problem {
             Element::S32 => integer_factor(factor).into(),
             _ => factor.into(),
         });
+        let scales = gemm.spec.arithmetic.scaled;
         let mut work = Work {
             m: case.m,
             n: case.n,
@@ -208,6 +230,13 @@ impl Problem {
             unordered: case.split.unordered,
             workspace: 0,
             l2: L2Policies { a: L2Policy::EvictFirst, ..L2Policies::default() },
+            scales: scales.then_some(["scales of A", "scales of B"]).map(|names| {
+                std::array::from_fn(|i| {
+                    let bytes: Vec<u8> =
+                        self.scales[i].iter().flat_map(|scale| scale.to_le_bytes()).collect();
+                    memory.upload(names[i], &bytes, Permission::ReadOnly)
+                })
+            }),
         };
         let workspace = gemm.workspace(&work);
         if workspace.bytes > 0 {

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Cluster, KernelSpec, OutputMajor, Schedule, Tile, catalogue};
+use pgemm_kernels::{Arithmetic, Cluster, KernelSpec, OutputMajor, Schedule, Tile, catalogue};
 
 /// A, B and output.
 const TYPES: [(Element, Element, Element); 10] = [
@@ -71,6 +71,23 @@ const OTHER_TYPES: [&str; 5] = [
     "s8_u8-kkm-s32-64x24x256-s3-w1-c2x1",
 ];
 
+/// Sums that are promoted: once a stage and twice, of one m64 block and of two, with room to look ahead and without, with a
+/// column-major D and in clusters. Operands of terms, in rings that wrap. Results with scales, in staging tiles of 16 and of 32
+/// bits and of either major.
+const ARITHMETIC: [&str; 11] = [
+    "e4m3-kk-bf16-64x64x128-s3-w1-c1x1-p128",
+    "e4m3_e5m2-kk-f32-256x64x128-s3-w2-c1x2-p128",
+    "e5m2-kkm-f16-64x16x256-s3-w1-c2x1-p128",
+    "bf16-mn-bf16-192x128x64-s2-w3-c1x1-p32",
+    "tf32x3-kk-f32-128x64x32-s2-w2-c1x1-p32",
+    "f16x3-kkm-f32-64x32x64-s3-w1-c1x1-p64-scaled",
+    "f16x3-kk-f32-128x128x64-s2-w2-c2x1-p64-scaled",
+    "bf16x6-kk-f32-64x64x64-s3-w1-c1x2",
+    "bf16x9-kk-f32-128x96x64-s2-w2-c1x1-p32",
+    "e4m3-kk-bf16-128x48x128-s3-p2-c1x1-scaled",
+    "f16-kkm-f16-64x24x64-s3-w1-c1x1-scaled",
+];
+
 /// How many choices there are of each kind.
 const CHOICES: [usize; 8] = [
     TYPES.len(),
@@ -101,6 +118,7 @@ fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice)
         consumers,
         schedule,
         cluster: CLUSTERS[cluster],
+        arithmetic: Arithmetic::default(),
     }
 }
 
@@ -111,9 +129,9 @@ fn pairs(choice: &Choice) -> impl Iterator<Item = usize> {
     (0..CHOICES.len()).flat_map(move |i| (0..i).map(move |j| numbered(i) * all + numbered(j)))
 }
 
-/// The covering specs, those by turns, and those of other types.
+/// The covering specs, those by turns, those of other types, and those with arithmetic of their own.
 pub fn covering_set() -> Vec<KernelSpec> {
-    let named = BY_TURNS.into_iter().chain(OTHER_TYPES);
+    let named = BY_TURNS.into_iter().chain(OTHER_TYPES).chain(ARITHMETIC);
     let named = named.map(|name| name.parse().unwrap_or_else(|error| panic!("{error}")));
     pairwise().into_iter().chain(named).collect()
 }

@@ -32,7 +32,7 @@ impl Desc {
         })
     }
 
-    /// Has the tensor cores add up products of 8-bit floats all along k, as our kernels do.
+    /// Has the tensor cores add up products of 8-bit floats all along k.
     pub(super) fn accumulate_fast(&self) -> Result<(), BenchError> {
         let value = 1i8;
         let attribute = desc_attribute::FAST_ACCUMULATION;

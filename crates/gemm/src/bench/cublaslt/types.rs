@@ -29,7 +29,7 @@ pub(super) enum Scale {
 impl Types {
     pub(super) fn of(elements: Elements) -> Result<Types, BenchError> {
         use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32};
-        let Elements { a, b, d } = elements;
+        let Elements { a, b, d, .. } = elements;
         let (compute, scale) = match (a, b, d) {
             (F16, F16, F16 | F32) | (Bf16, Bf16, Bf16 | F32) | (F32, F32, F32) => {
                 (compute_type::F32, Scale::F32)
@@ -109,7 +109,7 @@ mod tests {
     use crate::problem::Major;
 
     fn elements(a: Element, b: Element, d: Element) -> Elements {
-        Elements { a, b, d }
+        Elements { b, ..Elements::new(a, d) }
     }
 
     #[test]

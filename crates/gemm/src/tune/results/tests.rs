@@ -32,6 +32,7 @@ pub(in crate::tune) fn key_of(m: usize, n: usize, k: usize) -> ProblemKey {
         dtype: Element::Bf16,
         b_dtype: None,
         output: Element::Bf16,
+        precision: Precision::Full,
         a_major: Major::K,
         b_major: Major::N,
     }
@@ -115,6 +116,10 @@ fn types_of_both_operands_are_kept() {
 
     // Of swapped operands the kernel's first is B.
     let choice = |name: &str| Choice::plain(name.parse().unwrap());
+    let fast = |key: ProblemKey| ProblemKey { precision: Precision::Fast, ..key };
+    assert_eq!(ProblemKey::of(&mixed.problem(), &fast(mixed).config()), fast(mixed));
+    let promoted = choice("e4m3_e5m2-kk-bf16-128x192x128-s4-w2-c1x1-p128");
+    assert!(mixed.fits(&promoted) && !fast(mixed).fits(&promoted));
     for (name, fits) in [
         ("e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1", true),
         ("e5m2_e4m3-kkm-bf16-64x16x128-s5-w1-c1x1", true),
@@ -122,7 +127,8 @@ fn types_of_both_operands_are_kept() {
         ("e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1", false),
         ("e4m3-kk-bf16-128x256x128-s4-w2-c1x1", false),
     ] {
-        assert_eq!(mixed.fits(&choice(name)), fits, "{name}");
+        assert_eq!(fast(mixed).fits(&choice(name)), fits, "{name}");
+        assert!(!mixed.fits(&choice(name)), "{name}");
     }
 }
 
