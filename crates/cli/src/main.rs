@@ -8,6 +8,7 @@ mod io;
 mod kernel;
 mod layout;
 mod memory;
+mod numbers;
 mod output;
 mod parse;
 mod run;
@@ -31,6 +32,7 @@ Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
   pgemm run --a A.npy --b B.npy --out D.npy
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
+  pgemm numbers --dtype bf16 --against cublaslt
   pgemm autotune --problem 16384x16384x4096 --dtype bf16
   pgemm kernel list
   pgemm layout '((2,4),8):((1,2),16)' --coalesce
@@ -51,6 +53,11 @@ enum Command {
     /// steady power, and the ratio of their times is the result. With --bandwidth, times are also compared with those of
     /// only reading the memory. See docs/benchmarking.md.
     Bench(Box<bench::Args>),
+    /// Measure how far results are from those of higher precision, beside cuBLASLt's if asked.
+    ///
+    /// Every type and mode, on N(0,1), uniform [0,1), values of wide range, and integers, over short and long sums. The exit
+    /// status is 1 where a result of ours is outside of its derived bound. See docs/numbers.md.
+    Numbers(numbers::Args),
     /// Find the fastest kernels by measuring, and use them from now on.
     ///
     /// Candidates are raced against the heuristic's pick, the better half goes on, and fresh rounds decide: a candidate is
@@ -90,6 +97,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Numbers(args) => numbers::run(&args),
         Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Layout(args) => layout::run(&args),

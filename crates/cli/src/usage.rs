@@ -23,6 +23,12 @@ pub enum UsageError {
     )]
     NothingToMeasure,
 
+    /// `numbers` of types without such values.
+    #[error(
+        "no product of these types has these values: integers are for s8 and u8, normal, uniform and wide for all others"
+    )]
+    NoSuchNumbers,
+
     /// An operation of the layout algebra on a swizzled layout.
     #[error(
         "'{layout}' is swizzled: operations take plain layouts, shape:stride. Leave the swizzle out, or only print or draw it"

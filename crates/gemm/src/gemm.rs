@@ -280,6 +280,7 @@ impl Gemm {
         let output = self.0.config.output_dtype();
         prepared.problem.with_alpha(alpha).with_beta(beta).check_scalars(output)?;
         let reads_operands = prepared.problem.k > 0;
+        let alpha = factor_of_products(prepared.problem.k, alpha);
         for (matrix, address, read) in [
             ("A", pointers.a, reads_operands),
             ("B", pointers.b, reads_operands),
@@ -435,6 +436,11 @@ pub(crate) fn first_clean<T>(
     Err(Error::NoCleanKernel { dtype: config.dtype })
 }
 
+/// alpha as kernels get it: no product at all is 0, infinite as alpha may be.
+fn factor_of_products(k: usize, alpha: f64) -> f64 {
+    if k == 0 { 0.0 } else { alpha }
+}
+
 /// What the kernel of `plan` gets to see of a problem: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where
 /// beta is 0, C stands in D's place.
 pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
@@ -455,7 +461,7 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         m,
         n,
         k: problem.k as u32,
-        alpha: problem.alpha,
+        alpha: factor_of_products(problem.k, problem.alpha),
         beta: problem.beta,
         a,
         b,

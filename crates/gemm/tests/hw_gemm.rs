@@ -285,7 +285,8 @@ fn every_kernel_of_the_catalogue() {
 }
 
 /// Whether a kernel's operands are as matrices lie; `hw_terms` has the others.
-fn has_plain_operands(spec: &KernelSpec) -> bool {
+fn has_plain_operands(spec: &AnySpec) -> bool {
+    let AnySpec::Wgmma(spec) = spec else { return true };
     spec.arithmetic.terms.is_none() && !spec.arithmetic.scaled
 }
 

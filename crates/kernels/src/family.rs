@@ -393,6 +393,7 @@ mod tests {
             unordered: false,
             workspace: 0,
             l2: L2Policies::default(),
+            scales: None,
         };
         for name in NAMES {
             let spec: AnySpec = name.parse().unwrap();

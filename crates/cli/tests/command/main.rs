@@ -5,4 +5,5 @@ mod errors;
 mod files;
 mod kernels;
 mod layouts;
+mod numbers;
 mod run;

@@ -218,6 +218,7 @@ fn every_command_has_help_and_a_version() {
         "",
         "run",
         "bench",
+        "numbers",
         "kernel",
         "kernel list",
         "kernel plan",
@@ -232,6 +233,7 @@ fn every_command_has_help_and_a_version() {
     for (command, part) in [
         ("run", "D = alpha·A·B + beta·C with fp32 accumulation"),
         ("bench", "contestants alternate A B B A"),
+        ("numbers", "The exit status is 1 where a result of ours is outside"),
         ("autotune", "Candidates are raced against the heuristic's pick"),
         ("kernel plan", "Cycles are the heuristic's estimate"),
         ("layout", "The last line printed is the resulting layout"),

@@ -34,6 +34,15 @@ pub enum BenchError {
         count: usize,
     },
 
+    /// cuBLASLt is asked for where no device is used.
+    #[error(
+        "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda backend"
+    )]
+    PeerWithoutDevice {
+        /// The backend, as it prints.
+        backend: String,
+    },
+
     /// Nobody to measure.
     #[error("there is no contestant to measure: give at least one")]
     NoContestants,

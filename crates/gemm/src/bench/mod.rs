@@ -8,6 +8,7 @@ mod bandwidth;
 mod contestant;
 mod cublaslt;
 mod error;
+mod numbers;
 mod operands;
 mod pairs;
 mod power;
@@ -23,6 +24,9 @@ pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
 pub use contestant::GemmContestant;
 pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::BenchError;
+pub use numbers::{
+    Errors, KINDS, Kind, Measured, Mode, NumbersEntry, NumbersReport, Place, Sample, Values, Way,
+};
 pub use operands::{Addresses, Elements, L2, OperandSets, operand_bytes};
 pub(crate) use operands::{padded, random, set_count};
 pub(crate) use pairs::graph_length;

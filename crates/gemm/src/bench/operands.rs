@@ -137,6 +137,18 @@ impl OperandSets {
         } else {
             Some(random(problem.c_layout(), elements.d, seed.wrapping_add(2))?)
         };
+        OperandSets::holding(device, problem, elements, l2, (host_a, host_b, host_c), stream)
+    }
+
+    /// Uploads the sets for `problem`, which hold these A, B and C, in layout and type as `problem` and `elements` say.
+    pub(crate) fn holding(
+        device: &Device,
+        problem: &Problem,
+        elements: Elements,
+        l2: L2,
+        (host_a, host_b, host_c): (HostMatrix, HostMatrix, Option<HostMatrix>),
+        stream: StreamRef<'_>,
+    ) -> crate::Result<OperandSets> {
         let d_bytes = problem.d_layout().bytes(elements.d)?;
 
         let spans = [

@@ -1,6 +1,8 @@
 //! The gate before the clock: no contestant is timed before its D, on poisoned outputs, agrees with a higher-precision
 //! reference. Large problems are checked on sampled rows, all columns of each, and scanned whole for unwritten elements.
 
+use std::borrow::Cow;
+
 use pgemm_ir::Element;
 use pgemm_kernels::catalogue::PROMOTION_8;
 use rayon::prelude::*;
@@ -70,12 +72,22 @@ pub fn error_model(elements: Elements) -> ErrorModel {
 }
 
 /// A reference of all rows, or of some.
-struct SampledReference {
-    rows: Option<Vec<usize>>,
-    reference: Reference,
+pub(super) struct SampledReference {
+    pub(super) rows: Option<Vec<usize>>,
+    pub(super) reference: Reference,
 }
 
 impl SampledReference {
+    /// A reference of a product's rows, of as many as can be afforded.
+    pub(super) fn affordable(
+        problem: &Problem,
+        a: &HostMatrix,
+        b: &HostMatrix,
+    ) -> Result<SampledReference, NumericsError> {
+        let rows = sample_rows(problem, FULL_PRODUCTS, SAMPLE_SEED);
+        SampledReference::new(problem, a, b, None, rows)
+    }
+
     fn new(
         problem: &Problem,
         a: &HostMatrix,
@@ -103,10 +115,15 @@ impl SampledReference {
     }
 
     fn compare(&self, d: &HostMatrix, model: &ErrorModel) -> Result<Comparison, NumericsError> {
-        match &self.rows {
-            None => self.reference.compare(d, model),
-            Some(rows) => self.reference.compare(&gather_rows(d, rows)?, model),
-        }
+        self.reference.compare(self.part(d)?.as_ref(), model)
+    }
+
+    /// The rows of a D that the reference has.
+    pub(super) fn part<'a>(&self, d: &'a HostMatrix) -> Result<Cow<'a, HostMatrix>, MatrixError> {
+        Ok(match &self.rows {
+            None => Cow::Borrowed(d),
+            Some(rows) => Cow::Owned(gather_rows(d, rows)?),
+        })
     }
 }
 

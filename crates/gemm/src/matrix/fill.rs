@@ -115,6 +115,17 @@ impl HostMatrix {
         Ok(())
     }
 
+    /// Samples of N(0, 1), each times a power of two whose exponent is uniform from `low` to `high`, fractions included: values of
+    /// very different size side by side.
+    pub fn fill_wide(&mut self, seed: u64, [low, high]: [f64; 2]) {
+        self.fill_with(|row, column| {
+            let mut stream = ElementStream::new(seed, row, column);
+            let exponent = low + (high - low) * stream.unit();
+            let sample: f64 = StandardNormal.sample(&mut stream);
+            sample * exponent.exp2()
+        });
+    }
+
     /// Integers, uniform from `-magnitude` to `magnitude` (from 0 in u8). Up to a magnitude of 8 every element type holds
     /// them exactly; products of such matrices are exact in single precision as long as `k * magnitude²` is at most 2^24.
     pub fn fill_integers(&mut self, seed: u64, magnitude: u32) {
@@ -166,6 +177,7 @@ mod tests {
             (|m: &mut HostMatrix| m.fill_normal(7)) as fn(&mut HostMatrix),
             |m| m.fill_uniform(7, -2.0, 3.0).unwrap(),
             |m| m.fill_integers(7, 5),
+            |m| m.fill_wide(7, [-20.0, 20.0]),
         ] {
             let mut a = HostMatrix::zeros(tight, Element::F32).unwrap();
             let mut b = HostMatrix::zeros(other, Element::F32).unwrap();
@@ -231,6 +243,25 @@ mod tests {
         assert!((mean - 0.5).abs() < 5.0 * (16.0f64 / 12.0 / 10_000.0).sqrt());
         assert!(matrix.fill_uniform(3, 1.0, 0.0).is_err());
         assert!(matrix.fill_uniform(3, 0.0, f64::INFINITY).is_err());
+    }
+
+    #[test]
+    fn wide_values_are_normal_at_every_size() {
+        let layout = MatrixLayout::row_major(300, 300);
+        let mut matrix = HostMatrix::zeros(layout, Element::F64).unwrap();
+        matrix.fill_wide(3, [-20.0, 20.0]);
+        let values = matrix.to_f64_vec();
+        let part = |keep: &dyn Fn(f64) -> bool| {
+            values.iter().filter(|value| keep(**value)).count() as f64 / values.len() as f64
+        };
+        assert!((part(&|value| value > 0.0) - 0.5).abs() < 0.01);
+        // The mean of log2|N(0, 1)| is -0.916, and the exponents are uniform.
+        for exponent in [-15, -10, 0, 10, 15] {
+            let expected = (f64::from(exponent) + 0.916 + 20.0) / 40.0;
+            let found = part(&|value| value.abs() < 2f64.powi(exponent));
+            assert!((found - expected).abs() < 0.01, "{exponent}: {found} {expected}");
+        }
+        assert!(part(&|value| value.abs() > 2f64.powi(23)) == 0.0);
     }
 
     #[test]

@@ -55,6 +55,15 @@ impl Accumulation {
         }
     }
 
+    /// The same with a bound for all values, where this one's is statistical.
+    pub fn of_any_values(self) -> Accumulation {
+        match self {
+            Accumulation::TensorCore8Random => Accumulation::TensorCore8,
+            Accumulation::Promoted8Random(interval) => Accumulation::Promoted8(interval),
+            same => same,
+        }
+    }
+
     /// The same for products whose signs are independent of each other, as random matrices have them.
     pub fn of_random_signs(self) -> Accumulation {
         match self {

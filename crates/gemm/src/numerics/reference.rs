@@ -124,6 +124,11 @@ impl Reference {
         &self.values
     }
 
+    /// `Σ |aᵢ||bᵢ|` of each element, without alpha, row after row.
+    pub fn magnitudes_of_products(&self) -> &[f64] {
+        &self.products
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.problem.m

@@ -1,0 +1,194 @@
+//! What is measured: values, types and modes.
+
+use pgemm_ir::Element;
+use serde::Serialize;
+
+use crate::bench::operands::Elements;
+use crate::config::{Config, Split};
+use crate::matrix::HostMatrix;
+use crate::precision::Precision;
+
+/// What A and B hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Values {
+    /// Samples of N(0, 1): signs cancel.
+    Normal,
+    /// Uniform in [0, 1): sums only grow.
+    Uniform,
+    /// Samples of N(0, 1) times powers of two from the type's range: few products make up a sum.
+    Wide,
+    /// Uniform over all integers of the type, −128 excepted.
+    Integers,
+}
+
+impl Values {
+    /// All of them.
+    pub const ALL: [Values; 4] = [Values::Normal, Values::Uniform, Values::Wide, Values::Integers];
+
+    /// The name as users type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Values::Normal => "normal",
+            Values::Uniform => "uniform",
+            Values::Wide => "wide",
+            Values::Integers => "integers",
+        }
+    }
+
+    /// Whether matrices of this type hold such values.
+    pub const fn suit(self, element: Element) -> bool {
+        let integers = matches!(element, Element::S8 | Element::U8 | Element::S32);
+        matches!(self, Values::Integers) == integers
+    }
+
+    /// Fills a matrix from the seed.
+    pub(super) fn fill(self, matrix: &mut HostMatrix, seed: u64) -> crate::Result<()> {
+        match self {
+            Values::Normal => matrix.fill_normal(seed),
+            Values::Uniform => matrix.fill_uniform(seed, 0.0, 1.0)?,
+            Values::Wide => matrix.fill_wide(seed, wide_exponents(matrix.dtype())),
+            Values::Integers => matrix.fill_random(seed),
+        }
+        Ok(())
+    }
+}
+
+/// Exponents of [`Values::Wide`]: about those of the type's normal numbers, and so that sums of a million products fit f16, where D
+/// may be of it.
+fn wide_exponents(element: Element) -> [f64; 2] {
+    match element {
+        Element::F16 | Element::E5m2 => [-14.0, 4.0],
+        Element::E4m3 => [-6.0, 3.0],
+        _ => [-20.0, 20.0],
+    }
+}
+
+/// A choice that changes how products are added up, beside the planner's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    /// The name in tables.
+    pub name: &'static str,
+    configure: fn(Config) -> Config,
+}
+
+const WHOLE: Mode =
+    Mode { name: "whole", configure: |config| Config { split: Some(Split::Whole), ..config } };
+const FAST: Mode =
+    Mode { name: "fast", configure: |config| config.with_precision(Precision::Fast) };
+const SPLIT_16: Mode = Mode {
+    name: "split-16",
+    configure: |config| Config { split: Some(Split::SplitK(16)), ..config },
+};
+
+/// Types of A and B, with those of D, and modes.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Of A.
+    pub a: Element,
+    /// Of B.
+    pub b: Element,
+    /// Of D: the widest first, whose rounding hides the least.
+    pub outputs: &'static [Element],
+    /// Modes that are measured too, with the first type of D.
+    pub modes: &'static [Mode],
+}
+
+/// Every product that is measured: a new type or mode is a line here.
+pub const KINDS: &[Kind] = {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
+    const SPLITS: &[Mode] = &[WHOLE, SPLIT_16];
+    const SPLITS_8: &[Mode] = &[FAST, WHOLE, SPLIT_16];
+    const FLOATS: &[Element] = &[F32, Bf16, F16];
+    &[
+        Kind { a: Bf16, b: Bf16, outputs: &[F32, Bf16], modes: SPLITS },
+        Kind { a: F16, b: F16, outputs: &[F32, F16], modes: SPLITS },
+        Kind { a: Tf32, b: Tf32, outputs: &[F32], modes: SPLITS },
+        Kind { a: E4m3, b: E4m3, outputs: FLOATS, modes: SPLITS_8 },
+        Kind { a: E4m3, b: E5m2, outputs: FLOATS, modes: &[] },
+        Kind { a: E5m2, b: E4m3, outputs: FLOATS, modes: &[] },
+        Kind { a: E5m2, b: E5m2, outputs: FLOATS, modes: SPLITS_8 },
+        Kind { a: S8, b: S8, outputs: &[S32], modes: &[] },
+        Kind { a: S8, b: U8, outputs: &[S32], modes: &[] },
+        Kind { a: U8, b: S8, outputs: &[S32], modes: &[] },
+        Kind { a: U8, b: U8, outputs: &[S32], modes: &[] },
+        Kind { a: F32, b: F32, outputs: &[F32], modes: &[] },
+        Kind { a: F64, b: F64, outputs: &[F64], modes: &[] },
+    ]
+};
+
+impl Kind {
+    /// The ways in which it is measured: each type of D as planned, then the modes.
+    pub fn ways(&self) -> Vec<Way> {
+        let config = |d| Config::new(self.a).with_b_dtype(self.b).with_output(d);
+        let planned = self.outputs.iter().map(|&d| Way { config: config(d), mode: None });
+        let widest = self.outputs.first().into_iter();
+        let modes = widest.flat_map(|&d| self.modes.iter().map(move |mode| (d, mode)));
+        let modes =
+            modes.map(|(d, mode)| Way { config: (mode.configure)(config(d)), mode: Some(*mode) });
+        planned.chain(modes).collect()
+    }
+}
+
+/// A product of certain types in a certain mode.
+#[derive(Clone, Debug)]
+pub struct Way {
+    config: Config,
+    mode: Option<Mode>,
+}
+
+impl Way {
+    /// The mode, where one is asked for.
+    pub fn mode(&self) -> Option<Mode> {
+        self.mode
+    }
+
+    /// The config.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its types.
+    pub(super) fn elements(&self) -> Elements {
+        let [a, b] = self.config.operands();
+        Elements {
+            b,
+            precision: self.config.precision(),
+            ..Elements::new(a, self.config.output_dtype())
+        }
+    }
+
+    /// How tables name what computes so.
+    pub(super) fn name(&self) -> String {
+        self.mode.map_or_else(|| "pgemm".to_owned(), |mode| format!("pgemm {}", mode.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+    use crate::problem::{Major, Problem};
+
+    /// Nothing that is planned is left out of the list, and nothing in it is not planned.
+    #[test]
+    fn every_product_that_is_planned_is_a_kind() {
+        let problem = Problem::new(64, 64, 1024, Major::K, Major::K);
+        for a in Element::ALL {
+            for b in Element::ALL {
+                for d in Element::ALL {
+                    let listed = KINDS
+                        .iter()
+                        .any(|kind| (kind.a, kind.b) == (a, b) && kind.outputs.contains(&d));
+                    let planned = plan::check_types(&problem, [a, b], d).is_ok();
+                    assert_eq!(listed, planned, "{a}*{b} -> {d}");
+                }
+            }
+        }
+        for way in KINDS.iter().flat_map(Kind::ways) {
+            let plan = crate::Plan::candidates(&problem, way.config(), 132).unwrap().swap_remove(0);
+            let splits = way.config.split.unwrap_or(plan.split);
+            assert_eq!(plan.split, splits, "{way:?}");
+        }
+    }
+}

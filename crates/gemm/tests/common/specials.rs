@@ -1,0 +1,411 @@
+//! What products of NaN, infinities, subnormal numbers and zeros are, and of numbers beyond the range of D: checks for any
+//! backend. docs/types.md says it in words.
+//!
+//! Every product here is exact in the accumulators of tensor cores, so that three loops in binary64 know each element of D.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::{Config, Dtype, HostMatrix, Major, Problem, Split};
+
+/// Types of A, B and D: every pair of operands, every output.
+const TYPES: [[Dtype; 3]; 12] = {
+    use Dtype::{Bf16, E4m3, E5m2, F16, F32, F64, Tf32};
+    [
+        [F32, F32, F32],
+        [F16, F16, F16],
+        [F16, F16, F32],
+        [Bf16, Bf16, Bf16],
+        [Bf16, Bf16, F32],
+        [Tf32, Tf32, F32],
+        [E4m3, E4m3, F32],
+        [E4m3, E5m2, F16],
+        [E5m2, E4m3, Bf16],
+        [E5m2, E5m2, F32],
+        [E5m2, E5m2, F16],
+        [F64, F64, F64],
+    ]
+};
+
+const M: usize = 24;
+const N: usize = 40;
+const K: usize = 100;
+
+/// One product: small integers, until a check puts something else there.
+pub struct Case<'e> {
+    executor: &'e Executor,
+    config: Config,
+    problem: Problem,
+    a: HostMatrix,
+    b: HostMatrix,
+    c: Option<HostMatrix>,
+}
+
+/// Whether the sign of a zero counts.
+#[derive(Clone, Copy, PartialEq)]
+enum Zeros {
+    Alike,
+    Signed,
+}
+
+/// A product of each combination of types, in each way that sums may go on this backend.
+fn cases(executor: &Executor) -> impl Iterator<Item = Case<'_>> {
+    TYPES.into_iter().flat_map(move |[a, b, d]| {
+        let planned = Config::new(a).with_b_dtype(b).with_output(d);
+        let (split, swapped) = (Some(Split::SplitK(2)), Some(true));
+        let split = Config { split, swapped, ..planned.clone() };
+        let has_splits = !matches!(a, Dtype::F32 | Dtype::F64) && !matches!(executor, Executor::Cpu { .. });
+        let configs = std::iter::once(planned).chain(has_splits.then_some(split));
+        configs.map(move |config| Case::new(executor, config, [M, N, K]))
+    })
+}
+
+/// Checks a product of each combination of types. All of them run, so that hardware shows every type that differs.
+fn each(executor: &Executor, check: impl Fn(Case<'_>)) {
+    let failed: Vec<String> = cases(executor)
+        .filter_map(|case| {
+            let name = case.name();
+            catch_unwind(AssertUnwindSafe(|| check(case))).err().map(|_| name)
+        })
+        .collect();
+    assert!(failed.is_empty(), "on {executor} these differ: {}", failed.join(", "));
+}
+
+impl<'e> Case<'e> {
+    fn new(executor: &'e Executor, config: Config, [m, n, k]: [usize; 3]) -> Case<'e> {
+        let problem = Problem::new(m, n, k, Major::K, Major::K);
+        let [a_type, b_type] = config.operands();
+        let mut a = HostMatrix::zeros(problem.a_layout(), a_type).unwrap();
+        let mut b = HostMatrix::zeros(problem.b_layout(), b_type).unwrap();
+        a.fill_integers(1, 2);
+        b.fill_integers(2, 2);
+        Case { executor, config, problem, a, b, c: None }
+    }
+
+    /// Its types, and whether it is not as planned.
+    fn name(&self) -> String {
+        let ([a, b], d) = (self.config.operands(), self.output());
+        let split = if self.config.split.is_some() { " split" } else { "" };
+        format!("{a}*{b}->{d}{split}")
+    }
+
+    fn output(&self) -> Dtype {
+        self.config.output_dtype()
+    }
+
+    fn is(&self, operand: Dtype) -> bool {
+        self.config.operands().contains(&operand)
+    }
+
+    /// Operands whose products reach beyond the range of binary32, or of binary64 for f64.
+    fn has_wide_operands(&self) -> bool {
+        [Dtype::Bf16, Dtype::Tf32, Dtype::F32, Dtype::F64].into_iter().any(|dtype| self.is(dtype))
+    }
+
+    fn scaled(mut self, alpha: f64) -> Self {
+        self.problem = self.problem.with_alpha(alpha);
+        self
+    }
+
+    /// With a C of small integers.
+    fn plus(mut self, beta: f64) -> Self {
+        self.problem = self.problem.with_beta(beta);
+        let mut c = HostMatrix::zeros(self.problem.c_layout(), self.output()).unwrap();
+        c.fill_integers(3, 2);
+        self.c = Some(c);
+        self
+    }
+
+    /// Element (row, column) of D as binary64 has it, without rounding to D's type.
+    fn exact(&self, row: usize, column: usize) -> f64 {
+        let Problem { k, alpha, beta, .. } = self.problem;
+        let products = (0..k).map(|k| self.a.get(row, k).unwrap() * self.b.get(k, column).unwrap());
+        let sum = products.fold(0.0, |sum: f64, product| sum + product);
+        // No product at all is 0 whatever alpha is.
+        let product = if k == 0 { 0.0 } else { alpha * sum };
+        match &self.c {
+            Some(c) if beta != 0.0 => product + beta * c.get(row, column).unwrap(),
+            _ => product,
+        }
+    }
+
+    /// Computes D and holds every element against what it should be, rounded once to D's type. Returns D.
+    fn check(&self, what: &str, zeros: Zeros) -> HostMatrix {
+        let inputs = Inputs { a: &self.a, b: &self.b, c: self.c.as_ref() };
+        let product = multiply(self.executor, &self.config, &self.problem, inputs);
+        let d = product.unwrap_or_else(|error| panic!("{what}, {}: {error}", self.name())).d;
+        let mut expected = HostMatrix::zeros(d.layout(), d.dtype()).unwrap();
+        expected.fill_with(|row, column| self.exact(row, column));
+        for row in 0..d.rows() {
+            for column in 0..d.columns() {
+                let found = d.get(row, column).unwrap();
+                let expected = expected.get(row, column).unwrap();
+                let same = found == expected || found.is_nan() && expected.is_nan();
+                let sign = found.is_sign_negative() == expected.is_sign_negative();
+                assert!(
+                    same && (zeros == Zeros::Alike || found.is_nan() || sign),
+                    "{what}, {}: ({row}, {column}) is {found:e} instead of {expected:e}",
+                    self.name()
+                );
+                assert!(!d.is_poison(row, column), "{what}: ({row}, {column}) is unwritten");
+            }
+        }
+        d
+    }
+}
+
+/// Sets an element, to an infinity too where the type has one: the host's conversion to e5m2 saturates.
+fn put(matrix: &mut HostMatrix, row: usize, column: usize, value: f64) {
+    matrix.set(row, column, value).unwrap();
+    if matrix.dtype() == Dtype::E5m2 && value.is_infinite() {
+        let offset = matrix.layout().offset(row, column).unwrap();
+        matrix.bytes_mut()[offset] = if value > 0.0 { 0x7c } else { 0xfc };
+        assert_eq!(matrix.get(row, column), Some(value));
+    }
+}
+
+/// The smallest positive number of a type, as an exponent of two.
+fn smallest(element: Dtype) -> i32 {
+    match element {
+        Dtype::F16 => -24,
+        Dtype::Bf16 => -133,
+        Dtype::Tf32 => -136,
+        Dtype::F32 => -149,
+        Dtype::E4m3 => -9,
+        Dtype::E5m2 => -16,
+        Dtype::F64 => -1074,
+        other => panic!("{other} has no fractions"),
+    }
+}
+
+/// The exponent of the largest power of two of a type of D.
+fn top(output: Dtype) -> i32 {
+    match output {
+        Dtype::F16 => 15,
+        Dtype::F64 => 1023,
+        _ => 127,
+    }
+}
+
+/// 2^exponent, subnormal ones included.
+fn power(exponent: i32) -> f64 {
+    if exponent < -1000 { 2f64.powi(exponent + 200) * 2f64.powi(-200) } else { 2f64.powi(exponent) }
+}
+
+/// Scales a matrix of small integers by a power of two.
+fn scale(matrix: &mut HostMatrix, exponent: i32) {
+    let source = matrix.clone();
+    matrix.fill_with(|row, column| source.get(row, column).unwrap() * power(exponent));
+}
+
+/// NaN in A fills its row of D, NaN in B its column, and no other element.
+pub fn nan_stays_in_its_row_and_column(executor: &Executor) {
+    each(executor, |mut case| {
+        put(&mut case.a, 3, 5, f64::NAN);
+        // The last of K: the end of the last stage.
+        put(&mut case.b, K - 1, 11, f64::NAN);
+        let d = case.check("NaN in A and B", Zeros::Alike);
+        for (row, column) in (0..M).flat_map(|row| (0..N).map(move |column| (row, column))) {
+            let within = row == 3 || column == 11;
+            assert_eq!(d.get(row, column).unwrap().is_nan(), within, "({row}, {column})");
+        }
+    });
+}
+
+/// An infinity is kept with the sign of its product; times zero, or with one of the other sign, it is NaN.
+pub fn infinities_are_kept_or_become_nan(executor: &Executor) {
+    each(executor, |mut case| {
+        // e4m3 has none.
+        let [a, b] = case.config.operands();
+        if a != Dtype::E4m3 {
+            put(&mut case.a, 2, 4, f64::INFINITY);
+            put(&mut case.a, M - 1, 4, f64::NEG_INFINITY);
+        }
+        if b != Dtype::E4m3 {
+            put(&mut case.b, 9, 6, f64::NEG_INFINITY);
+        }
+        if case.is(Dtype::E5m2) || !case.is(Dtype::E4m3) {
+            let d = case.check("infinities", Zeros::Alike);
+            let any = |kind: &dyn Fn(f64) -> bool| d.to_f64_vec().into_iter().any(kind);
+            assert!(any(&|value| value == f64::INFINITY) && any(&f64::is_nan), "{}", case.name());
+        }
+    });
+}
+
+/// Subnormal operands are multiplied as they are, not as zeros.
+pub fn subnormal_operands_are_kept(executor: &Executor) {
+    for of_a in [true, false] {
+        each(executor, |mut case| {
+            let [a, b] = case.config.operands();
+            let (small, large) =
+                if of_a { (&mut case.a, &mut case.b) } else { (&mut case.b, &mut case.a) };
+            let exponent = smallest(if of_a { a } else { b });
+            // One element of each line along k, the n-th smallest number, with n up to 3: below all normal ones.
+            small.fill_with(|row, column| {
+                let (line, depth) = if of_a { (row, column) } else { (column, row) };
+                let there = depth == (line * 7 + 3) % K;
+                if there { (line % 3 + 1) as f64 * power(exponent) } else { 0.0 }
+            });
+            // Results are normal in D.
+            let up = if exponent < -100 { 40 } else { 5 };
+            scale(large, up);
+            let d = case.check("subnormal operands", Zeros::Alike);
+            assert!(d.to_f64_vec().into_iter().any(|value| value != 0.0), "{}", case.name());
+        });
+    }
+}
+
+/// Results that are subnormal in D are rounded to its subnormal numbers, not to zero.
+pub fn subnormal_results_are_kept(executor: &Executor) {
+    each(executor, |case| {
+        let exponent = smallest(case.output());
+        // Multiples of the smallest number, and where alpha can be so small, of half of it: ties.
+        let halves = matches!(case.output(), Dtype::F16 | Dtype::Bf16);
+        let d = case.scaled(power(exponent)).check("subnormal results", Zeros::Alike);
+        assert!(d.to_f64_vec().into_iter().any(|value| value == power(exponent)));
+        if halves {
+            let case = Case::new(executor, Config::new(d.dtype()), [M, N, K]);
+            case.scaled(power(exponent - 1)).check("halves of the smallest number", Zeros::Alike);
+        }
+    });
+}
+
+/// Sums that are subnormal before the epilogue.
+pub fn subnormal_sums_are_kept(executor: &Executor) {
+    each(executor, |mut case| {
+        if !case.has_wide_operands() {
+            return;
+        }
+        // Whole sums in units of four of D's smallest numbers, or of a quarter of one, which is rounded.
+        let whole = smallest(case.output()) + if case.output() == Dtype::Bf16 { -2 } else { 2 };
+        scale(&mut case.a, whole / 2);
+        scale(&mut case.b, whole - whole / 2);
+        let d = case.check("subnormal sums", Zeros::Alike);
+        assert!(d.to_f64_vec().into_iter().any(|value| value != 0.0));
+    });
+}
+
+/// Results beyond the largest number of D are infinite, from half a unit in the last place beyond it.
+pub fn results_beyond_the_range_are_infinite(executor: &Executor) {
+    each(executor, |case| {
+        let alpha = power(top(case.output()));
+        let d = case.scaled(alpha).check("large results", Zeros::Alike);
+        for infinity in [f64::INFINITY, f64::NEG_INFINITY, alpha] {
+            assert!(d.to_f64_vec().contains(&infinity), "{infinity}");
+        }
+    });
+    each(executor, |mut case| {
+        if case.output() != Dtype::F16 {
+            return;
+        }
+        case.a.fill_with(|_, column| if column == 0 { 1.0 } else { 0.0 });
+        case.b.fill_with(|_, _| 1.0);
+        for (alpha, rounded) in [(65519.0, 65504.0), (65520.0, f64::INFINITY)] {
+            case.problem = case.problem.with_alpha(alpha);
+            let d = case.check("the end of f16", Zeros::Alike);
+            assert_eq!(d.get(M - 1, N - 1), Some(rounded));
+        }
+    });
+}
+
+/// A single product beyond binary32 is infinite in the accumulators, and stays so.
+pub fn products_beyond_the_range_are_infinite(executor: &Executor) {
+    each(executor, |mut case| {
+        if !case.has_wide_operands() {
+            return;
+        }
+        let exponent = if case.is(Dtype::F64) { 600 } else { 100 };
+        case.a.fill_with(|row, column| if column == row { power(exponent) } else { 0.0 });
+        scale(&mut case.b, exponent);
+        let d = case.check("large products", Zeros::Alike);
+        assert!(d.to_f64_vec().contains(&f64::NEG_INFINITY));
+    });
+}
+
+/// Sums that cancel are +0, and alpha decides their sign; results that round to zero keep theirs.
+pub fn zeros_have_the_sign_of_ieee_754(executor: &Executor) {
+    for alpha in [1.0, -1.0] {
+        each(executor, |case| {
+            let mut case = case.scaled(alpha);
+            case.a.fill_with(|_, column| [3.0, -3.0].get(column).copied().unwrap_or(0.0));
+            case.b.fill_with(|_, _| 1.0);
+            let d = case.check("cancelled sums", Zeros::Signed);
+            let zero = d.get(0, 0).unwrap();
+            assert!(zero == 0.0 && zero.is_sign_negative() == (alpha < 0.0), "{}", case.name());
+        });
+    }
+    each(executor, |mut case| {
+        if case.output() != Dtype::F16 {
+            return;
+        }
+        case.a.fill_with(|row, _| if row % 2 == 0 { 1.0 } else { -1.0 });
+        case.b.fill_with(|_, _| 1.0);
+        let d = case.scaled(power(-40)).check("results below the smallest number", Zeros::Signed);
+        assert!(d.get(1, 0).is_some_and(|zero| zero == 0.0 && zero.is_sign_negative()));
+    });
+}
+
+/// Sums begin with +0, so that only negative zeros add up to +0.
+pub fn sums_of_negative_zeros_are_positive(executor: &Executor) {
+    each(executor, |mut case| {
+        case.a.fill_with(|_, _| -0.0);
+        case.b.fill_with(|_, _| 1.0);
+        assert!(case.a.get(0, 0).is_some_and(|zero| zero.is_sign_negative()));
+        case.check("negative zeros", Zeros::Signed);
+    });
+}
+
+/// alpha = 0 multiplies like any other; C adds what it holds where beta is not 0; without depth, alpha does not count.
+pub fn scalars_multiply_whatever_they_meet(executor: &Executor) {
+    each(executor, |mut case| {
+        put(&mut case.a, 3, 5, f64::NAN);
+        let d = case.scaled(0.0).check("alpha = 0", Zeros::Alike);
+        assert!(d.get(3, 0).unwrap().is_nan() && d.get(4, 0) == Some(0.0));
+    });
+    for (k, alpha) in [(K, 1.0), (0, f64::INFINITY), (0, f64::NAN)] {
+        each(executor, |case| {
+            let mut case = Case::new(executor, case.config, [M, N, k]).scaled(alpha).plus(-2.0);
+            let c = case.c.as_mut().unwrap();
+            for (column, value) in [f64::NAN, f64::INFINITY, -0.0].into_iter().enumerate() {
+                c.set(7, column, value).unwrap();
+            }
+            let d = case.check("C", Zeros::Alike);
+            assert_eq!(d.to_f64_vec().into_iter().filter(|value| value.is_nan()).count(), 1);
+            assert_eq!(d.get(7, 1), Some(f64::NEG_INFINITY));
+        });
+    }
+}
+
+/// Where beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product here, and C too.
+pub fn c_is_not_seen_where_beta_is_zero(executor: &Executor) {
+    each(executor, |case| {
+        let mut case = case.plus(0.0);
+        case.c.as_mut().unwrap().poison();
+        let d = case.check("C full of NaN", Zeros::Alike);
+        assert!(d.to_f64_vec().into_iter().all(f64::is_finite));
+    });
+}
+
+/// Sums of integers wrap in the accumulators, and products with alpha and beta after them.
+pub fn integers_wrap(executor: &Executor) {
+    for (a, b, sign) in [(Dtype::U8, Dtype::U8, 1.0), (Dtype::S8, Dtype::U8, -1.0)] {
+        // Of the magnitudes 65025 or 32640, enough to pass 2^31.
+        let depth = if sign > 0.0 { 33_100 } else { 65_800 };
+        let mut case = Case::new(executor, Config::new(a).with_b_dtype(b), [8, 8, depth]);
+        let largest = if a == Dtype::S8 { -128.0 } else { 255.0 };
+        case.a.fill_with(|_, _| largest);
+        case.b.fill_with(|_, _| 255.0);
+        let sum = largest as i64 * 255 * depth as i64;
+        assert!(sum.abs() > 1 << 31);
+        for (alpha, beta) in [(1, 0), (-77_777, 3)] {
+            case = case.scaled(alpha as f64).plus(f64::from(beta));
+            case.c.as_mut().unwrap().fill_with(|_, _| f64::from(i32::MAX));
+            let inputs = Inputs { a: &case.a, b: &case.b, c: case.c.as_ref() };
+            let d = multiply(executor, &case.config, &case.problem, inputs).unwrap().d;
+            let whole =
+                i128::from(alpha) * i128::from(sum) + i128::from(beta) * i128::from(i32::MAX);
+            let wrapped = f64::from(whole as i32);
+            assert!(d.to_f64_vec().into_iter().all(|value| value == wrapped), "{alpha} {beta}");
+        }
+    }
+}

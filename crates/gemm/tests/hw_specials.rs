@@ -1,0 +1,68 @@
+//! Special values on the device: what the emulator takes for granted of tensor cores.
+
+mod common;
+#[path = "common/specials.rs"]
+mod specials;
+
+use persistent_gemm::driver::{DeviceBuffer, Stream};
+use persistent_gemm::host::Executor;
+use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, Reference};
+
+/// A test of each name on the device.
+macro_rules! on_device {
+    ($($check:ident),* $(,)?) => {$(
+        #[test]
+        fn $check() {
+            if let Some(device) = common::device(stringify!($check)) {
+                specials::$check(&Executor::Cuda(device));
+            }
+        }
+    )*};
+}
+
+on_device!(
+    nan_stays_in_its_row_and_column,
+    infinities_are_kept_or_become_nan,
+    subnormal_operands_are_kept,
+    subnormal_results_are_kept,
+    subnormal_sums_are_kept,
+    results_beyond_the_range_are_infinite,
+    products_beyond_the_range_are_infinite,
+    zeros_have_the_sign_of_ieee_754,
+    sums_of_negative_zeros_are_positive,
+    scalars_multiply_whatever_they_meet,
+    c_is_not_seen_where_beta_is_zero,
+    integers_wrap,
+);
+
+/// A C in device memory, full of NaN, is not read where beta is 0.
+#[test]
+fn c_on_the_device_is_not_read_where_beta_is_zero() {
+    let Some(device) = common::device("c_on_the_device") else { return };
+    let stream = Stream::new(&device).unwrap();
+    for dtype in [Dtype::F16, Dtype::Tf32, Dtype::E4m3, Dtype::F64] {
+        let config = Config::new(dtype);
+        let problem = Problem::new(80, 96, 128, Major::K, Major::K);
+        let matrix = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
+            matrix.fill_integers(seed, 2);
+            matrix
+        };
+        let (a, b) = (matrix(problem.a_layout(), 1), matrix(problem.b_layout(), 2));
+        let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype()).unwrap();
+        d.poison();
+        let gemm = Gemm::create(&device, config).unwrap();
+        let upload = |matrix: &HostMatrix| {
+            DeviceBuffer::from_host(&device, matrix.bytes(), stream.as_ref()).unwrap()
+        };
+        let [da, db, dc, dd] = [&a, &b, &d, &d].map(upload);
+        let (c, d_address) = (dc.address(), dd.address());
+        let pointers = Pointers { a: da.address(), b: db.address(), c, d: d_address };
+        // SAFETY: the buffers hold what the problem says and outlive the synchronisation.
+        unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
+        stream.synchronize().unwrap();
+        dd.copy_to_host(0, d.bytes_mut(), stream.as_ref()).unwrap();
+        let comparison = Reference::new(&problem, &a, &b, None).unwrap().compare_exact(&d).unwrap();
+        assert!(comparison.passed, "{dtype}: {comparison}");
+    }
+}
