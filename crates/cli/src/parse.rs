@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use clap::Args;
 use persistent_gemm::bench::Elements;
-use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Precision, Problem, Split};
+use persistent_gemm::{
+    Choice, Config, Dtype, Major, Plan, Precision, Problem, Reading, Readings, Split,
+};
 use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 
 use crate::output;
@@ -83,6 +85,21 @@ pub fn b_major(text: &str) -> Result<Major, String> {
         "n" => Ok(Major::N),
         _ => Err(format!("'{text}' is not a major of B: k (column-major) or n (row-major)")),
     }
+}
+
+/// The major of C and D.
+pub fn d_major(text: &str) -> Result<Major, String> {
+    match text {
+        "n" => Ok(Major::N),
+        "m" => Ok(Major::M),
+        _ => Err(format!("'{text}' is not a major of D: n (row-major) or m (column-major)")),
+    }
+}
+
+/// How the matrices of a problem lie, in a few words; that D is row-major goes without saying.
+pub fn majors(problem: &Problem) -> String {
+    let operands = format!("A {}-major, B {}-major", problem.a.major, problem.b.major);
+    if problem.d_major == Major::M { format!("{operands}, D m-major") } else { operands }
 }
 
 fn tile(text: &str) -> Result<[u32; 3], String> {
@@ -232,7 +249,7 @@ pub struct Majors {
 }
 
 impl Majors {
-    /// The problem of this size, without padding between rows.
+    /// The problem of this size with a row-major D, without padding between lines.
     pub fn problem(&self, [m, n, k]: [usize; 3]) -> Problem {
         Problem::new(m, n, k, self.a_major, self.b_major)
     }
@@ -365,6 +382,12 @@ pub fn describe(plan: &Plan) -> String {
         let order = if plan.unordered { ", unordered" } else { "" };
         let workers = plural(u64::from(plan.workers), "worker");
         parts.push(format!("{which} split along k among {workers} ({}{order})", plan.split));
+    }
+    let Readings { a, b } = plan.readings;
+    for (operand, reading) in [("A", a), ("B", b)] {
+        if reading != Reading::InPlace {
+            parts.push(format!("{operand} {reading}"));
+        }
     }
     if plan.swapped() {
         parts.push("A and B swapped".to_owned());

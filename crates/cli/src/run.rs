@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use persistent_gemm::bench::Elements;
 use persistent_gemm::host::{Backend, Executor, Inputs, Product, multiply};
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Order,
-    Plan, Precision, Problem, Reference,
+    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Plan,
+    Precision, Problem, Reference,
 };
 use serde_json::json;
 
@@ -67,6 +67,9 @@ pub struct Args {
     /// Contiguous dimension of random B: k or n [default: n for bf16, f16 and f64, k for all others, which take no other].
     #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, conflicts_with = "a")]
     b_major: Option<Major>,
+    /// Contiguous dimension of D, and of random C: n (row-major) or m (column-major).
+    #[arg(long, value_name = "MAJOR", value_parser = parse::d_major, default_value = "n")]
+    d_major: Major,
     /// Factor of A·B.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     alpha: f64,
@@ -113,7 +116,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         Source::Files { a, b } => {
             let (a, b) = (io::read(a)?, io::read(b)?);
             let elements = elements(args, usual_operands([a.dtype(), b.dtype()]))?;
-            (read(args, a, b, elements)?, elements)
+            (read(args, a, b)?, elements)
         }
         Source::Random { extents } => {
             let elements = elements(args, [Dtype::Bf16; 2])?;
@@ -220,6 +223,7 @@ fn converted<'a>(
 fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Given, Failure> {
     let b_major = args.b_major.unwrap_or(if any_major(elements.b) { Major::N } else { Major::K });
     let problem = Problem::new(m, n, k, args.a_major, b_major)
+        .with_d_major(args.d_major)
         .with_alpha(args.alpha)
         .with_beta(args.beta.unwrap_or(0.0));
     problem.validate()?;
@@ -247,31 +251,18 @@ fn any_major(dtype: Dtype) -> bool {
     dtype.bytes() == 2 || matches!(dtype, Dtype::F32 | Dtype::F64)
 }
 
-/// The matrix, laid out anew where kernels cannot read operands of this type as it lies.
-fn along_k(
-    matrix: HostMatrix,
-    order: Order,
-    dtype: Dtype,
-    name: &str,
-) -> Result<HostMatrix, Failure> {
-    let layout = matrix.layout();
-    if any_major(dtype) || layout.order == order {
-        return Ok(matrix);
-    }
-    output::note(format_args!("{name}: laid out anew, k-major: operands of {dtype} are read so"));
-    Ok(matrix.relayout(MatrixLayout::tight(layout.rows, layout.columns, order))?)
-}
-
 /// A and B from files, with C.
-fn read(args: &Args, a: HostMatrix, b: HostMatrix, elements: Elements) -> Result<Given, Failure> {
-    let a = along_k(a, Order::RowMajor, elements.a, "A")?;
-    let b = along_k(b, Order::ColumnMajor, elements.b, "B")?;
+fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
     let c = args.c.as_ref().map(io::read).transpose()?;
     let beta = args.beta.unwrap_or(if c.is_some() { 1.0 } else { 0.0 });
-    let mut problem = Problem::of(&a.layout(), &b.layout())?.with_alpha(args.alpha).with_beta(beta);
+    let problem = Problem::of(&a.layout(), &b.layout())?.with_d_major(args.d_major);
+    let mut problem = problem.with_alpha(args.alpha).with_beta(beta);
     let c = match c {
-        // The kernels take C as D lies: row-major.
-        Some(c) => Some(c.relayout(MatrixLayout::row_major(c.rows(), c.columns()))?),
+        // C lies as D does.
+        Some(c) => {
+            let order = problem.d_layout().order;
+            Some(c.relayout(MatrixLayout::tight(c.rows(), c.columns(), order))?)
+        }
         None => None,
     };
     if let Some(c) = &c {
@@ -342,15 +333,7 @@ fn report(
     }
     let mut rows = vec![
         ("backend", format!("{executor}: {chosen}")),
-        (
-            "problem",
-            format!(
-                "{m}x{n}x{k}, {}, A {}-major, B {}-major",
-                parse::types(config),
-                problem.a.major,
-                problem.b.major
-            ),
-        ),
+        ("problem", format!("{m}x{n}x{k}, {}, {}", parse::types(config), parse::majors(problem))),
     ];
     if let Some(plan) = &product.plan {
         rows.push(("kernel", plan.spec.to_string()));

@@ -41,7 +41,6 @@ fn requests_without_sense_are_refused_before_a_device_is_needed() {
         ("--problem 512 --seconds nan", &["budget of NaN seconds"]),
         ("--problem 512 --dtype s32", &["multiplies s32 by s32 into s32", "bf16×bf16"]),
         ("--problem 512 --dtype s8 --b-dtype e4m3", &["multiplies s8 by e4m3 into s32"]),
-        ("--problem 512 --dtype s8 --b-major n", &["B of s8", "K-major"]),
         ("--problem 3000000000x64x64", &["m is too large", "2147483647"]),
         ("--problem 512 --results a --resume b.json", &["cannot be used with"]),
         ("--survey s.json", &["--problem", "required"]),

@@ -16,10 +16,10 @@ const MATRIX_ROW_BYTES: u32 = 16;
 
 /// Bytes of one element of 16 bits.
 const HALF_BYTES: u32 = 2;
-/// A weak access of one binary32 in global memory.
-pub(crate) const WEAK_F32: Access = Access {
+/// A weak access of a word in global memory.
+pub(crate) const WEAK_WORD: Access = Access {
     space: Space::Global,
-    ty: Type::F32,
+    ty: Type::U32,
     vector: 1,
     order: Order::Weak,
     scope: Scope::Cta,
@@ -101,12 +101,11 @@ impl Emulator<'_> {
         program: &Program,
         warp: &mut Warp,
         at: At,
-        access: Access,
+        (access, size): (Access, u32),
         address: Slot,
         dests: &[Slot],
     ) -> Outcome<Flow> {
         let what = "loads";
-        let size = element_bytes(access.ty);
         let bytes = size * access.vector;
         let lanes = Self::reading_lanes(warp, program, address);
         let strong = access.order != Order::Weak;
@@ -146,12 +145,11 @@ impl Emulator<'_> {
         program: &Program,
         warp: &mut Warp,
         at: At,
-        access: Access,
+        (access, size): (Access, u32),
         address: Slot,
         values: &[Slot],
     ) -> Outcome<Flow> {
         let what = "stores";
-        let size = element_bytes(access.ty);
         let bytes = size * access.vector;
         let strong = access.order != Order::Weak;
         let addresses: Vec<(usize, u64)> =
@@ -257,7 +255,7 @@ impl Emulator<'_> {
             if let Some(place) = self.memory.locate(to, bytes.len()) {
                 self.memory.store(place, &bytes);
             }
-            self.publish(warp, at, WEAK_F32, to, false);
+            self.publish(warp, at, WEAK_WORD, to, false);
         }
         warp.unfenced_lanes |= warp.active;
         Ok(())
@@ -514,7 +512,7 @@ fn add_flushed(a: u32, b: u32) -> u32 {
     flush((flush(a) + flush(b)).to_bits()).to_bits()
 }
 
-fn element_bytes(ty: Type) -> u32 {
+pub(crate) fn element_bytes(ty: Type) -> u32 {
     if matches!(ty, Type::U64 | Type::F64) { 8 } else { 4 }
 }
 

@@ -84,11 +84,11 @@ impl Emulator<'_> {
             },
             Step::Exit => return Ok(Flow::Exit),
 
-            Step::Load { access, address, dests } => {
-                return self.load(program, warp, at, *access, *address, dests);
+            Step::Load { access, size, address, dests } => {
+                return self.load(program, warp, at, (*access, *size), *address, dests);
             }
-            Step::Store { access, address, values } => {
-                return self.store(program, warp, at, *access, *address, values);
+            Step::Store { access, size, address, values } => {
+                return self.store(program, warp, at, (*access, *size), *address, values);
             }
             Step::Atomic { op, order, scope, address, value, dest } => {
                 let operands = (*address, *value, *dest);

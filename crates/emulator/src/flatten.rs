@@ -1,10 +1,10 @@
 //! From a kernel's tree of blocks to a flat list of steps, with values still in places of their own.
 
 use pgemm_ir::{
-    ASource, BinaryOp, Block, CompareOp, Element, Inst, Kernel, LocId, Op, Type, ValueId,
+    ASource, Access, BinaryOp, Block, CompareOp, Element, Inst, Kernel, LocId, Op, Type, ValueId,
 };
 
-use crate::access::WEAK_F32;
+use crate::access::{WEAK_WORD, element_bytes};
 use crate::error::SetupError;
 use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WgmmaStep};
 use crate::uniform;
@@ -279,6 +279,7 @@ impl Flatten<'_> {
             Op::Bitcast(_) => pure(Function::Copy),
             Op::Pack(element) => pure(Function::Pack(*element)),
             Op::Unpack(element, half) => pure(Function::Unpack(*element, *half)),
+            Op::PermuteBytes => pure(Function::PermuteBytes),
             Op::SmemOffset => pure(Function::Binary(BinaryOp::Add, Type::U32)),
             Op::MapShared => pure(Function::MapShared),
             Op::Descriptor(layout) => pure(Function::Descriptor(*layout)),
@@ -287,11 +288,13 @@ impl Flatten<'_> {
             Op::AccGet(acc, index) => Step::AccGet { acc: *acc, index: *index, dest: dest() },
             Op::Load(access) => Step::Load {
                 access: *access,
+                size: element_bytes(access.ty),
                 address: arg(0),
                 dests: self.place_all(&inst.results),
             },
             Op::Store(access) => Step::Store {
                 access: *access,
+                size: element_bytes(access.ty),
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
@@ -309,12 +312,14 @@ impl Flatten<'_> {
             }
             // Four bytes are like any others.
             Op::LoadElement(Element::F32) => Step::Load {
-                access: WEAK_F32,
+                access: WEAK_WORD,
+                size: 4,
                 address: arg(0),
                 dests: self.place_all(&inst.results),
             },
             Op::StoreElement(Element::F32) => Step::Store {
-                access: WEAK_F32,
+                access: WEAK_WORD,
+                size: 4,
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
@@ -324,6 +329,18 @@ impl Flatten<'_> {
             Op::StoreElement(element) => {
                 Step::StoreElement { element: *element, address: arg(0), value: arg(1) }
             }
+            Op::LoadNarrow { space, bytes } => Step::Load {
+                access: Access { space: *space, ..WEAK_WORD },
+                size: *bytes,
+                address: arg(0),
+                dests: self.place_all(&inst.results),
+            },
+            Op::StoreNarrow { space, bytes } => Step::Store {
+                access: Access { space: *space, ..WEAK_WORD },
+                size: *bytes,
+                address: arg(0),
+                values: self.place_all(&inst.args[1..]),
+            },
             Op::LoadMatrix { transpose, .. } => Step::LoadMatrix {
                 transpose: *transpose,
                 address: arg(0),

@@ -82,11 +82,15 @@ pub(crate) enum Step {
 
     Load {
         access: Access,
+        /// Bytes of each value.
+        size: u32,
         address: Slot,
         dests: Box<[Slot]>,
     },
     Store {
         access: Access,
+        /// Bytes of each value.
+        size: u32,
         address: Slot,
         values: Box<[Slot]>,
     },

@@ -15,6 +15,7 @@ pub(crate) enum Function {
     Copy,
     Pack(Element),
     Unpack(Element, Half),
+    PermuteBytes,
     MapShared,
     Descriptor(DescriptorLayout),
     DescriptorAdvance(u32),
@@ -115,6 +116,11 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
             let shift = if half == Half::High { 16 } else { 0 };
             each1(out, a, |a| widen(element, (a >> shift) as u16));
         }
+        Function::PermuteBytes => {
+            for (i, out) in out.iter_mut().enumerate() {
+                *out = permute_bytes(a[i] | b[i] << 32, c[i] as u32).into();
+            }
+        }
         Function::MapShared => {
             each2(out, a, b, |address, rank| (address & 0xffff_ffff) | rank << 32)
         }
@@ -123,6 +129,20 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
             each1(out, a, |descriptor| descriptor.wrapping_add(u64::from(bytes >> 4)))
         }
     }
+}
+
+/// See [`pgemm_ir::Op::PermuteBytes`].
+fn permute_bytes(bytes: u64, selector: u32) -> u32 {
+    let bytes = bytes.to_le_bytes();
+    u32::from_le_bytes(std::array::from_fn(|i| {
+        let nibble = selector >> (4 * i) & 15;
+        let byte = bytes[(nibble & 7) as usize];
+        match nibble & 8 {
+            0 => byte,
+            // All bits are its sign.
+            _ => (byte.cast_signed() >> 7).cast_unsigned(),
+        }
+    }))
 }
 
 /// Packs a descriptor (PTX ISA, "Matrix descriptor").

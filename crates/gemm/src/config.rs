@@ -149,6 +149,14 @@ impl Config {
         }
     }
 
+    /// The config for the transposed problem, in which A and B change places.
+    pub(crate) fn transposed(&self) -> Self {
+        let [a, b] = self.operands();
+        let output = Some(self.output_dtype());
+        let l2 = self.l2.map(|l2| L2Policies { a: l2.b, b: l2.a, ..l2 });
+        Config { dtype: b, output, l2, ..self.clone() }.with_b_dtype(a)
+    }
+
     /// Sets the element type of B.
     pub fn with_b_dtype(self, b: Element) -> Self {
         Config { b: (b != self.dtype).then_some(b), ..self }

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;
 use crate::matrix::panel::{Panel, Working, add_product};
-use crate::problem::{Problem, ProblemError};
+use crate::problem::{Major, Problem, ProblemError};
 
 /// What the CPU backend cannot compute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,8 +67,8 @@ const DEPTH: usize = 2048;
 /// binary64. A and B are f16 or
 /// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first) or f32, with f32; e4m3 or e5m2, with f32,
 /// f16 or bf16; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32. Where beta is 0, C is not looked at;
-/// with k = 0, D is `beta * C` whatever alpha is. Gaps between rows of D stay as they are. At most about 200 MiB are needed
-/// besides the matrices, or 400 for integers and f64.
+/// with k = 0, D is `beta * C` whatever alpha is. Gaps between lines of D stay as they are. At most about 200 MiB are needed
+/// besides the matrices, or 400 for integers and f64, and copies of A, B and C where D is column-major.
 ///
 /// # Errors
 /// The problem is impossible, a matrix does not lie as it says, the element types are others, scalars of an integer product are
@@ -87,6 +87,18 @@ pub fn run(
         return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
     }
     let c = c.filter(|_| problem.beta != 0.0);
+    if problem.d_major == Major::M {
+        let turned = |matrix: &HostMatrix| {
+            let mut matrix = matrix.clone();
+            matrix.transpose();
+            matrix
+        };
+        let (a, b, c) = (turned(a), turned(b), c.map(turned));
+        d.transpose();
+        let done = run(&problem.transposed(), &b, &a, c.as_ref(), d);
+        d.transpose();
+        return done;
+    }
     let input = a.dtype();
     let outputs = outputs(input, b.dtype());
     if outputs.is_empty() {
@@ -179,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::numerics::{Accumulation, ErrorModel, Reference};
-    use crate::problem::{Major, MatrixLayout};
+    use crate::problem::MatrixLayout;
 
     fn matrix(layout: MatrixLayout, element: Element) -> HostMatrix {
         let mut matrix = HostMatrix::zeros(layout, element).unwrap();

@@ -205,10 +205,10 @@ pub enum Error {
         spec: pgemm_kernels::AnySpec,
     },
 
-    /// A device address that the kernel cannot take.
+    /// A device address at which no matrix can be.
     #[error(
-        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of {align}. Allocate it with \
-         cuMemAlloc, or copy it to an aligned place"
+        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of {align}, the bytes of an \
+         element. Allocate it with cuMemAlloc, or copy it to an aligned place"
     )]
     Address {
         /// Which matrix.
@@ -217,22 +217,6 @@ pub enum Error {
         address: u64,
         /// What it must be a multiple of.
         align: u64,
-    },
-
-    /// Rows (or columns) of a device matrix are not whole 16-byte units.
-    #[error(
-        "{matrix} has a leading dimension of {asked} {element} elements, which is not a multiple of 16 bytes: pad it to \
-         {nearest}"
-    )]
-    LeadingDimension {
-        /// Which matrix.
-        matrix: &'static str,
-        /// Its leading dimension.
-        asked: usize,
-        /// Its element type.
-        element: pgemm_ir::Element,
-        /// The next legal leading dimension.
-        nearest: usize,
     },
 
     /// An unprepared problem met a stream that is being captured.
@@ -270,6 +254,17 @@ pub enum Error {
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
+    /// The kernel that lays operands out anew is spoiled by the driver's JIT.
+    #[error(
+        "operands have to be laid out anew, and this driver does not compile the kernel for that cleanly: {}. Align \
+         operands and their lines to 16 bytes, along k where their type needs it, or update the NVIDIA driver",
+        report.findings().join(", ")
+    )]
+    UncleanRelayout {
+        /// What the driver reported.
+        report: Box<pgemm_ptx::ResourceReport>,
+    },
+
     // ---- kernels ----
     /// A spec that no kernel can be built from.
     #[error(transparent)]
@@ -278,6 +273,10 @@ pub enum Error {
     /// A kernel cannot be built.
     #[error(transparent)]
     Kernel(Box<pgemm_kernels::AnyKernelError>),
+
+    /// The kernel that lays operands out anew cannot be built.
+    #[error(transparent)]
+    Relayout(Box<pgemm_kernels::RelayoutError>),
 
     /// A kernel cannot be lowered.
     #[error(transparent)]
@@ -336,6 +335,12 @@ pub enum Error {
 impl From<pgemm_kernels::AnyKernelError> for Error {
     fn from(error: pgemm_kernels::AnyKernelError) -> Self {
         Error::Kernel(Box::new(error))
+    }
+}
+
+impl From<pgemm_kernels::RelayoutError> for Error {
+    fn from(error: pgemm_kernels::RelayoutError) -> Self {
+        Error::Relayout(Box::new(error))
     }
 }
 

@@ -4,7 +4,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pgemm_kernels::{AnyKernel, AnySpec, L2Policies, MatrixArgument, Work};
+use pgemm_ir::{Argument, Kernel};
+use pgemm_kernels::{
+    AnyKernel, AnySpec, L2Policies, MatrixArgument, RelayoutKernel, RelayoutSpec, TMA_ALIGN_BYTES,
+    Work, Workspace,
+};
 use pgemm_ptx::ResourceReport;
 
 use crate::cache::{CacheKey, JitCache, Outcome};
@@ -14,15 +18,18 @@ use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use crate::error::{Error, Result};
+use crate::pass::{LoadedRelayout, PassLaunch};
 use crate::plan::Plan;
-use crate::problem::{OperandLayout, Problem};
+use crate::problem::{Major, OperandLayout, Problem};
+use crate::reading::{Aligned, Reading, Seen};
 use crate::tune::Picks;
 use crate::workspace::Workspaces;
 
-/// Alignment that TMA needs of addresses and of the bytes between rows.
-const TMA_ALIGN_BYTES: u64 = 16;
+/// Where operands that are laid out anew begin in a workspace: behind what split tiles need.
+const OPERANDS_ALIGN: u64 = 1024;
 
-/// Device addresses of the matrices of a problem.
+/// Device addresses of the matrices of a problem: multiples of the size of an element. Those that are multiples of 16 bytes,
+/// as all allocations are, are the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
     /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is loaded.
@@ -46,6 +53,8 @@ struct Inner {
     /// What was tuned on this device.
     picks: Arc<Picks>,
     kernels: Mutex<HashMap<AnySpec, Loaded>>,
+    /// By the bytes of an element.
+    relayouts: Mutex<HashMap<u32, Arc<LoadedRelayout>>>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
     zeros: DeviceBuffer,
@@ -72,17 +81,21 @@ struct PlanKey {
     extents: [usize; 3],
     a: OperandLayout,
     b: OperandLayout,
+    aligned: Aligned,
+    d_major: Major,
     /// C's, where it is read.
     c_leading_dimension: Option<usize>,
     d_leading_dimension: usize,
 }
 
 impl PlanKey {
-    fn new(problem: &Problem) -> Self {
+    fn new(problem: &Problem, aligned: Aligned) -> Self {
         PlanKey {
             extents: [problem.m, problem.n, problem.k],
             a: problem.a,
             b: problem.b,
+            aligned,
+            d_major: problem.d_major,
             c_leading_dimension: (problem.beta != 0.0).then_some(problem.c_leading_dimension),
             d_leading_dimension: problem.d_leading_dimension,
         }
@@ -92,6 +105,8 @@ impl PlanKey {
 /// A problem that is ready to launch.
 pub struct Prepared {
     problem: Problem,
+    /// As the kernel sees it.
+    seen: Seen,
     plan: Plan,
     kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
@@ -103,6 +118,10 @@ pub struct Prepared {
 struct Patched {
     arguments: PreparedArguments,
     workspaces: Workspaces,
+    /// The launch before, where operands are laid out anew.
+    pass: Option<PassLaunch>,
+    /// Where that leaves them in a workspace.
+    operands: u64,
 }
 
 impl Prepared {
@@ -116,7 +135,8 @@ impl Prepared {
         &self.plan
     }
 
-    /// Bytes of device memory held for partial sums; 0 where every tile is computed whole. Each stream on which the problem
+    /// Bytes of device memory held for partial sums and for operands that are laid out anew; 0 where every tile is computed
+    /// whole and both operands are read in place. Each stream on which the problem
     /// was run, and each stream of a capture, has its own: what a capture used goes to the next stream or capture once the
     /// graph and its executables are gone, the rest is freed with this problem.
     pub fn workspace_bytes(&self) -> u64 {
@@ -154,6 +174,7 @@ impl Gemm {
             cache,
             picks: Picks::from_environment(device.properties()),
             kernels: Mutex::default(),
+            relayouts: Mutex::default(),
             prepared: Mutex::default(),
             zeros,
         })))
@@ -175,21 +196,37 @@ impl Gemm {
     }
 
     /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
-    /// workspace where the plan splits tiles along k. Runs of this problem then only patch addresses and launch.
+    /// workspace where the plan splits tiles along k or lays operands out anew. Runs of this problem at addresses that are
+    /// multiples of 16 then only patch addresses and launch.
     ///
     /// # Errors
-    /// The problem is malformed, no kernel can compute it, a row is not a multiple of 16 bytes, memory for the workspace is
-    /// lacking, or the driver refuses; [`Error::UncleanKernel`] where it spoils the kernel that the config names,
+    /// The problem is malformed, no kernel can compute it, memory for the workspace is lacking, or the driver refuses; [`Error::UncleanKernel`] where it spoils the kernel that the config names,
     /// [`Error::NoCleanKernel`] where it spoils all that the planner could take.
     pub fn prepare(&self, problem: &Problem) -> Result<Arc<Prepared>> {
-        let key = PlanKey::new(problem);
+        self.prepare_for(problem, Aligned::ALL)
+    }
+
+    /// Like [`prepare`](Self::prepare), for operands at addresses that are as far off multiples of 16 as these, and as others
+    /// that are multiples of it.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_at(&self, problem: &Problem, pointers: &Pointers) -> Result<Arc<Prepared>> {
+        problem.validate()?;
+        self.prepare_for(problem, Aligned::of(problem, &self.0.config, pointers))
+    }
+
+    fn prepare_for(&self, problem: &Problem, aligned: Aligned) -> Result<Arc<Prepared>> {
+        let key = PlanKey::new(problem, aligned);
         if let Some(prepared) = lock(&self.0.prepared).get(&key) {
             return Ok(prepared.clone());
         }
-        self.check_rows(problem)?;
-        let sms = self.0.device.properties().sm_count;
-        let plans = Plan::candidates_with(problem, &self.0.config, sms, &self.0.picks)?;
-        let prepared = first_clean(&self.0.config, plans, |plan| self.prepare_plan(problem, plan))?;
+        let Inner { device, config, picks, .. } = &*self.0;
+        let sms = device.properties().sm_count;
+        let plans = Plan::candidates_at(problem, config, sms, picks, aligned)?;
+        let prepared = first_clean(config, plans, |plan| {
+            self.prepare_plan(problem, Seen::new(problem, config, aligned), plan)
+        })?;
         Ok(lock(&self.0.prepared).entry(key).or_insert_with(|| Arc::new(prepared)).clone())
     }
 
@@ -198,20 +235,21 @@ impl Gemm {
     /// # Errors
     /// As [`prepare`](Self::prepare); the choice does not fit the problem or this config's types.
     pub(crate) fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
-        self.check_rows(problem)?;
         let Config { dtype, b, .. } = self.0.config;
         let output = Some(self.0.config.output_dtype());
         let config = Config { dtype, b, output, ..Config::for_choice(choice) };
         let sms = self.0.device.properties().sm_count;
         let plans = Plan::candidates(problem, &config, sms)?;
-        first_clean(&config, plans, |plan| self.prepare_plan(problem, plan))
+        first_clean(&config, plans, |plan| {
+            self.prepare_plan(problem, Seen::new(problem, &config, Aligned::ALL), plan)
+        })
     }
 
     /// A plan, ready to launch.
     ///
     /// # Errors
     /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from being launched.
-    fn prepare_plan(&self, problem: &Problem, mut plan: Plan) -> Result<Prepared> {
+    fn prepare_plan(&self, problem: &Problem, seen: Seen, mut plan: Plan) -> Result<Prepared> {
         let spec = plan.spec;
         let (kernel, outcome) = match self.load(&spec)? {
             (Loaded::Ready(kernel), outcome) => (kernel, outcome),
@@ -221,13 +259,14 @@ impl Gemm {
         };
         plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
         plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
-        self.pack(problem, plan, kernel, outcome)
+        self.pack(problem, seen, plan, kernel, outcome)
     }
 
-    /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened.
+    /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened, which
+    /// at addresses of operands that are no multiples of 16 means [`prepare_at`](Self::prepare_at).
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare); a null or misaligned address; [`Error::CaptureUnprepared`] if the stream is being
+    /// Those of [`prepare`](Self::prepare); an address that is null or no multiple of an element's size; [`Error::CaptureUnprepared`] if the stream is being
     /// captured and the problem was not prepared.
     ///
     /// # Safety
@@ -244,22 +283,25 @@ impl Gemm {
         if problem.m == 0 || problem.n == 0 {
             return problem.validate().map_err(Error::from);
         }
-        let known = lock(&self.0.prepared).get(&PlanKey::new(problem)).cloned();
+        let aligned = Aligned::of(problem, &self.0.config, pointers);
+        let known = lock(&self.0.prepared).get(&PlanKey::new(problem, aligned)).cloned();
         let prepared = match known {
             Some(prepared) => prepared,
             None if stream.is_capturing()? => return Err(Error::CaptureUnprepared),
-            None => self.prepare(problem)?,
+            None => self.prepare_for(problem, aligned)?,
         };
         // SAFETY: the caller vouches for addresses and stream.
         unsafe { self.run_prepared(&prepared, problem.alpha, problem.beta, pointers, stream) }
     }
 
-    /// Enqueues a prepared problem with these scalars and addresses: patches them and launches. Where the plan splits tiles
-    /// along k, the first run on a stream or in a capture takes the workspace that [`prepare`](Self::prepare) left, or
+    /// Enqueues a prepared problem with these scalars and addresses: patches them and launches. At addresses of operands that
+    /// are further off multiples of 16 than it was prepared for, it is prepared anew. Where the plan splits tiles
+    /// along k or lays operands out anew, the first run on a stream or in a capture takes the workspace that [`prepare`](Self::prepare) left, or
     /// allocates one and waits for its counters to be zeroed; captures do not forbid that. No other run allocates or waits.
     ///
     /// # Errors
-    /// A null or misaligned address; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; scalars
+    /// An address that is null or no multiple of an element's size; [`Error::CaptureUnprepared`] if the stream is being
+    /// captured and the problem was not prepared for such addresses; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; scalars
     /// of an integer product that are no 32-bit integers, or that are beyond binary32 where the product is not of f64;
     /// [`Error::OutOfMemory`] where a workspace is allocated; a launch that the driver refuses.
     ///
@@ -281,33 +323,55 @@ impl Gemm {
         prepared.problem.with_alpha(alpha).with_beta(beta).check_scalars(output)?;
         let reads_operands = prepared.problem.k > 0;
         let alpha = factor_of_products(prepared.problem.k, alpha);
-        for (matrix, address, read) in [
-            ("A", pointers.a, reads_operands),
-            ("B", pointers.b, reads_operands),
-            ("C", pointers.c, reads_c),
-            ("D", pointers.d, true),
+        let ([a, b], output) = (self.0.config.operands(), self.0.config.output_dtype());
+        for (matrix, address, element, read) in [
+            ("A", pointers.a, a, reads_operands),
+            ("B", pointers.b, b, reads_operands),
+            ("C", pointers.c, output, reads_c),
+            ("D", pointers.d, output, true),
         ] {
-            if read && (address == 0 || !address.is_multiple_of(TMA_ALIGN_BYTES)) {
-                return Err(Error::Address { matrix, address, align: TMA_ALIGN_BYTES });
+            let align = u64::from(element.bytes());
+            if read && (address == 0 || !address.is_multiple_of(align)) {
+                return Err(Error::Address { matrix, address, align });
             }
         }
-        let zeros = self.0.zeros.address();
-        let operand = |address| if reads_operands { address } else { zeros };
-        let (a, b) = as_kernel_sees(&prepared.plan, pointers.a, pointers.b);
-        let c = if reads_c { pointers.c } else { pointers.d };
+        let Prepared { seen, plan, kernel, .. } = prepared;
+        let Pointers { a, b, c, d } = seen.pointers(pointers);
+        let far = |address: u64, reading| {
+            reading == Reading::InPlace && !address.is_multiple_of(TMA_ALIGN_BYTES)
+        };
+        if reads_operands && (far(a, plan.readings.a) || far(b, plan.readings.b)) {
+            let problem = prepared.problem.with_alpha(alpha).with_beta(beta);
+            // SAFETY: the caller's promises are the same.
+            return unsafe { self.run(&problem, pointers, stream) };
+        }
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;
         let mut patched = lock(&prepared.patched);
-        let Patched { arguments, workspaces } = &mut *patched;
+        let Patched { arguments, workspaces, pass, operands } = &mut *patched;
         let workspace = workspaces.address(stream)?;
-        let spec = prepared.kernel.gemm.spec();
-        let params = &prepared.kernel.gemm.kernel().params;
+        let [a, b] = match pass {
+            // SAFETY: the caller vouches for the operands and the stream, and the workspace has room for the results.
+            Some(pass) => unsafe { pass.enqueue([a, b], workspace + *operands, stream) }?,
+            None if reads_operands => [a, b],
+            None => [self.0.zeros.address(); 2],
+        };
+        let (a, b) = as_kernel_sees(plan, a, b);
+        let c = if reads_c { c } else { d };
+        let spec = kernel.gemm.spec();
+        let by_tma = moves_by_tma(&spec, &prepared.problem, reads_c, [c, d]);
+        let params = &kernel.gemm.kernel().params;
         for (index, param) in params.iter().enumerate() {
             match param.name.as_str() {
-                "a" => arguments.set_address(index, operand(a))?,
-                "b" => arguments.set_address(index, operand(b))?,
-                "c" | "c_address" => arguments.set_address(index, c)?,
-                "d" | "d_address" => arguments.set_address(index, pointers.d)?,
+                "a" => arguments.set_address(index, a)?,
+                "b" => arguments.set_address(index, b)?,
+                "c" if by_tma => arguments.set_address(index, c)?,
+                "d" if by_tma => arguments.set_address(index, d)?,
+                // Not looked at.
+                "c" | "d" => {}
+                "c_address" => arguments.set_address(index, c)?,
+                "d_address" => arguments.set_address(index, d)?,
+                "direct" => arguments.set(index, &Argument::U32((!by_tma).into()))?,
                 "workspace" => arguments.set_address(index, workspace)?,
                 "alpha" => arguments.set(index, &spec.factor(alpha))?,
                 "beta" => arguments.set(index, &spec.factor(beta))?,
@@ -331,49 +395,91 @@ impl Gemm {
         if let Some(loaded) = lock(&self.0.kernels).get(spec) {
             return Ok((loaded.clone(), None));
         }
-        let device = &self.0.device;
         let gemm = spec.build()?;
         let kernel = gemm.kernel();
+        let (compiled, outcome) = self.compile(&spec.to_string(), kernel)?;
+        let loaded = match compiled {
+            Ok(function) => {
+                let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
+                let resident_clusters = driver::max_active_clusters(&function, &launch)?;
+                Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
+            }
+            Err(report) => Loaded::Unclean(report),
+        };
+        lock(&self.0.kernels).insert(*spec, loaded.clone());
+        Ok((loaded, Some(outcome)))
+    }
+
+    /// The kernel that lays out operands with elements of so many bytes.
+    fn load_relayout(&self, element_bytes: u32) -> Result<Arc<LoadedRelayout>> {
+        if let Some(loaded) = lock(&self.0.relayouts).get(&element_bytes) {
+            return Ok(loaded.clone());
+        }
+        let kernel = RelayoutKernel::build(RelayoutSpec { element_bytes })?;
+        let name = kernel.kernel.name.clone();
+        let function = match self.compile(&name, &kernel.kernel)?.0 {
+            Ok(function) => function,
+            Err(report) => return Err(Error::UncleanRelayout { report: report.into() }),
+        };
+        let loaded = Arc::new(LoadedRelayout { kernel, function });
+        lock(&self.0.relayouts).insert(element_bytes, loaded.clone());
+        Ok(loaded)
+    }
+
+    /// Compiles a kernel, or says why it is not to be used; and what happened in the cache.
+    fn compile(
+        &self,
+        name: &str,
+        kernel: &Kernel,
+    ) -> Result<(std::result::Result<Function, ResourceReport>, Outcome)> {
+        let device = &self.0.device;
         let ptx = pgemm_ptx::emit(kernel)?;
-        let name = spec.to_string();
-        let key = CacheKey::new(&name, &ptx, device.properties());
+        let key = CacheKey::new(name, &ptx, device.properties());
         let mut module = None;
         let (report, outcome) = self.0.cache.get_or_build(&key, || {
             let (compiled, report) = driver::compile_with_report(device, &ptx)?;
             module = Some(compiled);
             Ok::<_, Error>(report)
         })?;
-        let loaded = if report.is_clean() {
-            let module = match module {
-                Some(module) => module,
-                None => driver::compile(device, &ptx)?.0,
-            };
-            let function = module.function(&kernel.name, kernel.smem_bytes())?;
-            let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
-            let resident_clusters = driver::max_active_clusters(&function, &launch)?;
-            Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
-        } else {
+        if !report.is_clean() {
             tracing::warn!(
                 "this driver does not compile {name} cleanly, so it is not used: {}",
                 report.findings().join(", ")
             );
-            Loaded::Unclean(report)
+            return Ok((Err(report), outcome));
+        }
+        let module = match module {
+            Some(module) => module,
+            None => driver::compile(device, &ptx)?.0,
         };
-        lock(&self.0.kernels).insert(*spec, loaded.clone());
-        Ok((loaded, Some(outcome)))
+        Ok((Ok(module.function(&kernel.name, kernel.smem_bytes())?), outcome))
     }
 
     fn pack(
         &self,
         problem: &Problem,
+        seen: Seen,
         plan: Plan,
         kernel: Arc<LoadedKernel>,
         outcome: Option<Outcome>,
     ) -> Result<Prepared> {
         let zeros = self.0.zeros.address();
         // Addresses, the workspace's too, are patched before each launch.
-        let work = work(problem, &plan, &Pointers { a: zeros, b: zeros, c: zeros, d: zeros }, 0);
-        let workspaces = Workspaces::new(&self.0.device, kernel.gemm.workspace(&work))?;
+        let nowhere = Pointers { a: zeros, b: zeros, c: zeros, d: zeros };
+        let work = work(&seen.problem, &plan, &nowhere, 0);
+        let of_kernel = kernel.gemm.workspace(&work);
+        let (passes, bytes) = seen.passes();
+        let operands = of_kernel.bytes.next_multiple_of(OPERANDS_ALIGN);
+        let pass = if bytes == 0 {
+            None
+        } else {
+            // Both operands of every kernel have elements of one size.
+            let relayout = self.load_relayout(self.0.config.dtype.bytes())?;
+            PassLaunch::new(&self.0.device, &relayout, passes)?
+        };
+        let size =
+            if bytes == 0 { of_kernel } else { Workspace { bytes: operands + bytes, ..of_kernel } };
+        let workspaces = Workspaces::new(&self.0.device, size)?;
         let bound = kernel.gemm.bind(&work);
         let maps = kernel.gemm.kernel().tensor_maps();
         let arguments =
@@ -385,35 +491,13 @@ impl Gemm {
         };
         Ok(Prepared {
             problem: *problem,
+            seen,
             plan,
             kernel,
             launch,
-            patched: Mutex::new(Patched { arguments, workspaces }),
+            patched: Mutex::new(Patched { arguments, workspaces, pass, operands }),
             outcome,
         })
-    }
-
-    fn check_rows(&self, problem: &Problem) -> Result<()> {
-        let ([a, b], output) = (self.0.config.operands(), self.0.config.output_dtype());
-        for (matrix, leading_dimension, element) in [
-            ("A", problem.a.leading_dimension, a),
-            ("B", problem.b.leading_dimension, b),
-            ("C", problem.c_leading_dimension, output),
-            ("D", problem.d_leading_dimension, output),
-        ] {
-            let bytes = leading_dimension as u64 * u64::from(element.bytes());
-            let skipped = matrix == "C" && problem.beta == 0.0 || problem.k == 0 && matrix < "C";
-            if !skipped && !bytes.is_multiple_of(TMA_ALIGN_BYTES) {
-                let step = TMA_ALIGN_BYTES as usize / element.bytes() as usize;
-                return Err(Error::LeadingDimension {
-                    matrix,
-                    asked: leading_dimension,
-                    element,
-                    nearest: leading_dimension.next_multiple_of(step),
-                });
-            }
-        }
-        Ok(())
     }
 }
 
@@ -441,7 +525,7 @@ fn factor_of_products(k: usize, alpha: f64) -> f64 {
     if k == 0 { 0.0 } else { alpha }
 }
 
-/// What the kernel of `plan` gets to see of a problem: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where
+/// What the kernel of `plan` gets to see of a problem with a row-major D and operands that it reads in place: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where
 /// beta is 0, C stands in D's place.
 pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
     let matrix = |address, leading_dimension: usize| MatrixArgument {
@@ -475,6 +559,20 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         workspace,
         l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
         scales: None,
+    }
+}
+
+/// Whether TMA moves C and D at these addresses. The kernels of f64 and f32 move them otherwise, wherever they are.
+fn moves_by_tma(spec: &AnySpec, problem: &Problem, reads_c: bool, [c, d]: [u64; 2]) -> bool {
+    let matrix = |address, leading_dimension: usize| MatrixArgument {
+        address,
+        leading_dimension: leading_dimension as u64,
+    };
+    let d = matrix(d, problem.d_leading_dimension);
+    let c = if reads_c { matrix(c, problem.c_leading_dimension) } else { d };
+    match spec {
+        AnySpec::Wgmma(spec) => spec.moves_by_tma(&c, &d),
+        AnySpec::Dmma(_) | AnySpec::Ffma(_) => false,
     }
 }
 

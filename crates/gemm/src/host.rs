@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
-use pgemm_kernels::Work;
+use pgemm_kernels::{MatrixRelayout, RelayoutKernel, RelayoutSpec, Work};
 
 use crate::cache::Outcome;
 use crate::config::Config;
@@ -16,6 +16,8 @@ use crate::gemm::{Gemm, Pointers, work};
 use crate::matrix::HostMatrix;
 use crate::plan::{self, Plan};
 use crate::problem::{MatrixLayout, Problem};
+use crate::reading::{Aligned, Pass, Seen};
+use crate::tune::Picks;
 
 /// Where GEMMs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +108,7 @@ pub struct Inputs<'a> {
 
 /// A computed product.
 pub struct Product {
-    /// D, row-major without gaps.
+    /// D without gaps, row-major or column-major as the problem says.
     pub d: HostMatrix,
     /// How it was computed; `None` on the CPU.
     pub plan: Option<Plan>,
@@ -144,81 +146,46 @@ pub fn multiply(
         }
     }
     config.check_precision()?;
-    plan::check_types(problem, operands, output)?;
-    let mut d =
-        HostMatrix::zeros(MatrixLayout::row_major(problem.m, problem.n), config.output_dtype())?;
+    plan::check(problem, config)?;
+    let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype())?;
     d.poison();
-    if problem.m == 0 || problem.n == 0 {
-        let (prepare, compute) = (Duration::ZERO, Duration::ZERO);
-        return Ok(Product { d, plan: None, prepare, compute, cache: None });
-    }
-    match executor {
+    let nothing = (None, Duration::ZERO, Duration::ZERO, None);
+    let (plan, prepare, compute, cache) = match executor {
+        _ if problem.m == 0 || problem.n == 0 => nothing,
         Executor::Cpu { .. } => {
             let start = Instant::now();
             cpu::run(problem, inputs.a, inputs.b, inputs.c, &mut d)?;
-            let compute = start.elapsed();
-            Ok(Product { d, plan: None, prepare: Duration::ZERO, compute, cache: None })
+            (None, Duration::ZERO, start.elapsed(), None)
         }
-        Executor::Emulator => on_emulator(config, &Padded::new(problem, inputs, d)?),
-        Executor::Cuda(device) => on_cuda(device, config, Padded::new(problem, inputs, d)?),
-    }
+        Executor::Emulator => on_emulator(config, problem, inputs, &mut d)?,
+        Executor::Cuda(device) => on_cuda(device, config, problem, inputs, &mut d)?,
+    };
+    let tight = MatrixLayout::tight(problem.m, problem.n, d.layout().order);
+    let d = if d.layout() == tight { d } else { d.relayout(tight)? };
+    Ok(Product { d, plan, prepare, compute, cache })
 }
 
-/// A problem whose rows are multiples of 16 bytes, as TMA needs them: matrices that aren't so are copied.
-struct Padded {
-    problem: Problem,
-    a: HostMatrix,
-    b: HostMatrix,
-    c: Option<HostMatrix>,
-    d: HostMatrix,
-}
+/// How something was computed, how long preparing and computing took, and what happened in the kernel cache.
+type Computed = (Option<Plan>, Duration, Duration, Option<Outcome>);
 
-impl Padded {
-    fn new(problem: &Problem, inputs: Inputs<'_>, d: HostMatrix) -> Result<Self> {
-        let a = pad(inputs.a)?;
-        let b = pad(inputs.b)?;
-        let c = inputs.c.map(pad).transpose()?;
-        let mut padded_d = pad(&d)?;
-        padded_d.poison();
-        let mut problem = problem
-            .with_a_leading_dimension(a.layout().leading_dimension)
-            .with_b_leading_dimension(b.layout().leading_dimension)
-            .with_d_leading_dimension(padded_d.layout().leading_dimension);
-        if let Some(c) = &c {
-            problem = problem.with_c_leading_dimension(c.layout().leading_dimension);
-        }
-        Ok(Padded { problem, a, b, c, d: padded_d })
-    }
-
-    /// D without gaps.
-    fn tight(d: &HostMatrix) -> Result<HostMatrix> {
-        Ok(d.relayout(MatrixLayout::row_major(d.rows(), d.columns()))?)
-    }
-}
-
-fn pad(matrix: &HostMatrix) -> Result<HostMatrix> {
-    let layout = matrix.layout();
-    let step = (16 / matrix.dtype().bytes() as usize).max(1);
-    let padded = layout.leading_dimension.next_multiple_of(step);
-    if padded == layout.leading_dimension {
-        return Ok(matrix.clone());
-    }
-    Ok(matrix.relayout(layout.with_leading_dimension(padded))?)
-}
-
-fn on_cuda(device: &Device, config: &Config, padded: Padded) -> Result<Product> {
-    let Padded { problem, a, b, c, mut d } = padded;
+fn on_cuda(
+    device: &Device,
+    config: &Config,
+    problem: &Problem,
+    inputs: Inputs<'_>,
+    d: &mut HostMatrix,
+) -> Result<Computed> {
     let start = Instant::now();
     let gemm = Gemm::create(device, config.clone())?;
-    let prepared = gemm.prepare(&problem)?;
+    let prepared = gemm.prepare(problem)?;
     let prepare = start.elapsed();
 
     let stream = Stream::new(device)?;
     let upload =
         |matrix: &HostMatrix| DeviceBuffer::from_host(device, matrix.bytes(), stream.as_ref());
-    let (a, b) = (upload(&a)?, upload(&b)?);
-    let c = c.as_ref().map(upload).transpose()?;
-    let device_d = upload(&d)?;
+    let (a, b) = (upload(inputs.a)?, upload(inputs.b)?);
+    let c = inputs.c.map(upload).transpose()?;
+    let device_d = upload(d)?;
     let pointers = Pointers {
         a: a.address(),
         b: b.address(),
@@ -233,50 +200,80 @@ fn on_cuda(device: &Device, config: &Config, padded: Padded) -> Result<Product> 
     stream.synchronize()?;
     let compute = start.elapsed();
     device_d.copy_to_host(0, d.bytes_mut(), stream.as_ref())?;
-    Ok(Product {
-        d: Padded::tight(&d)?,
-        plan: Some(prepared.plan().clone()),
-        prepare,
-        compute,
-        cache: prepared.cache_outcome(),
-    })
+    Ok((Some(prepared.plan().clone()), prepare, compute, prepared.cache_outcome()))
 }
 
 /// SMs that the emulator pretends to have: a few, so that CTAs walk several tiles.
 const EMULATED_SMS: u32 = 4;
 
-fn on_emulator(config: &Config, padded: &Padded) -> Result<Product> {
-    let Padded { problem, a, b, c, d } = padded;
-    let start = Instant::now();
-    let plan = Plan::candidates(problem, config, EMULATED_SMS)?.swap_remove(0);
-    let gemm = plan.spec.build()?;
-    let prepare = start.elapsed();
-
+fn on_emulator(
+    config: &Config,
+    problem: &Problem,
+    inputs: Inputs<'_>,
+    d: &mut HostMatrix,
+) -> Result<Computed> {
     let mut memory = Memory::new();
-    let mut d = d.clone();
     let mut upload = |name: &str, matrix: Option<&HostMatrix>, permission| {
         matrix.map_or(0, |matrix| memory.upload(name, matrix.bytes(), permission))
     };
-    // Operands without depth are read as one row of zeros.
-    let zeros = [0; 16];
-    let (mut a_address, mut b_address) =
-        (upload("A", Some(a), Permission::ReadOnly), upload("B", Some(b), Permission::ReadOnly));
-    let c_address = upload("C", c.as_ref(), Permission::ReadOnly);
-    let d_address = upload("D", Some(&d), Permission::ReadWrite);
+    let pointers = Pointers {
+        a: upload("A", Some(inputs.a), Permission::ReadOnly),
+        b: upload("B", Some(inputs.b), Permission::ReadOnly),
+        c: upload("C", inputs.c, Permission::ReadOnly),
+        d: upload("D", Some(d), Permission::ReadWrite),
+    };
+    let computed = emulate(config, problem, &mut memory, &pointers)?;
+    let bytes = d.bytes().len();
+    d.bytes_mut().copy_from_slice(memory.read_raw(pointers.d, bytes)?);
+    Ok(computed)
+}
+
+/// Computes a problem that validates on matrices in the emulator's memory, with the first plan for such addresses.
+fn emulate(
+    config: &Config,
+    problem: &Problem,
+    memory: &mut Memory,
+    pointers: &Pointers,
+) -> Result<Computed> {
+    let start = Instant::now();
+    let aligned = Aligned::of(problem, config, pointers);
+    let seen = Seen::new(problem, config, aligned);
+    let mut plans = Plan::candidates_at(problem, config, EMULATED_SMS, &Picks::default(), aligned)?;
+    // There is one, or an error said why not.
+    let Some(plan) = plans.next() else { return Err(Error::NoCleanKernel { dtype: config.dtype }) };
+    let gemm = plan.spec.build()?;
+    let prepare = start.elapsed();
+
+    let mut pointers = seen.pointers(pointers);
     if problem.k == 0 {
-        a_address = memory.upload("zeros", &zeros, Permission::ReadOnly);
-        b_address = a_address;
+        // Operands without depth are read as one row of zeros.
+        pointers.a = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
+        pointers.b = pointers.a;
     }
-    let pointers = Pointers { a: a_address, b: b_address, c: c_address, d: d_address };
-    let work = work(problem, &plan, &pointers, 0);
+    let ([a, b], bytes) = seen.passes();
+    let laid_out = memory.allocate("operands", bytes as usize);
+    let relayout = |pass: Option<Pass>, source: &mut u64| {
+        let Pass { matrix, offset } = pass?;
+        let matrix = MatrixRelayout { source: *source, destination: laid_out + offset, ..matrix };
+        *source = matrix.destination;
+        Some(matrix)
+    };
+    let (a, b) = (relayout(a, &mut pointers.a), relayout(b, &mut pointers.b));
+    let start = Instant::now();
+    if let Some(first) = a.or(b) {
+        let element_bytes = config.dtype.bytes();
+        let kernel = RelayoutKernel::build(RelayoutSpec { element_bytes })?;
+        let launch = kernel.bind(&first, a.and(b).as_ref());
+        Emulator::new(&kernel.kernel, &launch, memory, Options::default())?.run()?;
+    }
+    let work = work(&seen.problem, &plan, &pointers, 0);
     let size = gemm.workspace(&work);
     let workspace = memory.allocate("workspace", size.bytes as usize);
     memory.write(workspace, &vec![0; size.zeroed as usize])?;
     let launch = gemm.bind(&Work { workspace, ..work });
-    let start = Instant::now();
-    Emulator::new(gemm.kernel(), &launch, &mut memory, Options::default())?.run()?;
-    let compute = start.elapsed();
-    let bytes = d.bytes().len();
-    d.bytes_mut().copy_from_slice(memory.read_raw(d_address, bytes)?);
-    Ok(Product { d: Padded::tight(&d)?, plan: Some(plan), prepare, compute, cache: None })
+    Emulator::new(gemm.kernel(), &launch, memory, Options::default())?.run()?;
+    Ok((Some(plan), prepare, start.elapsed(), None))
 }
+
+#[cfg(test)]
+mod tests;

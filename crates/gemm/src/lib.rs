@@ -13,9 +13,11 @@ pub mod heuristic;
 pub mod host;
 pub mod matrix;
 pub mod numerics;
+mod pass;
 mod plan;
 mod precision;
 pub mod problem;
+mod reading;
 pub mod tune;
 mod workspace;
 
@@ -32,6 +34,7 @@ pub use pgemm_ir::Element as Dtype;
 pub use plan::{Candidates, Plan};
 pub use precision::Precision;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
+pub use reading::{Reading, Readings};
 
 /// The guide's examples run as tests.
 #[cfg(doctest)]

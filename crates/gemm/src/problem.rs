@@ -284,16 +284,57 @@ impl fmt::Display for MatrixLayout {
     }
 }
 
-/// How an operand lies in memory.
+/// How an operand lies in memory: lines along its major, each of elements `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OperandLayout {
-    /// The contiguous dimension.
+    /// The dimension along which lines run: the contiguous one where `step` is 1.
     pub major: Major,
-    /// Elements from one line to the next.
+    /// Elements from one line to the next; 0 where all lines are the same one (a vector that is broadcast).
     pub leading_dimension: usize,
+    /// Elements from one element of a line to the next: usually 1; 0 where all are the same one.
+    #[serde(default = "neighbours")]
+    pub step: usize,
 }
 
-/// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n and row-major.
+/// What files said by saying nothing.
+fn neighbours() -> usize {
+    1
+}
+
+impl OperandLayout {
+    /// Lines of neighbouring elements.
+    pub fn new(major: Major, leading_dimension: usize) -> OperandLayout {
+        OperandLayout { major, leading_dimension, step: 1 }
+    }
+
+    /// Checks an operand of `lines` lines of `length` elements.
+    fn check(&self, matrix: &'static str, lines: usize, length: usize) -> Result<(), ProblemError> {
+        let OperandLayout { leading_dimension, step, .. } = *self;
+        if step == 1 && leading_dimension != 0 {
+            let least = length.max(1);
+            if leading_dimension < least {
+                return Err(ProblemError::LeadingDimension {
+                    matrix,
+                    asked: leading_dimension,
+                    extent: length,
+                    least,
+                });
+            }
+        }
+        let last = |count: usize, apart: usize| (count.max(1) as u128 - 1) * apart as u128;
+        // The narrowest elements: wider ones are checked where the matrix is made.
+        if last(lines, leading_dimension) + last(length, step) >= isize::MAX as u128 {
+            return Err(ProblemError::TooManyBytes {
+                lines,
+                leading_dimension,
+                element_bytes: Element::U8.bytes(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
     /// Rows of A, C and D.
@@ -306,14 +347,22 @@ pub struct Problem {
     pub a: OperandLayout,
     /// Layout of B: k-major (column-major) or n-major (row-major).
     pub b: OperandLayout,
-    /// Elements from one row of C to the next.
+    /// Contiguous dimension of C and D: n (row-major) or m (column-major).
+    #[serde(default = "row_major")]
+    pub d_major: Major,
+    /// Elements from one line (row or column, as `d_major` says) of C to the next; 0 where all lines are the same one.
     pub c_leading_dimension: usize,
-    /// Elements from one row of D to the next.
+    /// Elements from one line of D to the next.
     pub d_leading_dimension: usize,
     /// Factor of A·B. Products that are not of f64 take it as the nearest binary32.
     pub alpha: f64,
     /// Factor of C, as alpha is one. Where it is 0, C is never read.
     pub beta: f64,
+}
+
+/// What files said by saying nothing.
+fn row_major() -> Major {
+    Major::N
 }
 
 impl Problem {
@@ -325,7 +374,7 @@ impl Problem {
                 Major::M => m,
                 Major::N => n,
             };
-            OperandLayout { major, leading_dimension: extent.max(1) }
+            OperandLayout::new(major, extent.max(1))
         };
         Problem {
             m,
@@ -333,6 +382,7 @@ impl Problem {
             k,
             a: tight(a_major),
             b: tight(b_major),
+            d_major: Major::N,
             c_leading_dimension: n.max(1),
             d_leading_dimension: n.max(1),
             alpha: 1.0,
@@ -392,6 +442,46 @@ impl Problem {
         self
     }
 
+    /// Sets the contiguous dimension of C and D, which then have no gaps between lines.
+    pub fn with_d_major(mut self, major: Major) -> Problem {
+        let line = if major == Major::M { self.m } else { self.n }.max(1);
+        self.d_major = major;
+        (self.c_leading_dimension, self.d_leading_dimension) = (line, line);
+        self
+    }
+
+    /// Sets the elements from one element of a line of A to the next.
+    pub fn with_a_step(mut self, elements: usize) -> Problem {
+        self.a.step = elements;
+        self
+    }
+
+    /// Sets the elements from one element of a line of B to the next.
+    pub fn with_b_step(mut self, elements: usize) -> Problem {
+        self.b.step = elements;
+        self
+    }
+
+    /// The problem on the same bytes that computes Dᵀ = Bᵀ·Aᵀ: A and B, and m and n, change places.
+    pub fn transposed(&self) -> Problem {
+        let turned = |operand: OperandLayout| {
+            let major = match operand.major {
+                Major::K => Major::K,
+                Major::M => Major::N,
+                Major::N => Major::M,
+            };
+            OperandLayout { major, ..operand }
+        };
+        Problem {
+            m: self.n,
+            n: self.m,
+            a: turned(self.b),
+            b: turned(self.a),
+            d_major: if self.d_major == Major::M { Major::N } else { Major::M },
+            ..*self
+        }
+    }
+
     /// Sets the factor of A·B.
     pub fn with_alpha(mut self, alpha: f64) -> Problem {
         self.alpha = alpha;
@@ -433,7 +523,7 @@ impl Problem {
         }
     }
 
-    /// How A lies: m×k.
+    /// How A lies, where its elements are neighbours: m×k.
     pub fn a_layout(&self) -> MatrixLayout {
         let order = if self.a.major == Major::M { Order::ColumnMajor } else { Order::RowMajor };
         MatrixLayout {
@@ -444,7 +534,7 @@ impl Problem {
         }
     }
 
-    /// How B lies: k×n.
+    /// How B lies, where its elements are neighbours: k×n.
     pub fn b_layout(&self) -> MatrixLayout {
         let order = if self.b.major == Major::N { Order::RowMajor } else { Order::ColumnMajor };
         MatrixLayout {
@@ -455,14 +545,33 @@ impl Problem {
         }
     }
 
-    /// How C lies: m×n, row-major.
+    /// How C lies: m×n.
     pub fn c_layout(&self) -> MatrixLayout {
-        MatrixLayout::row_major(self.m, self.n).with_leading_dimension(self.c_leading_dimension)
+        self.d_layout().with_leading_dimension(self.c_leading_dimension)
     }
 
-    /// How D lies: m×n, row-major.
+    /// How D lies: m×n.
     pub fn d_layout(&self) -> MatrixLayout {
-        MatrixLayout::row_major(self.m, self.n).with_leading_dimension(self.d_leading_dimension)
+        let order = match self.d_major {
+            Major::M => Order::ColumnMajor,
+            Major::K | Major::N => Order::RowMajor,
+        };
+        MatrixLayout {
+            rows: self.m,
+            columns: self.n,
+            order,
+            leading_dimension: self.d_leading_dimension,
+        }
+    }
+
+    /// Lines of A, and elements of each.
+    pub(crate) fn a_lines(&self) -> (usize, usize) {
+        if self.a.major == Major::M { (self.k, self.m) } else { (self.m, self.k) }
+    }
+
+    /// Lines of B, and elements of each.
+    pub(crate) fn b_lines(&self) -> (usize, usize) {
+        if self.b.major == Major::N { (self.k, self.n) } else { (self.n, self.k) }
     }
 
     /// Multiplications and additions of the product, 2·m·n·k.
@@ -496,16 +605,22 @@ impl Problem {
                 dimensions: "k and n",
             });
         }
-        for (matrix, layout) in [
-            ("A", self.a_layout()),
-            ("B", self.b_layout()),
-            ("C", self.c_layout()),
-            ("D", self.d_layout()),
-        ] {
-            layout.check(matrix)?;
-            // The narrowest elements: wider ones are checked where the matrix is made.
-            layout.span(Element::U8)?;
+        if self.d_major == Major::K {
+            return Err(ProblemError::NoSuchMajor {
+                operand: "D",
+                major: self.d_major,
+                dimensions: "m and n",
+            });
         }
+        for (matrix, operand, (lines, length)) in
+            [("A", self.a, self.a_lines()), ("B", self.b, self.b_lines())]
+        {
+            operand.check(matrix, lines, length)?;
+        }
+        let c = OperandLayout::new(self.d_major, self.c_leading_dimension);
+        c.check("C", self.d_layout().lines(), self.d_layout().line_length())?;
+        self.d_layout().check("D")?;
+        self.d_layout().span(Element::U8)?;
         self.operations()?;
         Ok(())
     }
@@ -594,7 +709,7 @@ mod tests {
         for (short, matrix, least) in [
             (problem.with_a_leading_dimension(6), "A", 7),
             (problem.with_b_leading_dimension(4), "B", 5),
-            (problem.with_c_leading_dimension(0), "C", 5),
+            (problem.with_c_leading_dimension(1), "C", 5),
             (problem.with_d_leading_dimension(4), "D", 5),
         ] {
             match short.validate() {
@@ -606,6 +721,31 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn vectors_are_broadcast_as_operands_and_never_written() {
+        let problem = Problem::new(3, 5, 7, Major::K, Major::N);
+        problem.with_a_leading_dimension(0).with_b_leading_dimension(0).validate().unwrap();
+        problem.with_a_step(0).with_b_step(9).with_c_leading_dimension(0).validate().unwrap();
+        assert!(problem.with_d_leading_dimension(0).validate().is_err());
+        let far = problem.with_a_step(usize::MAX).validate();
+        assert!(matches!(far, Err(ProblemError::TooManyBytes { .. })), "{far:?}");
+    }
+
+    #[test]
+    fn a_column_major_result_is_the_row_major_one_of_the_transposed_problem() {
+        let problem = Problem::new(3, 5, 7, Major::M, Major::K).with_d_major(Major::M);
+        assert_eq!(problem.d_layout(), MatrixLayout::column_major(3, 5));
+        let turned = problem.transposed();
+        assert_eq!(
+            (turned.m, turned.n, turned.a.major, turned.b.major),
+            (5, 3, Major::K, Major::N)
+        );
+        assert_eq!(turned.d_layout(), MatrixLayout::row_major(5, 3));
+        assert_eq!(turned.transposed(), problem);
+        let error = problem.with_d_major(Major::K).validate().unwrap_err().to_string();
+        assert!(error.starts_with("D cannot be k-major"), "{error}");
     }
 
     #[test]

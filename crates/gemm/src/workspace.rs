@@ -1,5 +1,5 @@
-//! Workspaces: device memory in which the CTAs of one launch leave partial sums for each other. Launches that may run at the
-//! same time never share one.
+//! Workspaces: device memory in which the CTAs of one launch leave partial sums for each other, and the pass before it the
+//! operands that it laid out anew. Launches that may run at the same time never share one.
 //!
 //! * A stream runs its launches one after another: a prepared problem keeps one workspace for each stream it was run on. The
 //!   stream's number is the key, since a handle may come back once its stream was destroyed.

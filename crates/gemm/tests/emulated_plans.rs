@@ -44,6 +44,30 @@ fn operands_change_places_in_all_majors() {
     }
 }
 
+/// What neither TMA nor wgmma takes as it lies: lines of any length, any major of every type, a column-major D.
+#[test]
+fn matrices_are_multiplied_however_they_lie() {
+    use Dtype::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
+    for (index, (a_major, b_major)) in
+        [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+            .into_iter()
+            .enumerate()
+    {
+        for (dtype, output) in
+            [(Bf16, None), (F16, Some(F32)), (Tf32, None), (E4m3, None), (S8, None), (F64, None)]
+        {
+            let config = Config { output, ..Config::new(dtype) };
+            let problem = Problem::new(45, 67, 91, a_major, b_major);
+            let wide = problem.with_a_leading_dimension(101).with_b_leading_dimension(103);
+            check(&config, &wide.with_d_leading_dimension(69));
+            let other = problem.with_d_major(Major::M).with_d_leading_dimension(48 + index);
+            check(&config, &other.with_c_leading_dimension(50).with_beta(-1.0));
+        }
+        let split = Config { split: Some(Split::SplitK(3)), ..Config::new(Bf16) };
+        check(&split, &Problem::new(33, 71, 601, a_major, b_major).with_beta(2.0));
+    }
+}
+
 /// Every pair of types that is read along k only, with each type of D, as the operands are and in each other's place.
 #[test]
 fn operands_of_all_types_are_multiplied() {

@@ -67,6 +67,45 @@ impl KernelBuilder {
         self.effect(Op::StoreElement(element), vec![address.id, value.id]);
     }
 
+    /// Loads one or two bytes from global memory, weakly, with zeros above. The address is a multiple of their number.
+    #[track_caller]
+    pub fn load_narrow<'k>(&'k self, address: Val<'k, ty::U64>, bytes: u32) -> Val<'k, ty::U32> {
+        self.value(Op::LoadNarrow { space: Space::Global, bytes }, vec![address.id])
+    }
+
+    /// Stores the lowest one or two bytes of `value` to global memory, weakly. The address is a multiple of their number,
+    /// and bytes beside it are left alone.
+    #[track_caller]
+    pub fn store_narrow<'k>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        bytes: u32,
+        value: Val<'k, ty::U32>,
+    ) {
+        self.effect(Op::StoreNarrow { space: Space::Global, bytes }, vec![address.id, value.id]);
+    }
+
+    /// As [`load_narrow`](Self::load_narrow), from shared memory.
+    #[track_caller]
+    pub fn load_narrow_shared<'k>(
+        &'k self,
+        address: Val<'k, ty::Smem>,
+        bytes: u32,
+    ) -> Val<'k, ty::U32> {
+        self.value(Op::LoadNarrow { space: Space::Shared, bytes }, vec![address.id])
+    }
+
+    /// As [`store_narrow`](Self::store_narrow), to shared memory.
+    #[track_caller]
+    pub fn store_narrow_shared<'k>(
+        &'k self,
+        address: Val<'k, ty::Smem>,
+        bytes: u32,
+        value: Val<'k, ty::U32>,
+    ) {
+        self.effect(Op::StoreNarrow { space: Space::Shared, bytes }, vec![address.id, value.id]);
+    }
+
     /// Loads a word of global memory with acquire at GPU scope: what was done before the release that wrote it is visible
     /// afterwards.
     #[track_caller]

@@ -256,6 +256,9 @@ pub enum Op {
     Pack(Element),
     /// `(B32) -> F32`: one half, exact.
     Unpack(Element, Half),
+    /// `(U32 low, U32 high, U32 selector) -> U32`: bytes of the eight of both, `low`'s first. Bits 0 to 2 of the selector's
+    /// nibble `i` say which one is byte `i` of the result; where bit 3 is set, the byte is eight times its sign bit.
+    PermuteBytes,
     /// `(Smem, U32 bytes) -> Smem`.
     SmemOffset,
     /// `(Smem, U32 rank) -> ClusterSmem`: the same offset in another CTA of the cluster (`mapa`).
@@ -302,6 +305,21 @@ pub enum Op {
     /// `(U64 address, F32 value) -> ()`: one matrix element of global memory, rounded to nearest even as `Pack` does,
     /// weakly. The type is `F32`, `F16` or `Bf16`, the address a multiple of its size; bytes beside it are left alone.
     StoreElement(Element),
+    /// `(address) -> U32`: one or two bytes, weakly, with zeros above; the address is a multiple of their number.
+    LoadNarrow {
+        /// State space.
+        space: Space,
+        /// 1 or 2.
+        bytes: u32,
+    },
+    /// `(address, U32) -> ()`: the lowest one or two bytes, weakly; the address is a multiple of their number, and bytes
+    /// beside it are left alone.
+    StoreNarrow {
+        /// State space.
+        space: Space,
+        /// 1 or 2.
+        bytes: u32,
+    },
     /// `(Smem) -> B32 × count`: `ldmatrix` of `count` 8×8 matrices of 16-bit elements; lanes `8i..8i+8` give the row
     /// addresses of matrix `i` (16-byte aligned).
     LoadMatrix {
@@ -470,6 +488,7 @@ impl Op {
                 | Op::Bitcast(_)
                 | Op::Pack(_)
                 | Op::Unpack(..)
+                | Op::PermuteBytes
                 | Op::SmemOffset
                 | Op::MapShared
                 | Op::Descriptor(_)

@@ -169,6 +169,13 @@ impl<'k> Val<'k, ty::U32> {
         (self + (divisor - 1)) / divisor
     }
 
+    /// Bytes of the eight of this and `high`, this one's first: nibble `i` of the selector says which is byte `i`.
+    #[track_caller]
+    pub fn permute_bytes(self, high: Self, selector: impl IntoVal<'k, ty::U32>) -> Self {
+        let selector = selector.into_val(self.builder);
+        self.builder.value(Op::PermuteBytes, vec![self.id, high.id, selector.id])
+    }
+
     /// The same number in 64 bits.
     #[track_caller]
     pub fn widen(self) -> Val<'k, ty::U64> {
@@ -198,6 +205,12 @@ impl<'k> Val<'k, ty::S32> {
 }
 
 impl<'k> Val<'k, ty::U64> {
+    /// The lower 32 bits.
+    #[track_caller]
+    pub fn low_word(self) -> Val<'k, ty::U32> {
+        self.builder.value(Op::Convert(Type::U32), vec![self.id])
+    }
+
     /// The global address `bytes` further on.
     #[track_caller]
     pub fn byte_offset(self, bytes: impl IntoVal<'k, ty::U32>) -> Self {

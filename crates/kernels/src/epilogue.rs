@@ -1,7 +1,8 @@
 //! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each staging tile is converted,
 //! written to a staging buffer (stmatrix for 16-bit types), and stored by TMA while the next one is written and the producer
 //! already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first. Pieces of a tile
-//! that many reduce together are too narrow for that: they go to D element by element.
+//! that many reduce together are too narrow for that: they go to D element by element. C and D that TMA cannot move go
+//! through the same staging buffers by other ways ([`crate::direct`]), which a kernel parameter chooses.
 
 use pgemm_ir::{
     Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, TensorMap, Val,
@@ -34,6 +35,8 @@ pub struct Epilogue<'k, S> {
     /// alpha and beta.
     factors: [Val<'k, S>; 2],
     scales: Option<Scales<'k>>,
+    /// Whether C and D move without TMA.
+    direct: Val<'k, ty::Bool>,
 }
 
 /// C or D.
@@ -49,13 +52,14 @@ pub struct Output<'k> {
 
 impl<'k, S: Sum> Epilogue<'k, S> {
     /// Declares staging buffers and barriers, for an output of `[m, n]`. C is not read where beta, the
-    /// second factor, is 0.
+    /// second factor, is 0; where `direct` holds, the boxes of C and D are not looked at.
     pub fn new(
         b: &'k KernelBuilder,
         spec: &KernelSpec,
         [c, d]: [Output<'k>; 2],
         extents: [Val<'k, ty::U32>; 2],
         factors: [Val<'k, S>; 2],
+        direct: Val<'k, ty::Bool>,
     ) -> Self {
         let staging = spec.staging();
         let buffers = SmemRequest::whole(spec.consumers * staging.bytes(), 1024);
@@ -71,6 +75,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             extents,
             factors,
             scales: spec.arithmetic.scaled.then(|| Scales::new(b, extents)),
+            direct,
         }
     }
 
@@ -176,6 +181,29 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.epilogue.spec.output
     }
 
+    pub(crate) fn builder(&self) -> &'k KernelBuilder {
+        self.epilogue.b
+    }
+
+    /// Rows and columns of D.
+    pub(crate) fn extents(&self) -> [Val<'k, ty::U32>; 2] {
+        self.epilogue.extents
+    }
+
+    pub(crate) fn major(&self) -> OutputMajor {
+        self.epilogue.spec.d_major
+    }
+
+    /// Bytes of a line of a staging tile.
+    pub(crate) fn line_bytes(&self) -> u32 {
+        self.epilogue.staging.line_bytes()
+    }
+
+    /// Columns of D in a staging tile.
+    pub(crate) fn columns(&self) -> u32 {
+        self.epilogue.staging.columns()
+    }
+
     /// Waits for the warpgroup's threads.
     pub fn sync(&self) {
         self.epilogue.b.barrier_sync(self.barrier, WARPGROUP_THREADS);
@@ -203,7 +231,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
 
     /// Stores one staging tile of sums that need no scales any more.
     fn store_scaled(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
-        let Epilogue { b, spec, staging, c, d, factors: [_, beta], .. } = self.epilogue;
+        let Epilogue { b, spec, staging, c, d, factors: [_, beta], direct, .. } = self.epilogue;
         let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
         let coordinates = match spec.d_major {
             OutputMajor::N => [place.column, place.row],
@@ -211,7 +239,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         };
         let reads_c = beta.ne(S::zero(b));
 
-        b.if_(self.leads, || {
+        b.if_(self.leads & !*direct, || {
             b.bulk_wait_read(place.stores_pending);
             b.if_(reads_c, || {
                 self.c_full.mbarrier_arrive_expect(staging.buffer_bytes());
@@ -219,20 +247,30 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
             });
         });
         self.sync();
+        b.if_(*direct & reads_c, || {
+            b.scope("c", || self.load_slice(c, &place, buffer));
+            self.sync();
+        });
         b.if_else(
             reads_c,
             || {
-                self.c_full.mbarrier_wait(c_parity);
+                b.if_(!*direct, || self.c_full.mbarrier_wait(c_parity));
                 b.scope("with c", || S::write_staging(self, sums, buffer, true));
             },
             || S::write_staging(self, sums, buffer, false),
         );
         b.fence_proxy_async();
         self.sync();
-        b.if_(self.leads, || {
-            d.map.store(buffer, &coordinates);
-            b.bulk_commit();
-        });
+        b.if_else(
+            *direct,
+            || b.scope("direct", || self.store_slice(d, &place, buffer)),
+            || {
+                b.if_(self.leads, || {
+                    d.map.store(buffer, &coordinates);
+                    b.bulk_commit();
+                });
+            },
+        );
     }
 
     /// Stores some quads side by side, the first at `origin`, with no help of shared memory.
@@ -310,7 +348,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
 
     /// The address of a 16-byte chunk of a line of the staging tile. The swizzle XORs address bits 4.. with bits 7.., so
     /// the chunk with the number of its 128-byte line.
-    fn address(
+    pub(crate) fn address(
         &self,
         buffer: Val<'k, ty::Smem>,
         line: Val<'k, ty::U32>,

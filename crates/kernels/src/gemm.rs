@@ -105,11 +105,12 @@ fn write<'k, S: Sum>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), Cute
         splits: b.param("splits"),
     };
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
+    let direct = b.param::<ty::U32>("direct").ne(0);
     let factors = ["alpha", "beta"].map(|name| S::factor(b, name));
 
     let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
-    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors);
+    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors, direct);
     let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
 
     b.scope("prologue", || {

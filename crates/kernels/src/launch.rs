@@ -9,9 +9,10 @@ use crate::spec::{KernelSpec, OutputMajor};
 /// A matrix in global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixArgument {
-    /// Address of element (0, 0), a multiple of 16.
+    /// Address of element (0, 0): a multiple of 16 for A and B, of an element's size for C and D.
     pub address: u64,
-    /// Elements from one row (or, where it is column-major, column) to the next.
+    /// Elements from one row (or, where it is column-major, column) to the next: whole 16-byte units for A and B. C and D
+    /// are fastest where address and rows are such too, and rows of C may all be the same one.
     pub leading_dimension: u64,
 }
 
@@ -73,7 +74,7 @@ pub struct Work {
     pub a: MatrixArgument,
     /// B, in the spec's type and major.
     pub b: MatrixArgument,
-    /// C, in the spec's output type and major; D's place where beta is 0.
+    /// C, in the spec's output type and major; D's place where beta is 0. It may be D.
     pub c: MatrixArgument,
     /// D, in the spec's output type and major.
     pub d: MatrixArgument,
@@ -106,7 +107,19 @@ pub struct Workspace {
     pub zeroed: u64,
 }
 
+/// Multiples of it TMA takes as addresses and as bytes from line to line.
+pub const TMA_ALIGN_BYTES: u64 = 16;
+
 impl KernelSpec {
+    /// Whether TMA can move these C and D. Else the kernel's threads do, which its parameter `direct` tells it.
+    pub fn moves_by_tma(&self, c: &MatrixArgument, d: &MatrixArgument) -> bool {
+        let bytes = u64::from(self.output.bytes());
+        [c, d].into_iter().all(|matrix| {
+            let stride = matrix.leading_dimension * bytes;
+            stride > 0 && (matrix.address | stride).is_multiple_of(TMA_ALIGN_BYTES)
+        })
+    }
+
     /// alpha or beta as its kernel takes it: the nearest binary32, or where it sums up integers the bits of the 32-bit
     /// integer, with fractions cut off and what lies outside moved to the nearest end.
     pub fn factor(&self, value: f64) -> Argument {
@@ -155,7 +168,13 @@ impl GemmKernel {
             OutputMajor::N => [n, m],
             OutputMajor::M => [m, n],
         };
-        let output = |matrix| map(matrix, lines, spec.output.bytes());
+        let output = |matrix: &MatrixArgument| {
+            // Where TMA cannot move a matrix its map is not looked at, but has to be one.
+            let step = TMA_ALIGN_BYTES / u64::from(spec.output.bytes());
+            let address = matrix.address / TMA_ALIGN_BYTES * TMA_ALIGN_BYTES;
+            let leading_dimension = matrix.leading_dimension.max(1).next_multiple_of(step);
+            map(&MatrixArgument { address, leading_dimension }, lines, spec.output.bytes())
+        };
         let stride =
             |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(spec.output.bytes());
         // K-tiles that workers share.
@@ -189,6 +208,7 @@ impl GemmKernel {
                 ("b_policy", _) => Argument::U64(work.l2.b.word()),
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),
                 ("workspace", _) => Argument::U64(work.workspace),
+                ("direct", _) => Argument::U32((!spec.moves_by_tma(&work.c, &work.d)).into()),
                 ("unordered", _) => Argument::U32(work.unordered.into()),
                 ("a_scales", _) => Argument::U64(a_scales),
                 ("b_scales", _) => Argument::U64(b_scales),

@@ -1,9 +1,11 @@
 //! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`], and
 //! [`DmmaSpec`] → [`DmmaKernel`] for f64, [`FfmaSpec`] → [`FfmaKernel`] for f32 on CUDA cores; [`AnySpec`] → [`AnyKernel`] is
-//! one of these. And a probe of the memory's bandwidth, [`ProbeKernel`].
+//! one of these. [`RelayoutKernel`] lays operands out anew where TMA or wgmma cannot read them as they lie. And a probe of the
+//! memory's bandwidth, [`ProbeKernel`].
 
 mod arithmetic;
 pub mod catalogue;
+mod direct;
 mod dmma;
 mod epilogue;
 mod family;
@@ -15,6 +17,7 @@ mod operand;
 mod probe;
 mod promotion;
 mod reduction;
+mod relayout;
 mod scales;
 mod scheduler;
 mod spec;
@@ -26,8 +29,11 @@ pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork, Warps};
 pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
 pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, FfmaWork, ThreadTile};
 pub use gemm::{GemmKernel, KernelError, build, describe};
-pub use launch::{L2Policies, L2Policy, MatrixArgument, Work, Workspace};
+pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
+pub use relayout::{
+    MatrixRelayout, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutSpec,
+};
 pub use spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
 pub use staging::{STAGING_ROWS, Staging};

@@ -272,6 +272,7 @@ impl<'k> Emitter<'k> {
             | Op::Bitcast(_)
             | Op::Pack(_)
             | Op::Unpack(..)
+            | Op::PermuteBytes
             | Op::SmemOffset
             | Op::MapShared
             | Op::Elect
@@ -291,6 +292,8 @@ impl<'k> Emitter<'k> {
             | Op::Reduce { .. }
             | Op::LoadElement(_)
             | Op::StoreElement(_)
+            | Op::LoadNarrow { .. }
+            | Op::StoreNarrow { .. }
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. }
             | Op::MbarrierInit { .. }

@@ -17,6 +17,22 @@ impl Emitter<'_> {
             Op::Reduce { vector } => self.reduce(inst, *vector),
             Op::LoadElement(element) => self.load_element(inst, *element),
             Op::StoreElement(element) => self.store_element(inst, *element),
+            Op::LoadNarrow { space, bytes } => {
+                let [address] = self.args(inst)?;
+                let access = self.narrow(inst, *space, *bytes)?;
+                let address = self.address(inst, address)?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "ld{access} {result}, [{address}]");
+                Ok(())
+            }
+            Op::StoreNarrow { space, bytes } => {
+                let [address, value] = self.args(inst)?;
+                let access = self.narrow(inst, *space, *bytes)?;
+                let address = self.address(inst, address)?;
+                let value = self.register(inst, value)?;
+                ptx!(self, "st{access} [{address}], {value}");
+                Ok(())
+            }
             Op::LoadMatrix { count, transpose } => {
                 let [address] = self.args(inst)?;
                 let address = self.address(inst, address)?;
@@ -213,11 +229,14 @@ impl Emitter<'_> {
             (Op::Store(_), Order::Release) => format!(".release.{}", scope_name(access.scope)),
             (_, order) => return Err(self.unsupported_order(inst, order)),
         };
-        let space = match access.space {
-            Space::Global => "global",
-            Space::Shared => "shared::cta",
-        };
+        let space = space_name(access.space);
         Ok(format!("{order}.{space}{vector}.{suffix}"))
+    }
+
+    /// The same for one or two bytes; a wider register is filled with zeros, or gives its lowest bits.
+    fn narrow(&self, inst: &Inst, space: Space, bytes: u32) -> Result<String, EmitError> {
+        self.within(inst, "bytes", bytes, 1, 2, "1 or 2 bytes")?;
+        Ok(format!(".{}.u{}", space_name(space), bytes * 8))
     }
 
     fn load(&mut self, inst: &Inst, access: &Access) -> Result<(), EmitError> {
@@ -429,6 +448,13 @@ impl Emitter<'_> {
              [{map}, {{{coordinates}}}]{policy}"
         );
         Ok(())
+    }
+}
+
+fn space_name(space: Space) -> &'static str {
+    match space {
+        Space::Global => "global",
+        Space::Shared => "shared::cta",
     }
 }
 

@@ -46,6 +46,13 @@ impl Emitter<'_> {
             Op::Bitcast(to) => self.bitcast(inst, *to),
             Op::Pack(element) => self.pack(inst, *element),
             Op::Unpack(element, half) => self.unpack(inst, *element, *half),
+            Op::PermuteBytes => {
+                let [low, high, selector] = self.args(inst)?;
+                let operands = self.read_list(inst, &[low, high, selector])?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "prmt.b32 {result}, {operands}");
+                Ok(())
+            }
             Op::SmemOffset => self.smem_offset(inst),
             Op::MapShared => {
                 let [smem, rank] = self.args(inst)?;

@@ -3,7 +3,7 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ};
-use persistent_gemm::{Config, Dtype, Plan, Precision, Problem};
+use persistent_gemm::{Config, Dtype, Major, Plan, Precision, Problem, Reading};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -39,6 +39,9 @@ pub struct Args {
     precision: Option<Precision>,
     #[command(flatten)]
     majors: Majors,
+    /// Contiguous dimension of C and D: n (row-major) or m (column-major).
+    #[arg(long, value_name = "MAJOR", value_parser = parse::d_major, default_value = "n")]
+    d_major: Major,
     /// SMs of the device that is planned for.
     #[arg(
         long,
@@ -65,10 +68,11 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output()));
     let precision = parse::precision(args.precision, knobs.spec.as_ref());
     let config = knobs.config(parse::elements(dtype, b_dtype, output, precision));
+    let problem = |size| args.majors.problem(size).with_d_major(args.d_major);
     let ranked = args
         .problem
         .iter()
-        .map(|&size| Ranked::new(args.majors.problem(size), &config, *sm_count, args.top as usize));
+        .map(|&size| Ranked::new(problem(size), &config, *sm_count, args.top as usize));
     let ranked: Vec<_> = ranked.collect::<Result<_, _>>()?;
     if args.json {
         let rows: Vec<_> = ranked.iter().map(|ranked| ranked.to_json(&config)).collect();
@@ -114,8 +118,11 @@ impl Ranked {
         let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
         let candidates = plans.len();
         plans.truncate(top);
+        // Plans are those of the transposed problem where D is column-major.
+        let [m, n, k] = extents;
+        let seen = if problem.d_major == Major::M { [n, m, k] } else { extents };
         let estimated = |plan: Plan| {
-            let cycles = heuristic::cycles(&plan.choice(), extents, sms);
+            let cycles = plan.pass_cycles + heuristic::cycles(&plan.choice(), seen, sms);
             (plan, cycles)
         };
         let plans = plans.into_iter().map(estimated).collect();
@@ -128,7 +135,7 @@ impl Ranked {
     }
 
     fn title(&self, config: &Config) -> String {
-        let Problem { m, n, k, a, b, .. } = &self.problem;
+        let Problem { m, n, k, .. } = &self.problem;
         let found = match self.plans.first() {
             None => "nothing to compute: D has no elements".to_owned(),
             Some((pick, _)) if self.candidates == 1 => pick.why.clone(),
@@ -142,12 +149,22 @@ impl Ranked {
             }
         };
         format!(
-            "{m}x{n}x{k}, {}, A {}-major, B {}-major, {} SMs: {found}",
+            "{m}x{n}x{k}, {}, {}, {} SMs: {}{found}",
             parse::types(config),
-            a.major,
-            b.major,
-            self.sms
+            parse::majors(&self.problem),
+            self.sms,
+            self.passes()
         )
+    }
+
+    /// Which operands are laid out anew before the kernel, as of every candidate.
+    fn passes(&self) -> String {
+        let Some((plan, _)) = self.plans.first() else { return String::new() };
+        [("A", plan.readings.a), ("B", plan.readings.b)]
+            .into_iter()
+            .filter(|(_, reading)| *reading != Reading::InPlace)
+            .map(|(operand, reading)| format!("{operand} {reading}, "))
+            .collect()
     }
 
     fn table(&self) -> Table {
@@ -233,7 +250,7 @@ impl Ranked {
     }
 }
 
-/// Whether partial sums are left in device memory.
+/// Whether partial sums or operands are left in device memory.
 fn needs_workspace(plan: &Plan) -> bool {
-    plan.split_tiles > 0
+    plan.split_tiles > 0 || plan.pass_cycles > 0.0
 }

@@ -38,14 +38,6 @@ fn types_that_are_unknown_or_not_computed_with() {
             line(&format!("run --m 4 --n 4 --k 4 --dtype {types} --backend {backend}"))
                 .refused(&[part, "f16×f16 and bf16×bf16 give the same type or f32"]);
         }
-        for (types, major, part) in [
-            ("tf32", "--a-major m", "A of tf32"),
-            ("e4m3 --b-dtype e5m2", "--b-major n", "B of e5m2"),
-            ("s8", "--b-major n", "B of s8"),
-        ] {
-            line(&format!("run --m 4 --n 4 --k 4 --dtype {types} {major} --backend {backend}"))
-                .refused(&[part, "K-major only", "store A row-major and B column-major"]);
-        }
         for (scalar, part) in
             [("--alpha 0.5", "alpha is 0.5"), ("--beta 3e9", "beta is 3000000000")]
         {

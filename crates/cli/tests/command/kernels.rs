@@ -221,6 +221,17 @@ fn knobs_shape_what_is_planned() {
     let text = line("kernel plan --problem 512 --dtype s8 --top 1").fine().stdout;
     assert!(text.contains("s8 -> s32, A k-major, B k-major"), "{text}");
 
+    let passes = "kernel plan --problem 63x64x512 --dtype tf32 --b-major n --d-major m --top 1";
+    let text = line(passes).fine().stdout;
+    // Of the transposed problem.
+    assert!(text.contains("B n-major, D m-major"), "{text}");
+    assert!(text.contains("SMs: A laid out anew along k, by the"), "{text}");
+    let unaligned = "kernel plan --problem 4095 --top 1 --json";
+    let json = line(unaligned).fine().json();
+    let plan = &json[0]["plans"][0]["plan"];
+    assert_eq!(plan["readings"], serde_json::json!({ "a": "laid_out", "b": "laid_out" }));
+    assert!(plan["pass_cycles"].as_f64().unwrap() > 10_000.0, "{plan}");
+
     let nothing = line("kernel plan --problem 0x64x64").fine().stdout;
     assert!(nothing.ends_with("nothing to compute: D has no elements\n"), "{nothing}");
     let nothing = line("kernel plan --problem 64x0x64 --json").fine().json();
@@ -235,7 +246,7 @@ fn plans_that_are_impossible() {
         ("--problem 64 --top 0", &["--top", "0 is not in 1.."]),
         ("--problem 64 --sm-count 0", &["--sm-count", "0 is not in 1..=1024"]),
         ("--problem 64 --dtype s32", &["no kernel multiplies s32 by s32", "bf16×bf16"]),
-        ("--problem 64 --dtype tf32 --b-major n", &["B of tf32", "K-major"]),
+        ("--problem 64 --d-major k", &["'k' is not a major of D", "m (column-major)"]),
         ("--problem 64 --prefetch-depth 99", &["with 99 stages needs", "stages fit"]),
         (
             "--problem 64 --warps-per-block 10",

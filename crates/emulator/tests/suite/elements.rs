@@ -2,7 +2,8 @@
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{
-    Argument, AtomicOp, Element, Kernel, KernelBuilder, Order, Scope, Special, Val, ty,
+    Argument, AtomicOp, Element, Kernel, KernelBuilder, Order, RegionKind, Scope, SmemRequest,
+    Special, Val, ty,
 };
 
 use crate::kernel::{fails_with, passes, role, words};
@@ -86,6 +87,55 @@ fn elements_are_widened_exactly_and_rounded_to_nearest_even() {
                 );
             }
         }
+    }
+}
+
+/// Thread `i` of the first 21 moves `bytes` bytes by way of shared memory, from and to any multiple of them.
+#[test]
+fn narrow_accesses_touch_no_neighbour_and_fill_with_zeros() {
+    for bytes in [1, 2] {
+        let kernel = role(move |b| {
+            let [input, output] = ["input", "output"].map(|name| b.param::<ty::U64>(name));
+            let request = SmemRequest::whole(128 * 4, 16);
+            let region = b.region("words", RegionKind::Data(Element::S32), request);
+            let thread = b.special(Special::Thread);
+            b.if_(thread.lt(21), || {
+                let value = b.load_narrow(input.byte_offset(thread * bytes + bytes), bytes);
+                let place = b.smem_address(region).offset(thread * 4);
+                b.store_shared(place, [value | 0xffff_0000]);
+                b.store_narrow_shared(place, bytes, value + 1);
+                let back = b.load_narrow_shared(place, bytes);
+                let [word] = b.load_shared::<ty::U32, 1>(place);
+                let kept = (word >> 16).eq(0xffff).select::<ty::U32>(back, 0);
+                b.store_narrow(output.byte_offset(thread * bytes + 3 * bytes), bytes, kept);
+            });
+        });
+        let size = bytes as usize;
+        let values: Vec<u32> =
+            (0..21).map(|i| (i * 0x1234 + 0xff) & ((1 << (8 * bytes)) - 1)).collect();
+        let data: Vec<u8> =
+            values.iter().flat_map(|value| value.to_le_bytes()[..size].to_vec()).collect();
+        passes(
+            &kernel,
+            1,
+            |memory| {
+                let data = [vec![0xaa; size], data.clone()].concat();
+                let input = memory.upload("input", &data, Permission::ReadOnly);
+                let output = memory.upload("output", &vec![0x55; 26 * size], Permission::ReadWrite);
+                (vec![Argument::U64(input), Argument::U64(output)], output)
+            },
+            |memory, output| {
+                let written = memory.read(output, 26 * size).unwrap();
+                let (head, rest) = written.split_at(3 * size);
+                let (middle, tail) = rest.split_at(21 * size);
+                let expected: Vec<u8> = values
+                    .iter()
+                    .flat_map(|value| (value + 1).to_le_bytes()[..size].to_vec())
+                    .collect();
+                assert_eq!(middle, expected, "{bytes} bytes");
+                assert!(head.iter().chain(tail).all(|&byte| byte == 0x55));
+            },
+        );
     }
 }
 

@@ -57,6 +57,27 @@ fn divergent_branches_merge_their_values() {
 }
 
 #[test]
+fn bytes_are_permuted_and_their_signs_repeated() {
+    let mut w = Writer::new(1);
+    let output = w.scalar("output", Type::U64);
+    let thread = w.special(Special::Thread);
+    let (low, high) = (w.u32(0x8002_0100), w.u32(0x0706_0504));
+    // Any place for the lowest byte, with and without its sign; then the eighth, fourth and first.
+    let sixteen = w.u32(16);
+    let place = w.binary(BinaryOp::Rem, thread, sixteen);
+    let selector = w.u32(0x0370);
+    let selector = w.binary(BinaryOp::Or, selector, place);
+    let permuted = w.op(Op::PermuteBytes, &[low, high, selector], Type::U32);
+    w.output(output, permuted);
+    let bytes = [0, 1, 2, 0x80, 4, 5, 6, 7];
+    outputs(&w.finish(), 1, |i| {
+        let byte = bytes[(i % 8) as usize];
+        let sign = if byte == 0x80 { 0xff } else { 0 };
+        0x0080_0700 | if i % 16 < 8 { byte } else { sign }
+    });
+}
+
+#[test]
 fn a_shuffle_gives_all_lanes_the_first_ones_value() {
     let mut w = Writer::new(1);
     let output = w.scalar("output", Type::U64);

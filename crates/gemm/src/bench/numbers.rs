@@ -75,10 +75,16 @@ impl Place {
     fn model(&self, elements: Elements, values: Values) -> ErrorModel {
         let Elements { a, b, .. } = elements;
         match (self, values) {
-            (Place::Host(Executor::Cpu { .. }), _) => ErrorModel { accumulation: Accumulation::Nearest, a, b },
+            (Place::Host(Executor::Cpu { .. }), _) => {
+                ErrorModel { accumulation: Accumulation::Nearest, a, b }
+            }
             (_, Values::Normal | Values::Integers) => error_model(elements),
             // The statistical bound is one of normal samples.
-            _ => ErrorModel { accumulation: error_model(elements).accumulation.of_any_values(), a, b },
+            _ => ErrorModel {
+                accumulation: error_model(elements).accumulation.of_any_values(),
+                a,
+                b,
+            },
         }
     }
 }

@@ -103,7 +103,8 @@ impl SampledReference {
         };
         let part = Problem {
             m: rows.len(),
-            a: OperandLayout { major: Major::K, leading_dimension: problem.k.max(1) },
+            a: OperandLayout::new(Major::K, problem.k.max(1)),
+            d_major: Major::N,
             c_leading_dimension: problem.n.max(1),
             d_leading_dimension: problem.n.max(1),
             ..*problem

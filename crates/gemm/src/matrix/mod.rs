@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use pgemm_ir::Element;
 use rayon::prelude::*;
 
-use crate::problem::{MatrixLayout, ProblemError};
+use crate::problem::{MatrixLayout, Order, ProblemError};
 use convert::{Scalar, with_scalar};
 
 /// What a host matrix cannot do.
@@ -95,6 +95,16 @@ impl HostMatrix {
             .try_reserve_exact(words)
             .map_err(|_| MatrixError::OutOfMemory { bytes })?;
         Ok(HostMatrix { layout, element, bytes, words: vec![0; words] })
+    }
+
+    /// Makes it the transposed matrix: the same bytes, read the other way.
+    pub fn transpose(&mut self) {
+        let MatrixLayout { rows, columns, order, .. } = self.layout;
+        let order = match order {
+            Order::RowMajor => Order::ColumnMajor,
+            Order::ColumnMajor => Order::RowMajor,
+        };
+        self.layout = MatrixLayout { rows: columns, columns: rows, order, ..self.layout };
     }
 
     /// A matrix whose buffer holds `bytes`, little-endian, gaps included.

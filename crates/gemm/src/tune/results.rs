@@ -20,6 +20,7 @@ use crate::files;
 use crate::plan::specs_for;
 use crate::precision::{Precision, is_default};
 use crate::problem::{Major, Problem};
+use crate::reading::{Aligned, Seen};
 
 /// The form of [`Results`]; goes up when a field changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;
@@ -50,8 +51,10 @@ pub struct ProblemKey {
 }
 
 impl ProblemKey {
-    /// The key of a problem under a config. Leading dimensions and scalars are not part of it.
+    /// The key of a problem under a config: as the kernel sees it, so that operands that are laid out anew count as such, and a
+    /// column-major D as that of the transposed problem. Leading dimensions and scalars are not part of it.
     pub fn of(problem: &Problem, config: &Config) -> ProblemKey {
+        let Seen { problem, config, .. } = Seen::new(problem, config, Aligned::ALL);
         ProblemKey {
             m: problem.m,
             n: problem.n,

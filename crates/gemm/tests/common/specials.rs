@@ -54,7 +54,8 @@ fn cases(executor: &Executor) -> impl Iterator<Item = Case<'_>> {
         let planned = Config::new(a).with_b_dtype(b).with_output(d);
         let (split, swapped) = (Some(Split::SplitK(2)), Some(true));
         let split = Config { split, swapped, ..planned.clone() };
-        let has_splits = !matches!(a, Dtype::F32 | Dtype::F64) && !matches!(executor, Executor::Cpu { .. });
+        let has_splits =
+            !matches!(a, Dtype::F32 | Dtype::F64) && !matches!(executor, Executor::Cpu { .. });
         let configs = std::iter::once(planned).chain(has_splits.then_some(split));
         configs.map(move |config| Case::new(executor, config, [M, N, K]))
     })

@@ -107,6 +107,7 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::Bitcast(to) => (vec!["bitcast", Named::name(*to)], vec![]),
         Op::Pack(element) => (vec!["pack", Named::name(*element)], vec![]),
         Op::Unpack(element, half) => (vec!["unpack", Named::name(*element), half.name()], vec![]),
+        Op::PermuteBytes => (vec!["permute_bytes"], vec![]),
         Op::SmemOffset => (vec!["smem_offset"], vec![]),
         Op::MapShared => (vec!["map_shared"], vec![]),
         Op::Descriptor(layout) => (
@@ -125,6 +126,12 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::Reduce { vector } => (vec!["reduce_add"], vec![Key("vector", *vector)]),
         Op::LoadElement(element) => (vec!["load_element", Named::name(*element)], vec![]),
         Op::StoreElement(element) => (vec!["store_element", Named::name(*element)], vec![]),
+        Op::LoadNarrow { space, bytes } => {
+            (vec!["load_narrow", space.name()], vec![Key("bytes", *bytes)])
+        }
+        Op::StoreNarrow { space, bytes } => {
+            (vec!["store_narrow", space.name()], vec![Key("bytes", *bytes)])
+        }
         Op::LoadMatrix { count, transpose } => matrix("load_matrix", *count, *transpose),
         Op::StoreMatrix { count, transpose } => matrix("store_matrix", *count, *transpose),
         Op::MbarrierInit { count } => (vec!["mbarrier_init"], vec![Key("count", *count)]),
@@ -228,6 +235,12 @@ pub(super) fn decode(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
         (["load", rest @ ..], [Key("vector", vector)]) => Op::Load(access(rest, *vector)?),
         (["store", rest @ ..], [Key("vector", vector)]) => Op::Store(access(rest, *vector)?),
         (["reduce_add"], [Key("vector", vector)]) => Op::Reduce { vector: *vector },
+        (["load_narrow", space], [Key("bytes", bytes)]) => {
+            Op::LoadNarrow { space: Space::from_name(space)?, bytes: *bytes }
+        }
+        (["store_narrow", space], [Key("bytes", bytes)]) => {
+            Op::StoreNarrow { space: Space::from_name(space)?, bytes: *bytes }
+        }
         (["load_matrix", rest @ ..], [Key("count", count)]) => {
             Op::LoadMatrix { count: *count, transpose: flag(rest, "transpose")? }
         }
@@ -304,6 +317,7 @@ fn plain(words: &[&str]) -> Option<Op> {
         ["unpack", element, half] => {
             Op::Unpack(Element::from_name(element)?, Half::from_name(half)?)
         }
+        ["permute_bytes"] => Op::PermuteBytes,
         ["smem_offset"] => Op::SmemOffset,
         ["map_shared"] => Op::MapShared,
         ["elect"] => Op::Elect,

@@ -75,7 +75,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 61;
+const KINDS: usize = 64;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -175,6 +175,9 @@ fn op(kind: usize, c: &mut Choices) -> Op {
             operand: c.of(&Element::ALL),
             accumulator: c.of(&Type::ALL),
         }),
+        60 => Op::PermuteBytes,
+        61 => Op::LoadNarrow { space: c.of(&[Space::Global, Space::Shared]), bytes: c.any() },
+        62 => Op::StoreNarrow { space: c.of(&[Space::Global, Space::Shared]), bytes: c.any() },
         _ => Op::Yield,
     }
 }

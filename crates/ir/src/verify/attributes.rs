@@ -141,6 +141,11 @@ impl<'k> Check<'_, 'k> {
                     format!("{element} is no element that one thread moves: use f32, f16 or bf16"),
                 );
             }
+            Op::LoadNarrow { bytes, .. } | Op::StoreNarrow { bytes, .. }
+                if !matches!(bytes, 1 | 2) =>
+            {
+                self.refuse(inst, format!("a narrow access of {bytes} bytes: use 1 or 2"));
+            }
             Op::LoadMatrix { count, .. } | Op::StoreMatrix { count, .. }
                 if !matches!(count, 1 | 2 | 4) =>
             {

@@ -131,6 +131,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         }
         Op::Pack(_) => exactly(&[F32, F32], &[B32]),
         Op::Unpack(..) => exactly(&[B32], &[F32]),
+        Op::PermuteBytes => exactly(&[U32, U32, U32], &[U32]),
         Op::SmemOffset => exactly(&[Smem, U32], &[Smem]),
         Op::MapShared => exactly(&[Smem, U32], &[ClusterSmem]),
         Op::Descriptor(_) => exactly(&[Smem], &[Descriptor]),
@@ -149,6 +150,8 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::Reduce { vector } => exactly(&with(&[U64], F32, *vector), &[]),
         Op::LoadElement(_) => exactly(&[U64], &[F32]),
         Op::StoreElement(_) => exactly(&[U64, F32], &[]),
+        Op::LoadNarrow { space, .. } => exactly(&[address(*space)], &[U32]),
+        Op::StoreNarrow { space, .. } => exactly(&[address(*space), U32], &[]),
         Op::LoadMatrix { count, .. } => exactly(&[Smem], &with(&[], B32, *count)),
         Op::StoreMatrix { count, .. } => exactly(&with(&[Smem], B32, *count), &[]),
         Op::MbarrierInit { .. } | Op::MbarrierArrive | Op::MbarrierArriveExpect { .. } => {

@@ -196,6 +196,7 @@ impl Analysis<'_> {
                 Op::Elect
                 | Op::Load(_)
                 | Op::LoadElement(_)
+                | Op::LoadNarrow { .. }
                 | Op::LoadMatrix { .. }
                 | Op::Atomic { .. }
                 | Op::WarpMma(_)

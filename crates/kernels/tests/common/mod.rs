@@ -34,6 +34,8 @@ pub struct Case {
     pub raster_rows: u32,
     pub clusters: u32,
     pub split: Split,
+    /// Elements by which the addresses and leading dimensions of C and D are beyond whole 16-byte units.
+    pub off: [usize; 2],
 }
 
 /// Which tiles are split along k, among how many.
@@ -63,6 +65,7 @@ impl Case {
             raster_rows: 2,
             clusters: 1,
             split: Split::NONE,
+            off: [0; 2],
         }
     }
 
@@ -83,8 +86,10 @@ pub struct Problem {
     a: Operand,
     b: Operand,
     c: Operand,
-    d: Vec<u8>,
-    expected: Vec<u8>,
+    /// As it has to be.
+    d: Operand,
+    /// As it is before.
+    before: Vec<u8>,
     /// Of D's rows and columns, for kernels that have them.
     scales: [Vec<f32>; 2],
 }
@@ -165,27 +170,31 @@ impl Problem {
                 OperandMajor::Mn => terms[0][i * k + line].into(),
             };
             match major {
-                OperandMajor::K => Operand::new(element, mn, stored_k, value),
-                OperandMajor::Mn => Operand::new(element, k, mn, value),
+                OperandMajor::K => Operand::new(element, mn, stored_k, 0, value),
+                OperandMajor::Mn => Operand::new(element, k, mn, 0, value),
             }
         };
-        let output = |value: &dyn Fn(usize, usize) -> f64| match spec.d_major {
-            OutputMajor::N => Operand::new(spec.output, m, n, value),
-            OutputMajor::M => Operand::new(spec.output, n, m, |column, row| value(row, column)),
+        let output = |off: usize, value: &dyn Fn(usize, usize) -> f64| match spec.d_major {
+            OutputMajor::N => Operand::new(spec.output, m, n, off, value),
+            OutputMajor::M => {
+                Operand::new(spec.output, n, m, off, |column, row| value(row, column))
+            }
         };
-        let expected = output(&result).bytes;
-        let c = output(&|row, column| c[row * n + column].into());
-        let d = match case.c {
+        let [c_off, d_off] = case.off;
+        let d = output(d_off, &result);
+        let c = output(c_off, &|row, column| c[row * n + column].into());
+        let before = match case.c {
             CPlace::InPlace => c.bytes.clone(),
-            _ => vec![POISON; expected.len()],
+            _ => vec![POISON; d.bytes.len()],
         };
+        assert_eq!(before.len(), d.bytes.len());
         Problem {
             case,
             a: operand(&a, spec.a, m, spec.a_major),
             b: operand(&b, spec.b, n, spec.b_major),
             c,
             d,
-            expected,
+            before,
             scales,
         }
     }
@@ -206,8 +215,11 @@ impl Problem {
             a.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
             b.address = a.address;
         }
-        let d_start = memory.upload("D", &self.d, Permission::ReadWrite);
-        let d = MatrixArgument { address: d_start + self.c.guard as u64, ..c };
+        let d_start = memory.upload("D", &self.before, Permission::ReadWrite);
+        let d = MatrixArgument {
+            address: d_start + self.d.guard as u64,
+            leading_dimension: self.d.leading_dimension as u64,
+        };
         let [alpha, beta] = [case.alpha, case.beta].map(|factor| match gemm.spec.output {
             Element::S32 => integer_factor(factor).into(),
             _ => factor.into(),
@@ -250,23 +262,28 @@ impl Problem {
         let mut statistics = None;
         for again in 0..launches {
             if again > 0 {
-                memory.write(d_start, &self.d).expect("D was allocated");
+                memory.write(d_start, &self.before).expect("D was allocated");
             }
             let emulator = Emulator::new(&gemm.kernel, &launch, &mut memory, options.clone())
                 .map_err(Failure::Setup)?;
             statistics = Some(emulator.run().map_err(Failure::Report)?);
-            self.compare(gemm, memory.read_raw(d_start, self.d.len()).expect("D was allocated"))?;
+            self.compare(
+                gemm,
+                memory.read_raw(d_start, self.before.len()).expect("D was allocated"),
+            )?;
         }
         Ok(statistics.expect("there is a launch"))
     }
 
     fn compare(&self, gemm: &GemmKernel, found: &[u8]) -> Result<(), Failure> {
-        match found.iter().zip(&self.expected).position(|(found, expected)| found != expected) {
+        match found.iter().zip(&self.d.bytes).position(|(found, expected)| found != expected) {
             None => Ok(()),
             Some(byte) => {
                 let element = byte / gemm.spec.output.bytes() as usize;
-                let length = self.c.leading_dimension;
-                let (line, place) = ((element / length) as i64 - 1, element % length);
+                let length = self.d.leading_dimension as i64;
+                let element = element as i64 - self.case.off[1] as i64;
+                let (line, place) = (element.div_euclid(length) - 1, element.rem_euclid(length));
+                let place = place as usize;
                 Err(Failure::Wrong { line, place })
             }
         }
@@ -277,26 +294,29 @@ impl Problem {
 const POISON: u8 = 0xff;
 
 impl Operand {
-    /// `lines` of `length` elements, with NaNs behind each and one line of NaNs before the first and after the last.
+    /// `lines` of `length` elements, with NaNs behind each and one line of NaNs before the first and after the last. They
+    /// begin `off` elements behind whole 16-byte units, and are so many longer.
     fn new(
         element: Element,
         lines: usize,
         length: usize,
+        off: usize,
         value: impl Fn(usize, usize) -> f64,
     ) -> Operand {
         let size = element.bytes() as usize;
-        // Lines are multiples of 16 bytes, here with at least one chunk of padding.
-        let leading_dimension = (length * size / 16 + 2) * 16 / size;
+        // Lines that TMA moves are multiples of 16 bytes, here with at least one chunk of padding.
+        let leading_dimension = (length * size / 16 + 2) * 16 / size + off;
         let line_bytes = leading_dimension * size;
-        let mut bytes = vec![POISON; (lines + 2) * line_bytes];
+        let guard = line_bytes.next_multiple_of(16) + off * size;
+        let mut bytes = vec![POISON; guard + (lines + 1) * line_bytes];
         for line in 0..lines {
-            let start = (line + 1) * line_bytes;
+            let start = guard + line * line_bytes;
             for i in 0..length {
                 let place = &mut bytes[start + i * size..][..size];
                 write_element(place, element, value(line, i));
             }
         }
-        Operand { bytes, guard: line_bytes, leading_dimension }
+        Operand { bytes, guard, leading_dimension }
     }
 }
 

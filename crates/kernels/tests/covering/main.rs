@@ -76,6 +76,40 @@ fn one_k_tile_with_c_in_place() {
     run(case, &schedules.map(under));
 }
 
+/// The same with C and D so many elements off whole 16-byte units.
+fn off(case: Case, c: usize, d: usize) -> Case {
+    Case { off: [c, d], ..case }
+}
+
+#[test]
+fn c_and_d_that_tma_does_not_move() {
+    // Whole tiles and cut ones, C anywhere.
+    let alone = |spec: &KernelSpec| off(Case::ragged(spec, [2, 2], 2), 0, 1);
+    run(alone, &[under(Schedule::seeded(11))]);
+    let c_alone = |spec: &KernelSpec| {
+        off(Case::ragged(spec, [1, 2], 2).scaled(0.5, -2.0, CPlace::Apart), 1, 0)
+    };
+    run(c_alone, &[under(Schedule::async_late(3))]);
+    let in_place = |spec: &KernelSpec| {
+        off(Case::ragged(spec, [2, 1], 3).scaled(-1.0, 0.5, CPlace::InPlace), 3, 3)
+    };
+    run(in_place, &[under(Schedule::seeded(13))]);
+}
+
+#[test]
+fn split_tiles_of_a_d_that_tma_does_not_move() {
+    let of_two = |spec: &KernelSpec| {
+        let case = Case::ragged(spec, [2, 2], 5).scaled(-1.0, 0.5, CPlace::Apart);
+        Case { clusters: 3, ..off(case.split(4, 8, false), 1, 3) }
+    };
+    run(of_two, &[under(Schedule::seeded(14))]);
+    let of_many = |spec: &KernelSpec| {
+        let case = Case::ragged(spec, [1, 2], 10).split(2, 20, false);
+        Case { clusters: 20, ..off(case, 0, 1) }
+    };
+    run(of_many, &[under(Schedule::seeded(15))]);
+}
+
 #[test]
 fn no_k_at_all() {
     let case = |spec: &KernelSpec| Case {

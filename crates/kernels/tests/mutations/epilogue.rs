@@ -58,10 +58,12 @@ fn barrier_in_the_branch_of_one_thread() {
                 let fence =
                     block.insts.iter().position(|inst| matches!(inst.op, Op::FenceProxy(_)));
                 if let Some(fence) = fence {
-                    // The barrier after the fence, and the branch after that.
+                    // The barrier after the fence, and the branch after that: of its second side, the branch of one thread.
                     let sync = block.insts.remove(fence + 1);
                     assert!(matches!(sync.op, Op::BarrierSync { .. }));
-                    block.insts[fence + 1].blocks[0].insts.insert(0, sync);
+                    let by_tma = &mut block.insts[fence + 1].blocks[1];
+                    let branch = by_tma.insts.iter_mut().find(|inst| inst.op == Op::If);
+                    branch.unwrap().blocks[0].insts.insert(0, sync);
                 }
             });
         })

@@ -52,6 +52,10 @@ fn every_effect_is_missed(name: &str) {
         Case { k: spec.tile.k * 10, ..case }.split(2, 20, false).scaled(1.0, 1.0, CPlace::InPlace),
         // A worker that has stored a whole tile finishes a part of the next at once.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
+        // Without TMA's help.
+        Case { off: [1, 1], ..case.scaled(1.0, 1.0, CPlace::InPlace) },
+        Case { off: [1, 1], ..case.split(4, 14, false).scaled(1.0, 1.0, CPlace::InPlace) },
+        Case { off: [1, 1], ..case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace) },
     ]
     .map(|case| Problem::new(&spec, case));
     let schedules = [

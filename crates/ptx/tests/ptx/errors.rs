@@ -87,7 +87,7 @@ fn broken_structure_is_found() {
 
 #[test]
 fn attributes_are_checked() {
-    let attempts: [(Op, &str); 12] = [
+    let attempts: [(Op, &str); 13] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
         (Op::WgmmaWait { pending: 8 }, "0 to 7"),
         (Op::SetMaxRegisters { count: 100, increase: true }, "steps of 8"),
@@ -98,6 +98,7 @@ fn attributes_are_checked() {
         (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "Weak"),
         (Op::LoadElement(Element::Tf32), "of tf32"),
         (Op::StoreElement(Element::E4m3), "f32 too"),
+        (Op::LoadNarrow { space: Space::Global, bytes: 3 }, "1 or 2 bytes"),
         (Op::BarrierSync { threads: 48 }, "multiple of 32"),
         (Op::DescriptorAdvance(8), "multiple of 16"),
     ];
@@ -108,7 +109,7 @@ fn attributes_are_checked() {
                 Op::MbarrierInit { .. } => vec![k.region(0, 8)],
                 Op::BarrierSync { .. } => vec![k.u32(1)],
                 Op::Atomic { .. } => vec![k.param("a", Type::U64), k.u32(1)],
-                Op::LoadElement(_) => vec![k.param("a", Type::U64)],
+                Op::LoadElement(_) | Op::LoadNarrow { .. } => vec![k.param("a", Type::U64)],
                 Op::StoreElement(_) => vec![k.param("a", Type::U64), k.param("v", Type::F32)],
                 Op::DescriptorAdvance(_) => vec![k.param("d", Type::U64)],
                 _ => vec![],

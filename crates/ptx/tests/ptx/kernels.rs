@@ -241,13 +241,23 @@ pub fn loads_and_stores() -> Kernel {
     k.finish()
 }
 
-/// Elements of every type that one thread moves, in one thread and as constants too.
+/// Elements of every type that one thread moves, in one thread and as constants too; single bytes and pairs of them.
 pub fn elements() -> Kernel {
     let mut k = Ops::new("elements", 1);
+    let shared = k.region(0, 64);
     let (from, to) = (k.param("from", Type::U64), k.param("to", Type::U64));
     let half = k.constant(Constant::F32(0.5));
     let (thread, three) = (k.one(Op::Special(Special::Thread), &[], Type::U32), k.u32(3));
     let alone = k.one(Op::Compare(CompareOp::Eq), &[thread, three], Type::Bool);
+    for bytes in [1, 2] {
+        let [global, local] = [Space::Global, Space::Shared];
+        let low = k.one(Op::LoadNarrow { space: global, bytes }, &[from], Type::U32);
+        let high = k.one(Op::LoadNarrow { space: local, bytes }, &[shared], Type::U32);
+        let both = k.one(Op::PermuteBytes, &[low, high, thread], Type::U32);
+        let one = k.one(Op::PermuteBytes, &[three, both, three], Type::U32);
+        k.run(Op::StoreNarrow { space: global, bytes }, &[to, one]);
+        k.run(Op::StoreNarrow { space: local, bytes }, &[shared, three]);
+    }
     for element in [Element::F32, Element::F16, Element::Bf16] {
         let value = k.one(Op::LoadElement(element), &[from], Type::F32);
         k.run(Op::StoreElement(element), &[to, value]);

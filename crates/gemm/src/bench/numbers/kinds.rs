@@ -180,7 +180,8 @@ mod tests {
                     let listed = KINDS
                         .iter()
                         .any(|kind| (kind.a, kind.b) == (a, b) && kind.outputs.contains(&d));
-                    let planned = plan::check_types(&problem, [a, b], d).is_ok();
+                    let config = Config::new(a).with_b_dtype(b).with_output(d);
+                    let planned = plan::check(&problem, &config).is_ok();
                     assert_eq!(listed, planned, "{a}*{b} -> {d}");
                 }
             }

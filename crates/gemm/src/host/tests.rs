@@ -1,0 +1,129 @@
+//! What host matrices cannot be: operands off 16-byte addresses, broadcast vectors, elements that are no neighbours. On the
+//! emulator, with integers that every sum holds exactly.
+
+use half::bf16;
+use pgemm_ir::Element;
+
+use super::*;
+use crate::problem::Major;
+use crate::reading::{Reading, Readings};
+
+/// Small integers that look random.
+fn integer(seed: usize, index: usize) -> i32 {
+    (seed.wrapping_mul(31).wrapping_add(index).wrapping_mul(2_654_435_761) >> 7 & 7) as i32 - 3
+}
+
+fn element(element: Element, value: i32) -> Vec<u8> {
+    match element {
+        Element::Bf16 => bf16::from_f32(value as f32).to_le_bytes().to_vec(),
+        Element::S8 => vec![(value as i8).cast_unsigned()],
+        Element::S32 => value.to_le_bytes().to_vec(),
+        Element::F64 => f64::from(value).to_le_bytes().to_vec(),
+        _ => (value as f32).to_le_bytes().to_vec(),
+    }
+}
+
+/// Elements that a matrix of `lines` lines spans.
+fn span((lines, length): (usize, usize), line: usize, step: usize) -> usize {
+    (lines - 1) * line + (length - 1) * step + 1
+}
+
+/// Computes the problem with matrices so many elements behind multiples of 16 bytes, compares all of D with the sums, and
+/// says how its operands were read.
+fn check(problem: Problem, dtype: Element, off: [usize; 4]) -> Readings {
+    let config = Config::new(dtype);
+    let output = config.output_dtype();
+    let (sizes, outputs) = (dtype.bytes() as usize, output.bytes() as usize);
+    let Problem { m, n, k, a, b, .. } = problem;
+    let mut memory = Memory::new();
+    let mut upload = |name: &str, kind, seed, span: usize, off: usize, permission| {
+        let bytes: Vec<u8> =
+            (0..off + span).flat_map(|index| element(kind, integer(seed, index))).collect();
+        memory.upload(name, &bytes, permission) + (off * kind.bytes() as usize) as u64
+    };
+    let only = Permission::ReadOnly;
+    let lines = (problem.d_layout().lines(), problem.d_layout().line_length());
+    let a_span = span(problem.a_lines(), a.leading_dimension, a.step);
+    let b_span = span(problem.b_lines(), b.leading_dimension, b.step);
+    let c_span = span(lines, problem.c_leading_dimension, 1);
+    let d_span = span(lines, problem.d_leading_dimension, 1);
+    let pointers = Pointers {
+        a: upload("A", dtype, 1, a_span, off[0], only),
+        b: upload("B", dtype, 2, b_span, off[1], only),
+        c: upload("C", output, 3, c_span, off[2], only),
+        d: upload("D", output, 4, d_span, off[3], Permission::ReadWrite),
+    };
+    let (plan, ..) = emulate(&config, &problem, &mut memory, &pointers).unwrap();
+
+    let at = |operand: crate::OperandLayout, line: usize, i: usize| {
+        line * operand.leading_dimension + i * operand.step
+    };
+    let of_a = |row: usize, i: usize| {
+        let place = if a.major == Major::K { at(a, row, i) } else { at(a, i, row) };
+        integer(1, off[0] + place)
+    };
+    let of_b = |i: usize, column: usize| {
+        let place = if b.major == Major::K { at(b, column, i) } else { at(b, i, column) };
+        integer(2, off[1] + place)
+    };
+    let in_line =
+        |row, column| if problem.d_major == Major::M { (column, row) } else { (row, column) };
+    let start = pointers.d - (off[3] * outputs) as u64;
+    let found = memory.read_raw(start, (off[3] + d_span) * outputs).unwrap();
+    let mut expected: Vec<i32> = (0..off[3] + d_span).map(|index| integer(4, index)).collect();
+    for row in 0..m {
+        for column in 0..n {
+            let (line, place) = in_line(row, column);
+            let product: i32 = (0..k).map(|i| of_a(row, i) * of_b(i, column)).sum();
+            let c = integer(3, off[2] + line * problem.c_leading_dimension + place);
+            let value = problem.alpha as i32 * product + problem.beta as i32 * c;
+            expected[off[3] + line * problem.d_leading_dimension + place] = value;
+        }
+    }
+    for (index, value) in expected.into_iter().enumerate() {
+        let found = &found[index * outputs..][..outputs];
+        assert_eq!(found, element(output, value), "{problem:?} of {dtype}, {off:?}: {index}");
+    }
+    assert!(sizes > 0);
+    plan.unwrap().readings
+}
+
+#[test]
+fn operands_at_any_address_are_read() {
+    use Reading::{InPlace, LaidOut, Turned};
+    let problem = |a, b| Problem::new(40, 48, 32, a, b).with_alpha(2.0).with_beta(-1.0);
+    let (k, m, n) = (Major::K, Major::M, Major::N);
+    let readings = |a, b| Readings { a, b };
+    assert_eq!(check(problem(k, n), Element::Bf16, [0; 4]), readings(InPlace, InPlace));
+    assert_eq!(check(problem(k, n), Element::Bf16, [1, 0, 0, 0]), readings(LaidOut, InPlace));
+    assert_eq!(check(problem(m, k), Element::Bf16, [0, 3, 1, 2]), readings(InPlace, LaidOut));
+    assert_eq!(check(problem(m, n), Element::S8, [5, 1, 1, 3]), readings(Turned, Turned));
+    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), readings(LaidOut, Turned));
+    assert_eq!(check(problem(m, n), Element::F64, [1, 1, 1, 1]), readings(LaidOut, LaidOut));
+}
+
+#[test]
+fn vectors_are_broadcast_and_elements_lie_apart() {
+    let problem = Problem::new(33, 40, 24, Major::K, Major::N).with_beta(3.0);
+    for dtype in [Element::Bf16, Element::S8, Element::F64] {
+        // Each row of A, each row of B, and each row of C is the same one; then each column of A.
+        let rows = problem.with_a_leading_dimension(0).with_b_leading_dimension(0);
+        check(rows.with_c_leading_dimension(0), dtype, [0; 4]);
+        check(problem.with_a_step(0).with_a_leading_dimension(1), dtype, [0, 0, 0, 1]);
+        // One number, and every third element.
+        let scalar = problem.with_a_step(0).with_a_leading_dimension(0);
+        check(scalar.with_b_step(3).with_b_leading_dimension(125), dtype, [1, 2, 0, 0]);
+    }
+}
+
+#[test]
+fn column_major_results_are_written() {
+    for (a, b) in [(Major::K, Major::K), (Major::M, Major::N)] {
+        for dtype in [Element::Bf16, Element::S8, Element::Tf32, Element::F64] {
+            let problem = Problem::new(37, 21, 50, a, b).with_d_major(Major::M);
+            check(problem, dtype, [0; 4]);
+            let wide = problem.with_c_leading_dimension(40).with_d_leading_dimension(45);
+            check(wide.with_beta(2.0), dtype, [1, 0, 0, 1]);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! How kernels get the operands of a problem: as they lie, or laid out anew by a pass before, in which case the problem that
+//! is planned is the one that the kernel sees. A column-major D makes it the transposed one.
+
+use std::fmt;
+
+use pgemm_ir::Element;
+use pgemm_kernels::{MatrixRelayout, TMA_ALIGN_BYTES};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::gemm::Pointers;
+use crate::heuristic::NOMINAL_MHZ;
+use crate::problem::{Major, OperandLayout, Problem};
+
+/// Lines of at least so many bytes begin at multiples of it once they are laid out anew: whole lines of the L2.
+const LINE_BYTES: u64 = 128;
+
+/// Where operands begin that are laid out anew.
+const OPERAND_ALIGN: u64 = 1024;
+
+/// What a pass takes beside its traffic, µs: a launch that begins while the one before it ends. A guess, not measured.
+const PASS_MICROSECONDS: f64 = 3.0;
+
+/// Bytes that it reads and writes in a µs, if not from and to the L2. A guess, not measured.
+const PASS_BYTES: f64 = 3.5e6;
+
+/// How a kernel gets an operand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// As it lies.
+    #[default]
+    InPlace,
+    /// Copied to lines that TMA reads, in the direction that they had.
+    LaidOut,
+    /// Copied to lines along k.
+    Turned,
+}
+
+/// How a kernel gets A and B. Of a column-major D these are the transposed problem's: B and A of the one that was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Readings {
+    /// A.
+    pub a: Reading,
+    /// B.
+    pub b: Reading,
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reading::InPlace => "in place",
+            Reading::LaidOut => "laid out anew",
+            Reading::Turned => "laid out anew along k",
+        })
+    }
+}
+
+/// Whether the addresses of operands are multiples of 16 bytes, as TMA wants them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Aligned {
+    pub(crate) a: bool,
+    pub(crate) b: bool,
+}
+
+impl Aligned {
+    pub(crate) const ALL: Aligned = Aligned { a: true, b: true };
+
+    /// Those of a problem that validates. An operand that is not read in place wherever it is counts as aligned.
+    pub(crate) fn of(problem: &Problem, config: &Config, pointers: &Pointers) -> Aligned {
+        let Problem { m, n, k, .. } = *problem;
+        let [a, b] = config.operands();
+        let one = |address: u64, operand, element, lines| {
+            address.is_multiple_of(TMA_ALIGN_BYTES)
+                || [m, n, k].contains(&0)
+                || reading(operand, element, lines, true) != Reading::InPlace
+        };
+        Aligned {
+            a: one(pointers.a, problem.a, a, problem.a_lines()),
+            b: one(pointers.b, problem.b, b, problem.b_lines()),
+        }
+    }
+
+    fn transposed(self) -> Aligned {
+        Aligned { a: self.b, b: self.a }
+    }
+}
+
+/// A problem as its kernel sees it, but for the places of A and B, which the kernel's choice may swap.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// With a row-major D and operands that TMA reads.
+    pub(crate) problem: Problem,
+    /// Its types and knobs.
+    pub(crate) config: Config,
+    pub(crate) readings: Readings,
+    /// What was asked for, with a row-major D.
+    source: Problem,
+    transposed: bool,
+}
+
+/// An operand that is laid out anew: the source's address is to be added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    pub(crate) matrix: MatrixRelayout,
+    /// Its place behind whatever else is in the workspace.
+    pub(crate) offset: u64,
+}
+
+impl Seen {
+    /// For a problem that validates.
+    pub(crate) fn new(problem: &Problem, config: &Config, aligned: Aligned) -> Seen {
+        let transposed = problem.d_major == Major::M;
+        let (source, config, aligned) = if transposed {
+            (problem.transposed(), config.transposed(), aligned.transposed())
+        } else {
+            (*problem, config.clone(), aligned)
+        };
+        let [a, b] = config.operands();
+        let (a_lines, b_lines) = (source.a_lines(), source.b_lines());
+        let skipped = source.m == 0 || source.n == 0 || source.k == 0;
+        let read = |operand, element, lines, aligned| {
+            if skipped { Reading::InPlace } else { reading(operand, element, lines, aligned) }
+        };
+        let readings = Readings {
+            a: read(source.a, a, a_lines, aligned.a),
+            b: read(source.b, b, b_lines, aligned.b),
+        };
+        let problem = Problem {
+            a: seen(source.a, a, a_lines, readings.a, skipped),
+            b: seen(source.b, b, b_lines, readings.b, skipped),
+            ..source
+        };
+        Seen { problem, config, readings, source, transposed }
+    }
+
+    /// The addresses as the kernel's problem has them.
+    pub(crate) fn pointers(&self, pointers: &Pointers) -> Pointers {
+        let Pointers { a, b, .. } = *pointers;
+        if self.transposed { Pointers { a: b, b: a, ..*pointers } } else { *pointers }
+    }
+
+    /// The passes over A and B, and the bytes that both results take.
+    pub(crate) fn passes(&self) -> ([Option<Pass>; 2], u64) {
+        let Seen { problem, readings, source, .. } = self;
+        let [a, b] = self.config.operands();
+        let mut bytes = 0;
+        let mut pass =
+            |reading, from: OperandLayout, lines, to: OperandLayout, element: Element| {
+                if reading == Reading::InPlace {
+                    return None;
+                }
+                let (lines, length): (usize, usize) = lines;
+                let matrix = MatrixRelayout {
+                    source: 0,
+                    // Extents that are planned fit.
+                    lines: lines as u32,
+                    length: length as u32,
+                    line_stride: from.leading_dimension as u64,
+                    step: from.step as u64,
+                    destination: 0,
+                    pitch: to.leading_dimension as u64 * u64::from(element.bytes()),
+                    turned: reading == Reading::Turned,
+                };
+                let pass = Pass { matrix, offset: bytes };
+                bytes +=
+                    (u64::from(matrix.result().0) * matrix.pitch).next_multiple_of(OPERAND_ALIGN);
+                Some(pass)
+            };
+        let passes = [
+            pass(readings.a, source.a, source.a_lines(), problem.a, a),
+            pass(readings.b, source.b, source.b_lines(), problem.b, b),
+        ];
+        (passes, bytes)
+    }
+
+    /// Estimated cycles of the passes, which are one launch.
+    pub(crate) fn pass_cycles(&self) -> f64 {
+        let bytes = self.passes().1;
+        if bytes == 0 {
+            return 0.0;
+        }
+        // Read and written.
+        (PASS_MICROSECONDS + 2.0 * bytes as f64 / PASS_BYTES) * NOMINAL_MHZ
+    }
+}
+
+/// The operand as it has to be read.
+fn reading(
+    operand: OperandLayout,
+    element: Element,
+    (lines, _): (usize, usize),
+    aligned: bool,
+) -> Reading {
+    let bytes = u64::from(element.bytes());
+    let either_major =
+        matches!(element, Element::F16 | Element::Bf16 | Element::F32 | Element::F64);
+    if operand.major != Major::K && !either_major {
+        return Reading::Turned;
+    }
+    let stride = operand.leading_dimension as u64 * bytes;
+    // There is nothing behind the only line.
+    let lines_fit = lines == 1 || stride > 0 && stride.is_multiple_of(TMA_ALIGN_BYTES);
+    if aligned && operand.step == 1 && lines_fit { Reading::InPlace } else { Reading::LaidOut }
+}
+
+/// The operand as the kernel sees it.
+fn seen(
+    operand: OperandLayout,
+    element: Element,
+    (lines, length): (usize, usize),
+    reading: Reading,
+    skipped: bool,
+) -> OperandLayout {
+    let unit = (TMA_ALIGN_BYTES / u64::from(element.bytes())) as usize;
+    let (major, length) = match reading {
+        Reading::InPlace if lines == 1 || skipped => {
+            return OperandLayout::new(operand.major, length.max(1).next_multiple_of(unit));
+        }
+        Reading::InPlace => return operand,
+        Reading::LaidOut => (operand.major, length),
+        Reading::Turned => (Major::K, lines),
+    };
+    let line = (LINE_BYTES / u64::from(element.bytes())) as usize;
+    let unit = if length < line { unit } else { line };
+    OperandLayout::new(major, length.next_multiple_of(unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(problem: &Problem, element: Element) -> Seen {
+        Seen::new(problem, &Config::new(element), Aligned::ALL)
+    }
+
+    #[test]
+    fn what_tma_reads_is_read_in_place() {
+        for (a, b) in [(Major::K, Major::K), (Major::M, Major::N)] {
+            for element in [Element::Bf16, Element::F64] {
+                let problem = Problem::new(64, 128, 256, a, b);
+                let seen = seen(&problem, element);
+                assert_eq!((seen.readings, seen.problem), (Readings::default(), problem));
+                assert_eq!(seen.pass_cycles(), 0.0);
+            }
+        }
+        // One line has nothing behind it.
+        let row = Problem::new(1, 128, 251, Major::K, Major::K).with_b_leading_dimension(256);
+        let seen = seen(&row, Element::Bf16);
+        assert_eq!((seen.readings, seen.problem.a.leading_dimension), (Readings::default(), 256));
+    }
+
+    #[test]
+    fn what_it_does_not_read_is_laid_out_and_what_wgmma_does_not_is_turned() {
+        use Reading::{InPlace, LaidOut, Turned};
+        let square = |a, b| Problem::new(64, 64, 64, a, b);
+        let (k, m, n) = (Major::K, Major::M, Major::N);
+        for (problem, element, a, b) in [
+            (square(k, n).with_a_leading_dimension(65), Element::Bf16, LaidOut, InPlace),
+            (square(m, n).with_b_leading_dimension(0), Element::F16, InPlace, LaidOut),
+            (square(k, k).with_a_step(2), Element::Tf32, LaidOut, InPlace),
+            (square(k, n), Element::E4m3, InPlace, Turned),
+            (square(m, k), Element::S8, Turned, InPlace),
+            (Problem::new(63, 65, 63, m, n), Element::F64, LaidOut, LaidOut),
+        ] {
+            let seen = seen(&problem, element);
+            assert_eq!((seen.readings.a, seen.readings.b), (a, b), "{problem:?}");
+            let (passes, bytes) = seen.passes();
+            assert_eq!(passes.map(|pass| pass.is_some()), [a != InPlace, b != InPlace]);
+            assert!(bytes > 0 && seen.pass_cycles() > 0.0);
+            // Seen once more, it is in place.
+            let again = Seen::new(&seen.problem, &seen.config, Aligned::ALL);
+            assert_eq!((again.readings, again.problem), (Readings::default(), seen.problem));
+        }
+        let shifted = Aligned { a: false, b: true };
+        let seen = Seen::new(&square(k, n), &Config::new(Element::Bf16), shifted);
+        assert_eq!((seen.readings.a, seen.readings.b), (LaidOut, InPlace));
+    }
+
+    #[test]
+    fn types_and_addresses_change_places_where_the_result_is_column_major() {
+        let config = Config::new(Element::E4m3).with_b_dtype(Element::E5m2);
+        let problem = Problem::new(64, 32, 128, Major::M, Major::K).with_d_major(Major::M);
+        let seen = Seen::new(&problem, &config, Aligned { a: true, b: false });
+        assert_eq!(seen.config.operands(), [Element::E5m2, Element::E4m3]);
+        assert_eq!((seen.readings.a, seen.readings.b), (Reading::LaidOut, Reading::Turned));
+        let pointers = seen.pointers(&Pointers { a: 1, b: 2, c: 3, d: 4 });
+        assert_eq!(pointers, Pointers { a: 2, b: 1, c: 3, d: 4 });
+        let (passes, bytes) = seen.passes();
+        let [a, b] = passes.map(Option::unwrap);
+        assert_eq!((a.matrix.result(), b.matrix.result()), ((32, 128), (64, 128)));
+        assert_eq!((a.offset, b.offset, bytes), (0, 4096, 12_288));
+    }
+}

@@ -1,0 +1,186 @@
+//! What host matrices cannot be, on the device: operands and results off 16-byte addresses, broadcast vectors, elements that
+//! are no neighbours; on streams that run at once and in graphs, whose operands that are laid out anew must not meet.
+
+mod common;
+
+use persistent_gemm::driver::{Device, DeviceBuffer, Graph, Stream, StreamRef};
+use persistent_gemm::{Config, Dtype, Error, Gemm, Major, OperandLayout, Pointers, Problem};
+
+/// Small integers that look random.
+fn integer(seed: usize, index: usize) -> i32 {
+    (seed.wrapping_mul(31).wrapping_add(index).wrapping_mul(2_654_435_761) >> 7 & 7) as i32 - 3
+}
+
+/// A matrix of s8 or s32 from `off` elements behind the start of a buffer on.
+struct Matrix {
+    buffer: DeviceBuffer,
+    address: u64,
+    values: Vec<i32>,
+    off: usize,
+}
+
+impl Matrix {
+    fn new(stream: &Stream, bytes: usize, seed: usize, span: usize, off: usize) -> Matrix {
+        let values: Vec<i32> = (0..off + span).map(|index| integer(seed, index)).collect();
+        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()[..bytes].to_vec()).collect();
+        let buffer = DeviceBuffer::from_host(stream.device(), &data, stream.as_ref()).unwrap();
+        let address = buffer.address() + (off * bytes) as u64;
+        Matrix { buffer, address, values, off }
+    }
+}
+
+/// The matrices of a product of s8, whose results are exact.
+struct Case {
+    problem: Problem,
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+    d: Matrix,
+}
+
+fn place(operand: OperandLayout, along_k: usize, across: usize) -> usize {
+    let (line, i) = if operand.major == Major::K { (across, along_k) } else { (along_k, across) };
+    line * operand.leading_dimension + i * operand.step
+}
+
+impl Case {
+    fn new(stream: &Stream, problem: Problem, seed: usize, off: [usize; 4]) -> Case {
+        let Problem { m, n, k, a, b, .. } = problem;
+        let (lines, length) = (problem.d_layout().lines(), problem.d_layout().line_length());
+        let result = |leading: usize| (lines - 1) * leading + length;
+        Case {
+            problem,
+            a: Matrix::new(stream, 1, seed, place(a, k - 1, m - 1) + 1, off[0]),
+            b: Matrix::new(stream, 1, seed + 1, place(b, k - 1, n - 1) + 1, off[1]),
+            c: Matrix::new(stream, 4, seed + 2, result(problem.c_leading_dimension), off[2]),
+            d: Matrix::new(stream, 4, seed + 3, result(problem.d_leading_dimension), off[3]),
+        }
+    }
+
+    fn pointers(&self) -> Pointers {
+        let Case { a, b, c, d, .. } = self;
+        Pointers { a: a.address, b: b.address, c: c.address, d: d.address }
+    }
+
+    fn run(&self, gemm: &Gemm, stream: StreamRef<'_>) -> Result<(), Error> {
+        // SAFETY: the buffers hold what the problem says and outlive the check, which waits for the stream.
+        unsafe { gemm.run(&self.problem, &self.pointers(), stream) }
+    }
+
+    /// Compares D and what lies around it, after the work on the stream.
+    fn check(&self, stream: &Stream) {
+        let Case { problem, a, b, c, d } = self;
+        let mut expected = d.values.clone();
+        for row in 0..problem.m {
+            for column in 0..problem.n {
+                let of_a = |i| a.values[a.off + place(problem.a, i, row)];
+                let of_b = |i| b.values[b.off + place(problem.b, i, column)];
+                let sum: i32 = (0..problem.k).map(|i| of_a(i) * of_b(i)).sum();
+                let (line, i) =
+                    if problem.d_major == Major::M { (column, row) } else { (row, column) };
+                let added = c.values[c.off + line * problem.c_leading_dimension + i];
+                expected[d.off + line * problem.d_leading_dimension + i] =
+                    problem.alpha as i32 * sum + problem.beta as i32 * added;
+            }
+        }
+        let mut found = vec![0; expected.len() * 4];
+        d.buffer.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
+        let found = found.chunks(4).map(|word| i32::from_le_bytes(word.try_into().unwrap()));
+        let wrong = found.zip(&expected).position(|(found, expected)| found != *expected);
+        assert_eq!(wrong, None, "{problem:?}, off by {} {} {} {}", a.off, b.off, c.off, d.off);
+    }
+}
+
+/// Problems that lie in every way.
+fn problems() -> Vec<Problem> {
+    let mut problems = vec![];
+    for (m, n, k) in [(1, 1, 1), (130, 257, 67), (300, 65, 515), (7, 129, 1000), (513, 40, 33)] {
+        for (a, b) in
+            [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+        {
+            let plain = Problem::new(m, n, k, a, b).with_alpha(2.0);
+            let apart = plain.with_a_step(2).with_a_leading_dimension(2 * m.max(k) + 1);
+            let broadcast = plain.with_a_leading_dimension(0).with_c_leading_dimension(0);
+            problems.extend([plain, plain.with_d_major(Major::M).with_beta(-1.0), apart]);
+            problems.extend([broadcast.with_beta(3.0), plain.with_b_step(0)]);
+        }
+    }
+    problems
+}
+
+fn gemm(device: &Device) -> Gemm {
+    Gemm::create(device, Config::new(Dtype::S8)).unwrap()
+}
+
+#[test]
+fn matrices_may_lie_anywhere() {
+    let Some(device) = common::device("matrices_may_lie_anywhere") else { return };
+    let (gemm, stream) = (gemm(&device), Stream::new(&device).unwrap());
+    for (index, problem) in problems().into_iter().enumerate() {
+        for off in [[0; 4], [1, 0, 0, 1], [0, 5, 3, 2], [15, 16, 1, 4]] {
+            let case = Case::new(&stream, problem, index, off);
+            // What was prepared for aligned operands is prepared anew for others.
+            gemm.prepare(&problem).unwrap();
+            case.run(&gemm, stream.as_ref()).unwrap_or_else(|error| panic!("{problem:?}: {error}"));
+            case.check(&stream);
+        }
+    }
+}
+
+#[test]
+fn streams_that_run_at_once_have_operands_of_their_own() {
+    let Some(device) = common::device("streams_that_run_at_once") else { return };
+    let gemm = gemm(&device);
+    let problem = Problem::new(1000, 900, 1100, Major::M, Major::N);
+    let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&device).unwrap()).collect();
+    let cases: Vec<Case> = streams
+        .iter()
+        .enumerate()
+        .map(|(index, stream)| Case::new(stream, problem, 10 * index, [0; 4]))
+        .collect();
+    for _ in 0..20 {
+        for (case, stream) in cases.iter().zip(&streams) {
+            case.run(&gemm, stream.as_ref()).unwrap();
+        }
+    }
+    for (case, stream) in cases.iter().zip(&streams) {
+        stream.synchronize().unwrap();
+        case.check(stream);
+    }
+}
+
+#[test]
+fn graphs_lay_operands_out_each_time_they_are_replayed() {
+    let Some(device) = common::device("graphs_lay_operands_out") else { return };
+    let (gemm, stream) = (gemm(&device), Stream::new(&device).unwrap());
+    let problem = Problem::new(300, 400, 500, Major::K, Major::N);
+    let mut case = Case::new(&stream, problem, 5, [0; 4]);
+    gemm.prepare(&problem).unwrap();
+    let pointers = case.pointers();
+    // SAFETY: matrices and Gemm outlive the last replay.
+    let record = |stream: StreamRef<'_>| unsafe { gemm.run(&problem, &pointers, stream) };
+    // SAFETY: as above.
+    let mut graph = unsafe { Graph::capture(&device, stream.as_ref(), record) }.unwrap();
+    for seed in [50, 60] {
+        let other = Case::new(&stream, problem, seed, [0; 4]);
+        let bytes: Vec<u8> = other.a.values.iter().map(|value| *value as u8).collect();
+        case.a.buffer.copy_from_host(0, &bytes, stream.as_ref()).unwrap();
+        case.a.values = other.a.values;
+        graph.launch(stream.as_ref()).unwrap();
+        stream.synchronize().unwrap();
+        case.check(&stream);
+    }
+    // A is read in place here, and was not prepared for that address.
+    let shifted = Case::new(&stream, problem.with_a_leading_dimension(512), 7, [1, 0, 0, 0]);
+    gemm.prepare(&shifted.problem).unwrap();
+    let record = |stream: StreamRef<'_>| shifted.run(&gemm, stream);
+    // SAFETY: as above.
+    let refused = unsafe { Graph::capture(&device, stream.as_ref(), record) };
+    assert!(matches!(refused.err(), Some(Error::CaptureUnprepared)));
+    gemm.prepare_at(&shifted.problem, &shifted.pointers()).unwrap();
+    // SAFETY: as above.
+    let mut graph = unsafe { Graph::capture(&device, stream.as_ref(), record) }.unwrap();
+    graph.launch(stream.as_ref()).unwrap();
+    stream.synchronize().unwrap();
+    shifted.check(&stream);
+}

@@ -1,0 +1,152 @@
+//! C and D whose address or lines are no multiples of 16 bytes, which TMA does not move: the warpgroup's threads bring the
+//! slice of C to the staging buffer, and take the staging tile to D. Whole 16-byte units of D are stored as such, with
+//! their bytes shifted into place; what is left at both ends of each line, and all of C, goes element by element.
+
+use pgemm_ir::{Val, WARPGROUP_THREADS, ty};
+
+use crate::epilogue::{Output, Place, WarpgroupStore};
+use crate::relayout::shift_down;
+use crate::spec::OutputMajor;
+use crate::staging::STAGING_ROWS;
+use crate::sums::Sum;
+
+const CHUNK_BYTES: u32 = 16;
+
+/// Elements of C that a thread has in flight.
+const IN_FLIGHT: u32 = 4;
+
+/// The lines of a staging tile as they lie in C or D.
+struct Slice<'k> {
+    /// First line, and how many of the matrix follow from it on.
+    line: Val<'k, ty::U32>,
+    lines: Val<'k, ty::U32>,
+    /// Address of the first element of the matrix's line 0.
+    address: Val<'k, ty::U64>,
+    /// Bytes from line to line.
+    stride: Val<'k, ty::U64>,
+    /// Bytes of each line inside of the matrix.
+    bytes: Val<'k, ty::U32>,
+}
+
+impl<'k> Slice<'k> {
+    /// Address of a line, counted from the first of the staging tile.
+    fn line(&self, line: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.address + (self.line + line).widen() * self.stride
+    }
+}
+
+impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
+    fn slice(&self, matrix: &Output<'k>, place: &Place<'k>) -> Slice<'k> {
+        let [m, n] = self.extents();
+        let (line, lines, along, length) = match self.major() {
+            OutputMajor::N => (place.row, m, place.column, n),
+            OutputMajor::M => (place.column, n, place.row, m),
+        };
+        let size = self.output().bytes();
+        let left = |first: Val<'k, ty::U32>, extent: Val<'k, ty::U32>| extent - extent.min(first);
+        Slice {
+            line,
+            lines: left(line, lines),
+            address: matrix.address + along.widen() * u64::from(size),
+            stride: matrix.stride,
+            bytes: left(along, length).min(self.line_bytes() / size) * size,
+        }
+    }
+
+    /// Lines of a staging tile.
+    fn lines(&self) -> u32 {
+        match self.major() {
+            OutputMajor::N => STAGING_ROWS,
+            OutputMajor::M => self.columns(),
+        }
+    }
+
+    /// Brings the slice of C to the staging buffer. Nobody may use that any more.
+    pub(crate) fn load_slice(&self, c: &Output<'k>, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
+        let b = self.builder();
+        let size = self.output().bytes();
+        let slice = self.slice(c, place);
+        let in_line = self.line_bytes() / size;
+        // Staging tiles have 64 lines or lines of 64 elements, and 8 or more of the other: no round is cut short.
+        let round = WARPGROUP_THREADS * IN_FLIGHT;
+        // No constant to the assembler, which would unroll the loop beyond the registers that large tiles leave.
+        let end = b.constant::<ty::U32>(self.lines() * in_line).warp_uniform();
+        b.for_range(0, end, round, |first| {
+            let elements: Vec<_> = (0..IN_FLIGHT)
+                .map(|i| {
+                    let index = first + (self.thread + i * WARPGROUP_THREADS);
+                    let (line, offset) = (index / in_line, index % in_line * size);
+                    let inside = line.lt(slice.lines) & offset.lt(slice.bytes);
+                    let load = || {
+                        let address = slice.line(line).byte_offset(offset);
+                        match size {
+                            2 => b.load_narrow(address, size),
+                            _ => b.load_global::<ty::U32, 1>(address)[0],
+                        }
+                    };
+                    (line, offset, b.if_else(inside, load, || b.constant(0)))
+                })
+                .collect();
+            for (line, offset, element) in elements {
+                let place = self.element(buffer, line, offset);
+                match size {
+                    2 => b.store_narrow_shared(place, size, element),
+                    _ => b.store_shared(place, [element]),
+                }
+            }
+        });
+    }
+
+    /// Takes the staging tile to D. All of it must have been written.
+    pub(crate) fn store_slice(&self, d: &Output<'k>, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
+        let b = self.builder();
+        let size = self.output().bytes();
+        let slice = self.slice(d, place);
+        // Bytes of a line before its first whole unit.
+        let head = |address: Val<'k, ty::U64>| (b.constant::<ty::U32>(0) - address.low_word()) & 15;
+        let in_line = self.line_bytes() / CHUNK_BYTES;
+        b.for_range(self.thread, self.lines() * in_line, WARPGROUP_THREADS, |index| {
+            let (line, chunk) = (index / in_line, index % in_line);
+            let address = slice.line(line);
+            let head = head(address);
+            let offset = head + chunk * CHUNK_BYTES;
+            b.if_(line.lt(slice.lines) & slice.bytes.ge(offset + CHUNK_BYTES), || {
+                let load = |chunk| b.load_shared::<ty::U32, 4>(self.address(buffer, line, chunk));
+                let next = chunk + head.ne(0).select::<ty::U32>(1, 0);
+                let words = shift_down(&load(chunk), &load(next), head, size);
+                b.store_global(address.byte_offset(offset), words);
+            });
+        });
+        // Lines of whole units have as many bytes at both ends as one unit, or none.
+        let at_ends = CHUNK_BYTES / size;
+        let cut = slice.bytes.ne(self.line_bytes());
+        b.for_range(0, cut.select::<ty::U32>(2, 1), 1, |half| {
+            b.for_range(self.thread, self.lines() * at_ends, WARPGROUP_THREADS, |index| {
+                let line = index / at_ends;
+                let ahead = (index % at_ends + half * at_ends) * size;
+                let address = slice.line(line);
+                let head = head(address);
+                let whole = (slice.bytes - slice.bytes.min(head)) / CHUNK_BYTES * CHUNK_BYTES;
+                let offset = ahead.lt(head).select(ahead, ahead + whole);
+                b.if_(line.lt(slice.lines) & offset.lt(slice.bytes), || {
+                    let (from, to) =
+                        (self.element(buffer, line, offset), address.byte_offset(offset));
+                    match size {
+                        2 => b.store_narrow(to, size, b.load_narrow_shared(from, size)),
+                        _ => b.store_global(to, b.load_shared::<ty::U32, 1>(from)),
+                    }
+                });
+            });
+        });
+    }
+
+    /// The address of the element at a byte of a line of the staging tile.
+    fn element(
+        &self,
+        buffer: Val<'k, ty::Smem>,
+        line: Val<'k, ty::U32>,
+        offset: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Smem> {
+        self.address(buffer, line, offset / CHUNK_BYTES).offset(offset % CHUNK_BYTES)
+    }
+}

@@ -1,0 +1,343 @@
+//! A kernel that lays matrices out anew, so that TMA can read them: lines of any length, address, stride and step become
+//! lines of whole 16-byte units, with zeros behind their ends, in the direction they had or across it. One launch does one
+//! matrix or two, of elements of one size, whose values it does not look at.
+
+mod copy;
+mod source;
+mod transpose;
+
+use pgemm_ir::{
+    Argument, BuildError, Element, Kernel, KernelBuilder, Launch, PassError, RegionKind,
+    SmemRequest, Special, Val, WARPGROUP_THREADS, ty,
+};
+
+use self::source::Source;
+pub(crate) use self::source::shift_down;
+use crate::spec::SpecError;
+
+/// Bytes that a thread moves at once, and of which destinations are multiples.
+pub const RELAYOUT_CHUNK_BYTES: u64 = CHUNK_BYTES as u64;
+
+const CHUNK_BYTES: u32 = 16;
+const WARPGROUPS: u32 = 2;
+const THREADS: u32 = WARPGROUPS * WARPGROUP_THREADS;
+/// Chunks of a thread, all of them in flight before the first is stored.
+const BATCH: u32 = 4;
+/// Chunks of a CTA.
+const TILE_CHUNKS: u32 = THREADS * BATCH;
+/// CTAs that share an SM.
+const CTAS_PER_SM: u32 = 4;
+/// Widest tile of a copy that keeps the direction of lines: a power of two of chunks.
+const MOST_COLUMNS: u32 = 64;
+/// In place of the logarithm of a tile's width: directions change.
+const TURNS: u32 = 31;
+/// Lines of a tile's result where directions change, and bytes of each.
+const TURNED_LINES: u32 = 128;
+const TURNED_BYTES: u32 = TILE_CHUNKS * CHUNK_BYTES / TURNED_LINES;
+/// Matrices of a launch at most.
+const MATRICES: usize = 2;
+
+/// What changes the kernel's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RelayoutSpec {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub element_bytes: u32,
+}
+
+/// One matrix and where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixRelayout {
+    /// Address of the first element, a multiple of its size.
+    pub source: u64,
+    /// Lines of the source, at least 1.
+    pub lines: u32,
+    /// Elements of each, at least 1.
+    pub length: u32,
+    /// Elements from one line to the next; 0 where all lines are the same one.
+    pub line_stride: u64,
+    /// Elements from one element of a line to the next: 1 is fast; 0 where all are the same one.
+    pub step: u64,
+    /// Address of the result, a multiple of 16.
+    pub destination: u64,
+    /// Bytes from one line of the result to the next, a multiple of 16 that holds one.
+    pub pitch: u64,
+    /// Whether lines of the result run across those of the source: `length` lines of `lines` elements.
+    pub turned: bool,
+}
+
+/// A kernel that could not be built.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RelayoutError {
+    /// The spec is impossible.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The kernel is malformed.
+    #[error("the relayout of {bytes}-byte elements: {error}")]
+    Build {
+        /// Bytes of an element.
+        bytes: u32,
+        /// What the builder refused.
+        error: Box<BuildError>,
+    },
+    /// The kernel breaks the language's rules.
+    #[error("the relayout of {bytes}-byte elements: {error}")]
+    Passes {
+        /// Bytes of an element.
+        bytes: u32,
+        /// What the verifier or a pass refused.
+        error: Box<PassError>,
+    },
+}
+
+/// A kernel ready for a backend.
+#[derive(Clone, Debug)]
+pub struct RelayoutKernel {
+    /// What it was built from.
+    pub spec: RelayoutSpec,
+    /// The code, verified and legalised.
+    pub kernel: Kernel,
+}
+
+impl MatrixRelayout {
+    /// Lines of the result, and elements of each.
+    pub fn result(&self) -> (u32, u32) {
+        if self.turned { (self.length, self.lines) } else { (self.lines, self.length) }
+    }
+
+    /// The least pitch of the result, in bytes.
+    pub fn least_pitch(&self, element_bytes: u32) -> u64 {
+        chunks(self.result().1, element_bytes) * RELAYOUT_CHUNK_BYTES
+    }
+
+    /// Tiles side by side, and rows of them.
+    fn tiles(&self, element_bytes: u32) -> (u64, u64) {
+        let lines = u64::from(self.lines);
+        if self.turned {
+            let across = u64::from(self.length.div_ceil(TURNED_LINES));
+            return (across, (lines * u64::from(element_bytes)).div_ceil(TURNED_BYTES.into()));
+        }
+        let columns = u64::from(self.columns(element_bytes));
+        let rows = u64::from(TILE_CHUNKS) / columns;
+        (chunks(self.length, element_bytes).div_ceil(columns), lines.div_ceil(rows))
+    }
+
+    /// Chunks side by side in a tile of a copy: a power of two.
+    fn columns(&self, element_bytes: u32) -> u32 {
+        let most = u64::from(MOST_COLUMNS);
+        chunks(self.length, element_bytes).min(most).next_power_of_two() as u32
+    }
+}
+
+/// Chunks of a line of `length` elements; the last may be cut short.
+fn chunks(length: u32, element_bytes: u32) -> u64 {
+    (u64::from(length) * u64::from(element_bytes)).div_ceil(CHUNK_BYTES.into())
+}
+
+impl RelayoutKernel {
+    /// Builds, verifies and legalises the kernel.
+    ///
+    /// # Errors
+    /// [`RelayoutError::Spec`] with the nearest size of elements that is possible.
+    pub fn build(spec: RelayoutSpec) -> Result<RelayoutKernel, RelayoutError> {
+        let bytes = spec.element_bytes;
+        if !matches!(bytes, 1 | 2 | 4 | 8) {
+            let (knob, limit) = ("element_bytes", "must be 1, 2, 4 or 8".to_owned());
+            let nearest = bytes.clamp(1, 8).next_power_of_two();
+            return Err(SpecError::Knob { knob, asked: bytes, limit, nearest }.into());
+        }
+        let builder = KernelBuilder::new(format!("relayout_{bytes}"), 1);
+        write(&builder, bytes);
+        let kernel = builder
+            .finish()
+            .map_err(|error| RelayoutError::Build { bytes, error: Box::new(error) })?;
+        let kernel = pgemm_ir::optimise(kernel)
+            .map_err(|error| RelayoutError::Passes { bytes, error: Box::new(error) })?;
+        Ok(RelayoutKernel { spec, kernel })
+    }
+
+    /// The launch that lays out one matrix or two. Parameters `source_I` and `destination_I` are the addresses of matrix I:
+    /// all others depend on the rest of it only.
+    pub fn bind(&self, first: &MatrixRelayout, second: Option<&MatrixRelayout>) -> Launch {
+        let bytes = self.spec.element_bytes;
+        let tiles = |matrix: &MatrixRelayout| {
+            let (across, down) = matrix.tiles(bytes);
+            (across * down) as u32
+        };
+        let of_first = tiles(first);
+        let matrices = [first, second.unwrap_or(first)];
+        let mut arguments = vec![Argument::U32(of_first)];
+        arguments.extend(matrices.iter().flat_map(|matrix| matrix_arguments(matrix, bytes)));
+        let ctas = of_first + second.map_or(0, tiles);
+        Launch { grid: [ctas, 1, 1], arguments }
+    }
+}
+
+/// The arguments of a matrix in the order in which [`Job::declare`] declares them.
+fn matrix_arguments(matrix: &MatrixRelayout, element_bytes: u32) -> [Argument; 13] {
+    let bytes = u64::from(element_bytes);
+    let of_line = u64::from(matrix.length) * bytes;
+    let span = u64::from(matrix.lines - 1) * matrix.line_stride * bytes + of_line;
+    let (result_lines, result_length) = matrix.result();
+    [
+        Argument::U64(matrix.source),
+        Argument::U64(matrix.destination),
+        Argument::U64(span),
+        Argument::U64(matrix.line_stride * bytes),
+        Argument::U64(matrix.step * bytes),
+        Argument::U64(matrix.pitch),
+        Argument::U32(matrix.lines),
+        Argument::U32((of_line / u64::from(CHUNK_BYTES)) as u32),
+        Argument::U32((of_line % u64::from(CHUNK_BYTES)) as u32),
+        Argument::U32(result_lines),
+        Argument::U32(chunks(result_length, element_bytes) as u32),
+        Argument::U32(matrix.tiles(element_bytes).0 as u32),
+        Argument::U32(if matrix.turned { TURNS } else { matrix.columns(element_bytes).ilog2() }),
+    ]
+}
+
+/// What the CTA's threads know of the matrix that they work on.
+struct Job<'k> {
+    source: Source<'k>,
+    result: Destination<'k>,
+    /// Tiles side by side.
+    across: Val<'k, ty::U32>,
+    /// Binary logarithm of the chunks side by side in a tile, [`TURNS`] where directions change.
+    columns: Val<'k, ty::U32>,
+}
+
+/// Where the result goes.
+#[derive(Clone, Copy)]
+struct Destination<'k> {
+    address: Val<'k, ty::U64>,
+    /// Bytes from line to line.
+    pitch: Val<'k, ty::U64>,
+    lines: Val<'k, ty::U32>,
+    /// Chunks of each line.
+    chunks: Val<'k, ty::U32>,
+}
+
+/// A place in the grid of tiles.
+#[derive(Clone, Copy)]
+struct Tile<'k> {
+    row: Val<'k, ty::U32>,
+    column: Val<'k, ty::U32>,
+}
+
+impl<'k> Job<'k> {
+    /// Declares the parameters of all matrices; those of the one that `second` says.
+    fn declare(b: &'k KernelBuilder, element_bytes: u32, second: Val<'k, ty::Bool>) -> Job<'k> {
+        // Declared matrix by matrix.
+        let of = |index: usize| {
+            let wide = ["source", "destination", "span", "line_stride", "step", "pitch"]
+                .map(|name| b.param::<ty::U64>(&format!("{name}_{index}")));
+            let narrow =
+                ["lines", "full", "rest", "result_lines", "result_chunks", "across", "columns"]
+                    .map(|name| b.param::<ty::U32>(&format!("{name}_{index}")));
+            (wide, narrow)
+        };
+        let matrices: [_; MATRICES] = std::array::from_fn(of);
+        let wide: [_; 6] =
+            std::array::from_fn(|i| second.select(matrices[1].0[i], matrices[0].0[i]));
+        let narrow: [_; 7] =
+            std::array::from_fn(|i| second.select(matrices[1].1[i], matrices[0].1[i]));
+        let [address, destination, span, stride, step, pitch] = wide;
+        let [lines, full, rest, result_lines, result_chunks, across, columns] = narrow;
+        Job {
+            source: Source {
+                b,
+                element_bytes,
+                address,
+                end: address + span,
+                stride,
+                step,
+                lines,
+                full,
+                rest,
+            },
+            result: Destination {
+                address: destination,
+                pitch,
+                lines: result_lines,
+                chunks: result_chunks,
+            },
+            across,
+            columns,
+        }
+    }
+}
+
+impl<'k> Destination<'k> {
+    /// Stores a chunk where the result has it.
+    fn store(
+        &self,
+        b: &'k KernelBuilder,
+        line: Val<'k, ty::U32>,
+        column: Val<'k, ty::U32>,
+        words: [Val<'k, ty::U32>; 4],
+    ) {
+        b.if_(line.lt(self.lines) & column.lt(self.chunks), || {
+            let address = self.address + line.widen() * self.pitch;
+            b.store_global(address + column.widen() * u64::from(CHUNK_BYTES), words);
+        });
+    }
+}
+
+fn write(b: &KernelBuilder, element_bytes: u32) {
+    b.ctas_per_sm(CTAS_PER_SM);
+    let of_first = b.param::<ty::U32>("tiles_0");
+    let cta = b.special(Special::Cta);
+    let second = cta.ge(of_first);
+    let job = Job::declare(b, element_bytes, second);
+    let index = second.select(cta - of_first, cta);
+    let tile = Tile { row: index / job.across, column: index % job.across };
+    let bytes = SmemRequest::whole(TURNED_LINES * TURNED_BYTES, TURNED_BYTES);
+    let region = b.region("tile", RegionKind::Data(Element::S32), bytes);
+    b.warp_roles(|roles| {
+        let registers = 65_536 / (THREADS * CTAS_PER_SM);
+        roles.role("mover", WARPGROUPS, registers, |_| {
+            // The GEMM that reads the result may take its place while the last tiles are written.
+            b.grid_dependency_launch();
+            b.grid_dependency_wait();
+            b.if_else(
+                job.columns.eq(TURNS),
+                || b.scope("turn", || transpose::turn(&job, tile, b.smem_address(region))),
+                || b.scope("copy", || copy::copy(&job, tile)),
+            );
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_elements_name_the_nearest() {
+        let nearest = |element_bytes| match RelayoutKernel::build(RelayoutSpec { element_bytes }) {
+            Err(RelayoutError::Spec(SpecError::Knob { nearest, .. })) => nearest,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([0, 3, 5, 16].map(nearest), [1, 4, 8, 8]);
+    }
+
+    #[test]
+    fn tiles_cover_the_matrix_and_are_as_wide_as_its_lines() {
+        let matrix = |lines, length, turned| MatrixRelayout {
+            source: 0,
+            lines,
+            length,
+            line_stride: length.into(),
+            step: 1,
+            destination: 0,
+            pitch: 0,
+            turned,
+        };
+        assert_eq!(matrix(4095, 4095, false).tiles(2), (8, 256));
+        // Lines of five chunks: eight are side by side, and 128 lines in a tile.
+        assert_eq!(matrix(1000, 33, false).tiles(2), (1, 8));
+        assert_eq!(matrix(8192, 8192, true).tiles(1), (64, 64));
+        assert_eq!(matrix(1, u32::MAX / 2, true).tiles(4), (1 << 24, 1));
+        assert_eq!(matrix(33, 17, true).least_pitch(1), 48);
+        assert_eq!(matrix(33, 17, false).least_pitch(8), 144);
+    }
+}

@@ -1,0 +1,198 @@
+//! The relayout of operands in the emulator, which reports every byte that is read outside of a matrix; and through every
+//! assembler that is installed.
+
+#[path = "common/assemblers.rs"]
+mod assemblers;
+
+use assemblers::assemblers;
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
+use pgemm_kernels::{MatrixRelayout, RelayoutKernel, RelayoutSpec};
+
+const SIZES: [u32; 4] = [1, 2, 4, 8];
+
+fn kernel(element_bytes: u32) -> RelayoutKernel {
+    RelayoutKernel::build(RelayoutSpec { element_bytes }).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A matrix `before` elements behind the start of an allocation that ends with it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    lines: u32,
+    length: u32,
+    line_stride: u64,
+    step: u64,
+    before: u64,
+    turned: bool,
+    /// Bytes of the result's lines beyond the least.
+    gap: u64,
+}
+
+impl Case {
+    fn of(lines: u32, length: u32) -> Case {
+        let line_stride = length.into();
+        Case { lines, length, line_stride, step: 1, before: 0, turned: false, gap: 0 }
+    }
+
+    fn span(&self) -> u64 {
+        u64::from(self.lines - 1) * self.line_stride + u64::from(self.length - 1) * self.step + 1
+    }
+
+    fn relayout(&self, size: u32, source: u64, destination: u64) -> MatrixRelayout {
+        let Case { lines, length, line_stride, step, turned, .. } = *self;
+        let matrix = MatrixRelayout {
+            source: source + self.before * u64::from(size),
+            lines,
+            length,
+            line_stride,
+            step,
+            destination,
+            pitch: 0,
+            turned,
+        };
+        MatrixRelayout { pitch: matrix.least_pitch(size) + self.gap, ..matrix }
+    }
+}
+
+/// Bytes that look random.
+fn noise(count: u64, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    (0..count)
+        .map(|_| {
+            // Knuth's MMIX generator.
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as u8
+        })
+        .collect()
+}
+
+const UNTOUCHED: u8 = 0x5a;
+
+/// A matrix in the emulator's memory.
+struct Placed {
+    case: Case,
+    bytes: Vec<u8>,
+    relayout: MatrixRelayout,
+}
+
+impl Placed {
+    fn new(memory: &mut Memory, case: Case, size: u32, seed: u64) -> Placed {
+        let bytes = noise((case.before + case.span()) * u64::from(size), seed);
+        let source = memory.upload("source", &bytes, Permission::ReadOnly);
+        let relayout = case.relayout(size, source, 0);
+        let room = u64::from(relayout.result().0) * relayout.pitch;
+        let result = vec![UNTOUCHED; room as usize];
+        let destination = memory.upload("result", &result, Permission::ReadWrite);
+        Placed { case, bytes, relayout: MatrixRelayout { destination, ..relayout } }
+    }
+
+    /// Compares the result: elements, zeros up to a whole chunk, and nothing behind these.
+    fn check(&self, memory: &Memory, size: u32) {
+        let Placed { case, bytes, relayout } = self;
+        let (lines, length) = relayout.result();
+        let room = (u64::from(lines) * relayout.pitch) as usize;
+        let found = memory.read_raw(relayout.destination, room).unwrap();
+        let size = size as usize;
+        for (line, found) in found.chunks(relayout.pitch as usize).enumerate() {
+            let mut expected = vec![];
+            for i in 0..length as usize {
+                let (line, i) = if case.turned { (i, line) } else { (line, i) };
+                let element = case.before + line as u64 * case.line_stride + i as u64 * case.step;
+                expected.extend(&bytes[element as usize * size..][..size]);
+            }
+            expected.resize(expected.len().next_multiple_of(16), 0);
+            expected.resize(found.len(), UNTOUCHED);
+            assert_eq!(found, expected, "{size} bytes, {case:?}: line {line}");
+        }
+    }
+}
+
+fn check(size: u32, cases: &[Case], schedule: Schedule) {
+    let kernel = kernel(size);
+    let mut memory = Memory::new();
+    let placed: Vec<_> =
+        (1..).zip(cases).map(|(seed, case)| Placed::new(&mut memory, *case, size, seed)).collect();
+    let launch = kernel.bind(&placed[0].relayout, placed.get(1).map(|placed| &placed.relayout));
+    let options = Options { schedule, ..Options::default() };
+    let emulator = Emulator::new(&kernel.kernel, &launch, &mut memory, options).unwrap();
+    emulator.run().unwrap_or_else(|report| panic!("{size} bytes, {cases:?}: {report}"));
+    for placed in &placed {
+        placed.check(&memory, size);
+    }
+}
+
+#[test]
+fn lines_of_any_length_and_address_move_in_both_directions() {
+    for size in SIZES {
+        for turned in [false, true] {
+            for (lines, length) in [(1, 1), (3, 200), (150, 7), (131, 129), (5, 1100)] {
+                for before in [0, 1, 3] {
+                    let case = Case { before, turned, ..Case::of(lines, length) };
+                    check(size, &[case], Schedule::round_robin());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn aligned_lines_move_in_both_directions() {
+    for size in SIZES {
+        for turned in [false, true] {
+            let line_stride = 320;
+            let case = Case { line_stride, turned, gap: 32, ..Case::of(140, 256) };
+            check(size, &[case], Schedule::seeded(1));
+            // Cut short inside of a chunk.
+            check(size, &[Case { length: 251, ..case }], Schedule::seeded(2));
+        }
+    }
+}
+
+#[test]
+fn lines_and_elements_may_be_the_same_or_far_apart() {
+    for size in SIZES {
+        for turned in [false, true] {
+            for (line_stride, step) in [(0, 1), (0, 0), (1, 0), (2, 77), (300, 3)] {
+                let case = Case { line_stride, step, before: 1, turned, ..Case::of(70, 90) };
+                check(size, &[case], Schedule::seeded(3));
+            }
+        }
+    }
+}
+
+#[test]
+fn two_matrices_in_one_launch() {
+    for size in SIZES {
+        let copied = Case { before: 1, ..Case::of(37, 301) };
+        let turned = Case { turned: true, ..Case::of(65, 43) };
+        check(size, &[copied, turned], Schedule::seeded(4));
+        check(size, &[turned, copied], Schedule::async_late(1));
+        check(size, &[turned, turned], Schedule::seeded(5));
+    }
+}
+
+/// Without its barrier the tile is read before it is written.
+#[test]
+fn a_turn_without_its_barrier_fails() {
+    let mut kernel = kernel(2);
+    let is_barrier = |op: &pgemm_ir::Op| matches!(op, pgemm_ir::Op::BarrierSync { .. });
+    kernel.kernel.visit_blocks_mut(&mut |block| block.insts.retain(|inst| !is_barrier(&inst.op)));
+    let mut memory = Memory::new();
+    let case = Case { turned: true, ..Case::of(64, 64) };
+    let placed = Placed::new(&mut memory, case, 2, 1);
+    let launch = kernel.bind(&placed.relayout, None);
+    let emulator = Emulator::new(&kernel.kernel, &launch, &mut memory, Options::default()).unwrap();
+    assert!(emulator.run().is_err());
+}
+
+#[test]
+fn assemblers_take_it_without_spills() {
+    let assemblers = assemblers();
+    for size in SIZES {
+        let ptx = pgemm_ptx::emit(&kernel(size).kernel).unwrap();
+        for ptxas in &assemblers {
+            let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{size}: {error}"));
+            println!("{size} bytes: {report:?}");
+            assert!(report.is_clean(), "{size} bytes: {report:?}");
+        }
+    }
+}
