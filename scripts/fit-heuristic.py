@@ -27,7 +27,7 @@ START = {
     "L2_BYTES_PER_CYCLE": 155.8,
     "OUTSIDE": 12.24,
     "LATENCY": 1780.0,
-    "EPILOGUE_PER_ELEMENT": 0.08,
+    "EPILOGUE_PER_BYTE": 0.04,
     "RAGGED": 2.0,
     "TURN_CYCLES": 1400.0,
     "DRAM_BYTES_PER_CYCLE": 48.57,
@@ -52,7 +52,7 @@ FIXED = (
     "MATH",
     "STAGE_CYCLES",
     "SMEM_BYTES_PER_CYCLE",
-    "EPILOGUE_PER_ELEMENT",
+    "EPILOGUE_PER_BYTE",
     "RAGGED",
     "TURN_CYCLES",
     "UNEQUAL",
@@ -192,7 +192,7 @@ def cycles(constants, x):
     shared = (read + x.stage_bytes) / c["SMEM_BYTES_PER_CYCLE"]
     stage = (math_cycles**4 + late**4 + fill**4 + shared**4) ** 0.25
     elements = x.tm * x.tn
-    epilogue = np.where(x.ragged, c["RAGGED"], 1.0) * c["EPILOGUE_PER_ELEMENT"] * elements
+    epilogue = np.where(x.ragged, c["RAGGED"], 1.0) * c["EPILOGUE_PER_BYTE"] * 2 * elements  # of 16 bits
     turns = x.turns * np.maximum(c["TURN_CYCLES"], epilogue)
     busy = np.where(x.ping_pong, np.maximum(stages * stage, turns), stages * stage) + x.parts * epilogue
 

@@ -47,8 +47,8 @@ const OUTSIDE: f64 = 12.24;
 /// Cycles from a load to its arrival, in which a ring is filled once at most.
 const LATENCY: f64 = 1780.0;
 
-/// Cycles for each element of a tile that its epilogue takes; only a last one's count where warpgroups take turns.
-const EPILOGUE_PER_ELEMENT: f64 = 0.08;
+/// Cycles for each byte of a tile of D that its epilogue takes; only a last one's count where warpgroups take turns.
+const EPILOGUE_PER_BYTE: f64 = 0.04;
 
 /// So much longer where rows of staging tiles are not whole lines of 128 bytes.
 const RAGGED: f64 = 2.0;
@@ -123,7 +123,7 @@ impl Rated {
         let late = LATENCY / f64::from(spec.stages);
         let row_bytes = tile.n * spec.output.bytes();
         let ragged = spec.d_major == OutputMajor::N && !row_bytes.is_multiple_of(128);
-        let per_element = if ragged { RAGGED } else { 1.0 } * EPILOGUE_PER_ELEMENT;
+        let per_byte = if ragged { RAGGED } else { 1.0 } * EPILOGUE_PER_BYTE;
         Rated {
             spec,
             tile_m,
@@ -136,7 +136,7 @@ impl Rated {
             per_stage: fourth_power(math.max(STAGE_CYCLES))
                 + fourth_power(shared)
                 + fourth_power(late),
-            epilogue: per_element * tile_m * tile_n,
+            epilogue: per_byte * tile_m * f64::from(row_bytes),
         }
     }
 

@@ -106,7 +106,9 @@ fn floats_of_32_and_64_bits_are_multiplied_in_all_majors() {
         let problem = Problem::new(75, 203, 37, a_major, b_major).with_alpha(-3.0);
         check(&config, &problem);
         check(&config, &problem.with_beta(-2.0));
-        for split in [Split::SplitK(2), Split::SplitK(3)] {
+        for split in
+            [Split::SplitK(2), Split::SplitK(3)].into_iter().filter(|_| dtype == Dtype::F64)
+        {
             check(&Config { split: Some(split), ..config.clone() }, &problem.with_beta(1.0));
         }
         let problem = Problem::new(5, 9, 0, a_major, b_major).with_beta(2.0);

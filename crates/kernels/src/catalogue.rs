@@ -107,8 +107,7 @@ const SPAN_BYTES: u32 = 128;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 47] = [
-    shape(256, 208, 2, 3, ALONE),
+const SHAPES: [Shape; 46] = [
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
     shape(128, 256, 2, 4, UP_TO_SQUARES),
@@ -142,7 +141,7 @@ const SHAPES: [Shape; 47] = [
     shape(64, 16, 1, 8, ALONE).deep(),
     shape(64, 16, 1, 5, ALONE).deep(),
     shape(64, 8, 1, 8, ALONE).deep(),
-    turns(128, 208, 4, COLUMN),
+    turns(128, 208, 4, COLUMN).paired(),
     turns(128, 200, 5, COLUMN).paired(),
     turns(128, 192, 4, COLUMN),
     turns(128, 176, 4, COLUMN),
