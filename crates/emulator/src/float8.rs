@@ -36,7 +36,8 @@ pub(crate) fn multiply(tile: &mut [f32], a: &[f32], b: &[f32], n: usize, accumul
         }
         for (&a, b) in a.iter().zip(b.chunks_exact(n)) {
             for ((sum, &b), &places) in sums.iter_mut().zip(b).zip(&places) {
-                *sum += (a * b * places) as i32;
+                // Only where the largest is infinite, and the sum not used, does it wrap.
+                *sum = sum.wrapping_add((a * b * places) as i32);
             }
         }
         for (column, sum) in row.iter_mut().enumerate() {

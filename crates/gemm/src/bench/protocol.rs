@@ -292,7 +292,9 @@ pub fn palindrome(contestants: usize, first: usize) -> impl Iterator<Item = usiz
 /// How far a palindrome's first contestant is from the one before: about half of the way round, and so that in as many
 /// palindromes as there are contestants each is first once. A pair always runs `A B B A`.
 fn turn(contestants: usize) -> usize {
-    let meets_all = |step: &usize| (2..=*step).all(|d| step % d != 0 || contestants % d != 0);
+    let divides_both =
+        |step: usize, d: usize| step.is_multiple_of(d) && contestants.is_multiple_of(d);
+    let meets_all = |step: &usize| !(2..=*step).any(|d| divides_both(*step, d));
     (contestants / 2..contestants).find(meets_all).filter(|_| contestants > 2).unwrap_or(0)
 }
 
