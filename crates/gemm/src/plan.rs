@@ -2,6 +2,7 @@
 
 mod dmma;
 mod ffma;
+mod shared;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
@@ -176,8 +177,8 @@ impl Candidates {
             check_split(&base, config)?;
             let (spec, raster, why) = match base {
                 AnySpec::Wgmma(base) => by_knobs(base, config)?,
-                AnySpec::Dmma(base) => dmma::by_knobs(base, config)?,
-                AnySpec::Ffma(base) => ffma::by_knobs(base, config)?,
+                AnySpec::Dmma(base) => shared::by_knobs(base, config)?,
+                AnySpec::Ffma(base) => shared::by_knobs(base, config)?,
             };
             plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
         } else {
@@ -452,12 +453,7 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
     let spec = KernelSpec { stages, ..spec };
     spec.validate()?;
     let raster = (m < macro_m).then(|| (macro_m / (m * cluster.m)).max(1));
-    let why = if (m, n) == (macro_m, macro_n) {
-        "as asked".to_owned()
-    } else {
-        let (rows, columns) = (macro_m / m, macro_n / n);
-        format!("macro-tile {macro_m}x{macro_n} as {rows}x{columns} CTA tiles of {m}x{n}")
-    };
+    let why = shared::why(Tile { m: macro_m, n: macro_n, k }, tile);
     Ok((spec.into(), raster, why))
 }
 

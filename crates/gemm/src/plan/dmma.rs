@@ -1,119 +1,47 @@
 //! The f64 kernel that a config's knobs describe.
 
-use pgemm_kernels::{AnySpec, Cluster, DmmaSpec, DmmaSpecError, Schedule, Tile, Warps};
+use pgemm_kernels::{DmmaSpec, DmmaSpecError, Tile, Warps};
 
-use crate::config::Config;
-use crate::error::{Error, Result};
+use super::shared::SharedTile;
 
 /// Grids of consumer warps, along m and n.
 const GRIDS: [(u32, u32); 7] = [(2, 4), (4, 2), (2, 2), (1, 8), (8, 1), (1, 4), (4, 1)];
 
-/// Deepest ring that is taken where none is asked for.
-const MOST_STAGES: u32 = 8;
+impl SharedTile for DmmaSpec {
+    type Refused = DmmaSpecError;
 
-/// A spec from the knobs. A macro-tile beyond one CTA is halved until some grid of warps has registers for it; its parts are
-/// walked together.
-pub(super) fn by_knobs(base: DmmaSpec, config: &Config) -> Result<(AnySpec, Option<u32>, String)> {
-    check_absent(config)?;
-    let (macro_m, macro_n) = (config.tile_m.unwrap_or(128), config.tile_n.unwrap_or(128));
-    let k = config.tile_k.unwrap_or(base.tile.k);
-    let warpgroups = match config.warps_per_block {
-        None => None,
-        Some(warps @ (8 | 12)) => Some(warps / 4 - 1),
-        Some(warps) => {
-            return Err(Error::InvalidKnob {
-                knob: "warps_per_block",
-                asked: warps.to_string(),
-                limit: "a warpgroup of the producer's and one or two of consumers: 8 or 12 warps"
-                    .into(),
-                nearest: if warps < 10 { 8 } else { 12 }.to_string(),
-            });
+    const HALF: u32 = 16;
+
+    fn tile(&self) -> Tile {
+        self.tile
+    }
+
+    fn most_stages(&self) -> u32 {
+        DmmaSpec::most_stages(self)
+    }
+
+    fn with_stages(self, stages: u32) -> Result<Self, DmmaSpecError> {
+        let spec = DmmaSpec { stages, ..self };
+        spec.validate().map(|()| spec)
+    }
+
+    fn with_tile(self, tile: Tile, warpgroups: Option<u32>) -> Result<Self, DmmaSpecError> {
+        let specs = GRIDS
+            .map(|(m, n)| DmmaSpec { tile, warps: Warps { m, n }, stages: 2, ..self })
+            .into_iter()
+            .filter(|spec| warpgroups.is_none_or(|asked| asked == spec.warpgroups()));
+        let mut refused = None;
+        for spec in specs {
+            match spec.validate() {
+                Ok(()) => return Ok(spec),
+                Err(error) => _ = refused.get_or_insert(error),
+            }
         }
-    };
-    let shallow = decomposed(base, Tile { m: macro_m, n: macro_n, k }, warpgroups)?;
-    let Tile { m, n, .. } = shallow.tile;
-    let stages = config.prefetch_depth.unwrap_or_else(|| shallow.most_stages().min(MOST_STAGES));
-    let spec = DmmaSpec { stages, ..shallow };
-    spec.validate()?;
-    let raster = (m < macro_m).then(|| macro_m / m);
-    let why = if (m, n) == (macro_m, macro_n) {
-        "as asked".to_owned()
-    } else {
-        let (rows, columns) = (macro_m / m, macro_n / n);
-        format!("macro-tile {macro_m}x{macro_n} as {rows}x{columns} CTA tiles of {m}x{n}")
-    };
-    Ok((spec.into(), raster, why))
-}
-
-/// The kernel with two stages for a macro-tile, or for what halves of its longer sides leave of it.
-///
-/// # Errors
-/// What the whole lacks, where no part is possible.
-fn decomposed(
-    base: DmmaSpec,
-    tile: Tile,
-    warpgroups: Option<u32>,
-) -> Result<DmmaSpec, DmmaSpecError> {
-    let halves = |extent: u32| extent.is_multiple_of(32);
-    let Tile { m, n, k } = tile;
-    with_tile(base, tile, warpgroups).or_else(|refused| {
-        let half = if halves(m) && (m >= n || !halves(n)) {
-            Tile { m: m / 2, n, k }
-        } else if halves(n) {
-            Tile { m, n: n / 2, k }
-        } else {
-            return Err(refused);
-        };
-        decomposed(base, half, warpgroups).map_err(|_| refused)
-    })
-}
-
-/// A tile with the first grid of warps that it can have, and two stages.
-///
-/// # Errors
-/// What the first grid lacks.
-fn with_tile(
-    base: DmmaSpec,
-    tile: Tile,
-    warpgroups: Option<u32>,
-) -> Result<DmmaSpec, DmmaSpecError> {
-    let specs = GRIDS
-        .map(|(m, n)| DmmaSpec { tile, warps: Warps { m, n }, stages: 2, ..base })
-        .into_iter()
-        .filter(|spec| warpgroups.is_none_or(|asked| asked == spec.warpgroups()));
-    let mut refused = None;
-    for spec in specs {
-        match spec.validate() {
-            Ok(()) => return Ok(spec),
-            Err(error) => _ = refused.get_or_insert(error),
+        match refused {
+            Some(error) => Err(error),
+            None => unreachable!("there are grids of one warpgroup and of two"),
         }
     }
-    match refused {
-        Some(error) => Err(error),
-        None => unreachable!("there are grids of one warpgroup and of two"),
-    }
-}
-
-/// Refuses knobs that kernels of f64 and f32, whose warps share each tile, do not have.
-pub(super) fn check_absent(config: &Config) -> Result<()> {
-    let Config { cluster, schedule, .. } = config;
-    if let Some(cluster) = cluster.filter(|cluster| *cluster != Cluster::NONE) {
-        return Err(Error::InvalidKnob {
-            knob: "cluster",
-            asked: format!("{}x{}", cluster.m, cluster.n),
-            limit: format!("kernels of {} have no clusters", config.output_dtype()),
-            nearest: "1x1".into(),
-        });
-    }
-    if let Some(Schedule::PingPong) = schedule {
-        return Err(Error::InvalidKnob {
-            knob: "schedule",
-            asked: "ping-pong".into(),
-            limit: format!("the warps of {} kernels share each tile", config.output_dtype()),
-            nearest: "cooperative".into(),
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! The f32 kernel that a config's knobs describe.
 
-use pgemm_kernels::{AnySpec, FfmaSpec, FfmaSpecError, ThreadTile, Tile, Warps};
+use pgemm_kernels::{FfmaSpec, FfmaSpecError, ThreadTile, Tile, Warps};
 
-use super::dmma::check_absent;
-use crate::config::Config;
-use crate::error::{Error, Result};
+use super::shared::SharedTile;
 
 /// Grids of consumer warps, along m and n.
 const GRIDS: [(u32, u32); 7] = [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (4, 1), (1, 4)];
@@ -13,107 +11,59 @@ const GRIDS: [(u32, u32); 7] = [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (4, 1), 
 const PARTS: [(u32, u32); 10] =
     [(12, 12), (8, 16), (16, 8), (8, 12), (12, 8), (8, 8), (4, 8), (8, 4), (4, 16), (4, 4)];
 
-/// Deepest ring that is taken where none is asked for.
-const MOST_STAGES: u32 = 8;
+impl SharedTile for FfmaSpec {
+    type Refused = FfmaSpecError;
 
-/// A spec from the knobs. A macro-tile beyond one CTA is halved until some warps and parts of threads make it up; its parts
-/// are walked together.
-pub(super) fn by_knobs(base: FfmaSpec, config: &Config) -> Result<(AnySpec, Option<u32>, String)> {
-    check_absent(config)?;
-    let (macro_m, macro_n) = (config.tile_m.unwrap_or(128), config.tile_n.unwrap_or(128));
-    let k = config.tile_k.unwrap_or(base.tile.k);
-    let warpgroups = match config.warps_per_block {
-        None => None,
-        Some(warps @ (8 | 12)) => Some(warps / 4 - 1),
-        Some(warps) => {
-            return Err(Error::InvalidKnob {
-                knob: "warps_per_block",
-                asked: warps.to_string(),
-                limit: "a warpgroup of the producer's and one or two of consumers: 8 or 12 warps"
-                    .into(),
-                nearest: if warps < 10 { 8 } else { 12 }.to_string(),
-            });
-        }
-    };
-    let shallow = decomposed(base, Tile { m: macro_m, n: macro_n, k }, warpgroups)?;
-    let Tile { m, n, .. } = shallow.tile;
-    let stages = config.prefetch_depth.unwrap_or_else(|| shallow.most_stages().min(MOST_STAGES));
-    let spec = FfmaSpec { stages, ..shallow };
-    spec.validate()?;
-    let raster = (m < macro_m).then(|| macro_m / m);
-    let why = if (m, n) == (macro_m, macro_n) {
-        "as asked".to_owned()
-    } else {
-        let (rows, columns) = (macro_m / m, macro_n / n);
-        format!("macro-tile {macro_m}x{macro_n} as {rows}x{columns} CTA tiles of {m}x{n}")
-    };
-    Ok((spec.into(), raster, why))
-}
+    const HALF: u32 = 32;
 
-/// The kernel with two stages for a macro-tile, or for what halves of its longer sides leave of it.
-///
-/// # Errors
-/// What the whole lacks, where no part is possible.
-fn decomposed(
-    base: FfmaSpec,
-    tile: Tile,
-    warpgroups: Option<u32>,
-) -> Result<FfmaSpec, FfmaSpecError> {
-    let halves = |extent: u32| extent.is_multiple_of(64);
-    let Tile { m, n, k } = tile;
-    with_tile(base, tile, warpgroups).or_else(|refused| {
-        let half = if halves(m) && (m >= n || !halves(n)) {
-            Tile { m: m / 2, n, k }
-        } else if halves(n) {
-            Tile { m, n: n / 2, k }
-        } else {
-            return Err(refused);
+    fn tile(&self) -> Tile {
+        self.tile
+    }
+
+    fn most_stages(&self) -> u32 {
+        FfmaSpec::most_stages(self)
+    }
+
+    fn with_stages(self, stages: u32) -> Result<Self, FfmaSpecError> {
+        let spec = FfmaSpec { stages, ..self };
+        spec.validate().map(|()| spec)
+    }
+
+    /// Its errors are those of what comes closest to the tile.
+    fn with_tile(self, tile: Tile, warpgroups: Option<u32>) -> Result<Self, FfmaSpecError> {
+        let of_part = |(m, n)| {
+            let thread = ThreadTile { m, n };
+            let spec = FfmaSpec { tile, thread, stages: 2, ..self };
+            GRIDS.map(|(m, n)| FfmaSpec { warps: Warps { m, n }, ..spec })
         };
-        decomposed(base, half, warpgroups).map_err(|_| refused)
-    })
-}
-
-/// A tile with the first part of a thread and grid of warps that it can have, and two stages.
-///
-/// # Errors
-/// What comes closest to it, where none can be had.
-fn with_tile(
-    base: FfmaSpec,
-    tile: Tile,
-    warpgroups: Option<u32>,
-) -> Result<FfmaSpec, FfmaSpecError> {
-    let of_part = |(m, n)| {
-        let thread = ThreadTile { m, n };
-        let spec = FfmaSpec { tile, thread, stages: 2, ..base };
-        GRIDS.map(|(m, n)| FfmaSpec { warps: Warps { m, n }, ..spec })
-    };
-    let distance = |error: &FfmaSpecError| match error {
-        FfmaSpecError::Extents { nearest, .. } => {
-            u64::from(nearest.m.abs_diff(tile.m)) + u64::from(nearest.n.abs_diff(tile.n))
-        }
-        // Whatever else it is, it is so for every tile, or for this one however it is made up.
-        _ => 0,
-    };
-    let mut closest = None;
-    for spec in PARTS.into_iter().flat_map(of_part) {
-        if warpgroups.is_some_and(|asked| asked != spec.warpgroups()) {
-            continue;
-        }
-        match spec.validate() {
-            Ok(()) => return Ok(spec),
-            // Of parts that such a grid has no tile for.
-            Err(FfmaSpecError::Knob { knob: "thread_m" | "thread_n", .. }) => {}
-            Err(error) => {
-                let nearer = |other: &FfmaSpecError| distance(&error) < distance(other);
-                if closest.as_ref().is_none_or(nearer) {
-                    closest = Some(error);
+        let distance = |error: &FfmaSpecError| match error {
+            FfmaSpecError::Extents { nearest, .. } => {
+                u64::from(nearest.m.abs_diff(tile.m)) + u64::from(nearest.n.abs_diff(tile.n))
+            }
+            // Whatever else it is, it is so for every tile, or for this one however it is made up.
+            _ => 0,
+        };
+        let mut closest = None;
+        for spec in PARTS.into_iter().flat_map(of_part) {
+            if warpgroups.is_some_and(|asked| asked != spec.warpgroups()) {
+                continue;
+            }
+            match spec.validate() {
+                Ok(()) => return Ok(spec),
+                // Of parts that such a grid has no tile for.
+                Err(FfmaSpecError::Knob { knob: "thread_m" | "thread_n", .. }) => {}
+                Err(error) => {
+                    let nearer = |other: &FfmaSpecError| distance(&error) < distance(other);
+                    if closest.as_ref().is_none_or(nearer) {
+                        closest = Some(error);
+                    }
                 }
             }
         }
-    }
-    match closest {
-        Some(error) => Err(error),
-        None => unreachable!("there are grids of one warpgroup and of two with parts of 8x8"),
+        match closest {
+            Some(error) => Err(error),
+            None => unreachable!("there are grids of one warpgroup and of two with parts of 8x8"),
+        }
     }
 }
 
