@@ -412,6 +412,18 @@ mod tests {
     }
 
     #[test]
+    fn every_spec_of_f64_and_f32_is_legal_and_none_is_there_twice() {
+        let all: Vec<_> = all().filter(|spec| !matches!(spec, AnySpec::Wgmma(_))).collect();
+        for (index, spec) in all.iter().enumerate() {
+            assert_eq!(spec.validate(), Ok(()), "{spec}");
+            assert!(!all[..index].contains(spec), "{spec}");
+        }
+        for ends in ["k8", "w2x4"] {
+            assert!(all.iter().any(|spec| spec.to_string().ends_with(ends)), "{ends}");
+        }
+    }
+
+    #[test]
     fn operands_that_are_not_of_16_bits_have_a_kernel_of_each_shape_where_they_are_k_major() {
         let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
         let others = [

@@ -13,6 +13,7 @@ mod ffma;
 mod gemm;
 mod launch;
 mod mainloop;
+mod names;
 mod operand;
 mod probe;
 mod promotion;

@@ -6,7 +6,6 @@
 //! said of [`Arithmetic`] comes behind the operands (`tf32x3-…`) and the cluster (`…-c1x1-p128-scaled`).
 
 use std::fmt;
-use std::str::FromStr;
 
 use pgemm_ir::{
     Element, MAX_SMEM_BYTES, OperandMajor, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES,
@@ -15,6 +14,7 @@ use pgemm_ir::{
 use serde::{Deserialize, Serialize};
 
 use crate::arithmetic::{Arithmetic, Terms};
+use crate::names::{has_name, major_name, majors};
 use crate::operand::OperandTile;
 use crate::staging::Staging;
 
@@ -476,13 +476,6 @@ fn knob(knob: &'static str, asked: u32, step: u32, least: u32, most: u32) -> Res
     Err(SpecError::Knob { knob, asked, limit, nearest: rounded.clamp(least, most) })
 }
 
-fn major_name(major: OperandMajor, along_mn: &'static str) -> &'static str {
-    match major {
-        OperandMajor::K => "k",
-        OperandMajor::Mn => along_mn,
-    }
-}
-
 impl fmt::Display for KernelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let KernelSpec { output, tile, stages, consumers, cluster, arithmetic, .. } = self;
@@ -507,27 +500,16 @@ impl fmt::Display for KernelSpec {
     }
 }
 
-impl FromStr for KernelSpec {
-    type Err = SpecError;
-
-    fn from_str(name: &str) -> Result<Self, SpecError> {
-        parse(name).ok_or_else(|| SpecError::Name { name: name.to_owned() })
-    }
-}
+has_name!(KernelSpec, SpecError);
 
 fn parse(name: &str) -> Option<KernelSpec> {
     let mut parts = name.split('-');
     let (operands, terms) = Terms::strip(parts.next()?);
     let (a, b) = operands.split_once('_').unwrap_or((operands, operands));
     let (a, b) = (a.parse().ok()?, b.parse().ok()?);
-    let mut majors = parts.next()?.chars();
-    let mut major = |along_mn| match majors.next()? {
-        'k' => Some(OperandMajor::K),
-        c if c == along_mn => Some(OperandMajor::Mn),
-        _ => None,
-    };
-    let (a_major, b_major) = (major('m')?, major('n')?);
-    let d_major = match majors.next() {
+    let mut letters = parts.next()?.chars();
+    let (a_major, b_major) = majors(&mut letters)?;
+    let d_major = match letters.next() {
         None => OutputMajor::N,
         Some(_) => OutputMajor::M,
     };
@@ -548,7 +530,7 @@ fn parse(name: &str) -> Option<KernelSpec> {
             None => arithmetic.scaled = true,
         }
     }
-    let spec = KernelSpec {
+    Some(KernelSpec {
         a,
         b,
         output,
@@ -561,9 +543,7 @@ fn parse(name: &str) -> Option<KernelSpec> {
         schedule,
         cluster: Cluster { m: cluster_m, n: cluster_n },
         arithmetic,
-    };
-    // Only the canonical spelling, so that a name is a key.
-    (spec.to_string() == name).then_some(spec)
+    })
 }
 
 /// The numbers of a part of a name: `256x192x64`.
@@ -573,20 +553,6 @@ pub(crate) fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
     // Larger ones could overflow the products that validation computes.
     numbers.iter().all(|&number| number <= 4096).then_some(())?;
     numbers.try_into().ok()
-}
-
-impl TryFrom<String> for KernelSpec {
-    type Error = SpecError;
-
-    fn try_from(name: String) -> Result<Self, SpecError> {
-        name.parse()
-    }
-}
-
-impl From<KernelSpec> for String {
-    fn from(spec: KernelSpec) -> String {
-        spec.to_string()
-    }
 }
 
 #[cfg(test)]

@@ -42,18 +42,3 @@ pub(crate) fn specs_for(
         mma_k: 8,
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::catalogue::MAJORS;
-
-    #[test]
-    fn every_spec_is_legal_and_none_is_there_twice() {
-        let all: Vec<_> = MAJORS.into_iter().flat_map(|(a, b)| specs_for(a, b)).collect();
-        for (index, spec) in all.iter().enumerate() {
-            assert_eq!(spec.validate(), Ok(()), "{spec}");
-            assert!(!all[..index].contains(spec), "{spec}");
-        }
-    }
-}

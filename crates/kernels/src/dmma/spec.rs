@@ -2,12 +2,12 @@
 //! and B, output, CTA tile, stages, consumer warps along m and n, depth of the MMA.
 
 use std::fmt;
-use std::str::FromStr;
 
 use pgemm_ir::{Element, MAX_SMEM_BYTES, OperandMajor, WarpMma};
 use serde::{Deserialize, Serialize};
 
 use super::fragment::BLOCK_LINES;
+use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
 use crate::operand::OperandTile;
 use crate::spec::{RegisterBudget, Tile, numbers};
 
@@ -170,24 +170,17 @@ impl DmmaSpec {
     /// See [`DmmaSpecError`].
     pub fn validate(&self) -> Result<(), DmmaSpecError> {
         let one_of = |knob, asked: u32, legal: &[u32]| {
-            if legal.contains(&asked) {
-                return Ok(());
-            }
-            let nearest = legal.iter().copied().min_by_key(|value| value.abs_diff(asked));
-            let names: Vec<String> = legal.iter().map(u32::to_string).collect();
-            let limit = format!("must be one of {}", names.join(", "));
-            Err(DmmaSpecError::Knob { knob, asked, limit, nearest: nearest.unwrap_or(asked) })
+            one_of(asked, legal).map_err(|(limit, nearest)| DmmaSpecError::Knob {
+                knob,
+                asked,
+                limit,
+                nearest,
+            })
         };
         one_of("mma_k", self.mma_k, &[8, 16])?;
         one_of("tile_k", self.tile.k, &[TILE_K])?;
-        one_of("warps_m", self.warps.m, &[1, 2, 4, 8])?;
-        let along_n: &[u32] = match self.warps.m {
-            1 => &[4, 8],
-            2 => &[2, 4],
-            4 => &[1, 2],
-            _ => &[1],
-        };
-        one_of("warps_n", self.warps.n, along_n)?;
+        one_of("warps_m", self.warps.m, &WARPS_ALONG_M)?;
+        one_of("warps_n", self.warps.n, warps_along_n(self.warps.m))?;
         for (knob, asked, warps) in
             [("tile_m", self.tile.m, self.warps.m), ("tile_n", self.tile.n, self.warps.n)]
         {
@@ -219,53 +212,24 @@ impl DmmaSpec {
 
 impl fmt::Display for DmmaSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |major, along_mn| if major == OperandMajor::K { 'k' } else { along_mn };
-        let (a, b) = (letter(self.a_major, 'm'), letter(self.b_major, 'n'));
+        let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
         let DmmaSpec { tile: Tile { m, n, k }, stages, warps, mma_k, .. } = self;
         write!(f, "f64-{a}{b}-f64-{m}x{n}x{k}-s{stages}-w{}x{}-k{mma_k}", warps.m, warps.n)
     }
 }
 
-impl FromStr for DmmaSpec {
-    type Err = DmmaSpecError;
-
-    fn from_str(name: &str) -> Result<Self, DmmaSpecError> {
-        parse(name).ok_or_else(|| DmmaSpecError::Name { name: name.to_owned() })
-    }
-}
+has_name!(DmmaSpec, DmmaSpecError);
 
 fn parse(name: &str) -> Option<DmmaSpec> {
     let mut parts = name.strip_prefix("f64-")?.split('-');
-    let mut majors = parts.next()?.chars();
-    let mut major = |along_mn| match majors.next()? {
-        'k' => Some(OperandMajor::K),
-        letter if letter == along_mn => Some(OperandMajor::Mn),
-        _ => None,
-    };
-    let (a_major, b_major) = (major('m')?, major('n')?);
+    let (a_major, b_major) = majors(&mut parts.next()?.chars())?;
     parts.next().filter(|output| *output == "f64")?;
     let [m, n, k] = numbers(parts.next()?)?;
     let [stages] = numbers(parts.next()?.strip_prefix('s')?)?;
     let [warps_m, warps_n] = numbers(parts.next()?.strip_prefix('w')?)?;
     let [mma_k] = numbers(parts.next()?.strip_prefix('k')?)?;
     let warps = Warps { m: warps_m, n: warps_n };
-    let spec = DmmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, warps, mma_k };
-    // Only the canonical spelling, so that a name is a key.
-    (spec.to_string() == name).then_some(spec)
-}
-
-impl TryFrom<String> for DmmaSpec {
-    type Error = DmmaSpecError;
-
-    fn try_from(name: String) -> Result<Self, DmmaSpecError> {
-        name.parse()
-    }
-}
-
-impl From<DmmaSpec> for String {
-    fn from(spec: DmmaSpec) -> String {
-        spec.to_string()
-    }
+    Some(DmmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, warps, mma_k })
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 //! and B, output, CTA tile, stages, a thread's part of the tile, consumer warps along m and n.
 
 use std::fmt;
-use std::str::FromStr;
 
 use pgemm_ir::{MAX_SMEM_BYTES, OperandMajor, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES};
 use serde::{Deserialize, Serialize};
 
 use super::tile::{BLOCK_LINES, StageTile};
 use crate::dmma::Warps;
+use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
 use crate::spec::{RegisterBudget, Tile, numbers};
 
 /// Bytes kept for barriers behind the ring.
@@ -223,24 +223,17 @@ impl FfmaSpec {
     /// See [`FfmaSpecError`].
     pub fn validate(&self) -> Result<(), FfmaSpecError> {
         let one_of = |knob, asked: u32, legal: &[u32]| {
-            if legal.contains(&asked) {
-                return Ok(());
-            }
-            let nearest = legal.iter().copied().min_by_key(|value| value.abs_diff(asked));
-            let names: Vec<String> = legal.iter().map(u32::to_string).collect();
-            let limit = format!("must be one of {}", names.join(", "));
-            Err(FfmaSpecError::Knob { knob, asked, limit, nearest: nearest.unwrap_or(asked) })
+            one_of(asked, legal).map_err(|(limit, nearest)| FfmaSpecError::Knob {
+                knob,
+                asked,
+                limit,
+                nearest,
+            })
         };
         let FfmaSpec { tile, stages, thread, warps, .. } = *self;
         one_of("tile_k", tile.k, &[8, 16, 32])?;
-        one_of("warps_m", warps.m, &[1, 2, 4, 8])?;
-        let along_n: &[u32] = match warps.m {
-            1 => &[4, 8],
-            2 => &[2, 4],
-            4 => &[1, 2],
-            _ => &[1],
-        };
-        one_of("warps_n", warps.n, along_n)?;
+        one_of("warps_m", warps.m, &WARPS_ALONG_M)?;
+        one_of("warps_n", warps.n, warps_along_n(warps.m))?;
         // Parts from which some tile can be made.
         let parts = [4, 8, 12, 16];
         let of = |legal: &dyn Fn(u32) -> bool| -> Vec<u32> {
@@ -280,31 +273,18 @@ impl FfmaSpec {
 
 impl fmt::Display for FfmaSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = |major, along_mn| if major == OperandMajor::K { 'k' } else { along_mn };
-        let (a, b) = (letter(self.a_major, 'm'), letter(self.b_major, 'n'));
+        let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
         let FfmaSpec { tile: Tile { m, n, k }, stages, thread, warps, .. } = self;
         write!(f, "f32-{a}{b}-f32-{m}x{n}x{k}-s{stages}")?;
         write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)
     }
 }
 
-impl FromStr for FfmaSpec {
-    type Err = FfmaSpecError;
-
-    fn from_str(name: &str) -> Result<Self, FfmaSpecError> {
-        parse(name).ok_or_else(|| FfmaSpecError::Name { name: name.to_owned() })
-    }
-}
+has_name!(FfmaSpec, FfmaSpecError);
 
 fn parse(name: &str) -> Option<FfmaSpec> {
     let mut parts = name.strip_prefix("f32-")?.split('-');
-    let mut majors = parts.next()?.chars();
-    let mut major = |along_mn| match majors.next()? {
-        'k' => Some(OperandMajor::K),
-        letter if letter == along_mn => Some(OperandMajor::Mn),
-        _ => None,
-    };
-    let (a_major, b_major) = (major('m')?, major('n')?);
+    let (a_major, b_major) = majors(&mut parts.next()?.chars())?;
     parts.next().filter(|output| *output == "f32")?;
     let [m, n, k] = numbers(parts.next()?)?;
     let [stages] = numbers(parts.next()?.strip_prefix('s')?)?;
@@ -312,23 +292,7 @@ fn parse(name: &str) -> Option<FfmaSpec> {
     let [warps_m, warps_n] = numbers(parts.next()?.strip_prefix('w')?)?;
     let thread = ThreadTile { m: thread_m, n: thread_n };
     let warps = Warps { m: warps_m, n: warps_n };
-    let spec = FfmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, thread, warps };
-    // Only the canonical spelling, so that a name is a key.
-    (spec.to_string() == name).then_some(spec)
-}
-
-impl TryFrom<String> for FfmaSpec {
-    type Error = FfmaSpecError;
-
-    fn try_from(name: String) -> Result<Self, FfmaSpecError> {
-        name.parse()
-    }
-}
-
-impl From<FfmaSpec> for String {
-    fn from(spec: FfmaSpec) -> String {
-        spec.to_string()
-    }
+    Some(FfmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, thread, warps })
 }
 
 #[cfg(test)]
