@@ -2,13 +2,14 @@
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
+#[path = "common/matrix.rs"]
+mod matrix;
 
 use assemblers::assemblers;
+use matrix::{C, MAJORS, Matrix};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
-use pgemm_kernels::{
-    AnySpec, DmmaKernel, DmmaSpec, DmmaWork, L2Policies, MatrixArgument, catalogue,
-};
+use pgemm_kernels::{AnySpec, DmmaKernel, DmmaSpec, DmmaWork, L2Policies, catalogue};
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -21,49 +22,9 @@ const SHAPES: [&str; 7] = [
     "128x32x16-s2-w8x1-k8",
 ];
 
-const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
-
 fn kernel(majors: &str, shape: &str) -> DmmaKernel {
     let spec: DmmaSpec = format!("f64-{majors}-f64-{shape}").parse().unwrap();
     DmmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A row-major matrix with what surrounds it.
-struct Matrix {
-    values: Vec<f64>,
-    leading_dimension: usize,
-}
-
-impl Matrix {
-    /// `rows × columns` elements, with at least one NaN behind each row. Operands of TMA have rows of even length.
-    fn new(rows: usize, columns: usize, even: bool, value: impl Fn(usize, usize) -> f64) -> Matrix {
-        let leading_dimension =
-            if even { (columns / 2 + 1) * 2 } else { columns.div_ceil(2) * 2 + 1 };
-        let mut values = vec![f64::NAN; rows * leading_dimension];
-        for row in 0..rows {
-            for column in 0..columns {
-                values[row * leading_dimension + column] = value(row, column);
-            }
-        }
-        Matrix { values, leading_dimension }
-    }
-
-    fn upload(&self, memory: &mut Memory, name: &str, permission: Permission) -> MatrixArgument {
-        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        MatrixArgument {
-            address: memory.upload(name, &bytes, permission),
-            leading_dimension: self.leading_dimension as u64,
-        }
-    }
-}
-
-/// Where C is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum C {
-    /// Not read.
-    None,
-    Apart,
-    InPlace,
 }
 
 #[derive(Clone, Copy, Debug)]

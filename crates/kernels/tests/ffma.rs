@@ -2,13 +2,14 @@
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
+#[path = "common/matrix.rs"]
+mod matrix;
 
 use assemblers::assemblers;
+use matrix::{C, MAJORS, Matrix};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
-use pgemm_kernels::{
-    AnySpec, FfmaKernel, FfmaSpec, FfmaWork, L2Policies, MatrixArgument, catalogue,
-};
+use pgemm_kernels::{AnySpec, FfmaKernel, FfmaSpec, FfmaWork, L2Policies, catalogue};
 
 /// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -21,55 +22,9 @@ const SHAPES: [&str; 7] = [
     "64x64x8-s5-t8x4-w2x2",
 ];
 
-const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
-
 fn kernel(majors: &str, shape: &str) -> FfmaKernel {
     let spec: FfmaSpec = format!("f32-{majors}-f32-{shape}").parse().unwrap();
     FfmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A row-major matrix with what surrounds it.
-struct Matrix {
-    values: Vec<f32>,
-    leading_dimension: usize,
-}
-
-impl Matrix {
-    /// `rows × columns` elements, with at least one NaN behind each row. Those of TMA, and those that are accessed four
-    /// elements at once, have rows of whole 16 bytes.
-    fn new(
-        rows: usize,
-        columns: usize,
-        quads: bool,
-        value: impl Fn(usize, usize) -> f32,
-    ) -> Matrix {
-        let next = (columns / 4 + 1) * 4;
-        let leading_dimension = if quads { next } else { next + 1 };
-        let mut values = vec![f32::NAN; rows * leading_dimension];
-        for row in 0..rows {
-            for column in 0..columns {
-                values[row * leading_dimension + column] = value(row, column);
-            }
-        }
-        Matrix { values, leading_dimension }
-    }
-
-    fn upload(&self, memory: &mut Memory, name: &str, permission: Permission) -> MatrixArgument {
-        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        MatrixArgument {
-            address: memory.upload(name, &bytes, permission),
-            leading_dimension: self.leading_dimension as u64,
-        }
-    }
-}
-
-/// Where C is.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum C {
-    /// Not read.
-    None,
-    Apart,
-    InPlace,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,84 @@
+//! Matrices of kernels whose accesses to C and D are checked element by element, in the emulator's memory.
+
+use pgemm_emulator::{Memory, Permission};
+use pgemm_kernels::MatrixArgument;
+
+/// All pairs of majors of A and B.
+pub const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
+
+/// Where C is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum C {
+    /// Not read.
+    None,
+    Apart,
+    InPlace,
+}
+
+/// An element of a matrix.
+pub trait Element: Copy {
+    const NAN: Self;
+
+    /// Elements of 16 bytes.
+    const IN_16_BYTES: usize;
+
+    fn bytes(self) -> Vec<u8>;
+}
+
+impl Element for f32 {
+    const NAN: f32 = f32::NAN;
+    const IN_16_BYTES: usize = 4;
+
+    fn bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+}
+
+impl Element for f64 {
+    const NAN: f64 = f64::NAN;
+    const IN_16_BYTES: usize = 2;
+
+    fn bytes(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+}
+
+/// A row-major matrix with what surrounds it.
+pub struct Matrix<T> {
+    pub values: Vec<T>,
+    pub leading_dimension: usize,
+}
+
+impl<T: Element> Matrix<T> {
+    /// `rows × columns` elements, with at least one NaN behind each row. Those of TMA, and those that are accessed 16 bytes at
+    /// once, have rows of whole 16 bytes; others end an element later.
+    pub fn new(
+        rows: usize,
+        columns: usize,
+        whole: bool,
+        value: impl Fn(usize, usize) -> T,
+    ) -> Matrix<T> {
+        let next = (columns / T::IN_16_BYTES + 1) * T::IN_16_BYTES;
+        let leading_dimension = if whole { next } else { next + 1 };
+        let mut values = vec![T::NAN; rows * leading_dimension];
+        for row in 0..rows {
+            for column in 0..columns {
+                values[row * leading_dimension + column] = value(row, column);
+            }
+        }
+        Matrix { values, leading_dimension }
+    }
+
+    pub fn upload(
+        &self,
+        memory: &mut Memory,
+        name: &str,
+        permission: Permission,
+    ) -> MatrixArgument {
+        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.bytes()).collect();
+        MatrixArgument {
+            address: memory.upload(name, &bytes, permission),
+            leading_dimension: self.leading_dimension as u64,
+        }
+    }
+}
