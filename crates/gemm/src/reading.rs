@@ -278,6 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn lines_that_are_laid_out_anew_are_whole_lines_of_l2() {
+        for element in [Element::Bf16, Element::E4m3, Element::F64] {
+            let unit = LINE_BYTES / u64::from(element.bytes());
+            for (length, expected) in
+                [(4097, 4097_u64.next_multiple_of(unit)), (unit as usize + 1, 2 * unit)]
+            {
+                let problem = Problem::new(70, 90, length, Major::K, Major::K);
+                let (passes, _) = seen(&problem.with_a_step(2).with_b_step(2), element).passes();
+                for pass in passes.map(Option::unwrap) {
+                    assert_eq!(pass.matrix.pitch, expected * u64::from(element.bytes()));
+                    assert!(pass.offset.is_multiple_of(LINE_BYTES));
+                }
+            }
+            // One that is shorter than that ends with its last 16 bytes.
+            let short = Problem::new(70, 90, 5, Major::K, Major::K).with_a_step(2);
+            let [pass, _] = seen(&short, element).passes().0;
+            let bytes = 5 * u64::from(element.bytes());
+            assert_eq!(pass.unwrap().matrix.pitch, bytes.next_multiple_of(TMA_ALIGN_BYTES));
+        }
+    }
+
+    #[test]
     fn types_and_addresses_change_places_where_the_result_is_column_major() {
         let config = Config::new(Element::E4m3).with_b_dtype(Element::E5m2);
         let problem = Problem::new(64, 32, 128, Major::M, Major::K).with_d_major(Major::M);

@@ -134,6 +134,20 @@ fn lines_of_any_length_and_address_move_in_both_directions() {
     }
 }
 
+/// Lines that begin nowhere in particular, laid out to whole lines of L2.
+#[test]
+fn results_may_begin_at_whole_lines_of_l2() {
+    for size in SIZES {
+        for turned in [false, true] {
+            let case = Case { before: 1, turned, ..Case::of(131, 205) };
+            let least = case.relayout(size, 0, 0).pitch;
+            let gap = least.next_multiple_of(128) - least;
+            assert!(gap > 0);
+            check(size, &[Case { gap, ..case }], Schedule::seeded(6));
+        }
+    }
+}
+
 #[test]
 fn aligned_lines_move_in_both_directions() {
     for size in SIZES {
