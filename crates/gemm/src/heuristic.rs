@@ -5,11 +5,13 @@
 //! Its constants were fitted by `scripts/fit-heuristic.py`, which has the same formula, to 7746 timings on an H200 (bf16, both
 //! operands K-major or B N-major, the 178 problems of the suite with up to 44 choices each, dependent and serial launches:
 //! `benchmarks/2026-11-21-survey-bf16-launches.json`), of those problems that take less than 150 µs: longer ones scatter
-//! with the clock. There its picks take 2.0 % longer than the best that was measured (geometric mean; 15 % at worst).
+//! with the clock. There its picks take 2.0 % longer than the best that was measured (geometric mean; 15 % at worst). All
+//! operands there are made of whole lines of L2; what those of others take is [`TORN_BYTES_PER_CYCLE`].
 
 mod any;
 mod dmma;
 mod ffma;
+mod shape;
 
 use std::sync::OnceLock;
 
@@ -19,6 +21,7 @@ use pgemm_kernels::{AnySpec, KernelSpec, OutputMajor, Schedule, catalogue};
 pub use self::any::AnyRated;
 pub use self::dmma::RatedDmma;
 pub use self::ffma::RatedFfma;
+pub use self::shape::Shape;
 use crate::choice::{Choice, Decomposition, clusters_at_once};
 use crate::config::{MAX_SPLITS, Split};
 
@@ -40,6 +43,11 @@ const SMEM_BYTES_PER_CYCLE: f64 = 200.0;
 
 /// Bytes that reach an SM's shared memory from L2 per cycle.
 const L2_BYTES_PER_CYCLE: f64 = 155.8;
+
+/// The same of an operand whose slices lie in two lines of L2 or in one, by the lines and not by what of them is wanted.
+/// From one timing (`benchmarks/2026-11-21-night-unaligned.json`: 4104³, bf16, 128×176 alone, 300 µs). Nothing has been measured
+/// where lines of one operand only are whole, nor of f64 and f32, whose kernels hardly wait for L2: their models do without.
+const TORN_BYTES_PER_CYCLE: f64 = 55.8;
 
 /// Bytes of a stage that lie outside the matrix take so much longer: TMA fills in zeros slowly.
 const OUTSIDE: f64 = 12.24;
@@ -102,6 +110,8 @@ pub struct Rated {
     stage_bytes: f64,
     /// Part of these that L2 sends for this CTA, the rest being shared with its cluster.
     from_l2: f64,
+    /// CTAs that share a tile of A, and one of B.
+    sharing: [f64; 2],
     /// Fourth powers of the cycles that tensor cores and shared memory need for a stage, and that its load may be late.
     per_stage: f64,
     /// Cycles of a tile's epilogue.
@@ -133,6 +143,7 @@ impl Rated {
             from_l2: (f64::from(spec.a_tile().bytes()) / f64::from(spec.cluster.n)
                 + f64::from(spec.b_tile().bytes()) / f64::from(spec.cluster.m))
                 / f64::from(spec.stage_bytes()),
+            sharing: [spec.cluster.n, spec.cluster.m].map(f64::from),
             per_stage: fourth_power(math.max(STAGE_CYCLES))
                 + fourth_power(shared)
                 + fourth_power(late),
@@ -174,7 +185,7 @@ impl Rated {
         let outside = (self.stage_bytes - inside).max(0.0);
         let fill =
             ((self.stage_bytes - outside) * self.from_l2 + OUTSIDE * outside) / L2_BYTES_PER_CYCLE;
-        let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
+        let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt().max(self.torn(placed));
         let busy = match spec.schedule {
             Schedule::Cooperative => stages * stage + turns * self.epilogue,
             Schedule::PingPong => {
@@ -216,6 +227,17 @@ impl Rated {
         step * (both.sqrt().sqrt() + reduction + launch)
     }
 
+    /// Cycles in which L2 sends a stage of which slices lie in two lines; 0 where all lie in one.
+    fn torn(&self, placed: &Placed) -> f64 {
+        let Placed { extents: [m, n, _], lines: [of_a, of_b], .. } = *placed;
+        if of_a.max(of_b) == 1.0 {
+            return 0.0;
+        }
+        let [of_row, of_column] = self.sharing;
+        let lines = of_a * self.tile_m.min(m) / of_row + of_b * self.tile_n.min(n) / of_column;
+        self.depth_bytes * lines / TORN_BYTES_PER_CYCLE
+    }
+
     /// Bytes that stream-K reads from DRAM again: workers are anywhere along k, so an operand is read for each tile anew
     /// unless L2 still holds what was read of both since the last time.
     fn missed(&self, placed: &Placed, work: &Decomposition, raster_rows: u32) -> f64 {
@@ -242,6 +264,8 @@ impl Rated {
 struct Placed {
     /// Extents along m, n and k as the kernel sees them.
     extents: [f64; 3],
+    /// Lines of L2 that a slice of A and of B touches.
+    lines: [f64; 2],
     /// Extents of D in cluster tiles, and of k in stages.
     rows: u64,
     columns: u64,
@@ -255,13 +279,15 @@ struct Placed {
 }
 
 impl Placed {
-    /// A problem of `[m, n, k]` in the tiles of a spec.
-    fn new(spec: AnySpec, extents: [u64; 3], sms: u32) -> Placed {
+    /// A problem in the tiles of a spec.
+    fn new(spec: AnySpec, shape: Shape, sms: u32) -> Placed {
         let whole = Choice::plain(spec);
-        let [m, n, k] = whole.extents(extents);
+        let Shape { extents: [m, n, k], lines } =
+            if whole.swapped() { shape.swapped() } else { shape };
         let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
         Placed {
             extents: [m, n, k].map(|extent| extent as f64),
+            lines,
             rows,
             columns,
             k_tiles,
@@ -305,9 +331,10 @@ fn fourth_power(x: f64) -> f64 {
     x * x * (x * x)
 }
 
-/// The estimated cycles of a problem of `[m, n, k]` on `sms` SMs, for a spec that validates.
-pub fn cycles(choice: &Choice, extents: [u64; 3], sms: u32) -> f64 {
-    AnyRated::new(choice.spec).cycles(&Placed::new(choice.spec, extents, sms), choice)
+/// The estimated cycles of a problem on `sms` SMs, for a spec that validates. Extents `[m, n, k]` stand for operands of whole
+/// lines.
+pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
+    AnyRated::new(choice.spec).cycles(&Placed::new(choice.spec, shape.into(), sms), choice)
 }
 
 /// What kernels multiply: element types of A, B and D.
@@ -368,15 +395,16 @@ impl Ranking {
     /// Every spec with the ways to split its tiles that may be worth it, or the one of `split`.
     pub fn new<'r>(
         specs: impl IntoIterator<Item = &'r AnyRated>,
-        extents: [u64; 3],
+        shape: impl Into<Shape>,
         sms: u32,
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
+        let shape = shape.into();
         let mut choices = Vec::with_capacity(512);
         for rated in specs {
             let spec = rated.spec();
-            let placed = Placed::new(spec, extents, sms);
+            let placed = Placed::new(spec, shape, sms);
             let raster_rows = placed.raster_rows;
             let mut add = |split| {
                 for launch in [true, false] {
@@ -408,12 +436,12 @@ impl Iterator for Ranking {
 /// Every spec with the ways to split its tiles that may be worth it (or the one of `split`), fastest first by [`cycles`].
 pub fn rank(
     specs: impl IntoIterator<Item = AnySpec>,
-    extents: [u64; 3],
+    shape: impl Into<Shape>,
     sms: u32,
     split: Option<Split>,
 ) -> Vec<Choice> {
     let rated: Vec<_> = specs.into_iter().map(AnyRated::new).collect();
-    let Ranking(mut choices) = Ranking::new(&rated, extents, sms, split, None);
+    let Ranking(mut choices) = Ranking::new(&rated, shape, sms, split, None);
     choices.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     choices.into_iter().map(|(_, choice)| choice).collect()
 }
@@ -535,6 +563,37 @@ mod tests {
         }
     }
 
+    /// Medians of benchmarks/2026-11-21-night-unaligned.json.
+    #[test]
+    fn slices_in_two_lines_cost_what_was_measured() {
+        for (extents, name, measured) in [
+            ([4104; 3], "bf16-kk-bf16-128x176x64-s4-p2-c1x1", 300.1),
+            ([1000; 3], "bf16-kk-bf16-64x128x64-s8-w1-c1x1", 9.3),
+            ([8192, 8200, 4104], "bf16-kk-bf16-128x200x64-s5-p2-c2x1", 820.9),
+        ] {
+            let torn = Shape { lines: [1.875; 2], ..extents.into() };
+            let choice = Choice::plain(spec(name));
+            let estimate = cycles(&choice, torn, 132) / NOMINAL_MHZ;
+            let apart = (estimate / measured).max(measured / estimate);
+            assert!(apart < 1.1, "{extents:?} {choice}: {estimate} µs, not {measured}");
+            assert!(cycles(&choice, extents, 132) / NOMINAL_MHZ < estimate);
+        }
+    }
+
+    #[test]
+    fn kernels_in_pairs_take_operands_of_torn_lines() {
+        let (k, element) = (OperandMajor::K, Element::Bf16);
+        let table = rated([element; 2], element, k, k);
+        let best = |shape: Shape| Ranking::new(table, shape, 132, None, None).next().unwrap();
+        let whole = Shape::from([4104; 3]);
+        let torn = Shape { lines: [1.875; 2], ..whole };
+        assert_eq!(best(whole).spec.cluster().size(), 1);
+        let found = best(torn);
+        assert!(found.spec.cluster().size() > 1, "{found}");
+        let [alone, pair] = [best(whole), found].map(|choice| cycles(&choice, torn, 132));
+        assert!(pair < 0.85 * alone, "{pair} {alone}");
+    }
+
     #[test]
     fn what_is_asked_for_first_is_estimated_least() {
         let (k, element) = (OperandMajor::K, Element::Bf16);
@@ -586,15 +645,15 @@ mod tests {
     #[test]
     fn pairs_of_sms_fill_one_after_the_other() {
         let spec = spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1");
-        let placed = Placed::new(spec, [64, 64, 64], 132);
+        let placed = Placed::new(spec, [64; 3].into(), 132);
         let busiest = [0, 1, 66, 67, 132, 133, 200].map(|units| placed.in_pair(units));
         assert_eq!(busiest, [0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0]);
     }
 
     #[test]
     fn splits_fill_one_wave() {
-        let splits = |name: &str, extents| {
-            Placed::new(spec(name), extents, 132).splits().collect::<Vec<_>>()
+        let splits = |name: &str, extents: [u64; 3]| {
+            Placed::new(spec(name), extents.into(), 132).splits().collect::<Vec<_>>()
         };
         let small = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
         assert_eq!(splits(small, [64, 640, 4096]), [Split::StreamK, Split::SplitK(13)]);

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::choice::{Choice, Decomposition};
 use crate::config::{Config, Split};
 use crate::error::{Error, Result};
-use crate::heuristic::{self, AnyRated, Ranking};
+use crate::heuristic::{self, AnyRated, Ranking, Shape};
 use crate::precision::Precision;
 use crate::problem::{Major, Problem};
 use crate::reading::{Aligned, Readings, Seen};
@@ -160,6 +160,7 @@ impl Candidates {
         let seen = Seen::new(problem, config, aligned);
         let (problem, config) = (&seen.problem, &seen.config);
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
+        let shape = Shape::seen(&seen);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
         check_types(problem, operands, output)?;
@@ -167,7 +168,7 @@ impl Candidates {
         let precision = config.precision();
         let mut plans =
             Candidates { seen: seen.clone(), sms, tuned: None, first: None, ranking: None };
-        if let Some(choice) = by_name(problem, config, sms)? {
+        if let Some(choice) = by_name(&seen, shape, sms)? {
             plans.first = plans.plan(choice, "as asked");
         } else if config.shapes_kernel() {
             let mut specs = specs_for(problem, operands, output, precision, config.swapped);
@@ -180,7 +181,7 @@ impl Candidates {
                 AnySpec::Dmma(base) => shared::by_knobs(base, config)?,
                 AnySpec::Ffma(base) => shared::by_knobs(base, config)?,
             };
-            plans.first = plans.plan(choice_for(spec, problem, config, sms, raster), &why);
+            plans.first = plans.plan(choice_for(spec, shape, config, sms, raster), &why);
         } else {
             let specs = rated_for(problem, operands, output, precision, config.swapped);
             let mut specs = specs.peekable();
@@ -188,9 +189,8 @@ impl Candidates {
                 Some(rated) => check_split(&rated.spec(), config)?,
                 None => return Err(SpecError::Types { a, b, output }.into()),
             }
-            let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
             plans.ranking =
-                Some(Ranking::new(specs, extents, sms, config.split, config.dependent_launch));
+                Some(Ranking::new(specs, shape, sms, config.split, config.dependent_launch));
             plans.first = plans.next_ranked();
         }
         match plans.first {
@@ -315,9 +315,10 @@ fn check_types(problem: &Problem, operands: [Element; 2], output: Element) -> Re
 }
 
 /// The choice where the config names the kernel.
-fn by_name(problem: &Problem, config: &Config, sms: u32) -> Result<Option<Choice>> {
+fn by_name(seen: &Seen, shape: Shape, sms: u32) -> Result<Option<Choice>> {
+    let Seen { problem, config, .. } = seen;
     let Some(spec) = config.spec else { return Ok(None) };
-    let choice = choice_for(spec, problem, config, sms, None);
+    let choice = choice_for(spec, shape, config, sms, None);
     let types = (choice.operands(), spec.output()) == (config.operands(), config.output_dtype());
     if !types || !choice.has_majors(problem.a.major, problem.b.major) {
         return Err(Error::SpecMismatch { spec });
@@ -359,19 +360,18 @@ fn check_split(spec: &AnySpec, config: &Config) -> Result<()> {
 
 fn choice_for(
     spec: AnySpec,
-    problem: &Problem,
+    shape: Shape,
     config: &Config,
     sms: u32,
     raster: Option<u32>,
 ) -> Choice {
-    let extents = [problem.m as u64, problem.n as u64, problem.k as u64];
     let plain = Choice::plain(spec);
-    let [m, _, _] = plain.extents(extents);
+    let [m, _, _] = plain.extents(shape.extents);
     let usual = || heuristic::raster_rows(&spec, m, sms);
     let raster_rows = config.raster_rows.or(raster).unwrap_or_else(usual).max(1);
     let choice = Choice { raster_rows, split: config.split.unwrap_or_default(), ..plain };
     let launches = [true, false].map(|dependent_launch| Choice { dependent_launch, ..choice });
-    let cycles = launches.map(|choice| heuristic::cycles(&choice, extents, sms));
+    let cycles = launches.map(|choice| heuristic::cycles(&choice, shape, sms));
     let dependent_launch = config.dependent_launch.unwrap_or(cycles[0] <= cycles[1]);
     Choice { dependent_launch, ..choice }
 }

@@ -2,7 +2,7 @@
 
 use clap::value_parser;
 use comfy_table::Table;
-use persistent_gemm::heuristic::{self, NOMINAL_MHZ};
+use persistent_gemm::heuristic::{self, NOMINAL_MHZ, Shape};
 use persistent_gemm::{Config, Dtype, Major, Plan, Precision, Problem, Reading};
 use serde_json::{Value, json};
 
@@ -110,19 +110,16 @@ impl Ranked {
         top: usize,
     ) -> Result<Ranked, persistent_gemm::Error> {
         let mut plans = Plan::candidates(&problem, config, sm_count)?;
-        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
-        if extents[..2].contains(&0) {
+        if [problem.m, problem.n].contains(&0) {
             // Nothing is launched then.
             plans.clear();
         }
         let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
         let candidates = plans.len();
         plans.truncate(top);
-        // Plans are those of the transposed problem where D is column-major.
-        let [m, n, k] = extents;
-        let seen = if problem.d_major == Major::M { [n, m, k] } else { extents };
+        let shape = Shape::of(&problem, config);
         let estimated = |plan: Plan| {
-            let cycles = plan.pass_cycles + heuristic::cycles(&plan.choice(), seen, sms);
+            let cycles = plan.pass_cycles + heuristic::cycles(&plan.choice(), shape, sms);
             (plan, cycles)
         };
         let plans = plans.into_iter().map(estimated).collect();

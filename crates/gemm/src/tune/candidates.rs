@@ -21,9 +21,9 @@ pub const RASTER_PRIOR: f64 = 1.02;
 /// clusters and swapped operands included, with the ways to split its tiles that may be worth it, and with the heuristic's
 /// raster height, half and twice that, and all rows.
 pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> Vec<Choice> {
-    let extents = key.extents();
+    let (extents, shape) = (key.extents(), key.shape());
     let mut ranked = Vec::new();
-    for choice in heuristic::rank(key.specs(), extents, sms, None) {
+    for choice in heuristic::rank(key.specs(), shape, sms, None) {
         let usual = choice.raster_rows;
         let (tile, cluster) = (choice.spec.tile(), choice.spec.cluster());
         let [m, _, _] = choice.extents(extents);
@@ -36,7 +36,7 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
             let candidate = Choice { raster_rows, ..choice };
             let prior = if raster_rows == usual { 1.0 } else { RASTER_PRIOR };
             if candidate != *peer {
-                ranked.push((heuristic::cycles(&candidate, extents, sms) * prior, candidate));
+                ranked.push((heuristic::cycles(&candidate, shape, sms) * prior, candidate));
             }
         }
     }

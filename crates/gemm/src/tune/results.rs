@@ -17,6 +17,7 @@ use crate::config::{Config, MAX_SPLITS, Split};
 use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::heuristic::Shape;
 use crate::plan::specs_for;
 use crate::precision::{Precision, is_default};
 use crate::problem::{Major, Problem};
@@ -87,6 +88,11 @@ impl ProblemKey {
     /// Its m, n and k.
     pub fn extents(&self) -> [u64; 3] {
         [self.m, self.n, self.k].map(|extent| extent as u64)
+    }
+
+    /// [`problem`](Self::problem) as the heuristic sees it.
+    pub fn shape(&self) -> Shape {
+        Shape::of(&self.problem(), &self.config())
     }
 
     /// Every spec of the catalogue that can compute it.

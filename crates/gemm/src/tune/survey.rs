@@ -79,10 +79,10 @@ impl SurveyOptions {
     /// What is worth measuring for a problem on `sms` SMs: every spec with the ways to split its tiles that may be worth it,
     /// each with the heuristic's raster height, the most promising first.
     pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
-        let extents = key.extents();
+        let shape = key.shape();
         let specs = key.specs().filter(|spec| self.clusters || spec.cluster() == Cluster::NONE);
-        let ranked = heuristic::rank(specs, extents, sms, None);
-        let cycles = |choice: &Choice| heuristic::cycles(choice, extents, sms);
+        let ranked = heuristic::rank(specs, shape, sms, None);
+        let cycles = |choice: &Choice| heuristic::cycles(choice, shape, sms);
         let most = ranked.first().map_or(0.0, cycles) * self.within;
         ranked.into_iter().take_while(|choice| cycles(choice) <= most).take(self.limit).collect()
     }
@@ -97,7 +97,7 @@ impl SurveyOptions {
 
 /// The heuristic's estimate for one GEMM, seconds.
 fn expected_seconds(key: &ProblemKey, choice: &Choice, sms: u32) -> f64 {
-    heuristic::cycles(choice, key.extents(), sms) / CLOCK_HZ
+    heuristic::cycles(choice, key.shape(), sms) / CLOCK_HZ
 }
 
 /// What times choices of one problem. The GPU is one, and a cost model another in tests.

@@ -1,0 +1,111 @@
+//! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
+
+use pgemm_ir::Element;
+
+use crate::config::Config;
+use crate::problem::{OperandLayout, Problem};
+use crate::reading::{Aligned, Seen};
+
+/// Bytes of a line of L2, and of the slices of an operand's lines that TMA loads.
+const LINE_BYTES: u64 = 128;
+
+/// What estimates depend on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Extents along m, n and k.
+    pub extents: [u64; 3],
+    /// Lines of L2 that a slice of A and one of B touch in the mean: 1 where they are whole lines, below 2.
+    pub(super) lines: [f64; 2],
+}
+
+impl Shape {
+    /// A problem that validates, as its kernel sees it: of a column-major D the transposed one, and operands as they are after
+    /// they have been laid out anew. They are taken to begin where a line of L2 does.
+    pub fn of(problem: &Problem, config: &Config) -> Shape {
+        Shape::seen(&Seen::new(problem, config, Aligned::ALL))
+    }
+
+    pub(crate) fn seen(seen: &Seen) -> Shape {
+        let Seen { problem, config, .. } = seen;
+        let [a, b] = config.operands();
+        Shape {
+            extents: [problem.m, problem.n, problem.k].map(|extent| extent as u64),
+            lines: [
+                lines_of_slice(problem.a, a, problem.a_lines()),
+                lines_of_slice(problem.b, b, problem.b_lines()),
+            ],
+        }
+    }
+
+    /// With A and B in each other's place.
+    pub(super) fn swapped(self) -> Shape {
+        let Shape { extents: [m, n, k], lines: [a, b] } = self;
+        Shape { extents: [n, m, k], lines: [b, a] }
+    }
+}
+
+/// Operands of whole lines.
+impl From<[u64; 3]> for Shape {
+    fn from(extents: [u64; 3]) -> Shape {
+        Shape { extents, lines: [1.0; 2] }
+    }
+}
+
+/// Lines of L2 that a slice touches, in the mean over the operand's lines.
+fn lines_of_slice(
+    operand: OperandLayout,
+    element: Element,
+    (lines, length): (usize, usize),
+) -> f64 {
+    if lines <= 1 {
+        return 1.0;
+    }
+    let bytes = u64::from(element.bytes());
+    let slice = (length as u64).saturating_mul(bytes).min(LINE_BYTES);
+    let pitch = operand.leading_dimension as u64 * bytes;
+    // Where in a line of L2 slices begin: at the multiples of the pitch's and the line's common divisor, all equally often.
+    let apart = 1 << pitch.trailing_zeros().min(LINE_BYTES.trailing_zeros());
+    let crossing = (0..LINE_BYTES).step_by(apart).filter(|begin| begin + slice > LINE_BYTES);
+    1.0 + crossing.count() as f64 * apart as f64 / LINE_BYTES as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Major;
+
+    fn lines(problem: Problem, element: Element) -> [f64; 2] {
+        Shape::of(&problem, &Config::new(element)).lines
+    }
+
+    #[test]
+    fn slices_are_torn_where_lines_are_no_whole_lines_of_l2() {
+        let problem = |k| Problem::new(512, 640, k, Major::K, Major::K);
+        let bf16 = Element::Bf16;
+        assert_eq!(lines(problem(4096), bf16), [1.0, 1.0]);
+        // Of 8208 bytes: one line of eight begins where one of L2 does.
+        assert_eq!(lines(problem(4104), bf16), [1.875, 1.875]);
+        assert_eq!(lines(problem(4104).with_b_leading_dimension(4160), bf16), [1.875, 1.0]);
+        assert_eq!(lines(problem(4128), bf16), [1.5, 1.5]);
+        assert_eq!(lines(problem(4104), Element::F64), [1.5, 1.5]);
+        // Laid out anew.
+        assert_eq!(lines(problem(4097), bf16), [1.0, 1.0]);
+        // Lines of 32 bytes share those of L2, of 48 they may not.
+        assert_eq!(lines(problem(16), bf16), [1.0, 1.0]);
+        assert_eq!(lines(problem(24), bf16), [1.25, 1.25]);
+        let row = Problem::new(1, 520, 4096, Major::K, Major::N);
+        assert_eq!(lines(row.with_a_leading_dimension(4104), bf16), [1.0, 1.875]);
+    }
+
+    #[test]
+    fn operands_and_their_lines_change_places_together() {
+        let problem = Problem::new(512, 640, 4096, Major::K, Major::K);
+        let problem = problem.with_a_leading_dimension(4104);
+        let shape = Shape::of(&problem, &Config::new(Element::Bf16));
+        let transposed = Problem::new(512, 640, 4096, Major::K, Major::K)
+            .with_d_major(Major::M)
+            .with_a_leading_dimension(4104);
+        assert_eq!(Shape::of(&transposed, &Config::new(Element::Bf16)), shape.swapped());
+        assert_eq!(shape.swapped(), Shape { extents: [640, 512, 4096], lines: [1.0, 1.875] });
+    }
+}
