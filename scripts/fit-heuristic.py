@@ -5,7 +5,7 @@ Surveys come from `pgemm autotune --survey FILE`; results of tuning (`autotune_r
 time (geometric mean over problems). Fitted are, by weighted least squares, the estimates' errors within each problem: choices
 near the best count most, and what all choices of a problem have in common counts little, since no pick depends on it. With
 --refine, searches for the least regret follow, smooth in the constants. The constants printed are pasted into heuristic.rs by
-hand. Needs numpy.
+hand. Operands are taken to consist of whole lines of L2, as those of the surveys do. Needs numpy.
 
     scripts/fit-heuristic.py benchmarks/2026-11-21-survey-bf16.json --hold-out 5
 """
