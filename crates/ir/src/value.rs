@@ -182,6 +182,12 @@ impl<'k> Val<'k, ty::U32> {
         self.builder.value(Op::Convert(Type::U64), vec![self.id])
     }
 
+    /// The binary32 of these bits.
+    #[track_caller]
+    pub fn as_f32(self) -> Val<'k, ty::F32> {
+        self.builder.value(Op::Bitcast(Type::F32), vec![self.id])
+    }
+
     /// The same bits as a signed number.
     #[track_caller]
     pub fn as_s32(self) -> Val<'k, ty::S32> {
@@ -266,6 +272,12 @@ macro_rules! fused {
 fused!(F32, F64);
 
 impl<'k> Val<'k, ty::F32> {
+    /// Its bits.
+    #[track_caller]
+    pub fn bits(self) -> Val<'k, ty::U32> {
+        self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
+    }
+
     /// Packs this (low half) and `high` into two 16-bit elements, rounding to nearest even.
     #[track_caller]
     pub fn pack(self, high: Self, element: Element) -> Val<'k, ty::B32> {
@@ -274,6 +286,12 @@ impl<'k> Val<'k, ty::F32> {
 }
 
 impl<'k> Val<'k, ty::B32> {
+    /// Both elements' bits, the first one's below.
+    #[track_caller]
+    pub fn bits(self) -> Val<'k, ty::U32> {
+        self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
+    }
+
     /// Both 16-bit elements as binary32, low half first.
     #[track_caller]
     pub fn unpack(self, element: Element) -> [Val<'k, ty::F32>; 2] {

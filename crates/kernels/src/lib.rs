@@ -1,6 +1,7 @@
 //! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`], and
 //! [`DmmaSpec`] → [`DmmaKernel`] for f64, [`FfmaSpec`] → [`FfmaKernel`] for f32 on CUDA cores; [`AnySpec`] → [`AnyKernel`] is
-//! one of these. [`RelayoutKernel`] lays operands out anew where TMA or wgmma cannot read them as they lie. And a probe of the
+//! one of these. [`RelayoutKernel`] lays operands out anew where TMA or wgmma cannot read them as they lie,
+//! [`SplitKernel`] splits f32 into the terms that kernels of [`Terms`] multiply. And a probe of the
 //! memory's bandwidth, [`ProbeKernel`].
 
 mod arithmetic;
@@ -34,7 +35,8 @@ pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Wo
 pub use operand::{BoxPlace, OperandTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use relayout::{
-    MatrixRelayout, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutSpec,
+    MatrixRelayout, MatrixSplit, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutSpec,
+    ScalesKernel, SplitKernel, SplitSpec,
 };
 pub use spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
 pub use staging::{STAGING_ROWS, Staging};

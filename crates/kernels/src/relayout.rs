@@ -1,9 +1,12 @@
 //! A kernel that lays matrices out anew, so that TMA can read them: lines of any length, address, stride and step become
 //! lines of whole 16-byte units, with zeros behind their ends, in the direction they had or across it. One launch does one
-//! matrix or two, of elements of one size, whose values it does not look at.
+//! matrix or two, of elements of one size, whose values it does not look at. Or it writes, for each binary32, the terms that
+//! this is the sum of ([`SplitKernel`]), after another kernel ([`ScalesKernel`]) has found scales for the lines of the result.
 
 mod copy;
+mod scales;
 mod source;
+mod split;
 mod transpose;
 
 use pgemm_ir::{
@@ -11,8 +14,11 @@ use pgemm_ir::{
     SmemRequest, Special, Val, WARPGROUP_THREADS, ty,
 };
 
+pub use self::scales::ScalesKernel;
 use self::source::Source;
 pub(crate) use self::source::shift_down;
+use self::split::SplitStore;
+pub use self::split::{MatrixSplit, SplitKernel, SplitSpec};
 use crate::spec::SpecError;
 
 /// Bytes that a thread moves at once, and of which destinations are multiples.
@@ -27,6 +33,8 @@ const BATCH: u32 = 4;
 const TILE_CHUNKS: u32 = THREADS * BATCH;
 /// CTAs that share an SM.
 const CTAS_PER_SM: u32 = 4;
+/// Registers of a thread.
+const REGISTERS: u32 = 65_536 / (THREADS * CTAS_PER_SM);
 /// Widest tile of a copy that keeps the direction of lines: a power of two of chunks.
 const MOST_COLUMNS: u32 = 64;
 /// In place of the logarithm of a tile's width: directions change.
@@ -72,18 +80,18 @@ pub enum RelayoutError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The kernel is malformed.
-    #[error("the relayout of {bytes}-byte elements: {error}")]
+    #[error("the kernel {name}: {error}")]
     Build {
-        /// Bytes of an element.
-        bytes: u32,
+        /// The kernel.
+        name: String,
         /// What the builder refused.
         error: Box<BuildError>,
     },
     /// The kernel breaks the language's rules.
-    #[error("the relayout of {bytes}-byte elements: {error}")]
+    #[error("the kernel {name}: {error}")]
     Passes {
-        /// Bytes of an element.
-        bytes: u32,
+        /// The kernel.
+        name: String,
         /// What the verifier or a pass refused.
         error: Box<PassError>,
     },
@@ -109,22 +117,41 @@ impl MatrixRelayout {
         chunks(self.result().1, element_bytes) * RELAYOUT_CHUNK_BYTES
     }
 
+    /// Chunks of a line of the result, before it is split into terms.
+    fn chunks(&self, units: Units) -> u64 {
+        chunks(self.result().1, units.element_bytes).next_multiple_of(units.chunks)
+    }
+
     /// Tiles side by side, and rows of them.
-    fn tiles(&self, element_bytes: u32) -> (u64, u64) {
-        let lines = u64::from(self.lines);
+    fn tiles(&self, units: Units) -> (u64, u64) {
+        let chunks = self.chunks(units);
         if self.turned {
             let across = u64::from(self.length.div_ceil(TURNED_LINES));
-            return (across, (lines * u64::from(element_bytes)).div_ceil(TURNED_BYTES.into()));
+            return (across, chunks.div_ceil(u64::from(TURNED_BYTES / CHUNK_BYTES)));
         }
-        let columns = u64::from(self.columns(element_bytes));
+        let columns = u64::from(self.columns(units));
         let rows = u64::from(TILE_CHUNKS) / columns;
-        (chunks(self.length, element_bytes).div_ceil(columns), lines.div_ceil(rows))
+        (chunks.div_ceil(columns), u64::from(self.lines).div_ceil(rows))
     }
 
     /// Chunks side by side in a tile of a copy: a power of two.
-    fn columns(&self, element_bytes: u32) -> u32 {
-        let most = u64::from(MOST_COLUMNS);
-        chunks(self.length, element_bytes).min(most).next_power_of_two() as u32
+    fn columns(&self, units: Units) -> u32 {
+        self.chunks(units).min(MOST_COLUMNS.into()).next_power_of_two() as u32
+    }
+}
+
+/// What lines consist of.
+#[derive(Clone, Copy)]
+struct Units {
+    element_bytes: u32,
+    /// A line of the result has a multiple of so many chunks, the last ones zeros.
+    chunks: u64,
+}
+
+impl Units {
+    /// Elements as they are.
+    fn plain(element_bytes: u32) -> Units {
+        Units { element_bytes, chunks: 1 }
     }
 }
 
@@ -145,54 +172,72 @@ impl RelayoutKernel {
             let nearest = bytes.clamp(1, 8).next_power_of_two();
             return Err(SpecError::Knob { knob, asked: bytes, limit, nearest }.into());
         }
-        let builder = KernelBuilder::new(format!("relayout_{bytes}"), 1);
-        write(&builder, bytes);
-        let kernel = builder
-            .finish()
-            .map_err(|error| RelayoutError::Build { bytes, error: Box::new(error) })?;
-        let kernel = pgemm_ir::optimise(kernel)
-            .map_err(|error| RelayoutError::Passes { bytes, error: Box::new(error) })?;
+        let kernel = built(&format!("relayout_{bytes}"), |b| write(b, bytes, None))?;
         Ok(RelayoutKernel { spec, kernel })
     }
 
     /// The launch that lays out one matrix or two. Parameters `source_I` and `destination_I` are the addresses of matrix I:
     /// all others depend on the rest of it only.
     pub fn bind(&self, first: &MatrixRelayout, second: Option<&MatrixRelayout>) -> Launch {
-        let bytes = self.spec.element_bytes;
-        let tiles = |matrix: &MatrixRelayout| {
-            let (across, down) = matrix.tiles(bytes);
-            (across * down) as u32
-        };
-        let of_first = tiles(first);
-        let matrices = [first, second.unwrap_or(first)];
-        let mut arguments = vec![Argument::U32(of_first)];
-        arguments.extend(matrices.iter().flat_map(|matrix| matrix_arguments(matrix, bytes)));
-        let ctas = of_first + second.map_or(0, tiles);
-        Launch { grid: [ctas, 1, 1], arguments }
+        let units = Units::plain(self.spec.element_bytes);
+        launch(first, second, |matrix| matrix.tile_count(units), |matrix| matrix.arguments(units))
     }
 }
 
-/// The arguments of a matrix in the order in which [`Job::declare`] declares them.
-fn matrix_arguments(matrix: &MatrixRelayout, element_bytes: u32) -> [Argument; 13] {
-    let bytes = u64::from(element_bytes);
-    let of_line = u64::from(matrix.length) * bytes;
-    let span = u64::from(matrix.lines - 1) * matrix.line_stride * bytes + of_line;
-    let (result_lines, result_length) = matrix.result();
-    [
-        Argument::U64(matrix.source),
-        Argument::U64(matrix.destination),
-        Argument::U64(span),
-        Argument::U64(matrix.line_stride * bytes),
-        Argument::U64(matrix.step * bytes),
-        Argument::U64(matrix.pitch),
-        Argument::U32(matrix.lines),
-        Argument::U32((of_line / u64::from(CHUNK_BYTES)) as u32),
-        Argument::U32((of_line % u64::from(CHUNK_BYTES)) as u32),
-        Argument::U32(result_lines),
-        Argument::U32(chunks(result_length, element_bytes) as u32),
-        Argument::U32(matrix.tiles(element_bytes).0 as u32),
-        Argument::U32(if matrix.turned { TURNS } else { matrix.columns(element_bytes).ilog2() }),
-    ]
+/// A kernel of this name that `write` writes, verified and legalised.
+fn built(name: &str, write: impl FnOnce(&KernelBuilder)) -> Result<Kernel, RelayoutError> {
+    let name = name.to_owned();
+    let builder = KernelBuilder::new(name.clone(), 1);
+    write(&builder);
+    match builder.finish() {
+        Ok(kernel) => pgemm_ir::optimise(kernel)
+            .map_err(|error| RelayoutError::Passes { name, error: Box::new(error) }),
+        Err(error) => Err(RelayoutError::Build { name, error: Box::new(error) }),
+    }
+}
+
+/// The launch over one matrix or two, each with its CTAs: those of the first, then the arguments of both.
+fn launch<M>(
+    first: &M,
+    second: Option<&M>,
+    ctas: impl Fn(&M) -> u32,
+    arguments: impl Fn(&M) -> Vec<Argument>,
+) -> Launch {
+    let of_first = ctas(first);
+    let matrices = [first, second.unwrap_or(first)];
+    let of_matrices = matrices.into_iter().flat_map(arguments);
+    let arguments = std::iter::once(Argument::U32(of_first)).chain(of_matrices).collect();
+    Launch { grid: [of_first + second.map_or(0, ctas), 1, 1], arguments }
+}
+
+impl MatrixRelayout {
+    /// CTAs that lay it out, one for each tile.
+    fn tile_count(&self, units: Units) -> u32 {
+        let (across, down) = self.tiles(units);
+        (across * down) as u32
+    }
+
+    /// The arguments of a matrix in the order in which [`Job::declare`] declares them.
+    fn arguments(&self, units: Units) -> Vec<Argument> {
+        let bytes = u64::from(units.element_bytes);
+        let of_line = u64::from(self.length) * bytes;
+        let span = u64::from(self.lines - 1) * self.line_stride * bytes + of_line;
+        vec![
+            Argument::U64(self.source),
+            Argument::U64(self.destination),
+            Argument::U64(span),
+            Argument::U64(self.line_stride * bytes),
+            Argument::U64(self.step * bytes),
+            Argument::U64(self.pitch),
+            Argument::U32(self.lines),
+            Argument::U32((of_line / u64::from(CHUNK_BYTES)) as u32),
+            Argument::U32((of_line % u64::from(CHUNK_BYTES)) as u32),
+            Argument::U32(self.result().0),
+            Argument::U32(self.chunks(units) as u32),
+            Argument::U32(self.tiles(units).0 as u32),
+            Argument::U32(if self.turned { TURNS } else { self.columns(units).ilog2() }),
+        ]
+    }
 }
 
 /// What the CTA's threads know of the matrix that they work on.
@@ -212,8 +257,10 @@ struct Destination<'k> {
     /// Bytes from line to line.
     pitch: Val<'k, ty::U64>,
     lines: Val<'k, ty::U32>,
-    /// Chunks of each line.
+    /// Chunks of each line, before it is split into terms.
     chunks: Val<'k, ty::U32>,
+    /// What is written for a chunk, if not the chunk.
+    split: Option<SplitStore<'k>>,
 }
 
 /// A place in the grid of tiles.
@@ -224,8 +271,13 @@ struct Tile<'k> {
 }
 
 impl<'k> Job<'k> {
-    /// Declares the parameters of all matrices; those of the one that `second` says.
-    fn declare(b: &'k KernelBuilder, element_bytes: u32, second: Val<'k, ty::Bool>) -> Job<'k> {
+    /// Declares the parameters of all matrices; those of the one that `second` says. Scales have theirs where there are any.
+    fn declare(
+        b: &'k KernelBuilder,
+        element_bytes: u32,
+        split: Option<SplitSpec>,
+        second: Val<'k, ty::Bool>,
+    ) -> Job<'k> {
         // Declared matrix by matrix.
         let of = |index: usize| {
             let wide = ["source", "destination", "span", "line_stride", "step", "pitch"]
@@ -233,13 +285,16 @@ impl<'k> Job<'k> {
             let narrow =
                 ["lines", "full", "rest", "result_lines", "result_chunks", "across", "columns"]
                     .map(|name| b.param::<ty::U32>(&format!("{name}_{index}")));
-            (wide, narrow)
+            let scales = split.filter(SplitSpec::scaled);
+            (wide, narrow, scales.map(|_| b.param::<ty::U64>(&format!("scales_{index}"))))
         };
         let matrices: [_; MATRICES] = std::array::from_fn(of);
         let wide: [_; 6] =
             std::array::from_fn(|i| second.select(matrices[1].0[i], matrices[0].0[i]));
         let narrow: [_; 7] =
             std::array::from_fn(|i| second.select(matrices[1].1[i], matrices[0].1[i]));
+        let scales = matrices[0].2.zip(matrices[1].2);
+        let scales = scales.map(|(first, other)| second.select(other, first));
         let [address, destination, span, stride, step, pitch] = wide;
         let [lines, full, rest, result_lines, result_chunks, across, columns] = narrow;
         Job {
@@ -259,6 +314,7 @@ impl<'k> Job<'k> {
                 pitch,
                 lines: result_lines,
                 chunks: result_chunks,
+                split: split.map(|spec| SplitStore { spec, scales }),
             },
             across,
             columns,
@@ -277,24 +333,35 @@ impl<'k> Destination<'k> {
     ) {
         b.if_(line.lt(self.lines) & column.lt(self.chunks), || {
             let address = self.address + line.widen() * self.pitch;
-            b.store_global(address + column.widen() * u64::from(CHUNK_BYTES), words);
+            match &self.split {
+                None => b.store_global(address + column.widen() * u64::from(CHUNK_BYTES), words),
+                Some(split) => split.store(b, address, line, column, words),
+            }
         });
     }
 }
 
-fn write(b: &KernelBuilder, element_bytes: u32) {
-    b.ctas_per_sm(CTAS_PER_SM);
+/// Declares all parameters; the matrix of this CTA, and which of its CTAs this is.
+fn job(
+    b: &KernelBuilder,
+    element_bytes: u32,
+    split: Option<SplitSpec>,
+) -> (Job<'_>, Val<'_, ty::U32>) {
     let of_first = b.param::<ty::U32>("tiles_0");
     let cta = b.special(Special::Cta);
     let second = cta.ge(of_first);
-    let job = Job::declare(b, element_bytes, second);
-    let index = second.select(cta - of_first, cta);
+    let job = Job::declare(b, element_bytes, split, second);
+    (job, second.select(cta - of_first, cta))
+}
+
+fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>) {
+    b.ctas_per_sm(CTAS_PER_SM);
+    let (job, index) = job(b, element_bytes, split);
     let tile = Tile { row: index / job.across, column: index % job.across };
     let bytes = SmemRequest::whole(TURNED_LINES * TURNED_BYTES, TURNED_BYTES);
     let region = b.region("tile", RegionKind::Data(Element::S32), bytes);
     b.warp_roles(|roles| {
-        let registers = 65_536 / (THREADS * CTAS_PER_SM);
-        roles.role("mover", WARPGROUPS, registers, |_| {
+        roles.role("mover", WARPGROUPS, REGISTERS, |_| {
             // The GEMM that reads the result may take its place while the last tiles are written.
             b.grid_dependency_launch();
             b.grid_dependency_wait();
@@ -332,11 +399,12 @@ mod tests {
             pitch: 0,
             turned,
         };
-        assert_eq!(matrix(4095, 4095, false).tiles(2), (8, 256));
+        let plain = Units::plain;
+        assert_eq!(matrix(4095, 4095, false).tiles(plain(2)), (8, 256));
         // Lines of five chunks: eight are side by side, and 128 lines in a tile.
-        assert_eq!(matrix(1000, 33, false).tiles(2), (1, 8));
-        assert_eq!(matrix(8192, 8192, true).tiles(1), (64, 64));
-        assert_eq!(matrix(1, u32::MAX / 2, true).tiles(4), (1 << 24, 1));
+        assert_eq!(matrix(1000, 33, false).tiles(plain(2)), (1, 8));
+        assert_eq!(matrix(8192, 8192, true).tiles(plain(1)), (64, 64));
+        assert_eq!(matrix(1, u32::MAX / 2, true).tiles(plain(4)), (1 << 24, 1));
         assert_eq!(matrix(33, 17, true).least_pitch(1), 48);
         assert_eq!(matrix(33, 17, false).least_pitch(8), 144);
     }

@@ -1,0 +1,265 @@
+//! Splitting binary32 into terms, in the emulator: each term against rounding on the host, scales against logarithms; and through
+//! every assembler that is installed.
+
+#[path = "common/assemblers.rs"]
+mod assemblers;
+
+use assemblers::assemblers;
+use half::{bf16, f16};
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
+use pgemm_ir::{Element, Kernel, Launch};
+use pgemm_kernels::{MatrixRelayout, MatrixSplit, ScalesKernel, SplitKernel, SplitSpec, Terms};
+
+const SPECS: [SplitSpec; 3] = [
+    SplitSpec { element: Element::Tf32, terms: Terms::X3 },
+    SplitSpec { element: Element::Bf16, terms: Terms::X6 },
+    SplitSpec { element: Element::F16, terms: Terms::X3 },
+];
+
+const UNTOUCHED: u8 = 0x5a;
+
+/// A matrix of a launch: lines of its result and elements of each, elements before it, between elements, and whether the
+/// result's lines run across its own.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    lines: usize,
+    k: usize,
+    before: usize,
+    step: usize,
+    turned: bool,
+}
+
+impl Case {
+    /// Where element `i` of a line of the result lies in the source.
+    fn place(&self, line: usize, i: usize) -> usize {
+        let (line, i, length) = if self.turned { (i, line, self.lines) } else { (line, i, self.k) };
+        self.before + (line * length + i) * self.step
+    }
+
+    fn matrix(&self, source: u64, destination: u64, pitch: u64) -> MatrixRelayout {
+        let (lines, length) = if self.turned { (self.k, self.lines) } else { (self.lines, self.k) };
+        MatrixRelayout {
+            source: source + 4 * self.before as u64,
+            lines: lines as u32,
+            length: length as u32,
+            line_stride: (length * self.step) as u64,
+            step: self.step as u64,
+            destination,
+            pitch,
+            turned: self.turned,
+        }
+    }
+}
+
+/// Numbers of all sizes with all bits, some lines of one size; now and then zeros of both signs, the largest numbers,
+/// subnormal ones, infinities and NaN.
+fn samples(case: &Case, seed: u64) -> Vec<f32> {
+    let mut state = seed;
+    let mut values = vec![f32::NAN; case.place(case.lines - 1, case.k - 1) + 1];
+    for line in 0..case.lines {
+        for i in 0..case.k {
+            // Knuth's MMIX generator.
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bits = (state >> 32) as u32;
+            let mantissa = bits & 0x807f_ffff;
+            let exponent = match line % 7 {
+                0 => 120 + (bits >> 23) % 16,
+                1 => (bits >> 23) % 255,
+                2 => 0,
+                3 => 254,
+                4 if i % 11 == 3 => 255,
+                _ => 127,
+            };
+            let special = match (line % 7, i % 5) {
+                (3, 0) => Some(f32::MAX),
+                (5, 0) => Some(-0.0),
+                (6, _) => Some(0.0),
+                _ => None,
+            };
+            values[case.place(line, i)] =
+                special.unwrap_or(f32::from_bits(mantissa | exponent << 23));
+        }
+    }
+    values
+}
+
+/// The nearest number of a type, but the largest one rather than infinity, and NaN in place of that.
+fn nearest(value: f32, element: Element) -> f32 {
+    let rounded = match element {
+        Element::F16 => f16::from_f32(value).to_f32(),
+        Element::Bf16 => bf16::from_f32(value).to_f32(),
+        _ => {
+            // Half way between neighbours, the even one is the nearest: by scaling in binary64, which has bits to spare.
+            let unit = f64::from(f32::from_bits((value.to_bits() >> 23 & 0xff).max(1) << 23));
+            let unit = unit * 2f64.powi(-10);
+            let rounded = (f64::from(value) / unit).round_ties_even() * unit;
+            if rounded.abs() > f64::from(f32::MAX) { f32::INFINITY } else { rounded as f32 }
+        }
+    };
+    let largest = if element == Element::Bf16 { 0x7f7f_0000 } else { 0x7f7f_e000 };
+    match (value.is_finite(), rounded.is_finite()) {
+        (true, false) => f32::from_bits(largest).copysign(value),
+        (true, true) => rounded,
+        _ => f32::NAN,
+    }
+}
+
+/// The scale of a line.
+fn scale(line: &[f32]) -> f32 {
+    let largest = line.iter().fold(0u32, |all, value| all.max(value.to_bits() & 0x7fff_ffff));
+    match f32::from_bits(largest) {
+        finite if finite.is_finite() => {
+            let exponent = f64::from(finite).log2().floor() - 13.0;
+            2f64.powf(exponent.max(-126.0)) as f32
+        }
+        _ => 2f32.powi(115),
+    }
+}
+
+/// Elements of a line of the result as binary32.
+fn read(bytes: &[u8], element: Element) -> Vec<f32> {
+    let size = element.bytes() as usize;
+    let halves = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+    bytes
+        .chunks(size)
+        .map(|bytes| match element {
+            Element::F16 => f16::from_bits(halves(bytes)).to_f32(),
+            Element::Bf16 => bf16::from_bits(halves(bytes)).to_f32(),
+            _ => f32::from_le_bytes(bytes.try_into().unwrap()),
+        })
+        .collect()
+}
+
+fn run(kernel: &Kernel, launch: &Launch, memory: &mut Memory, schedule: Schedule) {
+    let options = Options { schedule, ..Options::default() };
+    let emulator = Emulator::new(kernel, launch, memory, options).unwrap();
+    emulator.run().unwrap_or_else(|report| panic!("{}: {report}", kernel.name));
+}
+
+/// A matrix in the emulator's memory.
+struct Placed {
+    case: Case,
+    values: Vec<f32>,
+    split: MatrixSplit,
+}
+
+impl Placed {
+    fn new(memory: &mut Memory, spec: SplitSpec, case: Case, seed: u64) -> Placed {
+        let values = samples(&case, seed);
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let source = memory.upload("source", &bytes, Permission::ReadOnly);
+        let pitch = spec.pitch(case.k as u32) + 32;
+        let result = vec![UNTOUCHED; pitch as usize * case.lines];
+        let destination = memory.upload("result", &result, Permission::ReadWrite);
+        let scales =
+            memory.upload("scales", &vec![UNTOUCHED; case.lines * 4], Permission::ReadWrite);
+        let matrix = case.matrix(source, destination, pitch);
+        Placed { case, values, split: MatrixSplit { matrix, scales } }
+    }
+
+    /// Compares every term of every element, and the zeros behind a line's end; nothing else is written.
+    fn check(&self, memory: &Memory, spec: SplitSpec) {
+        let Placed { case, values, split } = self;
+        let pitch = split.matrix.pitch as usize;
+        let found = memory.read_raw(split.matrix.destination, pitch * case.lines).unwrap();
+        let scales = memory.read_raw(split.scales, case.lines * 4).unwrap();
+        let (count, span) =
+            (spec.terms.count() as usize, (Terms::SPAN_BYTES / spec.element.bytes()) as usize);
+        for (index, found) in found.chunks(pitch).enumerate() {
+            let line: Vec<f32> = (0..case.k).map(|i| values[case.place(index, i)]).collect();
+            let scale = if spec.scaled() { scale(&line) } else { 1.0 };
+            if spec.scaled() {
+                let found = read(&scales[index * 4..][..4], Element::F32)[0];
+                assert_eq!(found, scale, "{case:?}: line {index}");
+            }
+            let (found, behind) = found.split_at(spec.pitch(case.k as u32) as usize);
+            assert!(behind.iter().all(|byte| *byte == UNTOUCHED), "{case:?}: line {index}");
+            let found = read(found, spec.element);
+            for i in 0..found.len() / count {
+                let at = |term: usize| found[(i / span * count + term) * span + i % span];
+                let Some(value) = line.get(i) else {
+                    assert!((0..count).all(|term| at(term).to_bits() == 0), "{case:?}: {i}");
+                    continue;
+                };
+                let mut rest = (f64::from(*value) / f64::from(scale)) as f32;
+                if !rest.is_finite() {
+                    assert!(at(count - 1).is_nan(), "{case:?}: line {index}, {i}: {value:e}");
+                    continue;
+                }
+                for term in 0..count {
+                    let expected = nearest(rest, spec.element);
+                    assert_eq!(
+                        at(term),
+                        expected,
+                        "{case:?}: line {index}, {i}: {value:e}, {term}"
+                    );
+                    rest -= expected;
+                }
+                assert!(spec.terms != Terms::X6 || rest == 0.0 || value.abs() < 1e-30, "{value:e}");
+            }
+        }
+    }
+}
+
+fn check(spec: SplitSpec, cases: &[Case], schedule: Schedule) {
+    let kernel = SplitKernel::build(spec).unwrap();
+    let mut memory = Memory::new();
+    let placed: Vec<_> =
+        (1..).zip(cases).map(|(seed, case)| Placed::new(&mut memory, spec, *case, seed)).collect();
+    let second = placed.get(1).map(|placed| &placed.split);
+    if spec.scaled() {
+        let scales = ScalesKernel::build().unwrap();
+        let launch = scales.bind(&placed[0].split, second);
+        run(&scales.kernel, &launch, &mut memory, schedule.clone());
+    }
+    run(&kernel.kernel, &kernel.bind(&placed[0].split, second), &mut memory, schedule);
+    for placed in &placed {
+        placed.check(&memory, spec);
+    }
+}
+
+#[test]
+fn lines_of_any_length_and_address_are_split_in_both_directions() {
+    for spec in SPECS {
+        for turned in [false, true] {
+            for (lines, k) in [(1, 1), (9, 200), (150, 7), (70, 129), (7, 1100)] {
+                for (before, step) in [(0, 1), (3, 1), (1, 2)] {
+                    let case = Case { lines, k, before, step, turned };
+                    check(spec, &[case], Schedule::seeded(lines as u64));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_matrices_in_one_launch_are_split() {
+    let copied = Case { lines: 37, k: 301, before: 1, step: 1, turned: false };
+    let turned = Case { lines: 65, k: 43, turned: true, ..copied };
+    for spec in SPECS {
+        check(spec, &[copied, turned], Schedule::round_robin());
+        check(spec, &[turned, copied], Schedule::async_late(1));
+    }
+}
+
+#[test]
+fn other_terms_are_refused() {
+    let spec = SplitSpec { element: Element::E4m3, terms: Terms::X3 };
+    let error = SplitKernel::build(spec).unwrap_err().to_string();
+    assert!(error.contains("tf32, bf16 or f16"), "{error}");
+}
+
+#[test]
+fn assemblers_take_them_without_spills() {
+    let splits = SPECS.map(|spec| SplitKernel::build(spec).unwrap().kernel);
+    let kernels = splits.into_iter().chain([ScalesKernel::build().unwrap().kernel]);
+    let assemblers = assemblers();
+    for kernel in kernels {
+        let ptx = pgemm_ptx::emit(&kernel).unwrap();
+        for ptxas in &assemblers {
+            let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{error}"));
+            println!("{}: {report:?}", kernel.name);
+            assert!(report.is_clean(), "{}: {report:?}", kernel.name);
+        }
+    }
+}
