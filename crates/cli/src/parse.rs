@@ -224,7 +224,8 @@ pub struct Types {
     /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k) [default: full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f32: exact, or split into terms for the tensor
+    /// cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
 }

@@ -56,7 +56,11 @@ impl Choice {
 
     /// Element types of A and B of the problems that it computes.
     pub fn operands(&self) -> [Element; 2] {
-        let [a, b] = self.spec.operands();
+        let [a, b] = match self.spec {
+            // Split on the way.
+            AnySpec::Wgmma(spec) if spec.arithmetic.terms.is_some() => [Element::F32; 2],
+            spec => spec.operands(),
+        };
         if self.swapped() { [b, a] } else { [a, b] }
     }
 

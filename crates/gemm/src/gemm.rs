@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::{Argument, Kernel};
 use pgemm_kernels::{
-    AnyKernel, AnySpec, L2Policies, MatrixArgument, RelayoutKernel, RelayoutSpec, TMA_ALIGN_BYTES,
-    Work, Workspace,
+    AnyKernel, AnySpec, L2Policies, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace,
 };
 use pgemm_ptx::ResourceReport;
 
@@ -18,7 +17,7 @@ use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use crate::error::{Error, Result};
-use crate::pass::{LoadedRelayout, PassLaunch};
+use crate::pass::{LoadedPass, PassLaunch, PassSpec, Passed};
 use crate::plan::Plan;
 use crate::problem::{Major, OperandLayout, Problem};
 use crate::reading::{Aligned, Reading, Seen};
@@ -53,8 +52,7 @@ struct Inner {
     /// What was tuned on this device.
     picks: Arc<Picks>,
     kernels: Mutex<HashMap<AnySpec, Loaded>>,
-    /// By the bytes of an element.
-    relayouts: Mutex<HashMap<u32, Arc<LoadedRelayout>>>,
+    passes: Mutex<HashMap<PassSpec, Arc<LoadedPass>>>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
     zeros: DeviceBuffer,
@@ -174,7 +172,7 @@ impl Gemm {
             cache,
             picks: Picks::from_environment(device.properties()),
             kernels: Mutex::default(),
-            relayouts: Mutex::default(),
+            passes: Mutex::default(),
             prepared: Mutex::default(),
             zeros,
         })))
@@ -350,13 +348,15 @@ impl Gemm {
         let mut patched = lock(&prepared.patched);
         let Patched { arguments, workspaces, pass, operands } = &mut *patched;
         let workspace = workspaces.address(stream)?;
-        let [a, b] = match pass {
+        let Passed { operands: [a, b], scales } = match pass {
             // SAFETY: the caller vouches for the operands and the stream, and the workspace has room for the results.
             Some(pass) => unsafe { pass.enqueue([a, b], workspace + *operands, stream) }?,
-            None if reads_operands => [a, b],
-            None => [self.0.zeros.address(); 2],
+            None if reads_operands => Passed { operands: [a, b], scales: None },
+            None => Passed { operands: [self.0.zeros.address(); 2], scales: None },
         };
         let (a, b) = as_kernel_sees(plan, a, b);
+        let [a_scales, b_scales] = scales.unwrap_or_default();
+        let (a_scales, b_scales) = as_kernel_sees(plan, a_scales, b_scales);
         let c = if reads_c { c } else { d };
         let spec = kernel.gemm.spec();
         let by_tma = moves_by_tma(&spec, &prepared.problem, reads_c, [c, d]);
@@ -373,6 +373,8 @@ impl Gemm {
                 "d_address" => arguments.set_address(index, d)?,
                 "direct" => arguments.set(index, &Argument::U32((!by_tma).into()))?,
                 "workspace" => arguments.set_address(index, workspace)?,
+                "a_scales" => arguments.set_address(index, a_scales)?,
+                "b_scales" => arguments.set_address(index, b_scales)?,
                 "alpha" => arguments.set(index, &spec.factor(alpha))?,
                 "beta" => arguments.set(index, &spec.factor(beta))?,
                 _ => {}
@@ -410,19 +412,19 @@ impl Gemm {
         Ok((loaded, Some(outcome)))
     }
 
-    /// The kernel that lays out operands with elements of so many bytes.
-    fn load_relayout(&self, element_bytes: u32) -> Result<Arc<LoadedRelayout>> {
-        if let Some(loaded) = lock(&self.0.relayouts).get(&element_bytes) {
+    /// The kernel of a pass.
+    fn load_pass(&self, spec: PassSpec) -> Result<Arc<LoadedPass>> {
+        if let Some(loaded) = lock(&self.0.passes).get(&spec) {
             return Ok(loaded.clone());
         }
-        let kernel = RelayoutKernel::build(RelayoutSpec { element_bytes })?;
-        let name = kernel.kernel.name.clone();
-        let function = match self.compile(&name, &kernel.kernel)?.0 {
+        let kernel = spec.build()?;
+        let name = kernel.kernel().name.clone();
+        let function = match self.compile(&name, kernel.kernel())?.0 {
             Ok(function) => function,
             Err(report) => return Err(Error::UncleanRelayout { report: report.into() }),
         };
-        let loaded = Arc::new(LoadedRelayout { kernel, function });
-        lock(&self.0.relayouts).insert(element_bytes, loaded.clone());
+        let loaded = Arc::new(LoadedPass { kernel, function });
+        lock(&self.0.passes).insert(spec, loaded.clone());
         Ok(loaded)
     }
 
@@ -470,13 +472,11 @@ impl Gemm {
         let of_kernel = kernel.gemm.workspace(&work);
         let (passes, bytes) = seen.passes();
         let operands = of_kernel.bytes.next_multiple_of(OPERANDS_ALIGN);
-        let pass = if bytes == 0 {
-            None
-        } else {
-            // Both operands of every kernel have elements of one size.
-            let relayout = self.load_relayout(self.0.config.dtype.bytes())?;
-            PassLaunch::new(&self.0.device, &relayout, passes)?
-        };
+        // Both operands of every kernel have elements of one size.
+        let kernels = PassSpec::of(&passes, self.0.config.dtype.bytes());
+        let kernels: Vec<_> =
+            kernels.into_iter().map(|spec| self.load_pass(spec)).collect::<Result<_>>()?;
+        let pass = PassLaunch::new(&self.0.device, &kernels, passes)?;
         let size =
             if bytes == 0 { of_kernel } else { Workspace { bytes: operands + bytes, ..of_kernel } };
         let workspaces = Workspaces::new(&self.0.device, size)?;

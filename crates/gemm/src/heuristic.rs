@@ -16,7 +16,7 @@ mod shape;
 use std::sync::OnceLock;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{AnySpec, KernelSpec, OutputMajor, Schedule, catalogue};
+use pgemm_kernels::{AnySpec, KernelSpec, OutputMajor, Schedule, Terms, catalogue};
 
 pub use self::any::AnyRated;
 pub use self::dmma::RatedDmma;
@@ -126,9 +126,12 @@ impl Rated {
         let (depth_bytes, stage_bytes) =
             (tile_k * f64::from(spec.a.bytes()), f64::from(spec.stage_bytes()));
         // Both operands have elements of one size.
-        let math = tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE * MATH;
+        // Both operands have as many terms, of which so many pairs are multiplied.
+        let terms = f64::from(spec.arithmetic.term_count());
+        let products = spec.arithmetic.terms.map_or(1.0, |terms| terms.products().len() as f64);
+        let math = products * tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE * MATH;
         // Each m64 block's MMAs read its rows of A and all of B.
-        let read = depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
+        let read = products * depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
         let shared = (read + stage_bytes) / SMEM_BYTES_PER_CYCLE;
         let late = LATENCY / f64::from(spec.stages);
         let row_bytes = tile.n * spec.output.bytes();
@@ -138,7 +141,7 @@ impl Rated {
             spec,
             tile_m,
             tile_n,
-            depth_bytes,
+            depth_bytes: terms * depth_bytes,
             stage_bytes,
             from_l2: (f64::from(spec.a_tile().bytes()) / f64::from(spec.cluster.n)
                 + f64::from(spec.b_tile().bytes()) / f64::from(spec.cluster.m))
@@ -193,7 +196,7 @@ impl Rated {
             }
         };
 
-        let operand = f64::from(spec.a.bytes());
+        let operand = f64::from(spec.a.bytes() * spec.arithmetic.term_count());
         let (a, b) = (operand * m * k, operand * n * k);
         let results = f64::from(spec.output.bytes()) * m * n;
         let read_again = if merged { MERGED * READ_AGAIN } else { READ_AGAIN };
@@ -248,7 +251,9 @@ impl Rated {
             let rows = placed.rows.min(u64::from(raster_rows)) as f64;
             (rows, work.split_tiles as f64 / rows)
         };
-        let (cluster, operand) = (self.spec.cluster, f64::from(self.spec.a.bytes()));
+        let spec = &self.spec;
+        let operand = f64::from(spec.a.bytes() * spec.arithmetic.term_count());
+        let cluster = spec.cluster;
         let (tile_m, tile_n) =
             (self.tile_m * f64::from(cluster.m), self.tile_n * f64::from(cluster.n));
         let of_tile = (tile_m + tile_n) * k * operand;
@@ -385,6 +390,19 @@ pub fn rated(
         let plain = catalogue::any_specs_for(operands, a, b, OutputMajor::N, output);
         let swapped = catalogue::any_specs_for([b_type, a_type], b, a, OutputMajor::M, output);
         plain.into_iter().chain(swapped).map(AnyRated::new).collect()
+    })
+}
+
+/// The specs of the catalogue for f32 that is split into such terms, rated, as [`rated`].
+pub fn rated_terms(element: Element, terms: Terms) -> &'static [AnyRated] {
+    static TABLES: [OnceLock<Vec<AnyRated>>; catalogue::TERM_TYPES.len()] =
+        [const { OnceLock::new() }; catalogue::TERM_TYPES.len()];
+    let types = catalogue::TERM_TYPES;
+    let Some(kind) = types.iter().position(|known| *known == (element, terms)) else { return &[] };
+    TABLES[kind].get_or_init(|| {
+        let majors = [OutputMajor::N, OutputMajor::M].into_iter();
+        let specs = majors.flat_map(|d| catalogue::specs_of_terms(element, terms, d));
+        specs.map(AnySpec::from).map(AnyRated::new).collect()
     })
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
-use pgemm_kernels::{MatrixRelayout, RelayoutKernel, RelayoutSpec, Work};
+use pgemm_kernels::Work;
 
 use crate::cache::Outcome;
 use crate::config::Config;
@@ -14,9 +14,10 @@ use crate::driver::{Device, DeviceBuffer, Stream};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers, work};
 use crate::matrix::HostMatrix;
+use crate::pass::{PassSpec, Passed};
 use crate::plan::{self, Plan};
 use crate::problem::{MatrixLayout, Problem};
-use crate::reading::{Aligned, Pass, Seen};
+use crate::reading::{Aligned, Seen};
 use crate::tune::Picks;
 
 /// Where GEMMs may run.
@@ -250,23 +251,24 @@ fn emulate(
         pointers.a = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
         pointers.b = pointers.a;
     }
-    let ([a, b], bytes) = seen.passes();
+    let (passes, bytes) = seen.passes();
     let laid_out = memory.allocate("operands", bytes as usize);
-    let relayout = |pass: Option<Pass>, source: &mut u64| {
-        let Pass { matrix, offset } = pass?;
-        let matrix = MatrixRelayout { source: *source, destination: laid_out + offset, ..matrix };
-        *source = matrix.destination;
-        Some(matrix)
-    };
-    let (a, b) = (relayout(a, &mut pointers.a), relayout(b, &mut pointers.b));
     let start = Instant::now();
-    if let Some(first) = a.or(b) {
-        let element_bytes = config.dtype.bytes();
-        let kernel = RelayoutKernel::build(RelayoutSpec { element_bytes })?;
-        let launch = kernel.bind(&first, a.and(b).as_ref());
-        Emulator::new(&kernel.kernel, &launch, memory, Options::default())?.run()?;
+    let sources = [pointers.a, pointers.b];
+    let placed: Vec<_> = passes
+        .iter()
+        .zip(sources)
+        .filter_map(|(pass, source)| Some(pass.as_ref()?.placed(source, laid_out)))
+        .collect();
+    for spec in PassSpec::of(&passes, config.dtype.bytes()) {
+        let kernel = spec.build()?;
+        let launch = kernel.bind(&placed[0], placed.get(1));
+        Emulator::new(kernel.kernel(), &launch, memory, Options::default())?.run()?;
     }
-    let work = work(&seen.problem, &plan, &pointers, 0);
+    let Passed { operands, scales } = Passed::new(&passes, sources, laid_out);
+    [pointers.a, pointers.b] = operands;
+    let scales = scales.map(|[a, b]| if plan.swapped() { [b, a] } else { [a, b] });
+    let work = Work { scales, ..work(&seen.problem, &plan, &pointers, 0) };
     let size = gemm.workspace(&work);
     let workspace = memory.allocate("workspace", size.bytes as usize);
     memory.write(workspace, &vec![0; size.zeroed as usize])?;

@@ -268,7 +268,11 @@ fn rated_for(
     swapped: Option<bool>,
 ) -> impl Iterator<Item = &'static AnyRated> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
-    heuristic::rated(operands, output, a, b).iter().filter(move |rated| {
+    let rated = match precision.terms() {
+        None => heuristic::rated(operands, output, a, b),
+        Some((element, terms)) => heuristic::rated_terms(element, terms),
+    };
+    rated.iter().filter(move |rated| {
         let spec = rated.spec();
         Precision::of(&spec) == precision
             && swapped.is_none_or(|swapped| swapped == (spec.d_major() == OutputMajor::M))

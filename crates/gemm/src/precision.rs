@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 
 /// How accurately products are added up. Types with one way only have it under every name of [`Full`](Precision::Full) and
-/// [`Fast`](Precision::Fast).
+/// [`Fast`](Precision::Fast). The CPU adds up in binary32, and splits no f32, whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
@@ -131,6 +131,14 @@ impl Config {
         }
     }
 
+    /// The same with f32 multiplied in binary32: for products without depth, of which there is nothing to split.
+    pub(crate) fn without_terms(self) -> Self {
+        match self.precision().terms() {
+            None => self,
+            Some(_) => Config { precision: None, spec: None, ..self },
+        }
+    }
+
     /// Checks the precision for these types and the kernel that is named.
     ///
     /// # Errors
@@ -141,22 +149,28 @@ impl Config {
             let (knob, nearest) = ("precision", nearest.to_owned());
             Err(Error::InvalidKnob { knob, asked: asked.to_string(), limit, nearest })
         };
-        match (asked, self.spec) {
-            (Precision::Full | Precision::Fast, None) => Ok(()),
-            (Precision::Full | Precision::Fast, Some(spec)) if Precision::of(&spec) != asked => {
+        let not_of = |element: Element| {
+            refuse(format!("it is for products of f32, not of {element}"), "full")
+        };
+        match self.spec {
+            Some(spec) if Precision::of(&spec) != asked => {
                 let own = Precision::of(&spec);
                 refuse(format!("the kernel {spec} has the precision {own}"), own.name())
             }
-            (Precision::Full | Precision::Fast, Some(AnySpec::Wgmma(spec)))
-                if spec.arithmetic.scaled =>
-            {
-                refuse(format!("{spec} needs scales, which this library does not make yet"), "full")
+            _ if asked.terms().is_some() => {
+                let of = self.operands().into_iter().find(|element| *element != Element::F32);
+                match (of, self.output_dtype()) {
+                    (Some(element), _) => not_of(element),
+                    (None, Element::F32) => Ok(()),
+                    (None, d) => refuse(format!("its D is f32, not {d}"), "full"),
+                }
             }
-            (Precision::Full | Precision::Fast, Some(_)) => Ok(()),
-            _ if self.dtype != Element::F32 && self.spec.is_none() => {
-                refuse(format!("it is for products of f32, not of {}", self.dtype), "full")
-            }
-            _ => refuse("nothing splits f32 into terms yet".into(), "exact"),
+            Some(AnySpec::Wgmma(spec)) if spec.arithmetic.scaled => refuse(
+                format!("{spec} needs scales, which this library makes for terms only"),
+                "full",
+            ),
+            _ if asked == Precision::Exact => not_of(self.dtype),
+            _ => Ok(()),
         }
     }
 }
@@ -200,16 +214,24 @@ mod tests {
         let exact = Config::new(Element::F32).with_precision(Precision::Exact);
         assert!(exact.check_precision().is_ok() && exact.precision() == Precision::Full);
         for mode in [Precision::Tf32x3, Precision::F16x3, Precision::Bf16x9] {
-            let text = refused(Config::new(Element::F32).with_precision(mode));
-            assert!(text.contains(mode.name()) && text.contains("exact"), "{text}");
+            let split = Config::new(Element::F32).with_precision(mode);
+            assert!(split.check_precision().is_ok());
+            assert_eq!(split.without_terms().precision(), Precision::Full);
             let text = refused(Config::new(Element::Bf16).with_precision(mode));
             assert!(text.contains("products of f32, not of bf16"), "{text}");
         }
+        let narrow = Config::new(Element::F32).with_output(Element::Bf16);
+        assert!(refused(narrow.with_precision(Precision::Tf32x3)).contains("D is f32, not bf16"));
+        let text = refused(Config::new(Element::Bf16).with_precision(Precision::Exact));
+        assert!(text.contains("products of f32, not of bf16"), "{text}");
         let fast: AnySpec = "e4m3-kk-bf16-256x128x128-s4-w2-c1x1".parse().unwrap();
         let text = refused(Config::for_spec(fast).with_precision(Precision::Full));
         assert!(text.contains("has the precision fast"), "{text}");
-        let split = "tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32".parse().unwrap();
-        assert!(refused(Config::for_spec(split)).contains("splits f32"));
+        let split = Config::for_spec("tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32".parse().unwrap());
+        assert_eq!(split.operands(), [Element::F32; 2]);
+        assert!(split.check_precision().is_ok());
+        let other = refused(split.with_precision(Precision::Bf16x9));
+        assert!(other.contains("has the precision tf32x3"), "{other}");
         let scaled = "bf16-kk-bf16-128x128x64-s4-w2-c1x1-scaled".parse().unwrap();
         assert!(refused(Config::for_spec(scaled)).contains("scales"));
     }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{MatrixRelayout, TMA_ALIGN_BYTES};
+use pgemm_kernels::{MatrixRelayout, SplitSpec, TMA_ALIGN_BYTES};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -35,6 +35,17 @@ pub enum Reading {
     LaidOut,
     /// Copied to lines along k.
     Turned,
+    /// Split into terms, from lines along k.
+    Split,
+    /// Split into terms, to lines along k.
+    SplitTurned,
+}
+
+impl Reading {
+    /// Whether the kernel's lines run across those of the operand.
+    fn is_turned(self) -> bool {
+        matches!(self, Reading::Turned | Reading::SplitTurned)
+    }
 }
 
 /// How a kernel gets A and B. Of a column-major D these are the transposed problem's: B and A of the one that was asked for.
@@ -52,6 +63,8 @@ impl fmt::Display for Reading {
             Reading::InPlace => "in place",
             Reading::LaidOut => "laid out anew",
             Reading::Turned => "laid out anew along k",
+            Reading::Split => "split into terms",
+            Reading::SplitTurned => "split into terms along k",
         })
     }
 }
@@ -69,6 +82,10 @@ impl Aligned {
     /// Those of a problem that validates. An operand that is not read in place wherever it is counts as aligned.
     pub(crate) fn of(problem: &Problem, config: &Config, pointers: &Pointers) -> Aligned {
         let Problem { m, n, k, .. } = *problem;
+        // They are split wherever they are.
+        if terms(config).is_some() {
+            return Aligned::ALL;
+        }
         let [a, b] = config.operands();
         let one = |address: u64, operand, element, lines| {
             address.is_multiple_of(TMA_ALIGN_BYTES)
@@ -105,6 +122,13 @@ pub(crate) struct Pass {
     pub(crate) matrix: MatrixRelayout,
     /// Its place behind whatever else is in the workspace.
     pub(crate) offset: u64,
+    /// What it is split into, and the place of its lines' scales.
+    pub(crate) split: Option<(SplitSpec, u64)>,
+}
+
+/// What a config's operands are split into.
+fn terms(config: &Config) -> Option<SplitSpec> {
+    config.precision().terms().map(|(element, terms)| SplitSpec { element, terms })
 }
 
 impl Seen {
@@ -116,19 +140,32 @@ impl Seen {
         } else {
             (*problem, config.clone(), aligned)
         };
-        let [a, b] = config.operands();
+        // Of no depth there is nothing to split.
+        let config = if source.k == 0 { config.without_terms() } else { config };
+        let ([a, b], split) = (config.operands(), terms(&config));
         let (a_lines, b_lines) = (source.a_lines(), source.b_lines());
         let skipped = source.m == 0 || source.n == 0 || source.k == 0;
-        let read = |operand, element, lines, aligned| {
-            if skipped { Reading::InPlace } else { reading(operand, element, lines, aligned) }
+        let read = |operand, element, lines, aligned| match split {
+            _ if skipped => Reading::InPlace,
+            None => reading(operand, element, lines, aligned),
+            Some(_) if operand.major == Major::K => Reading::Split,
+            Some(_) => Reading::SplitTurned,
         };
         let readings = Readings {
             a: read(source.a, a, a_lines, aligned.a),
             b: read(source.b, b, b_lines, aligned.b),
         };
+        let see = |operand, element, lines, reading| match split {
+            // Kernels read terms along k only, be there rows and columns or not.
+            Some(spec) => OperandLayout::new(
+                Major::K,
+                spec.terms.stored_k(source.k as u64, spec.element) as usize,
+            ),
+            None => seen(operand, element, lines, reading, skipped),
+        };
         let problem = Problem {
-            a: seen(source.a, a, a_lines, readings.a, skipped),
-            b: seen(source.b, b, b_lines, readings.b, skipped),
+            a: see(source.a, a, a_lines, readings.a),
+            b: see(source.b, b, b_lines, readings.b),
             ..source
         };
         Seen { problem, config, readings, source, transposed }
@@ -144,9 +181,10 @@ impl Seen {
     pub(crate) fn passes(&self) -> ([Option<Pass>; 2], u64) {
         let Seen { problem, readings, source, .. } = self;
         let [a, b] = self.config.operands();
+        let split = terms(&self.config);
         let mut bytes = 0;
         let mut pass =
-            |reading, from: OperandLayout, lines, to: OperandLayout, element: Element| {
+            |reading: Reading, from: OperandLayout, lines, to: OperandLayout, element: Element| {
                 if reading == Reading::InPlace {
                     return None;
                 }
@@ -159,13 +197,17 @@ impl Seen {
                     line_stride: from.leading_dimension as u64,
                     step: from.step as u64,
                     destination: 0,
-                    pitch: to.leading_dimension as u64 * u64::from(element.bytes()),
-                    turned: reading == Reading::Turned,
+                    pitch: to.leading_dimension as u64
+                        * u64::from(split.map_or(element, |spec| spec.element).bytes()),
+                    turned: reading.is_turned(),
                 };
-                let pass = Pass { matrix, offset: bytes };
-                bytes +=
-                    (u64::from(matrix.result().0) * matrix.pitch).next_multiple_of(OPERAND_ALIGN);
-                Some(pass)
+                let (offset, lines) = (bytes, u64::from(matrix.result().0));
+                bytes += (lines * matrix.pitch).next_multiple_of(OPERAND_ALIGN);
+                let split = split.map(|spec| (spec, bytes));
+                if split.is_some_and(|(spec, _)| spec.scaled()) {
+                    bytes += (lines * 4).next_multiple_of(OPERAND_ALIGN);
+                }
+                Some(Pass { matrix, offset, split })
             };
         let passes = [
             pass(readings.a, source.a, source.a_lines(), problem.a, a),
@@ -174,14 +216,22 @@ impl Seen {
         (passes, bytes)
     }
 
-    /// Estimated cycles of the passes, which are one launch.
+    /// Estimated cycles of the passes, which are one launch, or two where lines have scales.
     pub(crate) fn pass_cycles(&self) -> f64 {
         let bytes = self.passes().1;
         if bytes == 0 {
             return 0.0;
         }
-        // Read and written.
-        (PASS_MICROSECONDS + 2.0 * bytes as f64 / PASS_BYTES) * NOMINAL_MHZ
+        // Read and written; those that are split are less when they are read, and read twice where they are scaled.
+        let Problem { m, n, k, .. } = self.problem;
+        let (launches, read) = match terms(&self.config) {
+            None => (1.0, bytes as f64),
+            Some(spec) => {
+                let times = if spec.scaled() { 2.0 } else { 1.0 };
+                (times, times * 4.0 * k as f64 * (m as f64 + n as f64))
+            }
+        };
+        (launches * PASS_MICROSECONDS + (read + bytes as f64) / PASS_BYTES) * NOMINAL_MHZ
     }
 }
 
@@ -218,8 +268,8 @@ fn seen(
             return OperandLayout::new(operand.major, length.max(1).next_multiple_of(unit));
         }
         Reading::InPlace => return operand,
-        Reading::LaidOut => (operand.major, length),
         Reading::Turned => (Major::K, lines),
+        _ => (operand.major, length),
     };
     let line = (LINE_BYTES / u64::from(element.bytes())) as usize;
     let unit = if length < line { unit } else { line };

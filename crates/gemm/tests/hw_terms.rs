@@ -6,9 +6,10 @@ mod common;
 use persistent_gemm::driver::{
     Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
 };
+use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Accumulation, Comparison, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Precision,
-    Problem, Reference,
+    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout,
+    Precision, Problem, Reference,
 };
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{
@@ -210,6 +211,40 @@ fn terms_stay_inside_of_their_bound_on_the_device() {
             let (error, precision) =
                 (comparison.relative_frobenius, Precision::of(&gemm.spec.into()));
             println!("{precision} {} {extents:?}: relative error {error:.3e}", gemm.spec);
+        }
+    }
+}
+
+/// The whole way: split by the passes, wherever operands lie.
+#[test]
+fn f32_is_split_on_the_device() {
+    let Some(device) = common::device("f32_is_split_on_the_device") else { return };
+    let executor = Executor::Cuda(device);
+    let (k, m, n) = (Major::K, Major::M, Major::N);
+    for mode in [Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9] {
+        let config = Config::new(Dtype::F32).with_precision(mode);
+        for problem in [
+            Problem::new(1000, 1048, 4100, k, n),
+            Problem::new(300, 77, 1001, m, k).with_alpha(-0.3).with_beta(0.7),
+            Problem::new(517, 2001, 333, m, n).with_d_major(Major::M),
+            Problem::new(8, 4096, 8192, k, k).with_a_leading_dimension(8195),
+            Problem::new(40, 50, 0, k, n).with_beta(2.0),
+        ] {
+            let matrix = |layout: MatrixLayout, seed| {
+                let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
+                matrix.fill_normal(seed);
+                matrix
+            };
+            let (a, b) = (matrix(problem.a_layout(), 1), matrix(problem.b_layout(), 2));
+            let c = matrix(problem.c_layout(), 3);
+            let inputs = Inputs { a: &a, b: &b, c: (problem.beta != 0.0).then_some(&c) };
+            let product = multiply(&executor, &config, &problem, inputs).unwrap();
+            let reference = Reference::new(&problem, &a, &b, inputs.c).unwrap();
+            let model = ErrorModel::new(Accumulation::Emulated(mode), Dtype::F32);
+            let comparison = reference.compare(&product.d, &model).unwrap();
+            assert!(comparison.passed, "{mode} {problem:?}: {comparison}");
+            let error = comparison.relative_frobenius;
+            assert!(error < 1e-6, "{mode} {problem:?}: relative error {error:e}");
         }
     }
 }

@@ -220,7 +220,7 @@ const TERMS: [Shape; 3] =
 const TERMS_NARROW: [Shape; 1] = [shape(64, 16, 1, 8, ALONE)];
 
 /// What operands of several terms consist of. The exponents of f16 need scales.
-const TERM_TYPES: [(Element, Terms); 4] = [
+pub const TERM_TYPES: [(Element, Terms); 4] = [
     (Element::Tf32, Terms::X3),
     (Element::F16, Terms::X3),
     (Element::Bf16, Terms::X6),

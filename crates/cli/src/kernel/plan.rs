@@ -34,7 +34,8 @@ pub struct Args {
     /// s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k) [default: that of --spec, else full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f32: exact, or split into terms for the tensor
+    /// cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     #[command(flatten)]

@@ -5,6 +5,7 @@ use half::bf16;
 use pgemm_ir::Element;
 
 use super::*;
+use crate::precision::Precision;
 use crate::problem::Major;
 use crate::reading::{Reading, Readings};
 
@@ -31,7 +32,12 @@ fn span((lines, length): (usize, usize), line: usize, step: usize) -> usize {
 /// Computes the problem with matrices so many elements behind multiples of 16 bytes, compares all of D with the sums, and
 /// says how its operands were read.
 fn check(problem: Problem, dtype: Element, off: [usize; 4]) -> Readings {
-    let config = Config::new(dtype);
+    check_as(&Config::new(dtype), problem, off)
+}
+
+/// The same with this config.
+fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
+    let dtype = config.dtype;
     let output = config.output_dtype();
     let (sizes, outputs) = (dtype.bytes() as usize, output.bytes() as usize);
     let Problem { m, n, k, a, b, .. } = problem;
@@ -53,7 +59,7 @@ fn check(problem: Problem, dtype: Element, off: [usize; 4]) -> Readings {
         c: upload("C", output, 3, c_span, off[2], only),
         d: upload("D", output, 4, d_span, off[3], Permission::ReadWrite),
     };
-    let (plan, ..) = emulate(&config, &problem, &mut memory, &pointers).unwrap();
+    let (plan, ..) = emulate(config, &problem, &mut memory, &pointers).unwrap();
 
     let at = |operand: crate::OperandLayout, line: usize, i: usize| {
         line * operand.leading_dimension + i * operand.step
@@ -113,6 +119,28 @@ fn vectors_are_broadcast_and_elements_lie_apart() {
         // One number, and every third element.
         let scalar = problem.with_a_step(0).with_a_leading_dimension(0);
         check(scalar.with_b_step(3).with_b_leading_dimension(125), dtype, [1, 2, 0, 0]);
+    }
+}
+
+/// Small integers are their own first terms.
+#[test]
+fn operands_of_32_bits_are_split_however_they_lie() {
+    use Reading::{Split, SplitTurned};
+    let (k, m, n) = (Major::K, Major::M, Major::N);
+    for precision in [Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9] {
+        let config = Config::new(Element::F32).with_precision(precision);
+        let problem = |a, b| Problem::new(40, 77, 101, a, b).with_alpha(2.0).with_beta(-1.0);
+        let readings = check_as(&config, problem(k, n), [1, 0, 3, 2]);
+        assert_eq!((readings.a, readings.b), (Split, SplitTurned));
+        let wide = problem(m, k).with_a_step(2).with_a_leading_dimension(90);
+        let readings = check_as(&config, wide.with_d_major(Major::M), [0, 3, 0, 0]);
+        // Of the transposed problem.
+        assert_eq!((readings.a, readings.b), (Split, SplitTurned));
+        for swapped in [false, true] {
+            let config = Config { swapped: Some(swapped), ..config.clone() };
+            let rows = problem(k, k).with_a_leading_dimension(0).with_c_leading_dimension(0);
+            check_as(&config, rows, [0; 4]);
+        }
     }
 }
 

@@ -123,11 +123,11 @@ impl<'k> SplitStore<'k> {
     ) {
         let SplitSpec { element, terms } = self.spec;
         let (of_span, bytes) = (self.spec.span_chunks(), self.spec.chunk_bytes());
-        let span = (column / of_span) * (terms.count() * Terms::SPAN_BYTES);
-        let place = address.byte_offset(span) + (column % of_span * bytes).widen();
+        let span = (column / of_span).widen() * u64::from(terms.count() * Terms::SPAN_BYTES);
+        let place = address + span + (column % of_span * bytes).widen();
         let mut rest = words.map(Val::as_f32);
         if let Some(scales) = self.scales {
-            let [scale] = b.load_global::<ty::U32, 1>(scales.byte_offset(line * 4));
+            let [scale] = b.load_global::<ty::U32, 1>(scales + line.widen() * 4);
             let inverse = inverse(b, scale);
             rest = rest.map(|value| value * inverse);
         }

@@ -76,6 +76,14 @@ const WHOLE: Mode =
     Mode { name: "whole", configure: |config| Config { split: Some(Split::Whole), ..config } };
 const FAST: Mode =
     Mode { name: "fast", configure: |config| config.with_precision(Precision::Fast) };
+const TF32X3: Mode =
+    Mode { name: "tf32x3", configure: |config| config.with_precision(Precision::Tf32x3) };
+const F16X3: Mode =
+    Mode { name: "f16x3", configure: |config| config.with_precision(Precision::F16x3) };
+const BF16X6: Mode =
+    Mode { name: "bf16x6", configure: |config| config.with_precision(Precision::Bf16x6) };
+const BF16X9: Mode =
+    Mode { name: "bf16x9", configure: |config| config.with_precision(Precision::Bf16x9) };
 const SPLIT_16: Mode = Mode {
     name: "split-16",
     configure: |config| Config { split: Some(Split::SplitK(16)), ..config },
@@ -99,6 +107,7 @@ pub const KINDS: &[Kind] = {
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     const SPLITS: &[Mode] = &[WHOLE, SPLIT_16];
     const SPLITS_8: &[Mode] = &[FAST, WHOLE, SPLIT_16];
+    const TERMS: &[Mode] = &[TF32X3, F16X3, BF16X6, BF16X9];
     const FLOATS: &[Element] = &[F32, Bf16, F16];
     &[
         Kind { a: Bf16, b: Bf16, outputs: &[F32, Bf16], modes: SPLITS },
@@ -112,7 +121,7 @@ pub const KINDS: &[Kind] = {
         Kind { a: S8, b: U8, outputs: &[S32], modes: &[] },
         Kind { a: U8, b: S8, outputs: &[S32], modes: &[] },
         Kind { a: U8, b: U8, outputs: &[S32], modes: &[] },
-        Kind { a: F32, b: F32, outputs: &[F32], modes: &[] },
+        Kind { a: F32, b: F32, outputs: &[F32], modes: TERMS },
         Kind { a: F64, b: F64, outputs: &[F64], modes: &[] },
     ]
 };
