@@ -4,6 +4,8 @@
 //! that many reduce together are too narrow for that: they go to D element by element. C and D that TMA cannot move go
 //! through the same staging buffers by other ways ([`crate::direct`]), which a kernel parameter chooses.
 
+use std::ops::Range;
+
 use pgemm_ir::{
     Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, TensorMap, Val,
     WARPGROUP_THREADS, ty,
@@ -113,13 +115,13 @@ impl<'k, S: Sum> Epilogue<'k, S> {
         }
     }
 
-    /// Stores a tile; `origin` is that of its first row, `sums` gives this thread's four of 8 columns (counted in groups) of
-    /// an m64 block. `c_parity` goes from tile to tile.
+    /// Stores a tile; `origin` is that of its first row, `sums` gives this thread's four of each of some 8 columns, counted in
+    /// groups over all m64 blocks. `c_parity` goes from tile to tile.
     pub fn store(
         &self,
         origin: TileOrigin<'k>,
         warpgroup: &WarpgroupStore<'_, 'k, S>,
-        sums: &dyn Fn(u32, u32) -> [Val<'k, S>; 4],
+        sums: &dyn Fn(Range<u32>) -> Vec<[Val<'k, S>; 4]>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
@@ -132,8 +134,9 @@ impl<'k, S: Sum> Epilogue<'k, S> {
                 // The store before the latest ones of the other buffers was from this one.
                 stores_pending: self.staging.buffers() - 1,
             };
-            let of_slice = |group: u32| sums(block, column / 8 + group);
-            warpgroup.store(&of_slice, place, c_parity ^ (step % 2));
+            let groups = self.staging.columns() / 8;
+            let sums = sums(step * groups..(step + 1) * groups);
+            warpgroup.store(&|group: u32| sums[group as usize], place, c_parity ^ (step % 2));
         }
         c_parity ^ (steps % 2)
     }

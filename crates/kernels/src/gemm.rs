@@ -8,8 +8,7 @@ use pgemm_ir::{
 
 use crate::epilogue::{Epilogue, Output};
 use crate::mainloop::Mainloop;
-use crate::promotion::Registers;
-use crate::reduction::{Contributor, Reduction};
+use crate::reduction::{Contributor, Reduction, Rest, Share};
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
 use crate::staging::STAGING_ROWS;
@@ -169,25 +168,33 @@ fn write<'k, S: Sum>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), Cute
                 };
                 let rows = part * (spec.blocks() * STAGING_ROWS);
                 let origin = TileOrigin { m: segment.origin.m + rows, ..segment.origin };
-                let c_parity = b.if_else(
-                    segment.whole,
-                    || {
+                let accumulators = &accumulators;
+                let who = Contributor { warpgroup: &store, origin, accumulators, words };
+                let share = match &ahead {
+                    Some(ahead) => ahead.share,
+                    None => b.if_else(segment.whole, || Share::none(b), share),
+                };
+                let store_rest = || {
+                    let rest = b.if_else(
+                        segment.whole,
+                        || Rest::all(b),
+                        || b.scope("of two", || reduction.of_two(&share, ahead.as_ref(), &who)),
+                    );
+                    // One epilogue stores whole tiles and those to which the last of two adds the other's sums.
+                    let store_tile = || {
                         b.scope("epilogue", || {
-                            let sums = |block, group| quad(b, &accumulators, block, group);
+                            let sums = |groups| {
+                                reduction.sums(&rest, accumulators, ahead.as_ref(), groups)
+                            };
                             epilogue.store(origin, &store, &sums, c_parity)
                         })
-                    },
-                    || {
-                        b.scope("reduction", || {
-                            let share = ahead.as_ref().map_or_else(share, |ahead| ahead.share);
-                            let accumulators = &accumulators;
-                            let who =
-                                Contributor { warpgroup: &store, origin, accumulators, words };
-                            let ahead = ahead.as_ref();
-                            reduction.contribute(&segment, &share, ahead, &who, &epilogue, c_parity)
-                        })
-                    },
-                );
+                    };
+                    b.if_else(rest.stores, store_tile, || c_parity)
+                };
+                // Apart, since it needs the registers that whole tiles are in.
+                let store_pieces =
+                    || b.scope("of many", || reduction.of_many(&segment, &share, &who, c_parity));
+                let c_parity = b.if_else(share.of_many, store_pieces, store_rest);
                 (cursor, c_parity)
             };
             let turns = Turns { b };
@@ -239,14 +246,4 @@ impl<'k> Turns<'k> {
     fn pass(&self, consumer: Val<'k, ty::U32>) {
         self.b.barrier_arrive(consumer + FIRST_TURN_BARRIER, 2 * WARPGROUP_THREADS);
     }
-}
-
-/// The accumulators of 8 columns, counted in groups, of an m64 block.
-pub(crate) fn quad<'k, S: Sum>(
-    b: &'k KernelBuilder,
-    accumulators: &Registers<'k, S>,
-    block: u32,
-    group: u32,
-) -> [Val<'k, S>; 4] {
-    std::array::from_fn(|i| accumulators.get(b, block as usize, group * 4 + i as u32))
 }

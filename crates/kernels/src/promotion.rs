@@ -14,12 +14,15 @@ pub enum Registers<'k, S> {
 }
 
 impl<'k, S: Sum> Registers<'k, S> {
-    /// Register `index` of this thread in m64 block `block`.
-    pub fn get(&self, b: &'k KernelBuilder, block: usize, index: u32) -> Val<'k, S> {
-        match self {
-            Registers::Accumulators(accumulators) => accumulators.get(b, block, index),
-            Registers::Promoted(promoted) => promoted.sums[block][index as usize],
-        }
+    /// This thread's four of 8 columns, counted in groups, of an m64 block.
+    pub fn quad(&self, b: &'k KernelBuilder, block: u32, group: u32) -> [Val<'k, S>; 4] {
+        std::array::from_fn(|i| {
+            let (block, index) = (block as usize, group * 4 + i as u32);
+            match self {
+                Registers::Accumulators(accumulators) => accumulators.get(b, block, index),
+                Registers::Promoted(promoted) => promoted.sums[block][index as usize],
+            }
+        })
     }
 }
 

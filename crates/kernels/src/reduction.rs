@@ -13,13 +13,14 @@
 //! * Counters return to where another launch can start from, with no memset between launches: arrivals go round in a
 //!   circle of two generations, and the last of one generation clears what was handed over in the other.
 
+use std::ops::Range;
+
 use pgemm_ir::{
     AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest,
     Type, Val, ValueId, WARPGROUP_THREADS, ty,
 };
 
-use crate::epilogue::{Epilogue, Place, WarpgroupStore};
-use crate::gemm::quad;
+use crate::epilogue::{Place, WarpgroupStore};
 use crate::promotion::Registers;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::KernelSpec;
@@ -44,6 +45,10 @@ const QUADS_IN_FLIGHT: u32 = 32;
 
 /// A thread with fewer registers has half as many on their way.
 const MANY_REGISTERS: u32 = 200;
+
+/// Registers of a thread beside sums, its own and the other's, while it adds them up, and the most quads of the other's.
+const BESIDE_SUMS: u32 = 28;
+const MOST_ADDED: u32 = 8;
 
 /// Where so few share a tile, a piece is a staging tile, read from as many slots at once; where more do, one quad.
 const FEW: u32 = 8;
@@ -87,8 +92,8 @@ pub struct Share<'k> {
     other: Val<'k, ty::U64>,
     /// Who arrive.
     count: Val<'k, ty::U32>,
-    /// Whether one slot has, or gets, all of the others' sums.
-    of_two: Val<'k, ty::Bool>,
+    /// Whether several slots have the others' sums, not one.
+    pub of_many: Val<'k, ty::Bool>,
 }
 
 /// What a look ahead found.
@@ -99,6 +104,19 @@ pub struct Ahead<'k, S> {
     awaited: Val<'k, ty::Bool>,
     /// The other's sums then, zeros else: for each 8 columns of each m64 block.
     others: Vec<Val<'k, S>>,
+}
+
+/// What is left to store of a tile.
+pub struct Rest<'k> {
+    /// Whether anything is.
+    pub stores: Val<'k, ty::Bool>,
+    /// Whether the other's sums are to be added, and are there already from looking ahead.
+    adds: Val<'k, ty::Bool>,
+    awaited: Val<'k, ty::Bool>,
+    /// Where they are.
+    other: Val<'k, ty::U64>,
+    /// Whether they have this worker's too.
+    own_is_there: Val<'k, ty::Bool>,
 }
 
 /// Who reduces, and where the part lies in D.
@@ -172,7 +190,7 @@ impl<'k> Reduction<'k> {
             own: slot(worker),
             other: slot(contributors.first + is_first.select(1, 0)),
             count: contributors.count,
-            of_two: self.unordered | contributors.count.eq(2),
+            of_many: !self.unordered & contributors.count.ne(2),
         }
     }
 
@@ -189,19 +207,13 @@ impl<'k> Reduction<'k> {
         let nothing = || vec![S::zero(b); quads as usize * 4];
         let (share, (awaited, others)) = b.if_else(
             segment.whole,
-            || {
-                let (address, no) = (b.constant::<ty::U64>(0), b.constant::<ty::Bool>(false));
-                let (first, own, other) = (address, address, address);
-                let count = b.constant(1);
-                let share = Share { arrived: address, first, own, other, count, of_two: no };
-                (share, (no, nothing()))
-            },
+            || (Share::none(b), (b.constant::<ty::Bool>(false), nothing())),
             || {
                 let share = share();
                 let awaited = b.if_else(
-                    share.of_two,
-                    || self.look(&share, warpgroup, words.offset(AHEAD_WORD)),
+                    share.of_many,
                     || b.constant::<ty::Bool>(false),
+                    || self.look(&share, warpgroup, words.offset(AHEAD_WORD)),
                 );
                 let others = b.if_else(
                     awaited,
@@ -238,42 +250,16 @@ impl<'k> Reduction<'k> {
         self.b.load_global::<S, 4>(slot.byte_offset(index * GROUP_BYTES))
     }
 
-    /// Hands in a segment's accumulators, and finishes the tile, or pieces of it, if all of it is there.
-    pub fn contribute<S: Sum>(
-        &self,
-        segment: &Segment<'k>,
-        share: &Share<'k>,
-        ahead: Option<&Ahead<'k, S>>,
-        contributor: &Contributor<'_, '_, 'k, S>,
-        epilogue: &Epilogue<'k, S>,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
-        let b = self.b;
-        b.if_else(
-            share.of_two,
-            || {
-                b.scope("of two", || {
-                    self.contribute_to_one(share, ahead, contributor, epilogue, c_parity)
-                })
-            },
-            || {
-                let polls = segment.last.select(POLLS, 0);
-                b.scope("of many", || self.contribute_to_many(share, polls, contributor, c_parity))
-            },
-        )
-    }
-
-    /// One slot has or gets all of the others' sums: the last adds it to its registers.
-    fn contribute_to_one<S: Sum>(
+    /// Hands in the accumulators where one slot has or gets all of the others' sums: the last has to add it to its
+    /// registers. Gives what is left to do.
+    pub fn of_two<S: Sum>(
         &self,
         share: &Share<'k>,
         ahead: Option<&Ahead<'k, S>>,
         contributor: &Contributor<'_, '_, 'k, S>,
-        epilogue: &Epilogue<'k, S>,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
+    ) -> Rest<'k> {
         let b = self.b;
-        let Contributor { warpgroup, origin, accumulators, words } = *contributor;
+        let Contributor { warpgroup, accumulators, words, .. } = *contributor;
         let awaited = match ahead {
             None => self.look(share, warpgroup, words),
             Some(ahead) => b.if_else(
@@ -310,44 +296,81 @@ impl<'k> Reduction<'k> {
                 self.told(word)
             },
         );
-        // Where sums are added as they come, a slot that they were added to has this worker's too.
-        let own_is_there = self.unordered & !awaited;
-        b.if_else(
-            last.ne(0),
-            || {
-                let groups = self.groups();
-                let sums = |block: u32, group: u32| {
-                    let index = block * groups + group;
-                    let others: Vec<_> = match ahead {
-                        None => self.load_quad(share.other, index).to_vec(),
-                        Some(ahead) => b.if_else(
-                            ahead.awaited,
-                            || ahead.others[index as usize * 4..][..4].to_vec(),
-                            || self.load_quad(share.other, index).to_vec(),
-                        ),
-                    };
-                    let own = quad(b, accumulators, block, group);
-                    std::array::from_fn(|i| others[i] + own_is_there.select(S::neutral(b), own[i]))
-                };
-                let c_parity = epilogue.store(origin, warpgroup, &sums, c_parity);
-                b.if_(self.unordered, || {
-                    let zero = S::zero(b);
-                    for index in 0..self.spec.blocks() * groups {
-                        let address = share.other.byte_offset(index * GROUP_BYTES);
-                        b.store_global(address, [zero; 4]);
-                    }
-                });
-                c_parity
-            },
-            || c_parity,
-        )
+        let last = last.ne(0);
+        Rest {
+            stores: last,
+            adds: last,
+            awaited: ahead.map_or(b.constant(false), |ahead| ahead.awaited),
+            other: share.other,
+            // Where sums are added as they come, a slot that they were added to has this worker's too.
+            own_is_there: self.unordered & !awaited,
+        }
     }
 
-    /// Every share has a slot; the owners of pieces add these up.
-    fn contribute_to_many<S: Sum>(
+    /// This thread's sums of some 8 columns, counted in groups over all m64 blocks, for the epilogue: with the other's where
+    /// they are missing, which are taken out of the workspace.
+    pub fn sums<S: Sum>(
         &self,
+        rest: &Rest<'k>,
+        accumulators: &Registers<'k, S>,
+        ahead: Option<&Ahead<'k, S>>,
+        groups: Range<u32>,
+    ) -> Vec<[Val<'k, S>; 4]> {
+        // Those of slices before are stored, and their registers free.
+        let registers = self.spec.registers().consumer - BESIDE_SUMS;
+        let own = self.quads() - groups.start;
+        let at_once = (registers / 4).saturating_sub(own).clamp(1, MOST_ADDED);
+        let parts = groups.clone().step_by(at_once as usize);
+        let parts = parts.map(|first| first..groups.end.min(first + at_once));
+        parts.flat_map(|part| self.sums_at_once(rest, accumulators, ahead, part)).collect()
+    }
+
+    /// Those of so few that registers can have the other's beside all of this worker's.
+    fn sums_at_once<S: Sum>(
+        &self,
+        rest: &Rest<'k>,
+        accumulators: &Registers<'k, S>,
+        ahead: Option<&Ahead<'k, S>>,
+        groups: Range<u32>,
+    ) -> Vec<[Val<'k, S>; 4]> {
+        let b = self.b;
+        let own = groups
+            .clone()
+            .flat_map(|index| accumulators.quad(b, index / self.groups(), index % self.groups()));
+        let own: Vec<_> = own.collect();
+        let add = || {
+            let load = || groups.clone().flat_map(|index| self.load_quad(rest.other, index));
+            let others = match ahead {
+                None => load().collect(),
+                Some(ahead) => {
+                    let found = groups.start as usize * 4..groups.end as usize * 4;
+                    b.if_else(
+                        rest.awaited,
+                        || ahead.others[found].to_vec(),
+                        || load().collect::<Vec<_>>(),
+                    )
+                }
+            };
+            b.if_(self.unordered, || {
+                for index in groups.clone() {
+                    b.store_global(rest.other.byte_offset(index * GROUP_BYTES), [S::zero(b); 4]);
+                }
+            });
+            let add = |(other, own): (Val<'k, S>, &Val<'k, S>)| {
+                other + rest.own_is_there.select(S::neutral(b), *own)
+            };
+            others.into_iter().zip(&own).map(add).collect()
+        };
+        let sums: Vec<_> = b.if_else(rest.adds, add, || own.clone());
+        sums.chunks(4).map(|quad| std::array::from_fn(|i| quad[i])).collect()
+    }
+
+    /// Hands in the accumulators where every share has a slot, and finishes pieces of the tile if all of it is there. Gives the
+    /// parity of the next C slice.
+    pub fn of_many<S: Sum>(
+        &self,
+        segment: &Segment<'k>,
         share: &Share<'k>,
-        polls: Val<'k, ty::U32>,
         contributor: &Contributor<'_, '_, 'k, S>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
@@ -364,6 +387,7 @@ impl<'k> Reduction<'k> {
         let handed_over = b.if_else(
             warpgroup.leads,
             || {
+                let polls = segment.last.select(POLLS, 0);
                 let Arrival { whose, handed_over } = self.arrive(share, owners, polls);
                 b.store_shared(word, [whose]);
                 handed_over
@@ -427,7 +451,7 @@ impl<'k> Reduction<'k> {
         for block in 0..self.spec.blocks() {
             for group in 0..groups {
                 let address = share.own.byte_offset((block * groups + group) * GROUP_BYTES);
-                store(address, quad(self.b, accumulators, block, group));
+                store(address, accumulators.quad(self.b, block, group));
             }
         }
     }
@@ -629,9 +653,40 @@ struct Arrival<'k> {
 }
 
 impl<'k> Share<'k> {
+    /// That of a whole tile.
+    pub fn none(b: &'k KernelBuilder) -> Self {
+        let at = b.constant(0);
+        let (count, of_many) = (b.constant(1), b.constant(false));
+        Share { arrived: at, first: at, own: at, other: at, count, of_many }
+    }
+
     /// Whether the arrival after which the counter stood at `place` is followed by one only.
     fn is_last(&self, place: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         (place % self.count).eq(self.count - 1)
+    }
+}
+
+impl<'k> Rest<'k> {
+    /// All of a tile that nobody shares.
+    pub fn all(b: &'k KernelBuilder) -> Self {
+        let no = b.constant(false);
+        let stores = b.constant(true);
+        Rest { stores, adds: no, awaited: no, other: b.constant(0), own_is_there: no }
+    }
+}
+
+impl<'k> Carried<'k> for Rest<'k> {
+    type Static = ();
+
+    fn split(self, values: &mut Vec<ValueId>) {
+        values.extend([self.stores, self.adds, self.awaited, self.own_is_there].map(Val::id));
+        values.push(self.other.id());
+    }
+
+    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+        let [stores, adds, awaited, own_is_there] =
+            std::array::from_fn(|_| Val::join(b, values, Type::Bool));
+        Rest { stores, adds, awaited, other: Val::join(b, values, Type::U64), own_is_there }
     }
 }
 
@@ -640,12 +695,12 @@ impl<'k> Carried<'k> for Share<'k> {
 
     fn split(self, values: &mut Vec<ValueId>) {
         values.extend([self.arrived, self.first, self.own, self.other].map(Val::id));
-        values.extend([self.count.id(), self.of_two.id()]);
+        values.extend([self.count.id(), self.of_many.id()]);
     }
 
     fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
         let [arrived, first, own, other] = std::array::from_fn(|_| Val::join(b, values, Type::U64));
-        let (count, of_two) = (Val::join(b, values, Type::U32), Val::join(b, values, Type::Bool));
-        Share { arrived, first, own, other, count, of_two }
+        let (count, of_many) = (Val::join(b, values, Type::U32), Val::join(b, values, Type::Bool));
+        Share { arrived, first, own, other, count, of_many }
     }
 }
