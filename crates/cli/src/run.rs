@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use persistent_gemm::bench::Elements;
+use persistent_gemm::cases::{Case, CaseSize};
 use persistent_gemm::host::{Backend, Executor, Inputs, Product, multiply};
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Plan,
@@ -24,7 +25,8 @@ Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
   pgemm run --m 512 --n 512 --k 512 --dtype e4m3 --b-dtype e5m2 --verify
   pgemm run --a A.npy --b B.npy --out D.npy --dtype f16
-  pgemm run --a weights.safetensors:w1 --b X.npy --out D.safetensors:y")]
+  pgemm run --a weights.safetensors:w1 --b X.npy --out D.safetensors:y
+  pgemm run --case 27 --backend emulator")]
 pub struct Args {
     /// Rows of random A and of D.
     #[arg(long, requires = "n", requires = "k", conflicts_with = "a")]
@@ -83,6 +85,14 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
+    /// A random product instead, which a seed describes in all, as the tests draw them: types, majors, strides, addresses, extents,
+    /// alpha and beta, knobs. It is always verified.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["m", "a", "out", "dtype", "output_dtype", "precision", "alpha", "beta",
+        "a_major", "b_major", "d_major", "seed", "verify", "json", "Knobs"])]
+    case: Option<u64>,
+    /// What --case is drawn for: small (a few tiles) or large [default: large on a GPU, else small].
+    #[arg(long, value_name = "SIZE", requires = "case")]
+    case_size: Option<CaseSize>,
     /// Seed of random matrices.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -105,6 +115,9 @@ struct Given {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    if let Some(seed) = args.case {
+        return run_case(args, seed);
+    }
     if let Some(out) = &args.out {
         io::check_writable(out)?;
     }
@@ -158,6 +171,29 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         Some(comparison) if !comparison.passed => Verdict::Wrong,
         _ => Verdict::Fine,
     })
+}
+
+/// Computes and verifies the product of a seed.
+fn run_case(args: &Args, seed: u64) -> Result<Verdict, Failure> {
+    let executor = args.backend.find(args.device)?;
+    if let Executor::Cpu { because: Some(reason) } = &executor {
+        output::note(format_args!("using the cpu backend: {reason}"));
+    }
+    let usual =
+        if matches!(executor, Executor::Cuda(_)) { CaseSize::Large } else { CaseSize::Small };
+    let case = Case::new(seed, args.case_size.unwrap_or(usual));
+    let outcome =
+        output::while_showing(format!("multiplying on {executor}"), || case.run(&executor))?;
+    let mut rows = vec![("backend", executor.to_string()), ("problem", case.to_string())];
+    if let Some(plan) = &outcome.plan {
+        rows.push(("kernel", plan.spec.to_string()));
+        rows.push(("plan", parse::describe(plan)));
+    }
+    rows.push(("verification", outcome.comparison.to_string()));
+    let around = if outcome.untouched { "as it was" } else { "WRITTEN TO" };
+    rows.push(("memory around D", around.to_owned()));
+    output::properties(&rows)?;
+    Ok(if outcome.passed() { Verdict::Fine } else { Verdict::Wrong })
 }
 
 /// Where A and B come from.

@@ -158,8 +158,8 @@ pub fn multiply(
             cpu::run(problem, inputs.a, inputs.b, inputs.c, &mut d)?;
             (None, Duration::ZERO, start.elapsed(), None)
         }
-        Executor::Emulator => on_emulator(config, problem, inputs, &mut d)?,
-        Executor::Cuda(device) => on_cuda(device, config, problem, inputs, &mut d)?,
+        Executor::Emulator => on_emulator(config, problem, Buffers::of(inputs, &mut d))?,
+        Executor::Cuda(device) => on_cuda(device, config, problem, Buffers::of(inputs, &mut d))?,
     };
     let tight = MatrixLayout::tight(problem.m, problem.n, d.layout().order);
     let d = if d.layout() == tight { d } else { d.relayout(tight)? };
@@ -167,32 +167,54 @@ pub fn multiply(
 }
 
 /// How something was computed, how long preparing and computing took, and what happened in the kernel cache.
-type Computed = (Option<Plan>, Duration, Duration, Option<Outcome>);
+pub(crate) type Computed = (Option<Plan>, Duration, Duration, Option<Outcome>);
 
-fn on_cuda(
+/// What the matrices' allocations hold.
+pub(crate) struct Buffers<'a> {
+    pub(crate) a: &'a [u8],
+    pub(crate) b: &'a [u8],
+    /// None where beta is 0, or C is D.
+    pub(crate) c: Option<&'a [u8]>,
+    pub(crate) d: &'a mut [u8],
+    /// Bytes before the first element of A, B, C and D. Allocations begin at multiples of 256.
+    pub(crate) offsets: [u64; 4],
+}
+
+impl<'a> Buffers<'a> {
+    fn of(inputs: Inputs<'a>, d: &'a mut HostMatrix) -> Self {
+        let (a, b, c) = (inputs.a.bytes(), inputs.b.bytes(), inputs.c.map(HostMatrix::bytes));
+        Buffers { a, b, c, d: d.bytes_mut(), offsets: [0; 4] }
+    }
+
+    /// The matrices in allocations at these addresses.
+    fn pointers(&self, [a, b, c, d]: [u64; 4]) -> Pointers {
+        let offsets = self.offsets;
+        let c = if self.c.is_some() { c } else { d };
+        let at = |address, i: usize| address + offsets[i];
+        Pointers { a: at(a, 0), b: at(b, 1), c: at(c, 2), d: at(d, 3) }
+    }
+}
+
+pub(crate) fn on_cuda(
     device: &Device,
     config: &Config,
     problem: &Problem,
-    inputs: Inputs<'_>,
-    d: &mut HostMatrix,
+    buffers: Buffers<'_>,
 ) -> Result<Computed> {
     let start = Instant::now();
     let gemm = Gemm::create(device, config.clone())?;
-    let prepared = gemm.prepare(problem)?;
-    let prepare = start.elapsed();
-
+    let created = start.elapsed();
     let stream = Stream::new(device)?;
-    let upload =
-        |matrix: &HostMatrix| DeviceBuffer::from_host(device, matrix.bytes(), stream.as_ref());
-    let (a, b) = (upload(inputs.a)?, upload(inputs.b)?);
-    let c = inputs.c.map(upload).transpose()?;
-    let device_d = upload(d)?;
-    let pointers = Pointers {
-        a: a.address(),
-        b: b.address(),
-        c: c.as_ref().map_or(0, DeviceBuffer::address),
-        d: device_d.address(),
-    };
+    let upload = |bytes: &[u8]| DeviceBuffer::from_host(device, bytes, stream.as_ref());
+    let (a, b) = (upload(buffers.a)?, upload(buffers.b)?);
+    let c = buffers.c.map(upload).transpose()?;
+    let d = upload(buffers.d)?;
+    let c_address = c.as_ref().map_or(0, DeviceBuffer::address);
+    let pointers = buffers.pointers([a.address(), b.address(), c_address, d.address()]);
+
+    let start = Instant::now();
+    let prepared = gemm.prepare_at(problem, &pointers)?;
+    let prepare = created + start.elapsed();
     let start = Instant::now();
     // SAFETY: the buffers hold the matrices as the problem describes them and live until the stream has been waited for.
     unsafe {
@@ -200,32 +222,31 @@ fn on_cuda(
     }?;
     stream.synchronize()?;
     let compute = start.elapsed();
-    device_d.copy_to_host(0, d.bytes_mut(), stream.as_ref())?;
+    d.copy_to_host(0, buffers.d, stream.as_ref())?;
     Ok((Some(prepared.plan().clone()), prepare, compute, prepared.cache_outcome()))
 }
 
 /// SMs that the emulator pretends to have: a few, so that CTAs walk several tiles.
 const EMULATED_SMS: u32 = 4;
 
-fn on_emulator(
+pub(crate) fn on_emulator(
     config: &Config,
     problem: &Problem,
-    inputs: Inputs<'_>,
-    d: &mut HostMatrix,
+    buffers: Buffers<'_>,
 ) -> Result<Computed> {
     let mut memory = Memory::new();
-    let mut upload = |name: &str, matrix: Option<&HostMatrix>, permission| {
-        matrix.map_or(0, |matrix| memory.upload(name, matrix.bytes(), permission))
+    let mut upload = |name: &str, bytes: Option<&[u8]>, permission| {
+        bytes.map_or(0, |bytes| memory.upload(name, bytes, permission))
     };
-    let pointers = Pointers {
-        a: upload("A", Some(inputs.a), Permission::ReadOnly),
-        b: upload("B", Some(inputs.b), Permission::ReadOnly),
-        c: upload("C", inputs.c, Permission::ReadOnly),
-        d: upload("D", Some(d), Permission::ReadWrite),
-    };
+    let addresses = [
+        upload("A", Some(buffers.a), Permission::ReadOnly),
+        upload("B", Some(buffers.b), Permission::ReadOnly),
+        upload("C", buffers.c, Permission::ReadOnly),
+        upload("D", Some(buffers.d), Permission::ReadWrite),
+    ];
+    let pointers = buffers.pointers(addresses);
     let computed = emulate(config, problem, &mut memory, &pointers)?;
-    let bytes = d.bytes().len();
-    d.bytes_mut().copy_from_slice(memory.read_raw(pointers.d, bytes)?);
+    buffers.d.copy_from_slice(memory.read_raw(addresses[3], buffers.d.len())?);
     Ok(computed)
 }
 

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cache;
+pub mod cases;
 mod choice;
 mod config;
 pub mod cpu;

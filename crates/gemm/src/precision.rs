@@ -131,11 +131,12 @@ impl Config {
         }
     }
 
-    /// The same with f32 multiplied in binary32: for products without depth, of which there is nothing to split.
+    /// The same with f32 multiplied in binary32, and without the knobs that only kernels of terms have: for products without
+    /// depth, of which there is nothing to split.
     pub(crate) fn without_terms(self) -> Self {
         match self.precision().terms() {
             None => self,
-            Some(_) => Config { precision: None, spec: None, ..self },
+            Some(_) => Config { precision: None, spec: None, split: None, swapped: None, ..self },
         }
     }
 

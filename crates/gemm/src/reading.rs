@@ -264,7 +264,11 @@ fn seen(
 ) -> OperandLayout {
     let unit = (TMA_ALIGN_BYTES / u64::from(element.bytes())) as usize;
     let (major, length) = match reading {
-        Reading::InPlace if lines == 1 || skipped => {
+        // Nobody reads it, and so in the major that all kernels read.
+        Reading::InPlace if skipped => {
+            return OperandLayout::new(Major::K, lines.max(length).max(1).next_multiple_of(unit));
+        }
+        Reading::InPlace if lines == 1 => {
             return OperandLayout::new(operand.major, length.max(1).next_multiple_of(unit));
         }
         Reading::InPlace => return operand,

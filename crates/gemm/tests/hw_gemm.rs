@@ -1,4 +1,4 @@
-//! GEMMs on the device: random ragged shapes, all types and majors, every kernel of the catalogue, against the reference.
+//! GEMMs on the device against the reference: every kernel of the catalogue, and what random products do not have.
 //! Integers as results are compared exactly, whatever the operands hold.
 
 mod common;
@@ -10,16 +10,11 @@ use persistent_gemm::bench::{Elements, error_model};
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Plan, Pointers, Precision,
-    Problem, Reference, Split,
+    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Plan, Pointers, Problem,
+    Reference, Split,
 };
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{AnySpec, OutputMajor, catalogue};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-
-const MAJORS: [(Major, Major); 4] =
-    [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)];
 
 /// What the matrices hold.
 #[derive(Clone, Copy)]
@@ -61,72 +56,6 @@ fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: F
             reference.compare(&product.d, &model).unwrap()
         }
     }
-}
-
-/// Types of A, B and D that are read in every major.
-const TYPES_16: [[Dtype; 3]; 4] = {
-    use Dtype::{Bf16, F16, F32};
-    [[Bf16, Bf16, Bf16], [F16, F16, F16], [Bf16, Bf16, F32], [F16, F16, F32]]
-};
-
-/// Those that are read along k only.
-const TYPES_ALONG_K: [[Dtype; 3]; 17] = {
-    use Dtype::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
-    [
-        [Tf32, Tf32, F32],
-        [E4m3, E4m3, Bf16],
-        [S8, S8, S32],
-        [E4m3, E5m2, Bf16],
-        [E5m2, E4m3, F32],
-        [U8, U8, S32],
-        [E5m2, E5m2, F16],
-        [E4m3, E4m3, F32],
-        [S8, U8, S32],
-        [E4m3, E5m2, F16],
-        [E5m2, E4m3, Bf16],
-        [U8, S8, S32],
-        [E5m2, E5m2, F32],
-        [E4m3, E4m3, F16],
-        [E4m3, E5m2, F32],
-        [E5m2, E4m3, F16],
-        [E5m2, E5m2, Bf16],
-    ]
-};
-
-#[test]
-fn random_ragged_shapes() {
-    let Some(device) = common::device("random_ragged_shapes") else { return };
-    random_problems(&device, 7, 240, |case| (TYPES_16[case % 4], MAJORS[case / 4 % 4]));
-}
-
-/// Every type in every major, three of four with lines of any length, every third with a column-major D.
-#[test]
-fn random_shapes_however_they_lie() {
-    let Some(device) = common::device("random_shapes_however_they_lie") else { return };
-    let types = |case: usize| match case % 3 {
-        0 => TYPES_16[case / 3 % 4],
-        _ => TYPES_ALONG_K[case % TYPES_ALONG_K.len()],
-    };
-    random_layouts(&device, 9, 480, |case| (types(case), MAJORS[case / 5 % 4]), true);
-}
-
-#[test]
-fn random_ragged_shapes_of_types_that_are_read_along_k() {
-    let Some(device) = common::device("random_ragged_shapes_along_k") else { return };
-    let types = |case: usize| TYPES_ALONG_K[case % TYPES_ALONG_K.len()];
-    random_problems(&device, 8, 340, |case| (types(case), (Major::K, Major::K)));
-}
-
-#[test]
-fn random_ragged_shapes_of_doubles() {
-    let Some(device) = common::device("random_ragged_shapes_of_doubles") else { return };
-    random_problems(&device, 9, 160, |case| ([Dtype::F64; 3], MAJORS[case % 4]));
-}
-
-#[test]
-fn random_ragged_shapes_of_singles() {
-    let Some(device) = common::device("random_ragged_shapes_of_singles") else { return };
-    random_problems(&device, 10, 160, |case| ([Dtype::F32; 3], MAJORS[case % 4]));
 }
 
 /// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them.
@@ -172,93 +101,6 @@ fn scalars_of_doubles_are_doubles() {
     let inputs = Inputs { a: &one, b: &one, c: None };
     let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
     assert_eq!(product.d.get(0, 0), Some(alpha));
-}
-
-/// Multiplies `count` problems of the types and majors that `kind` gives for each, with lines of whole 16-byte units.
-fn random_problems(
-    device: &Device,
-    seed: u64,
-    count: usize,
-    kind: impl Fn(usize) -> ([Dtype; 3], (Major, Major)),
-) {
-    random_layouts(device, seed, count, kind, false);
-}
-
-/// The same, where `any` is set with lines of any length and results of either major.
-fn random_layouts(
-    device: &Device,
-    seed: u64,
-    count: usize,
-    kind: impl Fn(usize) -> ([Dtype; 3], (Major, Major)),
-    any: bool,
-) {
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut worst = 0.0f64;
-    for case in 0..count {
-        let ([a_type, b_type, output], (a_major, b_major)) = kind(case);
-        let fill = if case / 16 % 3 == 2 { Fill::Integers } else { Fill::Random };
-        let mut extent = |limit: usize| {
-            // Mostly ragged, sometimes tiny, sometimes a whole number of tiles.
-            match rng.random_range(0..6) {
-                0 => rng.random_range(1..=40),
-                1 => 64 * rng.random_range(1..=limit / 64),
-                _ => rng.random_range(1..=limit),
-            }
-        };
-        let (m, n, k) = (extent(1100), extent(1100), extent(1500));
-        // Deep: many parts to add up.
-        let deep = case % 8 == 6;
-        let (m, n, k) = if deep { (m / 6 + 1, n / 6 + 1, 20 * k) } else { (m, n, k) };
-        // So deep, sums of products of 8-bit floats stay below 2^13, where they are exact.
-        let exact_8 = matches!((fill, a_type), (Fill::Integers, Dtype::E4m3 | Dtype::E5m2));
-        let k = if exact_8 { k.min(2000) } else { k };
-        let pad = |extent: usize, dtype: Dtype| {
-            if any && case % 4 != 0 {
-                return extent + case % 4 - 1;
-            }
-            let step = 16 / dtype.bytes() as usize;
-            extent.next_multiple_of(step) + step * (case % 3)
-        };
-        let integers = output == Dtype::S32 || matches!(fill, Fill::Integers);
-        let (alpha, beta) = match integers {
-            false => [(1.0, 0.0), (0.5, 2.0), (-2.0, 0.3), (1.0, -1.0)][case / 3 % 4],
-            true => [(1.0, 0.0), (3.0, 2.0), (-2.0, 1.0), (1.0, -1.0)][case / 3 % 4],
-        };
-        // Beyond 2^31: integers wrap.
-        let alpha = if output == Dtype::S32 && case % 5 == 0 { alpha * 300_000.0 } else { alpha };
-        let (d_major, line) = if any && case % 3 == 1 { (Major::M, m) } else { (Major::N, n) };
-        let problem = Problem::new(m, n, k, a_major, b_major);
-        let problem = problem
-            .with_a_leading_dimension(pad(problem.a.leading_dimension, a_type))
-            .with_b_leading_dimension(pad(problem.b.leading_dimension, b_type))
-            .with_d_major(d_major)
-            .with_c_leading_dimension(pad(line, output))
-            .with_d_leading_dimension(pad(line, output))
-            .with_alpha(alpha)
-            .with_beta(beta);
-        // Half of them as the planner likes.
-        let (split, swapped) = match case / 5 % 6 {
-            _ if a_type == Dtype::F32 => (None, None),
-            1 if deep => (Some(Split::SplitK(9 + case as u32 % 120)), Some(case % 16 < 8)),
-            0 => (Some(Split::StreamK), Some(case % 4 < 2)),
-            1 => (Some(Split::SplitK(2 + case as u32 % 5)), Some(case % 4 < 2)),
-            2 => (Some(Split::Whole), Some(true)),
-            _ => (None, None),
-        };
-        // Operands of f64 never change places.
-        let swapped = swapped.filter(|_| a_type != Dtype::F64);
-        let unordered = case % 7 < 2;
-        let types = Config::new(a_type).with_b_dtype(b_type).with_output(output);
-        // 8-bit floats in both ways; no other type has two.
-        let precision = (case / TYPES_ALONG_K.len() % 2 == 1).then_some(Precision::Fast);
-        let config = Config { split, swapped, unordered, precision, ..types };
-        let comparison = check(device, &config, &problem, case as u64 * 3, fill);
-        assert!(comparison.passed, "case {case}: {problem:?} {config:?}\n{comparison}");
-        if let Some(element) = &comparison.worst {
-            worst = worst.max(element.ratio);
-        }
-    }
-    println!("{count} random problems inside the bound; the largest error was {worst:.3} of it");
 }
 
 /// binary32 that is no tf32: rounded to the nearest one on its way.

@@ -1,0 +1,479 @@
+//! Random products: types, majors, strides, addresses, extents, scalars and knobs of one follow from a seed, so that one that
+//! fails can be computed again by itself (`pgemm run --case SEED`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use pgemm_ir::Element;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::config::{Config, Split};
+use crate::error::Result;
+use crate::host::{self, Buffers, Executor, Inputs};
+use crate::matrix::HostMatrix;
+use crate::numerics::{Accumulation, Comparison, ErrorModel, Reference};
+use crate::plan::Plan;
+use crate::precision::Precision;
+use crate::problem::{Major, MatrixLayout, OperandLayout, Problem};
+
+/// How large a case may be. The same seed makes another case of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaseSize {
+    /// A few tiles: for the emulator.
+    Small,
+    /// Up to some hundred tiles: for a device.
+    Large,
+}
+
+impl CaseSize {
+    /// The name that users type.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CaseSize::Small => "small",
+            CaseSize::Large => "large",
+        }
+    }
+
+    /// Largest m and n, and largest k.
+    const fn limits(self) -> (usize, usize) {
+        match self {
+            CaseSize::Small => (200, 300),
+            CaseSize::Large => (1100, 1500),
+        }
+    }
+}
+
+/// What the matrices hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fill {
+    /// Samples of N(0, 1), or integers of the whole range of an 8-bit type.
+    Random,
+    /// So small that every sum is exact in the accumulators.
+    Integers,
+}
+
+/// A product that a seed describes.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The seed.
+    pub seed: u64,
+    /// What it was drawn for.
+    pub size: CaseSize,
+    /// Types and knobs.
+    pub config: Config,
+    /// Extents, layouts and scalars.
+    pub problem: Problem,
+    /// Elements between the start of an allocation and the first one of A, B, C and D.
+    pub offsets: [usize; 4],
+    /// Whether C is D.
+    pub in_place: bool,
+    fill: Fill,
+}
+
+/// What came of a case.
+#[derive(Debug)]
+pub struct CaseOutcome {
+    /// How it was computed; `None` on the CPU, and where D is empty.
+    pub plan: Option<Plan>,
+    /// D beside the reference.
+    pub comparison: Comparison,
+    /// Whether all bytes of D's allocation that are no elements of D are as they were.
+    pub untouched: bool,
+}
+
+impl CaseOutcome {
+    /// Whether D is right, and nothing else was written.
+    pub fn passed(&self) -> bool {
+        self.comparison.passed && self.untouched
+    }
+}
+
+/// Types of A, B and D, the 16-bit ones first.
+const TYPES: [[Element; 3]; 20] = {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    [
+        [Bf16, Bf16, Bf16],
+        [F16, F16, F16],
+        [Bf16, Bf16, F32],
+        [F16, F16, F32],
+        [Tf32, Tf32, F32],
+        [S8, S8, S32],
+        [U8, U8, S32],
+        [S8, U8, S32],
+        [U8, S8, S32],
+        [E4m3, E4m3, Bf16],
+        [E4m3, E4m3, F16],
+        [E4m3, E4m3, F32],
+        [E4m3, E5m2, Bf16],
+        [E4m3, E5m2, F16],
+        [E4m3, E5m2, F32],
+        [E5m2, E4m3, Bf16],
+        [E5m2, E4m3, F32],
+        [E5m2, E5m2, Bf16],
+        [E5m2, E5m2, F16],
+        [E5m2, E5m2, F32],
+    ]
+};
+const TYPES_16: usize = 4;
+
+/// How f32 is multiplied.
+const PRECISIONS_32: [Precision; 5] =
+    [Precision::Exact, Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9];
+
+/// Largest integer operand.
+const MAGNITUDE: u32 = 3;
+
+/// So deep, sums of products of 8-bit floats stay below 2^13, where they are exact, whatever C adds.
+const EXACT_DEPTH_8: usize = 900;
+
+/// A name that is no size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown size of cases '{asked}': use small or large")]
+pub struct UnknownCaseSize {
+    /// What was asked for.
+    pub asked: String,
+}
+
+impl FromStr for CaseSize {
+    type Err = UnknownCaseSize;
+
+    fn from_str(text: &str) -> std::result::Result<Self, UnknownCaseSize> {
+        [CaseSize::Small, CaseSize::Large]
+            .into_iter()
+            .find(|size| size.name() == text)
+            .ok_or_else(|| UnknownCaseSize { asked: text.to_owned() })
+    }
+}
+
+impl Case {
+    /// The case of a seed.
+    pub fn new(seed: u64, size: CaseSize) -> Case {
+        let mut draw = Draw(StdRng::seed_from_u64(seed));
+        let (types, precision) = draw.types();
+        let [a, b, output] = types;
+        let fill = if draw.one_in(3) { Fill::Integers } else { Fill::Random };
+        let [m, n, k] = draw.extents(size);
+        let exact_8 = fill == Fill::Integers && matches!(a, Element::E4m3 | Element::E5m2);
+        let k = if exact_8 { k.min(EXACT_DEPTH_8) } else { k };
+        let integers = output == Element::S32 || fill == Fill::Integers;
+        let (alpha, beta) = draw.scalars(integers, output);
+
+        let problem = Problem::new(m, n, k, *draw.of(&[Major::K, Major::M]), Major::K);
+        let b_major = *draw.of(&[Major::K, Major::N]);
+        let problem = Problem { b: Problem::new(m, n, k, Major::K, b_major).b, ..problem };
+        let problem = problem.with_d_major(*draw.of(&[Major::N, Major::N, Major::M]));
+        let line = problem.d_layout().line_length();
+        let c = draw.operand(OperandLayout::new(problem.d_major, line.max(1)), output, false);
+        let d = draw.line(line, output);
+        let in_place = beta != 0.0 && draw.one_in(3);
+        let problem = Problem {
+            a: draw.operand(problem.a, a, true),
+            b: draw.operand(problem.b, b, true),
+            c_leading_dimension: if in_place { d } else { c.leading_dimension },
+            d_leading_dimension: d,
+            alpha,
+            beta,
+            ..problem
+        };
+        let offsets = draw.offsets(in_place);
+        let types = Config::new(a).with_b_dtype(b).with_output(output);
+        let config = draw.knobs(Config { precision, ..types });
+        Case { seed, size, config, problem, offsets, in_place, fill }
+    }
+
+    /// Computes it, and compares D with the reference within the derived bound of its arithmetic, or exactly where sums are
+    /// exact. D was full of NaN before, unless it was C. The CPU gets matrices without gaps.
+    ///
+    /// # Errors
+    /// Those of [`multiply`](host::multiply); the reference cannot be made.
+    pub fn run(&self, executor: &Executor) -> Result<CaseOutcome> {
+        let Case { config, problem, .. } = self;
+        problem.validate()?;
+        let [a, b] = config.operands();
+        let output = config.output_dtype();
+        let d_layout = problem.d_layout();
+        let lines = (d_layout.lines(), d_layout.line_length());
+        let result = |leading| OperandLayout::new(problem.d_major, leading);
+        let a = self.stored(0, a, problem.a_lines(), problem.a)?;
+        let b = self.stored(1, b, problem.b_lines(), problem.b)?;
+        let c = self.stored(2, output, lines, result(problem.c_leading_dimension))?;
+        let mut d = self.stored(3, output, lines, result(problem.d_leading_dimension))?;
+        match self.in_place {
+            true => d.matrix.clone_from(&c.matrix),
+            false => d.matrix.poison(),
+        }
+
+        let Problem { m, n, k, .. } = *problem;
+        let plain = Problem::new(m, n, k, Major::K, Major::N)
+            .with_alpha(problem.alpha)
+            .with_beta(problem.beta);
+        let copies = [a.copy(m, k, Major::K)?, b.copy(k, n, Major::N)?, c.copy(m, n, Major::N)?];
+        let [a_copy, b_copy, c_copy] = &copies;
+        let inputs = Inputs { a: a_copy, b: b_copy, c: (problem.beta != 0.0).then_some(c_copy) };
+
+        let before = d.matrix.clone();
+        let buffers = Buffers {
+            a: a.matrix.bytes(),
+            b: b.matrix.bytes(),
+            c: (problem.beta != 0.0 && !self.in_place).then(|| c.matrix.bytes()),
+            offsets: [&a, &b, &c, &d].map(Stored::offset_bytes),
+            d: d.matrix.bytes_mut(),
+        };
+        let (plan, computed) = match executor {
+            Executor::Cpu { .. } => {
+                (None, Some(host::multiply(executor, config, &plain, inputs)?.d))
+            }
+            _ if m == 0 || n == 0 => (None, None),
+            Executor::Emulator => (host::on_emulator(config, problem, buffers)?.0, None),
+            Executor::Cuda(device) => (host::on_cuda(device, config, problem, buffers)?.0, None),
+        };
+        let untouched = d.gaps(m, n) == Stored { matrix: before, ..d.clone() }.gaps(m, n);
+        let computed = computed.map_or_else(|| d.copy(m, n, Major::N), Ok)?;
+        let reference = Reference::new(&plain, inputs.a, inputs.b, inputs.c)?;
+        let comparison = match self.fill {
+            Fill::Integers => reference.compare_exact(&computed)?,
+            Fill::Random => reference.compare(&computed, &self.model(plan.as_ref()))?,
+        };
+        Ok(CaseOutcome { plan, comparison, untouched })
+    }
+
+    /// Matrix number `index` in its allocation, which is full of values.
+    fn stored(
+        &self,
+        index: usize,
+        element: Element,
+        lines: (usize, usize),
+        layout: OperandLayout,
+    ) -> Result<Stored> {
+        let offset = self.offsets[index];
+        let last = |count: usize, apart: usize| (count.max(1) - 1) * apart;
+        let span = last(lines.0, layout.leading_dimension) + last(lines.1, layout.step) + 1;
+        let mut matrix = HostMatrix::zeros(MatrixLayout::row_major(1, offset + span), element)?;
+        let seed = self.seed.wrapping_mul(4).wrapping_add(index as u64);
+        match self.fill {
+            Fill::Random => matrix.fill_random(seed),
+            Fill::Integers => matrix.fill_integers(seed, MAGNITUDE),
+        }
+        Ok(Stored { matrix, offset, layout })
+    }
+
+    /// The arithmetic whose errors are allowed. What is broadcast has no signs that are independent of each other.
+    fn model(&self, plan: Option<&Plan>) -> ErrorModel {
+        let broadcast =
+            |operand: OperandLayout| operand.step == 0 || operand.leading_dimension == 0;
+        let accumulation = match plan.map(|plan| Accumulation::of(&plan.spec)) {
+            None => Accumulation::Nearest,
+            Some(any) if broadcast(self.problem.a) || broadcast(self.problem.b) => any,
+            Some(accumulation) => accumulation.of_random_signs(),
+        };
+        let [a, b] = self.config.operands();
+        ErrorModel { accumulation, a, b }
+    }
+}
+
+/// A matrix in its allocation, all of which is one line.
+#[derive(Clone)]
+struct Stored {
+    matrix: HostMatrix,
+    /// Elements before the first one.
+    offset: usize,
+    layout: OperandLayout,
+}
+
+impl Stored {
+    fn offset_bytes(&self) -> u64 {
+        self.offset as u64 * u64::from(self.matrix.dtype().bytes())
+    }
+
+    /// Where an element is, in elements.
+    fn place(&self, line: usize, along: usize) -> usize {
+        self.offset + line * self.layout.leading_dimension + along * self.layout.step
+    }
+
+    /// The matrix without gaps, row-major. Its rows run along `rows_along`.
+    fn copy(&self, rows: usize, columns: usize, rows_along: Major) -> Result<HostMatrix> {
+        let values = self.matrix.to_f64_vec();
+        let mut copy =
+            HostMatrix::zeros(MatrixLayout::row_major(rows, columns), self.matrix.dtype())?;
+        let by_rows = self.layout.major == rows_along;
+        copy.fill_with(|row, column| {
+            values[if by_rows { self.place(row, column) } else { self.place(column, row) }]
+        });
+        Ok(copy)
+    }
+
+    /// The bytes of all that are no elements of a matrix of so many rows and columns, a D.
+    fn gaps(&self, rows: usize, columns: usize) -> Vec<u8> {
+        let size = self.matrix.dtype().bytes() as usize;
+        let (lines, length) = match self.layout.major {
+            Major::M => (columns, rows),
+            _ => (rows, columns),
+        };
+        let mut bytes = self.matrix.bytes().to_vec();
+        for line in 0..lines {
+            let first = self.place(line, 0) * size;
+            bytes[first..first + length * size].fill(0);
+        }
+        bytes
+    }
+}
+
+/// Draws what a case consists of.
+struct Draw(StdRng);
+
+impl Draw {
+    fn below(&mut self, end: usize) -> usize {
+        self.0.random_range(0..end)
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len())]
+    }
+
+    /// Types of A, B and D.
+    fn types(&mut self) -> ([Element; 3], Option<Precision>) {
+        match self.below(8) {
+            0 => ([Element::F64; 3], None),
+            1 => ([Element::F32; 3], Some(*self.of(&PRECISIONS_32))),
+            2..=4 => (*self.of(&TYPES[..TYPES_16]), None),
+            _ => {
+                let precision = *self.of(&[None, Some(Precision::Fast)]);
+                (*self.of(&TYPES[TYPES_16..]), precision)
+            }
+        }
+    }
+
+    /// Mostly ragged, sometimes tiny, sometimes a whole number of tiles, sometimes deep, rarely nothing at all.
+    fn extents(&mut self, size: CaseSize) -> [usize; 3] {
+        let (most, deepest) = size.limits();
+        let [m, n, k] = [most, most, deepest].map(|limit| match self.below(6) {
+            0 => 1 + self.below(40),
+            1 => 64 * (1 + self.below(limit / 64)),
+            _ => 1 + self.below(limit),
+        });
+        match self.below(64) {
+            0 => [0, n, k],
+            1 => [m, 0, k],
+            2 | 3 => [m, n, 0],
+            4..=11 if size == CaseSize::Large => [m / 6 + 1, n / 6 + 1, 20 * k],
+            4..=11 => [m / 6 + 1, n / 6 + 1, 5 * k],
+            _ => [m, n, k],
+        }
+    }
+
+    /// alpha and beta. Of integers they are integers, and what s32 cannot hold wraps.
+    fn scalars(&mut self, integers: bool, output: Element) -> (f64, f64) {
+        let (alpha, beta) = match integers {
+            false => *self.of(&[(1.0, 0.0), (0.5, 2.0), (-2.0, 0.3), (1.0, -1.0), (0.0, 0.5)]),
+            true => *self.of(&[(1.0, 0.0), (3.0, 2.0), (-2.0, 1.0), (1.0, -1.0), (0.0, 1.0)]),
+        };
+        let wraps = output == Element::S32 && self.one_in(5);
+        (if wraps { alpha * 300_000.0 } else { alpha }, beta)
+    }
+
+    /// Elements between lines: none, as many as make whole 16-byte units, or any.
+    fn line(&mut self, length: usize, element: Element) -> usize {
+        let unit = 16 / element.bytes() as usize;
+        let length = length.max(1);
+        match self.below(3) {
+            0 => length,
+            1 => length.next_multiple_of(unit) + unit * self.below(3),
+            _ => length + self.below(6),
+        }
+    }
+
+    /// How an input lies; `step` says whether its elements may be apart.
+    fn operand(&mut self, tight: OperandLayout, element: Element, step: bool) -> OperandLayout {
+        let line = self.line(tight.leading_dimension, element);
+        match self.below(12) {
+            0 => OperandLayout { leading_dimension: 0, ..tight },
+            1 if step => OperandLayout { step: 0, leading_dimension: line, ..tight },
+            2 if step => OperandLayout { step: 2, leading_dimension: 2 * line, ..tight },
+            _ => OperandLayout { leading_dimension: line, ..tight },
+        }
+    }
+
+    /// Elements before A, B, C and D: half of all cases have none.
+    fn offsets(&mut self, in_place: bool) -> [usize; 4] {
+        let aligned = self.one_in(2);
+        let [a, b, c, d] = [18; 4].map(|most| if aligned { 0 } else { self.below(most) });
+        [a, b, if in_place { d } else { c }, d]
+    }
+
+    /// Half of them as the planner likes.
+    fn knobs(&mut self, config: Config) -> Config {
+        let unordered = self.one_in(4);
+        let splits = self.of(&[Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(5)]);
+        let split = Some(*splits).filter(|_| self.one_in(2));
+        let swapped = Some(self.one_in(2)).filter(|_| self.one_in(4));
+        match config.dtype {
+            // Kernels of these never change places, and split tiles or not.
+            Element::F64 => Config { split, ..config },
+            Element::F32 if config.precision().terms().is_none() => config,
+            _ => Config { split, swapped, unordered, ..config },
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    /// One line: what is multiplied and how it lies.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { config, problem, offsets, .. } = self;
+        let Problem { m, n, k, alpha, beta, .. } = problem;
+        let [a, b] = config.operands();
+        write!(
+            f,
+            "case {} ({}): {m}x{n}x{k}, {a} x {b} -> {}",
+            self.seed,
+            self.size.name(),
+            config.output_dtype()
+        )?;
+        if let Some(precision) = config.precision {
+            write!(f, ", {precision}")?;
+        }
+        write!(f, ", alpha {alpha}, beta {beta}")?;
+        for (name, operand, off) in [("A", problem.a, offsets[0]), ("B", problem.b, offsets[1])] {
+            let OperandLayout { major, leading_dimension, step } = operand;
+            write!(
+                f,
+                "; {name} along {} every {leading_dimension} step {step} from {off}",
+                major_name(major)
+            )?;
+        }
+        let (c, d) = (problem.c_leading_dimension, problem.d_leading_dimension);
+        let place = if self.in_place {
+            "C is D".to_owned()
+        } else {
+            format!("C every {c} from {}", offsets[2])
+        };
+        write!(
+            f,
+            "; D along {} every {d} from {}, {place}",
+            major_name(problem.d_major),
+            offsets[3]
+        )?;
+        if let Some(split) = config.split {
+            write!(f, "; {split}")?;
+        }
+        if let Some(swapped) = config.swapped {
+            write!(f, "; {}", if swapped { "swapped" } else { "not swapped" })?;
+        }
+        if config.unordered {
+            f.write_str("; unordered")?;
+        }
+        Ok(())
+    }
+}
+
+fn major_name(major: Major) -> &'static str {
+    match major {
+        Major::K => "k",
+        Major::M => "m",
+        Major::N => "n",
+    }
+}
