@@ -1,5 +1,7 @@
 //! Ordinary and atomic accesses, single elements, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
 
+use std::ops::Deref;
+
 use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
 
 use crate::execute::Flow;
@@ -7,7 +9,7 @@ use crate::machine::{At, Emulator, Outcome};
 use crate::memory::Place;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::ReportKind;
-use crate::shadow::{self, CELL_BYTES, Conflict, GlobalShadow, Observer, ShadowSpace};
+use crate::shadow::{self, CELL_BYTES, Conflict, Observer, ShadowSpace};
 use crate::state::{LANES, Warp};
 use crate::value::{narrow, widen};
 
@@ -24,6 +26,47 @@ pub(crate) const WEAK_WORD: Access = Access {
     order: Order::Weak,
     scope: Scope::Cta,
 };
+
+/// Lanes with the addresses that they access, in the order of the lanes.
+struct Addresses {
+    all: [(usize, u64); LANES],
+    count: usize,
+}
+
+impl Addresses {
+    fn of(
+        program: &Program,
+        warp: &Warp,
+        address: Slot,
+        lanes: impl Iterator<Item = usize>,
+    ) -> Self {
+        let mut addresses = Addresses { all: [(0, 0); LANES], count: 0 };
+        for (place, lane) in addresses.all.iter_mut().zip(lanes) {
+            *place = (lane, warp.get(program, address, lane));
+            addresses.count += 1;
+        }
+        addresses
+    }
+
+    /// Of all active lanes.
+    fn active(program: &Program, warp: &Warp, address: Slot) -> Self {
+        Self::of(program, warp, address, warp.active_lanes())
+    }
+
+    /// Of the lanes that read on their own: one where the address is uniform and all read the same.
+    fn read(program: &Program, warp: &Warp, address: Slot) -> Self {
+        let count = if warp.scalar(program, address).is_some() { 1 } else { LANES };
+        Self::of(program, warp, address, warp.active_lanes().take(count))
+    }
+}
+
+impl Deref for Addresses {
+    type Target = [(usize, u64)];
+
+    fn deref(&self) -> &[(usize, u64)] {
+        &self.all[..self.count]
+    }
+}
 
 impl Emulator<'_> {
     /// Whether shadow memory is kept.
@@ -88,14 +131,6 @@ impl Emulator<'_> {
         Ok(place)
     }
 
-    /// The lanes that access on their own: one where the address is uniform and all read the same.
-    fn reading_lanes(warp: &Warp, program: &Program, address: Slot) -> Vec<usize> {
-        match warp.scalar(program, address) {
-            Some(_) => warp.active_lanes().take(1).collect(),
-            None => warp.active_lanes().collect(),
-        }
-    }
-
     pub(crate) fn load(
         &mut self,
         program: &Program,
@@ -107,35 +142,27 @@ impl Emulator<'_> {
     ) -> Outcome<Flow> {
         let what = "loads";
         let bytes = size * access.vector;
-        let lanes = Self::reading_lanes(warp, program, address);
         let strong = access.order != Order::Weak;
-        for &lane in &lanes {
-            let from = warp.get(program, address, lane);
-            let mut data = [0u8; 32];
-            match access.space {
+        let addresses = Addresses::read(program, warp, address);
+        for &(lane, from) in &*addresses {
+            let data = match access.space {
                 Space::Shared => {
                     let offset = self.shared_offset(at.id.rank, from, bytes, bytes, at, what)?;
                     let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
-                    data[..bytes as usize].copy_from_slice(&smem[offset..offset + bytes as usize]);
+                    &smem[offset..offset + bytes as usize]
                 }
                 Space::Global => {
                     self.after_dependency(program, warp, at, what)?;
                     let place = self.global_place(from, bytes, false, at, what)?;
-                    data[..bytes as usize]
-                        .copy_from_slice(self.memory.bytes(place, bytes as usize));
+                    self.memory.bytes(place, bytes as usize)
                 }
-            }
+            };
             self.acquire(warp, at, access, from);
-            for (element, &dest) in dests.iter().enumerate() {
-                let start = element * size as usize;
-                let mut word = [0; 8];
-                word[..size as usize].copy_from_slice(&data[start..start + size as usize]);
-                warp.set(dest, lane, u64::from_le_bytes(word));
+            for (&dest, data) in dests.iter().zip(data.chunks_exact(size as usize)) {
+                warp.set(dest, lane, bits(data));
             }
         }
         // An acquire orders what was written before it: check with what is known now.
-        let addresses: Vec<(usize, u64)> =
-            lanes.iter().map(|&lane| (lane, warp.get(program, address, lane))).collect();
         self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
         Ok(if strong { Flow::Visible } else { Flow::Next })
     }
@@ -152,9 +179,8 @@ impl Emulator<'_> {
         let what = "stores";
         let bytes = size * access.vector;
         let strong = access.order != Order::Weak;
-        let addresses: Vec<(usize, u64)> =
-            warp.active_lanes().map(|lane| (lane, warp.get(program, address, lane))).collect();
-        for &(_, to) in &addresses {
+        let addresses = Addresses::active(program, warp, address);
+        for &(_, to) in &*addresses {
             match access.space {
                 Space::Shared => {
                     self.shared_offset(at.id.rank, to, bytes, bytes, at, what)?;
@@ -166,15 +192,20 @@ impl Emulator<'_> {
             }
         }
         self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
+        let may_meet = self.checks.races && !ascend(&addresses);
+        let publishes = strong || self.publishes_among(at, access.space, &addresses);
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
-        for &(lane, to) in &addresses {
+        for &(lane, to) in &*addresses {
             let mut data = [0u8; 32];
             for (element, &value) in values.iter().enumerate() {
                 let start = element * size as usize;
-                let word = warp.get(program, value, lane).to_le_bytes();
-                data[start..start + size as usize].copy_from_slice(&word[..size as usize]);
+                let value = warp.get(program, value, lane);
+                match size {
+                    4 => data[start..start + 4].copy_from_slice(&(value as u32).to_le_bytes()),
+                    _ => data[start..start + 8].copy_from_slice(&value.to_le_bytes()),
+                }
             }
-            if self.checks.races {
+            if may_meet {
                 self.check_lanes_agree(at, lane, (to, data), &written)?;
                 written.push((to, data));
             }
@@ -191,7 +222,9 @@ impl Emulator<'_> {
                     }
                 }
             }
-            self.publish(warp, at, access, to, false);
+            if publishes {
+                self.publish(warp, at, access, to, false);
+            }
         }
         warp.unfenced_lanes |= warp.active;
         if strong {
@@ -213,11 +246,8 @@ impl Emulator<'_> {
     ) -> Outcome {
         let what = "loads";
         self.after_dependency(program, warp, at, what)?;
-        let addresses: Vec<(usize, u64)> = Self::reading_lanes(warp, program, address)
-            .into_iter()
-            .map(|lane| (lane, warp.get(program, address, lane)))
-            .collect();
-        for &(lane, from) in &addresses {
+        let addresses = Addresses::read(program, warp, address);
+        for &(lane, from) in &*addresses {
             let place = self.global_place(from, HALF_BYTES, false, at, what)?;
             let bits = word(self.memory.bytes(place, HALF_BYTES as usize)) as u16;
             warp.set(dest, lane, widen(element, bits));
@@ -237,16 +267,17 @@ impl Emulator<'_> {
     ) -> Outcome {
         let what = "stores";
         self.after_dependency(program, warp, at, what)?;
-        let addresses: Vec<(usize, u64)> =
-            warp.active_lanes().map(|lane| (lane, warp.get(program, address, lane))).collect();
-        for &(_, to) in &addresses {
+        let addresses = Addresses::active(program, warp, address);
+        for &(_, to) in &*addresses {
             self.global_place(to, HALF_BYTES, true, at, what)?;
         }
         self.observe(warp, at, Space::Global, &addresses, HALF_BYTES, true, false, what)?;
+        let may_meet = self.checks.races && !ascend(&addresses);
+        let publishes = self.publishes_among(at, Space::Global, &addresses);
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
-        for &(lane, to) in &addresses {
+        for &(lane, to) in &*addresses {
             let bytes = narrow(element, warp.get(program, value, lane)).to_le_bytes();
-            if self.checks.races {
+            if may_meet {
                 let mut data = [0u8; 32];
                 data[..bytes.len()].copy_from_slice(&bytes);
                 self.check_lanes_agree(at, lane, (to, data), &written)?;
@@ -255,7 +286,9 @@ impl Emulator<'_> {
             if let Some(place) = self.memory.locate(to, bytes.len()) {
                 self.memory.store(place, &bytes);
             }
-            self.publish(warp, at, WEAK_WORD, to, false);
+            if publishes {
+                self.publish(warp, at, WEAK_WORD, to, false);
+            }
         }
         warp.unfenced_lanes |= warp.active;
         Ok(())
@@ -310,9 +343,8 @@ impl Emulator<'_> {
         let what = "adds to memory";
         let bytes = 4 * values.len() as u32;
         self.after_dependency(program, warp, at, what)?;
-        let addresses: Vec<(usize, u64)> =
-            warp.active_lanes().map(|lane| (lane, warp.get(program, address, lane))).collect();
-        for &(lane, to) in &addresses {
+        let addresses = Addresses::active(program, warp, address);
+        for &(lane, to) in &*addresses {
             self.global_place(to, bytes, true, at, what)?;
             let place = self.global_place(to, bytes, false, at, what)?;
             let mut sums = [0; 16];
@@ -336,11 +368,6 @@ impl Emulator<'_> {
         (to, data): (u64, [u8; 32]),
         written: &[(u64, [u8; 32])],
     ) -> Outcome {
-        // Lanes mostly write upwards; only a step back can meet an earlier lane.
-        let Some(&(last, _)) = written.last() else { return Ok(()) };
-        if to > last {
-            return Ok(());
-        }
         if written.iter().any(|&(other, before)| other == to && before != data) {
             let message = "two lanes store different values to the same address".to_owned();
             let mut fault = self.fault(ReportKind::Race, message, at, "stores");
@@ -379,7 +406,13 @@ impl Emulator<'_> {
         let log = &mut self.log;
         let mut observer = Observer::new(log, &warp.knowledge, access, shadow_space, checks);
         let mut failed: Option<(usize, u64, Conflict)> = None;
-        for &(lane, address) in addresses {
+        // Lanes whose whole words lie side by side are looked at together.
+        let together = |a: &(usize, u64), b: &(usize, u64)| {
+            bytes.is_multiple_of(CELL_BYTES as u32) && a.1 + u64::from(bytes) == b.1
+        };
+        for lanes in addresses.chunk_by(together) {
+            let (address, each) = (lanes[0].1, bytes as usize);
+            let bytes = bytes * lanes.len() as u32;
             let (cells, cell_bytes) = match space {
                 Space::Shared => {
                     let cta = &mut self.clusters[at.id.slot]
@@ -395,14 +428,12 @@ impl Emulator<'_> {
                         continue;
                     }
                     let size = self.memory.size(place.allocation);
-                    self.global_shadow
-                        .entry(place.allocation)
-                        .or_insert_with(|| GlobalShadow::new(size))
-                        .cells(place.offset, bytes)
+                    self.global_shadow.of(place.allocation, size).cells(place.offset, bytes)
                 }
             };
             let outcome = if write { observer.write(cells) } else { observer.read(cells) };
             if let Err((index, conflict)) = outcome {
+                let (lane, _) = lanes[index * cell_bytes / each];
                 failed = Some((lane, address + (index * cell_bytes) as u64, conflict));
                 break;
             }
@@ -425,11 +456,10 @@ impl Emulator<'_> {
         address: Slot,
         count: usize,
         what: &str,
-    ) -> Outcome<Vec<(usize, u64)>> {
+    ) -> Outcome<Addresses> {
         self.whole_warp(warp, at, what)?;
-        let rows: Vec<(usize, u64)> =
-            (0..8 * count).map(|lane| (lane, warp.get(program, address, lane))).collect();
-        for &(_, row) in &rows {
+        let rows = Addresses::of(program, warp, address, 0..8 * count);
+        for &(_, row) in &*rows {
             let (bytes, align) = (MATRIX_ROW_BYTES, MATRIX_ROW_BYTES);
             self.shared_offset(at.id.rank, row, bytes, align, at, what)?;
         }
@@ -493,6 +523,11 @@ impl Emulator<'_> {
     }
 }
 
+/// Whether each lane's address is beyond the last one's, as it mostly is: then no two lanes access the same.
+fn ascend(addresses: &[(usize, u64)]) -> bool {
+    addresses.is_sorted_by(|(_, before), (_, after)| before < after)
+}
+
 /// Row and column of element `i` of a lane's pair in an 8×8 matrix.
 fn matrix_element(lane: usize, i: usize, transpose: bool) -> (usize, usize) {
     let (row, column) = (lane / 4, lane % 4 * 2 + i);
@@ -500,7 +535,16 @@ fn matrix_element(lane: usize, i: usize, transpose: bool) -> (usize, usize) {
 }
 
 fn word(bytes: &[u8]) -> u32 {
-    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte))
+    bits(bytes) as u32
+}
+
+/// A little-endian number, of 4 and 8 bytes the quickest.
+fn bits(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+        _ => bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte)),
+    }
 }
 
 /// A sum of binary32 as reductions in global memory make it: subnormal operands and sums are zero (PTX ISA, "red").

@@ -246,8 +246,20 @@ fn evaluate_step(
             evaluate(function, [&a, &b, &c], std::slice::from_mut(out));
         }
         Slot::Varying(dest) => {
-            let [a, b, c] = args.map(|slot| warp.all(program, slot));
-            evaluate(function, [&a, &b, &c], &mut warp.lanes[dest as usize]);
+            // No operand shares its place with the result.
+            let mut out = [0; LANES];
+            let mut same = [[0; LANES]; 3];
+            for (slot, same) in args.iter().zip(&mut same).take(function.operands()) {
+                if let Some(value) = warp.scalar(program, *slot) {
+                    *same = [value; LANES];
+                }
+            }
+            let operand = |at: usize| match args[at] {
+                Slot::Varying(index) => &warp.lanes[index as usize],
+                _ => &same[at],
+            };
+            evaluate(function, [operand(0), operand(1), operand(2)], &mut out);
+            warp.lanes[dest as usize] = out;
         }
     }
 }

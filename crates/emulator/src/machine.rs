@@ -1,6 +1,6 @@
 //! The emulator: which clusters are resident, who runs next, and how a run ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::ordering::Published;
 use crate::program::{Program, SMEM_BASE};
 use crate::report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
 use crate::schedule::{Schedule, Scheduler};
-use crate::shadow::{Access, AccessLog, Conflict, GlobalShadow, Proxy};
+use crate::shadow::{Access, AccessLog, Conflict, GlobalShadows, Proxy};
 use crate::state::{Cluster, Wait, Warp, WarpId};
 use crate::tma::Flight;
 
@@ -105,9 +105,9 @@ pub struct Emulator<'a> {
     pub(crate) flights: Vec<Option<Flight>>,
     pub(crate) free_flights: Vec<usize>,
     pub(crate) log: AccessLog,
-    /// Shadow cells of writable allocations, by allocation.
-    pub(crate) global_shadow: HashMap<usize, GlobalShadow>,
-    pub(crate) published: HashMap<(Option<u32>, u64), Vec<Published>>,
+    pub(crate) global_shadow: GlobalShadows,
+    /// By CTA, where it is in shared memory, and address.
+    pub(crate) published: BTreeMap<(Option<u32>, u64), Vec<Published>>,
     pub(crate) tables: OperandTables,
     pub(crate) statistics: Statistics,
 }
@@ -162,8 +162,8 @@ impl<'a> Emulator<'a> {
             flights: Vec::new(),
             free_flights: Vec::new(),
             log: AccessLog::new(),
-            global_shadow: HashMap::new(),
-            published: HashMap::new(),
+            global_shadow: GlobalShadows::default(),
+            published: BTreeMap::new(),
             tables: OperandTables::default(),
             statistics: Statistics::default(),
         })

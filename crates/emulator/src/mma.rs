@@ -134,11 +134,8 @@ impl Scalar for f32 {
         match element {
             Element::Bf16 => out.extend(pairs.map(|bits| bf16::from_bits(bits).to_f32())),
             Element::F16 => out.extend(pairs.map(|bits| f16::from_bits(bits).to_f32())),
-            Element::E4m3 => out.extend(bytes.iter().map(|&bits| e4m3(bits))),
-            // The upper half of a binary16.
-            Element::E5m2 => {
-                out.extend(bytes.iter().map(|&bits| f16::from_bits(u16::from(bits) << 8).to_f32()))
-            }
+            Element::E4m3 => out.extend(bytes.iter().map(|&bits| E4M3[usize::from(bits)])),
+            Element::E5m2 => out.extend(bytes.iter().map(|&bits| E5M2[usize::from(bits)])),
             // The tensor core reads the upper 19 bits.
             _ => out.extend(bytes.chunks_exact(4).map(|word| {
                 let bits = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
@@ -161,12 +158,33 @@ impl Scalar for i32 {
     }
 }
 
-fn e4m3(bits: u8) -> f32 {
-    let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
-    let magnitude = match (exponent, bits & 7) {
+/// The numbers of 8-bit types, by their bits.
+static E4M3: [f32; 256] = {
+    let mut numbers = [0.0; 256];
+    let mut bits = 0;
+    while bits < numbers.len() {
+        numbers[bits] = e4m3(bits as u8);
+        bits += 1;
+    }
+    numbers
+};
+static E5M2: [f32; 256] = {
+    let mut numbers = [0.0; 256];
+    let mut bits = 0;
+    while bits < numbers.len() {
+        // The upper half of a binary16.
+        numbers[bits] = f16::from_bits((bits as u16) << 8).to_f32_const();
+        bits += 1;
+    }
+    numbers
+};
+
+const fn e4m3(bits: u8) -> f32 {
+    let (exponent, mantissa) = ((bits >> 3 & 15) as u32, (bits & 7) as u32);
+    let magnitude = match (exponent, mantissa) {
         (15, 7) => f32::NAN,
-        (0, _) => mantissa * 2f32.powi(-9),
-        _ => (8.0 + mantissa) * 2f32.powi(exponent - 10),
+        (0, _) => mantissa as f32 / 512.0,
+        _ => f32::from_bits((exponent + 127 - 7) << 23 | mantissa << 20),
     };
     if bits & 0x80 != 0 { -magnitude } else { magnitude }
 }
@@ -174,16 +192,14 @@ fn e4m3(bits: u8) -> f32 {
 /// An operand in shared memory, by chunks in the order of [`OperandTables::offsets`], as `rows × depth` (K inner) or, with
 /// `k_outer`, as `depth × rows`.
 pub(crate) fn read_operand<T: Scalar>(
-    chunks: impl Iterator<Item = [u8; CHUNK_BYTES as usize]>,
+    chunks: &[[u8; CHUNK_BYTES as usize]],
     major: OperandMajor,
     element: Element,
     (rows, depth): (usize, usize),
     k_outer: bool,
 ) -> Vec<T> {
     let mut values: Vec<T> = Vec::with_capacity(rows * depth + 16);
-    for chunk in chunks {
-        T::decode(element, &chunk, &mut values);
-    }
+    T::decode(element, chunks.as_flattened(), &mut values);
     // What was read is rows × depth for K-major, depth × (rows, rounded up to a chunk) for MN-major.
     match (major, k_outer) {
         (OperandMajor::K, false) => values,

@@ -73,9 +73,17 @@ impl Emulator<'_> {
         }
     }
 
-    fn location(&self, at: At, access: Access, address: u64) -> (Option<u32>, u64) {
+    fn location(&self, at: At, space: Space, address: u64) -> (Option<u32>, u64) {
         let cta = self.cluster(at.id.slot).ctas[at.id.rank].index;
-        ((access.space == Space::Shared).then_some(cta), address)
+        ((space == Space::Shared).then_some(cta), address)
+    }
+
+    /// Whether something is passed on at one of some addresses, or between them.
+    pub(crate) fn publishes_among(&self, at: At, space: Space, addresses: &[(usize, u64)]) -> bool {
+        let all = addresses.iter().map(|&(_, address)| address);
+        let (Some(first), Some(last)) = (all.clone().min(), all.max()) else { return false };
+        let (first, last) = (self.location(at, space, first), self.location(at, space, last));
+        !self.published.is_empty() && self.published.range(first..=last).next().is_some()
     }
 
     /// A store to `address` passes on what it releases, and ends what was passed on there before. An atomic operation
@@ -88,10 +96,7 @@ impl Emulator<'_> {
         address: u64,
         adds: bool,
     ) {
-        if access.order == Order::Weak && self.published.is_empty() {
-            return;
-        }
-        let location = self.location(at, access, address);
+        let location = self.location(at, access.space, address);
         let released = match access.order {
             order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
             Order::Weak => None,
@@ -117,11 +122,11 @@ impl Emulator<'_> {
     }
 
     /// A load from `address` learns what was passed on there, at once or at the next fence.
-    pub(crate) fn acquire(&mut self, warp: &mut Warp, at: At, access: Access, address: u64) {
+    pub(crate) fn acquire(&self, warp: &mut Warp, at: At, access: Access, address: u64) {
         if access.order == Order::Weak {
             return;
         }
-        let location = self.location(at, access, address);
+        let location = self.location(at, access.space, address);
         let actor = self.actor(at);
         let to = (actor.cluster, actor.cta);
         for published in self.published.get(&location).into_iter().flatten() {

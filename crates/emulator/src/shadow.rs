@@ -279,7 +279,7 @@ pub(crate) struct GlobalShadow {
 
 impl GlobalShadow {
     /// For `bytes` bytes that nobody has accessed.
-    pub(crate) fn new(bytes: usize) -> Self {
+    fn new(bytes: usize) -> Self {
         Self { cells: vec![Cell::default(); bytes.div_ceil(CELL_BYTES)], cell_bytes: CELL_BYTES }
     }
 
@@ -292,6 +292,20 @@ impl GlobalShadow {
         }
         let size = self.cell_bytes;
         (&mut self.cells[offset / size..end.div_ceil(size)], size)
+    }
+}
+
+/// The cells of the allocations of global memory that were accessed, by allocation.
+#[derive(Default)]
+pub(crate) struct GlobalShadows(Vec<Option<GlobalShadow>>);
+
+impl GlobalShadows {
+    /// Those of an allocation, of `bytes` bytes.
+    pub(crate) fn of(&mut self, allocation: usize, bytes: usize) -> &mut GlobalShadow {
+        if self.0.len() <= allocation {
+            self.0.resize_with(allocation + 1, || None);
+        }
+        self.0[allocation].get_or_insert_with(|| GlobalShadow::new(bytes))
     }
 }
 

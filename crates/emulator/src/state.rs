@@ -199,6 +199,13 @@ impl Warp {
         }
     }
 
+    /// Writes all lanes of a value that has them.
+    pub(crate) fn set_all(&mut self, slot: Slot, value: impl Fn(usize) -> u64) {
+        if let Slot::Varying(index) = slot {
+            self.lanes[index as usize] = std::array::from_fn(value);
+        }
+    }
+
     /// The present point in the warp's life.
     pub(crate) fn time(&self) -> u32 {
         self.knowledge.seen.get(self.component)

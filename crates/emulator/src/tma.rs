@@ -9,7 +9,7 @@ use crate::execute::Flow;
 use crate::machine::{At, Emulator, Fault, Operation, Outcome};
 use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
 use crate::report::{Actor, ActorKind, ReportKind};
-use crate::shadow::{self, Access, CELL_BYTES, GlobalShadow, Observer, Proxy, ShadowSpace};
+use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
 use crate::state::{BulkThread, Wait, Warp, WarpId};
 
 /// Bytes that are moved, and swizzled, together.
@@ -493,8 +493,7 @@ impl Emulator<'_> {
             return Ok(());
         }
         let size = self.memory.size(place.allocation);
-        let global =
-            self.global_shadow.entry(place.allocation).or_insert_with(|| GlobalShadow::new(size));
+        let global = self.global_shadow.of(place.allocation, size);
         let (cells, cell_bytes) = global.cells(place.offset, bytes as u32);
         let mut observer = Observer::new(
             &mut self.log,

@@ -21,6 +21,25 @@ pub(crate) enum Function {
     DescriptorAdvance(u32),
 }
 
+impl Function {
+    /// How many operands it takes.
+    pub(crate) fn operands(self) -> usize {
+        match self {
+            Function::Unary(..)
+            | Function::Convert(..)
+            | Function::Copy
+            | Function::Unpack(..)
+            | Function::Descriptor(_)
+            | Function::DescriptorAdvance(_) => 1,
+            Function::Binary(..)
+            | Function::Compare(..)
+            | Function::Pack(_)
+            | Function::MapShared => 2,
+            Function::Fma(_) | Function::Select | Function::PermuteBytes => 3,
+        }
+    }
+}
+
 fn float(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
 }

@@ -164,15 +164,11 @@ impl Emulator<'_> {
         let element = |lane: usize| (row + lane / 4) * columns as usize + column + lane % 4 * 2;
         let defined = match &group.accumulators[acc.index()] {
             Tile::Float { defined, values } => {
-                for lane in 0..LANES {
-                    warp.set(dest, lane, u64::from(values[element(lane)].to_bits()));
-                }
+                warp.set_all(dest, |lane| u64::from(values[element(lane)].to_bits()));
                 *defined
             }
             Tile::Integer { defined, values } => {
-                for lane in 0..LANES {
-                    warp.set(dest, lane, u64::from(values[element(lane)] as u32));
-                }
+                warp.set_all(dest, |lane| u64::from(values[element(lane)] as u32));
                 *defined
             }
         };
@@ -403,13 +399,13 @@ impl Emulator<'_> {
                 let chunks =
                     self.operand_chunks(place, pending, descriptor, major, TILE_ROWS, "A")?;
                 let shape = (TILE_ROWS, depth);
-                read_operand(chunks.into_iter(), major, op.a, shape, false)
+                read_operand(&chunks, major, op.a, shape, false)
             }
             _ => register_operand(op.a, &pending.fragments, depth),
         };
         let chunks =
             self.operand_chunks((slot, rank, index), pending, pending.b, op.b_major, n, "B")?;
-        let b: Vec<T> = read_operand(chunks.into_iter(), op.b_major, op.b, (n, depth), true);
+        let b: Vec<T> = read_operand(&chunks, op.b_major, op.b, (n, depth), true);
         T::multiply(op.a, values, &a, &b, n, pending.accumulate);
         *defined = true;
         Ok(())

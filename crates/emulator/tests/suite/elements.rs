@@ -331,3 +331,20 @@ fn lanes_must_not_store_different_elements_to_one_place() {
         fails_with(&kernel(2, element), 1, memory_of(128), ReportKind::Race, &["here"]);
     }
 }
+
+#[test]
+fn lanes_that_write_up_and_down_are_compared_with_all_before() {
+    let kernel = |odd_one: u32| {
+        role(move |b| {
+            let lane = b.special(Special::Lane);
+            let address = b.param::<ty::U64>("data").byte_offset((lane + 1) % 2 * 4);
+            let value = lane.eq(odd_one).select::<ty::F32>(1.0, 2.0);
+            b.if_(b.special(Special::Warp).eq(0), || {
+                b.scope("here", || b.store_global(address, [value]));
+            });
+        })
+    };
+    passes(&kernel(32), 1, |m| (memory_of(8)(m), ()), |_, ()| ());
+    // Beyond lane 1's address, at lane 0's.
+    fails_with(&kernel(2), 1, memory_of(8), ReportKind::Race, &["here"]);
+}
