@@ -1,4 +1,5 @@
-//! The covering set in the emulator: small problems with every kind of edge, under several schedules.
+//! The covering set in the emulator: small problems with every kind of edge, under several schedules. Of three schedules of a
+//! test each kernel takes two, by turns: so each meets two thirds of the kernels, and each kernel every kind in some test.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -16,12 +17,14 @@ static KERNELS: LazyLock<Vec<GemmKernel>> = LazyLock::new(|| {
     covering_set().iter().map(build).collect()
 });
 
-/// Runs one case of each kernel under each choice of options.
+/// Runs one case of each kernel under each choice of options, or by turns under two of three: where these are schedules, tests
+/// name them in orders that differ, so that a kernel's turn leaves out one kind here and another there.
 fn run(case: impl Fn(&KernelSpec) -> Case, options: &[Options]) {
-    for gemm in KERNELS.iter() {
+    for (index, gemm) in KERNELS.iter().enumerate() {
         let case = case(&gemm.spec);
         let problem = Problem::new(&gemm.spec, case);
-        for options in options {
+        let left_out = |turn: usize| options.len() == 3 && index % 3 == turn;
+        for (_, options) in options.iter().enumerate().filter(|&(turn, _)| !left_out(turn)) {
             if let Err(failure) = problem.run(gemm, options.clone()) {
                 panic!("{}, {case:?}, {options:?}: {failure}", gemm.spec);
             }
@@ -65,14 +68,14 @@ fn k_shorter_than_the_ring_with_c() {
     let case = |spec: &KernelSpec| {
         Case::ragged(spec, [1, 3], spec.stages - 1).scaled(-1.0, 0.5, CPlace::Apart)
     };
-    let schedules = [Schedule::round_robin(), Schedule::async_late(2), Schedule::seeded(2)];
+    let schedules = [Schedule::async_late(2), Schedule::seeded(2), Schedule::round_robin()];
     run(case, &schedules.map(under));
 }
 
 #[test]
 fn one_k_tile_with_c_in_place() {
     let case = |spec: &KernelSpec| Case::ragged(spec, [3, 1], 1).scaled(0.5, -2.0, CPlace::InPlace);
-    let schedules = [Schedule::async_early(3), Schedule::async_late(3), Schedule::seeded(3)];
+    let schedules = [Schedule::seeded(3), Schedule::async_early(3), Schedule::async_late(3)];
     run(case, &schedules.map(under));
 }
 
@@ -132,7 +135,7 @@ fn tiles_shared_by_workers_that_cross_them() {
     };
     // Where clusters follow each other, the last one finds everything there and does all that is left.
     let one_by_one = Options { resident_clusters: Some(1), ..under(Schedule::async_late(5)) };
-    run(case, &[under(Schedule::round_robin()), one_by_one, under(Schedule::seeded(5))]);
+    run(case, &[one_by_one, under(Schedule::seeded(5)), under(Schedule::round_robin())]);
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn tiles_of_many() {
         Case { clusters: 20, ..case.split(2, 20, false) }
     };
     let two = Options { resident_clusters: Some(2), ..under(Schedule::async_late(8)) };
-    run(case, &[under(Schedule::round_robin()), two, under(Schedule::seeded(8))]);
+    run(case, &[under(Schedule::seeded(8)), under(Schedule::round_robin()), two]);
 }
 
 #[test]

@@ -102,6 +102,9 @@ const CHOICES: [usize; 8] = [
 
 type Choice = [usize; CHOICES.len()];
 
+/// How many pairs a choice covers.
+const PAIRS: usize = CHOICES.len() * (CHOICES.len() - 1) / 2;
+
 fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice) -> KernelSpec {
     let (a, b, output) = TYPES[types];
     let (a_major, b_major) = catalogue::MAJORS[majors];
@@ -136,9 +139,30 @@ pub fn covering_set() -> Vec<KernelSpec> {
     pairwise().into_iter().chain(named).collect()
 }
 
+/// A legal choice.
+struct Candidate {
+    choice: Choice,
+    pairs: [u16; PAIRS],
+    /// Of them, how many were missing when they were last counted.
+    gain: usize,
+    size: u32,
+}
+
+impl Candidate {
+    fn new(choice: Choice) -> Candidate {
+        let mut all = [0; PAIRS];
+        for (to, pair) in all.iter_mut().zip(pairs(&choice)) {
+            *to = u16::try_from(pair).expect("there are few choices");
+        }
+        let KernelSpec { tile, cluster, .. } = spec(choice);
+        let size = tile.m * tile.n * tile.k * cluster.size();
+        Candidate { choice, pairs: all, gain: PAIRS, size }
+    }
+}
+
 /// Takes the spec that covers most of what is left, the smallest of these, until nothing is.
 fn pairwise() -> Vec<KernelSpec> {
-    let mut legal: Vec<Choice> = (0..CHOICES.iter().product())
+    let mut legal: Vec<Candidate> = (0..CHOICES.iter().product())
         .map(|mut index: usize| {
             CHOICES.map(|count| {
                 let choice = index % count;
@@ -147,25 +171,34 @@ fn pairwise() -> Vec<KernelSpec> {
             })
         })
         .filter(|&choice| spec(choice).validate().is_ok())
+        .map(Candidate::new)
         .collect();
     let all: usize = CHOICES.iter().sum();
     let mut missing = vec![false; all * all];
-    for pair in legal.iter().flat_map(pairs) {
-        missing[pair] = true;
+    for pair in legal.iter().flat_map(|candidate| candidate.pairs) {
+        missing[usize::from(pair)] = true;
     }
     let mut chosen = Vec::new();
     loop {
-        let gain = |choice: &Choice| pairs(choice).filter(|&pair| missing[pair]).count();
-        legal.retain(|choice| gain(choice) > 0);
-        let size = |choice: &Choice| {
-            let KernelSpec { tile, cluster, .. } = spec(*choice);
-            tile.m * tile.n * tile.k * cluster.size()
-        };
-        let key = |choice: &&Choice| (gain(choice), Reverse(size(choice)));
-        let Some(&best) = legal.iter().max_by_key(key) else { return chosen };
-        for pair in pairs(&best) {
-            missing[pair] = false;
+        let mut best: Option<(usize, Reverse<u32>, Choice)> = None;
+        for candidate in &mut legal {
+            // What it covers of what is missing never becomes more.
+            if best.is_some_and(|(gain, ..)| candidate.gain < gain) {
+                continue;
+            }
+            let gain = candidate.pairs.iter().filter(|&&pair| missing[usize::from(pair)]).count();
+            candidate.gain = gain;
+            let key = (gain, Reverse(candidate.size), candidate.choice);
+            if best.is_none_or(|(gain, size, _)| (gain, size) <= (key.0, key.1)) {
+                best = Some(key);
+            }
         }
-        chosen.push(spec(best));
+        match best {
+            Some((1.., _, choice)) => {
+                pairs(&choice).for_each(|pair| missing[pair] = false);
+                chosen.push(spec(choice));
+            }
+            _ => return chosen,
+        }
     }
 }
