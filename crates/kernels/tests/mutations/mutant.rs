@@ -154,14 +154,12 @@ impl Mutant {
         self
     }
 
-    fn failures(&self) -> Vec<Failure> {
-        schedules()
-            .into_iter()
-            .filter_map(|schedule| {
-                let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };
-                self.problem.run(&self.gemm, options).err()
-            })
-            .collect()
+    /// What goes wrong under each schedule, as it is asked for.
+    fn failures(&self) -> impl Iterator<Item = Failure> {
+        schedules().into_iter().filter_map(|schedule| {
+            let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };
+            self.problem.run(&self.gemm, options).err()
+        })
     }
 
     /// A failure without the many sites of a deadlock.
@@ -171,7 +169,7 @@ impl Mutant {
 
     /// The kernel goes through all motions as it should, and D is wrong.
     pub fn computes_something_else(&self) {
-        let failures = self.failures();
+        let failures: Vec<Failure> = self.failures().collect();
         assert_eq!(failures.len(), schedules().len());
         for failure in &failures {
             assert!(matches!(failure, Failure::Wrong { .. }), "{}", Mutant::brief(failure));
@@ -181,23 +179,25 @@ impl Mutant {
     /// The emulator reports `kind` under one of the schedules, its sites at lines of the kernels' source that contain
     /// `lines`, and the report's own schedule leads to the same report.
     pub fn emulator_reports(&self, kind: ReportKind, lines: &[&str]) {
-        let failures = self.failures();
         let names = |report: &Report| {
             let at: Vec<String> =
                 report.sites.iter().map(|site| source_line(&site.location)).collect();
             report.kind == kind && lines.iter().all(|line| at.iter().any(|at| at.contains(line)))
         };
-        let report = failures.iter().find_map(|failure| match failure {
-            Failure::Report(report) if names(report) => Some(report),
-            _ => None,
+        let mut others = Vec::new();
+        let report = self.failures().find_map(|failure| match failure {
+            Failure::Report(report) if names(&report) => Some(report),
+            failure => {
+                others.push(Mutant::brief(&failure));
+                None
+            }
         });
         let Some(report) = report else {
-            let found: Vec<String> = failures.iter().map(Mutant::brief).collect();
-            panic!("no report of {kind:?} at {lines:?}, but:\n{}", found.join("\n"))
+            panic!("no report of {kind:?} at {lines:?}, but:\n{}", others.join("\n"))
         };
         let options = Options { schedule: report.schedule.clone(), ..Options::default() };
         match self.problem.run(&self.gemm, options) {
-            Err(Failure::Report(again)) => assert_eq!(&again, report),
+            Err(Failure::Report(again)) => assert_eq!(again, report),
             other => panic!("the replay ended otherwise: {other:?}"),
         }
     }
