@@ -35,7 +35,7 @@ const ROWS: [(u32, u32, Schedule); 10] = [
 ];
 
 /// Widths of a tile: with each kind of staging tile, and B tiles that are no multiple of a swizzle span.
-const COLUMNS: [u32; 12] = [8, 16, 24, 48, 64, 80, 112, 128, 176, 192, 208, 256];
+const COLUMNS: [u32; 12] = [8, 16, 24, 48, 64, 80, 112, 128, 176, 192, 200, 256];
 
 /// Depths of a stage in bytes.
 const DEPTHS: [u32; 3] = [64, 128, 256];
