@@ -6,7 +6,7 @@
 //! operands K-major or B N-major, the 178 problems of the suite with up to 44 choices each, dependent and serial launches:
 //! `benchmarks/2026-11-21-survey-bf16-launches.json`), of those problems that take less than 150 µs: longer ones scatter
 //! with the clock. There its picks take 2.0 % longer than the best that was measured (geometric mean; 15 % at worst). All
-//! operands there are made of whole lines of L2; what those of others take is [`TORN_BYTES_PER_CYCLE`].
+//! operands there are made of whole lines of L2; what those of others take is `TORN_BYTES_PER_CYCLE`.
 
 mod any;
 mod dmma;
