@@ -317,9 +317,11 @@ impl<'k> Reduction<'k> {
         groups: Range<u32>,
     ) -> Vec<[Val<'k, S>; 4]> {
         // Those of slices before are stored, and their registers free.
-        let registers = self.spec.registers().consumer - BESIDE_SUMS;
+        let registers = self.spec.registers().consumer;
         let own = self.quads() - groups.start;
-        let at_once = (registers / 4).saturating_sub(own).clamp(1, MOST_ADDED);
+        let most = if registers < MANY_REGISTERS { MOST_ADDED / 2 } else { MOST_ADDED };
+        let spare = ((registers - BESIDE_SUMS) / 4).saturating_sub(own);
+        let at_once = spare.clamp(1, most);
         let parts = groups.clone().step_by(at_once as usize);
         let parts = parts.map(|first| first..groups.end.min(first + at_once));
         parts.flat_map(|part| self.sums_at_once(rest, accumulators, ahead, part)).collect()
