@@ -10,6 +10,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::config::{Config, Split};
 use crate::error::Result;
+use crate::heuristic::TYPES;
 use crate::host::{self, Buffers, Executor, Inputs};
 use crate::matrix::HostMatrix;
 use crate::numerics::{Accumulation, Comparison, ErrorModel, Reference};
@@ -88,34 +89,6 @@ impl CaseOutcome {
         self.comparison.passed && self.untouched
     }
 }
-
-/// Types of A, B and D, the 16-bit ones first.
-const TYPES: [[Element; 3]; 20] = {
-    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
-    [
-        [Bf16, Bf16, Bf16],
-        [F16, F16, F16],
-        [Bf16, Bf16, F32],
-        [F16, F16, F32],
-        [Tf32, Tf32, F32],
-        [S8, S8, S32],
-        [U8, U8, S32],
-        [S8, U8, S32],
-        [U8, S8, S32],
-        [E4m3, E4m3, Bf16],
-        [E4m3, E4m3, F16],
-        [E4m3, E4m3, F32],
-        [E4m3, E5m2, Bf16],
-        [E4m3, E5m2, F16],
-        [E4m3, E5m2, F32],
-        [E5m2, E4m3, Bf16],
-        [E5m2, E4m3, F32],
-        [E5m2, E5m2, Bf16],
-        [E5m2, E5m2, F16],
-        [E5m2, E5m2, F32],
-    ]
-};
-const TYPES_16: usize = 4;
 
 /// How f32 is multiplied.
 const PRECISIONS_32: [Precision; 5] =
@@ -340,12 +313,18 @@ impl Draw {
         match self.below(8) {
             0 => ([Element::F64; 3], None),
             1 => ([Element::F32; 3], Some(*self.of(&PRECISIONS_32))),
-            2..=4 => (*self.of(&TYPES[..TYPES_16]), None),
+            2..=4 => (self.types_of(|a| a.bytes() == 2), None),
             _ => {
                 let precision = *self.of(&[None, Some(Precision::Fast)]);
-                (*self.of(&TYPES[TYPES_16..]), precision)
+                (self.types_of(|a| a == Element::Tf32 || a.bytes() == 1), precision)
             }
         }
+    }
+
+    /// Types that kernels multiply, of such an A.
+    fn types_of(&mut self, of: impl Fn(Element) -> bool) -> [Element; 3] {
+        let types: Vec<_> = TYPES.into_iter().filter(|[a, ..]| of(*a)).collect();
+        *self.of(&types)
     }
 
     /// Mostly ragged, sometimes tiny, sometimes a whole number of tiles, sometimes deep, rarely nothing at all.

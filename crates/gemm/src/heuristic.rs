@@ -343,7 +343,7 @@ pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
 }
 
 /// What kernels multiply: element types of A, B and D.
-const TYPES: [[Element; 3]; 23] = {
+pub(crate) const TYPES: [[Element; 3]; 23] = {
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     [
         [Bf16, Bf16, Bf16],
