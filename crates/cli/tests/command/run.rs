@@ -189,6 +189,23 @@ fn the_seed_decides_the_matrices() {
 }
 
 #[test]
+fn a_seed_describes_a_whole_product() {
+    for backend in ["emulator", "cpu"] {
+        let run = line(&format!("run --case 27 --case-size small --backend {backend}")).fine();
+        assert!(run.stdout.contains("case 27 (small)"), "{}", run.stdout);
+        assert!(run.stdout.contains("correct"), "{}", run.stdout);
+        assert!(run.stdout.contains("as it was"), "{}", run.stdout);
+    }
+    for (contradiction, part) in [
+        ("run --case 1 --dtype bf16", "cannot be used with"),
+        ("run --case 1 --split whole", "cannot be used with"),
+        ("run --case 1 --case-size huge", "use small or large"),
+    ] {
+        line(contradiction).refused(&[part]);
+    }
+}
+
+#[test]
 fn empty_problems_have_empty_results() {
     for backend in ["cpu", "emulator"] {
         for size in ["--m 0 --n 4 --k 5", "--m 5 --n 0 --k 4", "--m 5 --n 4 --k 0"] {
