@@ -56,8 +56,8 @@ pub struct Args {
     /// Element type of B, where A's is given [default: that of A].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype, requires = "dtype")]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16 or f32 for e4m3 and e5m2, s32 for s8 and u8, f64 for
-    /// f64 [default: the first of these; f32 where a file can't hold that].
+    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16, f32, e4m3 or e5m2 for e4m3 and e5m2, s32, f32,
+    /// f16, bf16 or s8 for s8 and u8, f64 for f64 [default: the first of these; f32 where a file can't hold that].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
     /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f32: exact, or split into terms for the tensor
@@ -156,9 +156,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         true => {
             let plan = product.plan.as_ref();
             let model = error_model(elements, &executor, plan, args.a.is_none());
-            // Integers have no errors, so what is exact is the product of the matrices as they were multiplied.
-            let inputs = match elements.d {
-                Dtype::S32 => inputs,
+            // Sums of integers have no errors, so what is exact is the product of the matrices as they were multiplied.
+            let inputs = match elements.a {
+                Dtype::S8 | Dtype::U8 => inputs,
                 _ => Inputs { a: &given.a, b: &given.b, c: given.c.as_ref() },
             };
             let verify = || verify(&given.problem, inputs, &product, &model);

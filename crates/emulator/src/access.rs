@@ -16,8 +16,6 @@ use crate::value::{narrow, widen};
 /// Bytes of one row of an 8×8 matrix of 16-bit elements.
 const MATRIX_ROW_BYTES: u32 = 16;
 
-/// Bytes of one element of 16 bits.
-const HALF_BYTES: u32 = 2;
 /// A weak access of a word in global memory.
 pub(crate) const WEAK_WORD: Access = Access {
     space: Space::Global,
@@ -234,7 +232,7 @@ impl Emulator<'_> {
         Ok(Flow::Next)
     }
 
-    /// Loads an element of 16 bits for each lane.
+    /// Loads an element of 16 or 8 bits for each lane.
     pub(crate) fn load_element(
         &mut self,
         program: &Program,
@@ -246,16 +244,17 @@ impl Emulator<'_> {
     ) -> Outcome {
         let what = "loads";
         self.after_dependency(program, warp, at, what)?;
+        let size = element.bytes();
         let addresses = Addresses::read(program, warp, address);
         for &(lane, from) in &*addresses {
-            let place = self.global_place(from, HALF_BYTES, false, at, what)?;
-            let bits = word(self.memory.bytes(place, HALF_BYTES as usize)) as u16;
+            let place = self.global_place(from, size, false, at, what)?;
+            let bits = word(self.memory.bytes(place, size as usize)) as u16;
             warp.set(dest, lane, widen(element, bits));
         }
-        self.observe(warp, at, Space::Global, &addresses, HALF_BYTES, false, false, what)
+        self.observe(warp, at, Space::Global, &addresses, size, false, false, what)
     }
 
-    /// Stores an element of 16 bits for each lane.
+    /// Stores an element of 16 or 8 bits for each lane.
     pub(crate) fn store_element(
         &mut self,
         program: &Program,
@@ -267,24 +266,26 @@ impl Emulator<'_> {
     ) -> Outcome {
         let what = "stores";
         self.after_dependency(program, warp, at, what)?;
+        let size = element.bytes();
         let addresses = Addresses::active(program, warp, address);
         for &(_, to) in &*addresses {
-            self.global_place(to, HALF_BYTES, true, at, what)?;
+            self.global_place(to, size, true, at, what)?;
         }
-        self.observe(warp, at, Space::Global, &addresses, HALF_BYTES, true, false, what)?;
+        self.observe(warp, at, Space::Global, &addresses, size, true, false, what)?;
         let may_meet = self.checks.races && !ascend(&addresses);
         let publishes = self.publishes_among(at, Space::Global, &addresses);
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
         for &(lane, to) in &*addresses {
             let bytes = narrow(element, warp.get(program, value, lane)).to_le_bytes();
+            let bytes = &bytes[..size as usize];
             if may_meet {
                 let mut data = [0u8; 32];
-                data[..bytes.len()].copy_from_slice(&bytes);
+                data[..bytes.len()].copy_from_slice(bytes);
                 self.check_lanes_agree(at, lane, (to, data), &written)?;
                 written.push((to, data));
             }
             if let Some(place) = self.memory.locate(to, bytes.len()) {
-                self.memory.store(place, &bytes);
+                self.memory.store(place, bytes);
             }
             if publishes {
                 self.publish(warp, at, WEAK_WORD, to, false);

@@ -5,6 +5,7 @@
 
 mod access;
 mod barrier;
+mod byte;
 mod clock;
 mod error;
 mod execute;

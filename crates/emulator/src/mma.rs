@@ -6,6 +6,7 @@ use std::rc::Rc;
 use half::{bf16, f16};
 use pgemm_ir::{Element, OperandMajor, SwizzleMode};
 
+use crate::byte::{E4M3_NUMBERS, E5M2_NUMBERS};
 use crate::float8;
 
 /// Rows of a warpgroup's tile.
@@ -134,8 +135,8 @@ impl Scalar for f32 {
         match element {
             Element::Bf16 => out.extend(pairs.map(|bits| bf16::from_bits(bits).to_f32())),
             Element::F16 => out.extend(pairs.map(|bits| f16::from_bits(bits).to_f32())),
-            Element::E4m3 => out.extend(bytes.iter().map(|&bits| E4M3[usize::from(bits)])),
-            Element::E5m2 => out.extend(bytes.iter().map(|&bits| E5M2[usize::from(bits)])),
+            Element::E4m3 => out.extend(bytes.iter().map(|&bits| E4M3_NUMBERS[usize::from(bits)])),
+            Element::E5m2 => out.extend(bytes.iter().map(|&bits| E5M2_NUMBERS[usize::from(bits)])),
             // The tensor core reads the upper 19 bits.
             _ => out.extend(bytes.chunks_exact(4).map(|word| {
                 let bits = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
@@ -156,37 +157,6 @@ impl Scalar for i32 {
             _ => out.extend(bytes.iter().map(|&byte| i32::from(byte))),
         }
     }
-}
-
-/// The numbers of 8-bit types, by their bits.
-static E4M3: [f32; 256] = {
-    let mut numbers = [0.0; 256];
-    let mut bits = 0;
-    while bits < numbers.len() {
-        numbers[bits] = e4m3(bits as u8);
-        bits += 1;
-    }
-    numbers
-};
-static E5M2: [f32; 256] = {
-    let mut numbers = [0.0; 256];
-    let mut bits = 0;
-    while bits < numbers.len() {
-        // The upper half of a binary16.
-        numbers[bits] = f16::from_bits((bits as u16) << 8).to_f32_const();
-        bits += 1;
-    }
-    numbers
-};
-
-const fn e4m3(bits: u8) -> f32 {
-    let (exponent, mantissa) = ((bits >> 3 & 15) as u32, (bits & 7) as u32);
-    let magnitude = match (exponent, mantissa) {
-        (15, 7) => f32::NAN,
-        (0, _) => mantissa as f32 / 512.0,
-        _ => f32::from_bits((exponent + 127 - 7) << 23 | mantissa << 20),
-    };
-    if bits & 0x80 != 0 { -magnitude } else { magnitude }
 }
 
 /// An operand in shared memory, by chunks in the order of [`OperandTables::offsets`], as `rows × depth` (K inner) or, with
@@ -250,15 +220,6 @@ pub(crate) fn multiply<T: Scalar>(tile: &mut [T], a: &[T], b: &[T], n: usize, ac
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn e4m3_covers_its_range() {
-        assert_eq!(e4m3(0x7e), 448.0);
-        assert_eq!(e4m3(0x38), 1.0);
-        assert_eq!(e4m3(0x01), 2f32.powi(-9));
-        assert_eq!(e4m3(0xb8), -1.0);
-        assert!(e4m3(0x7f).is_nan());
-    }
 
     #[test]
     fn products_of_small_integers_are_exact() {

@@ -1,6 +1,8 @@
-//! Shadow memory: for every four bytes (two where global memory is accessed so), who wrote them last and who has read
+//! Shadow memory: for every four bytes (two or one where global memory is accessed so), who wrote them last and who has read
 //! them since. Accesses are logged once and cells hold their numbers, so a box or an operand of thousands of cells
 //! costs a comparison for each.
+
+use std::iter::repeat_n;
 
 use pgemm_ir::LocId;
 
@@ -271,7 +273,7 @@ impl<'a> Observer<'a> {
 }
 
 /// The cells of an allocation of global memory, which stand for whole words until somebody accesses part of one: then
-/// for half of one each.
+/// for halves of them, or for bytes.
 pub(crate) struct GlobalShadow {
     cells: Vec<Cell>,
     cell_bytes: usize,
@@ -286,9 +288,11 @@ impl GlobalShadow {
     /// The cells of a range of bytes, and how many bytes each of them stands for.
     pub(crate) fn cells(&mut self, offset: usize, bytes: u32) -> (&mut [Cell], usize) {
         let end = offset + bytes as usize;
-        if self.cell_bytes == CELL_BYTES && !(offset | end).is_multiple_of(CELL_BYTES) {
-            self.cells = self.cells.iter().flat_map(|&cell| [cell; 2]).collect();
-            self.cell_bytes = CELL_BYTES / 2;
+        let aligned = 1 << (offset | end).trailing_zeros().min(CELL_BYTES.ilog2());
+        if aligned < self.cell_bytes {
+            let parts = self.cell_bytes / aligned;
+            self.cells = self.cells.iter().flat_map(|&cell| repeat_n(cell, parts)).collect();
+            self.cell_bytes = aligned;
         }
         let size = self.cell_bytes;
         (&mut self.cells[offset / size..end.div_ceil(size)], size)

@@ -3,6 +3,8 @@
 use half::{bf16, f16};
 use pgemm_ir::{BinaryOp, CompareOp, DescriptorLayout, Element, Half, SwizzleMode, Type, UnaryOp};
 
+use crate::byte;
+
 /// A pure operation with its types. Values are bits, zero-extended to 64.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Function {
@@ -72,17 +74,19 @@ fn each2(out: &mut [u64], a: &[u64], b: &[u64], f: impl Fn(u64, u64) -> u64) {
     }
 }
 
-/// A binary32 rounded to nearest even to a 16-bit element type.
+/// A binary32 rounded to nearest even to an element type of 16 bits, or of 8 with zeros above.
 pub(crate) fn narrow(element: Element, value: u64) -> u16 {
     match element {
+        _ if element.bytes() == 1 => byte::round(element, float(value)).into(),
         Element::F16 => f16::from_f32(float(value)).to_bits(),
         _ => bf16::from_f32(float(value)).to_bits(),
     }
 }
 
-/// An element of a 16-bit type as a binary32.
+/// An element of a type of 16 bits, or of the lower 8, as a binary32.
 pub(crate) fn widen(element: Element, value: u16) -> u64 {
     match element {
+        _ if element.bytes() == 1 => bits(byte::widen(element, value as u8)),
         Element::F16 => bits(f16::from_bits(value).to_f32()),
         _ => bits(bf16::from_bits(value).to_f32()),
     }
@@ -129,10 +133,11 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
         },
         Function::Copy => out.copy_from_slice(a),
         Function::Pack(element) => each2(out, a, b, |low, high| {
-            u64::from(narrow(element, low)) | u64::from(narrow(element, high)) << 16
+            let above = element.bytes() * 8;
+            u64::from(narrow(element, low)) | u64::from(narrow(element, high)) << above
         }),
         Function::Unpack(element, half) => {
-            let shift = if half == Half::High { 16 } else { 0 };
+            let shift = if half == Half::High { element.bytes() * 8 } else { 0 };
             each1(out, a, |a| widen(element, (a >> shift) as u16));
         }
         Function::PermuteBytes => {

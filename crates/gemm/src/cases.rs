@@ -131,6 +131,9 @@ impl Case {
         let k = if exact_8 { k.min(EXACT_DEPTH_8) } else { k };
         let integers = output == Element::S32 || fill == Fill::Integers;
         let (alpha, beta) = draw.scalars(integers, output);
+        // Most sums of whole bytes are then in the range of s8.
+        let scaled = matches!(a, Element::S8 | Element::U8) && !integers;
+        let alpha = if scaled { alpha / 4096.0 } else { alpha };
 
         let problem = Problem::new(m, n, k, *draw.of(&[Major::K, Major::M]), Major::K);
         let b_major = *draw.of(&[Major::K, Major::N]);

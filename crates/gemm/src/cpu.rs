@@ -52,8 +52,8 @@ fn outputs(a: Element, b: Element) -> &'static [Element] {
         (F16, F16) => &[F16, F32],
         (Bf16, Bf16) => &[Bf16, F32],
         (Tf32, Tf32) | (F32, F32) => &[F32],
-        (E4m3 | E5m2, E4m3 | E5m2) => &[F32, F16, Bf16],
-        (S8 | U8, S8 | U8) => &[S32],
+        (E4m3 | E5m2, E4m3 | E5m2) => &[F32, F16, Bf16, E4m3, E5m2],
+        (S8 | U8, S8 | U8) => &[S32, F32, F16, Bf16, S8],
         _ => &[],
     }
 }
@@ -66,13 +66,14 @@ const DEPTH: usize = 2048;
 /// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation, that of f64 with
 /// binary64. A and B are f16 or
 /// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first) or f32, with f32; e4m3 or e5m2, with f32,
-/// f16 or bf16; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32. Where beta is 0, C is not looked at;
+/// f16, bf16 or either; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32; with f32, f16,
+/// bf16 or s8 their sums, which wrap alone, become binary32. 8-bit results saturate. Where beta is 0, C is not looked at;
 /// with k = 0, D is `beta * C` whatever alpha is. Gaps between lines of D stay as they are. At most about 200 MiB are needed
 /// besides the matrices, or 400 for integers and f64, and copies of A, B and C where D is column-major.
 ///
 /// # Errors
-/// The problem is impossible, a matrix does not lie as it says, the element types are others, scalars of an integer product are
-/// no 32-bit integers, or those of another are beyond binary32 and the product is not of f64.
+/// The problem is impossible, a matrix does not lie as it says, the element types are others, scalars are no 32-bit integers where
+/// D is of s32, or beyond binary32 where it is not of f64 either.
 pub fn run(
     problem: &Problem,
     a: &HostMatrix,
@@ -132,6 +133,14 @@ pub fn run(
         return Ok(());
     }
     let [alpha, beta] = problem.single_scalars()?;
+    if matches!(input, Element::S8 | Element::U8) {
+        blocks(problem, a, b, c, d, |sum: f64, addend| {
+            // Exact, as above, before it wraps; and each binary32 is a binary64.
+            let scaled = alpha * (sum as i64 as i32 as f32);
+            f64::from(addend.map_or(scaled, |addend| scaled + beta * addend as f32))
+        });
+        return Ok(());
+    }
     blocks(problem, a, b, c, d, |sum: f32, addend| match addend {
         Some(addend) => alpha * sum + beta * addend,
         None if alpha == 1.0 => sum,
@@ -319,6 +328,46 @@ mod tests {
     }
 
     #[test]
+    fn integers_are_scaled_and_rounded_or_saturated() {
+        for (a_type, b_type) in [(Element::S8, Element::S8), (Element::U8, Element::S8)] {
+            let problem = Problem::new(7, 5, 300, Major::K, Major::K).with_beta(0.75);
+            let mut a = matrix(problem.a_layout(), a_type);
+            let mut b = matrix(problem.b_layout(), b_type);
+            a.fill_random(1);
+            b.fill_random(2);
+            for output in [Element::F32, Element::F16, Element::Bf16, Element::S8] {
+                let mut c = matrix(problem.c_layout(), output);
+                c.fill_integers(3, 100);
+                let mut d = matrix(problem.d_layout(), output);
+                for alpha in [1e-3, -0.02, 1.0] {
+                    let problem = problem.with_alpha(alpha);
+                    run(&problem, &a, &b, Some(&c), &mut d).unwrap();
+                    let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+                    let accumulation = Accumulation::Nearest;
+                    let model = ErrorModel { accumulation, a: a_type, b: b_type };
+                    let comparison = reference.compare(&d, &model).unwrap();
+                    assert!(comparison.passed, "{output} {alpha}: {comparison}");
+                }
+                let ends = d.to_f64_vec().into_iter().filter(|value| value.abs() >= 127.0).count();
+                assert!(output != Element::S8 || ends > 20, "{ends}");
+            }
+        }
+        // Sums wrap before they are scaled; what is no number is 0 in integers.
+        let problem = Problem::new(1, 1, 33_026, Major::K, Major::K);
+        let mut a = matrix(problem.a_layout(), Element::U8);
+        a.fill_with(|_, _| 255.0);
+        let mut b = matrix(problem.b_layout(), Element::U8);
+        b.fill_with(|_, _| 255.0);
+        let mut d = matrix(problem.d_layout(), Element::F32);
+        run(&problem, &a, &b, None, &mut d).unwrap();
+        let sum = 255i64 * 255 * 33_026;
+        assert_eq!(d.get(0, 0), Some(f64::from(sum as i32 as f32)));
+        let mut bytes = matrix(problem.d_layout(), Element::S8);
+        run(&problem.with_alpha(f64::NAN), &a, &b, None, &mut bytes).unwrap();
+        assert_eq!(bytes.get(0, 0), Some(0.0));
+    }
+
+    #[test]
     fn tf32_is_rounded_before_it_is_multiplied() {
         let problem = Problem::new(1, 1, 1, Major::K, Major::K);
         let single = |layout, value: f32| {
@@ -383,8 +432,9 @@ mod tests {
             (byte(Element::S8, problem.a_layout()), byte(Element::E4m3, problem.b_layout()));
         assert!(matches!(run(&problem, &a8, &b8, None, &mut d), Err(CpuError::Inputs { .. })));
         let b8 = byte(Element::U8, problem.b_layout());
-        let error = run(&problem, &a8, &b8, None, &mut d).unwrap_err().to_string();
-        assert!(error.contains("a D of f16 with inputs of s8: use s32"), "{error}");
+        let mut d8 = byte(Element::E5m2, problem.d_layout());
+        let error = run(&problem, &a8, &b8, None, &mut d8).unwrap_err().to_string();
+        assert!(error.contains("a D of e5m2 with inputs of s8: use s32 or f32 or"), "{error}");
         let mut other = matrix(problem.d_layout(), Element::Bf16);
         assert!(matches!(
             run(&problem, &a, &b, None, &mut other),

@@ -343,7 +343,7 @@ pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
 }
 
 /// What kernels multiply: element types of A, B and D.
-pub(crate) const TYPES: [[Element; 3]; 23] = {
+pub(crate) const TYPES: [[Element; 3]; 47] = {
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     [
         [Bf16, Bf16, Bf16],
@@ -354,19 +354,43 @@ pub(crate) const TYPES: [[Element; 3]; 23] = {
         [E4m3, E4m3, Bf16],
         [E4m3, E4m3, F16],
         [E4m3, E4m3, F32],
+        [E4m3, E4m3, E4m3],
+        [E4m3, E4m3, E5m2],
         [E4m3, E5m2, Bf16],
         [E4m3, E5m2, F16],
         [E4m3, E5m2, F32],
+        [E4m3, E5m2, E4m3],
+        [E4m3, E5m2, E5m2],
         [E5m2, E4m3, Bf16],
         [E5m2, E4m3, F16],
         [E5m2, E4m3, F32],
+        [E5m2, E4m3, E4m3],
+        [E5m2, E4m3, E5m2],
         [E5m2, E5m2, Bf16],
         [E5m2, E5m2, F16],
         [E5m2, E5m2, F32],
+        [E5m2, E5m2, E4m3],
+        [E5m2, E5m2, E5m2],
         [S8, S8, S32],
+        [S8, S8, F32],
+        [S8, S8, F16],
+        [S8, S8, Bf16],
+        [S8, S8, S8],
         [S8, U8, S32],
+        [S8, U8, F32],
+        [S8, U8, F16],
+        [S8, U8, Bf16],
+        [S8, U8, S8],
         [U8, S8, S32],
+        [U8, S8, F32],
+        [U8, S8, F16],
+        [U8, S8, Bf16],
+        [U8, S8, S8],
         [U8, U8, S32],
+        [U8, U8, F32],
+        [U8, U8, F16],
+        [U8, U8, Bf16],
+        [U8, U8, S8],
         [F64, F64, F64],
         [F32, F32, F32],
     ]

@@ -566,6 +566,9 @@ mod tests {
             (E4m3, E5m2, Bf16, [4096, 4096, 4096]),
             (E5m2, E4m3, F32, [8, 4096, 4096]),
             (U8, S8, S32, [8, 4096, 4096]),
+            (U8, S8, Bf16, [4096, 4096, 4096]),
+            (S8, S8, S8, [8, 4096, 4096]),
+            (E5m2, E4m3, E4m3, [8, 4096, 4096]),
         ] {
             let config = Config::new(a).with_b_dtype(b).with_output(output);
             let problem = Problem::new(shape[0], shape[1], shape[2], Major::K, Major::K);
@@ -624,7 +627,8 @@ mod tests {
         let fine = square(Major::K, Major::K);
         for (config, types) in [
             (Config::new(Element::Bf16).with_b_dtype(Element::F16), "bf16 by f16 into bf16"),
-            (Config::new(Element::S8).with_output(Element::F32), "s8 by s8 into f32"),
+            (Config::new(Element::S8).with_output(Element::U8), "s8 by s8 into u8"),
+            (Config::new(Element::Bf16).with_output(Element::E4m3), "bf16 by bf16 into e4m3"),
             (Config::new(Element::Tf32).with_output(Element::Bf16), "tf32 by tf32 into bf16"),
             (Config::new(Element::S8).with_b_dtype(Element::E4m3), "s8 by e4m3 into s32"),
         ] {
@@ -635,6 +639,8 @@ mod tests {
         let text = refused(&integers, &fine.with_alpha(1.5));
         assert!(text.contains("alpha is 1.5") && text.contains("round it"), "{text}");
         assert!(Plan::candidates(&fine.with_alpha(-7.0), &integers, 132).is_ok());
+        let scaled = integers.with_output(Element::S8);
+        assert!(Plan::candidates(&fine.with_alpha(1.5), &scaled, 132).is_ok());
         // The kernel's types are not the problem's.
         let spec = "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1".parse().unwrap();
         let other = Config::new(Element::E4m3);

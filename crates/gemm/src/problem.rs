@@ -122,10 +122,10 @@ pub enum ProblemError {
         needed: MatrixLayout,
     },
 
-    /// A scalar of a product of integers is none.
+    /// A scalar of a product of integers with a D of s32 is none.
     #[error(
-        "{scalar} is {value}, and products of integers take integers from -2147483648 to 2147483647: round it, or scale D \
-         afterwards"
+        "{scalar} is {value}, and products of integers with a D of s32 take integers from -2147483648 to 2147483647: round it, \
+         or have a D of f32, f16, bf16 or s8"
     )]
     FractionalScalar {
         /// `alpha` or `beta`.
@@ -494,7 +494,7 @@ impl Problem {
         self
     }
 
-    /// alpha and beta as products of integers take them.
+    /// alpha and beta as products of integers with a D of s32 take them.
     ///
     /// # Errors
     /// One of them is no 32-bit integer.
@@ -502,7 +502,7 @@ impl Problem {
         Ok([integer_scalar("alpha", self.alpha)?, integer_scalar("beta", self.beta)?])
     }
 
-    /// alpha and beta as products of floats that are not of f64 take them: rounded to the nearest binary32.
+    /// alpha and beta as other products that are not of f64 take them: rounded to the nearest binary32.
     ///
     /// # Errors
     /// One of them is beyond its range, or too small to be rounded to 24 bits.
@@ -651,7 +651,7 @@ impl Problem {
     }
 }
 
-/// A scalar of a product of integers.
+/// A scalar of a product of integers with a D of s32.
 fn integer_scalar(scalar: &'static str, value: f64) -> Result<i32, ProblemError> {
     let fits = value.fract() == 0.0 && (-2_147_483_648.0..2_147_483_648.0).contains(&value);
     if fits {

@@ -55,6 +55,8 @@ fn matrices_are_multiplied_however_they_lie() {
     {
         for (dtype, output) in
             [(Bf16, None), (F16, Some(F32)), (Tf32, None), (E4m3, None), (S8, None), (F64, None)]
+                .into_iter()
+                .chain([(E4m3, Some(E4m3)), (S8, Some(S8)), (S8, Some(F16))])
         {
             let config = Config { output, ..Config::new(dtype) };
             let problem = Problem::new(45, 67, 91, a_major, b_major);
@@ -72,17 +74,18 @@ fn matrices_are_multiplied_however_they_lie() {
 #[test]
 fn operands_of_all_types_are_multiplied() {
     use Dtype::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
-    let floats = [F32, F16, Bf16].as_slice();
+    let floats = [F32, F16, Bf16, E4m3, E5m2].as_slice();
+    let integers = [S32, F32, F16, Bf16, S8].as_slice();
     for (a, b, outputs) in [
         (Tf32, Tf32, [F32].as_slice()),
         (E4m3, E4m3, floats),
-        (E4m3, E5m2, floats),
-        (E5m2, E4m3, floats),
-        (E5m2, E5m2, floats),
-        (S8, S8, &[S32]),
-        (S8, U8, &[S32]),
-        (U8, S8, &[S32]),
-        (U8, U8, &[S32]),
+        (E4m3, E5m2, &[F32, F16, Bf16, E5m2]),
+        (E5m2, E4m3, &[F32, F16, Bf16, E4m3]),
+        (E5m2, E5m2, &[F32, F16, Bf16, E4m3]),
+        (S8, S8, integers),
+        (S8, U8, &[S32, Bf16]),
+        (U8, S8, &[S32, S8]),
+        (U8, U8, &[S32, F32]),
     ] {
         for (&output, swapped) in outputs.iter().flat_map(|d| [(d, false), (d, true)]) {
             let config = Config::new(a).with_b_dtype(b).with_output(output);
@@ -113,6 +116,52 @@ fn floats_of_32_and_64_bits_are_multiplied_in_all_majors() {
         }
         let problem = Problem::new(5, 9, 0, a_major, b_major).with_beta(2.0);
         check(&config, &problem);
+    }
+}
+
+/// Results of one byte of any values, in the range and beyond, and sums of integers by a factor: within their bounds, with TMA and
+/// without, in one part and in several.
+#[test]
+fn results_are_rounded_and_saturate() {
+    use Dtype::{Bf16, E4m3, E5m2, F32, S8, U8};
+    for (a_type, b_type, output, alpha) in [
+        (E4m3, E4m3, E4m3, 8.0),
+        (E5m2, E4m3, E5m2, 2000.0),
+        (S8, S8, S8, 1e-3),
+        (U8, S8, Bf16, -0.3),
+        (S8, U8, F32, 1e-5),
+    ] {
+        let types = Config::new(a_type).with_b_dtype(b_type).with_output(output);
+        for (case, split) in
+            [Split::Whole, Split::SplitK(2), Split::SplitK(9)].into_iter().enumerate()
+        {
+            let config = Config { split: Some(split), swapped: Some(case == 1), ..types.clone() };
+            let columns = if case == 2 { 80 } else { 77 };
+            let problem = Problem::new(45, columns, 1300, Major::K, Major::K);
+            let problem = problem.with_alpha(alpha).with_beta(if case == 0 { 0.0 } else { 0.7 });
+            let fill = |layout, dtype, seed| {
+                let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
+                matrix.fill_random(seed);
+                matrix
+            };
+            let a = fill(problem.a_layout(), a_type, 1);
+            let b = fill(problem.b_layout(), b_type, 2);
+            let c = fill(problem.c_layout(), output, 3);
+            let inputs = Inputs { a: &a, b: &b, c: (problem.beta != 0.0).then_some(&c) };
+            let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
+            let reference = Reference::new(&problem, &a, &b, inputs.c).unwrap();
+            let accumulation = Accumulation::of(&product.plan.unwrap().spec).of_random_signs();
+            let model = ErrorModel { accumulation, a: a_type, b: b_type };
+            let comparison = reference.compare(&product.d, &model).unwrap();
+            assert!(comparison.passed, "{config:?}\n{comparison}");
+            let values = product.d.to_f64_vec();
+            let ends = [(E4m3, 448.0), (E5m2, 57344.0), (S8, 127.0)];
+            if let Some((_, end)) = ends.into_iter().find(|(dtype, _)| *dtype == output) {
+                assert!(
+                    values.contains(&end) && values.iter().any(|value| value.abs() < end / 2.0)
+                );
+            }
+        }
     }
 }
 

@@ -30,6 +30,7 @@ on_both!(
     scalars_multiply_whatever_they_meet,
     c_is_not_seen_where_beta_is_zero,
     integers_wrap,
+    sums_of_integers_are_scaled,
 );
 
 /// 8-bit types saturate where the host converts to them, infinities too; 16-bit ones overflow.

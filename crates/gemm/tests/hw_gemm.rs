@@ -172,6 +172,9 @@ fn shard<T>(items: impl Iterator<Item = T>) -> Vec<T> {
 /// A problem of a few ragged tiles; every other one with C and exact.
 fn ragged_problem(spec: &AnySpec, index: usize) -> (Problem, Fill) {
     let (m, n) = (spec.tile().m as usize * 2 + 24, spec.tile().n as usize * 2 + 40);
+    // Lines of D that TMA moves.
+    let line = 16 / spec.output().bytes() as usize;
+    let (m, n) = (m.next_multiple_of(line), n.next_multiple_of(line));
     // A column-major D is that of a problem whose operands change places.
     let (a_major, b_major) = spec.majors();
     let (m, n, of_a, of_b) = match spec.d_major() {

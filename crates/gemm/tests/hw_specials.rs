@@ -33,6 +33,7 @@ on_device!(
     scalars_multiply_whatever_they_meet,
     c_is_not_seen_where_beta_is_zero,
     integers_wrap,
+    sums_of_integers_are_scaled,
 );
 
 /// A C in device memory, full of NaN, is not read where beta is 0.

@@ -56,6 +56,12 @@ impl Element {
         }
     }
 
+    /// Whether [`Op::Pack`](crate::Op::Pack) and [`Op::Unpack`](crate::Op::Unpack) know it: the types that binary32 results are
+    /// rounded to.
+    pub const fn is_packed(self) -> bool {
+        matches!(self, Element::F16 | Element::Bf16 | Element::E4m3 | Element::E5m2 | Element::S8)
+    }
+
     /// The name users type and PTX uses: `bf16`, `e4m3`, `s32`, …
     pub const fn name(self) -> &'static str {
         match self {

@@ -43,7 +43,7 @@ impl KernelBuilder {
         self.with_values(Op::Store(weak::<T>(Space::Global, N)), address.id, values);
     }
 
-    /// Loads one matrix element (`F32`, `F16` or `Bf16`) from global memory, weakly, and widens it, which is exact. The
+    /// Loads one matrix element (`F32`, or a type that is packed) from global memory, weakly, and widens it, which is exact. The
     /// address is a multiple of the element's size. Each thread may do so on its own.
     #[track_caller]
     pub fn load_element<'k>(
@@ -54,7 +54,7 @@ impl KernelBuilder {
         self.value(Op::LoadElement(element), vec![address.id])
     }
 
-    /// Stores one matrix element (`F32`, `F16` or `Bf16`) to global memory, weakly, rounded to nearest even as
+    /// Stores one matrix element (`F32`, or a type that is packed) to global memory, weakly, rounded to nearest even as
     /// [`pack`](Val::pack) does. The address is a multiple of the element's size, and bytes beside the element are left
     /// alone. Each thread may do so on its own.
     #[track_caller]

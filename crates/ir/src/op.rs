@@ -84,12 +84,12 @@ pub enum CompareOp {
     Ge,
 }
 
-/// Which 16-bit half of a `B32`.
+/// Which of two elements in a `B32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
-    /// Bits 0 to 15.
+    /// The first: bits 0 to 15, or 0 to 7 of 8-bit elements.
     Low,
-    /// Bits 16 to 31.
+    /// The second: bits 16 to 31, or 8 to 15 of 8-bit elements.
     High,
 }
 
@@ -252,9 +252,10 @@ pub enum Op {
     Convert(Type),
     /// `(T) -> U`: by bits, among `U32`, `S32`, `F32`, `B32`.
     Bitcast(Type),
-    /// `(F32 low, F32 high) -> B32`: both rounded to nearest even to a 16-bit element type.
+    /// `(F32 low, F32 high) -> B32`: both rounded to nearest even to a 16-bit element type, which overflows, or to `E4m3`, `E5m2`
+    /// or `S8`, which saturate, infinities too, with zeros in the upper half. NaN stays one, and is 0 in `S8`.
     Pack(Element),
-    /// `(B32) -> F32`: one half, exact.
+    /// `(B32) -> F32`: one element, exact. Of 8-bit elements the upper half is not looked at.
     Unpack(Element, Half),
     /// `(U32 low, U32 high, U32 selector) -> U32`: bytes of the eight of both, `low`'s first. Bits 0 to 2 of the selector's
     /// nibble `i` say which one is byte `i` of the result; where bit 3 is set, the byte is eight times its sign bit.
@@ -300,10 +301,10 @@ pub enum Op {
         vector: u32,
     },
     /// `(U64 address) -> F32`: one matrix element of global memory as the binary32 of the same value, weakly. The type
-    /// is `F32`, `F16` or `Bf16`, the address a multiple of its size.
+    /// is `F32` or one of `Pack`, the address a multiple of its size.
     LoadElement(Element),
     /// `(U64 address, F32 value) -> ()`: one matrix element of global memory, rounded to nearest even as `Pack` does,
-    /// weakly. The type is `F32`, `F16` or `Bf16`, the address a multiple of its size; bytes beside it are left alone.
+    /// weakly. The type is `F32` or one of `Pack`, the address a multiple of its size; bytes beside it are left alone.
     StoreElement(Element),
     /// `(address) -> U32`: one or two bytes, weakly, with zeros above; the address is a multiple of their number.
     LoadNarrow {

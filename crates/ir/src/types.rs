@@ -17,7 +17,8 @@ pub enum Type {
     F32,
     /// binary64.
     F64,
-    /// Two 16-bit elements packed into 32 bits, the first in the low half.
+    /// Two 16-bit elements packed into 32 bits, the first in the low half, or two 8-bit ones in the low half, the first in the
+    /// low byte.
     B32,
     /// A byte address in this CTA's shared memory.
     Smem,
@@ -84,7 +85,7 @@ pub enum Constant {
     F32(f32),
     /// binary64; compared by bits as well.
     F64(f64),
-    /// Two packed 16-bit elements.
+    /// Two packed elements.
     B32(u32),
 }
 

@@ -188,6 +188,12 @@ impl<'k> Val<'k, ty::U32> {
         self.builder.value(Op::Bitcast(Type::F32), vec![self.id])
     }
 
+    /// These bits as two packed elements.
+    #[track_caller]
+    pub fn as_b32(self) -> Val<'k, ty::B32> {
+        self.builder.value(Op::Bitcast(Type::B32), vec![self.id])
+    }
+
     /// The same bits as a signed number.
     #[track_caller]
     pub fn as_s32(self) -> Val<'k, ty::S32> {
@@ -207,6 +213,12 @@ impl<'k> Val<'k, ty::S32> {
     #[track_caller]
     pub fn as_u32(self) -> Val<'k, ty::U32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
+    }
+
+    /// The nearest binary32, of two the even one.
+    #[track_caller]
+    pub fn to_f32(self) -> Val<'k, ty::F32> {
+        self.builder.value(Op::Convert(Type::F32), vec![self.id])
     }
 }
 
@@ -278,7 +290,8 @@ impl<'k> Val<'k, ty::F32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
     }
 
-    /// Packs this (low half) and `high` into two 16-bit elements, rounding to nearest even.
+    /// Packs this (low) and `high` into two elements of 16 or 8 bits, rounding to nearest even. Those of 8 bits saturate, and have
+    /// zeros above them.
     #[track_caller]
     pub fn pack(self, high: Self, element: Element) -> Val<'k, ty::B32> {
         self.builder.value(Op::Pack(element), vec![self.id, high.id])
@@ -292,7 +305,7 @@ impl<'k> Val<'k, ty::B32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
     }
 
-    /// Both 16-bit elements as binary32, low half first.
+    /// Both elements of 16 or 8 bits as binary32, the low one first.
     #[track_caller]
     pub fn unpack(self, element: Element) -> [Val<'k, ty::F32>; 2] {
         let low = self.builder.value(Op::Unpack(element, Half::Low), vec![self.id]);

@@ -211,6 +211,22 @@ const PROMOTED: [Shape; 5] = [
 const PROMOTED_NARROW: [Shape; 2] =
     [shape(64, 16, 1, 8, ALONE).deep(), shape(64, 64, 1, 6, ALONE).deep()];
 
+/// Kernels with a row-major D that is rarer with 8-bit operands: of 8-bit floats, or of what integers are scaled to.
+const NARROWED: [Shape; 4] = [
+    shape(128, 256, 2, 4, COLUMN),
+    turns(128, 128, 6, COLUMN),
+    shape(128, 64, 2, 8, ALONE),
+    shape(64, 64, 1, 5, ALONE).deep(),
+];
+
+/// The same with a column-major D, for few rows.
+const NARROWED_NARROW: [Shape; 2] =
+    [shape(64, 16, 1, 8, ALONE).deep(), shape(64, 64, 1, 6, ALONE).deep()];
+
+/// The same with a row-major D and sums that are promoted.
+const NARROWED_PROMOTED: [Shape; 3] =
+    [shape(256, 128, 2, 4, ROW), shape(128, 128, 2, 6, ALONE), shape(64, 64, 1, 5, ALONE).deep()];
+
 /// Elements of k after which the catalogue's kernels promote 8-bit floats: four MMAs.
 pub const PROMOTION_8: u32 = 128;
 
@@ -229,7 +245,7 @@ pub const TERM_TYPES: [(Element, Terms); 4] = [
 
 /// Operands that are not of 16 bits, and their results, of which the catalogue has every kernel. Those of other types differ
 /// in nothing but the types' names in an instruction.
-const K_MAJOR_TYPES: [([Element; 2], Element); 7] = [
+const K_MAJOR_TYPES: [([Element; 2], Element); 11] = [
     ([Element::Tf32; 2], Element::F32),
     ([Element::E4m3; 2], Element::Bf16),
     ([Element::E4m3; 2], Element::F32),
@@ -237,7 +253,17 @@ const K_MAJOR_TYPES: [([Element; 2], Element); 7] = [
     ([Element::E5m2, Element::E4m3], Element::Bf16),
     ([Element::E5m2; 2], Element::Bf16),
     ([Element::S8; 2], Element::S32),
+    ([Element::E4m3; 2], Element::E4m3),
+    ([Element::S8; 2], Element::S8),
+    ([Element::S8; 2], Element::Bf16),
+    ([Element::S8; 2], Element::F32),
 ];
+
+/// Whether a D is of a type that fewer kernels store.
+fn is_narrowed(operands: [Element; 2], output: Element) -> bool {
+    let integers = matches!(operands[0], Element::S8 | Element::U8);
+    output.bytes() == 1 || integers && output != Element::S32
+}
 
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
 const FEWEST_STAGES: u32 = 3;
@@ -256,7 +282,10 @@ pub fn specs_for(
 ) -> impl Iterator<Item = KernelSpec> {
     // An MN-major B beside a K-major A is better the M side of transposed operands where it would be padded.
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+    let narrowed = is_narrowed(operands, output);
     let shapes: Vec<&Shape> = match (d_major, a_major, b_major) {
+        (OutputMajor::N, ..) if narrowed => NARROWED.iter().collect(),
+        (OutputMajor::M, ..) if narrowed => NARROWED_NARROW.iter().collect(),
         (OutputMajor::N, ..) if operands[0].bytes() != 2 => K_MAJOR.iter().collect(),
         (OutputMajor::M, ..) if operands[0].bytes() != 2 => K_MAJOR_NARROW.iter().collect(),
         (OutputMajor::N, a, b) if (a, b) == (k, mn) => {
@@ -276,6 +305,7 @@ pub fn specs_for(
     let paired = same_type || operands[0].bytes() != 2;
     let plain = shapes.into_iter().map(|shape| (shape, Arithmetic::default()));
     let promoted: &[Shape] = match (operands[0], d_major) {
+        (Element::E4m3 | Element::E5m2, OutputMajor::N) if narrowed => &NARROWED_PROMOTED,
         (Element::E4m3 | Element::E5m2, OutputMajor::N) => &PROMOTED,
         (Element::E4m3 | Element::E5m2, OutputMajor::M) => &PROMOTED_NARROW,
         _ => &[],
@@ -398,7 +428,7 @@ mod tests {
     #[test]
     fn every_type_and_layout_has_large_and_small_tiles_and_no_name_twice() {
         let all: Vec<_> = specs().collect();
-        assert!((200..=1750).contains(&all.len()), "{}", all.len());
+        assert!((200..=1790).contains(&all.len()), "{}", all.len());
         let names: HashSet<_> = all.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), all.len());
         for (a, b) in MAJORS {
@@ -430,11 +460,16 @@ mod tests {
             ([Element::E5m2; 2], Element::F16),
             ([Element::U8, Element::S8], Element::S32),
             ([Element::U8; 2], Element::S32),
+            ([Element::E5m2, Element::E4m3], Element::E5m2),
+            ([Element::U8, Element::S8], Element::F16),
         ];
         for (operands, output) in K_MAJOR_TYPES.into_iter().chain(others) {
-            for (d, shapes) in
-                [(OutputMajor::N, &K_MAJOR[..]), (OutputMajor::M, &K_MAJOR_NARROW[..])]
-            {
+            let narrowed = is_narrowed(operands, output);
+            let [of_n, of_m, promoted_n] = match narrowed {
+                false => [&K_MAJOR[..], &K_MAJOR_NARROW, &PROMOTED],
+                true => [&NARROWED[..], &NARROWED_NARROW, &NARROWED_PROMOTED],
+            };
+            for (d, shapes) in [(OutputMajor::N, of_n), (OutputMajor::M, of_m)] {
                 let specs: Vec<_> = specs_for(operands, k, k, d, output).collect();
                 let count = |shapes: &[Shape]| -> usize {
                     shapes
@@ -447,7 +482,7 @@ mod tests {
                 assert_eq!(plain.len(), count(shapes), "{operands:?} {output}");
                 let float = matches!(operands[0], Element::E4m3 | Element::E5m2);
                 let expected = match d {
-                    OutputMajor::N => count(&PROMOTED),
+                    OutputMajor::N => count(promoted_n),
                     OutputMajor::M => count(&PROMOTED_NARROW),
                 };
                 let expected = if float { expected } else { 0 };
@@ -462,6 +497,6 @@ mod tests {
         }
         assert_eq!(specs_of_terms(Element::E4m3, Terms::X3, OutputMajor::N).count(), 0);
         let of_s8 = |output| specs_for([Element::S8; 2], k, k, OutputMajor::N, output).count();
-        assert_eq!(of_s8(Element::F32), 0);
+        assert_eq!([Element::U8, Element::E4m3].map(of_s8), [0; 2]);
     }
 }

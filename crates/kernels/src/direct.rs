@@ -80,8 +80,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                     let load = || {
                         let address = slice.line(line).byte_offset(offset);
                         match size {
-                            2 => b.load_narrow(address, size),
-                            _ => b.load_global::<ty::U32, 1>(address)[0],
+                            4 => b.load_global::<ty::U32, 1>(address)[0],
+                            _ => b.load_narrow(address, size),
                         }
                     };
                     (line, offset, b.if_else(inside, load, || b.constant(0)))
@@ -90,8 +90,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
             for (line, offset, element) in elements {
                 let place = self.element(buffer, line, offset);
                 match size {
-                    2 => b.store_narrow_shared(place, size, element),
-                    _ => b.store_shared(place, [element]),
+                    4 => b.store_shared(place, [element]),
+                    _ => b.store_narrow_shared(place, size, element),
                 }
             }
         });
@@ -132,8 +132,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                     let (from, to) =
                         (self.element(buffer, line, offset), address.byte_offset(offset));
                     match size {
-                        2 => b.store_narrow(to, size, b.load_narrow_shared(from, size)),
-                        _ => b.store_global(to, b.load_shared::<ty::U32, 1>(from)),
+                        4 => b.store_global(to, b.load_shared::<ty::U32, 1>(from)),
+                        _ => b.store_narrow(to, size, b.load_narrow_shared(from, size)),
                     }
                 });
             });

@@ -1,5 +1,5 @@
 //! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each staging tile is converted,
-//! written to a staging buffer (stmatrix for 16-bit types), and stored by TMA while the next one is written and the producer
+//! written to a staging buffer (stmatrix for 16-bit types, [`crate::bytes`] for those of 8), and stored by TMA while the next one is written and the producer
 //! already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first. Pieces of a tile
 //! that many reduce together are too narrow for that: they go to D element by element. C and D that TMA cannot move go
 //! through the same staging buffers by other ways ([`crate::direct`]), which a kernel parameter chooses.
@@ -223,13 +223,19 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.store_scaled(&sums, place, c_parity);
     }
 
+    /// Row and column of a thread's first sum in a block.
+    pub(crate) fn in_block(&self) -> [Val<'k, ty::U32>; 2] {
+        [self.warp * 16 + self.lane / 4, self.lane % 4 * 2]
+    }
+
     /// Row and column of a thread's first sum in a block at these.
     fn first_element(
         &self,
         row: Val<'k, ty::U32>,
         column: Val<'k, ty::U32>,
     ) -> [Val<'k, ty::U32>; 2] {
-        [row + self.warp * 16 + self.lane / 4, column + self.lane % 4 * 2]
+        let [in_row, in_column] = self.in_block();
+        [row + in_row, column + in_column]
     }
 
     /// Stores one staging tile of sums that need no scales any more.
@@ -345,7 +351,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         }
     }
 
-    fn scale(&self, sum: Val<'k, S>, c: Option<Val<'k, S>>) -> Val<'k, S> {
+    pub(crate) fn scale(&self, sum: Val<'k, S>, c: Option<Val<'k, S>>) -> Val<'k, S> {
         S::scale(sum, self.epilogue.factors, c)
     }
 

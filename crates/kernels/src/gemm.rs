@@ -12,7 +12,7 @@ use crate::reduction::{Contributor, Reduction, Rest, Share};
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
 use crate::staging::STAGING_ROWS;
-use crate::sums::Sum;
+use crate::sums::{Gives, Sum, results};
 
 /// A kernel that could not be built from a spec.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -67,9 +67,10 @@ pub fn build(spec: &KernelSpec) -> Result<GemmKernel, KernelError> {
 pub fn describe(spec: &KernelSpec) -> Result<Kernel, KernelError> {
     spec.validate()?;
     let builder = KernelBuilder::new(entry_name(spec), spec.cluster.size());
-    let written = match spec.accumulator() {
-        Element::S32 => write::<ty::S32>(&builder, spec),
-        _ => write::<ty::F32>(&builder, spec),
+    let written = match (spec.accumulator(), spec.output) {
+        (Element::S32, Element::S32) => write::<ty::S32, ty::S32>(&builder, spec),
+        (Element::S32, _) => write::<ty::S32, ty::F32>(&builder, spec),
+        _ => write::<ty::F32, ty::F32>(&builder, spec),
     };
     written.map_err(|error| KernelError::Layout { spec: *spec, error: Box::new(error) })?;
     builder.finish().map_err(|error| KernelError::Build { spec: *spec, error: Box::new(error) })
@@ -80,8 +81,11 @@ fn entry_name(spec: &KernelSpec) -> String {
     format!("gemm_{spec}").replace('-', "_")
 }
 
-/// Writes the kernel with sums of type `S`.
-fn write<'k, S: Sum>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), CuteError> {
+/// Writes the kernel with sums of type `S`, of which `R` are scaled.
+fn write<'k, S: Gives<R>, R: Sum>(
+    b: &'k KernelBuilder,
+    spec: &KernelSpec,
+) -> Result<(), CuteError> {
     b.ctas_per_sm(spec.ctas_per_sm());
     let output = spec.staging().tensor_map();
     let a = b.tensor_map("a", spec.a_tile().tensor_map());
@@ -105,7 +109,7 @@ fn write<'k, S: Sum>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), Cute
     };
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
     let direct = b.param::<ty::U32>("direct").ne(0);
-    let factors = ["alpha", "beta"].map(|name| S::factor(b, name));
+    let factors = ["alpha", "beta"].map(|name| R::factor(b, name));
 
     let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
@@ -184,7 +188,13 @@ fn write<'k, S: Sum>(b: &'k KernelBuilder, spec: &KernelSpec) -> Result<(), Cute
                     let store_tile = || {
                         b.scope("epilogue", || {
                             let sums = |groups| {
-                                reduction.sums(&rest, accumulators, ahead.as_ref(), groups)
+                                let sums = reduction.sums::<S>(
+                                    &rest,
+                                    accumulators,
+                                    ahead.as_ref(),
+                                    groups,
+                                );
+                                results::<S, R>(sums)
                             };
                             epilogue.store(origin, &store, &sums, c_parity)
                         })

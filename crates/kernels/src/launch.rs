@@ -120,10 +120,10 @@ impl KernelSpec {
         })
     }
 
-    /// alpha or beta as its kernel takes it: the nearest binary32, or where it sums up integers the bits of the 32-bit
-    /// integer, with fractions cut off and what lies outside moved to the nearest end.
+    /// alpha or beta as its kernel takes it: the nearest binary32, or where results are 32-bit integers the bits of such a one,
+    /// with fractions cut off and what lies outside moved to the nearest end.
     pub fn factor(&self, value: f64) -> Argument {
-        match self.accumulator() {
+        match self.output {
             Element::S32 => Argument::U32((value as i32).cast_unsigned()),
             _ => Argument::F32(value as f32),
         }

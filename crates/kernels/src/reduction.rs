@@ -25,7 +25,7 @@ use crate::promotion::Registers;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::KernelSpec;
 use crate::staging::{STAGING_ROWS, Staging};
-use crate::sums::Sum;
+use crate::sums::{Gives, Sum, results};
 
 /// Bytes of the counters of one part of a tile: arrivals, what was handed over in either generation, and padding.
 pub const COUNTER_BYTES: u32 = 16;
@@ -120,9 +120,9 @@ pub struct Rest<'k> {
 }
 
 /// Who reduces, and where the part lies in D.
-pub struct Contributor<'w, 'e, 'k, S> {
-    /// Its threads.
-    pub warpgroup: &'w WarpgroupStore<'e, 'k, S>,
+pub struct Contributor<'w, 'e, 'k, S, R> {
+    /// Its threads, which store results of type `R`.
+    pub warpgroup: &'w WarpgroupStore<'e, 'k, R>,
     /// First element.
     pub origin: TileOrigin<'k>,
     /// The accumulators.
@@ -195,11 +195,11 @@ impl<'k> Reduction<'k> {
     }
 
     /// Before the last stages of a segment: where its share is, and the other's sums if they are there already.
-    pub fn look_ahead<S: Sum>(
+    pub fn look_ahead<S: Sum, R: Sum>(
         &self,
         segment: &Segment<'k>,
         share: impl FnOnce() -> Share<'k>,
-        warpgroup: &WarpgroupStore<'_, 'k, S>,
+        warpgroup: &WarpgroupStore<'_, 'k, R>,
         words: Val<'k, ty::Smem>,
     ) -> Ahead<'k, S> {
         let b = self.b;
@@ -230,10 +230,10 @@ impl<'k> Reduction<'k> {
     }
 
     /// Whether this is the only one missing.
-    fn look<S: Sum>(
+    fn look<R: Sum>(
         &self,
         share: &Share<'k>,
-        warpgroup: &WarpgroupStore<'_, 'k, S>,
+        warpgroup: &WarpgroupStore<'_, 'k, R>,
         word: Val<'k, ty::Smem>,
     ) -> Val<'k, ty::Bool> {
         let b = self.b;
@@ -252,11 +252,11 @@ impl<'k> Reduction<'k> {
 
     /// Hands in the accumulators where one slot has or gets all of the others' sums: the last has to add it to its
     /// registers. Gives what is left to do.
-    pub fn of_two<S: Sum>(
+    pub fn of_two<S: Gives<R>, R: Sum>(
         &self,
         share: &Share<'k>,
         ahead: Option<&Ahead<'k, S>>,
-        contributor: &Contributor<'_, '_, 'k, S>,
+        contributor: &Contributor<'_, '_, 'k, S, R>,
     ) -> Rest<'k> {
         let b = self.b;
         let Contributor { warpgroup, accumulators, words, .. } = *contributor;
@@ -369,11 +369,11 @@ impl<'k> Reduction<'k> {
 
     /// Hands in the accumulators where every share has a slot, and finishes pieces of the tile if all of it is there. Gives the
     /// parity of the next C slice.
-    pub fn of_many<S: Sum>(
+    pub fn of_many<S: Gives<R>, R: Sum>(
         &self,
         segment: &Segment<'k>,
         share: &Share<'k>,
-        contributor: &Contributor<'_, '_, 'k, S>,
+        contributor: &Contributor<'_, '_, 'k, S, R>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
@@ -514,11 +514,11 @@ impl<'k> Reduction<'k> {
 
     /// Runs `store` for the pieces that this one owns, if any, and, as the last to arrive, for what its leader finds handed
     /// over: that answer comes while it adds up its own. Of each round of pieces an owner has one.
-    fn finish<S: Sum>(
+    fn finish<S: Gives<R>, R: Sum>(
         &self,
         owned: Owned<'k>,
         pieces: u32,
-        contributor: &Contributor<'_, '_, 'k, S>,
+        contributor: &Contributor<'_, '_, 'k, S, R>,
         c_parity: Val<'k, ty::U32>,
         store: impl FnOnce(Val<'k, ty::U32>, Val<'k, ty::U32>) -> Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
@@ -559,38 +559,39 @@ impl<'k> Reduction<'k> {
     }
 
     /// One staging tile.
-    fn finish_staging_tile<S: Sum>(
+    fn finish_staging_tile<S: Gives<R>, R: Sum>(
         &self,
         share: &Share<'k>,
-        contributor: &Contributor<'_, '_, 'k, S>,
+        contributor: &Contributor<'_, '_, 'k, S, R>,
         piece: Val<'k, ty::U32>,
         c_parity: Val<'k, ty::U32>,
     ) {
         let (quads, slices) = (self.staging.columns() / 8, self.staging.slices());
-        let sums = self.add_up(share, piece * quads, quads, FEW);
+        let sums = self.add_up::<S>(share, piece * quads, quads, FEW);
+        let results = results::<S, R>(sums);
         let place = Place {
             row: contributor.origin.m + piece / slices * STAGING_ROWS,
             column: contributor.origin.n + piece % slices * self.staging.columns(),
             buffer: 0,
             stores_pending: 0,
         };
-        contributor.warpgroup.store(&|quad: u32| sums[quad as usize], place, c_parity);
+        contributor.warpgroup.store(&|quad: u32| results[quad as usize], place, c_parity);
     }
 
     /// One quad.
-    fn finish_quad<S: Sum>(
+    fn finish_quad<S: Gives<R>, R: Sum>(
         &self,
         share: &Share<'k>,
-        contributor: &Contributor<'_, '_, 'k, S>,
+        contributor: &Contributor<'_, '_, 'k, S, R>,
         piece: Val<'k, ty::U32>,
     ) {
         let groups = self.groups();
-        let sums = self.add_up(share, piece, 1, QUADS_IN_FLIGHT);
+        let sums = self.add_up::<S>(share, piece, 1, QUADS_IN_FLIGHT);
         let origin = TileOrigin {
             m: contributor.origin.m + piece / groups * STAGING_ROWS,
             n: contributor.origin.n + piece % groups * 8,
         };
-        contributor.warpgroup.store_elements(&sums, origin);
+        contributor.warpgroup.store_elements(&results::<S, R>(sums), origin);
     }
 
     /// This thread's sums of some quads over all slots, in order; `most` slots are loaded at once.

@@ -21,7 +21,7 @@ use crate::staging::Staging;
 /// Registers per thread that mainloop and epilogue need beside the accumulators; fewer make the assembler spill.
 const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
 
-/// The same where results have 32 bits or are column-major, which need more addresses.
+/// The same where results have 32 bits or 8, or are column-major, which need more addresses.
 const REGISTERS_BESIDE_LONG_ADDRESSES: u32 = 48;
 
 /// Bytes kept for barriers behind the ring and the staging buffers.
@@ -77,7 +77,8 @@ pub enum Schedule {
 
 /// A GEMM kernel: D = alpha·A·B + beta·C, C in the type and major of D.
 ///
-/// Operands of integers are summed up and scaled in 32-bit integers, which wrap, all others in binary32. 8-bit floats are
+/// Operands of integers are summed up in 32-bit integers, which wrap, and scaled in these where D has them; all others are
+/// summed up in binary32, and all other results scaled in it. 8-bit floats are
 /// summed up by the tensor core all along k, which is fast and keeps fewer bits of a sum than binary32 has. tf32 operands are
 /// binary32 in memory, rounded as they are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -125,7 +126,8 @@ pub enum SpecError {
     /// Types without a kernel.
     #[error(
         "no kernel multiplies {a} by {b} into {output}: f16×f16 and bf16×bf16 give the same type or f32, tf32×tf32 gives f32, \
-         any two of e4m3 and e5m2 give f16, bf16 or f32, any two of s8 and u8 give s32, f64×f64 gives f64"
+         any two of e4m3 and e5m2 give f16, bf16, f32, e4m3 or e5m2, any two of s8 and u8 give s32, f32, f16, bf16 or s8, \
+         f64×f64 gives f64"
     )]
     Types {
         /// Element type of A.
@@ -224,7 +226,8 @@ pub struct RegisterBudget {
 }
 
 impl KernelSpec {
-    /// Type of the accumulators: S32 for integer operands, else F32.
+    /// Type of the accumulators: S32 for integer operands, else F32. Sums of integers become binary32 in the epilogue unless D is
+    /// of S32.
     pub fn accumulator(&self) -> Element {
         match self.a {
             Element::S8 | Element::U8 => Element::S32,
@@ -291,7 +294,7 @@ impl KernelSpec {
     /// Registers per thread that a consumer needs beside its accumulators.
     fn registers_beside(&self) -> u32 {
         match (self.output.bytes(), self.d_major) {
-            (4, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
+            (1 | 4, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
             _ => REGISTERS_BESIDE_ACCUMULATORS,
         }
     }
@@ -369,13 +372,19 @@ impl KernelSpec {
         let rows = 64 * self.parts();
         knob("tile_m", self.tile.m, rows, rows, rows * (4 / self.parts()).max(1))?;
         knob("tile_n", self.tile.n, 8, 8, 256)?;
-        // PTX ISA, "wgmma.mma_async": the shapes of integers.
-        let n_step = if self.accumulator() == Element::S32 && self.tile.n > 32 { 16 } else { 8 };
+        // TMA stores rows of 16 bytes or more. PTX ISA, "wgmma.mma_async": the shapes of integers.
+        let byte_rows = output.bytes() == 1 && self.d_major == OutputMajor::N;
+        let wide_integers = self.accumulator() == Element::S32 && self.tile.n > 32;
+        let n_step = if byte_rows || wide_integers { 16 } else { 8 };
         if !self.tile.n.is_multiple_of(n_step) {
+            let limit = match byte_rows {
+                true => "must be a multiple of 16 with a row-major D of one byte an element",
+                false => "must be 8, 16, 24, 32 or a multiple of 16 with integer operands",
+            };
             return Err(SpecError::Knob {
                 knob: "tile_n",
                 asked: self.tile.n,
-                limit: "must be 8, 16, 24, 32 or a multiple of 16 with integer operands".into(),
+                limit: limit.into(),
                 nearest: self.tile.n + 8,
             });
         }
@@ -456,8 +465,8 @@ fn multiplies(a: Element, b: Element, output: Element) -> bool {
     match (a, b) {
         (F16, F16) | (Bf16, Bf16) => output == a || output == F32,
         (Tf32, Tf32) => output == F32,
-        (E4m3 | E5m2, E4m3 | E5m2) => matches!(output, F16 | Bf16 | F32),
-        (S8 | U8, S8 | U8) => output == S32,
+        (E4m3 | E5m2, E4m3 | E5m2) => matches!(output, F16 | Bf16 | F32 | E4m3 | E5m2),
+        (S8 | U8, S8 | U8) => matches!(output, S32 | F32 | F16 | Bf16 | S8),
         _ => false,
     }
 }
@@ -644,6 +653,9 @@ mod tests {
             ("s8-kk-s32-128x40x128-s4-w2-c1x1", 48),
             ("s8-kk-s32-128x20x128-s4-w2-c1x1", 24),
             ("bf16-kk-bf16-128x128x64-s1-w2-c1x1", 2),
+            ("e4m3-kk-e4m3-128x24x128-s4-w2-c1x1", 32),
+            ("s8-kk-s8-128x8x128-s4-w2-c1x1", 16),
+            ("s8-kk-s32-128x40x128-s4-w2-c1x1", 48),
             ("bf16-kk-bf16-128x128x64-s4-w5-c1x1", 3),
             ("bf16-kk-bf16-128x128x64-s4-w2-c3x1", 2),
             ("bf16-kk-bf16-128x128x64-s4-w2-c4x4", 1),
@@ -680,11 +692,16 @@ mod tests {
             ("e4m3-kk-f32-128x128x128-s4-w2-c1x1", true),
             ("e4m3_e5m2-kk-bf16-128x128x128-s4-w2-c1x1", true),
             ("e5m2_e4m3-kkm-f16-128x128x128-s4-w2-c1x1", true),
-            ("e4m3-kk-e4m3-128x128x128-s4-w2-c1x1", false),
+            ("e4m3-kk-e4m3-128x128x128-s4-w2-c1x1", true),
+            ("e5m2_e4m3-kkm-e5m2-128x128x128-s4-w2-c1x1", true),
+            ("e4m3-kk-s8-128x128x128-s4-w2-c1x1", false),
+            ("bf16-kk-e4m3-128x128x64-s4-w2-c1x1", false),
             ("e4m3_s8-kk-f32-128x128x128-s4-w2-c1x1", false),
             ("bf16_f16-kk-f32-128x128x64-s4-w2-c1x1", false),
             ("s8_u8-kk-s32-128x128x128-s4-w2-c1x1", true),
-            ("s8-kk-f32-128x128x128-s4-w2-c1x1", false),
+            ("s8-kk-f32-128x128x128-s4-w2-c1x1", true),
+            ("u8_s8-kk-s8-128x128x128-s4-w2-c1x1", true),
+            ("s8-kk-u8-128x128x128-s4-w2-c1x1", false),
         ] {
             let spec = spec(name);
             assert_eq!(spec.to_string(), name);

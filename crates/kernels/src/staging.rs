@@ -42,7 +42,7 @@ impl Staging {
     /// The same with the fewest buffers worth having: one is written while another is stored.
     pub fn fewest(element: Element, major: OutputMajor, tile_n: u32, blocks: u32) -> Self {
         let bytes = element.bytes();
-        // 8 columns always fit, and are one chunk of a row.
+        // 8 columns always fit, and are one chunk of a row of 16-bit elements; one of bytes has 16.
         let widest = |most: u32, fits: &dyn Fn(u32) -> bool| {
             (8..=most).step_by(8).filter(|n| tile_n.is_multiple_of(*n) && fits(*n)).last()
         };
@@ -51,9 +51,8 @@ impl Staging {
             OutputMajor::N if (tile_n * bytes).is_multiple_of(128) => Some(128 / bytes),
             OutputMajor::N if bytes == 4 && tile_n.is_multiple_of(16) => Some(64 / bytes),
             OutputMajor::N if bytes == 4 => Some(8),
-            OutputMajor::N => {
-                widest(MAX_ROW_BYTES / bytes, &|columns| columns * bytes / 16 % 2 == 1)
-            }
+            OutputMajor::N if bytes == 1 && tile_n.is_multiple_of(64) => Some(64),
+            OutputMajor::N => widest(MAX_ROW_BYTES / bytes, &|columns| columns * bytes % 32 == 16),
         };
         let one =
             Staging { element, major, columns: columns.unwrap_or(8), tile_n, blocks, buffers: 1 };
@@ -99,13 +98,13 @@ impl Staging {
     pub fn swizzle(&self) -> SwizzleMode {
         match self.line_bytes() {
             128 => SwizzleMode::B128,
-            64 if self.element.bytes() == 4 => SwizzleMode::B64,
+            64 => SwizzleMode::B64,
             32 if self.element.bytes() == 4 => SwizzleMode::B32,
             _ => SwizzleMode::None,
         }
     }
 
-    /// Bytes of one buffer, a multiple of the swizzle's period of 1024.
+    /// Bytes of one buffer, a multiple of the swizzle's period: 1024 where that is 128 bytes wide, else 512.
     pub fn buffer_bytes(&self) -> u32 {
         self.columns * STAGING_ROWS * self.element.bytes()
     }
@@ -132,8 +131,10 @@ mod tests {
 
     #[test]
     fn every_tile_width_has_a_conflict_free_staging_tile() {
-        for element in [Element::Bf16, Element::F32] {
-            for tile_n in (8..=256).step_by(8) {
+        for element in [Element::Bf16, Element::F32, Element::S8] {
+            // A row's chunk has 16 bytes at least.
+            let step = if element == Element::S8 { 16 } else { 8 };
+            for tile_n in (step..=256).step_by(step as usize) {
                 let staging = Staging::fewest(element, N, tile_n, 2);
                 assert_eq!(staging.slices() * staging.columns(), tile_n);
                 let odd = staging.line_bytes() / 16 % 2 == 1;
@@ -146,9 +147,15 @@ mod tests {
                 assert_eq!(columns.slices() * columns.columns(), tile_n);
                 assert_eq!(columns.line_bytes(), 64 * element.bytes());
                 assert!(columns.buffer_bytes() <= 8192);
-                assert_eq!(columns.buffer_bytes() % 1024, 0);
+                let period = if columns.swizzle() == SwizzleMode::B64 { 512 } else { 1024 };
+                assert_eq!(columns.buffer_bytes() % period, 0);
             }
         }
+        let narrow = Staging::fewest(Element::E4m3, M, 8, 1);
+        assert_eq!((narrow.buffer_bytes(), narrow.swizzle()), (512, SwizzleMode::B64));
+        assert_eq!(Staging::fewest(Element::E4m3, N, 192, 1).columns(), 64);
+        assert_eq!(Staging::fewest(Element::E4m3, N, 112, 1).columns(), 112);
+        assert_eq!(Staging::fewest(Element::E4m3, N, 240, 1).columns(), 80);
         assert_eq!(Staging::fewest(Element::Bf16, N, 208, 1).columns(), 104);
         assert_eq!(Staging::fewest(Element::Bf16, N, 176, 1).columns(), 88);
         assert_eq!(Staging::fewest(Element::F32, N, 208, 1).columns(), 16);

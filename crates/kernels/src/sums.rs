@@ -1,4 +1,5 @@
-//! The types that kernels sum up in: what reductions and epilogues do with a thread's sums.
+//! The types that kernels sum up in, and of their results before these are rounded to D's: what reductions and epilogues do with
+//! a thread's sums.
 
 use pgemm_ir::{AtomicOp, Element, KernelBuilder, Order, Scalar, Scope, Val, ty};
 
@@ -47,6 +48,29 @@ pub trait Sum: Scalar {
         buffer: Val<'k, ty::Smem>,
         with_c: bool,
     );
+}
+
+/// Sums that become results of type `R`, which alpha multiplies: the same ones, or of integers binary32, rounded to nearest even.
+pub trait Gives<R: Sum>: Sum {
+    /// The result of a sum.
+    fn result(sum: Val<'_, Self>) -> Val<'_, R>;
+}
+
+impl<S: Sum> Gives<S> for S {
+    fn result(sum: Val<'_, S>) -> Val<'_, S> {
+        sum
+    }
+}
+
+impl Gives<ty::F32> for ty::S32 {
+    fn result(sum: Val<'_, Self>) -> Val<'_, ty::F32> {
+        sum.to_f32()
+    }
+}
+
+/// The results of a thread's quads.
+pub fn results<'k, S: Gives<R>, R: Sum>(quads: Vec<[Val<'k, S>; 4]>) -> Vec<[Val<'k, R>; 4]> {
+    quads.into_iter().map(|quad| quad.map(S::result)).collect()
 }
 
 impl Sum for ty::F32 {
@@ -101,9 +125,10 @@ impl Sum for ty::F32 {
         buffer: Val<'k, ty::Smem>,
         with_c: bool,
     ) {
-        match store.output() {
-            Element::F32 => store.write_words(sums, buffer, with_c),
-            _ => store.write_16bit(sums, buffer, with_c),
+        match store.output().bytes() {
+            4 => store.write_words(sums, buffer, with_c),
+            2 => store.write_16bit(sums, buffer, with_c),
+            _ => store.write_bytes(sums, buffer, with_c),
         }
     }
 }

@@ -187,7 +187,7 @@ pub enum EmitError {
     },
     /// An element of a type that is not packed, or not moved alone.
     #[error(
-        "{at}: {op} of {element}: Pack and Unpack take f16 and bf16, LoadElement and StoreElement f32 too"
+        "{at}: {op} of {element}: Pack and Unpack take f16, bf16, e4m3, e5m2 and s8, LoadElement and StoreElement f32 too"
     )]
     UnsupportedElement {
         /// `Pack`, `Unpack`, `LoadElement` or `StoreElement`.

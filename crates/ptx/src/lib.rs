@@ -10,6 +10,7 @@ mod entry;
 mod error;
 mod memory;
 mod operand;
+mod packed;
 pub mod ptxas;
 mod report;
 mod tensor_core;

@@ -1,8 +1,6 @@
 //! Operations on memory: loads and stores, matrix fragments, barriers, fences and TMA.
 
-use pgemm_ir::{
-    Access, AtomicOp, Element, Inst, Op, Order, ProxyFence, Scope, Space, Type, ValueId,
-};
+use pgemm_ir::{Access, AtomicOp, Inst, Op, Order, ProxyFence, Scope, Space, Type, ValueId};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, op_name, ptx};
@@ -295,52 +293,6 @@ impl Emitter<'_> {
         let address = self.address(inst, address)?;
         let values = braced(vector, &self.read_list(inst, values)?);
         ptx!(self, "red.relaxed.gpu.global.add{suffix}.f32 [{address}], {values}");
-        Ok(())
-    }
-
-    fn load_element(&mut self, inst: &Inst, element: Element) -> Result<(), EmitError> {
-        let [address] = self.args(inst)?;
-        if element != Element::F32 {
-            self.half_element(inst, element)?;
-        }
-        let address = self.address(inst, address)?;
-        match element {
-            Element::F32 => {
-                let result = self.define_result(inst)?;
-                ptx!(self, "ld.global.f32 {result}, [{address}]");
-            }
-            Element::F16 => {
-                let half = self.scratch(Class::B16);
-                ptx!(self, "ld.global.b16 {half}, [{address}]");
-                let result = self.define_result(inst)?;
-                ptx!(self, "cvt.f32.f16 {result}, {half}");
-            }
-            _ => {
-                // A wider destination is filled with zeros, and a bf16 is the upper half of a binary32.
-                let (half, bits) = (self.scratch(Class::B32), self.scratch(Class::B32));
-                ptx!(self, "ld.global.b16 {half}, [{address}]");
-                ptx!(self, "shl.b32 {bits}, {half}, 16");
-                let result = self.define_result(inst)?;
-                ptx!(self, "mov.b32 {result}, {bits}");
-            }
-        }
-        Ok(())
-    }
-
-    fn store_element(&mut self, inst: &Inst, element: Element) -> Result<(), EmitError> {
-        let [address, value] = self.args(inst)?;
-        if element == Element::F32 {
-            let address = self.address(inst, address)?;
-            let value = self.read(inst, value)?;
-            ptx!(self, "st.global.f32 [{address}], {value}");
-            return Ok(());
-        }
-        let name = self.half_element(inst, element)?;
-        let address = self.address(inst, address)?;
-        let value = self.read(inst, value)?;
-        let half = self.scratch(Class::B16);
-        ptx!(self, "cvt.rn.{name}.f32 {half}, {value}");
-        ptx!(self, "st.global.b16 [{address}], {half}");
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Operations that compute values: constants, parameters, arithmetic, conversions, addresses.
 
-use pgemm_ir::{BinaryOp, CompareOp, Element, Half, Inst, Op, ParamKind, Special, Type, UnaryOp};
+use pgemm_ir::{BinaryOp, CompareOp, Inst, Op, ParamKind, Special, Type, UnaryOp};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, op_name, ptx};
@@ -305,55 +305,6 @@ impl Emitter<'_> {
             }
             _ => self.bind(inst, result, operand),
         }
-    }
-
-    fn pack(&mut self, inst: &Inst, element: Element) -> Result<(), EmitError> {
-        let [low, high] = self.args(inst)?;
-        let name = self.half_element(inst, element)?;
-        let low = self.read(inst, low)?;
-        let high = self.read(inst, high)?;
-        let result = self.define_result(inst)?;
-        // The first source goes to the upper half.
-        ptx!(self, "cvt.rn.{name}x2.f32 {result}, {high}, {low}");
-        Ok(())
-    }
-
-    pub(crate) fn half_element(
-        &self,
-        inst: &Inst,
-        element: Element,
-    ) -> Result<&'static str, EmitError> {
-        match element {
-            Element::F16 | Element::Bf16 => Ok(element.name()),
-            _ => {
-                let (op, at) = (op_name(&inst.op), self.at(inst));
-                Err(EmitError::UnsupportedElement { op, element, at })
-            }
-        }
-    }
-
-    fn unpack(&mut self, inst: &Inst, element: Element, half: Half) -> Result<(), EmitError> {
-        let [packed] = self.args(inst)?;
-        self.half_element(inst, element)?;
-        let packed = self.read(inst, packed)?;
-        if element == Element::F16 {
-            let low = self.scratch(Class::B16);
-            let high = self.scratch(Class::B16);
-            ptx!(self, "mov.b32 {{{low}, {high}}}, {packed}");
-            let source = if half == Half::Low { low } else { high };
-            let result = self.define_result(inst)?;
-            ptx!(self, "cvt.f32.f16 {result}, {source}");
-            return Ok(());
-        }
-        // A bf16 is the upper half of a binary32.
-        let bits = self.scratch(Class::B32);
-        match half {
-            Half::Low => ptx!(self, "shl.b32 {bits}, {packed}, 16"),
-            Half::High => ptx!(self, "and.b32 {bits}, {packed}, 0xffff0000"),
-        }
-        let result = self.define_result(inst)?;
-        ptx!(self, "mov.b32 {result}, {bits}");
-        Ok(())
     }
 
     fn smem_offset(&mut self, inst: &Inst) -> Result<(), EmitError> {

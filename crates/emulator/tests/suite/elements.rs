@@ -10,6 +10,10 @@ use crate::kernel::{fails_with, passes, role, words};
 
 const ELEMENTS: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
 
+/// With those of one byte, which no address is wrong for.
+const ALL: [Element; 6] =
+    [Element::F32, Element::F16, Element::Bf16, Element::E4m3, Element::E5m2, Element::S8];
+
 /// What a binary32 is in memory, and what that is as a binary32.
 fn stored(element: Element, value: f32) -> (Vec<u8>, f32) {
     match element {
@@ -21,12 +25,46 @@ fn stored(element: Element, value: f32) -> (Vec<u8>, f32) {
             let half = half::bf16::from_f32(value);
             (half.to_le_bytes().into(), half.to_f32())
         }
+        Element::E4m3 | Element::E5m2 | Element::S8 => {
+            let byte = nearest_byte(element, value);
+            (vec![byte], value_of(element, byte))
+        }
         _ => (value.to_le_bytes().into(), value),
     }
 }
 
+/// The value of an element of one byte.
+fn value_of(element: Element, byte: u8) -> f32 {
+    match element {
+        Element::E5m2 => half::f16::from_bits(u16::from(byte) << 8).to_f32(),
+        Element::S8 => f32::from(byte.cast_signed()),
+        // A binary16 whose exponent is 8 less, but for the one NaN.
+        _ if byte & 0x7f == 0x7f => f32::NAN,
+        _ => {
+            let bits = (u16::from(byte) & 0x80) << 8 | (u16::from(byte) & 0x7f) << 7;
+            half::f16::from_bits(bits).to_f32() * 256.0
+        }
+    }
+}
+
+/// Of all finite ones the nearest, of two with an even pattern, with the sign of the number.
+fn nearest_byte(element: Element, value: f32) -> u8 {
+    if value.is_nan() {
+        return if element == Element::S8 { 0 } else { 0x7f };
+    }
+    let all = (0..=255).filter(|&byte| value_of(element, byte).is_finite());
+    let signed = all.filter(|byte| {
+        let zero = element == Element::S8 && *byte == 0;
+        zero || (byte & 0x80 != 0) == value.is_sign_negative()
+    });
+    let far =
+        |byte: &u8| (f64::from(value_of(element, *byte)) - f64::from(value).clamp(-1e6, 1e6)).abs();
+    let order = |a: &u8, b: &u8| far(a).total_cmp(&far(b)).then((a % 2).cmp(&(b % 2)));
+    signed.min_by(order).unwrap()
+}
+
 /// Numbers, ties, overflow and what is no number.
-const VALUES: [f32; 13] = [
+const VALUES: [f32; 20] = [
     0.0,
     -0.0,
     1.0,
@@ -41,9 +79,17 @@ const VALUES: [f32; 13] = [
     1e-7,
     f32::INFINITY,
     f32::NAN,
+    // The same of 8-bit types, the ends of their ranges, and what is beyond.
+    1.0625,
+    1.1875,
+    -1.375,
+    2.5,
+    464.0,
+    -61_440.0,
+    f32::NEG_INFINITY,
 ];
 
-/// Thread `i` of the first 13 moves element `i`, from and to addresses that are `shift` elements past a multiple of 256.
+/// Thread `i` of the first 20 moves element `i`, from and to addresses that are `shift` elements past a multiple of 256.
 fn moves(from: Element, to: Element, shift: u32) -> Kernel {
     role(move |b| {
         let [input, output] = ["input", "output"].map(|name| b.param::<ty::U64>(name));
@@ -58,8 +104,8 @@ fn moves(from: Element, to: Element, shift: u32) -> Kernel {
 
 #[test]
 fn elements_are_widened_exactly_and_rounded_to_nearest_even() {
-    for from in ELEMENTS {
-        for to in ELEMENTS {
+    for from in ALL {
+        for to in ALL {
             for shift in [0, 1, 3] {
                 let (input, values): (Vec<_>, Vec<_>) =
                     VALUES.iter().map(|&value| stored(from, value)).unzip();
@@ -206,7 +252,7 @@ fn addresses_are_multiples_of_one_element_inside_of_memory() {
 
 #[test]
 fn elements_need_memory_that_may_be_accessed_so() {
-    for element in ELEMENTS {
+    for element in ALL {
         let read_only = |memory: &mut Memory| {
             vec![Argument::U64(memory.upload("data", &[0; 16], Permission::ReadOnly))]
         };
@@ -246,6 +292,14 @@ fn store_high(b: &KernelBuilder, data: Val<'_, ty::U64>) {
     b.store_element(data.byte_offset(6u32), Element::F16, b.constant(2.0));
 }
 
+fn store_last_byte(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.store_element(data.byte_offset(7u32), Element::S8, b.constant(-3.0));
+}
+
+fn store_byte_before(b: &KernelBuilder, data: Val<'_, ty::U64>) {
+    b.store_element(data.byte_offset(6u32), Element::E4m3, b.constant(1.0));
+}
+
 fn load_high(b: &KernelBuilder, data: Val<'_, ty::U64>) {
     b.load_element(data.byte_offset(6u32), Element::F16);
 }
@@ -272,11 +326,14 @@ fn neighbours_in_one_word_do_not_race() {
         assert_eq!(words(memory, data, 4), [0, 0x4000_3f80, 0, 0]);
     });
     passes(&two(load_high, store_low), 2, prepare, |_, _| ());
+    passes(&two(store_byte_before, store_last_byte), 2, prepare, |memory, data| {
+        assert_eq!(words(memory, data, 4), [0, 0xfd38_0000, 0, 0]);
+    });
 }
 
 #[test]
 fn accesses_that_share_bytes_race() {
-    let pairs: [(Act, Act); 8] = [
+    let pairs: [(Act, Act); 10] = [
         (store_high, store_high),
         (store_high, load_high),
         (store_low, store_word),
@@ -285,6 +342,8 @@ fn accesses_that_share_bytes_race() {
         (store_high, load_pair),
         (store_low, count),
         (store_high, count),
+        (store_last_byte, store_high),
+        (load_high, store_byte_before),
     ];
     for (first, second) in pairs {
         let kernel = two(first, second);
@@ -326,7 +385,7 @@ fn lanes_must_not_store_different_elements_to_one_place() {
             });
         })
     };
-    for element in ELEMENTS {
+    for element in ALL {
         passes(&kernel(1, element), 1, |m| (memory_of(128)(m), ()), |_, ()| ());
         fails_with(&kernel(2, element), 1, memory_of(128), ReportKind::Race, &["here"]);
     }

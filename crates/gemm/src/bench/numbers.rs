@@ -149,7 +149,8 @@ impl Sample {
         };
         let problem = Problem::new(m, n, k, Major::K, Major::K)
             .with_a_leading_dimension(padded(k, kind.a))
-            .with_b_leading_dimension(padded(k, kind.b));
+            .with_b_leading_dimension(padded(k, kind.b))
+            .with_alpha(kind.alpha);
         problem.validate()?;
         let mut a = HostMatrix::zeros(problem.a_layout(), kind.a)?;
         let mut b = HostMatrix::zeros(problem.b_layout(), kind.b)?;
@@ -299,7 +300,8 @@ mod tests {
         let kind =
             KINDS.iter().find(|kind| kind.a == Element::U8 && kind.b == Element::U8).unwrap();
         let sample = Sample::new(kind, Values::Integers, [2, 3, 200_000], 1).unwrap();
-        assert!(sample.reference.reference.values().iter().all(|value| *value > 2f64.powi(31)));
+        let products = sample.reference.reference.magnitudes_of_products();
+        assert!(products.iter().all(|sum| *sum > 2f64.powi(31)));
         let mut place = Place::Host(Executor::Cpu { because: None });
         let entry = sample.measure(&mut place, &kind.ways()[0]).unwrap();
         let errors = entry.results[0].errors;

@@ -220,7 +220,7 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     if b != a {
         name += &format!("*{b}");
     }
-    if d != a {
+    if [b, d] != [a; 2] {
         name += &format!("->{d}");
     }
     if precision != Precision::default() {
@@ -414,6 +414,8 @@ pub(super) mod tests {
         assert_eq!(name(&problem, bf16), "bf16 kn 4096x2112x7168");
         let mixed = Elements { b: Element::E5m2, ..Elements::new(Element::E4m3, Element::F32) };
         assert_eq!(name(&problem, mixed), "e4m3*e5m2->f32 kn 4096x2112x7168");
+        let to_a = Elements { d: Element::E4m3, ..mixed };
+        assert_eq!(name(&problem, to_a), "e4m3*e5m2->e4m3 kn 4096x2112x7168");
         let unusual = problem.with_beta(0.5).with_a_leading_dimension(7200);
         assert_eq!(name(&unusual, bf16), "bf16 kn 4096x2112x7168 lda=7200 beta=0.5");
     }

@@ -145,6 +145,9 @@ impl Scalar for f64 {
     }
 }
 
+/// The NaN that conversions to either 8-bit float give, on the device too, whatever its sign was.
+const NAN_8: u8 = 0x7f;
+
 /// e4m3 by its bits.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
@@ -155,7 +158,7 @@ impl Scalar for E4m3 {
         F8E4M3::from_bits(self.0).to_f64()
     }
     fn from_double(value: f64) -> E4m3 {
-        E4m3(F8E4M3::from_f64(value).to_bits())
+        E4m3(if value.is_nan() { NAN_8 } else { F8E4M3::from_f64(value).to_bits() })
     }
 }
 
@@ -169,7 +172,7 @@ impl Scalar for E5m2 {
         F8E5M2::from_bits(self.0).to_f64()
     }
     fn from_double(value: f64) -> E5m2 {
-        E5m2(F8E5M2::from_f64(value).to_bits())
+        E5m2(if value.is_nan() { NAN_8 } else { F8E5M2::from_f64(value).to_bits() })
     }
 }
 
@@ -335,8 +338,11 @@ mod tests {
             assert_eq!(E4m3::from_double(value).to_double(), e4m3);
             assert_eq!(E5m2::from_double(value).to_double(), e5m2);
         }
-        assert!(E4m3::from_double(f64::NAN).to_double().is_nan());
-        assert!(E5m2::from_double(f64::NAN).to_double().is_nan());
+        for nan in [f64::NAN, -f64::NAN] {
+            assert!(E4m3::from_double(nan).to_double().is_nan());
+            assert!(E5m2::from_double(nan).to_double().is_nan());
+            assert_eq!((E4m3::from_double(nan).0, E5m2::from_double(nan).0), (0x7f, 0x7f));
+        }
         assert_eq!(i8::from_double(1e9), 127);
         assert_eq!(u8::from_double(-3.0), 0);
         assert_eq!(i32::from_double(f64::NAN), 0);

@@ -290,7 +290,13 @@ impl Form {
 
 /// The largest error that each element may have.
 #[derive(Clone, Copy)]
-pub(super) struct Bound(Form);
+pub(super) struct Bound {
+    /// All but the rounding of the exact result to D's type.
+    form: Form,
+    /// What this comes to in parts of the result, or of the largest number of a type that saturates.
+    of_result: f64,
+    most: f64,
+}
 
 impl Bound {
     pub(super) fn new(model: ErrorModel, setting: &Setting) -> Result<Bound, NumericsError> {
@@ -300,7 +306,9 @@ impl Bound {
             _ => None,
         };
         let doubles = [a_input, b_input] == [Element::F64; 2];
-        for input in [a_input, b_input].into_iter().filter(|_| !doubles) {
+        let integer = |input| matches!(input, Element::S8 | Element::U8);
+        let integers = integer(a_input) && integer(b_input);
+        for input in [a_input, b_input].into_iter().filter(|_| !doubles && !integers) {
             let known = match split {
                 None => matches!(
                     input,
@@ -318,12 +326,16 @@ impl Bound {
             }
         }
         let working = if doubles { Element::F64 } else { Element::F32 };
-        let narrow = matches!(setting.output, Element::F16 | Element::Bf16) && !doubles;
+        let narrow = setting.output.is_packed() && !doubles;
         if setting.output != working && !narrow {
             return Err(NumericsError::NoOutputBound { output: setting.output });
         }
         let k = setting.k as f64;
-        let (of_sum, of_products) = model.accumulation.factors(setting.k, doubles)?;
+        let (of_sum, of_products) = match integers {
+            // Exact, and then rounded.
+            true => (NEAREST, 0.0),
+            false => model.accumulation.factors(setting.k, doubles)?,
+        };
         let single = Format::of(working);
         let (alpha, beta) = (setting.alpha.abs(), setting.beta.abs());
 
@@ -383,16 +395,17 @@ impl Bound {
                 ..Form::default()
             });
 
-        // Output.
-        let value = Form { value: 1.0, ..Form::default() };
-        let total = if setting.output == working {
-            epilogue
-        } else {
-            let output = Format::of(setting.output);
-            epilogue
-                .plus(value.plus(epilogue).times(output.unit_roundoff))
-                .plus(Form { constant: output.half_smallest(), ..Form::default() })
+        // Output: of what the epilogue has, and of |v| itself, as far as that is in D's range.
+        let output = Format::of(setting.output);
+        let (unit, half) = match setting.output {
+            same if same == working => (0.0, 0.0),
+            Element::S8 => (0.0, output.half_smallest()),
+            _ => (output.unit_roundoff, output.half_smallest()),
         };
+        let total =
+            epilogue.plus(epilogue.times(unit)).plus(Form { constant: half, ..Form::default() });
+        let saturation = Format::saturation(setting.output);
+        let most = saturation.map_or(f64::INFINITY, |[least, largest]| largest.max(-least));
 
         // The reference: k products and additions, and up to three operations with alpha and beta. Its magnitudes are
         // computed too, so they may be short by the same factor, and |v| by its error. Of doubles only the last rounding of
@@ -407,13 +420,18 @@ impl Bound {
             Form { products: alpha, addend: beta, ..Form::default() }.times(of_reference);
         let lost = if doubles { 4.0 * k * alpha * single.smallest } else { 0.0 };
         let reference = reference.plus(Form { constant: lost, ..Form::default() });
-        let value_shortfall = reference.times(total.value);
-        Ok(Bound(
-            total.plus(value_shortfall).plus(reference).times(1.0 + gamma(2.0 * k + 8.0, double)),
-        ))
+        let value_shortfall = reference.times(total.value + unit);
+        let rounded = 1.0 + gamma(2.0 * k + 8.0, double);
+        let form = total.plus(value_shortfall).plus(reference).times(rounded);
+        Ok(Bound { form, of_result: unit * rounded, most })
     }
 
     pub(super) fn of(&self, magnitudes: Magnitudes) -> f64 {
-        self.0.of(magnitudes)
+        // No product of 0 and an infinite result is a bound.
+        let of_result = match self.of_result {
+            0.0 => 0.0,
+            unit => unit * magnitudes.value.min(self.most),
+        };
+        self.form.of(magnitudes) + of_result
     }
 }

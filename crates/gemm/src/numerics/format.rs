@@ -44,6 +44,17 @@ impl Format {
         self.smallest / 2.0
     }
 
+    /// Where values of an element type end that saturates: the least and the largest. None where it overflows or wraps.
+    pub(super) fn saturation(element: Element) -> Option<[f64; 2]> {
+        let largest = Format::of(element).largest;
+        match element {
+            Element::E4m3 | Element::E5m2 => Some([-largest, largest]),
+            Element::S8 => Some([-128.0, largest]),
+            Element::U8 => Some([0.0, largest]),
+            _ => None,
+        }
+    }
+
     /// From here on values round to infinity: half a unit in the last place beyond the largest finite value.
     pub(super) fn overflow_threshold(self) -> f64 {
         self.largest / (1.0 - self.unit_roundoff) * (1.0 - self.unit_roundoff / 2.0)
@@ -84,6 +95,9 @@ mod tests {
                 let u = format.unit_roundoff;
                 assert_eq!(rounded(element, 1.0 + u), 1.0, "{element}");
                 assert_eq!(rounded(element, 1.0 + 1.01 * u), 1.0 + 2.0 * u, "{element}");
+            }
+            if let Some(ends) = Format::saturation(element) {
+                assert_eq!([-1e9, 1e9].map(|value| rounded(element, value)), ends, "{element}");
             }
             if matches!(element, Element::F16 | Element::Bf16 | Element::F32) {
                 let threshold = format.overflow_threshold();

@@ -57,11 +57,14 @@
 //!    most 2⁻³⁸ of the largest in its line, which is at most the sum of the line's magnitudes: that adds 2⁻³⁷ of the product of the
 //!    two sums, 2⁻³⁶ with all of second order. Scales and results must not overflow or underflow.
 //!
-//!    **Integers** (8 bits, added up in 32) have no errors: sums wrap, and results must be equal modulo 2³².
+//!    **Integers** (8 bits, added up in 32) have no errors: sums wrap, and results in a D of s32 must be equal modulo 2³². For
+//!    others `s` is the sum as it wrapped, which is rounded to binary32: `|ŝ − s| ≤ 2⁻²⁴·|s|`.
 //! 2. **Epilogue.** binary32, to nearest: one factor for a multiplication by alpha and one by beta (neither by ±1), one for
 //!    the addition. An input conversion of A, B or C contributes `|δ| ≤ u` of the format it was converted to, and half its
 //!    smallest subnormal.
-//! 3. **Output.** `u_out·|v̂|` plus half the smallest subnormal of D's type; nothing for binary32, which v̂ already is.
+//! 3. **Output.** `u_out·|v̂|` plus half the smallest subnormal of D's type; nothing for binary32, which v̂ already is; 1/2 for s8.
+//!    Where D's type saturates (e4m3, e5m2, s8), v̂ is moved into its range first. That brings no two numbers further apart: so D is
+//!    compared with v moved there as well, and its roundings are at most `u_out` of the largest number.
 //! 4. **The reference** is computed in binary64, whose own `γ(2⁻⁵³)` is added.
 //!
 //! **f64** is multiplied and added up in binary64, to nearest, by everybody: `u = 2⁻⁵³`, and since the first of the k roundings
@@ -117,8 +120,8 @@ pub enum NumericsError {
 
     /// No bound is derived for multiplications in this type.
     #[error(
-        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or f64 inputs, or s8 or u8 \
-         with a D of s32"
+        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or f64 inputs, or any two of s8 \
+         and u8"
     )]
     NoBound {
         /// The type that A and B are multiplied in.
@@ -127,7 +130,8 @@ pub enum NumericsError {
 
     /// No bound is derived for results of this type.
     #[error(
-        "there is no error bound for a D of {output}: use f16, bf16 or f32, or f64 where A and B are f64"
+        "there is no error bound for a D of {output}: use f16, bf16, f32, e4m3, e5m2 or s8, f64 where A and B are f64, or s32 \
+         where they are integers"
     )]
     NoOutputBound {
         /// The type of D.

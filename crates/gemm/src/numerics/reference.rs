@@ -94,6 +94,10 @@ impl Reference {
         }
 
         values.par_iter_mut().zip(&lost).for_each(|(value, lost)| *value += lost);
+        if is_integer(a.dtype()) && is_integer(b.dtype()) {
+            // Sums wrap. Below 2^53 they are exact, and so are their lower halves.
+            values.par_iter_mut().for_each(|sum| *sum = wrapped(*sum));
+        }
 
         let addends = c.map(HostMatrix::to_f64_vec);
         if let Some(addends) = &addends {
@@ -119,7 +123,7 @@ impl Reference {
         })
     }
 
-    /// The exact result up to double precision, row after row.
+    /// The exact result up to double precision, row after row. Sums of products of integers are those of 32 bits, which wrap.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
@@ -127,6 +131,22 @@ impl Reference {
     /// `Σ |aᵢ||bᵢ|` of each element, without alpha, row after row.
     pub fn magnitudes_of_products(&self) -> &[f64] {
         &self.products
+    }
+
+    /// The exact result of an element, counted row after row, as a D of type `output` has it: modulo 2^32 in 32-bit integers, and in
+    /// the range of types that saturate. It is not rounded.
+    pub(crate) fn expected(&self, index: usize, output: Element) -> f64 {
+        let value = self.values[index];
+        match Format::saturation(output) {
+            _ if output == Element::S32 => wrapped(value),
+            Some([least, largest]) => value.clamp(least, largest),
+            None => value,
+        }
+    }
+
+    /// Factor of the products.
+    pub(crate) fn alpha(&self) -> f64 {
+        self.problem.alpha
     }
 
     /// Number of rows.
@@ -172,27 +192,28 @@ impl Reference {
     ///
     /// Every element must be within its bound. NaN never is, and elements as [`HostMatrix::poison`] leaves them are counted
     /// as unwritten. An infinity passes where the exact result may round to it. A reference that is itself not finite
-    /// (inputs with NaN or infinity) never passes. Integers in a D of s32 have no errors: they are compared as
-    /// [`compare_exact`](Self::compare_exact) does.
+    /// (inputs with NaN or infinity) never passes. Where D's type saturates, so does the reference. Integers in a D of s32 have no
+    /// errors: they are compared as [`compare_exact`](Self::compare_exact) does.
     ///
     /// # Errors
     /// D has another shape, or no bound is derived for these types or this k.
     pub fn compare(&self, d: &HostMatrix, model: &ErrorModel) -> Result<Comparison, NumericsError> {
         self.check_shape(d)?;
-        if is_integer(d.dtype()) && is_integer(model.a) && is_integer(model.b) {
+        if d.dtype() == Element::S32 && is_integer(model.a) && is_integer(model.b) {
             return self.compare_exact(d);
         }
         let bound = self.bound_for(model, d.dtype())?;
-        let overflow = Format::of(d.dtype()).overflow_threshold();
+        let saturates = Format::saturation(d.dtype()).is_some();
+        let overflow = (!saturates).then(|| Format::of(d.dtype()).overflow_threshold());
         Ok(judge(d, Check::ErrorBound, |row, column| {
             let index = row * self.problem.n + column;
             let bound = bound.of(self.magnitudes(index));
-            let reference = self.values[index];
+            let reference = self.expected(index, d.dtype());
             Judged {
                 reference,
                 bound,
-                defined: reference.is_finite(),
-                may_overflow: reference.abs() + bound >= overflow,
+                defined: self.values[index].is_finite(),
+                may_overflow: overflow.is_some_and(|from| reference.abs() + bound >= from),
             }
         }))
     }
@@ -215,9 +236,7 @@ impl Reference {
         };
         self.check_exact(of_products, of_results)?;
         Ok(judge(d, Check::Exact, |row, column| {
-            let value = self.values[row * self.problem.n + column];
-            // Below 2^53, so the integer is exact, and so is its lower half.
-            let value = if wraps { f64::from(value as i64 as i32) } else { value };
+            let value = self.expected(row * self.problem.n + column, d.dtype());
             let reference = with_scalar!(d.dtype(), S => S::from_double(value).to_double());
             Judged {
                 reference,
@@ -262,6 +281,11 @@ impl Reference {
         }
         Ok(())
     }
+}
+
+/// An integer below 2^53 modulo 2^32, as one of 32 bits with a sign.
+fn wrapped(value: f64) -> f64 {
+    f64::from(value as i64 as i32)
 }
 
 fn is_integer(element: Element) -> bool {

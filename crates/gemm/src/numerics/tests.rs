@@ -591,9 +591,9 @@ fn integers_are_compared_modulo_two_to_the_32() {
     d.set(2, 3, d.get(2, 3).unwrap() + 1.0).unwrap();
     let comparison = reference.compare(&d, &model).unwrap();
     assert_eq!((comparison.passed, comparison.failed), (false, 1));
-    // No result in floating point is bounded.
-    let single = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
-    assert!(matches!(reference.compare(&single, &model), Err(NumericsError::NoBound { .. })));
+    // Products of an integer and a float are nobody's.
+    let mixed = ErrorModel { b: Element::Bf16, ..model };
+    assert!(matches!(reference.compare(&d, &mixed), Err(NumericsError::NoBound { .. })));
     // Beyond what the reference holds exactly.
     let huge = Reference::new(&problem.with_alpha(2e9), &a, &b, None).unwrap();
     assert!(huge.compare_exact(&d).is_ok());
@@ -705,12 +705,53 @@ fn overflow_is_right_where_the_result_overflows() {
     }
 }
 
+/// Results beyond the range of a D that saturates are its ends, and nothing beside these; ties go to either side of their error.
+#[test]
+fn results_that_saturate_are_held_against_the_ends() {
+    let problem = Problem::new(1, 1, 1, Major::K, Major::N);
+    let one = |element, value| {
+        HostMatrix::from_f64(MatrixLayout::row_major(1, 1), element, &[value]).unwrap()
+    };
+    for (input, output, value, right, wrong) in [
+        (Element::E4m3, Element::E4m3, 1000.0, &[448.0][..], &[416.0, -448.0][..]),
+        (Element::E4m3, Element::E4m3, -460.0, &[-448.0], &[-416.0]),
+        // Halfway between two numbers.
+        (Element::E5m2, Element::E4m3, 17.0, &[16.0, 18.0], &[15.0, 20.0]),
+        (Element::E5m2, Element::E5m2, -1e6, &[-57344.0], &[-49152.0]),
+        (Element::S8, Element::S8, 300.0, &[127.0], &[126.0, -128.0]),
+        (Element::S8, Element::S8, -128.4, &[-128.0], &[-127.0]),
+        (Element::U8, Element::S8, 3.4, &[3.0], &[4.0, 2.0]),
+        (Element::S8, Element::S8, 2.5, &[2.0, 3.0], &[1.0, 4.0]),
+        (Element::S8, Element::Bf16, 257.0, &[256.0, 258.0], &[254.0, 260.0]),
+    ] {
+        let problem = problem.with_alpha(value);
+        let (a, b) = (one(input, 1.0), one(input, 1.0));
+        let reference = Reference::new(&problem, &a, &b, None).unwrap();
+        let model = ErrorModel::new(Accumulation::on_tensor_cores(input), input);
+        let passes = |d| reference.compare(&one(output, d), &model).unwrap().passed;
+        for &d in right {
+            assert!(passes(d), "{output}: {d} for {value}");
+        }
+        for &d in wrong {
+            assert!(!passes(d), "{output}: {d} for {value}");
+        }
+    }
+    // An infinity is no saturated result.
+    let problem = problem.with_alpha(1e6);
+    let factor = one(Element::E5m2, 1.0);
+    let reference = Reference::new(&problem, &factor, &factor, None).unwrap();
+    let infinite =
+        HostMatrix::from_bytes(MatrixLayout::row_major(1, 1), Element::E5m2, &[0x7c]).unwrap();
+    let model = ErrorModel::new(Accumulation::Nearest, Element::E5m2);
+    assert!(!reference.compare(&infinite, &model).unwrap().passed);
+}
+
 #[test]
 fn what_cannot_be_judged_is_an_error() {
     let (problem, a, b) = integer_problem(50, 3);
     let reference = Reference::new(&problem, &a, &b, None).unwrap();
     let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
-    let d = HostMatrix::zeros(problem.d_layout(), Element::S8).unwrap();
+    let d = HostMatrix::zeros(problem.d_layout(), Element::U8).unwrap();
     assert!(matches!(reference.compare(&d, &model), Err(NumericsError::NoOutputBound { .. })));
     let unknown = ErrorModel { a: Element::F64, ..model };
     assert!(matches!(reference.compare(&d, &unknown), Err(NumericsError::NoBound { .. })));

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{Config, Dtype, HostMatrix, Major, Problem, Split};
 
-/// Types of A, B and D: every pair of operands, every output.
-const TYPES: [[Dtype; 3]; 12] = {
+/// Types of A, B and D: every pair of operands, every output of floats.
+const TYPES: [[Dtype; 3]; 15] = {
     use Dtype::{Bf16, E4m3, E5m2, F16, F32, F64, Tf32};
     [
         [F32, F32, F32],
@@ -23,6 +23,9 @@ const TYPES: [[Dtype; 3]; 12] = {
         [E5m2, E4m3, Bf16],
         [E5m2, E5m2, F32],
         [E5m2, E5m2, F16],
+        [E4m3, E4m3, E4m3],
+        [E5m2, E4m3, E5m2],
+        [E5m2, E5m2, E4m3],
         [F64, F64, F64],
     ]
 };
@@ -148,7 +151,9 @@ impl<'e> Case<'e> {
                     "{what}, {}: ({row}, {column}) is {found:e} instead of {expected:e}",
                     self.name()
                 );
-                assert!(!d.is_poison(row, column), "{what}: ({row}, {column}) is unwritten");
+                // All bits of an integer are set where it is -1.
+                let unwritten = d.dtype() != Dtype::S8 && d.is_poison(row, column);
+                assert!(!unwritten, "{what}: ({row}, {column}) is unwritten");
             }
         }
         d
@@ -182,9 +187,19 @@ fn smallest(element: Dtype) -> i32 {
 /// The exponent of the largest power of two of a type of D.
 fn top(output: Dtype) -> i32 {
     match output {
-        Dtype::F16 => 15,
+        Dtype::E4m3 => 8,
+        Dtype::F16 | Dtype::E5m2 => 15,
         Dtype::F64 => 1023,
         _ => 127,
+    }
+}
+
+/// What a result beyond the range of D becomes: the largest number where it saturates.
+fn beyond(output: Dtype) -> f64 {
+    match output {
+        Dtype::E4m3 => 448.0,
+        Dtype::E5m2 => 57344.0,
+        _ => f64::INFINITY,
     }
 }
 
@@ -213,7 +228,7 @@ pub fn nan_stays_in_its_row_and_column(executor: &Executor) {
     });
 }
 
-/// An infinity is kept with the sign of its product; times zero, or with one of the other sign, it is NaN.
+/// An infinity is kept with the sign of its product, or becomes D's largest number where that saturates; times zero, or with one of the other sign, it is NaN.
 pub fn infinities_are_kept_or_become_nan(executor: &Executor) {
     each(executor, |mut case| {
         // e4m3 has none.
@@ -228,7 +243,11 @@ pub fn infinities_are_kept_or_become_nan(executor: &Executor) {
         if case.is(Dtype::E5m2) || !case.is(Dtype::E4m3) {
             let d = case.check("infinities", Zeros::Alike);
             let any = |kind: &dyn Fn(f64) -> bool| d.to_f64_vec().into_iter().any(kind);
-            assert!(any(&|value| value == f64::INFINITY) && any(&f64::is_nan), "{}", case.name());
+            assert!(
+                any(&|value| value == beyond(d.dtype())) && any(&f64::is_nan),
+                "{}",
+                case.name()
+            );
         }
     });
 }
@@ -286,24 +305,28 @@ pub fn subnormal_sums_are_kept(executor: &Executor) {
     });
 }
 
-/// Results beyond the largest number of D are infinite, from half a unit in the last place beyond it.
+/// Results beyond the largest number of D are infinite, from half a unit in the last place beyond it; those of 8 bits saturate.
 pub fn results_beyond_the_range_are_infinite(executor: &Executor) {
     each(executor, |case| {
         let alpha = power(top(case.output()));
         let d = case.scaled(alpha).check("large results", Zeros::Alike);
-        for infinity in [f64::INFINITY, f64::NEG_INFINITY, alpha] {
-            assert!(d.to_f64_vec().contains(&infinity), "{infinity}");
+        let infinity = beyond(d.dtype());
+        for value in [infinity, -infinity, alpha] {
+            assert!(d.to_f64_vec().contains(&value), "{value}");
         }
     });
     each(executor, |mut case| {
-        if case.output() != Dtype::F16 {
-            return;
-        }
+        let ends = match case.output() {
+            Dtype::F16 => [(65519.0, 65504.0), (65520.0, f64::INFINITY)],
+            Dtype::E4m3 => [(432.0, 448.0), (f64::INFINITY, 448.0)],
+            Dtype::E5m2 => [(61440.0, 57344.0), (-1e30, -57344.0)],
+            _ => return,
+        };
         case.a.fill_with(|_, column| if column == 0 { 1.0 } else { 0.0 });
         case.b.fill_with(|_, _| 1.0);
-        for (alpha, rounded) in [(65519.0, 65504.0), (65520.0, f64::INFINITY)] {
+        for (alpha, rounded) in ends {
             case.problem = case.problem.with_alpha(alpha);
-            let d = case.check("the end of f16", Zeros::Alike);
+            let d = case.check("the end of the range", Zeros::Alike);
             assert_eq!(d.get(M - 1, N - 1), Some(rounded));
         }
     });
@@ -372,7 +395,7 @@ pub fn scalars_multiply_whatever_they_meet(executor: &Executor) {
             }
             let d = case.check("C", Zeros::Alike);
             assert_eq!(d.to_f64_vec().into_iter().filter(|value| value.is_nan()).count(), 1);
-            assert_eq!(d.get(7, 1), Some(f64::NEG_INFINITY));
+            assert_eq!(d.get(7, 1), Some(-beyond(d.dtype())));
         });
     }
 }
@@ -385,6 +408,29 @@ pub fn c_is_not_seen_where_beta_is_zero(executor: &Executor) {
         let d = case.check("C full of NaN", Zeros::Alike);
         assert!(d.to_f64_vec().into_iter().all(f64::is_finite));
     });
+}
+
+/// Sums of integers as other results: scaled in binary32, rounded to nearest even, in s8 saturated, where NaN is 0.
+pub fn sums_of_integers_are_scaled(executor: &Executor) {
+    for (a, b) in [(Dtype::S8, Dtype::S8), (Dtype::S8, Dtype::U8)] {
+        for output in [Dtype::S8, Dtype::F16, Dtype::Bf16, Dtype::F32] {
+            for split in [None, Some(Split::SplitK(2))] {
+                let split = split.filter(|_| !matches!(executor, Executor::Cpu { .. }));
+                let config = Config::new(a).with_b_dtype(b).with_output(output);
+                let config = Config { split, ..config };
+                let mut case = Case::new(executor, config, [M, N, 300]);
+                // Sums from -12 to 11.
+                case.a.fill_with(|row, column| if column == 299 { row as f64 - 12.0 } else { 0.0 });
+                case.b.fill_with(|_, _| 1.0);
+                for alpha in [0.5, -0.25, 60.0, f64::INFINITY, f64::NAN] {
+                    case.problem = case.problem.with_alpha(alpha);
+                    case.check("scaled integers", Zeros::Alike);
+                }
+                let d = case.scaled(12.0).plus(0.5).check("scaled integers and C", Zeros::Alike);
+                assert_eq!(d.to_f64_vec().contains(&-128.0), output == Dtype::S8, "{output}");
+            }
+        }
+    }
 }
 
 /// Sums of integers wrap in the accumulators, and products with alpha and beta after them.

@@ -93,10 +93,10 @@ impl<'k> Check<'_, 'k> {
 
     fn inst(&mut self, inst: &Inst) {
         match &inst.op {
-            Op::Pack(element) | Op::Unpack(element, _)
-                if !matches!(element, Element::F16 | Element::Bf16) =>
-            {
-                self.refuse(inst, format!("{element} is no packed type: use f16 or bf16"));
+            Op::Pack(element) | Op::Unpack(element, _) if !element.is_packed() => {
+                let message =
+                    format!("{element} is no packed type: use f16, bf16, e4m3, e5m2 or s8");
+                self.refuse(inst, message);
             }
             Op::Descriptor(layout) => self.descriptor(inst, layout),
             Op::DescriptorAdvance(bytes) if !encodable(*bytes) => {
@@ -134,11 +134,13 @@ impl<'k> Check<'_, 'k> {
                 self.refuse(inst, format!("a reduction of {vector} f32: use 1, 2 or 4"));
             }
             Op::LoadElement(element) | Op::StoreElement(element)
-                if !matches!(element, Element::F32 | Element::F16 | Element::Bf16) =>
+                if *element != Element::F32 && !element.is_packed() =>
             {
                 self.refuse(
                     inst,
-                    format!("{element} is no element that one thread moves: use f32, f16 or bf16"),
+                    format!(
+                        "{element} is no element that one thread moves: use f32, f16, bf16, e4m3, e5m2 or s8"
+                    ),
                 );
             }
             Op::LoadNarrow { bytes, .. } | Op::StoreNarrow { bytes, .. }

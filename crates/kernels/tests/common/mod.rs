@@ -140,6 +140,7 @@ impl Problem {
         let c = integers(3, m * n, 8);
         let scale = |at: usize| if spec.arithmetic.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
         let scales = [m, n].map(|extent| (0..extent).map(scale).collect());
+        let alpha = alpha_of(spec, &case);
         let reads_c = case.beta != 0.0;
         assert_eq!(reads_c, case.c != CPlace::Unread);
         let result = |row: usize, column: usize| {
@@ -154,7 +155,7 @@ impl Problem {
                 return alpha.wrapping_mul(product).wrapping_add(beta.wrapping_mul(c)).into();
             }
             let added = if reads_c { case.beta * c as f32 } else { 0.0 };
-            (case.alpha * product as f32 * (scale(row) * scale(column)) + added).into()
+            (alpha * product as f32 * (scale(row) * scale(column)) + added).into()
         };
         let operand = |terms: &[Vec<i32>], element: Element, mn, major| {
             let stored_k = spec.stored_k(case.k) as usize;
@@ -220,7 +221,8 @@ impl Problem {
             address: d_start + self.d.guard as u64,
             leading_dimension: self.d.leading_dimension as u64,
         };
-        let [alpha, beta] = [case.alpha, case.beta].map(|factor| match gemm.spec.output {
+        let factors = [alpha_of(&gemm.spec, case), case.beta];
+        let [alpha, beta] = factors.map(|factor| match gemm.spec.output {
             Element::S32 => integer_factor(factor).into(),
             _ => factor.into(),
         });
@@ -331,21 +333,41 @@ fn write_element(place: &mut [u8], element: Element, value: f64) {
             let below = if value == 0.0 { 0 } else { 0x800 };
             place.copy_from_slice(&(single.to_bits() - below).to_le_bytes());
         }
-        Element::E4m3 => place[0] = if value == 0.0 { 0 } else { e4m3(single) },
-        // The upper half of a binary16.
-        Element::E5m2 => place[0] = f16::from_f32(single).to_le_bytes()[1],
-        Element::S8 => place[0] = (value as i8).cast_unsigned(),
+        Element::E4m3 => place[0] = float8(single, 3, -6, 448.0),
+        Element::E5m2 => place[0] = float8(single, 2, -14, 57344.0),
+        Element::S8 => place[0] = (single.round_ties_even() as i8).cast_unsigned(),
         Element::U8 => place[0] = value as u8,
         Element::S32 => place.copy_from_slice(&(value as i32).to_le_bytes()),
         Element::F64 => panic!("no kernel has f64 matrices"),
     }
 }
 
-/// A normal number of at most four significant bits: the sign, and exponent and significand less the difference of biases.
-fn e4m3(value: f32) -> u8 {
-    let bits = value.to_bits();
-    let magnitude = ((bits & 0x7fff_ffff) >> 20) - ((127 - 7) << 3);
-    (bits >> 31 << 7 | magnitude) as u8
+/// The nearest 8-bit float with so many bits of fraction, of two the even one; `least` is the exponent of its smallest normal
+/// number, `largest` where it saturates.
+fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
+    let magnitude = value.abs().min(largest);
+    // All of the numbers, in the order of their patterns.
+    let number = |bits: i32| match (bits >> fraction, bits & ((1 << fraction) - 1)) {
+        (0, low) => low as f32 * 2f32.powi(least - fraction),
+        (exponent, low) => {
+            ((1 << fraction) + low) as f32 * 2f32.powi(exponent - 1 + least - fraction)
+        }
+    };
+    let (mut below, mut above) = (0, 0x7f);
+    while above - below > 1 {
+        let middle = (below + above) / 2;
+        if number(middle) <= magnitude { below = middle } else { above = middle }
+    }
+    let [down, up] = [magnitude - number(below), number(above) - magnitude];
+    let nearest = if down < up || down == up && below % 2 == 0 { below } else { above };
+    nearest as u8 | if value.is_sign_negative() { 0x80 } else { 0 }
+}
+
+/// Factor of A·B. Integers have large products: as floats and as integers of 8 bits they are scaled to where some of these
+/// saturate.
+fn alpha_of(spec: &KernelSpec, case: &Case) -> f32 {
+    let integers = matches!(spec.a, Element::S8 | Element::U8) && spec.output != Element::S32;
+    case.alpha * if integers { 2f32.powi(-11) } else { 1.0 }
 }
 
 /// Operands from integers of at most 4: over the whole range of 8-bit integers, and what all others have exactly.

@@ -62,13 +62,21 @@ const BY_TURNS: [&str; 4] = [
     "bf16-kk-bf16-64x40x64-s3-p2-c2x1",
 ];
 
-/// Types that are not among those above.
-const OTHER_TYPES: [&str; 5] = [
+/// Types that are not among those above: results of one byte in every kind of staging tile, and integers that are scaled.
+const OTHER_TYPES: [&str; 13] = [
     "e5m2-kk-bf16-64x64x128-s3-w1-c1x1",
     "e5m2-kkm-f32-128x16x256-s3-w2-c2x1",
     "e4m3-kk-f16-128x96x64-s3-p2-c1x2",
     "u8-kk-s32-128x48x128-s3-w2-c1x1",
     "s8_u8-kkm-s32-64x24x256-s3-w1-c2x1",
+    "e4m3-kk-e4m3-64x128x128-s3-w1-c1x1",
+    "e4m3_e5m2-kk-e5m2-128x112x64-s3-p2-c2x1",
+    "e5m2-kk-e4m3-64x192x128-s3-w1-c1x1-p128",
+    "e5m2_e4m3-kkm-e5m2-128x64x256-s2-w1-c1x2",
+    "s8-kk-s8-192x16x64-s3-w3-c1x1",
+    "s8_u8-kkm-s8-128x8x128-s3-w2-c4x1",
+    "u8_s8-kkm-f16-64x32x256-s3-w1-c1x1",
+    "s8-kk-f32-128x64x128-s2-w2-c1x2",
 ];
 
 /// Sums that are promoted: once a stage and twice, of one m64 block and of two, with room to look ahead and without, with a

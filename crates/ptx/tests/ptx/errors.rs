@@ -97,7 +97,7 @@ fn attributes_are_checked() {
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
         (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "Weak"),
         (Op::LoadElement(Element::Tf32), "of tf32"),
-        (Op::StoreElement(Element::E4m3), "f32 too"),
+        (Op::StoreElement(Element::U8), "f32 too"),
         (Op::LoadNarrow { space: Space::Global, bytes: 3 }, "1 or 2 bytes"),
         (Op::BarrierSync { threads: 48 }, "multiple of 32"),
         (Op::DescriptorAdvance(8), "multiple of 16"),

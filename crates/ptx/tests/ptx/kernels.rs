@@ -195,7 +195,7 @@ pub fn conversions() -> Kernel {
     let bits = k.one(Op::Bitcast(Type::B32), &[one], Type::B32);
     let bits = k.one(Op::Bitcast(Type::U32), &[bits], Type::U32);
     k.one(Op::Binary(BinaryOp::Add), &[m, bits], Type::U32);
-    for element in [Element::F16, Element::Bf16] {
+    for element in PACKED {
         let packed = k.one(Op::Pack(element), &[alpha, one], Type::B32);
         k.one(Op::Unpack(element, Half::Low), &[packed], Type::F32);
         k.one(Op::Unpack(element, Half::High), &[packed], Type::F32);
@@ -241,6 +241,10 @@ pub fn loads_and_stores() -> Kernel {
     k.finish()
 }
 
+/// Types that binary32 is rounded to, two at a time.
+const PACKED: [Element; 5] =
+    [Element::F16, Element::Bf16, Element::E4m3, Element::E5m2, Element::S8];
+
 /// Elements of every type that one thread moves, in one thread and as constants too; single bytes and pairs of them.
 pub fn elements() -> Kernel {
     let mut k = Ops::new("elements", 1);
@@ -258,7 +262,7 @@ pub fn elements() -> Kernel {
         k.run(Op::StoreNarrow { space: global, bytes }, &[to, one]);
         k.run(Op::StoreNarrow { space: local, bytes }, &[shared, three]);
     }
-    for element in [Element::F32, Element::F16, Element::Bf16] {
+    for element in PACKED.into_iter().chain([Element::F32]) {
         let value = k.one(Op::LoadElement(element), &[from], Type::F32);
         k.run(Op::StoreElement(element), &[to, value]);
         let then = k.block(&[], |k, _| {

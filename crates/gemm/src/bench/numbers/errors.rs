@@ -1,6 +1,5 @@
 //! The figures: errors of a D against its reference, over all rows that there is a reference of.
 
-use pgemm_ir::Element;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -8,7 +7,7 @@ use crate::bench::verify::SampledReference;
 use crate::matrix::HostMatrix;
 use crate::numerics::{ErrorModel, NumericsError};
 
-/// The errors of a D.
+/// The errors of a D. Where its type saturates, so does the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Errors {
     /// Elements that were compared.
@@ -19,9 +18,9 @@ pub struct Errors {
     pub not_a_number: u64,
     /// `‖D − R‖ / ‖R‖` in the Frobenius norm, with R the reference.
     pub normwise: f64,
-    /// The largest `|d − r| / Σ |aᵢ||bᵢ|`.
+    /// The largest `|d − r| / (|alpha|·Σ |aᵢ||bᵢ|)`.
     pub elementwise: f64,
-    /// The mean of `(|d| − |r|) / Σ |aᵢ||bᵢ|`: below 0 where results are too small, as truncated sums are.
+    /// The mean of `(|d| − |r|) / (|alpha|·Σ |aᵢ||bᵢ|)`: below 0 where results are too small, as truncated sums are.
     pub bias: f64,
     /// The largest part of its derived bound that an element's error takes; `None` where there is no bound, or no part of it.
     pub of_bound: Option<f64>,
@@ -92,18 +91,16 @@ impl Errors {
             ) => None,
             Err(error) => return Err(error),
         };
-        let wraps = d.dtype() == Element::S32;
         let (columns, products) = (reference.columns(), reference.magnitudes_of_products());
+        let alpha = reference.alpha().abs();
         // Rows are added up one by one, so the sums do not depend on the number of threads.
         let rows: Vec<Sums> = (0..reference.rows())
             .into_par_iter()
             .map(|row| {
                 (0..columns).fold(Sums::default(), |sums, column| {
                     let index = row * columns + column;
-                    let value = reference.values()[index];
-                    // Below 2^53, so the integer is exact, and so is its lower half.
-                    let value = if wraps { f64::from(value as i64 as i32) } else { value };
-                    sums.add(d.get(row, column).unwrap_or(f64::NAN), value, products[index])
+                    let value = reference.expected(index, d.dtype());
+                    sums.add(d.get(row, column).unwrap_or(f64::NAN), value, alpha * products[index])
                 })
             })
             .collect();
@@ -126,6 +123,8 @@ impl Errors {
 #[cfg(test)]
 mod tests {
     use super::super::{KINDS, Sample, Values};
+    use pgemm_ir::Element;
+
     use super::*;
     use crate::numerics::Accumulation;
 
@@ -158,7 +157,7 @@ mod tests {
         assert!((errors.elementwise - 0.125).abs() < 1e-6 && (errors.bias + 0.125).abs() < 1e-6);
         assert_eq!(errors.within_bound, Some(false));
         // No bound, the same errors.
-        let unbounded = ErrorModel::new(Accumulation::Nearest, Element::S8);
+        let unbounded = ErrorModel::new(Accumulation::Nearest, Element::S32);
         let without = Errors::of(&sample.reference, &small, &unbounded).unwrap();
         assert_eq!((without.of_bound, without.within_bound), (None, None));
         assert_eq!(without.normwise, errors.normwise);

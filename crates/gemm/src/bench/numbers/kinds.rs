@@ -100,6 +100,8 @@ pub struct Kind {
     pub outputs: &'static [Element],
     /// Modes that are measured too, with the first type of D.
     pub modes: &'static [Mode],
+    /// Factor of the products.
+    pub alpha: f64,
 }
 
 /// Every product that is measured: a new type or mode is a line here.
@@ -108,21 +110,37 @@ pub const KINDS: &[Kind] = {
     const SPLITS: &[Mode] = &[WHOLE, SPLIT_16];
     const SPLITS_8: &[Mode] = &[FAST, WHOLE, SPLIT_16];
     const TERMS: &[Mode] = &[TF32X3, F16X3, BF16X6, BF16X9];
-    const FLOATS: &[Element] = &[F32, Bf16, F16];
+    const FLOATS: &[Element] = &[F32, Bf16, F16, E5m2, E4m3];
+    const SCALED: &[Element] = &[F32, F16, Bf16, S8];
+    const fn kind(
+        [a, b]: [Element; 2],
+        outputs: &'static [Element],
+        modes: &'static [Mode],
+    ) -> Kind {
+        Kind { a, b, outputs, modes, alpha: 1.0 }
+    }
+    // Some ten thousand products are in the range of most types of D.
+    const fn scaled(operands: [Element; 2]) -> Kind {
+        Kind { alpha: 1.0 / (1 << 14) as f64, ..kind(operands, SCALED, &[]) }
+    }
     &[
-        Kind { a: Bf16, b: Bf16, outputs: &[F32, Bf16], modes: SPLITS },
-        Kind { a: F16, b: F16, outputs: &[F32, F16], modes: SPLITS },
-        Kind { a: Tf32, b: Tf32, outputs: &[F32], modes: SPLITS },
-        Kind { a: E4m3, b: E4m3, outputs: FLOATS, modes: SPLITS_8 },
-        Kind { a: E4m3, b: E5m2, outputs: FLOATS, modes: &[] },
-        Kind { a: E5m2, b: E4m3, outputs: FLOATS, modes: &[] },
-        Kind { a: E5m2, b: E5m2, outputs: FLOATS, modes: SPLITS_8 },
-        Kind { a: S8, b: S8, outputs: &[S32], modes: &[] },
-        Kind { a: S8, b: U8, outputs: &[S32], modes: &[] },
-        Kind { a: U8, b: S8, outputs: &[S32], modes: &[] },
-        Kind { a: U8, b: U8, outputs: &[S32], modes: &[] },
-        Kind { a: F32, b: F32, outputs: &[F32], modes: TERMS },
-        Kind { a: F64, b: F64, outputs: &[F64], modes: &[] },
+        kind([Bf16, Bf16], &[F32, Bf16], SPLITS),
+        kind([F16, F16], &[F32, F16], SPLITS),
+        kind([Tf32, Tf32], &[F32], SPLITS),
+        kind([E4m3, E4m3], FLOATS, SPLITS_8),
+        kind([E4m3, E5m2], FLOATS, &[]),
+        kind([E5m2, E4m3], FLOATS, &[]),
+        kind([E5m2, E5m2], FLOATS, SPLITS_8),
+        kind([S8, S8], &[S32], &[]),
+        scaled([S8, S8]),
+        kind([S8, U8], &[S32], &[]),
+        scaled([S8, U8]),
+        kind([U8, S8], &[S32], &[]),
+        scaled([U8, S8]),
+        kind([U8, U8], &[S32], &[]),
+        scaled([U8, U8]),
+        kind([F32, F32], &[F32], TERMS),
+        kind([F64, F64], &[F64], &[]),
     ]
 };
 

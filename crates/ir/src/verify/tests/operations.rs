@@ -193,8 +193,9 @@ fn attributes() {
     rejects("%5: f32 = acc_get[acc1, 32]", "32 registers, not 32");
     rejects("for %2, %1, %0 (%5: u32) { yield }", "step is 0");
     rejects("%5: f32 = const.f32 0\n%6: b32 = pack.f32 %5, %5", "f32 is no packed type");
-    for element in ["tf32", "f64", "e4m3", "e5m2", "s8", "u8", "s32"] {
-        let words = format!("{element} is no element that one thread moves: use f32, f16 or bf16");
+    rejects("%5: b32 = bitcast.b32 %0\n%6: f32 = unpack.u8.low %5", "u8 is no packed type");
+    for element in ["tf32", "f64", "u8", "s32"] {
+        let words = format!("{element} is no element that one thread moves: use f32, f16, bf16,");
         rejects(&format!("%5: u64 = param[param0]\n%6: f32 = load_element.{element} %5"), &words);
         rejects(
             &format!(
