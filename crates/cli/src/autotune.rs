@@ -10,11 +10,11 @@ use persistent_gemm::tune::{
     Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
     TuneOptions, TuneResult, Tuner, VARIABLE, install_folder,
 };
-use persistent_gemm::{Error, Plan};
+use persistent_gemm::{Error, Major, Plan};
 
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
-use crate::parse::{self, Majors, Types};
+use crate::parse::{self, Majors, Size, Types};
 use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::{Failure, Verdict};
 
@@ -24,14 +24,15 @@ use crate::{Failure, Verdict};
 Examples:
   pgemm autotune --problem 16384x16384x4096 --dtype bf16 --trials 50
   pgemm autotune --problem 128x4096x14336 --problem 64x7168x16384 --seconds 30
+  pgemm autotune --problem '512x512x512*64' --dtype bf16
   pgemm autotune --suite --dtype bf16 --seconds 5
   pgemm autotune --suite llama3_8b,waves --trials 20 --seconds 5 --time-limit 600
   pgemm autotune --problem 8192 --resume autotune_results/NVIDIA_H200_2026-11-20T12_00_00Z.json
   pgemm autotune --survey survey.json --suite square,waves")]
 pub struct Args {
     /// A problem size, or one number for a cube; may be given several times.
-    #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required_unless_present = "suite")]
-    problem: Vec<[usize; 3]>,
+    #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size, required_unless_present = "suite")]
+    problem: Vec<Size>,
     /// Families of the benchmark suite, with commas between them; all where none is named.
     #[arg(
         long,
@@ -111,7 +112,7 @@ impl Args {
         let work = match &self.suite {
             Some(families) => Worklist::of_suite(families, elements, &config)?,
             None => {
-                let problems = self.problem.iter().map(|&size| self.majors.problem(size));
+                let problems = self.problem.iter().map(|&size| self.majors.problem(size, Major::N));
                 let work = Worklist::of_problems(problems, elements);
                 for task in &work.tasks {
                     Plan::candidates(&task.problem, &config, parse::USUAL_SMS)?;

@@ -9,10 +9,10 @@ use persistent_gemm::bench::{
     GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
-use persistent_gemm::{Gemm, Problem};
+use persistent_gemm::{Gemm, Major, Problem};
 
 use crate::output;
-use crate::parse::{self, Knobs, Majors, Types, Way};
+use crate::parse::{self, Knobs, Majors, Size, Types, Way};
 use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
@@ -25,6 +25,7 @@ Examples:
   pgemm bench --problem 128x4096x14336 --problem 64x7168x16384 --against cublaslt --json decode.json
   pgemm bench --problem 16x8192x28672 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth
   pgemm bench --size 8192 --dtype e4m3 --against cublaslt
+  pgemm bench --problem '512x512x512*64' --problem '128x128x4096*96' --against cublaslt
   pgemm bench --bandwidth
   pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
@@ -32,8 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     size: Vec<usize>,
     /// A problem size; may be given several times.
-    #[arg(long, value_name = "MxNxK", value_parser = parse::problem)]
-    problem: Vec<[usize; 3]>,
+    #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size)]
+    problem: Vec<Size>,
     /// Families of the benchmark suite, with commas between them; all where none is named.
     #[arg(
         long,
@@ -123,9 +124,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let mut work = match &args.suite {
         Some(families) => Worklist::of_suite(families, elements, &args.knobs.config(elements))?,
         None => {
-            let cubes = args.size.iter().map(|&size| [size; 3]);
+            let cube = |&size: &usize| Size { extents: [size; 3], batch: None };
+            let cubes = args.size.iter().map(cube);
             let sizes = cubes.chain(args.problem.iter().copied());
-            Worklist::of_problems(sizes.map(|size| args.majors.problem(size)), elements)
+            Worklist::of_problems(sizes.map(|size| args.majors.problem(size, Major::N)), elements)
         }
     };
     if work.tasks.is_empty() && !args.bandwidth {

@@ -13,21 +13,28 @@ fn available() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Bytes of A, B, C and D, and of the reference: 16 per element of D, 24 with a C, and 8 more where A and B are f64.
+/// Bytes of A, B, C and D, all of a batch, and of the reference: 16 per element of D, 24 with a C, and 8 more where A and B are f64.
 fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
-    let Problem { m, n, k, .. } = *problem;
-    let product = |rows: usize, columns: usize, bytes: u32| {
-        (rows as u64).saturating_mul(columns as u64).saturating_mul(u64::from(bytes))
+    let Problem { m, n, k, batch, .. } = *problem;
+    let product = |matrices: usize, rows: usize, columns: usize, bytes: u32| {
+        let elements = (rows as u64).saturating_mul(columns as u64);
+        elements.saturating_mul(matrices as u64).saturating_mul(u64::from(bytes))
     };
+    // Those of a batch are copied once more, to where they lie together.
+    let of = |stride| if batch.is_one() { 1 } else { batch.matrices(stride).saturating_mul(2) };
     let reads_c = problem.beta != 0.0;
     let Elements { a, b, d, .. } = elements;
-    let mut bytes = product(m, k, a.bytes());
-    bytes = bytes.saturating_add(product(k, n, b.bytes()));
-    bytes = bytes.saturating_add(product(m, n, d.bytes() * if reads_c { 2 } else { 1 }));
+    let mut bytes = product(of(batch.a), m, k, a.bytes());
+    bytes = bytes.saturating_add(product(of(batch.b), k, n, b.bytes()));
+    bytes = bytes.saturating_add(product(of(batch.d), m, n, d.bytes()));
+    if reads_c {
+        bytes = bytes.saturating_add(product(of(batch.c), m, n, d.bytes()));
+    }
     if verify {
         let doubles = [a, b] == [Dtype::F64; 2];
         let of_element = if reads_c { 24 } else { 16 } + if doubles { 8 } else { 0 };
-        bytes = bytes.saturating_add(product(m, n, of_element));
+        // One product after the other.
+        bytes = bytes.saturating_add(product(1, m, n, of_element));
     }
     bytes
 }

@@ -27,6 +27,64 @@ pub fn problem(text: &str) -> Result<[usize; 3], String> {
     }
 }
 
+/// A problem size, and the products of a batch where it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub extents: [usize; 3],
+    pub batch: Option<usize>,
+}
+
+/// `MxNxK`, or one number for a cube; with `*BATCH` behind it that many products.
+pub fn size(text: &str) -> Result<Size, String> {
+    let Some((extents, batch)) = text.split_once('*') else {
+        return Ok(Size { extents: problem(text)?, batch: None });
+    };
+    let batch = batch
+        .parse()
+        .map_err(|_| format!("'{text}' is not a batch: write MxNxK*COUNT, 512x512x512*64 say"))?;
+    Ok(Size { extents: problem(extents)?, batch: Some(batch) })
+}
+
+/// Extents, with the products of a batch behind them, as [`size`] reads them.
+pub fn extents(problem: &Problem) -> String {
+    let Problem { m, n, k, batch, .. } = problem;
+    let batch = if batch.is_one() { String::new() } else { format!("*{}", batch.count) };
+    format!("{m}x{n}x{k}{batch}")
+}
+
+/// Where the matrices of a batch lie.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Batches")]
+pub struct Strides {
+    /// Elements from one A of a batch to the next; 0 where all products have the same one [default: no gaps].
+    #[arg(long, value_name = "ELEMENTS")]
+    batch_stride_a: Option<usize>,
+    /// Elements from one B to the next; 0 where all products have the same one.
+    #[arg(long, value_name = "ELEMENTS")]
+    batch_stride_b: Option<usize>,
+    /// Elements from one C to the next; 0 where all products have the same one.
+    #[arg(long, value_name = "ELEMENTS")]
+    batch_stride_c: Option<usize>,
+    /// Elements from one D to the next.
+    #[arg(long, value_name = "ELEMENTS")]
+    batch_stride_d: Option<usize>,
+}
+
+impl Strides {
+    /// A problem as a batch of `count` products; one product has no strides.
+    pub fn batch(&self, problem: Problem, count: usize) -> Problem {
+        let mut problem = problem.with_batch(count);
+        if count > 1 {
+            let batch = &mut problem.batch;
+            batch.a = self.batch_stride_a.unwrap_or(batch.a);
+            batch.b = self.batch_stride_b.unwrap_or(batch.b);
+            batch.c = self.batch_stride_c.unwrap_or(batch.c);
+            batch.d = self.batch_stride_d.unwrap_or(batch.d);
+        }
+        problem
+    }
+}
+
 /// A dtype by name.
 pub fn dtype(text: &str) -> Result<Dtype, String> {
     text.parse().map_err(|error: pgemm_ir::UnknownElement| error.to_string())
@@ -247,12 +305,19 @@ pub struct Majors {
     /// Contiguous dimension of B: k or n.
     #[arg(long, value_name = "MAJOR", value_parser = b_major, default_value = "k")]
     b_major: Major,
+    /// Products of each problem that is given without a number of its own.
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    batch: usize,
+    #[command(flatten)]
+    strides: Strides,
 }
 
 impl Majors {
-    /// The problem of this size with a row-major D, without padding between lines.
-    pub fn problem(&self, [m, n, k]: [usize; 3]) -> Problem {
-        Problem::new(m, n, k, self.a_major, self.b_major)
+    /// The problem of this size with a D of this major, without padding between lines.
+    pub fn problem(&self, size: Size, d_major: Major) -> Problem {
+        let [m, n, k] = size.extents;
+        let problem = Problem::new(m, n, k, self.a_major, self.b_major).with_d_major(d_major);
+        self.strides.batch(problem, size.batch.unwrap_or(self.batch))
     }
 }
 

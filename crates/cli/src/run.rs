@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use persistent_gemm::bench::Elements;
 use persistent_gemm::cases::{Case, CaseSize};
-use persistent_gemm::host::{Backend, Executor, Inputs, Product, multiply};
+use persistent_gemm::host::{Backend, BatchInputs, Executor, Inputs, Products, multiply_batch};
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Plan,
     Precision, Problem, Reference,
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::io::{self, Location};
 use crate::memory;
 use crate::output;
-use crate::parse::{self, Knobs};
+use crate::parse::{self, Knobs, Strides};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
@@ -24,6 +24,7 @@ use crate::{Failure, Verdict};
 Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
   pgemm run --m 512 --n 512 --k 512 --dtype e4m3 --b-dtype e5m2 --verify
+  pgemm run --m 512 --n 512 --k 64 --batch 96 --batch-stride-b 0 --verify
   pgemm run --a A.npy --b B.npy --out D.npy --dtype f16
   pgemm run --a weights.safetensors:w1 --b X.npy --out D.safetensors:y
   pgemm run --case 27 --backend emulator")]
@@ -37,6 +38,11 @@ pub struct Args {
     /// Columns of random A, rows of random B.
     #[arg(long, requires = "m", requires = "n", conflicts_with = "a")]
     k: Option<usize>,
+    /// Random products of this size that are computed together.
+    #[arg(long, value_name = "COUNT", requires = "m", conflicts_with_all = ["a", "out"], default_value_t = 1)]
+    batch: usize,
+    #[command(flatten)]
+    strides: Strides,
     /// A from a file: A.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE", requires = "b")]
     a: Option<Location>,
@@ -108,10 +114,16 @@ pub struct Args {
 
 /// The matrices as they came, before any conversion.
 struct Given {
-    a: HostMatrix,
-    b: HostMatrix,
-    c: Option<HostMatrix>,
+    a: Vec<HostMatrix>,
+    b: Vec<HostMatrix>,
+    c: Vec<HostMatrix>,
     problem: Problem,
+}
+
+impl Given {
+    fn inputs(&self) -> BatchInputs<'_> {
+        BatchInputs { a: &self.a, b: &self.b, c: &self.c }
+    }
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
@@ -144,13 +156,13 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 
     let a = converted(&given.a, elements.a, "A")?;
     let b = converted(&given.b, elements.b, "B")?;
-    let c = given.c.as_ref().map(|c| converted(c, elements.d, "C")).transpose()?;
-    let inputs = Inputs { a: &a, b: &b, c: c.as_deref() };
+    let c = converted(&given.c, elements.d, "C")?;
+    let inputs = BatchInputs { a: &a, b: &b, c: &c };
     let product = output::while_showing(format!("multiplying on {executor}"), || {
-        multiply(&executor, &config, &given.problem, inputs)
+        multiply_batch(&executor, &config, &given.problem, inputs)
     })?;
-    if let Some(out) = &args.out {
-        io::write(out, &product.d)?;
+    if let (Some(out), Some(d)) = (&args.out, product.d.first()) {
+        io::write(out, d)?;
     }
     let comparison = match args.verify {
         true => {
@@ -159,16 +171,16 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             // Sums of integers have no errors, so what is exact is the product of the matrices as they were multiplied.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
-                _ => Inputs { a: &given.a, b: &given.b, c: given.c.as_ref() },
+                _ => given.inputs(),
             };
             let verify = || verify(&given.problem, inputs, &product, &model);
-            Some(output::while_showing("verifying", verify)?)
+            output::while_showing("verifying", verify)?
         }
         false => None,
     };
     report(args, &executor, &config, &given.problem, &product, comparison.as_ref())?;
     Ok(match comparison {
-        Some(comparison) if !comparison.passed => Verdict::Wrong,
+        Some(Verified { comparison, .. }) if !comparison.passed => Verdict::Wrong,
         _ => Verdict::Fine,
     })
 }
@@ -189,7 +201,7 @@ fn run_case(args: &Args, seed: u64) -> Result<Verdict, Failure> {
         rows.push(("kernel", plan.spec.to_string()));
         rows.push(("plan", parse::describe(plan)));
     }
-    rows.push(("verification", outcome.comparison.to_string()));
+    rows.extend(outcome.worst().map(|worst| ("verification", worst.to_string())));
     let around = if outcome.untouched { "as it was" } else { "WRITTEN TO" };
     rows.push(("memory around D", around.to_owned()));
     output::properties(&rows)?;
@@ -247,14 +259,15 @@ fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
 }
 
 fn converted<'a>(
-    matrix: &'a HostMatrix,
+    matrices: &'a [HostMatrix],
     dtype: Dtype,
     name: &str,
-) -> Result<Cow<'a, HostMatrix>, io::IoError> {
-    if matrix.dtype() == dtype {
-        return Ok(Cow::Borrowed(matrix));
+) -> Result<Cow<'a, [HostMatrix]>, io::IoError> {
+    if matrices.iter().all(|matrix| matrix.dtype() == dtype) {
+        return Ok(Cow::Borrowed(matrices));
     }
-    io::convert_with_notice(matrix, dtype, name).map(Cow::Owned)
+    let converted = matrices.iter().map(|matrix| io::convert_with_notice(matrix, dtype, name));
+    converted.collect::<Result<_, _>>().map(Cow::Owned)
 }
 
 fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Given, Failure> {
@@ -263,20 +276,26 @@ fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Gi
         .with_d_major(args.d_major)
         .with_alpha(args.alpha)
         .with_beta(args.beta.unwrap_or(0.0));
+    let problem = args.strides.batch(problem, args.batch);
     problem.validate()?;
     memory::check(&problem, elements, args.verify)?;
-    let random = |layout: MatrixLayout, dtype, stream: u64| -> Result<HostMatrix, Failure> {
-        let mut matrix = HostMatrix::zeros(layout, dtype)?;
-        matrix.fill_random(args.seed.wrapping_mul(3).wrapping_add(stream));
-        Ok(matrix)
+    let batch = problem.batch;
+    let random = |layout: MatrixLayout, dtype, stride, stream: u64| {
+        let one = |index: usize| {
+            let mut matrix = HostMatrix::zeros(layout, dtype)?;
+            let seed = args.seed.wrapping_add(index as u64);
+            matrix.fill_random(seed.wrapping_mul(3).wrapping_add(stream));
+            Ok(matrix)
+        };
+        (0..batch.matrices(stride)).map(one).collect::<Result<Vec<_>, Failure>>()
     };
     output::while_showing("filling matrices", || {
         Ok(Given {
-            a: random(problem.a_layout(), elements.a, 0)?,
-            b: random(problem.b_layout(), elements.b, 1)?,
+            a: random(problem.a_layout(), elements.a, batch.a, 0)?,
+            b: random(problem.b_layout(), elements.b, batch.b, 1)?,
             c: match problem.beta != 0.0 {
-                true => Some(random(problem.c_layout(), elements.d, 2)?),
-                false => None,
+                true => random(problem.c_layout(), elements.d, batch.c, 2)?,
+                false => vec![],
             },
             problem,
         })
@@ -306,7 +325,7 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
         problem = problem.with_c_leading_dimension(c.layout().leading_dimension);
     }
     problem.check_layouts(a.layout(), b.layout(), c.as_ref().map(HostMatrix::layout))?;
-    Ok(Given { a, b, c, problem })
+    Ok(Given { a: vec![a], b: vec![b], c: c.into_iter().collect(), problem })
 }
 
 /// The arithmetic whose errors are allowed. Random matrices have random signs.
@@ -327,15 +346,33 @@ fn error_model(
     ErrorModel { accumulation, a, b }
 }
 
-/// Against the matrices as they came: the rounding of a conversion is part of the bound.
+/// Against the matrices as they came: the rounding of a conversion is part of the bound. Of a batch the product with the
+/// largest error, and its number; none of none.
 fn verify(
     problem: &Problem,
-    inputs: Inputs<'_>,
-    product: &Product,
+    inputs: BatchInputs<'_>,
+    product: &Products,
     model: &ErrorModel,
-) -> Result<Comparison, Failure> {
-    let reference = Reference::new(problem, inputs.a, inputs.b, inputs.c)?;
-    Ok(reference.compare(&product.d, model)?)
+) -> Result<Option<Verified>, Failure> {
+    let mut worst: Option<Verified> = None;
+    let ratio = |comparison: &Comparison| {
+        let ratio = comparison.worst.as_ref().map_or(0.0, |worst| worst.ratio);
+        (!comparison.passed, if ratio.is_nan() { f64::INFINITY } else { ratio })
+    };
+    for (index, d) in product.d.iter().enumerate() {
+        let Inputs { a, b, c } = inputs.of(index);
+        let comparison = Reference::new(&problem.one(), a, b, c)?.compare(d, model)?;
+        if worst.as_ref().is_none_or(|worst| ratio(&worst.comparison) < ratio(&comparison)) {
+            worst = Some(Verified { index, comparison });
+        }
+    }
+    Ok(worst)
+}
+
+/// How the product of a batch that is furthest off compares with its reference.
+struct Verified {
+    index: usize,
+    comparison: Comparison,
 }
 
 fn report(
@@ -343,10 +380,9 @@ fn report(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
-    product: &Product,
-    comparison: Option<&Comparison>,
+    product: &Products,
+    verified: Option<&Verified>,
 ) -> Result<(), Failure> {
-    let Problem { m, n, k, .. } = *problem;
     let chosen = match (args.backend, executor) {
         (Backend::Auto, Executor::Cpu { because: Some(reason) }) => reason.to_string(),
         (Backend::Auto, _) => "a Hopper device is there".to_owned(),
@@ -365,13 +401,14 @@ fn report(
             "prepare_seconds": product.prepare.as_secs_f64(),
             "compute_seconds": product.compute.as_secs_f64(),
             "out": args.out.as_ref().map(ToString::to_string),
-            "verification": comparison,
+            "verification": verified.map(|verified| &verified.comparison),
+            "verified_products": verified.map(|_| problem.batch.count),
         }));
     }
-    let mut rows = vec![
-        ("backend", format!("{executor}: {chosen}")),
-        ("problem", format!("{m}x{n}x{k}, {}, {}", parse::types(config), parse::majors(problem))),
-    ];
+    let mut rows = vec![("backend", format!("{executor}: {chosen}")), {
+        let (types, majors) = (parse::types(config), parse::majors(problem));
+        ("problem", format!("{}, {types}, {majors}", parse::extents(problem)))
+    }];
     if let Some(plan) = &product.plan {
         rows.push(("kernel", plan.spec.to_string()));
         rows.push(("plan", parse::describe(plan)));
@@ -381,7 +418,7 @@ fn report(
         rows.push(("prepared in", format!("{}{cache}", output::seconds(product.prepare))));
     }
     let mut computed = output::seconds(product.compute);
-    if let Some(rate) = output::rate([m, n, k], product.compute) {
+    if let Some(rate) = output::rate(problem.operations()?, product.compute) {
         computed = format!("{computed}, {rate}");
     }
     if let Executor::Cuda(_) = executor {
@@ -391,8 +428,12 @@ fn report(
     if let Some(out) = &args.out {
         rows.push(("written to", out.to_string()));
     }
-    if let Some(comparison) = comparison {
-        rows.push(("verification", comparison.to_string()));
+    if let Some(Verified { index, comparison }) = verified {
+        let which = match problem.batch.count {
+            1 => String::new(),
+            count => format!(" ({count} products; of number {index}, the furthest off)"),
+        };
+        rows.push(("verification", format!("{comparison}{which}")));
     }
     output::properties(&rows)
 }

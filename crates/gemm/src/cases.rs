@@ -8,10 +8,11 @@ use pgemm_ir::Element;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::batch::Batch;
 use crate::config::{Config, Split};
 use crate::error::Result;
 use crate::heuristic::TYPES;
-use crate::host::{self, Buffers, Executor, Inputs};
+use crate::host::{self, BatchInputs, Buffers, Executor, Inputs};
 use crate::matrix::HostMatrix;
 use crate::numerics::{Accumulation, Comparison, ErrorModel, Reference};
 use crate::plan::Plan;
@@ -77,8 +78,8 @@ pub struct Case {
 pub struct CaseOutcome {
     /// How it was computed; `None` on the CPU, and where D is empty.
     pub plan: Option<Plan>,
-    /// D beside the reference.
-    pub comparison: Comparison,
+    /// D beside the reference, for each product of a batch.
+    pub comparisons: Vec<Comparison>,
     /// Whether all bytes of D's allocation that are no elements of D are as they were.
     pub untouched: bool,
 }
@@ -86,7 +87,16 @@ pub struct CaseOutcome {
 impl CaseOutcome {
     /// Whether D is right, and nothing else was written.
     pub fn passed(&self) -> bool {
-        self.comparison.passed && self.untouched
+        self.untouched && self.comparisons.iter().all(|comparison| comparison.passed)
+    }
+
+    /// The comparison of a product that is wrong, or else of that with the largest error; None of an empty batch.
+    pub fn worst(&self) -> Option<&Comparison> {
+        let ratio = |comparison: &Comparison| match &comparison.worst {
+            _ if !comparison.passed => f64::INFINITY,
+            worst => worst.as_ref().map_or(0.0, |element| element.ratio),
+        };
+        self.comparisons.iter().max_by(|one, other| ratio(one).total_cmp(&ratio(other)))
     }
 }
 
@@ -152,6 +162,7 @@ impl Case {
             beta,
             ..problem
         };
+        let problem = draw.batch(problem, in_place);
         let offsets = draw.offsets(in_place);
         let types = Config::new(a).with_b_dtype(b).with_output(output);
         let config = draw.knobs(Config { precision, ..types });
@@ -171,47 +182,63 @@ impl Case {
         let d_layout = problem.d_layout();
         let lines = (d_layout.lines(), d_layout.line_length());
         let result = |leading| OperandLayout::new(problem.d_major, leading);
-        let a = self.stored(0, a, problem.a_lines(), problem.a)?;
-        let b = self.stored(1, b, problem.b_lines(), problem.b)?;
-        let c = self.stored(2, output, lines, result(problem.c_leading_dimension))?;
-        let mut d = self.stored(3, output, lines, result(problem.d_leading_dimension))?;
+        let batch = problem.batch;
+        let a = self.stored(0, a, problem.a_lines(), (problem.a, batch.a))?;
+        let b = self.stored(1, b, problem.b_lines(), (problem.b, batch.b))?;
+        let c_place = (result(problem.c_leading_dimension), batch.c);
+        let c = self.stored(2, output, lines, c_place)?;
+        let d_place = (result(problem.d_leading_dimension), batch.d);
+        let mut d = self.stored(3, output, lines, d_place)?;
         match self.in_place {
             true => d.matrix.clone_from(&c.matrix),
             false => d.matrix.poison(),
         }
 
-        let Problem { m, n, k, .. } = *problem;
+        let Problem { m, n, k, batch, .. } = *problem;
         let plain = Problem::new(m, n, k, Major::K, Major::N)
             .with_alpha(problem.alpha)
-            .with_beta(problem.beta);
-        let copies = [a.copy(m, k, Major::K)?, b.copy(k, n, Major::N)?, c.copy(m, n, Major::N)?];
-        let [a_copy, b_copy, c_copy] = &copies;
-        let inputs = Inputs { a: a_copy, b: b_copy, c: (problem.beta != 0.0).then_some(c_copy) };
+            .with_beta(problem.beta)
+            .with_batch(batch.count);
+        let copies = |stored: &Stored,
+                      [rows, columns]: [usize; 2],
+                      rows_along|
+         -> Result<Vec<HostMatrix>> {
+            (0..batch.count).map(|index| stored.copy(index, rows, columns, rows_along)).collect()
+        };
+        let (a_copies, b_copies) = (copies(&a, [m, k], Major::K)?, copies(&b, [k, n], Major::N)?);
+        let c_copies = copies(&c, [m, n], Major::N)?;
+        let reads_c = problem.beta != 0.0;
+        let inputs =
+            BatchInputs { a: &a_copies, b: &b_copies, c: if reads_c { &c_copies } else { &[] } };
 
-        let before = d.matrix.clone();
+        let before = d.clone();
         let buffers = Buffers {
             a: a.matrix.bytes(),
             b: b.matrix.bytes(),
-            c: (problem.beta != 0.0 && !self.in_place).then(|| c.matrix.bytes()),
+            c: (reads_c && !self.in_place).then(|| c.matrix.bytes()),
             offsets: [&a, &b, &c, &d].map(Stored::offset_bytes),
             d: d.matrix.bytes_mut(),
         };
         let (plan, computed) = match executor {
             Executor::Cpu { .. } => {
-                (None, Some(host::multiply(executor, config, &plain, inputs)?.d))
+                (None, Some(host::multiply_batch(executor, config, &plain, inputs)?.d))
             }
-            _ if m == 0 || n == 0 => (None, None),
+            _ if problem.is_empty() => (None, None),
             Executor::Emulator => (host::on_emulator(config, problem, buffers)?.0, None),
             Executor::Cuda(device) => (host::on_cuda(device, config, problem, buffers)?.0, None),
         };
-        let untouched = d.gaps(m, n) == Stored { matrix: before, ..d.clone() }.gaps(m, n);
-        let computed = computed.map_or_else(|| d.copy(m, n, Major::N), Ok)?;
-        let reference = Reference::new(&plain, inputs.a, inputs.b, inputs.c)?;
-        let comparison = match self.fill {
-            Fill::Integers => reference.compare_exact(&computed)?,
-            Fill::Random => reference.compare(&computed, &self.model(plan.as_ref()))?,
-        };
-        Ok(CaseOutcome { plan, comparison, untouched })
+        let untouched = d.gaps(batch.count, [m, n]) == before.gaps(batch.count, [m, n]);
+        let computed = computed.map_or_else(|| copies(&d, [m, n], Major::N), Ok)?;
+        let mut comparisons = vec![];
+        for (index, d) in computed.iter().enumerate() {
+            let Inputs { a, b, c } = inputs.of(index);
+            let reference = Reference::new(&plain.one(), a, b, c)?;
+            comparisons.push(match self.fill {
+                Fill::Integers => reference.compare_exact(d)?,
+                Fill::Random => reference.compare(d, &self.model(plan.as_ref()))?,
+            });
+        }
+        Ok(CaseOutcome { plan, comparisons, untouched })
     }
 
     /// Matrix number `index` in its allocation, which is full of values.
@@ -220,18 +247,19 @@ impl Case {
         index: usize,
         element: Element,
         lines: (usize, usize),
-        layout: OperandLayout,
+        (layout, batch_stride): (OperandLayout, usize),
     ) -> Result<Stored> {
         let offset = self.offsets[index];
         let last = |count: usize, apart: usize| (count.max(1) - 1) * apart;
         let span = last(lines.0, layout.leading_dimension) + last(lines.1, layout.step) + 1;
+        let span = span + last(self.problem.batch.count, batch_stride);
         let mut matrix = HostMatrix::zeros(MatrixLayout::row_major(1, offset + span), element)?;
         let seed = self.seed.wrapping_mul(4).wrapping_add(index as u64);
         match self.fill {
             Fill::Random => matrix.fill_random(seed),
             Fill::Integers => matrix.fill_integers(seed, MAGNITUDE),
         }
-        Ok(Stored { matrix, offset, layout })
+        Ok(Stored { matrix, offset, batch_stride, layout })
     }
 
     /// The arithmetic whose errors are allowed. What is broadcast has no signs that are independent of each other.
@@ -254,6 +282,8 @@ struct Stored {
     matrix: HostMatrix,
     /// Elements before the first one.
     offset: usize,
+    /// Elements from one matrix of a batch to the next.
+    batch_stride: usize,
     layout: OperandLayout,
 }
 
@@ -262,33 +292,42 @@ impl Stored {
         self.offset as u64 * u64::from(self.matrix.dtype().bytes())
     }
 
-    /// Where an element is, in elements.
-    fn place(&self, line: usize, along: usize) -> usize {
-        self.offset + line * self.layout.leading_dimension + along * self.layout.step
+    /// Where an element of a matrix of the batch is, in elements.
+    fn place(&self, index: usize, line: usize, along: usize) -> usize {
+        let first = self.offset + index * self.batch_stride;
+        first + line * self.layout.leading_dimension + along * self.layout.step
     }
 
-    /// The matrix without gaps, row-major. Its rows run along `rows_along`.
-    fn copy(&self, rows: usize, columns: usize, rows_along: Major) -> Result<HostMatrix> {
+    /// A matrix without gaps, row-major. Its rows run along `rows_along`.
+    fn copy(
+        &self,
+        index: usize,
+        rows: usize,
+        columns: usize,
+        rows_along: Major,
+    ) -> Result<HostMatrix> {
         let values = self.matrix.to_f64_vec();
-        let mut copy =
-            HostMatrix::zeros(MatrixLayout::row_major(rows, columns), self.matrix.dtype())?;
+        let layout = MatrixLayout::row_major(rows, columns);
+        let mut copy = HostMatrix::zeros(layout, self.matrix.dtype())?;
         let by_rows = self.layout.major == rows_along;
         copy.fill_with(|row, column| {
-            values[if by_rows { self.place(row, column) } else { self.place(column, row) }]
+            let (line, along) = if by_rows { (row, column) } else { (column, row) };
+            values[self.place(index, line, along)]
         });
         Ok(copy)
     }
 
-    /// The bytes of all that are no elements of a matrix of so many rows and columns, a D.
-    fn gaps(&self, rows: usize, columns: usize) -> Vec<u8> {
+    /// The bytes of all that are no elements of so many matrices of a batch of D.
+    fn gaps(&self, count: usize, [rows, columns]: [usize; 2]) -> Vec<u8> {
         let size = self.matrix.dtype().bytes() as usize;
         let (lines, length) = match self.layout.major {
             Major::M => (columns, rows),
             _ => (rows, columns),
         };
         let mut bytes = self.matrix.bytes().to_vec();
-        for line in 0..lines {
-            let first = self.place(line, 0) * size;
+        for (index, line) in (0..count).flat_map(|index| (0..lines).map(move |line| (index, line)))
+        {
+            let first = self.place(index, line, 0) * size;
             bytes[first..first + length * size].fill(0);
         }
         bytes
@@ -380,6 +419,28 @@ impl Draw {
         }
     }
 
+    /// One in five is a batch, packed, with an operand or C for all, or with gaps between matrices that TMA reads or not.
+    fn batch(&mut self, problem: Problem, in_place: bool) -> Problem {
+        if !self.one_in(5) {
+            return problem;
+        }
+        let count = if self.one_in(10) { 0 } else { 2 + self.below(3) };
+        let batch = problem.with_batch(count);
+        let Batch { a, b, c, d, .. } = batch.batch;
+        let batch = match self.below(5) {
+            0 => batch,
+            1 => batch.with_b_batch_stride(0),
+            2 => batch.with_a_batch_stride(0).with_c_batch_stride(0),
+            3 => batch.with_a_batch_stride(a + 48).with_d_batch_stride(d + 16),
+            _ => {
+                let batch = batch.with_b_batch_stride(b + 1).with_c_batch_stride(c + 3);
+                batch.with_d_batch_stride(d + 5)
+            }
+        };
+        let d = batch.batch.d;
+        if in_place { batch.with_c_batch_stride(d) } else { batch }
+    }
+
     /// Elements before A, B, C and D: half of all cases have none.
     fn offsets(&mut self, in_place: bool) -> [usize; 4] {
         let aligned = self.one_in(2);
@@ -419,6 +480,10 @@ impl fmt::Display for Case {
             write!(f, ", {precision}")?;
         }
         write!(f, ", alpha {alpha}, beta {beta}")?;
+        let Batch { count, a, b, c, d } = problem.batch;
+        if count != 1 {
+            write!(f, ", batch of {count}, A every {a}, B every {b}, C every {c}, D every {d}")?;
+        }
         for (name, operand, off) in [("A", problem.a, offsets[0]), ("B", problem.b, offsets[1])] {
             let OperandLayout { major, leading_dimension, step } = operand;
             write!(

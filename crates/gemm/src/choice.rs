@@ -85,12 +85,17 @@ impl Choice {
         (rows, columns, k.div_ceil(u64::from(tile.k)).max(1))
     }
 
-    /// How it falls out for a problem of these extents on `sms` SMs.
-    pub fn decompose(&self, extents: [u64; 3], sms: u32) -> Decomposition {
+    /// How it falls out for `batch` products of these extents on `sms` SMs.
+    pub fn decompose(&self, extents: [u64; 3], batch: u64, sms: u32) -> Decomposition {
         let (rows, columns, k_tiles) = self.tiles(self.extents(extents));
         let clusters = clusters_at_once(&self.spec, sms);
-        Decomposition::new(rows * columns, k_tiles, clusters, self.split)
+        Decomposition::new(tiles_of(rows, columns, batch), k_tiles, clusters, self.split)
     }
+}
+
+/// Cluster tiles of a batch: many more than kernels count where it has more.
+pub(crate) fn tiles_of(rows: u64, columns: u64, batch: u64) -> u64 {
+    (rows * columns).saturating_mul(batch).min(1 << 48)
 }
 
 /// The work of a problem in cluster tiles.

@@ -64,7 +64,7 @@ const BLOCK: usize = 4096;
 const DEPTH: usize = 2048;
 
 /// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation, that of f64 with
-/// binary64. A and B are f16 or
+/// binary64. Of a batch it computes one product, of the matrices given. A and B are f16 or
 /// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first) or f32, with f32; e4m3 or e5m2, with f32,
 /// f16, bf16 or either; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32; with f32, f16,
 /// bf16 or s8 their sums, which wrap alone, become binary32. 8-bit results saturate. Where beta is 0, C is not looked at;

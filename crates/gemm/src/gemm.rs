@@ -10,6 +10,7 @@ use pgemm_kernels::{
 };
 use pgemm_ptx::ResourceReport;
 
+use crate::batch::Batch;
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::choice::Choice;
 use crate::config::Config;
@@ -27,7 +28,7 @@ use crate::workspace::Workspaces;
 /// Where operands that are laid out anew begin in a workspace: behind what split tiles need.
 const OPERANDS_ALIGN: u64 = 1024;
 
-/// Device addresses of the matrices of a problem: multiples of the size of an element. Those that are multiples of 16 bytes,
+/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the size of an element. Those that are multiples of 16 bytes,
 /// as all allocations are, are the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
@@ -84,10 +85,13 @@ struct PlanKey {
     /// C's, where it is read.
     c_leading_dimension: Option<usize>,
     d_leading_dimension: usize,
+    /// That of C is 0 where it is not read.
+    batch: Batch,
 }
 
 impl PlanKey {
     fn new(problem: &Problem, aligned: Aligned) -> Self {
+        let batch = problem.batch.normalised();
         PlanKey {
             extents: [problem.m, problem.n, problem.k],
             a: problem.a,
@@ -96,6 +100,7 @@ impl PlanKey {
             d_major: problem.d_major,
             c_leading_dimension: (problem.beta != 0.0).then_some(problem.c_leading_dimension),
             d_leading_dimension: problem.d_leading_dimension,
+            batch: Batch { c: if problem.beta == 0.0 { 0 } else { batch.c }, ..batch },
         }
     }
 }
@@ -278,7 +283,7 @@ impl Gemm {
         pointers: &Pointers,
         stream: StreamRef<'_>,
     ) -> Result<()> {
-        if problem.m == 0 || problem.n == 0 {
+        if problem.is_empty() {
             return problem.validate().map_err(Error::from);
         }
         let aligned = Aligned::of(problem, &self.0.config, pointers);
@@ -359,7 +364,7 @@ impl Gemm {
         let (a_scales, b_scales) = as_kernel_sees(plan, a_scales, b_scales);
         let c = if reads_c { c } else { d };
         let spec = kernel.gemm.spec();
-        let by_tma = moves_by_tma(&spec, &prepared.problem, reads_c, [c, d]);
+        let by_tma = moves_by_tma(&spec, &seen.problem, reads_c, [c, d]);
         let params = &kernel.gemm.kernel().params;
         for (index, param) in params.iter().enumerate() {
             match param.name.as_str() {
@@ -528,23 +533,21 @@ fn factor_of_products(k: usize, alpha: f64) -> f64 {
 /// What the kernel of `plan` gets to see of a problem with a row-major D and operands that it reads in place: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where
 /// beta is 0, C stands in D's place.
 pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
-    let matrix = |address, leading_dimension: usize| MatrixArgument {
-        address,
-        leading_dimension: leading_dimension as u64,
-    };
+    let batch = problem.batch.normalised();
     let (m, n) = as_kernel_sees(plan, problem.m as u32, problem.n as u32);
     let (a, b) = as_kernel_sees(
         plan,
-        matrix(pointers.a, problem.a.leading_dimension),
-        matrix(pointers.b, problem.b.leading_dimension),
+        matrix(pointers.a, problem.a.leading_dimension, batch.a),
+        matrix(pointers.b, problem.b.leading_dimension, batch.b),
     );
     let (a_policy, b_policy) = as_kernel_sees(plan, plan.l2.a, plan.l2.b);
-    let d = matrix(pointers.d, problem.d_leading_dimension);
-    let c = matrix(pointers.c, problem.c_leading_dimension);
+    let d = matrix(pointers.d, problem.d_leading_dimension, batch.d);
+    let c = matrix(pointers.c, problem.c_leading_dimension, batch.c);
     Work {
         m,
         n,
         k: problem.k as u32,
+        batch: batch.count as u32,
         alpha: factor_of_products(problem.k, problem.alpha),
         beta: problem.beta,
         a,
@@ -562,14 +565,20 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
     }
 }
 
-/// Whether TMA moves C and D at these addresses. The kernels of f64 and f32 move them otherwise, wherever they are.
-fn moves_by_tma(spec: &AnySpec, problem: &Problem, reads_c: bool, [c, d]: [u64; 2]) -> bool {
-    let matrix = |address, leading_dimension: usize| MatrixArgument {
+/// A matrix for the kernel, the first of those of a batch.
+fn matrix(address: u64, leading_dimension: usize, batch_stride: usize) -> MatrixArgument {
+    MatrixArgument {
         address,
         leading_dimension: leading_dimension as u64,
-    };
-    let d = matrix(d, problem.d_leading_dimension);
-    let c = if reads_c { matrix(c, problem.c_leading_dimension) } else { d };
+        batch_stride: batch_stride as u64,
+    }
+}
+
+/// Whether TMA moves C and D at these addresses. The kernels of f64 and f32 move them otherwise, wherever they are.
+fn moves_by_tma(spec: &AnySpec, problem: &Problem, reads_c: bool, [c, d]: [u64; 2]) -> bool {
+    let batch = problem.batch.normalised();
+    let d = matrix(d, problem.d_leading_dimension, batch.d);
+    let c = if reads_c { matrix(c, problem.c_leading_dimension, batch.c) } else { d };
     match spec {
         AnySpec::Wgmma(spec) => spec.moves_by_tma(&c, &d),
         AnySpec::Dmma(_) | AnySpec::Ffma(_) => false,

@@ -22,7 +22,7 @@ pub use self::any::AnyRated;
 pub use self::dmma::RatedDmma;
 pub use self::ffma::RatedFfma;
 pub use self::shape::Shape;
-use crate::choice::{Choice, Decomposition, clusters_at_once};
+use crate::choice::{Choice, Decomposition, clusters_at_once, tiles_of};
 use crate::config::{MAX_SPLITS, Split};
 
 /// The clock that cycles are counted at, MHz: a problem's microseconds are its [`cycles`] over this.
@@ -158,7 +158,7 @@ impl Rated {
     fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
         let Choice { raster_rows, split, dependent_launch, .. } = *choice;
         let Rated { spec, tile_m, tile_n, .. } = *self;
-        let [m, n, k] = placed.extents;
+        let [m, n, _] = placed.extents;
         let work = placed.decompose(split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } = work;
 
@@ -197,11 +197,10 @@ impl Rated {
         };
 
         let operand = f64::from(spec.a.bytes() * spec.arithmetic.term_count());
-        let (a, b) = (operand * m * k, operand * n * k);
-        let results = f64::from(spec.output.bytes()) * m * n;
+        let [a, b] = placed.operands(operand);
+        let results = f64::from(spec.output.bytes()) * m * n * placed.batch as f64;
         let read_again = if merged { MERGED * READ_AGAIN } else { READ_AGAIN };
-        let again = if placed.columns > 1 { read_again * a } else { 0.0 }
-            + if placed.rows > 1 { read_again * b } else { 0.0 };
+        let again = read_again * placed.read_again([a, b]);
         let (missed, step) = if streams {
             (self.missed(placed, &work, raster_rows), OUT_OF_STEP)
         } else {
@@ -246,7 +245,8 @@ impl Rated {
     fn missed(&self, placed: &Placed, work: &Decomposition, raster_rows: u32) -> f64 {
         let [m, n, k] = placed.extents;
         let (rows, columns) = if work.split_tiles == work.tiles {
-            (placed.rows as f64, placed.columns as f64)
+            // Those of one product follow those of another.
+            (placed.rows as f64, (placed.columns * placed.batch) as f64)
         } else {
             let rows = placed.rows.min(u64::from(raster_rows)) as f64;
             (rows, work.split_tiles as f64 / rows)
@@ -260,7 +260,8 @@ impl Rated {
         // Gaps between readers of a line are random: exponentially distributed around the mean.
         let missed = |between: f64| (-L2_BYTES / between.max(1.0)).exp();
         let a = (rows * tile_m).min(m) * k * operand * (columns - 1.0).max(0.0);
-        let b = (columns * tile_n).min(n) * k * operand * (rows - 1.0).max(0.0);
+        let b =
+            (columns * tile_n).min(n * placed.batch as f64) * k * operand * (rows - 1.0).max(0.0);
         a * missed(rows * of_tile) + b * missed(columns * of_tile)
     }
 }
@@ -271,7 +272,10 @@ struct Placed {
     extents: [f64; 3],
     /// Lines of L2 that a slice of A and of B touches.
     lines: [f64; 2],
-    /// Extents of D in cluster tiles, and of k in stages.
+    /// Products, and the matrices that they have of A and of B.
+    batch: u64,
+    matrices: [u64; 2],
+    /// Extents of one D in cluster tiles, and of k in stages.
     rows: u64,
     columns: u64,
     k_tiles: u64,
@@ -287,12 +291,14 @@ impl Placed {
     /// A problem in the tiles of a spec.
     fn new(spec: AnySpec, shape: Shape, sms: u32) -> Placed {
         let whole = Choice::plain(spec);
-        let Shape { extents: [m, n, k], lines } =
+        let Shape { extents: [m, n, k], lines, batch, matrices } =
             if whole.swapped() { shape.swapped() } else { shape };
         let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
         Placed {
             extents: [m, n, k].map(|extent| extent as f64),
             lines,
+            batch,
+            matrices,
             rows,
             columns,
             k_tiles,
@@ -304,7 +310,26 @@ impl Placed {
     }
 
     fn decompose(&self, split: Split) -> Decomposition {
-        Decomposition::new(self.rows * self.columns, self.k_tiles, self.clusters, split)
+        Decomposition::new(self.tiles(), self.k_tiles, self.clusters, split)
+    }
+
+    /// Cluster tiles of all products.
+    fn tiles(&self) -> u64 {
+        tiles_of(self.rows, self.columns, self.batch)
+    }
+
+    /// Bytes of all matrices A and B with elements of so many.
+    fn operands(&self, element_bytes: f64) -> [f64; 2] {
+        let [m, n, k] = self.extents;
+        let [of_a, of_b] = self.matrices.map(|count| count as f64 * k * element_bytes);
+        [of_a * m, of_b * n]
+    }
+
+    /// What of these bytes more than one tile reads.
+    fn read_again(&self, [a, b]: [f64; 2]) -> f64 {
+        let shared = self.matrices.map(|count| count < self.batch);
+        let again = |read: bool, bytes: f64| if read { bytes } else { 0.0 };
+        again(self.columns > 1 || shared[0], a) + again(self.rows > 1 || shared[1], b)
     }
 
     /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and either pair one before any
@@ -320,7 +345,7 @@ impl Placed {
     /// Ways to split the tiles that may be worth it where the last wave leaves SMs without work.
     fn splits(&self) -> impl Iterator<Item = Split> + use<> {
         let Placed { clusters, k_tiles, .. } = *self;
-        let tiles = self.rows * self.columns;
+        let tiles = self.tiles();
         let stream = (!tiles.is_multiple_of(clusters) && tiles.saturating_mul(k_tiles) > clusters)
             .then_some(Split::StreamK);
         // As many as one wave takes.

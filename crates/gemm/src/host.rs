@@ -1,10 +1,14 @@
 //! GEMMs on host matrices, on any backend: what the command `pgemm run` does.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
+use std::slice;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
+use pgemm_ir::Element as Dtype;
 use pgemm_kernels::Work;
 
 use crate::cache::Outcome;
@@ -16,7 +20,7 @@ use crate::gemm::{Gemm, Pointers, work};
 use crate::matrix::HostMatrix;
 use crate::pass::{PassSpec, Passed};
 use crate::plan::{self, Plan};
-use crate::problem::{MatrixLayout, Problem};
+use crate::problem::{MatrixLayout, Problem, ProblemError};
 use crate::reading::{Aligned, Seen};
 use crate::tune::Picks;
 
@@ -107,6 +111,31 @@ pub struct Inputs<'a> {
     pub c: Option<&'a HostMatrix>,
 }
 
+/// Inputs of a batch on the host, as [`Inputs`]: one matrix for each product, or where the batch stride is 0 one for all.
+#[derive(Clone, Copy)]
+pub struct BatchInputs<'a> {
+    /// A of each product.
+    pub a: &'a [HostMatrix],
+    /// B of each product.
+    pub b: &'a [HostMatrix],
+    /// C of each product; not looked at where beta is 0.
+    pub c: &'a [HostMatrix],
+}
+
+/// Computed products of a batch.
+pub struct Products {
+    /// D of each product, as [`Product::d`].
+    pub d: Vec<HostMatrix>,
+    /// How they were computed; `None` on the CPU.
+    pub plan: Option<Plan>,
+    /// Planning, compiling, loading.
+    pub prepare: Duration,
+    /// Computing, without copies to and from a device.
+    pub compute: Duration,
+    /// What happened in the kernel cache, on CUDA.
+    pub cache: Option<Outcome>,
+}
+
 /// A computed product.
 pub struct Product {
     /// D without gaps, row-major or column-major as the problem says.
@@ -124,46 +153,168 @@ pub struct Product {
 /// Computes D = alpha·A·B + beta·C of host matrices. D was filled with NaN before.
 ///
 /// # Errors
-/// The problem is impossible or doesn't fit its matrices, which are of other types than the config's; types, majors or knobs
-/// have no kernel; memory runs out; the emulator finds the kernel wrong.
+/// The problem is impossible, a batch, or doesn't fit its matrices, which are of other types than the config's; types, majors or
+/// knobs have no kernel; memory runs out; the emulator finds the kernel wrong.
 pub fn multiply(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
     inputs: Inputs<'_>,
 ) -> Result<Product> {
-    problem.validate()?;
-    let c = inputs.c.filter(|_| problem.beta != 0.0);
-    problem.check_layouts(inputs.a.layout(), inputs.b.layout(), c.map(HostMatrix::layout))?;
-    let inputs = Inputs { c, ..inputs };
-    let (operands, output) = (config.operands(), config.output_dtype());
-    for (matrix, found, needed) in [
-        ("A", inputs.a.dtype(), operands[0]),
-        ("B", inputs.b.dtype(), operands[1]),
-        ("C", c.map_or(output, HostMatrix::dtype), output),
-    ] {
-        if found != needed {
-            return Err(Error::MatrixType { matrix, found, needed });
-        }
+    let needed = problem.batch.count;
+    if needed != 1 {
+        return Err(ProblemError::MatrixCount { matrix: "A", found: 1, needed }.into());
     }
+    let Inputs { a, b, c } = inputs;
+    let c = c.map_or(&[][..], slice::from_ref);
+    let batch = BatchInputs { a: slice::from_ref(a), b: slice::from_ref(b), c };
+    let Products { mut d, plan, prepare, compute, cache } =
+        multiply_batch(executor, config, problem, batch)?;
+    Ok(Product { d: d.swap_remove(0), plan, prepare, compute, cache })
+}
+
+/// Like [`multiply`], for all products of a batch.
+///
+/// # Errors
+/// As [`multiply`]; a matrix for each product is missing.
+pub fn multiply_batch(
+    executor: &Executor,
+    config: &Config,
+    problem: &Problem,
+    inputs: BatchInputs<'_>,
+) -> Result<Products> {
+    problem.validate()?;
+    let problem = &problem.normalised();
+    let inputs = BatchInputs { c: if problem.beta == 0.0 { &[] } else { inputs.c }, ..inputs };
+    check_inputs(config, problem, inputs)?;
     config.check_precision()?;
     plan::check(problem, config)?;
-    let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype())?;
-    d.poison();
+    let mut d = (0..problem.batch.count)
+        .map(|_| {
+            let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype())?;
+            d.poison();
+            Ok(d)
+        })
+        .collect::<Result<Vec<_>>>()?;
     let nothing = (None, Duration::ZERO, Duration::ZERO, None);
     let (plan, prepare, compute, cache) = match executor {
-        _ if problem.m == 0 || problem.n == 0 => nothing,
+        _ if problem.is_empty() => nothing,
         Executor::Cpu { .. } => {
             let start = Instant::now();
-            cpu::run(problem, inputs.a, inputs.b, inputs.c, &mut d)?;
+            for (index, d) in d.iter_mut().enumerate() {
+                let Inputs { a, b, c } = inputs.of(index);
+                cpu::run(&problem.one(), a, b, c, d)?;
+            }
             (None, Duration::ZERO, start.elapsed(), None)
         }
-        Executor::Emulator => on_emulator(config, problem, Buffers::of(inputs, &mut d))?,
-        Executor::Cuda(device) => on_cuda(device, config, problem, Buffers::of(inputs, &mut d))?,
+        Executor::Emulator => with_buffers(config, problem, inputs, &mut d, |buffers| {
+            on_emulator(config, problem, buffers)
+        })?,
+        Executor::Cuda(device) => with_buffers(config, problem, inputs, &mut d, |buffers| {
+            on_cuda(device, config, problem, buffers)
+        })?,
     };
-    let tight = MatrixLayout::tight(problem.m, problem.n, d.layout().order);
-    let d = if d.layout() == tight { d } else { d.relayout(tight)? };
-    Ok(Product { d, plan, prepare, compute, cache })
+    let tight = |d: HostMatrix| {
+        let tight = MatrixLayout::tight(problem.m, problem.n, d.layout().order);
+        if d.layout() == tight { Ok(d) } else { d.relayout(tight) }
+    };
+    let d = d.into_iter().map(tight).collect::<std::result::Result<_, _>>()?;
+    Ok(Products { d, plan, prepare, compute, cache })
+}
+
+impl<'a> BatchInputs<'a> {
+    /// Those of one product.
+    pub fn of(&self, index: usize) -> Inputs<'a> {
+        let one = |matrices: &[HostMatrix]| index.checked_rem(matrices.len());
+        Inputs {
+            a: &self.a[one(self.a).unwrap_or_default()],
+            b: &self.b[one(self.b).unwrap_or_default()],
+            c: one(self.c).map(|index| &self.c[index]),
+        }
+    }
+}
+
+/// Checks numbers, layouts and types of the matrices of a problem that validates.
+fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> Result<()> {
+    let BatchInputs { a, b, c } = inputs;
+    let batch = problem.batch;
+    for (matrix, found, needed) in [
+        ("A", a.len(), batch.matrices(batch.a)),
+        ("B", b.len(), batch.matrices(batch.b)),
+        ("C", c.len(), if problem.beta == 0.0 { 0 } else { batch.matrices(batch.c) }),
+    ] {
+        if found == 0 && needed == 1 && matrix == "C" {
+            return Err(ProblemError::MissingC { beta: problem.beta.to_string() }.into());
+        }
+        if found != needed {
+            return Err(ProblemError::MatrixCount { matrix, found, needed }.into());
+        }
+    }
+    let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
+    for index in 0..batch.count {
+        let Inputs { a, b, c } = inputs.of(index);
+        problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
+        for (matrix, found, needed) in [
+            ("A", a.dtype(), a_type),
+            ("B", b.dtype(), b_type),
+            ("C", c.map_or(output, HostMatrix::dtype), output),
+        ] {
+            if found != needed {
+                return Err(Error::MatrixType { matrix, found, needed });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Matrices as they lie in one allocation, `stride` elements apart, with NaN in between. There is at least one.
+pub(crate) fn laid_together(matrices: &[HostMatrix], stride: usize) -> Result<Cow<'_, HostMatrix>> {
+    let (first, others) = (&matrices[0], matrices.len() - 1);
+    if others == 0 {
+        return Ok(Cow::Borrowed(first));
+    }
+    let mut all = room_for(first.layout(), first.dtype(), matrices.len(), stride)?;
+    let bytes = all.bytes_mut();
+    for (index, matrix) in matrices.iter().enumerate() {
+        for (line, at) in lines(matrix, index * stride) {
+            bytes[at..at + line.len()].copy_from_slice(&matrix.bytes()[line]);
+        }
+    }
+    Ok(Cow::Owned(all))
+}
+
+/// Reads matrices that lie `stride` elements apart.
+pub(crate) fn take_apart(all: &[u8], stride: usize, matrices: &mut [HostMatrix]) {
+    for (index, matrix) in matrices.iter_mut().enumerate() {
+        for (line, at) in lines(matrix, index * stride).collect::<Vec<_>>() {
+            let bytes = &all[at..at + line.len()];
+            matrix.bytes_mut()[line].copy_from_slice(bytes);
+        }
+    }
+}
+
+/// One line of NaN with room for so many matrices.
+pub(crate) fn room_for(
+    layout: MatrixLayout,
+    element: Dtype,
+    count: usize,
+    stride: usize,
+) -> Result<HostMatrix> {
+    let elements = count.saturating_sub(1).saturating_mul(stride);
+    let elements = elements.saturating_add(layout.span(element)?);
+    let mut all = HostMatrix::zeros(MatrixLayout::row_major(1, elements), element)?;
+    all.poison();
+    Ok(all)
+}
+
+/// The bytes of each line of a matrix, and where they begin where the matrix begins `first` elements behind the start.
+fn lines(matrix: &HostMatrix, first: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
+    let (layout, size) = (matrix.layout(), matrix.dtype().bytes() as usize);
+    let lines = if layout.is_empty() { 0 } else { layout.lines() };
+    (0..lines).map(move |line| {
+        let start = line * layout.leading_dimension;
+        (start * size..(start + layout.line_length()) * size, (first + start) * size)
+    })
 }
 
 /// How something was computed, how long preparing and computing took, and what happened in the kernel cache.
@@ -180,12 +331,7 @@ pub(crate) struct Buffers<'a> {
     pub(crate) offsets: [u64; 4],
 }
 
-impl<'a> Buffers<'a> {
-    fn of(inputs: Inputs<'a>, d: &'a mut HostMatrix) -> Self {
-        let (a, b, c) = (inputs.a.bytes(), inputs.b.bytes(), inputs.c.map(HostMatrix::bytes));
-        Buffers { a, b, c, d: d.bytes_mut(), offsets: [0; 4] }
-    }
-
+impl Buffers<'_> {
     /// The matrices in allocations at these addresses.
     fn pointers(&self, [a, b, c, d]: [u64; 4]) -> Pointers {
         let offsets = self.offsets;
@@ -193,6 +339,32 @@ impl<'a> Buffers<'a> {
         let at = |address, i: usize| address + offsets[i];
         Pointers { a: at(a, 0), b: at(b, 1), c: at(c, 2), d: at(d, 3) }
     }
+}
+
+/// Computes with each matrix of the batch in its place in one allocation.
+fn with_buffers(
+    config: &Config,
+    problem: &Problem,
+    inputs: BatchInputs<'_>,
+    d: &mut [HostMatrix],
+    compute: impl FnOnce(Buffers<'_>) -> Result<Computed>,
+) -> Result<Computed> {
+    let batch = problem.batch;
+    let (a, b) = (laid_together(inputs.a, batch.a)?, laid_together(inputs.b, batch.b)?);
+    let c = match inputs.c {
+        [] => None,
+        c => Some(laid_together(c, batch.c)?),
+    };
+    let mut all_d = room_for(problem.d_layout(), config.output_dtype(), d.len(), batch.d)?;
+    let computed = compute(Buffers {
+        a: a.bytes(),
+        b: b.bytes(),
+        c: c.as_ref().map(|c| c.bytes()),
+        d: all_d.bytes_mut(),
+        offsets: [0; 4],
+    })?;
+    take_apart(all_d.bytes(), batch.d, d);
+    Ok(computed)
 }
 
 pub(crate) fn on_cuda(

@@ -1,5 +1,6 @@
 //! Persistent dense GEMM for NVIDIA Hopper: devices, plans, caches, heuristics.
 
+mod batch;
 pub mod bench;
 pub mod cache;
 pub mod cases;
@@ -22,6 +23,7 @@ mod reading;
 pub mod tune;
 mod workspace;
 
+pub use batch::Batch;
 pub use choice::{Choice, Decomposition};
 pub use config::{Config, MAX_SPLITS, Split};
 pub use cpu::CpuError;

@@ -23,6 +23,9 @@ use crate::tune::{Picks, ProblemKey};
 /// Extents and coordinates are 32-bit and signed in TMA.
 const MAX_EXTENT: usize = i32::MAX as usize;
 
+/// Products of a batch: two operands of as many matrices are laid out anew in fewer than 2^31 CTAs.
+const MAX_BATCH: usize = 1 << 28;
+
 /// How a problem will be computed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
@@ -48,7 +51,7 @@ pub struct Plan {
     pub dependent_launch: bool,
     /// Clusters launched.
     pub clusters: u32,
-    /// Cluster tiles of the problem.
+    /// Cluster tiles of the problem, all its products together.
     pub tiles: u64,
     /// Tiles over clusters: how often each cluster works.
     pub waves: f64,
@@ -119,7 +122,7 @@ impl Plan {
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
         let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
         let Decomposition { tiles, split_tiles, workers, clusters, .. } =
-            choice.decompose(extents, sms);
+            choice.decompose(extents, problem.batch.count as u64, sms);
         Plan {
             spec: choice.spec,
             raster_rows: choice.raster_rows,
@@ -128,7 +131,7 @@ impl Plan {
             split_tiles: split_tiles as u32,
             workers: workers as u32,
             unordered: config.unordered,
-            l2: config.l2.unwrap_or_else(|| l2_policies(&choice, extents)),
+            l2: config.l2.unwrap_or_else(|| l2_policies(&choice, problem)),
             readings: *readings,
             pass_cycles: seen.pass_cycles(),
             dependent_launch: choice.dependent_launch,
@@ -156,6 +159,9 @@ impl Candidates {
             if extent > MAX_EXTENT {
                 return Err(Error::Overflow { what, limit: MAX_EXTENT as u64 });
             }
+        }
+        if problem.batch.count > MAX_BATCH {
+            return Err(Error::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
         }
         let seen = Seen::new(problem, config, aligned);
         let (problem, config) = (&seen.problem, &seen.config);
@@ -202,10 +208,10 @@ impl Candidates {
     /// The plan of a choice; `None` where the kernel cannot count its tiles.
     fn plan(&self, choice: Choice, why: &str) -> Option<Plan> {
         let Candidates { seen, sms, .. } = self;
-        let Problem { m, n, k, .. } = seen.problem;
+        let Problem { m, n, k, batch, .. } = seen.problem;
         let extents = [m, n, k].map(|extent| extent as u64);
         choice
-            .decompose(extents, *sms)
+            .decompose(extents, batch.count as u64, *sms)
             .is_countable()
             .then(|| Plan::new(choice, seen, *sms, why.to_owned()))
     }
@@ -238,23 +244,29 @@ const STREAMED_BYTES: u64 = 8 << 20;
 const MOST_OUTPUT_BYTES: u64 = 15 << 20;
 
 /// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to the other.
-fn l2_policies(choice: &Choice, extents: [u64; 3]) -> L2Policies {
-    let [m, n, k] = choice.extents(extents);
+fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
+    let Problem { m, n, k, batch, .. } = *problem;
+    let [m, n, k] = choice.extents([m, n, k].map(|extent| extent as u64));
     let (rows, columns, _) = choice.tiles([m, n, k]);
-    let output = m.saturating_mul(n).saturating_mul(choice.spec.output().bytes().into());
+    let products = batch.count as u64;
+    let results = m.saturating_mul(n).saturating_mul(products);
+    let output = results.saturating_mul(choice.spec.output().bytes().into());
     if output > MOST_OUTPUT_BYTES {
         return L2Policies::default();
     }
-    let streamed = |readers: u64, extent: u64, element: Element| {
+    let streamed = |readers: u64, extent: u64, element: Element, stride: usize| {
+        let matrices = batch.matrices(stride) as u64;
         let bytes = extent.saturating_mul(k).saturating_mul(element.bytes().into());
-        if readers == 1 && bytes >= STREAMED_BYTES {
+        let bytes = bytes.saturating_mul(matrices);
+        if readers == 1 && matrices == products && bytes >= STREAMED_BYTES {
             L2Policy::EvictFirst
         } else {
             L2Policy::Normal
         }
     };
     let [a, b] = choice.spec.operands();
-    let (a, b) = (streamed(columns, m, a), streamed(rows, n, b));
+    let (of_a, of_b) = if choice.swapped() { (batch.b, batch.a) } else { (batch.a, batch.b) };
+    let (a, b) = (streamed(columns, m, a, of_a), streamed(rows, n, b, of_b));
     let (a, b) = if choice.swapped() { (b, a) } else { (a, b) };
     L2Policies { a, b, d: L2Policy::Normal }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
+use crate::batch::{self, Batch};
+
 /// The contiguous dimension of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -70,7 +72,7 @@ pub enum ProblemError {
     },
 
     /// The number of operations is not a 64-bit integer.
-    #[error("2 × {m} × {n} × {k} operations exceed 2^64: split the problem")]
+    #[error("2 × {m} × {n} × {k}{} operations exceed 2^64: split the problem", times(*batch))]
     TooManyOperations {
         /// Rows of A and D.
         m: usize,
@@ -78,6 +80,8 @@ pub enum ProblemError {
         n: usize,
         /// Columns of A, rows of B.
         k: usize,
+        /// Products.
+        batch: usize,
     },
 
     /// The matrix does not fit an address space.
@@ -93,6 +97,38 @@ pub enum ProblemError {
         leading_dimension: usize,
         /// Bytes per element.
         element_bytes: u32,
+    },
+
+    /// The matrices of a batch do not fit an address space.
+    #[error(
+        "{count} matrices {matrix}, {stride} elements apart, exceed the {} bytes that one allocation may have: split the batch",
+        isize::MAX
+    )]
+    TooManyMatrices {
+        /// `A`, `B`, `C` or `D`.
+        matrix: &'static str,
+        /// How many.
+        count: usize,
+        /// Elements from one to the next.
+        stride: usize,
+    },
+
+    /// The results of a batch would overlap.
+    #[error(
+        "the matrices D of a batch lie {asked} elements apart and would overlap: the batch stride must be at least {least}, so that          they lie one behind the other, or at least {length}, with all {count} between two lines, which are {leading_dimension} \
+         elements apart"
+    )]
+    BatchOverlap {
+        /// The batch stride asked for, in elements.
+        asked: usize,
+        /// The least that puts them one behind the other.
+        least: usize,
+        /// Elements of a line.
+        length: usize,
+        /// Matrices.
+        count: usize,
+        /// Elements from one line to the next.
+        leading_dimension: usize,
     },
 
     /// The operands do not multiply.
@@ -146,12 +182,31 @@ pub enum ProblemError {
         value: String,
     },
 
+    /// A batch does not have as many matrices as it needs.
+    #[error(
+        "{found} matrices {matrix} were given, and the batch needs {needed}: one for each product, or where its batch stride is 0 \
+         one for all"
+    )]
+    MatrixCount {
+        /// `A`, `B` or `C`.
+        matrix: &'static str,
+        /// How many were given.
+        found: usize,
+        /// How many are needed.
+        needed: usize,
+    },
+
     /// beta is not zero and there is no C.
     #[error("beta is {beta} and no C was given: give C, or set beta to 0")]
     MissingC {
         /// beta, as it prints.
         beta: String,
     },
+}
+
+/// A further factor, where there is a batch.
+fn times(batch: usize) -> String {
+    if batch == 1 { String::new() } else { format!(" × {batch}") }
 }
 
 /// How a two-dimensional matrix lies in memory: *lines* (the rows of a row-major matrix, the columns of a column-major
@@ -334,7 +389,7 @@ impl OperandLayout {
     }
 }
 
-/// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n.
+/// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n. Or a batch of such products.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
     /// Rows of A, C and D.
@@ -358,6 +413,9 @@ pub struct Problem {
     pub alpha: f64,
     /// Factor of C, as alpha is one. Where it is 0, C is never read.
     pub beta: f64,
+    /// How many products there are, and where the matrices of each lie.
+    #[serde(default, skip_serializing_if = "Batch::is_one")]
+    pub batch: Batch,
 }
 
 /// What files said by saying nothing.
@@ -387,6 +445,7 @@ impl Problem {
             d_leading_dimension: n.max(1),
             alpha: 1.0,
             beta: 0.0,
+            batch: Batch::ONE,
         }
     }
 
@@ -462,6 +521,89 @@ impl Problem {
         self
     }
 
+    /// Makes it a batch of `count` products, whose matrices lie one behind the other, without gaps, as far as lines have none.
+    /// Layouts that change later do not change the batch.
+    pub fn with_batch(mut self, count: usize) -> Problem {
+        let apart = |(lines, length): (usize, usize), leading_dimension: usize, step: usize| {
+            lines.saturating_mul(leading_dimension).max(length.saturating_mul(step)).max(1)
+        };
+        let of_operand =
+            |operand: OperandLayout, lines| apart(lines, operand.leading_dimension, operand.step);
+        let d = self.d_layout();
+        let lines = (d.lines(), d.line_length());
+        self.batch = Batch {
+            count,
+            a: of_operand(self.a, self.a_lines()),
+            b: of_operand(self.b, self.b_lines()),
+            c: apart(lines, self.c_leading_dimension, 1),
+            d: apart(lines, self.d_leading_dimension, 1),
+        }
+        .normalised();
+        self
+    }
+
+    /// Sets the elements from one A of a batch to the next; 0 where all products have the same one.
+    pub fn with_a_batch_stride(mut self, elements: usize) -> Problem {
+        self.batch.a = elements;
+        self
+    }
+
+    /// Sets the elements from one B of a batch to the next; 0 where all products have the same one.
+    pub fn with_b_batch_stride(mut self, elements: usize) -> Problem {
+        self.batch.b = elements;
+        self
+    }
+
+    /// Sets the elements from one C of a batch to the next; 0 where all products have the same one.
+    pub fn with_c_batch_stride(mut self, elements: usize) -> Problem {
+        self.batch.c = elements;
+        self
+    }
+
+    /// Sets the elements from one D of a batch to the next.
+    pub fn with_d_batch_stride(mut self, elements: usize) -> Problem {
+        self.batch.d = elements;
+        self
+    }
+
+    /// Bytes from the first matrix of this layout to the end of the last, where each lies `stride` elements behind the one before.
+    ///
+    /// # Errors
+    /// A leading dimension is too short, or they exceed what one allocation may have.
+    pub(crate) fn all_bytes(
+        &self,
+        matrix: &'static str,
+        layout: MatrixLayout,
+        stride: usize,
+        element: Element,
+    ) -> Result<usize, ProblemError> {
+        let count = self.batch.matrices(stride);
+        let of_one = layout.span(element)?;
+        if count == 0 {
+            return Ok(0);
+        }
+        let elements = (count - 1).checked_mul(stride).and_then(|first| first.checked_add(of_one));
+        elements
+            .and_then(|elements| elements.checked_mul(element.bytes() as usize))
+            .filter(|bytes| *bytes <= isize::MAX as usize)
+            .ok_or(ProblemError::TooManyMatrices { matrix, count, stride })
+    }
+
+    /// The same with no strides where there is one product.
+    pub(crate) fn normalised(&self) -> Problem {
+        Problem { batch: self.batch.normalised(), ..*self }
+    }
+
+    /// One product of the batch.
+    pub fn one(&self) -> Problem {
+        Problem { batch: Batch::ONE, ..*self }
+    }
+
+    /// Whether there is no element of D.
+    pub fn is_empty(&self) -> bool {
+        self.m == 0 || self.n == 0 || self.batch.count == 0
+    }
+
     /// The problem on the same bytes that computes Dᵀ = Bᵀ·Aᵀ: A and B, and m and n, change places.
     pub fn transposed(&self) -> Problem {
         let turned = |operand: OperandLayout| {
@@ -478,6 +620,7 @@ impl Problem {
             a: turned(self.b),
             b: turned(self.a),
             d_major: if self.d_major == Major::M { Major::N } else { Major::M },
+            batch: Batch { a: self.batch.b, b: self.batch.a, ..self.batch },
             ..*self
         }
     }
@@ -574,19 +717,20 @@ impl Problem {
         if self.b.major == Major::N { (self.k, self.n) } else { (self.n, self.k) }
     }
 
-    /// Multiplications and additions of the product, 2·m·n·k.
+    /// Multiplications and additions of all products, 2·m·n·k each.
     ///
     /// # Errors
     /// The count is not a 64-bit integer.
     pub fn operations(&self) -> Result<u64, ProblemError> {
-        [self.m, self.n, self.k]
+        let Problem { m, n, k, batch: Batch { count, .. }, .. } = *self;
+        [m, n, k, count]
             .into_iter()
             .try_fold(2u64, |product, extent| product.checked_mul(u64::try_from(extent).ok()?))
-            .ok_or(ProblemError::TooManyOperations { m: self.m, n: self.n, k: self.k })
+            .ok_or(ProblemError::TooManyOperations { m, n, k, batch: count })
     }
 
-    /// Checks everything that does not depend on element types: majors, leading dimensions, and that neither the
-    /// operation count nor the span of any matrix overflows.
+    /// Checks everything that does not depend on element types: majors, leading dimensions, that the results of a batch do not
+    /// overlap, and that neither the operation count nor the span of any matrix overflows.
     ///
     /// # Errors
     /// The first of these that fails.
@@ -621,11 +765,32 @@ impl Problem {
         c.check("C", self.d_layout().lines(), self.d_layout().line_length())?;
         self.d_layout().check("D")?;
         self.d_layout().span(Element::U8)?;
+        self.check_batch()?;
         self.operations()?;
         Ok(())
     }
 
-    /// Checks that matrices lie as the problem says. Where beta is 0, C may be absent or lie otherwise.
+    /// Checks a batch whose single matrices are fine.
+    fn check_batch(&self) -> Result<(), ProblemError> {
+        let Batch { count, a, b, c, d } = self.batch;
+        let span = |(lines, length): (usize, usize), leading_dimension: usize, step: usize| {
+            let last = |count: usize, apart: usize| (count.max(1) as u128 - 1) * apart as u128;
+            last(lines, leading_dimension) + last(length, step) + 1
+        };
+        let layout = self.d_layout();
+        let of_d = (layout.lines(), layout.line_length());
+        for (matrix, stride, span) in [
+            ("A", a, span(self.a_lines(), self.a.leading_dimension, self.a.step)),
+            ("B", b, span(self.b_lines(), self.b.leading_dimension, self.b.step)),
+            ("C", c, span(of_d, self.c_leading_dimension, 1)),
+            ("D", d, span(of_d, self.d_leading_dimension, 1)),
+        ] {
+            batch::span(matrix, count, stride, span)?;
+        }
+        batch::check_apart(count, d, of_d, self.d_leading_dimension)
+    }
+
+    /// Checks that matrices, of each product, lie as the problem says. Where beta is 0, C may be absent or lie otherwise.
     ///
     /// # Errors
     /// The first matrix that lies otherwise, or a beta that is not 0 without a C.
@@ -773,6 +938,30 @@ mod tests {
             layout.bytes(Element::F64),
             Err(ProblemError::TooManyBytes { element_bytes: 8, .. })
         ));
+    }
+
+    #[test]
+    fn a_batch_is_packed_unless_it_says_otherwise() {
+        let problem = Problem::new(3, 5, 7, Major::K, Major::N).with_a_leading_dimension(8);
+        let batch = problem.with_batch(4);
+        assert_eq!(batch.batch, Batch { count: 4, a: 24, b: 35, c: 15, d: 15 });
+        assert_eq!(batch.operations(), Ok(4 * 210));
+        assert_eq!(batch.one(), problem);
+        assert_eq!(problem.with_batch(1), problem);
+        batch.validate().unwrap();
+        let turned = batch.transposed();
+        assert_eq!((turned.batch.a, turned.batch.b, turned.batch.d), (35, 24, 15));
+        assert!(batch.with_batch(0).is_empty() && batch.with_batch(0).validate().is_ok());
+
+        let same = batch.with_a_batch_stride(0).with_b_batch_stride(1).with_c_batch_stride(0);
+        same.validate().unwrap();
+        let overlapping = batch.with_d_batch_stride(14).validate();
+        assert!(matches!(overlapping, Err(ProblemError::BatchOverlap { least: 15, .. })));
+        assert!(batch.with_d_batch_stride(0).validate().is_err());
+        let far = batch.with_b_batch_stride(usize::MAX / 2).validate();
+        assert!(matches!(far, Err(ProblemError::TooManyMatrices { matrix: "B", .. })), "{far:?}");
+        let many = problem.with_batch(usize::MAX).validate();
+        assert!(matches!(many, Err(ProblemError::TooManyMatrices { .. })), "{many:?}");
     }
 
     #[test]

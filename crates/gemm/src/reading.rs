@@ -7,6 +7,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::{MatrixRelayout, SplitSpec, TMA_ALIGN_BYTES};
 use serde::Serialize;
 
+use crate::batch::Batch;
 use crate::config::Config;
 use crate::gemm::Pointers;
 use crate::heuristic::NOMINAL_MHZ;
@@ -17,6 +18,9 @@ const LINE_BYTES: u64 = 128;
 
 /// Where operands begin that are laid out anew.
 const OPERAND_ALIGN: u64 = 1024;
+
+/// More bytes than any device has.
+const MOST_BYTES: u64 = 1 << 60;
 
 /// What a pass takes beside its traffic, µs: a launch that begins while the one before it ends. A guess, not measured.
 const PASS_MICROSECONDS: f64 = 3.0;
@@ -81,20 +85,21 @@ impl Aligned {
 
     /// Those of a problem that validates. An operand that is not read in place wherever it is counts as aligned.
     pub(crate) fn of(problem: &Problem, config: &Config, pointers: &Pointers) -> Aligned {
-        let Problem { m, n, k, .. } = *problem;
+        let Problem { k, batch, .. } = problem.normalised();
         // They are split wherever they are.
         if terms(config).is_some() {
             return Aligned::ALL;
         }
         let [a, b] = config.operands();
-        let one = |address: u64, operand, element, lines| {
+        let one = |address: u64, operand, element, lines, stride| {
             address.is_multiple_of(TMA_ALIGN_BYTES)
-                || [m, n, k].contains(&0)
-                || reading(operand, element, lines, true) != Reading::InPlace
+                || problem.is_empty()
+                || k == 0
+                || reading(operand, element, lines, stride, true) != Reading::InPlace
         };
         Aligned {
-            a: one(pointers.a, problem.a, a, problem.a_lines()),
-            b: one(pointers.b, problem.b, b, problem.b_lines()),
+            a: one(pointers.a, problem.a, a, problem.a_lines(), batch.a),
+            b: one(pointers.b, problem.b, b, problem.b_lines(), batch.b),
         }
     }
 
@@ -140,20 +145,22 @@ impl Seen {
         } else {
             (*problem, config.clone(), aligned)
         };
+        let source = source.normalised();
         // Of no depth there is nothing to split.
         let config = if source.k == 0 { config.without_terms() } else { config };
         let ([a, b], split) = (config.operands(), terms(&config));
         let (a_lines, b_lines) = (source.a_lines(), source.b_lines());
-        let skipped = source.m == 0 || source.n == 0 || source.k == 0;
-        let read = |operand, element, lines, aligned| match split {
+        let skipped = source.is_empty() || source.k == 0;
+        let Batch { a: a_stride, b: b_stride, .. } = source.batch;
+        let read = |operand, element, lines, stride, aligned| match split {
             _ if skipped => Reading::InPlace,
-            None => reading(operand, element, lines, aligned),
+            None => reading(operand, element, lines, stride, aligned),
             Some(_) if operand.major == Major::K => Reading::Split,
             Some(_) => Reading::SplitTurned,
         };
         let readings = Readings {
-            a: read(source.a, a, a_lines, aligned.a),
-            b: read(source.b, b, b_lines, aligned.b),
+            a: read(source.a, a, a_lines, a_stride, aligned.a),
+            b: read(source.b, b, b_lines, b_stride, aligned.b),
         };
         let see = |operand, element, lines, reading| match split {
             // Kernels read terms along k only, be there rows and columns or not.
@@ -168,6 +175,17 @@ impl Seen {
             b: see(source.b, b, b_lines, readings.b),
             ..source
         };
+        // What is laid out anew lies one behind the other.
+        let apart = |reading, stride, (lines, _): (usize, usize), operand: OperandLayout| {
+            let in_place = reading == Reading::InPlace || stride == 0;
+            if in_place { stride } else { lines.saturating_mul(operand.leading_dimension) }
+        };
+        let batch = Batch {
+            a: apart(readings.a, a_stride, problem.a_lines(), problem.a),
+            b: apart(readings.b, b_stride, problem.b_lines(), problem.b),
+            ..source.batch
+        };
+        let problem = Problem { batch, ..problem };
         Seen { problem, config, readings, source, transposed }
     }
 
@@ -183,35 +201,50 @@ impl Seen {
         let [a, b] = self.config.operands();
         let split = terms(&self.config);
         let mut bytes = 0;
-        let mut pass =
-            |reading: Reading, from: OperandLayout, lines, to: OperandLayout, element: Element| {
-                if reading == Reading::InPlace {
-                    return None;
-                }
-                let (lines, length): (usize, usize) = lines;
-                let matrix = MatrixRelayout {
-                    source: 0,
-                    // Extents that are planned fit.
-                    lines: lines as u32,
-                    length: length as u32,
-                    line_stride: from.leading_dimension as u64,
-                    step: from.step as u64,
-                    destination: 0,
-                    pitch: to.leading_dimension as u64
-                        * u64::from(split.map_or(element, |spec| spec.element).bytes()),
-                    turned: reading.is_turned(),
-                };
-                let (offset, lines) = (bytes, u64::from(matrix.result().0));
-                bytes += (lines * matrix.pitch).next_multiple_of(OPERAND_ALIGN);
-                let split = split.map(|spec| (spec, bytes));
-                if split.is_some_and(|(spec, _)| spec.scaled()) {
-                    bytes += (lines * 4).next_multiple_of(OPERAND_ALIGN);
-                }
-                Some(Pass { matrix, offset, split })
+        let mut pass = |reading: Reading,
+                        from: OperandLayout,
+                        lines,
+                        stride,
+                        to: OperandLayout,
+                        element: Element| {
+            if reading == Reading::InPlace {
+                return None;
+            }
+            let (lines, length): (usize, usize) = lines;
+            let matrix = MatrixRelayout {
+                source: 0,
+                // Extents that are planned fit.
+                lines: lines as u32,
+                length: length as u32,
+                line_stride: from.leading_dimension as u64,
+                step: from.step as u64,
+                destination: 0,
+                pitch: to.leading_dimension as u64
+                    * u64::from(split.map_or(element, |spec| spec.element).bytes()),
+                turned: reading.is_turned(),
+                batch: source.batch.matrices(stride) as u32,
+                batch_stride: stride as u64,
+                result_batch_stride: 0,
             };
+            let lines = u64::from(matrix.result().0);
+            let result_batch_stride = lines * matrix.pitch;
+            let matrix = MatrixRelayout { result_batch_stride, ..matrix };
+            // More than there is memory for stays that.
+            let all = |of_one: u64| {
+                let all = of_one.saturating_mul(matrix.batch.into()).min(MOST_BYTES);
+                all.next_multiple_of(OPERAND_ALIGN)
+            };
+            let offset = bytes;
+            bytes += all(result_batch_stride);
+            let split = split.map(|spec| (spec, bytes));
+            if split.is_some_and(|(spec, _)| spec.scaled()) {
+                bytes += all(lines * 4);
+            }
+            Some(Pass { matrix, offset, split })
+        };
         let passes = [
-            pass(readings.a, source.a, source.a_lines(), problem.a, a),
-            pass(readings.b, source.b, source.b_lines(), problem.b, b),
+            pass(readings.a, source.a, source.a_lines(), source.batch.a, problem.a, a),
+            pass(readings.b, source.b, source.b_lines(), source.batch.b, problem.b, b),
         ];
         (passes, bytes)
     }
@@ -223,12 +256,13 @@ impl Seen {
             return 0.0;
         }
         // Read and written; those that are split are less when they are read, and read twice where they are scaled.
-        let Problem { m, n, k, .. } = self.problem;
+        let Problem { m, n, k, batch, .. } = self.problem;
+        let [of_a, of_b] = [batch.a, batch.b].map(|stride| batch.matrices(stride) as f64);
         let (launches, read) = match terms(&self.config) {
             None => (1.0, bytes as f64),
             Some(spec) => {
                 let times = if spec.scaled() { 2.0 } else { 1.0 };
-                (times, times * 4.0 * k as f64 * (m as f64 + n as f64))
+                (times, times * 4.0 * k as f64 * (of_a * m as f64 + of_b * n as f64))
             }
         };
         (launches * PASS_MICROSECONDS + (read + bytes as f64) / PASS_BYTES) * NOMINAL_MHZ
@@ -240,6 +274,7 @@ fn reading(
     operand: OperandLayout,
     element: Element,
     (lines, _): (usize, usize),
+    batch_stride: usize,
     aligned: bool,
 ) -> Reading {
     let bytes = u64::from(element.bytes());
@@ -251,7 +286,9 @@ fn reading(
     let stride = operand.leading_dimension as u64 * bytes;
     // There is nothing behind the only line.
     let lines_fit = lines == 1 || stride > 0 && stride.is_multiple_of(TMA_ALIGN_BYTES);
-    if aligned && operand.step == 1 && lines_fit { Reading::InPlace } else { Reading::LaidOut }
+    let matrices_fit = (batch_stride as u64).wrapping_mul(bytes).is_multiple_of(TMA_ALIGN_BYTES);
+    let in_place = aligned && operand.step == 1 && lines_fit && matrices_fit;
+    if in_place { Reading::InPlace } else { Reading::LaidOut }
 }
 
 /// The operand as the kernel sees it.

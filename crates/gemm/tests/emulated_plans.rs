@@ -1,6 +1,6 @@
 //! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k, sums in any order.
 
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{BatchInputs, Executor, Inputs, multiply, multiply_batch};
 use persistent_gemm::{
     Accumulation, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Precision, Problem,
     Reference, Split,
@@ -14,20 +14,35 @@ fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
 }
 
 fn check(config: &Config, problem: &Problem) {
-    let a = matrix(problem.a_layout(), config.dtype, 1);
-    let b = matrix(problem.b_layout(), config.b_dtype(), 2);
-    let c = matrix(problem.c_layout(), config.output_dtype(), 3);
-    let c = (problem.beta != 0.0).then_some(&c);
-    let product = multiply(&Executor::Emulator, config, problem, Inputs { a: &a, b: &b, c })
+    check_on(&Executor::Emulator, config, problem);
+}
+
+fn check_on(executor: &Executor, config: &Config, problem: &Problem) {
+    let batch = problem.batch;
+    let matrices = |layout, dtype, stride, seed: u64| -> Vec<HostMatrix> {
+        let seeds = seed..seed + batch.matrices(stride) as u64;
+        seeds.map(|seed| matrix(layout, dtype, seed)).collect()
+    };
+    let a = matrices(problem.a_layout(), config.dtype, batch.a, 100);
+    let b = matrices(problem.b_layout(), config.b_dtype(), batch.b, 200);
+    let c = matrices(problem.c_layout(), config.output_dtype(), batch.c, 300);
+    let c = if problem.beta == 0.0 { &[][..] } else { &c };
+    let inputs = BatchInputs { a: &a, b: &b, c };
+    let products = multiply_batch(executor, config, problem, inputs)
         .unwrap_or_else(|error| panic!("{config:?} {problem:?}: {error}"));
-    let plan = product.plan.unwrap();
+    assert_eq!(products.d.len(), batch.count);
+    for (index, d) in products.d.iter().enumerate() {
+        let Inputs { a, b, c } = inputs.of(index);
+        let reference = Reference::new(&problem.one(), a, b, c).unwrap();
+        let comparison = reference.compare_exact(d).unwrap();
+        assert!(comparison.passed, "{config:?} {problem:?}: {index}\n{comparison}");
+    }
+    let Some(plan) = products.plan else { return };
     if let Some(swapped) = config.swapped {
         assert_eq!(plan.swapped(), swapped, "{plan:?}");
     }
     let splits = config.split.is_some_and(|split| split != Split::Whole);
     assert_eq!(plan.split_tiles > 0, splits && problem.k > 0, "{plan:?}");
-    let comparison = Reference::new(problem, &a, &b, c).unwrap().compare_exact(&product.d).unwrap();
-    assert!(comparison.passed, "{plan:?} {problem:?}\n{comparison}");
 }
 
 #[test]
@@ -165,6 +180,54 @@ fn results_are_rounded_and_saturate() {
     }
 }
 
+/// As many tiles in all as SMs or more, split ones among them, with an operand that all products share.
+#[test]
+fn batches_are_one_list_of_tiles() {
+    use Dtype::{Bf16, E4m3, F32, F64};
+    let problem = Problem::new(40, 72, 264, Major::K, Major::K).with_alpha(2.0);
+    for (dtype, split) in [
+        (Bf16, Split::Whole),
+        (Bf16, Split::SplitK(2)),
+        (E4m3, Split::SplitK(2)),
+        (F64, Split::SplitK(3)),
+        (F32, Split::Whole),
+    ] {
+        let config = Config { split: Some(split), ..Config::new(dtype) };
+        check(&config, &problem.with_batch(3).with_b_batch_stride(0));
+        check(&config, &problem.with_beta(-1.0).with_batch(2).with_a_batch_stride(40 * 264 + 3));
+    }
+    let tiles = Config { tile_m: Some(64), tile_n: Some(64), ..Config::new(Bf16) };
+    let stream = Config { split: Some(Split::StreamK), ..tiles.clone() };
+    check(&stream, &problem.with_batch(3));
+    for swapped in [false, true] {
+        let config = Config { swapped: Some(swapped), ..tiles.clone() };
+        check(&config, &problem.with_d_major(Major::M).with_batch(5).with_a_batch_stride(0));
+    }
+    let cpu = Executor::Cpu { because: None };
+    check_on(&cpu, &tiles, &problem.with_beta(1.0).with_batch(3).with_c_batch_stride(0));
+}
+
+#[test]
+fn a_batch_of_nothing_and_one_without_its_matrices() {
+    let problem = Problem::new(4, 4, 8, Major::K, Major::K).with_batch(3);
+    let config = Config::new(Dtype::Bf16);
+    for executor in [Executor::Emulator, Executor::Cpu { because: None }] {
+        check_on(&executor, &config, &problem.with_batch(0));
+        let a = matrix(problem.a_layout(), Dtype::Bf16, 1);
+        let b = [2, 3, 4].map(|seed| matrix(problem.b_layout(), Dtype::Bf16, seed));
+        let inputs = BatchInputs { a: std::slice::from_ref(&a), b: &b, c: &[] };
+        let error = multiply_batch(&executor, &config, &problem, inputs).err().unwrap();
+        assert!(error.to_string().contains("1 matrices A were given"), "{error}");
+        let inputs = Inputs { a: &a, b: &b[0], c: None };
+        let error = multiply(&executor, &config, &problem, inputs).err().unwrap();
+        assert!(error.to_string().contains("the batch needs 3"), "{error}");
+        let overlapping = problem.with_a_batch_stride(0).with_d_batch_stride(15);
+        let inputs = BatchInputs { a: std::slice::from_ref(&a), b: &b, c: &[] };
+        let error = multiply_batch(&executor, &config, &overlapping, inputs).err().unwrap();
+        assert!(error.to_string().contains("would overlap"), "{error}");
+    }
+}
+
 /// Integers beyond 2^31, in the epilogue and in split sums: all wrap.
 #[test]
 fn integers_wrap() {
@@ -240,6 +303,7 @@ fn no_depth_is_never_split() {
         for beta in [0.0, 2.0] {
             let problem = Problem::new(40, 72, 0, Major::K, Major::K).with_beta(beta);
             check(&config, &problem);
+            check(&config, &problem.with_batch(3).with_c_batch_stride(0));
         }
     }
 }

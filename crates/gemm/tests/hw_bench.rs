@@ -130,7 +130,8 @@ fn majors_types_and_scalars(bench: &Bench, cublaslt: &CublasLt) {
                 .with_d_leading_dimension(344)
                 .with_alpha(0.5)
                 .with_beta(-1.5);
-            for problem in [plain, strided] {
+            let shared = plain.with_batch(5).with_b_batch_stride(0);
+            for problem in [plain, strided, strided.with_batch(3), shared] {
                 let operands = bench.operands(&problem, Elements::new(element, output), 3).unwrap();
                 for mut candidate in CublasLtContestant::all(cublaslt, &operands).unwrap() {
                     bench.verify(&operands, &mut candidate).unwrap();

@@ -18,12 +18,13 @@ fn random_products_are_right() {
         let case = Case::new(seed, CaseSize::Large);
         match case.run(&executor) {
             Ok(outcome) if outcome.passed() => {
-                worst = outcome.comparison.worst.map_or(worst, |element| worst.max(element.ratio));
+                let element = outcome.worst().and_then(|worst| worst.worst.as_ref());
+                worst = element.map_or(worst, |element| worst.max(element.ratio));
             }
             Ok(outcome) if !outcome.untouched => {
                 failures.push(format!("{case}: memory around D was written to"));
             }
-            Ok(outcome) => failures.push(format!("{case}: {}", outcome.comparison)),
+            Ok(outcome) => failures.push(format!("{case}: {:?}", outcome.worst())),
             Err(error) => failures.push(format!("{case}: {error}")),
         }
     }

@@ -71,12 +71,14 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
     let (module, _) = compile(device, &empty).unwrap();
     let function = module.function(&built.kernel().name, built.kernel().smem_bytes()).unwrap();
     let plan = prepared.plan();
-    let matrix = |address| MatrixArgument { address, leading_dimension: problem.k as u64 };
+    let matrix =
+        |address| MatrixArgument { address, leading_dimension: problem.k as u64, batch_stride: 0 };
     let addresses = sets[0].pointers();
     let bound = built.bind(&Work {
         m: problem.m as u32,
         n: problem.n as u32,
         k: problem.k as u32,
+        batch: 1,
         alpha: 1.0,
         beta: 0.0,
         a: matrix(addresses.a),

@@ -100,10 +100,12 @@ impl Case {
         let operand = |address, split: &Split| MatrixArgument {
             address,
             leading_dimension: split.stored_k as u64,
+            batch_stride: 0,
         };
         let d = MatrixArgument {
             address: d,
             leading_dimension: self.d_layout(&gemm.spec).leading_dimension as u64,
+            batch_stride: 0,
         };
         // The first tile is split in two where k has as many stages.
         let split_tiles = u32::from(k as u32 > gemm.spec.tile.k);
@@ -111,6 +113,7 @@ impl Case {
             m: m as u32,
             n: n as u32,
             k: k as u32,
+            batch: 1,
             alpha: 1.0,
             beta: 0.0,
             a: operand(a, &self.operands[0]),

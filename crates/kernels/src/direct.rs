@@ -20,7 +20,7 @@ struct Slice<'k> {
     /// First line, and how many of the matrix follow from it on.
     line: Val<'k, ty::U32>,
     lines: Val<'k, ty::U32>,
-    /// Address of the first element of the matrix's line 0.
+    /// Address of the first element of line 0 of the product's matrix.
     address: Val<'k, ty::U64>,
     /// Bytes from line to line.
     stride: Val<'k, ty::U64>,
@@ -47,7 +47,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         Slice {
             line,
             lines: left(line, lines),
-            address: matrix.address + along.widen() * u64::from(size),
+            address: matrix.start(place.batch) + along.widen() * u64::from(size),
             stride: matrix.stride,
             bytes: left(along, length).min(self.line_bytes() / size) * size,
         }

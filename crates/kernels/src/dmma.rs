@@ -14,12 +14,13 @@ use pgemm_ir::{
     Special, WARPGROUP_THREADS, ty,
 };
 
-use self::epilogue::Epilogue;
+use self::epilogue::{Epilogue, Matrix};
 use self::fragment::Orders;
 use self::mainloop::Mainloop;
 use self::reduction::Reduction;
 pub use self::spec::{DmmaSpec, DmmaSpecError, Warps};
-use crate::launch::{L2Policies, MatrixArgument, Workspace, map};
+use crate::batch::{self, BatchMap};
+use crate::launch::{L2Policies, MatrixArgument, Workspace};
 use crate::scheduler::{Scheduler, SplitArguments};
 use crate::spec::Cluster;
 
@@ -67,7 +68,7 @@ pub struct DmmaKernel {
     pub kernel: Kernel,
 }
 
-/// One problem for a kernel: D = alpha·A·B + beta·C, all of it f64.
+/// One problem for a kernel: D = alpha·A·B + beta·C for each product of a batch, all of it f64.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DmmaWork {
     /// Rows of A and D.
@@ -76,21 +77,24 @@ pub struct DmmaWork {
     pub n: u32,
     /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
     pub k: u32,
+    /// Products, at least 1. All tiles of all of them are fewer than 2^31.
+    pub batch: u32,
     /// Factor of A·B.
     pub alpha: f64,
     /// Factor of C; where it is 0, C is not read.
     pub beta: f64,
-    /// A in the spec's major: an address that is a multiple of 16, and an even leading dimension.
+    /// A in the spec's major: an address that is a multiple of 16, and an even leading dimension and batch stride.
     pub a: MatrixArgument,
-    /// B in the spec's major: an address that is a multiple of 16, and an even leading dimension.
+    /// B in the spec's major: an address that is a multiple of 16, and an even leading dimension and batch stride.
     pub b: MatrixArgument,
-    /// C, row-major: an address that is a multiple of 8, and any leading dimension. It may be D.
+    /// C, row-major: an address that is a multiple of 8, and any leading dimension and batch stride. It may be D.
     pub c: MatrixArgument,
-    /// D, row-major: an address that is a multiple of 8, and any leading dimension.
+    /// D, row-major: an address that is a multiple of 8, and any leading dimension and batch stride.
     pub d: MatrixArgument,
     /// Rows of tiles that are walked together, at least 1.
     pub raster_rows: u32,
-    /// CTAs to launch, at least 1: the SMs of the device, or the tiles of the problem where these are fewer.
+    /// CTAs to launch, at least 1: the SMs of the device, or the tiles of the problem, of all its products,
+    /// where these are fewer.
     pub ctas: u32,
     /// Tiles, from the first, that are split along k; 0 where each is computed whole.
     pub split_tiles: u32,
@@ -121,7 +125,7 @@ impl DmmaKernel {
         Ok(DmmaKernel { spec, kernel })
     }
 
-    /// Tiles of an `m × n` output.
+    /// Tiles of one product's `m × n` output.
     pub fn tiles(&self, m: u32, n: u32) -> u64 {
         u64::from(m.div_ceil(self.spec.tile.m)) * u64::from(n.div_ceil(self.spec.tile.n))
     }
@@ -141,7 +145,7 @@ impl DmmaKernel {
                 OperandMajor::K => [k, mn],
                 OperandMajor::Mn => [mn, k],
             };
-            map(matrix, extents, ELEMENT_BYTES)
+            batch::map(matrix, extents, ELEMENT_BYTES, if k == 0 { 1 } else { work.batch })
         };
         // K-tiles that workers share.
         let shared = work.split_tiles * work.k.div_ceil(self.spec.tile.k).max(1);
@@ -155,6 +159,11 @@ impl DmmaKernel {
             .map(|param| match (param.name.as_str(), &param.kind) {
                 ("a", ParamKind::TensorMap(_)) => operand(&work.a, self.spec.a_major, m),
                 ("b", ParamKind::TensorMap(_)) => operand(&work.b, self.spec.b_major, n),
+                ("a_batched", _) => batch::steps(&work.a),
+                ("b_batched", _) => batch::steps(&work.b),
+                ("c_batch_stride", _) => batch::stride_bytes(&work.c, ELEMENT_BYTES),
+                ("d_batch_stride", _) => batch::stride_bytes(&work.d, ELEMENT_BYTES),
+                ("batch", _) => Argument::U32(work.batch),
                 ("c_address", _) => Argument::U64(work.c.address),
                 ("c_stride", _) => Argument::U64(stride(&work.c)),
                 ("d_address", _) => Argument::U64(work.d.address),
@@ -181,17 +190,14 @@ impl DmmaKernel {
 }
 
 fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
-    let a = b.tensor_map("a", spec.a_tile().tensor_map());
-    let bt = b.tensor_map("b", spec.b_tile().tensor_map());
-    let matrix = |name: &str| {
-        let address = b.param::<ty::U64>(&format!("{name}_address"));
-        (address, b.param::<ty::U64>(&format!("{name}_stride")))
-    };
+    let a = BatchMap::declare(b, "a", spec.a_tile().tensor_map());
+    let bt = BatchMap::declare(b, "b", spec.b_tile().tensor_map());
+    let matrix = |name: &str| Matrix::declare(b, name);
     let (c, d) = (matrix("c"), matrix("d"));
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
-    let raster_rows = b.param("raster_rows");
+    let (batch, raster_rows) = (b.param("batch"), b.param("raster_rows"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
     let split = SplitArguments {
@@ -203,7 +209,8 @@ fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
     };
     let reduction = Reduction::new(b, spec, b.param("workspace"));
     // Each role computes its own: what both shared would fill the producer's uniform registers.
-    let scheduler = || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), raster_rows, split);
+    let scheduler =
+        || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), batch, raster_rows, split);
     let Some(fragments) = spec.mma().fragments() else {
         unreachable!("DmmaSpec::validate lets no other MMA pass")
     };
@@ -270,7 +277,7 @@ fn consume<'k>(
             || b.scope("reduction", || reduction.contribute(scheduler, &segment, &sums)),
         );
         b.if_(complete, || {
-            stored = b.scope("epilogue", || epilogue.store(origin, &sums));
+            stored = b.scope("epilogue", || epilogue.store(origin, segment.origin.batch, &sums));
         });
         cursor
     });

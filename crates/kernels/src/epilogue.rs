@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use pgemm_ir::{
-    Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, TensorMap, Val,
-    WARPGROUP_THREADS, ty,
+    Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, Val, WARPGROUP_THREADS, ty,
 };
 
+use crate::batch::BatchMap;
 use crate::scales::Scales;
 use crate::scheduler::TileOrigin;
 use crate::spec::{KernelSpec, OutputMajor};
@@ -45,11 +45,20 @@ pub struct Epilogue<'k, S> {
 #[derive(Clone)]
 pub struct Output<'k> {
     /// Its boxes.
-    pub map: TensorMap<'k>,
-    /// Address of element (0, 0).
+    pub map: BatchMap<'k>,
+    /// Address of element (0, 0) of the first product's.
     pub address: Val<'k, ty::U64>,
     /// Bytes from one line, a row or a column, to the next.
     pub stride: Val<'k, ty::U64>,
+    /// Bytes from the matrix of one product to that of the next.
+    pub batch_stride: Val<'k, ty::U64>,
+}
+
+impl<'k> Output<'k> {
+    /// Address of element (0, 0) of the matrix of product `batch`.
+    pub(crate) fn start(&self, batch: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.address + batch.widen() * self.batch_stride
+    }
 }
 
 impl<'k, S: Sum> Epilogue<'k, S> {
@@ -61,6 +70,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
         [c, d]: [Output<'k>; 2],
         extents: [Val<'k, ty::U32>; 2],
         factors: [Val<'k, S>; 2],
+        scales: Option<Scales<'k>>,
         direct: Val<'k, ty::Bool>,
     ) -> Self {
         let staging = spec.staging();
@@ -76,7 +86,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             d,
             extents,
             factors,
-            scales: spec.arithmetic.scaled.then(|| Scales::new(b, extents)),
+            scales,
             direct,
         }
     }
@@ -130,6 +140,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             let place = Place {
                 row: origin.m + block * STAGING_ROWS,
                 column: origin.n + column,
+                batch: origin.batch,
                 buffer: step % self.staging.buffers(),
                 // The store before the latest ones of the other buffers was from this one.
                 stores_pending: self.staging.buffers() - 1,
@@ -157,6 +168,8 @@ pub struct Place<'k> {
     pub row: Val<'k, ty::U32>,
     /// First column of D.
     pub column: Val<'k, ty::U32>,
+    /// Which product of the batch.
+    pub batch: Val<'k, ty::U32>,
     /// The staging buffer that it goes through.
     pub buffer: u32,
     /// Stores that may still read other buffers.
@@ -218,8 +231,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         let Epilogue { scales, .. } = self.epilogue;
         let Some(scales) = scales else { return self.store_scaled(sums, place, c_parity) };
         let [row, column] = self.first_element(place.row, place.column);
-        let rows = scales.rows(row);
-        let sums = |group: u32| scales.apply(sums(group), rows, column + group * 8);
+        let rows = scales.rows(row, place.batch);
+        let sums = |group: u32| scales.apply(sums(group), rows, column + group * 8, place.batch);
         self.store_scaled(&sums, place, c_parity);
     }
 
@@ -246,13 +259,17 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
             OutputMajor::N => [place.column, place.row],
             OutputMajor::M => [place.row, place.column],
         };
+        let in_map = |map: &BatchMap<'k>| {
+            let [first, second] = coordinates;
+            [first, second, map.place(place.batch)]
+        };
         let reads_c = beta.ne(S::zero(b));
 
         b.if_(self.leads & !*direct, || {
             b.bulk_wait_read(place.stores_pending);
             b.if_(reads_c, || {
                 self.c_full.mbarrier_arrive_expect(staging.buffer_bytes());
-                c.map.load(buffer, self.c_full, &coordinates);
+                c.map.load(buffer, self.c_full, &in_map(&c.map));
             });
         });
         self.sync();
@@ -275,7 +292,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
             || b.scope("direct", || self.store_slice(d, &place, buffer)),
             || {
                 b.if_(self.leads, || {
-                    d.map.store(buffer, &coordinates);
+                    d.map.store(buffer, &in_map(&d.map));
                     b.bulk_commit();
                 });
             },
@@ -288,11 +305,14 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
             self.epilogue;
         let (element, reads_c) = (spec.output, beta.ne(S::zero(b)));
         let [first_row, first_column] = self.first_element(origin.m, origin.n);
-        let scales = scales.as_ref().map(|scales| (scales, scales.rows(first_row)));
+        let [c_start, d_start] = [c, d].map(|matrix| matrix.start(origin.batch));
+        let scales = scales.as_ref().map(|scales| (scales, scales.rows(first_row, origin.batch)));
         for (group, quad) in (0..).zip(sums) {
             let quad = match &scales {
                 None => *quad,
-                Some((scales, rows)) => scales.apply(*quad, *rows, first_column + group * 8),
+                Some((scales, rows)) => {
+                    scales.apply(*quad, *rows, first_column + group * 8, origin.batch)
+                }
             };
             for (i, sum) in (0..).zip(quad) {
                 let (row, column) = (first_row + i / 2 * 8, first_column + (group * 8 + i % 2));
@@ -300,17 +320,22 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                     OutputMajor::N => (row, column),
                     OutputMajor::M => (column, row),
                 };
-                let in_matrix = |matrix: &Output<'k>| {
+                let in_matrix = |matrix: &Output<'k>, start: Val<'k, ty::U64>| {
                     let offset = line.widen() * matrix.stride;
-                    (matrix.address + offset).byte_offset(place * element.bytes())
+                    (start + offset).byte_offset(place * element.bytes())
                 };
                 b.if_(row.lt(*m) & column.lt(*n), || {
                     let value = b.if_else(
                         reads_c,
-                        || self.scale(sum, Some(S::load_element(b, in_matrix(c), element))),
+                        || {
+                            self.scale(
+                                sum,
+                                Some(S::load_element(b, in_matrix(c, c_start), element)),
+                            )
+                        },
                         || self.scale(sum, None),
                     );
-                    S::store_element(b, in_matrix(d), element, value);
+                    S::store_element(b, in_matrix(d, d_start), element, value);
                 });
             }
         }

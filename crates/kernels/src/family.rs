@@ -255,13 +255,14 @@ impl AnyKernel {
 
 impl From<Work> for DmmaWork {
     fn from(work: Work) -> DmmaWork {
-        let Work { m, n, k, alpha, beta, a, b, c, d, raster_rows, clusters, .. } = work;
+        let Work { m, n, k, batch, alpha, beta, a, b, c, d, raster_rows, clusters, .. } = work;
         let Work { split_tiles, workers, workspace, l2, .. } = work;
         let ctas = clusters;
         DmmaWork {
             m,
             n,
             k,
+            batch,
             alpha,
             beta,
             a,
@@ -280,9 +281,10 @@ impl From<Work> for DmmaWork {
 
 impl From<Work> for FfmaWork {
     fn from(work: Work) -> FfmaWork {
-        let Work { m, n, k, a, b, c, d, raster_rows, clusters, l2, .. } = work;
+        let Work { m, n, k, batch, a, b, c, d, raster_rows, clusters, l2, .. } = work;
         let [alpha, beta] = [work.alpha, work.beta].map(|factor| factor as f32);
-        FfmaWork { m, n, k, alpha, beta, a, b, c, d, raster_rows, ctas: clusters, l2 }
+        let ctas = clusters;
+        FfmaWork { m, n, k, batch, alpha, beta, a, b, c, d, raster_rows, ctas, l2 }
     }
 }
 
@@ -375,11 +377,12 @@ mod tests {
 
     #[test]
     fn a_kernel_of_each_family_is_built_and_bound() {
-        let matrix = MatrixArgument { address: 1 << 20, leading_dimension: 512 };
+        let matrix = MatrixArgument { address: 1 << 20, leading_dimension: 512, batch_stride: 0 };
         let work = Work {
             m: 500,
             n: 300,
             k: 200,
+            batch: 1,
             alpha: 0.1,
             beta: 0.0,
             a: matrix,

@@ -18,7 +18,8 @@ use self::epilogue::Epilogue;
 use self::mainloop::Mainloop;
 pub use self::spec::{FfmaSpec, FfmaSpecError, ThreadTile};
 use self::tile::Dealt;
-use crate::launch::{L2Policies, MatrixArgument, map};
+use crate::batch::{self, BatchMap};
+use crate::launch::{L2Policies, MatrixArgument};
 use crate::scheduler::{Scheduler, SplitArguments};
 use crate::spec::Cluster;
 
@@ -58,7 +59,7 @@ pub struct FfmaKernel {
     pub kernel: Kernel,
 }
 
-/// One problem for a kernel: D = alpha·A·B + beta·C, all of it f32.
+/// One problem for a kernel: D = alpha·A·B + beta·C for each product of a batch, all of it f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FfmaWork {
     /// Rows of A and D.
@@ -67,24 +68,26 @@ pub struct FfmaWork {
     pub n: u32,
     /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
     pub k: u32,
+    /// Products, at least 1. All tiles of all of them are fewer than 2^31.
+    pub batch: u32,
     /// Factor of A·B.
     pub alpha: f32,
     /// Factor of C; where it is 0, C is not read.
     pub beta: f32,
-    /// A in the spec's major: an address that is a multiple of 16, and a leading dimension that is one of 4.
+    /// A in the spec's major: an address that is a multiple of 16, and a leading dimension and batch stride that are ones of 4.
     pub a: MatrixArgument,
-    /// B in the spec's major: an address that is a multiple of 16, and a leading dimension that is one of 4.
+    /// B in the spec's major: an address that is a multiple of 16, and a leading dimension and batch stride that are ones of 4.
     pub b: MatrixArgument,
-    /// C, row-major: an address that is a multiple of 4, and any leading dimension. It may be D, and is D's place where
+    /// C, row-major: an address that is a multiple of 4, and any leading dimension and batch stride. It may be D, and is D's place where
     /// beta is 0.
     pub c: MatrixArgument,
-    /// D, row-major: an address that is a multiple of 4, and any leading dimension. It is written faster where C and D have
-    /// addresses that are multiples of 16 and leading dimensions that are multiples of 4.
+    /// D, row-major: an address that is a multiple of 4, and any leading dimension and batch stride. It is written faster where
+    /// C and D have addresses that are multiples of 16, and leading dimensions and batch strides that are multiples of 4.
     pub d: MatrixArgument,
     /// Rows of tiles that are walked together, at least 1.
     pub raster_rows: u32,
     /// CTAs to launch, at least 1: those that fit on the device at once ([`FfmaSpec::ctas_per_sm`] for each SM), or the
-    /// tiles of the problem where these are fewer.
+    /// tiles of the problem, of all its products, where these are fewer.
     pub ctas: u32,
     /// How long L2 keeps A and B; D's is not looked at.
     pub l2: L2Policies,
@@ -108,7 +111,7 @@ impl FfmaKernel {
         Ok(FfmaKernel { spec, kernel })
     }
 
-    /// Tiles of an `m × n` output.
+    /// Tiles of one product's `m × n` output.
     pub fn tiles(&self, m: u32, n: u32) -> u64 {
         u64::from(m.div_ceil(self.spec.tile.m)) * u64::from(n.div_ceil(self.spec.tile.n))
     }
@@ -123,7 +126,7 @@ impl FfmaKernel {
                 OperandMajor::K => [k, mn],
                 OperandMajor::Mn => [mn, k],
             };
-            map(matrix, extents, ELEMENT_BYTES)
+            batch::map(matrix, extents, ELEMENT_BYTES, if k == 0 { 1 } else { work.batch })
         };
         let stride = |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(ELEMENT_BYTES);
         let arguments = self
@@ -133,6 +136,11 @@ impl FfmaKernel {
             .map(|param| match (param.name.as_str(), &param.kind) {
                 ("a", ParamKind::TensorMap(_)) => operand(&work.a, self.spec.a_major, m),
                 ("b", ParamKind::TensorMap(_)) => operand(&work.b, self.spec.b_major, n),
+                ("a_batched", _) => batch::steps(&work.a),
+                ("b_batched", _) => batch::steps(&work.b),
+                ("c_batch_stride", _) => batch::stride_bytes(&work.c, ELEMENT_BYTES),
+                ("d_batch_stride", _) => batch::stride_bytes(&work.d, ELEMENT_BYTES),
+                ("batch", _) => Argument::U32(work.batch),
                 ("c_address", _) => Argument::U64(work.c.address),
                 ("c_stride", _) => Argument::U64(stride(&work.c)),
                 ("d_address", _) => Argument::U64(work.d.address),
@@ -152,11 +160,12 @@ impl FfmaKernel {
     }
 }
 
-/// Where a matrix lies: its address, and the bytes from row to row.
+/// Where the matrices of a batch lie: the address of the first, and the bytes from row to row and from matrix to matrix.
 #[derive(Clone, Copy)]
 struct Matrix<'k> {
     address: Val<'k, ty::U64>,
     stride: Val<'k, ty::U64>,
+    batch_stride: Val<'k, ty::U64>,
 }
 
 /// A consumer thread's place in the tile.
@@ -166,17 +175,18 @@ struct ThreadPlace<'k> {
 }
 
 fn write(b: &KernelBuilder, spec: &FfmaSpec) {
-    let a = b.tensor_map("a", spec.a_tile().tensor_map());
-    let bt = b.tensor_map("b", spec.b_tile().tensor_map());
+    let a = BatchMap::declare(b, "a", spec.a_tile().tensor_map());
+    let bt = BatchMap::declare(b, "b", spec.b_tile().tensor_map());
     let matrix = |name: &str| Matrix {
         address: b.param::<ty::U64>(&format!("{name}_address")),
         stride: b.param::<ty::U64>(&format!("{name}_stride")),
+        batch_stride: b.param::<ty::U64>(&format!("{name}_batch_stride")),
     };
     let (c, d) = (matrix("c"), matrix("d"));
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
-    let raster_rows = b.param("raster_rows");
+    let (batch, raster_rows) = (b.param("batch"), b.param("raster_rows"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
     // No tile is split.
@@ -189,7 +199,8 @@ fn write(b: &KernelBuilder, spec: &FfmaSpec) {
         splits: b.constant(1),
     };
     // Each role computes its own: what both shared would fill the producer's uniform registers.
-    let scheduler = || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), raster_rows, split);
+    let scheduler =
+        || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), batch, raster_rows, split);
     let (lanes_m, lanes_n) = spec.lanes();
     let dealt = [
         Dealt { lanes: lanes_m, warps: spec.warps.m, thread: spec.thread.m },

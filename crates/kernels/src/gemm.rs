@@ -6,9 +6,11 @@ use pgemm_ir::{
     BuildError, Element, Kernel, KernelBuilder, PassError, Special, Val, WARPGROUP_THREADS, ty,
 };
 
+use crate::batch::BatchMap;
 use crate::epilogue::{Epilogue, Output};
 use crate::mainloop::Mainloop;
 use crate::reduction::{Contributor, Reduction, Rest, Share};
+use crate::scales::Scales;
 use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
 use crate::staging::STAGING_ROWS;
@@ -88,17 +90,22 @@ fn write<'k, S: Gives<R>, R: Sum>(
 ) -> Result<(), CuteError> {
     b.ctas_per_sm(spec.ctas_per_sm());
     let output = spec.staging().tensor_map();
-    let a = b.tensor_map("a", spec.a_tile().tensor_map());
-    let bt = b.tensor_map("b", spec.b_tile().tensor_map());
-    let c = b.tensor_map("c", output.clone());
-    let d = b.tensor_map("d", output);
-    let [c_address, c_stride] = ["c_address", "c_stride"].map(|name| b.param::<ty::U64>(name));
-    let [d_address, d_stride] = ["d_address", "d_stride"].map(|name| b.param::<ty::U64>(name));
+    let a = BatchMap::declare(b, "a", spec.a_tile().tensor_map());
+    let bt = BatchMap::declare(b, "b", spec.b_tile().tensor_map());
+    let [c, d] = ["c", "d"].map(|name| {
+        let param = |what: &str| b.param::<ty::U64>(&format!("{name}_{what}"));
+        Output {
+            map: BatchMap::declare(b, name, output.clone()),
+            address: param("address"),
+            stride: param("stride"),
+            batch_stride: param("batch_stride"),
+        }
+    });
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
-    let c = Output { map: c, address: c_address, stride: c_stride };
-    let d = Output { map: d.with_policy(policy("d_policy")), address: d_address, stride: d_stride };
+    let d = Output { map: d.map.with_policy(policy("d_policy")), ..d };
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
+    let batch = b.param("batch");
     let raster_rows = b.param("raster_rows");
     let split = SplitArguments {
         tiles: b.param("split_tiles"),
@@ -111,9 +118,11 @@ fn write<'k, S: Gives<R>, R: Sum>(
     let direct = b.param::<ty::U32>("direct").ne(0);
     let factors = ["alpha", "beta"].map(|name| R::factor(b, name));
 
-    let scheduler = Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), raster_rows, split);
+    let scheduler =
+        Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), batch, raster_rows, split);
+    let scales = spec.arithmetic.scaled.then(|| Scales::new(b, [m, n], [&a, &bt]));
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
-    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors, direct);
+    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors, scales, direct);
     let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
 
     b.scope("prologue", || {

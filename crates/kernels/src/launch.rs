@@ -1,7 +1,8 @@
 //! [`bind`]: a kernel and what it works on → a launch that every backend reads.
 
-use pgemm_ir::{Argument, Element, Launch, OperandMajor, ParamKind, TensorMapArgument};
+use pgemm_ir::{Argument, Element, Launch, OperandMajor, ParamKind};
 
+use crate::batch;
 use crate::gemm::GemmKernel;
 use crate::reduction;
 use crate::spec::{KernelSpec, OutputMajor};
@@ -14,6 +15,9 @@ pub struct MatrixArgument {
     /// Elements from one row (or, where it is column-major, column) to the next: whole 16-byte units for A and B. C and D
     /// are fastest where address and rows are such too, and rows of C may all be the same one.
     pub leading_dimension: u64,
+    /// Elements from the matrix of one product of a batch to that of the next: whole 16-byte units for A and B. 0 where all
+    /// have the same one, or there is no batch; not of D where there is. C and D are fastest where it is whole units.
+    pub batch_stride: u64,
 }
 
 /// How long L2 should keep what a TMA copy touches, beside other lines.
@@ -56,7 +60,7 @@ pub struct L2Policies {
     pub d: L2Policy,
 }
 
-/// One problem for a kernel: D = alpha·A·B + beta·C.
+/// One problem for a kernel: D = alpha·A·B + beta·C, for each product of a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// Rows of A and D.
@@ -66,6 +70,8 @@ pub struct Work {
     /// Columns of A, rows of B, in elements that are multiplied: of terms A and B hold [`KernelSpec::stored_k`] elements
     /// along k. Where it is 0, A and B are the address of 16 zero bytes.
     pub k: u32,
+    /// Products, at least 1. All cluster tiles of all of them are fewer than 2^31.
+    pub batch: u32,
     /// Factor of A·B, as [`KernelSpec::factor`] takes it.
     pub alpha: f64,
     /// Factor of C; where it is 0, C is not read.
@@ -80,8 +86,8 @@ pub struct Work {
     pub d: MatrixArgument,
     /// Rows of cluster tiles that are walked together, at least 1.
     pub raster_rows: u32,
-    /// Clusters to launch, at least 1: those that fit on the device at once, or the tiles of the problem where these are
-    /// fewer.
+    /// Clusters to launch, at least 1: those that fit on the device at once, or the tiles of the problem, of all its products,
+    /// where these are fewer.
     pub clusters: u32,
     /// Cluster tiles, from the first, that are split along k; 0 where each is computed whole.
     pub split_tiles: u32,
@@ -94,6 +100,7 @@ pub struct Work {
     /// How long L2 keeps what is read and written.
     pub l2: L2Policies,
     /// Addresses of the binary32 scales of A's m rows and of B's n columns, multiples of 4; for kernels whose spec has them.
+    /// Those of all matrices of a batch lie one behind the other.
     pub scales: Option<[u64; 2]>,
 }
 
@@ -116,7 +123,9 @@ impl KernelSpec {
         let bytes = u64::from(self.output.bytes());
         [c, d].into_iter().all(|matrix| {
             let stride = matrix.leading_dimension * bytes;
-            stride > 0 && (matrix.address | stride).is_multiple_of(TMA_ALIGN_BYTES)
+            let batch_stride = matrix.batch_stride * bytes;
+            let all = matrix.address | stride | batch_stride;
+            stride > 0 && all.is_multiple_of(TMA_ALIGN_BYTES)
         })
     }
 
@@ -145,7 +154,7 @@ impl GemmKernel {
         Workspace { bytes, zeroed: if work.unordered { bytes } else { counters } }
     }
 
-    /// Cluster tiles of an `m × n` output.
+    /// Cluster tiles of one product's `m × n` output.
     pub fn cluster_tiles(&self, m: u32, n: u32) -> u64 {
         let (tile, cluster) = (self.spec.tile, self.spec.cluster);
         u64::from(m.div_ceil(tile.m * cluster.m)) * u64::from(n.div_ceil(tile.n * cluster.n))
@@ -162,7 +171,7 @@ impl GemmKernel {
                 OperandMajor::K => [k, mn],
                 OperandMajor::Mn => [mn, k],
             };
-            map(matrix, extents, element.bytes())
+            batch::map(matrix, extents, element.bytes(), if k == 0 { 1 } else { work.batch })
         };
         let lines = match spec.d_major {
             OutputMajor::N => [n, m],
@@ -173,7 +182,9 @@ impl GemmKernel {
             let step = TMA_ALIGN_BYTES / u64::from(spec.output.bytes());
             let address = matrix.address / TMA_ALIGN_BYTES * TMA_ALIGN_BYTES;
             let leading_dimension = matrix.leading_dimension.max(1).next_multiple_of(step);
-            map(&MatrixArgument { address, leading_dimension }, lines, spec.output.bytes())
+            let batch_stride = matrix.batch_stride.next_multiple_of(step);
+            let moved = MatrixArgument { address, leading_dimension, batch_stride };
+            batch::map(&moved, lines, spec.output.bytes(), work.batch)
         };
         let stride =
             |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(spec.output.bytes());
@@ -191,10 +202,17 @@ impl GemmKernel {
                 ("b", ParamKind::TensorMap(_)) => operand(&work.b, spec.b, spec.b_major, n),
                 ("c", ParamKind::TensorMap(_)) => output(&work.c),
                 ("d", ParamKind::TensorMap(_)) => output(&work.d),
+                ("a_batched", _) => batch::steps(&work.a),
+                ("b_batched", _) => batch::steps(&work.b),
+                ("c_batched", _) => batch::steps(&work.c),
+                ("d_batched", _) => batch::steps(&work.d),
                 ("c_address", _) => Argument::U64(work.c.address),
                 ("c_stride", _) => Argument::U64(stride(&work.c)),
+                ("c_batch_stride", _) => batch::stride_bytes(&work.c, spec.output.bytes()),
                 ("d_address", _) => Argument::U64(work.d.address),
                 ("d_stride", _) => Argument::U64(stride(&work.d)),
+                ("d_batch_stride", _) => batch::stride_bytes(&work.d, spec.output.bytes()),
+                ("batch", _) => Argument::U32(work.batch),
                 ("m", _) => Argument::U32(work.m),
                 ("n", _) => Argument::U32(work.n),
                 ("k", _) => Argument::U32(work.k),
@@ -219,12 +237,4 @@ impl GemmKernel {
             .collect();
         Launch { grid: [work.clusters * spec.cluster.size(), 1, 1], arguments }
     }
-}
-
-pub(crate) fn map(matrix: &MatrixArgument, extents: [u64; 2], element_bytes: u32) -> Argument {
-    Argument::TensorMap(TensorMapArgument {
-        address: matrix.address,
-        extents: extents.to_vec(),
-        strides: vec![matrix.leading_dimension * u64::from(element_bytes)],
-    })
 }

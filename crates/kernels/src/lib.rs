@@ -5,6 +5,7 @@
 //! memory's bandwidth, [`ProbeKernel`].
 
 mod arithmetic;
+mod batch;
 mod bytes;
 pub mod catalogue;
 mod direct;

@@ -3,10 +3,11 @@
 use pgemm_cute::CuteError;
 use pgemm_ir::{
     Batch, Carried, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId, RegionKind,
-    Release, Retired, Ring, RingCursor, SmemRequest, Special, TensorMap, Val, WriteSlot, ty,
+    Release, Retired, Ring, RingCursor, SmemRequest, Special, Val, WriteSlot, ty,
 };
 
 use crate::arithmetic::Terms;
+use crate::batch::BatchMap;
 use crate::operand::{BoxPlace, OperandTile};
 use crate::promotion::{Promoted, Registers};
 use crate::scheduler::{CtaPlace, Segment};
@@ -21,7 +22,7 @@ const OPERAND_ALIGN: u32 = 1024;
 struct Operand<'k> {
     tile: OperandTile,
     region: RegionId,
-    map: TensorMap<'k>,
+    map: BatchMap<'k>,
     boxes: Vec<BoxPlace>,
     major: OperandMajor,
 }
@@ -42,7 +43,7 @@ impl<'k> Mainloop<'k> {
     pub fn new(
         b: &'k KernelBuilder,
         spec: &KernelSpec,
-        maps: [TensorMap<'k>; 2],
+        maps: [BatchMap<'k>; 2],
         cluster: Option<CtaPlace<'k>>,
     ) -> Result<Self, CuteError> {
         let operand = |name, tile: OperandTile, map, major| -> Result<_, CuteError> {
@@ -84,12 +85,13 @@ impl<'k> Mainloop<'k> {
     pub fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
         let b = self.b;
         let tile = segment.origin;
+        let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
             let (a_share, b_share) = self.shares();
             let k = (segment.k_first + k_tile) * self.spec.stored_tile_k();
-            b.scope("load a", || self.a.load(b, slot, tile.m, k, a_share));
-            b.scope("load b", || self.bt.load(b, slot, tile.n, k, b_share));
+            b.scope("load a", || self.a.load(b, slot, [tile.m, k, a_batch], a_share));
+            b.scope("load b", || self.bt.load(b, slot, [tile.n, k, b_batch], b_share));
             self.ring.advance(cursor)
         })
     }
@@ -285,17 +287,18 @@ impl<'k> Operand<'k> {
         b.smem_address(self.region).offset(stage * self.tile.bytes())
     }
 
-    /// Starts the copies of this CTA's share of the tile at (mn, k).
+    /// Starts the copies of this CTA's share of the tile at (mn, k) of a matrix.
     fn load(
         &self,
         b: &'k KernelBuilder,
         slot: WriteSlot<'k>,
-        mn: Val<'k, ty::U32>,
-        k: Val<'k, ty::U32>,
+        [mn, k, matrix]: [Val<'k, ty::U32>; 3],
         share: Option<Share<'k>>,
     ) {
         let stage = self.stage(b, slot.stage);
-        let Some(share) = share else { return self.copy(stage, slot.full, mn, k, None) };
+        let Some(share) = share else {
+            return self.copy(stage, slot.full, [mn, k, matrix], None);
+        };
         match self.tile.slice_lines() {
             Some((lines, bytes)) => {
                 let first_line = share.index * lines;
@@ -304,32 +307,31 @@ impl<'k> Operand<'k> {
                     OperandMajor::Mn => (mn, k + first_line),
                 };
                 let slice = stage.offset(share.index * bytes);
-                self.copy(slice, slot.full, mn, k, Some(share.mask));
+                self.copy(slice, slot.full, [mn, k, matrix], Some(share.mask));
             }
             None => {
                 // Peers walk the same segments, so they agree on a k-tile's stage and on whose turn it is. The stage is free
                 // in all of them: this CTA's empty barrier, which it has waited for, counts the peers' consumers too.
                 let my_turn = (slot.stage % share.peers).eq(share.index);
-                b.if_(my_turn, || self.copy(stage, slot.full, mn, k, Some(share.mask)));
+                b.if_(my_turn, || self.copy(stage, slot.full, [mn, k, matrix], Some(share.mask)));
             }
         }
     }
 
-    /// Starts the copies of the boxes of (mn, k), to the CTAs of `mask` where there is one.
+    /// Starts the copies of the boxes of (mn, k) of a matrix, to the CTAs of `mask` where there is one.
     fn copy(
         &self,
         destination: Val<'k, ty::Smem>,
         full: Val<'k, ty::Smem>,
-        mn: Val<'k, ty::U32>,
-        k: Val<'k, ty::U32>,
+        [mn, k, matrix]: [Val<'k, ty::U32>; 3],
         mask: Option<Val<'k, ty::U32>>,
     ) {
         for place in &self.boxes {
             let destination = destination.offset(place.bytes);
             // Innermost dimension first.
             let coordinates = match self.major {
-                OperandMajor::K => [k + place.k, mn + place.mn],
-                OperandMajor::Mn => [mn + place.mn, k + place.k],
+                OperandMajor::K => [k + place.k, mn + place.mn, matrix],
+                OperandMajor::Mn => [mn + place.mn, k + place.k, matrix],
             };
             match mask {
                 None => self.map.load(destination, full, &coordinates),

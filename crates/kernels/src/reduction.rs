@@ -572,6 +572,7 @@ impl<'k> Reduction<'k> {
         let place = Place {
             row: contributor.origin.m + piece / slices * STAGING_ROWS,
             column: contributor.origin.n + piece % slices * self.staging.columns(),
+            batch: contributor.origin.batch,
             buffer: 0,
             stores_pending: 0,
         };
@@ -590,6 +591,7 @@ impl<'k> Reduction<'k> {
         let origin = TileOrigin {
             m: contributor.origin.m + piece / groups * STAGING_ROWS,
             n: contributor.origin.n + piece % groups * 8,
+            ..contributor.origin
         };
         contributor.warpgroup.store_elements(&results::<S, R>(sums), origin);
     }

@@ -1,6 +1,6 @@
 //! A kernel that lays matrices out anew, so that TMA can read them: lines of any length, address, stride and step become
 //! lines of whole 16-byte units, with zeros behind their ends, in the direction they had or across it. One launch does one
-//! matrix or two, of elements of one size, whose values it does not look at. Or it writes, for each binary32, the terms that
+//! matrix or two, or a batch of either, of elements of one size, whose values it does not look at. Or it writes, for each binary32, the terms that
 //! this is the sum of ([`SplitKernel`]), after another kernel ([`ScalesKernel`]) has found scales for the lines of the result.
 
 mod copy;
@@ -52,7 +52,7 @@ pub struct RelayoutSpec {
     pub element_bytes: u32,
 }
 
-/// One matrix and where it goes.
+/// One matrix and where it goes, or a batch of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixRelayout {
     /// Address of the first element, a multiple of its size.
@@ -71,6 +71,12 @@ pub struct MatrixRelayout {
     pub pitch: u64,
     /// Whether lines of the result run across those of the source: `length` lines of `lines` elements.
     pub turned: bool,
+    /// Matrices, at least 1. A launch takes fewer than 2^31 CTAs, one for each 16 KiB of each matrix or less.
+    pub batch: u32,
+    /// Elements from one matrix to the next.
+    pub batch_stride: u64,
+    /// Bytes from one result to the next, a multiple of 16.
+    pub result_batch_stride: u64,
 }
 
 /// A kernel that could not be built.
@@ -180,7 +186,7 @@ impl RelayoutKernel {
     /// all others depend on the rest of it only.
     pub fn bind(&self, first: &MatrixRelayout, second: Option<&MatrixRelayout>) -> Launch {
         let units = Units::plain(self.spec.element_bytes);
-        launch(first, second, |matrix| matrix.tile_count(units), |matrix| matrix.arguments(units))
+        launch(first, second, |matrix| matrix.part(units, matrix.tile_count(units)))
     }
 }
 
@@ -197,38 +203,43 @@ fn built(name: &str, write: impl FnOnce(&KernelBuilder)) -> Result<Kernel, Relay
 }
 
 /// The launch over one matrix or two, each with its CTAs: those of the first, then the arguments of both.
-fn launch<M>(
-    first: &M,
-    second: Option<&M>,
-    ctas: impl Fn(&M) -> u32,
-    arguments: impl Fn(&M) -> Vec<Argument>,
-) -> Launch {
-    let of_first = ctas(first);
-    let matrices = [first, second.unwrap_or(first)];
-    let of_matrices = matrices.into_iter().flat_map(arguments);
+fn launch<M>(first: &M, second: Option<&M>, part: impl Fn(&M) -> Part) -> Launch {
+    let parts = [part(first), part(second.unwrap_or(first))];
+    let of_first = parts[0].ctas;
+    let ctas = of_first.saturating_add(second.map_or(0, |_| parts[1].ctas));
+    let of_matrices = parts.into_iter().flat_map(|part| part.arguments);
     let arguments = std::iter::once(Argument::U32(of_first)).chain(of_matrices).collect();
-    Launch { grid: [of_first + second.map_or(0, ctas), 1, 1], arguments }
+    Launch { grid: [ctas, 1, 1], arguments }
+}
+
+/// What a launch has for a matrix or a batch of them.
+struct Part {
+    ctas: u32,
+    /// In the order in which [`Job::declare`] declares them.
+    arguments: Vec<Argument>,
 }
 
 impl MatrixRelayout {
-    /// CTAs that lay it out, one for each tile.
+    /// CTAs that lay one matrix out, one for each tile.
     fn tile_count(&self, units: Units) -> u32 {
         let (across, down) = self.tiles(units);
         (across * down) as u32
     }
 
-    /// The arguments of a matrix in the order in which [`Job::declare`] declares them.
-    fn arguments(&self, units: Units) -> Vec<Argument> {
+    /// The part of a launch in which each matrix has `ctas`.
+    fn part(&self, units: Units, ctas: u32) -> Part {
         let bytes = u64::from(units.element_bytes);
         let of_line = u64::from(self.length) * bytes;
         let span = u64::from(self.lines - 1) * self.line_stride * bytes + of_line;
-        vec![
+        let arguments = vec![
             Argument::U64(self.source),
             Argument::U64(self.destination),
             Argument::U64(span),
             Argument::U64(self.line_stride * bytes),
             Argument::U64(self.step * bytes),
             Argument::U64(self.pitch),
+            Argument::U64(self.batch_stride * bytes),
+            Argument::U64(self.result_batch_stride),
             Argument::U32(self.lines),
             Argument::U32((of_line / u64::from(CHUNK_BYTES)) as u32),
             Argument::U32((of_line % u64::from(CHUNK_BYTES)) as u32),
@@ -236,7 +247,9 @@ impl MatrixRelayout {
             Argument::U32(self.chunks(units) as u32),
             Argument::U32(self.tiles(units).0 as u32),
             Argument::U32(if self.turned { TURNS } else { self.columns(units).ilog2() }),
-        ]
+            Argument::U32(ctas),
+        ];
+        Part { ctas: ctas.saturating_mul(self.batch), arguments }
     }
 }
 
@@ -271,33 +284,35 @@ struct Tile<'k> {
 }
 
 impl<'k> Job<'k> {
-    /// Declares the parameters of all matrices; those of the one that `second` says. Scales have theirs where there are any.
+    /// Declares the parameters of all matrices; the work of CTA `index` of the matrix, or the batch, that `second` says, and
+    /// which of its matrix's CTAs that is. Scales have parameters where there are any.
     fn declare(
         b: &'k KernelBuilder,
         element_bytes: u32,
         split: Option<SplitSpec>,
         second: Val<'k, ty::Bool>,
-    ) -> Job<'k> {
+        index: Val<'k, ty::U32>,
+    ) -> (Job<'k>, Val<'k, ty::U32>) {
         // Declared matrix by matrix.
         let of = |index: usize| {
-            let wide = ["source", "destination", "span", "line_stride", "step", "pitch"]
-                .map(|name| b.param::<ty::U64>(&format!("{name}_{index}")));
-            let narrow =
-                ["lines", "full", "rest", "result_lines", "result_chunks", "across", "columns"]
-                    .map(|name| b.param::<ty::U32>(&format!("{name}_{index}")));
+            let wide = WIDE.map(|name| b.param::<ty::U64>(&format!("{name}_{index}")));
+            let narrow = NARROW.map(|name| b.param::<ty::U32>(&format!("{name}_{index}")));
             let scales = split.filter(SplitSpec::scaled);
             (wide, narrow, scales.map(|_| b.param::<ty::U64>(&format!("scales_{index}"))))
         };
         let matrices: [_; MATRICES] = std::array::from_fn(of);
-        let wide: [_; 6] =
+        let wide: [_; WIDE.len()] =
             std::array::from_fn(|i| second.select(matrices[1].0[i], matrices[0].0[i]));
-        let narrow: [_; 7] =
+        let narrow: [_; NARROW.len()] =
             std::array::from_fn(|i| second.select(matrices[1].1[i], matrices[0].1[i]));
         let scales = matrices[0].2.zip(matrices[1].2);
         let scales = scales.map(|(first, other)| second.select(other, first));
-        let [address, destination, span, stride, step, pitch] = wide;
-        let [lines, full, rest, result_lines, result_chunks, across, columns] = narrow;
-        Job {
+        let [address, destination, span, stride, step, pitch, apart, results_apart] = wide;
+        let [lines, full, rest, result_lines, result_chunks, across, columns, ctas] = narrow;
+        let which = index / ctas;
+        let address = address + which.widen() * apart;
+        let scales = scales.map(|first| first + which.widen() * (result_lines.widen() * 4));
+        let job = Job {
             source: Source {
                 b,
                 element_bytes,
@@ -310,7 +325,7 @@ impl<'k> Job<'k> {
                 rest,
             },
             result: Destination {
-                address: destination,
+                address: destination + which.widen() * results_apart,
                 pitch,
                 lines: result_lines,
                 chunks: result_chunks,
@@ -318,7 +333,8 @@ impl<'k> Job<'k> {
             },
             across,
             columns,
-        }
+        };
+        (job, index - which * ctas)
     }
 }
 
@@ -341,6 +357,20 @@ impl<'k> Destination<'k> {
     }
 }
 
+/// Parameters of a matrix, but for the address of scales.
+const WIDE: [&str; 8] = [
+    "source",
+    "destination",
+    "span",
+    "line_stride",
+    "step",
+    "pitch",
+    "batch_stride",
+    "result_batch_stride",
+];
+const NARROW: [&str; 8] =
+    ["lines", "full", "rest", "result_lines", "result_chunks", "across", "columns", "ctas"];
+
 /// Declares all parameters; the matrix of this CTA, and which of its CTAs this is.
 fn job(
     b: &KernelBuilder,
@@ -350,8 +380,7 @@ fn job(
     let of_first = b.param::<ty::U32>("tiles_0");
     let cta = b.special(Special::Cta);
     let second = cta.ge(of_first);
-    let job = Job::declare(b, element_bytes, split, second);
-    (job, second.select(cta - of_first, cta))
+    Job::declare(b, element_bytes, split, second, second.select(cta - of_first, cta))
 }
 
 fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>) {
@@ -398,6 +427,9 @@ mod tests {
             destination: 0,
             pitch: 0,
             turned,
+            batch: 1,
+            batch_stride: 0,
+            result_batch_stride: 0,
         };
         let plain = Units::plain;
         assert_eq!(matrix(4095, 4095, false).tiles(plain(2)), (8, 256));

@@ -1,4 +1,5 @@
-//! The persistent scheduler: one wave of clusters walks the work of a problem. Some tiles, the first in raster order, may be
+//! The persistent scheduler: one wave of clusters walks the work of a problem, the tiles of all products of a batch as one
+//! list. Some tiles, the first in raster order, may be
 //! split: their k-tiles, laid end to end, are dealt out evenly to workers, so that a worker has the end of one tile, the
 //! start of another, or any part of a few. One worker for each cluster is stream-K, a multiple of the tiles split-K. The
 //! other tiles are computed whole. Clusters take workers first, then whole tiles, in turn. Of split-K's workers those at the
@@ -17,6 +18,8 @@ pub struct Scheduler<'k> {
     /// Extents of D in cluster tiles.
     clusters_m: Val<'k, ty::U32>,
     clusters_n: Val<'k, ty::U32>,
+    /// Products, each with as many tiles.
+    batch: Val<'k, ty::U32>,
     /// Cluster-tile rows of a raster group.
     raster_rows: Val<'k, ty::U32>,
     /// Stages of a tile, at least 1.
@@ -61,7 +64,7 @@ pub struct Segment<'k> {
     pub k_count: Val<'k, ty::U32>,
     /// True where these are all of the tile's.
     pub whole: Val<'k, ty::Bool>,
-    /// Index of the cluster tile in raster order.
+    /// Index of the cluster tile: product by product, in raster order.
     pub tile: Val<'k, ty::U32>,
     /// The unit of work that it belongs to: see [`Scheduler::worker`].
     pub unit: Val<'k, ty::U32>,
@@ -86,22 +89,25 @@ pub struct Contributors<'k> {
     pub count: Val<'k, ty::U32>,
 }
 
-/// The first element of a CTA tile in D.
+/// The first element of a CTA tile in the D of a product.
 #[derive(Clone, Copy)]
 pub struct TileOrigin<'k> {
     /// First row.
     pub m: Val<'k, ty::U32>,
     /// First column.
     pub n: Val<'k, ty::U32>,
+    /// Which product of the batch.
+    pub batch: Val<'k, ty::U32>,
 }
 
 impl<'k> Scheduler<'k> {
-    /// A scheduler over the `m × n` elements of D and depth `k`. `raster_rows` is in cluster tiles, at least 1.
+    /// A scheduler over `batch` products of `m × n` elements of D and depth `k`. `raster_rows` is in cluster tiles, at least 1.
     pub fn new(
         b: &'k KernelBuilder,
         tile: Tile,
         cluster: Cluster,
         (m, n, k): (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>),
+        batch: Val<'k, ty::U32>,
         raster_rows: Val<'k, ty::U32>,
         split: SplitArguments<'k>,
     ) -> Self {
@@ -115,6 +121,7 @@ impl<'k> Scheduler<'k> {
             cluster,
             clusters_m: m.div_ceil(tile.m * cluster.m),
             clusters_n: n.div_ceil(tile.n * cluster.n),
+            batch,
             raster_rows,
             k_tiles: k.div_ceil(tile.k).max(1),
             split,
@@ -175,7 +182,12 @@ impl<'k> Scheduler<'k> {
 
     /// Workers and whole tiles.
     fn units(&self) -> Val<'k, ty::U32> {
-        self.split.workers + (self.clusters_m * self.clusters_n - self.split.tiles)
+        self.split.workers + (self.tiles_of_one() * self.batch - self.split.tiles)
+    }
+
+    /// Cluster tiles of one product.
+    fn tiles_of_one(&self) -> Val<'k, ty::U32> {
+        self.clusters_m * self.clusters_n
     }
 
     /// What of a stretch lies in its first tile.
@@ -239,9 +251,13 @@ impl<'k> Scheduler<'k> {
         self.split
     }
 
-    /// Raster order: groups of `raster_rows` rows, each walked column by column.
-    fn origin(&self, index: Val<'k, ty::U32>) -> TileOrigin<'k> {
+    /// Raster order: product by product, groups of `raster_rows` rows, each walked column by column.
+    fn origin(&self, tile: Val<'k, ty::U32>) -> TileOrigin<'k> {
         self.b.scope("raster", || {
+            let of_one = self.tiles_of_one();
+            // Those of the first product, which is often the only one, need no division.
+            let batch = self.b.if_else(tile.lt(of_one), || self.b.constant(0), || tile / of_one);
+            let index = tile - batch * of_one;
             let group_tiles = self.raster_rows * self.clusters_n;
             let first_row = index / group_tiles * self.raster_rows;
             let rows = (self.clusters_m - first_row).min(self.raster_rows);
@@ -251,7 +267,7 @@ impl<'k> Scheduler<'k> {
                 None => (row, column),
                 Some(cta) => (row * self.cluster.m + cta.m, column * self.cluster.n + cta.n),
             };
-            TileOrigin { m: row * self.tile.m, n: column * self.tile.n }
+            TileOrigin { m: row * self.tile.m, n: column * self.tile.n, batch }
         })
     }
 }

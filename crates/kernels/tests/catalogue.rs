@@ -54,7 +54,15 @@ fn every_kernel_is_right_in_the_emulator() {
     let specs: Vec<KernelSpec> = catalogue::specs().collect();
     check_all(&specs, build, |index, gemm: &GemmKernel| {
         let spec = &gemm.spec;
-        let case = Case::ragged(spec, [2, 2], spec.stages + 1);
+        // Four cluster tiles, of one product or of two with the same A or B.
+        let case =
+            match index % 4 {
+                0 => Case::ragged(spec, [2, 1], spec.stages + 1)
+                    .batch(2, [index % 8 == 0, false, false]),
+                1 => Case::ragged(spec, [1, 2], spec.stages + 1)
+                    .batch(2, [false, index % 8 == 1, false]),
+                _ => Case::ragged(spec, [2, 2], spec.stages + 1),
+            };
         // Neighbours differ in how they are scaled and scheduled.
         let case = match index % 3 {
             0 => case,

@@ -35,6 +35,8 @@ struct Case {
     alpha: f64,
     beta: f64,
     c: C,
+    /// Matrices of A, B and C: one, or as many as there are products.
+    matrices: [usize; 3],
     ctas: u32,
     /// Split tiles, and workers that share them.
     split: (u32, u32),
@@ -69,26 +71,32 @@ fn run(
     bound: impl Fn(f64) -> f64,
     schedule: Schedule,
 ) -> Result<(), String> {
-    let Case { m, n, k, alpha, beta, .. } = case;
-    let a = |row: usize, i: usize| number(1, row * k + i);
-    let b = |column: usize, i: usize| number(2, column * k + i);
-    let c = |row: usize, column: usize| number(3, row * n + column);
-    let operand = |major, lines, value: &dyn Fn(usize, usize) -> f64| match major {
-        OperandMajor::K => Matrix::new(lines, k, true, value),
-        OperandMajor::Mn => Matrix::new(k, lines, true, |i, line| value(line, i)),
+    let Case { m, n, k, alpha, beta, matrices, .. } = case;
+    let batch = matrices.into_iter().max().unwrap_or(1);
+    // By product, row and column, or line and depth.
+    let [a_count, b_count, c_count] = matrices;
+    let a = |at, row: usize, i: usize| number(1, (at % a_count * m + row) * k + i);
+    let b = |at, column: usize, i: usize| number(2, (at % b_count * n + column) * k + i);
+    let c = |at, row: usize, column: usize| number(3, (at % c_count * m + row) * n + column);
+    let operand = |major, count, lines, value: &dyn Fn(usize, usize, usize) -> f64| match major {
+        OperandMajor::K => Matrix::new(count, [lines, k], true, value),
+        OperandMajor::Mn => Matrix::new(count, [k, lines], true, |at, i, line| value(at, line, i)),
     };
     let mut memory = Memory::new();
     let (a_matrix, b_matrix) =
-        (operand(dmma.spec.a_major, m, &a), operand(dmma.spec.b_major, n, &b));
+        (operand(dmma.spec.a_major, a_count, m, &a), operand(dmma.spec.b_major, b_count, n, &b));
     let mut a_argument = a_matrix.upload(&mut memory, "A", Permission::ReadOnly);
     let mut b_argument = b_matrix.upload(&mut memory, "B", Permission::ReadOnly);
     if k == 0 {
         a_argument.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
         b_argument.address = a_argument.address;
     }
-    let c_matrix = Matrix::new(m, n, false, c);
-    let d_matrix =
-        if case.c == C::InPlace { &c_matrix } else { &Matrix::new(m, n, false, |_, _| f64::NAN) };
+    let c_matrix = Matrix::new(c_count, [m, n], false, c);
+    let d_matrix = if case.c == C::InPlace {
+        &c_matrix
+    } else {
+        &Matrix::new(batch, [m, n], false, |_, _, _| f64::NAN)
+    };
     let d = d_matrix.upload(&mut memory, "D", Permission::ReadWrite);
     let c_argument = match case.c {
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
@@ -98,6 +106,7 @@ fn run(
         m: m as u32,
         n: n as u32,
         k: k as u32,
+        batch: batch as u32,
         alpha,
         beta,
         a: a_argument,
@@ -128,28 +137,32 @@ fn run(
     let found = bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().unwrap()));
     for (at, found) in found.enumerate() {
         let (row, column) = (at / d_matrix.leading_dimension, at % d_matrix.leading_dimension);
+        let (at, row) = (row / m, row % m);
         if column >= n {
             if !found.is_nan() {
-                return Err(format!("{} {case:?}: row {row} is written beyond its end", dmma.spec));
+                return Err(format!(
+                    "{} {case:?}: row {row} of D {at} is written beyond its end",
+                    dmma.spec
+                ));
             }
             continue;
         }
         let (mut sum, mut magnitude) = (0.0, 0.0);
         for i in 0..k {
-            let product = a(row, i) * b(column, i);
+            let product = a(at, row, i) * b(at, column, i);
             sum += product;
             magnitude += product.abs();
         }
         let mut expected = alpha * sum;
         magnitude *= alpha.abs();
         if beta != 0.0 {
-            expected += beta * c(row, column);
-            magnitude += (beta * c(row, column)).abs();
+            expected += beta * c(at, row, column);
+            magnitude += (beta * c(at, row, column)).abs();
         }
         let difference = (found - expected).abs();
         if difference.is_nan() || difference > bound(magnitude) {
             return Err(format!(
-                "{} {case:?}: D is {found} at row {row}, column {column}, and not {expected}",
+                "{} {case:?}: D {at} is {found} at row {row}, column {column}, and not {expected}",
                 dmma.spec
             ));
         }
@@ -169,7 +182,8 @@ fn check(
 }
 
 fn product(m: usize, n: usize, k: usize) -> Case {
-    Case { m, n, k, alpha: 1.0, beta: 0.0, c: C::None, ctas: 2, split: (0, 0) }
+    let (c, matrices) = (C::None, [1; 3]);
+    Case { m, n, k, alpha: 1.0, beta: 0.0, c, matrices, ctas: 2, split: (0, 0) }
 }
 
 #[test]
@@ -229,6 +243,19 @@ fn c_is_added_from_wherever_it_is() {
                 check(&dmma, case, integer, |_| 0.0, Schedule::seeded(u64::from(ctas)));
             }
         }
+    }
+}
+
+#[test]
+fn batches_share_what_they_have_one_of() {
+    for (majors, matrices) in [("kk", [3, 1, 3]), ("mn", [1, 2, 1]), ("kn", [2, 2, 2])] {
+        let dmma = kernel(majors, "64x64x16-s4-w2x2-k8");
+        let c = if matrices[2] == 1 { C::Apart } else { C::InPlace };
+        let case = Case { alpha: 2.0, beta: -1.0, c, matrices, ..product(66, 31, 70) };
+        for split in [(0, 0), (3, 5)] {
+            check(&dmma, Case { split, ..case }, integer, |_| 0.0, Schedule::seeded(8));
+        }
+        check(&dmma, Case { k: 0, ..case }, integer, |_| 0.0, Schedule::round_robin());
     }
 }
 

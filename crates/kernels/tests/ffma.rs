@@ -35,6 +35,8 @@ struct Case {
     alpha: f32,
     beta: f32,
     c: C,
+    /// Matrices of A, B and C: one, or as many as there are products.
+    matrices: [usize; 3],
     /// Whether C and D can be accessed four elements at once.
     quads: bool,
     ctas: u32,
@@ -54,28 +56,31 @@ fn real(seed: u64, index: usize) -> f32 {
 /// Runs a case and compares every element of D bit for bit with multiply-adds one after the other along k, and what lies
 /// behind its rows with what was there.
 fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> {
-    let Case { m, n, k, alpha, beta, .. } = case;
-    let a = |row: usize, i: usize| real(1, row * k + i);
-    let b = |column: usize, i: usize| real(2, column * k + i);
-    let c = |row: usize, column: usize| real(3, row * n + column);
-    let operand = |major, lines, value: &dyn Fn(usize, usize) -> f32| match major {
-        OperandMajor::K => Matrix::new(lines, k, true, value),
-        OperandMajor::Mn => Matrix::new(k, lines, true, |i, line| value(line, i)),
+    let Case { m, n, k, alpha, beta, matrices, .. } = case;
+    let batch = matrices.into_iter().max().unwrap_or(1);
+    // By product, row and column, or line and depth.
+    let [a_count, b_count, c_count] = matrices;
+    let a = |at, row: usize, i: usize| real(1, (at % a_count * m + row) * k + i);
+    let b = |at, column: usize, i: usize| real(2, (at % b_count * n + column) * k + i);
+    let c = |at, row: usize, column: usize| real(3, (at % c_count * m + row) * n + column);
+    let operand = |major, count, lines, value: &dyn Fn(usize, usize, usize) -> f32| match major {
+        OperandMajor::K => Matrix::new(count, [lines, k], true, value),
+        OperandMajor::Mn => Matrix::new(count, [k, lines], true, |at, i, line| value(at, line, i)),
     };
     let mut memory = Memory::new();
     let (a_matrix, b_matrix) =
-        (operand(ffma.spec.a_major, m, &a), operand(ffma.spec.b_major, n, &b));
+        (operand(ffma.spec.a_major, a_count, m, &a), operand(ffma.spec.b_major, b_count, n, &b));
     let mut a_argument = a_matrix.upload(&mut memory, "A", Permission::ReadOnly);
     let mut b_argument = b_matrix.upload(&mut memory, "B", Permission::ReadOnly);
     if k == 0 {
         a_argument.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
         b_argument.address = a_argument.address;
     }
-    let c_matrix = Matrix::new(m, n, case.quads, c);
+    let c_matrix = Matrix::new(c_count, [m, n], case.quads, c);
     let d_matrix = if case.c == C::InPlace {
         &c_matrix
     } else {
-        &Matrix::new(m, n, case.quads, |_, _| f32::NAN)
+        &Matrix::new(batch, [m, n], case.quads, |_, _, _| f32::NAN)
     };
     let d = d_matrix.upload(&mut memory, "D", Permission::ReadWrite);
     let c_argument = match case.c {
@@ -86,6 +91,7 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         m: m as u32,
         n: n as u32,
         k: k as u32,
+        batch: batch as u32,
         alpha,
         beta,
         a: a_argument,
@@ -105,18 +111,23 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
     let found = bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
     for (at, found) in found.enumerate() {
         let (row, column) = (at / d_matrix.leading_dimension, at % d_matrix.leading_dimension);
+        let (at, row) = (row / m, row % m);
         if column >= n {
             if !found.is_nan() {
-                return Err(format!("{} {case:?}: row {row} is written beyond its end", ffma.spec));
+                return Err(format!(
+                    "{} {case:?}: row {row} of D {at} is written beyond its end",
+                    ffma.spec
+                ));
             }
             continue;
         }
-        let sum = (0..k).fold(0.0, |sum, i| a(row, i).mul_add(b(column, i), sum));
+        let sum = (0..k).fold(0.0, |sum, i| a(at, row, i).mul_add(b(at, column, i), sum));
         let product = alpha * sum;
-        let expected = if beta == 0.0 { product } else { c(row, column).mul_add(beta, product) };
+        let expected =
+            if beta == 0.0 { product } else { c(at, row, column).mul_add(beta, product) };
         if found != expected {
             return Err(format!(
-                "{} {case:?}: D is {found} at row {row}, column {column}, and not {expected}",
+                "{} {case:?}: D {at} is {found} at row {row}, column {column}, and not {expected}",
                 ffma.spec
             ));
         }
@@ -130,7 +141,8 @@ fn check(ffma: &FfmaKernel, case: Case, schedule: Schedule) {
 }
 
 fn product(m: usize, n: usize, k: usize) -> Case {
-    Case { m, n, k, alpha: 1.0, beta: 0.0, c: C::None, quads: true, ctas: 2 }
+    let (c, matrices) = (C::None, [1; 3]);
+    Case { m, n, k, alpha: 1.0, beta: 0.0, c, matrices, quads: true, ctas: 2 }
 }
 
 #[test]
@@ -190,6 +202,19 @@ fn c_is_added_from_wherever_it_is() {
                 check(&ffma, case, Schedule::seeded(u64::from(ctas)));
             }
         }
+    }
+}
+
+#[test]
+fn batches_share_what_they_have_one_of() {
+    for (majors, matrices) in [("kk", [3, 1, 3]), ("mn", [1, 2, 1]), ("kn", [2, 2, 2])] {
+        let ffma = kernel(majors, "64x64x8-s5-t8x4-w2x2");
+        let c = if matrices[2] == 1 { C::Apart } else { C::InPlace };
+        let case = Case { alpha: 0.3, beta: -0.7, c, matrices, ..product(66, 31, 40) };
+        for quads in [true, false] {
+            check(&ffma, Case { quads, ..case }, Schedule::seeded(8));
+        }
+        check(&ffma, Case { k: 0, ..case }, Schedule::round_robin());
     }
 }
 

@@ -25,20 +25,26 @@ struct Case {
     turned: bool,
     /// Bytes of the result's lines beyond the least.
     gap: u64,
+    /// Matrices, and elements from one to the next.
+    batch: u32,
+    apart: u64,
 }
 
 impl Case {
     fn of(lines: u32, length: u32) -> Case {
         let line_stride = length.into();
-        Case { lines, length, line_stride, step: 1, before: 0, turned: false, gap: 0 }
+        let (before, turned, gap, batch, apart) = (0, false, 0, 1, 0);
+        Case { lines, length, line_stride, step: 1, before, turned, gap, batch, apart }
     }
 
     fn span(&self) -> u64 {
-        u64::from(self.lines - 1) * self.line_stride + u64::from(self.length - 1) * self.step + 1
+        let matrices = u64::from(self.batch - 1) * self.apart;
+        let line = u64::from(self.length - 1) * self.step + 1;
+        matrices + u64::from(self.lines - 1) * self.line_stride + line
     }
 
     fn relayout(&self, size: u32, source: u64, destination: u64) -> MatrixRelayout {
-        let Case { lines, length, line_stride, step, turned, .. } = *self;
+        let Case { lines, length, line_stride, step, turned, batch, apart, .. } = *self;
         let matrix = MatrixRelayout {
             source: source + self.before * u64::from(size),
             lines,
@@ -48,8 +54,14 @@ impl Case {
             destination,
             pitch: 0,
             turned,
+            batch,
+            batch_stride: apart,
+            result_batch_stride: 0,
         };
-        MatrixRelayout { pitch: matrix.least_pitch(size) + self.gap, ..matrix }
+        let pitch = matrix.least_pitch(size) + self.gap;
+        // A gap between results too.
+        let result_batch_stride = u64::from(matrix.result().0) * pitch + 32;
+        MatrixRelayout { pitch, result_batch_stride, ..matrix }
     }
 }
 
@@ -79,7 +91,7 @@ impl Placed {
         let bytes = noise((case.before + case.span()) * u64::from(size), seed);
         let source = memory.upload("source", &bytes, Permission::ReadOnly);
         let relayout = case.relayout(size, source, 0);
-        let room = u64::from(relayout.result().0) * relayout.pitch;
+        let room = u64::from(relayout.batch) * relayout.result_batch_stride;
         let result = vec![UNTOUCHED; room as usize];
         let destination = memory.upload("result", &result, Permission::ReadWrite);
         Placed { case, bytes, relayout: MatrixRelayout { destination, ..relayout } }
@@ -89,14 +101,21 @@ impl Placed {
     fn check(&self, memory: &Memory, size: u32) {
         let Placed { case, bytes, relayout } = self;
         let (lines, length) = relayout.result();
-        let room = (u64::from(lines) * relayout.pitch) as usize;
+        let apart = relayout.result_batch_stride as usize;
+        let room = relayout.batch as usize * apart;
         let found = memory.read_raw(relayout.destination, room).unwrap();
         let size = size as usize;
-        for (line, found) in found.chunks(relayout.pitch as usize).enumerate() {
+        let matrices = found.chunks(apart).zip((case.before..).step_by(case.apart.max(1) as usize));
+        let lines = matrices.flat_map(|(found, first)| {
+            let (found, gap) = found.split_at(lines as usize * relayout.pitch as usize);
+            assert!(gap.iter().all(|byte| *byte == UNTOUCHED), "{size} bytes, {case:?}");
+            found.chunks(relayout.pitch as usize).enumerate().map(move |line| (first, line))
+        });
+        for (first, (line, found)) in lines {
             let mut expected = vec![];
             for i in 0..length as usize {
                 let (line, i) = if case.turned { (i, line) } else { (line, i) };
-                let element = case.before + line as u64 * case.line_stride + i as u64 * case.step;
+                let element = first + line as u64 * case.line_stride + i as u64 * case.step;
                 expected.extend(&bytes[element as usize * size..][..size]);
             }
             expected.resize(expected.len().next_multiple_of(16), 0);
@@ -170,6 +189,18 @@ fn lines_and_elements_may_be_the_same_or_far_apart() {
                 check(size, &[case], Schedule::seeded(3));
             }
         }
+    }
+}
+
+#[test]
+fn batches_of_matrices_however_far_apart() {
+    for size in SIZES {
+        let copied = Case { before: 1, batch: 3, apart: 37 * 301 + 5, ..Case::of(37, 301) };
+        // Matrices between the lines of others.
+        let turned =
+            Case { turned: true, line_stride: 3 * 43, batch: 2, apart: 43, ..Case::of(65, 43) };
+        check(size, &[copied, turned], Schedule::seeded(7));
+        check(size, &[turned, Case::of(5, 5)], Schedule::async_late(2));
     }
 }
 

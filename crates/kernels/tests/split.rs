@@ -19,7 +19,7 @@ const SPECS: [SplitSpec; 3] = [
 const UNTOUCHED: u8 = 0x5a;
 
 /// A matrix of a launch: lines of its result and elements of each, elements before it, between elements, and whether the
-/// result's lines run across its own.
+/// result's lines run across its own. So many matrices of a batch have equal parts of the lines.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     lines: usize,
@@ -27,6 +27,7 @@ struct Case {
     before: usize,
     step: usize,
     turned: bool,
+    batch: usize,
 }
 
 impl Case {
@@ -37,16 +38,21 @@ impl Case {
     }
 
     fn matrix(&self, source: u64, destination: u64, pitch: u64) -> MatrixRelayout {
-        let (lines, length) = if self.turned { (self.k, self.lines) } else { (self.lines, self.k) };
+        let of_one = self.lines / self.batch;
+        let (lines, length, stride) =
+            if self.turned { (self.k, of_one, self.lines) } else { (of_one, self.k, self.k) };
         MatrixRelayout {
             source: source + 4 * self.before as u64,
             lines: lines as u32,
             length: length as u32,
-            line_stride: (length * self.step) as u64,
+            line_stride: (stride * self.step) as u64,
             step: self.step as u64,
             destination,
             pitch,
             turned: self.turned,
+            batch: self.batch as u32,
+            batch_stride: self.place(of_one, 0).abs_diff(self.before) as u64,
+            result_batch_stride: of_one as u64 * pitch,
         }
     }
 }
@@ -224,7 +230,7 @@ fn lines_of_any_length_and_address_are_split_in_both_directions() {
         for turned in [false, true] {
             for (lines, k) in [(1, 1), (9, 200), (150, 7), (70, 129), (7, 1100)] {
                 for (before, step) in [(0, 1), (3, 1), (1, 2)] {
-                    let case = Case { lines, k, before, step, turned };
+                    let case = Case { lines, k, before, step, turned, batch: 1 };
                     check(spec, &[case], Schedule::seeded(lines as u64));
                 }
             }
@@ -234,11 +240,14 @@ fn lines_of_any_length_and_address_are_split_in_both_directions() {
 
 #[test]
 fn two_matrices_in_one_launch_are_split() {
-    let copied = Case { lines: 37, k: 301, before: 1, step: 1, turned: false };
+    let copied = Case { lines: 37, k: 301, before: 1, step: 1, turned: false, batch: 1 };
     let turned = Case { lines: 65, k: 43, turned: true, ..copied };
+    let [of_three, of_five] = [Case { lines: 39, batch: 3, ..copied }, Case { batch: 5, ..turned }];
     for spec in SPECS {
         check(spec, &[copied, turned], Schedule::round_robin());
         check(spec, &[turned, copied], Schedule::async_late(1));
+        check(spec, &[of_three, of_five], Schedule::seeded(2));
+        check(spec, &[of_five, copied], Schedule::seeded(3));
     }
 }
 

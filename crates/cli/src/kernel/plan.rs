@@ -7,7 +7,7 @@ use persistent_gemm::{Config, Dtype, Major, Plan, Precision, Problem, Reading};
 use serde_json::{Value, json};
 
 use crate::output;
-use crate::parse::{self, Knobs, Majors, USUAL_SMS};
+use crate::parse::{self, Knobs, Majors, Size, USUAL_SMS};
 use crate::{Failure, Verdict};
 
 /// Most SMs that plans are made for: more than any device has.
@@ -19,11 +19,12 @@ const MOST_SMS: i64 = 1024;
 Examples:
   pgemm kernel plan --problem 1536x1536x1536 --b-major n
   pgemm kernel plan --problem 16x8192x28672 --problem 64x7168x16384 --split stream-k --top 3
+  pgemm kernel plan --problem '512x512x512*64' --batch-stride-b 0 --top 3
   pgemm kernel plan --problem 8192 --tile 512x256x64 --json")]
 pub struct Args {
     /// A problem size; may be given several times.
-    #[arg(long, value_name = "MxNxK", value_parser = parse::problem, required = true)]
-    problem: Vec<[usize; 3]>,
+    #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size, required = true)]
+    problem: Vec<Size>,
     /// Element type of A: bf16, f16, tf32, f32, e4m3, e5m2, s8, u8 or f64 [default: that of --spec, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
@@ -69,7 +70,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output()));
     let precision = parse::precision(args.precision, knobs.spec.as_ref());
     let config = knobs.config(parse::elements(dtype, b_dtype, output, precision));
-    let problem = |size| args.majors.problem(size).with_d_major(args.d_major);
+    let problem = |size| args.majors.problem(size, args.d_major);
     let ranked = args
         .problem
         .iter()
@@ -111,7 +112,7 @@ impl Ranked {
         top: usize,
     ) -> Result<Ranked, persistent_gemm::Error> {
         let mut plans = Plan::candidates(&problem, config, sm_count)?;
-        if [problem.m, problem.n].contains(&0) {
+        if problem.is_empty() {
             // Nothing is launched then.
             plans.clear();
         }
@@ -133,7 +134,6 @@ impl Ranked {
     }
 
     fn title(&self, config: &Config) -> String {
-        let Problem { m, n, k, .. } = &self.problem;
         let found = match self.plans.first() {
             None => "nothing to compute: D has no elements".to_owned(),
             Some((pick, _)) if self.candidates == 1 => pick.why.clone(),
@@ -147,7 +147,8 @@ impl Ranked {
             }
         };
         format!(
-            "{m}x{n}x{k}, {}, {}, {} SMs: {}{found}",
+            "{}, {}, {}, {} SMs: {}{found}",
+            parse::extents(&self.problem),
             parse::types(config),
             parse::majors(&self.problem),
             self.sms,

@@ -144,6 +144,10 @@ fn requests_that_say_too_little() {
     line("run --m -4 --n 4 --k 4").refused(&["-4"]);
     line("bench").refused(&["nothing to measure", "--size N or --problem MxNxK"]);
     line("bench --problem 4x4").refused(&["'4x4' is not a problem size", "write MxNxK"]);
+    line("bench --problem 4x4x4*x").refused(&["'4x4x4*x' is not a batch", "512x512x512*64"]);
+    line("run --m 4 --n 4 --k 4 --batch 2 --batch-stride-d 15")
+        .refused(&["15 elements apart and would overlap", "at least 16"]);
+    line("run --m 4 --n 4 --k 4 --batch 2 --out d.npy").refused(&["--batch", "--out"]);
     line("frobnicate").refused(&["unrecognized subcommand 'frobnicate'"]);
 }
 

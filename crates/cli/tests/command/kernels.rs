@@ -232,6 +232,25 @@ fn knobs_shape_what_is_planned() {
     assert_eq!(plan["readings"], serde_json::json!({ "a": "laid_out", "b": "laid_out" }));
     assert!(plan["pass_cycles"].as_f64().unwrap() > 10_000.0, "{plan}");
 
+    // As many tiles as the products have together.
+    let batch = "kernel plan --problem 512x512x512*64 --problem 512 --batch-stride-b 0 --top 1";
+    let text = line(batch).fine().stdout;
+    assert!(
+        text.starts_with("512x512x512*64, bf16") && text.contains("\n512x512x512, bf16"),
+        "{text}"
+    );
+    let json = line(&format!("{batch} --json")).fine().json();
+    let tiles = |at: usize| {
+        let plan = &json[at]["plans"][0]["plan"];
+        let tiles = plan["tiles"].as_u64().unwrap();
+        let spec: pgemm_kernels::AnySpec = plan["spec"].as_str().unwrap().parse().unwrap();
+        let (tile, cluster) = (spec.tile(), spec.cluster());
+        (tiles, 512u32.div_ceil(tile.m * cluster.m) * 512u32.div_ceil(tile.n * cluster.n))
+    };
+    let ((batched, of_one), (single, tiles)) = (tiles(0), tiles(1));
+    assert_eq!((batched, single), (64 * u64::from(of_one), tiles.into()));
+    assert!(json[1]["problem"].get("batch").is_none(), "{}", json[1]);
+
     let nothing = line("kernel plan --problem 0x64x64").fine().stdout;
     assert!(nothing.ends_with("nothing to compute: D has no elements\n"), "{nothing}");
     let nothing = line("kernel plan --problem 64x0x64 --json").fine().json();
@@ -240,9 +259,11 @@ fn knobs_shape_what_is_planned() {
 
 #[test]
 fn plans_that_are_impossible() {
-    line("kernel plan").refused(&["--problem <MxNxK>"]);
+    line("kernel plan").refused(&["--problem <MxNxK[*BATCH]>"]);
     for (arguments, parts) in [
         ("--problem 4x", &["'4x' is not a problem size"][..]),
+        ("--problem 64*x", &["'64*x' is not a batch"]),
+        ("--problem 64*9999999999", &["the batch", "268435456"]),
         ("--problem 64 --top 0", &["--top", "0 is not in 1.."]),
         ("--problem 64 --sm-count 0", &["--sm-count", "0 is not in 1..=1024"]),
         ("--problem 64 --dtype s32", &["no kernel multiplies s32 by s32", "bf16×bf16"]),

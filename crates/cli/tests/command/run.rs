@@ -60,6 +60,40 @@ fn eight_bit_and_tf32_products_verify_on_cpu_and_emulator() {
     }
 }
 
+/// Every product is verified; operands may be shared, matrices lie in the lines of others.
+#[test]
+fn batches_verify_on_cpu_and_emulator() {
+    for backend in ["cpu", "emulator"] {
+        for extra in [
+            "",
+            "--batch-stride-a 0 --beta 2 --batch-stride-c 0 --d-major m",
+            "--batch-stride-b 3001 --batch-stride-d 2005 --split split-2",
+            "--dtype f64 --beta 1",
+            "--dtype e4m3 --batch-stride-b 0",
+        ] {
+            let command = format!(
+                "run --m 40 --n 50 --k 60 --batch 3 --backend {backend} --seed 3 --verify {extra}"
+            );
+            let run = line(&command).fine();
+            let parts = ["problem       40x50x60*3, ", "correct: ", " (3 products; of number "];
+            for part in parts {
+                assert!(run.stdout.contains(part), "{command}: {}", run.stdout);
+            }
+        }
+        let json = line(&format!(
+            "run --m 8 --n 8 --k 8 --batch 4 --batch-stride-b 0 --backend {backend} --verify --json"
+        ));
+        let json = json.fine().json();
+        assert_eq!(
+            (&json["verified_products"], &json["problem"]["batch"]["count"]),
+            (&4.into(), &4.into())
+        );
+        assert_eq!(json["problem"]["batch"]["b"], 0);
+        let none = line(&format!("run --m 8 --n 8 --k 8 --batch 0 --backend {backend} --verify"));
+        assert!(!none.fine().stdout.contains("verification"));
+    }
+}
+
 #[test]
 fn auto_says_which_backend_and_why() {
     let run = line("run --m 64 --n 64 --k 64 --json --verify").fine();

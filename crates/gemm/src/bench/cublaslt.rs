@@ -128,6 +128,12 @@ impl CublasLt {
         let a = Layout::new(api, types.a, a_rows, a_columns, problem.a.leading_dimension)?;
         let c = Layout::new(api, types.d, n, m, problem.c_leading_dimension)?;
         let d = Layout::new(api, types.d, n, m, problem.d_leading_dimension)?;
+        let batch = problem.batch.normalised();
+        if !batch.is_one() {
+            for (layout, stride) in [(&a, batch.a), (&b, batch.b), (&c, batch.c), (&d, batch.d)] {
+                layout.set_batch(batch.count, stride)?;
+            }
+        }
 
         let mut plan = CublasLtPlan {
             session: Arc::clone(&self.session),

@@ -57,7 +57,7 @@ pub enum BenchError {
     },
 
     /// The problem has nothing to time.
-    #[error("{m}×{n}×{k} has nothing to time: use extents of at least 1")]
+    #[error("{m}×{n}×{k} has nothing to time: use extents, and a batch, of at least 1")]
     EmptyProblem {
         /// Rows of D.
         m: usize,

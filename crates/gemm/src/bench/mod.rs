@@ -28,7 +28,7 @@ pub use numbers::{
     Errors, KINDS, Kind, Measured, Mode, NumbersEntry, NumbersReport, Place, Sample, Values, Way,
 };
 pub use operands::{Addresses, Elements, L2, OperandSets, operand_bytes};
-pub(crate) use operands::{padded, random, set_count};
+pub(crate) use operands::{matrix_bytes, padded, random, set_count};
 pub(crate) use pairs::graph_length;
 pub use pairs::{Bench, Contestant, CublasLtContestant};
 pub use power::{EnergyReading, PowerMeter, PowerSample, driver_version};

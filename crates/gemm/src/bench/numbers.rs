@@ -214,7 +214,7 @@ impl Sample {
         let units = (16 / elements.d.bytes() as usize).max(1);
         let line = self.problem.n.checked_next_multiple_of(units).unwrap_or(self.problem.n);
         let problem = self.problem.with_c_leading_dimension(line).with_d_leading_dimension(line);
-        let matrices = (self.a.clone(), self.b.clone(), None);
+        let matrices = [vec![self.a.clone()], vec![self.b.clone()], vec![]];
         let device = bench.device();
         OperandSets::holding(device, &problem, elements, L2::Warm, matrices, bench.stream())
             .map(Arc::new)
@@ -230,7 +230,7 @@ impl Sample {
         operands.poison_outputs(bench.stream())?;
         contestant.enqueue(0, bench.stream())?;
         bench.stream().synchronize()?;
-        let d = operands.read_output(0, bench.stream())?;
+        let d = operands.read_outputs(0, bench.stream())?.swap_remove(0);
         Ok(Measured {
             name: contestant.name().to_owned(),
             details: contestant.details(),

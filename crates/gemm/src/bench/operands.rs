@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BenchError;
 use crate::driver::{Device, DeviceBuffer, StreamRef};
+use crate::host::{BatchInputs, laid_together, room_for, take_apart};
 use crate::matrix::HostMatrix;
 use crate::precision::{Precision, is_default};
 use crate::problem::{MatrixLayout, Problem, ProblemError};
@@ -102,9 +103,9 @@ pub(crate) fn set_count(set_bytes: usize, l2_bytes: u64) -> usize {
 pub struct OperandSets {
     problem: Problem,
     elements: Elements,
-    host_a: HostMatrix,
-    host_b: HostMatrix,
-    host_c: Option<HostMatrix>,
+    host_a: Vec<HostMatrix>,
+    host_b: Vec<HostMatrix>,
+    host_c: Vec<HostMatrix>,
     a: Replicated,
     b: Replicated,
     c: Option<Replicated>,
@@ -126,39 +127,38 @@ impl OperandSets {
         stream: StreamRef<'_>,
     ) -> crate::Result<OperandSets> {
         problem.validate()?;
-        let Problem { m, n, k, .. } = *problem;
-        if m == 0 || n == 0 || k == 0 {
+        let problem = &problem.normalised();
+        let Problem { m, n, k, batch, .. } = *problem;
+        if problem.is_empty() || k == 0 {
             return Err(BenchError::EmptyProblem { m, n, k }.into());
         }
-        let host_a = random(problem.a_layout(), elements.a, seed)?;
-        let host_b = random(problem.b_layout(), elements.b, seed.wrapping_add(1))?;
-        let host_c = if problem.beta == 0.0 {
-            None
-        } else {
-            Some(random(problem.c_layout(), elements.d, seed.wrapping_add(2))?)
+        let matrices = |layout, element, stride, first: u64| -> crate::Result<Vec<HostMatrix>> {
+            let seeds =
+                (0..batch.matrices(stride)).map(|index| first.wrapping_add(3 * index as u64));
+            seeds.map(|seed| random(layout, element, seed)).collect()
         };
-        OperandSets::holding(device, problem, elements, l2, (host_a, host_b, host_c), stream)
+        let a = matrices(problem.a_layout(), elements.a, batch.a, seed)?;
+        let b = matrices(problem.b_layout(), elements.b, batch.b, seed.wrapping_add(1))?;
+        let c = if problem.beta == 0.0 {
+            vec![]
+        } else {
+            matrices(problem.c_layout(), elements.d, batch.c, seed.wrapping_add(2))?
+        };
+        OperandSets::holding(device, problem, elements, l2, [a, b, c], stream)
     }
 
-    /// Uploads the sets for `problem`, which hold these A, B and C, in layout and type as `problem` and `elements` say.
+    /// Uploads the sets for `problem`, which hold these A, B and C, as many as it needs, in layout and type as `problem` and
+    /// `elements` say; no C where beta is 0.
     pub(crate) fn holding(
         device: &Device,
         problem: &Problem,
         elements: Elements,
         l2: L2,
-        (host_a, host_b, host_c): (HostMatrix, HostMatrix, Option<HostMatrix>),
+        [host_a, host_b, host_c]: [Vec<HostMatrix>; 3],
         stream: StreamRef<'_>,
     ) -> crate::Result<OperandSets> {
-        let d_bytes = problem.d_layout().bytes(elements.d)?;
-
-        let spans = [
-            host_a.bytes().len(),
-            host_b.bytes().len(),
-            host_c.as_ref().map_or(0, |c| c.bytes().len()),
-            d_bytes,
-        ];
-        let set_bytes =
-            spans.iter().map(|&bytes| padded(bytes)).fold(0usize, usize::saturating_add);
+        let spans @ [.., d_bytes] = matrix_bytes(problem, elements)?;
+        let set_bytes = spans.into_iter().map(padded).fold(0usize, usize::saturating_add);
         let count = l2.set_count(set_bytes, device.properties().l2_bytes);
         let free = device.free_memory_bytes()?;
         if (set_bytes as u64).saturating_mul(count as u64) > free {
@@ -170,19 +170,21 @@ impl OperandSets {
             .into());
         }
 
-        let upload = |matrix: &HostMatrix| -> crate::Result<Replicated> {
+        let upload = |matrices: &[HostMatrix], stride| -> crate::Result<Replicated> {
+            let matrix = laid_together(matrices, stride)?;
             let copies = Replicated::new(device, matrix.bytes().len(), count)?;
             for set in 0..count {
                 copies.lock().copy_from_host(set * copies.stride, matrix.bytes(), stream)?;
             }
             Ok(copies)
         };
+        let batch = problem.batch;
         Ok(OperandSets {
             problem: *problem,
             elements,
-            a: upload(&host_a)?,
-            b: upload(&host_b)?,
-            c: host_c.as_ref().map(upload).transpose()?,
+            a: upload(&host_a, batch.a)?,
+            b: upload(&host_b, batch.b)?,
+            c: if host_c.is_empty() { None } else { Some(upload(&host_c, batch.c)?) },
             d: Replicated::new(device, d_bytes, count)?,
             host_a,
             host_b,
@@ -212,19 +214,9 @@ impl OperandSets {
         (self.a.total_bytes + self.b.total_bytes + c + self.d.total_bytes) as u64
     }
 
-    /// A on the host.
-    pub fn host_a(&self) -> &HostMatrix {
-        &self.host_a
-    }
-
-    /// B on the host.
-    pub fn host_b(&self) -> &HostMatrix {
-        &self.host_b
-    }
-
-    /// C on the host, `None` where beta is 0.
-    pub fn host_c(&self) -> Option<&HostMatrix> {
-        self.host_c.as_ref()
+    /// A, B and C on the host; no C where beta is 0.
+    pub fn host(&self) -> BatchInputs<'_> {
+        BatchInputs { a: &self.host_a, b: &self.host_b, c: &self.host_c }
     }
 
     /// Where the matrices of `set` lie.
@@ -254,18 +246,29 @@ impl OperandSets {
         d.fill_u8(0, bytes, u8::MAX, stream)
     }
 
-    /// D of `set` as it is on the device, after the work on `stream`.
+    /// D of each product of `set` as it is on the device, after the work on `stream`. Of a batch gaps between lines are not read.
     ///
     /// # Errors
     /// [`BenchError::NoSuchSet`], host memory, or driver errors.
-    pub(crate) fn read_output(
+    pub(crate) fn read_outputs(
         &self,
         set: usize,
         stream: StreamRef<'_>,
-    ) -> crate::Result<HostMatrix> {
+    ) -> crate::Result<Vec<HostMatrix>> {
         self.addresses(set)?;
-        let mut d = HostMatrix::zeros(self.problem.d_layout(), self.elements.d)?;
-        self.d.lock().copy_to_host(set * self.d.stride, d.bytes_mut(), stream)?;
+        let (layout, batch) = (self.problem.d_layout(), self.problem.batch);
+        let mut all = room_for(layout, self.elements.d, batch.count, batch.d)?;
+        self.d.lock().copy_to_host(set * self.d.stride, all.bytes_mut(), stream)?;
+        if batch.is_one() {
+            return Ok(vec![HostMatrix::from_bytes(layout, self.elements.d, all.bytes())?]);
+        }
+        let poisoned = |_| {
+            let mut d = HostMatrix::zeros(layout, self.elements.d)?;
+            d.poison();
+            Ok(d)
+        };
+        let mut d = (0..batch.count).map(poisoned).collect::<crate::Result<Vec<_>>>()?;
+        take_apart(all.bytes(), batch.d, &mut d);
         Ok(d)
     }
 }
@@ -319,16 +322,34 @@ pub(crate) fn random(
     Ok(matrix)
 }
 
-/// Bytes of A, B and D, and of C where it is read: what one GEMM must move at least.
+/// Bytes that all matrices A, B, C and D take on the device; none of C where it is not read.
+///
+/// # Errors
+/// A leading dimension is too short or a span overflows.
+pub(crate) fn matrix_bytes(
+    problem: &Problem,
+    elements: Elements,
+) -> Result<[usize; 4], ProblemError> {
+    let batch = problem.batch.normalised();
+    let c = match problem.beta {
+        0.0 => 0,
+        _ => problem.all_bytes("C", problem.c_layout(), batch.c, elements.d)?,
+    };
+    Ok([
+        problem.all_bytes("A", problem.a_layout(), batch.a, elements.a)?,
+        problem.all_bytes("B", problem.b_layout(), batch.b, elements.b)?,
+        c,
+        // Never the same for all.
+        problem.all_bytes("D", problem.d_layout(), batch.d, elements.d)?,
+    ])
+}
+
+/// Bytes of A, B and D, and of C where it is read: what one GEMM, or a batch, must move at least.
 ///
 /// # Errors
 /// A leading dimension is too short or a span overflows.
 pub fn operand_bytes(problem: &Problem, elements: Elements) -> Result<usize, ProblemError> {
-    let d = problem.d_layout().bytes(elements.d)?;
-    let c = if problem.beta == 0.0 { 0 } else { problem.c_layout().bytes(elements.d)? };
-    let a = problem.a_layout().bytes(elements.a)?;
-    let b = problem.b_layout().bytes(elements.b)?;
-    Ok([b, c, d].into_iter().fold(a, usize::saturating_add))
+    Ok(matrix_bytes(problem, elements)?.into_iter().fold(0, usize::saturating_add))
 }
 
 #[cfg(test)]
@@ -363,6 +384,8 @@ mod tests {
         let problem = Problem::new(2, 3, 5, Major::K, Major::K);
         let elements = Elements::new(Element::Bf16, Element::F32);
         assert_eq!(operand_bytes(&problem, elements).unwrap(), 2 * 10 + 2 * 15 + 4 * 6);
+        let batch = problem.with_batch(3).with_b_batch_stride(0);
+        assert_eq!(operand_bytes(&batch, elements).unwrap(), 3 * 2 * 10 + 2 * 15 + 3 * 4 * 6);
         let problem = problem.with_beta(1.0);
         assert_eq!(operand_bytes(&problem, elements).unwrap(), 2 * 10 + 2 * 15 + 2 * 4 * 6);
     }

@@ -213,7 +213,7 @@ impl Report {
 }
 
 /// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, leading
-/// dimensions and scalars are added where they are not the usual ones.
+/// dimensions, batch strides and scalars are added where they are not the usual ones; a batch of 64 is `512x512x512*64`.
 pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     let Elements { a, b, d, precision } = elements;
     let mut name = a.name().to_owned();
@@ -228,12 +228,21 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     }
     let Problem { m, n, k, .. } = problem;
     name += &format!(" {}{} {m}x{n}x{k}", problem.a.major, problem.b.major);
+    let batch = problem.batch;
+    if !batch.is_one() {
+        name += &format!("*{}", batch.count);
+    }
     let tight = Problem::new(*m, *n, *k, problem.a.major, problem.b.major);
+    let packed = tight.with_batch(batch.count).batch;
     for (symbol, leading_dimension, usual) in [
         ("lda", problem.a.leading_dimension, tight.a.leading_dimension),
         ("ldb", problem.b.leading_dimension, tight.b.leading_dimension),
         ("ldc", problem.c_leading_dimension, tight.c_leading_dimension),
         ("ldd", problem.d_leading_dimension, tight.d_leading_dimension),
+        ("batch-stride-a", batch.a, packed.a),
+        ("batch-stride-b", batch.b, packed.b),
+        ("batch-stride-c", batch.c, packed.c),
+        ("batch-stride-d", batch.d, packed.d),
     ] {
         if leading_dimension != usual {
             name += &format!(" {symbol}={leading_dimension}");
@@ -334,6 +343,7 @@ pub(super) mod tests {
                     rows: Some(vec![0, 63]),
                     sets: vec![0],
                     comparisons: Vec::new(),
+                    products: vec![],
                 },
                 ratio: Summary::of(&measurement.ratios(index, 1)).unwrap(),
                 ratio_alone: measurement.ratio_alone(index, 1),

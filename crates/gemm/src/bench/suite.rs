@@ -151,15 +151,17 @@ impl Family {
         if let Some(dtypes) = self.dtypes.as_ref().filter(|dtypes| !dtypes.contains(&dtype)) {
             return Err(NotMeasured::Dtype(dtypes.clone()));
         }
-        let shapes = match &self.shapes {
-            Shapes::Single(shapes) => shapes,
+        let shapes: Vec<(usize, [usize; 3])> = match &self.shapes {
+            Shapes::Single(shapes) => shapes.iter().map(|&extents| (1, extents)).collect(),
+            Shapes::Batched(shapes) => {
+                shapes.iter().map(|&[batch, m, n, k]| (batch, [m, n, k])).collect()
+            }
             Shapes::Grouped(_) => return Err(NotMeasured::Operation("grouped GEMM")),
-            Shapes::Batched(_) => return Err(NotMeasured::Operation("batched GEMM")),
             Shapes::Stream { .. } => return Err(NotMeasured::Operation("queue of GEMMs")),
             Shapes::Unaligned { .. } => return Err(NotMeasured::RowPadding),
         };
-        let problems = shapes.iter().flat_map(|&[m, n, k]| {
-            self.majors.iter().map(move |&(a, b)| Problem::new(m, n, k, a, b))
+        let problems = shapes.into_iter().flat_map(|(batch, [m, n, k])| {
+            self.majors.iter().map(move |&(a, b)| Problem::new(m, n, k, a, b).with_batch(batch))
         });
         Ok(problems.collect())
     }
@@ -285,9 +287,9 @@ mod tests {
         );
         let problems =
             |dtype| suite.families().iter().filter_map(move |family| family.problems(dtype).ok());
-        assert_eq!(problems(Element::Bf16).flatten().count(), 183);
+        assert_eq!(problems(Element::Bf16).flatten().count(), 188);
         // Not defined for the language models.
-        assert_eq!(problems(Element::F16).flatten().count(), 183 - 60 - 48 - 32);
+        assert_eq!(problems(Element::F16).flatten().count(), 188 - 60 - 48 - 32);
     }
 
     #[test]
@@ -299,6 +301,8 @@ mod tests {
         let linear = problems("llama3_8b");
         assert_eq!(linear[8], Problem::new(8, 4096, 14336, Major::K, Major::K));
         assert!(linear.iter().all(|problem| problem.b.major == Major::K));
+        let small = Problem::new(128, 128, 128, Major::K, Major::K).with_batch(64);
+        assert_eq!(problems("batched")[3], small);
     }
 
     #[test]
@@ -308,7 +312,6 @@ mod tests {
             suite.select(&[name]).unwrap()[0].problems(dtype).unwrap_err().to_string()
         };
         assert_eq!(why("grouped", Element::Bf16), "not yet: the library has no grouped GEMM");
-        assert_eq!(why("batched", Element::Bf16), "not yet: the library has no batched GEMM");
         assert!(why("stream", Element::Bf16).contains("queue of GEMMs"));
         assert!(why("unaligned", Element::Bf16).contains("padded rows"));
         assert_eq!(why("llama3_8b", Element::F16), "the family is defined for bf16, e4m3");

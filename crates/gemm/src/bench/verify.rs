@@ -12,6 +12,7 @@ use super::BenchError;
 use super::operands::{Elements, OperandSets};
 use super::pairs::Contestant;
 use crate::driver::StreamRef;
+use crate::host::Inputs;
 use crate::matrix::{HostMatrix, MatrixError};
 use crate::numerics::{Accumulation, Comparison, ErrorModel, NumericsError, Reference};
 use crate::precision::Precision;
@@ -31,8 +32,11 @@ pub struct Verification {
     pub rows: Option<Vec<usize>>,
     /// The operand sets that were computed and compared.
     pub sets: Vec<usize>,
-    /// What came out for each of them.
+    /// What came out for each of them; of a batch for each product that was compared, one after the other.
     pub comparisons: Vec<Comparison>,
+    /// Of a batch, the products that were compared; empty where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub products: Vec<usize>,
 }
 
 /// Compares a D with the reference on all rows, or on a sample where m·n·k is large. Draws the sample from `seed`.
@@ -131,22 +135,25 @@ impl SampledReference {
 /// Checks contestants on one problem's operand sets; the reference is computed once.
 pub(super) struct Verifier<'a> {
     operands: &'a OperandSets,
-    reference: SampledReference,
+    /// Of some products, each with its number.
+    references: Vec<(usize, SampledReference)>,
 }
 
 impl<'a> Verifier<'a> {
     pub(super) fn new(operands: &'a OperandSets) -> crate::Result<Verifier<'a>> {
-        let reference = SampledReference::new(
-            operands.problem(),
-            operands.host_a(),
-            operands.host_b(),
-            operands.host_c(),
-            sample_rows(operands.problem(), FULL_PRODUCTS, SAMPLE_SEED),
-        )?;
-        Ok(Verifier { operands, reference })
+        let problem = operands.problem();
+        let one = problem.one();
+        let reference = |product| -> crate::Result<_> {
+            let Inputs { a, b, c } = operands.host().of(product);
+            let rows = sample_rows(&one, FULL_PRODUCTS, SAMPLE_SEED);
+            Ok((product, SampledReference::new(&one, a, b, c, rows)?))
+        };
+        let products = sample_products(problem, FULL_PRODUCTS).into_iter();
+        Ok(Verifier { operands, references: products.map(reference).collect::<Result<_, _>>()? })
     }
 
-    /// Runs the contestant on the first and the last set, on poisoned outputs, and compares both.
+    /// Runs the contestant on the first and the last set, on poisoned outputs, and compares both. Of a batch all products are
+    /// looked through for elements that were not written.
     pub(super) fn verify(
         &self,
         contestant: &mut dyn Contestant,
@@ -162,20 +169,38 @@ impl<'a> Verifier<'a> {
         stream.synchronize()?;
         let mut comparisons = Vec::with_capacity(sets.len());
         for &set in &sets {
-            let d = self.operands.read_output(set, stream)?;
-            let comparison = self.reference.compare(&d, &model)?;
-            if let Some(finding) = finding(&comparison, &d) {
-                return Err(BenchError::WrongResult {
-                    contestant: contestant.name().to_owned(),
-                    set,
-                    rows: self.reference.rows.as_ref().map_or(d.rows(), Vec::len),
-                    finding,
+            let d = self.operands.read_outputs(set, stream)?;
+            let wrong = |rows, finding| BenchError::WrongResult {
+                contestant: contestant.name().to_owned(),
+                set,
+                rows,
+                finding,
+            };
+            let of_product = |product, finding| match d.len() {
+                1 => finding,
+                _ => format!("product {product}: {finding}"),
+            };
+            for (product, reference) in &self.references {
+                let d = &d[*product];
+                let comparison = reference.compare(d, &model)?;
+                if let Some(finding) = finding(&comparison, d) {
+                    let rows = reference.rows.as_ref().map_or(d.rows(), Vec::len);
+                    return Err(wrong(rows, of_product(*product, finding)).into());
                 }
-                .into());
+                comparisons.push(comparison);
             }
-            comparisons.push(comparison);
+            for (product, d) in d.iter().enumerate() {
+                if let Some(finding) = left_out(d) {
+                    return Err(wrong(d.rows(), of_product(product, finding)).into());
+                }
+            }
         }
-        Ok(Verification { rows: self.reference.rows.clone(), sets, comparisons })
+        let rows = self.references.first().and_then(|(_, reference)| reference.rows.clone());
+        let products = match self.references.len() {
+            1 if self.operands.problem().batch.is_one() => vec![],
+            _ => self.references.iter().map(|(product, _)| *product).collect(),
+        };
+        Ok(Verification { rows, sets, comparisons, products })
     }
 }
 
@@ -187,6 +212,11 @@ fn finding(comparison: &Comparison, d: &HostMatrix) -> Option<String> {
     if !comparison.passed {
         return Some(comparison.to_string());
     }
+    left_out(d)
+}
+
+/// What was not written of a D, or beside it.
+fn left_out(d: &HostMatrix) -> Option<String> {
     let unwritten = unwritten(d);
     if unwritten > 0 {
         return Some(format!("{unwritten} elements are unwritten"));
@@ -206,6 +236,17 @@ fn unwritten(d: &HostMatrix) -> usize {
         .into_par_iter()
         .map(|row| (0..d.columns()).filter(|&column| d.is_poison(row, column)).count())
         .sum()
+}
+
+/// The products of a batch to compare: as many as cost no more than `full` multiplications, but the first and the last, and
+/// at most [`SAMPLED_ROWS`].
+fn sample_products(problem: &Problem, full: u128) -> Vec<usize> {
+    let count = problem.batch.count;
+    let of_one = problem.m as u128 * problem.n as u128 * problem.k as u128;
+    let affordable = usize::try_from(full / of_one.max(1)).unwrap_or(usize::MAX);
+    let sampled = count.min(affordable.clamp(2, SAMPLED_ROWS));
+    let last = count.saturating_sub(1) as u128;
+    (0..sampled).map(|i| (i as u128 * last / (sampled as u128 - 1).max(1)) as usize).collect()
 }
 
 /// The rows to compare: one from each of equal strips, the first and the last row among them. `None` for all, where the
@@ -262,6 +303,16 @@ fn gather_rows(matrix: &HostMatrix, rows: &[usize]) -> Result<HostMatrix, Matrix
 mod tests {
     use super::*;
     use crate::problem::Order;
+
+    #[test]
+    fn all_products_of_a_small_batch_are_compared_and_both_ends_of_a_large_one() {
+        let batch = |count| Problem::new(8, 8, 8, Major::K, Major::K).with_batch(count);
+        assert_eq!(sample_products(&batch(1), 1), [0]);
+        assert_eq!(sample_products(&batch(5), FULL_PRODUCTS), [0, 1, 2, 3, 4]);
+        assert_eq!(sample_products(&batch(1000), 1), [0, 999]);
+        let many = sample_products(&batch(1000), FULL_PRODUCTS);
+        assert_eq!((many.len(), many[0], many[SAMPLED_ROWS - 1]), (SAMPLED_ROWS, 0, 999));
+    }
 
     fn tall(a_major: Major) -> (Problem, HostMatrix, HostMatrix) {
         let problem = Problem::new(3000, 48, 64, a_major, Major::K);

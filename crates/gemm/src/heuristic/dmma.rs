@@ -69,7 +69,7 @@ impl RatedDmma {
 
     /// Estimated cycles of a choice of this spec.
     pub(super) fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
-        let [m, n, k] = placed.extents;
+        let [m, n, _] = placed.extents;
         let work = placed.decompose(choice.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } = work;
         // What the busiest CTA does.
@@ -90,10 +90,9 @@ impl RatedDmma {
         let busy = of_both(whole_turns, worker_turns) * self.stage
             + (whole_turns + parts) * self.epilogue
             + reduction;
-        let (a, b) = (BYTES * m * k, BYTES * n * k);
-        let again = if placed.columns > 1 { READ_AGAIN * a } else { 0.0 }
-            + if placed.rows > 1 { READ_AGAIN * b } else { 0.0 };
-        let traffic = a + b + BYTES * m * n + again;
+        let [a, b] = placed.operands(BYTES);
+        let again = READ_AGAIN * placed.read_again([a, b]);
+        let traffic = a + b + BYTES * m * n * placed.batch as f64 + again;
         // What all pairs of SMs take up, as far as there is work for them.
         let pairs = f64::from(placed.sms) / 2.0;
         let in_pair = of_both(placed.in_pair(whole), placed.in_pair(workers));

@@ -70,18 +70,17 @@ impl RatedFfma {
 
     /// Estimated cycles of a choice of this spec, which splits no tile.
     pub(super) fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
-        let [m, n, k] = placed.extents;
-        let tiles = placed.rows * placed.columns;
+        let [m, n, _] = placed.extents;
+        let tiles = placed.tiles();
         let k_tiles = placed.k_tiles as f64;
         let (sms, at_once) = (u64::from(placed.sms), u64::from(self.spec.ctas_per_sm()));
         // The tiles of an SM, and how many of them follow each other.
         let of_sm = tiles.div_ceil(sms);
         let alone = of_sm.div_ceil(at_once) as f64 * (k_tiles * self.stage + self.epilogue);
         let busy = alone.max(of_sm as f64 * k_tiles * self.busy_stage + self.epilogue);
-        let (a, b) = (BYTES * m * k, BYTES * n * k);
-        let again = if placed.columns > 1 { READ_AGAIN * a } else { 0.0 }
-            + if placed.rows > 1 { READ_AGAIN * b } else { 0.0 };
-        let traffic = a + b + BYTES * m * n + again;
+        let [a, b] = placed.operands(BYTES);
+        let again = READ_AGAIN * placed.read_again([a, b]);
+        let traffic = a + b + BYTES * m * n * placed.batch as f64 + again;
         // What all pairs of SMs take up, as far as there is work for them.
         let pairs = f64::from(placed.sms) / 2.0;
         let of_pair = (placed.in_pair(tiles) / tiles.max(1) as f64).max(1.0 / pairs);

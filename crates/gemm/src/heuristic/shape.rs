@@ -16,6 +16,9 @@ pub struct Shape {
     pub extents: [u64; 3],
     /// Lines of L2 that a slice of A and one of B touch in the mean: 1 where they are whole lines, below 2.
     pub(super) lines: [f64; 2],
+    /// Products, and the matrices that they have of A and of B.
+    pub batch: u64,
+    pub(super) matrices: [u64; 2],
 }
 
 impl Shape {
@@ -28,26 +31,29 @@ impl Shape {
     pub(crate) fn seen(seen: &Seen) -> Shape {
         let Seen { problem, config, .. } = seen;
         let [a, b] = config.operands();
+        let batch = problem.batch;
         Shape {
             extents: [problem.m, problem.n, problem.k].map(|extent| extent as u64),
             lines: [
                 lines_of_slice(problem.a, a, problem.a_lines()),
                 lines_of_slice(problem.b, b, problem.b_lines()),
             ],
+            batch: batch.count as u64,
+            matrices: [batch.a, batch.b].map(|stride| batch.matrices(stride) as u64),
         }
     }
 
     /// With A and B in each other's place.
     pub(super) fn swapped(self) -> Shape {
-        let Shape { extents: [m, n, k], lines: [a, b] } = self;
-        Shape { extents: [n, m, k], lines: [b, a] }
+        let Shape { extents: [m, n, k], lines: [a, b], batch, matrices: [of_a, of_b] } = self;
+        Shape { extents: [n, m, k], lines: [b, a], batch, matrices: [of_b, of_a] }
     }
 }
 
-/// Operands of whole lines.
+/// One product, of operands of whole lines.
 impl From<[u64; 3]> for Shape {
     fn from(extents: [u64; 3]) -> Shape {
-        Shape { extents, lines: [1.0; 2] }
+        Shape { extents, lines: [1.0; 2], batch: 1, matrices: [1; 2] }
     }
 }
 
@@ -97,6 +103,26 @@ mod tests {
         assert_eq!(lines(row.with_a_leading_dimension(4104), bf16), [1.0, 1.875]);
     }
 
+    /// As many products take longer than one, less than one after the other, and less where they share an operand.
+    #[test]
+    fn batches_fill_waves_together() {
+        let problem = Problem::new(512, 512, 512, Major::K, Major::K);
+        for element in [Element::Bf16, Element::F64, Element::F32] {
+            let config = Config::new(element);
+            let choice = crate::Plan::candidates(&problem, &config, 132).unwrap()[0].choice();
+            let cycles = |problem: Problem| {
+                crate::heuristic::cycles(&choice, Shape::of(&problem, &config), 132)
+            };
+            let (one, many) = (cycles(problem), cycles(problem.with_batch(64)));
+            assert!(many > 4.0 * one && many < 50.0 * one, "{element}: {one}, {many}");
+            let shared = cycles(problem.with_batch(64).with_b_batch_stride(0));
+            assert!(shared <= many, "{element}: {shared}, {many}");
+        }
+        let shape =
+            Shape::of(&problem.with_batch(3).with_a_batch_stride(0), &Config::new(Element::Bf16));
+        assert_eq!((shape.matrices, shape.swapped().matrices), ([1, 3], [3, 1]));
+    }
+
     #[test]
     fn operands_and_their_lines_change_places_together() {
         let problem = Problem::new(512, 640, 4096, Major::K, Major::K);
@@ -106,6 +132,6 @@ mod tests {
             .with_d_major(Major::M)
             .with_a_leading_dimension(4104);
         assert_eq!(Shape::of(&transposed, &Config::new(Element::Bf16)), shape.swapped());
-        assert_eq!(shape.swapped(), Shape { extents: [640, 512, 4096], lines: [1.0, 1.875] });
+        assert_eq!(shape.swapped(), Shape { lines: [1.0, 1.875], ..[640, 512, 4096].into() });
     }
 }

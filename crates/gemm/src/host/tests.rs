@@ -49,10 +49,12 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
     };
     let only = Permission::ReadOnly;
     let lines = (problem.d_layout().lines(), problem.d_layout().line_length());
-    let a_span = span(problem.a_lines(), a.leading_dimension, a.step);
-    let b_span = span(problem.b_lines(), b.leading_dimension, b.step);
-    let c_span = span(lines, problem.c_leading_dimension, 1);
-    let d_span = span(lines, problem.d_leading_dimension, 1);
+    let batch = problem.batch;
+    let others = |stride: usize| (batch.count - 1) * stride;
+    let a_span = others(batch.a) + span(problem.a_lines(), a.leading_dimension, a.step);
+    let b_span = others(batch.b) + span(problem.b_lines(), b.leading_dimension, b.step);
+    let c_span = others(batch.c) + span(lines, problem.c_leading_dimension, 1);
+    let d_span = others(batch.d) + span(lines, problem.d_leading_dimension, 1);
     let pointers = Pointers {
         a: upload("A", dtype, 1, a_span, off[0], only),
         b: upload("B", dtype, 2, b_span, off[1], only),
@@ -64,26 +66,27 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
     let at = |operand: crate::OperandLayout, line: usize, i: usize| {
         line * operand.leading_dimension + i * operand.step
     };
-    let of_a = |row: usize, i: usize| {
+    let of_a = |product: usize, row: usize, i: usize| {
         let place = if a.major == Major::K { at(a, row, i) } else { at(a, i, row) };
-        integer(1, off[0] + place)
+        integer(1, off[0] + product * batch.a + place)
     };
-    let of_b = |i: usize, column: usize| {
+    let of_b = |product: usize, i: usize, column: usize| {
         let place = if b.major == Major::K { at(b, column, i) } else { at(b, i, column) };
-        integer(2, off[1] + place)
+        integer(2, off[1] + product * batch.b + place)
     };
     let in_line =
         |row, column| if problem.d_major == Major::M { (column, row) } else { (row, column) };
     let start = pointers.d - (off[3] * outputs) as u64;
     let found = memory.read_raw(start, (off[3] + d_span) * outputs).unwrap();
     let mut expected: Vec<i32> = (0..off[3] + d_span).map(|index| integer(4, index)).collect();
-    for row in 0..m {
+    for (at, row) in (0..batch.count).flat_map(|at| (0..m).map(move |row| (at, row))) {
         for column in 0..n {
             let (line, place) = in_line(row, column);
-            let product: i32 = (0..k).map(|i| of_a(row, i) * of_b(i, column)).sum();
-            let c = integer(3, off[2] + line * problem.c_leading_dimension + place);
+            let product: i32 = (0..k).map(|i| of_a(at, row, i) * of_b(at, i, column)).sum();
+            let c_place = at * batch.c + line * problem.c_leading_dimension + place;
+            let c = integer(3, off[2] + c_place);
             let value = problem.alpha as i32 * product + problem.beta as i32 * c;
-            expected[off[3] + line * problem.d_leading_dimension + place] = value;
+            expected[off[3] + at * batch.d + line * problem.d_leading_dimension + place] = value;
         }
     }
     for (index, value) in expected.into_iter().enumerate() {
@@ -106,6 +109,42 @@ fn operands_at_any_address_are_read() {
     assert_eq!(check(problem(m, n), Element::S8, [5, 1, 1, 3]), readings(Turned, Turned));
     assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), readings(LaidOut, Turned));
     assert_eq!(check(problem(m, n), Element::F64, [1, 1, 1, 1]), readings(LaidOut, LaidOut));
+}
+
+/// Packed, in the lines of others, one for all, at strides that TMA does not take.
+#[test]
+fn batches_are_multiplied_however_they_lie() {
+    use Reading::{InPlace, LaidOut, Turned};
+    let (k, m, n) = (Major::K, Major::M, Major::N);
+    let readings = |a, b| Readings { a, b };
+    let problem = |a, b| Problem::new(24, 40, 32, a, b).with_alpha(2.0).with_beta(-1.0);
+    let packed = problem(k, n).with_batch(3);
+    assert_eq!(check(packed, Element::Bf16, [0; 4]), readings(InPlace, InPlace));
+    let shared = packed.with_b_batch_stride(0).with_c_batch_stride(0);
+    assert_eq!(check(shared, Element::Bf16, [0, 0, 1, 0]), readings(InPlace, InPlace));
+    let odd = packed.with_a_batch_stride(801).with_d_batch_stride(1003);
+    assert_eq!(check(odd, Element::Bf16, [0; 4]), readings(LaidOut, InPlace));
+    assert_eq!(check(odd.with_c_batch_stride(7), Element::F64, [1; 4]), readings(LaidOut, LaidOut));
+    // Heads side by side: a head's rows are parts of longer ones.
+    let heads = problem(k, k)
+        .with_a_leading_dimension(3 * 32)
+        .with_b_leading_dimension(3 * 32)
+        .with_d_leading_dimension(3 * 40)
+        .with_batch(3)
+        .with_a_batch_stride(32)
+        .with_b_batch_stride(32)
+        .with_d_batch_stride(40);
+    assert_eq!(check(heads, Element::Bf16, [0; 4]), readings(InPlace, InPlace));
+    assert_eq!(check(problem(m, n).with_batch(2), Element::S8, [0; 4]), readings(Turned, Turned));
+    let turned = problem(m, k).with_d_major(Major::M).with_batch(2).with_a_batch_stride(0);
+    assert_eq!(check(turned, Element::S8, [1, 0, 0, 1]), readings(InPlace, Turned));
+    check(problem(m, k).with_batch(2).with_c_batch_stride(3), Element::F32, [0, 1, 0, 0]);
+    for precision in ["tf32x3", "f16x3"] {
+        let precision: Precision = precision.parse().unwrap();
+        let config = Config::new(Element::F32).with_precision(precision);
+        check_as(&config, problem(k, n).with_batch(2), [1, 0, 0, 0]);
+        check_as(&config, problem(m, k).with_batch(2).with_a_batch_stride(0), [0; 4]);
+    }
 }
 
 #[test]

@@ -42,7 +42,8 @@ const PANEL_ROWS: usize = 1024;
 const PANEL_ELEMENTS: usize = 1 << 24;
 
 impl Reference {
-    /// Computes the reference of a problem. The element types may be any; where beta is 0, C is not looked at.
+    /// Computes the reference of a problem, of a batch that of one product. The element types may be any; where beta is 0, C is
+    /// not looked at.
     ///
     /// # Errors
     /// The problem is impossible, a matrix does not lie as it says, or beta is not 0 and there is no C.

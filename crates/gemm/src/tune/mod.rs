@@ -14,7 +14,7 @@ pub use candidates::{RASTER_PRIOR, candidates};
 pub use error::TuneError;
 pub use interval::{CONFIDENCE, Interval, median_interval};
 pub use picks::{Ignored, Pick, Picks, VARIABLE, install_folder};
-pub use results::{Platform, ProblemKey, Results, SCHEMA, TuneResult};
+pub use results::{KeyBatch, Platform, ProblemKey, Results, SCHEMA, TuneResult};
 pub use search::{
     Effort, Finalist, Progress, Run, Search, Timer, Timing, Trial, TuneOptions, search,
 };

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::TuneError;
 use super::search::{Finalist, Search, Trial, TuneOptions};
+use crate::batch::Batch;
 use crate::bench::{Elements, driver_version, now};
 use crate::choice::Choice;
 use crate::config::{Config, MAX_SPLITS, Split};
@@ -49,6 +50,35 @@ pub struct ProblemKey {
     pub a_major: Major,
     /// Contiguous dimension of B.
     pub b_major: Major,
+    /// Products, and whether all have the same A or the same B.
+    #[serde(default, skip_serializing_if = "KeyBatch::is_one")]
+    pub batch: KeyBatch,
+}
+
+/// What a choice depends on of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KeyBatch {
+    /// Products.
+    pub count: usize,
+    /// Whether all have the same A.
+    #[serde(default)]
+    pub same_a: bool,
+    /// Whether all have the same B.
+    #[serde(default)]
+    pub same_b: bool,
+}
+
+impl KeyBatch {
+    fn is_one(&self) -> bool {
+        *self == KeyBatch::default()
+    }
+}
+
+/// A single product.
+impl Default for KeyBatch {
+    fn default() -> KeyBatch {
+        KeyBatch { count: 1, same_a: false, same_b: false }
+    }
 }
 
 impl ProblemKey {
@@ -66,6 +96,10 @@ impl ProblemKey {
             precision: config.precision(),
             a_major: problem.a.major,
             b_major: problem.b.major,
+            batch: match problem.batch {
+                Batch { count: 1, .. } => KeyBatch::default(),
+                Batch { count, a, b, .. } => KeyBatch { count, same_a: a == 0, same_b: b == 0 },
+            },
         }
     }
 
@@ -80,9 +114,13 @@ impl ProblemKey {
         Config::new(a).with_b_dtype(b).with_output(self.output).with_precision(self.precision)
     }
 
-    /// The problem that is measured: no gaps between lines, alpha = 1, beta = 0.
+    /// The problem that is measured: no gaps between lines or matrices, alpha = 1, beta = 0.
     pub fn problem(&self) -> Problem {
-        Problem::new(self.m, self.n, self.k, self.a_major, self.b_major)
+        let KeyBatch { count, same_a, same_b } = self.batch;
+        let problem = Problem::new(self.m, self.n, self.k, self.a_major, self.b_major);
+        let problem = problem.with_batch(count);
+        let problem = if same_a { problem.with_a_batch_stride(0) } else { problem };
+        if same_b { problem.with_b_batch_stride(0) } else { problem }
     }
 
     /// Its m, n and k.

@@ -8,8 +8,24 @@ use super::ELEMENT_BYTES;
 use super::fragment::{BLOCK_LINES, Block, Orders, evaluate};
 use super::spec::DmmaSpec;
 
-/// Where a matrix lies: its address, and the bytes from row to row.
-type Matrix<'k> = (Val<'k, ty::U64>, Val<'k, ty::U64>);
+/// Where the matrices of a batch lie.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'k> {
+    /// Address of the first.
+    address: Val<'k, ty::U64>,
+    /// Bytes from row to row, and from matrix to matrix.
+    stride: Val<'k, ty::U64>,
+    batch_stride: Val<'k, ty::U64>,
+}
+
+impl<'k> Matrix<'k> {
+    /// Declares the parameters of C or D.
+    pub(super) fn declare(b: &'k KernelBuilder, name: &str) -> Self {
+        let param = |what: &str| b.param(&format!("{name}_{what}"));
+        let (address, stride) = (param("address"), param("stride"));
+        Matrix { address, stride, batch_stride: param("batch_stride") }
+    }
+}
 
 /// The epilogue of a kernel.
 pub(super) struct Epilogue<'k> {
@@ -71,10 +87,11 @@ impl<'k> Epilogue<'k> {
         })
     }
 
-    /// Stores the sums of a warp, whose part of D begins at `origin` (row, column): those of each pair of blocks.
+    /// Stores the sums of a warp, whose part of the D of product `batch` begins at `origin` (row, column): those of each pair of blocks.
     pub(super) fn store(
         &self,
         origin: (Val<'k, ty::U32>, Val<'k, ty::U32>),
+        batch: Val<'k, ty::U32>,
         sums: &[Vec<Val<'k, ty::F64>>],
     ) -> Result<(), CuteError> {
         let b = self.b;
@@ -84,7 +101,8 @@ impl<'k> Epilogue<'k> {
         let groups = self.groups()?;
         // Outside of the conditions, so that all of a row share it.
         let start = |matrix: &Matrix<'k>, line: u32| {
-            let row = matrix.0 + (row + line).widen() * matrix.1;
+            let start = matrix.address + batch.widen() * matrix.batch_stride;
+            let row = start + (row + line).widen() * matrix.stride;
             row + column.widen() * bytes(1)
         };
         let inside = |line: u32, along: u32| (row + line).lt(self.m) & (column + along).lt(self.n);

@@ -4,12 +4,13 @@
 use pgemm_cute::CuteError;
 use pgemm_ir::{
     Carried, Element, KernelBuilder, OperandMajor, ReadSlot, RegionId, RegionKind, Ring,
-    RingCursor, SmemRequest, Special, TensorMap, Type, Val, ValueId, WarpMma, WriteSlot, ty,
+    RingCursor, SmemRequest, Special, Type, Val, ValueId, WarpMma, WriteSlot, ty,
 };
 
 use super::WarpPlace;
 use super::fragment::{BLOCK_LINES, Block, Load, Orders, Reader};
 use super::spec::DmmaSpec;
+use crate::batch::BatchMap;
 use crate::operand::{BoxPlace, OperandTile};
 use crate::scheduler::Segment;
 
@@ -23,7 +24,7 @@ type Values<'k> = Vec<Val<'k, ty::F64>>;
 struct Operand<'k> {
     tile: OperandTile,
     region: RegionId,
-    map: TensorMap<'k>,
+    map: BatchMap<'k>,
     boxes: Vec<BoxPlace>,
     major: OperandMajor,
     reader: Reader,
@@ -70,7 +71,7 @@ impl<'k> Mainloop<'k> {
         spec: &DmmaSpec,
         fragments: &pgemm_ir::Fragments,
         orders: &Orders,
-        [a_map, b_map]: [TensorMap<'k>; 2],
+        [a_map, b_map]: [BatchMap<'k>; 2],
     ) -> Result<Self, CuteError> {
         let mma = spec.mma();
         let warp_tile = spec.warp_tile();
@@ -120,11 +121,12 @@ impl<'k> Mainloop<'k> {
     pub(super) fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
         let b = self.b;
         let tile = segment.origin;
+        let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.stage_bytes);
             let k = (segment.k_first + k_tile) * self.a.tile.k();
-            b.scope("load a", || self.a.fill(b, slot, tile.m, k));
-            b.scope("load b", || self.bt.fill(b, slot, tile.n, k));
+            b.scope("load a", || self.a.fill(b, slot, [tile.m, k, a_batch]));
+            b.scope("load b", || self.bt.fill(b, slot, [tile.n, k, b_batch]));
             self.ring.advance(cursor)
         })
     }
@@ -230,20 +232,19 @@ impl<'k> Carried<'k> for Fragments<'k> {
 }
 
 impl<'k> Operand<'k> {
-    /// Starts the copies of the tile at (mn, k).
+    /// Starts the copies of the tile at (mn, k) of a matrix.
     fn fill(
         &self,
         b: &'k KernelBuilder,
         slot: WriteSlot<'k>,
-        mn: Val<'k, ty::U32>,
-        k: Val<'k, ty::U32>,
+        [mn, k, matrix]: [Val<'k, ty::U32>; 3],
     ) {
         let stage = b.smem_address(self.region).offset(slot.stage * self.tile.bytes());
         for place in &self.boxes {
             // Innermost dimension first.
             let coordinates = match self.major {
-                OperandMajor::K => [k + place.k, mn + place.mn],
-                OperandMajor::Mn => [mn + place.mn, k + place.k],
+                OperandMajor::K => [k + place.k, mn + place.mn, matrix],
+                OperandMajor::Mn => [mn + place.mn, k + place.k, matrix],
             };
             self.map.load(stage.offset(place.bytes), slot.full, &coordinates);
         }

@@ -29,6 +29,8 @@ pub(super) struct Epilogue<'k> {
 struct Part<'k> {
     /// Its first row and column.
     first: (Val<'k, ty::U32>, Val<'k, ty::U32>),
+    /// Which product of the batch.
+    batch: Val<'k, ty::U32>,
     /// Rows and columns of the matrix from there, and whether they must be looked at: else elements are reached four at once.
     left: (Val<'k, ty::U32>, Val<'k, ty::U32>),
     checked: bool,
@@ -56,11 +58,14 @@ impl<'k> Epilogue<'k> {
         sums: &[Val<'k, ty::F32>],
     ) {
         let whole = self.m.ge(origin.m + self.tile.m) & self.n.ge(origin.n + self.tile.n);
-        let words = self.c.address | self.c.stride | self.d.address | self.d.stride;
+        let words = |matrix: &Matrix<'k>| matrix.address | matrix.stride | matrix.batch_stride;
+        let words = words(&self.c) | words(&self.d);
         let aligned = (words & u64::from(QUAD_BYTES - 1)).eq(0);
         let first = (origin.m + place.first.0, origin.n + place.first.1);
         let left = (self.m.max(first.0) - first.0, self.n.max(first.1) - first.1);
-        let store = |checked| self.store_part(Part { first, left, checked }, sums);
+        let store = |checked| {
+            self.store_part(Part { first, batch: origin.batch, left, checked }, sums);
+        };
         self.b.if_else(whole & aligned, || store(false), || store(true));
     }
 
@@ -102,7 +107,8 @@ impl<'k> Epilogue<'k> {
 
     /// The address of the thread's first element.
     fn first_row(&self, matrix: &Matrix<'k>, part: &Part<'k>) -> Val<'k, ty::U64> {
-        let row = matrix.address + part.first.0.widen() * matrix.stride;
+        let start = matrix.address + part.batch.widen() * matrix.batch_stride;
+        let row = start + part.first.0.widen() * matrix.stride;
         row + part.first.1.widen() * u64::from(ELEMENT_BYTES)
     }
 

@@ -3,13 +3,14 @@
 
 use pgemm_ir::{
     Carried, Element, KernelBuilder, OperandMajor, ReadSlot, RegionId, RegionKind, Relay, Ring,
-    RingCursor, SmemRequest, TensorMap, Type, Val, ValueId, WriteSlot, ty,
+    RingCursor, SmemRequest, Type, Val, ValueId, WriteSlot, ty,
 };
 
 use super::ThreadPlace;
 use super::spec::FfmaSpec;
 use super::tile::{Dealt, StageTile};
 use super::transpose::Transposition;
+use crate::batch::BatchMap;
 use crate::scheduler::Segment;
 
 /// Alignment of operand tiles: more than the period of their swizzle.
@@ -22,7 +23,7 @@ const TRANSPOSING_WARPS: u32 = 3;
 struct Operand<'k> {
     tile: StageTile,
     region: RegionId,
-    map: TensorMap<'k>,
+    map: BatchMap<'k>,
     dealt: Dealt,
 }
 
@@ -50,7 +51,7 @@ impl<'k> Mainloop<'k> {
         b: &'k KernelBuilder,
         spec: &FfmaSpec,
         [a_dealt, b_dealt]: [Dealt; 2],
-        [a_map, b_map]: [TensorMap<'k>; 2],
+        [a_map, b_map]: [BatchMap<'k>; 2],
     ) -> Self {
         let operand = |name, map, tile: StageTile, dealt| {
             let request = SmemRequest::whole(spec.stages * tile.bytes(), OPERAND_ALIGN);
@@ -88,11 +89,12 @@ impl<'k> Mainloop<'k> {
     pub(super) fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
         let b = self.b;
         let tile = segment.origin;
+        let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.stage_bytes);
             let k = (segment.k_first + k_tile) * self.k;
-            b.scope("load a", || self.a.fill(b, slot, tile.m, k));
-            b.scope("load b", || self.bt.fill(b, slot, tile.n, k));
+            b.scope("load a", || self.a.fill(b, slot, [tile.m, k, a_batch]));
+            b.scope("load b", || self.bt.fill(b, slot, [tile.n, k, b_batch]));
             self.ring.advance(cursor)
         })
     }
@@ -238,15 +240,14 @@ impl<'k> Operand<'k> {
         &self,
         b: &'k KernelBuilder,
         slot: WriteSlot<'k>,
-        mn: Val<'k, ty::U32>,
-        k: Val<'k, ty::U32>,
+        [mn, k, matrix]: [Val<'k, ty::U32>; 3],
     ) {
         let stage = self.stage(b, slot.stage);
         for place in self.tile.boxes() {
             // Innermost dimension first.
             let coordinates = match self.tile.major {
-                OperandMajor::K => [k + place.k, mn],
-                OperandMajor::Mn => [mn, k + place.k],
+                OperandMajor::K => [k + place.k, mn, matrix],
+                OperandMajor::Mn => [mn, k + place.k, matrix],
             };
             self.map.load(stage.offset(place.bytes), slot.full, &coordinates);
         }

@@ -43,15 +43,15 @@ impl ScalesKernel {
     /// The launch that finds the scales of one matrix or two. Parameters `source_I` and `scales_I` are the addresses of matrix I; its
     /// destination is not looked at.
     pub fn bind(&self, first: &MatrixSplit, second: Option<&MatrixSplit>) -> Launch {
-        launch(first, second, ctas, |split| {
-            let mut arguments = split.matrix.arguments(Units::plain(BINARY32));
-            arguments.push(Argument::U64(split.scales));
-            arguments
+        launch(first, second, |split| {
+            let mut part = split.matrix.part(Units::plain(BINARY32), ctas(split));
+            part.arguments.push(Argument::U64(split.scales));
+            part
         })
     }
 }
 
-/// CTAs for a matrix.
+/// CTAs for each matrix.
 fn ctas(split: &MatrixSplit) -> u32 {
     let lines = if split.matrix.turned { TURNED_LINES } else { LINES };
     split.matrix.result().0.div_ceil(lines)

@@ -30,7 +30,7 @@ pub struct MatrixSplit {
     /// the pitch is at least [`SplitSpec::pitch`].
     pub matrix: MatrixRelayout,
     /// Address of a binary32 for each line of the result, a multiple of 4: the power of two that it is divided by. Not looked
-    /// at where lines are not scaled.
+    /// at where lines are not scaled. Those of a batch lie one behind the other.
     pub scales: u64,
 }
 
@@ -90,16 +90,11 @@ impl SplitKernel {
     /// are the addresses of matrix I: all others depend on the rest of it only.
     pub fn bind(&self, first: &MatrixSplit, second: Option<&MatrixSplit>) -> Launch {
         let units = self.spec.units();
-        launch(
-            first,
-            second,
-            |split| split.matrix.tile_count(units),
-            |split| {
-                let mut arguments = split.matrix.arguments(units);
-                arguments.extend(self.spec.scaled().then_some(Argument::U64(split.scales)));
-                arguments
-            },
-        )
+        launch(first, second, |split| {
+            let mut part = split.matrix.part(units, split.matrix.tile_count(units));
+            part.arguments.extend(self.spec.scaled().then_some(Argument::U64(split.scales)));
+            part
+        })
     }
 }
 

@@ -43,30 +43,33 @@ impl Element for f64 {
     }
 }
 
-/// A row-major matrix with what surrounds it.
+/// Row-major matrices, one behind the other, with what surrounds them.
 pub struct Matrix<T> {
     pub values: Vec<T>,
     pub leading_dimension: usize,
+    /// Elements from one to the next; 0 where there is one.
+    pub batch_stride: usize,
 }
 
 impl<T: Element> Matrix<T> {
-    /// `rows × columns` elements, with at least one NaN behind each row. Those of TMA, and those that are accessed 16 bytes at
-    /// once, have rows of whole 16 bytes; others end an element later.
+    /// `count` of `rows × columns` elements, with at least one NaN behind each row. Those of TMA, and those that are accessed 16
+    /// bytes at once, have rows of whole 16 bytes; others end an element later.
     pub fn new(
-        rows: usize,
-        columns: usize,
+        count: usize,
+        [rows, columns]: [usize; 2],
         whole: bool,
-        value: impl Fn(usize, usize) -> T,
+        value: impl Fn(usize, usize, usize) -> T,
     ) -> Matrix<T> {
         let next = (columns / T::IN_16_BYTES + 1) * T::IN_16_BYTES;
         let leading_dimension = if whole { next } else { next + 1 };
-        let mut values = vec![T::NAN; rows * leading_dimension];
-        for row in 0..rows {
+        let apart = rows * leading_dimension;
+        let mut values = vec![T::NAN; count * apart];
+        for (at, row) in (0..count).flat_map(|at| (0..rows).map(move |row| (at, row))) {
             for column in 0..columns {
-                values[row * leading_dimension + column] = value(row, column);
+                values[at * apart + row * leading_dimension + column] = value(at, row, column);
             }
         }
-        Matrix { values, leading_dimension }
+        Matrix { values, leading_dimension, batch_stride: if count == 1 { 0 } else { apart } }
     }
 
     pub fn upload(
@@ -79,6 +82,7 @@ impl<T: Element> Matrix<T> {
         MatrixArgument {
             address: memory.upload(name, &bytes, permission),
             leading_dimension: self.leading_dimension as u64,
+            batch_stride: self.batch_stride as u64,
         }
     }
 }

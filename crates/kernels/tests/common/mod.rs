@@ -34,6 +34,7 @@ pub struct Case {
     pub raster_rows: u32,
     pub clusters: u32,
     pub split: Split,
+    pub batch: Batch,
     /// Elements by which the addresses and leading dimensions of C and D are beyond whole 16-byte units.
     pub off: [usize; 2],
 }
@@ -48,6 +49,22 @@ pub struct Split {
 
 impl Split {
     pub const NONE: Split = Split { tiles: 0, workers: 0, unordered: false };
+}
+
+/// Products of a case, each with matrices of its own, or all with the same A, B or C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    pub count: u32,
+    pub same: [bool; 3],
+}
+
+impl Batch {
+    pub const ONE: Batch = Batch { count: 1, same: [false; 3] };
+
+    /// Matrices in memory, of A, B and C.
+    fn matrices(&self) -> [usize; 3] {
+        self.same.map(|same| if same { 1 } else { self.count as usize })
+    }
 }
 
 impl Case {
@@ -65,6 +82,7 @@ impl Case {
             raster_rows: 2,
             clusters: 1,
             split: Split::NONE,
+            batch: Batch::ONE,
             off: [0; 2],
         }
     }
@@ -72,6 +90,11 @@ impl Case {
     /// The same with the first `tiles` split among `workers`.
     pub fn split(self, tiles: u32, workers: u32, unordered: bool) -> Case {
         Case { split: Split { tiles, workers, unordered }, ..self }
+    }
+
+    /// So many products, with the same A, B or C for all where `same` says so.
+    pub fn batch(self, count: u32, same: [bool; 3]) -> Case {
+        Case { batch: Batch { count, same }, ..self }
     }
 
     /// The same with factors that are powers of two, so that the result stays exact until it is rounded to D's type.
@@ -90,16 +113,18 @@ pub struct Problem {
     d: Operand,
     /// As it is before.
     before: Vec<u8>,
-    /// Of D's rows and columns, for kernels that have them.
+    /// Of D's rows and columns, for kernels that have them, matrix by matrix of A and B.
     scales: [Vec<f32>; 2],
 }
 
-/// A padded matrix as it lies in memory.
+/// Padded matrices as they lie in memory.
 struct Operand {
     bytes: Vec<u8>,
     /// Bytes before element (0, 0).
     guard: usize,
     leading_dimension: usize,
+    /// Elements from one matrix to the next; 0 where there is one.
+    batch_stride: usize,
 }
 
 /// What may go wrong in a run.
@@ -107,9 +132,10 @@ struct Operand {
 pub enum Failure {
     Setup(SetupError),
     Report(Box<Report>),
-    /// The first byte of D that differs is in this line (row, or column where D is column-major) and place; places from the
-    /// line's length are padding.
+    /// The first byte of D that differs is in this product, line (row, or column where D is column-major) and place; places
+    /// from the line's length are padding.
     Wrong {
+        product: i64,
         line: i64,
         place: usize,
     },
@@ -120,7 +146,9 @@ impl fmt::Display for Failure {
         match self {
             Failure::Setup(error) => write!(f, "{error}"),
             Failure::Report(report) => write!(f, "{report}"),
-            Failure::Wrong { line, place } => write!(f, "D is wrong at {place} of line {line}"),
+            Failure::Wrong { product, line, place } => {
+                write!(f, "D is wrong at {place} of line {line} of product {product}")
+            }
         }
     }
 }
@@ -131,59 +159,69 @@ impl Problem {
         let (m, n, k) = (case.m as usize, case.n as usize, case.k as usize);
         let terms = spec.arithmetic.terms;
         let count = u64::from(spec.arithmetic.term_count());
+        let matrices @ [a_count, b_count, c_count] = case.batch.matrices();
+        let products_count = case.batch.count as usize;
+        // The matrix of a product.
+        let of = |which: usize, product: usize| product % matrices[which];
+        // The lines of all matrices, one behind the other.
         let operand = |seed, lines: usize, element| -> Vec<Vec<i32>> {
             let term = |term| values_of(element, integers(seed + 2 * term, lines * k, 4));
             (0..count).map(term).collect()
         };
-        let (a, b) = (operand(1, m, spec.a), operand(2, n, spec.b));
+        let (a, b) = (operand(1, a_count * m, spec.a), operand(2, b_count * n, spec.b));
         let products = terms.map_or(vec![(0, 0)], Terms::products);
-        let c = integers(3, m * n, 8);
+        let c = integers(3, c_count * m * n, 8);
         let scale = |at: usize| if spec.arithmetic.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
-        let scales = [m, n].map(|extent| (0..extent).map(scale).collect());
+        let scales = [a_count * m, b_count * n].map(|lines| (0..lines).map(scale).collect());
         let alpha = alpha_of(spec, &case);
         let reads_c = case.beta != 0.0;
         assert_eq!(reads_c, case.c != CPlace::Unread);
-        let result = |row: usize, column: usize| {
+        let result = |at: usize, row: usize, column: usize| {
+            let (a_row, b_column) = (of(0, at) * m + row, of(1, at) * n + column);
             let product = |&(of_a, of_b): &(u32, u32)| -> i32 {
-                let (a, b) = (&a[of_a as usize][row * k..], &b[of_b as usize][column * k..]);
+                let (a, b) = (&a[of_a as usize][a_row * k..], &b[of_b as usize][b_column * k..]);
                 a[..k].iter().zip(b).map(|(a, b)| a * b).sum()
             };
             let product: i32 = products.iter().map(product).sum();
-            let c = c[row * n + column];
+            let c = c[(of(2, at) * m + row) * n + column];
             if spec.output == Element::S32 {
                 let [alpha, beta] = [case.alpha, case.beta].map(integer_factor);
                 return alpha.wrapping_mul(product).wrapping_add(beta.wrapping_mul(c)).into();
             }
             let added = if reads_c { case.beta * c as f32 } else { 0.0 };
-            (alpha * product as f32 * (scale(row) * scale(column)) + added).into()
+            (alpha * product as f32 * (scale(a_row) * scale(b_column)) + added).into()
         };
-        let operand = |terms: &[Vec<i32>], element: Element, mn, major| {
+        let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major| {
             let stored_k = spec.stored_k(case.k) as usize;
             // Where along k the terms take turns.
             let span = if count == 1 { stored_k.max(1) } else { 128 / element.bytes() as usize };
-            let value = |line: usize, i: usize| match major {
-                OperandMajor::K => {
-                    let (turn, place) = (i / span, i % span);
-                    let at = turn / count as usize * span + place;
-                    let values = &terms[turn % count as usize];
-                    if at < k { values[line * k + at].into() } else { 0.0 }
+            let value = |matrix: usize, line: usize, i: usize| -> f64 {
+                match major {
+                    OperandMajor::K => {
+                        let line = matrix * mn + line;
+                        let (turn, place) = (i / span, i % span);
+                        let at = turn / count as usize * span + place;
+                        let values = &terms[turn % count as usize];
+                        if at < k { values[line * k + at].into() } else { 0.0 }
+                    }
+                    OperandMajor::Mn => terms[0][(matrix * mn + i) * k + line].into(),
                 }
-                OperandMajor::Mn => terms[0][i * k + line].into(),
             };
             match major {
-                OperandMajor::K => Operand::new(element, mn, stored_k, 0, value),
-                OperandMajor::Mn => Operand::new(element, k, mn, 0, value),
+                OperandMajor::K => Operand::new(element, matrices, [mn, stored_k], 0, value),
+                OperandMajor::Mn => Operand::new(element, matrices, [k, mn], 0, value),
             }
         };
-        let output = |off: usize, value: &dyn Fn(usize, usize) -> f64| match spec.d_major {
-            OutputMajor::N => Operand::new(spec.output, m, n, off, value),
+        let output = |count, off, value: &dyn Fn(usize, usize, usize) -> f64| match spec.d_major {
+            OutputMajor::N => Operand::new(spec.output, count, [m, n], off, value),
             OutputMajor::M => {
-                Operand::new(spec.output, n, m, off, |column, row| value(row, column))
+                let value = |at, column, row| value(at, row, column);
+                Operand::new(spec.output, count, [n, m], off, value)
             }
         };
         let [c_off, d_off] = case.off;
-        let d = output(d_off, &result);
-        let c = output(c_off, &|row, column| c[row * n + column].into());
+        let d = output(products_count, d_off, &result);
+        let c = output(c_count, c_off, &|at, row, column| c[(at * m + row) * n + column].into());
         let before = match case.c {
             CPlace::InPlace => c.bytes.clone(),
             _ => vec![POISON; d.bytes.len()],
@@ -191,8 +229,8 @@ impl Problem {
         assert_eq!(before.len(), d.bytes.len());
         Problem {
             case,
-            a: operand(&a, spec.a, m, spec.a_major),
-            b: operand(&b, spec.b, n, spec.b_major),
+            a: operand(&a, spec.a, a_count, m, spec.a_major),
+            b: operand(&b, spec.b, b_count, n, spec.b_major),
             c,
             d,
             before,
@@ -208,6 +246,7 @@ impl Problem {
             address: memory.upload(name, &operand.bytes, Permission::ReadOnly)
                 + operand.guard as u64,
             leading_dimension: operand.leading_dimension as u64,
+            batch_stride: operand.batch_stride as u64,
         };
         let (mut a, mut b) = (upload("A", &self.a), upload("B", &self.b));
         let c = upload("C", &self.c);
@@ -220,6 +259,7 @@ impl Problem {
         let d = MatrixArgument {
             address: d_start + self.d.guard as u64,
             leading_dimension: self.d.leading_dimension as u64,
+            batch_stride: self.d.batch_stride as u64,
         };
         let factors = [alpha_of(&gemm.spec, case), case.beta];
         let [alpha, beta] = factors.map(|factor| match gemm.spec.output {
@@ -231,6 +271,7 @@ impl Problem {
             m: case.m,
             n: case.n,
             k: case.k,
+            batch: case.batch.count,
             alpha,
             beta,
             a,
@@ -281,12 +322,16 @@ impl Problem {
         match found.iter().zip(&self.d.bytes).position(|(found, expected)| found != expected) {
             None => Ok(()),
             Some(byte) => {
-                let element = byte / gemm.spec.output.bytes() as usize;
+                let element =
+                    (byte as i64 - self.d.guard as i64).div_euclid(gemm.spec.output.bytes().into());
+                let apart = match self.d.batch_stride {
+                    0 => self.d.bytes.len() as i64,
+                    stride => stride as i64,
+                };
+                let (product, element) = (element.div_euclid(apart), element.rem_euclid(apart));
                 let length = self.d.leading_dimension as i64;
-                let element = element as i64 - self.case.off[1] as i64;
-                let (line, place) = (element.div_euclid(length) - 1, element.rem_euclid(length));
-                let place = place as usize;
-                Err(Failure::Wrong { line, place })
+                let (line, place) = (element / length, (element % length) as usize);
+                Err(Failure::Wrong { product, line, place })
             }
         }
     }
@@ -296,29 +341,32 @@ impl Problem {
 const POISON: u8 = 0xff;
 
 impl Operand {
-    /// `lines` of `length` elements, with NaNs behind each and one line of NaNs before the first and after the last. They
-    /// begin `off` elements behind whole 16-byte units, and are so many longer.
+    /// `count` matrices of `lines` of `length` elements, with NaNs behind each and at least one line of NaNs before the first and
+    /// after the last. They begin `off` elements behind whole 16-byte units, and are so many longer.
     fn new(
         element: Element,
-        lines: usize,
-        length: usize,
+        count: usize,
+        [lines, length]: [usize; 2],
         off: usize,
-        value: impl Fn(usize, usize) -> f64,
+        value: impl Fn(usize, usize, usize) -> f64,
     ) -> Operand {
         let size = element.bytes() as usize;
         // Lines that TMA moves are multiples of 16 bytes, here with at least one chunk of padding.
         let leading_dimension = (length * size / 16 + 2) * 16 / size + off;
         let line_bytes = leading_dimension * size;
         let guard = line_bytes.next_multiple_of(16) + off * size;
-        let mut bytes = vec![POISON; guard + (lines + 1) * line_bytes];
-        for line in 0..lines {
-            let start = guard + line * line_bytes;
+        // No multiple of a line, so that no matrix seems to go on in the next.
+        let apart = (lines + 1) * line_bytes + 16;
+        let mut bytes = vec![POISON; guard + (count - 1) * apart + (lines + 1) * line_bytes];
+        for (matrix, line) in (0..count).flat_map(|at| (0..lines).map(move |line| (at, line))) {
+            let start = guard + matrix * apart + line * line_bytes;
             for i in 0..length {
                 let place = &mut bytes[start + i * size..][..size];
-                write_element(place, element, value(line, i));
+                write_element(place, element, value(matrix, line, i));
             }
         }
-        Operand { bytes, guard, leading_dimension }
+        let batch_stride = if count == 1 { 0 } else { apart / size };
+        Operand { bytes, guard, leading_dimension, batch_stride }
     }
 }
 

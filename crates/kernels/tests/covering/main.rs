@@ -1,4 +1,4 @@
-//! The covering set in the emulator: small problems with every kind of edge, under several schedules. Of three schedules of a
+//! The covering set in the emulator: small problems with every kind of edge, some of them batches, under several schedules. Of three schedules of a
 //! test each kernel takes two, by turns: so each meets two thirds of the kernels, and each kernel every kind in some test.
 
 #[path = "../common/mod.rs"]
@@ -66,7 +66,8 @@ fn rings_that_wrap_and_tiles_cut_short() {
 #[test]
 fn k_shorter_than_the_ring_with_c() {
     let case = |spec: &KernelSpec| {
-        Case::ragged(spec, [1, 3], spec.stages - 1).scaled(-1.0, 0.5, CPlace::Apart)
+        let case = Case::ragged(spec, [1, 1], spec.stages - 1).scaled(-1.0, 0.5, CPlace::Apart);
+        case.batch(3, [false, true, false])
     };
     let schedules = [Schedule::async_late(2), Schedule::seeded(2), Schedule::round_robin()];
     run(case, &schedules.map(under));
@@ -74,7 +75,10 @@ fn k_shorter_than_the_ring_with_c() {
 
 #[test]
 fn one_k_tile_with_c_in_place() {
-    let case = |spec: &KernelSpec| Case::ragged(spec, [3, 1], 1).scaled(0.5, -2.0, CPlace::InPlace);
+    let case = |spec: &KernelSpec| {
+        let case = Case::ragged(spec, [2, 1], 1).scaled(0.5, -2.0, CPlace::InPlace);
+        case.batch(2, [true, false, false])
+    };
     let schedules = [Schedule::seeded(3), Schedule::async_early(3), Schedule::async_late(3)];
     run(case, &schedules.map(under));
 }
@@ -90,11 +94,13 @@ fn c_and_d_that_tma_does_not_move() {
     let alone = |spec: &KernelSpec| off(Case::ragged(spec, [2, 2], 2), 0, 1);
     run(alone, &[under(Schedule::seeded(11))]);
     let c_alone = |spec: &KernelSpec| {
-        off(Case::ragged(spec, [1, 2], 2).scaled(0.5, -2.0, CPlace::Apart), 1, 0)
+        let case = Case::ragged(spec, [1, 1], 2).scaled(0.5, -2.0, CPlace::Apart);
+        off(case.batch(2, [false, false, true]), 1, 0)
     };
     run(c_alone, &[under(Schedule::async_late(3))]);
     let in_place = |spec: &KernelSpec| {
-        off(Case::ragged(spec, [2, 1], 3).scaled(-1.0, 0.5, CPlace::InPlace), 3, 3)
+        let case = Case::ragged(spec, [1, 1], 3).scaled(-1.0, 0.5, CPlace::InPlace);
+        off(case.batch(2, [false; 3]), 3, 3)
     };
     run(in_place, &[under(Schedule::seeded(13))]);
 }
@@ -107,8 +113,8 @@ fn split_tiles_of_a_d_that_tma_does_not_move() {
     };
     run(of_two, &[under(Schedule::seeded(14))]);
     let of_many = |spec: &KernelSpec| {
-        let case = Case::ragged(spec, [1, 2], 10).split(2, 20, false);
-        Case { clusters: 20, ..off(case, 0, 1) }
+        let case = Case::ragged(spec, [1, 1], 10).split(2, 20, false);
+        Case { clusters: 20, ..off(case.batch(2, [false; 3]), 0, 1) }
     };
     run(of_many, &[under(Schedule::seeded(15))]);
 }
@@ -117,7 +123,7 @@ fn split_tiles_of_a_d_that_tma_does_not_move() {
 fn no_k_at_all() {
     let case = |spec: &KernelSpec| Case {
         k: 0,
-        ..Case::ragged(spec, [1, 2], 1).scaled(2.0, 0.5, CPlace::Apart)
+        ..Case::ragged(spec, [1, 1], 1).scaled(2.0, 0.5, CPlace::Apart).batch(2, [false; 3])
     };
     run(case, &[under(Schedule::seeded(4))]);
 }
@@ -126,12 +132,13 @@ fn no_k_at_all() {
 fn tiles_shared_by_workers_that_cross_them() {
     // Stream-K: three workers on up to four tiles, and whole tiles behind them.
     let case = |spec: &KernelSpec| {
-        let (tiles, split, clusters) = match spec.cluster.size() {
-            1 => ([2, 2], 3, 3),
-            2 => ([2, 2], 4, 2),
-            _ => ([2, 1], 2, 3),
+        let (tiles, batch, split, clusters) = match spec.cluster.size() {
+            1 => ([1, 2], 2, 3, 3),
+            2 => ([2, 2], 1, 4, 2),
+            _ => ([1, 1], 2, 2, 3),
         };
-        Case { clusters, ..Case::ragged(spec, tiles, 5).split(split, 3, false) }
+        let case = Case::ragged(spec, tiles, 5).split(split, 3, false);
+        Case { clusters, ..case.batch(batch, [false; 3]) }
     };
     // Where clusters follow each other, the last one finds everything there and does all that is left.
     let one_by_one = Options { resident_clusters: Some(1), ..under(Schedule::async_late(5)) };
@@ -142,8 +149,8 @@ fn tiles_shared_by_workers_that_cross_them() {
 fn tiles_split_evenly_with_c() {
     // Split-K: four workers a tile.
     let case = |spec: &KernelSpec| {
-        let case = Case::ragged(spec, [1, 2], 9).scaled(-1.0, 0.5, CPlace::Apart);
-        Case { clusters: 4, ..case.split(2, 8, false) }
+        let case = Case::ragged(spec, [1, 1], 9).scaled(-1.0, 0.5, CPlace::Apart);
+        Case { clusters: 4, ..case.split(2, 8, false).batch(2, [false, false, true]) }
     };
     run(case, &[under(Schedule::round_robin()), under(Schedule::seeded(6))]);
 }
@@ -172,8 +179,8 @@ fn one_cluster_in_the_order_of_k() {
 #[test]
 fn sums_in_any_order() {
     let case = |spec: &KernelSpec| {
-        let case = Case::ragged(spec, [1, 2], 5).scaled(0.5, -2.0, CPlace::InPlace);
-        Case { clusters: 3, ..case.split(2, 5, true) }
+        let case = Case::ragged(spec, [1, 1], 5).scaled(0.5, -2.0, CPlace::InPlace);
+        Case { clusters: 3, ..case.split(2, 5, true).batch(2, [false; 3]) }
     };
     let one_by_one = Options { resident_clusters: Some(1), ..under(Schedule::async_early(7)) };
     run(case, &[one_by_one, under(Schedule::seeded(7))]);

@@ -38,13 +38,14 @@ fn every_effect_is_missed(name: &str) {
     let spec: KernelSpec = name.parse().unwrap();
     let gemm = build(&spec).unwrap();
     let case = Case { clusters: 2, ..Case::ragged(&spec, [2, 2], spec.stages + 2) };
+    let two_products = Case { clusters: 2, ..Case::ragged(&spec, [1, 2], spec.stages + 2) };
     // Each needs something that the others do without.
     let mut problems = [
         case,
         case.scaled(1.0, 1.0, CPlace::InPlace),
         // Two workers for most tiles, and many.
         case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace),
-        case.split(4, 14, false),
+        two_products.batch(2, [false; 3]).split(4, 14, false),
         case.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace),
         case.split(2, 5, true),
         // So many that each adds up a narrow piece, with and without C.

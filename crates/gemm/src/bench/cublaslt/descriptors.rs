@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use super::library::{
     Api, MatmulDesc, MatrixLayout, PREFERENCE_MAX_WORKSPACE_BYTES, Preference, desc_attribute,
+    layout_attribute,
 };
 use super::{check, extent};
 use crate::bench::BenchError;
@@ -72,6 +73,24 @@ impl Layout {
             (api.layout_create)(&mut raw, element, rows, columns, leading_dimension)
         })?;
         Ok(Layout { api, raw })
+    }
+
+    /// Makes it `count` matrices, `stride` elements apart.
+    pub(super) fn set_batch(&self, count: usize, stride: usize) -> Result<(), BenchError> {
+        let count = i32::try_from(count)
+            .map_err(|_| BenchError::CublasLtExtent { what: "the batch", value: count })?;
+        let stride = extent("batch stride", stride)? as i64;
+        // SAFETY: the attributes are integers of these sizes, and the library copies the values.
+        let statuses = unsafe {
+            let set = self.api.layout_set;
+            [
+                set(self.raw, layout_attribute::BATCH_COUNT, (&raw const count).cast(), 4),
+                set(self.raw, layout_attribute::BATCH_STRIDE, (&raw const stride).cast(), 8),
+            ]
+        };
+        statuses
+            .into_iter()
+            .try_for_each(|status| check(self.api, "cublasLtMatrixLayoutSetAttribute", status))
     }
 }
 

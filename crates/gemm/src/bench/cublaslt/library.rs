@@ -1,4 +1,4 @@
-//! Finds libcublasLt at run time and declares the fourteen functions and the few constants that the peer needs, from
+//! Finds libcublasLt at run time and declares the fifteen functions and the few constants that the peer needs, from
 //! NVIDIA's published ABI. The loaded library lives for the whole process: unloading CUDA libraries is not safe.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -71,6 +71,16 @@ pub(super) mod desc_attribute {
     use std::ffi::c_int;
 }
 
+/// cublasLtMatrixLayoutAttribute_t.
+pub(super) mod layout_attribute {
+    /// An int32_t.
+    pub(in super::super) const BATCH_COUNT: c_int = 5;
+    /// An int64_t, in elements.
+    pub(in super::super) const BATCH_STRIDE: c_int = 6;
+
+    use std::ffi::c_int;
+}
+
 /// cublasLtMatmulPreferenceAttributes_t: the workspace limit, a size_t.
 pub(super) const PREFERENCE_MAX_WORKSPACE_BYTES: c_int = 1;
 
@@ -128,6 +138,7 @@ api! {
     desc_destroy: "cublasLtMatmulDescDestroy", fn(MatmulDesc) -> Status;
     desc_set: "cublasLtMatmulDescSetAttribute", fn(MatmulDesc, c_int, *const c_void, usize) -> Status;
     layout_create: "cublasLtMatrixLayoutCreate", fn(*mut MatrixLayout, c_int, u64, u64, i64) -> Status;
+    layout_set: "cublasLtMatrixLayoutSetAttribute", fn(MatrixLayout, c_int, *const c_void, usize) -> Status;
     layout_destroy: "cublasLtMatrixLayoutDestroy", fn(MatrixLayout) -> Status;
     preference_create: "cublasLtMatmulPreferenceCreate", fn(*mut Preference) -> Status;
     preference_destroy: "cublasLtMatmulPreferenceDestroy", fn(Preference) -> Status;

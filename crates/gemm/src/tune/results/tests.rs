@@ -35,6 +35,7 @@ pub(in crate::tune) fn key_of(m: usize, n: usize, k: usize) -> ProblemKey {
         precision: Precision::Full,
         a_major: Major::K,
         b_major: Major::N,
+        batch: KeyBatch::default(),
     }
 }
 
@@ -96,6 +97,26 @@ fn files_come_back_as_they_were() {
     assert_eq!(problem["chosen"]["split"]["split_k"], 2);
     assert_eq!(problem["finalist"]["interval"]["lower"], 1.005);
     assert_eq!(problem["trials"][1]["failure"], "it spills");
+}
+
+/// Files that say nothing of a batch mean a single product.
+#[test]
+fn batches_are_kept() {
+    let one = key(512);
+    let json = serde_json::to_value(one).unwrap();
+    assert_eq!(json.get("batch"), None);
+    assert_eq!(serde_json::from_value::<ProblemKey>(json).unwrap(), one);
+    for (same_a, same_b) in [(false, false), (true, false), (false, true)] {
+        let batch = KeyBatch { count: 64, same_a, same_b };
+        let key = ProblemKey { batch, ..one };
+        assert_eq!(ProblemKey::of(&key.problem(), &key.config()), key);
+        let json = serde_json::to_value(key).unwrap();
+        assert_eq!(serde_json::from_value::<ProblemKey>(json).unwrap(), key);
+        assert_ne!(key.shape(), one.shape());
+    }
+    // Strides are not part of it.
+    let wide = one.problem().with_batch(3).with_a_batch_stride(1 << 20);
+    assert_eq!(ProblemKey::of(&wide, &one.config()).batch.count, 3);
 }
 
 /// Operands of two types; files that name one mean it for both.

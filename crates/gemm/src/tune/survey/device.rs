@@ -8,8 +8,8 @@ use super::{
     WARM_UP_SHARE, expected_seconds, rows,
 };
 use crate::bench::{
-    Addresses, Bench, CublasLt, CublasLtPlan, Elements, LaunchMode, Machine, graph_length, padded,
-    random, set_count,
+    Addresses, Bench, CublasLt, CublasLtPlan, Elements, LaunchMode, Machine, graph_length,
+    matrix_bytes, padded, random, set_count,
 };
 use crate::choice::Choice;
 use crate::config::Config;
@@ -60,9 +60,7 @@ struct Sets {
 
 impl Sets {
     fn of(problem: &Problem, elements: Elements, l2_bytes: u64) -> Result<Sets> {
-        let a = padded(problem.a_layout().bytes(elements.a)?);
-        let b = padded(problem.b_layout().bytes(elements.b)?);
-        let d = padded(problem.d_layout().bytes(elements.d)?);
+        let [a, b, _, d] = matrix_bytes(problem, elements)?.map(padded);
         let count = set_count(a.saturating_add(b).saturating_add(d), l2_bytes);
         Ok(Sets { a, b, d, count })
     }
