@@ -69,13 +69,14 @@ impl<'k> WarpgroupStore<'_, 'k, ty::F32> {
 
     /// Where this thread's pairs of the 16 columns from `first` on lie: by columns from there, and which of its rows.
     fn pairs(&self, buffer: Val<'k, ty::Smem>, first: u32) -> impl Fn(u32, u32) -> Pair<'k> {
-        let [row, column] = self.in_block();
+        let b = self.builder();
+        let [row, column] = self.first_element(b.constant(0), b.constant(0));
         let line_bytes = self.line_bytes();
         let major = self.major();
         // Lines that are 8 apart have their chunks in the same order.
         let address = match major {
             OutputMajor::N => {
-                let chunk = self.builder().constant(first / CHUNK_COLUMNS);
+                let chunk = b.constant(first / CHUNK_COLUMNS);
                 self.address(buffer.offset(column), row, chunk)
             }
             OutputMajor::M => {

@@ -236,19 +236,13 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.store_scaled(&sums, place, c_parity);
     }
 
-    /// Row and column of a thread's first sum in a block.
-    pub(crate) fn in_block(&self) -> [Val<'k, ty::U32>; 2] {
-        [self.warp * 16 + self.lane / 4, self.lane % 4 * 2]
-    }
-
     /// Row and column of a thread's first sum in a block at these.
-    fn first_element(
+    pub(crate) fn first_element(
         &self,
         row: Val<'k, ty::U32>,
         column: Val<'k, ty::U32>,
     ) -> [Val<'k, ty::U32>; 2] {
-        let [in_row, in_column] = self.in_block();
-        [row + in_row, column + in_column]
+        [row + self.warp * 16 + self.lane / 4, column + self.lane % 4 * 2]
     }
 
     /// Stores one staging tile of sums that need no scales any more.
