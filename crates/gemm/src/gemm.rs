@@ -28,8 +28,8 @@ use crate::workspace::Workspaces;
 /// Where operands that are laid out anew begin in a workspace: behind what split tiles need.
 const OPERANDS_ALIGN: u64 = 1024;
 
-/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the size of an element. Those that are multiples of 16 bytes,
-/// as all allocations are, are the fastest.
+/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the size of an element. Those
+/// that are multiples of 16 bytes, as all allocations are, are the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
     /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is loaded.

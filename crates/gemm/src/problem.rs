@@ -115,7 +115,8 @@ pub enum ProblemError {
 
     /// The results of a batch would overlap.
     #[error(
-        "the matrices D of a batch lie {asked} elements apart and would overlap: the batch stride must be at least {least}, so that          they lie one behind the other, or at least {length}, with all {count} between two lines, which are {leading_dimension} \
+        "the matrices D of a batch lie {asked} elements apart and would overlap: the batch stride must be at least {least}, so that \
+         they lie one behind the other, or at least {length}, with all {count} between two lines, which are {leading_dimension} \
          elements apart"
     )]
     BatchOverlap {

@@ -1,7 +1,8 @@
 //! A kernel that lays matrices out anew, so that TMA can read them: lines of any length, address, stride and step become
 //! lines of whole 16-byte units, with zeros behind their ends, in the direction they had or across it. One launch does one
-//! matrix or two, or a batch of either, of elements of one size, whose values it does not look at. Or it writes, for each binary32, the terms that
-//! this is the sum of ([`SplitKernel`]), after another kernel ([`ScalesKernel`]) has found scales for the lines of the result.
+//! matrix or two, or a batch of either, of elements of one size, whose values it does not look at. Or it writes, for each
+//! binary32, the terms that this is the sum of ([`SplitKernel`]), after another kernel ([`ScalesKernel`]) has found scales for
+//! the lines of the result.
 
 mod copy;
 mod scales;
