@@ -455,9 +455,9 @@ impl Draw {
         let split = Some(*splits).filter(|_| self.one_in(2));
         let swapped = Some(self.one_in(2)).filter(|_| self.one_in(4));
         match config.dtype {
-            // Kernels of these never change places, and split tiles or not.
+            // Operands of these never change places.
             Element::F64 => Config { split, ..config },
-            Element::F32 if config.precision().terms().is_none() => config,
+            Element::F32 if config.precision().terms().is_none() => Config { split, ..config },
             _ => Config { split, swapped, unordered, ..config },
         }
     }

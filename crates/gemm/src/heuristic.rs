@@ -483,7 +483,7 @@ impl Ranking {
                 }
             };
             add(split.unwrap_or_default());
-            if split.is_none() && spec.splits_tiles() {
+            if split.is_none() {
                 placed.splits().for_each(add);
             }
         }

@@ -181,7 +181,6 @@ impl Candidates {
             let Some(base) = specs.next() else {
                 return Err(SpecError::Types { a, b, output }.into());
             };
-            check_split(&base, config)?;
             let (spec, raster, why) = match base {
                 AnySpec::Wgmma(base) => by_knobs(base, config)?,
                 AnySpec::Dmma(base) => shared::by_knobs(base, config)?,
@@ -191,9 +190,8 @@ impl Candidates {
         } else {
             let specs = rated_for(problem, operands, output, precision, config.swapped);
             let mut specs = specs.peekable();
-            match specs.peek() {
-                Some(rated) => check_split(&rated.spec(), config)?,
-                None => return Err(SpecError::Types { a, b, output }.into()),
+            if specs.peek().is_none() {
+                return Err(SpecError::Types { a, b, output }.into());
             }
             plans.ranking =
                 Some(Ranking::new(specs, shape, sms, config.split, config.dependent_launch));
@@ -340,7 +338,6 @@ fn by_name(seen: &Seen, shape: Shape, sms: u32) -> Result<Option<Choice>> {
         return Err(Error::SpecMismatch { spec });
     }
     spec.validate()?;
-    check_split(&spec, config)?;
     Ok(Some(choice))
 }
 
@@ -356,21 +353,6 @@ fn check_swapped(problem: &Problem, config: &Config) -> Result<()> {
             limit: format!("kernels of {output} take A and B of any majors as they are"),
             nearest: "false".into(),
         }),
-    }
-}
-
-/// Refuses a split of tiles that the kernel computes whole.
-fn check_split(spec: &AnySpec, config: &Config) -> Result<()> {
-    match config.split {
-        Some(split @ (Split::StreamK | Split::SplitK(2..))) if !spec.splits_tiles() => {
-            Err(Error::InvalidKnob {
-                knob: "split",
-                asked: split.to_string(),
-                limit: format!("kernels of {} compute their tiles whole", spec.output()),
-                nearest: Split::Whole.to_string(),
-            })
-        }
-        _ => Ok(()),
     }
 }
 

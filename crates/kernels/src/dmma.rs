@@ -5,23 +5,22 @@ pub(crate) mod catalogue;
 mod epilogue;
 mod fragment;
 mod mainloop;
-mod reduction;
 mod spec;
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
-    Argument, BuildError, Kernel, KernelBuilder, Launch, OperandMajor, ParamKind, PassError,
-    Special, WARPGROUP_THREADS, ty,
+    Argument, BuildError, Kernel, KernelBuilder, Launch, PassError, Special, WARPGROUP_THREADS, ty,
 };
 
-use self::epilogue::{Epilogue, Matrix};
+use self::epilogue::Epilogue;
 use self::fragment::Orders;
 use self::mainloop::Mainloop;
-use self::reduction::Reduction;
 pub use self::spec::{DmmaSpec, DmmaSpecError, Warps};
-use crate::batch::{self, BatchMap};
-use crate::launch::{L2Policies, MatrixArgument, Workspace};
-use crate::scheduler::{Scheduler, SplitArguments};
+use crate::batch::BatchMap;
+use crate::launch::{Work, Workspace};
+use crate::scheduler::Scheduler;
+use crate::shared::reduction::Reduction;
+use crate::shared::{self, Matrix};
 use crate::spec::Cluster;
 
 /// Bytes of an f64.
@@ -68,44 +67,6 @@ pub struct DmmaKernel {
     pub kernel: Kernel,
 }
 
-/// One problem for a kernel: D = alpha·A·B + beta·C for each product of a batch, all of it f64.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DmmaWork {
-    /// Rows of A and D.
-    pub m: u32,
-    /// Columns of B and D.
-    pub n: u32,
-    /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
-    pub k: u32,
-    /// Products, at least 1. All tiles of all of them are fewer than 2^31.
-    pub batch: u32,
-    /// Factor of A·B.
-    pub alpha: f64,
-    /// Factor of C; where it is 0, C is not read.
-    pub beta: f64,
-    /// A in the spec's major: an address that is a multiple of 16, and an even leading dimension and batch stride.
-    pub a: MatrixArgument,
-    /// B in the spec's major: an address that is a multiple of 16, and an even leading dimension and batch stride.
-    pub b: MatrixArgument,
-    /// C, row-major: an address that is a multiple of 8, and any leading dimension and batch stride. It may be D.
-    pub c: MatrixArgument,
-    /// D, row-major: an address that is a multiple of 8, and any leading dimension and batch stride.
-    pub d: MatrixArgument,
-    /// Rows of tiles that are walked together, at least 1.
-    pub raster_rows: u32,
-    /// CTAs to launch, at least 1: the SMs of the device, or the tiles of the problem, of all its products,
-    /// where these are fewer.
-    pub ctas: u32,
-    /// Tiles, from the first, that are split along k; 0 where each is computed whole.
-    pub split_tiles: u32,
-    /// Workers that the k-tiles of the split tiles are dealt out to evenly, at most as many as there are of these.
-    pub workers: u32,
-    /// Address of the workspace, a multiple of 256; not looked at where no tile is split.
-    pub workspace: u64,
-    /// How long L2 keeps A and B; D's is not looked at.
-    pub l2: L2Policies,
-}
-
 impl DmmaKernel {
     /// Builds, verifies and legalises the kernel of a spec.
     ///
@@ -127,65 +88,19 @@ impl DmmaKernel {
 
     /// Tiles of one product's `m × n` output.
     pub fn tiles(&self, m: u32, n: u32) -> u64 {
-        u64::from(m.div_ceil(self.spec.tile.m)) * u64::from(n.div_ceil(self.spec.tile.n))
+        self.spec.shared().tiles(m, n)
     }
 
     /// The memory for partial sums that `work` needs.
-    pub fn workspace(&self, work: &DmmaWork) -> Workspace {
-        reduction::workspace(&self.spec, work.split_tiles, work.workers)
+    pub fn workspace(&self, work: &Work) -> Workspace {
+        self.spec.shared().workspace(work)
     }
 
-    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
-    pub fn bind(&self, work: &DmmaWork) -> Launch {
-        let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
-        let operand = |matrix: &MatrixArgument, major, mn| {
-            let extents = match major {
-                // A map has no empty dimension: one line of zeros, all that is read beyond it is zero too.
-                _ if k == 0 => [u64::from(16 / ELEMENT_BYTES), 1],
-                OperandMajor::K => [k, mn],
-                OperandMajor::Mn => [mn, k],
-            };
-            batch::map(matrix, extents, ELEMENT_BYTES, if k == 0 { 1 } else { work.batch })
-        };
-        // K-tiles that workers share.
-        let shared = work.split_tiles * work.k.div_ceil(self.spec.tile.k).max(1);
-        let even = work.split_tiles > 0 && work.workers.is_multiple_of(work.split_tiles);
-        let splits = if even { work.workers / work.split_tiles } else { 1 };
-        let stride = |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(ELEMENT_BYTES);
-        let arguments = self
-            .kernel
-            .params
-            .iter()
-            .map(|param| match (param.name.as_str(), &param.kind) {
-                ("a", ParamKind::TensorMap(_)) => operand(&work.a, self.spec.a_major, m),
-                ("b", ParamKind::TensorMap(_)) => operand(&work.b, self.spec.b_major, n),
-                ("a_batched", _) => batch::steps(&work.a),
-                ("b_batched", _) => batch::steps(&work.b),
-                ("c_batch_stride", _) => batch::stride_bytes(&work.c, ELEMENT_BYTES),
-                ("d_batch_stride", _) => batch::stride_bytes(&work.d, ELEMENT_BYTES),
-                ("batch", _) => Argument::U32(work.batch),
-                ("c_address", _) => Argument::U64(work.c.address),
-                ("c_stride", _) => Argument::U64(stride(&work.c)),
-                ("d_address", _) => Argument::U64(work.d.address),
-                ("d_stride", _) => Argument::U64(stride(&work.d)),
-                ("m", _) => Argument::U32(work.m),
-                ("n", _) => Argument::U32(work.n),
-                ("k", _) => Argument::U32(work.k),
-                ("raster_rows", _) => Argument::U32(work.raster_rows),
-                ("split_tiles", _) => Argument::U32(work.split_tiles),
-                ("workers", _) => Argument::U32(work.workers),
-                ("share", _) => Argument::U32(shared / work.workers.max(1)),
-                ("larger", _) => Argument::U32(shared % work.workers.max(1)),
-                ("splits", _) => Argument::U32(splits),
-                ("workspace", _) => Argument::U64(work.workspace),
-                ("a_policy", _) => Argument::U64(work.l2.a.word()),
-                ("b_policy", _) => Argument::U64(work.l2.b.word()),
-                ("alpha", _) => Argument::F64(work.alpha),
-                ("beta", _) => Argument::F64(work.beta),
-                (name, _) => unreachable!("dmma::write declares no parameter {name}"),
-            })
-            .collect();
-        Launch { grid: [work.ctas, 1, 1], arguments }
+    /// The launch of this kernel on `work`, whose clusters are CTAs: the arguments in the order of the kernel's parameters. A and
+    /// B have whole 16-byte units from line to line and from matrix to matrix, C and D any strides; L2's policy for D, scales and
+    /// the order of sums are not looked at.
+    pub fn bind(&self, work: &Work) -> Launch {
+        self.spec.shared().bind(&self.kernel, work, Argument::F64)
     }
 }
 
@@ -200,14 +115,8 @@ fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
     let (batch, raster_rows) = (b.param("batch"), b.param("raster_rows"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
-    let split = SplitArguments {
-        tiles: b.param("split_tiles"),
-        workers: b.param("workers"),
-        share: b.param("share"),
-        larger: b.param("larger"),
-        splits: b.param("splits"),
-    };
-    let reduction = Reduction::new(b, spec, b.param("workspace"));
+    let split = shared::split_arguments(b);
+    let reduction = Reduction::new(b, &spec.shared());
     // Each role computes its own: what both shared would fill the producer's uniform registers.
     let scheduler =
         || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), batch, raster_rows, split);
@@ -271,11 +180,17 @@ fn consume<'k>(
         let multiply = || mainloop.multiply(&warp, segment.k_count, cursor);
         let (sums, cursor) = b.scope("mainloop", multiply);
         let origin = (segment.origin.m + first.0, segment.origin.n + first.1);
+        let counts: Vec<usize> = sums.iter().map(Vec::len).collect();
+        let sums = sums.concat();
+        let reduce = || reduction.contribute(scheduler, &segment, &sums, 0.0f64);
         let (sums, complete) = b.if_else(
             segment.whole,
             || (sums.clone(), b.constant::<ty::Bool>(true)),
-            || b.scope("reduction", || reduction.contribute(scheduler, &segment, &sums)),
+            || b.scope("reduction", reduce),
         );
+        let mut sums = sums.into_iter();
+        let sums: Vec<Vec<_>> =
+            counts.iter().map(|count| sums.by_ref().take(*count).collect()).collect();
         b.if_(complete, || {
             stored = b.scope("epilogue", || epilogue.store(origin, segment.origin.batch, &sums));
         });

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use pgemm_ir::{Argument, Element, Kernel, Launch, OperandMajor};
 use serde::{Deserialize, Serialize};
 
-use crate::dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork};
-use crate::ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, FfmaWork};
+use crate::dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError};
+use crate::ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError};
 use crate::gemm::{GemmKernel, KernelError, build};
 use crate::launch::{Work, Workspace};
 use crate::spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
@@ -153,15 +153,6 @@ impl AnySpec {
         }
     }
 
-    /// Whether its tiles can be split along k. Others are computed whole, whatever is asked.
-    pub fn splits_tiles(&self) -> bool {
-        match self {
-            AnySpec::Wgmma(_) => true,
-            AnySpec::Dmma(_) => true,
-            AnySpec::Ffma(_) => false,
-        }
-    }
-
     /// An upper bound of the shared memory of a CTA, in bytes.
     pub fn smem_bytes(&self) -> u32 {
         match self {
@@ -237,54 +228,18 @@ impl AnyKernel {
     pub fn workspace(&self, work: &Work) -> Workspace {
         match self {
             AnyKernel::Wgmma(gemm) => gemm.workspace(work),
-            AnyKernel::Dmma(gemm) => gemm.workspace(&DmmaWork::from(*work)),
-            AnyKernel::Ffma(_) => Workspace { bytes: 0, zeroed: 0 },
+            AnyKernel::Dmma(gemm) => gemm.workspace(work),
+            AnyKernel::Ffma(gemm) => gemm.workspace(work),
         }
     }
 
-    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters. Where the spec does not
-    /// [split tiles](AnySpec::splits_tiles), what `work` says of it is not looked at.
+    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
     pub fn bind(&self, work: &Work) -> Launch {
         match self {
             AnyKernel::Wgmma(gemm) => gemm.bind(work),
-            AnyKernel::Dmma(gemm) => gemm.bind(&DmmaWork::from(*work)),
-            AnyKernel::Ffma(gemm) => gemm.bind(&FfmaWork::from(*work)),
+            AnyKernel::Dmma(gemm) => gemm.bind(work),
+            AnyKernel::Ffma(gemm) => gemm.bind(work),
         }
-    }
-}
-
-impl From<Work> for DmmaWork {
-    fn from(work: Work) -> DmmaWork {
-        let Work { m, n, k, batch, alpha, beta, a, b, c, d, raster_rows, clusters, .. } = work;
-        let Work { split_tiles, workers, workspace, l2, .. } = work;
-        let ctas = clusters;
-        DmmaWork {
-            m,
-            n,
-            k,
-            batch,
-            alpha,
-            beta,
-            a,
-            b,
-            c,
-            d,
-            raster_rows,
-            ctas,
-            split_tiles,
-            workers,
-            workspace,
-            l2,
-        }
-    }
-}
-
-impl From<Work> for FfmaWork {
-    fn from(work: Work) -> FfmaWork {
-        let Work { m, n, k, batch, a, b, c, d, raster_rows, clusters, l2, .. } = work;
-        let [alpha, beta] = [work.alpha, work.beta].map(|factor| factor as f32);
-        let ctas = clusters;
-        FfmaWork { m, n, k, batch, alpha, beta, a, b, c, d, raster_rows, ctas, l2 }
     }
 }
 

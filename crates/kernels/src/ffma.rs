@@ -10,17 +10,19 @@ mod tile;
 mod transpose;
 
 use pgemm_ir::{
-    Argument, BuildError, Kernel, KernelBuilder, Launch, OperandMajor, ParamKind, PassError,
-    Special, Val, WARPGROUP_THREADS, ty,
+    Argument, BuildError, Kernel, KernelBuilder, Launch, PassError, Special, Val,
+    WARPGROUP_THREADS, ty,
 };
 
 use self::epilogue::Epilogue;
 use self::mainloop::Mainloop;
 pub use self::spec::{FfmaSpec, FfmaSpecError, ThreadTile};
 use self::tile::Dealt;
-use crate::batch::{self, BatchMap};
-use crate::launch::{L2Policies, MatrixArgument};
-use crate::scheduler::{Scheduler, SplitArguments};
+use crate::batch::BatchMap;
+use crate::launch::{Work, Workspace};
+use crate::scheduler::Scheduler;
+use crate::shared::reduction::Reduction;
+use crate::shared::{self, Matrix};
 use crate::spec::Cluster;
 
 /// Bytes of an f32.
@@ -59,40 +61,6 @@ pub struct FfmaKernel {
     pub kernel: Kernel,
 }
 
-/// One problem for a kernel: D = alpha·A·B + beta·C for each product of a batch, all of it f32.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FfmaWork {
-    /// Rows of A and D.
-    pub m: u32,
-    /// Columns of B and D.
-    pub n: u32,
-    /// Columns of A, rows of B. Where it is 0, A and B are the address of 16 zero bytes.
-    pub k: u32,
-    /// Products, at least 1. All tiles of all of them are fewer than 2^31.
-    pub batch: u32,
-    /// Factor of A·B.
-    pub alpha: f32,
-    /// Factor of C; where it is 0, C is not read.
-    pub beta: f32,
-    /// A in the spec's major: an address that is a multiple of 16, and a leading dimension and batch stride that are ones of 4.
-    pub a: MatrixArgument,
-    /// B in the spec's major: an address that is a multiple of 16, and a leading dimension and batch stride that are ones of 4.
-    pub b: MatrixArgument,
-    /// C, row-major: an address that is a multiple of 4, and any leading dimension and batch stride. It may be D, and is D's place where
-    /// beta is 0.
-    pub c: MatrixArgument,
-    /// D, row-major: an address that is a multiple of 4, and any leading dimension and batch stride. It is written faster where
-    /// C and D have addresses that are multiples of 16, and leading dimensions and batch strides that are multiples of 4.
-    pub d: MatrixArgument,
-    /// Rows of tiles that are walked together, at least 1.
-    pub raster_rows: u32,
-    /// CTAs to launch, at least 1: those that fit on the device at once ([`FfmaSpec::ctas_per_sm`] for each SM), or the
-    /// tiles of the problem, of all its products, where these are fewer.
-    pub ctas: u32,
-    /// How long L2 keeps A and B; D's is not looked at.
-    pub l2: L2Policies,
-}
-
 impl FfmaKernel {
     /// Builds, verifies and legalises the kernel of a spec.
     ///
@@ -113,59 +81,20 @@ impl FfmaKernel {
 
     /// Tiles of one product's `m × n` output.
     pub fn tiles(&self, m: u32, n: u32) -> u64 {
-        u64::from(m.div_ceil(self.spec.tile.m)) * u64::from(n.div_ceil(self.spec.tile.n))
+        self.spec.shared().tiles(m, n)
     }
 
-    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
-    pub fn bind(&self, work: &FfmaWork) -> Launch {
-        let (m, n, k) = (u64::from(work.m), u64::from(work.n), u64::from(work.k));
-        let operand = |matrix: &MatrixArgument, major, mn| {
-            let extents = match major {
-                // A map has no empty dimension: one line of zeros, all that is read beyond it is zero too.
-                _ if k == 0 => [u64::from(16 / ELEMENT_BYTES), 1],
-                OperandMajor::K => [k, mn],
-                OperandMajor::Mn => [mn, k],
-            };
-            batch::map(matrix, extents, ELEMENT_BYTES, if k == 0 { 1 } else { work.batch })
-        };
-        let stride = |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(ELEMENT_BYTES);
-        let arguments = self
-            .kernel
-            .params
-            .iter()
-            .map(|param| match (param.name.as_str(), &param.kind) {
-                ("a", ParamKind::TensorMap(_)) => operand(&work.a, self.spec.a_major, m),
-                ("b", ParamKind::TensorMap(_)) => operand(&work.b, self.spec.b_major, n),
-                ("a_batched", _) => batch::steps(&work.a),
-                ("b_batched", _) => batch::steps(&work.b),
-                ("c_batch_stride", _) => batch::stride_bytes(&work.c, ELEMENT_BYTES),
-                ("d_batch_stride", _) => batch::stride_bytes(&work.d, ELEMENT_BYTES),
-                ("batch", _) => Argument::U32(work.batch),
-                ("c_address", _) => Argument::U64(work.c.address),
-                ("c_stride", _) => Argument::U64(stride(&work.c)),
-                ("d_address", _) => Argument::U64(work.d.address),
-                ("d_stride", _) => Argument::U64(stride(&work.d)),
-                ("m", _) => Argument::U32(work.m),
-                ("n", _) => Argument::U32(work.n),
-                ("k", _) => Argument::U32(work.k),
-                ("raster_rows", _) => Argument::U32(work.raster_rows),
-                ("a_policy", _) => Argument::U64(work.l2.a.word()),
-                ("b_policy", _) => Argument::U64(work.l2.b.word()),
-                ("alpha", _) => Argument::F32(work.alpha),
-                ("beta", _) => Argument::F32(work.beta),
-                (name, _) => unreachable!("ffma::write declares no parameter {name}"),
-            })
-            .collect();
-        Launch { grid: [work.ctas, 1, 1], arguments }
+    /// The memory for partial sums that `work` needs.
+    pub fn workspace(&self, work: &Work) -> Workspace {
+        self.spec.shared().workspace(work)
     }
-}
 
-/// Where the matrices of a batch lie: the address of the first, and the bytes from row to row and from matrix to matrix.
-#[derive(Clone, Copy)]
-struct Matrix<'k> {
-    address: Val<'k, ty::U64>,
-    stride: Val<'k, ty::U64>,
-    batch_stride: Val<'k, ty::U64>,
+    /// The launch of this kernel on `work`, whose clusters are CTAs: the arguments in the order of the kernel's parameters. A and
+    /// B have whole 16-byte units from line to line and from matrix to matrix, C and D any strides; L2's policy for D, scales and
+    /// the order of sums are not looked at.
+    pub fn bind(&self, work: &Work) -> Launch {
+        self.spec.shared().bind(&self.kernel, work, |factor| Argument::F32(factor as f32))
+    }
 }
 
 /// A consumer thread's place in the tile.
@@ -177,27 +106,15 @@ struct ThreadPlace<'k> {
 fn write(b: &KernelBuilder, spec: &FfmaSpec) {
     let a = BatchMap::declare(b, "a", spec.a_tile().tensor_map());
     let bt = BatchMap::declare(b, "b", spec.b_tile().tensor_map());
-    let matrix = |name: &str| Matrix {
-        address: b.param::<ty::U64>(&format!("{name}_address")),
-        stride: b.param::<ty::U64>(&format!("{name}_stride")),
-        batch_stride: b.param::<ty::U64>(&format!("{name}_batch_stride")),
-    };
-    let (c, d) = (matrix("c"), matrix("d"));
+    let (c, d) = (Matrix::declare(b, "c"), Matrix::declare(b, "d"));
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
     let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
     let (batch, raster_rows) = (b.param("batch"), b.param("raster_rows"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
-    // No tile is split.
-    let none = b.constant(0);
-    let split = SplitArguments {
-        tiles: none,
-        workers: none,
-        share: none,
-        larger: none,
-        splits: b.constant(1),
-    };
+    let split = shared::split_arguments(b);
+    let reduction = Reduction::new(b, &spec.shared());
     // Each role computes its own: what both shared would fill the producer's uniform registers.
     let scheduler =
         || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), batch, raster_rows, split);
@@ -254,10 +171,19 @@ fn write(b: &KernelBuilder, spec: &FfmaSpec) {
                     first(&dealt[1], warp / spec.warps.m),
                 ),
             };
-            scheduler().for_each_segment(mainloop.start(), |segment, cursor| {
+            let scheduler = scheduler();
+            scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
                 let multiply = || mainloop.multiply(&place, segment.k_count, cursor);
                 let (sums, cursor) = b.scope("mainloop", multiply);
-                b.scope("epilogue", || epilogue.store(segment.origin, &place, &sums));
+                let reduce = || reduction.contribute(&scheduler, &segment, &sums, 0.0f32);
+                let (sums, complete) = b.if_else(
+                    segment.whole,
+                    || (sums.clone(), b.constant::<ty::Bool>(true)),
+                    || b.scope("reduction", reduce),
+                );
+                b.if_(complete, || {
+                    b.scope("epilogue", || epilogue.store(segment.origin, &place, &sums));
+                });
                 cursor
             });
         });

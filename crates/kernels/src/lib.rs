@@ -24,14 +24,15 @@ mod reduction;
 mod relayout;
 mod scales;
 mod scheduler;
+mod shared;
 mod spec;
 mod staging;
 mod sums;
 
 pub use arithmetic::{Arithmetic, Terms};
-pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, DmmaWork, Warps};
+pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, Warps};
 pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
-pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, FfmaWork, ThreadTile};
+pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, ThreadTile};
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};

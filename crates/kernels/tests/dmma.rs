@@ -9,7 +9,7 @@ use assemblers::assemblers;
 use matrix::{C, MAJORS, Matrix};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
-use pgemm_kernels::{AnySpec, DmmaKernel, DmmaSpec, DmmaWork, L2Policies, catalogue};
+use pgemm_kernels::{AnySpec, DmmaKernel, DmmaSpec, L2Policies, Work, catalogue};
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -102,19 +102,21 @@ fn run(
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
         _ => d,
     };
-    let work = DmmaWork {
+    let work = Work {
         m: m as u32,
         n: n as u32,
         k: k as u32,
         batch: batch as u32,
         alpha,
         beta,
+        unordered: false,
+        scales: None,
         a: a_argument,
         b: b_argument,
         c: c_argument,
         d,
         raster_rows: 2,
-        ctas: case.ctas,
+        clusters: case.ctas,
         split_tiles: case.split.0,
         workers: case.split.1,
         workspace: 0,
@@ -123,7 +125,7 @@ fn run(
     let size = dmma.workspace(&work);
     let workspace = memory.allocate("workspace", size.bytes as usize);
     memory.write(workspace, &vec![0; size.zeroed as usize]).unwrap();
-    let work = DmmaWork { workspace, ..work };
+    let work = Work { workspace, ..work };
     let launch = dmma.bind(&work);
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&dmma.kernel, &launch, &mut memory, options).unwrap();

@@ -5,11 +5,13 @@ mod assemblers;
 #[path = "common/matrix.rs"]
 mod matrix;
 
+use std::ops::{Add, Range};
+
 use assemblers::assemblers;
 use matrix::{C, MAJORS, Matrix};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
-use pgemm_kernels::{AnySpec, FfmaKernel, FfmaSpec, FfmaWork, L2Policies, catalogue};
+use pgemm_kernels::{AnySpec, FfmaKernel, FfmaSpec, L2Policies, Work, catalogue};
 
 /// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -40,6 +42,20 @@ struct Case {
     /// Whether C and D can be accessed four elements at once.
     quads: bool,
     ctas: u32,
+    /// Tiles that are split, and workers that share them.
+    split: (u32, u32),
+}
+
+/// The parts of k that are added up apart: those of the workers of the only tile. Of several tiles this is not looked at, and
+/// their values are such that sums are exact.
+fn parts(case: &Case, tile_k: usize) -> Vec<Range<usize>> {
+    let (1, workers) = case.split else { return vec![0..case.k] };
+    let (tiles, workers) = (case.k.div_ceil(tile_k), workers as usize);
+    let end = |worker: usize| {
+        let tiles = tiles / workers * worker + worker.min(tiles % workers);
+        case.k.min(tiles * tile_k)
+    };
+    (0..workers).map(|worker| end(worker)..end(worker + 1)).collect()
 }
 
 /// From -1 to 1, with all bits of the significand: looks random, by element.
@@ -60,9 +76,13 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
     let batch = matrices.into_iter().max().unwrap_or(1);
     // By product, row and column, or line and depth.
     let [a_count, b_count, c_count] = matrices;
-    let a = |at, row: usize, i: usize| real(1, (at % a_count * m + row) * k + i);
-    let b = |at, column: usize, i: usize| real(2, (at % b_count * n + column) * k + i);
-    let c = |at, row: usize, column: usize| real(3, (at % c_count * m + row) * n + column);
+    let value = |seed, index| match case.split {
+        (0 | 1, _) => real(seed, index),
+        _ => (real(seed, index) * 8.0).round(),
+    };
+    let a = |at, row: usize, i: usize| value(1, (at % a_count * m + row) * k + i);
+    let b = |at, column: usize, i: usize| value(2, (at % b_count * n + column) * k + i);
+    let c = |at, row: usize, column: usize| value(3, (at % c_count * m + row) * n + column);
     let operand = |major, count, lines, value: &dyn Fn(usize, usize, usize) -> f32| match major {
         OperandMajor::K => Matrix::new(count, [lines, k], true, value),
         OperandMajor::Mn => Matrix::new(count, [k, lines], true, |at, i, line| value(at, line, i)),
@@ -87,25 +107,38 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
         _ => d,
     };
-    let work = FfmaWork {
+    let work = Work {
         m: m as u32,
         n: n as u32,
         k: k as u32,
         batch: batch as u32,
-        alpha,
-        beta,
+        alpha: alpha.into(),
+        beta: beta.into(),
+        unordered: false,
+        scales: None,
         a: a_argument,
         b: b_argument,
         c: c_argument,
         d,
         raster_rows: 2,
-        ctas: case.ctas,
+        clusters: case.ctas,
+        split_tiles: case.split.0,
+        workers: case.split.1,
+        workspace: 0,
         l2: L2Policies::default(),
     };
+    let size = ffma.workspace(&work);
+    let workspace = memory.allocate("workspace", size.bytes as usize);
+    memory.write(workspace, &vec![0; size.zeroed as usize]).unwrap();
+    let work = Work { workspace, ..work };
     let launch = ffma.bind(&work);
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&ffma.kernel, &launch, &mut memory, options).unwrap();
     emulator.run().map_err(|report| format!("{} {case:?}: {report}", ffma.spec))?;
+    let counters = memory.read_raw(workspace, size.zeroed as usize).unwrap();
+    if counters.iter().any(|byte| *byte != 0) {
+        return Err(format!("{} {case:?}: counters are left behind", ffma.spec));
+    }
 
     let bytes = memory.read_raw(d.address, d_matrix.values.len() * 4).unwrap();
     let found = bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
@@ -121,7 +154,11 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
             }
             continue;
         }
-        let sum = (0..k).fold(0.0, |sum, i| a(at, row, i).mul_add(b(at, column, i), sum));
+        let sum_of = |part: Range<usize>| {
+            part.fold(0.0, |sum, i| a(at, row, i).mul_add(b(at, column, i), sum))
+        };
+        let sum =
+            parts(&case, ffma.spec.tile.k as usize).into_iter().map(sum_of).fold(0.0, Add::add);
         let product = alpha * sum;
         let expected =
             if beta == 0.0 { product } else { c(at, row, column).mul_add(beta, product) };
@@ -142,7 +179,7 @@ fn check(ffma: &FfmaKernel, case: Case, schedule: Schedule) {
 
 fn product(m: usize, n: usize, k: usize) -> Case {
     let (c, matrices) = (C::None, [1; 3]);
-    Case { m, n, k, alpha: 1.0, beta: 0.0, c, matrices, quads: true, ctas: 2 }
+    Case { m, n, k, alpha: 1.0, beta: 0.0, c, matrices, quads: true, ctas: 2, split: (0, 0) }
 }
 
 #[test]
@@ -215,6 +252,26 @@ fn batches_share_what_they_have_one_of() {
             check(&ffma, Case { quads, ..case }, Schedule::seeded(8));
         }
         check(&ffma, Case { k: 0, ..case }, Schedule::round_robin());
+    }
+}
+
+#[test]
+fn split_tiles_are_added_up_along_k() {
+    for (majors, shape) in [("kk", SHAPES[5]), ("mn", SHAPES[6]), ("kn", SHAPES[0])] {
+        let ffma = kernel(majors, shape);
+        let tile = ffma.spec.tile;
+        // Shares of the only tile, some of them longer.
+        let (m, n, k) = (tile.m as usize - 5, tile.n as usize - 1, 7 * tile.k as usize - 3);
+        for (workers, ctas) in [(2, 2), (3, 1), (7, 4)] {
+            let case = Case { alpha: 0.3, beta: -0.7, c: C::InPlace, ctas, ..product(m, n, k) };
+            check(&ffma, Case { split: (1, workers), ..case }, Schedule::seeded(9));
+        }
+        // Workers that cross tiles, and whole tiles behind them.
+        let (m, n) = (tile.m as usize + 1, tile.n as usize + 1);
+        for (split, ctas) in [((3, 4), 3), ((4, 8), 2)] {
+            let case = Case { ctas, split, ..product(m, n, 5 * tile.k as usize) };
+            check(&ffma, case, Schedule::async_late(3));
+        }
     }
 }
 

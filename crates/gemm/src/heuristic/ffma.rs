@@ -1,4 +1,4 @@
-//! The model of f32 kernels: waves of tiles, each bound by the issue of instructions, by shared memory or by the latency of a
+//! The model of f32 kernels: waves of tiles or of workers that share some, each bound by the issue of instructions, by shared memory or by the latency of a
 //! load; beside them the traffic of DRAM. Its constants are counts of instructions, guesses, and two that races on an H200 gave.
 
 use pgemm_kernels::FfmaSpec;
@@ -6,7 +6,7 @@ use pgemm_kernels::FfmaSpec;
 use super::{
     DRAM_BYTES_PER_CYCLE, LATENCY, LAUNCH_CYCLES, Placed, READ_AGAIN, SERIAL_CYCLES, fourth_power,
 };
-use crate::choice::Choice;
+use crate::choice::{Choice, Decomposition};
 
 /// Bytes of an element.
 const BYTES: f64 = 4.0;
@@ -34,6 +34,11 @@ const STAGE_CYCLES: f64 = 40.0;
 /// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is multiplied.
 const EPILOGUE_CYCLES: f64 = 1000.0;
 const EPILOGUE_PER_ELEMENT: f64 = 0.1;
+
+/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside what each element takes of them.
+/// Guesses.
+const REDUCTION_CYCLES: f64 = 3000.0;
+const REDUCTION_PER_ELEMENT: f64 = 0.07;
 
 /// A spec with what its estimate needs for every problem.
 #[derive(Clone, Copy, Debug)]
@@ -68,22 +73,39 @@ impl RatedFfma {
         }
     }
 
-    /// Estimated cycles of a choice of this spec, which splits no tile.
+    /// Estimated cycles of a choice of this spec.
     pub(super) fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
         let [m, n, _] = placed.extents;
-        let tiles = placed.tiles();
-        let k_tiles = placed.k_tiles as f64;
+        let work = placed.decompose(choice.split);
+        let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = work;
         let (sms, at_once) = (u64::from(placed.sms), u64::from(self.spec.ctas_per_sm()));
-        // The tiles of an SM, and how many of them follow each other.
-        let of_sm = tiles.div_ceil(sms);
-        let alone = of_sm.div_ceil(at_once) as f64 * (k_tiles * self.stage + self.epilogue);
-        let busy = alone.max(of_sm as f64 * k_tiles * self.busy_stage + self.epilogue);
+        // The whole tiles and the workers of an SM, and how many of each follow each other.
+        let whole = (tiles - split_tiles).div_ceil(sms);
+        let of_sm = workers.div_ceil(sms);
+        let share = split_tiles.saturating_mul(k_tiles).div_ceil(workers.max(1)) as f64;
+        let parts = split_tiles.div_ceil(workers.max(1)) as f64;
+        let elements = f64::from(self.spec.tile.m * self.spec.tile.n);
+        let reduction = match work.contributors() {
+            0 => 0.0,
+            read => {
+                let handled = (parts + read as f64) * REDUCTION_PER_ELEMENT * elements;
+                REDUCTION_CYCLES * parts + handled
+            }
+        };
+        let of_whole = k_tiles as f64 * self.stage + self.epilogue;
+        let of_worker = share * self.stage + parts * self.epilogue;
+        let alone =
+            whole.div_ceil(at_once) as f64 * of_whole + of_sm.div_ceil(at_once) as f64 * of_worker;
+        let stages = whole as f64 * k_tiles as f64 + of_sm as f64 * share;
+        let busy = alone.max(stages * self.busy_stage + self.epilogue) + reduction;
         let [a, b] = placed.operands(BYTES);
         let again = READ_AGAIN * placed.read_again([a, b]);
         let traffic = a + b + BYTES * m * n * placed.batch as f64 + again;
         // What all pairs of SMs take up, as far as there is work for them.
         let pairs = f64::from(placed.sms) / 2.0;
-        let of_pair = (placed.in_pair(tiles) / tiles.max(1) as f64).max(1.0 / pairs);
+        let in_pair =
+            placed.in_pair(tiles - split_tiles) * k_tiles as f64 + placed.in_pair(workers) * share;
+        let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs);
         let dram = traffic * of_pair / DRAM_BYTES_PER_CYCLE;
         let launch = LAUNCH_CYCLES + if choice.dependent_launch { 0.0 } else { SERIAL_CYCLES };
         (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch

@@ -156,7 +156,6 @@ impl ProblemKey {
             && candidate.has_majors(self.a_major, self.b_major)
             && candidate.raster_rows > 0
             && splits.is_none_or(|splits| (1..=MAX_SPLITS).contains(&splits))
-            && (spec.splits_tiles() || candidate.split == Split::Whole)
             && spec.validate().is_ok()
     }
 }

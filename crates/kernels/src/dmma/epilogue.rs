@@ -7,25 +7,7 @@ use pgemm_ir::{Fragments, KernelBuilder, Special, Val, ty};
 use super::ELEMENT_BYTES;
 use super::fragment::{BLOCK_LINES, Block, Orders, evaluate};
 use super::spec::DmmaSpec;
-
-/// Where the matrices of a batch lie.
-#[derive(Clone, Copy)]
-pub(super) struct Matrix<'k> {
-    /// Address of the first.
-    address: Val<'k, ty::U64>,
-    /// Bytes from row to row, and from matrix to matrix.
-    stride: Val<'k, ty::U64>,
-    batch_stride: Val<'k, ty::U64>,
-}
-
-impl<'k> Matrix<'k> {
-    /// Declares the parameters of C or D.
-    pub(super) fn declare(b: &'k KernelBuilder, name: &str) -> Self {
-        let param = |what: &str| b.param(&format!("{name}_{what}"));
-        let (address, stride) = (param("address"), param("stride"));
-        Matrix { address, stride, batch_stride: param("batch_stride") }
-    }
-}
+use crate::shared::Matrix;
 
 /// The epilogue of a kernel.
 pub(super) struct Epilogue<'k> {

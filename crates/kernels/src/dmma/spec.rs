@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::fragment::BLOCK_LINES;
 use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
 use crate::operand::OperandTile;
+use crate::shared::SharedTile;
 use crate::spec::{RegisterBudget, Tile, numbers};
 
 /// Bytes kept for barriers behind the ring.
@@ -154,6 +155,17 @@ impl DmmaSpec {
     /// Deepest ring that fits.
     pub fn most_stages(&self) -> u32 {
         (MAX_SMEM_BYTES - BARRIER_BYTES) / self.stage_bytes().max(1)
+    }
+
+    /// What its launch depends on.
+    pub(crate) fn shared(&self) -> SharedTile {
+        SharedTile {
+            tile: self.tile,
+            element: Element::F64,
+            a_major: self.a_major,
+            b_major: self.b_major,
+            warpgroups: self.warpgroups(),
+        }
     }
 
     /// Registers per thread: sums, the fragments of one step, those of B and half of A's for the step that follows.

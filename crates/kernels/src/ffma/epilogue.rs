@@ -5,8 +5,9 @@ use pgemm_ir::{KernelBuilder, Val, ty};
 
 use super::spec::FfmaSpec;
 use super::tile::{Dealt, QUAD, QUAD_BYTES};
-use super::{ELEMENT_BYTES, Matrix, ThreadPlace};
+use super::{ELEMENT_BYTES, ThreadPlace};
 use crate::scheduler::TileOrigin;
+use crate::shared::Matrix;
 use crate::spec::Tile;
 
 /// The epilogue of a kernel.

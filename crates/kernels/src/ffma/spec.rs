@@ -3,12 +3,13 @@
 
 use std::fmt;
 
-use pgemm_ir::{MAX_SMEM_BYTES, OperandMajor, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES};
+use pgemm_ir::{Element, MAX_SMEM_BYTES, OperandMajor, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES};
 use serde::{Deserialize, Serialize};
 
 use super::tile::{BLOCK_LINES, StageTile};
 use crate::dmma::Warps;
 use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
+use crate::shared::SharedTile;
 use crate::spec::{RegisterBudget, Tile, numbers};
 
 /// Bytes kept for barriers behind the ring.
@@ -195,6 +196,17 @@ impl FfmaSpec {
     /// Sums of a thread.
     pub fn sums(&self) -> u32 {
         self.thread.m * self.thread.n
+    }
+
+    /// What its launch depends on.
+    pub(crate) fn shared(&self) -> SharedTile {
+        SharedTile {
+            tile: self.tile,
+            element: Element::F32,
+            a_major: self.a_major,
+            b_major: self.b_major,
+            warpgroups: self.warpgroups(),
+        }
     }
 
     /// Registers per thread: sums, and the fragments of one step and of the next.
