@@ -181,7 +181,7 @@ fn every_kernel_of_the_catalogue() {
             let Some(&(index, spec)) = specs.get(index) else { return };
             let (problem, fill) = ragged_problem(&spec, index);
             let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
-            let split = if spec.splits_tiles() { ways[index % ways.len()] } else { Split::Whole };
+            let split = ways[index % ways.len()];
             let unordered = index % 11 == 3;
             let config = Config { split: Some(split), unordered, ..Config::for_spec(spec) };
             let comparison = check(&device, &config, &problem, index as u64, fill);

@@ -49,7 +49,7 @@ struct Case {
 /// The parts of k that are added up apart: those of the workers of the only tile. Of several tiles this is not looked at, and
 /// their values are such that sums are exact.
 fn parts(case: &Case, tile_k: usize) -> Vec<Range<usize>> {
-    let (1, workers) = case.split else { return vec![0..case.k] };
+    let workers = if case.split.0 == 1 { case.split.1 } else { 1 };
     let (tiles, workers) = (case.k.div_ceil(tile_k), workers as usize);
     let end = |worker: usize| {
         let tiles = tiles / workers * worker + worker.min(tiles % workers);
