@@ -240,6 +240,7 @@ fn unsigned_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Add => each2(out, a, b, |a, b| low(a.wrapping_add(b))),
         BinaryOp::Sub => each2(out, a, b, |a, b| low(a.wrapping_sub(b))),
         BinaryOp::Mul => each2(out, a, b, |a, b| low(a.wrapping_mul(b))),
+        BinaryOp::MulHigh => each2(out, a, b, |a, b| (a * b) >> 32),
         BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(0xffff_ffff)),
         BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
         BinaryOp::Shl => each2(out, a, b, |a, b| if b < 32 { low(a << b) } else { 0 }),
@@ -253,6 +254,9 @@ fn wide_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Add => each2(out, a, b, u64::wrapping_add),
         BinaryOp::Sub => each2(out, a, b, u64::wrapping_sub),
         BinaryOp::Mul => each2(out, a, b, u64::wrapping_mul),
+        BinaryOp::MulHigh => {
+            each2(out, a, b, |a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64);
+        }
         BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(u64::MAX)),
         BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
         BinaryOp::Min => each2(out, a, b, u64::min),
@@ -301,6 +305,7 @@ mod tests {
     fn integers_behave_as_the_hardware() {
         let binary = |op, ty, a, b| one(Function::Binary(op, ty), a, b);
         assert_eq!(binary(BinaryOp::Div, Type::U32, 7, 0), 0xffff_ffff);
+        assert_eq!(binary(BinaryOp::MulHigh, Type::U32, 0xffff_ffff, 0x8000_0001), 0x8000_0000);
         assert_eq!(binary(BinaryOp::Rem, Type::S32, word(-7), 0), word(-7));
         assert_eq!(binary(BinaryOp::Div, Type::S32, word(-7), 2), word(-3));
         assert_eq!(binary(BinaryOp::Add, Type::U32, 0xffff_ffff, 2), 1);

@@ -47,6 +47,8 @@ pub enum BinaryOp {
     Sub,
     /// Product, low bits.
     Mul,
+    /// Product, high bits; `U32` only.
+    MulHigh,
     /// Quotient, rounded towards zero; IEEE division for `F32` and `F64`.
     Div,
     /// Remainder; integers only.

@@ -169,6 +169,12 @@ impl<'k> Val<'k, ty::U32> {
         (self + (divisor - 1)) / divisor
     }
 
+    /// The upper 32 of the product's 64 bits.
+    #[track_caller]
+    pub fn multiply_high(self, rhs: impl IntoVal<'k, ty::U32>) -> Self {
+        self.binary(BinaryOp::MulHigh, rhs)
+    }
+
     /// Bytes of the eight of this and `high`, this one's first: nibble `i` of the selector says which is byte `i`.
     #[track_caller]
     pub fn permute_bytes(self, high: Self, selector: impl IntoVal<'k, ty::U32>) -> Self {

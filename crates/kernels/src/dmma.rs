@@ -19,9 +19,10 @@ pub use self::spec::{DmmaSpec, DmmaSpecError, Warps};
 use crate::batch::BatchMap;
 use crate::launch::{Work, Workspace};
 use crate::scheduler::Scheduler;
+use crate::shared::Matrix;
 use crate::shared::reduction::Reduction;
-use crate::shared::{self, Matrix};
 use crate::spec::Cluster;
+use crate::walk::Walk;
 
 /// Bytes of an f64.
 const ELEMENT_BYTES: u32 = 8;
@@ -111,15 +112,13 @@ fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
     let (c, d) = (matrix("c"), matrix("d"));
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
-    let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
-    let (batch, raster_rows) = (b.param("batch"), b.param("raster_rows"));
+    let (m, n) = (b.param::<ty::U32>("m"), b.param("n"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
-    let split = shared::split_arguments(b);
+    let walk = Walk::declare(b);
     let reduction = Reduction::new(b, &spec.shared());
     // Each role computes its own: what both shared would fill the producer's uniform registers.
-    let scheduler =
-        || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), batch, raster_rows, split);
+    let scheduler = || Scheduler::new(b, spec.tile, Cluster::NONE, walk);
     let Some(fragments) = spec.mma().fragments() else {
         unreachable!("DmmaSpec::validate lets no other MMA pass")
     };
@@ -145,8 +144,9 @@ fn write(b: &KernelBuilder, spec: &DmmaSpec) -> Result<(), CuteError> {
                 b.if_(b.elect(), || {
                     // Consumers touch memory only after stages that were filled after this.
                     b.grid_dependency_wait();
-                    scheduler().for_each_segment(mainloop.start(), |segment, cursor| {
-                        mainloop.load(&segment, cursor)
+                    let scheduler = scheduler();
+                    scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
+                        mainloop.load(scheduler.origin(segment.tile), &segment, cursor)
                     });
                 });
             });
@@ -179,7 +179,6 @@ fn consume<'k>(
     scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
         let multiply = || mainloop.multiply(&warp, segment.k_count, cursor);
         let (sums, cursor) = b.scope("mainloop", multiply);
-        let origin = (segment.origin.m + first.0, segment.origin.n + first.1);
         let counts: Vec<usize> = sums.iter().map(Vec::len).collect();
         let sums = sums.concat();
         let reduce = || reduction.contribute(scheduler, &segment, &sums, 0.0f64);
@@ -192,7 +191,9 @@ fn consume<'k>(
         let sums: Vec<Vec<_>> =
             counts.iter().map(|count| sums.by_ref().take(*count).collect()).collect();
         b.if_(complete, || {
-            stored = b.scope("epilogue", || epilogue.store(origin, segment.origin.batch, &sums));
+            let tile = scheduler.origin(segment.tile);
+            let origin = (tile.m + first.0, tile.n + first.1);
+            stored = b.scope("epilogue", || epilogue.store(origin, tile.batch, &sums));
         });
         cursor
     });

@@ -21,9 +21,10 @@ use self::tile::Dealt;
 use crate::batch::BatchMap;
 use crate::launch::{Work, Workspace};
 use crate::scheduler::Scheduler;
+use crate::shared::Matrix;
 use crate::shared::reduction::Reduction;
-use crate::shared::{self, Matrix};
 use crate::spec::Cluster;
+use crate::walk::Walk;
 
 /// Bytes of an f32.
 const ELEMENT_BYTES: u32 = 4;
@@ -109,15 +110,13 @@ fn write(b: &KernelBuilder, spec: &FfmaSpec) {
     let (c, d) = (Matrix::declare(b, "c"), Matrix::declare(b, "d"));
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
-    let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
-    let (batch, raster_rows) = (b.param("batch"), b.param("raster_rows"));
+    let (m, n) = (b.param::<ty::U32>("m"), b.param("n"));
     let (alpha, beta) = (b.param("alpha"), b.param("beta"));
 
-    let split = shared::split_arguments(b);
+    let walk = Walk::declare(b);
     let reduction = Reduction::new(b, &spec.shared());
     // Each role computes its own: what both shared would fill the producer's uniform registers.
-    let scheduler =
-        || Scheduler::new(b, spec.tile, Cluster::NONE, (m, n, k), batch, raster_rows, split);
+    let scheduler = || Scheduler::new(b, spec.tile, Cluster::NONE, walk);
     let (lanes_m, lanes_n) = spec.lanes();
     let dealt = [
         Dealt { lanes: lanes_m, warps: spec.warps.m, thread: spec.thread.m },
@@ -145,8 +144,9 @@ fn write(b: &KernelBuilder, spec: &FfmaSpec) {
                 b.if_(b.elect(), || {
                     // Consumers touch memory only after stages that were filled after this.
                     b.grid_dependency_wait();
-                    scheduler().for_each_segment(mainloop.start(), |segment, cursor| {
-                        mainloop.load(&segment, cursor)
+                    let scheduler = scheduler();
+                    scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
+                        mainloop.load(scheduler.origin(segment.tile), &segment, cursor)
                     });
                 });
             });
@@ -182,7 +182,9 @@ fn write(b: &KernelBuilder, spec: &FfmaSpec) {
                     || b.scope("reduction", reduce),
                 );
                 b.if_(complete, || {
-                    b.scope("epilogue", || epilogue.store(segment.origin, &place, &sums));
+                    b.scope("epilogue", || {
+                        epilogue.store(scheduler.origin(segment.tile), &place, &sums);
+                    });
                 });
                 cursor
             });

@@ -11,10 +11,11 @@ use crate::epilogue::{Epilogue, Output};
 use crate::mainloop::Mainloop;
 use crate::reduction::{Contributor, Reduction, Rest, Share};
 use crate::scales::Scales;
-use crate::scheduler::{Scheduler, Segment, SplitArguments, TileOrigin};
+use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
 use crate::staging::STAGING_ROWS;
 use crate::sums::{Gives, Sum, results};
+use crate::walk::Walk;
 
 /// A kernel that could not be built from a spec.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -104,22 +105,13 @@ fn write<'k, S: Gives<R>, R: Sum>(
     let policy = |name| b.param::<ty::U64>(name);
     let (a, bt) = (a.with_policy(policy("a_policy")), bt.with_policy(policy("b_policy")));
     let d = Output { map: d.map.with_policy(policy("d_policy")), ..d };
-    let (m, n, k) = (b.param::<ty::U32>("m"), b.param("n"), b.param("k"));
-    let batch = b.param("batch");
-    let raster_rows = b.param("raster_rows");
-    let split = SplitArguments {
-        tiles: b.param("split_tiles"),
-        workers: b.param("workers"),
-        share: b.param("share"),
-        larger: b.param("larger"),
-        splits: b.param("splits"),
-    };
+    let (m, n) = (b.param::<ty::U32>("m"), b.param("n"));
+    let walk = Walk::declare(b);
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
     let direct = b.param::<ty::U32>("direct").ne(0);
     let factors = ["alpha", "beta"].map(|name| R::factor(b, name));
 
-    let scheduler =
-        Scheduler::new(b, spec.tile, spec.cluster, (m, n, k), batch, raster_rows, split);
+    let scheduler = Scheduler::new(b, spec.tile, spec.cluster, walk);
     let scales = spec.arithmetic.scaled.then(|| Scales::new(b, [m, n], [&a, &bt]));
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
     let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors, scales, direct);
@@ -151,7 +143,7 @@ fn write<'k, S: Gives<R>, R: Sum>(
                     // Consumers touch memory only after stages that were filled after this.
                     b.grid_dependency_wait();
                     let end = scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
-                        mainloop.load(&segment, cursor)
+                        mainloop.load(scheduler.origin(segment.tile), &segment, cursor)
                     });
                     mainloop.drain(end);
                 });
@@ -166,6 +158,10 @@ fn write<'k, S: Gives<R>, R: Sum>(
             let store = epilogue.warpgroup(consumer);
             let words = reduction.words(consumer);
             let mut consume = |segment: Segment<'k>, (cursor, c_parity), issued: &dyn Fn()| {
+                // Found while the first stage loads, or where registers are short and the other warpgroup multiplies during the
+                // epilogue, not before that.
+                let place = || scheduler.origin(segment.tile);
+                let early = (spec.schedule == Schedule::Cooperative).then(place);
                 let share = || reduction.share(&scheduler, &segment, part, store.thread);
                 let ahead = spec.looks_ahead().then_some(|| {
                     b.scope("look ahead", || reduction.look_ahead(&segment, share, &store, words))
@@ -180,7 +176,8 @@ fn write<'k, S: Gives<R>, R: Sum>(
                     }
                 };
                 let rows = part * (spec.blocks() * STAGING_ROWS);
-                let origin = TileOrigin { m: segment.origin.m + rows, ..segment.origin };
+                let tile = early.unwrap_or_else(place);
+                let origin = TileOrigin { m: tile.m + rows, ..tile };
                 let accumulators = &accumulators;
                 let who = Contributor { warpgroup: &store, origin, accumulators, words };
                 let share = match &ahead {

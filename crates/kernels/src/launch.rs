@@ -6,6 +6,7 @@ use crate::batch;
 use crate::gemm::GemmKernel;
 use crate::reduction;
 use crate::spec::{KernelSpec, OutputMajor};
+use crate::walk;
 
 /// A matrix in global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,10 +189,8 @@ impl GemmKernel {
         };
         let stride =
             |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(spec.output.bytes());
-        // K-tiles that workers share.
-        let shared = work.split_tiles * work.k.div_ceil(spec.tile.k).max(1);
-        let even = work.split_tiles > 0 && work.workers.is_multiple_of(work.split_tiles);
-        let splits = if even { work.workers / work.split_tiles } else { 1 };
+        let (tile, cluster) = (spec.tile, spec.cluster);
+        let extents = [tile.m * cluster.m, tile.n * cluster.n, tile.k];
         let [a_scales, b_scales] = work.scales.unwrap_or_default();
         let arguments = self
             .kernel
@@ -212,16 +211,8 @@ impl GemmKernel {
                 ("d_address", _) => Argument::U64(work.d.address),
                 ("d_stride", _) => Argument::U64(stride(&work.d)),
                 ("d_batch_stride", _) => batch::stride_bytes(&work.d, spec.output.bytes()),
-                ("batch", _) => Argument::U32(work.batch),
                 ("m", _) => Argument::U32(work.m),
                 ("n", _) => Argument::U32(work.n),
-                ("k", _) => Argument::U32(work.k),
-                ("raster_rows", _) => Argument::U32(work.raster_rows),
-                ("split_tiles", _) => Argument::U32(work.split_tiles),
-                ("workers", _) => Argument::U32(work.workers),
-                ("share", _) => Argument::U32(shared / work.workers.max(1)),
-                ("larger", _) => Argument::U32(shared % work.workers.max(1)),
-                ("splits", _) => Argument::U32(splits),
                 ("a_policy", _) => Argument::U64(work.l2.a.word()),
                 ("b_policy", _) => Argument::U64(work.l2.b.word()),
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),
@@ -232,7 +223,8 @@ impl GemmKernel {
                 ("b_scales", _) => Argument::U64(b_scales),
                 ("alpha", _) => spec.factor(work.alpha),
                 ("beta", _) => spec.factor(work.beta),
-                (name, _) => unreachable!("gemm::write declares no parameter {name}"),
+                (name, _) => walk::argument(name, work, extents)
+                    .unwrap_or_else(|| unreachable!("gemm::write declares no parameter {name}")),
             })
             .collect();
         Launch { grid: [work.clusters * spec.cluster.size(), 1, 1], arguments }

@@ -9,6 +9,7 @@ mod batch;
 mod bytes;
 pub mod catalogue;
 mod direct;
+mod divisor;
 mod dmma;
 mod epilogue;
 mod family;
@@ -28,6 +29,7 @@ mod shared;
 mod spec;
 mod staging;
 mod sums;
+mod walk;
 
 pub use arithmetic::{Arithmetic, Terms};
 pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, Warps};

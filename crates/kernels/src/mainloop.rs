@@ -10,7 +10,7 @@ use crate::arithmetic::Terms;
 use crate::batch::BatchMap;
 use crate::operand::{BoxPlace, OperandTile};
 use crate::promotion::{Promoted, Registers};
-use crate::scheduler::{CtaPlace, Segment};
+use crate::scheduler::{CtaPlace, Segment, TileOrigin};
 use crate::spec::{KernelSpec, Schedule};
 use crate::sums::Sum;
 
@@ -81,10 +81,14 @@ impl<'k> Mainloop<'k> {
         self.ring.skip(cursor, segment.k_count)
     }
 
-    /// Producer: fills a stage for each k-tile of a segment. One thread.
-    pub fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
+    /// Producer: fills a stage for each k-tile of a segment of `tile`. One thread.
+    pub fn load(
+        &self,
+        tile: TileOrigin<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+    ) -> RingCursor<'k> {
         let b = self.b;
-        let tile = segment.origin;
         let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());

@@ -8,6 +8,7 @@
 use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
 
 use crate::spec::{Cluster, Tile};
+use crate::walk::{SplitArguments, Walk};
 
 /// Where a CTA finds its work. Every role walks the same sequence on its own.
 #[derive(Clone, Copy)]
@@ -15,16 +16,7 @@ pub struct Scheduler<'k> {
     b: &'k KernelBuilder,
     tile: Tile,
     cluster: Cluster,
-    /// Extents of D in cluster tiles.
-    clusters_m: Val<'k, ty::U32>,
-    clusters_n: Val<'k, ty::U32>,
-    /// Products, each with as many tiles.
-    batch: Val<'k, ty::U32>,
-    /// Cluster-tile rows of a raster group.
-    raster_rows: Val<'k, ty::U32>,
-    /// Stages of a tile, at least 1.
-    k_tiles: Val<'k, ty::U32>,
-    split: SplitArguments<'k>,
+    walk: Walk<'k>,
     /// This CTA's place in its cluster, in CTA tiles.
     in_cluster: Option<CtaPlace<'k>>,
 }
@@ -38,33 +30,16 @@ pub struct CtaPlace<'k> {
     pub n: Val<'k, ty::U32>,
 }
 
-/// The split tiles of a problem, as the launch gives them.
-#[derive(Clone, Copy)]
-pub struct SplitArguments<'k> {
-    /// Cluster tiles that are split, the first ones.
-    pub tiles: Val<'k, ty::U32>,
-    /// Workers that share them: at most as many as there are k-tiles in them.
-    pub workers: Val<'k, ty::U32>,
-    /// K-tiles of a worker: so many, and one more of the first `larger`.
-    pub share: Val<'k, ty::U32>,
-    /// How many workers have one more.
-    pub larger: Val<'k, ty::U32>,
-    /// Workers of each tile where every tile has as many to itself, else 1.
-    pub splits: Val<'k, ty::U32>,
-}
-
 /// Some or all of the k-tiles of an output tile.
 #[derive(Clone, Copy)]
 pub struct Segment<'k> {
-    /// Where its CTA tile lies in D.
-    pub origin: TileOrigin<'k>,
     /// First k-tile.
     pub k_first: Val<'k, ty::U32>,
     /// K-tiles, at least 1.
     pub k_count: Val<'k, ty::U32>,
     /// True where these are all of the tile's.
     pub whole: Val<'k, ty::Bool>,
-    /// Index of the cluster tile: product by product, in raster order.
+    /// Index of the cluster tile, whose place [`Scheduler::origin`] gives.
     pub tile: Val<'k, ty::U32>,
     /// The unit of work that it belongs to: see [`Scheduler::worker`].
     pub unit: Val<'k, ty::U32>,
@@ -101,32 +76,13 @@ pub struct TileOrigin<'k> {
 }
 
 impl<'k> Scheduler<'k> {
-    /// A scheduler over `batch` products of `m × n` elements of D and depth `k`. `raster_rows` is in cluster tiles, at least 1.
-    pub fn new(
-        b: &'k KernelBuilder,
-        tile: Tile,
-        cluster: Cluster,
-        (m, n, k): (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>),
-        batch: Val<'k, ty::U32>,
-        raster_rows: Val<'k, ty::U32>,
-        split: SplitArguments<'k>,
-    ) -> Self {
+    /// A scheduler over the tiles of `walk`.
+    pub fn new(b: &'k KernelBuilder, tile: Tile, cluster: Cluster, walk: Walk<'k>) -> Self {
         let in_cluster = (cluster.size() > 1).then(|| {
             let rank = b.special(Special::CtaRank);
             CtaPlace { m: rank % cluster.m, n: rank / cluster.m }
         });
-        Scheduler {
-            b,
-            tile,
-            cluster,
-            clusters_m: m.div_ceil(tile.m * cluster.m),
-            clusters_n: n.div_ceil(tile.n * cluster.n),
-            batch,
-            raster_rows,
-            k_tiles: k.div_ceil(tile.k).max(1),
-            split,
-            in_cluster,
-        }
+        Scheduler { b, tile, cluster, walk, in_cluster }
     }
 
     /// This CTA's place in its cluster, where there is one.
@@ -142,7 +98,7 @@ impl<'k> Scheduler<'k> {
         body: impl FnOnce(Segment<'k>, C) -> C,
     ) -> C {
         let b = self.b;
-        let (units, step) = (self.units(), b.special(Special::ClusterCount));
+        let (units, step) = (self.walk.units, b.special(Special::ClusterCount));
         let unit = b.special(Special::Cluster);
         let (_, _, carried) = b.while_(
             (unit, self.stretch(unit), init),
@@ -175,94 +131,85 @@ impl<'k> Scheduler<'k> {
     ) -> C {
         let b = self.b;
         let (unit, step) = (b.special(Special::Cluster), b.special(Special::ClusterCount));
-        b.for_carry(unit, self.units(), step, init, |unit, carried| {
+        b.for_carry(unit, self.walk.units, step, init, |unit, carried| {
             body(self.stretch(unit).k_count, carried)
         })
     }
 
-    /// Workers and whole tiles.
-    fn units(&self) -> Val<'k, ty::U32> {
-        self.split.workers + (self.tiles_of_one() * self.batch - self.split.tiles)
-    }
-
-    /// Cluster tiles of one product.
-    fn tiles_of_one(&self) -> Val<'k, ty::U32> {
-        self.clusters_m * self.clusters_n
+    /// Stages of a tile.
+    fn k_tiles(&self) -> Val<'k, ty::U32> {
+        self.walk.k_tiles.value
     }
 
     /// What of a stretch lies in its first tile.
     fn segment(&self, unit: Val<'k, ty::U32>, stretch: Stretch<'k>) -> Segment<'k> {
-        let k_count = (self.k_tiles - stretch.k_first).min(stretch.k_count);
+        let k_count = (self.k_tiles() - stretch.k_first).min(stretch.k_count);
         let step = self.b.special(Special::ClusterCount);
         let ends = (stretch.k_count - k_count).eq(0);
         Segment {
-            origin: self.origin(stretch.tile),
             k_first: stretch.k_first,
             k_count,
-            whole: k_count.eq(self.k_tiles),
+            whole: k_count.eq(self.k_tiles()),
             tile: stretch.tile,
             unit,
-            last: ends & (unit + step).ge(self.units()),
+            last: ends & (unit + step).ge(self.walk.units),
         }
     }
 
     /// The worker that a unit is, where it is one: the place of its share along the k-tiles of all split tiles.
     pub fn worker(&self, unit: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
-        let SplitArguments { workers, splits, .. } = self.split;
-        let abreast = workers / splits;
-        unit % abreast * splits + unit / abreast
+        let SplitArguments { splits, abreast, .. } = self.walk.split;
+        let (at_k, beside) = abreast.divide(unit);
+        beside * splits + at_k
     }
 
     /// The whole stretch of a unit: a worker's share of the split tiles, or a whole tile.
     fn stretch(&self, unit: Val<'k, ty::U32>) -> Stretch<'k> {
-        let SplitArguments { tiles, workers, share, larger, .. } = self.split;
+        let SplitArguments { tiles, workers, share, larger, .. } = self.walk.split;
         self.b.if_else(
             unit.lt(workers),
             || {
                 let worker = self.worker(unit);
-                let begin = worker * share + worker.min(larger);
-                let k_count = share + worker.lt(larger).select(1, 0);
-                Stretch { tile: begin / self.k_tiles, k_first: begin % self.k_tiles, k_count }
+                let begin = worker * share.value + worker.min(larger);
+                let k_count = share.value + worker.lt(larger).select(1, 0);
+                let (tile, k_first) = self.walk.k_tiles.divide(begin);
+                Stretch { tile, k_first, k_count }
             },
             || Stretch {
                 tile: tiles + (unit - workers),
                 k_first: self.b.constant(0),
-                k_count: self.k_tiles,
+                k_count: self.k_tiles(),
             },
         )
     }
 
     /// Who computes parts of a split tile.
     pub fn contributors(&self, tile: Val<'k, ty::U32>) -> Contributors<'k> {
-        let SplitArguments { share, larger, .. } = self.split;
+        let SplitArguments { share, larger_share, larger, .. } = self.walk.split;
         let worker = |k_tile: Val<'k, ty::U32>| {
-            let in_larger = larger * (share + 1);
-            let among_larger = k_tile / (share + 1);
-            let among_others = larger + (k_tile - in_larger) / share;
-            k_tile.lt(in_larger).select(among_larger, among_others)
+            let in_larger = larger * larger_share.value;
+            let (among_larger, _) = larger_share.divide(k_tile);
+            let (among_others, _) = share.divide(k_tile - in_larger);
+            k_tile.lt(in_larger).select(among_larger, larger + among_others)
         };
-        let begin = tile * self.k_tiles;
+        let begin = tile * self.k_tiles();
         let first = worker(begin);
-        Contributors { first, count: worker(begin + (self.k_tiles - 1)) - first + 1 }
+        Contributors { first, count: worker(begin + (self.k_tiles() - 1)) - first + 1 }
     }
 
     /// Split tiles, and workers that share them.
     pub fn split(&self) -> SplitArguments<'k> {
-        self.split
+        self.walk.split
     }
 
-    /// Raster order: product by product, groups of `raster_rows` rows, each walked column by column.
-    fn origin(&self, tile: Val<'k, ty::U32>) -> TileOrigin<'k> {
+    /// Where this CTA's part of a cluster tile lies. Raster order: product by product, groups of `raster_rows` rows, each walked column by column.
+    pub fn origin(&self, tile: Val<'k, ty::U32>) -> TileOrigin<'k> {
         self.b.scope("raster", || {
-            let of_one = self.tiles_of_one();
-            // Those of the first product, which is often the only one, need no division.
-            let batch = self.b.if_else(tile.lt(of_one), || self.b.constant(0), || tile / of_one);
-            let index = tile - batch * of_one;
-            let group_tiles = self.raster_rows * self.clusters_n;
-            let first_row = index / group_tiles * self.raster_rows;
-            let rows = (self.clusters_m - first_row).min(self.raster_rows);
-            let in_group = index % group_tiles;
-            let (row, column) = (first_row + in_group % rows, in_group / rows);
+            let Walk { of_one, of_group, full_groups, raster_rows, last_rows, .. } = self.walk;
+            let (batch, index) = of_one.divide(tile);
+            let (group, in_group) = of_group.divide(index);
+            let (column, row) = raster_rows.or(group.lt(full_groups), last_rows).divide(in_group);
+            let row = group * raster_rows.value + row;
             let (row, column) = match self.in_cluster {
                 None => (row, column),
                 Some(cta) => (row * self.cluster.m + cta.m, column * self.cluster.n + cta.n),

@@ -9,8 +9,8 @@ use pgemm_ir::{
 
 use crate::batch;
 use crate::launch::{MatrixArgument, Work, Workspace};
-use crate::scheduler::SplitArguments;
 use crate::spec::Tile;
+use crate::walk;
 
 /// What the launch of such a kernel depends on.
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +39,6 @@ impl<'k> Matrix<'k> {
             ["address", "stride", "batch_stride"].map(|what| b.param(&format!("{name}_{what}")));
         Matrix { address, stride, batch_stride }
     }
-}
-
-/// The parameters that say which tiles are split.
-pub(crate) fn split_arguments(b: &KernelBuilder) -> SplitArguments<'_> {
-    let [tiles, workers, share, larger, splits] =
-        ["split_tiles", "workers", "share", "larger", "splits"].map(|name| b.param(name));
-    SplitArguments { tiles, workers, share, larger, splits }
 }
 
 impl SharedTile {
@@ -87,10 +80,6 @@ impl SharedTile {
             };
             batch::map(matrix, extents, bytes, if k == 0 { 1 } else { work.batch })
         };
-        // K-tiles that workers share.
-        let shared = work.split_tiles * work.k.div_ceil(self.tile.k).max(1);
-        let even = work.split_tiles > 0 && work.workers.is_multiple_of(work.split_tiles);
-        let splits = if even { work.workers / work.split_tiles } else { 1 };
         let stride = |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(bytes);
         let argument = |name: &str, kind: &ParamKind| match (name, kind) {
             ("a", ParamKind::TensorMap(_)) => operand(&work.a, self.a_major, m),
@@ -99,26 +88,19 @@ impl SharedTile {
             ("b_batched", _) => batch::steps(&work.b),
             ("c_batch_stride", _) => batch::stride_bytes(&work.c, bytes),
             ("d_batch_stride", _) => batch::stride_bytes(&work.d, bytes),
-            ("batch", _) => Argument::U32(work.batch),
             ("c_address", _) => Argument::U64(work.c.address),
             ("c_stride", _) => Argument::U64(stride(&work.c)),
             ("d_address", _) => Argument::U64(work.d.address),
             ("d_stride", _) => Argument::U64(stride(&work.d)),
             ("m", _) => Argument::U32(work.m),
             ("n", _) => Argument::U32(work.n),
-            ("k", _) => Argument::U32(work.k),
-            ("raster_rows", _) => Argument::U32(work.raster_rows),
-            ("split_tiles", _) => Argument::U32(work.split_tiles),
-            ("workers", _) => Argument::U32(work.workers),
-            ("share", _) => Argument::U32(shared / work.workers.max(1)),
-            ("larger", _) => Argument::U32(shared % work.workers.max(1)),
-            ("splits", _) => Argument::U32(splits),
             ("workspace", _) => Argument::U64(work.workspace),
             ("a_policy", _) => Argument::U64(work.l2.a.word()),
             ("b_policy", _) => Argument::U64(work.l2.b.word()),
             ("alpha", _) => factor(work.alpha),
             ("beta", _) => factor(work.beta),
-            (name, _) => unreachable!("no kernel of {} has a parameter {name}", self.element),
+            (name, _) => walk::argument(name, work, [self.tile.m, self.tile.n, self.tile.k])
+                .unwrap_or_else(|| unreachable!("no kernel of {} has {name}", self.element)),
         };
         let params = kernel.params.iter();
         let arguments = params.map(|param| argument(&param.name, &param.kind)).collect();

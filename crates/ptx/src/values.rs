@@ -172,6 +172,7 @@ impl Emitter<'_> {
             BinaryOp::Add if integer || float => format!("add.{arithmetic}{name}"),
             BinaryOp::Sub if integer || float => format!("sub.{arithmetic}{name}"),
             BinaryOp::Mul if integer || float => format!("mul.{low}{name}"),
+            BinaryOp::MulHigh if ty == Type::U32 => format!("mul.hi.{name}"),
             BinaryOp::Div if integer || float => format!("div.{arithmetic}{name}"),
             BinaryOp::Rem if integer => format!("rem.{name}"),
             BinaryOp::Min if integer || float => format!("min.{name}"),

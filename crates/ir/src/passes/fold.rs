@@ -166,7 +166,7 @@ impl Folder<'_> {
 
     /// Identities of integers and predicates with at most one constant operand.
     fn identity(&self, op: BinaryOp, left: ValueId, right: ValueId) -> Option<Folded> {
-        use BinaryOp::{Add, And, Div, Max, Min, Mul, Or, Rem, Shl, Shr, Sub, Xor};
+        use BinaryOp::{Add, And, Div, Max, Min, Mul, MulHigh, Or, Rem, Shl, Shr, Sub, Xor};
 
         let ty = *self.values.get(left.index())?;
         let (zero, ones) = match ty {
@@ -188,7 +188,7 @@ impl Folder<'_> {
             Sub | Xor if left == right => all_zero,
             Mul | Div if is_one(right) => left_value,
             Mul if is_one(left) => right_value,
-            Mul | And if is(left, zero) || is(right, zero) => all_zero,
+            Mul | MulHigh | And if is(left, zero) || is(right, zero) => all_zero,
             Rem if ty != Type::Bool && is_one(right) => all_zero,
             Shl | Shr if is(left, zero) => all_zero,
             And if is(right, ones) => left_value,
@@ -242,16 +242,19 @@ macro_rules! integer {
             BinaryOp::And => $a & $b,
             BinaryOp::Or => $a | $b,
             BinaryOp::Xor => $a ^ $b,
-            BinaryOp::Shl | BinaryOp::Shr => return None,
+            BinaryOp::MulHigh | BinaryOp::Shl | BinaryOp::Shr => return None,
         })
         .map(Constant::$ty)
     };
 }
 
 fn binary(op: BinaryOp, left: Constant, right: Constant) -> Option<Constant> {
-    use BinaryOp::{Add, And, Div, Max, Min, Mul, Or, Shl, Shr, Sub, Xor};
+    use BinaryOp::{Add, And, Div, Max, Min, Mul, MulHigh, Or, Shl, Shr, Sub, Xor};
 
     match (op, left, right) {
+        (MulHigh, Constant::U32(a), Constant::U32(b)) => {
+            Some(Constant::U32(((u64::from(a) * u64::from(b)) >> 32) as u32))
+        }
         (Shl, Constant::U32(a), Constant::U32(by)) => {
             Some(Constant::U32(a.checked_shl(by).unwrap_or(0)))
         }

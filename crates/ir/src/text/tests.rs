@@ -45,10 +45,11 @@ const SPECIALS: [Special; 9] = [
     Special::Cluster,
     Special::ClusterCount,
 ];
-const BINARY: [BinaryOp; 12] = [
+const BINARY: [BinaryOp; 13] = [
     BinaryOp::Add,
     BinaryOp::Sub,
     BinaryOp::Mul,
+    BinaryOp::MulHigh,
     BinaryOp::Div,
     BinaryOp::Rem,
     BinaryOp::Min,

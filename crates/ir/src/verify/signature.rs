@@ -95,6 +95,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
                 | BinaryOp::Div
                 | BinaryOp::Min
                 | BinaryOp::Max => (ARITHMETIC, false),
+                BinaryOp::MulHigh => (&[U32][..], false),
                 BinaryOp::Rem => (INTEGERS, false),
                 BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => (LOGICAL, false),
                 BinaryOp::Shl | BinaryOp::Shr => (INTEGERS, true),

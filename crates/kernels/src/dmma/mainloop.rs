@@ -12,7 +12,7 @@ use super::fragment::{BLOCK_LINES, Block, Load, Orders, Reader};
 use super::spec::DmmaSpec;
 use crate::batch::BatchMap;
 use crate::operand::{BoxPlace, OperandTile};
-use crate::scheduler::Segment;
+use crate::scheduler::{Segment, TileOrigin};
 
 /// Alignment of operand tiles: the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -117,10 +117,14 @@ impl<'k> Mainloop<'k> {
         self.ring.start(self.b)
     }
 
-    /// Producer: fills a stage for each k-tile of a segment. One thread.
-    pub(super) fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
+    /// Producer: fills a stage for each k-tile of a segment of `tile`. One thread.
+    pub(super) fn load(
+        &self,
+        tile: TileOrigin<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+    ) -> RingCursor<'k> {
         let b = self.b;
-        let tile = segment.origin;
         let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.stage_bytes);

@@ -11,7 +11,7 @@ use super::spec::FfmaSpec;
 use super::tile::{Dealt, StageTile};
 use super::transpose::Transposition;
 use crate::batch::BatchMap;
-use crate::scheduler::Segment;
+use crate::scheduler::{Segment, TileOrigin};
 
 /// Alignment of operand tiles: more than the period of their swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -85,10 +85,14 @@ impl<'k> Mainloop<'k> {
         self.ring.start(self.b)
     }
 
-    /// Producer: fills a stage for each k-tile of a segment. One thread.
-    pub(super) fn load(&self, segment: &Segment<'k>, cursor: RingCursor<'k>) -> RingCursor<'k> {
+    /// Producer: fills a stage for each k-tile of a segment of `tile`. One thread.
+    pub(super) fn load(
+        &self,
+        tile: TileOrigin<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+    ) -> RingCursor<'k> {
         let b = self.b;
-        let tile = segment.origin;
         let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             let slot = self.ring.acquire(b, cursor, self.stage_bytes);

@@ -178,6 +178,7 @@ fn binary(op: BinaryOp, ty: Type, a: u64, b: u64) -> u64 {
         BinaryOp::Add => x + y,
         BinaryOp::Sub => x - y,
         BinaryOp::Mul => x.wrapping_mul(y),
+        BinaryOp::MulHigh => x.wrapping_mul(y) >> width,
         BinaryOp::Div => x.checked_div(y).unwrap_or(-1),
         BinaryOp::Rem => x.checked_rem(y).unwrap_or(x),
         BinaryOp::Min => x.min(y),

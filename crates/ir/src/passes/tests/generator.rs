@@ -111,7 +111,7 @@ impl Generator {
     }
 
     fn one(&mut self, insts: &mut Vec<Inst>, depth: usize) {
-        use BinaryOp::{Add, And, Div, Max, Min, Mul, Or, Rem, Shl, Shr, Sub, Xor};
+        use BinaryOp::{Add, And, Div, Max, Min, Mul, MulHigh, Or, Rem, Shl, Shr, Sub, Xor};
 
         match self.choices.below(if depth < 3 { 16 } else { 13 }) {
             0 => {
@@ -235,8 +235,12 @@ impl Generator {
                     let op = self.choices.of(&[And, Or, Xor]);
                     (op, self.choices.of(&[Type::Bool, Type::U32, Type::S32, Type::U64]))
                 } else {
-                    let op = self.choices.of(&[Add, Sub, Mul, Div, Min, Max, Rem]);
-                    let types = if op == Rem { &NUMBERS[..3] } else { &NUMBERS[..] };
+                    let op = self.choices.of(&[Add, Sub, Mul, MulHigh, Div, Min, Max, Rem]);
+                    let types = match op {
+                        MulHigh => &[Type::U32][..],
+                        Rem => &NUMBERS[..3],
+                        _ => &NUMBERS[..],
+                    };
                     (op, self.choices.of(types))
                 };
                 let args = vec![self.operand(insts, ty), self.operand(insts, ty)];

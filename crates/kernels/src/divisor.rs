@@ -1,0 +1,104 @@
+//! Division by numbers that a launch knows. The hardware has no instruction for it, and what the assembler writes instead takes
+//! about fifty cycles, several times before a kernel's first load; a multiplication by the reciprocal takes a tenth of that.
+//! T. Granlund, P. Montgomery: Division by Invariant Integers using Multiplication (PLDI 1994).
+
+use pgemm_ir::{Argument, KernelBuilder, Val, ty};
+
+/// A divisor that is three kernel parameters.
+#[derive(Clone, Copy)]
+pub struct Divisor<'k> {
+    /// The number.
+    pub value: Val<'k, ty::U32>,
+    multiplier: Val<'k, ty::U32>,
+    shift: Val<'k, ty::U32>,
+}
+
+/// What the name of a divisor's parameter has at its end where it is not the number.
+const MULTIPLIER: &str = "_multiplier";
+const SHIFT: &str = "_shift";
+
+impl<'k> Divisor<'k> {
+    /// Declares the parameters `<name>`, `<name>_multiplier` and `<name>_shift`.
+    pub fn declare(b: &'k KernelBuilder, name: &str) -> Self {
+        let [value, multiplier, shift] =
+            ["", MULTIPLIER, SHIFT].map(|end| b.param(&format!("{name}{end}")));
+        Divisor { value, multiplier, shift }
+    }
+
+    /// Quotient and remainder of a number below 2^31.
+    pub fn divide(&self, dividend: Val<'k, ty::U32>) -> (Val<'k, ty::U32>, Val<'k, ty::U32>) {
+        let quotient = (dividend * 2).multiply_high(self.multiplier) >> self.shift;
+        (quotient, dividend - quotient * self.value)
+    }
+
+    /// This one where `condition` holds, else `other`.
+    pub fn or(self, condition: Val<'k, ty::Bool>, other: Self) -> Self {
+        let either = |this, other| condition.select(this, other);
+        Divisor {
+            value: either(self.value, other.value),
+            multiplier: either(self.multiplier, other.multiplier),
+            shift: either(self.shift, other.shift),
+        }
+    }
+}
+
+/// The value of parameter `param`, if it is one of divisor `name`, whose number is `value`, at least 1 and at most 2^31.
+pub(crate) fn argument(param: &str, name: &str, value: u32) -> Option<Argument> {
+    let [multiplier, shift] = reciprocal(value);
+    match param.strip_prefix(name)? {
+        "" => Some(Argument::U32(value)),
+        MULTIPLIER => Some(Argument::U32(multiplier)),
+        SHIFT => Some(Argument::U32(shift)),
+        _ => None,
+    }
+}
+
+/// For a divisor d, the s with 2^(s-1) < d <= 2^s, and 2^(31+s) / d rounded up. The product of that with n below 2^31 is too
+/// large by less than n, so less than 2^31: over 2^(31+s) its floor is that of n / d.
+fn reciprocal(divisor: u32) -> [u32; 2] {
+    let shift = divisor.next_power_of_two().trailing_zeros();
+    let multiplier = (1u64 << (31 + shift)).div_ceil(divisor.into());
+    [multiplier as u32, shift]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DIVIDENDS: u32 = 1 << 31;
+
+    fn quotient(dividend: u32, divisor: u32) -> u32 {
+        let [multiplier, shift] = reciprocal(divisor);
+        ((u64::from(dividend * 2) * u64::from(multiplier)) >> 32 >> shift) as u32
+    }
+
+    #[test]
+    fn reciprocals_fit_and_are_right_at_the_ends() {
+        let divisors = (0..=31)
+            .flat_map(|power| [-1i64, 0, 1].map(|by| (1i64 << power) + by))
+            .filter(|d| (1..=i64::from(DIVIDENDS)).contains(d))
+            .map(|d| d as u32);
+        for divisor in divisors {
+            assert!((1u64 << (31 + reciprocal(divisor)[1])).div_ceil(divisor.into()) < 1 << 32);
+            let largest = DIVIDENDS - 1;
+            let multiple = largest / divisor * divisor;
+            for dividend in [0, 1, divisor - 1, divisor, multiple, multiple.max(1) - 1, largest] {
+                let dividend = dividend.min(largest);
+                assert_eq!(
+                    quotient(dividend, divisor),
+                    dividend / divisor,
+                    "{dividend} / {divisor}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn quotients_are_those_of_division(dividend in 0..DIVIDENDS, divisor in 1..=DIVIDENDS) {
+            prop_assert_eq!(quotient(dividend, divisor), dividend / divisor);
+        }
+    }
+}
