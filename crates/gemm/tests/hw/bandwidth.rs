@@ -1,8 +1,6 @@
 //! The bandwidth probe on a GPU: it reads every byte, and as fast as memory can be. Without a Hopper device it says `SKIPPED`;
 //! with PGEMM_REQUIRE_GPU=1 that is a failure.
 
-mod common;
-
 use persistent_gemm::bench::{
     BANDWIDTH_SIZES, BandwidthProbe, Bench, LaunchChoice, Protocol, ReadBandwidth,
 };
@@ -11,10 +9,12 @@ use persistent_gemm::driver::{
 };
 use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
 
+use crate::device::device;
+
 /// One test, because measurements that run side by side disturb each other.
 #[test]
 fn the_probe_reads_everything_at_the_memorys_speed() {
-    let Some(device) = common::device("hw_bandwidth") else { return };
+    let Some(device) = device("hw_bandwidth") else { return };
     for (box_bytes, stages) in [(8 << 10, 12), (16 << 10, 12), (32 << 10, 7)] {
         reads_every_byte_once(&device, ProbeSpec { box_bytes, stages, checksums: true });
     }

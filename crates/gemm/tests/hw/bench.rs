@@ -1,8 +1,6 @@
 //! The benchmark harness on a GPU: cuBLASLt against itself must come out even. Without a Hopper device or cuBLASLt it says
 //! `SKIPPED`; with PGEMM_REQUIRE_GPU=1 that is a failure.
 
-mod common;
-
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -13,18 +11,20 @@ use persistent_gemm::bench::{
 use persistent_gemm::driver::StreamRef;
 use persistent_gemm::{Dtype, Error, Major, Problem};
 
+use crate::device::device;
+
 /// A bench and the peer; `None` where there is none and none is required.
 fn open() -> Option<(Bench, CublasLt)> {
-    let device = common::device("hw_bench")?;
+    let device = device("the harness")?;
     let bench = Bench::new(&device).unwrap();
     match CublasLt::open(&device) {
         Ok(cublaslt) => Some((bench, cublaslt)),
         Err(error) if std::env::var_os("PGEMM_REQUIRE_GPU").is_some_and(|value| value == "1") => {
-            panic!("hw_bench needs cuBLASLt: {error}")
+            panic!("the harness needs cuBLASLt: {error}")
         }
         Err(error) => {
             // Past the test harness's capture; where stderr is closed there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: hw_bench: {error}");
+            let _ = writeln!(std::io::stderr(), "SKIPPED: the harness: {error}");
             None
         }
     }

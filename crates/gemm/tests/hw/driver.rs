@@ -1,11 +1,8 @@
 //! The driver layer on a real Hopper. Without one the tests say that they were skipped; `PGEMM_REQUIRE_GPU=1` makes that a
 //! failure.
 
-mod common;
-
 use std::thread;
 
-use common::device;
 use persistent_gemm::Error;
 use persistent_gemm::cache::{CacheKey, DEFAULT_MAX_BYTES, JitCache, Outcome};
 use persistent_gemm::driver::{
@@ -15,7 +12,9 @@ use persistent_gemm::driver::{
 };
 use pgemm_ir::{Argument, Element, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
-const PTX: &str = include_str!("hw_driver.ptx");
+use crate::device::device;
+
+const PTX: &str = include_str!("driver.ptx");
 
 fn module(device: &Device) -> Module {
     compile(device, PTX).unwrap().0

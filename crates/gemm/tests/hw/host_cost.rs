@@ -1,18 +1,16 @@
 //! What a prepared run costs the host, beside an empty kernel with the same parameters launched through the driver; graph
 //! capture; many threads on one `Gemm`.
 
-mod common;
-#[path = "common/operands.rs"]
-mod operands;
-
 use std::time::Instant;
 
-use operands::{Fill, Operands};
 use persistent_gemm::driver::{
     Device, Graph, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
 };
 use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem, Split};
 use pgemm_kernels::{MatrixArgument, Work};
+
+use crate::device::device;
+use crate::operands::{Fill, Operands};
 
 fn problem() -> Problem {
     Problem::new(128, 128, 128, Major::K, Major::K)
@@ -45,7 +43,7 @@ fn microseconds(stream: &Stream, mut call: impl FnMut()) -> f64 {
 
 #[test]
 fn a_prepared_run_costs_little_more_than_an_empty_launch() {
-    let Some(device) = common::device("a_prepared_run_costs_little_more") else { return };
+    let Some(device) = device("a_prepared_run_costs_little_more") else { return };
     let whole = Config { split: Some(Split::Whole), ..config() };
     run_beside_an_empty_launch(&device, whole, problem());
     // With a workspace to look up.
@@ -132,7 +130,7 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
 
 #[test]
 fn captured_runs_replay_and_unprepared_ones_are_refused() {
-    let Some(device) = common::device("captured_runs_replay") else { return };
+    let Some(device) = device("captured_runs_replay") else { return };
     let stream = Stream::new(&device).unwrap();
     let gemm = Gemm::create(&device, config()).unwrap();
     let mut operands = operands(&stream, 9);
@@ -157,7 +155,7 @@ fn captured_runs_replay_and_unprepared_ones_are_refused() {
 
 #[test]
 fn many_threads_share_one_gemm() {
-    let Some(device) = common::device("many_threads_share_one_gemm") else { return };
+    let Some(device) = device("many_threads_share_one_gemm") else { return };
     let gemm = Gemm::create(&device, config()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..8 {

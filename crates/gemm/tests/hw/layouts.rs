@@ -1,10 +1,10 @@
 //! What host matrices cannot be, on the device: operands and results off 16-byte addresses, broadcast vectors, elements that
 //! are no neighbours; on streams that run at once and in graphs, whose operands that are laid out anew must not meet.
 
-mod common;
-
 use persistent_gemm::driver::{Device, DeviceBuffer, Graph, Stream, StreamRef};
 use persistent_gemm::{Config, Dtype, Error, Gemm, Major, OperandLayout, Pointers, Problem};
+
+use crate::device::device;
 
 /// Small integers that look random.
 fn integer(seed: usize, index: usize) -> i32 {
@@ -114,7 +114,7 @@ fn gemm(device: &Device) -> Gemm {
 
 #[test]
 fn matrices_may_lie_anywhere() {
-    let Some(device) = common::device("matrices_may_lie_anywhere") else { return };
+    let Some(device) = device("matrices_may_lie_anywhere") else { return };
     let (gemm, stream) = (gemm(&device), Stream::new(&device).unwrap());
     for (index, problem) in problems().into_iter().enumerate() {
         for off in [[0; 4], [1, 0, 0, 1], [0, 5, 3, 2], [15, 16, 1, 4]] {
@@ -129,7 +129,7 @@ fn matrices_may_lie_anywhere() {
 
 #[test]
 fn streams_that_run_at_once_have_operands_of_their_own() {
-    let Some(device) = common::device("streams_that_run_at_once") else { return };
+    let Some(device) = device("streams_that_run_at_once") else { return };
     let gemm = gemm(&device);
     let problem = Problem::new(1000, 900, 1100, Major::M, Major::N);
     let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&device).unwrap()).collect();
@@ -151,7 +151,7 @@ fn streams_that_run_at_once_have_operands_of_their_own() {
 
 #[test]
 fn graphs_lay_operands_out_each_time_they_are_replayed() {
-    let Some(device) = common::device("graphs_lay_operands_out") else { return };
+    let Some(device) = device("graphs_lay_operands_out") else { return };
     let (gemm, stream) = (gemm(&device), Stream::new(&device).unwrap());
     let problem = Problem::new(300, 400, 500, Major::K, Major::N);
     let mut case = Case::new(&stream, problem, 5, [0; 4]);

@@ -1,19 +1,18 @@
 //! Special values on the device: what the emulator takes for granted of tensor cores.
 
-mod common;
-#[path = "common/specials.rs"]
-mod specials;
-
 use persistent_gemm::driver::{DeviceBuffer, Stream};
 use persistent_gemm::host::Executor;
 use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, Reference};
+
+use crate::device::device;
+use crate::special_values as specials;
 
 /// A test of each name on the device.
 macro_rules! on_device {
     ($($check:ident),* $(,)?) => {$(
         #[test]
         fn $check() {
-            if let Some(device) = common::device(stringify!($check)) {
+            if let Some(device) = device(stringify!($check)) {
                 specials::$check(&Executor::Cuda(device));
             }
         }
@@ -39,7 +38,7 @@ on_device!(
 /// A C in device memory, full of NaN, is not read where beta is 0.
 #[test]
 fn c_on_the_device_is_not_read_where_beta_is_zero() {
-    let Some(device) = common::device("c_on_the_device") else { return };
+    let Some(device) = device("c_on_the_device") else { return };
     let stream = Stream::new(&device).unwrap();
     for dtype in [Dtype::F16, Dtype::Tf32, Dtype::E4m3, Dtype::F64] {
         let config = Config::new(dtype);

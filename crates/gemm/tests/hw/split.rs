@@ -1,17 +1,15 @@
 //! Problems whose tiles are split along k: launches that run at once do not share a workspace, sums have one order whatever
 //! else runs, and the other order is right too.
 
-mod common;
-#[path = "common/operands.rs"]
-mod operands;
-
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use operands::{Fill, Operands};
 use persistent_gemm::driver::{Device, Graph, Stream, StreamRef};
 use persistent_gemm::{Config, Dtype, Gemm, Major, Prepared, Problem, Split};
+
+use crate::device::device;
+use crate::operands::{Fill, Operands};
 
 /// Results in f32, where another order of the sum shows.
 fn config(split: Split) -> Config {
@@ -91,7 +89,7 @@ impl Noise {
 #[test]
 fn captures_replayed_at_once_do_not_share_a_workspace() {
     const RUNS: usize = 8;
-    let Some(device) = common::device("captures_replayed_at_once") else { return };
+    let Some(device) = device("captures_replayed_at_once") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
         // Half of the device each, so that both are there at once; tiles too few for it, so that they are split.
         let sms = Some(device.properties().sm_count / 2);
@@ -135,7 +133,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
 #[test]
 fn workspaces_of_graphs_that_are_gone_are_used_again() {
     const CAPTURES: u64 = 24;
-    let Some(device) = common::device("workspaces_of_graphs_that_are_gone") else { return };
+    let Some(device) = device("workspaces_of_graphs_that_are_gone") else { return };
     let config = config(Split::SplitK(4));
     let (gemm, prepared) = prepare(&device, config.clone(), &problem());
     let stream = Stream::new(&device).unwrap();
@@ -164,7 +162,7 @@ fn workspaces_of_graphs_that_are_gone_are_used_again() {
 
 #[test]
 fn sums_have_one_order_whatever_else_runs() {
-    let Some(device) = common::device("sums_have_one_order") else { return };
+    let Some(device) = device("sums_have_one_order") else { return };
     let noise = Noise::new(&device);
     let stream = Stream::new(&device).unwrap();
     for (config, problem) in cases() {
@@ -187,7 +185,7 @@ fn sums_have_one_order_whatever_else_runs() {
 
 #[test]
 fn sums_in_any_order_are_right() {
-    let Some(device) = common::device("sums_in_any_order") else { return };
+    let Some(device) = device("sums_in_any_order") else { return };
     let noise = Noise::new(&device);
     let stream = Stream::new(&device).unwrap();
     for (config, problem) in cases() {
@@ -209,7 +207,7 @@ fn sums_in_any_order_are_right() {
 #[test]
 fn threads_and_streams_share_one_split_problem() {
     const STREAMS: u64 = 4;
-    let Some(device) = common::device("threads_and_streams_share") else { return };
+    let Some(device) = device("threads_and_streams_share") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
         let config = config(split);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());

@@ -1,8 +1,6 @@
 //! Products of binary32 as those of shorter terms: operands are split here as the kernels expect them, in turns along k, and D
 //! has to stay inside of the derived bound. In the emulator, and on the device where there is one.
 
-mod common;
-
 use persistent_gemm::driver::{
     Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
 };
@@ -15,6 +13,8 @@ use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{
     GemmKernel, KernelSpec, L2Policies, MatrixArgument, OutputMajor, Terms, Work, build, catalogue,
 };
+
+use crate::device::device;
 
 /// What a kernel reads of an operand: lines along k, in the form that its terms take, and a scale for each line.
 struct Split {
@@ -205,7 +205,7 @@ fn terms_stay_inside_of_their_bound_in_the_emulator() {
 
 #[test]
 fn terms_stay_inside_of_their_bound_on_the_device() {
-    let Some(device) = common::device("terms_stay_inside") else { return };
+    let Some(device) = device("terms_stay_inside") else { return };
     for gemm in kernels() {
         for extents in [[300, 404, 4100], [1000, 200, 1], [64, 8, 64]] {
             let case = Case::new(&gemm.spec, extents);
@@ -221,7 +221,7 @@ fn terms_stay_inside_of_their_bound_on_the_device() {
 /// The whole way: split by the passes, wherever operands lie.
 #[test]
 fn f32_is_split_on_the_device() {
-    let Some(device) = common::device("f32_is_split_on_the_device") else { return };
+    let Some(device) = device("f32_is_split_on_the_device") else { return };
     let executor = Executor::Cuda(device);
     let (k, m, n) = (Major::K, Major::M, Major::N);
     for mode in [Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9] {

@@ -1,0 +1,17 @@
+//! The hardware tests. Without a Hopper GPU each says `SKIPPED` and passes; with `PGEMM_REQUIRE_GPU=1` that is a failure. One
+//! binary, which is what a GPU box without Rust gets.
+
+mod bandwidth;
+mod bench;
+mod cases;
+mod device;
+mod driver;
+mod gemm;
+mod host_cost;
+mod layouts;
+mod operands;
+#[path = "../common/specials.rs"]
+mod special_values;
+mod specials;
+mod split;
+mod terms;
