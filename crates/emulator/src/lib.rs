@@ -10,6 +10,7 @@ mod clock;
 mod error;
 mod execute;
 mod flatten;
+mod float16;
 mod float8;
 mod machine;
 mod mbarrier;

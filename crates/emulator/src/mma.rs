@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use half::{bf16, f16};
-use pgemm_ir::{Element, OperandMajor, SwizzleMode};
+use pgemm_ir::{Element, OperandMajor, SwizzleMode, Type};
 
 use crate::byte::{E4M3_NUMBERS, E5M2_NUMBERS};
-use crate::float8;
+use crate::{float8, float16};
 
 /// Rows of a warpgroup's tile.
 pub(crate) const TILE_ROWS: usize = 64;
@@ -104,8 +104,15 @@ pub(crate) trait Scalar: Copy + Default {
     fn accumulate(self, a: Self, b: Self) -> Self;
     /// Decodes the elements in `bytes`.
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<Self>);
-    /// [`multiply`] as tensor cores do it with operands of this type.
-    fn multiply(_: Element, tile: &mut [Self], a: &[Self], b: &[Self], n: usize, accumulate: bool) {
+    /// [`multiply`] as tensor cores do it with operands of this element and accumulators of this type.
+    fn multiply(
+        _: (Element, Type),
+        tile: &mut [Self],
+        a: &[Self],
+        b: &[Self],
+        n: usize,
+        accumulate: bool,
+    ) {
         multiply(tile, a, b, n, accumulate);
     }
 }
@@ -117,15 +124,16 @@ impl Scalar for f32 {
     }
 
     fn multiply(
-        element: Element,
+        types: (Element, Type),
         tile: &mut [f32],
         a: &[f32],
         b: &[f32],
         n: usize,
         accumulate: bool,
     ) {
-        match element {
-            Element::E4m3 | Element::E5m2 => float8::multiply(tile, a, b, n, accumulate),
+        match types {
+            (_, Type::B32) => float16::multiply(tile, a, b, n, accumulate),
+            (Element::E4m3 | Element::E5m2, _) => float8::multiply(tile, a, b, n, accumulate),
             _ => multiply(tile, a, b, n, accumulate),
         }
     }

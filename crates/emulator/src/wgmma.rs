@@ -7,6 +7,7 @@ use pgemm_ir::{ASource, AccId, Element, Kernel, LocId, OperandMajor, Type, Wgmma
 
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
+use crate::float16;
 use crate::machine::{At, Emulator, Fault, Operation, Outcome};
 use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, TILE_ROWS, read_operand};
 use crate::program::{Program, SMEM_BASE, Slot, WgmmaStep};
@@ -31,8 +32,15 @@ pub(crate) struct Warpgroup {
 
 /// The accumulators of a warpgroup: 64 rows.
 enum Tile {
-    Float { defined: bool, values: Vec<f32> },
-    Integer { defined: bool, values: Vec<i32> },
+    /// Also of f16, which registers hold two of.
+    Float {
+        defined: bool,
+        values: Vec<f32>,
+    },
+    Integer {
+        defined: bool,
+        values: Vec<i32>,
+    },
 }
 
 /// An operation that some warps of the warpgroup have issued.
@@ -55,7 +63,7 @@ struct Pending {
 impl Warpgroup {
     pub(crate) fn new(kernel: &Kernel, component: u32) -> Self {
         let tile = |acc: &pgemm_ir::Accumulator| {
-            let elements = acc.registers as usize * WARPGROUP_WARPS * LANES;
+            let elements = acc.columns() as usize * TILE_ROWS;
             match acc.ty {
                 Type::S32 => Tile::Integer { defined: false, values: vec![0; elements] },
                 _ => Tile::Float { defined: false, values: vec![0.0; elements] },
@@ -91,11 +99,6 @@ fn supported(op: &Wgmma) -> Result<(), &'static str> {
 }
 
 impl Emulator<'_> {
-    fn tile_of(&self, acc: AccId) -> (u32, bool) {
-        let accumulator = self.kernel.accumulator(acc);
-        (accumulator.registers * 2, accumulator.ty == Type::S32)
-    }
-
     pub(crate) fn wgmma_fence(&mut self, warp: &mut Warp, at: At) -> Outcome {
         self.whole_warp(warp, at, "fences wgmma registers")?;
         warp.wgmma.batch_fenced = true;
@@ -151,20 +154,27 @@ impl Emulator<'_> {
             return Err(self.in_flight(message, at, what, issued));
         }
         registers.loc = Some(at.loc);
-        let (columns, _) = self.tile_of(acc);
-        if index >= columns / 2 {
-            let message = format!("register {index} of {} accumulators", columns / 2);
+        let accumulator = self.kernel.accumulator(acc);
+        let (columns, packed) = (accumulator.columns() as usize, accumulator.ty == Type::B32);
+        if index >= accumulator.registers {
+            let message = format!("register {index} of {} accumulators", accumulator.registers);
             return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
         }
         let cta = &self.cluster(at.id.slot).ctas[at.id.rank];
         let group = &cta.warpgroups[at.id.warp / WARPGROUP_WARPS];
-        let index = index as usize;
+        let index = index as usize * if packed { 2 } else { 1 };
         let row = at.id.warp % WARPGROUP_WARPS * 16 + index % 4 / 2 * 8;
         let column = index / 4 * 8 + index % 2;
-        let element = |lane: usize| (row + lane / 4) * columns as usize + column + lane % 4 * 2;
+        let element = |lane: usize| (row + lane / 4) * columns + column + lane % 4 * 2;
         let defined = match &group.accumulators[acc.index()] {
             Tile::Float { defined, values } => {
-                warp.set_all(dest, |lane| u64::from(values[element(lane)].to_bits()));
+                warp.set_all(dest, |lane| {
+                    let at = element(lane);
+                    u64::from(match packed {
+                        true => float16::pack([values[at], values[at + 1]]),
+                        false => values[at].to_bits(),
+                    })
+                });
                 *defined
             }
             Tile::Integer { defined, values } => {
@@ -275,9 +285,13 @@ impl Emulator<'_> {
         if let Err(rule) = supported(op) {
             return Err(self.fault(ReportKind::WgmmaMisuse, rule.to_owned(), at, what));
         }
-        let (columns, integer) = self.tile_of(op.acc);
-        let integers = matches!(op.a, Element::S8 | Element::U8);
-        if columns != op.n || integer != integers {
+        let accumulator = self.kernel.accumulator(op.acc);
+        let adds_up = match op.a {
+            Element::S8 | Element::U8 => accumulator.ty == Type::S32,
+            Element::F16 => accumulator.ty != Type::S32,
+            _ => accumulator.ty == Type::F32,
+        };
+        if accumulator.columns() != op.n || !adds_up {
             let message =
                 format!("n = {} and {} inputs do not fit the registers of {}", op.n, op.a, op.acc);
             return Err(self.fault(ReportKind::WgmmaMisuse, message, at, what));
@@ -406,7 +420,8 @@ impl Emulator<'_> {
         let chunks =
             self.operand_chunks((slot, rank, index), pending, pending.b, op.b_major, n, "B")?;
         let b: Vec<T> = read_operand(&chunks, op.b_major, op.b, (n, depth), true);
-        T::multiply(op.a, values, &a, &b, n, pending.accumulate);
+        let types = (op.a, self.kernel.accumulator(op.acc).ty);
+        T::multiply(types, values, &a, &b, n, pending.accumulate);
         *defined = true;
         Ok(())
     }

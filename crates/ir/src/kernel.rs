@@ -103,10 +103,27 @@ pub struct Region {
 /// A group of accumulator registers, the same number in each thread of a warpgroup; one instance per warpgroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accumulator {
-    /// Register type: `F32` or `S32`.
+    /// Register type: `F32`, `S32`, or `B32` for two f16 each.
     pub ty: Type,
     /// Registers per thread.
     pub registers: u32,
+}
+
+impl Accumulator {
+    /// Registers of this type that a thread has of 64 × n sums.
+    pub fn registers_for(ty: Type, n: u32) -> u32 {
+        n / 2 / Accumulator::packed(ty)
+    }
+
+    /// Columns of the 64 rows whose sums they hold.
+    pub fn columns(&self) -> u32 {
+        self.registers.saturating_mul(2 * Accumulator::packed(self.ty))
+    }
+
+    /// Sums in a register of this type.
+    fn packed(ty: Type) -> u32 {
+        1 + u32::from(ty == Type::B32)
+    }
 }
 
 /// A straight list of instructions with parameters.

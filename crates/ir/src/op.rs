@@ -191,7 +191,8 @@ pub enum ASource {
 /// The shape, types and operand sources of one warpgroup MMA, `m64 × n × k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wgmma {
-    /// The accumulators, `64 × n / 128` registers per thread.
+    /// The accumulators, `64 × n / 128` registers per thread: `S32` where A and B are integers, else `F32`. Of f16 operands
+    /// they may be `B32`, half as many, each with two sums in f16.
     pub acc: AccId,
     /// Columns: 8 to 256 in steps of 8.
     pub n: u32,
@@ -278,7 +279,7 @@ pub enum Op {
     // Accumulators
     /// `() -> T` of the group: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
     /// warp `row / 16` of the warpgroup, lane `row % 8 * 4 + column % 8 / 2`, register
-    /// `column / 8 * 4 + row % 16 / 8 * 2 + column % 2`.
+    /// `column / 8 * 4 + row % 16 / 8 * 2 + column % 2`; of `B32` half that number, the even column in the low half.
     AccGet(AccId, u32),
 
     // Ordinary memory

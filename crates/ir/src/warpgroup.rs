@@ -10,7 +10,9 @@ use std::collections::VecDeque;
 use crate::builder::{BuildError, KernelBuilder};
 use crate::carried::Carried;
 use crate::value::{IntoVal, Scalar, Val, ty};
-use crate::{ASource, AccId, DescriptorLayout, Element, Op, OperandMajor, Type, ValueId, Wgmma};
+use crate::{
+    ASource, AccId, Accumulator, DescriptorLayout, Element, Op, OperandMajor, Type, ValueId, Wgmma,
+};
 
 /// The MMA instruction that a kernel's mainloop issues: everything but the accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct MmaAtom {
     pub a_major: OperandMajor,
     /// Major of B in shared memory.
     pub b_major: OperandMajor,
+    /// Type of the accumulators: see [`Wgmma::acc`].
+    pub accumulator: Type,
 }
 
 impl MmaAtom {
@@ -36,17 +40,9 @@ impl MmaAtom {
         32 / self.a.bytes()
     }
 
-    /// Type of the accumulators: `S32` for integer operands, else `F32`.
-    pub const fn accumulator(&self) -> Type {
-        match self.a {
-            Element::S8 | Element::U8 => Type::S32,
-            _ => Type::F32,
-        }
-    }
-
     /// Accumulator registers per thread.
-    pub const fn registers(&self) -> u32 {
-        self.n / 2
+    pub fn registers(&self) -> u32 {
+        Accumulator::registers_for(self.accumulator, self.n)
     }
 }
 
@@ -64,7 +60,7 @@ impl Accumulators {
     }
 
     /// Accumulator register `index` of this thread in m64 block `block`, of the type of
-    /// [`MmaAtom::accumulator`]: see [`Op::AccGet`] for which element it is.
+    /// [`MmaAtom::accumulator`]: see [`Op::AccGet`] for which elements it is.
     #[track_caller]
     pub fn get<'k, T: Scalar>(&self, b: &'k KernelBuilder, block: usize, index: u32) -> Val<'k, T> {
         b.value(Op::AccGet(self.groups[block], index), vec![])
@@ -198,7 +194,7 @@ impl KernelBuilder {
     /// Declares accumulators for `blocks` m64 blocks of this atom. Their contents are undefined until a batch that does
     /// not accumulate has written them.
     pub fn accumulators(&self, atom: MmaAtom, blocks: u32) -> Accumulators {
-        let group = || self.accumulator(atom.accumulator(), atom.registers());
+        let group = || self.accumulator(atom.accumulator, atom.registers());
         let groups = (0..blocks).map(|_| group()).collect();
         Accumulators { atom, groups }
     }

@@ -98,10 +98,10 @@ fn accumulators(kernel: &Kernel) -> Result<String, EmitError> {
     for (acc, group) in (0..).map(pgemm_ir::AccId).zip(&kernel.accumulators) {
         let suffix = match group.ty {
             Type::F32 => "f32",
-            Type::S32 => "b32",
+            Type::S32 | Type::B32 => "b32",
             _ => "",
         };
-        if suffix.is_empty() || !(4..=128).contains(&group.registers) {
+        if suffix.is_empty() || !(8..=256).contains(&group.columns()) {
             let (registers, ty) = (group.registers, group.ty);
             return Err(EmitError::Accumulator { acc, registers, ty });
         }

@@ -109,7 +109,9 @@ pub enum EmitError {
         at: Location,
     },
     /// An accumulator group of registers that wgmma does not have.
-    #[error("{acc} is {registers} registers of type {ty}: use 4 to 128 of f32 or s32")]
+    #[error(
+        "{acc} is {registers} registers of type {ty}: use 4 to 128 of f32 or s32, or 2 to 64 of b32"
+    )]
     Accumulator {
         /// The group.
         acc: AccId,
@@ -213,7 +215,7 @@ pub enum EmitError {
     /// Operand types that no wgmma multiplies.
     #[error(
         "{at}: no wgmma of {a} by {b} into {acc}: f16×f16, bf16×bf16, tf32×tf32 and any mix of e4m3 and e5m2 go to \
-         f32, any mix of s8 and u8 to s32"
+         f32, any mix of s8 and u8 to s32, f16×f16 to b32 as well"
     )]
     UnsupportedMma {
         /// Element type of A.

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use pgemm_ir::{
-    ASource, AccId, Block, Constant, DescriptorLayout, Element, Inst, Kernel, Op, OperandMajor,
-    SwizzleMode, Type, ValueId, Wgmma,
+    ASource, AccId, Accumulator, Block, Constant, DescriptorLayout, Element, Inst, Kernel, Op,
+    OperandMajor, SwizzleMode, Type, ValueId, Wgmma,
 };
 
 use crate::EmitError;
@@ -133,8 +133,8 @@ impl Emitter<'_> {
             at: self.at(inst),
         })?;
         self.check_columns(inst, mma, float)?;
-        if group.registers != mma.n / 2 {
-            let limit = "the accumulator group must have n / 2 registers";
+        if group.registers != Accumulator::registers_for(group.ty, mma.n) {
+            let limit = "the accumulator group must have n / 2 registers, n / 4 of b32";
             return Err(self.out_of_range(inst, "n", mma.n, limit));
         }
         let transposes = self.transposes(inst, mma)?;
@@ -167,7 +167,7 @@ impl Emitter<'_> {
             "wgmma.mma_async.sync.aligned.m64n{}k{}.{}.{}.{} {{{registers}}}, {a}, {b}, {accumulate}{scales}{transposes}",
             mma.n,
             mma.k(),
-            group.ty.name(),
+            if group.ty == Type::B32 { "f16" } else { group.ty.name() },
             mma.a.name(),
             mma.b.name()
         );
@@ -272,5 +272,7 @@ fn check_elements(mma: &Wgmma, acc: Type) -> Option<bool> {
         a if integer(a) && integer(mma.b) => false,
         _ => return None,
     };
-    (acc == if float { Type::F32 } else { Type::S32 }).then_some(float)
+    let of_type = acc == if float { Type::F32 } else { Type::S32 };
+    // PTX ISA, "wgmma.mma_async": f16 sums of f16 products, two in a register.
+    (of_type || acc == Type::B32 && mma.a == Element::F16).then_some(float)
 }

@@ -1,9 +1,9 @@
 //! wgmma: operand layouts, accumulators, fences and waits.
 
-use half::bf16;
+use half::{bf16, f16};
 use pgemm_emulator::{Memory, Options, Permission, ReportKind, Schedule};
 use pgemm_ir::{
-    ASource, AccId, Access, Argument, BinaryOp, DescriptorLayout, Element, Kernel, Op,
+    ASource, AccId, Access, Accumulator, Argument, BinaryOp, DescriptorLayout, Element, Kernel, Op,
     OperandMajor, ProxyFence, Space, Special, SwizzleMode, Type, ValueId, Wgmma,
 };
 
@@ -60,6 +60,15 @@ fn upload(
     rows: u32,
     get: impl Fn(u32, u32) -> f32,
 ) -> Argument {
+    upload_as(memory, major, rows, |row, k| bf16::from_f32(get(row, k)).to_le_bytes())
+}
+
+fn upload_as(
+    memory: &mut Memory,
+    major: OperandMajor,
+    rows: u32,
+    get: impl Fn(u32, u32) -> [u8; 2],
+) -> Argument {
     let (inner, outer) = match major {
         OperandMajor::K => (DEPTH, rows),
         OperandMajor::Mn => (rows, DEPTH),
@@ -68,7 +77,7 @@ fn upload(
         .flat_map(|o| (0..inner).map(move |i| (o, i)))
         .flat_map(|(o, i)| {
             let (row, k) = if major == OperandMajor::K { (o, i) } else { (i, o) };
-            bf16::from_f32(get(row, k)).to_le_bytes()
+            get(row, k)
         })
         .collect();
     let address = memory.upload("operand", &bytes, Permission::ReadOnly);
@@ -82,17 +91,20 @@ fn instruction(acc: AccId, a_source: ASource, b_major: OperandMajor) -> Op {
 
 /// Puts register `index` of every thread out at `output[index * 128 + thread]`.
 fn put_out(w: &mut Writer, acc: AccId, output: ValueId, registers: u32) {
+    put_out_as(w, Type::F32, acc, output, registers);
+}
+
+fn put_out_as(w: &mut Writer, ty: Type, acc: AccId, output: ValueId, registers: u32) {
     let thread = w.special(Special::Thread);
     for index in 0..registers {
-        let value = w.op(Op::AccGet(acc, index), &[], Type::F32);
+        let value = w.op(Op::AccGet(acc, index), &[], ty);
         let first = w.u32(index * 128);
         let at = w.binary(BinaryOp::Add, first, thread);
         let four = w.u32(4);
         let bytes = w.binary(BinaryOp::Mul, at, four);
         let bytes = w.op(Op::Convert(Type::U64), &[bytes], Type::U64);
         let address = w.binary(BinaryOp::Add, output, bytes);
-        let access = Access { ty: Type::F32, ..access(Space::Global) };
-        w.run(Op::Store(access), &[address, value]);
+        w.run(Op::Store(Access { ty, ..access(Space::Global) }), &[address, value]);
     }
 }
 
@@ -475,5 +487,68 @@ fn a_from_registers_gives_the_product() {
             (vec![b, Argument::U64(input), Argument::U64(output)], output)
         },
         |memory, output| check_product(memory, output, 1.0),
+    );
+}
+
+#[test]
+fn sums_in_f16_are_two_in_a_register() {
+    let (major, registers) = (OperandMajor::K, Accumulator::registers_for(Type::B32, COLUMNS));
+    let operands = [ROWS, COLUMNS].map(|rows| operand(rows, major, SwizzleMode::B32));
+    let mut w = Writer::new(1);
+    let maps = operands.each_ref().map(|o| w.map("o", Element::F16, &o.box_extents, o.swizzle));
+    let output = w.scalar("output", Type::U64);
+    let acc = w.accumulator(Type::B32, registers);
+    let barrier = w.mbarrier();
+    let places = operands.each_ref().map(|o| w.data("operand", o.box_bytes));
+    w.ready_mbarrier(barrier, 1);
+    w.in_thread(0, |w| {
+        let bytes = operands[0].box_bytes + operands[1].box_bytes;
+        w.run(Op::MbarrierArriveExpect { bytes }, &[barrier]);
+        for (map, place) in maps.into_iter().zip(places) {
+            w.tma_load(map, place, barrier, [0, 0]);
+        }
+    });
+    w.wait(barrier, 0);
+    let [da, db] = [0, 1].map(|i| w.descriptor(places[i], operands[i].layout));
+    let [no, yes] = [false, true].map(|value| w.bool(value));
+    w.run(Op::WgmmaFence, &[]);
+    for accumulate in [no, yes] {
+        let (a, b) = (Element::F16, Element::F16);
+        let a_source = ASource::Shared(major);
+        let op = Wgmma { acc, n: COLUMNS, a, b, a_source, b_major: major };
+        w.run(Op::Wgmma(op), &[da, db, accumulate]);
+    }
+    w.run(Op::WgmmaCommit, &[]);
+    w.run(Op::WgmmaWait { pending: 0 }, &[]);
+    put_out_as(&mut w, Type::B32, acc, output, registers);
+    // Sums beyond what f16 has all integers of, so that they round.
+    let scaled = |value: f32| f16::from_f32(19.0 * value + 1.0);
+    passes(
+        &w.finish(),
+        1,
+        |memory| {
+            let of_a = upload_as(memory, major, ROWS, |row, k| scaled(a(row, k)).to_le_bytes());
+            let of_b =
+                upload_as(memory, major, COLUMNS, |column, k| scaled(b(k, column)).to_le_bytes());
+            let output = memory.allocate("output", (ROWS * COLUMNS * 2) as usize);
+            (vec![of_a, of_b, Argument::U64(output)], output)
+        },
+        |memory, output| {
+            let bytes = memory.read(output, (ROWS * COLUMNS * 2) as usize).unwrap();
+            let mut rounded = 0;
+            for (row, column) in (0..ROWS).flat_map(|row| (0..COLUMNS).map(move |c| (row, c))) {
+                let place = place(row, column);
+                let (register, thread) = (place / 128, place % 128);
+                let at = (register / 2 * 128 + thread) * 4 + register % 2 * 2;
+                let found = f16::from_le_bytes(bytes[at as usize..][..2].try_into().unwrap());
+                let products =
+                    (0..DEPTH).map(|k| scaled(a(row, k)).to_f32() * scaled(b(k, column)).to_f32());
+                let sum: f32 = products.sum();
+                let once = f16::from_f32(sum).to_f32();
+                assert_eq!(found, f16::from_f32(once + sum), "({row}, {column})");
+                rounded += u32::from(once != sum);
+            }
+            assert!(rounded > ROWS * COLUMNS / 4, "{rounded}");
+        },
     );
 }

@@ -2,8 +2,9 @@
 
 use super::{Facts, Report, Rule};
 use crate::{
-    ASource, Access, DescriptorLayout, Element, Inst, MAX_SMEM_BYTES, Op, OperandMajor, Order,
-    ParamKind, RegionKind, Scope, SwizzleMode, TensorMapSpec, Type, ValueId, Wgmma,
+    ASource, Access, Accumulator, DescriptorLayout, Element, Inst, MAX_SMEM_BYTES, Op,
+    OperandMajor, Order, ParamKind, RegionKind, Scope, SwizzleMode, TensorMapSpec, Type, ValueId,
+    Wgmma,
 };
 
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
@@ -309,12 +310,18 @@ impl<'k> Check<'_, 'k> {
         let Some(group) = self.report.kernel.accumulators.get(acc.index()) else { return };
         let (ty, registers) = (group.ty, group.registers);
         let mut refuse = |message: String| self.report.at(Rule::WgmmaShape, inst.loc, message);
-        let wanted = if integer { Type::S32 } else { Type::F32 };
-        if ty != wanted {
-            refuse(format!("{acc} is {ty}: {a} × {b} accumulates in {wanted}"));
+        let (wanted, or_packed) = match (integer, a) {
+            (true, _) => (Type::S32, ""),
+            (false, Element::F16) => (Type::F32, " or b32"),
+            (false, _) => (Type::F32, ""),
+        };
+        if ty != wanted && (ty != Type::B32 || or_packed.is_empty()) {
+            refuse(format!("{acc} is {ty}: {a} × {b} accumulates in {wanted}{or_packed}"));
+            return;
         }
-        if n.is_multiple_of(8) && registers != n / 2 {
-            refuse(format!("{acc} has {registers} registers: n = {n} needs {}", n / 2));
+        let needed = Accumulator::registers_for(ty, n);
+        if n.is_multiple_of(8) && registers != needed {
+            refuse(format!("{acc} has {registers} registers: n = {n} needs {needed} of {ty}"));
         }
     }
 

@@ -300,15 +300,15 @@ fn accumulators(report: &mut Report<'_>) {
     let kernel = report.kernel;
     for (index, group) in kernel.accumulators.iter().enumerate() {
         let id = AccId(index as u32);
-        if !matches!(group.ty, Type::F32 | Type::S32) {
-            let message = format!("{id} is {}: accumulators are f32 or s32", group.ty);
+        if !matches!(group.ty, Type::F32 | Type::S32 | Type::B32) {
+            let message = format!("{id} is {}: accumulators are f32, s32 or b32", group.ty);
             report.declaration(Rule::WgmmaShape, message);
         }
-        if !(4..=128).contains(&group.registers) || !group.registers.is_multiple_of(4) {
+        if !(8..=256).contains(&group.columns()) || !group.columns().is_multiple_of(8) {
             report.declaration(
                 Rule::WgmmaShape,
                 format!(
-                    "{id} has {} registers: use n / 2 for n of 8 to 256 in steps of 8",
+                    "{id} has {} registers: use n / 2, n / 4 of b32, for n of 8 to 256 in steps of 8",
                     group.registers
                 ),
             );

@@ -168,10 +168,13 @@ fn wgmma_is_checked() {
         (Type::F32, 6, 12, Bf16),
         (Type::F32, 128, 264, Bf16),
         (Type::S32, 20, 40, S8),
+        (Type::B32, 8, 16, F16),
     ] {
         let found = attempt(ty, registers, n, element, element, k);
         assert!(matches!(found, EmitError::OutOfRange { .. }), "n {n}: {found}");
     }
+    let found = attempt(Type::B32, 2, 8, Bf16, Bf16, k);
+    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
     let found = attempt(Type::U64, 4, 8, Bf16, Bf16, k);
     assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
 }

@@ -29,6 +29,7 @@ pub fn all() -> Vec<Kernel> {
         branches(),
         wgmma_kinds(),
         mixed_integers(),
+        sums_in_f16(),
         doubles(),
         registers(),
         resident_pair(),
@@ -554,6 +555,30 @@ pub fn mixed_integers() -> Kernel {
     k.run(Op::Wgmma(mma), &[a, b, no]);
     k.run(Op::WgmmaCommit, &[]);
     k.run(Op::WgmmaWait { pending: 0 }, &[]);
+    k.finish()
+}
+
+/// Sums of f16 in f16, two in a register.
+pub fn sums_in_f16() -> Kernel {
+    let mut k = Ops::new("sums_in_f16", 1);
+    let acc = k.accumulator(Type::B32, 4);
+    let layout =
+        DescriptorLayout { swizzle: SwizzleMode::B128, leading_bytes: 0, stride_bytes: 1024 };
+    let a = descriptor(&mut k, 0, layout);
+    let b = descriptor(&mut k, 8192, layout);
+    let yes = k.constant(Constant::Bool(true));
+    let a_source = ASource::Shared(OperandMajor::Mn);
+    let b_major = OperandMajor::K;
+    let mma = Wgmma { acc, n: 16, a: Element::F16, b: Element::F16, a_source, b_major };
+    k.run(Op::WgmmaFence, &[]);
+    k.run(Op::Wgmma(mma), &[a, b, yes]);
+    k.run(Op::WgmmaCommit, &[]);
+    k.run(Op::WgmmaWait { pending: 0 }, &[]);
+    let out = k.param("out", Type::U64);
+    let pair = k.one(Op::AccGet(acc, 3), &[], Type::B32);
+    let halves = [Half::Low, Half::High]
+        .map(|half| k.one(Op::Unpack(Element::F16, half), &[pair], Type::F32));
+    k.run(Op::Store(weak(Space::Global, Type::F32, 2)), &[out, halves[0], halves[1]]);
     k.finish()
 }
 

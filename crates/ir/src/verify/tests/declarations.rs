@@ -33,6 +33,8 @@ fn accumulators() {
     accepts(&simple("").replace("acc0 = f32, 64", "acc0 = s32, 128"));
     rejects(&simple("").replace("acc0 = f32, 64", "acc0 = u32, 64"), Rule::WgmmaShape, "u32");
     rejects(&simple("").replace("acc0 = f32, 64", "acc0 = f32, 130"), Rule::WgmmaShape, "130");
+    accepts(&simple("").replace("acc0 = f32, 64", "acc0 = b32, 2"));
+    rejects(&simple("").replace("acc0 = f32, 64", "acc0 = b32, 66"), Rule::WgmmaShape, "n / 4 of");
 }
 
 /// Three warpgroups in two roles.

@@ -214,9 +214,18 @@ fn wgmma_shapes() {
     accepts(&batch("wgmma.bf16.k.bf16.mn[acc0, n=128] %0, %1, %2"));
     accepts(&batch("wgmma.e4m3.k.e5m2.k[acc1, n=64] %0, %1, %2"));
     accepts(&batch("wgmma.s8.k.u8.k[acc1, n=64] %0, %1, %2").replace("acc1 = f32", "acc1 = s32"));
+    let packed = |instruction: &str| batch(instruction).replace("acc1 = f32", "acc1 = b32");
+    accepts(&packed("wgmma.f16.k.f16.mn[acc1, n=128] %0, %1, %2"));
+    for (instruction, words) in [
+        ("wgmma.f16.k.f16.k[acc1, n=64] %0, %1, %2", "n = 64 needs 16 of b32"),
+        ("wgmma.bf16.k.bf16.k[acc1, n=128] %0, %1, %2", "bf16 × bf16 accumulates in f32"),
+    ] {
+        rejects(&packed(instruction), Rule::WgmmaShape, words);
+    }
     let rejects = |instruction: &str, words: &str| {
         rejects(&batch(instruction), Rule::WgmmaShape, words);
     };
+    rejects("wgmma.f16.k.f16.k[acc0, n=64] %0, %1, %2", "n = 64 needs 32 of f32");
     rejects("wgmma.bf16.k.f16.k[acc0, n=128] %0, %1, %2", "bf16 × f16 is no wgmma");
     rejects("wgmma.f32.k.f32.k[acc0, n=128] %0, %1, %2", "f32 × f32 is no wgmma");
     rejects("wgmma.tf32.k.tf32.mn[acc0, n=128] %0, %1, %2", "B of tf32 is read K-major only");
