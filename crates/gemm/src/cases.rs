@@ -110,6 +110,9 @@ const MAGNITUDE: u32 = 3;
 /// So deep, sums of products of 8-bit floats stay below 2^13, where they are exact, whatever C adds.
 const EXACT_DEPTH_8: usize = 900;
 
+/// The same of sums in f16, below 2^11.
+const EXACT_DEPTH_16: usize = 220;
+
 /// A name that is no size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown size of cases '{asked}': use small or large")]
@@ -137,8 +140,11 @@ impl Case {
         let [a, b, output] = types;
         let fill = if draw.one_in(3) { Fill::Integers } else { Fill::Random };
         let [m, n, k] = draw.extents(size);
-        let exact_8 = fill == Fill::Integers && matches!(a, Element::E4m3 | Element::E5m2);
-        let k = if exact_8 { k.min(EXACT_DEPTH_8) } else { k };
+        let k = match (fill, a) {
+            (Fill::Integers, Element::E4m3 | Element::E5m2) => k.min(EXACT_DEPTH_8),
+            (Fill::Integers, _) if precision == Some(Precision::F16) => k.min(EXACT_DEPTH_16),
+            _ => k,
+        };
         let integers = output == Element::S32 || fill == Fill::Integers;
         let (alpha, beta) = draw.scalars(integers, output);
         // Most sums of whole bytes are then in the range of s8.
@@ -234,6 +240,9 @@ impl Case {
             let Inputs { a, b, c } = inputs.of(index);
             let reference = Reference::new(&plain.one(), a, b, c)?;
             comparisons.push(match self.fill {
+                Fill::Integers if config.precision() == Precision::F16 => {
+                    reference.compare_exact_f16(d)?
+                }
                 Fill::Integers => reference.compare_exact(d)?,
                 Fill::Random => reference.compare(d, &self.model(plan.as_ref()))?,
             });
@@ -355,7 +364,11 @@ impl Draw {
         match self.below(8) {
             0 => ([Element::F64; 3], None),
             1 => ([Element::F32; 3], Some(*self.of(&PRECISIONS_32))),
-            2..=4 => (self.types_of(|a| a.bytes() == 2), None),
+            2..=4 => {
+                let types = self.types_of(|a| a.bytes() == 2);
+                let in_f16 = types[0] == Element::F16 && self.one_in(3);
+                (types, in_f16.then_some(Precision::F16))
+            }
             _ => {
                 let precision = *self.of(&[None, Some(Precision::Fast)]);
                 (self.types_of(|a| a == Element::Tf32 || a.bytes() == 1), precision)

@@ -388,10 +388,11 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
     let cluster = config.cluster.unwrap_or(Cluster::NONE);
     let (macro_m, macro_n) = (config.tile_m.unwrap_or(128), config.tile_n.unwrap_or(128));
     let k = config.tile_k.unwrap_or(base.tile.k);
-    let promotes = base.arithmetic.promotion.is_some();
-    // Promoted sums leave registers for fewer columns.
+    let Arithmetic { promotion, f16_sums, .. } = base.arithmetic;
+    let promotes = promotion.is_some();
+    // Promoted sums leave registers for fewer columns, those in f16 for more.
     let fits = |m: u32, n: u32| match promotes {
-        false => m <= 256 && n <= 256 && m / 64 * n <= 4 * 208,
+        false => m <= 256 && n <= 256 && (m / 64 * n <= 4 * 208 || f16_sums),
         true => m <= 256 && (m.div_ceil(128) + 1) * n <= 384 && (m != 192 || n <= 112),
     };
     let (mut m, mut n) = (macro_m, macro_n);
@@ -408,7 +409,11 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
                 asked: format!("{macro_m}x{macro_n}"),
                 limit: format!(
                     "a macro-tile must halve down to CTA tiles of at most {}",
-                    if promotes { "256x128 or 128x192" } else { "256x208 or 192x256" }
+                    match (promotes, f16_sums) {
+                        (true, _) => "256x128 or 128x192",
+                        (false, true) => "256x256",
+                        (false, false) => "256x208 or 192x256",
+                    }
                 ),
                 nearest: format!(
                     "{}x{}",
@@ -444,7 +449,7 @@ fn by_knobs(base: KernelSpec, config: &Config) -> Result<(AnySpec, Option<u32>, 
         }
     };
     let tile = Tile { m, n, k };
-    let promotion = base.arithmetic.promotion.map(|interval| interval.min(k));
+    let promotion = promotion.map(|interval| interval.min(k));
     let arithmetic = Arithmetic { promotion, ..base.arithmetic };
     let spec = KernelSpec { tile, consumers, schedule, cluster, arithmetic, stages: 2, ..base };
     let stages = config.prefetch_depth.unwrap_or_else(|| spec.most_stages().clamp(2, 8));

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 
 /// How accurately products are added up. Types with one way only have it under every name of [`Full`](Precision::Full) and
-/// [`Fast`](Precision::Fast). The CPU adds up in binary32, and splits no f32, whatever it is.
+/// [`Fast`](Precision::Fast). The CPU adds up in binary32, also instead of f16, and splits no f32, whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
@@ -21,6 +21,9 @@ pub enum Precision {
     Full,
     /// The tensor core adds up 8-bit floats all along k, with about 14 bits.
     Fast,
+    /// The tensor core adds up f16 in f16: sums are rounded to 11 bits again and again, and infinite from 65520 on. Parts of split
+    /// tiles are added in binary32.
+    F16,
     /// f32 in binary32 on CUDA cores: what [`Full`](Precision::Full) is for f32.
     Exact,
     /// f32 as the sum of two tf32, three products.
@@ -35,9 +38,10 @@ pub enum Precision {
 
 impl Precision {
     /// All of them.
-    pub const ALL: [Precision; 7] = [
+    pub const ALL: [Precision; 8] = [
         Precision::Full,
         Precision::Fast,
+        Precision::F16,
         Precision::Exact,
         Precision::Tf32x3,
         Precision::F16x3,
@@ -50,6 +54,7 @@ impl Precision {
         match self {
             Precision::Full => "full",
             Precision::Fast => "fast",
+            Precision::F16 => "f16",
             Precision::Exact => "exact",
             Precision::Tf32x3 => "tf32x3",
             Precision::F16x3 => "f16x3",
@@ -67,6 +72,7 @@ impl Precision {
             (Some(Terms::X3), _) => Precision::F16x3,
             (Some(Terms::X6), _) => Precision::Bf16x6,
             (Some(Terms::X9), _) => Precision::Bf16x9,
+            (None, _) if arithmetic.f16_sums => Precision::F16,
             (None, element) => Precision::asked(element, arithmetic.promotion.is_none()),
         }
     }
@@ -78,7 +84,7 @@ impl Precision {
             Precision::F16x3 => Some((Element::F16, Terms::X3)),
             Precision::Bf16x6 => Some((Element::Bf16, Terms::X6)),
             Precision::Bf16x9 => Some((Element::Bf16, Terms::X9)),
-            Precision::Full | Precision::Fast | Precision::Exact => None,
+            Precision::Full | Precision::Fast | Precision::F16 | Precision::Exact => None,
         }
     }
 
@@ -151,7 +157,8 @@ impl Config {
             Err(Error::InvalidKnob { knob, asked: asked.to_string(), limit, nearest })
         };
         let not_of = |element: Element| {
-            refuse(format!("it is for products of f32, not of {element}"), "full")
+            let of = if asked == Precision::F16 { Element::F16 } else { Element::F32 };
+            refuse(format!("it is for products of {of}, not of {element}"), "full")
         };
         match self.spec {
             Some(spec) if Precision::of(&spec) != asked => {
@@ -171,6 +178,10 @@ impl Config {
                 "full",
             ),
             _ if asked == Precision::Exact => not_of(self.dtype),
+            _ if asked == Precision::F16 => {
+                let other = self.operands().into_iter().find(|element| *element != Element::F16);
+                other.map_or(Ok(()), not_of)
+            }
             _ => Ok(()),
         }
     }
@@ -203,6 +214,8 @@ mod tests {
             ("tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32", Precision::Tf32x3),
             ("f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled", Precision::F16x3),
             ("bf16x6-kk-f32-128x128x64-s2-w2-c1x1-p64", Precision::Bf16x6),
+            ("f16-kk-f32-128x128x64-s4-w2-c1x1-acc16", Precision::F16),
+            ("f16-kk-f32-128x128x64-s4-w2-c1x1", Precision::Full),
         ] {
             let config = Config::for_spec(spec.parse().unwrap());
             assert_eq!(config.precision(), precision, "{spec}");
@@ -225,6 +238,16 @@ mod tests {
         assert!(refused(narrow.with_precision(Precision::Tf32x3)).contains("D is f32, not bf16"));
         let text = refused(Config::new(Element::Bf16).with_precision(Precision::Exact));
         assert!(text.contains("products of f32, not of bf16"), "{text}");
+        for output in [Element::F16, Element::F32] {
+            let half = Config::new(Element::F16).with_output(output);
+            assert_eq!(half.precision(), Precision::Full);
+            let half = half.with_precision(Precision::F16);
+            assert!(half.check_precision().is_ok() && half.precision() == Precision::F16);
+        }
+        let text = refused(Config::new(Element::Bf16).with_precision(Precision::F16));
+        assert!(text.contains("products of f16, not of bf16"), "{text}");
+        let sums = Config::for_spec("f16-kk-f16-128x128x64-s4-w2-c1x1-acc16".parse().unwrap());
+        assert!(refused(sums.with_precision(Precision::Full)).contains("has the precision f16"));
         let fast: AnySpec = "e4m3-kk-bf16-256x128x128-s4-w2-c1x1".parse().unwrap();
         let text = refused(Config::for_spec(fast).with_precision(Precision::Full));
         assert!(text.contains("has the precision fast"), "{text}");

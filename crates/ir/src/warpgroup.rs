@@ -11,7 +11,8 @@ use crate::builder::{BuildError, KernelBuilder};
 use crate::carried::Carried;
 use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{
-    ASource, AccId, Accumulator, DescriptorLayout, Element, Op, OperandMajor, Type, ValueId, Wgmma,
+    ASource, AccId, Accumulator, DescriptorLayout, Element, Half, Op, OperandMajor, Type, ValueId,
+    Wgmma,
 };
 
 /// The MMA instruction that a kernel's mainloop issues: everything but the accumulators.
@@ -59,11 +60,17 @@ impl Accumulators {
         self.groups.len()
     }
 
-    /// Accumulator register `index` of this thread in m64 block `block`, of the type of
-    /// [`MmaAtom::accumulator`]: see [`Op::AccGet`] for which elements it is.
+    /// Sum number `index` of this thread in m64 block `block`, of the type of [`MmaAtom::accumulator`], or of f16 as binary32:
+    /// see [`Op::AccGet`] for which element it is.
     #[track_caller]
     pub fn get<'k, T: Scalar>(&self, b: &'k KernelBuilder, block: usize, index: u32) -> Val<'k, T> {
-        b.value(Op::AccGet(self.groups[block], index), vec![])
+        let group = self.groups[block];
+        if self.atom.accumulator != Type::B32 {
+            return b.value(Op::AccGet(group, index), vec![]);
+        }
+        let pair = b.value::<ty::B32>(Op::AccGet(group, index / 2), vec![]);
+        let half = if index.is_multiple_of(2) { Half::Low } else { Half::High };
+        b.value(Op::Unpack(Element::F16, half), vec![pair.id])
     }
 
     /// Gives the registers to batches still to be issued.

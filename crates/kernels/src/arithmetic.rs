@@ -1,7 +1,8 @@
-//! [`Arithmetic`]: how a kernel gets more out of tensor cores than their sums have. Partial sums are taken out of them and
-//! added in binary32 (promotion), operands come as sums of shorter numbers (terms), rows and columns of D are scaled.
+//! [`Arithmetic`]: how a kernel gets more out of tensor cores than their sums have, or less. Partial sums are taken out of them and
+//! added in binary32 (promotion), operands come as sums of shorter numbers (terms), rows and columns of D are scaled, or f16 is
+//! added up in f16.
 //!
-//! In a spec's name they are `tf32x3` in the operand's place and `-p128`, `-scaled` at the end.
+//! In a spec's name they are `tf32x3` in the operand's place and `-p128`, `-scaled`, `-acc16` at the end.
 
 use std::cmp::Reverse;
 
@@ -19,6 +20,9 @@ pub struct Arithmetic {
     pub terms: Option<Terms>,
     /// Whether row i of A·B is multiplied by a binary32 of its own, and column j too.
     pub scaled: bool,
+    /// Whether the tensor core adds up products of f16 in f16, which takes half as many registers. Parts of split tiles are added in
+    /// binary32 all the same, and the epilogue is.
+    pub f16_sums: bool,
 }
 
 /// Operands that are sums of two or three numbers of the element's type, each some 8 to 11 bits further down than the one before,
@@ -96,20 +100,30 @@ impl Arithmetic {
     /// What stands at the end of a name.
     pub(crate) fn suffix(&self) -> String {
         let promotion = self.promotion.map_or(String::new(), |k| format!("-p{k}"));
-        promotion + if self.scaled { "-scaled" } else { "" }
+        let scaled = if self.scaled { "-scaled" } else { "" };
+        promotion + scaled + if self.f16_sums { "-acc16" } else { "" }
     }
 }
 
 impl KernelSpec {
     /// The part of [`validate`](Self::validate) that is about [`Arithmetic`].
     pub(crate) fn validate_arithmetic(&self) -> Result<(), SpecError> {
-        let Arithmetic { promotion, terms, scaled } = self.arithmetic;
+        let Arithmetic { promotion, terms, scaled, f16_sums } = self.arithmetic;
         let refuse = |what, limit: String| {
             Err(SpecError::Arithmetic { asked: self.to_string(), what, limit })
         };
         let integers = self.accumulator() == Element::S32;
         if scaled && integers {
             return refuse("scales", "are binary32, and integers are added up as such".into());
+        }
+        if f16_sums {
+            let what = "sums in f16";
+            if self.a != Element::F16 {
+                return refuse(what, format!("are of f16 operands, not of {}", self.a));
+            }
+            if promotion.is_some() || terms.is_some() {
+                return refuse(what, "are for all of k: leave promotion and terms out".into());
+            }
         }
         if let Some(terms) = terms {
             let what = "operands of several terms";
@@ -169,6 +183,9 @@ mod tests {
             ("bf16x6-kk-bf16-64x64x64-s2-w1-c1x1", "f16, bf16 or tf32 and give f32"),
             ("bf16x6-kn-f32-64x64x64-s2-w1-c1x1", "use majors kk"),
             ("tf32x3-kk-f32-64x64x64-s2-w1-c1x1", "use tile_k = 32"),
+            ("bf16-kk-bf16-64x64x64-s2-w1-c1x1-acc16", "of f16 operands, not of bf16"),
+            ("f16-kk-f16-64x64x64-s2-w1-c1x1-p64-acc16", "leave promotion and terms out"),
+            ("f16x3-kk-f32-64x64x64-s2-w1-c1x1-acc16", "leave promotion and terms out"),
         ] {
             let error = name.parse::<KernelSpec>().unwrap().validate().unwrap_err();
             assert!(matches!(error, SpecError::Arithmetic { .. }), "{name}: {error}");

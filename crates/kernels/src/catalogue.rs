@@ -211,6 +211,19 @@ const PROMOTED: [Shape; 5] = [
 const PROMOTED_NARROW: [Shape; 2] =
     [shape(64, 16, 1, 8, ALONE).deep(), shape(64, 64, 1, 6, ALONE).deep()];
 
+/// Kernels that add up f16 in f16, with a row-major D. Their sums take half the registers of others, so tiles may be larger.
+const F16_SUMS: [Shape; 5] = [
+    shape(256, 256, 2, 3, PAIRS),
+    turns(128, 256, 4, COLUMN),
+    turns(128, 128, 6, COLUMN),
+    shape(128, 64, 2, 8, ALONE),
+    shape(64, 64, 1, 5, ALONE).deep(),
+];
+
+/// The same with a column-major D, for few rows.
+const F16_SUMS_NARROW: [Shape; 2] =
+    [shape(64, 16, 1, 8, COLUMN).deep(), shape(64, 64, 1, 6, ALONE).deep()];
+
 /// Kernels with a row-major D that is rarer with 8-bit operands: of 8-bit floats, or of what integers are scaled to.
 const NARROWED: [Shape; 4] = [
     shape(128, 256, 2, 4, COLUMN),
@@ -272,7 +285,7 @@ const FEWEST_STAGES: u32 = 3;
 const FEWEST_STAGES_OF_TERMS: u32 = 2;
 
 /// Every spec of these types and majors, the largest tile first; none where there is no kernel for them. `operands` are the
-/// types of A and B. Of 8-bit floats those whose sums are promoted come behind the others.
+/// types of A and B. Of 8-bit floats those whose sums are promoted come behind the others, and so do those that add up f16 in f16.
 pub fn specs_for(
     operands: [Element; 2],
     a_major: OperandMajor,
@@ -304,16 +317,21 @@ pub fn specs_for(
     let most_ctas = if same_type && (a_major, b_major) != mn_major { 4 } else { 2 };
     let paired = same_type || operands[0].bytes() != 2;
     let plain = shapes.into_iter().map(|shape| (shape, Arithmetic::default()));
-    let promoted: &[Shape] = match (operands[0], d_major) {
-        (Element::E4m3 | Element::E5m2, OutputMajor::N) if narrowed => &NARROWED_PROMOTED,
-        (Element::E4m3 | Element::E5m2, OutputMajor::N) => &PROMOTED,
-        (Element::E4m3 | Element::E5m2, OutputMajor::M) => &PROMOTED_NARROW,
-        _ => &[],
-    };
     let promotion = Arithmetic { promotion: Some(PROMOTION_8), ..Arithmetic::default() };
-    let promoted = promoted.iter().map(move |shape| (shape, promotion));
+    let f16_sums = Arithmetic { f16_sums: true, ..Arithmetic::default() };
+    let (others, arithmetic): (&[Shape], _) = match (operands[0], d_major) {
+        (Element::E4m3 | Element::E5m2, OutputMajor::N) if narrowed => {
+            (&NARROWED_PROMOTED, promotion)
+        }
+        (Element::E4m3 | Element::E5m2, OutputMajor::N) => (&PROMOTED, promotion),
+        (Element::E4m3 | Element::E5m2, OutputMajor::M) => (&PROMOTED_NARROW, promotion),
+        (Element::F16, OutputMajor::N) => (&F16_SUMS, f16_sums),
+        (Element::F16, OutputMajor::M) => (&F16_SUMS_NARROW, f16_sums),
+        _ => (&[], Arithmetic::default()),
+    };
+    let others = others.iter().map(move |shape| (shape, arithmetic));
     let worth = move |&(shape, _): &(&Shape, Arithmetic)| shape.everywhere || paired;
-    plain.chain(promoted).filter(worth).flat_map(move |(shape, arithmetic)| {
+    plain.chain(others).filter(worth).flat_map(move |(shape, arithmetic)| {
         let clusters = shape.clusters.iter().map(|&(m, n)| Cluster { m, n });
         let clusters = clusters.filter(move |cluster| cluster.size() <= most_ctas);
         let none = shape.everywhere.then_some(Cluster::NONE);
@@ -352,6 +370,7 @@ pub fn specs_of_terms(
             promotion: Some(spec.tile.k),
             terms: Some(terms),
             scaled: element == Element::F16,
+            ..Arithmetic::default()
         };
         with_ring(KernelSpec { arithmetic, ..spec }, shape, FEWEST_STAGES_OF_TERMS)
     })
@@ -428,7 +447,7 @@ mod tests {
     #[test]
     fn every_type_and_layout_has_large_and_small_tiles_and_no_name_twice() {
         let all: Vec<_> = specs().collect();
-        assert!((200..=1790).contains(&all.len()), "{}", all.len());
+        assert!((200..=1880).contains(&all.len()), "{}", all.len());
         let names: HashSet<_> = all.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), all.len());
         for (a, b) in MAJORS {
@@ -438,6 +457,25 @@ mod tests {
                 assert!(specs.iter().any(|spec| spec.tile.m * spec.tile.n >= 256 * 192));
                 assert!(specs.iter().any(|spec| spec.tile.m * spec.tile.n <= 64 * 64));
             }
+        }
+    }
+
+    #[test]
+    fn f16_is_added_up_in_f16_by_large_and_small_tiles_of_every_layout() {
+        let of = |operand: Element, output, (a, b), d| -> Vec<KernelSpec> {
+            let specs = specs_for([operand; 2], a, b, d, output);
+            specs.filter(|spec| spec.arithmetic.f16_sums).collect()
+        };
+        for majors in MAJORS {
+            for output in [Element::F16, Element::F32] {
+                let rows = of(Element::F16, output, majors, OutputMajor::N);
+                for area in [256 * 256, 128 * 256, 128 * 128, 64 * 64] {
+                    assert!(rows.iter().any(|spec| spec.tile.m * spec.tile.n == area), "{area}");
+                }
+                let few_rows = of(Element::F16, output, majors, OutputMajor::M);
+                assert!(few_rows.iter().any(|spec| spec.tile.n == 16));
+            }
+            assert_eq!(of(Element::Bf16, Element::Bf16, majors, OutputMajor::N), []);
         }
     }
 

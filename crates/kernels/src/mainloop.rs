@@ -2,8 +2,8 @@
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
-    Batch, Carried, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId, RegionKind,
-    Release, Retired, Ring, RingCursor, SmemRequest, Special, Val, WriteSlot, ty,
+    Batch, Carried, Element, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId,
+    RegionKind, Release, Retired, Ring, RingCursor, SmemRequest, Special, Type, Val, WriteSlot, ty,
 };
 
 use crate::arithmetic::Terms;
@@ -141,6 +141,11 @@ impl<'k> Mainloop<'k> {
             b: spec.b,
             a_major: self.a.major,
             b_major: self.bt.major,
+            accumulator: match spec.accumulator() {
+                Element::S32 => Type::S32,
+                _ if spec.arithmetic.f16_sums => Type::B32,
+                _ => Type::F32,
+            },
         };
         let issuer = self.issuer(atom, warpgroup)?;
         if spec.arithmetic.promotion.is_some() {

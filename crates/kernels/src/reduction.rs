@@ -318,7 +318,7 @@ impl<'k> Reduction<'k> {
     ) -> Vec<[Val<'k, S>; 4]> {
         // Those of slices before are stored, and their registers free.
         let registers = self.spec.registers().consumer;
-        let own = self.quads() - groups.start;
+        let own = (self.quads() - groups.start) / self.spec.sums_per_register();
         let most = if registers < MANY_REGISTERS { MOST_ADDED / 2 } else { MOST_ADDED };
         let spare = ((registers - BESIDE_SUMS) / 4).saturating_sub(own);
         let at_once = spare.clamp(1, most);

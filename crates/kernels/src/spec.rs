@@ -79,7 +79,8 @@ pub enum Schedule {
 ///
 /// Operands of integers are summed up in 32-bit integers, which wrap, and scaled in these where D has them; all others are
 /// summed up in binary32, and all other results scaled in it. 8-bit floats are
-/// summed up by the tensor core all along k, which is fast and keeps fewer bits of a sum than binary32 has. tf32 operands are
+/// summed up by the tensor core all along k, which is fast and keeps fewer bits of a sum than binary32 has; f16 is summed up in f16
+/// where [`Arithmetic`] says so. tf32 operands are
 /// binary32 in memory, rounded as they are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -226,8 +227,8 @@ pub struct RegisterBudget {
 }
 
 impl KernelSpec {
-    /// Type of the accumulators: S32 for integer operands, else F32. Sums of integers become binary32 in the epilogue unless D is
-    /// of S32.
+    /// Type of the sums: S32 for integer operands, else F32, also where the tensor core has them in f16. Sums of integers become
+    /// binary32 in the epilogue unless D is of S32.
     pub fn accumulator(&self) -> Element {
         match self.a {
             Element::S8 | Element::U8 => Element::S32,
@@ -237,7 +238,17 @@ impl KernelSpec {
 
     /// Registers per thread that hold sums while it multiplies: the accumulators, and what these are promoted to.
     pub fn accumulator_registers(&self) -> u32 {
+        self.sums() / self.sums_per_register()
+    }
+
+    /// Sums of a thread while it multiplies, those that are promoted counted in both places.
+    fn sums(&self) -> u32 {
         self.blocks_in_registers() * self.tile.n / 2
+    }
+
+    /// How many of them a register holds while the tensor core adds up.
+    pub(crate) fn sums_per_register(&self) -> u32 {
+        1 + u32::from(self.arithmetic.f16_sums)
     }
 
     /// m64 blocks of sums in registers: where they are promoted, one of the tensor core's serves all in turn.
@@ -262,15 +273,15 @@ impl KernelSpec {
     /// still work.
     pub fn ctas_per_sm(&self) -> u32 {
         let small = self.consumers == 1
-            && self.accumulator_registers() <= 32
+            && self.sums() <= 32
             && self.least_smem_bytes() <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
         if small { 2 } else { 1 }
     }
 
     /// Whether consumers look for the other share of a split tile, and load it, while they still multiply: those whose
-    /// accumulators leave registers for it.
+    /// accumulators leave registers for it, one for each sum.
     pub fn looks_ahead(&self) -> bool {
-        self.accumulator_registers() <= 64
+        self.sums() <= 64
     }
 
     /// Shared memory that a CTA may use, in bytes.
@@ -433,9 +444,10 @@ impl KernelSpec {
         let held = self.blocks_in_registers();
         let whole = (held, self.registers().consumer, self.registers_beside());
         for (blocks, limit, beside) in [whole, (1, at_launch, REGISTERS_BESIDE_ACCUMULATORS)] {
-            let needed = blocks * self.tile.n / 2 + beside;
+            let columns_per_register = 2 * self.sums_per_register();
+            let needed = blocks * self.tile.n / columns_per_register + beside;
             if needed > limit {
-                let most = (limit - beside) * 2 / blocks;
+                let most = (limit - beside) * columns_per_register / blocks;
                 return Err(SpecError::Registers {
                     tile: self.tile,
                     consumers: self.consumers,
@@ -534,9 +546,10 @@ fn parse(name: &str) -> Option<KernelSpec> {
     let [cluster_m, cluster_n] = numbers(parts.next()?.strip_prefix('c')?)?;
     let mut arithmetic = Arithmetic { terms, ..Arithmetic::default() };
     for part in parts {
-        match part.strip_prefix('p').map(numbers) {
-            Some(interval) => arithmetic.promotion = interval.map(|[k]| k),
-            None => arithmetic.scaled = true,
+        match (part, part.strip_prefix('p').map(numbers)) {
+            (_, Some(interval)) => arithmetic.promotion = interval.map(|[k]| k),
+            ("acc16", None) => arithmetic.f16_sums = true,
+            (_, None) => arithmetic.scaled = true,
         }
     }
     Some(KernelSpec {
@@ -584,6 +597,8 @@ mod tests {
             "tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32",
             "bf16x6-kkm-f32-64x64x64-s3-w1-c1x1",
             "f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled",
+            "f16-kk-f16-256x256x64-s3-w2-c1x1-acc16",
+            "f16-mn-f32-128x128x64-s4-w2-c1x1-scaled-acc16",
         ] {
             assert_eq!(spec(name).to_string(), name);
             assert_eq!(spec(name).validate(), Ok(()));
@@ -606,6 +621,8 @@ mod tests {
             "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128-p128",
             "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128x2",
             "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-scaled-p128",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-scaled",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-acc16",
         ] {
             assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
         }
@@ -665,6 +682,16 @@ mod tests {
                 other => panic!("{name}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn sums_in_f16_leave_room_for_wider_tiles() {
+        let widest = spec("f16-kk-f32-256x256x64-s3-w2-c1x1-acc16");
+        assert_eq!((widest.accumulator_registers(), widest.validate()), (128, Ok(())));
+        let alone = spec("f16-kk-f16-256x256x64-s3-w1-c1x1-acc16");
+        let error = alone.validate().unwrap_err();
+        let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+        assert_eq!(nearest_n, 216);
     }
 
     /// Promoted sums take registers beside the accumulators of one m64 block.

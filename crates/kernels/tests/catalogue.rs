@@ -114,8 +114,11 @@ fn assemble_all(specs: Vec<AnySpec>) {
             Ok(ptx) => ptx,
             Err(error) => return vec![format!("{spec}: {error}")],
         };
-        // Kernels of f16 are those of bf16 with another type's name in an instruction: one assembler is enough, the newest.
-        let first = if spec.operands() == [Element::F16; 2] { assemblers.len() - 1 } else { 0 };
+        // Kernels of f16 are those of bf16 with another type's name in an instruction, unless they add up in f16: one assembler is
+        // enough, the newest.
+        let f16_sums = matches!(spec, AnySpec::Wgmma(spec) if spec.arithmetic.f16_sums);
+        let as_bf16 = spec.operands() == [Element::F16; 2] && !f16_sums;
+        let first = if as_bf16 { assemblers.len() - 1 } else { 0 };
         assemblers[first..]
             .iter()
             .filter_map(|ptxas| match ptxas.assemble(&ptx) {

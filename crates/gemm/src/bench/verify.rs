@@ -67,6 +67,7 @@ pub fn error_model(elements: Elements) -> ErrorModel {
     let accumulation = match (a, Accumulation::on_tensor_cores(a)) {
         (Element::F32, _) if precision.terms().is_some() => Accumulation::Emulated(precision),
         (Element::F32 | Element::F64, _) => Accumulation::Nearest,
+        (Element::F16, _) if precision == Precision::F16 => Accumulation::TensorCore16,
         (_, Accumulation::TensorCore8) if precision == Precision::Full => {
             Accumulation::Promoted8(PROMOTION_8)
         }

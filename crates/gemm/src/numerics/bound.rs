@@ -21,6 +21,11 @@ pub enum Accumulation {
     TensorCore8,
     /// The same for products whose signs are independent of each other, as random matrices have them. No worst case.
     TensorCore8Random,
+    /// Every addition is off by a unit in the last place of f16 at most, and sums overflow as f16 does: Hopper's tensor cores with sums
+    /// in f16.
+    TensorCore16,
+    /// The same for products whose signs are independent of each other. No worst case.
+    TensorCore16Random,
     /// So many products as [`TensorCore`](Self::TensorCore) has them, and these sums to the nearest binary32.
     Promoted(u32),
     /// So many products as [`TensorCore8`](Self::TensorCore8) has them, and these sums to the nearest binary32.
@@ -49,6 +54,7 @@ impl Accumulation {
         };
         match (spec.arithmetic.promotion, Accumulation::on_tensor_cores(spec.a)) {
             _ if precision.terms().is_some() => Accumulation::Emulated(precision),
+            _ if precision == Precision::F16 => Accumulation::TensorCore16,
             (Some(interval), Accumulation::TensorCore8) => Accumulation::Promoted8(interval),
             (Some(interval), _) => Accumulation::Promoted(interval),
             (None, accumulation) => accumulation,
@@ -59,6 +65,7 @@ impl Accumulation {
     pub fn of_any_values(self) -> Accumulation {
         match self {
             Accumulation::TensorCore8Random => Accumulation::TensorCore8,
+            Accumulation::TensorCore16Random => Accumulation::TensorCore16,
             Accumulation::Promoted8Random(interval) => Accumulation::Promoted8(interval),
             same => same,
         }
@@ -68,6 +75,7 @@ impl Accumulation {
     pub fn of_random_signs(self) -> Accumulation {
         match self {
             Accumulation::TensorCore8 => Accumulation::TensorCore8Random,
+            Accumulation::TensorCore16 => Accumulation::TensorCore16Random,
             Accumulation::Promoted8(interval) => Accumulation::Promoted8Random(interval),
             other => other,
         }
@@ -87,6 +95,12 @@ impl Accumulation {
             Ok((0.0, group + (1.0 + group) * added_up(groups, NEAREST)?))
         };
         let in_group = |interval: u32| count.min(f64::from(interval));
+        let random = |unit: f64, worst: f64| {
+            let roundings = (count / RANDOM_BLOCK + RANDOM_STEPS * count.sqrt()) * unit;
+            let random = (roundings, roundings * RANDOM_SUM / count.sqrt().max(1.0));
+            // Few products have no statistics.
+            if random.0 + random.1 < worst { random } else { (0.0, worst) }
+        };
         match self {
             Accumulation::Nearest if doubles => Ok((0.0, added_up(count, DOUBLE)?)),
             Accumulation::Nearest => Ok((0.0, added_up(count, NEAREST)?)),
@@ -123,11 +137,16 @@ impl Accumulation {
                 Ok((0.0, random.min(worst)))
             }
             Accumulation::TensorCore8Random => {
-                let roundings = (count / RANDOM_BLOCK + RANDOM_STEPS * count.sqrt()) * UNIT_8;
-                let random = (roundings, roundings * RANDOM_SUM / count.sqrt().max(1.0));
-                // Few products have no statistics.
                 let (_, worst) = Accumulation::TensorCore8.factors(k, doubles)?;
-                Ok(if random.0 + random.1 < worst { random } else { (0.0, worst) })
+                Ok(random(UNIT_8, worst))
+            }
+            // Finite, so that a sum of zeros has no error.
+            Accumulation::TensorCore16 => {
+                Ok((0.0, (count * WORST_16).exp_m1().min(f64::MAX.sqrt())))
+            }
+            Accumulation::TensorCore16Random => {
+                let (_, worst) = Accumulation::TensorCore16.factors(k, doubles)?;
+                Ok(random(UNIT_16, worst))
             }
         }
     }
@@ -141,6 +160,10 @@ const TRUNCATED: f64 = 1.0 / (1u64 << 23) as f64;
 /// Of 8-bit floats' sums on tensor cores: the last place kept, and what a product costs at worst.
 const UNIT_8: f64 = 1.0 / (1u64 << 13) as f64;
 const WORST_8: f64 = 1.0 / (1u64 << 12) as f64;
+
+/// Of f16 truncated, and what rounding to it costs on average: half of that if it truncates, no more than that to the nearest.
+const WORST_16: f64 = 1.0 / (1u64 << 10) as f64;
+const UNIT_16: f64 = 1.0 / (1u64 << 11) as f64;
 
 /// Products of a block of which tensor cores truncate the sum, at least.
 const RANDOM_BLOCK: f64 = 16.0;
@@ -296,6 +319,8 @@ pub(super) struct Bound {
     /// What this comes to in parts of the result, or of the largest number of a type that saturates.
     of_result: f64,
     most: f64,
+    /// What partial sums may reach, and where they become infinite; None where they have binary32's range or more.
+    sums: Option<(Form, f64)>,
 }
 
 impl Bound {
@@ -366,7 +391,12 @@ impl Bound {
 
         // Accumulation.
         let products = Form { products: 1.0, ..Form::default() };
-        let underflow = Form { constant: k * single.smallest, ..Form::default() };
+        let in_f16 = matches!(
+            model.accumulation,
+            Accumulation::TensorCore16 | Accumulation::TensorCore16Random
+        );
+        let sums = Format::of(if in_f16 { Element::F16 } else { working });
+        let underflow = Form { constant: k * sums.smallest, ..Form::default() };
         let rounded = products.plus(converted).plus(underflow).times(of_products);
         let accumulated = converted.plus(underflow).plus(rounded);
 
@@ -423,7 +453,22 @@ impl Bound {
         let value_shortfall = reference.times(total.value + unit);
         let rounded = 1.0 + gamma(2.0 * k + 8.0, double);
         let form = total.plus(value_shortfall).plus(reference).times(rounded);
-        Ok(Bound { form, of_result: unit * rounded, most })
+        let reached = match model.accumulation {
+            // Those of the sum itself, which is (v - beta·c)/alpha.
+            Accumulation::TensorCore16Random if alpha > 0.0 => Form {
+                products: (RANDOM_SUM / k.sqrt().max(1.0)).min(1.0),
+                ..scaled_sum.times(1.0 / alpha)
+            },
+            _ => products,
+        };
+        let reached = reached.plus(accumulated).times(rounded);
+        let sums = in_f16.then_some((reached, sums.largest));
+        Ok(Bound { form, of_result: unit * rounded, most, sums })
+    }
+
+    /// Whether a partial sum may have been infinite, whatever the result is.
+    pub(super) fn sums_may_overflow(&self, magnitudes: Magnitudes) -> bool {
+        self.sums.is_some_and(|(reached, largest)| reached.of(magnitudes) >= largest)
     }
 
     pub(super) fn of(&self, magnitudes: Magnitudes) -> f64 {

@@ -110,6 +110,8 @@ pub(super) struct Judged {
     pub(super) defined: bool,
     /// An infinity of the sign of the reference is right.
     pub(super) may_overflow: bool,
+    /// A partial sum may be infinite, so that any infinity is right, and NaN, the difference of two.
+    pub(super) sums_may_overflow: bool,
 }
 
 #[derive(Default)]
@@ -127,7 +129,7 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, row: usize, column: usize, computed: f64, unwritten: bool, judged: Judged) {
-        let Judged { reference, bound, defined, may_overflow } = judged;
+        let Judged { reference, bound, defined, may_overflow, sums_may_overflow } = judged;
         let mut error = (computed - reference).abs();
         let same_sign = computed.is_sign_negative() == reference.is_sign_negative();
         let within = if unwritten {
@@ -136,6 +138,10 @@ impl Tally {
         } else if !defined {
             self.undefined += 1;
             false
+        } else if sums_may_overflow && !computed.is_finite() {
+            self.overflowed += 1;
+            error = 0.0;
+            true
         } else if computed.is_nan() {
             self.not_a_number += 1;
             false

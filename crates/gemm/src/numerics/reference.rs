@@ -36,6 +36,9 @@ const EXACT_LIMIT_DOUBLE: u64 = 1 << 53;
 /// The same for 8-bit floats: tensor cores add up their products with 13 bits of fraction.
 const EXACT_LIMIT_8: u64 = 1 << 13;
 
+/// The same for sums in f16, which has 11 significant bits.
+const EXACT_LIMIT_16: u64 = 1 << 11;
+
 /// Rows of A converted at a time.
 const PANEL_ROWS: usize = 1024;
 /// Elements of B converted at a time.
@@ -208,6 +211,7 @@ impl Reference {
         let overflow = (!saturates).then(|| Format::of(d.dtype()).overflow_threshold());
         Ok(judge(d, Check::ErrorBound, |row, column| {
             let index = row * self.problem.n + column;
+            let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
             let bound = bound.of(self.magnitudes(index));
             let reference = self.expected(index, d.dtype());
             Judged {
@@ -215,6 +219,7 @@ impl Reference {
                 bound,
                 defined: self.values[index].is_finite(),
                 may_overflow: overflow.is_some_and(|from| reference.abs() + bound >= from),
+                sums_may_overflow,
             }
         }))
     }
@@ -227,7 +232,6 @@ impl Reference {
     /// D has another shape, or the inputs leave something to rounding: a value is not an integer, or the magnitudes that an
     /// element adds up exceed 2^24 (2^13 for products of 8-bit floats, 2^53 of f64 and where D is of 32-bit integers).
     pub fn compare_exact(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
-        self.check_shape(d)?;
         let wraps = d.dtype() == Element::S32;
         let [of_products, of_results] = match self.dtypes {
             _ if wraps => [EXACT_LIMIT_DOUBLE; 2],
@@ -235,6 +239,24 @@ impl Reference {
             [Element::E4m3 | Element::E5m2, ..] => [EXACT_LIMIT_8, EXACT_LIMIT],
             _ => [EXACT_LIMIT; 2],
         };
+        self.compare_exact_to(d, [of_products, of_results])
+    }
+
+    /// The same of sums in f16, which are exact as long as the magnitudes of the products sum up to 2^11 at most.
+    ///
+    /// # Errors
+    /// Those of [`compare_exact`](Self::compare_exact), with that limit.
+    pub fn compare_exact_f16(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
+        self.compare_exact_to(d, [EXACT_LIMIT_16, EXACT_LIMIT])
+    }
+
+    /// With these limits of the magnitudes of products and of results.
+    fn compare_exact_to(
+        &self,
+        d: &HostMatrix,
+        [of_products, of_results]: [u64; 2],
+    ) -> Result<Comparison, NumericsError> {
+        self.check_shape(d)?;
         self.check_exact(of_products, of_results)?;
         Ok(judge(d, Check::Exact, |row, column| {
             let value = self.expected(row * self.problem.n + column, d.dtype());
@@ -244,6 +266,7 @@ impl Reference {
                 bound: 0.0,
                 defined: value.is_finite(),
                 may_overflow: reference.is_infinite(),
+                sums_may_overflow: false,
             }
         }))
     }

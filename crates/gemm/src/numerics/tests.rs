@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng, seq::SliceRandom};
 
+mod f16;
+
 use super::*;
 use pgemm_kernels::Terms;
 
@@ -85,6 +87,12 @@ enum Order {
     Promoted {
         interval: usize,
     },
+    /// Blocks whose sums with the accumulator are rounded to f16, so many products at a time, and these sums to the nearest.
+    F16 {
+        length: usize,
+        toward_zero: bool,
+        interval: usize,
+    },
 }
 
 impl Order {
@@ -94,6 +102,7 @@ impl Order {
             Order::Blocks8 { .. } => Accumulation::TensorCore8,
             Order::Promoted8 { interval } => Accumulation::Promoted8(interval as u32),
             Order::Promoted { interval } => Accumulation::Promoted(interval as u32),
+            Order::F16 { .. } => Accumulation::TensorCore16,
             _ => Accumulation::TensorCore,
         }
     }
@@ -125,6 +134,12 @@ impl Order {
             Order::Promoted { interval } => products
                 .chunks(interval)
                 .map(|group| group.chunks(16).fold(0.0, |sum, block| add_block(sum, block, 2)))
+                .fold(0.0, nearest),
+            Order::F16 { length, toward_zero, interval } => products
+                .chunks(interval)
+                .map(|part| {
+                    part.chunks(length).fold(0.0, |sum, block| f16::add(sum, block, toward_zero))
+                })
                 .fold(0.0, nearest),
             Order::SplitBlocks { slices } => {
                 let depth = products.len().div_ceil(slices).next_multiple_of(16).max(16);
