@@ -31,9 +31,9 @@ fn types_that_are_unknown_or_not_computed_with() {
             ("s32", "s32 by s32 into s32"),
             ("tf32 --output-dtype tf32", "tf32 by tf32 into tf32"),
             ("bf16 --b-dtype f16", "bf16 by f16 into bf16"),
-            ("e4m3 --output-dtype e4m3", "e4m3 by e4m3 into e4m3"),
+            ("e4m3 --output-dtype s8", "e4m3 by e4m3 into s8"),
             ("s8 --b-dtype e5m2", "s8 by e5m2 into s32"),
-            ("u8 --output-dtype f32", "u8 by u8 into f32"),
+            ("u8 --output-dtype u8", "u8 by u8 into u8"),
         ] {
             line(&format!("run --m 4 --n 4 --k 4 --dtype {types} --backend {backend}"))
                 .refused(&[part, "f16×f16 and bf16×bf16 give the same type or f32"]);
