@@ -10,7 +10,7 @@ use persistent_gemm::tune::{
     Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
     TuneOptions, TuneResult, Tuner, VARIABLE, install_folder,
 };
-use persistent_gemm::{Error, Major, Plan};
+use persistent_gemm::{Error, Plan};
 
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
@@ -39,7 +39,7 @@ pub struct Args {
         value_name = "FAMILY",
         num_args = 0..,
         value_delimiter = ',',
-        conflicts_with_all = ["problem", "a_major", "b_major"],
+        conflicts_with_all = ["problem", "a_major", "b_major", "d_major"],
     )]
     suite: Option<Vec<String>>,
     #[command(flatten)]
@@ -112,7 +112,7 @@ impl Args {
         let work = match &self.suite {
             Some(families) => Worklist::of_suite(families, elements, &config)?,
             None => {
-                let problems = self.problem.iter().map(|&size| self.majors.problem(size, Major::N));
+                let problems = self.problem.iter().map(|&size| self.majors.problem(size));
                 let work = Worklist::of_problems(problems, elements);
                 for task in &work.tasks {
                     Plan::candidates(&task.problem, &config, parse::USUAL_SMS)?;
@@ -495,6 +495,11 @@ mod tests {
         assert_eq!(keys.len(), 2);
         assert_eq!(name(&keys[0]), "bf16 mn 64x128x256");
         assert_eq!(name(&keys[1]), "bf16 mn 512x512x512");
+        // A column-major D is tuned as the transposed problem's.
+        let (work, keys) =
+            parsed(&format!("{args} --a-major m --d-major m")).unwrap().worklist().unwrap();
+        assert_eq!(work.tasks[0].name, "bf16 mkm 64x128x256");
+        assert_eq!(name(&keys[0]), "bf16 kn 128x64x256");
     }
 
     #[test]

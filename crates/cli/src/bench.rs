@@ -9,7 +9,7 @@ use persistent_gemm::bench::{
     GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
-use persistent_gemm::{Gemm, Major, Problem};
+use persistent_gemm::{Gemm, Problem};
 
 use crate::output;
 use crate::parse::{self, Knobs, Majors, Size, Types, Way};
@@ -42,7 +42,7 @@ pub struct Args {
         num_args = 0..,
         value_delimiter = ',',
         requires = "against",
-        conflicts_with_all = ["size", "problem", "a_major", "b_major"],
+        conflicts_with_all = ["size", "problem", "a_major", "b_major", "d_major"],
     )]
     suite: Option<Vec<String>>,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             let cube = |&size: &usize| Size { extents: [size; 3], batch: None };
             let cubes = args.size.iter().map(cube);
             let sizes = cubes.chain(args.problem.iter().copied());
-            Worklist::of_problems(sizes.map(|size| args.majors.problem(size, Major::N)), elements)
+            Worklist::of_problems(sizes.map(|size| args.majors.problem(size)), elements)
         }
     };
     if work.tasks.is_empty() && !args.bandwidth {

@@ -282,8 +282,8 @@ pub struct Types {
     /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f32: exact, or split into terms for the tensor
-    /// cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
+    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
 }
@@ -296,7 +296,7 @@ impl Types {
     }
 }
 
-/// How the operands of problems that are given as sizes lie in memory.
+/// How the matrices of problems that are given as sizes lie in memory.
 #[derive(Args, Clone, Debug)]
 pub struct Majors {
     /// Contiguous dimension of A: k or m.
@@ -305,6 +305,9 @@ pub struct Majors {
     /// Contiguous dimension of B: k or n.
     #[arg(long, value_name = "MAJOR", value_parser = b_major, default_value = "k")]
     b_major: Major,
+    /// Contiguous dimension of C and D: n (row-major) or m (column-major).
+    #[arg(long, value_name = "MAJOR", value_parser = d_major, default_value = "n")]
+    d_major: Major,
     /// Products of each problem that is given without a number of its own.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     batch: usize,
@@ -313,10 +316,10 @@ pub struct Majors {
 }
 
 impl Majors {
-    /// The problem of this size with a D of this major, without padding between lines.
-    pub fn problem(&self, size: Size, d_major: Major) -> Problem {
+    /// The problem of this size, without padding between lines.
+    pub fn problem(&self, size: Size) -> Problem {
         let [m, n, k] = size.extents;
-        let problem = Problem::new(m, n, k, self.a_major, self.b_major).with_d_major(d_major);
+        let problem = Problem::new(m, n, k, self.a_major, self.b_major).with_d_major(self.d_major);
         self.strides.batch(problem, size.batch.unwrap_or(self.batch))
     }
 }

@@ -365,6 +365,8 @@ mod tests {
             "--suite square,waves --against cublaslt-best --l2 warm --launch graph",
             "--suite waves --against cublaslt --json f.json --resume",
             "--size 64 --json f.json --resume",
+            "--size 64 --d-major m --a-major m --against cublaslt",
+            "--size 64 --dtype f16 --precision f16 --against cublaslt",
             "--bandwidth --launch eager --json f.json",
             "--size 64 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth",
         ] {
@@ -374,6 +376,8 @@ mod tests {
             ("--suite --size 64 --against cublaslt", "cannot be used with"),
             ("--suite --problem 1x2x3 --against cublaslt", "cannot be used with"),
             ("--suite --b-major n --against cublaslt", "cannot be used with"),
+            ("--suite --d-major m --against cublaslt", "cannot be used with"),
+            ("--size 64 --d-major k", "not a major of D"),
             ("--suite", "--against"),
             ("--size 64 --resume", "--json"),
             ("--size 64 --l2 tepid", "cold"),

@@ -3,7 +3,7 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ, Shape};
-use persistent_gemm::{Config, Dtype, Major, Plan, Precision, Problem, Reading};
+use persistent_gemm::{Config, Dtype, Plan, Precision, Problem, Reading};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -35,15 +35,12 @@ pub struct Args {
     /// s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f32: exact, or split into terms for the tensor
-    /// cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
+    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     #[command(flatten)]
     majors: Majors,
-    /// Contiguous dimension of C and D: n (row-major) or m (column-major).
-    #[arg(long, value_name = "MAJOR", value_parser = parse::d_major, default_value = "n")]
-    d_major: Major,
     /// SMs of the device that is planned for.
     #[arg(
         long,
@@ -70,7 +67,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output()));
     let precision = parse::precision(args.precision, knobs.spec.as_ref());
     let config = knobs.config(parse::elements(dtype, b_dtype, output, precision));
-    let problem = |size| args.majors.problem(size, args.d_major);
+    let problem = |size| args.majors.problem(size);
     let ranked = args
         .problem
         .iter()

@@ -110,7 +110,14 @@ impl CublasLt {
     pub fn plan(&self, problem: &Problem, elements: Elements) -> crate::Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
-        let types = Types::of(elements)?;
+        let asked = (problem, elements);
+        // A column-major D is the row-major one of the transposed problem.
+        let transposed = problem.d_major == Major::M;
+        let (problem, elements) = match transposed {
+            true => (&problem.transposed(), Elements { a: elements.b, b: elements.a, ..elements }),
+            false => (problem, elements),
+        };
+        let types = Types::of(elements, problem.beta != 0.0)?;
         let scalars = types.scale.scalars(problem)?;
         let (m, n, k) = (extent("m", problem.m)?, extent("n", problem.n)?, extent("k", problem.k)?);
 
@@ -126,7 +133,7 @@ impl CublasLt {
         let (a_rows, a_columns) = if problem.a.major == Major::M { (m, k) } else { (k, m) };
         let b = Layout::new(api, types.b, b_rows, b_columns, problem.b.leading_dimension)?;
         let a = Layout::new(api, types.a, a_rows, a_columns, problem.a.leading_dimension)?;
-        let c = Layout::new(api, types.d, n, m, problem.c_leading_dimension)?;
+        let c = Layout::new(api, types.c, n, m, problem.c_leading_dimension)?;
         let d = Layout::new(api, types.d, n, m, problem.d_leading_dimension)?;
         let batch = problem.batch.normalised();
         if !batch.is_one() {
@@ -137,6 +144,7 @@ impl CublasLt {
 
         let mut plan = CublasLtPlan {
             session: Arc::clone(&self.session),
+            transposed,
             desc,
             a,
             b,
@@ -148,7 +156,7 @@ impl CublasLt {
         };
         plan.ask_heuristic()?;
         if plan.candidates.is_empty() {
-            let problem = super::report::problem_name(problem, elements);
+            let problem = super::report::problem_name(asked.0, asked.1);
             return Err(BenchError::CublasLtNoAlgorithm { problem }.into());
         }
         Ok(plan)
@@ -199,6 +207,8 @@ pub struct CublasLtCandidate {
 #[derive(Debug)]
 pub struct CublasLtPlan {
     session: Arc<Session>,
+    /// A and B change places.
+    transposed: bool,
     desc: Desc,
     a: Layout,
     b: Layout,
@@ -241,6 +251,8 @@ impl CublasLtPlan {
         let session = &self.session;
         let _current = session.device.enter()?;
         let (alpha, beta) = self.scalars.pointers();
+        let Addresses { a, b, c, d } = *addresses;
+        let (a, b) = if self.transposed { (b, a) } else { (a, b) };
         // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as large as the heuristic was
         // told; the caller vouches for the matrices. C is given even where beta is 0: the library wants an address.
         let status = unsafe {
@@ -248,14 +260,14 @@ impl CublasLtPlan {
                 session.handle,
                 self.desc.raw,
                 alpha,
-                addresses.b as *const c_void,
+                b as *const c_void,
                 self.b.raw,
-                addresses.a as *const c_void,
+                a as *const c_void,
                 self.a.raw,
                 beta,
-                addresses.c as *const c_void,
+                c as *const c_void,
                 self.c.raw,
-                addresses.d as *mut c_void,
+                d as *mut c_void,
                 self.d.raw,
                 algo,
                 session.workspace.address() as *mut c_void,

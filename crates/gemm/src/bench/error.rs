@@ -125,10 +125,7 @@ pub enum BenchError {
     },
 
     /// cuBLASLt has no such product.
-    #[error(
-        "cuBLASLt is not set up for {a} × {b} → {d}: use f16, bf16, f32, tf32, f64, fp8 or s8 operands of one kind with an \
-         output that cuBLASLt offers for them"
-    )]
+    #[error("cuBLASLt does not compute {a} × {b} → {d} like this: {limit}")]
     CublasLtTypes {
         /// Element of A.
         a: Element,
@@ -136,17 +133,21 @@ pub enum BenchError {
         b: Element,
         /// Element of C and D.
         d: Element,
+        /// What it computes instead, and what to do.
+        limit: &'static str,
     },
 
-    /// Integer products take integer scalars only.
+    /// A scalar that the library has no type for where it adds up in integers or f16.
     #[error(
-        "{scalar} = {value} is not an integer of 32 bits, and cuBLASLt's integer products take no other: round it"
+        "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: round it"
     )]
     CublasLtScalar {
         /// `alpha` or `beta`.
         scalar: &'static str,
         /// Its value.
         value: f64,
+        /// What it must be.
+        wanted: &'static str,
     },
 
     /// The heuristic returned nothing.

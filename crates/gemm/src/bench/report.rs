@@ -17,7 +17,7 @@ use super::verify::Verification;
 use crate::Error;
 use crate::files;
 use crate::precision::Precision;
-use crate::problem::Problem;
+use crate::problem::{Major, Problem};
 
 /// The form of [`Report`]; goes up when a field changes its meaning or disappears.
 pub const SCHEMA: u32 = 1;
@@ -213,7 +213,8 @@ impl Report {
 }
 
 /// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, leading
-/// dimensions, batch strides and scalars are added where they are not the usual ones; a batch of 64 is `512x512x512*64`.
+/// dimensions, batch strides and scalars are added where they are not the usual ones, and an `m` to the majors where D is column-major;
+/// a batch of 64 is `512x512x512*64`.
 pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     let Elements { a, b, d, precision } = elements;
     let mut name = a.name().to_owned();
@@ -227,12 +228,14 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
         name += &format!(" {precision}");
     }
     let Problem { m, n, k, .. } = problem;
-    name += &format!(" {}{} {m}x{n}x{k}", problem.a.major, problem.b.major);
+    let d_major = if problem.d_major == Major::M { "m" } else { "" };
+    name += &format!(" {}{}{d_major} {m}x{n}x{k}", problem.a.major, problem.b.major);
     let batch = problem.batch;
     if !batch.is_one() {
         name += &format!("*{}", batch.count);
     }
     let tight = Problem::new(*m, *n, *k, problem.a.major, problem.b.major);
+    let tight = tight.with_d_major(problem.d_major);
     let packed = tight.with_batch(batch.count).batch;
     for (symbol, leading_dimension, usual) in [
         ("lda", problem.a.leading_dimension, tight.a.leading_dimension),
@@ -311,7 +314,6 @@ pub(super) mod tests {
     use super::*;
     use crate::bench::power::EnergyReading;
     use crate::bench::protocol::{EnergyBlock, LaunchMode, Slice};
-    use crate::problem::Major;
 
     /// One problem with two contestants: `ours`, which takes half the time, and `peer`.
     pub(in crate::bench) fn report() -> Report {
@@ -426,6 +428,11 @@ pub(super) mod tests {
         assert_eq!(name(&problem, mixed), "e4m3*e5m2->f32 kn 4096x2112x7168");
         let to_a = Elements { d: Element::E4m3, ..mixed };
         assert_eq!(name(&problem, to_a), "e4m3*e5m2->e4m3 kn 4096x2112x7168");
+        let column_major = problem.with_d_major(Major::M);
+        assert_eq!(name(&column_major, bf16), "bf16 knm 4096x2112x7168");
+        let in_f16 =
+            Elements { precision: Precision::F16, ..Elements::new(Element::F16, Element::F16) };
+        assert_eq!(name(&problem, in_f16), "f16 f16 kn 4096x2112x7168");
         let unusual = problem.with_beta(0.5).with_a_leading_dimension(7200);
         assert_eq!(name(&unusual, bf16), "bf16 kn 4096x2112x7168 lda=7200 beta=0.5");
     }

@@ -53,6 +53,7 @@ pub(super) mod data_type {
 
 /// cublasComputeType_t.
 pub(super) mod compute_type {
+    pub(in super::super) const F16: c_int = 64;
     pub(in super::super) const F32: c_int = 68;
     pub(in super::super) const F64: c_int = 70;
     pub(in super::super) const I32: c_int = 72;
