@@ -66,8 +66,8 @@ pub struct Args {
     /// f16, bf16 or s8 for s8 and u8, f64 for f64 [default: the first of these; f32 where a file can't hold that].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f32: exact, or split into terms for the tensor
-    /// cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
+    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     /// Contiguous dimension of random A: k or m.

@@ -618,6 +618,28 @@ mod tests {
     }
 
     #[test]
+    fn f16_is_added_up_in_f16_only_where_that_is_asked_for() {
+        let in_f16 = |plan: &Plan| Precision::of(&plan.spec) == Precision::F16;
+        for (output, b_major) in [(Element::F16, Major::N), (Element::F32, Major::K)] {
+            let config = Config::new(Element::F16).with_output(output);
+            let asked = config.clone().with_precision(Precision::F16);
+            for [m, n, k] in [[8192, 8192, 8192], [512, 512, 512], [16, 4096, 4096]] {
+                let problem = Problem::new(m, n, k, Major::K, b_major);
+                let plans = |config| Plan::candidates(&problem, config, 132).unwrap();
+                assert!(!plans(&config).iter().any(in_f16));
+                assert!(plans(&asked).iter().all(in_f16));
+            }
+            // Tiles that sums in binary32 leave no registers for.
+            let problem = Problem::new(4096, 4096, 4096, Major::K, b_major);
+            let tile = |size| Config { tile_m: Some(size), tile_n: Some(size), ..asked.clone() };
+            for (size, found) in [(256, "256x256x64"), (512, "256x256x64")] {
+                let plan = Plan::candidates(&problem, &tile(size), 132).unwrap().remove(0);
+                assert!(plan.spec.to_string().contains(found), "{}", plan.spec);
+            }
+        }
+    }
+
+    #[test]
     fn types_and_scalars_without_a_kernel_are_refused() {
         let refused = |config: &Config, problem: &Problem| {
             Plan::candidates(problem, config, 132).unwrap_err().to_string()

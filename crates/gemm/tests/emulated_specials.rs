@@ -25,6 +25,7 @@ on_both!(
     subnormal_sums_are_kept,
     results_beyond_the_range_are_infinite,
     products_beyond_the_range_are_infinite,
+    sums_in_f16_overflow,
     zeros_have_the_sign_of_ieee_754,
     sums_of_negative_zeros_are_positive,
     scalars_multiply_whatever_they_meet,

@@ -51,6 +51,7 @@ fn types_that_are_unknown_or_not_computed_with() {
     }
     for (precision, parts) in [
         ("e4m3 --precision tf32x3", ["it is for products of f32, not of e4m3", "full"]),
+        ("bf16 --precision f16", ["it is for products of f16, not of bf16", "full"]),
         ("f32 --output-dtype bf16 --precision bf16x9", ["its D is f32, not bf16", "full"]),
         ("e5m2 --precision high", ["'high' is no precision", "full, fast"]),
     ] {

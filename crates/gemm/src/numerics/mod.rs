@@ -30,6 +30,13 @@
 //!    block's sum (of at least 16 products) adds up; each is at most 2⁻¹³ of the largest partial sum, for which `|s| + 6p/√k`
 //!    is taken. So `|ŝ − s| ≤ 2⁻¹³·(k/16 + 4√k)·(|s| + 6p/√k)`, or the first bound where that is less.
 //!
+//!    With **sums in f16** each rounding is to 11 bits, and where and how is not documented but for "at least half precision" (PTX ISA,
+//!    "wgmma.mma_async"). At most one rounding for each product, to the nearest or truncated, is `u = 2⁻¹⁰`: `|ŝ − s| ≤
+//!    ((1 + u)ᵏ − 1)·p + k·2⁻²⁴`, the second for what is lost below f16's normal numbers. That says nothing where k reaches some hundreds,
+//!    so for products with random signs there is the statistical bound of 8-bit floats with 2⁻¹¹ in place of 2⁻¹³, which a rounding to
+//!    the nearest costs at most and a truncation on average ([`Accumulation::TensorCore16Random`]). Where a partial sum may be beyond
+//!    65504, which p tells, or with random signs `|s| + 6p/√k`, an element may be infinite or NaN.
+//!
 //!    **Promoted sums.** A kernel may take the tensor core's sums out after each L products (128 of 8-bit floats) and add them
 //!    in binary32, to nearest. With `e` for what L products cost as above, `γ_L(2⁻²³)` or `(1 + 2⁻¹²)ᴸ − 1`, and `g = ⌈k/L⌉`
 //!    sums in any order (the first is added to zero): `|ŝ − s| ≤ (e + (1 + e)·γ_g(2⁻²⁴))·p`. For 8-bit floats that is some

@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use persistent_gemm::host::{Executor, Inputs, multiply};
-use persistent_gemm::{Config, Dtype, HostMatrix, Major, Problem, Split};
+use persistent_gemm::{Config, Dtype, HostMatrix, Major, Precision, Problem, Split};
 
 /// Types of A, B and D: every pair of operands, every output of floats.
 const TYPES: [[Dtype; 3]; 15] = {
@@ -51,10 +51,12 @@ enum Zeros {
     Signed,
 }
 
-/// A product of each combination of types, in each way that sums may go on this backend.
+/// A product of each combination of types, in each way that sums may go on this backend: those of f16 in f16 too.
 fn cases(executor: &Executor) -> impl Iterator<Item = Case<'_>> {
-    TYPES.into_iter().flat_map(move |[a, b, d]| {
-        let planned = Config::new(a).with_b_dtype(b).with_output(d);
+    let planned = TYPES.map(|[a, b, d]| Config::new(a).with_b_dtype(b).with_output(d));
+    let in_f16 = [Dtype::F16, Dtype::F32].map(in_f16);
+    planned.into_iter().chain(in_f16).flat_map(move |planned| {
+        let a = planned.dtype;
         let (split, swapped) = (Some(Split::SplitK(2)), Some(true));
         let split = Config { split, swapped, ..planned.clone() };
         let has_splits =
@@ -62,6 +64,11 @@ fn cases(executor: &Executor) -> impl Iterator<Item = Case<'_>> {
         let configs = std::iter::once(planned).chain(has_splits.then_some(split));
         configs.map(move |config| Case::new(executor, config, [M, N, K]))
     })
+}
+
+/// Products of f16 that are added up in f16.
+fn in_f16(output: Dtype) -> Config {
+    Config::new(Dtype::F16).with_output(output).with_precision(Precision::F16)
 }
 
 /// Checks a product of each combination of types. All of them run, so that hardware shows every type that differs.
@@ -90,7 +97,8 @@ impl<'e> Case<'e> {
     fn name(&self) -> String {
         let ([a, b], d) = (self.config.operands(), self.output());
         let split = if self.config.split.is_some() { " split" } else { "" };
-        format!("{a}*{b}->{d}{split}")
+        let precision = self.config.precision.map_or(String::new(), |asked| format!(" {asked}"));
+        format!("{a}*{b}->{d}{precision}{split}")
     }
 
     fn output(&self) -> Dtype {
@@ -344,6 +352,29 @@ pub fn products_beyond_the_range_are_infinite(executor: &Executor) {
         let d = case.check("large products", Zeros::Alike);
         assert!(d.to_f64_vec().contains(&f64::NEG_INFINITY));
     });
+}
+
+/// Sums in f16 are infinite from half a unit beyond its largest number on, and stay so, whatever D can hold. The CPU has none.
+pub fn sums_in_f16_overflow(executor: &Executor) {
+    if matches!(executor, Executor::Cpu { .. }) {
+        return;
+    }
+    for output in [Dtype::F16, Dtype::F32] {
+        for (last, infinite) in [(15.0, false), (16.0, true), (-16.0, false)] {
+            let mut case = Case::new(executor, in_f16(output), [M, N, K]);
+            case.config.split = Some(Split::Whole);
+            // The largest number, then the last in a step of its own, and what would bring a finite sum back.
+            let large = [(0, 65504.0), (40, last), (90, -65504.0)];
+            case.a.fill_with(|_, column| {
+                large.iter().find(|(at, _)| *at == column).map_or(0.0, |(_, value)| *value)
+            });
+            case.b.fill_with(|_, _| 1.0);
+            let inputs = Inputs { a: &case.a, b: &case.b, c: None };
+            let d = multiply(executor, &case.config, &case.problem, inputs).unwrap().d;
+            let found = d.get(M - 1, N - 1).unwrap();
+            assert_eq!(found.is_infinite(), infinite, "65504 + {last} in {output}: {found}");
+        }
+    }
 }
 
 /// Sums that cancel are +0, and alpha decides their sign; results that round to zero keep theirs.

@@ -1,8 +1,11 @@
 //! Special values on the device: what the emulator takes for granted of tensor cores.
 
 use persistent_gemm::driver::{DeviceBuffer, Stream};
-use persistent_gemm::host::Executor;
-use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, Reference};
+use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::{
+    Accumulation, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, Pointers, Precision, Problem,
+    Reference, Split,
+};
 
 use crate::device::device;
 use crate::special_values as specials;
@@ -27,6 +30,7 @@ on_device!(
     subnormal_sums_are_kept,
     results_beyond_the_range_are_infinite,
     products_beyond_the_range_are_infinite,
+    sums_in_f16_overflow,
     zeros_have_the_sign_of_ieee_754,
     sums_of_negative_zeros_are_positive,
     scalars_multiply_whatever_they_meet,
@@ -65,4 +69,40 @@ fn c_on_the_device_is_not_read_where_beta_is_zero() {
         let comparison = Reference::new(&problem, &a, &b, None).unwrap().compare_exact(&d).unwrap();
         assert!(comparison.passed, "{dtype}: {comparison}");
     }
+}
+
+/// How the tensor core rounds sums in f16 is nowhere documented. This says how often it agrees with the emulator, which rounds once
+/// an instruction to the nearest, and whether its sums are too small on the whole, as truncated ones would be.
+#[test]
+fn sums_in_f16_beside_the_emulators() {
+    let Some(device) = common::device("sums_in_f16_beside_the_emulators") else { return };
+    let problem = Problem::new(64, 96, 1024, Major::K, Major::K);
+    let config = Config::new(Dtype::F16).with_output(Dtype::F32).with_precision(Precision::F16);
+    let config = Config { split: Some(Split::Whole), ..config };
+    let normal = |layout, seed| {
+        let mut matrix = HostMatrix::zeros(layout, Dtype::F16).unwrap();
+        matrix.fill_normal(seed);
+        matrix
+    };
+    let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
+    let inputs = Inputs { a: &a, b: &b, c: None };
+    let compute = |executor: &Executor| multiply(executor, &config, &problem, inputs).unwrap().d;
+    let found = compute(&Executor::Cuda(device));
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel::new(Accumulation::TensorCore16Random, Dtype::F16);
+    let comparison = reference.compare(&found, &model).unwrap();
+    let emulated = compute(&Executor::Emulator).to_f64_vec();
+    let values = found.to_f64_vec();
+    let same = values.iter().zip(&emulated).filter(|(found, emulated)| found == emulated).count();
+    let bias = |values: &[f64]| -> f64 {
+        let sum = |values: &[f64]| values.iter().map(|value| value.abs()).sum::<f64>();
+        sum(values) / sum(reference.values()) - 1.0
+    };
+    println!(
+        "{same} of {} sums are the emulator's; Σ|d|/Σ|r| - 1: {:.1e}, the emulator's {:.1e}; {comparison}",
+        values.len(),
+        bias(&values),
+        bias(&emulated)
+    );
+    assert!(comparison.passed, "{comparison}");
 }

@@ -76,6 +76,8 @@ const WHOLE: Mode =
     Mode { name: "whole", configure: |config| Config { split: Some(Split::Whole), ..config } };
 const FAST: Mode =
     Mode { name: "fast", configure: |config| config.with_precision(Precision::Fast) };
+const IN_F16: Mode =
+    Mode { name: "f16", configure: |config| config.with_precision(Precision::F16) };
 const TF32X3: Mode =
     Mode { name: "tf32x3", configure: |config| config.with_precision(Precision::Tf32x3) };
 const F16X3: Mode =
@@ -109,6 +111,7 @@ pub const KINDS: &[Kind] = {
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     const SPLITS: &[Mode] = &[WHOLE, SPLIT_16];
     const SPLITS_8: &[Mode] = &[FAST, WHOLE, SPLIT_16];
+    const SPLITS_F16: &[Mode] = &[IN_F16, WHOLE, SPLIT_16];
     const TERMS: &[Mode] = &[TF32X3, F16X3, BF16X6, BF16X9];
     const FLOATS: &[Element] = &[F32, Bf16, F16, E5m2, E4m3];
     const SCALED: &[Element] = &[F32, F16, Bf16, S8];
@@ -125,7 +128,7 @@ pub const KINDS: &[Kind] = {
     }
     &[
         kind([Bf16, Bf16], &[F32, Bf16], SPLITS),
-        kind([F16, F16], &[F32, F16], SPLITS),
+        kind([F16, F16], &[F32, F16], SPLITS_F16),
         kind([Tf32, Tf32], &[F32], SPLITS),
         kind([E4m3, E4m3], FLOATS, SPLITS_8),
         kind([E4m3, E5m2], FLOATS, &[]),
