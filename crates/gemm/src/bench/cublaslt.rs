@@ -145,6 +145,7 @@ impl CublasLt {
         let mut plan = CublasLtPlan {
             session: Arc::clone(&self.session),
             transposed,
+            without_c: types.c != types.d,
             desc,
             a,
             b,
@@ -209,6 +210,8 @@ pub struct CublasLtPlan {
     session: Arc<Session>,
     /// A and B change places.
     transposed: bool,
+    /// C is of another type than D, and not read.
+    without_c: bool,
     desc: Desc,
     a: Layout,
     b: Layout,
@@ -253,8 +256,10 @@ impl CublasLtPlan {
         let (alpha, beta) = self.scalars.pointers();
         let Addresses { a, b, c, d } = *addresses;
         let (a, b) = if self.transposed { (b, a) } else { (a, b) };
+        let c = if self.without_c { 0 } else { c };
         // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as large as the heuristic was
-        // told; the caller vouches for the matrices. C is given even where beta is 0: the library wants an address.
+        // told; the caller vouches for the matrices. C is given even where beta is 0: the library wants an address, unless C has another
+        // type than D, whose place it would be.
         let status = unsafe {
             (session.api.matmul)(
                 session.handle,

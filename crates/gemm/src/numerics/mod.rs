@@ -30,8 +30,8 @@
 //!    block's sum (of at least 16 products) adds up; each is at most 2⁻¹³ of the largest partial sum, for which `|s| + 6p/√k`
 //!    is taken. So `|ŝ − s| ≤ 2⁻¹³·(k/16 + 4√k)·(|s| + 6p/√k)`, or the first bound where that is less.
 //!
-//!    With **sums in f16** each rounding is to 11 bits, and where and how is not documented but for "at least half precision" (PTX ISA,
-//!    "wgmma.mma_async"). At most one rounding for each product, to the nearest or truncated, is `u = 2⁻¹⁰`: `|ŝ − s| ≤
+//!    With **sums in f16** each rounding is to 11 bits, and where and how is not documented (of warp-level MMAs the PTX ISA, "mma",
+//!    says: at least half precision). At most one rounding for each product, to the nearest or truncated, is `u = 2⁻¹⁰`: `|ŝ − s| ≤
 //!    ((1 + u)ᵏ − 1)·p + k·2⁻²⁴`, the second for what is lost below f16's normal numbers. That says nothing where k reaches some hundreds,
 //!    so for products with random signs there is the statistical bound of 8-bit floats with 2⁻¹¹ in place of 2⁻¹³, which a rounding to
 //!    the nearest costs at most and a truncation on average ([`Accumulation::TensorCore16Random`]). Where a partial sum may be beyond
