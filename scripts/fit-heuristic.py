@@ -70,7 +70,7 @@ BYTES = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4, "s32": 4, "e4m3": 1, "e5m2": 
 
 SPEC = re.compile(
     r"(?P<operand>[a-z0-9]+)(_(?P<other>[a-z0-9]+))?-(?P<a>[km])(?P<b>[kn])(?P<d>m?)-(?P<output>\w+)-(?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+)"
-    r"-s(?P<stages>\d+)-(?P<share>[wp])(?P<consumers>\d)-c(?P<cm>\d)x(?P<cn>\d)"
+    r"-s(?P<stages>\d+)-(?P<share>[wp])(?P<consumers>\d)-c(?P<cm>\d)x(?P<cn>\d)(-acc16)?"
 )
 
 
