@@ -75,7 +75,7 @@ fn c_on_the_device_is_not_read_where_beta_is_zero() {
 /// an instruction to the nearest, and whether its sums are too small on the whole, as truncated ones would be.
 #[test]
 fn sums_in_f16_beside_the_emulators() {
-    let Some(device) = common::device("sums_in_f16_beside_the_emulators") else { return };
+    let Some(device) = device("sums_in_f16_beside_the_emulators") else { return };
     let problem = Problem::new(64, 96, 1024, Major::K, Major::K);
     let config = Config::new(Dtype::F16).with_output(Dtype::F32).with_precision(Precision::F16);
     let config = Config { split: Some(Split::Whole), ..config };
