@@ -56,6 +56,22 @@ impl<'k, C: Carried<'k>> Carried<'k> for Vec<C> {
     }
 }
 
+impl<'k, C: Carried<'k>> Carried<'k> for Option<C> {
+    type Static = Option<C::Static>;
+
+    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
+        self.map(|carried| carried.split(values))
+    }
+
+    fn join(
+        builder: &'k KernelBuilder,
+        values: &mut std::vec::IntoIter<ValueId>,
+        fixed: Self::Static,
+    ) -> Self {
+        fixed.map(|fixed| C::join(builder, values, fixed))
+    }
+}
+
 macro_rules! tuples {
     ($(($($name:ident),+)),* $(,)?) => {$(
         #[allow(non_snake_case)]

@@ -38,7 +38,7 @@ pub use smem::SmemRequest;
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
 pub use value::{IntoVal, Scalar, Val, ty};
 pub use verify::{Rule, VerifyError, Violation, verify};
-pub use warpgroup::{Accumulators, Batch, MmaAtom, Pending, Retired};
+pub use warpgroup::{Accumulators, Batch, FragmentOfA, MmaAtom, Pending, Retired};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/language.md")]

@@ -114,6 +114,24 @@ impl<S> Retired<S> {
     }
 }
 
+impl<S> Retired<Option<S>> {
+    /// What a finished batch read, if it says.
+    pub fn transpose(self) -> Option<Retired<S>> {
+        self.0.map(Retired)
+    }
+}
+
+/// The A operand of one instruction in registers: this thread's four words of it, whose elements are those of PTX ISA,
+/// "Register Fragments for wgmma". It goes to one instruction, whose batch has the registers from then on.
+pub struct FragmentOfA<'k>([Val<'k, ty::B32>; 4]);
+
+impl<'k> FragmentOfA<'k> {
+    /// Of values that nothing else uses.
+    pub fn new(words: [Val<'k, ty::B32>; 4]) -> Self {
+        FragmentOfA(words)
+    }
+}
+
 /// One batch being issued.
 pub struct Batch<'k, 'p> {
     builder: &'k KernelBuilder,
@@ -131,16 +149,41 @@ impl<'k> Batch<'k, '_> {
         b: Val<'k, ty::Descriptor>,
         accumulate: impl IntoVal<'k, ty::Bool>,
     ) {
-        let accumulate = accumulate.into_val(self.builder);
+        let source = ASource::Shared(self.atom.a_major);
+        self.issue(block, source, vec![a.id, b.id], accumulate.into_val(self.builder));
+    }
+
+    /// The same with A in registers, whatever its major in shared memory.
+    #[track_caller]
+    pub fn mma_of_registers(
+        &self,
+        block: usize,
+        FragmentOfA(words): FragmentOfA<'k>,
+        b: Val<'k, ty::Descriptor>,
+        accumulate: impl IntoVal<'k, ty::Bool>,
+    ) {
+        let operands = words.iter().map(|word| word.id).chain([b.id]).collect();
+        self.issue(block, ASource::Registers, operands, accumulate.into_val(self.builder));
+    }
+
+    #[track_caller]
+    fn issue(
+        &self,
+        block: usize,
+        a_source: ASource,
+        mut args: Vec<ValueId>,
+        accumulate: Val<'k, ty::Bool>,
+    ) {
         let op = Op::Wgmma(Wgmma {
             acc: self.groups[block],
             n: self.atom.n,
             a: self.atom.a,
             b: self.atom.b,
-            a_source: ASource::Shared(self.atom.a_major),
+            a_source,
             b_major: self.atom.b_major,
         });
-        self.builder.effect(op, vec![a.id, b.id, accumulate.id]);
+        args.push(accumulate.id);
+        self.builder.effect(op, args);
     }
 }
 

@@ -198,6 +198,20 @@ const K_MAJOR_NARROW: [Shape; 5] = [
     shape(128, 16, 2, 10, ALONE),
 ];
 
+/// Kernels for tf32 whose M-major A goes through registers, with a row-major D and, behind those for few rows, with a column-major
+/// one: all problems whose B is row-major are computed so.
+const FROM_REGISTERS: [Shape; 9] = [
+    shape(128, 256, 2, 4, PAIRS),
+    shape(256, 128, 2, 4, ROW),
+    shape(128, 192, 2, 5, COLUMN),
+    turns(128, 160, 5, COLUMN),
+    turns(128, 128, 6, COLUMN),
+    turns(128, 112, 7, COLUMN).paired(),
+    shape(128, 64, 2, 8, ALONE),
+    shape(64, 128, 1, 8, ALONE),
+    shape(64, 64, 1, 5, ALONE).deep(),
+];
+
 /// Kernels for 8-bit floats whose sums are promoted, with a row-major D. Two warpgroups at least keep the tensor core busy.
 const PROMOTED: [Shape; 5] = [
     shape(256, 128, 2, 4, ROW),
@@ -299,6 +313,10 @@ pub fn specs_for(
     let shapes: Vec<&Shape> = match (d_major, a_major, b_major) {
         (OutputMajor::N, ..) if narrowed => NARROWED.iter().collect(),
         (OutputMajor::M, ..) if narrowed => NARROWED_NARROW.iter().collect(),
+        (d, a, _) if (operands[0], a) == (Element::Tf32, mn) => {
+            let narrow = if d == OutputMajor::M { &K_MAJOR_NARROW[..] } else { &[] };
+            narrow.iter().chain(&FROM_REGISTERS).collect()
+        }
         (OutputMajor::N, ..) if operands[0].bytes() != 2 => K_MAJOR.iter().collect(),
         (OutputMajor::M, ..) if operands[0].bytes() != 2 => K_MAJOR_NARROW.iter().collect(),
         (OutputMajor::N, a, b) if (a, b) == (k, mn) => {
@@ -393,6 +411,8 @@ pub fn specs() -> impl Iterator<Item = KernelSpec> {
     let k_major = (OperandMajor::K, OperandMajor::K);
     let others =
         K_MAJOR_TYPES.into_iter().map(move |(operands, output)| (operands, output, k_major));
+    let of_registers = (OperandMajor::Mn, OperandMajor::K);
+    let others = others.chain([([Element::Tf32; 2], Element::F32, of_registers)]);
     let majors = [OutputMajor::N, OutputMajor::M];
     let stored = halves.chain(others).flat_map(move |(operands, output, (a, b))| {
         majors.into_iter().flat_map(move |d| specs_for(operands, a, b, d, output))

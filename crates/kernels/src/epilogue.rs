@@ -6,11 +6,14 @@
 
 use std::ops::Range;
 
+use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{
     Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Special, Val, WARPGROUP_THREADS, ty,
 };
 
 use crate::batch::BatchMap;
+use crate::fragment;
+use crate::lanes::evaluate;
 use crate::scales::Scales;
 use crate::scheduler::TileOrigin;
 use crate::spec::{KernelSpec, OutputMajor};
@@ -28,6 +31,8 @@ pub struct Epilogue<'k, S> {
     b: &'k KernelBuilder,
     spec: KernelSpec,
     staging: Staging,
+    /// Thread → first row in a block of 64, where that is not the accumulator's.
+    rows: Option<Layout>,
     buffers: RegionId,
     c_full: RegionId,
     c: Output<'k>,
@@ -72,14 +77,15 @@ impl<'k, S: Sum> Epilogue<'k, S> {
         factors: [Val<'k, S>; 2],
         scales: Option<Scales<'k>>,
         direct: Val<'k, ty::Bool>,
-    ) -> Self {
+    ) -> Result<Self, CuteError> {
         let staging = spec.staging();
         let buffers = SmemRequest::whole(spec.consumers * staging.bytes(), 1024);
         let barriers = SmemRequest::whole(spec.consumers * MBARRIER_BYTES, MBARRIER_BYTES);
-        Epilogue {
+        Ok(Epilogue {
             b,
             spec: *spec,
             staging,
+            rows: spec.reads_a_to_registers().then(fragment::rows_of_sums).transpose()?,
             buffers: b.region("staging", RegionKind::Data(spec.output), buffers),
             c_full: b.region("c_full", RegionKind::Mbarrier, barriers),
             c,
@@ -88,7 +94,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             factors,
             scales,
             direct,
-        }
+        })
     }
 
     /// Initialises the barriers and fetches the maps: one thread.
@@ -242,7 +248,24 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         row: Val<'k, ty::U32>,
         column: Val<'k, ty::U32>,
     ) -> [Val<'k, ty::U32>; 2] {
-        [row + self.warp * 16 + self.lane / 4, column + self.lane % 4 * 2]
+        let row = match &self.epilogue.rows {
+            None => row + self.warp * 16 + self.lane / 4,
+            Some(rows) => row + evaluate(rows, self.thread),
+        };
+        [row, column + self.lane % 4 * 2]
+    }
+
+    /// Row of a thread's first two sums in a block.
+    fn row_in_block(&self) -> Val<'k, ty::U32> {
+        match &self.epilogue.rows {
+            None => self.warp * 16 + self.lane / 4,
+            Some(rows) => evaluate(rows, self.thread),
+        }
+    }
+
+    /// Rows from there to its other two.
+    fn to_second_row(&self) -> u32 {
+        if self.epilogue.rows.is_some() { fragment::TO_SECOND_ROW } else { 8 }
     }
 
     /// Stores one staging tile of sums that need no scales any more.
@@ -309,7 +332,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                 }
             };
             for (i, sum) in (0..).zip(quad) {
-                let (row, column) = (first_row + i / 2 * 8, first_column + (group * 8 + i % 2));
+                let row = first_row + i / 2 * self.to_second_row();
+                let column = first_column + (group * 8 + i % 2);
                 let (line, place) = match spec.d_major {
                     OutputMajor::N => (row, column),
                     OutputMajor::M => (column, row),
@@ -335,39 +359,54 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         }
     }
 
-    /// Writes the staging tile of 32-bit results into `buffer`, in place of C where that is added: two neighbouring columns
-    /// at a time, where the accumulator has them.
+    /// Writes the staging tile of 32-bit results into `buffer`, in place of C where that is added: two neighbours of a line at a
+    /// time, where the thread has them.
     pub fn write_words(&self, sums: &Sums<'_, 'k, S>, buffer: Val<'k, ty::Smem>, with_c: bool) {
-        let Epilogue { b, spec, staging, .. } = self.epilogue;
-        let row = self.warp * 16 + self.lane / 4;
+        let Epilogue { spec, staging, .. } = self.epilogue;
+        let (row, to_second_row) = (self.row_in_block(), self.to_second_row());
         let in_group = self.lane % 4;
         for group in 0..staging.columns() / 8 {
             let sums = sums(group);
-            for half in 0..2 {
-                let value = |i: u32| sums[(half * 2 + i) as usize];
-                match spec.d_major {
-                    OutputMajor::N => {
+            let column = |i: u32| in_group * 2 + (group * 8 + i);
+            let in_column = |i: u32, row: Val<'k, ty::U32>| {
+                buffer.offset(column(i) * staging.line_bytes()).offset(row * 4)
+            };
+            match spec.d_major {
+                OutputMajor::N => {
+                    for (half, pair) in (0..).zip(sums.chunks(2)) {
                         let chunk = in_group / 2 + group * 2;
-                        let address = self.address(buffer, row + half * 8, chunk);
+                        let address = self.address(buffer, row + half * to_second_row, chunk);
                         let address = address.offset(in_group % 2 * 8);
-                        let c = with_c.then(|| b.load_shared::<S, 2>(address));
-                        let scaled = std::array::from_fn::<_, 2, _>(|i| {
-                            self.scale(value(i as u32), c.map(|c| c[i]))
-                        });
-                        b.store_shared(address, scaled);
+                        self.write_scaled([pair[0], pair[1]], address, with_c);
                     }
-                    OutputMajor::M => {
-                        for i in 0..2 {
-                            let line = in_group * 2 + (group * 8 + i);
-                            let address = buffer.offset(line * staging.line_bytes());
-                            let address = address.offset((row + half * 8) * 4);
-                            let c = with_c.then(|| b.load_shared::<S, 1>(address));
-                            b.store_shared(address, [self.scale(value(i), c.map(|c| c[0]))]);
-                        }
+                }
+                OutputMajor::M if to_second_row == 1 => {
+                    for i in 0..2 {
+                        let pair = [sums[i as usize], sums[i as usize + 2]];
+                        self.write_scaled(pair, in_column(i, row), with_c);
+                    }
+                }
+                OutputMajor::M => {
+                    for (at, sum) in (0..).zip(sums) {
+                        let address = in_column(at % 2, row + at / 2 * to_second_row);
+                        self.write_scaled([sum], address, with_c);
                     }
                 }
             }
         }
+    }
+
+    /// Writes the results of neighbours to the staging tile, in place of C where that is added.
+    fn write_scaled<const N: usize>(
+        &self,
+        sums: [Val<'k, S>; N],
+        address: Val<'k, ty::Smem>,
+        with_c: bool,
+    ) {
+        let b = self.epilogue.b;
+        let c = with_c.then(|| b.load_shared::<S, N>(address));
+        let scale = |i| self.scale(sums[i], c.map(|c: [Val<_>; N]| c[i]));
+        b.store_shared(address, std::array::from_fn::<_, N, _>(scale));
     }
 
     pub(crate) fn scale(&self, sum: Val<'k, S>, c: Option<Val<'k, S>>) -> Val<'k, S> {

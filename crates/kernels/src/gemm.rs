@@ -114,7 +114,7 @@ fn write<'k, S: Gives<R>, R: Sum>(
     let scheduler = Scheduler::new(b, spec.tile, spec.cluster, walk);
     let scales = spec.arithmetic.scaled.then(|| Scales::new(b, [m, n], [&a, &bt]));
     let mainloop = Mainloop::new(b, spec, [a, bt], scheduler.in_cluster())?;
-    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors, scales, direct);
+    let epilogue = Epilogue::new(b, spec, [c, d], [m, n], factors, scales, direct)?;
     let reduction = Reduction::new(b, spec, epilogue.staging(), workspace, unordered);
 
     b.scope("prologue", || {

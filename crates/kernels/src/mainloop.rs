@@ -1,5 +1,7 @@
 //! The mainloop: a producer warp fills the ring with TMA, consumer warpgroups multiply its stages with wgmma.
 
+pub(crate) mod registers;
+
 use pgemm_cute::CuteError;
 use pgemm_ir::{
     Batch, Carried, Element, KernelBuilder, MmaAtom, OperandMajor, Pending, ReadSlot, RegionId,
@@ -147,6 +149,10 @@ impl<'k> Mainloop<'k> {
                 _ => Type::F32,
             },
         };
+        if spec.reads_a_to_registers() {
+            let first = warpgroup * self.a.tile.operand_offset(self.next_part(), 0)?;
+            return self.multiply_from_registers(atom, segment, first, cursor, ahead, issued);
+        }
         let issuer = self.issuer(atom, warpgroup)?;
         if spec.arithmetic.promotion.is_some() {
             let promoted = Promoted::<S>::new(b, atom, spec.blocks());
@@ -231,14 +237,17 @@ impl<'k> Mainloop<'k> {
         sums.add(b, block, slot, issue, |retired| self.release(retired))
     }
 
+    /// The second warpgroup's first row, as far as warpgroups share the tile.
+    fn next_part(&self) -> u32 {
+        match self.spec.schedule {
+            Schedule::Cooperative => 64 * self.spec.blocks() % self.spec.tile.m,
+            Schedule::PingPong => 0,
+        }
+    }
+
     /// What warpgroup `warpgroup` of those that share the tile needs to issue the MMAs of a stage.
     fn issuer(&self, atom: MmaAtom, warpgroup: Val<'k, ty::U32>) -> Result<Issuer<'k>, CuteError> {
         let (b, spec) = (self.b, &self.spec);
-        // The second warpgroup's rows, as far as warpgroups share the tile.
-        let next_part = match spec.schedule {
-            Schedule::Cooperative => 64 * spec.blocks() % spec.tile.m,
-            Schedule::PingPong => 0,
-        };
         let interval = spec.arithmetic.promotion.unwrap_or(spec.tile.k);
         let products = spec.arithmetic.terms.map_or(vec![(0, 0)], Terms::products);
         let depths = |of: fn((u32, u32)) -> u32| -> Vec<u32> {
@@ -257,7 +266,7 @@ impl<'k> Mainloop<'k> {
         Ok(Issuer {
             a: self.a.reader(b, &a_depths, spec.blocks())?,
             bt: self.bt.reader(b, &b_depths, 1)?,
-            a_first: warpgroup * self.a.tile.operand_offset(next_part, 0)?,
+            a_first: warpgroup * self.a.tile.operand_offset(self.next_part(), 0)?,
             steps: a_depths.len() / passes,
             passes,
         })

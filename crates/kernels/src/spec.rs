@@ -14,6 +14,7 @@ use pgemm_ir::{
 use serde::{Deserialize, Serialize};
 
 use crate::arithmetic::{Arithmetic, Terms};
+use crate::mainloop::registers::fragment_registers;
 use crate::names::{has_name, major_name, majors};
 use crate::operand::OperandTile;
 use crate::staging::Staging;
@@ -138,9 +139,9 @@ pub enum SpecError {
         /// Output type.
         output: Element,
     },
-    /// An operand that wgmma cannot read as it lies.
+    /// An operand that a kernel cannot read as it lies.
     #[error(
-        "{operand} of {element} is read K-major only, so that k is contiguous: store A row-major and B column-major, or use \
+        "{operand} of {element} is read K-major here, so that k is contiguous: store A row-major and B column-major, or use \
          f16 or bf16"
     )]
     Major {
@@ -236,6 +237,13 @@ impl KernelSpec {
         }
     }
 
+    /// Whether consumers load A to registers, which wgmma reads it from: an M-major one of tf32, which is read K-major from shared
+    /// memory.
+    pub fn reads_a_to_registers(&self) -> bool {
+        (self.a, self.a_major) == (Element::Tf32, OperandMajor::Mn)
+            && self.arithmetic == Arithmetic::default()
+    }
+
     /// Registers per thread that hold sums while it multiplies: the accumulators, and what these are promoted to.
     pub fn accumulator_registers(&self) -> u32 {
         self.sums() / self.sums_per_register()
@@ -294,7 +302,7 @@ impl KernelSpec {
         match self.consumers {
             1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
             1 => RegisterBudget { producer: 40, consumer: 248 },
-            2 if self.accumulator_registers() >= 192 => {
+            2 if self.accumulator_registers() + self.registers_of_a() >= 192 => {
                 RegisterBudget { producer: 24, consumer: 240 }
             }
             2 => RegisterBudget { producer: 40, consumer: 232 },
@@ -304,10 +312,16 @@ impl KernelSpec {
 
     /// Registers per thread that a consumer needs beside its accumulators.
     fn registers_beside(&self) -> u32 {
-        match (self.output.bytes(), self.d_major) {
+        let addresses = match (self.output.bytes(), self.d_major) {
             (1 | 4, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
             _ => REGISTERS_BESIDE_ACCUMULATORS,
-        }
+        };
+        addresses + self.registers_of_a()
+    }
+
+    /// Registers per thread that hold fragments of A.
+    fn registers_of_a(&self) -> u32 {
+        if self.reads_a_to_registers() { fragment_registers(self) } else { 0 }
     }
 
     /// Depth of a stage in stored elements: those of every term.
@@ -372,7 +386,8 @@ impl KernelSpec {
             return Err(SpecError::Types { a, b, output });
         }
         for (operand, element, major) in [("A", a, self.a_major), ("B", b, self.b_major)] {
-            if element.bytes() != 2 && major != OperandMajor::K {
+            let in_registers = operand == "A" && self.reads_a_to_registers();
+            if element.bytes() != 2 && major != OperandMajor::K && !in_registers {
                 return Err(SpecError::Major { operand, element });
             }
         }
@@ -738,7 +753,29 @@ mod tests {
         }
         let error = spec("e4m3-kn-f32-128x128x128-s4-w2-c1x1").validate().unwrap_err();
         assert_eq!(error, SpecError::Major { operand: "B", element: Element::E4m3 });
-        let error = spec("tf32-mk-f32-128x128x32-s4-w2-c1x1").validate().unwrap_err();
+        let error = spec("tf32x3-mk-f32-64x64x32-s3-w1-c1x1").validate().unwrap_err();
         assert_eq!(error, SpecError::Major { operand: "A", element: Element::Tf32 });
+    }
+
+    /// Fragments of A take registers beside the sums.
+    #[test]
+    fn an_m_major_a_of_tf32_goes_through_registers() {
+        for (name, legal) in [
+            ("tf32-mk-f32-128x256x32-s4-w2-c1x1", true),
+            ("tf32-mkm-f32-256x128x32-s4-w2-c1x2", true),
+            ("tf32-mk-f32-128x144x32-s5-p2-c1x1", true),
+            ("tf32-mn-f32-128x128x32-s4-w2-c1x1", false),
+            ("tf32-mk-f32-128x64x32-s4-w2-c1x1-p32", false),
+            ("tf32-mk-f32-128x64x32-s4-w2-c1x1-scaled", false),
+            ("e4m3-mk-f32-128x128x128-s4-w2-c1x1", false),
+        ] {
+            let found = spec(name).validate();
+            assert_eq!(found.is_ok(), legal, "{name}: {found:?}");
+            assert_eq!(matches!(found, Err(SpecError::Major { .. })), !legal, "{name}: {found:?}");
+        }
+        let error = spec("tf32-mk-f32-128x192x32-s4-p2-c1x1").validate().unwrap_err();
+        let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+        assert_eq!(nearest_n, 160);
+        assert_eq!(spec("tf32-mk-f32-128x160x32-s4-p2-c1x1").validate(), Ok(()));
     }
 }

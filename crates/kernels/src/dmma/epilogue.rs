@@ -5,8 +5,9 @@ use pgemm_cute::{CuteError, Layout, Tiler};
 use pgemm_ir::{Fragments, KernelBuilder, Special, Val, ty};
 
 use super::ELEMENT_BYTES;
-use super::fragment::{BLOCK_LINES, Block, Orders, evaluate};
+use super::fragment::{BLOCK_LINES, Block, Orders};
 use super::spec::DmmaSpec;
+use crate::lanes::evaluate;
 use crate::shared::Matrix;
 
 /// The epilogue of a kernel.

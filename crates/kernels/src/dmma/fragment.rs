@@ -16,13 +16,11 @@ use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{Fragments, OperandMajor, SwizzleMode, Val, WarpMma, ty};
 
 use super::ELEMENT_BYTES;
+use crate::lanes::{SWIZZLED_BITS, evaluate, swizzled};
 use crate::operand::OperandTile;
 
 /// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.
 pub(super) const BLOCK_LINES: u32 = 16;
-
-/// Address bits that the swizzle changes, and those below them.
-const SWIZZLED_BITS: u32 = 0x7f;
 
 /// The orders in which a warp takes the lines of a block and the depths of a step: from those of fragments to those of the
 /// tile.
@@ -173,9 +171,7 @@ impl Reader {
         &self,
         lane: Val<'k, ty::U32>,
     ) -> Result<Val<'k, ty::U32>, CuteError> {
-        let bytes = evaluate(&self.layout.mode(0)?, lane) * ELEMENT_BYTES;
-        let rows = bytes & (((1 << self.swizzle.bits()) - 1) << 7);
-        Ok(bytes ^ (rows >> 3))
+        Ok(swizzled(evaluate(&self.layout.mode(0)?, lane) * ELEMENT_BYTES, self.swizzle))
     }
 
     /// The loads that bring block `block` of step `step` to a lane.
@@ -211,23 +207,6 @@ impl Reader {
     pub(super) fn depth(&self) -> u32 {
         self.depth
     }
-}
-
-/// A layout at a coordinate that is known when the kernel runs, and lies within it.
-pub(super) fn evaluate<'k>(layout: &Layout, coordinate: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
-    let mut left = layout.size();
-    let mut rest = coordinate;
-    let mut sum: Option<Val<'k, ty::U32>> = None;
-    for (extent, stride) in layout.shape().leaves().into_iter().zip(layout.stride().leaves()) {
-        // The last mode needs no remainder.
-        let own = if extent == left { rest } else { rest % extent as u32 };
-        let term = own * stride as u32;
-        sum = Some(sum.map_or(term, |sum| sum + term));
-        rest = rest / extent as u32;
-        left /= extent;
-    }
-    let Some(sum) = sum else { unreachable!("a layout has a mode") };
-    sum
 }
 
 #[cfg(test)]

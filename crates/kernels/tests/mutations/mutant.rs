@@ -22,6 +22,9 @@ pub const PAIR: &str = "bf16-kk-bf16-128x64x64-s3-w2-c2x1";
 /// The same with B tiles that do not divide, so that the CTAs take turns.
 pub const TURNS: &str = "bf16-kk-bf16-128x24x64-s3-w2-c2x1";
 
+/// A kernel that loads A to registers.
+pub const REGISTERS: &str = "tf32-mk-f32-128x16x32-s3-w2-c1x1";
+
 /// A kernel to break, and a problem that it solves as it is.
 pub struct Subject {
     pub gemm: GemmKernel,

@@ -3,7 +3,7 @@
 use pgemm_emulator::ReportKind;
 use pgemm_ir::{Constant, Op, Rule, SwizzleMode};
 
-use crate::mutant::{ALONE, Subject};
+use crate::mutant::{ALONE, REGISTERS, Subject};
 
 #[test]
 fn no_wgmma_fence() {
@@ -30,6 +30,26 @@ fn accumulators_read_in_flight() {
         })
         .verifier_refuses(Rule::InFlight, "accumulators.get(")
         .emulator_reports(ReportKind::RegistersInFlight, &["accumulators.get("]);
+}
+
+#[test]
+fn fragments_loaded_while_others_are_multiplied() {
+    Subject::new(REGISTERS)
+        .with_op(|op, _| match op {
+            Op::WgmmaWait { pending: 1 } => Some(Op::WgmmaWait { pending: 2 }),
+            _ => None,
+        })
+        .verifier_refuses(Rule::InFlight, "self.b.load_shared::")
+        // The stage is freed too early too, which shows first.
+        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma_of_registers("]);
+}
+
+#[test]
+fn fragments_without_a_fence() {
+    Subject::new(REGISTERS)
+        .without(|inst, _| inst.op == Op::WgmmaFence)
+        .verifier_refuses(Rule::WgmmaFence, "batch.mma_of_registers(")
+        .emulator_reports(ReportKind::MissingWgmmaFence, &["batch.mma_of_registers("]);
 }
 
 #[test]
