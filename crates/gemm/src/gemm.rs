@@ -228,7 +228,7 @@ impl Gemm {
         let sms = device.properties().sm_count;
         let plans = Plan::candidates_at(problem, config, sms, picks, aligned)?;
         let prepared = first_clean(config, plans, |plan| {
-            self.prepare_plan(problem, Seen::new(problem, config, aligned), plan)
+            self.prepare_plan(problem, Seen::planned(problem, config, plan.readings), plan)
         })?;
         Ok(lock(&self.0.prepared).entry(key).or_insert_with(|| Arc::new(prepared)).clone())
     }
@@ -244,7 +244,7 @@ impl Gemm {
         let sms = self.0.device.properties().sm_count;
         let plans = Plan::candidates(problem, &config, sms)?;
         first_clean(&config, plans, |plan| {
-            self.prepare_plan(problem, Seen::new(problem, &config, Aligned::ALL), plan)
+            self.prepare_plan(problem, Seen::planned(problem, &config, plan.readings), plan)
         })
     }
 

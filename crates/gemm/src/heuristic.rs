@@ -489,6 +489,15 @@ impl Ranking {
         }
         Ranking(choices)
     }
+
+    /// Those of several ways to read a problem's operands, each with the cycles that come before; `None` where there is no choice.
+    pub(crate) fn of_ways(ways: impl Iterator<Item = (Ranking, f64)>) -> Option<Self> {
+        let later = |(Ranking(choices), before): (Ranking, f64)| {
+            choices.into_iter().map(move |(cycles, choice)| (cycles + before, choice))
+        };
+        let all: Vec<_> = ways.flat_map(later).collect();
+        (!all.is_empty()).then_some(Ranking(all))
+    }
 }
 
 impl Iterator for Ranking {

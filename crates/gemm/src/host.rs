@@ -431,10 +431,10 @@ fn emulate(
 ) -> Result<Computed> {
     let start = Instant::now();
     let aligned = Aligned::of(problem, config, pointers);
-    let seen = Seen::new(problem, config, aligned);
     let mut plans = Plan::candidates_at(problem, config, EMULATED_SMS, &Picks::default(), aligned)?;
     // There is one, or an error said why not.
     let Some(plan) = plans.next() else { return Err(Error::NoCleanKernel { dtype: config.dtype }) };
+    let seen = Seen::planned(problem, config, plan.readings);
     let gemm = plan.spec.build()?;
     let prepare = start.elapsed();
 

@@ -96,13 +96,15 @@ impl Plan {
         aligned: Aligned,
     ) -> Result<Candidates> {
         let mut plans = Candidates::new(problem, config, sms, aligned)?;
-        let Seen { problem, config, .. } = &plans.seen;
-        if config.leaves_all_to_planner() {
-            plans.tuned = picks.get(&ProblemKey::of(problem, config)).map(|pick| {
-                let day = pick.date.split('T').next().unwrap_or_default();
-                Plan::new(pick.candidate, &plans.seen, sms, format!("tuned on {day}"))
-            });
-        }
+        let Some(first) = plans.first.as_ref().filter(|_| config.leaves_all_to_planner()) else {
+            return Ok(plans);
+        };
+        // Of several ways to read the operands, what was tuned for the one that the heuristic takes.
+        let seen = plans.seen(&first.choice());
+        plans.tuned = picks.get(&ProblemKey::of(&seen.problem, &seen.config)).map(|pick| {
+            let day = pick.date.split('T').next().unwrap_or_default();
+            Plan::new(pick.candidate, seen, sms, format!("tuned on {day}"))
+        });
         Ok(plans)
     }
 
@@ -145,7 +147,8 @@ impl Plan {
 
 /// Plans for a problem, best first. The first is made at once, the others when they are asked for.
 pub struct Candidates {
-    seen: Seen,
+    /// All ways to read the operands; each choice has the majors of one.
+    ways: Vec<Seen>,
     sms: u32,
     tuned: Option<Plan>,
     first: Option<Plan>,
@@ -163,22 +166,26 @@ impl Candidates {
         if problem.batch.count > MAX_BATCH {
             return Err(Error::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
         }
-        let seen = Seen::new(problem, config, aligned);
-        let (problem, config) = (&seen.problem, &seen.config);
+        let ways = Seen::ways(problem, config, aligned);
+        let (problem, config) = (&ways[0].problem, &ways[0].config);
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
-        let shape = Shape::seen(&seen);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
         check_types(problem, operands, output)?;
-        check_swapped(problem, config)?;
+        check_swapped(&ways)?;
         let precision = config.precision();
         let mut plans =
-            Candidates { seen: seen.clone(), sms, tuned: None, first: None, ranking: None };
-        if let Some(choice) = by_name(&seen, shape, sms)? {
+            Candidates { ways: ways.clone(), sms, tuned: None, first: None, ranking: None };
+        if let Some(choice) = by_name(&ways, sms)? {
             plans.first = plans.plan(choice, "as asked");
         } else if config.shapes_kernel() {
-            let mut specs = specs_for(problem, operands, output, precision, config.swapped);
-            let Some(base) = specs.next() else {
+            // Tiles are of D as it lies, unless operands are asked to change places.
+            let swapped = Some(config.swapped.unwrap_or_default());
+            let base = ways.iter().find_map(|seen| {
+                let mut specs = specs_for(&seen.problem, operands, output, precision, swapped);
+                Some((seen, specs.next()?))
+            });
+            let Some((seen, base)) = base else {
                 return Err(SpecError::Types { a, b, output }.into());
             };
             let (spec, raster, why) = match base {
@@ -186,15 +193,20 @@ impl Candidates {
                 AnySpec::Dmma(base) => shared::by_knobs(base, config)?,
                 AnySpec::Ffma(base) => shared::by_knobs(base, config)?,
             };
-            plans.first = plans.plan(choice_for(spec, shape, config, sms, raster), &why);
+            let choice = choice_for(spec, Shape::seen(seen), config, sms, raster);
+            plans.first = plans.plan(choice, &why);
         } else {
-            let specs = rated_for(problem, operands, output, precision, config.swapped);
-            let mut specs = specs.peekable();
-            if specs.peek().is_none() {
+            let rankings = ways.iter().map(|seen| {
+                let specs = rated_for(&seen.problem, operands, output, precision, config.swapped);
+                let shape = Shape::seen(seen);
+                let ranking =
+                    Ranking::new(specs, shape, sms, config.split, config.dependent_launch);
+                (ranking, seen.pass_cycles())
+            });
+            plans.ranking = Ranking::of_ways(rankings);
+            if plans.ranking.is_none() {
                 return Err(SpecError::Types { a, b, output }.into());
             }
-            plans.ranking =
-                Some(Ranking::new(specs, shape, sms, config.split, config.dependent_launch));
             plans.first = plans.next_ranked();
         }
         match plans.first {
@@ -203,21 +215,26 @@ impl Candidates {
         }
     }
 
+    /// How a choice reads the operands.
+    fn seen(&self, choice: &Choice) -> &Seen {
+        self.ways.iter().find(|seen| seen.has_majors_of(choice)).unwrap_or(&self.ways[0])
+    }
+
     /// The plan of a choice; `None` where the kernel cannot count its tiles.
     fn plan(&self, choice: Choice, why: &str) -> Option<Plan> {
-        let Candidates { seen, sms, .. } = self;
+        let (seen, sms) = (self.seen(&choice), self.sms);
         let Problem { m, n, k, batch, .. } = seen.problem;
         let extents = [m, n, k].map(|extent| extent as u64);
         choice
-            .decompose(extents, batch.count as u64, *sms)
+            .decompose(extents, batch.count as u64, sms)
             .is_countable()
-            .then(|| Plan::new(choice, seen, *sms, why.to_owned()))
+            .then(|| Plan::new(choice, seen, sms, why.to_owned()))
     }
 
     fn next_ranked(&mut self) -> Option<Plan> {
         loop {
             let choice = self.ranking.as_mut()?.next()?;
-            let raster_rows = self.seen.config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+            let raster_rows = self.ways[0].config.raster_rows.unwrap_or(choice.raster_rows).max(1);
             let plan = self.plan(Choice { raster_rows, ..choice }, "by the heuristic");
             if plan.is_some() {
                 return plan;
@@ -329,23 +346,27 @@ fn check_types(problem: &Problem, operands: [Element; 2], output: Element) -> Re
 }
 
 /// The choice where the config names the kernel.
-fn by_name(seen: &Seen, shape: Shape, sms: u32) -> Result<Option<Choice>> {
-    let Seen { problem, config, .. } = seen;
+fn by_name(ways: &[Seen], sms: u32) -> Result<Option<Choice>> {
+    let config = &ways[0].config;
     let Some(spec) = config.spec else { return Ok(None) };
-    let choice = choice_for(spec, shape, config, sms, None);
-    let types = (choice.operands(), spec.output()) == (config.operands(), config.output_dtype());
-    if !types || !choice.has_majors(problem.a.major, problem.b.major) {
-        return Err(Error::SpecMismatch { spec });
-    }
+    let plain = Choice::plain(spec);
+    let types = (plain.operands(), spec.output()) == (config.operands(), config.output_dtype());
+    let seen = ways.iter().find(|seen| types && seen.has_majors_of(&plain));
+    let Some(seen) = seen else { return Err(Error::SpecMismatch { spec }) };
+    let choice = choice_for(spec, Shape::seen(seen), config, sms, None);
     spec.validate()?;
     Ok(Some(choice))
 }
 
 /// Refuses operands in each other's place where no kernel computes so.
-fn check_swapped(problem: &Problem, config: &Config) -> Result<()> {
+fn check_swapped(ways: &[Seen]) -> Result<()> {
+    let config = &ways[0].config;
     let Config { swapped, .. } = *config;
-    let output = config.output_dtype();
-    match specs_for(problem, config.operands(), output, config.precision(), swapped).next() {
+    let (operands, output) = (config.operands(), config.output_dtype());
+    let mut specs = ways
+        .iter()
+        .flat_map(|seen| specs_for(&seen.problem, operands, output, config.precision(), swapped));
+    match specs.next() {
         Some(_) => Ok(()),
         None => Err(Error::InvalidKnob {
             knob: "swapped",
@@ -502,6 +523,56 @@ mod tests {
                 assert_eq!(choice.majors(), (a, b), "{choice}");
             }
         }
+    }
+
+    /// tf32 across k goes through registers where that takes less than a pass before, or another kernel after it.
+    #[test]
+    fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
+        use crate::reading::Reading::{InPlace, Turned};
+        let config = Config::new(Element::Tf32);
+        let plans = |[m, n, k]: [usize; 3], a, b, config: &Config| {
+            Plan::candidates(&Problem::new(m, n, k, a, b), config, 132).unwrap()
+        };
+        let (k, m, n) = (Major::K, Major::M, Major::N);
+        for (extents, a, b, found) in [
+            ([4096; 3], k, k, ((InPlace, InPlace), false)),
+            ([4096; 3], m, k, ((InPlace, InPlace), false)),
+            ([4096; 3], k, n, ((InPlace, InPlace), true)),
+            ([4096; 3], m, n, ((InPlace, Turned), false)),
+            ([2048, 8192, 4096], m, n, ((Turned, InPlace), true)),
+            // Weights stay where they are, few rows are turned.
+            ([16, 8192, 8192], k, n, ((InPlace, InPlace), true)),
+            ([16, 8192, 8192], m, k, ((Turned, InPlace), true)),
+        ] {
+            let plans = plans(extents, a, b, &config);
+            let best = &plans[0];
+            let readings = (best.readings.a, best.readings.b);
+            assert_eq!((readings, best.swapped()), found, "{extents:?} {a:?} {b:?}: {}", best.spec);
+            assert_eq!(best.pass_cycles > 0.0, readings != (InPlace, InPlace));
+            let turned = plans.iter().any(|plan| plan.choice().has_majors(k, k));
+            assert!(turned, "{extents:?} {a:?} {b:?}");
+            // Named, each reads operands in its own way.
+            for plan in [best, &plans[plans.len() / 2], &plans[plans.len() - 1]] {
+                let problem = Problem::new(extents[0], extents[1], extents[2], a, b);
+                let named = Config::for_choice(plan.choice());
+                let again = Plan::candidates(&problem, &named, 132).unwrap().remove(0);
+                assert_eq!((again.spec, again.readings), (plan.spec, plan.readings));
+            }
+        }
+        // Tiles are of D as it lies, and operands change places where that is asked for.
+        let tile = Config { tile_m: Some(128), tile_n: Some(64), ..config.clone() };
+        for (asked, b, spec, turned) in [
+            (None, n, "tf32-kk-f32-128x64", Turned),
+            (Some(true), n, "tf32-mkm-f32-128x64", InPlace),
+            (None, k, "tf32-mk-f32-128x64", InPlace),
+        ] {
+            let a = if b == n { k } else { m };
+            let plan = plans([512; 3], a, b, &Config { swapped: asked, ..tile.clone() }).remove(0);
+            assert!(plan.spec.to_string().starts_with(spec), "{}", plan.spec);
+            assert_eq!(plan.readings.b, turned);
+        }
+        let unswapped = Config { swapped: Some(false), ..config };
+        assert_eq!(plans([512; 3], k, n, &unswapped)[0].readings.b, Turned);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! How kernels get the operands of a problem: as they lie, or laid out anew by a pass before, in which case the problem that
-//! is planned is the one that the kernel sees. A column-major D makes it the transposed one.
+//! is planned is the one that the kernel sees. A column-major D makes it the transposed one. For tf32 there can be several ways.
 
 use std::fmt;
 
@@ -8,6 +8,7 @@ use pgemm_kernels::{MatrixRelayout, SplitSpec, TMA_ALIGN_BYTES};
 use serde::Serialize;
 
 use crate::batch::Batch;
+use crate::choice::Choice;
 use crate::config::Config;
 use crate::gemm::Pointers;
 use crate::heuristic::NOMINAL_MHZ;
@@ -95,7 +96,7 @@ impl Aligned {
             address.is_multiple_of(TMA_ALIGN_BYTES)
                 || problem.is_empty()
                 || k == 0
-                || reading(operand, element, lines, stride, true) != Reading::InPlace
+                || ways_to_read(operand, element, lines, stride, true)[0] != Reading::InPlace
         };
         Aligned {
             a: one(pointers.a, problem.a, a, problem.a_lines(), batch.a),
@@ -121,6 +122,91 @@ pub(crate) struct Seen {
     transposed: bool,
 }
 
+/// What was asked for, with a row-major D.
+struct Asked {
+    source: Problem,
+    config: Config,
+    transposed: bool,
+    /// Nobody reads operands.
+    skipped: bool,
+}
+
+impl Asked {
+    fn new(problem: &Problem, config: &Config) -> Asked {
+        let transposed = problem.d_major == Major::M;
+        let (source, config) = match transposed {
+            true => (problem.transposed(), config.transposed()),
+            false => (*problem, config.clone()),
+        };
+        let source = source.normalised();
+        // Of no depth there is nothing to split.
+        let config = if source.k == 0 { config.without_terms() } else { config };
+        let skipped = source.is_empty() || source.k == 0;
+        Asked { source, config, transposed, skipped }
+    }
+
+    /// How operands with such addresses can be read.
+    fn readings(&self, aligned: Aligned) -> Vec<Readings> {
+        let Asked { source, config, skipped, .. } = self;
+        let ([a, b], split) = (config.operands(), terms(config));
+        let Batch { a: a_stride, b: b_stride, .. } = source.batch;
+        let ways = |operand: OperandLayout, element, lines, stride, aligned| match split {
+            _ if *skipped => vec![Reading::InPlace],
+            None => ways_to_read(operand, element, lines, stride, aligned),
+            Some(_) if operand.major == Major::K => vec![Reading::Split],
+            Some(_) => vec![Reading::SplitTurned],
+        };
+        let of_a = ways(source.a, a, source.a_lines(), a_stride, aligned.a);
+        let of_b = ways(source.b, b, source.b_lines(), b_stride, aligned.b);
+        let both = |a| of_b.iter().map(move |&b| Readings { a, b });
+        let all = of_a.iter().flat_map(|&a| both(a));
+        all.filter(|readings| *skipped || self.is_legal(*readings)).collect()
+    }
+
+    /// Whether a kernel takes both so: of tf32 one operand at most goes through registers.
+    fn is_legal(&self, Readings { a, b }: Readings) -> bool {
+        let through_registers = |operand: OperandLayout, element, reading| {
+            element == Element::Tf32 && operand.major != Major::K && reading == Reading::InPlace
+        };
+        let [of_a, of_b] = self.config.operands();
+        let Problem { a: a_layout, b: b_layout, .. } = self.source;
+        !(through_registers(a_layout, of_a, a) && through_registers(b_layout, of_b, b))
+    }
+
+    fn seen(&self, readings: Readings) -> Seen {
+        let Asked { source, config, transposed, skipped } = self;
+        let ([a, b], split) = (config.operands(), terms(config));
+        let (a_lines, b_lines) = (source.a_lines(), source.b_lines());
+        let Batch { a: a_stride, b: b_stride, .. } = source.batch;
+        let see = |operand, element, lines, reading| match split {
+            // Kernels read terms along k only, be there rows and columns or not.
+            Some(spec) => OperandLayout::new(
+                Major::K,
+                spec.terms.stored_k(source.k as u64, spec.element) as usize,
+            ),
+            None => seen(operand, element, lines, reading, *skipped),
+        };
+        let problem = Problem {
+            a: see(source.a, a, a_lines, readings.a),
+            b: see(source.b, b, b_lines, readings.b),
+            ..*source
+        };
+        // What is laid out anew lies one behind the other.
+        let apart = |reading, stride, (lines, _): (usize, usize), operand: OperandLayout| {
+            let in_place = reading == Reading::InPlace || stride == 0;
+            if in_place { stride } else { lines.saturating_mul(operand.leading_dimension) }
+        };
+        let batch = Batch {
+            a: apart(readings.a, a_stride, problem.a_lines(), problem.a),
+            b: apart(readings.b, b_stride, problem.b_lines(), problem.b),
+            ..source.batch
+        };
+        let problem = Problem { batch, ..problem };
+        let (config, source, transposed) = (config.clone(), *source, *transposed);
+        Seen { problem, config, readings, source, transposed }
+    }
+}
+
 /// An operand that is laid out anew: the source's address is to be added.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
@@ -137,56 +223,30 @@ fn terms(config: &Config) -> Option<SplitSpec> {
 }
 
 impl Seen {
-    /// For a problem that validates.
+    /// For a problem that validates, the first of [`ways`](Self::ways).
     pub(crate) fn new(problem: &Problem, config: &Config, aligned: Aligned) -> Seen {
-        let transposed = problem.d_major == Major::M;
-        let (source, config, aligned) = if transposed {
-            (problem.transposed(), config.transposed(), aligned.transposed())
-        } else {
-            (*problem, config.clone(), aligned)
-        };
-        let source = source.normalised();
-        // Of no depth there is nothing to split.
-        let config = if source.k == 0 { config.without_terms() } else { config };
-        let ([a, b], split) = (config.operands(), terms(&config));
-        let (a_lines, b_lines) = (source.a_lines(), source.b_lines());
-        let skipped = source.is_empty() || source.k == 0;
-        let Batch { a: a_stride, b: b_stride, .. } = source.batch;
-        let read = |operand, element, lines, stride, aligned| match split {
-            _ if skipped => Reading::InPlace,
-            None => reading(operand, element, lines, stride, aligned),
-            Some(_) if operand.major == Major::K => Reading::Split,
-            Some(_) => Reading::SplitTurned,
-        };
-        let readings = Readings {
-            a: read(source.a, a, a_lines, a_stride, aligned.a),
-            b: read(source.b, b, b_lines, b_stride, aligned.b),
-        };
-        let see = |operand, element, lines, reading| match split {
-            // Kernels read terms along k only, be there rows and columns or not.
-            Some(spec) => OperandLayout::new(
-                Major::K,
-                spec.terms.stored_k(source.k as u64, spec.element) as usize,
-            ),
-            None => seen(operand, element, lines, reading, skipped),
-        };
-        let problem = Problem {
-            a: see(source.a, a, a_lines, readings.a),
-            b: see(source.b, b, b_lines, readings.b),
-            ..source
-        };
-        // What is laid out anew lies one behind the other.
-        let apart = |reading, stride, (lines, _): (usize, usize), operand: OperandLayout| {
-            let in_place = reading == Reading::InPlace || stride == 0;
-            if in_place { stride } else { lines.saturating_mul(operand.leading_dimension) }
-        };
-        let batch = Batch {
-            a: apart(readings.a, a_stride, problem.a_lines(), problem.a),
-            b: apart(readings.b, b_stride, problem.b_lines(), problem.b),
-            ..source.batch
-        };
-        let problem = Problem { batch, ..problem };
-        Seen { problem, config, readings, source, transposed }
+        Seen::ways(problem, config, aligned).swap_remove(0)
+    }
+
+    /// All ways to read a problem that validates, one at least: with as little laid out anew as kernels allow first. They differ
+    /// in the majors that the kernel sees.
+    pub(crate) fn ways(problem: &Problem, config: &Config, aligned: Aligned) -> Vec<Seen> {
+        let asked = Asked::new(problem, config);
+        let aligned = if asked.transposed { aligned.transposed() } else { aligned };
+        let mut ways: Vec<Seen> =
+            asked.readings(aligned).into_iter().map(|readings| asked.seen(readings)).collect();
+        ways.sort_by_key(|seen| seen.passes().1);
+        ways
+    }
+
+    /// Whether a choice's kernel has the majors that it sees.
+    pub(crate) fn has_majors_of(&self, choice: &Choice) -> bool {
+        choice.has_majors(self.problem.a.major, self.problem.b.major)
+    }
+
+    /// A problem that validates as a plan for it reads it.
+    pub(crate) fn planned(problem: &Problem, config: &Config, readings: Readings) -> Seen {
+        Asked::new(problem, config).seen(readings)
     }
 
     /// The addresses as the kernel's problem has them.
@@ -269,26 +329,32 @@ impl Seen {
     }
 }
 
-/// The operand as it has to be read.
-fn reading(
+/// How an operand can be read, in place first: one way, or for tf32 that does not lie along k two, as kernels take one such operand
+/// through registers.
+fn ways_to_read(
     operand: OperandLayout,
     element: Element,
     (lines, _): (usize, usize),
     batch_stride: usize,
     aligned: bool,
-) -> Reading {
+) -> Vec<Reading> {
     let bytes = u64::from(element.bytes());
-    let either_major =
-        matches!(element, Element::F16 | Element::Bf16 | Element::F32 | Element::F64);
-    if operand.major != Major::K && !either_major {
-        return Reading::Turned;
-    }
     let stride = operand.leading_dimension as u64 * bytes;
     // There is nothing behind the only line.
     let lines_fit = lines == 1 || stride > 0 && stride.is_multiple_of(TMA_ALIGN_BYTES);
     let matrices_fit = (batch_stride as u64).wrapping_mul(bytes).is_multiple_of(TMA_ALIGN_BYTES);
     let in_place = aligned && operand.step == 1 && lines_fit && matrices_fit;
-    if in_place { Reading::InPlace } else { Reading::LaidOut }
+    let either_major =
+        matches!(element, Element::F16 | Element::Bf16 | Element::F32 | Element::F64);
+    match operand.major {
+        Major::K => {}
+        _ if either_major => {}
+        _ if in_place && element == Element::Tf32 => {
+            return vec![Reading::InPlace, Reading::Turned];
+        }
+        _ => return vec![Reading::Turned],
+    }
+    vec![if in_place { Reading::InPlace } else { Reading::LaidOut }]
 }
 
 /// The operand as the kernel sees it.
@@ -366,6 +432,38 @@ mod tests {
         let shifted = Aligned { a: false, b: true };
         let seen = Seen::new(&square(k, n), &Config::new(Element::Bf16), shifted);
         assert_eq!((seen.readings.a, seen.readings.b), (LaidOut, InPlace));
+    }
+
+    /// Kernels take one operand through registers; the other one, or both, are turned.
+    #[test]
+    fn tf32_across_k_can_be_read_in_place_or_turned() {
+        use Reading::{InPlace, LaidOut, Turned};
+        let (k, m, n) = (Major::K, Major::M, Major::N);
+        let config = Config::new(Element::Tf32);
+        let ways = |problem: &Problem, aligned| -> Vec<_> {
+            let ways = Seen::ways(problem, &config, aligned);
+            for seen in &ways {
+                let again = Seen::planned(problem, &config, seen.readings);
+                assert_eq!((again.problem, again.passes().1), (seen.problem, seen.passes().1));
+            }
+            ways.iter().map(|seen| (seen.readings.a, seen.readings.b)).collect()
+        };
+        let wide = |a, b| Problem::new(64, 128, 32, a, b);
+        let all = Aligned::ALL;
+        assert_eq!(ways(&wide(k, k), all), [(InPlace, InPlace)]);
+        assert_eq!(ways(&wide(m, k), all), [(InPlace, InPlace), (Turned, InPlace)]);
+        assert_eq!(ways(&wide(k, n), all), [(InPlace, InPlace), (InPlace, Turned)]);
+        let both = [(Turned, InPlace), (InPlace, Turned), (Turned, Turned)];
+        assert_eq!(ways(&wide(m, n), all), both);
+        let tall = Problem::new(128, 64, 32, m, n);
+        assert_eq!(ways(&tall, all)[0], (InPlace, Turned));
+        // What TMA does not read is turned at once.
+        assert_eq!(ways(&wide(m, n), Aligned { a: false, b: true })[0], (Turned, InPlace));
+        let odd = wide(k, n).with_a_step(2).with_b_leading_dimension(131);
+        assert_eq!(ways(&odd, all), [(LaidOut, Turned)]);
+        assert_eq!(ways(&Problem::new(64, 128, 0, m, n), all), [(InPlace, InPlace)]);
+        let terms = Config::new(Element::F32).with_precision("tf32x3".parse().unwrap());
+        assert_eq!(Seen::ways(&wide(m, n), &terms, all).len(), 1);
     }
 
     #[test]

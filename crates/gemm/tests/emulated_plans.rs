@@ -252,32 +252,36 @@ fn integers_wrap() {
     }
 }
 
-/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them.
+/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for registers or for shared memory.
 #[test]
 fn tf32_is_rounded_as_it_is_loaded() {
-    let problem = Problem::new(40, 56, 72, Major::K, Major::K);
-    let single = |layout, seed| {
-        let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
-        matrix.fill_normal(seed);
-        matrix
-    };
-    let (a, b) = (single(problem.a_layout(), 1), single(problem.b_layout(), 2));
-    let as_they_lie = |matrix: &HostMatrix| {
-        HostMatrix::from_bytes(matrix.layout(), Dtype::Tf32, matrix.bytes()).unwrap()
-    };
-    let (raw_a, raw_b) = (as_they_lie(&a), as_they_lie(&b));
-    let reference = Reference::new(&problem, &a, &b, None).unwrap();
-    let model = ErrorModel::new(Accumulation::Nearest, Dtype::Tf32);
-    for executor in [Executor::Emulator, Executor::Cpu { because: None }] {
-        let inputs = Inputs { a: &raw_a, b: &raw_b, c: None };
-        let product = multiply(&executor, &Config::new(Dtype::Tf32), &problem, inputs).unwrap();
-        let comparison = reference.compare(&product.d, &model).unwrap();
-        assert!(comparison.passed, "{executor}: {comparison}");
-        // The very product of the rounded matrices.
-        let (a, b) = (a.convert(Dtype::Tf32).unwrap(), b.convert(Dtype::Tf32).unwrap());
+    for (a_major, b_major) in
+        [(Major::K, Major::K), (Major::M, Major::K), (Major::K, Major::N), (Major::M, Major::N)]
+    {
+        let problem = Problem::new(40, 56, 72, a_major, b_major);
+        let single = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
+            matrix.fill_normal(seed);
+            matrix
+        };
+        let (a, b) = (single(problem.a_layout(), 1), single(problem.b_layout(), 2));
+        let as_they_lie = |matrix: &HostMatrix| {
+            HostMatrix::from_bytes(matrix.layout(), Dtype::Tf32, matrix.bytes()).unwrap()
+        };
+        let (raw_a, raw_b) = (as_they_lie(&a), as_they_lie(&b));
         let reference = Reference::new(&problem, &a, &b, None).unwrap();
-        let comparison = reference.compare(&product.d, &model).unwrap();
-        assert!(comparison.passed, "{executor}: {comparison}");
+        let model = ErrorModel::new(Accumulation::Nearest, Dtype::Tf32);
+        for executor in [Executor::Emulator, Executor::Cpu { because: None }] {
+            let inputs = Inputs { a: &raw_a, b: &raw_b, c: None };
+            let product = multiply(&executor, &Config::new(Dtype::Tf32), &problem, inputs).unwrap();
+            let comparison = reference.compare(&product.d, &model).unwrap();
+            assert!(comparison.passed, "{executor}: {comparison}");
+            // The very product of the rounded matrices.
+            let (a, b) = (a.convert(Dtype::Tf32).unwrap(), b.convert(Dtype::Tf32).unwrap());
+            let reference = Reference::new(&problem, &a, &b, None).unwrap();
+            let comparison = reference.compare(&product.d, &model).unwrap();
+            assert!(comparison.passed, "{executor}: {comparison}");
+        }
     }
 }
 

@@ -557,4 +557,20 @@ mod tests {
         let of_s8 = |output| specs_for([Element::S8; 2], k, k, OutputMajor::N, output).count();
         assert_eq!([Element::U8, Element::E4m3].map(of_s8), [0; 2]);
     }
+
+    #[test]
+    fn an_m_major_a_of_tf32_has_a_kernel_of_each_shape_beside_a_k_major_b() {
+        let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+        let count = |a, b, d| specs_for([Element::Tf32; 2], a, b, d, Element::F32).count();
+        let all = |shapes: &[Shape]| -> usize {
+            let of = |shape: &Shape| usize::from(shape.everywhere) + shape.clusters.len();
+            shapes.iter().map(of).sum()
+        };
+        let large = all(&FROM_REGISTERS);
+        assert_eq!(count(mn, k, OutputMajor::N), large);
+        assert_eq!(count(mn, k, OutputMajor::M), large + all(&K_MAJOR_NARROW));
+        for d in [OutputMajor::N, OutputMajor::M] {
+            assert_eq!([count(k, mn, d), count(mn, mn, d)], [0; 2]);
+        }
+    }
 }

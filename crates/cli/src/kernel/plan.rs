@@ -116,8 +116,8 @@ impl Ranked {
         let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
         let candidates = plans.len();
         plans.truncate(top);
-        let shape = Shape::of(&problem, config);
         let estimated = |plan: Plan| {
+            let shape = Shape::planned(&problem, config, plan.readings);
             let cycles = plan.pass_cycles + heuristic::cycles(&plan.choice(), shape, sms);
             (plan, cycles)
         };
@@ -153,7 +153,7 @@ impl Ranked {
         )
     }
 
-    /// Which operands are laid out anew before the kernel, as of every candidate.
+    /// Which operands are laid out anew before the first candidate's kernel; others' may have other majors.
     fn passes(&self) -> String {
         let Some((plan, _)) = self.plans.first() else { return String::new() };
         [("A", plan.readings.a), ("B", plan.readings.b)]

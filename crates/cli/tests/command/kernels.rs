@@ -221,11 +221,19 @@ fn knobs_shape_what_is_planned() {
     let text = line("kernel plan --problem 512 --dtype s8 --top 1").fine().stdout;
     assert!(text.contains("s8 -> s32, A k-major, B k-major"), "{text}");
 
-    let passes = "kernel plan --problem 63x64x512 --dtype tf32 --b-major n --d-major m --top 1";
+    let passes = "kernel plan --problem 63x64x512 --dtype e4m3 --b-major n --d-major m --top 1";
     let text = line(passes).fine().stdout;
     // Of the transposed problem.
     assert!(text.contains("B n-major, D m-major"), "{text}");
     assert!(text.contains("SMs: A laid out anew along k, by the"), "{text}");
+    // tf32 goes through registers there, unless a kernel is named that reads it along k.
+    let turned = "kernel plan --problem 512 --dtype tf32 --b-major n --json --top 1";
+    for (spec, reading) in [("", "in_place"), ("--spec tf32-kk-f32-64x64x64-s5-w1-c1x1", "turned")]
+    {
+        let json = line(&format!("{turned} {spec}")).fine().json();
+        let plan = &json[0]["plans"][0]["plan"];
+        assert_eq!(plan["readings"], serde_json::json!({ "a": "in_place", "b": reading }));
+    }
     let unaligned = "kernel plan --problem 4095 --top 1 --json";
     let json = line(unaligned).fine().json();
     let plan = &json[0]["plans"][0]["plan"];

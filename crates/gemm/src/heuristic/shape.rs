@@ -4,7 +4,7 @@ use pgemm_ir::Element;
 
 use crate::config::Config;
 use crate::problem::{OperandLayout, Problem};
-use crate::reading::{Aligned, Seen};
+use crate::reading::{Aligned, Readings, Seen};
 
 /// Bytes of a line of L2, and of the slices of an operand's lines that TMA loads.
 const LINE_BYTES: u64 = 128;
@@ -26,6 +26,11 @@ impl Shape {
     /// they have been laid out anew. They are taken to begin where a line of L2 does.
     pub fn of(problem: &Problem, config: &Config) -> Shape {
         Shape::seen(&Seen::new(problem, config, Aligned::ALL))
+    }
+
+    /// The same as the kernel of a plan sees it, which reads the operands so.
+    pub fn planned(problem: &Problem, config: &Config, readings: Readings) -> Shape {
+        Shape::seen(&Seen::planned(problem, config, readings))
     }
 
     pub(crate) fn seen(seen: &Seen) -> Shape {
@@ -79,6 +84,7 @@ fn lines_of_slice(
 mod tests {
     use super::*;
     use crate::problem::Major;
+    use crate::reading::Reading;
 
     fn lines(problem: Problem, element: Element) -> [f64; 2] {
         Shape::of(&problem, &Config::new(element)).lines
@@ -101,6 +107,19 @@ mod tests {
         assert_eq!(lines(problem(24), bf16), [1.25, 1.25]);
         let row = Problem::new(1, 520, 4096, Major::K, Major::N);
         assert_eq!(lines(row.with_a_leading_dimension(4104), bf16), [1.0, 1.875]);
+    }
+
+    #[test]
+    fn lines_are_those_of_the_way_that_a_plan_reads_them() {
+        let config = Config::new(Element::Tf32);
+        let problem = Problem::new(512, 640, 4096, Major::M, Major::K);
+        let problem = problem.with_a_leading_dimension(516);
+        let plans = crate::Plan::candidates(&problem, &config, 132).unwrap();
+        for (reading, torn) in [(Reading::InPlace, true), (Reading::Turned, false)] {
+            let plan = plans.iter().find(|plan| plan.readings.a == reading).unwrap();
+            let shape = Shape::planned(&problem, &config, plan.readings);
+            assert_eq!(shape.lines[0] > 1.0, torn, "{reading}");
+        }
     }
 
     /// As many products take longer than one, less than one after the other, and less where they share an operand.

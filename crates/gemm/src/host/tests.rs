@@ -107,7 +107,12 @@ fn operands_at_any_address_are_read() {
     assert_eq!(check(problem(k, n), Element::Bf16, [1, 0, 0, 0]), readings(LaidOut, InPlace));
     assert_eq!(check(problem(m, k), Element::Bf16, [0, 3, 1, 2]), readings(InPlace, LaidOut));
     assert_eq!(check(problem(m, n), Element::S8, [5, 1, 1, 3]), readings(Turned, Turned));
-    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), readings(LaidOut, Turned));
+    assert_eq!(check(problem(k, n), Element::Tf32, [0, 1, 0, 1]), readings(InPlace, Turned));
+    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), readings(LaidOut, InPlace));
+    assert_eq!(check(problem(m, k), Element::Tf32, [0, 0, 3, 1]), readings(InPlace, InPlace));
+    // B is the larger one.
+    assert_eq!(check(problem(m, n), Element::Tf32, [0, 0, 1, 0]), readings(Turned, InPlace));
+    check(problem(m, n).with_d_major(Major::M), Element::Tf32, [0; 4]);
     assert_eq!(check(problem(m, n), Element::F64, [1, 1, 1, 1]), readings(LaidOut, LaidOut));
 }
 
@@ -139,6 +144,8 @@ fn batches_are_multiplied_however_they_lie() {
     let turned = problem(m, k).with_d_major(Major::M).with_batch(2).with_a_batch_stride(0);
     assert_eq!(check(turned, Element::S8, [1, 0, 0, 1]), readings(InPlace, Turned));
     check(problem(m, k).with_batch(2).with_c_batch_stride(3), Element::F32, [0, 1, 0, 0]);
+    let shared = problem(k, n).with_batch(3).with_b_batch_stride(0);
+    assert_eq!(check(shared, Element::Tf32, [0; 4]), readings(InPlace, InPlace));
     for precision in ["tf32x3", "f16x3"] {
         let precision: Precision = precision.parse().unwrap();
         let config = Config::new(Element::F32).with_precision(precision);

@@ -144,6 +144,11 @@ impl ProblemKey {
         Elements { a, b, d: self.output, precision: self.precision }
     }
 
+    /// Whether a choice's kernel has its majors.
+    pub(super) fn has_majors_of(&self, choice: &Choice) -> bool {
+        choice.has_majors(self.a_major, self.b_major)
+    }
+
     fn fits(&self, candidate: &Choice) -> bool {
         let spec = &candidate.spec;
         let types = (candidate.operands(), spec.output()) == (self.operands(), self.output);
@@ -153,7 +158,7 @@ impl ProblemKey {
         };
         types
             && Precision::of(spec) == self.precision
-            && candidate.has_majors(self.a_major, self.b_major)
+            && self.has_majors_of(candidate)
             && candidate.raster_rows > 0
             && splits.is_none_or(|splits| (1..=MAX_SPLITS).contains(&splits))
             && spec.validate().is_ok()

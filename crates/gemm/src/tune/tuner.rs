@@ -58,7 +58,9 @@ impl Tuner {
         let device = self.bench.device();
         let sms = device.properties().sm_count;
         let config = key.config();
-        let plans = Plan::candidates(&key.problem(), &config, sms)?;
+        // What a pass before would make of it is another problem.
+        let plans = Plan::candidates(&key.problem(), &config, sms)?.into_iter();
+        let plans = plans.filter(|plan| key.has_majors_of(&plan.choice()));
         let operands = self.bench.operands(&key.problem(), key.elements(), SEED)?;
         let enter = |plan: Plan| Entry::new(device, &operands, plan.choice());
         let peer = first_clean(&config, plans, enter)?;

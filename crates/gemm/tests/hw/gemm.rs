@@ -153,8 +153,13 @@ fn heads_side_by_side_and_large_batches() {
 #[test]
 fn tf32_operands_are_rounded_as_they_are_loaded() {
     let Some(device) = device("tf32_operands_are_rounded") else { return };
-    for (m, n, k) in [(1000, 700, 8), (256, 264, 4100)] {
-        let problem = Problem::new(m, n, k, Major::K, Major::K);
+    for ([m, n, k], a_major, b_major) in [
+        ([1000, 700, 8], Major::K, Major::K),
+        ([256, 264, 4100], Major::K, Major::K),
+        ([1000, 700, 40], Major::M, Major::K),
+        ([256, 264, 4100], Major::K, Major::N),
+    ] {
+        let problem = Problem::new(m, n, k, a_major, b_major);
         let a = matrix(problem.a_layout(), Dtype::F32, 1, Fill::Random);
         let b = matrix(problem.b_layout(), Dtype::F32, 2, Fill::Random);
         let raw = |matrix: &HostMatrix| {

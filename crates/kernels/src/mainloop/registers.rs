@@ -14,17 +14,20 @@ use crate::scheduler::Segment;
 use crate::spec::KernelSpec;
 use crate::sums::Sum;
 
-/// MMAs of each m64 block in a part, as far as a stage has two such parts.
-const STEPS: u32 = 2;
+/// MMAs of each m64 block in a part, as far as a stage has two such parts: so many that they take longer than the loads of the next
+/// one's fragments.
+fn steps(spec: &KernelSpec) -> u32 {
+    if spec.blocks() == 1 && spec.tile.n <= 64 { 4 } else { 2 }
+}
 
 /// Parts of a stage. Two at least: registers of one are written while the MMAs of the one before it read theirs.
-fn parts(tile_k: u32) -> u32 {
-    (tile_k / DEPTH / STEPS).max(2)
+fn parts(spec: &KernelSpec) -> u32 {
+    (spec.tile.k / DEPTH / steps(spec)).max(2)
 }
 
 /// Registers per thread that hold fragments of A: those of two parts.
 pub(crate) fn fragment_registers(spec: &KernelSpec) -> u32 {
-    2 * 4 * spec.blocks() * (spec.tile.k / DEPTH / parts(spec.tile.k))
+    2 * 4 * spec.blocks() * (spec.tile.k / DEPTH / parts(spec))
 }
 
 /// What the loads of A and the MMAs of a stage need.
@@ -115,7 +118,7 @@ impl<'k> Mainloop<'k> {
         let depths: Vec<u32> = (0..spec.tile.k).step_by(DEPTH as usize).collect();
         let of_step = |&k: &u32| (0..spec.blocks()).map(|block| reader.loads(block, k)).collect();
         let of_part = |depths: &[u32]| depths.iter().map(of_step).collect();
-        let steps = depths.len() / parts(spec.tile.k) as usize;
+        let steps = depths.len() / parts(spec) as usize;
         let loads = depths.chunks(steps).map(of_part).collect::<Result<_, CuteError>>()?;
         let thread = b.special(Special::Thread) % WARPGROUP_THREADS;
         Ok(Issuer {

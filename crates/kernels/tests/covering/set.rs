@@ -99,6 +99,13 @@ const ARITHMETIC: [&str; 14] = [
     "f16-kkm-f16-64x24x64-s3-w1-c1x1-scaled",
 ];
 
+/// An M-major A of tf32, which goes through registers, with a row-major D.
+const FROM_REGISTERS: [&str; 3] = [
+    "tf32-mk-f32-128x64x32-s3-w2-c1x2",
+    "tf32-mk-f32-256x80x16-s3-w2-c1x1",
+    "tf32-mk-f32-192x32x64-s2-p2-c2x1",
+];
+
 /// How many choices there are of each kind.
 const CHOICES: [usize; 8] = [
     TYPES.len(),
@@ -143,9 +150,10 @@ fn pairs(choice: &Choice) -> impl Iterator<Item = usize> {
     (0..CHOICES.len()).flat_map(move |i| (0..i).map(move |j| numbered(i) * all + numbered(j)))
 }
 
-/// The covering specs, those by turns, those of other types, and those with arithmetic of their own.
+/// The covering specs, those by turns, those of other types, those with arithmetic of their own, and some whose A goes through
+/// registers.
 pub fn covering_set() -> Vec<KernelSpec> {
-    let named = BY_TURNS.into_iter().chain(OTHER_TYPES).chain(ARITHMETIC);
+    let named = BY_TURNS.into_iter().chain(OTHER_TYPES).chain(ARITHMETIC).chain(FROM_REGISTERS);
     let named = named.map(|name| name.parse().unwrap_or_else(|error| panic!("{error}")));
     pairwise().into_iter().chain(named).collect()
 }
