@@ -343,7 +343,7 @@ fn emulate(
     } else {
         let mut rows = vec![("kernel", spec.to_string()), ("problem", format!("{m}x{n}x{k}"))];
         if let Some(plan) = &product.plan {
-            rows.push(("plan", parse::describe(plan)));
+            rows.push(("plan", plan.to_string()));
         }
         rows.push(("emulated in", output::seconds(product.compute)));
         rows.push(("schedule", "no race, no deadlock, no misuse found".to_owned()));

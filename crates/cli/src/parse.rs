@@ -5,9 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use persistent_gemm::bench::Elements;
-use persistent_gemm::{
-    Choice, Config, Dtype, Major, Plan, Precision, Problem, Reading, Readings, Split,
-};
+use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Precision, Problem, Split};
 use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 
 use crate::output;
@@ -431,42 +429,6 @@ impl Knobs {
     }
 }
 
-/// A plan in one line, for people.
-pub fn describe(plan: &Plan) -> String {
-    let plural =
-        |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let workers = if plan.spec.cluster().size() == 1 { "CTA" } else { "cluster" };
-    let mut parts = vec![format!(
-        "{} on {} ({:.2} waves)",
-        plural(plan.tiles, "tile"),
-        plural(u64::from(plan.clusters), workers),
-        plan.waves
-    )];
-    if plan.split_tiles > 0 {
-        let which = if u64::from(plan.split_tiles) == plan.tiles {
-            "all".to_owned()
-        } else {
-            plan.split_tiles.to_string()
-        };
-        let order = if plan.unordered { ", unordered" } else { "" };
-        let workers = plural(u64::from(plan.workers), "worker");
-        parts.push(format!("{which} split along k among {workers} ({}{order})", plan.split));
-    }
-    let Readings { a, b } = plan.readings;
-    for (operand, reading) in [("A", a), ("B", b)] {
-        if reading != Reading::InPlace {
-            parts.push(format!("{operand} {reading}"));
-        }
-    }
-    if plan.swapped() {
-        parts.push("A and B swapped".to_owned());
-    }
-    parts.push(plural(u64::from(plan.raster_rows), "raster row"));
-    parts.push(format!("{} launch", if plan.dependent_launch { "dependent" } else { "serial" }));
-    parts.push(plan.why.clone());
-    parts.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -535,22 +497,5 @@ mod tests {
             let message = l2_policies(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");
         }
-    }
-
-    #[test]
-    fn plans_say_what_is_split_and_swapped() {
-        let problem = Problem::new(16, 1024, 4096, Major::K, Major::K);
-        let way: Way = "bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k:1".parse().unwrap();
-        let config =
-            Config { split: way.split, raster_rows: way.raster_rows, ..Config::for_spec(way.spec) };
-        let plan = Plan::candidates(&problem, &config, 132).unwrap().remove(0);
-        assert_eq!(
-            describe(&plan),
-            "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A and B swapped, 1 raster \
-             row, dependent launch, as asked"
-        );
-        let whole = Config { split: Some(Split::Whole), ..config };
-        let plan = Plan::candidates(&problem, &whole, 132).unwrap().remove(0);
-        assert!(!describe(&plan).contains("split"), "{}", describe(&plan));
     }
 }

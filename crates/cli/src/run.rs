@@ -199,7 +199,7 @@ fn run_case(args: &Args, seed: u64) -> Result<Verdict, Failure> {
     let mut rows = vec![("backend", executor.to_string()), ("problem", case.to_string())];
     if let Some(plan) = &outcome.plan {
         rows.push(("kernel", plan.spec.to_string()));
-        rows.push(("plan", parse::describe(plan)));
+        rows.push(("plan", plan.to_string()));
     }
     rows.extend(outcome.worst().map(|worst| ("verification", worst.to_string())));
     let around = if outcome.untouched { "as it was" } else { "WRITTEN TO" };
@@ -411,7 +411,7 @@ fn report(
     }];
     if let Some(plan) = &product.plan {
         rows.push(("kernel", plan.spec.to_string()));
-        rows.push(("plan", parse::describe(plan)));
+        rows.push(("plan", plan.to_string()));
         let cache = product.cache.map_or_else(String::new, |outcome| {
             format!(", kernel cache {outcome:?}").to_lowercase()
         });

@@ -162,11 +162,21 @@ impl Gemm {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn with_cache(device: &Device, config: Config, cache: JitCache) -> Result<Self> {
-        // Knobs that no problem can make possible fail now: majors do not change that.
-        let majors = |spec| Choice::plain(spec).majors();
-        let (a_major, b_major) = config.spec.map_or((crate::Major::K, crate::Major::K), majors);
-        let sms = device.properties().sm_count;
-        Plan::candidates(&Problem::new(1, 1, 1, a_major, b_major), &config, sms)?;
+        let picks = Picks::from_environment(device.properties());
+        Self::with_picks(device, config, cache, picks)
+    }
+
+    /// Like [`with_cache`](Self::with_cache), with what was tuned in place of what the environment names.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn with_picks(
+        device: &Device,
+        config: Config,
+        cache: JitCache,
+        picks: Arc<Picks>,
+    ) -> Result<Self> {
+        Plan::check_config(&config, device.properties().sm_count)?;
 
         let stream = driver::Stream::new(device)?;
         let zeros =
@@ -175,7 +185,7 @@ impl Gemm {
             device: device.clone(),
             config,
             cache,
-            picks: Picks::from_environment(device.properties()),
+            picks,
             kernels: Mutex::default(),
             passes: Mutex::default(),
             prepared: Mutex::default(),

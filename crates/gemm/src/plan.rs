@@ -1,5 +1,6 @@
 //! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
 
+mod describe;
 mod dmma;
 mod ffma;
 mod shared;
@@ -60,6 +61,17 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Checks what no problem can make possible: types without kernels, and knobs beyond their limits.
+    ///
+    /// # Errors
+    /// The types have no kernel, a knob is impossible.
+    pub fn check_config(config: &Config, sms: u32) -> Result<()> {
+        // Only named kernels have majors that no problem changes.
+        let majors = |spec| Choice::plain(spec).majors();
+        let (a_major, b_major) = config.spec.map_or((Major::K, Major::K), majors);
+        Plan::candidates(&Problem::new(1, 1, 1, a_major, b_major), config, sms).map(|_| ())
+    }
+
     /// The plans for a problem on `sms` SMs, best first; one where the config names the kernel. Of a column-major D they are
     /// those of the transposed problem, in which A and B, m and n have changed places. The addresses of operands are taken
     /// to be multiples of 16.
