@@ -1,0 +1,615 @@
+// persistent-gemm: D = alpha * A*B + beta * C on NVIDIA Hopper. The C API, and below it the class PersistentGemm for C++17.
+//
+// Every function of the C API that can fail returns a pgemm_status; pgemm_last_error() then says on the same thread what was
+// asked, what the limit is and what to do. Structs are filled by their _init function before fields are set. A pgemm_gemm may be
+// used by many threads at once. docs/c.md is the guide.
+//
+// Generated from crates/c by its test tests/header.rs: do not edit.
+
+#ifndef PERSISTENT_GEMM_H
+#define PERSISTENT_GEMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Version of this header: major.
+#define PGEMM_VERSION_MAJOR 0
+
+// Version of this header: minor.
+#define PGEMM_VERSION_MINOR 1
+
+// Version of this header: patch.
+#define PGEMM_VERSION_PATCH 0
+
+// For a leading dimension or a batch stride: no gaps, one line or matrix right behind the other. The default.
+#define PGEMM_TIGHT -1
+
+// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+#define PGEMM_SAME -2
+
+// For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
+#define PGEMM_CURRENT_DEVICE -1
+
+// A GEMM: made by pgemm_create, used from any thread, destroyed by pgemm_destroy.
+typedef struct pgemm_gemm pgemm_gemm;
+
+// How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the message.
+typedef int32_t pgemm_status;
+
+// The type of a matrix element: PGEMM_UNSPECIFIED, or one of PGEMM_FP16 to PGEMM_S32.
+typedef int32_t pgemm_dtype;
+
+// How accurately products are added up: one of PGEMM_PRECISION_...
+typedef int32_t pgemm_precision;
+
+// How the warps of a CTA share its tiles: one of PGEMM_SCHEDULE_...
+typedef int32_t pgemm_schedule;
+
+// Whether something is to be so: PGEMM_AUTO, PGEMM_ON or PGEMM_OFF.
+typedef int32_t pgemm_switch;
+
+// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
+// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
+typedef struct pgemm_config {
+  // Bytes of this struct as the caller knows it: set by pgemm_config_init.
+  size_t struct_size;
+  // Type of A. Must be given.
+  pgemm_dtype dtype_a;
+  // Type of B.
+  pgemm_dtype dtype_b;
+  // Type of C and D.
+  pgemm_dtype dtype_c;
+  // How accurately products are added up. FP32 is never computed with less than binary32 unless this asks for it.
+  pgemm_precision precision;
+  // Rows of the macro-tile, which is decomposed into tiles that one CTA can have.
+  uint32_t tile_m;
+  // Columns of the macro-tile.
+  uint32_t tile_n;
+  // Depth of a stage of the pipeline, in elements along k.
+  uint32_t tile_k;
+  // Whether one launch's CTAs stay and walk all tiles. 1, the default: kernels that do otherwise do not exist, so 0 is refused.
+  int32_t persistent;
+  // CTAs of a cluster along m, given with cluster_n: up to 4 together.
+  uint32_t cluster_m;
+  // CTAs of a cluster along n.
+  uint32_t cluster_n;
+  // Warps of a CTA: 8, 12 or 16.
+  uint32_t warps_per_block;
+  // Stages of the pipeline.
+  uint32_t prefetch_depth;
+  // Rows of cluster tiles that are walked together.
+  uint32_t raster_rows;
+  // How the warps of a CTA share its tiles.
+  pgemm_schedule schedule;
+  // Whether A and B change places: the transpose of D is computed from the transposes of B and A.
+  pgemm_switch swapped;
+  // Not 0: partial sums of split tiles may be added in any order, so last bits may differ from run to run.
+  int32_t unordered;
+  // Whether a launch may begin while the one before it on its stream ends.
+  pgemm_switch dependent_launch;
+  // Multiprocessors to use at most.
+  uint32_t sms;
+  // Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
+  int32_t device;
+  // How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
+  const char *split;
+  // The kernel, by a name of pgemm kernel list, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
+  // it to the planner.
+  const char *kernel;
+  // A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
+  // the environment variable PGEMM_AUTOTUNE names, else what pgemm autotune installed.
+  const char *autotune_file;
+} pgemm_config;
+
+// How a matrix lies in memory: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
+typedef int32_t pgemm_layout;
+
+// A problem: D = alpha * A*B + beta * C with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
+// pgemm_problem_init sets every field to its default.
+typedef struct pgemm_problem {
+  // Bytes of this struct as the caller knows it: set by pgemm_problem_init.
+  size_t struct_size;
+  // Rows of A, C and D.
+  int64_t m;
+  // Columns of B, C and D.
+  int64_t n;
+  // Columns of A, rows of B.
+  int64_t k;
+  // Elements from one row (column, where it is column-major) of A to the next. 0 is PGEMM_TIGHT too.
+  int64_t lda;
+  // That of B.
+  int64_t ldb;
+  // That of C.
+  int64_t ldc;
+  // That of D.
+  int64_t ldd;
+  // How A lies.
+  pgemm_layout layout_a;
+  // How B lies.
+  pgemm_layout layout_b;
+  // How C and D lie.
+  pgemm_layout layout_c;
+  // Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32 result as an integer.
+  double alpha;
+  // Factor of C, 0 by default, as alpha is one. Where it is 0, C is never read.
+  double beta;
+  // Products, 1 by default. All fields above hold for each of them.
+  int64_t batch;
+  // Elements from one A to the next. 0 is PGEMM_SAME too.
+  int64_t batch_stride_a;
+  // Elements from one B to the next. 0 is PGEMM_SAME too.
+  int64_t batch_stride_b;
+  // Elements from one C to the next. 0 is PGEMM_SAME too.
+  int64_t batch_stride_c;
+  // Elements from one D to the next. Matrices D must not overlap.
+  int64_t batch_stride_d;
+} pgemm_problem;
+
+// It did what it is for.
+#define PGEMM_SUCCESS 0
+
+// An argument is null, out of range, or contradicts another.
+#define PGEMM_ERROR_INVALID_ARGUMENT 1
+
+// There is no kernel for these types, knobs or layouts, or this library was built without the entry point.
+#define PGEMM_ERROR_NOT_SUPPORTED 2
+
+// There is no driver, no GPU, or none of Hopper's generation.
+#define PGEMM_ERROR_NO_DEVICE 3
+
+// Device memory ran out.
+#define PGEMM_ERROR_OUT_OF_MEMORY 4
+
+// A call of the CUDA driver failed, or work queued before did.
+#define PGEMM_ERROR_DRIVER 5
+
+// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for.
+#define PGEMM_ERROR_INVALID_STATE 6
+
+// A file cannot be read, written or used.
+#define PGEMM_ERROR_FILE 7
+
+// A defect of this library: please report it with the message.
+#define PGEMM_ERROR_INTERNAL 8
+
+// Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and E5M2, S32 for S8 and U8.
+#define PGEMM_UNSPECIFIED 0
+
+// IEEE 754 binary16.
+#define PGEMM_FP16 1
+
+// bfloat16.
+#define PGEMM_BF16 2
+
+// IEEE 754 binary32, multiplied and added up as such unless precision says otherwise.
+#define PGEMM_FP32 3
+
+// binary32 in memory, of which the tensor core multiplies the upper 19 bits, rounded to nearest.
+#define PGEMM_TF32 4
+
+// IEEE 754 binary64.
+#define PGEMM_FP64 5
+
+// 8-bit float, 4 exponent and 3 mantissa bits.
+#define PGEMM_E4M3 6
+
+// 8-bit float, 5 exponent and 2 mantissa bits.
+#define PGEMM_E5M2 7
+
+// Signed 8-bit integer.
+#define PGEMM_S8 8
+
+// Unsigned 8-bit integer.
+#define PGEMM_U8 9
+
+// Signed 32-bit integer: results only.
+#define PGEMM_S32 10
+
+// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The default.
+#define PGEMM_PRECISION_FULL 0
+
+// 8-bit floats added up all along k by the tensor core, with about 14 bits.
+#define PGEMM_PRECISION_FAST 1
+
+// FP32 in binary32 throughout, as PGEMM_PRECISION_FULL has it; for no other type.
+#define PGEMM_PRECISION_EXACT 2
+
+// FP32 as sums of two TF32: three products on tensor cores.
+#define PGEMM_PRECISION_TF32X3 3
+
+// FP32 as sums of two FP16 with scales: three products on tensor cores.
+#define PGEMM_PRECISION_F16X3 4
+
+// FP32 as sums of three BF16: the six larger products, on tensor cores.
+#define PGEMM_PRECISION_BF16X6 5
+
+// FP32 as sums of three BF16: all nine products, on tensor cores.
+#define PGEMM_PRECISION_BF16X9 6
+
+// The elements of a row are neighbours. The default.
+#define PGEMM_ROW_MAJOR 0
+
+// The elements of a column are neighbours.
+#define PGEMM_COLUMN_MAJOR 1
+
+// As the planner finds best. The default.
+#define PGEMM_AUTO 0
+
+// Yes.
+#define PGEMM_ON 1
+
+// No.
+#define PGEMM_OFF 2
+
+// As the planner finds best. The default.
+#define PGEMM_SCHEDULE_AUTO 0
+
+// All of them work on each tile.
+#define PGEMM_SCHEDULE_COOPERATIVE 1
+
+// They take turns with whole tiles.
+#define PGEMM_SCHEDULE_PING_PONG 2
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The version of the library, such as "0.1.0". The header's is PGEMM_VERSION_MAJOR and so on.
+const char *pgemm_version(void);
+
+// A status in a few words. Never null, never to be freed.
+const char *pgemm_status_string(pgemm_status status);
+
+// What went wrong in the last call on this thread that failed: what was asked, what the limit is, what to do. Empty where none
+// did. Never null, never to be freed, valid until the next call on this thread that fails.
+const char *pgemm_last_error(void);
+
+// Sets all fields of a config to their defaults. size is sizeof(pgemm_config).
+pgemm_status pgemm_config_init(struct pgemm_config *config, size_t size);
+
+// Sets all fields of a problem to their defaults. size is sizeof(pgemm_problem).
+pgemm_status pgemm_problem_init(struct pgemm_problem *problem, size_t size);
+
+// Makes a GEMM on the device that the config names: by default that of the CUDA context that is current on the calling thread,
+// which must outlive the GEMM, else device 0 with its primary context. Nothing is compiled yet. *gemm is null after a failure.
+pgemm_status pgemm_create(const struct pgemm_config *config,
+                          struct pgemm_gemm **gemm);
+
+// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Work that is queued is done first, as far as
+// it uses memory of the GEMM's. No other thread may be using it.
+pgemm_status pgemm_destroy(struct pgemm_gemm **gemm);
+
+// Plans a problem, and compiles and loads its kernel, so that running it only launches. Without it the first run of a problem
+// does so, which takes up to some tenths of a second, and which a stream that is being captured forbids.
+pgemm_status pgemm_prepare(const struct pgemm_gemm *gemm,
+                           const struct pgemm_problem *problem);
+
+// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and returns. A is m x k, B is
+// k x n, C is m x n: device memory, row-major, without gaps, to be left alone until the work is done. The stream belongs to the
+// GEMM's context, and exists until pgemm_sync or pgemm_destroy is called. May be called from any thread.
+pgemm_status pgemm_run(const struct pgemm_gemm *gemm,
+                       const void *a,
+                       const void *b,
+                       void *c,
+                       int64_t m,
+                       int64_t n,
+                       int64_t k,
+                       void *stream);
+
+// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it. Everything else is as with
+// pgemm_run. C is not looked at where beta is 0, and may be D.
+pgemm_status pgemm_run_ex(const struct pgemm_gemm *gemm,
+                          const struct pgemm_problem *problem,
+                          const void *a,
+                          const void *b,
+                          const void *c,
+                          void *d,
+                          void *stream);
+
+// Waits until all work is done that this GEMM was given before, on any stream and by any thread. The streams that it was run on
+// since the last call must still exist, and none may be being captured.
+pgemm_status pgemm_sync(const struct pgemm_gemm *gemm);
+
+// Says how a problem is computed, after preparing it: kernel, tiles, how they are split and walked, and why. Writes at most
+// capacity bytes with the zero at the end, and the length of the whole text without it to *length where that is not null.
+// text may be null where capacity is 0.
+pgemm_status pgemm_plan_describe(const struct pgemm_gemm *gemm,
+                                 const struct pgemm_problem *problem,
+                                 char *text,
+                                 size_t capacity,
+                                 size_t *length);
+
+// The same without a GEMM or a GPU: what would be chosen on a device with sm_count multiprocessors (0: 132, those of an H100
+// SXM or H200), results of the autotuner aside.
+pgemm_status pgemm_config_describe(const struct pgemm_config *config,
+                                   const struct pgemm_problem *problem,
+                                   uint32_t sm_count,
+                                   char *text,
+                                   size_t capacity,
+                                   size_t *length);
+
+// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a results file, which is continued
+// where it exists: a GEMM that is created with it as autotune_file, and with no knob set, uses it. trials candidates at
+// most are measured for seconds seconds; 0 leaves either to the tuner. The device should have nothing else to do.
+// PGEMM_ERROR_NOT_SUPPORTED where the library was built without the tuner.
+pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
+                            const struct pgemm_problem *problem,
+                            uint32_t trials,
+                            double seconds,
+                            const char *file);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PERSISTENT_GEMM_H */
+
+#if defined(__cplusplus) && __cplusplus >= 201703L && !defined(PERSISTENT_GEMM_CPP)
+#define PERSISTENT_GEMM_CPP
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+// A GEMM on one device. Failures are thrown as PersistentGemm::Error. May be used by many threads at once.
+//
+//   PersistentGemm::Config cfg;
+//   cfg.dtypeA = PersistentGemm::FP32; cfg.dtypeB = PersistentGemm::FP32;
+//   auto gemm = PersistentGemm::create(cfg);
+//   gemm->run(A, B, C, M, N, K, stream);
+//   gemm->sync();
+class PersistentGemm {
+ public:
+  // Types of matrix elements, as the constants of the same names (PGEMM_FP16 and so on).
+  enum Dtype : pgemm_dtype {
+    Unspecified = PGEMM_UNSPECIFIED,
+    FP16 = PGEMM_FP16,
+    BF16 = PGEMM_BF16,
+    FP32 = PGEMM_FP32,
+    TF32 = PGEMM_TF32,
+    FP64 = PGEMM_FP64,
+    E4M3 = PGEMM_E4M3,
+    E5M2 = PGEMM_E5M2,
+    S8 = PGEMM_S8,
+    U8 = PGEMM_U8,
+    S32 = PGEMM_S32,
+  };
+
+  // How accurately products are added up, as PGEMM_PRECISION_FULL and so on.
+  enum class Precision : pgemm_precision {
+    Full = PGEMM_PRECISION_FULL,
+    Fast = PGEMM_PRECISION_FAST,
+    Exact = PGEMM_PRECISION_EXACT,
+    Tf32x3 = PGEMM_PRECISION_TF32X3,
+    F16x3 = PGEMM_PRECISION_F16X3,
+    Bf16x6 = PGEMM_PRECISION_BF16X6,
+    Bf16x9 = PGEMM_PRECISION_BF16X9,
+  };
+
+  // How a matrix lies in memory.
+  enum class Layout : pgemm_layout { RowMajor = PGEMM_ROW_MAJOR, ColumnMajor = PGEMM_COLUMN_MAJOR };
+
+  // How the warps of a CTA share its tiles.
+  enum class Schedule : pgemm_schedule {
+    Auto = PGEMM_SCHEDULE_AUTO,
+    Cooperative = PGEMM_SCHEDULE_COOPERATIVE,
+    PingPong = PGEMM_SCHEDULE_PING_PONG,
+  };
+
+  // For a leading dimension or a batch stride: no gaps.
+  static constexpr std::int64_t Tight = PGEMM_TIGHT;
+  // For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+  static constexpr std::int64_t Same = PGEMM_SAME;
+
+  // What a GEMM is made for. dtypeA must be given; every knob that is 0, empty or absent is left to the planner. What the fields
+  // mean is said at pgemm_config.
+  struct Config {
+    Dtype dtypeA = Unspecified;
+    Dtype dtypeB = Unspecified;
+    Dtype dtypeC = Unspecified;
+    Precision precision = Precision::Full;
+    std::uint32_t tileM = 0;
+    std::uint32_t tileN = 0;
+    std::uint32_t tileK = 0;
+    bool persistent = true;
+    std::uint32_t clusterM = 0;
+    std::uint32_t clusterN = 0;
+    std::uint32_t warpsPerBlock = 0;
+    std::uint32_t prefetchDepth = 0;
+    std::uint32_t rasterRows = 0;
+    Schedule schedule = Schedule::Auto;
+    std::optional<bool> swapped;
+    bool unordered = false;
+    std::optional<bool> dependentLaunch;
+    std::uint32_t sms = 0;
+    std::int32_t device = PGEMM_CURRENT_DEVICE;
+    std::string split;
+    std::string kernel;
+    std::string autotuneFile;
+  };
+
+  // D = alpha * A*B + beta * C, or a batch of such products. What the fields mean is said at pgemm_problem.
+  struct Problem {
+    std::int64_t m = 0;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    std::int64_t lda = Tight;
+    std::int64_t ldb = Tight;
+    std::int64_t ldc = Tight;
+    std::int64_t ldd = Tight;
+    Layout layoutA = Layout::RowMajor;
+    Layout layoutB = Layout::RowMajor;
+    Layout layoutC = Layout::RowMajor;
+    double alpha = 1.0;
+    double beta = 0.0;
+    std::int64_t batch = 1;
+    std::int64_t batchStrideA = Tight;
+    std::int64_t batchStrideB = Tight;
+    std::int64_t batchStrideC = Tight;
+    std::int64_t batchStrideD = Tight;
+
+    Problem() = default;
+    Problem(std::int64_t rows, std::int64_t columns, std::int64_t depth) : m(rows), n(columns), k(depth) {}
+  };
+
+  // What failed: what() says what was asked, what the limit is and what to do.
+  class Error : public std::runtime_error {
+   public:
+    Error(pgemm_status status, const char *message) : std::runtime_error(message), status_(status) {}
+
+    // PGEMM_ERROR_INVALID_ARGUMENT and so on.
+    pgemm_status status() const noexcept { return status_; }
+
+   private:
+    pgemm_status status_;
+  };
+
+  // As pgemm_create.
+  static std::unique_ptr<PersistentGemm> create(const Config &config) {
+    const pgemm_config asked = toC(config);
+    pgemm_gemm *handle = nullptr;
+    check(pgemm_create(&asked, &handle));
+    Owner owner(handle);
+    return std::unique_ptr<PersistentGemm>(new PersistentGemm(std::move(owner)));
+  }
+
+  PersistentGemm(const PersistentGemm &) = delete;
+  PersistentGemm &operator=(const PersistentGemm &) = delete;
+
+  // Queues C = A*B and returns. A is M x K, B is K x N, C is M x N, all in device memory, row-major and without gaps. As pgemm_run.
+  void run(const void *A, const void *B, void *C, std::int64_t M, std::int64_t N, std::int64_t K,
+           void *stream = nullptr) {
+    check(pgemm_run(handle_.get(), A, B, C, M, N, K, stream));
+  }
+
+  // Queues D = alpha * A*B + beta * C and returns. C may be null where beta is 0, and may be D. As pgemm_run_ex.
+  void run(const Problem &problem, const void *A, const void *B, const void *C, void *D, void *stream = nullptr) {
+    const pgemm_problem asked = toC(problem);
+    check(pgemm_run_ex(handle_.get(), &asked, A, B, C, D, stream));
+  }
+
+  // Compiles and loads what a problem needs, so that running it only launches. As pgemm_prepare.
+  void prepare(const Problem &problem) {
+    const pgemm_problem asked = toC(problem);
+    check(pgemm_prepare(handle_.get(), &asked));
+  }
+
+  // Waits until all work is done that this GEMM was given. As pgemm_sync.
+  void sync() { check(pgemm_sync(handle_.get())); }
+
+  // How a problem is computed, and why. As pgemm_plan_describe.
+  std::string describe(const Problem &problem) {
+    const pgemm_problem asked = toC(problem);
+    return text([&](char *room, std::size_t capacity, std::size_t *length) {
+      return pgemm_plan_describe(handle_.get(), &asked, room, capacity, length);
+    });
+  }
+
+  // The same without a GPU, for a device with so many multiprocessors. As pgemm_config_describe.
+  static std::string describe(const Config &config, const Problem &problem, std::uint32_t smCount = 0) {
+    const pgemm_config knobs = toC(config);
+    const pgemm_problem asked = toC(problem);
+    return text([&](char *room, std::size_t capacity, std::size_t *length) {
+      return pgemm_config_describe(&knobs, &asked, smCount, room, capacity, length);
+    });
+  }
+
+  // Finds the fastest kernel by measuring, and writes it to a file for Config::autotuneFile. As pgemm_autotune.
+  void autotune(const Problem &problem, const std::string &file, std::uint32_t trials = 0, double seconds = 0.0) {
+    const pgemm_problem asked = toC(problem);
+    check(pgemm_autotune(handle_.get(), &asked, trials, seconds, file.c_str()));
+  }
+
+  // For calls of the C API.
+  pgemm_gemm *handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(pgemm_gemm *handle) const noexcept { pgemm_destroy(&handle); }
+  };
+  using Owner = std::unique_ptr<pgemm_gemm, Destroy>;
+
+  explicit PersistentGemm(Owner handle) noexcept : handle_(std::move(handle)) {}
+
+  static void check(pgemm_status status) {
+    if (status != PGEMM_SUCCESS) {
+      throw Error(status, pgemm_last_error());
+    }
+  }
+
+  static pgemm_switch toC(const std::optional<bool> &choice) noexcept {
+    return choice ? (*choice ? PGEMM_ON : PGEMM_OFF) : PGEMM_AUTO;
+  }
+
+  static const char *toC(const std::string &words) noexcept { return words.empty() ? nullptr : words.c_str(); }
+
+  // The strings stay the config's.
+  static pgemm_config toC(const Config &from) {
+    pgemm_config to;
+    check(pgemm_config_init(&to, sizeof to));
+    to.dtype_a = from.dtypeA;
+    to.dtype_b = from.dtypeB;
+    to.dtype_c = from.dtypeC;
+    to.precision = static_cast<pgemm_precision>(from.precision);
+    to.tile_m = from.tileM;
+    to.tile_n = from.tileN;
+    to.tile_k = from.tileK;
+    to.persistent = from.persistent ? 1 : 0;
+    to.cluster_m = from.clusterM;
+    to.cluster_n = from.clusterN;
+    to.warps_per_block = from.warpsPerBlock;
+    to.prefetch_depth = from.prefetchDepth;
+    to.raster_rows = from.rasterRows;
+    to.schedule = static_cast<pgemm_schedule>(from.schedule);
+    to.swapped = toC(from.swapped);
+    to.unordered = from.unordered ? 1 : 0;
+    to.dependent_launch = toC(from.dependentLaunch);
+    to.sms = from.sms;
+    to.device = from.device;
+    to.split = toC(from.split);
+    to.kernel = toC(from.kernel);
+    to.autotune_file = toC(from.autotuneFile);
+    return to;
+  }
+
+  static pgemm_problem toC(const Problem &from) {
+    pgemm_problem to;
+    check(pgemm_problem_init(&to, sizeof to));
+    to.m = from.m;
+    to.n = from.n;
+    to.k = from.k;
+    to.lda = from.lda;
+    to.ldb = from.ldb;
+    to.ldc = from.ldc;
+    to.ldd = from.ldd;
+    to.layout_a = static_cast<pgemm_layout>(from.layoutA);
+    to.layout_b = static_cast<pgemm_layout>(from.layoutB);
+    to.layout_c = static_cast<pgemm_layout>(from.layoutC);
+    to.alpha = from.alpha;
+    to.beta = from.beta;
+    to.batch = from.batch;
+    to.batch_stride_a = from.batchStrideA;
+    to.batch_stride_b = from.batchStrideB;
+    to.batch_stride_c = from.batchStrideC;
+    to.batch_stride_d = from.batchStrideD;
+    return to;
+  }
+
+  // A text of the C API, whose length a first call tells.
+  template <typename Write>
+  static std::string text(Write write) {
+    std::size_t length = 0;
+    check(write(nullptr, 0, &length));
+    std::string room(length + 1, '\0');
+    check(write(&room[0], room.size(), &length));
+    room.resize(length < room.size() ? length : room.size() - 1);
+    return room;
+  }
+
+  Owner handle_;
+};
+
+#endif  // C++17

@@ -1,0 +1,287 @@
+//! What crosses the ABI: structs of C, and numbers for what is one of several. None is an enum of Rust, for which a number that
+//! C makes up would be undefined behaviour.
+
+use std::ffi::c_char;
+
+/// Version of this header: major.
+pub const PGEMM_VERSION_MAJOR: i32 = 0;
+/// Version of this header: minor.
+pub const PGEMM_VERSION_MINOR: i32 = 1;
+/// Version of this header: patch.
+pub const PGEMM_VERSION_PATCH: i32 = 0;
+
+/// How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the message.
+pub type Status = i32;
+
+/// It did what it is for.
+pub const PGEMM_SUCCESS: Status = 0;
+/// An argument is null, out of range, or contradicts another.
+pub const PGEMM_ERROR_INVALID_ARGUMENT: Status = 1;
+/// There is no kernel for these types, knobs or layouts, or this library was built without the entry point.
+pub const PGEMM_ERROR_NOT_SUPPORTED: Status = 2;
+/// There is no driver, no GPU, or none of Hopper's generation.
+pub const PGEMM_ERROR_NO_DEVICE: Status = 3;
+/// Device memory ran out.
+pub const PGEMM_ERROR_OUT_OF_MEMORY: Status = 4;
+/// A call of the CUDA driver failed, or work queued before did.
+pub const PGEMM_ERROR_DRIVER: Status = 5;
+/// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for.
+pub const PGEMM_ERROR_INVALID_STATE: Status = 6;
+/// A file cannot be read, written or used.
+pub const PGEMM_ERROR_FILE: Status = 7;
+/// A defect of this library: please report it with the message.
+pub const PGEMM_ERROR_INTERNAL: Status = 8;
+
+/// The type of a matrix element: PGEMM_UNSPECIFIED, or one of PGEMM_FP16 to PGEMM_S32.
+pub type Dtype = i32;
+
+/// Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and E5M2, S32 for S8 and U8.
+pub const PGEMM_UNSPECIFIED: Dtype = 0;
+/// IEEE 754 binary16.
+pub const PGEMM_FP16: Dtype = 1;
+/// bfloat16.
+pub const PGEMM_BF16: Dtype = 2;
+/// IEEE 754 binary32, multiplied and added up as such unless precision says otherwise.
+pub const PGEMM_FP32: Dtype = 3;
+/// binary32 in memory, of which the tensor core multiplies the upper 19 bits, rounded to nearest.
+pub const PGEMM_TF32: Dtype = 4;
+/// IEEE 754 binary64.
+pub const PGEMM_FP64: Dtype = 5;
+/// 8-bit float, 4 exponent and 3 mantissa bits.
+pub const PGEMM_E4M3: Dtype = 6;
+/// 8-bit float, 5 exponent and 2 mantissa bits.
+pub const PGEMM_E5M2: Dtype = 7;
+/// Signed 8-bit integer.
+pub const PGEMM_S8: Dtype = 8;
+/// Unsigned 8-bit integer.
+pub const PGEMM_U8: Dtype = 9;
+/// Signed 32-bit integer: results only.
+pub const PGEMM_S32: Dtype = 10;
+
+/// How accurately products are added up: one of PGEMM_PRECISION_...
+pub type Precision = i32;
+
+/// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The default.
+pub const PGEMM_PRECISION_FULL: Precision = 0;
+/// 8-bit floats added up all along k by the tensor core, with about 14 bits.
+pub const PGEMM_PRECISION_FAST: Precision = 1;
+/// FP32 in binary32 throughout, as PGEMM_PRECISION_FULL has it; for no other type.
+pub const PGEMM_PRECISION_EXACT: Precision = 2;
+/// FP32 as sums of two TF32: three products on tensor cores.
+pub const PGEMM_PRECISION_TF32X3: Precision = 3;
+/// FP32 as sums of two FP16 with scales: three products on tensor cores.
+pub const PGEMM_PRECISION_F16X3: Precision = 4;
+/// FP32 as sums of three BF16: the six larger products, on tensor cores.
+pub const PGEMM_PRECISION_BF16X6: Precision = 5;
+/// FP32 as sums of three BF16: all nine products, on tensor cores.
+pub const PGEMM_PRECISION_BF16X9: Precision = 6;
+
+/// How a matrix lies in memory: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
+pub type Layout = i32;
+
+/// The elements of a row are neighbours. The default.
+pub const PGEMM_ROW_MAJOR: Layout = 0;
+/// The elements of a column are neighbours.
+pub const PGEMM_COLUMN_MAJOR: Layout = 1;
+
+/// Whether something is to be so: PGEMM_AUTO, PGEMM_ON or PGEMM_OFF.
+pub type Switch = i32;
+
+/// As the planner finds best. The default.
+pub const PGEMM_AUTO: Switch = 0;
+/// Yes.
+pub const PGEMM_ON: Switch = 1;
+/// No.
+pub const PGEMM_OFF: Switch = 2;
+
+/// How the warps of a CTA share its tiles: one of PGEMM_SCHEDULE_...
+pub type Schedule = i32;
+
+/// As the planner finds best. The default.
+pub const PGEMM_SCHEDULE_AUTO: Schedule = 0;
+/// All of them work on each tile.
+pub const PGEMM_SCHEDULE_COOPERATIVE: Schedule = 1;
+/// They take turns with whole tiles.
+pub const PGEMM_SCHEDULE_PING_PONG: Schedule = 2;
+
+/// For a leading dimension or a batch stride: no gaps, one line or matrix right behind the other. The default.
+pub const PGEMM_TIGHT: i64 = -1;
+/// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+pub const PGEMM_SAME: i64 = -2;
+
+/// For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
+pub const PGEMM_CURRENT_DEVICE: i32 = -1;
+
+/// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
+/// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Bytes of this struct as the caller knows it: set by pgemm_config_init.
+    pub struct_size: usize,
+    /// Type of A. Must be given.
+    pub dtype_a: Dtype,
+    /// Type of B.
+    pub dtype_b: Dtype,
+    /// Type of C and D.
+    pub dtype_c: Dtype,
+    /// How accurately products are added up. FP32 is never computed with less than binary32 unless this asks for it.
+    pub precision: Precision,
+    /// Rows of the macro-tile, which is decomposed into tiles that one CTA can have.
+    pub tile_m: u32,
+    /// Columns of the macro-tile.
+    pub tile_n: u32,
+    /// Depth of a stage of the pipeline, in elements along k.
+    pub tile_k: u32,
+    /// Whether one launch's CTAs stay and walk all tiles. 1, the default: kernels that do otherwise do not exist, so 0 is refused.
+    pub persistent: i32,
+    /// CTAs of a cluster along m, given with cluster_n: up to 4 together.
+    pub cluster_m: u32,
+    /// CTAs of a cluster along n.
+    pub cluster_n: u32,
+    /// Warps of a CTA: 8, 12 or 16.
+    pub warps_per_block: u32,
+    /// Stages of the pipeline.
+    pub prefetch_depth: u32,
+    /// Rows of cluster tiles that are walked together.
+    pub raster_rows: u32,
+    /// How the warps of a CTA share its tiles.
+    pub schedule: Schedule,
+    /// Whether A and B change places: the transpose of D is computed from the transposes of B and A.
+    pub swapped: Switch,
+    /// Not 0: partial sums of split tiles may be added in any order, so last bits may differ from run to run.
+    pub unordered: i32,
+    /// Whether a launch may begin while the one before it on its stream ends.
+    pub dependent_launch: Switch,
+    /// Multiprocessors to use at most.
+    pub sms: u32,
+    /// Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
+    pub device: i32,
+    /// How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
+    pub split: *const c_char,
+    /// The kernel, by a name of pgemm kernel list, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
+    /// it to the planner.
+    pub kernel: *const c_char,
+    /// A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
+    /// the environment variable PGEMM_AUTOTUNE names, else what pgemm autotune installed.
+    pub autotune_file: *const c_char,
+}
+
+/// A problem: D = alpha * A*B + beta * C with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
+/// pgemm_problem_init sets every field to its default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    /// Bytes of this struct as the caller knows it: set by pgemm_problem_init.
+    pub struct_size: usize,
+    /// Rows of A, C and D.
+    pub m: i64,
+    /// Columns of B, C and D.
+    pub n: i64,
+    /// Columns of A, rows of B.
+    pub k: i64,
+    /// Elements from one row (column, where it is column-major) of A to the next. 0 is PGEMM_TIGHT too.
+    pub lda: i64,
+    /// That of B.
+    pub ldb: i64,
+    /// That of C.
+    pub ldc: i64,
+    /// That of D.
+    pub ldd: i64,
+    /// How A lies.
+    pub layout_a: Layout,
+    /// How B lies.
+    pub layout_b: Layout,
+    /// How C and D lie.
+    pub layout_c: Layout,
+    /// Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32 result as an integer.
+    pub alpha: f64,
+    /// Factor of C, 0 by default, as alpha is one. Where it is 0, C is never read.
+    pub beta: f64,
+    /// Products, 1 by default. All fields above hold for each of them.
+    pub batch: i64,
+    /// Elements from one A to the next. 0 is PGEMM_SAME too.
+    pub batch_stride_a: i64,
+    /// Elements from one B to the next. 0 is PGEMM_SAME too.
+    pub batch_stride_b: i64,
+    /// Elements from one C to the next. 0 is PGEMM_SAME too.
+    pub batch_stride_c: i64,
+    /// Elements from one D to the next. Matrices D must not overlap.
+    pub batch_stride_d: i64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            struct_size: size_of::<Config>(),
+            dtype_a: PGEMM_UNSPECIFIED,
+            dtype_b: PGEMM_UNSPECIFIED,
+            dtype_c: PGEMM_UNSPECIFIED,
+            precision: PGEMM_PRECISION_FULL,
+            tile_m: 0,
+            tile_n: 0,
+            tile_k: 0,
+            persistent: 1,
+            cluster_m: 0,
+            cluster_n: 0,
+            warps_per_block: 0,
+            prefetch_depth: 0,
+            raster_rows: 0,
+            schedule: PGEMM_SCHEDULE_AUTO,
+            swapped: PGEMM_AUTO,
+            unordered: 0,
+            dependent_launch: PGEMM_AUTO,
+            sms: 0,
+            device: PGEMM_CURRENT_DEVICE,
+            split: std::ptr::null(),
+            kernel: std::ptr::null(),
+            autotune_file: std::ptr::null(),
+        }
+    }
+}
+
+impl Default for Problem {
+    fn default() -> Self {
+        Problem {
+            struct_size: size_of::<Problem>(),
+            m: 0,
+            n: 0,
+            k: 0,
+            lda: PGEMM_TIGHT,
+            ldb: PGEMM_TIGHT,
+            ldc: PGEMM_TIGHT,
+            ldd: PGEMM_TIGHT,
+            layout_a: PGEMM_ROW_MAJOR,
+            layout_b: PGEMM_ROW_MAJOR,
+            layout_c: PGEMM_ROW_MAJOR,
+            alpha: 1.0,
+            beta: 0.0,
+            batch: 1,
+            batch_stride_a: PGEMM_TIGHT,
+            batch_stride_b: PGEMM_TIGHT,
+            batch_stride_c: PGEMM_TIGHT,
+            batch_stride_d: PGEMM_TIGHT,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a released header says must keep its place: fields are added at the end only.
+    #[test]
+    fn sizes_and_places_of_the_first_release_stay() {
+        assert!(size_of::<Config>() >= 112 && size_of::<Problem>() >= 136);
+        assert_eq!(std::mem::offset_of!(Config, device), 80);
+        assert_eq!(std::mem::offset_of!(Config, autotune_file), 104);
+        assert_eq!(std::mem::offset_of!(Problem, alpha), 80);
+        assert_eq!(std::mem::offset_of!(Problem, batch_stride_d), 128);
+    }
+
+    #[test]
+    fn the_header_has_the_version_of_the_library() {
+        let version = format!("{PGEMM_VERSION_MAJOR}.{PGEMM_VERSION_MINOR}.{PGEMM_VERSION_PATCH}");
+        assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    }
+}

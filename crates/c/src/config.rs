@@ -1,0 +1,328 @@
+//! A [`Config`](abi::Config) of C as the library's.
+
+use std::path::PathBuf;
+
+use pgemm::tune::{Picks, Platform};
+use pgemm::{Config, Dtype, Plan, Precision};
+
+use crate::abi::{self, *};
+use crate::failure::Failure;
+
+/// SMs of an H100 SXM or H200, for plans without a device.
+pub const USUAL_SMS: u32 = 132;
+
+/// The strings of a config, read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// How tiles are split.
+    pub split: Option<String>,
+    /// The kernel's name.
+    pub kernel: Option<String>,
+    /// Where results of the autotuner are.
+    pub autotune_file: Option<String>,
+}
+
+/// What C asks for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Types and knobs.
+    pub config: Config,
+    /// Ordinal of the device; `None` for that of the calling thread.
+    pub device: Option<u32>,
+    /// Where results of the autotuner are; `None` for where the environment says.
+    pub autotune_file: Option<String>,
+}
+
+impl Asked {
+    /// What the fields and strings of a config say. No device is looked at.
+    ///
+    /// # Errors
+    /// A number that stands for nothing, types without a kernel, an impossible knob.
+    pub fn new(from: &abi::Config, texts: Texts) -> Result<Self, Failure> {
+        let Texts { split, kernel, autotune_file } = texts;
+        let a = dtype("dtype_a", from.dtype_a)?.ok_or_else(|| {
+            Failure::argument(
+                "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: PersistentGemm::FP32)",
+            )
+        })?;
+        if from.persistent == 0 {
+            return Err(Failure::unsupported(
+                "persistent = 0 is not possible: all kernels are persistent. The nearest legal value is 1",
+            ));
+        }
+        let config = Config {
+            b: dtype("dtype_b", from.dtype_b)?.filter(|b| *b != a),
+            output: dtype("dtype_c", from.dtype_c)?,
+            precision: Some(precision(from.precision)?),
+            tile_m: knob(from.tile_m),
+            tile_n: knob(from.tile_n),
+            tile_k: knob(from.tile_k),
+            cluster: cluster(from.cluster_m, from.cluster_n)?,
+            warps_per_block: knob(from.warps_per_block),
+            prefetch_depth: knob(from.prefetch_depth),
+            raster_rows: knob(from.raster_rows),
+            schedule: schedule(from.schedule)?,
+            swapped: switch("swapped", from.swapped)?,
+            split: parse(split)?,
+            unordered: from.unordered != 0,
+            dependent_launch: switch("dependent_launch", from.dependent_launch)?,
+            sms: knob(from.sms),
+            ..Config::new(a)
+        };
+        let config = match kernel {
+            None => config,
+            Some(name) => named(config, from, &name)?,
+        };
+        Plan::check_config(&config, USUAL_SMS)?;
+        let device = match from.device {
+            PGEMM_CURRENT_DEVICE => None,
+            ordinal => Some(u32::try_from(ordinal).map_err(|_| {
+                Failure::argument(format!(
+                    "device = {ordinal} is no ordinal: give 0 or more, or PGEMM_CURRENT_DEVICE"
+                ))
+            })?),
+        };
+        Ok(Asked { config, device, autotune_file })
+    }
+}
+
+/// What was tuned, at a path that somebody names: unlike what the environment names, a file there must be usable.
+///
+/// # Errors
+/// A file that cannot be read, is damaged, or was made on another device or by another version.
+pub fn picks(path: &str, here: &Platform) -> Result<Picks, Failure> {
+    if path == "off" {
+        return Ok(Picks::default());
+    }
+    let path = PathBuf::from(path);
+    let (picks, ignored) = Picks::load(&path, here);
+    match ignored.into_iter().next() {
+        Some(file) if !path.is_dir() => Err(file.why.into()),
+        _ => Ok(picks),
+    }
+}
+
+/// The config of a kernel that is named.
+fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failure> {
+    let spec = name.parse().map_err(|error| Failure::unsupported(format!("kernel: {error}")))?;
+    let knobs = [from.tile_m, from.tile_n, from.tile_k, from.cluster_m, from.cluster_n];
+    let others = [from.warps_per_block, from.prefetch_depth];
+    let set = knobs.into_iter().chain(others).any(|knob| knob != 0);
+    if set || config.schedule.is_some() || config.swapped.is_some() {
+        return Err(Failure::unsupported(format!(
+            "kernel = {name} says what tile, cluster, warps, stages, schedule and swapping are: leave these at their defaults, or \
+             leave the kernel out"
+        )));
+    }
+    // A kernel has one precision. Unless another than the default is asked for, it is the kernel's.
+    let precision = config.precision.filter(|precision| *precision != Precision::Full);
+    Ok(Config { precision, spec: Some(spec), ..config })
+}
+
+fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
+    Ok(Some(match asked {
+        PGEMM_UNSPECIFIED => return Ok(None),
+        PGEMM_FP16 => Dtype::F16,
+        PGEMM_BF16 => Dtype::Bf16,
+        PGEMM_FP32 => Dtype::F32,
+        PGEMM_TF32 => Dtype::Tf32,
+        PGEMM_FP64 => Dtype::F64,
+        PGEMM_E4M3 => Dtype::E4m3,
+        PGEMM_E5M2 => Dtype::E5m2,
+        PGEMM_S8 => Dtype::S8,
+        PGEMM_U8 => Dtype::U8,
+        PGEMM_S32 => Dtype::S32,
+        _ => return Err(Failure::unknown(what, asked, "PGEMM_FP16 (1) to PGEMM_S32 (10)")),
+    }))
+}
+
+fn precision(asked: abi::Precision) -> Result<Precision, Failure> {
+    Ok(match asked {
+        PGEMM_PRECISION_FULL => Precision::Full,
+        PGEMM_PRECISION_FAST => Precision::Fast,
+        PGEMM_PRECISION_EXACT => Precision::Exact,
+        PGEMM_PRECISION_TF32X3 => Precision::Tf32x3,
+        PGEMM_PRECISION_F16X3 => Precision::F16x3,
+        PGEMM_PRECISION_BF16X6 => Precision::Bf16x6,
+        PGEMM_PRECISION_BF16X9 => Precision::Bf16x9,
+        _ => {
+            let names = "PGEMM_PRECISION_FULL (0) to PGEMM_PRECISION_BF16X9 (6)";
+            return Err(Failure::unknown("precision", asked, names));
+        }
+    })
+}
+
+fn schedule(asked: abi::Schedule) -> Result<Option<pgemm_kernels::Schedule>, Failure> {
+    match asked {
+        PGEMM_SCHEDULE_AUTO => Ok(None),
+        PGEMM_SCHEDULE_COOPERATIVE => Ok(Some(pgemm_kernels::Schedule::Cooperative)),
+        PGEMM_SCHEDULE_PING_PONG => Ok(Some(pgemm_kernels::Schedule::PingPong)),
+        _ => {
+            let names = "PGEMM_SCHEDULE_AUTO (0) to PGEMM_SCHEDULE_PING_PONG (2)";
+            Err(Failure::unknown("schedule", asked, names))
+        }
+    }
+}
+
+fn switch(what: &str, asked: Switch) -> Result<Option<bool>, Failure> {
+    match asked {
+        PGEMM_AUTO => Ok(None),
+        PGEMM_ON => Ok(Some(true)),
+        PGEMM_OFF => Ok(Some(false)),
+        _ => Err(Failure::unknown(what, asked, "PGEMM_AUTO (0), PGEMM_ON (1), PGEMM_OFF (2)")),
+    }
+}
+
+fn cluster(m: u32, n: u32) -> Result<Option<pgemm_kernels::Cluster>, Failure> {
+    match (m, n) {
+        (0, 0) => Ok(None),
+        (0, _) | (_, 0) => Err(Failure::argument(format!(
+            "cluster_m = {m} and cluster_n = {n}: give both, or leave both at 0"
+        ))),
+        (m, n) => Ok(Some(pgemm_kernels::Cluster { m, n })),
+    }
+}
+
+fn knob(asked: u32) -> Option<u32> {
+    (asked != 0).then_some(asked)
+}
+
+fn parse(split: Option<String>) -> Result<Option<pgemm::Split>, Failure> {
+    split.map(|text| text.parse().map_err(Failure::argument)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fp32() -> abi::Config {
+        abi::Config { dtype_a: PGEMM_FP32, ..Default::default() }
+    }
+
+    fn asked(from: &abi::Config) -> Result<Asked, Failure> {
+        Asked::new(from, Texts::default())
+    }
+
+    #[test]
+    fn defaults_leave_everything_but_the_type_to_the_planner() {
+        let Asked { config, device, autotune_file } = asked(&fp32()).unwrap();
+        let default = Config::new(Dtype::F32);
+        assert_eq!(config.precision(), default.precision());
+        assert_eq!(Config { precision: None, ..config }, default);
+        assert_eq!((device, autotune_file), (None, None));
+        let same = abi::Config { dtype_b: PGEMM_FP32, dtype_c: PGEMM_FP32, ..fp32() };
+        assert_eq!(asked(&same).unwrap().config.b, None);
+    }
+
+    #[test]
+    fn every_type_and_precision_has_its_number() {
+        let types = [
+            Dtype::F16,
+            Dtype::Bf16,
+            Dtype::F32,
+            Dtype::Tf32,
+            Dtype::F64,
+            Dtype::E4m3,
+            Dtype::E5m2,
+        ];
+        let types = types.into_iter().chain([Dtype::S8, Dtype::U8, Dtype::S32]);
+        for (number, dtype_of) in (1..).zip(types) {
+            assert_eq!(dtype("", number).unwrap(), Some(dtype_of));
+        }
+        for (number, precision_of) in (0..).zip(Precision::ALL) {
+            assert_eq!(precision(number).unwrap(), precision_of);
+        }
+    }
+
+    #[test]
+    fn numbers_that_stand_for_nothing_are_refused() {
+        for (config, part) in [
+            (abi::Config::default(), "dtype_a is not given"),
+            (abi::Config { dtype_a: 11, ..fp32() }, "dtype_a = 11 is unknown"),
+            (abi::Config { dtype_b: -1, ..fp32() }, "dtype_b = -1 is unknown"),
+            (abi::Config { dtype_c: i32::MAX, ..fp32() }, "dtype_c = 2147483647 is unknown"),
+            (abi::Config { precision: 7, ..fp32() }, "precision = 7"),
+            (abi::Config { schedule: 3, ..fp32() }, "schedule = 3"),
+            (abi::Config { swapped: 3, ..fp32() }, "swapped = 3"),
+            (abi::Config { cluster_m: 2, ..fp32() }, "give both"),
+            (abi::Config { device: -2, ..fp32() }, "device = -2"),
+        ] {
+            let failure = asked(&config).unwrap_err();
+            assert_eq!(failure.status, PGEMM_ERROR_INVALID_ARGUMENT, "{failure:?}");
+            assert!(failure.message.contains(part), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn what_no_kernel_has_is_refused_before_a_device_is_looked_for() {
+        let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
+        for (config, part) in [
+            (abi::Config { persistent: 0, ..fp32() }, "persistent = 0"),
+            (abi::Config { tile_m: 100, ..bf16 }, "tile_m"),
+            (abi::Config { warps_per_block: 10, ..bf16 }, "The nearest legal value is"),
+            (abi::Config { dtype_b: PGEMM_FP16, ..bf16 }, "bf16 by f16"),
+            (abi::Config { precision: PGEMM_PRECISION_TF32X3, ..bf16 }, "products of f32"),
+            (abi::Config { cluster_m: 2, cluster_n: 1, ..fp32() }, "no clusters"),
+        ] {
+            let failure = asked(&config).unwrap_err();
+            assert_eq!(failure.status, PGEMM_ERROR_NOT_SUPPORTED, "{failure:?}");
+            assert!(failure.message.contains(part), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_by_name_stands_for_all_that_shapes_it() {
+        let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
+        let name = "bf16-kn-bf16-256x192x64-s3-w2-c1x1";
+        let texts = || Texts { kernel: Some(name.into()), ..Texts::default() };
+        let config = Asked::new(&bf16, texts()).unwrap().config;
+        assert_eq!(config.spec.unwrap().to_string(), name);
+        let failure = Asked::new(&abi::Config { tile_m: 128, ..bf16 }, texts()).unwrap_err();
+        assert!(failure.message.contains("leave these at their defaults"), "{failure:?}");
+        assert!(Asked::new(&abi::Config { raster_rows: 2, ..bf16 }, texts()).is_ok());
+        let unknown = Texts { kernel: Some("fast".into()), ..Texts::default() };
+        assert!(Asked::new(&bf16, unknown).unwrap_err().message.contains("fast"));
+        let fast = abi::Config {
+            dtype_a: PGEMM_E4M3,
+            precision: PGEMM_PRECISION_FAST,
+            ..Default::default()
+        };
+        let unpromoted = "e4m3-kk-bf16-256x128x128-s4-w2-c1x1";
+        let texts = Texts { kernel: Some(unpromoted.into()), ..Texts::default() };
+        assert!(Asked::new(&fast, texts).is_ok());
+    }
+
+    #[test]
+    fn splits_are_words() {
+        let with = |split: &str| {
+            Asked::new(&fp32(), Texts { split: Some(split.into()), ..Texts::default() })
+        };
+        assert_eq!(with("stream-k").unwrap().config.split, Some(pgemm::Split::StreamK));
+        assert!(with("by-hand").unwrap_err().message.contains("'by-hand' is no split"));
+    }
+
+    #[test]
+    fn a_named_file_must_be_usable_and_a_folder_may_hold_others() {
+        let here = Platform {
+            device: "NVIDIA Example".into(),
+            uuid: "GPU-0".into(),
+            sm_count: 132,
+            cuda: "13.0".into(),
+            driver: None,
+            version: "0.1.0".into(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        assert!(picks("off", &here).unwrap().is_empty());
+        let absent = picks(&at("absent.json"), &here).unwrap_err();
+        assert_eq!(absent.status, PGEMM_ERROR_FILE);
+        assert!(absent.message.contains("absent.json"), "{absent:?}");
+        std::fs::write(at("damaged.json"), "{").unwrap();
+        assert_eq!(picks(&at("damaged.json"), &here).unwrap_err().status, PGEMM_ERROR_FILE);
+        assert!(picks(folder.path().to_str().unwrap(), &here).unwrap().is_empty());
+        pgemm::tune::Results::new(here.clone()).write(at("fine.json").as_ref()).unwrap();
+        assert!(picks(&at("fine.json"), &here).unwrap().is_empty());
+        let other = Platform { sm_count: 114, ..here };
+        assert!(picks(&at("fine.json"), &other).unwrap_err().message.contains("132 there"));
+    }
+}

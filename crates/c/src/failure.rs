@@ -1,0 +1,180 @@
+//! [`Failure`]: what a call returns as a status and leaves as the calling thread's message.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
+
+use pgemm::Error;
+use pgemm::problem::ProblemError;
+use pgemm::tune::TuneError;
+
+use crate::abi::*;
+
+/// Why a call did not do what it is for.
+#[derive(Debug)]
+pub struct Failure {
+    /// Never [`PGEMM_SUCCESS`].
+    pub status: Status,
+    /// What was asked, what the limit is, what to do.
+    pub message: String,
+}
+
+impl Failure {
+    /// An argument that is not what it must be.
+    pub fn argument(message: impl Into<String>) -> Self {
+        Failure { status: PGEMM_ERROR_INVALID_ARGUMENT, message: message.into() }
+    }
+
+    /// A knob, type or entry point that there is none for.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Failure { status: PGEMM_ERROR_NOT_SUPPORTED, message: message.into() }
+    }
+
+    /// A pointer that must not be null.
+    pub fn null(what: &str) -> Self {
+        Failure::argument(format!("{what} is null: give the address of one"))
+    }
+
+    /// A call that comes at the wrong time.
+    pub fn state(message: impl Into<String>) -> Self {
+        Failure { status: PGEMM_ERROR_INVALID_STATE, message: message.into() }
+    }
+
+    /// A number that stands for nothing.
+    pub fn unknown(what: &str, asked: i32, names: &str) -> Self {
+        Failure::argument(format!("{what} = {asked} is unknown: use one of {names}"))
+    }
+
+    /// What a panic carried: a defect, since nothing that a caller gives may lead to one.
+    pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
+        let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+            (Some(text), _) => text,
+            (_, Some(text)) => text.as_str(),
+            _ => "no message",
+        };
+        let message = format!("a defect of this library: {text}. Please report it");
+        Failure { status: PGEMM_ERROR_INTERNAL, message }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure { status: status_of(&error), message: error.to_string() }
+    }
+}
+
+impl From<ProblemError> for Failure {
+    fn from(error: ProblemError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<TuneError> for Failure {
+    fn from(error: TuneError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+fn status_of(error: &Error) -> Status {
+    match error {
+        Error::NoDriver
+        | Error::MissingDriverFunction { .. }
+        | Error::DriverTooOld { .. }
+        | Error::NoDevice
+        | Error::NoSuchDevice { .. }
+        | Error::NotHopper { .. }
+        | Error::NoCurrentContext => PGEMM_ERROR_NO_DEVICE,
+        Error::OutOfMemory { .. } => PGEMM_ERROR_OUT_OF_MEMORY,
+        Error::Driver { .. } | Error::Jit { .. } | Error::Launch(_) | Error::TensorMap(_) => {
+            PGEMM_ERROR_DRIVER
+        }
+        Error::InvalidKnob { .. }
+        | Error::SpecMismatch { .. }
+        | Error::NoCleanKernel { .. }
+        | Error::UncleanKernel { .. }
+        | Error::UncleanRelayout { .. }
+        | Error::Spec(_) => PGEMM_ERROR_NOT_SUPPORTED,
+        Error::Problem(_)
+        | Error::DimensionMismatch { .. }
+        | Error::Overflow { .. }
+        | Error::Address { .. }
+        | Error::ZeroByte { .. } => PGEMM_ERROR_INVALID_ARGUMENT,
+        Error::Tune(
+            TuneError::NoTrials | TuneError::Budget { .. } | TuneError::TooLarge { .. },
+        ) => PGEMM_ERROR_INVALID_ARGUMENT,
+        Error::CaptureUnprepared | Error::PreparedWithoutC => PGEMM_ERROR_INVALID_STATE,
+        Error::Io { .. } | Error::Tune(_) => PGEMM_ERROR_FILE,
+        _ => PGEMM_ERROR_INTERNAL,
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Leaves a message for [`last_message`] on this thread.
+pub fn remember(message: String) {
+    let text = CString::new(message).unwrap_or_else(|error| {
+        // What comes before the zero byte.
+        let end = error.nul_position();
+        let mut bytes = error.into_vec();
+        bytes.truncate(end);
+        CString::new(bytes).unwrap_or_default()
+    });
+    // A thread that is about to end has nobody to tell.
+    let _ = LAST.try_with(|last| last.replace(text));
+}
+
+/// The last message that was left on this thread, which stays until the next one; empty where there was none.
+pub fn last_message() -> *const std::ffi::c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// A status in a few words.
+pub fn status_text(status: Status) -> &'static CStr {
+    match status {
+        PGEMM_SUCCESS => c"success",
+        PGEMM_ERROR_INVALID_ARGUMENT => c"invalid argument",
+        PGEMM_ERROR_NOT_SUPPORTED => c"not supported",
+        PGEMM_ERROR_NO_DEVICE => c"no device",
+        PGEMM_ERROR_OUT_OF_MEMORY => c"out of device memory",
+        PGEMM_ERROR_DRIVER => c"CUDA driver error",
+        PGEMM_ERROR_INVALID_STATE => c"invalid state",
+        PGEMM_ERROR_FILE => c"file error",
+        PGEMM_ERROR_INTERNAL => c"internal error",
+        _ => c"unknown status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_their_text_and_say_what_kind_they_are() {
+        let failure = Failure::from(Error::NoDriver);
+        assert_eq!(failure.message, Error::NoDriver.to_string());
+        assert_eq!(failure.status, PGEMM_ERROR_NO_DEVICE);
+        let memory = Error::OutOfMemory { asked: 3, free: 2, total: 2 };
+        assert_eq!(Failure::from(memory).status, PGEMM_ERROR_OUT_OF_MEMORY);
+        assert_eq!(Failure::from(TuneError::NoTrials).status, PGEMM_ERROR_INVALID_ARGUMENT);
+        assert_eq!(Failure::from(TuneError::Stopped).status, PGEMM_ERROR_FILE);
+        assert_eq!(Failure::from(Error::CaptureUnprepared).status, PGEMM_ERROR_INVALID_STATE);
+    }
+
+    #[test]
+    fn messages_are_those_of_their_thread_and_end_at_a_zero_byte() {
+        let last = || LAST.with(|last| last.borrow().to_str().unwrap().to_owned());
+        assert_eq!(last(), "");
+        remember("one\0two".into());
+        assert_eq!(last(), "one");
+        std::thread::spawn(move || assert_eq!(last(), "")).join().unwrap();
+        remember("three".into());
+        assert_eq!(last(), "three");
+    }
+
+    #[test]
+    fn statuses_have_texts_of_their_own() {
+        let texts: std::collections::HashSet<_> = (-1..=8).map(status_text).collect();
+        assert_eq!(texts.len(), 10);
+    }
+}

@@ -1,0 +1,286 @@
+//! The functions of the C ABI. Each catches what unwinds, and reads what it is given with care: this module is where the crate's
+//! `unsafe` is. What callers vouch for is said in the words of C, so that the header can say it: addresses are null or valid.
+#![allow(clippy::missing_safety_doc)]
+
+mod handle;
+mod memory;
+mod queued;
+
+use std::ffi::{c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pgemm::{Plan, Pointers};
+
+use crate::abi::*;
+use crate::config::{Asked, Texts, USUAL_SMS};
+use crate::failure::{self, Failure};
+use crate::tuner::{self, Request};
+pub use handle::Handle;
+use memory::{read, text, write_text};
+
+/// The version of the library, such as "0.1.0". The header's is PGEMM_VERSION_MAJOR and so on.
+#[unsafe(no_mangle)]
+pub extern "C" fn pgemm_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// A status in a few words. Never null, never to be freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn pgemm_status_string(status: Status) -> *const c_char {
+    failure::status_text(status).as_ptr()
+}
+
+/// What went wrong in the last call on this thread that failed: what was asked, what the limit is, what to do. Empty where none
+/// did. Never null, never to be freed, valid until the next call on this thread that fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn pgemm_last_error() -> *const c_char {
+    failure::last_message()
+}
+
+/// Sets all fields of a config to their defaults. size is sizeof(pgemm_config).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_config_init(config: *mut Config, size: usize) -> Status {
+    // SAFETY: the caller gives an address to which `size` bytes can be written.
+    guarded(|| unsafe { memory::initialise("config", config, size) })
+}
+
+/// Sets all fields of a problem to their defaults. size is sizeof(pgemm_problem).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_problem_init(problem: *mut Problem, size: usize) -> Status {
+    // SAFETY: the caller gives an address to which `size` bytes can be written.
+    guarded(|| unsafe { memory::initialise("problem", problem, size) })
+}
+
+/// Makes a GEMM on the device that the config names: by default that of the CUDA context that is current on the calling thread,
+/// which must outlive the GEMM, else device 0 with its primary context. Nothing is compiled yet. *gemm is null after a failure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Handle) -> Status {
+    guarded(|| {
+        if gemm.is_null() {
+            return Err(Failure::null("gemm"));
+        }
+        // SAFETY: the caller gives the address of a pointer.
+        unsafe { gemm.write(std::ptr::null_mut()) };
+        // SAFETY: the caller's config is one that pgemm_config_init has filled.
+        let asked = unsafe { asked(config) }?;
+        // SAFETY: the caller keeps the current context alive for as long as the GEMM.
+        let handle = unsafe { Handle::create(asked) }?;
+        // SAFETY: as above.
+        unsafe { gemm.write(Box::into_raw(Box::new(handle))) };
+        Ok(())
+    })
+}
+
+/// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Work that is queued is done first, as far as
+/// it uses memory of the GEMM's. No other thread may be using it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_destroy(gemm: *mut *mut Handle) -> Status {
+    guarded(|| {
+        if gemm.is_null() {
+            return Err(Failure::null("gemm"));
+        }
+        // SAFETY: the caller gives the address of a pointer that pgemm_create has written, or of null.
+        let handle = unsafe { gemm.replace(std::ptr::null_mut()) };
+        if !handle.is_null() {
+            // SAFETY: it came from `Box::into_raw` in pgemm_create, and nobody has it any more.
+            drop(unsafe { Box::from_raw(handle) });
+        }
+        Ok(())
+    })
+}
+
+/// Plans a problem, and compiles and loads its kernel, so that running it only launches. Without it the first run of a problem
+/// does so, which takes up to some tenths of a second, and which a stream that is being captured forbids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_prepare(gemm: *const Handle, problem: *const Problem) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
+        handle.prepare(&problem).map(|_| ())
+    })
+}
+
+/// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and returns. A is m x k, B is
+/// k x n, C is m x n: device memory, row-major, without gaps, to be left alone until the work is done. The stream belongs to the
+/// GEMM's context, and exists until pgemm_sync or pgemm_destroy is called. May be called from any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_run(
+    gemm: *const Handle,
+    a: *const c_void,
+    b: *const c_void,
+    c: *mut c_void,
+    m: i64,
+    n: i64,
+    k: i64,
+    stream: *mut c_void,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive.
+        let handle = unsafe { handle(gemm) }?;
+        let problem = crate::problem::row_major(m, n, k)?;
+        let pointers = Pointers { a: a as u64, b: b as u64, c: 0, d: c as u64 };
+        // SAFETY: the caller vouches for matrices and stream.
+        unsafe { handle.run(&problem, &pointers, stream) }
+    })
+}
+
+/// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it. Everything else is as with
+/// pgemm_run. C is not looked at where beta is 0, and may be D.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_run_ex(
+    gemm: *const Handle,
+    problem: *const Problem,
+    a: *const c_void,
+    b: *const c_void,
+    c: *const c_void,
+    d: *mut c_void,
+    stream: *mut c_void,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
+        let pointers = Pointers { a: a as u64, b: b as u64, c: c as u64, d: d as u64 };
+        // SAFETY: the caller vouches for matrices and stream.
+        unsafe { handle.run(&problem, &pointers, stream) }
+    })
+}
+
+/// Waits until all work is done that this GEMM was given before, on any stream and by any thread. The streams that it was run on
+/// since the last call must still exist, and none may be being captured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_sync(gemm: *const Handle) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive.
+        let handle = unsafe { handle(gemm) }?;
+        // SAFETY: the streams exist, as the caller vouches.
+        unsafe { handle.sync() }
+    })
+}
+
+/// Says how a problem is computed, after preparing it: kernel, tiles, how they are split and walked, and why. Writes at most
+/// capacity bytes with the zero at the end, and the length of the whole text without it to *length where that is not null.
+/// text may be null where capacity is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_plan_describe(
+    gemm: *const Handle,
+    problem: *const Problem,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
+        let description = handle.describe(&problem)?;
+        // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is wanted.
+        unsafe { write_text(&description, text, capacity, length) }
+    })
+}
+
+/// The same without a GEMM or a GPU: what would be chosen on a device with sm_count multiprocessors (0: 132, those of an H100
+/// SXM or H200), results of the autotuner aside.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_config_describe(
+    config: *const Config,
+    problem: *const Problem,
+    sm_count: u32,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's structs are ones that pgemm_config_init and pgemm_problem_init have filled.
+        let (asked, problem) = unsafe { (asked(config)?, read_problem(problem)?) };
+        let sms = if sm_count == 0 { USUAL_SMS } else { sm_count };
+        let plans = Plan::candidates(&problem, &asked.config, sms)?;
+        let first = plans.first().ok_or_else(|| Failure::unsupported("no kernel computes this"))?;
+        // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is wanted.
+        unsafe { write_text(&handle::line(first), text, capacity, length) }
+    })
+}
+
+/// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a results file, which is continued
+/// where it exists: a GEMM that is created with it as autotune_file, and with no knob set, uses it. trials candidates at
+/// most are measured for seconds seconds; 0 leaves either to the tuner. The device should have nothing else to do.
+/// PGEMM_ERROR_NOT_SUPPORTED where the library was built without the tuner.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_autotune(
+    gemm: *const Handle,
+    problem: *const Problem,
+    trials: u32,
+    seconds: f64,
+    file: *const c_char,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
+        // SAFETY: the caller's string ends in a zero.
+        let file = unsafe { text("file", file) }?.ok_or_else(|| Failure::null("file"))?;
+        tuner::autotune(handle.gemm(), &Request { problem, trials, seconds, file })
+    })
+}
+
+/// The status of what `call` does, whose failure is left for `pgemm_last_error`. Nothing unwinds out of it.
+fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> Status {
+    let outcome = catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
+    match outcome {
+        Ok(()) => PGEMM_SUCCESS,
+        Err(Failure { status, message }) => {
+            failure::remember(message);
+            status
+        }
+    }
+}
+
+/// # Safety
+/// `gemm` must be null, or what pgemm_create has made and nobody has destroyed for as long as the result is used.
+unsafe fn handle<'gemm>(gemm: *const Handle) -> Result<&'gemm Handle, Failure> {
+    // SAFETY: as the caller vouches.
+    unsafe { gemm.as_ref() }.ok_or_else(|| Failure::null("gemm"))
+}
+
+/// # Safety
+/// As [`read`], and the config's strings are null or end in a zero.
+unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
+    // SAFETY: as the caller vouches.
+    let config = unsafe { read("config", config) }?;
+    // SAFETY: as the caller vouches.
+    let texts = unsafe {
+        Texts {
+            split: text("split", config.split)?,
+            kernel: text("kernel", config.kernel)?,
+            autotune_file: text("autotune_file", config.autotune_file)?,
+        }
+    };
+    Asked::new(&config, texts)
+}
+
+/// # Safety
+/// As [`read`].
+unsafe fn read_problem(problem: *const Problem) -> Result<pgemm::Problem, Failure> {
+    // SAFETY: as the caller vouches.
+    crate::problem::problem(&unsafe { read("problem", problem) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: the message ends in a zero, and no call on this thread comes between.
+        unsafe { CStr::from_ptr(pgemm_last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn nothing_unwinds() {
+        assert_eq!(guarded(|| panic!("at {}", 7)), PGEMM_ERROR_INTERNAL);
+        assert_eq!(last(), "a defect of this library: at 7. Please report it");
+        assert_eq!(guarded(|| std::panic::panic_any(7)), PGEMM_ERROR_INTERNAL);
+        assert!(last().contains("no message"));
+        assert_eq!(guarded(|| Ok(())), PGEMM_SUCCESS);
+        assert!(last().contains("no message"), "success leaves the message");
+    }
+}

@@ -1,0 +1,269 @@
+#if defined(__cplusplus) && __cplusplus >= 201703L && !defined(PERSISTENT_GEMM_CPP)
+#define PERSISTENT_GEMM_CPP
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+// A GEMM on one device. Failures are thrown as PersistentGemm::Error. May be used by many threads at once.
+//
+//   PersistentGemm::Config cfg;
+//   cfg.dtypeA = PersistentGemm::FP32; cfg.dtypeB = PersistentGemm::FP32;
+//   auto gemm = PersistentGemm::create(cfg);
+//   gemm->run(A, B, C, M, N, K, stream);
+//   gemm->sync();
+class PersistentGemm {
+ public:
+  // Types of matrix elements, as the constants of the same names (PGEMM_FP16 and so on).
+  enum Dtype : pgemm_dtype {
+    Unspecified = PGEMM_UNSPECIFIED,
+    FP16 = PGEMM_FP16,
+    BF16 = PGEMM_BF16,
+    FP32 = PGEMM_FP32,
+    TF32 = PGEMM_TF32,
+    FP64 = PGEMM_FP64,
+    E4M3 = PGEMM_E4M3,
+    E5M2 = PGEMM_E5M2,
+    S8 = PGEMM_S8,
+    U8 = PGEMM_U8,
+    S32 = PGEMM_S32,
+  };
+
+  // How accurately products are added up, as PGEMM_PRECISION_FULL and so on.
+  enum class Precision : pgemm_precision {
+    Full = PGEMM_PRECISION_FULL,
+    Fast = PGEMM_PRECISION_FAST,
+    Exact = PGEMM_PRECISION_EXACT,
+    Tf32x3 = PGEMM_PRECISION_TF32X3,
+    F16x3 = PGEMM_PRECISION_F16X3,
+    Bf16x6 = PGEMM_PRECISION_BF16X6,
+    Bf16x9 = PGEMM_PRECISION_BF16X9,
+  };
+
+  // How a matrix lies in memory.
+  enum class Layout : pgemm_layout { RowMajor = PGEMM_ROW_MAJOR, ColumnMajor = PGEMM_COLUMN_MAJOR };
+
+  // How the warps of a CTA share its tiles.
+  enum class Schedule : pgemm_schedule {
+    Auto = PGEMM_SCHEDULE_AUTO,
+    Cooperative = PGEMM_SCHEDULE_COOPERATIVE,
+    PingPong = PGEMM_SCHEDULE_PING_PONG,
+  };
+
+  // For a leading dimension or a batch stride: no gaps.
+  static constexpr std::int64_t Tight = PGEMM_TIGHT;
+  // For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+  static constexpr std::int64_t Same = PGEMM_SAME;
+
+  // What a GEMM is made for. dtypeA must be given; every knob that is 0, empty or absent is left to the planner. What the fields
+  // mean is said at pgemm_config.
+  struct Config {
+    Dtype dtypeA = Unspecified;
+    Dtype dtypeB = Unspecified;
+    Dtype dtypeC = Unspecified;
+    Precision precision = Precision::Full;
+    std::uint32_t tileM = 0;
+    std::uint32_t tileN = 0;
+    std::uint32_t tileK = 0;
+    bool persistent = true;
+    std::uint32_t clusterM = 0;
+    std::uint32_t clusterN = 0;
+    std::uint32_t warpsPerBlock = 0;
+    std::uint32_t prefetchDepth = 0;
+    std::uint32_t rasterRows = 0;
+    Schedule schedule = Schedule::Auto;
+    std::optional<bool> swapped;
+    bool unordered = false;
+    std::optional<bool> dependentLaunch;
+    std::uint32_t sms = 0;
+    std::int32_t device = PGEMM_CURRENT_DEVICE;
+    std::string split;
+    std::string kernel;
+    std::string autotuneFile;
+  };
+
+  // D = alpha * A*B + beta * C, or a batch of such products. What the fields mean is said at pgemm_problem.
+  struct Problem {
+    std::int64_t m = 0;
+    std::int64_t n = 0;
+    std::int64_t k = 0;
+    std::int64_t lda = Tight;
+    std::int64_t ldb = Tight;
+    std::int64_t ldc = Tight;
+    std::int64_t ldd = Tight;
+    Layout layoutA = Layout::RowMajor;
+    Layout layoutB = Layout::RowMajor;
+    Layout layoutC = Layout::RowMajor;
+    double alpha = 1.0;
+    double beta = 0.0;
+    std::int64_t batch = 1;
+    std::int64_t batchStrideA = Tight;
+    std::int64_t batchStrideB = Tight;
+    std::int64_t batchStrideC = Tight;
+    std::int64_t batchStrideD = Tight;
+
+    Problem() = default;
+    Problem(std::int64_t rows, std::int64_t columns, std::int64_t depth) : m(rows), n(columns), k(depth) {}
+  };
+
+  // What failed: what() says what was asked, what the limit is and what to do.
+  class Error : public std::runtime_error {
+   public:
+    Error(pgemm_status status, const char *message) : std::runtime_error(message), status_(status) {}
+
+    // PGEMM_ERROR_INVALID_ARGUMENT and so on.
+    pgemm_status status() const noexcept { return status_; }
+
+   private:
+    pgemm_status status_;
+  };
+
+  // As pgemm_create.
+  static std::unique_ptr<PersistentGemm> create(const Config &config) {
+    const pgemm_config asked = toC(config);
+    pgemm_gemm *handle = nullptr;
+    check(pgemm_create(&asked, &handle));
+    Owner owner(handle);
+    return std::unique_ptr<PersistentGemm>(new PersistentGemm(std::move(owner)));
+  }
+
+  PersistentGemm(const PersistentGemm &) = delete;
+  PersistentGemm &operator=(const PersistentGemm &) = delete;
+
+  // Queues C = A*B and returns. A is M x K, B is K x N, C is M x N, all in device memory, row-major and without gaps. As pgemm_run.
+  void run(const void *A, const void *B, void *C, std::int64_t M, std::int64_t N, std::int64_t K,
+           void *stream = nullptr) {
+    check(pgemm_run(handle_.get(), A, B, C, M, N, K, stream));
+  }
+
+  // Queues D = alpha * A*B + beta * C and returns. C may be null where beta is 0, and may be D. As pgemm_run_ex.
+  void run(const Problem &problem, const void *A, const void *B, const void *C, void *D, void *stream = nullptr) {
+    const pgemm_problem asked = toC(problem);
+    check(pgemm_run_ex(handle_.get(), &asked, A, B, C, D, stream));
+  }
+
+  // Compiles and loads what a problem needs, so that running it only launches. As pgemm_prepare.
+  void prepare(const Problem &problem) {
+    const pgemm_problem asked = toC(problem);
+    check(pgemm_prepare(handle_.get(), &asked));
+  }
+
+  // Waits until all work is done that this GEMM was given. As pgemm_sync.
+  void sync() { check(pgemm_sync(handle_.get())); }
+
+  // How a problem is computed, and why. As pgemm_plan_describe.
+  std::string describe(const Problem &problem) {
+    const pgemm_problem asked = toC(problem);
+    return text([&](char *room, std::size_t capacity, std::size_t *length) {
+      return pgemm_plan_describe(handle_.get(), &asked, room, capacity, length);
+    });
+  }
+
+  // The same without a GPU, for a device with so many multiprocessors. As pgemm_config_describe.
+  static std::string describe(const Config &config, const Problem &problem, std::uint32_t smCount = 0) {
+    const pgemm_config knobs = toC(config);
+    const pgemm_problem asked = toC(problem);
+    return text([&](char *room, std::size_t capacity, std::size_t *length) {
+      return pgemm_config_describe(&knobs, &asked, smCount, room, capacity, length);
+    });
+  }
+
+  // Finds the fastest kernel by measuring, and writes it to a file for Config::autotuneFile. As pgemm_autotune.
+  void autotune(const Problem &problem, const std::string &file, std::uint32_t trials = 0, double seconds = 0.0) {
+    const pgemm_problem asked = toC(problem);
+    check(pgemm_autotune(handle_.get(), &asked, trials, seconds, file.c_str()));
+  }
+
+  // For calls of the C API.
+  pgemm_gemm *handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(pgemm_gemm *handle) const noexcept { pgemm_destroy(&handle); }
+  };
+  using Owner = std::unique_ptr<pgemm_gemm, Destroy>;
+
+  explicit PersistentGemm(Owner handle) noexcept : handle_(std::move(handle)) {}
+
+  static void check(pgemm_status status) {
+    if (status != PGEMM_SUCCESS) {
+      throw Error(status, pgemm_last_error());
+    }
+  }
+
+  static pgemm_switch toC(const std::optional<bool> &choice) noexcept {
+    return choice ? (*choice ? PGEMM_ON : PGEMM_OFF) : PGEMM_AUTO;
+  }
+
+  static const char *toC(const std::string &words) noexcept { return words.empty() ? nullptr : words.c_str(); }
+
+  // The strings stay the config's.
+  static pgemm_config toC(const Config &from) {
+    pgemm_config to;
+    check(pgemm_config_init(&to, sizeof to));
+    to.dtype_a = from.dtypeA;
+    to.dtype_b = from.dtypeB;
+    to.dtype_c = from.dtypeC;
+    to.precision = static_cast<pgemm_precision>(from.precision);
+    to.tile_m = from.tileM;
+    to.tile_n = from.tileN;
+    to.tile_k = from.tileK;
+    to.persistent = from.persistent ? 1 : 0;
+    to.cluster_m = from.clusterM;
+    to.cluster_n = from.clusterN;
+    to.warps_per_block = from.warpsPerBlock;
+    to.prefetch_depth = from.prefetchDepth;
+    to.raster_rows = from.rasterRows;
+    to.schedule = static_cast<pgemm_schedule>(from.schedule);
+    to.swapped = toC(from.swapped);
+    to.unordered = from.unordered ? 1 : 0;
+    to.dependent_launch = toC(from.dependentLaunch);
+    to.sms = from.sms;
+    to.device = from.device;
+    to.split = toC(from.split);
+    to.kernel = toC(from.kernel);
+    to.autotune_file = toC(from.autotuneFile);
+    return to;
+  }
+
+  static pgemm_problem toC(const Problem &from) {
+    pgemm_problem to;
+    check(pgemm_problem_init(&to, sizeof to));
+    to.m = from.m;
+    to.n = from.n;
+    to.k = from.k;
+    to.lda = from.lda;
+    to.ldb = from.ldb;
+    to.ldc = from.ldc;
+    to.ldd = from.ldd;
+    to.layout_a = static_cast<pgemm_layout>(from.layoutA);
+    to.layout_b = static_cast<pgemm_layout>(from.layoutB);
+    to.layout_c = static_cast<pgemm_layout>(from.layoutC);
+    to.alpha = from.alpha;
+    to.beta = from.beta;
+    to.batch = from.batch;
+    to.batch_stride_a = from.batchStrideA;
+    to.batch_stride_b = from.batchStrideB;
+    to.batch_stride_c = from.batchStrideC;
+    to.batch_stride_d = from.batchStrideD;
+    return to;
+  }
+
+  // A text of the C API, whose length a first call tells.
+  template <typename Write>
+  static std::string text(Write write) {
+    std::size_t length = 0;
+    check(write(nullptr, 0, &length));
+    std::string room(length + 1, '\0');
+    check(write(&room[0], room.size(), &length));
+    room.resize(length < room.size() ? length : room.size() - 1);
+    return room;
+  }
+
+  Owner handle_;
+};
+
+#endif  // C++17

@@ -1,0 +1,116 @@
+//! Programs in C and C++ that use the header and are linked with the library. Compilers that are not there are passed over;
+//! `PGEMM_REQUIRE_CC=1` makes that a failure. No program here sees a GPU.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const C: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-pedantic"];
+const CPP: [&str; 5] = ["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Wconversion"];
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Those of the compilers that are on the path.
+fn compilers<const N: usize>(names: [&'static str; N]) -> Vec<&'static str> {
+    let runs = |name: &&str| {
+        let version = Command::new(name).arg("--version").output();
+        version.is_ok_and(|output| output.status.success())
+    };
+    let found: Vec<_> = names.into_iter().filter(runs).collect();
+    if found.is_empty() {
+        let required = std::env::var_os("PGEMM_REQUIRE_CC").is_some_and(|value| value == "1");
+        assert!(!required, "none of {} is on the path", names.join(", "));
+        eprintln!("SKIPPED: none of {} is on the path", names.join(", "));
+    }
+    found
+}
+
+/// The folder of the library, which cargo builds with the tests.
+fn library() -> PathBuf {
+    let executable = std::env::current_exe().unwrap();
+    let folder = executable.ancestors().nth(2).unwrap().join("examples");
+    assert!(
+        folder.join("libpersistent_gemm.so").exists(),
+        "{} lacks libpersistent_gemm.so: it is built by `cargo test -p persistent-gemm-c` without --test, or with --examples",
+        folder.display()
+    );
+    folder
+}
+
+fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?} failed with {}:\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Compiles a program of `tests/linked`, links and runs it where no GPU is to be seen.
+fn run(compiler: &str, flags: &[&str], program: &str) {
+    let work = tempfile::tempdir().unwrap();
+    let executable = work.path().join("program");
+    let library = library();
+    succeeds(
+        Command::new(compiler)
+            .args(flags)
+            .arg("-Werror")
+            .arg("-I")
+            .arg(folder().join("include"))
+            .arg(folder().join("tests/linked").join(program))
+            .arg("-o")
+            .arg(&executable)
+            .arg("-L")
+            .arg(&library)
+            .args(["-lpersistent_gemm", "-pthread"]),
+    );
+    succeeds(
+        Command::new(executable)
+            .env("LD_LIBRARY_PATH", library)
+            .env("CUDA_VISIBLE_DEVICES", "")
+            .env("PGEMM_CACHE_DIR", work.path()),
+    );
+}
+
+#[test]
+fn the_header_is_clean_in_every_standard() {
+    let header = folder().join("include/persistent_gemm.h");
+    let check = |compiler: &str, language: &str, standard: &str| {
+        succeeds(
+            Command::new(compiler)
+                .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror"])
+                .args(["-x", language, standard])
+                .arg(&header),
+        );
+    };
+    for compiler in compilers(["gcc", "clang"]) {
+        for standard in ["-std=c99", "-std=c11", "-std=c17"] {
+            check(compiler, "c", standard);
+        }
+    }
+    for compiler in compilers(["g++", "clang++"]) {
+        // Before C++17 it has the C API only.
+        for standard in ["-std=c++11", "-std=c++17", "-std=c++20"] {
+            check(compiler, "c++", standard);
+        }
+    }
+}
+
+#[test]
+fn c_programs_link_and_get_errors() {
+    for compiler in compilers(["gcc", "clang"]) {
+        run(compiler, &C, "api.c");
+    }
+}
+
+#[test]
+fn cpp_programs_link_and_get_exceptions() {
+    for compiler in compilers(["g++", "clang++"]) {
+        run(compiler, &CPP, "api.cpp");
+        run(compiler, &CPP, "snippet.cpp");
+    }
+}

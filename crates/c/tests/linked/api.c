@@ -1,0 +1,129 @@
+// The C API without a GPU: every error that C can provoke.
+
+#include "check.h"
+
+static pgemm_config config_of(pgemm_dtype dtype) {
+  pgemm_config config;
+  CHECK(pgemm_config_init(&config, sizeof config) == PGEMM_SUCCESS);
+  CHECK(config.struct_size == sizeof config && config.persistent == 1);
+  config.dtype_a = dtype;
+  return config;
+}
+
+static pgemm_problem problem_of(int64_t m, int64_t n, int64_t k) {
+  pgemm_problem problem;
+  CHECK(pgemm_problem_init(&problem, sizeof problem) == PGEMM_SUCCESS);
+  CHECK(problem.alpha == 1.0 && problem.beta == 0.0 && problem.lda == PGEMM_TIGHT);
+  problem.m = m;
+  problem.n = n;
+  problem.k = k;
+  return problem;
+}
+
+// The status of creating, of which there is nothing to destroy.
+static pgemm_status created(const pgemm_config *config) {
+  pgemm_gemm *gemm = (pgemm_gemm *)(void *)&gemm;
+  const pgemm_status status = pgemm_create(config, &gemm);
+  CHECK(gemm == NULL);
+  return status;
+}
+
+static void versions(void) {
+  char version[32];
+  snprintf(version, sizeof version, "%d.%d.%d", PGEMM_VERSION_MAJOR, PGEMM_VERSION_MINOR,
+           PGEMM_VERSION_PATCH);
+  CHECK(strcmp(version, pgemm_version()) == 0);
+  CHECK(strcmp(pgemm_status_string(PGEMM_SUCCESS), "success") == 0);
+  CHECK(strcmp(pgemm_status_string(-7), "unknown status") == 0);
+  CHECK(strcmp(pgemm_last_error(), "") == 0);
+}
+
+static void no_gpu(void) {
+  const pgemm_config config = config_of(PGEMM_BF16);
+  CHECK(created(&config) == PGEMM_ERROR_NO_DEVICE);
+  CHECK(SAYS("no CUDA driver") || SAYS("sees no GPU"));
+  CHECK(SAYS("use the cpu backend"));
+}
+
+static void nulls(void) {
+  const pgemm_config config = config_of(PGEMM_BF16);
+  const pgemm_problem problem = problem_of(8, 8, 8);
+  pgemm_gemm *none = NULL;
+  CHECK(pgemm_config_init(NULL, sizeof(pgemm_config)) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_problem_init(NULL, sizeof(pgemm_problem)) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(created(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("config is null"));
+  CHECK(pgemm_create(&config, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("gemm is null"));
+  CHECK(pgemm_run(NULL, NULL, NULL, NULL, 1, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_run_ex(NULL, &problem, NULL, NULL, NULL, NULL, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_prepare(NULL, &problem) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_sync(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("gemm is null"));
+  CHECK(pgemm_plan_describe(NULL, &problem, NULL, 0, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_config_describe(&config, NULL, 0, NULL, 0, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("problem is null"));
+  CHECK(pgemm_autotune(NULL, &problem, 0, 0.0, "file") == PGEMM_ERROR_INVALID_ARGUMENT);
+  // Destroying nothing, as often as one likes.
+  CHECK(pgemm_destroy(&none) == PGEMM_SUCCESS && pgemm_destroy(&none) == PGEMM_SUCCESS);
+  CHECK(pgemm_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+}
+
+static void nonsense(void) {
+  pgemm_config config = config_of(PGEMM_BF16);
+  config.dtype_b = 77;
+  CHECK(created(&config) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("dtype_b = 77 is unknown"));
+  config = config_of(PGEMM_UNSPECIFIED);
+  CHECK(created(&config) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("dtype_a is not given"));
+  config = config_of(PGEMM_BF16);
+  config.tile_m = 100;
+  CHECK(created(&config) == PGEMM_ERROR_NOT_SUPPORTED && SAYS("tile_m"));
+  config = config_of(PGEMM_BF16);
+  config.kernel = "no such kernel";
+  CHECK(created(&config) == PGEMM_ERROR_NOT_SUPPORTED && SAYS("no such kernel"));
+  config = config_of(PGEMM_BF16);
+  config.split = "\xff";
+  CHECK(created(&config) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("split is no UTF-8"));
+  // Nobody has initialised it.
+  memset(&config, 0, sizeof config);
+  CHECK(created(&config) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("pgemm_config_init"));
+  memset(&config, 0xff, sizeof config);
+  CHECK(created(&config) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("pgemm_config_init"));
+}
+
+static void plans(void) {
+  pgemm_config config = config_of(PGEMM_FP32);
+  pgemm_problem problem = problem_of(4096, 4096, 4096);
+  char text[400];
+  char little[9];
+  size_t length = 0;
+  config.tile_m = 256;
+  config.tile_n = 256;
+  config.tile_k = 32;
+  CHECK(pgemm_config_describe(&config, &problem, 0, text, sizeof text, &length) == PGEMM_SUCCESS);
+  CHECK(length == strlen(text) && strncmp(text, "f32-kn-f32-", 11) == 0);
+  CHECK(strstr(text, "macro-tile 256x256 as 2x1 CTA tiles of 128x256") != NULL);
+  // Cut, with the same length.
+  CHECK(pgemm_config_describe(&config, &problem, 0, little, sizeof little, &length) == PGEMM_SUCCESS);
+  CHECK(strcmp(little, "f32-kn-f") == 0 && length == strlen(text));
+  CHECK(pgemm_config_describe(&config, &problem, 0, NULL, 9, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  // Layouts, a batch, and what cannot be.
+  problem.layout_b = PGEMM_COLUMN_MAJOR;
+  problem.batch = 3;
+  problem.batch_stride_a = PGEMM_SAME;
+  CHECK(pgemm_config_describe(&config, &problem, 66, text, sizeof text, NULL) == PGEMM_SUCCESS);
+  CHECK(strncmp(text, "f32-kk-f32-", 11) == 0 && strstr(text, "on 66 CTAs") != NULL);
+  problem.batch_stride_d = 5;
+  CHECK(pgemm_config_describe(&config, &problem, 0, NULL, 0, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("would overlap"));
+  problem = problem_of(-4, 4, 4);
+  CHECK(pgemm_config_describe(&config, &problem, 0, NULL, 0, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("m is -4"));
+}
+
+int main(void) {
+  versions();
+  no_gpu();
+  nulls();
+  nonsense();
+  plans();
+  puts("c: all as it should be");
+  return 0;
+}

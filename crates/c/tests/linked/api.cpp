@@ -1,0 +1,99 @@
+// The class PersistentGemm without a GPU: what is thrown, and what is planned.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#include "check.h"
+// Included twice, as large programs do.
+#include "persistent_gemm.h"
+
+namespace {
+
+// What creating throws.
+PersistentGemm::Error thrown(const PersistentGemm::Config &config) {
+  try {
+    PersistentGemm::create(config);
+  } catch (const PersistentGemm::Error &error) {
+    return error;
+  }
+  CHECK(!"it throws");
+  std::abort();
+}
+
+bool says(const PersistentGemm::Error &error, const char *words) {
+  return std::strstr(error.what(), words) != nullptr;
+}
+
+PersistentGemm::Config fp32() {
+  PersistentGemm::Config config;
+  config.dtypeA = PersistentGemm::FP32;
+  return config;
+}
+
+void errors() {
+  const auto absent = thrown(fp32());
+  CHECK(absent.status() == PGEMM_ERROR_NO_DEVICE);
+  CHECK(says(absent, "no CUDA driver") || says(absent, "sees no GPU"));
+  CHECK(std::strcmp(absent.what(), pgemm_last_error()) == 0);
+
+  CHECK(says(thrown({}), "dtype_a is not given"));
+  auto config = fp32();
+  config.dtypeB = PersistentGemm::BF16;
+  CHECK(thrown(config).status() == PGEMM_ERROR_NOT_SUPPORTED);
+  config = fp32();
+  config.persistent = false;
+  CHECK(says(thrown(config), "all kernels are persistent"));
+  config = fp32();
+  config.swapped = true;
+  CHECK(thrown(config).status() == PGEMM_ERROR_NOT_SUPPORTED);
+  config = fp32();
+  config.split = "in two";
+  CHECK(says(thrown(config), "'in two' is no split"));
+}
+
+void errors_belong_to_their_thread() {
+  CHECK(pgemm_sync(nullptr) == PGEMM_ERROR_INVALID_ARGUMENT);
+  std::thread([] {
+    CHECK(std::strcmp(pgemm_last_error(), "") == 0);
+    CHECK(pgemm_destroy(nullptr) == PGEMM_ERROR_INVALID_ARGUMENT);
+  }).join();
+  CHECK(SAYS("gemm is null"));
+}
+
+void plans() {
+  auto config = fp32();
+  const PersistentGemm::Problem problem(4096, 4096, 4096);
+  CHECK(PersistentGemm::describe(config, problem).rfind("f32-kn-f32-", 0) == 0);
+  config.precision = PersistentGemm::Precision::Tf32x3;
+  CHECK(PersistentGemm::describe(config, problem).rfind("tf32x3-", 0) == 0);
+  config.kernel = "f32-kn-f32-128x256x16-s8-t8x16-w2x4";
+  config.precision = PersistentGemm::Precision::Full;
+  config.split = "split-2";
+  const auto text = PersistentGemm::describe(config, problem);
+  CHECK(text.rfind(config.kernel + ": ", 0) == 0);
+  CHECK(text.find("split along k") != std::string::npos);
+  auto transposed = problem;
+  transposed.layoutC = PersistentGemm::Layout::ColumnMajor;
+  transposed.lda = 5;
+  try {
+    PersistentGemm::describe(fp32(), transposed);
+    CHECK(!"it throws");
+  } catch (const std::runtime_error &error) {
+    CHECK(std::strstr(error.what(), "leading dimension of") != nullptr);
+  }
+}
+
+static_assert(!std::is_copy_constructible_v<PersistentGemm>);
+static_assert(std::is_same_v<decltype(PersistentGemm::create({})), std::unique_ptr<PersistentGemm>>);
+
+}  // namespace
+
+int main() {
+  errors();
+  errors_belong_to_their_thread();
+  plans();
+  std::puts("c++: all as it should be");
+}
