@@ -275,8 +275,8 @@ pgemm_status pgemm_problem_init(struct pgemm_problem *problem, size_t size);
 pgemm_status pgemm_create(const struct pgemm_config *config,
                           struct pgemm_gemm **gemm);
 
-// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Work that is queued is done first, as far as
-// it uses memory of the GEMM's. No other thread may be using it.
+// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Waits for the device where work was queued that
+// pgemm_sync has not waited for. No other thread may be using it, and no graph that runs of it were captured to.
 pgemm_status pgemm_destroy(struct pgemm_gemm **gemm);
 
 // Plans a problem, and compiles and loads its kernel, so that running it only launches. Without it the first run of a problem
@@ -286,7 +286,7 @@ pgemm_status pgemm_prepare(const struct pgemm_gemm *gemm,
 
 // Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and returns. A is m x k, B is
 // k x n, C is m x n: device memory, row-major, without gaps, to be left alone until the work is done. The stream belongs to the
-// GEMM's context, and exists until pgemm_sync or pgemm_destroy is called. May be called from any thread.
+// GEMM's context, and exists until pgemm_sync has returned, if that is called again. May be called from any thread.
 pgemm_status pgemm_run(const struct pgemm_gemm *gemm,
                        const void *a,
                        const void *b,

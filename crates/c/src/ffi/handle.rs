@@ -78,6 +78,16 @@ impl Handle {
     }
 }
 
+/// Kernels must not be unloaded while they run. The streams may be gone by now, so the device is waited for.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.queued.is_empty() {
+            // What failed on the device is said by whoever waits for results.
+            let _ = self.gemm.sync();
+        }
+    }
+}
+
 /// The device of the context that is current on this thread, else device 0.
 ///
 /// # Safety

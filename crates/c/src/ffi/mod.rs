@@ -71,8 +71,8 @@ pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Han
     })
 }
 
-/// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Work that is queued is done first, as far as
-/// it uses memory of the GEMM's. No other thread may be using it.
+/// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Waits for the device where work was queued that
+/// pgemm_sync has not waited for. No other thread may be using it, and no graph that runs of it were captured to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_destroy(gemm: *mut *mut Handle) -> Status {
     guarded(|| {
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn pgemm_prepare(gemm: *const Handle, problem: *const Prob
 
 /// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and returns. A is m x k, B is
 /// k x n, C is m x n: device memory, row-major, without gaps, to be left alone until the work is done. The stream belongs to the
-/// GEMM's context, and exists until pgemm_sync or pgemm_destroy is called. May be called from any thread.
+/// GEMM's context, and exists until pgemm_sync has returned, if that is called again. May be called from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_run(
     gemm: *const Handle,

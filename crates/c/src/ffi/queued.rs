@@ -101,6 +101,12 @@ impl Queued {
         waited
     }
 
+    /// Whether there is work that nobody has waited for.
+    pub(super) fn is_empty(&self) -> bool {
+        let streams = self.lock();
+        streams.handles.is_empty() && streams.per_thread.is_empty()
+    }
+
     fn take(&self) -> Streams {
         let mut streams = self.lock();
         self.last.store(NONE, Ordering::SeqCst);
@@ -165,9 +171,10 @@ mod tests {
         }
         let taken = queued.take();
         assert_eq!(taken.handles, [0, 256, 512]);
-        assert!(queued.take().handles.is_empty());
+        assert!(queued.is_empty() && queued.take().handles.is_empty());
         // The one that was last before counts again.
         queued.note_handle(512);
+        assert!(!queued.is_empty());
         queued.put_back(taken);
         assert_eq!(queued.take().handles, [512, 0, 256]);
     }

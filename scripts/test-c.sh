@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Installs the C and C++ library by CMake and by cargo-c into folders of their own, builds programs with what was installed, and
+# runs them; no GPU. What the machine lacks is said and left out; with --install, as CI calls it, cmake and cargo-c are installed
+# into .tools/ (ignored by git) the first time, and whatever else is lacking is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+cargo_c=0.10.24+cargo-0.98.0
+install=no
+[ "${1:-}" = --install ] && install=yes
+
+target=${CARGO_TARGET_DIR:-$root/target}
+export CARGO_TARGET_DIR=$target
+# What is tested is the same on every machine.
+export CUDA_VISIBLE_DEVICES=
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PGEMM_CACHE_DIR=$work/cache
+PATH=$root/.tools/cmake/bin:$root/.tools/cargo-c/bin:$PATH
+
+have() { command -v "$1" >/dev/null; }
+
+# A line for what is left out, which CI does not allow.
+skip() {
+    if [ $install = yes ]; then
+        echo "test-c: $1" >&2
+        exit 1
+    fi
+    echo "SKIPPED: $1"
+}
+
+fail() {
+    echo "test-c: $1" >&2
+    exit 1
+}
+
+install_cmake() {
+    if have cmake || [ $install = no ]; then return; fi
+    python3 -m venv .tools/cmake
+    .tools/cmake/bin/python -m pip install --quiet --disable-pip-version-check 'cmake>=3.18' ||
+        fail "pip could not install cmake into .tools/cmake: is there a network?"
+}
+
+# Unoptimised, which takes half the time.
+install_cargo_c() {
+    if have cargo-cinstall || [ $install = no ]; then return; fi
+    CARGO_TARGET_DIR=$work/cargo-c cargo install cargo-c --quiet --locked --debug --version $cargo_c --root .tools/cargo-c ||
+        fail "cargo could not install cargo-c $cargo_c into .tools/cargo-c: it needs a network, pkg-config and OpenSSL's headers"
+}
+
+# Configures and builds; installs into $work/$1.
+by_cmake() { # name, options
+    local name=$1
+    shift
+    cmake -S . -B "$work/build-$name" -DPREFIX="$work/$name" -DCMAKE_INSTALL_LIBDIR=lib "$@" >"$work/log" 2>&1 &&
+        cmake --build "$work/build-$name" >"$work/log" 2>&1 &&
+        cmake --install "$work/build-$name" >"$work/log" 2>&1 || {
+        cat "$work/log" >&2
+        fail "CMake failed with: $*"
+    }
+}
+
+# The README's program with what a pkg-config file says. It ends well where creating says that there is no GPU.
+by_pkg_config() { # prefix
+    if ! have pkg-config; then
+        skip "no pkg-config: what $1 says is not tried (Debian and Ubuntu: apt install pkg-config)"
+        return
+    fi
+    export PKG_CONFIG_PATH=$1/lib/pkgconfig
+    local program=$work/by_pkg_config
+    # shellcheck disable=SC2046 # words are meant
+    g++ -std=c++17 -Wall -Wextra -pedantic -Werror crates/c/tests/linked/snippet.cpp -o "$program" \
+        $(pkg-config --cflags --libs persistent_gemm)
+    LD_LIBRARY_PATH=$1/lib "$program"
+    [ "$(pkg-config --modversion persistent_gemm)" = "$version" ] || fail "$1: not version $version"
+}
+
+by_find_package() { # prefix
+    mkdir -p "$work/consumer"
+    cat >"$work/consumer/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.18)
+project(consumer LANGUAGES CXX)
+find_package(persistent_gemm 0.1 REQUIRED)
+foreach(kind persistent_gemm static)
+  add_executable(with_${kind} ${PROGRAM})
+  target_compile_features(with_${kind} PRIVATE cxx_std_17)
+  target_link_libraries(with_${kind} PRIVATE persistent_gemm::${kind})
+endforeach()
+CMAKE
+    cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$1" \
+        -DPROGRAM="$root/crates/c/tests/linked/snippet.cpp" >"$work/log" 2>&1 &&
+        cmake --build "$work/consumer/build" >"$work/log" 2>&1 || {
+        cat "$work/log" >&2
+        fail "a program that finds the package does not build"
+    }
+    "$work/consumer/build/with_persistent_gemm"
+    "$work/consumer/build/with_static"
+}
+
+# C programs with what the address sanitiser watches.
+sanitised() { # prefix
+    local flags=(-std=c11 -D_POSIX_C_SOURCE=200809L -g -fsanitize=address -I "$1/include")
+    echo 'int main(void) { return 0; }' >"$work/empty.c"
+    if ! gcc "${flags[@]}" "$work/empty.c" -o "$work/empty" 2>/dev/null; then
+        skip "gcc has no address sanitiser: C programs do not run under it"
+        return
+    fi
+    local program status
+    for program in crates/c/tests/linked/api.c examples/batch_demo.c; do
+        gcc "${flags[@]}" "$program" -o "$work/sanitised" -L "$1/lib" -lpersistent_gemm -lm -ldl
+        status=0
+        LD_LIBRARY_PATH=$1/lib "$work/sanitised" || status=$?
+        # 77 says that there is no GPU.
+        [ $status = 0 ] || [ $status = 77 ] || fail "$program failed under the address sanitiser"
+    done
+}
+
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+for compiler in gcc g++; do
+    have $compiler || {
+        skip "no $compiler: nothing of the C and C++ library is tried (Debian and Ubuntu: apt install g++)"
+        exit 0
+    }
+done
+
+install_cmake
+if have cmake; then
+    echo "-- CMake $(cmake --version | sed -n '1s/.* //p')"
+    if cmake -S . -B "$work/build-80" -DCUDA_ARCH=80 >"$work/log" 2>&1; then
+        fail "CUDA_ARCH=80 was taken"
+    fi
+    grep -q "CUDA_ARCH=80 is not possible" "$work/log" || fail "CUDA_ARCH=80 was refused without saying why"
+    by_cmake tuner -DPERSISTENT_GEMM_TUNER=ON
+    "$work/tuner/bin/pgemm" --version
+    by_cmake plain
+    [ ! -e "$work/plain/bin" ] || fail "pgemm was installed without PERSISTENT_GEMM_TUNER=ON"
+    (cd "$work/build-plain" && ctest --output-on-failure)
+    by_find_package "$work/plain"
+    by_pkg_config "$work/plain"
+    sanitised "$work/plain"
+else
+    skip "no cmake: what it installs is not tried (pip install cmake, or scripts/test-c.sh --install)"
+fi
+
+install_cargo_c
+if have cargo-cinstall; then
+    echo "-- $(cargo cinstall --version)"
+    cargo cinstall --quiet --locked --debug --manifest-path crates/c/Cargo.toml --prefix "$work/cargo-c-prefix" --libdir lib
+    cmp crates/c/include/persistent_gemm.h "$work/cargo-c-prefix/include/persistent_gemm.h"
+    by_pkg_config "$work/cargo-c-prefix"
+else
+    skip "no cargo-c: what it installs is not tried (cargo install cargo-c, or scripts/test-c.sh --install)"
+fi
+echo "test-c: all passed"
