@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-cargo_c=0.10.24+cargo-0.98.0
+# The first that wants no later Rust than this does.
+cargo_c=0.10.16+cargo-0.91.0
 install=no
 [ "${1:-}" = --install ] && install=yes
 
