@@ -146,7 +146,11 @@ fi
 install_cargo_c
 if have cargo-cinstall; then
     echo "-- $(cargo cinstall --version)"
-    cargo cinstall --quiet --locked --debug --manifest-path crates/c/Cargo.toml --prefix "$work/cargo-c-prefix" --libdir lib
+    cargo cinstall --locked --debug --manifest-path crates/c/Cargo.toml --prefix "$work/cargo-c-prefix" --libdir lib \
+        >"$work/log" 2>&1 || {
+        cat "$work/log" >&2
+        fail "cargo-c failed"
+    }
     cmp crates/c/include/persistent_gemm.h "$work/cargo-c-prefix/include/persistent_gemm.h"
     by_pkg_config "$work/cargo-c-prefix"
 else
