@@ -93,11 +93,11 @@ typedef struct pgemm_config {
   int32_t device;
   // How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
   const char *split;
-  // The kernel, by a name of pgemm kernel list, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
+  // The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
   // it to the planner.
   const char *kernel;
   // A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
-  // the environment variable PGEMM_AUTOTUNE names, else what pgemm autotune installed.
+  // the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
   const char *autotune_file;
 } pgemm_config;
 

@@ -159,11 +159,11 @@ pub struct Config {
     pub device: i32,
     /// How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
     pub split: *const c_char,
-    /// The kernel, by a name of pgemm kernel list, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
+    /// The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
     /// it to the planner.
     pub kernel: *const c_char,
     /// A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
-    /// the environment variable PGEMM_AUTOTUNE names, else what pgemm autotune installed.
+    /// the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
     pub autotune_file: *const c_char,
 }
 

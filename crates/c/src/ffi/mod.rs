@@ -9,6 +9,7 @@ mod queued;
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use pgemm::tune::Picks;
 use pgemm::{Plan, Pointers};
 
 use crate::abi::*;
@@ -192,10 +193,10 @@ pub unsafe extern "C" fn pgemm_config_describe(
         // SAFETY: the caller's structs are ones that pgemm_config_init and pgemm_problem_init have filled.
         let (asked, problem) = unsafe { (asked(config)?, read_problem(problem)?) };
         let sms = if sm_count == 0 { USUAL_SMS } else { sm_count };
-        let plans = Plan::candidates(&problem, &asked.config, sms)?;
-        let first = plans.first().ok_or_else(|| Failure::unsupported("no kernel computes this"))?;
+        let mut plans = Plan::candidates_with(&problem, &asked.config, sms, &Picks::default())?;
+        let first = plans.next().ok_or_else(|| Failure::unsupported("no kernel computes this"))?;
         // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is wanted.
-        unsafe { write_text(&handle::line(first), text, capacity, length) }
+        unsafe { write_text(&handle::line(&first), text, capacity, length) }
     })
 }
 
