@@ -1,6 +1,6 @@
 //! [`Queued`]: which streams a GEMM has work on, so that it alone is waited for. An event after each launch would tell exactly,
-//! but costs as much as the rest of a run, and a launch does not begin before the one it follows has ended where an event lies
-//! between. So events are recorded when somebody waits.
+//! but is a further call of the driver, and would stand between launches that are to overlap. So events are recorded when somebody
+//! waits.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
