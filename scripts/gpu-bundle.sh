@@ -1,6 +1,7 @@
 #!/bin/sh
 # Puts everything that a GPU box without Rust needs into gpu-bundle/ (ignored by git): the stripped pgemm, the stripped
-# hardware tests (`hw`), and run.sh, which runs the tests. Copy the folder there and start `gpu-bundle/run.sh`.
+# hardware tests (`hw`), the C library with its test's source, and run.sh, which runs the tests. Copy the folder there and start
+# `gpu-bundle/run.sh`. The C library's test is compiled there, where g++ and a CUDA toolkit with cuBLAS are.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,6 +14,9 @@ cargo build --release --quiet --package pgemm
 target=${CARGO_TARGET_DIR:-$root/target}
 cp "$target/release/pgemm" "$bundle/pgemm"
 
+cargo rustc --release --quiet --package persistent-gemm-c --lib --features tuner -- -C link-arg=-Wl,-soname,libpersistent_gemm.so
+cp "$target/release/libpersistent_gemm.so" "$bundle/"
+
 # Cargo says in JSON where it put the test binary.
 cargo test --release --no-run --quiet --package persistent-gemm --test hw --message-format json |
     python3 -c '
@@ -23,18 +27,51 @@ for line in sys.stdin:
         print(message["executable"])
 ' | while read -r path; do cp "$path" "$bundle/hw"; done
 strip "$bundle"/*
+mkdir "$bundle/c"
+cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
+cp examples/host_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
 
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
 # Runs the hardware tests of the modules named (all where none is), one after the other, and fails where there is no GPU. The
-# kernels of the catalogue, which take long to compile, are shared among $PROCESSES (16 where it is not set).
+# kernels of the catalogue, which take long to compile, are shared among $PROCESSES (16 where it is not set). c is the C library's
+# test, which needs g++ and the CUDA toolkit in $CUDA_HOME (/usr/local/cuda where it is not set).
 cd "$(dirname "$0")" || exit 1
 export PGEMM_REQUIRE_GPU=1
 processes=${PROCESSES:-16}
 catalogue=gemm::every_kernel_of_the_catalogue
 status=0
-for module in ${*:-bandwidth bench cases driver gemm host_cost layouts specials split terms}; do
+
+# The C library: its test beside cuBLAS, the examples, and short benchmarks.
+c_library() {
+    toolkit=${CUDA_HOME:-/usr/local/cuda}
+    compile() { # compiler, source, options
+        compiler=$1 source=$2
+        shift 2
+        "$compiler" -O2 -Wall -Wextra -I c "c/$source" -o "c/${source%.*}" -L . -lpersistent_gemm -Wl,-rpath,"$PWD" \
+            -pthread -ldl -lm "$@"
+    }
+    failed=0
+    if [ -e "$toolkit/include/cublas_v2.h" ]; then
+        compile g++ hw_c.cpp -std=c++17 -I "$toolkit/include" -L "$toolkit/lib64" -lcublas -lcudart \
+            -Wl,-rpath,"$toolkit/lib64" && c/hw_c || failed=1
+    else
+        echo "FAILED: $toolkit has no cublas_v2.h: set CUDA_HOME to a CUDA toolkit with cuBLAS"
+        failed=1
+    fi
+    compile g++ host_demo.cpp -std=c++17 && c/host_demo || failed=1
+    compile gcc batch_demo.c -std=c11 -D_POSIX_C_SOURCE=200809L && c/batch_demo || failed=1
+    compile g++ bench_gemm.cpp -std=c++17 || failed=1
+    for dtype in bf16 tf32 fp32; do c/bench_gemm --size 4096 --dtype $dtype --seconds 1 || failed=1; done
+    return $failed
+}
+
+for module in ${*:-bandwidth bench cases driver gemm host_cost layouts specials split terms c}; do
     echo "== $module"
+    if [ "$module" = c ]; then
+        c_library || status=1
+        continue
+    fi
     ./hw --test-threads=1 --nocapture --skip "$catalogue" "$module::" || status=1
     [ "$module" = gemm ] || continue
     shards=
