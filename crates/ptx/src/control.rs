@@ -48,6 +48,10 @@ impl Emitter<'_> {
             ptx!(self, "@{done} bra $for{number}_end");
         }
         self.label(&format!("$for{number}"));
+        if runs {
+            // What is to be written out is written out by loops of the host.
+            ptx!(self, ".pragma \"nounroll\"");
+        }
         self.block(inst, body, &carried)?;
         ptx!(self, "add.u32 {index}, {index}, {step}");
         let again = self.scratch(Class::Predicate);

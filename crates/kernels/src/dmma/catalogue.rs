@@ -28,18 +28,12 @@ const SHAPES: [Shape; 15] = [
     (128, 16, (8, 1), 12),
 ];
 
-/// Shapes whose consumers have too few registers where not both operands are K-major.
-const K_MAJOR_ONLY: [Shape; 3] =
-    [(128, 128, (2, 4), 6), (256, 64, (4, 2), 5), (96, 128, (2, 4), 7)];
-
 /// Every spec for operands of these majors.
 pub(crate) fn specs_for(
     a_major: OperandMajor,
     b_major: OperandMajor,
 ) -> impl Iterator<Item = DmmaSpec> {
-    let k_major = [a_major, b_major] == [OperandMajor::K; 2];
-    let fits = move |shape: &Shape| k_major || !K_MAJOR_ONLY.contains(shape);
-    SHAPES.into_iter().filter(fits).map(move |(m, n, (warps_m, warps_n), stages)| DmmaSpec {
+    SHAPES.into_iter().map(move |(m, n, (warps_m, warps_n), stages)| DmmaSpec {
         a_major,
         b_major,
         tile: Tile { m, n, k: TILE_K },

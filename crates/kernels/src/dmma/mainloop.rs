@@ -235,6 +235,9 @@ impl<'k> Carried<'k> for Fragments<'k> {
     }
 }
 
+/// Copies of an operand and stage that are instructions of their own.
+const MOST_WRITTEN_OUT: usize = 4;
+
 impl<'k> Operand<'k> {
     /// Starts the copies of the tile at (mn, k) of a matrix.
     fn fill(
@@ -244,13 +247,24 @@ impl<'k> Operand<'k> {
         [mn, k, matrix]: [Val<'k, ty::U32>; 3],
     ) {
         let stage = b.smem_address(self.region).offset(slot.stage * self.tile.bytes());
-        for place in &self.boxes {
+        let load = |place: [Val<'k, ty::U32>; 3]| {
             // Innermost dimension first.
             let coordinates = match self.major {
-                OperandMajor::K => [k + place.k, mn + place.mn, matrix],
-                OperandMajor::Mn => [mn + place.mn, k + place.k, matrix],
+                OperandMajor::K => [k + place[1], mn + place[0], matrix],
+                OperandMajor::Mn => [mn + place[0], k + place[1], matrix],
             };
-            self.map.load(stage.offset(place.bytes), slot.full, &coordinates);
+            self.map.load(stage.offset(place[2]), slot.full, &coordinates);
+        };
+        // All boxes are as far apart as the first two. Many written out would take more registers than a producer has.
+        if let [_, step, ..] = self.boxes[..]
+            && self.boxes.len() > MOST_WRITTEN_OUT
+        {
+            let boxes = self.boxes.len() as u32;
+            b.for_range(0, boxes, 1, |i| load([i * step.mn, i * step.k, i * step.bytes]));
+        } else {
+            for place in &self.boxes {
+                load([place.mn, place.k, place.bytes].map(|at| b.constant(at)));
+            }
         }
     }
 

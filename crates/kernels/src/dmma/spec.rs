@@ -126,11 +126,9 @@ impl DmmaSpec {
 
     /// How the registers of the SM are shared out.
     pub fn registers(&self) -> RegisterBudget {
-        match (self.warpgroups(), self.a_major, self.b_major) {
-            (1, ..) => RegisterBudget { producer: 40, consumer: 248 },
-            (_, OperandMajor::K, OperandMajor::K) => RegisterBudget { producer: 24, consumer: 240 },
-            // Other operands come in more boxes than 24 registers are enough for.
-            _ => RegisterBudget { producer: 40, consumer: 232 },
+        match self.warpgroups() {
+            1 => RegisterBudget { producer: 40, consumer: 248 },
+            _ => RegisterBudget { producer: 24, consumer: 240 },
         }
     }
 
