@@ -14,9 +14,10 @@ const BYTES: f64 = 4.0;
 /// Threads of which an SM issues an instruction in a cycle.
 const THREADS_PER_CYCLE: f64 = 128.0;
 
-/// Time of multiply-adds over that at one in each cycle: some read two registers of a bank, as ptxas places them. Measured at
-/// 4096³ and 8192³.
+/// Time of multiply-adds over that at one in each cycle: some read two registers of a bank, as ptxas places them, more of them
+/// where a thread has more than 128 sums. Measured at 4096³ and 8192³.
 const MATH: f64 = 1.18;
+const MATH_OF_MANY: f64 = 1.22;
 
 /// The time of a CTA of four consumer warps, one for each scheduler, over that of its instructions: two such CTAs that share an
 /// SM take hardly longer than one. Measured at 1024³ and 4096³.
@@ -35,10 +36,10 @@ const STAGE_CYCLES: f64 = 40.0;
 const EPILOGUE_CYCLES: f64 = 1000.0;
 const EPILOGUE_PER_ELEMENT: f64 = 0.1;
 
-/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside what each element takes of them.
-/// Guesses.
-const REDUCTION_CYCLES: f64 = 3000.0;
-const REDUCTION_PER_ELEMENT: f64 = 0.07;
+/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside what each element takes of them,
+/// which 2048³ in 132 parts and 512×512×8192 in 128 showed.
+const REDUCTION_CYCLES: f64 = 1500.0;
+const REDUCTION_PER_ELEMENT: f64 = 0.27;
 
 /// A spec with what its estimate needs for every problem.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,9 @@ impl RatedFfma {
         let [thread_m, thread_n] = [spec.thread.m, spec.thread.n].map(f64::from);
         let threads = f64::from(spec.warpgroups()) * 128.0;
         let lines = thread_m + thread_n;
-        let instructions = tile_k * (thread_m * thread_n * MATH + lines / 4.0) + STAGE_INSTRUCTIONS;
+        let sums = thread_m * thread_n;
+        let math = if sums > 128.0 { MATH_OF_MANY } else { MATH };
+        let instructions = tile_k * (sums * math + lines / 4.0) + STAGE_INSTRUCTIONS;
         let issue = threads * instructions / THREADS_PER_CYCLE;
         let shared = threads * lines * tile_k * BYTES / SMEM_BYTES_PER_CYCLE;
         let late = LATENCY / f64::from(spec.stages);
