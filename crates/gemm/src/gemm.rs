@@ -590,7 +590,7 @@ fn moves_by_tma(spec: &AnySpec, problem: &Problem, reads_c: bool, [c, d]: [u64; 
     let d = matrix(d, problem.d_leading_dimension, batch.d);
     let c = if reads_c { matrix(c, problem.c_leading_dimension, batch.c) } else { d };
     match spec {
-        AnySpec::Wgmma(spec) => spec.moves_by_tma(&c, &d),
+        AnySpec::Wgmma(spec) => spec.moves_by_tma(problem.d_layout().line_length() as u64, &c, &d),
         AnySpec::Dmma(_) | AnySpec::Ffma(_) => false,
     }
 }

@@ -124,8 +124,9 @@ mod tests {
     fn tma_moves_c_and_d_at_batch_strides_of_whole_units_only() {
         let spec: KernelSpec = "bf16-kk-bf16-128x64x64-s8-w2-c2x1".parse().unwrap();
         let d = MatrixArgument { address: 256, leading_dimension: 64, batch_stride: 1000 };
-        assert!(spec.moves_by_tma(&MatrixArgument { batch_stride: 0, ..d }, &d));
+        assert!(spec.moves_by_tma(64, &MatrixArgument { batch_stride: 0, ..d }, &d));
         let odd = MatrixArgument { batch_stride: 1001, ..d };
-        assert!(!spec.moves_by_tma(&odd, &d) && !spec.moves_by_tma(&d, &odd));
+        assert!(!spec.moves_by_tma(64, &odd, &d) && !spec.moves_by_tma(64, &d, &odd));
+        assert!(!spec.moves_by_tma(63, &d, &d));
     }
 }

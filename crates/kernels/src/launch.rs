@@ -119,15 +119,19 @@ pub struct Workspace {
 pub const TMA_ALIGN_BYTES: u64 = 16;
 
 impl KernelSpec {
-    /// Whether TMA can move these C and D. Else the kernel's threads do, which its parameter `direct` tells it.
-    pub fn moves_by_tma(&self, c: &MatrixArgument, d: &MatrixArgument) -> bool {
+    /// Whether TMA can move these C and D of lines of so many elements. Else the kernel's threads do, which its parameter `direct`
+    /// tells it. A line of whole 16-byte units: of the last unit TMA writes what lies behind the end of the line too, as an H200
+    /// showed, and that is not D's.
+    pub fn moves_by_tma(&self, line: u64, c: &MatrixArgument, d: &MatrixArgument) -> bool {
         let bytes = u64::from(self.output.bytes());
-        [c, d].into_iter().all(|matrix| {
-            let stride = matrix.leading_dimension * bytes;
-            let batch_stride = matrix.batch_stride * bytes;
-            let all = matrix.address | stride | batch_stride;
-            stride > 0 && all.is_multiple_of(TMA_ALIGN_BYTES)
-        })
+        let whole_units = (line * bytes).is_multiple_of(TMA_ALIGN_BYTES);
+        whole_units
+            && [c, d].into_iter().all(|matrix| {
+                let stride = matrix.leading_dimension * bytes;
+                let batch_stride = matrix.batch_stride * bytes;
+                let all = matrix.address | stride | batch_stride;
+                stride > 0 && all.is_multiple_of(TMA_ALIGN_BYTES)
+            })
     }
 
     /// alpha or beta as its kernel takes it: the nearest binary32, or where results are 32-bit integers the bits of such a one,
@@ -217,7 +221,9 @@ impl GemmKernel {
                 ("b_policy", _) => Argument::U64(work.l2.b.word()),
                 ("d_policy", _) => Argument::U64(work.l2.d.word()),
                 ("workspace", _) => Argument::U64(work.workspace),
-                ("direct", _) => Argument::U32((!spec.moves_by_tma(&work.c, &work.d)).into()),
+                ("direct", _) => {
+                    Argument::U32((!spec.moves_by_tma(lines[0], &work.c, &work.d)).into())
+                }
                 ("unordered", _) => Argument::U32(work.unordered.into()),
                 ("a_scales", _) => Argument::U64(a_scales),
                 ("b_scales", _) => Argument::U64(b_scales),
