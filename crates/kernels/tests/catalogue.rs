@@ -114,11 +114,14 @@ fn assemble_all(specs: Vec<AnySpec>) {
             Ok(ptx) => ptx,
             Err(error) => return vec![format!("{spec}: {error}")],
         };
-        // Kernels of f16 are those of bf16 with another type's name in an instruction, unless they add up in f16: one assembler is
-        // enough, the newest.
+        // Some kernels are those of other types with another name in an instruction: f16's those of bf16, unless they add up in
+        // f16, and of 8-bit operands all are those of s8 and of e4m3. For them one assembler is enough, the newest.
         let f16_sums = matches!(spec, AnySpec::Wgmma(spec) if spec.arithmetic.f16_sums);
-        let as_bf16 = spec.operands() == [Element::F16; 2] && !f16_sums;
-        let first = if as_bf16 { assemblers.len() - 1 } else { 0 };
+        let twin = match spec.operands() {
+            [Element::F16, Element::F16] => !f16_sums,
+            operands => operands.iter().any(|of| matches!(of, Element::U8 | Element::E5m2)),
+        };
+        let first = if twin { assemblers.len() - 1 } else { 0 };
         assemblers[first..]
             .iter()
             .filter_map(|ptxas| match ptxas.assemble(&ptx) {
