@@ -211,20 +211,23 @@ typedef struct pgemm_problem {
 // 8-bit floats added up all along k by the tensor core, with about 14 bits.
 #define PGEMM_PRECISION_FAST 1
 
+// FP16 added up in FP16, as cuBLAS's COMPUTE_16F has it; for no other type.
+#define PGEMM_PRECISION_F16 2
+
 // FP32 in binary32 throughout, as PGEMM_PRECISION_FULL has it; for no other type.
-#define PGEMM_PRECISION_EXACT 2
+#define PGEMM_PRECISION_EXACT 3
 
 // FP32 as sums of two TF32: three products on tensor cores.
-#define PGEMM_PRECISION_TF32X3 3
+#define PGEMM_PRECISION_TF32X3 4
 
 // FP32 as sums of two FP16 with scales: three products on tensor cores.
-#define PGEMM_PRECISION_F16X3 4
+#define PGEMM_PRECISION_F16X3 5
 
 // FP32 as sums of three BF16: the six larger products, on tensor cores.
-#define PGEMM_PRECISION_BF16X6 5
+#define PGEMM_PRECISION_BF16X6 6
 
 // FP32 as sums of three BF16: all nine products, on tensor cores.
-#define PGEMM_PRECISION_BF16X9 6
+#define PGEMM_PRECISION_BF16X9 7
 
 // The elements of a row are neighbours. The default.
 #define PGEMM_ROW_MAJOR 0
@@ -387,6 +390,7 @@ class PersistentGemm {
     F16x3 = PGEMM_PRECISION_F16X3,
     Bf16x6 = PGEMM_PRECISION_BF16X6,
     Bf16x9 = PGEMM_PRECISION_BF16X9,
+    F16 = PGEMM_PRECISION_F16,
   };
 
   // How a matrix lies in memory.

@@ -65,16 +65,18 @@ pub type Precision = i32;
 pub const PGEMM_PRECISION_FULL: Precision = 0;
 /// 8-bit floats added up all along k by the tensor core, with about 14 bits.
 pub const PGEMM_PRECISION_FAST: Precision = 1;
+/// FP16 added up in FP16, as cuBLAS's COMPUTE_16F has it; for no other type.
+pub const PGEMM_PRECISION_F16: Precision = 2;
 /// FP32 in binary32 throughout, as PGEMM_PRECISION_FULL has it; for no other type.
-pub const PGEMM_PRECISION_EXACT: Precision = 2;
+pub const PGEMM_PRECISION_EXACT: Precision = 3;
 /// FP32 as sums of two TF32: three products on tensor cores.
-pub const PGEMM_PRECISION_TF32X3: Precision = 3;
+pub const PGEMM_PRECISION_TF32X3: Precision = 4;
 /// FP32 as sums of two FP16 with scales: three products on tensor cores.
-pub const PGEMM_PRECISION_F16X3: Precision = 4;
+pub const PGEMM_PRECISION_F16X3: Precision = 5;
 /// FP32 as sums of three BF16: the six larger products, on tensor cores.
-pub const PGEMM_PRECISION_BF16X6: Precision = 5;
+pub const PGEMM_PRECISION_BF16X6: Precision = 6;
 /// FP32 as sums of three BF16: all nine products, on tensor cores.
-pub const PGEMM_PRECISION_BF16X9: Precision = 6;
+pub const PGEMM_PRECISION_BF16X9: Precision = 7;
 
 /// How a matrix lies in memory: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
 pub type Layout = i32;

@@ -140,13 +140,14 @@ fn precision(asked: abi::Precision) -> Result<Precision, Failure> {
     Ok(match asked {
         PGEMM_PRECISION_FULL => Precision::Full,
         PGEMM_PRECISION_FAST => Precision::Fast,
+        PGEMM_PRECISION_F16 => Precision::F16,
         PGEMM_PRECISION_EXACT => Precision::Exact,
         PGEMM_PRECISION_TF32X3 => Precision::Tf32x3,
         PGEMM_PRECISION_F16X3 => Precision::F16x3,
         PGEMM_PRECISION_BF16X6 => Precision::Bf16x6,
         PGEMM_PRECISION_BF16X9 => Precision::Bf16x9,
         _ => {
-            let names = "PGEMM_PRECISION_FULL (0) to PGEMM_PRECISION_BF16X9 (6)";
+            let names = "PGEMM_PRECISION_FULL (0) to PGEMM_PRECISION_BF16X9 (7)";
             return Err(Failure::unknown("precision", asked, names));
         }
     })
@@ -241,7 +242,7 @@ mod tests {
             (abi::Config { dtype_a: 11, ..fp32() }, "dtype_a = 11 is unknown"),
             (abi::Config { dtype_b: -1, ..fp32() }, "dtype_b = -1 is unknown"),
             (abi::Config { dtype_c: i32::MAX, ..fp32() }, "dtype_c = 2147483647 is unknown"),
-            (abi::Config { precision: 7, ..fp32() }, "precision = 7"),
+            (abi::Config { precision: 8, ..fp32() }, "precision = 8"),
             (abi::Config { schedule: 3, ..fp32() }, "schedule = 3"),
             (abi::Config { swapped: 3, ..fp32() }, "swapped = 3"),
             (abi::Config { cluster_m: 2, ..fp32() }, "give both"),

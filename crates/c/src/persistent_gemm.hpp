@@ -41,6 +41,7 @@ class PersistentGemm {
     F16x3 = PGEMM_PRECISION_F16X3,
     Bf16x6 = PGEMM_PRECISION_BF16X6,
     Bf16x9 = PGEMM_PRECISION_BF16X9,
+    F16 = PGEMM_PRECISION_F16,
   };
 
   // How a matrix lies in memory.
