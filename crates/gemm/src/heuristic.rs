@@ -64,9 +64,9 @@ const RAGGED: f64 = 2.0;
 /// Fewest cycles from one tile to the next where warpgroups take turns.
 const TURN_CYCLES: f64 = 1400.0;
 
-/// Time of MMAs whose sums are promoted where warpgroups have two blocks, one after the other in the same accumulators, over that
-/// of one: 256×128 and 128×192 of e4m3 at 8192³ on an H200.
-const PROMOTED_BLOCKS: f64 = 1.07;
+/// Time of MMAs of up to 128 columns whose sums are promoted over that of wider ones, which are waited for less often: 256×128 and
+/// 128×192 of e4m3 at 8192³ on an H200.
+const PROMOTED_OFTEN: f64 = 1.07;
 
 /// Time of MMAs whose A comes from registers where warpgroups take turns, over that where they work together: 128×160 of tf32 at
 /// 16384×16384×4096 on an H200.
@@ -137,9 +137,8 @@ impl Rated {
         let arithmetic = spec.arithmetic;
         let promotes = arithmetic.promotion.is_some() && arithmetic.terms.is_none();
         let in_turns = spec.schedule == Schedule::PingPong;
-        let slower = match (promotes && spec.blocks() > 1, spec.reads_a_to_registers() && in_turns)
-        {
-            (true, _) => PROMOTED_BLOCKS,
+        let slower = match (promotes && tile.n <= 128, spec.reads_a_to_registers() && in_turns) {
+            (true, _) => PROMOTED_OFTEN,
             (_, true) => REGISTERS_IN_TURNS,
             _ => 1.0,
         };

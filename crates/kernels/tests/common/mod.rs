@@ -69,12 +69,19 @@ impl Batch {
 
 impl Case {
     /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
-    /// and n so far that the last CTAs of a cluster have nothing to do.
+    /// and n so far that the last CTAs of a cluster have nothing to do, but with lines of D that TMA stores.
     pub fn ragged(spec: &KernelSpec, tiles: [u32; 2], k_tiles: u32) -> Case {
         let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
+        let m = cut(spec.tile.m * spec.cluster.m, tiles[0]);
+        let n = cut(spec.tile.n * spec.cluster.n, tiles[1]);
+        let unit = 16 / spec.output.bytes();
+        let (m, n) = match spec.d_major {
+            OutputMajor::N => (m, n.next_multiple_of(unit)),
+            OutputMajor::M => (m.next_multiple_of(unit), n),
+        };
         Case {
-            m: cut(spec.tile.m * spec.cluster.m, tiles[0]),
-            n: cut(spec.tile.n * spec.cluster.n, tiles[1]),
+            m,
+            n,
             k: cut(spec.tile.k, k_tiles),
             alpha: 1.0,
             beta: 0.0,
