@@ -348,6 +348,14 @@ impl Placed {
         again(self.columns > 1 || shared[0], a) + again(self.rows > 1 || shared[1], b)
     }
 
+    /// Bytes of DRAM's traffic where all elements have so many and tiles that share lines do not run together.
+    fn traffic(&self, element_bytes: f64) -> f64 {
+        let [m, n, _] = self.extents;
+        let [a, b] = self.operands(element_bytes);
+        let again = READ_AGAIN * self.read_again([a, b]);
+        a + b + element_bytes * m * n * self.batch as f64 + again
+    }
+
     /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and either pair one before any
     /// gets a second. A cluster is spread over whole pairs.
     fn in_pair(&self, units: u64) -> f64 {
@@ -370,6 +378,15 @@ impl Placed {
             .contains(&fill)
             .then_some(Split::SplitK(fill as u32));
         stream.into_iter().chain(split)
+    }
+}
+
+/// Cycles of a CTA that hands in `parts` tiles' sums and then adds up those of the contributors: so many for each part handed
+/// in, and so many for the elements of each tile that is written or read.
+fn reduction_cycles(work: &Decomposition, parts: f64, of_part: f64, of_tile: f64) -> f64 {
+    match work.contributors() {
+        0 => 0.0,
+        read => of_part * parts + (parts + read as f64) * of_tile,
     }
 }
 

@@ -17,22 +17,7 @@ macro_rules! on_both {
     )*};
 }
 
-on_both!(
-    nan_stays_in_its_row_and_column,
-    infinities_are_kept_or_become_nan,
-    subnormal_operands_are_kept,
-    subnormal_results_are_kept,
-    subnormal_sums_are_kept,
-    results_beyond_the_range_are_infinite,
-    products_beyond_the_range_are_infinite,
-    sums_in_f16_overflow,
-    zeros_have_the_sign_of_ieee_754,
-    sums_of_negative_zeros_are_positive,
-    scalars_multiply_whatever_they_meet,
-    c_is_not_seen_where_beta_is_zero,
-    integers_wrap,
-    sums_of_integers_are_scaled,
-);
+specials::every_check!(on_both);
 
 /// 8-bit types saturate where the host converts to them, infinities too; 16-bit ones overflow.
 #[test]

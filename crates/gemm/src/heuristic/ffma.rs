@@ -4,7 +4,8 @@
 use pgemm_kernels::FfmaSpec;
 
 use super::{
-    DRAM_BYTES_PER_CYCLE, LATENCY, LAUNCH_CYCLES, Placed, READ_AGAIN, SERIAL_CYCLES, fourth_power,
+    DRAM_BYTES_PER_CYCLE, LATENCY, LAUNCH_CYCLES, Placed, SERIAL_CYCLES, fourth_power,
+    reduction_cycles,
 };
 use crate::choice::{Choice, Decomposition};
 
@@ -78,7 +79,6 @@ impl RatedFfma {
 
     /// Estimated cycles of a choice of this spec.
     pub(super) fn cycles(&self, placed: &Placed, choice: &Choice) -> f64 {
-        let [m, n, _] = placed.extents;
         let work = placed.decompose(choice.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = work;
         let (sms, at_once) = (u64::from(placed.sms), u64::from(self.spec.ctas_per_sm()));
@@ -88,28 +88,20 @@ impl RatedFfma {
         let share = split_tiles.saturating_mul(k_tiles).div_ceil(workers.max(1)) as f64;
         let parts = split_tiles.div_ceil(workers.max(1)) as f64;
         let elements = f64::from(self.spec.tile.m * self.spec.tile.n);
-        let reduction = match work.contributors() {
-            0 => 0.0,
-            read => {
-                let handled = (parts + read as f64) * REDUCTION_PER_ELEMENT * elements;
-                REDUCTION_CYCLES * parts + handled
-            }
-        };
+        let reduction =
+            reduction_cycles(&work, parts, REDUCTION_CYCLES, REDUCTION_PER_ELEMENT * elements);
         let of_whole = k_tiles as f64 * self.stage + self.epilogue;
         let of_worker = share * self.stage + parts * self.epilogue;
         let alone =
             whole.div_ceil(at_once) as f64 * of_whole + of_sm.div_ceil(at_once) as f64 * of_worker;
         let stages = whole as f64 * k_tiles as f64 + of_sm as f64 * share;
         let busy = alone.max(stages * self.busy_stage + self.epilogue) + reduction;
-        let [a, b] = placed.operands(BYTES);
-        let again = READ_AGAIN * placed.read_again([a, b]);
-        let traffic = a + b + BYTES * m * n * placed.batch as f64 + again;
         // What all pairs of SMs take up, as far as there is work for them.
         let pairs = f64::from(placed.sms) / 2.0;
         let in_pair =
             placed.in_pair(tiles - split_tiles) * k_tiles as f64 + placed.in_pair(workers) * share;
         let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs);
-        let dram = traffic * of_pair / DRAM_BYTES_PER_CYCLE;
+        let dram = placed.traffic(BYTES) * of_pair / DRAM_BYTES_PER_CYCLE;
         let launch = LAUNCH_CYCLES + if choice.dependent_launch { 0.0 } else { SERIAL_CYCLES };
         (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch
     }

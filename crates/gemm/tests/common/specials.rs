@@ -8,6 +8,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{Config, Dtype, HostMatrix, Major, Precision, Problem, Split};
 
+/// Hands the names of all checks to a macro.
+macro_rules! every_check {
+    ($tests:ident) => {
+        $tests!(
+            nan_stays_in_its_row_and_column,
+            infinities_are_kept_or_become_nan,
+            subnormal_operands_are_kept,
+            subnormal_results_are_kept,
+            subnormal_sums_are_kept,
+            results_beyond_the_range_are_infinite,
+            products_beyond_the_range_are_infinite,
+            sums_in_f16_overflow,
+            zeros_have_the_sign_of_ieee_754,
+            sums_of_negative_zeros_are_positive,
+            scalars_multiply_whatever_they_meet,
+            c_is_not_seen_where_beta_is_zero,
+            integers_wrap,
+            sums_of_integers_are_scaled,
+        );
+    };
+}
+pub(crate) use every_check;
+
 /// Types of A, B and D: every pair of operands, every output of floats.
 const TYPES: [[Dtype; 3]; 15] = {
     use Dtype::{Bf16, E4m3, E5m2, F16, F32, F64, Tf32};

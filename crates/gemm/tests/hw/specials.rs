@@ -22,22 +22,7 @@ macro_rules! on_device {
     )*};
 }
 
-on_device!(
-    nan_stays_in_its_row_and_column,
-    infinities_are_kept_or_become_nan,
-    subnormal_operands_are_kept,
-    subnormal_results_are_kept,
-    subnormal_sums_are_kept,
-    results_beyond_the_range_are_infinite,
-    products_beyond_the_range_are_infinite,
-    sums_in_f16_overflow,
-    zeros_have_the_sign_of_ieee_754,
-    sums_of_negative_zeros_are_positive,
-    scalars_multiply_whatever_they_meet,
-    c_is_not_seen_where_beta_is_zero,
-    integers_wrap,
-    sums_of_integers_are_scaled,
-);
+specials::every_check!(on_device);
 
 /// A C in device memory, full of NaN, is not read where beta is 0.
 #[test]
