@@ -53,7 +53,11 @@ impl<'k> Bias<'k> {
 
     /// The address of element `at`, or of the last one where `at` lies beyond it.
     pub(crate) fn place(&self, at: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.address.byte_offset(at.min(self.length - 1) * self.element.bytes())
+        self.at(at.min(self.length - 1))
+    }
+
+    fn at(&self, at: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.address + at.widen() * u64::from(self.element.bytes())
     }
 
     /// Element `at` in binary32, or the last one.
@@ -106,15 +110,15 @@ impl<'k> Bias<'k> {
         of_elements: impl Fn([Val<'k, ty::F32>; 2]) -> [Val<'k, T>; N],
     ) -> Vec<Val<'k, T>> {
         let b = self.b;
-        let bytes = self.element.bytes();
-        let aligned = (self.address & u64::from(bytes * 2 - 1)).eq(0);
+        let bytes = u64::from(self.element.bytes());
+        let aligned = (self.address & (bytes * 2 - 1)).eq(0);
         let inside = self.length.ge(column + (groups * 8 - 6));
         b.if_else(
             aligned & inside,
             || {
-                let first = self.address.byte_offset(column * bytes);
+                let first = self.at(column);
                 (0..groups)
-                    .flat_map(|group| at_once(first + u64::from(group * 8 * bytes)))
+                    .flat_map(|group| at_once(first + u64::from(group * 8) * bytes))
                     .collect()
             },
             || {

@@ -16,6 +16,7 @@ use crate::batch::BatchMap;
 use crate::bias::{Added, Bias};
 use crate::fragment;
 use crate::lanes::evaluate;
+use crate::reduction::MANY_REGISTERS;
 use crate::scales::Scales;
 use crate::scheduler::TileOrigin;
 use crate::spec::{KernelSpec, OutputMajor, Schedule};
@@ -170,9 +171,10 @@ impl<'k, S: Sum> Epilogue<'k, S> {
                 stores_pending: self.staging.buffers() - 1,
             }
         };
-        // Loaded a staging tile ahead, where that was not done for all of the tile; but where another warpgroup multiplies meanwhile
-        // waiting costs less than registers.
-        let ahead = u32::from(self.spec.schedule == Schedule::Cooperative);
+        // Loaded a staging tile ahead, where that was not done for all of the tile; but not where another warpgroup multiplies
+        // meanwhile, or registers are short: waiting costs less than spills.
+        let many = self.spec.registers().consumer >= MANY_REGISTERS;
+        let ahead = u32::from(self.spec.schedule == Schedule::Cooperative && many);
         let load = |step: u32| {
             let late = added.is_none() && step < steps;
             late.then(|| warpgroup.added(place(step))).flatten()

@@ -2,8 +2,6 @@
 //! and leading dimension will do. The four lanes of a group write 32 bytes side by side, whole sectors.
 
 use pgemm_cute::{CuteError, Layout, Tiler};
-use std::collections::BTreeMap;
-
 use pgemm_ir::{Element, Fragments, KernelBuilder, Special, Val, ty};
 
 use super::ELEMENT_BYTES;
@@ -90,14 +88,6 @@ impl<'k> Epilogue<'k> {
         let row = origin.0 + evaluate(&self.rows.mode(0)?, lane);
         let column = origin.1 + evaluate(&self.columns.mode(0)?, lane);
         let groups = self.groups()?;
-        let along_n = self.bias.as_ref().filter(|bias| bias.along == BiasAlong::N);
-        let of_columns: BTreeMap<u32, Val<'k, ty::F64>> =
-            along_n.map_or_else(BTreeMap::new, |bias| {
-                let alongs =
-                    groups.iter().flat_map(|(_, values)| values.iter().map(|value| value.0));
-                let alongs: std::collections::BTreeSet<u32> = alongs.collect();
-                alongs.into_iter().map(|along| (along, bias.load_double(column + along))).collect()
-            });
         // Outside of the conditions, so that all of a row share it.
         let start = |matrix: &Matrix<'k>, line: u32| {
             let start = matrix.address + batch.widen() * matrix.batch_stride;
@@ -116,14 +106,16 @@ impl<'k> Epilogue<'k> {
         let store = |(line, values): &Group, sum: &dyn Fn(usize, Val<'k, ty::F64>) -> _| {
             let to = start(&self.d, *line);
             for (i, &(along, pair, value)) in values.iter().enumerate() {
-                let added = match &self.bias {
-                    None => None,
-                    Some(bias) if bias.along == BiasAlong::M => Some(bias.load_double(row + *line)),
-                    Some(_) => of_columns.get(&along).copied(),
-                };
-                let product = match added {
+                let product = match &self.bias {
                     None => sums[pair][value] * self.alpha,
-                    Some(added) => sums[pair][value].mul_add(self.alpha, added),
+                    // One at a time: registers are short.
+                    Some(bias) => {
+                        let at = match bias.along {
+                            BiasAlong::N => column + along,
+                            BiasAlong::M => row + *line,
+                        };
+                        sums[pair][value].mul_add(self.alpha, bias.load_double(at))
+                    }
                 };
                 let sum = sum(i, product);
                 let sum = self.activation.map_or(sum, |activation| activation.in_binary64(sum));
