@@ -533,6 +533,36 @@ mod tests {
         assert!(plan.why.contains("512x512"), "{}", plan.why);
     }
 
+    /// An epilogue changes no choice but where its time counts: in turns another warpgroup multiplies meanwhile.
+    #[test]
+    fn epilogues_are_attached_to_what_is_picked() {
+        let plain = Config::new(Element::Bf16);
+        let fused = |text: &str| plain.clone().with_epilogue(text.parse().unwrap());
+        let best = |config: &Config, problem: &Problem| {
+            Plan::candidates(problem, config, 132).unwrap().remove(0)
+        };
+        for (m, d_major) in [(8192, Major::N), (16, Major::N), (1000, Major::M)] {
+            let problem = problem(m, 8192, 8192).with_d_major(d_major);
+            let (none, bias) = (best(&plain, &problem), best(&fused("bias_n|relu"), &problem));
+            assert_eq!(bias.spec.with_epilogue(Epilogue::NONE), none.spec);
+            let own = bias.choice().epilogue();
+            let asked = fused("bias_n|relu").epilogue;
+            assert_eq!(own, if d_major == Major::M { asked.transposed() } else { asked });
+            // Named in either way it is the same.
+            let named = Config::for_choice(bias.choice());
+            if d_major == Major::N {
+                assert_eq!(best(&named, &problem).spec, bias.spec);
+                let attached = Config { spec: Some(none.spec), ..fused("bias_n|relu") };
+                assert_eq!(best(&attached, &problem).spec, bias.spec);
+                let text = Plan::candidates(&problem, &named.with_epilogue(Epilogue::NONE), 132);
+                assert!(text.unwrap_err().to_string().contains("has the epilogue bias_n|relu"));
+            }
+        }
+        let square = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        assert_eq!(best(&fused("bias_n"), &square).spec.schedule(), Schedule::Cooperative);
+        assert_eq!(best(&fused("bias_n|gelu"), &square).spec.schedule(), Schedule::PingPong);
+    }
+
     #[test]
     fn choices_for_a_problem_have_its_majors() {
         for (a, b) in
