@@ -99,12 +99,16 @@ typedef struct pgemm_config {
   // A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
   // the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
   const char *autotune_file;
+  // What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
+  // "bias_m" (to each row), one of "relu", "gelu" (the exact one, by the error function) and "silu", or both with | between
+  // them: "bias_n|silu". Null, or "none": nothing. Where there is a bias, problem.bias is its address.
+  const char *epilogue;
 } pgemm_config;
 
 // How a matrix lies in memory: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
 typedef int32_t pgemm_layout;
 
-// A problem: D = alpha * A*B + beta * C with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
+// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
 // pgemm_problem_init sets every field to its default.
 typedef struct pgemm_problem {
   // Bytes of this struct as the caller knows it: set by pgemm_problem_init.
@@ -143,6 +147,9 @@ typedef struct pgemm_problem {
   int64_t batch_stride_c;
   // Elements from one D to the next. Matrices D must not overlap.
   int64_t batch_stride_d;
+  // Address of the bias in device memory, where the config's epilogue has one: n elements of D's type without gaps, or m for
+  // "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products of a batch. Only runs look at it.
+  const void *bias;
 } pgemm_problem;
 
 // It did what it is for.
@@ -300,7 +307,7 @@ pgemm_status pgemm_run(const struct pgemm_gemm *gemm,
                        void *stream);
 
 // Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it. Everything else is as with
-// pgemm_run. C is not looked at where beta is 0, and may be D.
+// pgemm_run. C is not looked at where beta is 0, and may be D. A bias that the config's epilogue adds is at problem.bias.
 pgemm_status pgemm_run_ex(const struct pgemm_gemm *gemm,
                           const struct pgemm_problem *problem,
                           const void *a,
@@ -433,6 +440,7 @@ class PersistentGemm {
     std::string split;
     std::string kernel;
     std::string autotuneFile;
+    std::string epilogue;
   };
 
   // D = alpha * A*B + beta * C, or a batch of such products. What the fields mean is said at pgemm_problem.
@@ -454,6 +462,7 @@ class PersistentGemm {
     std::int64_t batchStrideB = Tight;
     std::int64_t batchStrideC = Tight;
     std::int64_t batchStrideD = Tight;
+    const void *bias = nullptr;
 
     Problem() = default;
     Problem(std::int64_t rows, std::int64_t columns, std::int64_t depth) : m(rows), n(columns), k(depth) {}
@@ -576,6 +585,7 @@ class PersistentGemm {
     to.split = toC(from.split);
     to.kernel = toC(from.kernel);
     to.autotune_file = toC(from.autotuneFile);
+    to.epilogue = toC(from.epilogue);
     return to;
   }
 
@@ -599,6 +609,7 @@ class PersistentGemm {
     to.batch_stride_b = from.batchStrideB;
     to.batch_stride_c = from.batchStrideC;
     to.batch_stride_d = from.batchStrideD;
+    to.bias = from.bias;
     return to;
   }
 

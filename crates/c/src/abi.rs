@@ -1,7 +1,7 @@
 //! What crosses the ABI: structs of C, and numbers for what is one of several. None is an enum of Rust, for which a number that
 //! C makes up would be undefined behaviour.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 /// Version of this header: major.
 pub const PGEMM_VERSION_MAJOR: i32 = 0;
@@ -167,9 +167,13 @@ pub struct Config {
     /// A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
     /// the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
     pub autotune_file: *const c_char,
+    /// What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
+    /// "bias_m" (to each row), one of "relu", "gelu" (the exact one, by the error function) and "silu", or both with | between
+    /// them: "bias_n|silu". Null, or "none": nothing. Where there is a bias, problem.bias is its address.
+    pub epilogue: *const c_char,
 }
 
-/// A problem: D = alpha * A*B + beta * C with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
+/// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
 /// pgemm_problem_init sets every field to its default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -210,6 +214,9 @@ pub struct Problem {
     pub batch_stride_c: i64,
     /// Elements from one D to the next. Matrices D must not overlap.
     pub batch_stride_d: i64,
+    /// Address of the bias in device memory, where the config's epilogue has one: n elements of D's type without gaps, or m for
+    /// "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products of a batch. Only runs look at it.
+    pub bias: *const c_void,
 }
 
 impl Default for Config {
@@ -238,6 +245,7 @@ impl Default for Config {
             split: std::ptr::null(),
             kernel: std::ptr::null(),
             autotune_file: std::ptr::null(),
+            epilogue: std::ptr::null(),
         }
     }
 }
@@ -263,6 +271,7 @@ impl Default for Problem {
             batch_stride_b: PGEMM_TIGHT,
             batch_stride_c: PGEMM_TIGHT,
             batch_stride_d: PGEMM_TIGHT,
+            bias: std::ptr::null(),
         }
     }
 }

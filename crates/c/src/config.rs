@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pgemm::tune::{Picks, Platform};
-use pgemm::{Config, Dtype, Plan, Precision};
+use pgemm::{Config, Dtype, Epilogue, Plan, Precision};
 
 use crate::abi::{self, *};
 use crate::failure::Failure;
@@ -20,6 +20,8 @@ pub struct Texts {
     pub kernel: Option<String>,
     /// Where results of the autotuner are.
     pub autotune_file: Option<String>,
+    /// What happens to results.
+    pub epilogue: Option<String>,
 }
 
 /// What C asks for.
@@ -39,7 +41,7 @@ impl Asked {
     /// # Errors
     /// A number that stands for nothing, types without a kernel, an impossible knob.
     pub fn new(from: &abi::Config, texts: Texts) -> Result<Self, Failure> {
-        let Texts { split, kernel, autotune_file } = texts;
+        let Texts { split, kernel, autotune_file, epilogue } = texts;
         let a = dtype("dtype_a", from.dtype_a)?.ok_or_else(|| {
             Failure::argument(
                 "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: PersistentGemm::FP32)",
@@ -64,6 +66,7 @@ impl Asked {
             schedule: schedule(from.schedule)?,
             swapped: switch("swapped", from.swapped)?,
             split: parse(split)?,
+            epilogue: epilogue_of(epilogue.as_deref())?,
             unordered: from.unordered != 0,
             dependent_launch: switch("dependent_launch", from.dependent_launch)?,
             sms: knob(from.sms),
@@ -116,7 +119,12 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
     }
     // A kernel has one precision. Unless another than the default is asked for, it is the kernel's.
     let precision = config.precision.filter(|precision| *precision != Precision::Full);
-    Ok(Config { precision, spec: Some(spec), ..config })
+    // So is its epilogue, where it has one.
+    let epilogue = match config.epilogue {
+        Epilogue::NONE => Config::for_spec(spec).epilogue,
+        asked => asked,
+    };
+    Ok(Config { precision, epilogue, spec: Some(spec), ..config })
 }
 
 fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
@@ -190,6 +198,10 @@ fn knob(asked: u32) -> Option<u32> {
 
 fn parse(split: Option<String>) -> Result<Option<pgemm::Split>, Failure> {
     split.map(|text| text.parse().map_err(Failure::argument)).transpose()
+}
+
+fn epilogue_of(text: Option<&str>) -> Result<Epilogue, Failure> {
+    Epilogue::parse(text.unwrap_or_default()).map_err(|error| Failure::argument(error.to_string()))
 }
 
 #[cfg(test)]
@@ -300,6 +312,35 @@ mod tests {
         };
         assert_eq!(with("stream-k").unwrap().config.split, Some(pgemm::Split::StreamK));
         assert!(with("by-hand").unwrap_err().message.contains("'by-hand' is no split"));
+    }
+
+    #[test]
+    fn epilogues_are_words() {
+        let with = |from: &abi::Config, epilogue: &str| {
+            Asked::new(from, Texts { epilogue: Some(epilogue.into()), ..Texts::default() })
+        };
+        let fused = with(&fp32(), "bias_n|silu").unwrap().config;
+        assert_eq!(fused.epilogue.to_string(), "bias_n|silu");
+        assert!(with(&fp32(), "none").unwrap().config.epilogue.is_none());
+        let unknown = with(&fp32(), "bias|silu").unwrap_err();
+        assert_eq!(unknown.status, PGEMM_ERROR_INVALID_ARGUMENT);
+        assert!(unknown.message.contains("part 1, 'bias'"), "{unknown:?}");
+        let integers = abi::Config { dtype_a: PGEMM_S8, ..Default::default() };
+        let refused = with(&integers, "relu").unwrap_err();
+        assert_eq!(refused.status, PGEMM_ERROR_NOT_SUPPORTED, "{refused:?}");
+        assert!(refused.message.contains("f32, f16 or bf16"), "{refused:?}");
+        // A kernel that has one in its name.
+        let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
+        let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c1x1-ebias_n.relu";
+        let texts = |epilogue: Option<&str>| Texts {
+            kernel: Some(kernel.into()),
+            epilogue: epilogue.map(Into::into),
+            ..Texts::default()
+        };
+        let named = Asked::new(&bf16, texts(None)).unwrap().config;
+        assert_eq!(named.epilogue.to_string(), "bias_n|relu");
+        assert!(Asked::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
+        assert!(Asked::new(&bf16, texts(Some("relu"))).is_err());
     }
 
     #[test]

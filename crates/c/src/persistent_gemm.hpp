@@ -84,6 +84,7 @@ class PersistentGemm {
     std::string split;
     std::string kernel;
     std::string autotuneFile;
+    std::string epilogue;
   };
 
   // D = alpha * A*B + beta * C, or a batch of such products. What the fields mean is said at pgemm_problem.
@@ -105,6 +106,7 @@ class PersistentGemm {
     std::int64_t batchStrideB = Tight;
     std::int64_t batchStrideC = Tight;
     std::int64_t batchStrideD = Tight;
+    const void *bias = nullptr;
 
     Problem() = default;
     Problem(std::int64_t rows, std::int64_t columns, std::int64_t depth) : m(rows), n(columns), k(depth) {}
@@ -227,6 +229,7 @@ class PersistentGemm {
     to.split = toC(from.split);
     to.kernel = toC(from.kernel);
     to.autotune_file = toC(from.autotuneFile);
+    to.epilogue = toC(from.epilogue);
     return to;
   }
 
@@ -250,6 +253,7 @@ class PersistentGemm {
     to.batch_stride_b = from.batchStrideB;
     to.batch_stride_c = from.batchStrideC;
     to.batch_stride_d = from.batchStrideD;
+    to.bias = from.bias;
     return to;
   }
 

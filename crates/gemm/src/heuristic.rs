@@ -58,6 +58,9 @@ const LATENCY: f64 = 1780.0;
 /// Cycles for each byte of a tile of D that its epilogue takes; only a last one's count where warpgroups take turns.
 const EPILOGUE_PER_BYTE: f64 = 0.04;
 
+/// Cycles more for each element of a tile where gelu or silu are applied: 4096³ on an H200, by a kernel that nothing hides them in.
+const ACTIVATION_PER_ELEMENT: f64 = 0.16;
+
 /// So much longer where rows of staging tiles are not whole lines of 128 bytes.
 const RAGGED: f64 = 2.0;
 
@@ -205,10 +208,12 @@ impl Rated {
         let fill =
             ((self.stage_bytes - outside) * self.from_l2 + OUTSIDE * outside) / L2_BYTES_PER_CYCLE;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt().max(self.torn(placed));
+        let activation = if placed.activated { ACTIVATION_PER_ELEMENT } else { 0.0 };
+        let epilogue = self.epilogue + activation * tile_m * tile_n;
         let busy = match spec.schedule {
-            Schedule::Cooperative => stages * stage + turns * self.epilogue,
+            Schedule::Cooperative => stages * stage + turns * epilogue,
             Schedule::PingPong => {
-                (stages * stage).max(turns * self.epilogue.max(TURN_CYCLES)) + self.epilogue
+                (stages * stage).max(turns * epilogue.max(TURN_CYCLES)) + epilogue
             }
         };
 
@@ -291,6 +296,8 @@ struct Placed {
     /// Products, and the matrices that they have of A and of B.
     batch: u64,
     matrices: [u64; 2],
+    /// Whether results have an activation that takes time.
+    activated: bool,
     /// Extents of one D in cluster tiles, and of k in stages.
     rows: u64,
     columns: u64,
@@ -307,7 +314,7 @@ impl Placed {
     /// A problem in the tiles of a spec.
     fn new(spec: AnySpec, shape: Shape, sms: u32) -> Placed {
         let whole = Choice::plain(spec);
-        let Shape { extents: [m, n, k], lines, batch, matrices } =
+        let Shape { extents: [m, n, k], lines, batch, matrices, activated } =
             if whole.swapped() { shape.swapped() } else { shape };
         let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
         Placed {
@@ -315,6 +322,7 @@ impl Placed {
             lines,
             batch,
             matrices,
+            activated,
             rows,
             columns,
             k_tiles,

@@ -7,8 +7,8 @@ mod shared;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    AnySpec, Arithmetic, Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule,
-    SpecError, Tile,
+    AnySpec, Arithmetic, Cluster, Epilogue, KernelSpec, L2Policies, L2Policy, OutputMajor,
+    Schedule, SpecError, Tile,
 };
 use serde::Serialize;
 
@@ -138,7 +138,7 @@ impl Plan {
         let Decomposition { tiles, split_tiles, workers, clusters, .. } =
             choice.decompose(extents, problem.batch.count as u64, sms);
         Plan {
-            spec: choice.spec,
+            spec: choice.with_epilogue(config.epilogue).spec,
             raster_rows: choice.raster_rows,
             split: choice.split,
             // Countable ones fit.
@@ -183,6 +183,7 @@ impl Candidates {
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
+        config.check_epilogue()?;
         check_types(problem, operands, output)?;
         check_swapped(&ways)?;
         let precision = config.precision();
@@ -365,8 +366,19 @@ fn by_name(ways: &[Seen], sms: u32) -> Result<Option<Choice>> {
     let types = (plain.operands(), spec.output()) == (config.operands(), config.output_dtype());
     let seen = ways.iter().find(|seen| types && seen.has_majors_of(&plain));
     let Some(seen) = seen else { return Err(Error::SpecMismatch { spec }) };
-    let choice = choice_for(spec, Shape::seen(seen), config, sms, None);
-    spec.validate()?;
+    let own = plain.epilogue();
+    if !own.is_none() && own != config.epilogue {
+        return Err(Error::InvalidKnob {
+            knob: "epilogue",
+            asked: config.epilogue.to_string(),
+            limit: format!("the kernel {spec} has the epilogue {own}"),
+            nearest: own.to_string(),
+        });
+    }
+    // Rated as the kernel without one.
+    let choice =
+        choice_for(plain.with_epilogue(Epilogue::NONE).spec, Shape::seen(seen), config, sms, None);
+    choice.with_epilogue(config.epilogue).spec.validate()?;
     Ok(Some(choice))
 }
 
@@ -519,6 +531,36 @@ mod tests {
         assert_eq!((plan.spec.tile().m, plan.spec.tile().n), (256, 128), "{plan:?}");
         assert_eq!(plan.raster_rows, 2);
         assert!(plan.why.contains("512x512"), "{}", plan.why);
+    }
+
+    /// An epilogue changes no choice but where its time counts: in turns another warpgroup multiplies meanwhile.
+    #[test]
+    fn epilogues_are_attached_to_what_is_picked() {
+        let plain = Config::new(Element::Bf16);
+        let fused = |text: &str| plain.clone().with_epilogue(text.parse().unwrap());
+        let best = |config: &Config, problem: &Problem| {
+            Plan::candidates(problem, config, 132).unwrap().remove(0)
+        };
+        for (m, d_major) in [(8192, Major::N), (16, Major::N), (1000, Major::M)] {
+            let problem = problem(m, 8192, 8192).with_d_major(d_major);
+            let (none, bias) = (best(&plain, &problem), best(&fused("bias_n|relu"), &problem));
+            assert_eq!(bias.spec.with_epilogue(Epilogue::NONE), none.spec);
+            let own = bias.choice().epilogue();
+            let asked = fused("bias_n|relu").epilogue;
+            assert_eq!(own, if d_major == Major::M { asked.transposed() } else { asked });
+            // Named in either way it is the same.
+            let named = Config::for_choice(bias.choice());
+            if d_major == Major::N {
+                assert_eq!(best(&named, &problem).spec, bias.spec);
+                let attached = Config { spec: Some(none.spec), ..fused("bias_n|relu") };
+                assert_eq!(best(&attached, &problem).spec, bias.spec);
+                let text = Plan::candidates(&problem, &named.with_epilogue(Epilogue::NONE), 132);
+                assert!(text.unwrap_err().to_string().contains("has the epilogue bias_n|relu"));
+            }
+        }
+        let square = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        assert_eq!(best(&fused("bias_n"), &square).spec.schedule(), Schedule::Cooperative);
+        assert_eq!(best(&fused("bias_n|gelu"), &square).spec.schedule(), Schedule::PingPong);
     }
 
     #[test]

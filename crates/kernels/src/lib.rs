@@ -4,8 +4,10 @@
 //! [`SplitKernel`] splits f32 into the terms that kernels of [`Terms`] multiply. And a probe of the
 //! memory's bandwidth, [`ProbeKernel`].
 
+mod activation;
 mod arithmetic;
 mod batch;
+mod bias;
 mod bytes;
 pub mod catalogue;
 mod direct;
@@ -15,6 +17,7 @@ mod epilogue;
 mod family;
 mod ffma;
 mod fragment;
+mod fusion;
 mod gemm;
 mod lanes;
 mod launch;
@@ -37,6 +40,7 @@ pub use arithmetic::{Arithmetic, Terms};
 pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, Warps};
 pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
 pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, ThreadTile};
+pub use fusion::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};

@@ -44,7 +44,7 @@ const POLLS: u32 = 32;
 const QUADS_IN_FLIGHT: u32 = 32;
 
 /// A thread with fewer registers has half as many on their way.
-const MANY_REGISTERS: u32 = 200;
+pub(crate) const MANY_REGISTERS: u32 = 200;
 
 /// Registers of a thread beside sums, its own and the other's, while it adds them up, and the most quads of the other's.
 const BESIDE_SUMS: u32 = 28;

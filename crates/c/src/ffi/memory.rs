@@ -26,7 +26,7 @@ unsafe impl Growing for Config {
     const INITIALISER: &'static str = "pgemm_config_init(&config, sizeof config)";
 }
 
-// SAFETY: C layout, and nothing but numbers.
+// SAFETY: C layout, and nothing but numbers and a pointer.
 unsafe impl Growing for Problem {
     const FIRST: usize = 136;
     const INITIALISER: &'static str = "pgemm_problem_init(&problem, sizeof problem)";

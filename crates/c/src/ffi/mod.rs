@@ -119,14 +119,14 @@ pub unsafe extern "C" fn pgemm_run(
         // SAFETY: the caller's GEMM is alive.
         let handle = unsafe { handle(gemm) }?;
         let problem = crate::problem::row_major(m, n, k)?;
-        let pointers = Pointers { a: a as u64, b: b as u64, c: 0, d: c as u64 };
+        let pointers = Pointers::new(a as u64, b as u64, 0, c as u64);
         // SAFETY: the caller vouches for matrices and stream.
         unsafe { handle.run(&problem, &pointers, stream) }
     })
 }
 
 /// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it. Everything else is as with
-/// pgemm_run. C is not looked at where beta is 0, and may be D.
+/// pgemm_run. C is not looked at where beta is 0, and may be D. A bias that the config's epilogue adds is at problem.bias.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_run_ex(
     gemm: *const Handle,
@@ -139,8 +139,10 @@ pub unsafe extern "C" fn pgemm_run_ex(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
-        let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
-        let pointers = Pointers { a: a as u64, b: b as u64, c: c as u64, d: d as u64 };
+        let (handle, given) = unsafe { (handle(gemm)?, read("problem", problem)?) };
+        let problem = crate::problem::problem(&given)?;
+        let pointers = Pointers::new(a as u64, b as u64, c as u64, d as u64);
+        let pointers = pointers.with_bias(given.bias as u64);
         // SAFETY: the caller vouches for matrices and stream.
         unsafe { handle.run(&problem, &pointers, stream) }
     })
@@ -252,6 +254,7 @@ unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
             split: text("split", config.split)?,
             kernel: text("kernel", config.kernel)?,
             autotune_file: text("autotune_file", config.autotune_file)?,
+            epilogue: text("epilogue", config.epilogue)?,
         }
     };
     Asked::new(&config, texts)

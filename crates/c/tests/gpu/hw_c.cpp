@@ -296,6 +296,70 @@ void problems(cublasHandle_t handle, const Type &type, cudaDataType_t cuda_type,
                    name(problem.layoutB) + ", C and D " + name(problem.layoutC) + "-major, alpha 2, beta -1: as cuBLAS has it");
 }
 
+// ---- epilogues ----
+
+double activated(const std::string &activation, double x) {
+  if (activation == "relu") return x > 0.0 ? x : 0.0;
+  if (activation == "gelu") return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  if (activation == "silu") return x / (1.0 + std::exp(-x));
+  return x;
+}
+
+// Beside three loops on the host. The bias has D's type.
+void epilogue(const Type &type, const Type &result, const std::string &bias, const std::string &activation, double tolerance) {
+  const int M = 200, N = 136, K = 192;
+  const auto count = [](int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns); };
+  Matrix A(type, count(M, K), Fill::Normal, 11), B(type, count(K, N), Fill::Normal, 12), C(result, count(M, N), Fill::Normal, 13);
+  Matrix D(result, count(M, N)), added(result, static_cast<std::size_t>(bias == "bias_m" ? M : N), Fill::Normal, 14);
+  PersistentGemm::Config cfg;
+  cfg.dtypeA = type.dtype;
+  cfg.dtypeC = result.dtype;
+  cfg.epilogue = bias.empty() || activation.empty() ? bias + activation : bias + "|" + activation;
+  auto gemm = PersistentGemm::create(cfg);
+  PersistentGemm::Problem problem(M, N, K);
+  problem.alpha = 0.125;
+  problem.beta = 0.5;
+  problem.bias = added.device;
+  gemm->prepare(problem);
+  gemm->run(problem, A.device, B.device, C.device, D.device);
+  gemm->sync();
+  std::vector<double> expected(count(M, N));
+  for (int i = 0; i < M; ++i) {
+    for (int j = 0; j < N; ++j) {
+      double sum = 0.0;
+      for (int k = 0; k < K; ++k) sum += A.values[count(i, K) + k] * B.values[count(k, N) + j];
+      const std::size_t at = count(i, N) + j;
+      const double offset = bias.empty() ? 0.0 : added.values[static_cast<std::size_t>(bias == "bias_m" ? i : j)];
+      expected[at] = activated(activation, 0.125 * sum + 0.5 * C.values[at] + offset);
+    }
+  }
+  const double apart = difference(D.download(), expected);
+  char line[160];
+  std::snprintf(line, sizeof line, "epilogue %s, %s -> %s: %.2e from the host (at most %.0e)", cfg.epilogue.c_str(), type.name,
+                result.name, apart, tolerance);
+  report(apart <= tolerance, line);
+  if (!bias.empty()) {
+    problem.bias = nullptr;
+    bool refused = false;
+    try {
+      gemm->run(problem, A.device, B.device, C.device, D.device);
+    } catch (const PersistentGemm::Error &error) {
+      refused = error.status() == PGEMM_ERROR_INVALID_ARGUMENT && std::strstr(error.what(), "the bias") != nullptr;
+    }
+    report(refused, "epilogue " + cfg.epilogue + " without a bias is refused");
+  }
+}
+
+void epilogues() {
+  for (const char *activation : {"relu", "gelu", "silu", ""}) {
+    epilogue(BF16, BF16, "bias_n", activation, 6e-3);
+    epilogue(FP16, FP32, "bias_m", activation, 1e-5);
+    epilogue(FP32, FP32, "bias_n", activation, 3e-6);
+    epilogue(FP64, FP64, "bias_n", activation, 1e-13);
+  }
+  epilogue(BF16, BF16, "", "silu", 6e-3);
+}
+
 // ---- what returns at once and what waits ----
 
 // Some tens of milliseconds of work.
@@ -554,6 +618,7 @@ int main() try {
     problems(handle, FP32, CUDA_R_32F, bits);
     problems(handle, BF16, CUDA_R_16BF, bits);
   }
+  epilogues();
   waiting(handle);
   graphs();
   surroundings();

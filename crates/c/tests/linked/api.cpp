@@ -52,6 +52,9 @@ void errors() {
   config = fp32();
   config.split = "in two";
   CHECK(says(thrown(config), "'in two' is no split"));
+  config = fp32();
+  config.epilogue = "bias_n|swish";
+  CHECK(says(thrown(config), "'swish'"));
 }
 
 void errors_belong_to_their_thread() {
@@ -75,6 +78,9 @@ void plans() {
   const auto text = PersistentGemm::describe(config, problem);
   CHECK(text.rfind(config.kernel + ": ", 0) == 0);
   CHECK(text.find("split along k") != std::string::npos);
+  config.epilogue = "bias_n|gelu";
+  CHECK(PersistentGemm::describe(config, problem).rfind(config.kernel + "-ebias_n.gelu: ", 0) == 0);
+  config.epilogue.clear();
   auto transposed = problem;
   transposed.layoutC = PersistentGemm::Layout::ColumnMajor;
   transposed.lda = 5;

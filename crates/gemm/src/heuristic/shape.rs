@@ -1,6 +1,7 @@
 //! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
 
 use pgemm_ir::Element;
+use pgemm_kernels::Activation;
 
 use crate::config::Config;
 use crate::problem::{OperandLayout, Problem};
@@ -19,6 +20,8 @@ pub struct Shape {
     /// Products, and the matrices that they have of A and of B.
     pub batch: u64,
     pub(super) matrices: [u64; 2],
+    /// Whether results have an activation that takes more than a comparison.
+    pub(super) activated: bool,
 }
 
 impl Shape {
@@ -45,20 +48,24 @@ impl Shape {
             ],
             batch: batch.count as u64,
             matrices: [batch.a, batch.b].map(|stride| batch.matrices(stride) as u64),
+            activated: matches!(
+                config.epilogue.activation(),
+                Some(Activation::Gelu | Activation::Silu)
+            ),
         }
     }
 
     /// With A and B in each other's place.
     pub(super) fn swapped(self) -> Shape {
-        let Shape { extents: [m, n, k], lines: [a, b], batch, matrices: [of_a, of_b] } = self;
-        Shape { extents: [n, m, k], lines: [b, a], batch, matrices: [of_b, of_a] }
+        let Shape { extents: [m, n, k], lines: [a, b], matrices: [of_a, of_b], .. } = self;
+        Shape { extents: [n, m, k], lines: [b, a], matrices: [of_b, of_a], ..self }
     }
 }
 
 /// One product, of operands of whole lines.
 impl From<[u64; 3]> for Shape {
     fn from(extents: [u64; 3]) -> Shape {
-        Shape { extents, lines: [1.0; 2], batch: 1, matrices: [1; 2] }
+        Shape { extents, lines: [1.0; 2], batch: 1, matrices: [1; 2], activated: false }
     }
 }
 

@@ -1,12 +1,14 @@
-//! The epilogue: D = alpha·sums + beta·C, from registers straight to global memory, element by element, so that any address
+//! The epilogue: D = alpha·sums + beta·C, with a bias and an activation where the spec has them, from registers straight to global memory, element by element, so that any address
 //! and leading dimension will do. The four lanes of a group write 32 bytes side by side, whole sectors.
 
 use pgemm_cute::{CuteError, Layout, Tiler};
-use pgemm_ir::{Fragments, KernelBuilder, Special, Val, ty};
+use pgemm_ir::{Element, Fragments, KernelBuilder, Special, Val, ty};
 
 use super::ELEMENT_BYTES;
 use super::fragment::{BLOCK_LINES, Block, Orders};
 use super::spec::DmmaSpec;
+use crate::bias::Bias;
+use crate::fusion::{Activation, BiasAlong};
 use crate::lanes::evaluate;
 use crate::shared::Matrix;
 
@@ -19,6 +21,8 @@ pub(super) struct Epilogue<'k> {
     n: Val<'k, ty::U32>,
     alpha: Val<'k, ty::F64>,
     beta: Val<'k, ty::F64>,
+    bias: Option<Bias<'k>>,
+    activation: Option<Activation>,
     /// (lane, value) → row in a pair of blocks, and → column.
     rows: Layout,
     columns: Layout,
@@ -64,6 +68,8 @@ impl<'k> Epilogue<'k> {
             n,
             alpha,
             beta,
+            bias: Bias::declare(b, spec.epilogue, Element::F64, [m, n]),
+            activation: spec.epilogue.activation(),
             rows: coordinate([1, 0])?,
             columns: coordinate([0, 1])?,
             blocks: (rows / BLOCK_LINES, columns / BLOCK_LINES),
@@ -100,7 +106,19 @@ impl<'k> Epilogue<'k> {
         let store = |(line, values): &Group, sum: &dyn Fn(usize, Val<'k, ty::F64>) -> _| {
             let to = start(&self.d, *line);
             for (i, &(along, pair, value)) in values.iter().enumerate() {
-                let sum = sum(i, sums[pair][value] * self.alpha);
+                let product = match &self.bias {
+                    None => sums[pair][value] * self.alpha,
+                    // One at a time: registers are short.
+                    Some(bias) => {
+                        let at = match bias.along {
+                            BiasAlong::N => column + along,
+                            BiasAlong::M => row + *line,
+                        };
+                        sums[pair][value].mul_add(self.alpha, bias.load_double(at))
+                    }
+                };
+                let sum = sum(i, product);
+                let sum = self.activation.map_or(sum, |activation| activation.in_binary64(sum));
                 b.if_(inside(*line, along), || b.store_global(to + bytes(along), [sum]));
             }
         };
