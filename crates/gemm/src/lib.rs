@@ -8,6 +8,7 @@ mod choice;
 mod config;
 pub mod cpu;
 pub mod driver;
+mod epilogue;
 pub mod error;
 mod files;
 mod gemm;
@@ -34,6 +35,7 @@ pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
+pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use plan::{Candidates, Plan};
 pub use precision::Precision;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
