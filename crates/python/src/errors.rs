@@ -52,7 +52,8 @@ impl Class {
     /// An exception of this class.
     pub fn exception(self, py: Python<'_>, message: impl Into<String>) -> PyErr {
         static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let import = || py.import("persistent_gemm._errors").map(|module| module.into_any().unbind());
+        let import =
+            || py.import("persistent_gemm._errors").map(|module| module.into_any().unbind());
         let class = MODULE
             .get_or_try_init(py, import)
             .and_then(|module| module.bind(py).getattr(self.name()))
@@ -105,6 +106,7 @@ impl Failure {
     /// The same error as one of element types, which nothing but them can cause.
     pub fn of_types(self) -> Failure {
         match self {
+            Failure::Library(error @ Error::InvalidKnob { .. }) => Failure::Library(error),
             Failure::Library(error) if class_of(&error) == Class::NotSupported => {
                 Failure::dtype(error.to_string())
             }
@@ -113,8 +115,20 @@ impl Failure {
     }
 }
 
-impl<E: Into<Error>> From<E> for Failure {
-    fn from(error: E) -> Failure {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Library(error)
+    }
+}
+
+impl From<MatrixError> for Failure {
+    fn from(error: MatrixError) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
+impl From<TuneError> for Failure {
+    fn from(error: TuneError) -> Failure {
         Failure::Library(error.into())
     }
 }

@@ -153,5 +153,8 @@ impl Types {
 /// lacks them.
 pub fn holds(found: Dtype, asked: Dtype) -> bool {
     found == asked
-        || matches!((found, asked), (Dtype::F32, Dtype::Tf32) | (Dtype::U8, Dtype::E4m3 | Dtype::E5m2))
+        || matches!(
+            (found, asked),
+            (Dtype::F32, Dtype::Tf32) | (Dtype::U8, Dtype::E4m3 | Dtype::E5m2)
+        )
 }

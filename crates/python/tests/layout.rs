@@ -57,9 +57,8 @@ fn check(a: &View, b: &View, c: Option<&View>, out: &View) {
                             + place(b.major, Major::K, b.leading_dimension, b.step, [k, column]);
                         (of_a, of_b)
                     };
-                    let written = |leading| {
-                        place(problem.d_major, Major::M, leading, 1, [row, column])
-                    };
+                    let written =
+                        |leading| place(problem.d_major, Major::M, leading, 1, [row, column]);
                     let d = start(of_d, problem.batch.d) + written(problem.d_leading_dimension);
                     let c = start(of_c, problem.batch.c) + written(problem.c_leading_dimension);
                     let all: Vec<_> = (0..problem.k).map(read).collect();
@@ -75,8 +74,9 @@ fn check(a: &View, b: &View, c: Option<&View>, out: &View) {
         let offset = |view: &View, index: &[i64]| -> usize {
             let lacking = index.len() - view.shape.len();
             let pairs = view.shape.iter().zip(view.strides.iter()).zip(&index[lacking..]);
-            pairs.map(|((extent, stride), at)| if *extent == 1 { 0 } else { at * stride }).sum::<i64>()
-                as usize
+            pairs
+                .map(|((extent, stride), at)| if *extent == 1 { 0 } else { at * stride })
+                .sum::<i64>() as usize
         };
         let vectors = [a.shape.len() == 1, b.shape.len() == 1];
         let mut leading = index.clone();
@@ -86,7 +86,8 @@ fn check(a: &View, b: &View, c: Option<&View>, out: &View) {
         let read = |k: i64| {
             let of_a = if vectors[0] { vec![k] } else { [&leading[..], &[row, k]].concat() };
             let of_b = if vectors[1] { vec![k] } else { [&leading[..], &[k, column]].concat() };
-            let trim = |view: &View, index: &[i64]| index[index.len() - view.shape.len()..].to_vec();
+            let trim =
+                |view: &View, index: &[i64]| index[index.len() - view.shape.len()..].to_vec();
             (offset(a, &trim(a, &of_a)), offset(b, &trim(b, &of_b)))
         };
         let expected: Vec<_> = (0..depth).map(read).collect();
@@ -198,7 +199,10 @@ fn what_no_product_is_made_of_is_named() {
         (refused(&a, &b, &tight(OUT, &[5])), ["out is of shape (5,)", "is of shape (3, 5)"]),
         (refused(&at(64, &[3, 4], &[-4, 1]), &b, &out), ["a has strides (-4, 1)", ".copy()"]),
         (refused(&at(0, &[3, 4], &[1, 1]), &b, &out), ["lines overlap", ".contiguous()"]),
-        (refused(&a, &b, &at(OUT, &[3, 5], &[20, 2])), ["one of the last two must be 1", ".contiguous()"]),
+        (
+            refused(&a, &b, &at(OUT, &[3, 5], &[20, 2])),
+            ["one of the last two must be 1", ".contiguous()"],
+        ),
         (refused(&a, &b, &at(OUT, &[3, 5], &[0, 1])), ["share memory", "not broadcast"]),
         (refused(&a, &b, &at(OUT, &[3, 5], &[4, 1])), ["share memory", "(4, 1)"]),
         (refused(&a, &b, &tight(16, &[3, 5])), ["shares memory with a", "leave it out"]),
@@ -209,7 +213,15 @@ fn what_no_product_is_made_of_is_named() {
     }
     let c = tight(1 << 30, &[2, 5]);
     let with_c = |beta| {
-        launches(&Operands { a: &a, b: &b, c: Some(&c), out: &out, alpha: 1.0, beta, keep_rows: false })
+        launches(&Operands {
+            a: &a,
+            b: &b,
+            c: Some(&c),
+            out: &out,
+            alpha: 1.0,
+            beta,
+            keep_rows: false,
+        })
     };
     assert!(with_c(1.0).unwrap_err().to_string().contains("c is of shape (2, 5)"));
     assert!(with_c(0.0).is_ok(), "C is not looked at where beta is 0");
@@ -228,8 +240,18 @@ fn columns_of_one_matrix_do_not_overlap() {
     assert!(of(&a, &b, &at(4 * (7 * 16 + 4), &[8, 6], &[6, 1])).is_ok());
     // The result may be C itself, and nothing else of it.
     let (a, out) = (tight(0, &[8, 4]), tight(OUT, &[8, 6]));
-    for (c, fine) in [(out, true), (tight(OUT + 8, &[8, 6]), false), (at(OUT, &[8, 6], &[1, 8]), false)] {
-        let asked = Operands { a: &a, b: &b, c: Some(&c), out: &out, alpha: 1.0, beta: 1.0, keep_rows: false };
+    for (c, fine) in
+        [(out, true), (tight(OUT + 8, &[8, 6]), false), (at(OUT, &[8, 6], &[1, 8]), false)]
+    {
+        let asked = Operands {
+            a: &a,
+            b: &b,
+            c: Some(&c),
+            out: &out,
+            alpha: 1.0,
+            beta: 1.0,
+            keep_rows: false,
+        };
         assert_eq!(launches(&asked).is_ok(), fine, "{c:?}");
     }
 }

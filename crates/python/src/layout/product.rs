@@ -63,8 +63,7 @@ impl Matrix {
 /// An array as a matrix, with the leading dimensions of a stack of them. A vector is a row of A, a column of B.
 fn matrix<'a>(view: &'a View, vector_is_row: bool) -> Option<(Matrix, &'a [i64], &'a [i64])> {
     if let ([extent], [stride]) = (&view.shape[..], &view.strides[..]) {
-        let row =
-            Matrix { rows: 1, columns: *extent, row_stride: *extent, column_stride: *stride };
+        let row = Matrix { rows: 1, columns: *extent, row_stride: *extent, column_stride: *stride };
         return Some((if vector_is_row { row } else { row.transposed() }, &[], &[]));
     }
     let (shape, [rows, columns]) = view.shape.split_matrix()?;

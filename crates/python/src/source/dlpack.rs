@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use super::{Source, check_dimensions, cuda};
 use crate::errors::Failure;
-use crate::layout::{Place, View};
+use crate::layout::{Dims, MAX_DIMENSIONS, Place, View};
 use crate::raw::{Managed, Tensor};
 
 /// Kinds of devices that memory may be on.
@@ -48,7 +48,8 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
         }
         exported => exported,
     }?;
-    let managed = Managed::take(&capsule).map_err(|what| Failure::argument(format!("{name}: {what}")))?;
+    let managed =
+        Managed::take(&capsule).map_err(|what| Failure::argument(format!("{name}: {what}")))?;
     let Tensor { address, shape, strides, code, bits, lanes, read_only } = managed.tensor();
     check_dimensions(name, shape.len())?;
     let dtype = dtype(code, bits).filter(|_| lanes == 1).ok_or_else(|| {
@@ -57,10 +58,34 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
              multiplied"
         ))
     })?;
-    let shape = shape.iter().copied().collect::<crate::layout::Dims>();
-    let strides = strides.map_or_else(|| shape.tight_strides(), |strides| strides.iter().copied().collect());
+    let shape = shape.iter().copied().collect::<Dims>();
+    let strides =
+        strides.map_or_else(|| shape.tight_strides(), |strides| strides.iter().copied().collect());
     let view = View { address, shape, strides, dtype, place, read_only };
     Ok(Source { view, stream: None, _owner: Some(managed) })
+}
+
+/// A tensor as a view; `None` where it is of a type that is not multiplied, on another kind of device, or has too many dimensions.
+pub fn view(tensor: &Tensor<'_>, [kind, ordinal]: [i32; 2]) -> Option<View> {
+    let place = match i64::from(kind) {
+        CPU => Place::Cpu,
+        CUDA => Place::Cuda(u32::try_from(ordinal).ok()?),
+        _ => return None,
+    };
+    let dtype = dtype(tensor.code, tensor.bits).filter(|_| tensor.lanes == 1)?;
+    let shape = (tensor.shape.len() <= MAX_DIMENSIONS)
+        .then(|| tensor.shape.iter().copied().collect::<Dims>())?;
+    let strides = tensor
+        .strides
+        .map_or_else(|| shape.tight_strides(), |strides| strides.iter().copied().collect());
+    Some(View {
+        address: tensor.address,
+        shape,
+        strides,
+        dtype,
+        place,
+        read_only: tensor.read_only,
+    })
 }
 
 /// An element type by DLPack's number.

@@ -1,6 +1,6 @@
 //! Arrays of Python's libraries as [`View`]s.
 
-mod dlpack;
+pub mod dlpack;
 mod interface;
 mod torch;
 
@@ -8,6 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
+pub use interface::is_of;
 pub use torch::{Tensor, Torch};
 
 use crate::errors::Failure;
@@ -124,7 +125,7 @@ pub fn stream_handle(asked: &Bound<'_, PyAny>) -> Result<u64, Failure> {
 
 /// A CUDA ordinal.
 fn cuda(name: &str, ordinal: i64) -> Result<Place, Failure> {
-    u32::try_from(ordinal)
-        .map(Place::Cuda)
-        .map_err(|_| Failure::argument(format!("{name} is on CUDA device {ordinal}, which is none")))
+    u32::try_from(ordinal).map(Place::Cuda).map_err(|_| {
+        Failure::argument(format!("{name} is on CUDA device {ordinal}, which is none"))
+    })
 }

@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::{cuda, dims};
+use super::{cuda, dims, dlpack};
 use crate::errors::{Class, Failure};
 use crate::layout::{Dims, Place, View};
+use crate::raw::Exchange;
 
 /// What is needed of the module, looked up once.
 pub struct Torch {
@@ -20,6 +21,8 @@ pub struct Torch {
     is_grad_enabled: Py<PyAny>,
     /// The handle of a device's current stream; lacking where torch was built without CUDA.
     raw_stream: Option<Py<PyAny>>,
+    /// Lacking in old versions.
+    exchange: Option<Exchange>,
 }
 
 /// What an object is to torch.
@@ -71,6 +74,7 @@ impl Torch {
             dtypes: dtypes.collect(),
             empty_strided: module.getattr("empty_strided")?.unbind(),
             is_grad_enabled: module.getattr("is_grad_enabled")?.unbind(),
+            exchange: Exchange::of(&module.getattr("Tensor")?),
             raw_stream: native.getattr("_cuda_getCurrentRawStream").ok().map(Bound::unbind),
         })
     }
@@ -80,7 +84,8 @@ impl Torch {
         Ok(self.is_plain(object) || object.is_instance(self.tensor.bind(object.py()))?)
     }
 
-    fn is_plain(&self, object: &Bound<'_, PyAny>) -> bool {
+    /// Whether it is one of its own class, or a parameter.
+    pub fn is_plain(&self, object: &Bound<'_, PyAny>) -> bool {
         let class = object.get_type_ptr() as *const ();
         class == self.tensor.as_ptr() as *const () || class == self.parameter.as_ptr() as *const ()
     }
@@ -95,6 +100,9 @@ impl Torch {
         if !plain && !object.is_instance(self.tensor.bind(py))? {
             return Ok(Tensor::No);
         }
+        if let Some(view) = self.exchanged(object)? {
+            return Ok(if plain { Tensor::Plain(view) } else { Tensor::Other(view) });
+        }
         let dtype = self.dtype(name, &object.getattr(intern!(py, "dtype"))?)?;
         let device: i64 = object.call_method0(intern!(py, "get_device"))?.extract()?;
         let place = match device {
@@ -107,9 +115,7 @@ impl Torch {
                 )));
             }
         };
-        // A view of an imaginary part may be one whose sign is still to be changed.
-        let may_be_negated = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::F64);
-        if may_be_negated && object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+        if may_be_negated(dtype) && object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
             return Err(Failure::argument(format!(
                 "{name} is a view whose sign is still to be changed: call .resolve_neg() first"
             )));
@@ -125,6 +131,18 @@ impl Torch {
         Ok(if plain { Tensor::Plain(view) } else { Tensor::Other(view) })
     }
 
+    /// Where a tensor lies, by the functions in C that its class comes with; `None` for those that need a closer look.
+    fn exchanged(&self, object: &Bound<'_, PyAny>) -> Result<Option<View>, Failure> {
+        let Some(exchange) = &self.exchange else { return Ok(None) };
+        let py = object.py();
+        let read = exchange.read(object, |tensor, device| dlpack::view(&tensor, device));
+        let Ok(Some(view)) = read else { return Ok(None) };
+        if may_be_negated(view.dtype) && object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+            return Ok(None);
+        }
+        Ok(Some(view))
+    }
+
     fn dtype(&self, name: &str, object: &Bound<'_, PyAny>) -> Result<Dtype, Failure> {
         if let Some((_, dtype)) = self.dtypes.iter().find(|(known, _)| known.is(object)) {
             return Ok(*dtype);
@@ -138,8 +156,11 @@ impl Torch {
     }
 
     /// Whether gradients are recorded for a result of these tensors.
-    pub fn records_gradients(&self, tensors: &[&Bound<'_, PyAny>]) -> PyResult<bool> {
-        for tensor in tensors {
+    pub fn records_gradients<'a, 'py: 'a>(
+        &self,
+        tensors: impl Iterator<Item = &'a Bound<'py, PyAny>>,
+    ) -> PyResult<bool> {
+        for tensor in tensors.filter(|tensor| self.is_plain(tensor)) {
             let py = tensor.py();
             if tensor.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
                 return self.is_grad_enabled.bind(py).call0()?.is_truthy();
@@ -150,6 +171,10 @@ impl Torch {
 
     /// The handle of the current stream of a device.
     pub fn current_stream(&self, py: Python<'_>, ordinal: u32) -> Result<u64, Failure> {
+        if let Some(stream) = self.exchange.as_ref().and_then(|known| known.current_stream(ordinal))
+        {
+            return Ok(stream);
+        }
         let raw_stream = self.raw_stream.as_ref().ok_or_else(|| {
             Failure::Said(Class::NoDevice, "this torch was built without CUDA".to_owned())
         })?;
@@ -175,4 +200,9 @@ impl Torch {
         let (shape, strides) = (PyTuple::new(py, shape.iter())?, PyTuple::new(py, strides.iter())?);
         Ok(self.empty_strided.bind(py).call((shape, strides), Some(&keywords))?)
     }
+}
+
+/// Whether a tensor may be the view of an imaginary part whose sign is still to be changed.
+fn may_be_negated(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::F64)
 }

@@ -1,0 +1,10 @@
+//! All that the compiler cannot check: DLPack's structs, memory of other libraries, launches at addresses that Python names.
+#![allow(unsafe_code)]
+
+mod dlpack;
+mod host;
+mod launch;
+
+pub use dlpack::{Exchange, Managed, Tensor};
+pub use host::{Strided, gather, scatter};
+pub use launch::{device_of, run, wait};
