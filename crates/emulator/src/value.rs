@@ -50,6 +50,22 @@ fn bits(value: f32) -> u64 {
     u64::from(value.to_bits())
 }
 
+/// Zero of the same sign in place of a subnormal number.
+fn normal(value: f32) -> f32 {
+    if value.is_subnormal() { 0f32.copysign(value) } else { value }
+}
+
+/// See [`BinaryOp::MaxNan`].
+fn max_nan(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() {
+        f32::NAN
+    } else if a > b || (a == b && a.is_sign_positive()) {
+        a
+    } else {
+        b
+    }
+}
+
 fn double(bits: u64) -> f64 {
     f64::from_bits(bits)
 }
@@ -102,6 +118,13 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
             (UnaryOp::Neg, Type::F64) => each1(out, a, |a| (-double(a)).to_bits()),
             (UnaryOp::Neg, Type::F32) => each1(out, a, |a| bits(-float(a))),
             (UnaryOp::Neg, _) => each1(out, a, |a| word(signed(a).wrapping_neg())),
+            (UnaryOp::Abs, Type::F64) => each1(out, a, |a| double(a).abs().to_bits()),
+            (UnaryOp::Abs, _) => each1(out, a, |a| bits(float(a).abs())),
+            // Rounded to nearest, which the hardware comes within two units in the last place of.
+            (UnaryOp::Exp2, _) => {
+                each1(out, a, |a| bits(normal(f64::from(normal(float(a))).exp2() as f32)))
+            }
+            (UnaryOp::Reciprocal, _) => each1(out, a, |a| bits(normal(1.0 / normal(float(a))))),
         },
         Function::Binary(op, Type::F32) => float_binary(op, a, b, out),
         Function::Binary(op, Type::F64) => double_binary(op, a, b, out),
@@ -196,6 +219,7 @@ fn float_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Rem => each(out, |a, b| a % b),
         BinaryOp::Min => each(out, f32::min),
         BinaryOp::Max => each(out, f32::max),
+        BinaryOp::MaxNan => each(out, max_nan),
         _ => unsigned_binary(op, a, b, out),
     }
 }
@@ -260,7 +284,8 @@ fn wide_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(u64::MAX)),
         BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
         BinaryOp::Min => each2(out, a, b, u64::min),
-        BinaryOp::Max => each2(out, a, b, u64::max),
+        // The verifier lets floats only have the latter.
+        BinaryOp::Max | BinaryOp::MaxNan => each2(out, a, b, u64::max),
         BinaryOp::And => each2(out, a, b, |a, b| a & b),
         BinaryOp::Or => each2(out, a, b, |a, b| a | b),
         BinaryOp::Xor => each2(out, a, b, |a, b| a ^ b),
@@ -327,6 +352,33 @@ mod tests {
         let packed = one(Function::Pack(Element::Bf16), bits(1.0), bits(-2.0));
         assert_eq!(packed, 0xc000_3f80);
         assert_eq!(one(Function::Unpack(Element::Bf16, Half::High), packed, 0), bits(-2.0));
+    }
+
+    #[test]
+    fn approximations_and_zeros_are_as_ptx_says() {
+        let unary =
+            |op, a: f32| f32::from_bits(one(Function::Unary(op, Type::F32), bits(a), 0) as u32);
+        let max = |a: f32, b: f32| {
+            f32::from_bits(
+                one(Function::Binary(BinaryOp::MaxNan, Type::F32), bits(a), bits(b)) as u32
+            )
+        };
+        assert_eq!(
+            [-3.0, 127.0, 128.0, -126.0].map(|a| unary(UnaryOp::Exp2, a)),
+            [0.125, 2f32.powi(127), f32::INFINITY, f32::MIN_POSITIVE]
+        );
+        assert_eq!(unary(UnaryOp::Exp2, -126.5), 0.0);
+        assert_eq!(
+            [4.0, f32::INFINITY, 2f32.powi(127)].map(|a| unary(UnaryOp::Reciprocal, a)),
+            [0.25, 0.0, 0.0]
+        );
+        assert_eq!(unary(UnaryOp::Reciprocal, -1e-40), f32::NEG_INFINITY);
+        assert_eq!(unary(UnaryOp::Abs, -0.0).to_bits(), 0);
+        assert!(max(f32::NAN, 1.0).is_nan() && max(1.0, f32::NAN).is_nan());
+        assert_eq!(
+            [max(-0.0, 0.0), max(0.0, -0.0), max(-0.0, -1.0)].map(f32::to_bits),
+            [0, 0, 1 << 31]
+        );
     }
 
     #[test]

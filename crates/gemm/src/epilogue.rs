@@ -35,19 +35,6 @@ impl Config {
             nearest: "none, or an output of f32, f16 or bf16".into(),
         })
     }
-
-    /// Refuses epilogues, which no kernel has yet.
-    pub(crate) fn check_kernel_has_epilogue(&self) -> Result<()> {
-        if self.epilogue.is_none() {
-            return Ok(());
-        }
-        Err(Error::InvalidKnob {
-            knob: "epilogue",
-            asked: self.epilogue.to_string(),
-            limit: "kernels have none yet, only the cpu backend does".into(),
-            nearest: "none".into(),
-        })
-    }
 }
 
 /// An epilogue with the values of its bias.

@@ -350,6 +350,7 @@ impl Gemm {
         let output = self.0.config.output_dtype();
         prepared.problem.with_alpha(alpha).with_beta(beta).check_scalars(output)?;
         let reads_operands = prepared.problem.k > 0;
+        let adds_bias = self.0.config.epilogue.bias().is_some();
         let alpha = factor_of_products(prepared.problem.k, alpha);
         let ([a, b], output) = (self.0.config.operands(), self.0.config.output_dtype());
         for (matrix, address, element, read) in [
@@ -357,6 +358,7 @@ impl Gemm {
             ("B", pointers.b, b, reads_operands),
             ("C", pointers.c, output, reads_c),
             ("D", pointers.d, output, true),
+            ("the bias", pointers.bias, self.0.config.bias_dtype(), adds_bias),
         ] {
             let align = u64::from(element.bytes());
             if read && (address == 0 || !address.is_multiple_of(align)) {
@@ -403,6 +405,7 @@ impl Gemm {
                 "d_address" => arguments.set_address(index, d)?,
                 "direct" => arguments.set(index, &Argument::U32((!by_tma).into()))?,
                 "workspace" => arguments.set_address(index, workspace)?,
+                "bias" => arguments.set_address(index, pointers.bias)?,
                 "a_scales" => arguments.set_address(index, a_scales)?,
                 "b_scales" => arguments.set_address(index, b_scales)?,
                 "alpha" => arguments.set(index, &spec.factor(alpha))?,
@@ -587,6 +590,7 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         workspace,
         l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
         scales: None,
+        bias: pointers.bias,
     }
 }
 

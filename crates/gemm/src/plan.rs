@@ -184,7 +184,6 @@ impl Candidates {
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
         config.check_epilogue()?;
-        config.check_kernel_has_epilogue()?;
         check_types(problem, operands, output)?;
         check_swapped(&ways)?;
         let precision = config.precision();

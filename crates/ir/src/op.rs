@@ -35,6 +35,14 @@ pub enum UnaryOp {
     Not,
     /// Negation: `S32`, `F32`, `F64`.
     Neg,
+    /// Magnitude: `F32`, `F64`.
+    Abs,
+    /// Two to the power of it, off by two units in the last place at most; subnormal operands and results become zero (PTX ISA,
+    /// "ex2"): `F32`.
+    Exp2,
+    /// Reciprocal, off by one unit in the last place at most; subnormal operands and results become zero (PTX ISA, "rcp"):
+    /// `F32`.
+    Reciprocal,
 }
 
 /// Two-operand arithmetic on equal types. Integers wrap; shifts by 32 (64) or more give zero, and the sign where `S32` is
@@ -57,6 +65,8 @@ pub enum BinaryOp {
     Min,
     /// Larger value.
     Max,
+    /// Larger value, NaN where one of them is, and +0 of the two zeros; `F32` only.
+    MaxNan,
     /// Bitwise or logical and.
     And,
     /// Bitwise or logical or.
@@ -253,7 +263,7 @@ pub enum Op {
     Select,
     /// `(T) -> U`: by value. `U32`/`S32` ↔ `U64` (zero or sign extension, truncation), `U32`/`S32` → `F32` (nearest even).
     Convert(Type),
-    /// `(T) -> U`: by bits, among `U32`, `S32`, `F32`, `B32`.
+    /// `(T) -> U`: by bits, among `U32`, `S32`, `F32`, `B32`, or of `U64` and `F64`.
     Bitcast(Type),
     /// `(F32 low, F32 high) -> B32`: both rounded to nearest even to a 16-bit element type, which overflows, or to `E4m3`, `E5m2`
     /// or `S8`, which saturate, infinities too, with zeros in the upper half. NaN stays one, and is 0 in `S8`.

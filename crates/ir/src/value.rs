@@ -229,6 +229,12 @@ impl<'k> Val<'k, ty::S32> {
 }
 
 impl<'k> Val<'k, ty::U64> {
+    /// The binary64 of these bits.
+    #[track_caller]
+    pub fn as_f64(self) -> Val<'k, ty::F64> {
+        self.builder.value(Op::Bitcast(Type::F64), vec![self.id])
+    }
+
     /// The lower 32 bits.
     #[track_caller]
     pub fn low_word(self) -> Val<'k, ty::U32> {
@@ -283,6 +289,24 @@ macro_rules! fused {
                     (factor.into_val(self.builder), addend.into_val(self.builder));
                 self.builder.value(Op::Fma, vec![self.id, factor.id, addend.id])
             }
+
+            /// A constant of the same kernel.
+            #[track_caller]
+            pub fn constant(self, value: impl IntoVal<'k, ty::$float>) -> Self {
+                value.into_val(self.builder)
+            }
+
+            /// Its magnitude.
+            #[track_caller]
+            pub fn abs(self) -> Self {
+                self.builder.value(Op::Unary(UnaryOp::Abs), vec![self.id])
+            }
+
+            /// The same with the other sign.
+            #[track_caller]
+            pub fn negated(self) -> Self {
+                self.builder.value(Op::Unary(UnaryOp::Neg), vec![self.id])
+            }
         }
     )*};
 }
@@ -296,11 +320,37 @@ impl<'k> Val<'k, ty::F32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
     }
 
+    /// Two to the power of it, off by two units in the last place at most; subnormal operands and results become zero.
+    #[track_caller]
+    pub fn exp2(self) -> Self {
+        self.builder.value(Op::Unary(UnaryOp::Exp2), vec![self.id])
+    }
+
+    /// Its reciprocal, off by one unit in the last place at most; subnormal operands and results become zero.
+    #[track_caller]
+    pub fn reciprocal(self) -> Self {
+        self.builder.value(Op::Unary(UnaryOp::Reciprocal), vec![self.id])
+    }
+
+    /// The larger of two values, NaN where one of them is, and +0 of the two zeros.
+    #[track_caller]
+    pub fn max_nan(self, rhs: impl IntoVal<'k, ty::F32>) -> Self {
+        self.binary(BinaryOp::MaxNan, rhs)
+    }
+
     /// Packs this (low) and `high` into two elements of 16 or 8 bits, rounding to nearest even. Those of 8 bits saturate, and have
     /// zeros above them.
     #[track_caller]
     pub fn pack(self, high: Self, element: Element) -> Val<'k, ty::B32> {
         self.builder.value(Op::Pack(element), vec![self.id, high.id])
+    }
+}
+
+impl<'k> Val<'k, ty::F64> {
+    /// Its bits.
+    #[track_caller]
+    pub fn bits(self) -> Val<'k, ty::U64> {
+        self.builder.value(Op::Bitcast(Type::U64), vec![self.id])
     }
 }
 

@@ -76,7 +76,7 @@ impl DmmaKernel {
     pub fn build(spec: &DmmaSpec) -> Result<DmmaKernel, DmmaError> {
         let spec = *spec;
         spec.validate()?;
-        let name = format!("gemm_{spec}").replace('-', "_");
+        let name = format!("gemm_{spec}").replace(['-', '.'], "_");
         let builder = KernelBuilder::new(name, Cluster::NONE.size());
         write(&builder, &spec)
             .map_err(|error| DmmaError::Layout { spec, error: Box::new(error) })?;

@@ -1,4 +1,5 @@
-//! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), through shared memory. Each staging tile is converted,
+//! The epilogue of one consumer warpgroup: D = alpha·acc (+ beta·C), with a bias and an activation where the spec has them
+//! ([`crate::bias`], [`crate::activation`]), through shared memory. Each staging tile is converted,
 //! written to a staging buffer (stmatrix for 16-bit types, [`crate::bytes`] for those of 8), and stored by TMA while the next one is written and the producer
 //! already loads the next tile. Where beta isn't 0, TMA brings the slice of C into the same buffer first. Pieces of a tile
 //! that many reduce together are too narrow for that: they go to D element by element. C and D that TMA cannot move go
@@ -12,6 +13,7 @@ use pgemm_ir::{
 };
 
 use crate::batch::BatchMap;
+use crate::bias::{Added, Bias};
 use crate::fragment;
 use crate::lanes::evaluate;
 use crate::scales::Scales;
@@ -42,6 +44,7 @@ pub struct Epilogue<'k, S> {
     /// alpha and beta.
     factors: [Val<'k, S>; 2],
     scales: Option<Scales<'k>>,
+    bias: Option<Bias<'k>>,
     /// Whether C and D move without TMA.
     direct: Val<'k, ty::Bool>,
 }
@@ -93,6 +96,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             extents,
             factors,
             scales,
+            bias: Bias::declare(b, spec.epilogue, spec.output, extents),
             direct,
         })
     }
@@ -131,29 +135,56 @@ impl<'k, S: Sum> Epilogue<'k, S> {
         }
     }
 
-    /// Stores a tile; `origin` is that of its first row, `sums` gives this thread's four of each of some 8 columns, counted in
+    /// What is added to a thread's sums of the tile at `origin`, loaded before they are there, where registers are left for that.
+    pub(crate) fn bias_ahead(
+        &self,
+        origin: TileOrigin<'k>,
+        warpgroup: &WarpgroupStore<'_, 'k, S>,
+    ) -> Option<Added<'k>> {
+        let bias = self.bias.as_ref().filter(|_| self.spec.loads_bias_ahead())?;
+        let first = warpgroup.first_element(origin.m, origin.n);
+        let rows = (self.spec.blocks(), warpgroup.to_second_row());
+        Some(bias.added(first, rows, self.spec.tile.n / 8))
+    }
+
+    /// Stores a tile; `origin` is that of its first row, `added` what [`bias_ahead`](Self::bias_ahead) gave for it, `sums` gives this thread's four of each of some 8 columns, counted in
     /// groups over all m64 blocks. `c_parity` goes from tile to tile.
     pub fn store(
         &self,
         origin: TileOrigin<'k>,
         warpgroup: &WarpgroupStore<'_, 'k, S>,
         sums: &dyn Fn(Range<u32>) -> Vec<[Val<'k, S>; 4]>,
+        added: Option<&Added<'k>>,
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
-        for step in 0..steps {
+        let groups = self.staging.columns() / 8;
+        let place = |step: u32| {
             let (block, column) = (step / slices, step % slices * self.staging.columns());
-            let place = Place {
+            Place {
                 row: origin.m + block * STAGING_ROWS,
                 column: origin.n + column,
                 batch: origin.batch,
                 buffer: step % self.staging.buffers(),
                 // The store before the latest ones of the other buffers was from this one.
                 stores_pending: self.staging.buffers() - 1,
-            };
-            let groups = self.staging.columns() / 8;
+            }
+        };
+        // Loaded a staging tile ahead, where that was not done for all of the tile.
+        let load = |step: u32| {
+            let late = added.is_none() && step < steps;
+            late.then(|| warpgroup.added(place(step))).flatten()
+        };
+        let mut next = load(0);
+        for step in 0..steps {
+            let late = std::mem::replace(&mut next, load(step + 1));
             let sums = sums(step * groups..(step + 1) * groups);
-            warpgroup.store(&|group: u32| sums[group as usize], place, c_parity ^ (step % 2));
+            let bias = |group: u32| match (added, &late) {
+                (Some(all), _) => Some(all.quad(step / slices, step % slices * groups + group)),
+                (None, late) => late.as_ref().map(|added| added.quad(0, group)),
+            };
+            let sums = |group: u32| sums[group as usize];
+            warpgroup.store_with(&sums, &bias, place(step), c_parity ^ (step % 2));
         }
         c_parity ^ (steps % 2)
     }
@@ -166,6 +197,9 @@ impl<'k, S: Sum> Epilogue<'k, S> {
 
 /// This thread's four sums of each 8 columns.
 pub type Sums<'s, 'k, S> = dyn Fn(u32) -> [Val<'k, S>; 4] + 's;
+
+/// What is added to each of them, where there is a bias.
+type Biases<'s, 'k> = dyn Fn(u32) -> Option<[Val<'k, ty::F32>; 4]> + 's;
 
 /// Where a staging tile goes.
 #[derive(Clone, Copy)]
@@ -234,12 +268,50 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     /// Stores one staging tile; `sums` gives this thread's four of 8 columns, counted in groups, as the accumulators have
     /// them.
     pub fn store(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
+        let added = self.added(place);
+        let bias = |group: u32| added.as_ref().map(|added| added.quad(0, group));
+        self.store_with(sums, &bias, place, c_parity);
+    }
+
+    /// What is added to a thread's sums of a staging tile.
+    fn added(&self, place: Place<'k>) -> Option<Added<'k>> {
+        let bias = self.epilogue.bias.as_ref()?;
+        let first = self.first_element(place.row, place.column);
+        Some(bias.added(first, (1, self.to_second_row()), self.columns() / 8))
+    }
+
+    /// Stores one staging tile with this bias.
+    fn store_with(
+        &self,
+        sums: &Sums<'_, 'k, S>,
+        bias: &Biases<'_, 'k>,
+        place: Place<'k>,
+        c_parity: Val<'k, ty::U32>,
+    ) {
         let Epilogue { scales, .. } = self.epilogue;
-        let Some(scales) = scales else { return self.store_scaled(sums, place, c_parity) };
+        let with_bias = |quad, group| self.with_bias(quad, bias(group));
+        let Some(scales) = scales else {
+            let sums = |group: u32| with_bias(sums(group), group);
+            return self.store_scaled(&sums, place, c_parity);
+        };
         let [row, column] = self.first_element(place.row, place.column);
         let rows = scales.rows(row, place.batch);
-        let sums = |group: u32| scales.apply(sums(group), rows, column + group * 8, place.batch);
+        let scaled = |group: u32| scales.apply(sums(group), rows, column + group * 8, place.batch);
+        let sums = |group: u32| with_bias(scaled(group), group);
         self.store_scaled(&sums, place, c_parity);
+    }
+
+    /// A quad that alpha has multiplied and the bias been added to; the same one where there is no bias.
+    fn with_bias(
+        &self,
+        quad: [Val<'k, S>; 4],
+        bias: Option<[Val<'k, ty::F32>; 4]>,
+    ) -> [Val<'k, S>; 4] {
+        let [alpha, _] = self.epilogue.factors;
+        match bias {
+            None => quad,
+            Some(bias) => std::array::from_fn(|i| S::with_bias(quad[i], alpha, bias[i])),
+        }
     }
 
     /// Row and column of a thread's first sum in a block at these.
@@ -268,7 +340,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         if self.epilogue.rows.is_some() { fragment::TO_SECOND_ROW } else { 8 }
     }
 
-    /// Stores one staging tile of sums that need no scales any more.
+    /// Stores one staging tile of sums that need no scales any more, and have the bias.
     fn store_scaled(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
         let Epilogue { b, spec, staging, c, d, factors: [_, beta], direct, .. } = self.epilogue;
         let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
@@ -318,7 +390,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
 
     /// Stores some quads side by side, the first at `origin`, with no help of shared memory.
     pub fn store_elements(&self, sums: &[[Val<'k, S>; 4]], origin: TileOrigin<'k>) {
-        let Epilogue { b, spec, c, d, extents: [m, n], factors: [_, beta], scales, .. } =
+        let Epilogue { b, spec, c, d, extents: [m, n], factors: [_, beta], scales, bias, .. } =
             self.epilogue;
         let (element, reads_c) = (spec.output, beta.ne(S::zero(b)));
         let [first_row, first_column] = self.first_element(origin.m, origin.n);
@@ -331,6 +403,11 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                     scales.apply(*quad, *rows, first_column + group * 8, origin.batch)
                 }
             };
+            let place = [first_row, first_column + group * 8];
+            let added = bias
+                .as_ref()
+                .map(|bias| bias.added(place, (1, self.to_second_row()), 1).quad(0, 0));
+            let quad = self.with_bias(quad, added);
             for (i, sum) in (0..).zip(quad) {
                 let row = first_row + i / 2 * self.to_second_row();
                 let column = first_column + (group * 8 + i % 2);
@@ -409,8 +486,18 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         b.store_shared(address, std::array::from_fn::<_, N, _>(scale));
     }
 
+    /// A result: of a sum that has its bias, where there is one.
     pub(crate) fn scale(&self, sum: Val<'k, S>, c: Option<Val<'k, S>>) -> Val<'k, S> {
-        S::scale(sum, self.epilogue.factors, c)
+        let Epilogue { spec, bias, factors, .. } = self.epilogue;
+        let scaled = match (bias, c) {
+            (None, c) => S::scale(sum, *factors, c),
+            (Some(_), None) => sum,
+            (Some(_), Some(c)) => S::add(sum, c, factors[1]),
+        };
+        match spec.epilogue.activation() {
+            None => scaled,
+            Some(activation) => S::activate(scaled, activation, spec.output),
+        }
     }
 
     /// The address of a 16-byte chunk of a line of the staging tile. The swizzle XORs address bits 4.. with bits 7.., so

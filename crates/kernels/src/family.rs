@@ -371,6 +371,7 @@ mod tests {
             workspace: 0,
             l2: L2Policies::default(),
             scales: None,
+            bias: 0,
         };
         for name in NAMES {
             let spec: AnySpec = name.parse().unwrap();

@@ -70,7 +70,7 @@ impl FfmaKernel {
     pub fn build(spec: &FfmaSpec) -> Result<FfmaKernel, FfmaError> {
         let spec = *spec;
         spec.validate()?;
-        let name = format!("gemm_{spec}").replace('-', "_");
+        let name = format!("gemm_{spec}").replace(['-', '.'], "_");
         let builder = KernelBuilder::new(name, Cluster::NONE.size());
         write(&builder, &spec);
         let kernel =

@@ -81,7 +81,7 @@ pub fn describe(spec: &KernelSpec) -> Result<Kernel, KernelError> {
 
 /// The PTX entry name of a spec.
 fn entry_name(spec: &KernelSpec) -> String {
-    format!("gemm_{spec}").replace('-', "_")
+    format!("gemm_{spec}").replace(['-', '.'], "_")
 }
 
 /// Writes the kernel with sums of type `S`, of which `R` are scaled.
@@ -155,6 +155,9 @@ fn write<'k, S: Gives<R>, R: Sum>(
                 Schedule::Cooperative => consumer,
                 Schedule::PingPong => b.constant(0),
             };
+            if spec.loads_bias_ahead() {
+                b.grid_dependency_wait();
+            }
             let store = epilogue.warpgroup(consumer);
             let words = reduction.words(consumer);
             let mut consume = |segment: Segment<'k>, (cursor, c_parity), issued: &dyn Fn()| {
@@ -162,6 +165,11 @@ fn write<'k, S: Gives<R>, R: Sum>(
                 // epilogue, not before that.
                 let place = || scheduler.origin(segment.tile);
                 let early = (spec.schedule == Schedule::Cooperative).then(place);
+                let in_tile = |tile: TileOrigin<'k>| TileOrigin {
+                    m: tile.m + part * (spec.blocks() * STAGING_ROWS),
+                    ..tile
+                };
+                let added = early.and_then(|tile| epilogue.bias_ahead(in_tile(tile), &store));
                 let share = || reduction.share(&scheduler, &segment, part, store.thread);
                 let ahead = spec.looks_ahead().then_some(|| {
                     b.scope("look ahead", || reduction.look_ahead(&segment, share, &store, words))
@@ -175,9 +183,7 @@ fn write<'k, S: Gives<R>, R: Sum>(
                         return (cursor, c_parity);
                     }
                 };
-                let rows = part * (spec.blocks() * STAGING_ROWS);
-                let tile = early.unwrap_or_else(place);
-                let origin = TileOrigin { m: tile.m + rows, ..tile };
+                let origin = in_tile(early.unwrap_or_else(place));
                 let accumulators = &accumulators;
                 let who = Contributor { warpgroup: &store, origin, accumulators, words };
                 let share = match &ahead {
@@ -202,7 +208,7 @@ fn write<'k, S: Gives<R>, R: Sum>(
                                 );
                                 results::<S, R>(sums)
                             };
-                            epilogue.store(origin, &store, &sums, c_parity)
+                            epilogue.store(origin, &store, &sums, added.as_ref(), c_parity)
                         })
                     };
                     b.if_else(rest.stores, store_tile, || c_parity)

@@ -103,6 +103,8 @@ pub struct Work {
     /// Addresses of the binary32 scales of A's m rows and of B's n columns, multiples of 4; for kernels whose spec has them.
     /// Those of all matrices of a batch lie one behind the other.
     pub scales: Option<[u64; 2]>,
+    /// Address of the bias, a multiple of its elements' size, for kernels whose epilogue has one; it is the same for all products.
+    pub bias: u64,
 }
 
 /// The memory that a launch with split tiles needs. Launches that may run at once need one each.
@@ -227,6 +229,7 @@ impl GemmKernel {
                 ("unordered", _) => Argument::U32(work.unordered.into()),
                 ("a_scales", _) => Argument::U64(a_scales),
                 ("b_scales", _) => Argument::U64(b_scales),
+                ("bias", _) => Argument::U64(work.bias),
                 ("alpha", _) => spec.factor(work.alpha),
                 ("beta", _) => spec.factor(work.beta),
                 (name, _) => walk::argument(name, work, extents)

@@ -4,8 +4,10 @@
 //! [`SplitKernel`] splits f32 into the terms that kernels of [`Terms`] multiply. And a probe of the
 //! memory's bandwidth, [`ProbeKernel`].
 
+mod activation;
 mod arithmetic;
 mod batch;
+mod bias;
 mod bytes;
 pub mod catalogue;
 mod direct;

@@ -97,6 +97,7 @@ impl SharedTile {
             ("workspace", _) => Argument::U64(work.workspace),
             ("a_policy", _) => Argument::U64(work.l2.a.word()),
             ("b_policy", _) => Argument::U64(work.l2.b.word()),
+            ("bias", _) => Argument::U64(work.bias),
             ("alpha", _) => factor(work.alpha),
             ("beta", _) => factor(work.beta),
             (name, _) => walk::argument(name, work, [self.tile.m, self.tile.n, self.tile.k])

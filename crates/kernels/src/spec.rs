@@ -323,6 +323,13 @@ impl KernelSpec {
         addresses + self.registers_of_a()
     }
 
+    /// Registers of a consumer thread that nothing is planned for.
+    pub(crate) fn spare_registers(&self) -> u32 {
+        let looked_ahead = if self.looks_ahead() { self.sums() } else { 0 };
+        let used = self.accumulator_registers() + looked_ahead + self.registers_beside();
+        self.registers().consumer.saturating_sub(used)
+    }
+
     /// Registers per thread that hold fragments of A.
     fn registers_of_a(&self) -> u32 {
         if self.reads_a_to_registers() { fragment_registers(self) } else { 0 }
@@ -430,6 +437,7 @@ impl KernelSpec {
             });
         }
         self.validate_arithmetic()?;
+        self.validate_epilogue()?;
         for (name, extent) in [("cluster_m", self.cluster.m), ("cluster_n", self.cluster.n)] {
             if !matches!(extent, 1 | 2 | 4) {
                 return Err(SpecError::Knob {
@@ -487,6 +495,21 @@ impl KernelSpec {
             });
         }
         knob("stages", self.stages, 1, 2, 16)
+    }
+}
+
+impl KernelSpec {
+    /// The part of [`validate`](Self::validate) that is about the epilogue.
+    fn validate_epilogue(&self) -> Result<(), SpecError> {
+        let integers = matches!(self.output, Element::S32 | Element::S8);
+        match self.epilogue.is_none() || !integers {
+            true => Ok(()),
+            false => Err(SpecError::Arithmetic {
+                asked: self.to_string(),
+                what: "an epilogue",
+                limit: "is for results in floating point: use a D of f32, f16 or bf16".into(),
+            }),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use pgemm_ir::{AtomicOp, Element, KernelBuilder, Order, Scalar, Scope, Val, ty};
 
 use crate::epilogue::{Sums, WarpgroupStore};
+use crate::fusion::Activation;
 
 /// A type of accumulators: binary32, or 32-bit integers, which wrap.
 pub trait Sum: Scalar {
@@ -21,6 +22,23 @@ pub trait Sum: Scalar {
         sum: Val<'k, Self>,
         factors: [Val<'k, Self>; 2],
         c: Option<Val<'k, Self>>,
+    ) -> Val<'k, Self>;
+
+    /// A sum as [`scale`](Self::scale) has it without C, and with a bias, which only binary32 has.
+    fn with_bias<'k>(
+        sum: Val<'k, Self>,
+        alpha: Val<'k, Self>,
+        bias: Val<'k, ty::F32>,
+    ) -> Val<'k, Self>;
+
+    /// `result + c · beta`.
+    fn add<'k>(result: Val<'k, Self>, c: Val<'k, Self>, beta: Val<'k, Self>) -> Val<'k, Self>;
+
+    /// The activation of a result, for a D of `output`, which only binary32 has.
+    fn activate<'k>(
+        result: Val<'k, Self>,
+        activation: Activation,
+        output: Element,
     ) -> Val<'k, Self>;
 
     /// Adds to four consecutive sums of global memory, each atomically, in no order with others.
@@ -94,8 +112,28 @@ impl Sum for ty::F32 {
         let scaled = sum * alpha;
         match c {
             None => scaled,
-            Some(c) => c.mul_add(beta, scaled),
+            Some(c) => Self::add(scaled, c, beta),
         }
+    }
+
+    fn with_bias<'k>(
+        sum: Val<'k, Self>,
+        alpha: Val<'k, Self>,
+        bias: Val<'k, ty::F32>,
+    ) -> Val<'k, Self> {
+        sum.mul_add(alpha, bias)
+    }
+
+    fn add<'k>(result: Val<'k, Self>, c: Val<'k, Self>, beta: Val<'k, Self>) -> Val<'k, Self> {
+        c.mul_add(beta, result)
+    }
+
+    fn activate<'k>(
+        result: Val<'k, Self>,
+        activation: Activation,
+        output: Element,
+    ) -> Val<'k, Self> {
+        activation.in_binary32(result, output)
     }
 
     fn reduce_add<'k>(b: &'k KernelBuilder, address: Val<'k, ty::U64>, sums: [Val<'k, Self>; 4]) {
@@ -154,8 +192,20 @@ impl Sum for ty::S32 {
         let scaled = sum * alpha;
         match c {
             None => scaled,
-            Some(c) => scaled + c * beta,
+            Some(c) => Self::add(scaled, c, beta),
         }
+    }
+
+    fn with_bias<'k>(_: Val<'k, Self>, _: Val<'k, Self>, _: Val<'k, ty::F32>) -> Val<'k, Self> {
+        unreachable!("KernelSpec::validate lets results in integers have no epilogue")
+    }
+
+    fn add<'k>(result: Val<'k, Self>, c: Val<'k, Self>, beta: Val<'k, Self>) -> Val<'k, Self> {
+        result + c * beta
+    }
+
+    fn activate<'k>(_: Val<'k, Self>, _: Activation, _: Element) -> Val<'k, Self> {
+        unreachable!("KernelSpec::validate lets results in integers have no epilogue")
     }
 
     fn reduce_add<'k>(b: &'k KernelBuilder, address: Val<'k, ty::U64>, sums: [Val<'k, Self>; 4]) {

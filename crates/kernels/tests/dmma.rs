@@ -6,10 +6,12 @@ mod assemblers;
 mod matrix;
 
 use assemblers::assemblers;
-use matrix::{C, MAJORS, Matrix};
+use matrix::{C, MAJORS, Matrix, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
-use pgemm_kernels::{AnySpec, DmmaKernel, DmmaSpec, L2Policies, Work, catalogue};
+use pgemm_kernels::{
+    Activation, AnySpec, BiasAlong, DmmaKernel, DmmaSpec, L2Policies, Work, catalogue,
+};
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -102,6 +104,9 @@ fn run(
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
         _ => d,
     };
+    let added = bias_of(&dmma.spec.epilogue, m, n, |index| number(4, index));
+    let bytes: Vec<u8> = added.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bias = memory.upload("the bias", &bytes, Permission::ReadOnly);
     let work = Work {
         m: m as u32,
         n: n as u32,
@@ -111,6 +116,7 @@ fn run(
         beta,
         unordered: false,
         scales: None,
+        bias,
         a: a_argument,
         b: b_argument,
         c: c_argument,
@@ -161,6 +167,18 @@ fn run(
             expected += beta * c(at, row, column);
             magnitude += (beta * c(at, row, column)).abs();
         }
+        let bias = match dmma.spec.epilogue.bias() {
+            None => 0.0,
+            Some(BiasAlong::N) => added[column],
+            Some(BiasAlong::M) => added[row],
+        };
+        expected += bias;
+        magnitude += bias.abs();
+        match dmma.spec.epilogue.activation() {
+            None => {}
+            Some(Activation::Relu) => expected = expected.max(0.0),
+            Some(other) => panic!("{other} has a bound of its own"),
+        }
         let difference = (found - expected).abs();
         if difference.is_nan() || difference > bound(magnitude) {
             return Err(format!(
@@ -198,6 +216,27 @@ fn products_of_integers_are_exact() {
             let seed = (m * n + majors.len()) as u64;
             check(&dmma, product(m, n, 83), integer, |_| 0.0, Schedule::seeded(seed));
         }
+    }
+}
+
+/// Bias and relu, of tiles whole and cut short, whole and split, with C and without.
+#[test]
+fn epilogues_are_applied_once() {
+    for (majors, shape, epilogue) in [
+        ("kk", "128x128x16-s3-w2x4-k8", "bias_n.relu"),
+        ("mn", "64x128x16-s2-w2x4-k16", "bias_m"),
+        ("kn", "64x64x16-s4-w2x2-k8", "bias_m.relu"),
+        ("mk", "128x32x16-s2-w8x1-k8", "bias_n"),
+        ("kk", "64x64x16-s3-w1x4-k16", "relu"),
+    ] {
+        let dmma = kernel(majors, &format!("{shape}-e{epilogue}"));
+        let tile = dmma.spec.tile;
+        let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
+        let exact = |case, seed| check(&dmma, case, integer, |_| 0.0, Schedule::seeded(seed));
+        exact(product(m, n, 20), 31);
+        exact(Case { alpha: 0.5, beta: -2.0, c: C::InPlace, ..product(m, n, 9) }, 32);
+        exact(Case { split: (2, 5), ctas: 3, ..product(m, n, 50) }, 33);
+        exact(product(m, n, 0), 34);
     }
 }
 

@@ -8,10 +8,12 @@ mod matrix;
 use std::ops::{Add, Range};
 
 use assemblers::assemblers;
-use matrix::{C, MAJORS, Matrix};
+use matrix::{C, MAJORS, Matrix, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
-use pgemm_kernels::{AnySpec, FfmaKernel, FfmaSpec, L2Policies, Work, catalogue};
+use pgemm_kernels::{
+    Activation, AnySpec, BiasAlong, FfmaKernel, FfmaSpec, L2Policies, Work, catalogue,
+};
 
 /// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [
@@ -107,6 +109,11 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
         _ => d,
     };
+    // An element off what four at once would be.
+    let added = bias_of(&ffma.spec.epilogue, m, n, |index| value(4, index));
+    let values = [&[f32::NAN], &added[..]].concat();
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let bias = memory.upload("the bias", &bytes, Permission::ReadOnly) + 4;
     let work = Work {
         m: m as u32,
         n: n as u32,
@@ -116,6 +123,7 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         beta: beta.into(),
         unordered: false,
         scales: None,
+        bias,
         a: a_argument,
         b: b_argument,
         c: c_argument,
@@ -159,9 +167,18 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         };
         let sum =
             parts(&case, ffma.spec.tile.k as usize).into_iter().map(sum_of).fold(0.0, Add::add);
-        let product = alpha * sum;
+        let product = match ffma.spec.epilogue.bias() {
+            None => alpha * sum,
+            Some(BiasAlong::N) => alpha.mul_add(sum, added[column]),
+            Some(BiasAlong::M) => alpha.mul_add(sum, added[row]),
+        };
         let expected =
             if beta == 0.0 { product } else { c(at, row, column).mul_add(beta, product) };
+        let expected = match ffma.spec.epilogue.activation() {
+            None => expected,
+            Some(Activation::Relu) => expected.max(0.0),
+            Some(other) => panic!("{other} is not exact"),
+        };
         if found != expected {
             return Err(format!(
                 "{} {case:?}: D {at} is {found} at row {row}, column {column}, and not {expected}",
@@ -170,6 +187,30 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Bias and relu, of tiles whole and cut short, whole and split, with C and without.
+#[test]
+fn epilogues_are_applied_once() {
+    for (majors, shape, epilogue) in [
+        ("kk", "128x256x16-s3-t8x16-w2x4", "bias_n.relu"),
+        ("mn", "192x192x16-s2-t12x12-w4x2", "bias_m"),
+        ("kn", "64x128x16-s3-t8x8-w2x2", "bias_m.relu"),
+        ("mk", "64x64x8-s5-t8x4-w2x2", "bias_n"),
+        ("kk", "64x64x8-s5-t8x4-w2x2", "relu"),
+    ] {
+        let ffma = kernel(majors, &format!("{shape}-e{epilogue}"));
+        let tile = ffma.spec.tile;
+        let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
+        check(&ffma, Case { alpha: 0.7, ..product(m, n, 20) }, Schedule::seeded(31));
+        let with_c =
+            Case { alpha: 0.7, beta: -0.3, c: C::InPlace, quads: false, ..product(m, n, 9) };
+        check(&ffma, with_c, Schedule::seeded(32));
+        let split =
+            Case { split: (1, 3), ctas: 3, ..product(tile.m as usize, tile.n as usize, 50) };
+        check(&ffma, split, Schedule::seeded(33));
+        check(&ffma, Case { k: 0, ..product(m, n, 0) }, Schedule::seeded(34));
+    }
 }
 
 #[track_caller]

@@ -151,6 +151,10 @@ impl Emitter<'_> {
             (UnaryOp::Neg, Type::S32) => "neg.s32",
             (UnaryOp::Neg, Type::F32) => "neg.f32",
             (UnaryOp::Neg, Type::F64) => "neg.f64",
+            (UnaryOp::Abs, Type::F32) => "abs.f32",
+            (UnaryOp::Abs, Type::F64) => "abs.f64",
+            (UnaryOp::Exp2, Type::F32) => "ex2.approx.ftz.f32",
+            (UnaryOp::Reciprocal, Type::F32) => "rcp.approx.ftz.f32",
             _ => return Err(self.unsupported_type(inst, ty)),
         };
         let a = self.read(inst, a)?;
@@ -177,6 +181,7 @@ impl Emitter<'_> {
             BinaryOp::Rem if integer => format!("rem.{name}"),
             BinaryOp::Min if integer || float => format!("min.{name}"),
             BinaryOp::Max if integer || float => format!("max.{name}"),
+            BinaryOp::MaxNan if ty == Type::F32 => format!("max.NaN.{name}"),
             BinaryOp::And if integer || ty == Type::Bool => format!("and.{class}"),
             BinaryOp::Or if integer || ty == Type::Bool => format!("or.{class}"),
             BinaryOp::Xor if integer || ty == Type::Bool => format!("xor.{class}"),
@@ -291,17 +296,21 @@ impl Emitter<'_> {
     fn bitcast(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
         let [a] = self.args(inst)?;
         let from = self.ty(inst, a)?;
-        let castable = |ty| matches!(ty, Type::U32 | Type::S32 | Type::F32 | Type::B32);
-        if !castable(from) || !castable(to) {
+        let bits = |ty| match ty {
+            Type::U32 | Type::S32 | Type::F32 | Type::B32 => Some(32),
+            Type::U64 | Type::F64 => Some(64),
+            _ => None,
+        };
+        let (Some(size), true) = (bits(from), bits(from) == bits(to)) else {
             return Err(self.unsupported_conversion(inst, from, to));
-        }
+        };
         let operand = self.operand(inst, a)?;
         let result = self.result(inst)?;
         // Constants and registers of the same file need no instruction.
         match operand {
             Operand::Register(register) if register.class != Class::of(to) => {
                 let result = self.define(inst, result)?;
-                ptx!(self, "mov.b32 {result}, {register}");
+                ptx!(self, "mov.b{size} {result}, {register}");
                 Ok(())
             }
             _ => self.bind(inst, result, operand),

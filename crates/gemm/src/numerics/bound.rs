@@ -165,12 +165,6 @@ const WORST_8: f64 = 1.0 / (1u64 << 12) as f64;
 const WORST_16: f64 = 1.0 / (1u64 << 10) as f64;
 const UNIT_16: f64 = 1.0 / (1u64 << 11) as f64;
 
-/// Errors of gelu and silu in binary32 and binary64: in parts of what comes out, and at least.
-const RELATIVE_32: f64 = 1.0 / (1u64 << 20) as f64;
-const ABSOLUTE_32: f64 = 1e-9;
-const RELATIVE_64: f64 = 1e-13;
-const ABSOLUTE_64: f64 = 1e-15;
-
 /// Products of a block of which tensor cores truncate the sum, at least.
 const RANDOM_BLOCK: f64 = 16.0;
 
@@ -332,30 +326,6 @@ impl Form {
     }
 }
 
-/// An activation as kernels compute it: its steepest slope, and its error beside that of its argument, in parts of what comes out
-/// and at least.
-struct Computed {
-    slope: f64,
-    relative: f64,
-    absolute: f64,
-}
-
-impl Computed {
-    fn of(activation: Option<Activation>, doubles: bool) -> Computed {
-        let exact = Computed { slope: 1.0, relative: 0.0, absolute: 0.0 };
-        let slope = match activation {
-            None | Some(Activation::Relu) => return exact,
-            // Φ(√2) + √2·φ(√2), and what silu has near 2.4.
-            Some(Activation::Gelu) => 1.129,
-            Some(Activation::Silu) => 1.1,
-        };
-        match doubles {
-            true => Computed { slope, relative: RELATIVE_64, absolute: ABSOLUTE_64 },
-            false => Computed { slope, relative: RELATIVE_32, absolute: ABSOLUTE_32 },
-        }
-    }
-}
-
 /// The largest error that each element may have.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
@@ -473,7 +443,9 @@ impl Bound {
             });
 
         // The activation: what it makes of an error before, and its own.
-        let Computed { slope, relative, absolute } = Computed::of(setting.activation, doubles);
+        let slope = setting.activation.map_or(1.0, Activation::slope);
+        let [relative, absolute] =
+            setting.activation.map_or([0.0; 2], |activation| activation.error(setting.output));
         let epilogue = epilogue.times(slope * (1.0 + relative));
         let epilogue =
             epilogue.plus(Form { result: relative, constant: absolute, ..Form::default() });

@@ -91,6 +91,7 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         workspace: 0,
         l2: plan.l2,
         scales: None,
+        bias: 0,
     });
     let maps = built.kernel().tensor_maps();
     let arguments =

@@ -242,7 +242,7 @@ macro_rules! integer {
             BinaryOp::And => $a & $b,
             BinaryOp::Or => $a | $b,
             BinaryOp::Xor => $a ^ $b,
-            BinaryOp::MulHigh | BinaryOp::Shl | BinaryOp::Shr => return None,
+            BinaryOp::MulHigh | BinaryOp::MaxNan | BinaryOp::Shl | BinaryOp::Shr => return None,
         })
         .map(Constant::$ty)
     };

@@ -44,8 +44,8 @@ macro_rules! names {
 
 names!(Special: Thread "thread", Lane "lane", Warp "warp", Warpgroup "warpgroup", Cta "cta",
     CtaCount "cta_count", CtaRank "cta_rank", Cluster "cluster", ClusterCount "cluster_count");
-names!(UnaryOp: Not "not", Neg "neg");
-names!(BinaryOp: Add "add", Sub "sub", Mul "mul", MulHigh "mul_high", Div "div", Rem "rem", Min "min", Max "max",
+names!(UnaryOp: Not "not", Neg "neg", Abs "abs", Exp2 "exp2", Reciprocal "reciprocal");
+names!(BinaryOp: Add "add", Sub "sub", Mul "mul", MulHigh "mul_high", Div "div", Rem "rem", Min "min", Max "max", MaxNan "max_nan",
     And "and", Or "or", Xor "xor", Shl "shl", Shr "shr");
 names!(CompareOp: Eq "eq", Ne "ne", Lt "lt", Le "le", Gt "gt", Ge "ge");
 names!(Half: Low "low", High "high");

@@ -45,7 +45,9 @@ const SPECIALS: [Special; 9] = [
     Special::Cluster,
     Special::ClusterCount,
 ];
-const BINARY: [BinaryOp; 13] = [
+const UNARY: [UnaryOp; 5] =
+    [UnaryOp::Not, UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Exp2, UnaryOp::Reciprocal];
+const BINARY: [BinaryOp; 14] = [
     BinaryOp::Add,
     BinaryOp::Sub,
     BinaryOp::Mul,
@@ -54,6 +56,7 @@ const BINARY: [BinaryOp; 13] = [
     BinaryOp::Rem,
     BinaryOp::Min,
     BinaryOp::Max,
+    BinaryOp::MaxNan,
     BinaryOp::And,
     BinaryOp::Or,
     BinaryOp::Xor,
@@ -100,7 +103,7 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         2 => Op::MapParam(ParamId(c.any())),
         3 => Op::Special(c.of(&SPECIALS)),
         4 => Op::SmemAddress(RegionId(c.any())),
-        5 => Op::Unary(c.of(&[UnaryOp::Not, UnaryOp::Neg])),
+        5 => Op::Unary(c.of(&UNARY)),
         6 => Op::Binary(c.of(&BINARY)),
         7 => Op::Fma,
         8 => Op::Compare(c.of(&COMPARE)),

@@ -83,6 +83,8 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
             let set = match op {
                 UnaryOp::Not => LOGICAL,
                 UnaryOp::Neg => &[Type::S32, Type::F32, Type::F64],
+                UnaryOp::Abs => FLOATS,
+                UnaryOp::Exp2 | UnaryOp::Reciprocal => &[Type::F32],
             };
             let ty = first(set, "(T) -> T")?;
             exactly(&[ty], &[ty])
@@ -96,6 +98,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
                 | BinaryOp::Min
                 | BinaryOp::Max => (ARITHMETIC, false),
                 BinaryOp::MulHigh => (&[U32][..], false),
+                BinaryOp::MaxNan => (&[Type::F32][..], false),
                 BinaryOp::Rem => (INTEGERS, false),
                 BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => (LOGICAL, false),
                 BinaryOp::Shl | BinaryOp::Shr => (INTEGERS, true),
@@ -124,10 +127,13 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
             }
         }
         Op::Bitcast(to) => {
-            let ty = first(BITS_32, "(T) -> U")?;
-            if !BITS_32.contains(to) {
-                return Err(format!("among u32, s32, f32, b32, and {to} is none of them"));
-            }
+            let sets = [BITS_32, &[Type::U64, Type::F64]];
+            let Some(set) = sets.into_iter().find(|set| set.contains(to)) else {
+                return Err(format!(
+                    "among u32, s32, f32, b32, or of u64 and f64, and {to} is none of them"
+                ));
+            };
+            let ty = first(set, "(T) -> U")?;
             exactly(&[ty], &[*to])
         }
         Op::Pack(_) => exactly(&[F32, F32], &[B32]),

@@ -1,12 +1,16 @@
-//! The epilogue: D = alpha·sums + beta·C, from registers straight to global memory, element by element, so that any address
+//! The epilogue: D = alpha·sums + beta·C, with a bias and an activation where the spec has them, from registers straight to global memory, element by element, so that any address
 //! and leading dimension will do. The four lanes of a group write 32 bytes side by side, whole sectors.
 
 use pgemm_cute::{CuteError, Layout, Tiler};
-use pgemm_ir::{Fragments, KernelBuilder, Special, Val, ty};
+use std::collections::BTreeMap;
+
+use pgemm_ir::{Element, Fragments, KernelBuilder, Special, Val, ty};
 
 use super::ELEMENT_BYTES;
 use super::fragment::{BLOCK_LINES, Block, Orders};
 use super::spec::DmmaSpec;
+use crate::bias::Bias;
+use crate::fusion::{Activation, BiasAlong};
 use crate::lanes::evaluate;
 use crate::shared::Matrix;
 
@@ -19,6 +23,8 @@ pub(super) struct Epilogue<'k> {
     n: Val<'k, ty::U32>,
     alpha: Val<'k, ty::F64>,
     beta: Val<'k, ty::F64>,
+    bias: Option<Bias<'k>>,
+    activation: Option<Activation>,
     /// (lane, value) → row in a pair of blocks, and → column.
     rows: Layout,
     columns: Layout,
@@ -64,6 +70,8 @@ impl<'k> Epilogue<'k> {
             n,
             alpha,
             beta,
+            bias: Bias::declare(b, spec.epilogue, Element::F64, [m, n]),
+            activation: spec.epilogue.activation(),
             rows: coordinate([1, 0])?,
             columns: coordinate([0, 1])?,
             blocks: (rows / BLOCK_LINES, columns / BLOCK_LINES),
@@ -82,6 +90,14 @@ impl<'k> Epilogue<'k> {
         let row = origin.0 + evaluate(&self.rows.mode(0)?, lane);
         let column = origin.1 + evaluate(&self.columns.mode(0)?, lane);
         let groups = self.groups()?;
+        let along_n = self.bias.as_ref().filter(|bias| bias.along == BiasAlong::N);
+        let of_columns: BTreeMap<u32, Val<'k, ty::F64>> =
+            along_n.map_or_else(BTreeMap::new, |bias| {
+                let alongs =
+                    groups.iter().flat_map(|(_, values)| values.iter().map(|value| value.0));
+                let alongs: std::collections::BTreeSet<u32> = alongs.collect();
+                alongs.into_iter().map(|along| (along, bias.load_double(column + along))).collect()
+            });
         // Outside of the conditions, so that all of a row share it.
         let start = |matrix: &Matrix<'k>, line: u32| {
             let start = matrix.address + batch.widen() * matrix.batch_stride;
@@ -100,7 +116,17 @@ impl<'k> Epilogue<'k> {
         let store = |(line, values): &Group, sum: &dyn Fn(usize, Val<'k, ty::F64>) -> _| {
             let to = start(&self.d, *line);
             for (i, &(along, pair, value)) in values.iter().enumerate() {
-                let sum = sum(i, sums[pair][value] * self.alpha);
+                let added = match &self.bias {
+                    None => None,
+                    Some(bias) if bias.along == BiasAlong::M => Some(bias.load_double(row + *line)),
+                    Some(_) => of_columns.get(&along).copied(),
+                };
+                let product = match added {
+                    None => sums[pair][value] * self.alpha,
+                    Some(added) => sums[pair][value].mul_add(self.alpha, added),
+                };
+                let sum = sum(i, product);
+                let sum = self.activation.map_or(sum, |activation| activation.in_binary64(sum));
                 b.if_(inside(*line, along), || b.store_global(to + bytes(along), [sum]));
             }
         };

@@ -1,11 +1,13 @@
-//! The epilogue: D = alpha·sums + beta·C, from registers straight to global memory. Where a tile is not cut short and C and D
+//! The epilogue: D = alpha·sums + beta·C, with a bias and an activation where the spec has them, from registers straight to global memory. Where a tile is not cut short and C and D
 //! allow it, four elements at once; else element by element, so that any address and leading dimension will do.
 
-use pgemm_ir::{KernelBuilder, Val, ty};
+use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
 use super::spec::FfmaSpec;
 use super::tile::{Dealt, QUAD, QUAD_BYTES};
 use super::{ELEMENT_BYTES, ThreadPlace};
+use crate::bias::Bias;
+use crate::fusion::{Activation, BiasAlong};
 use crate::scheduler::TileOrigin;
 use crate::shared::Matrix;
 use crate::spec::Tile;
@@ -20,6 +22,8 @@ pub(super) struct Epilogue<'k> {
     n: Val<'k, ty::U32>,
     alpha: Val<'k, ty::F32>,
     beta: Val<'k, ty::F32>,
+    bias: Option<Bias<'k>>,
+    activation: Option<Activation>,
     /// Which rows and columns of the tile are a thread's.
     lines: Vec<u32>,
     columns: Vec<u32>,
@@ -48,7 +52,10 @@ impl<'k> Epilogue<'k> {
         [alpha, beta]: [Val<'k, ty::F32>; 2],
     ) -> Self {
         let [lines, columns] = dealt.map(|dealt| dealt.lines().collect());
-        Epilogue { b, tile: spec.tile, c, d, m, n, alpha, beta, lines, columns }
+        let bias = Bias::declare(b, spec.epilogue, Element::F32, [m, n]);
+        let activation = spec.epilogue.activation();
+        let tile = spec.tile;
+        Epilogue { b, tile, c, d, m, n, alpha, beta, bias, activation, lines, columns }
     }
 
     /// Stores a thread's sums, row by row, of the tile at `origin`.
@@ -70,19 +77,48 @@ impl<'k> Epilogue<'k> {
         self.b.if_else(whole & aligned, || store(false), || store(true));
     }
 
+    /// What is added to each of a thread's columns, where the bias lies along these.
+    fn of_columns(&self, part: &Part<'k>) -> Option<Vec<Val<'k, ty::F32>>> {
+        let bias = self.bias.as_ref().filter(|bias| bias.along == BiasAlong::N)?;
+        Some(self.columns.iter().map(|&along| bias.load(part.first.1 + along)).collect())
+    }
+
+    /// The same of row `i`, for one that lies along rows.
+    fn of_row(&self, part: &Part<'k>, i: usize) -> Option<Vec<Val<'k, ty::F32>>> {
+        let bias = self.bias.as_ref().filter(|bias| bias.along == BiasAlong::M)?;
+        Some(vec![bias.load(part.first.0 + self.lines[i]); self.columns.len()])
+    }
+
+    /// The results of a row.
+    fn activated(&self, row: Vec<Val<'k, ty::F32>>) -> Vec<Val<'k, ty::F32>> {
+        match self.activation {
+            None => row,
+            Some(activation) => {
+                row.into_iter().map(|x| activation.in_binary32(x, Element::F32)).collect()
+            }
+        }
+    }
+
     fn store_part(&self, part: Part<'k>, sums: &[Val<'k, ty::F32>]) {
         let b = self.b;
         let rows = self.lines.len();
+        let of_columns = self.of_columns(&part);
         let products = |i: usize| {
             let sums = &sums[i * self.columns.len()..][..self.columns.len()];
-            sums.iter().map(|&sum| sum * self.alpha).collect::<Vec<_>>()
+            match of_columns.clone().or_else(|| self.of_row(&part, i)) {
+                None => sums.iter().map(|&sum| sum * self.alpha).collect::<Vec<_>>(),
+                Some(bias) => {
+                    let both = sums.iter().zip(bias);
+                    both.map(|(sum, bias)| sum.mul_add(self.alpha, bias)).collect()
+                }
+            }
         };
         b.if_else(
             self.beta.eq(0.0),
             || {
                 let mut to = self.first_row(&self.d, &part);
                 for i in 0..rows {
-                    self.store_row(&part, i, to, &products(i));
+                    self.store_row(&part, i, to, &self.activated(products(i)));
                     to = self.next_row(&self.d, i, to);
                 }
             },
@@ -98,7 +134,7 @@ impl<'k> Epilogue<'k> {
                     let scaled =
                         |(product, c): (_, Val<'k, ty::F32>)| c.mul_add(self.beta, product);
                     let values: Vec<_> = products(i).into_iter().zip(ahead).map(scaled).collect();
-                    self.store_row(&part, i, to, &values);
+                    self.store_row(&part, i, to, &self.activated(values));
                     to = self.next_row(&self.d, i, to);
                     ahead = next;
                 }

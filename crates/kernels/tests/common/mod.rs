@@ -1,6 +1,7 @@
 //! Problems of integers, small ones where a kernel sums up in f32: every product and sum is exact, so that D must equal the
 //! reference bit for bit, whatever the order of the sums. Kernels of integers get large ones and factors, so that results
-//! wrap. Each term of an operand has integers of its own, and scales are powers of two.
+//! wrap. Each term of an operand has integers of its own, and scales are powers of two. A bias is of integers too; activations are
+//! relu, which keeps them.
 
 use std::fmt;
 
@@ -8,7 +9,8 @@ use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument, OutputMajor, Terms, Work,
+    Activation, BiasAlong, Epilogue, GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument,
+    OutputMajor, Terms, Work,
 };
 
 /// Where C lies.
@@ -122,6 +124,8 @@ pub struct Problem {
     before: Vec<u8>,
     /// Of D's rows and columns, for kernels that have them, matrix by matrix of A and B.
     scales: [Vec<f32>; 2],
+    /// The bias, behind as many NaNs as its address is beyond whole 16-byte units.
+    bias: Vec<u8>,
 }
 
 /// Padded matrices as they lie in memory.
@@ -180,6 +184,16 @@ impl Problem {
         let c = integers(3, c_count * m * n, 8);
         let scale = |at: usize| if spec.arithmetic.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
         let scales = [a_count * m, b_count * n].map(|lines| (0..lines).map(scale).collect());
+        let bias = match spec.epilogue.bias() {
+            None => vec![],
+            Some(BiasAlong::N) => integers(4, n, 8),
+            Some(BiasAlong::M) => integers(4, m, 8),
+        };
+        let bias_at = |row: usize, column: usize| match spec.epilogue.bias() {
+            None => 0,
+            Some(BiasAlong::N) => bias[column],
+            Some(BiasAlong::M) => bias[row],
+        };
         let alpha = alpha_of(spec, &case);
         let reads_c = case.beta != 0.0;
         assert_eq!(reads_c, case.c != CPlace::Unread);
@@ -196,7 +210,22 @@ impl Problem {
                 return alpha.wrapping_mul(product).wrapping_add(beta.wrapping_mul(c)).into();
             }
             let added = if reads_c { case.beta * c as f32 } else { 0.0 };
-            (alpha * product as f32 * (scale(a_row) * scale(b_column)) + added).into()
+            let scaled = alpha * product as f32 * (scale(a_row) * scale(b_column));
+            let result = match spec.epilogue.bias() {
+                None => scaled + added,
+                Some(_) => scaled + bias_at(row, column) as f32 + added,
+            };
+            match spec.epilogue.activation() {
+                None => result.into(),
+                Some(Activation::Relu) => {
+                    if result > 0.0 {
+                        result.into()
+                    } else {
+                        0.0
+                    }
+                }
+                Some(other) => panic!("{other} of integers is none"),
+            }
         };
         let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major| {
             let stored_k = spec.stored_k(case.k) as usize;
@@ -242,6 +271,7 @@ impl Problem {
             d,
             before,
             scales,
+            bias: bias_bytes(spec, &bias, c_off),
         }
     }
 
@@ -299,7 +329,12 @@ impl Problem {
                     memory.upload(names[i], &bytes, Permission::ReadOnly)
                 })
             }),
+            bias: 0,
         };
+        if gemm.spec.epilogue.bias().is_some() {
+            let bias = memory.upload("the bias", &self.bias, Permission::ReadOnly);
+            work.bias = bias + bias_offset(&gemm.spec, case.off[0]) as u64;
+        }
         let workspace = gemm.workspace(&work);
         if workspace.bytes > 0 {
             let mut bytes = vec![POISON; workspace.bytes as usize];
@@ -375,6 +410,22 @@ impl Operand {
         let batch_stride = if count == 1 { 0 } else { apart / size };
         Operand { bytes, guard, leading_dimension, batch_stride }
     }
+}
+
+/// Bytes before a bias that is `off` elements beyond whole 16-byte units.
+fn bias_offset(spec: &KernelSpec, off: usize) -> usize {
+    off * Epilogue::bias_type(spec.output).bytes() as usize
+}
+
+fn bias_bytes(spec: &KernelSpec, bias: &[i32], off: usize) -> Vec<u8> {
+    let element = Epilogue::bias_type(spec.output);
+    let mut bytes = vec![POISON; bias_offset(spec, off)];
+    for &value in bias {
+        let start = bytes.len();
+        bytes.resize(start + element.bytes() as usize, 0);
+        write_element(&mut bytes[start..], element, value.into());
+    }
+    bytes
 }
 
 /// The element nearest to `value`; of tf32 a binary32 just below it in magnitude, which is `value` once rounded.

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fused;
 mod set;
 
 use std::sync::LazyLock;

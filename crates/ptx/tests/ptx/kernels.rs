@@ -103,7 +103,10 @@ pub fn floats() -> Kernel {
     {
         k.one(Op::Binary(op), &[alpha, one], Type::F32);
     }
-    k.one(Op::Unary(UnaryOp::Neg), &[alpha], Type::F32);
+    for op in [UnaryOp::Neg, UnaryOp::Abs, UnaryOp::Exp2, UnaryOp::Reciprocal] {
+        k.one(Op::Unary(op), &[alpha], Type::F32);
+    }
+    k.one(Op::Binary(BinaryOp::MaxNan), &[alpha, one], Type::F32);
     k.one(Op::Fma, &[alpha, one, alpha], Type::F32);
     k.finish()
 }
@@ -119,7 +122,11 @@ pub fn doubles() -> Kernel {
     {
         values.push(k.one(Op::Binary(op), &[alpha, one], Type::F64));
     }
-    values.push(k.one(Op::Unary(UnaryOp::Neg), &[alpha], Type::F64));
+    for op in [UnaryOp::Neg, UnaryOp::Abs] {
+        values.push(k.one(Op::Unary(op), &[alpha], Type::F64));
+    }
+    let word = k.one(Op::Bitcast(Type::U64), &[alpha], Type::U64);
+    values.push(k.one(Op::Bitcast(Type::F64), &[word], Type::F64));
     values.push(k.one(Op::Fma, &[alpha, one, alpha], Type::F64));
     let differ = k.one(Op::Compare(CompareOp::Ne), &[alpha, one], Type::Bool);
     k.one(Op::Compare(CompareOp::Lt), &[alpha, one], Type::Bool);

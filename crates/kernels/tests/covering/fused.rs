@@ -1,0 +1,76 @@
+//! The covering set with epilogues, by turns: every kernel whose results are floats meets two of five, under every kind of launch
+//! and edge. Those of gelu and silu have the code of relu but for the function itself.
+
+use std::sync::LazyLock;
+
+use pgemm_emulator::Schedule;
+use pgemm_ir::Element;
+use pgemm_kernels::{GemmKernel, KernelSpec, build};
+
+use crate::common::{CPlace, Case, Problem};
+use crate::set::covering_set;
+use crate::{off, under};
+
+const EPILOGUES: [&str; 5] = ["bias_n|relu", "bias_m", "relu", "bias_n", "bias_m|relu"];
+
+/// The kernels with one epilogue each, and with another.
+static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
+    let floats = |spec: &KernelSpec| !matches!(spec.output, Element::S32 | Element::S8);
+    let specs: Vec<KernelSpec> = covering_set().into_iter().filter(floats).collect();
+    [0, 2].map(|turn| {
+        let build = |(index, spec): (usize, &KernelSpec)| {
+            let epilogue = EPILOGUES[(index + turn) % EPILOGUES.len()].parse().unwrap();
+            let spec = KernelSpec { epilogue, ..*spec };
+            build(&spec).unwrap_or_else(|error| panic!("{error}"))
+        };
+        specs.iter().enumerate().map(build).collect()
+    })
+});
+
+fn run(turn: usize, schedule: Schedule, case: impl Fn(&KernelSpec) -> Case) {
+    for gemm in &KERNELS[turn] {
+        let case = case(&gemm.spec);
+        if let Err(failure) = Problem::new(&gemm.spec, case).run(gemm, under(schedule.clone())) {
+            panic!("{}, {case:?}: {failure}", gemm.spec);
+        }
+    }
+}
+
+#[test]
+fn whole_tiles_and_cut_ones() {
+    run(0, Schedule::seeded(21), |spec| Case { clusters: 2, ..Case::ragged(spec, [2, 2], 3) });
+    run(1, Schedule::async_late(21), |spec| {
+        let case = Case::ragged(spec, [2, 1], 2).scaled(-1.0, 0.5, CPlace::Apart);
+        case.batch(2, [false, true, false])
+    });
+}
+
+#[test]
+fn c_and_d_and_a_bias_at_odd_addresses() {
+    run(1, Schedule::seeded(22), |spec| off(Case::ragged(spec, [2, 2], 2), 1, 1));
+    run(0, Schedule::seeded(23), |spec| {
+        off(Case::ragged(spec, [1, 1], 2).scaled(0.5, -2.0, CPlace::InPlace), 3, 3)
+    });
+}
+
+/// A bias is added once to a tile that several compute.
+#[test]
+fn tiles_split_between_two_and_among_many() {
+    run(0, Schedule::seeded(24), |spec| {
+        let case = Case::ragged(spec, [2, 1], 5).scaled(-1.0, 0.5, CPlace::Apart);
+        Case { clusters: 3, ..case.split(2, 4, false) }
+    });
+    run(1, Schedule::seeded(25), |spec| Case {
+        clusters: 20,
+        ..Case::ragged(spec, [1, 1], 10).split(1, 10, false)
+    });
+}
+
+#[test]
+fn no_k_at_all() {
+    run(0, Schedule::seeded(27), |spec| Case { k: 0, ..Case::ragged(spec, [1, 1], 1) });
+    run(1, Schedule::seeded(28), |spec| Case {
+        k: 0,
+        ..Case::ragged(spec, [1, 1], 1).scaled(2.0, 0.5, CPlace::Apart)
+    });
+}
