@@ -7,7 +7,7 @@ use pgemm::{
 
 use crate::errors::Failure;
 use crate::gemms::{self, Key};
-use crate::layout::{Launches, LayoutError, Place, View};
+use crate::layout::{Dims, Launches, LayoutError, Place, View};
 use crate::raw::{self, Strided};
 use crate::types::Types;
 
@@ -196,7 +196,9 @@ pub fn bias_address(
         .zip(view.strides.iter())
         .any(|(extent, stride)| *extent > 1 && *stride != 1);
     if !is_vector || has_gaps {
-        let (found, strides, needed) = (view.shape, view.strides, [length].into_iter().collect());
+        let needed: Dims = [length].into_iter().collect();
+        let (found, strides) = (view.shape.into(), view.strides.into());
+        let needed = needed.into();
         return Err(LayoutError::Bias { found, strides, needed }.into());
     }
     Ok(view.address)

@@ -124,6 +124,14 @@ impl<'py> Call<'_, 'py> {
             ));
         }
 
+        if let Some(out) = self.out
+            && !torch.is_some_and(|torch| torch.is_plain(out))
+            && is_of(out, "jax")?
+        {
+            return Err(Failure::argument(
+                "out is an array of JAX, which are read-only: leave it out",
+            ));
+        }
         let out_dtype = given.as_ref().map(|out| out.view.dtype);
         let types = asked.types(a.view.dtype, b.view.dtype, out_dtype)?;
         if let Some(c) = c.as_ref().filter(|c| !types::holds(c.view.dtype, types.d)) {

@@ -1,6 +1,7 @@
 //! Where arrays lie: what needs no interpreter.
 
 #[path = "../src/layout/mod.rs"]
+#[expect(dead_code, reason = "what others make of it is not used here")]
 mod layout;
 
 use layout::{Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape};

@@ -262,8 +262,14 @@ def test_gradients(device):
         assert check(
             lambda *x: pg.matmul(x[0], x[1], c=x[2], alpha=2.0, beta=0.5, bias=x[3], epilogue=activation), (a, b, c, bias))  # noqa: B023
         assert check(lambda *x: pg.linear(x[0], x[1].T, x[2], activation), (leaf(2, 5, 7), b, bias))  # noqa: B023
+    for activation in activations:
+        second = torch.autograd.gradgradcheck
+        assert second(lambda *x: pg.linear(*x, activation), (leaf(2, 5), leaf(3, 5), bias))  # noqa: B023
+        assert check(lambda *x: pg.linear(*x, activation), (leaf(5), leaf(3, 5), bias))  # noqa: B023
+        assert check(lambda *x: pg.matmul(x[0], x[1], bias=x[2], epilogue=activation), (leaf(5, 7), leaf(7), leaf(1)))  # noqa: B023
     rows = leaf(5)
     if activations:
+        assert check(lambda *x: pg.matmul(x[0], x[1], bias=x[2], epilogue="bias_m|silu"), (leaf(2, 5, 7), leaf(7), rows))
         assert check(lambda *x: pg.matmul(x[0], x[1], bias=x[2], epilogue="bias_m"), (a, b, rows))
     with torch.no_grad():
         assert not pg.matmul(a, b).requires_grad

@@ -5,6 +5,8 @@ dispatcher. Importing this module registers ``torch.ops.persistent_gemm.matmul``
 a class that is derived from torch.Tensor, and, once this module is imported, in functions that torch.compile compiles.
 """
 
+import math
+
 import torch
 
 from persistent_gemm import _core
@@ -87,17 +89,23 @@ def _is_by_columns(c, shape):
     return columns != 1 and rows == 1
 
 
-def _activated(epilogue, z):
-    """What an epilogue's activation makes of z."""
-    activation = epilogue.split("|")[-1].strip() if epilogue else ""
-    match activation:
-        case "relu":
-            return torch.relu(z)
-        case "gelu":
-            return torch.nn.functional.gelu(z)
-        case "silu":
-            return torch.nn.functional.silu(z)
-    return None
+def _of_silu(z):
+    sigmoid = torch.sigmoid(z)
+    return sigmoid * (1 + z * (1 - sigmoid))
+
+
+def _of_gelu(z):
+    return (1 + torch.erf(z * math.sqrt(0.5))) / 2 + z * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+
+
+# Derivatives of activations, of functions that have derivatives themselves.
+_DERIVATIVES = {"relu": lambda z: (z > 0).to(z.dtype), "gelu": _of_gelu, "silu": _of_silu}
+
+
+def _activation(epilogue):
+    """The name of an epilogue's activation, if it has one."""
+    last = epilogue.split("|")[-1].strip() if epilogue else None
+    return last if last in _DERIVATIVES else None
 
 
 def _without_activation(epilogue):
@@ -112,15 +120,12 @@ def _check_types(*tensors):
 
 
 def _before_activation(ctx, grad, again):
-    """The gradient of what the activation is applied to; `again` computes that once more, in f32 where that is more."""
-    if _activated(ctx.epilogue, torch.empty(0)) is None:
+    """The gradient of what the activation is applied to, which `again` computes once more, in f32 where that is more."""
+    activation = _activation(ctx.epilogue)
+    if activation is None:
         return grad
-    with torch.no_grad():
-        z = again()
-    with torch.enable_grad():
-        z.requires_grad_()
-        (grad,) = torch.autograd.grad(_activated(ctx.epilogue, z), z, grad.to(z.dtype))
-    return grad
+    z = again()
+    return grad.to(z.dtype) * _DERIVATIVES[activation](z)
 
 
 def _product(a, b, like, ctx):
@@ -142,10 +147,11 @@ def _setup_linear(ctx, inputs, output):
 def _setup(ctx, a, b, c, bias, others):
     _check_types(a, b)
     ctx.epilogue, ctx.dtype, ctx.precision, _ = others
-    again = _activated(ctx.epilogue, torch.empty(0)) is not None
+    again = _activation(ctx.epilogue) is not None
     ctx.save_for_backward(a, b, c if again else None, bias if again else None)
     ctx.c_like = None if c is None else (c.shape, c.dtype)
     ctx.bias_like = None if bias is None else (bias.shape, bias.dtype)
+    ctx.vectors = a.dim() == 1, b.dim() == 1
 
 
 def _wide(dtype):
@@ -157,9 +163,14 @@ def _bias_gradient(ctx, z):
     if ctx.bias_like is None:
         return None
     shape, dtype = ctx.bias_like
-    along = -2 if (_without_activation(ctx.epilogue) == "bias_m") else -1
-    sums = z.sum([dimension for dimension in range(z.dim()) if dimension != z.dim() + along]) if z.dim() else z
-    return sums.reshape(shape).to(dtype)
+    row_vanished, column_vanished = ctx.vectors
+    if _without_activation(ctx.epilogue) == "bias_m":
+        along = None if row_vanished else z.dim() - (1 if column_vanished else 2)
+    else:
+        along = None if column_vanished else z.dim() - 1
+    others = [dimension for dimension in range(z.dim()) if dimension != along]
+    # A sum over no dimensions is one over all in torch.
+    return (z.sum(others) if others else z).reshape(shape).to(dtype)
 
 
 def _backward_matmul(ctx, grad):

@@ -146,9 +146,9 @@ pub enum LayoutError {
     )]
     Inner {
         /// Shape of a.
-        a: Dims,
+        a: Box<Dims>,
         /// Shape of b.
-        b: Dims,
+        b: Box<Dims>,
     },
 
     /// Batches that do not go together.
@@ -157,9 +157,9 @@ pub enum LayoutError {
     )]
     Batches {
         /// Shape of a.
-        a: Dims,
+        a: Box<Dims>,
         /// Shape of b.
-        b: Dims,
+        b: Box<Dims>,
     },
 
     /// An array of another shape than the result.
@@ -168,9 +168,9 @@ pub enum LayoutError {
         /// `out` or `c`.
         array: &'static str,
         /// Its shape.
-        found: Dims,
+        found: Box<Dims>,
         /// The result's.
-        needed: Dims,
+        needed: Box<Dims>,
         /// What helps.
         what_to_do: &'static str,
     },
@@ -183,7 +183,7 @@ pub enum LayoutError {
         /// `a`, `b`, …
         array: &'static str,
         /// Its strides.
-        strides: Dims,
+        strides: Box<Dims>,
     },
 
     /// Rows or columns that overlap in a way that no kernel reads.
@@ -194,9 +194,9 @@ pub enum LayoutError {
         /// `a` or `b`.
         array: &'static str,
         /// Its shape.
-        shape: Dims,
+        shape: Box<Dims>,
         /// Its strides.
-        strides: Dims,
+        strides: Box<Dims>,
     },
 
     /// A result, or what is added to it, with gaps between elements both ways.
@@ -208,7 +208,7 @@ pub enum LayoutError {
         /// `out` or `c`.
         array: &'static str,
         /// Its strides.
-        strides: Dims,
+        strides: Box<Dims>,
         /// What more is needed of `c`.
         of_out: &'static str,
     },
@@ -219,9 +219,9 @@ pub enum LayoutError {
     )]
     OutOverlapsItself {
         /// Its shape.
-        shape: Dims,
+        shape: Box<Dims>,
         /// Its strides.
-        strides: Dims,
+        strides: Box<Dims>,
     },
 
     /// A result in the memory of an operand.
@@ -239,10 +239,10 @@ pub enum LayoutError {
     )]
     Bias {
         /// Its shape.
-        found: Dims,
+        found: Box<Dims>,
         /// Its strides.
-        strides: Dims,
+        strides: Box<Dims>,
         /// As a shape.
-        needed: Dims,
+        needed: Box<Dims>,
     },
 }

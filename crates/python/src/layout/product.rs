@@ -61,7 +61,7 @@ impl Matrix {
 }
 
 /// An array as a matrix, with the leading dimensions of a stack of them. A vector is a row of A, a column of B.
-fn matrix<'a>(view: &'a View, vector_is_row: bool) -> Option<(Matrix, &'a [i64], &'a [i64])> {
+fn matrix(view: &View, vector_is_row: bool) -> Option<(Matrix, &[i64], &[i64])> {
     if let ([extent], [stride]) = (&view.shape[..], &view.strides[..]) {
         let row = Matrix { rows: 1, columns: *extent, row_stride: *extent, column_stride: *stride };
         return Some((if vector_is_row { row } else { row.transposed() }, &[], &[]));
@@ -81,7 +81,7 @@ pub fn result_shape(a: &View, b: &View) -> Result<Dims, LayoutError> {
     let (a_matrix, a_batch, _) = matrix(a, true).ok_or_else(|| scalar("a"))?;
     let (b_matrix, b_batch, _) = matrix(b, false).ok_or_else(|| scalar("b"))?;
     if a_matrix.columns != b_matrix.rows {
-        return Err(LayoutError::Inner { a: a.shape, b: b.shape });
+        return Err(LayoutError::Inner { a: a.shape.into(), b: b.shape.into() });
     }
     let leading = a_batch.len().max(b_batch.len());
     let extent = |batch: &[i64], index: usize| {
@@ -93,7 +93,7 @@ pub fn result_shape(a: &View, b: &View) -> Result<Dims, LayoutError> {
         shape.push(match (extent(a_batch, index), extent(b_batch, index)) {
             (a, b) if a == b => a,
             (1, other) | (other, 1) => other,
-            _ => return Err(LayoutError::Batches { a: a.shape, b: b.shape }),
+            _ => return Err(LayoutError::Batches { a: a.shape.into(), b: b.shape.into() }),
         });
     }
     if a.shape.len() > 1 {
@@ -113,15 +113,15 @@ pub fn result_shape(a: &View, b: &View) -> Result<Dims, LayoutError> {
 pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     let Operands { a, b, out, alpha, beta, keep_rows, .. } = *operands;
     let shape = result_shape(a, b)?;
-    let (found, needed) = (out.shape, shape);
-    if found != needed {
+    if out.shape != shape {
+        let (found, needed) = (out.shape.into(), shape.into());
         let what_to_do = "give an out of that shape, or leave it out";
         return Err(LayoutError::Shape { array: "out", found, needed, what_to_do });
     }
     let c = operands.c.filter(|_| beta != 0.0).map(|c| broadcast(c, shape)).transpose()?;
     for (array, view) in [("a", Some(a)), ("b", Some(b)), ("c", c.as_ref()), ("out", Some(out))] {
         if let Some(view) = view.filter(|view| view.strides.iter().any(|stride| *stride < 0)) {
-            return Err(LayoutError::Backwards { array, strides: view.strides });
+            return Err(LayoutError::Backwards { array, strides: view.strides.into() });
         }
     }
     check_memory(a, b, c.as_ref(), out)?;
@@ -154,8 +154,11 @@ pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     }
 
     let [m, n, k] = [d_matrix.rows, d_matrix.columns, a_matrix.columns];
-    let steps =
-        |array, view: &View, of_out| LayoutError::Steps { array, strides: view.strides, of_out };
+    let steps = |array, view: &View, of_out| LayoutError::Steps {
+        array,
+        strides: view.strides.into(),
+        of_out,
+    };
     let majors = of_result(d_matrix);
     let (d_major, d_leading_dimension) =
         majors.into_iter().flatten().next().ok_or_else(|| steps("out", out, ""))?;
@@ -169,8 +172,8 @@ pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     };
     let lines = |array: &'static str, view: &View| LayoutError::Lines {
         array,
-        shape: view.shape,
-        strides: view.strides,
+        shape: view.shape.into(),
+        strides: view.strides.into(),
     };
     let a_layout = of_operand(a_matrix, Major::M).ok_or_else(|| lines("a", a))?;
     let b_layout = of_operand(b_matrix.transposed(), Major::N).ok_or_else(|| lines("b", b))?;
@@ -212,7 +215,12 @@ fn result_matrix(view: &View, [row_vanished, column_vanished]: [bool; 2]) -> (Ma
 fn broadcast(view: &View, needed: Dims) -> Result<View, LayoutError> {
     let refuse = || {
         let what_to_do = "give one whose extents are equal, 1 or lacking";
-        LayoutError::Shape { array: "c", found: view.shape, needed, what_to_do }
+        LayoutError::Shape {
+            array: "c",
+            found: view.shape.into(),
+            needed: needed.into(),
+            what_to_do,
+        }
     };
     let lacking = needed.len().checked_sub(view.shape.len()).ok_or_else(refuse)?;
     let mut strides: Dims = std::iter::repeat_n(0, lacking).collect();
@@ -231,7 +239,7 @@ fn check_memory(a: &View, b: &View, c: Option<&View>, out: &View) -> Result<(), 
         return Ok(());
     }
     if !is_injective(out) {
-        let (shape, strides) = (out.shape, out.strides);
+        let (shape, strides) = (out.shape.into(), out.strides.into());
         return Err(LayoutError::OutOverlapsItself { shape, strides });
     }
     let c = c.filter(|c| !are_same(c, out));

@@ -191,13 +191,17 @@ impl Torch {
     ) -> Result<Bound<'py, PyAny>, Failure> {
         let py = like.py();
         let dtype = if dtype == Dtype::Tf32 { Dtype::F32 } else { dtype };
+        let (shape, strides) = (PyTuple::new(py, shape.iter())?, PyTuple::new(py, strides.iter())?);
         let Some((object, _)) = self.dtypes.iter().find(|(_, known)| *known == dtype) else {
             return Err(Failure::dtype(format!("this torch has no type for a result of {dtype}")));
         };
+        // The common case, for which keywords would take longer than all else.
+        if object.is(&like.getattr(intern!(py, "dtype"))?) {
+            return Ok(like.call_method1(intern!(py, "new_empty_strided"), (shape, strides))?);
+        }
         let keywords = PyDict::new(py);
         keywords.set_item(intern!(py, "dtype"), object)?;
         keywords.set_item(intern!(py, "device"), like.getattr(intern!(py, "device"))?)?;
-        let (shape, strides) = (PyTuple::new(py, shape.iter())?, PyTuple::new(py, strides.iter())?);
         Ok(self.empty_strided.bind(py).call((shape, strides), Some(&keywords))?)
     }
 }
