@@ -7,7 +7,7 @@ use pgemm::{
 
 use crate::errors::Failure;
 use crate::gemms::{self, Key};
-use crate::layout::{Dims, Launches, LayoutError, Place, View};
+use crate::layout::{Dims, Launches, LayoutError, Place, View, are_disjoint};
 use crate::raw::{self, Strided};
 use crate::types::Types;
 
@@ -162,28 +162,22 @@ fn strided(problem: &Problem, array: usize, address: u64, element_bytes: usize) 
     }
 }
 
-/// The address of a bias for a result of this shape.
+/// The address of a bias for a result.
 ///
 /// # Errors
-/// It is of another length or type, has gaps, or lies elsewhere.
+/// It is of another length or type, has gaps, or shares memory with the result.
 pub fn bias_address(
     view: &View,
+    out: &View,
     epilogue: Epilogue,
     types: &Types,
     problem: &Problem,
-    place: Place,
 ) -> Result<u64, Failure> {
     let needed = Epilogue::bias_type(types.d);
     if view.dtype != needed {
         return Err(Failure::dtype(format!(
             "bias is of {}, and for results of {} it must be of {needed}: convert it",
             view.dtype, types.d
-        )));
-    }
-    if view.place != place {
-        return Err(Failure::argument(format!(
-            "bias is on {}, and a on {place}: move one of them",
-            view.place
         )));
     }
     let length = epilogue.bias_length(problem.m, problem.n) as i64;
@@ -200,6 +194,9 @@ pub fn bias_address(
         let (found, strides) = (view.shape.into(), view.strides.into());
         let needed = needed.into();
         return Err(LayoutError::Bias { found, strides, needed }.into());
+    }
+    if !are_disjoint(view, out) {
+        return Err(LayoutError::OutOverlaps { array: "bias" }.into());
     }
     Ok(view.address)
 }

@@ -1,6 +1,6 @@
 //! `matmul` and `linear`: what they are given becomes views, a product and a result in the caller's library.
 
-use pgemm::{BiasAlong, Epilogue, ProblemError};
+use pgemm::{BiasAlong, Epilogue, Problem, ProblemError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -96,9 +96,66 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn compute(&self, torch: Option<&Torch>) -> Result<Bound<'py, PyAny>, Failure> {
-        let py = self.a.py();
         let asked = Asked::new(self.dtype, self.precision, self.out_dtype)?;
         let epilogue = self.epilogue()?;
+        let mut arrays = self.read()?;
+        arrays.check()?;
+        if self.out.is_some() && torch.is_none() && self.out_is_of_jax()? {
+            return Err(Failure::argument(
+                "out is an array of JAX, which are read-only: leave it out",
+            ));
+        }
+        let types = arrays.types(&asked)?;
+        let place = arrays.a.view.place;
+        let plan = |out: &View| {
+            launches(&Operands {
+                a: &arrays.a.view,
+                b: &arrays.b.view,
+                c: arrays.c.as_ref().map(|c| &c.view),
+                out,
+                alpha: self.alpha,
+                beta: self.beta,
+                keep_rows: keeps_rows(epilogue),
+            })
+        };
+        let (out, launches) = match (self.out, &arrays.out) {
+            (Some(object), Some(source)) => (object.clone(), plan(&source.view)?),
+            _ => {
+                let [a, b] = [&arrays.a, &arrays.b].map(|source| &source.view);
+                let (out, launches) = self.new_result(torch, &types, place, plan, a, b)?;
+                arrays.out = Some(Source::of("out", &out)?);
+                (out, launches)
+            }
+        };
+        let bias = arrays.bias_address(epilogue, &types, &launches.problem)?;
+        let stream = self.stream(torch, &arrays.a, place)?;
+        let addresses = arrays.addresses();
+        let product = Product { types, epilogue, addresses, launches, bias, place, stream };
+        self.wait_for_others(&product, &arrays)?;
+        self.run_product(&product, torch.is_none() && is_of(&out, "jax")?)?;
+        Ok(out)
+    }
+
+    /// Queues or computes it, and waits where its library would not know that it must.
+    fn run_product(&self, product: &Product, wait: bool) -> Result<(), Failure> {
+        detached(self.a.py(), || {
+            // SAFETY: the arrays are alive for the call, and those on a device as long as their library's rules for the stream
+            // say; the views were checked against each other.
+            unsafe { product.run() }?;
+            if wait && let Place::Cuda(ordinal) = product.place {
+                // SAFETY: the stream is the one that was just launched on.
+                unsafe { raw::wait(&gemms::device(ordinal)?, product.stream) }?;
+            }
+            Ok(())
+        })
+    }
+
+    fn out_is_of_jax(&self) -> PyResult<bool> {
+        self.out.map_or(Ok(false), |out| is_of(out, "jax"))
+    }
+
+    /// Finds out where all that is given lies.
+    fn read(&self) -> Result<Arrays, Failure> {
         let read = |name: &'static str, object: Option<&Bound<'py, PyAny>>| {
             object.map(|object| Source::of(name, object)).transpose()
         };
@@ -108,95 +165,12 @@ impl<'py> Call<'_, 'py> {
             check_weight(&b.view)?;
             b.view = b.view.transposed();
         }
-        let (c, bias) = (read("c", self.c.filter(|_| self.beta != 0.0))?, read("bias", self.bias)?);
+        let c = read("c", self.c.filter(|_| self.beta != 0.0))?;
         if c.is_none() && self.beta != 0.0 {
             let beta = self.beta.to_string();
             return Err(pgemm::Error::from(ProblemError::MissingC { beta }).into());
         }
-        let given = read("out", self.out)?;
-        let sources =
-            [("a", Some(&a)), ("b", Some(&b)), ("c", c.as_ref()), ("out", given.as_ref())];
-        check_places(&sources)?;
-        let place = a.view.place;
-        if given.as_ref().is_some_and(|out| out.view.read_only) {
-            return Err(Failure::argument(
-                "out must not be written: its library says that it is read-only",
-            ));
-        }
-
-        if let Some(out) = self.out
-            && !torch.is_some_and(|torch| torch.is_plain(out))
-            && is_of(out, "jax")?
-        {
-            return Err(Failure::argument(
-                "out is an array of JAX, which are read-only: leave it out",
-            ));
-        }
-        let out_dtype = given.as_ref().map(|out| out.view.dtype);
-        let types = asked.types(a.view.dtype, b.view.dtype, out_dtype)?;
-        if let Some(c) = c.as_ref().filter(|c| !types::holds(c.view.dtype, types.d)) {
-            return Err(Failure::dtype(format!(
-                "c is of {}, and the result is of {}: convert c, or give out_dtype",
-                c.view.dtype, types.d
-            )));
-        }
-        let plan = |out: &View| {
-            launches(&Operands {
-                a: &a.view,
-                b: &b.view,
-                c: c.as_ref().map(|c| &c.view),
-                out,
-                alpha: self.alpha,
-                beta: self.beta,
-                keep_rows: keeps_rows(epilogue),
-            })
-        };
-        let (out, source, launches) = match (self.out, given) {
-            (Some(object), Some(source)) => {
-                let launches = plan(&source.view)?;
-                (object.clone(), source, launches)
-            }
-            _ => self.new_result(torch, &types, place, plan, &a.view, &b.view)?,
-        };
-        let bias_at = match &bias {
-            Some(bias) => bias_address(&bias.view, epilogue, &types, &launches.problem, place)?,
-            None if epilogue.bias().is_some() => {
-                return Err(Failure::argument(format!(
-                    "epilogue {epilogue} needs a bias, and none was given: give bias, or leave that part out"
-                )));
-            }
-            None => 0,
-        };
-        let product = Product {
-            types,
-            epilogue,
-            addresses: [
-                a.view.address,
-                b.view.address,
-                c.as_ref().map_or(0, |c| c.view.address),
-                source.view.address,
-            ],
-            launches,
-            bias: bias_at,
-            place,
-            stream: self.stream(torch, &a, place)?,
-        };
-        self.wait_for_others(
-            &product,
-            [Some(&a), Some(&b), c.as_ref(), bias.as_ref(), Some(&source)],
-        )?;
-        let finish = torch.is_none() && is_of(&out, "jax")?;
-        detached(py, || {
-            // SAFETY: the arrays are alive for the call, and those on a device as long as their library's rules for the stream
-            // say; the views were checked against each other.
-            unsafe { product.run() }?;
-            if finish && let Place::Cuda(ordinal) = place {
-                // SAFETY: the stream is the one that was just launched on.
-                unsafe { raw::wait(&gemms::device(ordinal)?, product.stream) }?;
-            }
-            Ok(())
-        })?;
-        Ok(out)
+        Ok(Arrays { a, b, c, bias: read("bias", self.bias)?, out: read("out", self.out)? })
     }
 
     fn epilogue(&self) -> Result<Epilogue, Failure> {
@@ -221,7 +195,7 @@ impl<'py> Call<'_, 'py> {
         plan: impl Fn(&View) -> Result<Launches, LayoutError>,
         a: &View,
         b: &View,
-    ) -> Result<(Bound<'py, PyAny>, Source, Launches), Failure> {
+    ) -> Result<(Bound<'py, PyAny>, Launches), Failure> {
         // Where nothing lies yet that it could overlap.
         const NOWHERE: u64 = 1 << 63;
         let shape = result_shape(a, b)?;
@@ -240,8 +214,7 @@ impl<'py> Call<'_, 'py> {
             Some(torch) => torch.empty(self.a, shape, view.strides, dtype)?,
             None => self.empty(shape, view.strides, types, place)?,
         };
-        let source = Source::of("out", &out)?;
-        Ok((out, source, launches))
+        Ok((out, launches))
     }
 
     /// An array without values of the library of A, which is not torch.
@@ -277,15 +250,11 @@ impl<'py> Call<'_, 'py> {
     }
 
     /// Waits for streams that others say are still writing their arrays.
-    fn wait_for_others(
-        &self,
-        product: &Product,
-        sources: [Option<&Source>; 5],
-    ) -> Result<(), Failure> {
+    fn wait_for_others(&self, product: &Product, arrays: &Arrays) -> Result<(), Failure> {
         let Place::Cuda(ordinal) = product.place else { return Ok(()) };
-        for stream in sources.into_iter().flatten().filter_map(|source| source.stream) {
+        for stream in arrays.all().filter_map(|(_, source)| source.stream) {
             // 0 and 1 are the legacy default stream, which others wait for.
-            if stream != product.stream && stream.max(1) != product.stream.max(1) {
+            if stream.max(1) != product.stream.max(1) {
                 detached(self.a.py(), || {
                     // SAFETY: the array's library names its stream.
                     Ok(unsafe { raw::wait(&gemms::device(ordinal)?, stream) }?)
@@ -293,6 +262,80 @@ impl<'py> Call<'_, 'py> {
             }
         }
         Ok(())
+    }
+}
+
+/// Where all arrays of a call lie.
+struct Arrays {
+    a: Source,
+    b: Source,
+    c: Option<Source>,
+    bias: Option<Source>,
+    out: Option<Source>,
+}
+
+impl Arrays {
+    fn all(&self) -> impl Iterator<Item = (&'static str, &Source)> {
+        [
+            ("a", Some(&self.a)),
+            ("b", Some(&self.b)),
+            ("c", self.c.as_ref()),
+            ("bias", self.bias.as_ref()),
+            ("out", self.out.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, source)| Some((name, source?)))
+    }
+
+    /// Checks that all are in one place, and that the result may be written.
+    fn check(&self) -> Result<(), Failure> {
+        let place = self.a.view.place;
+        if let Some((name, other)) = self.all().find(|(_, source)| source.view.place != place) {
+            return Err(Failure::argument(format!(
+                "{name} is on {}, and a on {place}: move one of them",
+                other.view.place
+            )));
+        }
+        if self.out.as_ref().is_some_and(|out| out.view.read_only) {
+            return Err(Failure::argument(
+                "out must not be written: its library says that it is read-only",
+            ));
+        }
+        Ok(())
+    }
+
+    fn types(&self, asked: &Asked) -> Result<Types, Failure> {
+        let out_dtype = self.out.as_ref().map(|out| out.view.dtype);
+        let types = asked.types(self.a.view.dtype, self.b.view.dtype, out_dtype)?;
+        match &self.c {
+            Some(c) if !types::holds(c.view.dtype, types.d) => Err(Failure::dtype(format!(
+                "c is of {}, and the result is of {}: convert c, or give out_dtype",
+                c.view.dtype, types.d
+            ))),
+            _ => Ok(types),
+        }
+    }
+
+    fn addresses(&self) -> [u64; 4] {
+        let of = |source: &Option<Source>| source.as_ref().map_or(0, |source| source.view.address);
+        [self.a.view.address, self.b.view.address, of(&self.c), of(&self.out)]
+    }
+
+    fn bias_address(
+        &self,
+        epilogue: Epilogue,
+        types: &Types,
+        problem: &Problem,
+    ) -> Result<u64, Failure> {
+        match (&self.bias, &self.out) {
+            (Some(bias), Some(out)) => {
+                bias_address(&bias.view, &out.view, epilogue, types, problem)
+            }
+            _ if epilogue.bias().is_some() => Err(Failure::argument(format!(
+                "epilogue {epilogue} needs a bias, and none was given: give bias, or leave that part out"
+            ))),
+            _ => Ok(0),
+        }
     }
 }
 
@@ -304,16 +347,4 @@ fn check_weight(view: &View) -> Result<(), Failure> {
         "weight is of shape {}, and a matrix with a row for each output is needed: reshape it",
         view.shape
     )))
-}
-
-fn check_places(sources: &[(&str, Option<&Source>)]) -> Result<(), Failure> {
-    let mut places =
-        sources.iter().filter_map(|(name, source)| Some((name, source.as_ref()?.view.place)));
-    let Some((first, place)) = places.next() else { return Ok(()) };
-    match places.find(|(_, other)| *other != place) {
-        None => Ok(()),
-        Some((name, other)) => Err(Failure::argument(format!(
-            "{name} is on {other}, and {first} on {place}: move one of them"
-        ))),
-    }
 }

@@ -191,6 +191,7 @@ def read_only():
         (ValueError, ["'bias_n|foo'", "part 2", "relu"], lambda: pg.matmul(A, B, epilogue="bias_n|foo")),
         (ValueError, ["needs a bias"], lambda: pg.matmul(A, B, epilogue="bias_n|relu")),
         (ValueError, ["bias is of shape (4,)", "(3,)"], lambda: pg.matmul(A, B, bias=np.ones(4, np.float32))),
+        (ValueError, ["shares memory with bias"], lambda: pg.matmul(A, B, SQUARE[:, :3], bias=SQUARE[0, :3])),
         (TypeError, ["bias is of f64", "f32"], lambda: pg.matmul(A, B, bias=np.ones(3))),
         (ValueError, ["'high' is no precision", "tf32x3"], lambda: pg.matmul(A, B, precision="high")),
         (ValueError, ["products of f32"], lambda: pg.matmul(A.astype("f2"), B.astype("f2"), precision="tf32x3")),

@@ -8,6 +8,7 @@ use std::ops::Deref;
 
 use pgemm::Dtype;
 
+pub use overlap::are_disjoint;
 pub use product::{Launches, Operands, launches, result_shape};
 
 /// Most dimensions of an array.

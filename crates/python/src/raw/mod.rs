@@ -1,5 +1,4 @@
 //! All that the compiler cannot check: DLPack's structs, memory of other libraries, launches at addresses that Python names.
-#![allow(unsafe_code)]
 
 mod dlpack;
 mod host;
