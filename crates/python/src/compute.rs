@@ -7,7 +7,8 @@ use pgemm::{
 
 use crate::errors::Failure;
 use crate::gemms::{self, Key};
-use crate::layout::{Dims, Launches, LayoutError, Place, View, are_disjoint};
+use crate::layout::overlap::are_disjoint;
+use crate::layout::{Dims, Launches, LayoutError, Place, View};
 use crate::raw::{self, Strided};
 use crate::types::Types;
 

@@ -11,7 +11,7 @@ def missing(what):
     """Skips a test visibly, or fails it where a GPU is required."""
     if REQUIRE_GPU:
         pytest.fail(f"PGEMM_REQUIRE_GPU=1, and {what}")
-    pytest.skip(f"SKIPPED: {what}")
+    pytest.skip(what)
 
 
 @pytest.fixture(scope="session")

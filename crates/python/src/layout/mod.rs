@@ -1,6 +1,6 @@
 //! Where arrays lie, and the products that they make: no Python in here.
 
-mod overlap;
+pub mod overlap;
 mod product;
 
 use std::fmt;
@@ -8,7 +8,6 @@ use std::ops::Deref;
 
 use pgemm::Dtype;
 
-pub use overlap::are_disjoint;
 pub use product::{Launches, Operands, launches, result_shape};
 
 /// Most dimensions of an array.
