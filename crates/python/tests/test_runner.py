@@ -128,6 +128,23 @@ def test_pointers(cuda):
             runner.run(*arguments)
 
 
+def test_a_captured_runner(cuda):
+    torch = cuda
+    runner = pg.Runner("bf16", None, None, None)
+    a, b = (torch.randn(256, 256, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    c = torch.zeros_like(a)
+    arguments = (a.data_ptr(), b.data_ptr(), c.data_ptr(), 256, 256, 256)
+    with pytest.raises(pg.StateError, match="not prepared"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        runner.run(*arguments, stream=torch.cuda.current_stream())
+    runner.prepare(256, 256, 256)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        runner.run(*arguments, stream=torch.cuda.current_stream())
+    assert not c.any()
+    graph.replay()
+    torch.testing.assert_close(c, a @ b, rtol=2e-2, atol=0.2)
+
+
 def test_autotune(cuda, tmp_path, monkeypatch):
     monkeypatch.setenv("PGEMM_AUTOTUNE", str(tmp_path / "tuned.json"))
     steps = []

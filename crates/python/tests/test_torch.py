@@ -285,6 +285,9 @@ def test_operators_are_what_torch_expects(device):
     torch.library.opcheck(torch.ops.persistent_gemm.linear, (a, b.T))
     by_columns = torch.randn(3, 5, device=device).T
     torch.library.opcheck(torch.ops.persistent_gemm.matmul, (a, b, by_columns, None, 1.0, 1.0))
+    ones = torch.full((16, 16), 0x38, dtype=torch.uint8, device=device)
+    for dtype in ("e4m3", "float8_e4m3fn"):
+        torch.library.opcheck(torch.ops.persistent_gemm.matmul, (ones, ones.T, None, None, 1.0, 0.0, None, dtype))
 
 
 def test_what_is_refused_says_why(device):

@@ -57,7 +57,7 @@ for _key in ("CPU", "CUDA"):
 def _result_dtype(a, dtype, out_dtype):
     if out_dtype is not None:
         return out_dtype
-    operand = _NAMES[dtype] if dtype in _NAMES else a.dtype
+    operand = a.dtype if dtype is None else _NAMES.get(dtype) or getattr(torch, dtype, a.dtype)
     if operand in _INTEGERS:
         return torch.int32
     return torch.bfloat16 if operand in _FLOAT8 else operand

@@ -1,6 +1,7 @@
 //! `__array_interface__` and `__cuda_array_interface__`: dictionaries with an address, a shape and strides in bytes.
 
 use pgemm::Dtype;
+use pgemm::driver::ContextRef;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -8,6 +9,7 @@ use pyo3::types::PyDict;
 use super::{Source, cuda, dims};
 use crate::errors::Failure;
 use crate::layout::{Dims, Place, View};
+use crate::raw;
 use crate::types;
 
 /// Whether an object's class is of a library, by the first word of its module's name.
@@ -43,13 +45,19 @@ pub fn of_device(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>
         Ok(device) => device.extract::<(i64, i64)>()?.1,
         Err(_) => match object.getattr("device").and_then(|device| device.getattr("id")) {
             Ok(ordinal) => ordinal.extract()?,
-            Err(_) => 0,
+            Err(_) => current_ordinal(),
         },
     };
     let view = view(name, object, &interface, cuda(name, ordinal)?)?;
     // 1 is the legacy default stream there, 2 each thread's own, as they are handles of the driver's; 0 is not allowed.
     let stream = interface.get_item("stream")?.and_then(|stream| stream.extract::<u64>().ok());
     Ok(Some(Source { stream, ..Source::plain(view) }))
+}
+
+/// The device that is current on this thread, which arrays of a library without a word for it are on.
+fn current_ordinal() -> i64 {
+    let device = ContextRef::current().map_err(Failure::from).and_then(raw::device_of);
+    device.map_or(0, |device| i64::from(device.properties().ordinal))
 }
 
 fn interface<'py>(
