@@ -16,6 +16,7 @@ except ImportError:
 
 import persistent_gemm as pg
 
+FIRST = int(os.environ.get("PGEMM_FIRST_CASE", 0))
 CASES = int(os.environ.get("PGEMM_CASES", 500))
 # Captures and compilations of as many of them.
 COMPILED = int(os.environ.get("PGEMM_COMPILED_CASES", 25))
@@ -193,7 +194,7 @@ def find_epilogues(device):
 def test_random_products(device):
     """All of them eagerly, with a result that is made and one that is given, and on a GPU captured as well."""
     find_epilogues(device)
-    for seed in range(CASES):
+    for seed in range(FIRST, FIRST + CASES):
         case = Case(seed, device)
         what = f"case {seed}"
         case.check(pg.matmul(case.a, case.b, **case.keywords()), what)
@@ -217,7 +218,7 @@ def test_random_products(device):
 def test_compiled_products(device):
     find_epilogues(device)
     torch._dynamo.config.recompile_limit = 4 * COMPILED
-    for seed in range(COMPILED):
+    for seed in range(FIRST, FIRST + COMPILED):
         case = Case(seed, device)
         keywords = case.keywords()
         compiled = torch.compile(lambda a, b: pg.matmul(a, b, **keywords), fullgraph=True, backend="aot_eager")  # noqa: B023
