@@ -77,12 +77,12 @@ python_module() {
     "$interpreter" -m zipfile -e python/persistent_gemm-*.whl python/site || return 1
     (
         cd python || exit 1
-        PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_runner.py &&
+        PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_runner.py test_others.py &&
             PYTHONPATH=$PWD/site "$interpreter" overhead.py
     )
 }
 
-for module in ${*:-bandwidth bench cases driver gemm host_cost layouts specials split terms c python}; do
+for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost layouts specials split terms c python}; do
     echo "== $module"
     case $module in
     c)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{ColumnConstraint, Table};
 use persistent_gemm::bench::{
     BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, Contestant, CublasLt, CublasLtContestant,
-    GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
+    Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
 };
 use persistent_gemm::driver::Device;
 use persistent_gemm::{Gemm, Problem};
@@ -26,6 +26,7 @@ Examples:
   pgemm bench --problem 16x8192x28672 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth
   pgemm bench --size 8192 --dtype e4m3 --against cublaslt
   pgemm bench --problem '512x512x512*64' --problem '128x128x4096*96' --against cublaslt
+  pgemm bench --size 8192 --epilogue 'bias_n|gelu' --against cublaslt
   pgemm bench --bandwidth
   pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
@@ -120,7 +121,8 @@ impl Peer {
 const USUAL_CANDIDATES: usize = 8;
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let elements = args.types.elements(args.knobs.spec.as_ref());
+    let epilogue = args.knobs.epilogue();
+    let elements = Elements { epilogue, ..args.types.elements(args.knobs.spec.as_ref()) };
     let mut work = match &args.suite {
         Some(families) => Worklist::of_suite(families, elements, &args.knobs.config(elements))?,
         None => {

@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use persistent_gemm::bench::Elements;
 use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::{
-    Accumulation, Choice, Config, ErrorModel, HostMatrix, Problem, Reference, Split,
+    Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, MatrixLayout, Problem,
+    Reference, Split,
 };
 use pgemm_kernels::{AnyKernelError, AnySpec, OutputMajor, catalogue};
 use pgemm_ptx::ResourceReport;
@@ -64,6 +65,9 @@ pub enum Command {
         /// Problem size.
         #[arg(long, value_name = "MxNxK", value_parser = parse::problem, default_value = "256x256x256")]
         problem: [usize; 3],
+        /// What happens to results, as in 'bias_n|silu' [default: that of the kernel's name].
+        #[arg(long, value_name = "EPILOGUE")]
+        epilogue: Option<Epilogue>,
         /// How tiles are split along k: whole, stream-k, or split-N.
         #[arg(long, default_value_t = Split::Whole)]
         split: Split,
@@ -109,9 +113,19 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             Ok(Verdict::Fine)
         }
         Command::Check { specs, json } => check(specs, *json),
-        Command::Emulate { spec: Spec { spec }, problem, split, unordered, seed, json } => {
-            let config =
-                Config { split: Some(*split), unordered: *unordered, ..Config::for_spec(*spec) };
+        Command::Emulate {
+            spec: Spec { spec },
+            problem,
+            epilogue,
+            split,
+            unordered,
+            seed,
+            json,
+        } => {
+            let named = Config::for_spec(*spec);
+            let epilogue = epilogue.unwrap_or(named.epilogue);
+            let (split, unordered) = (Some(*split), *unordered);
+            let config = Config { epilogue, split, unordered, ..named };
             emulate(spec, &config, *problem, *seed, *json)
         }
     }
@@ -325,13 +339,18 @@ fn emulate(
     let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
     a.fill_random(seed);
     b.fill_random(seed.wrapping_add(1));
-    let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
+    let length = config.epilogue.bias_length(m, n);
+    let mut bias = HostMatrix::zeros(MatrixLayout::row_major(1, length), config.bias_dtype())?;
+    bias.fill_random(seed.wrapping_add(2));
+    let inputs = Inputs { a: &a, b: &b, c: None, bias: Some(&bias) };
     let product = output::while_showing(format!("emulating {spec}"), || {
         multiply(&Executor::Emulator, config, &problem, inputs)
     })?;
     let model =
         ErrorModel { accumulation: Accumulation::of(spec).of_random_signs(), a: a_type, b: b_type };
-    let comparison = Reference::new(&problem, &a, &b, None)?.compare(&product.d, &model)?;
+    let of = (&a, &b, None);
+    let reference = Reference::with_epilogue(&problem, of, config.epilogue, Some(&bias))?;
+    let comparison = reference.compare(&product.d, &model)?;
     if json {
         output::json(&json!({
             "kernel": spec,

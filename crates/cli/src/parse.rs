@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use persistent_gemm::bench::Elements;
-use persistent_gemm::{Choice, Config, Dtype, Major, Plan, Precision, Problem, Split};
+use persistent_gemm::{Choice, Config, Dtype, Epilogue, Major, Plan, Precision, Problem, Split};
 use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 
 use crate::output;
@@ -101,12 +101,14 @@ pub fn elements(
         b: config.b_dtype(),
         d: output.unwrap_or_else(|| config.output_dtype()),
         precision: config.precision(),
+        epilogue: config.epilogue,
     }
 }
 
 /// The config for these types with every knob left to the planner.
-pub fn config(Elements { a, b, d, precision }: Elements) -> Config {
-    Config::new(a).with_b_dtype(b).with_output(d).with_precision(precision)
+pub fn config(Elements { a, b, d, precision, epilogue }: Elements) -> Config {
+    let config = Config::new(a).with_b_dtype(b).with_output(d).with_precision(precision);
+    config.with_epilogue(epilogue)
 }
 
 /// The types of a product in a few letters: `bf16 -> f32`, `e4m3*e5m2 -> bf16`.
@@ -333,6 +335,10 @@ pub struct Knobs {
         conflicts_with_all = ["tile", "cluster", "warps_per_block", "schedule", "prefetch_depth", "swapped"],
     )]
     pub spec: Option<AnySpec>,
+    /// What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), one of relu, gelu
+    /// and silu, or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none].
+    #[arg(long, value_name = "EPILOGUE")]
+    pub epilogue: Option<Epilogue>,
     /// Macro-tile MxNxK; what doesn't fit one CTA is decomposed.
     #[arg(long, value_name = "MxNxK", value_parser = tile)]
     pub tile: Option<[u32; 3]>,
@@ -391,6 +397,7 @@ impl Knobs {
             dependent_launch: self.dependent_launch,
             sms: self.sms,
             spec: self.spec,
+            epilogue: self.epilogue(),
             ..config(elements)
         }
     }
@@ -405,8 +412,18 @@ impl Knobs {
             l2: self.l2_policy,
             dependent_launch: dependent_launch.or(self.dependent_launch),
             sms: self.sms,
+            epilogue: match Choice::plain(spec).epilogue() {
+                Epilogue::NONE => self.epilogue(),
+                own => own,
+            },
             ..Config::for_spec(spec).with_precision(precision)
         }
+    }
+
+    /// The epilogue that is asked for, else that of the kernel that is named.
+    pub fn epilogue(&self) -> Epilogue {
+        let named = || self.spec.map(|spec| Choice::plain(spec).epilogue());
+        self.epilogue.or_else(named).unwrap_or_default()
     }
 
     /// For backends without a kernel: refuses knobs that no kernel can have, as any other backend would, and says that

@@ -6,8 +6,8 @@ use persistent_gemm::bench::Elements;
 use persistent_gemm::cases::{Case, CaseSize};
 use persistent_gemm::host::{Backend, BatchInputs, Executor, Inputs, Products, multiply_batch};
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Plan,
-    Precision, Problem, Reference,
+    Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, MatrixLayout,
+    Plan, Precision, Problem, Reference,
 };
 use serde_json::json;
 
@@ -27,6 +27,7 @@ Examples:
   pgemm run --m 512 --n 512 --k 64 --batch 96 --batch-stride-b 0 --verify
   pgemm run --a A.npy --b B.npy --out D.npy --dtype f16
   pgemm run --a weights.safetensors:w1 --b X.npy --out D.safetensors:y
+  pgemm run --a X.npy --b W.npy --bias b.npy --epilogue 'bias_n|gelu' --out Y.npy
   pgemm run --case 27 --backend emulator")]
 pub struct Args {
     /// Rows of random A and of D.
@@ -52,6 +53,9 @@ pub struct Args {
     /// C from a file; beta is then 1 unless given.
     #[arg(long, value_name = "FILE", requires = "a")]
     c: Option<Location>,
+    /// The bias from a file, of shape (1, n) or (n, 1), where --epilogue has one [default: random].
+    #[arg(long, value_name = "FILE", requires = "epilogue")]
+    bias: Option<Location>,
     /// Where D goes: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
@@ -117,12 +121,13 @@ struct Given {
     a: Vec<HostMatrix>,
     b: Vec<HostMatrix>,
     c: Vec<HostMatrix>,
+    bias: Option<HostMatrix>,
     problem: Problem,
 }
 
 impl Given {
     fn inputs(&self) -> BatchInputs<'_> {
-        BatchInputs { a: &self.a, b: &self.b, c: &self.c, bias: None }
+        BatchInputs { a: &self.a, b: &self.b, c: &self.c, bias: self.bias.as_ref() }
     }
 }
 
@@ -150,6 +155,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
     };
     let config = args.knobs.config(elements);
+    let given = Given { bias: bias(args, &config, &given.problem)?, ..given };
     if let Executor::Cpu { .. } = executor {
         args.knobs.check_without_kernel(&given.problem, &config)?;
     }
@@ -157,7 +163,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let a = converted(&given.a, elements.a, "A")?;
     let b = converted(&given.b, elements.b, "B")?;
     let c = converted(&given.c, elements.d, "C")?;
-    let inputs = BatchInputs { a: &a, b: &b, c: &c, bias: None };
+    let converted_bias = given.bias.iter().cloned().collect::<Vec<_>>();
+    let bias = converted(&converted_bias, config.bias_dtype(), "the bias")?;
+    let inputs = BatchInputs { a: &a, b: &b, c: &c, bias: bias.first() };
     let product = output::while_showing(format!("multiplying on {executor}"), || {
         multiply_batch(&executor, &config, &given.problem, inputs)
     })?;
@@ -171,9 +179,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             // Sums of integers have no errors, so what is exact is the product of the matrices as they were multiplied.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
-                _ => given.inputs(),
+                _ => BatchInputs { bias: inputs.bias, ..given.inputs() },
             };
-            let verify = || verify(&given.problem, inputs, &product, &model);
+            let verify = || verify(&given.problem, config.epilogue, inputs, &product, &model);
             output::while_showing("verifying", verify)?
         }
         false => None,
@@ -297,6 +305,7 @@ fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Gi
                 true => random(problem.c_layout(), elements.d, batch.c, 2)?,
                 false => vec![],
             },
+            bias: None,
             problem,
         })
     })
@@ -325,7 +334,32 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
         problem = problem.with_c_leading_dimension(c.layout().leading_dimension);
     }
     problem.check_layouts(a.layout(), b.layout(), c.as_ref().map(HostMatrix::layout))?;
-    Ok(Given { a: vec![a], b: vec![b], c: c.into_iter().collect(), problem })
+    Ok(Given { a: vec![a], b: vec![b], c: c.into_iter().collect(), bias: None, problem })
+}
+
+/// The bias of the file that is named, else a random one; none where the epilogue has none.
+fn bias(args: &Args, config: &Config, problem: &Problem) -> Result<Option<HostMatrix>, Failure> {
+    if config.epilogue.bias().is_none() {
+        return match &args.bias {
+            Some(_) => Err(UsageError::UnusedBias { epilogue: config.epilogue.to_string() }.into()),
+            None => Ok(None),
+        };
+    }
+    let layout = MatrixLayout::row_major(1, config.epilogue.bias_length(problem.m, problem.n));
+    let bias = match &args.bias {
+        Some(file) => io::read(file)?,
+        None => {
+            let mut bias = HostMatrix::zeros(layout, config.bias_dtype())?;
+            bias.fill_random(args.seed.wrapping_mul(3).wrapping_add(3));
+            bias
+        }
+    };
+    // A column lies as a row does.
+    let turned = MatrixLayout::row_major(bias.columns(), bias.rows());
+    Ok(Some(match turned == layout && bias.layout() != layout {
+        true => HostMatrix::from_f64(layout, bias.dtype(), &bias.to_f64_vec())?,
+        false => bias,
+    }))
 }
 
 /// The arithmetic whose errors are allowed. Random matrices have random signs.
@@ -350,6 +384,7 @@ fn error_model(
 /// largest error, and its number; none of none.
 fn verify(
     problem: &Problem,
+    epilogue: Epilogue,
     inputs: BatchInputs<'_>,
     product: &Products,
     model: &ErrorModel,
@@ -360,8 +395,9 @@ fn verify(
         (!comparison.passed, if ratio.is_nan() { f64::INFINITY } else { ratio })
     };
     for (index, d) in product.d.iter().enumerate() {
-        let Inputs { a, b, c, .. } = inputs.of(index);
-        let comparison = Reference::new(&problem.one(), a, b, c)?.compare(d, model)?;
+        let Inputs { a, b, c, bias } = inputs.of(index);
+        let reference = Reference::with_epilogue(&problem.one(), (a, b, c), epilogue, bias)?;
+        let comparison = reference.compare(d, model)?;
         if worst.as_ref().is_none_or(|worst| ratio(&worst.comparison) < ratio(&comparison)) {
             worst = Some(Verified { index, comparison });
         }
@@ -396,6 +432,7 @@ fn report(
             "dtype": config.dtype,
             "b_dtype": config.b_dtype(),
             "output_dtype": config.output_dtype(),
+            "epilogue": config.epilogue,
             "plan": product.plan,
             "kernel_cache": product.cache.map(|outcome| format!("{outcome:?}").to_lowercase()),
             "prepare_seconds": product.prepare.as_secs_f64(),

@@ -17,6 +17,15 @@ pub enum UsageError {
     )]
     ResultUnused,
 
+    /// A bias that nobody adds.
+    #[error(
+        "--bias names a bias, and the epilogue {epilogue} adds none: write --epilogue bias_n, or bias_m, or leave --bias out"
+    )]
+    UnusedBias {
+        /// The epilogue, as it prints.
+        epilogue: String,
+    },
+
     /// `bench` without sizes and suite.
     #[error(
         "nothing to measure: give --size N or --problem MxNxK, each as often as you like, --suite, or --bandwidth"

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use pgemm_ir::Element;
+use pgemm_kernels::Epilogue;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -66,8 +67,8 @@ pub struct Case {
     pub config: Config,
     /// Extents, layouts and scalars.
     pub problem: Problem,
-    /// Elements between the start of an allocation and the first one of A, B, C and D.
-    pub offsets: [usize; 4],
+    /// Elements between the start of an allocation and the first one of A, B, C, D and the bias.
+    pub offsets: [usize; 5],
     /// Whether C is D.
     pub in_place: bool,
     fill: Fill,
@@ -172,6 +173,9 @@ impl Case {
         let offsets = draw.offsets(in_place);
         let types = Config::new(a).with_b_dtype(b).with_output(output);
         let config = draw.knobs(Config { precision, ..types });
+        let config = config.with_epilogue(draw.epilogue(output, fill));
+        let [of_a, of_b, of_c, of_d] = offsets;
+        let offsets = [of_a, of_b, of_c, of_d, draw.below(4)];
         Case { seed, size, config, problem, offsets, in_place, fill }
     }
 
@@ -195,6 +199,12 @@ impl Case {
         let c = self.stored(2, output, lines, c_place)?;
         let d_place = (result(problem.d_leading_dimension), batch.d);
         let mut d = self.stored(3, output, lines, d_place)?;
+        let length = config.epilogue.bias_length(problem.m, problem.n);
+        let row = OperandLayout::new(Major::K, length.max(1));
+        let bias = self.stored(4, config.bias_dtype(), (1, length), (row, 0))?;
+        let adds_bias = config.epilogue.bias().is_some();
+        let bias_copy = bias.copy(0, 1, length, Major::K)?;
+        let bias_copy = Some(&bias_copy).filter(|_| adds_bias);
         match self.in_place {
             true => d.matrix.clone_from(&c.matrix),
             false => d.matrix.poison(),
@@ -218,7 +228,7 @@ impl Case {
             a: &a_copies,
             b: &b_copies,
             c: if reads_c { &c_copies } else { &[] },
-            bias: None,
+            bias: bias_copy,
         };
 
         let before = d.clone();
@@ -226,8 +236,8 @@ impl Case {
             a: a.matrix.bytes(),
             b: b.matrix.bytes(),
             c: (reads_c && !self.in_place).then(|| c.matrix.bytes()),
-            bias: None,
-            offsets: [&a, &b, &c, &d, &d].map(Stored::offset_bytes),
+            bias: adds_bias.then(|| bias.matrix.bytes()),
+            offsets: [&a, &b, &c, &d, &bias].map(Stored::offset_bytes),
             d: d.matrix.bytes_mut(),
         };
         let (plan, computed) = match executor {
@@ -243,7 +253,8 @@ impl Case {
         let mut comparisons = vec![];
         for (index, d) in computed.iter().enumerate() {
             let Inputs { a, b, c, .. } = inputs.of(index);
-            let reference = Reference::new(&plain.one(), a, b, c)?;
+            let reference =
+                Reference::with_epilogue(&plain.one(), (a, b, c), config.epilogue, bias_copy)?;
             comparisons.push(match self.fill {
                 Fill::Integers if config.precision() == Precision::F16 => {
                     reference.compare_exact_f16(d)?
@@ -466,6 +477,22 @@ impl Draw {
         [a, b, if in_place { d } else { c }, d]
     }
 
+    /// Half of all have one, where results are floats; of integers one that keeps them.
+    fn epilogue(&mut self, output: Element, fill: Fill) -> Epilogue {
+        let texts: &[&str] = match fill {
+            _ if matches!(output, Element::S32 | Element::S8) => &[],
+            Fill::Integers => &["bias_n|relu", "bias_m", "relu"],
+            Fill::Random => {
+                &["bias_n|silu", "bias_n|gelu", "bias_m|gelu", "silu", "bias_n|relu", "bias_m"]
+            }
+        };
+        match self.one_in(2) || texts.is_empty() {
+            true => Epilogue::NONE,
+            // All of these are epilogues.
+            false => self.of(texts).parse().unwrap_or_default(),
+        }
+    }
+
     /// Half of them as the planner likes.
     fn knobs(&mut self, config: Config) -> Config {
         let unordered = self.one_in(4);
@@ -498,6 +525,9 @@ impl fmt::Display for Case {
             write!(f, ", {precision}")?;
         }
         write!(f, ", alpha {alpha}, beta {beta}")?;
+        if !config.epilogue.is_none() {
+            write!(f, ", {} (bias from {})", config.epilogue, offsets[4])?;
+        }
         let Batch { count, a, b, c, d } = problem.batch;
         if count != 1 {
             write!(f, ", batch of {count}, A every {a}, B every {b}, C every {c}, D every {d}")?;

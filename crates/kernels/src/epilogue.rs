@@ -18,7 +18,7 @@ use crate::fragment;
 use crate::lanes::evaluate;
 use crate::scales::Scales;
 use crate::scheduler::TileOrigin;
-use crate::spec::{KernelSpec, OutputMajor};
+use crate::spec::{KernelSpec, OutputMajor, Schedule};
 use crate::staging::{STAGING_ROWS, Staging};
 use crate::sums::Sum;
 
@@ -170,14 +170,17 @@ impl<'k, S: Sum> Epilogue<'k, S> {
                 stores_pending: self.staging.buffers() - 1,
             }
         };
-        // Loaded a staging tile ahead, where that was not done for all of the tile.
+        // Loaded a staging tile ahead, where that was not done for all of the tile; but where another warpgroup multiplies meanwhile
+        // waiting costs less than registers.
+        let ahead = u32::from(self.spec.schedule == Schedule::Cooperative);
         let load = |step: u32| {
             let late = added.is_none() && step < steps;
             late.then(|| warpgroup.added(place(step))).flatten()
         };
-        let mut next = load(0);
+        let mut next = if ahead == 0 { None } else { load(0) };
         for step in 0..steps {
-            let late = std::mem::replace(&mut next, load(step + 1));
+            let loaded = load(step + ahead);
+            let late = if ahead == 0 { loaded } else { std::mem::replace(&mut next, loaded) };
             let sums = sums(step * groups..(step + 1) * groups);
             let bias = |group: u32| match (added, &late) {
                 (Some(all), _) => Some(all.quad(step / slices, step % slices * groups + group)),

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pgemm_ir::Element;
+use pgemm_kernels::{Activation, BiasAlong, Epilogue};
 use serde::{Deserialize, Serialize};
 
 use self::descriptors::{Desc, Layout, PreferenceGuard};
@@ -102,12 +103,18 @@ impl CublasLt {
         &self.session.api.path
     }
 
-    /// Asks the heuristic for `problem`.
+    /// Asks the heuristic for `problem`. Of the epilogue it takes what the library has: a bias, whose address is `bias`, along the
+    /// contiguous dimension of D, relu, and gelu in the form with tanh; no silu. [`CublasLtPlan::epilogue`] says what that is.
     ///
     /// # Errors
     /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for what the library does not offer,
     /// [`BenchError::CublasLtNoAlgorithm`] where the heuristic finds nothing, [`BenchError::CublasLt`] where a call fails.
-    pub fn plan(&self, problem: &Problem, elements: Elements) -> crate::Result<CublasLtPlan> {
+    pub fn plan(
+        &self,
+        problem: &Problem,
+        elements: Elements,
+        bias: u64,
+    ) -> crate::Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
         let asked = (problem, elements);
@@ -129,6 +136,11 @@ impl CublasLt {
         if float8 && elements.precision == Precision::Fast {
             desc.accumulate_fast()?;
         }
+        let fused =
+            fused(if transposed { asked.1.epilogue.transposed() } else { asked.1.epilogue });
+        if !fused.is_none() {
+            desc.fuse(fused, bias)?;
+        }
         let (b_rows, b_columns) = if problem.b.major == Major::K { (k, n) } else { (n, k) };
         let (a_rows, a_columns) = if problem.a.major == Major::M { (m, k) } else { (k, m) };
         let b = Layout::new(api, types.b, b_rows, b_columns, problem.b.leading_dimension)?;
@@ -145,6 +157,7 @@ impl CublasLt {
         let mut plan = CublasLtPlan {
             session: Arc::clone(&self.session),
             transposed,
+            epilogue: if transposed { fused.transposed() } else { fused },
             without_c: types.c != types.d,
             desc,
             a,
@@ -210,6 +223,7 @@ pub struct CublasLtPlan {
     session: Arc<Session>,
     /// A and B change places.
     transposed: bool,
+    epilogue: Epilogue,
     /// C is of another type than D, and not read.
     without_c: bool,
     desc: Desc,
@@ -233,6 +247,20 @@ impl CublasLtPlan {
         &self.candidates
     }
 
+    /// What of the epilogue that was asked for it computes.
+    pub fn epilogue(&self) -> Epilogue {
+        self.epilogue
+    }
+
+    /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by as much as an approximate tanh
+    /// with 11 bits costs.
+    pub fn slack(&self) -> f64 {
+        match self.epilogue.activation() {
+            Some(Activation::Gelu) => 3e-3,
+            _ => 0.0,
+        }
+    }
+
     /// Enqueues the product with candidate `rank` on `stream`.
     ///
     /// # Safety
@@ -254,7 +282,7 @@ impl CublasLtPlan {
         let session = &self.session;
         let _current = session.device.enter()?;
         let (alpha, beta) = self.scalars.pointers();
-        let Addresses { a, b, c, d } = *addresses;
+        let Addresses { a, b, c, d, .. } = *addresses;
         let (a, b) = if self.transposed { (b, a) } else { (a, b) };
         let c = if self.without_c { 0 } else { c };
         // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as large as the heuristic was
@@ -332,6 +360,14 @@ impl CublasLtPlan {
         }
         Ok(())
     }
+}
+
+/// What of an epilogue the library has, for a D that lies along n: a bias along n, relu, gelu.
+fn fused(asked: Epilogue) -> Epilogue {
+    let bias = asked.bias().filter(|along| *along == BiasAlong::N);
+    let activation = asked.activation().filter(|activation| *activation != Activation::Silu);
+    let with_bias = bias.map_or(Epilogue::NONE, |along| Epilogue::NONE.with_bias(along));
+    activation.map_or(with_bias, |activation| with_bias.with_activation(activation))
 }
 
 /// CUBLAS_STATUS_NOT_SUPPORTED.

@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::Element;
+use pgemm_kernels::Epilogue;
 use serde::{Deserialize, Serialize};
 
 use super::BenchError;
@@ -14,7 +15,7 @@ use crate::matrix::HostMatrix;
 use crate::precision::{Precision, is_default};
 use crate::problem::{MatrixLayout, Problem, ProblemError};
 
-/// Element types of a product, and how it is added up; C has the type of D.
+/// Element types of a product, how it is added up, and what happens to results; C has the type of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Elements {
     /// Of A.
@@ -26,12 +27,15 @@ pub struct Elements {
     /// How accurately products are added up.
     #[serde(default, skip_serializing_if = "is_default")]
     pub precision: Precision,
+    /// What happens to results on their way to D.
+    #[serde(default, skip_serializing_if = "Epilogue::is_none")]
+    pub epilogue: Epilogue,
 }
 
 impl Elements {
     /// A and B of one type.
     pub const fn new(ab: Element, d: Element) -> Elements {
-        Elements { a: ab, b: ab, d, precision: Precision::Full }
+        Elements { a: ab, b: ab, d, precision: Precision::Full, epilogue: Epilogue::NONE }
     }
 }
 
@@ -46,10 +50,15 @@ pub struct Addresses {
     pub c: u64,
     /// Of D.
     pub d: u64,
+    /// Of the bias, which all sets share; 0 where there is none.
+    pub bias: u64,
 }
 
 /// Sets start at multiples of this, so that every set has the alignment of the first.
 const ALIGNMENT: usize = 1024;
+
+/// Seed of the bias.
+const BIAS_SEED: u64 = 0xb1a5;
 
 /// More sets than this are never made. It binds only for sets under about 30 KB, whose total then stays below twice the
 /// L2.
@@ -106,6 +115,8 @@ pub struct OperandSets {
     host_a: Vec<HostMatrix>,
     host_b: Vec<HostMatrix>,
     host_c: Vec<HostMatrix>,
+    host_bias: Option<HostMatrix>,
+    bias: Option<DeviceBuffer>,
     a: Replicated,
     b: Replicated,
     c: Option<Replicated>,
@@ -179,7 +190,15 @@ impl OperandSets {
             Ok(copies)
         };
         let batch = problem.batch;
+        let length = elements.epilogue.bias_length(problem.m, problem.n);
+        let row = MatrixLayout::row_major(1, length);
+        let bias_type = Epilogue::bias_type(elements.d);
+        let host_bias = (length > 0).then(|| random(row, bias_type, BIAS_SEED)).transpose()?;
+        let bias =
+            host_bias.as_ref().map(|bias| DeviceBuffer::from_host(device, bias.bytes(), stream));
         Ok(OperandSets {
+            host_bias,
+            bias: bias.transpose()?,
             problem: *problem,
             elements,
             a: upload(&host_a, batch.a)?,
@@ -216,7 +235,12 @@ impl OperandSets {
 
     /// A, B and C on the host; no C where beta is 0.
     pub fn host(&self) -> BatchInputs<'_> {
-        BatchInputs { a: &self.host_a, b: &self.host_b, c: &self.host_c, bias: None }
+        BatchInputs {
+            a: &self.host_a,
+            b: &self.host_b,
+            c: &self.host_c,
+            bias: self.host_bias.as_ref(),
+        }
     }
 
     /// Where the matrices of `set` lie.
@@ -233,7 +257,13 @@ impl OperandSets {
             b: self.b.address(set),
             c: self.c.as_ref().map_or(d, |c| c.address(set)),
             d,
+            bias: self.bias_address(),
         })
+    }
+
+    /// Where the bias lies; 0 where there is none.
+    pub(crate) fn bias_address(&self) -> u64 {
+        self.bias.as_ref().map_or(0, DeviceBuffer::address)
     }
 
     /// Enqueues setting every bit of every D, gaps included: NaN in floating point.

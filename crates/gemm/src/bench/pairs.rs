@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pgemm_kernels::Epilogue;
+
 use super::BenchError;
 use super::cublaslt::{CublasLt, CublasLtPlan};
 use super::operands::{Elements, L2, OperandSets};
@@ -23,6 +25,16 @@ pub trait Contestant {
     /// What exactly runs: a spec and plan, or a library's algorithm. Goes into reports as it is.
     fn details(&self) -> serde_json::Value {
         serde_json::Value::Null
+    }
+
+    /// The epilogue that it computes where `asked` is wanted: a library may have less.
+    fn epilogue(&self, asked: Epilogue) -> Epilogue {
+        asked
+    }
+
+    /// How much further off its results may be than the bound says, since its activation is another function.
+    fn slack(&self) -> f64 {
+        0.0
     }
 
     /// Enqueues one GEMM on the operands of `set`. It must not wait for the stream, and after its first call on a set not
@@ -277,7 +289,11 @@ impl CublasLtContestant {
         cublaslt: &CublasLt,
         operands: &Arc<OperandSets>,
     ) -> crate::Result<CublasLtContestant> {
-        let plan = Arc::new(cublaslt.plan(operands.problem(), operands.elements())?);
+        let plan = Arc::new(cublaslt.plan(
+            operands.problem(),
+            operands.elements(),
+            operands.bias_address(),
+        )?);
         Ok(Self::of(cublaslt, &plan, operands, 0).named("cuBLASLt"))
     }
 
@@ -289,7 +305,11 @@ impl CublasLtContestant {
         cublaslt: &CublasLt,
         operands: &Arc<OperandSets>,
     ) -> crate::Result<Vec<CublasLtContestant>> {
-        let plan = Arc::new(cublaslt.plan(operands.problem(), operands.elements())?);
+        let plan = Arc::new(cublaslt.plan(
+            operands.problem(),
+            operands.elements(),
+            operands.bias_address(),
+        )?);
         let ranks = 0..plan.candidates().len();
         Ok(ranks.map(|rank| Self::of(cublaslt, &plan, operands, rank)).collect())
     }
@@ -330,7 +350,16 @@ impl Contestant for CublasLtContestant {
             "library": format!("cuBLASLt {}", self.version),
             "candidates": self.plan.candidates().len(),
             "algorithm": self.plan.candidates().get(self.rank),
+            "epilogue": self.plan.epilogue(),
         })
+    }
+
+    fn epilogue(&self, _: Epilogue) -> Epilogue {
+        self.plan.epilogue()
+    }
+
+    fn slack(&self) -> f64 {
+        self.plan.slack()
     }
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> crate::Result<()> {

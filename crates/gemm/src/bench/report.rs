@@ -212,11 +212,11 @@ impl Report {
     }
 }
 
-/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, leading
+/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, epilogue, leading
 /// dimensions, batch strides and scalars are added where they are not the usual ones, and an `m` to the majors where D is column-major;
 /// a batch of 64 is `512x512x512*64`.
 pub fn problem_name(problem: &Problem, elements: Elements) -> String {
-    let Elements { a, b, d, precision } = elements;
+    let Elements { a, b, d, precision, epilogue } = elements;
     let mut name = a.name().to_owned();
     if b != a {
         name += &format!("*{b}");
@@ -226,6 +226,9 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     }
     if precision != Precision::default() {
         name += &format!(" {precision}");
+    }
+    if !epilogue.is_none() {
+        name += &format!(" {epilogue}");
     }
     let Problem { m, n, k, .. } = problem;
     let d_major = if problem.d_major == Major::M { "m" } else { "" };

@@ -88,12 +88,16 @@ fn or_none(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
-fn types(Elements { a, b, d, precision }: Elements) -> String {
+fn types(Elements { a, b, d, precision, epilogue }: Elements) -> String {
     let precision = match precision {
         Precision::Full => String::new(),
         other => format!(" {other}"),
     };
-    format!("{a}*{b}->{d}{precision}")
+    let epilogue = match epilogue.is_none() {
+        true => String::new(),
+        false => format!(" {epilogue}"),
+    };
+    format!("{a}*{b}->{d}{precision}{epilogue}")
 }
 
 /// A protocol without its launch mode.

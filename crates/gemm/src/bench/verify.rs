@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use pgemm_ir::Element;
 use pgemm_kernels::catalogue::PROMOTION_8;
+use pgemm_kernels::{BiasAlong, Epilogue};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -55,9 +56,9 @@ pub fn verify_sampled(
     model: &ErrorModel,
     seed: u64,
 ) -> Result<(Option<Vec<usize>>, Comparison), NumericsError> {
-    let sampled =
-        SampledReference::new(problem, a, b, c, sample_rows(problem, FULL_PRODUCTS, seed))?;
-    let comparison = sampled.compare(d, model)?;
+    let rows = sample_rows(problem, FULL_PRODUCTS, seed);
+    let sampled = SampledReference::new(problem, (a, b, c), rows, Epilogue::NONE, None)?;
+    let comparison = sampled.compare(d, model, 0.0)?;
     Ok((sampled.rows, comparison))
 }
 
@@ -90,20 +91,20 @@ impl SampledReference {
         b: &HostMatrix,
     ) -> Result<SampledReference, NumericsError> {
         let rows = sample_rows(problem, FULL_PRODUCTS, SAMPLE_SEED);
-        SampledReference::new(problem, a, b, None, rows)
+        SampledReference::new(problem, (a, b, None), rows, Epilogue::NONE, None)
     }
 
     fn new(
         problem: &Problem,
-        a: &HostMatrix,
-        b: &HostMatrix,
-        c: Option<&HostMatrix>,
+        (a, b, c): (&HostMatrix, &HostMatrix, Option<&HostMatrix>),
         rows: Option<Vec<usize>>,
+        epilogue: Epilogue,
+        bias: Option<&HostMatrix>,
     ) -> Result<SampledReference, NumericsError> {
         let Some(rows) = rows else {
             return Ok(SampledReference {
                 rows: None,
-                reference: Reference::new(problem, a, b, c)?,
+                reference: Reference::with_epilogue(problem, (a, b, c), epilogue, bias)?,
             });
         };
         let part = Problem {
@@ -116,12 +117,26 @@ impl SampledReference {
         };
         let a = gather_rows(a, &rows)?;
         let c = c.filter(|_| problem.beta != 0.0).map(|c| gather_rows(c, &rows)).transpose()?;
-        let reference = Reference::new(&part, &a, b, c.as_ref())?;
+        let of_rows = match (epilogue.bias(), bias) {
+            (Some(BiasAlong::M), Some(bias)) => {
+                let values: Vec<f64> = rows.iter().filter_map(|&row| bias.get(0, row)).collect();
+                let layout = MatrixLayout::row_major(1, rows.len());
+                Some(HostMatrix::from_f64(layout, bias.dtype(), &values)?)
+            }
+            _ => None,
+        };
+        let of = (&a, b, c.as_ref());
+        let reference = Reference::with_epilogue(&part, of, epilogue, of_rows.as_ref().or(bias))?;
         Ok(SampledReference { rows: Some(rows), reference })
     }
 
-    fn compare(&self, d: &HostMatrix, model: &ErrorModel) -> Result<Comparison, NumericsError> {
-        self.reference.compare(self.part(d)?.as_ref(), model)
+    fn compare(
+        &self,
+        d: &HostMatrix,
+        model: &ErrorModel,
+        slack: f64,
+    ) -> Result<Comparison, NumericsError> {
+        self.reference.compare_with(self.part(d)?.as_ref(), model, slack)
     }
 
     /// The rows of a D that the reference has.
@@ -133,6 +148,21 @@ impl SampledReference {
     }
 }
 
+/// References with this epilogue of some products, each with its number.
+fn references(
+    operands: &OperandSets,
+    epilogue: Epilogue,
+) -> crate::Result<Vec<(usize, SampledReference)>> {
+    let problem = operands.problem();
+    let one = problem.one();
+    let reference = |product| -> crate::Result<_> {
+        let Inputs { a, b, c, bias } = operands.host().of(product);
+        let rows = sample_rows(&one, FULL_PRODUCTS, SAMPLE_SEED);
+        Ok((product, SampledReference::new(&one, (a, b, c), rows, epilogue, bias)?))
+    };
+    sample_products(problem, FULL_PRODUCTS).into_iter().map(reference).collect()
+}
+
 /// Checks contestants on one problem's operand sets; the reference is computed once.
 pub(super) struct Verifier<'a> {
     operands: &'a OperandSets,
@@ -142,15 +172,8 @@ pub(super) struct Verifier<'a> {
 
 impl<'a> Verifier<'a> {
     pub(super) fn new(operands: &'a OperandSets) -> crate::Result<Verifier<'a>> {
-        let problem = operands.problem();
-        let one = problem.one();
-        let reference = |product| -> crate::Result<_> {
-            let Inputs { a, b, c, .. } = operands.host().of(product);
-            let rows = sample_rows(&one, FULL_PRODUCTS, SAMPLE_SEED);
-            Ok((product, SampledReference::new(&one, a, b, c, rows)?))
-        };
-        let products = sample_products(problem, FULL_PRODUCTS).into_iter();
-        Ok(Verifier { operands, references: products.map(reference).collect::<Result<_, _>>()? })
+        let references = references(operands, operands.elements().epilogue)?;
+        Ok(Verifier { operands, references })
     }
 
     /// Runs the contestant on the first and the last set, on poisoned outputs, and compares both. Of a batch all products are
@@ -161,6 +184,10 @@ impl<'a> Verifier<'a> {
         stream: StreamRef<'_>,
     ) -> crate::Result<Verification> {
         let model = error_model(self.operands.elements());
+        let asked = self.operands.elements().epilogue;
+        let own = contestant.epilogue(asked);
+        let less = (own != asked).then(|| references(self.operands, own)).transpose()?;
+        let all = less.as_ref().unwrap_or(&self.references);
         let mut sets = vec![0, self.operands.count() - 1];
         sets.dedup();
         self.operands.poison_outputs(stream)?;
@@ -181,9 +208,9 @@ impl<'a> Verifier<'a> {
                 1 => finding,
                 _ => format!("product {product}: {finding}"),
             };
-            for (product, reference) in &self.references {
+            for (product, reference) in all {
                 let d = &d[*product];
-                let comparison = reference.compare(d, &model)?;
+                let comparison = reference.compare(d, &model, contestant.slack())?;
                 if let Some(finding) = finding(&comparison, d) {
                     let rows = reference.rows.as_ref().map_or(d.rows(), Vec::len);
                     return Err(wrong(rows, of_product(*product, finding)).into());
@@ -390,9 +417,15 @@ mod tests {
             let rows = sample_rows(&problem, FULL_PRODUCTS / 1000, 11).unwrap();
             let mut d = product_of_rows(&problem, &a, &b, &rows);
             let model = error_model(Elements::new(Element::Bf16, Element::F32));
-            let sampled =
-                SampledReference::new(&problem, &a, &b, None, Some(rows.clone())).unwrap();
-            let comparison = sampled.compare(&d, &model).unwrap();
+            let sampled = SampledReference::new(
+                &problem,
+                (&a, &b, None),
+                Some(rows.clone()),
+                Epilogue::NONE,
+                None,
+            )
+            .unwrap();
+            let comparison = sampled.compare(&d, &model, 0.0).unwrap();
             assert!(comparison.passed, "{comparison}");
             assert_eq!(comparison.elements, 64 * 48);
             assert_eq!(
@@ -402,7 +435,7 @@ mod tests {
 
             let value = d.get(rows[40], 17).unwrap();
             d.set(rows[40], 17, value + 1.0).unwrap();
-            let comparison = sampled.compare(&d, &model).unwrap();
+            let comparison = sampled.compare(&d, &model, 0.0).unwrap();
             assert!(!comparison.passed);
             let worst = comparison.worst.unwrap();
             assert_eq!((worst.row, worst.column), (40, 17));

@@ -141,7 +141,7 @@ impl ProblemKey {
     /// Element types for the benchmark harness.
     pub fn elements(&self) -> Elements {
         let [a, b] = self.operands();
-        Elements { a, b, d: self.output, precision: self.precision }
+        Elements { b, precision: self.precision, ..Elements::new(a, self.output) }
     }
 
     /// Whether a choice's kernel has its majors.

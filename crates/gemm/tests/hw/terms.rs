@@ -128,6 +128,7 @@ impl Case {
             workspace,
             l2: L2Policies::default(),
             scales: Some([a_scales, b_scales]),
+            bias: 0,
         }
     }
 

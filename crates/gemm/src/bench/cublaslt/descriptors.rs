@@ -2,9 +2,11 @@
 
 use std::ffi::c_int;
 
+use pgemm_kernels::{Activation, Epilogue};
+
 use super::library::{
     Api, MatmulDesc, MatrixLayout, PREFERENCE_MAX_WORKSPACE_BYTES, Preference, desc_attribute,
-    layout_attribute,
+    epilogue, layout_attribute,
 };
 use super::{check, extent};
 use crate::bench::BenchError;
@@ -30,6 +32,28 @@ impl Desc {
         // SAFETY: the attributes set here are 32-bit integers, and the library copies the value.
         check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
             (self.api.desc_set)(self.raw, attribute, (&raw const value).cast(), size_of::<c_int>())
+        })
+    }
+
+    /// Has this epilogue done, with the bias at this address, which lives as long as the descriptor is used.
+    pub(super) fn fuse(&self, fused: Epilogue, bias: u64) -> Result<(), BenchError> {
+        let activation = match fused.activation() {
+            Some(Activation::Relu) => epilogue::RELU,
+            Some(Activation::Gelu) => epilogue::GELU,
+            Some(Activation::Silu) | None => 0,
+        };
+        let value = match fused.bias() {
+            None => activation,
+            Some(_) => activation | epilogue::BIAS,
+        };
+        self.set(desc_attribute::EPILOGUE, if value == 0 { epilogue::DEFAULT } else { value })?;
+        if fused.bias().is_none() {
+            return Ok(());
+        }
+        // SAFETY: the attribute is a pointer, which the library copies and reads through on the device only.
+        check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
+            let attribute = desc_attribute::BIAS_POINTER;
+            (self.api.desc_set)(self.raw, attribute, (&raw const bias).cast(), size_of::<u64>())
         })
     }
 

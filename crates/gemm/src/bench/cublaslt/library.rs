@@ -66,8 +66,22 @@ pub(super) mod compute_type {
 pub(super) mod desc_attribute {
     pub(in super::super) const TRANSPOSE_A: c_int = 3;
     pub(in super::super) const TRANSPOSE_B: c_int = 4;
+    /// A cublasLtEpilogue_t.
+    pub(in super::super) const EPILOGUE: c_int = 7;
+    /// A pointer to as many elements as the library's D has rows.
+    pub(in super::super) const BIAS_POINTER: c_int = 8;
     /// An int8_t, unlike the others.
     pub(in super::super) const FAST_ACCUMULATION: c_int = 25;
+
+    use std::ffi::c_int;
+}
+
+/// cublasLtEpilogue_t: its values are bits.
+pub(super) mod epilogue {
+    pub(in super::super) const DEFAULT: c_int = 1;
+    pub(in super::super) const RELU: c_int = 2;
+    pub(in super::super) const BIAS: c_int = 4;
+    pub(in super::super) const GELU: c_int = 32;
 
     use std::ffi::c_int;
 }

@@ -43,7 +43,7 @@ impl Types {
     /// Those of a product, with a C where `adds_c`.
     pub(super) fn of(elements: Elements, adds_c: bool) -> Result<Types, BenchError> {
         use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
-        let Elements { a, b, d, precision } = elements;
+        let Elements { a, b, d, precision, .. } = elements;
         let refused = |limit| BenchError::CublasLtTypes { a, b, d, limit };
         let (compute, scale) = match (a, b, d) {
             (F16, F16, F16) if precision == Precision::F16 => (compute_type::F16, Scale::F16),

@@ -77,7 +77,7 @@ impl Sets {
     fn addresses(&self, operands: u64, results: u64, set: usize) -> Addresses {
         let a = operands + (set * (self.a + self.b)) as u64;
         let d = results + (set * self.d) as u64;
-        Addresses { a, b: a + self.a as u64, c: d, d }
+        Addresses { a, b: a + self.a as u64, c: d, d, bias: 0 }
     }
 }
 
@@ -171,7 +171,7 @@ impl Surveyor {
         let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
         let launch =
             if expected < GRAPH_BELOW_SECONDS { LaunchMode::Graph } else { LaunchMode::Eager };
-        let peer = match self.peer.as_ref().map(|peer| peer.plan(&problem, self.elements)) {
+        let peer = match self.peer.as_ref().map(|peer| peer.plan(&problem, self.elements, 0)) {
             Some(Ok(plan)) => Some(plan),
             Some(Err(error)) => {
                 tracing::warn!("the peer is left out: {error}");
@@ -205,7 +205,7 @@ impl SurveyTimer for DeviceTimer<'_> {
         let expected = expected_seconds(&self.key, choice, sms);
         let timed = gemm.prepare_choice(&self.problem, *choice).and_then(|prepared| {
             self.time(expected, &mut |addresses, stream| {
-                let Addresses { a, b, c, d } = *addresses;
+                let Addresses { a, b, c, d, .. } = *addresses;
                 let Problem { alpha, beta, .. } = self.problem;
                 // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
                 // which the stream is waited for.
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(sets.count, (2 << 20) / (61_440 + 121_856 + 80_896) + 1);
         let mut ends = (1 << 30, 1 << 40);
         for set in 0..sets.count {
-            let Addresses { a, b, c, d } = sets.addresses(1 << 30, 1 << 40, set);
+            let Addresses { a, b, c, d, .. } = sets.addresses(1 << 30, 1 << 40, set);
             assert_eq!((a, d), ends);
             assert_eq!((b - a, c), (61_440, d));
             ends = (b + 121_856, d + 80_896);
