@@ -161,9 +161,11 @@ class Case:
             bound = bound + 0.032 * products
         rounding = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float64: 2.0**-53, torch.int32: 0}
         bound = bound + rounding.get(self.result_dtype, 2.0**-24) * (exact.abs() + bound) + 1e-7 * (self.result_dtype == torch.float16)
-        # The exponential and the error function of a kernel are not exact; they are to some units in binary32.
+        # Kernels approximate these for the result's type.
         if self.activation in ("gelu", "silu"):
-            bound = bound + 2.0**-20 * exact.abs() + 1e-30
+            relative, absolute = {torch.float64: (2.0**-42, 1e-300), torch.float32: (2.0**-19, 1e-10)}.get(
+                self.result_dtype, (2.0**-14, 1.5e-9))
+            bound = bound + relative * exact.abs() + absolute
         if self.result_dtype == torch.int32:
             bound = torch.zeros_like(exact)
             if self.beta == 0.0:
