@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts everything that a GPU box without Rust needs into gpu-bundle/ (ignored by git): the stripped pgemm, the stripped
-# hardware tests (`hw`), the C library with its test's source, and run.sh, which runs the tests. Copy the folder there and start
+# hardware tests (`hw`), the C library with its test's source, the Python wheel with its tests, and run.sh, which runs the tests. Copy the folder there and start
 # `gpu-bundle/run.sh`. The C library's test is compiled there, where g++ and a CUDA toolkit with cuBLAS are.
 set -eu
 
@@ -31,11 +31,15 @@ mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
 cp examples/host_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
 
+scripts/test-python.sh --wheel "$bundle/python"
+cp -r crates/python/tests/*.py "$bundle/python/"
+
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
 # Runs the hardware tests of the modules named (all where none is), one after the other, and fails where there is no GPU. The
 # kernels of the catalogue, which take long to compile, are shared among $PROCESSES (16 where it is not set). c is the C library's
-# test, which needs g++ and the CUDA toolkit in $CUDA_HOME (/usr/local/cuda where it is not set).
+# test, which needs g++ and the CUDA toolkit in $CUDA_HOME (/usr/local/cuda where it is not set); python are those of the Python
+# module, which need a python3 (or $PYTHON) with PyTorch and pytest.
 cd "$(dirname "$0")" || exit 1
 export PGEMM_REQUIRE_GPU=1
 processes=${PROCESSES:-16}
@@ -66,12 +70,30 @@ c_library() {
     return $failed
 }
 
-for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost layouts specials split terms c}; do
+# The Python module, unpacked where nothing else is.
+python_module() {
+    interpreter=${PYTHON:-python3}
+    rm -rf python/site
+    "$interpreter" -m zipfile -e python/persistent_gemm-*.whl python/site || return 1
+    (
+        cd python || exit 1
+        PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_runner.py test_others.py &&
+            PYTHONPATH=$PWD/site "$interpreter" overhead.py
+    )
+}
+
+for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost layouts specials split terms c python}; do
     echo "== $module"
-    if [ "$module" = c ]; then
+    case $module in
+    c)
         c_library || status=1
         continue
-    fi
+        ;;
+    python)
+        python_module || status=1
+        continue
+        ;;
+    esac
     ./hw --test-threads=1 --nocapture --skip "$catalogue" "$module::" || status=1
     [ "$module" = gemm ] || continue
     shards=

@@ -1,0 +1,169 @@
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
+
+__version__: str
+
+class _Dlpack(Protocol):
+    def __dlpack__(self, *args: Any, **keywords: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+
+class _HostArray(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+class _DeviceArray(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+_Array = _Dlpack | _HostArray | _DeviceArray
+_A = TypeVar("_A", bound=_Array)
+_Out = TypeVar("_Out", bound=_Array)
+
+# Types by the library's names (f16, bf16, f32, tf32, f64, e4m3, e5m2, s8, u8, s32), by those of others, or their objects.
+_Dtype = str | Any
+_Precision = Literal["full", "fast", "f16", "exact", "tf32", "tf32x3", "f16x3", "bf16x6", "bf16x9"]
+# A handle, or a stream of torch.cuda or cupy.cuda.
+_Stream = int | Any
+
+@overload
+def matmul(
+    a: _A,
+    b: _Array,
+    out: None = None,
+    c: _Array | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    epilogue: str | None = None,
+    *,
+    bias: _Array | None = None,
+    dtype: _Dtype | None = None,
+    precision: _Precision | None = None,
+    out_dtype: _Dtype | None = None,
+    stream: _Stream | None = None,
+) -> _A: ...
+@overload
+def matmul(
+    a: _Array,
+    b: _Array,
+    out: _Out,
+    c: _Array | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    epilogue: str | None = None,
+    *,
+    bias: _Array | None = None,
+    dtype: _Dtype | None = None,
+    precision: _Precision | None = None,
+    out_dtype: _Dtype | None = None,
+    stream: _Stream | None = None,
+) -> _Out: ...
+@overload
+def linear(
+    x: _A,
+    weight: _Array,
+    bias: _Array | None = None,
+    epilogue: str | None = None,
+    *,
+    out: None = None,
+    dtype: _Dtype | None = None,
+    precision: _Precision | None = None,
+    out_dtype: _Dtype | None = None,
+    stream: _Stream | None = None,
+) -> _A: ...
+@overload
+def linear(
+    x: _Array,
+    weight: _Array,
+    bias: _Array | None = None,
+    epilogue: str | None = None,
+    *,
+    out: _Out,
+    dtype: _Dtype | None = None,
+    precision: _Precision | None = None,
+    out_dtype: _Dtype | None = None,
+    stream: _Stream | None = None,
+) -> _Out: ...
+
+class Runner:
+    def __init__(
+        self,
+        dtype: _Dtype = "tf32",
+        tile_m: int | None = 256,
+        tile_n: int | None = 256,
+        tile_k: int | None = 32,
+        *,
+        b_dtype: _Dtype | None = None,
+        out_dtype: _Dtype | None = None,
+        precision: str | None = None,
+        epilogue: str | None = None,
+        cluster: tuple[int, int] | None = None,
+        warps_per_block: int | None = None,
+        schedule: Literal["cooperative", "ping-pong"] | None = None,
+        prefetch_depth: int | None = None,
+        raster_rows: int | None = None,
+        swapped: bool | None = None,
+        split: str | None = None,
+        unordered: bool | None = None,
+        dependent_launch: bool | None = None,
+        sms: int | None = None,
+        kernel: str | None = None,
+        persistent: Literal[True] | None = None,
+        device: int | None = None,
+        autotune_file: str | None = None,
+    ) -> None: ...
+    def run(
+        self, A_ptr: int, B_ptr: int, C_ptr: int, M: int, N: int, K: int, stream: _Stream | None = None
+    ) -> None: ...
+    def prepare(self, M: int, N: int, K: int) -> None: ...
+    def sync(self) -> None: ...
+    def describe(self, M: int, N: int, K: int) -> str: ...
+
+def describe(
+    M: int,
+    N: int,
+    K: int,
+    dtype: _Dtype | None = None,
+    tile_m: int | None = None,
+    tile_n: int | None = None,
+    tile_k: int | None = None,
+    *,
+    sm_count: int = 132,
+    **knobs: Any,
+) -> str: ...
+
+class Tuned(TypedDict):
+    file: Any
+    kernel: str
+    choice: str
+    heuristic: str
+    trials: int
+    ratio: float | None
+    interval: tuple[float, float] | None
+
+def autotune(
+    problem: str | tuple[int, int, int] | tuple[int, int, int, int],
+    dtype: _Dtype | None = None,
+    *,
+    b_dtype: _Dtype | None = None,
+    out_dtype: _Dtype | None = None,
+    precision: str | None = None,
+    a_major: Literal["k", "m"] = "k",
+    b_major: Literal["k", "n"] = "n",
+    device: int = 0,
+    trials: int | None = None,
+    seconds: float | None = None,
+    file: str | PathLike[str] | None = None,
+    progress: Callable[[int, int, int], object] | None = None,
+) -> Tuned: ...
+
+class Error(Exception): ...
+class ArgumentError(Error, ValueError): ...
+class DtypeError(Error, TypeError): ...
+class NotSupportedError(Error, ValueError): ...
+class NoDeviceError(Error, RuntimeError): ...
+class OutOfMemoryError(Error, MemoryError): ...
+class DriverError(Error, RuntimeError): ...
+class StateError(Error, RuntimeError): ...
+class FileError(Error, OSError): ...
+class InternalError(Error, RuntimeError): ...

@@ -1,0 +1,51 @@
+"""Results in the libraries of those who call; PyTorch's tensors are made elsewhere."""
+
+from persistent_gemm._errors import ArgumentError, DtypeError
+
+_OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def _dtype(name):
+    import numpy
+
+    if name not in _OF_ML_DTYPES:
+        return numpy.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise DtypeError(
+            f"numpy has no {name} for the result: install ml_dtypes, or give another out_dtype, such as 'f32'"
+        ) from None
+    return numpy.dtype(getattr(ml_dtypes, name))
+
+
+def empty(like, shape, dtype, by_columns, ordinal):
+    """An array without values of the library of `like`, on the CPU or on a CUDA device."""
+    order = "F" if by_columns else "C"
+    library = type(like).__module__.partition(".")[0]
+    if library in ("jax", "jaxlib"):
+        return _empty_of_jax(like, shape, dtype, by_columns)
+    if library == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(ordinal):
+            return cupy.empty(shape, _dtype(dtype), order=order)
+    if ordinal is None and hasattr(like, "__array_interface__"):
+        import numpy
+
+        return numpy.empty(shape, _dtype(dtype), order=order)
+    raise ArgumentError(
+        f"results in the library of {type(like)} are not known: give out, an array of shape {tuple(shape)} and type {dtype}"
+    )
+
+
+def _empty_of_jax(like, shape, dtype, by_columns):
+    if by_columns:
+        raise ArgumentError(
+            "c can only be added to a column-major result, and JAX has none: make c row-major, or leave it out and add it"
+        )
+    import jax
+
+    # Nobody else sees it before it is written, so that it is as unchanging as all of JAX's arrays for those who do.
+    with jax.default_device(next(iter(like.devices()))):
+        return jax.block_until_ready(jax.numpy.empty(shape, _dtype(dtype)))

@@ -1,0 +1,23 @@
+from typing import Any
+
+from persistent_gemm import Runner as Runner
+from persistent_gemm import __version__ as __version__
+from persistent_gemm import autotune as autotune
+from persistent_gemm import describe as describe
+from persistent_gemm import linear as linear
+from persistent_gemm import matmul as matmul
+
+def compute(
+    a: Any,
+    b: Any,
+    b_is_weight: bool,
+    out: Any,
+    c: Any,
+    bias: Any,
+    alpha: float,
+    beta: float,
+    epilogue: str | None,
+    dtype: Any,
+    precision: str | None,
+    out_dtype: Any,
+) -> Any: ...

@@ -1,0 +1,206 @@
+//! Exceptions: the library's errors, with its texts, as the classes of `persistent_gemm._errors`.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pgemm::tune::TuneError;
+use pgemm::{CpuError, Error, MatrixError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use crate::layout::LayoutError;
+
+/// The classes that there are, besides their base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// An array, number or text that is not what it must be.
+    Argument,
+    /// Element types that nothing multiplies.
+    Dtype,
+    /// A knob or mode that no kernel has.
+    NotSupported,
+    /// No driver, no GPU, or one of another generation.
+    NoDevice,
+    /// The host's or a device's.
+    OutOfMemory,
+    /// A call of the CUDA driver.
+    Driver,
+    /// A call at the wrong time.
+    State,
+    /// Files of the autotuner.
+    File,
+    /// A defect.
+    Internal,
+}
+
+impl Class {
+    fn name(self) -> &'static str {
+        match self {
+            Class::Argument => "ArgumentError",
+            Class::Dtype => "DtypeError",
+            Class::NotSupported => "NotSupportedError",
+            Class::NoDevice => "NoDeviceError",
+            Class::OutOfMemory => "OutOfMemoryError",
+            Class::Driver => "DriverError",
+            Class::State => "StateError",
+            Class::File => "FileError",
+            Class::Internal => "InternalError",
+        }
+    }
+
+    /// An exception of this class.
+    pub fn exception(self, py: Python<'_>, message: impl Into<String>) -> PyErr {
+        static MODULE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let import =
+            || py.import("persistent_gemm._errors").map(|module| module.into_any().unbind());
+        let class = MODULE
+            .get_or_try_init(py, import)
+            .and_then(|module| module.bind(py).getattr(self.name()))
+            .and_then(|class| Ok(class.cast_into::<PyType>()?));
+        match class {
+            Ok(class) => PyErr::from_type(class, (message.into(),)),
+            Err(error) => error,
+        }
+    }
+}
+
+/// What keeps a call from doing what it is for.
+#[derive(Debug)]
+pub enum Failure {
+    /// What the library says.
+    Library(Error),
+    /// Arrays that make no product.
+    Layout(LayoutError),
+    /// What this interface says.
+    Said(Class, String),
+    /// What Python says.
+    Python(PyErr),
+}
+
+impl Failure {
+    /// An argument that is not what it must be.
+    pub fn argument(message: impl Into<String>) -> Failure {
+        Failure::Said(Class::Argument, message.into())
+    }
+
+    /// Element types that nothing multiplies.
+    pub fn dtype(message: impl Into<String>) -> Failure {
+        Failure::Said(Class::Dtype, message.into())
+    }
+
+    /// As an exception.
+    pub fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Failure::Library(Error::CaptureUnprepared) => {
+                let how = "from Python, call it once with arrays of the same shapes, strides and types before";
+                Class::State.exception(py, format!("{}; {how}", Error::CaptureUnprepared))
+            }
+            Failure::Library(error) => class_of(&error).exception(py, error.to_string()),
+            Failure::Layout(error) => Class::Argument.exception(py, error.to_string()),
+            Failure::Said(class, message) => class.exception(py, message),
+            Failure::Python(error) => error,
+        }
+    }
+
+    /// The same error as one of element types, which nothing but them can cause.
+    pub fn of_types(self) -> Failure {
+        match self {
+            Failure::Library(error @ Error::InvalidKnob { .. }) => Failure::Library(error),
+            Failure::Library(error) if class_of(&error) == Class::NotSupported => {
+                Failure::dtype(error.to_string())
+            }
+            other => other,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Library(error)
+    }
+}
+
+impl From<MatrixError> for Failure {
+    fn from(error: MatrixError) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
+impl From<TuneError> for Failure {
+    fn from(error: TuneError) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
+impl From<LayoutError> for Failure {
+    fn from(error: LayoutError) -> Failure {
+        Failure::Layout(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Failure {
+        Failure::Python(error)
+    }
+}
+
+fn class_of(error: &Error) -> Class {
+    match error {
+        Error::NoDriver
+        | Error::MissingDriverFunction { .. }
+        | Error::DriverTooOld { .. }
+        | Error::NoDevice
+        | Error::NoSuchDevice { .. }
+        | Error::NotHopper { .. }
+        | Error::NoCurrentContext => Class::NoDevice,
+        Error::OutOfMemory { .. } | Error::Matrix(MatrixError::OutOfMemory { .. }) => {
+            Class::OutOfMemory
+        }
+        Error::Driver { .. } | Error::Jit { .. } | Error::Launch(_) | Error::TensorMap(_) => {
+            Class::Driver
+        }
+        Error::InvalidKnob { .. }
+        | Error::SpecMismatch { .. }
+        | Error::NoCleanKernel { .. }
+        | Error::UncleanKernel { .. }
+        | Error::UncleanRelayout { .. }
+        | Error::Kernel(_)
+        | Error::Spec(_) => Class::NotSupported,
+        Error::MatrixType { .. }
+        | Error::Cpu(CpuError::Inputs { .. } | CpuError::Output { .. }) => Class::Dtype,
+        Error::Problem(_)
+        | Error::Cpu(CpuError::Problem(_))
+        | Error::Matrix(_)
+        | Error::DimensionMismatch { .. }
+        | Error::Overflow { .. }
+        | Error::Address { .. }
+        | Error::ZeroByte { .. } => Class::Argument,
+        Error::Tune(
+            TuneError::NoTrials | TuneError::Budget { .. } | TuneError::TooLarge { .. },
+        ) => Class::Argument,
+        Error::CaptureUnprepared | Error::PreparedWithoutC => Class::State,
+        Error::Io { .. } | Error::Tune(_) => Class::File,
+        _ => Class::Internal,
+    }
+}
+
+/// Does something without the interpreter's lock. What unwinds out of it is a defect, and becomes an exception.
+pub fn detached<T: Send>(
+    py: Python<'_>,
+    call: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    py.detach(|| {
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(panicked(&*payload)))
+    })
+}
+
+fn panicked(payload: &(dyn Any + Send)) -> Failure {
+    let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => text,
+        (_, Some(text)) => text.as_str(),
+        _ => "no message",
+    };
+    let message = format!("a defect of this library: {text}. Please report it");
+    Failure::Said(Class::Internal, message)
+}

@@ -1,0 +1,93 @@
+//! The GEMMs that calls on arrays share: one for each device and what is computed, made when it is first needed.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pgemm::driver::Device;
+use pgemm::{Config, Epilogue, Gemm};
+
+use crate::errors::Failure;
+use crate::types::Types;
+
+/// What a shared GEMM is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The device's ordinal.
+    pub ordinal: u32,
+    /// Element types.
+    pub types: Types,
+    /// What is done to results.
+    pub epilogue: Epilogue,
+}
+
+impl Key {
+    /// A config for it, with every knob left to the planner.
+    pub fn config(&self) -> Config {
+        self.types.config().with_epilogue(self.epilogue)
+    }
+}
+
+static GEMMS: Mutex<Option<HashMap<Key, Gemm>>> = Mutex::new(None);
+static DEVICES: Mutex<Option<HashMap<u32, Device>>> = Mutex::new(None);
+/// How often all were forgotten.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The one that this thread used last, and when it was made.
+    static LAST: RefCell<Option<(u64, Key, Gemm)>> = const { RefCell::new(None) };
+}
+
+/// The GEMM for a key.
+///
+/// # Errors
+/// There is no such device, or no kernel for these types.
+pub fn get(key: &Key) -> Result<Gemm, Failure> {
+    let generation = GENERATION.load(Ordering::Acquire);
+    let last = LAST.with_borrow(|last| match last {
+        Some((made, known, gemm)) if *made == generation && known == key => Some(gemm.clone()),
+        _ => None,
+    });
+    if let Some(gemm) = last {
+        return Ok(gemm);
+    }
+    let known = lock(&GEMMS).get_or_insert_default().get(key).cloned();
+    let gemm = match known {
+        Some(gemm) => gemm,
+        None => {
+            let gemm = Gemm::create(&device(key.ordinal)?, key.config())?;
+            lock(&GEMMS).get_or_insert_default().entry(*key).or_insert(gemm).clone()
+        }
+    };
+    LAST.set(Some((generation, *key, gemm.clone())));
+    Ok(gemm)
+}
+
+/// A device, opened once.
+///
+/// # Errors
+/// There is none of that ordinal that kernels run on.
+pub fn device(ordinal: u32) -> Result<Device, Failure> {
+    let mut devices = lock(&DEVICES);
+    let devices = devices.get_or_insert_default();
+    if let Some(device) = devices.get(&ordinal) {
+        return Ok(device.clone());
+    }
+    let device = Device::new(ordinal)?;
+    devices.insert(ordinal, device.clone());
+    Ok(device)
+}
+
+/// Forgets all, so that what was tuned since is used. What is captured in graphs may still need them, so they stay alive.
+pub fn renew() {
+    static FORMER: Mutex<Vec<Gemm>> = Mutex::new(Vec::new());
+    let mut gemms = lock(&GEMMS);
+    lock(&FORMER).extend(gemms.take().into_iter().flatten().map(|(_, gemm)| gemm));
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+}
+
+/// No holder panics between two changes that belong together.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,155 @@
+//! Keywords that say what a GEMM is made for, as a [`Config`].
+
+use pgemm::{Config, Epilogue, Plan, Precision};
+use pgemm_kernels::{Cluster, Schedule};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::{Class, Failure};
+use crate::types;
+
+/// SMs of an H100 SXM or H200, for plans without a device.
+pub const USUAL_SMS: u32 = 132;
+
+/// Keywords that are knobs; others are refused with this list.
+const KNOWN: [&str; 18] = [
+    "b_dtype",
+    "out_dtype",
+    "precision",
+    "epilogue",
+    "cluster",
+    "warps_per_block",
+    "schedule",
+    "prefetch_depth",
+    "raster_rows",
+    "swapped",
+    "split",
+    "unordered",
+    "dependent_launch",
+    "sms",
+    "kernel",
+    "persistent",
+    "device",
+    "autotune_file",
+];
+
+/// What a `Runner` is made for.
+pub struct Asked {
+    /// Types and knobs.
+    pub config: Config,
+    /// The device's ordinal; `None` for that of the calling thread.
+    pub device: Option<u32>,
+    /// Where results of the autotuner are.
+    pub autotune_file: Option<String>,
+}
+
+/// Reads keywords; a knob that is lacking or None is the planner's.
+///
+/// # Errors
+/// A keyword that is unknown, a value that stands for nothing, or knobs that no kernel has.
+pub fn read(
+    dtype: &Bound<'_, PyAny>,
+    tile: [Option<u32>; 3],
+    keywords: Option<&Bound<'_, PyDict>>,
+) -> Result<Asked, Failure> {
+    let py = dtype.py();
+    let none = PyDict::new(py);
+    let keywords = keywords.unwrap_or(&none);
+    for (key, _) in keywords.iter() {
+        let key: String = key.extract()?;
+        if !KNOWN.contains(&key.as_str()) {
+            let known = KNOWN.join(", ");
+            return Err(Failure::Said(
+                Class::Dtype,
+                format!("'{key}' is no knob: use dtype, tile_m, tile_n, tile_k, or one of {known}"),
+            ));
+        }
+    }
+    let get = Keywords(keywords);
+    if get.value::<bool>("persistent")? == Some(false) {
+        return Err(Failure::Said(
+            Class::NotSupported,
+            "persistent = False is not possible: all kernels are persistent. The nearest legal value is True".into(),
+        ));
+    }
+    let [tile_m, tile_n, tile_k] = tile;
+    let mut config = Config {
+        tile_m,
+        tile_n,
+        tile_k,
+        output: get.object("out_dtype")?.map(|given| types::given(&given)).transpose()?,
+        cluster: get.value::<(u32, u32)>("cluster")?.map(|(m, n)| Cluster { m, n }),
+        warps_per_block: get.value("warps_per_block")?,
+        schedule: get.value::<String>("schedule")?.map(|text| schedule(&text)).transpose()?,
+        prefetch_depth: get.value("prefetch_depth")?,
+        raster_rows: get.value("raster_rows")?,
+        swapped: get.value("swapped")?,
+        split: get.parsed("split")?,
+        unordered: get.value("unordered")?.unwrap_or(false),
+        dependent_launch: get.value("dependent_launch")?,
+        sms: get.value("sms")?,
+        precision: get.parsed::<Precision>("precision")?,
+        epilogue: get.parsed::<Epilogue>("epilogue")?.unwrap_or_default(),
+        ..Config::new(types::given(dtype)?)
+    };
+    if config.epilogue.bias().is_some() {
+        return Err(Failure::Said(
+            Class::NotSupported,
+            format!(
+                "epilogue = {} is not possible: a Runner is given no bias. Leave that part out, or use persistent_gemm.matmul",
+                config.epilogue
+            ),
+        ));
+    }
+    if let Some(b) = get.object("b_dtype")? {
+        config = config.with_b_dtype(types::given(&b)?);
+    }
+    if let Some(name) = get.value::<String>("kernel")? {
+        let spec = name
+            .parse()
+            .map_err(|error| Failure::Said(Class::NotSupported, format!("kernel: {error}")))?;
+        // The kernel says what tiles are.
+        config = Config { spec: Some(spec), tile_m: None, tile_n: None, tile_k: None, ..config };
+    }
+    Plan::check_config(&config, USUAL_SMS)?;
+    let (device, autotune_file) = (get.value("device")?, get.value("autotune_file")?);
+    Ok(Asked { config, device, autotune_file })
+}
+
+struct Keywords<'a, 'py>(&'a Bound<'py, PyDict>);
+
+impl<'py> Keywords<'_, 'py> {
+    fn object(&self, key: &str) -> Result<Option<Bound<'py, PyAny>>, Failure> {
+        Ok(self.0.get_item(key)?.filter(|value| !value.is_none()))
+    }
+
+    fn value<T: for<'a> FromPyObject<'a, 'py>>(&self, key: &str) -> Result<Option<T>, Failure> {
+        let Some(object) = self.object(key)? else { return Ok(None) };
+        match object.extract::<T>() {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(Failure::Said(
+                Class::Dtype,
+                format!(
+                    "{key} is {}, which it cannot be: docs/python.md says what it is",
+                    object.repr()?
+                ),
+            )),
+        }
+    }
+
+    fn parsed<T: std::str::FromStr<Err: ToString>>(&self, key: &str) -> Result<Option<T>, Failure> {
+        let text = self.value::<String>(key)?;
+        text.map(|text| text.parse().map_err(|error: T::Err| Failure::argument(error.to_string())))
+            .transpose()
+    }
+}
+
+fn schedule(text: &str) -> Result<Schedule, Failure> {
+    match text {
+        "cooperative" => Ok(Schedule::Cooperative),
+        "ping-pong" | "ping_pong" => Ok(Schedule::PingPong),
+        _ => {
+            Err(Failure::argument(format!("'{text}' is no schedule: use cooperative or ping-pong")))
+        }
+    }
+}

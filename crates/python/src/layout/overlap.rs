@@ -1,0 +1,78 @@
+//! Which arrays share memory. What is called disjoint is; a few arrays that lie between each other in odd ways are not called so.
+
+use super::View;
+
+/// Bytes from the first element to one past the last.
+fn span(view: &View) -> u128 {
+    let last: u128 = view
+        .shape
+        .iter()
+        .zip(view.strides.iter())
+        .map(|(extent, stride)| (*extent as u128 - 1) * *stride as u128)
+        .sum();
+    (last + 1) * u128::from(view.dtype.bytes())
+}
+
+/// Whether two arrays with no negative strides have no byte together: they lie one behind the other, or side by side between the
+/// lines of one matrix.
+pub fn are_disjoint(one: &View, other: &View) -> bool {
+    if one.is_empty() || other.is_empty() || one.place != other.place {
+        return true;
+    }
+    let (first, second) = if one.address <= other.address { (one, other) } else { (other, one) };
+    let apart = u128::from(second.address - first.address);
+    apart >= span(first) || side_by_side(first, second, apart)
+}
+
+/// Whether both are columns of one matrix: all strides but those within a line are multiples of its line.
+fn side_by_side(first: &View, second: &View, apart: u128) -> bool {
+    let bytes = |view: &View, stride: i64| stride as u128 * u128::from(view.dtype.bytes());
+    let longest = |view: &View| {
+        let strides = view.shape.iter().zip(view.strides.iter()).filter(|(extent, _)| **extent > 1);
+        // Of two matrix dimensions the longer stride is from line to line.
+        strides.rev().take(2).map(|(_, stride)| bytes(view, *stride)).max().unwrap_or(0)
+    };
+    let line = longest(first);
+    if line == 0 || line != longest(second) {
+        return false;
+    }
+    let width = |view: &View| {
+        let mut within = u128::from(view.dtype.bytes());
+        for (extent, stride) in view.shape.iter().zip(view.strides.iter()) {
+            let stride = bytes(view, *stride);
+            if *extent > 1 && !stride.is_multiple_of(line) {
+                within += (*extent as u128 - 1) * stride;
+            }
+        }
+        within
+    };
+    let offset = apart % line;
+    offset >= width(first) && offset + width(second) <= line
+}
+
+/// Whether no two elements of an array with no negative strides share memory, as far as sorting dimensions by stride tells.
+pub fn is_injective(view: &View) -> bool {
+    let mut dimensions: Vec<(i64, i64)> = view
+        .strides
+        .iter()
+        .zip(view.shape.iter())
+        .filter(|(_, extent)| **extent > 1)
+        .map(|(stride, extent)| (*stride, *extent))
+        .collect();
+    dimensions.sort_unstable();
+    let mut reach = 0i128;
+    dimensions.into_iter().all(|(stride, extent)| {
+        let fits = i128::from(stride) > reach;
+        reach += i128::from(stride) * i128::from(extent - 1);
+        fits
+    })
+}
+
+/// Whether two arrays are the same one: elements at the same places.
+pub fn are_same(one: &View, other: &View) -> bool {
+    let strides = one.strides.iter().zip(other.strides.iter());
+    one.address == other.address
+        && one.shape == other.shape
+        && one.dtype.bytes() == other.dtype.bytes()
+        && one.shape.iter().zip(strides).all(|(extent, (a, b))| *extent <= 1 || a == b)
+}

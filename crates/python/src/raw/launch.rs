@@ -1,0 +1,39 @@
+//! Launches at addresses and on streams that Python names. Whoever gives wrong ones gets what CUDA makes of them.
+
+use std::ffi::c_void;
+
+use pgemm::driver::{ContextRef, Device, StreamRef};
+use pgemm::{Gemm, Pointers, Problem, Result};
+
+use crate::errors::Failure;
+
+/// Queues a problem.
+///
+/// # Safety
+/// The addresses must be those of matrices on the GEMM's device as the problem describes them, alive until the work is done;
+/// the stream must be one of its context.
+pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u64) -> Result<()> {
+    // SAFETY: as the caller vouches.
+    unsafe {
+        let stream = StreamRef::from_raw(gemm.device(), stream as *mut c_void);
+        gemm.run(problem, pointers, stream)
+    }
+}
+
+/// Waits until all is done that a stream was given.
+///
+/// # Safety
+/// The stream must exist and be one of the device's context.
+pub unsafe fn wait(device: &Device, stream: u64) -> Result<()> {
+    // SAFETY: as the caller vouches.
+    unsafe { StreamRef::from_raw(device, stream as *mut c_void) }.synchronize()
+}
+
+/// The device of a context that is current on this thread.
+///
+/// # Errors
+/// It is not one that kernels run on.
+pub fn device_of(context: ContextRef) -> std::result::Result<Device, Failure> {
+    // SAFETY: it is current, hence alive. In Python contexts are those of libraries that never destroy them.
+    Ok(unsafe { Device::from_context(context) }?)
+}

@@ -1,0 +1,9 @@
+//! All that the compiler cannot check: DLPack's structs, memory of other libraries, launches at addresses that Python names.
+
+mod dlpack;
+mod host;
+mod launch;
+
+pub use dlpack::{Exchange, Managed, Tensor};
+pub use host::{Strided, gather, scatter};
+pub use launch::{device_of, run, wait};

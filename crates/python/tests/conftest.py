@@ -1,0 +1,26 @@
+"""What all tests share: the GPU that is there or not, and error bounds."""
+
+import os
+
+import pytest
+
+REQUIRE_GPU = os.environ.get("PGEMM_REQUIRE_GPU") == "1"
+
+
+def missing(what):
+    """Skips a test visibly, or fails it where a GPU is required."""
+    if REQUIRE_GPU:
+        pytest.fail(f"PGEMM_REQUIRE_GPU=1, and {what}")
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="session")
+def cuda():
+    """torch, on a machine with a Hopper GPU."""
+    try:
+        import torch
+    except ImportError:
+        missing("there is no torch")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        missing("torch sees no Hopper GPU")
+    return torch
