@@ -7,14 +7,17 @@ pub mod cases;
 mod choice;
 mod config;
 pub mod cpu;
+mod device_matrix;
 pub mod driver;
 pub mod error;
 mod files;
 mod gemm;
 pub mod heuristic;
 pub mod host;
+pub mod interop;
 pub mod matrix;
 pub mod numerics;
+pub mod outofcore;
 mod pass;
 mod plan;
 mod precision;
@@ -27,16 +30,18 @@ pub use batch::Batch;
 pub use choice::{Choice, Decomposition};
 pub use config::{Config, MAX_SPLITS, Split};
 pub use cpu::CpuError;
+pub use device_matrix::DeviceMatrix;
 pub use error::{Error, Result};
-pub use gemm::{Gemm, Pointers, Prepared};
+pub use gemm::{CallerWorkspace, Gemm, Pointers, Prepared};
 pub use matrix::{HostMatrix, MatrixError};
 pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
+pub use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 pub use plan::{Candidates, Plan};
 pub use precision::Precision;
-pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError};
+pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError, Spans};
 pub use reading::{Reading, Readings};
 
 /// The guide's examples run as tests.

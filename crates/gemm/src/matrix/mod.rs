@@ -4,6 +4,7 @@
 pub(crate) mod convert;
 mod fill;
 pub(crate) mod panel;
+mod pinned;
 
 use bytemuck::Pod;
 use pgemm_ir::Element;
@@ -78,6 +79,8 @@ pub struct HostMatrix {
     layout: MatrixLayout,
     element: Element,
     bytes: usize,
+    // Dropped before the memory that it is about.
+    pinned: pinned::Pinned,
     // Words rather than bytes, so that a view as any element type is aligned.
     words: Vec<u64>,
 }
@@ -94,7 +97,8 @@ impl HostMatrix {
         Vec::<u64>::new()
             .try_reserve_exact(words)
             .map_err(|_| MatrixError::OutOfMemory { bytes })?;
-        Ok(HostMatrix { layout, element, bytes, words: vec![0; words] })
+        let pinned = pinned::Pinned::default();
+        Ok(HostMatrix { layout, element, bytes, pinned, words: vec![0; words] })
     }
 
     /// Makes it the transposed matrix: the same bytes, read the other way.
