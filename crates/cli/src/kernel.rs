@@ -325,7 +325,7 @@ fn emulate(
     let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
     a.fill_random(seed);
     b.fill_random(seed.wrapping_add(1));
-    let inputs = Inputs { a: &a, b: &b, c: None };
+    let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
     let product = output::while_showing(format!("emulating {spec}"), || {
         multiply(&Executor::Emulator, config, &problem, inputs)
     })?;

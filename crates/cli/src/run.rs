@@ -122,7 +122,7 @@ struct Given {
 
 impl Given {
     fn inputs(&self) -> BatchInputs<'_> {
-        BatchInputs { a: &self.a, b: &self.b, c: &self.c }
+        BatchInputs { a: &self.a, b: &self.b, c: &self.c, bias: None }
     }
 }
 
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let a = converted(&given.a, elements.a, "A")?;
     let b = converted(&given.b, elements.b, "B")?;
     let c = converted(&given.c, elements.d, "C")?;
-    let inputs = BatchInputs { a: &a, b: &b, c: &c };
+    let inputs = BatchInputs { a: &a, b: &b, c: &c, bias: None };
     let product = output::while_showing(format!("multiplying on {executor}"), || {
         multiply_batch(&executor, &config, &given.problem, inputs)
     })?;
@@ -360,7 +360,7 @@ fn verify(
         (!comparison.passed, if ratio.is_nan() { f64::INFINITY } else { ratio })
     };
     for (index, d) in product.d.iter().enumerate() {
-        let Inputs { a, b, c } = inputs.of(index);
+        let Inputs { a, b, c, .. } = inputs.of(index);
         let comparison = Reference::new(&problem.one(), a, b, c)?.compare(d, model)?;
         if worst.as_ref().is_none_or(|worst| ratio(&worst.comparison) < ratio(&comparison)) {
             worst = Some(Verified { index, comparison });

@@ -214,15 +214,20 @@ impl Case {
         let (a_copies, b_copies) = (copies(&a, [m, k], Major::K)?, copies(&b, [k, n], Major::N)?);
         let c_copies = copies(&c, [m, n], Major::N)?;
         let reads_c = problem.beta != 0.0;
-        let inputs =
-            BatchInputs { a: &a_copies, b: &b_copies, c: if reads_c { &c_copies } else { &[] } };
+        let inputs = BatchInputs {
+            a: &a_copies,
+            b: &b_copies,
+            c: if reads_c { &c_copies } else { &[] },
+            bias: None,
+        };
 
         let before = d.clone();
         let buffers = Buffers {
             a: a.matrix.bytes(),
             b: b.matrix.bytes(),
             c: (reads_c && !self.in_place).then(|| c.matrix.bytes()),
-            offsets: [&a, &b, &c, &d].map(Stored::offset_bytes),
+            bias: None,
+            offsets: [&a, &b, &c, &d, &d].map(Stored::offset_bytes),
             d: d.matrix.bytes_mut(),
         };
         let (plan, computed) = match executor {
@@ -237,7 +242,7 @@ impl Case {
         let computed = computed.map_or_else(|| copies(&d, [m, n], Major::N), Ok)?;
         let mut comparisons = vec![];
         for (index, d) in computed.iter().enumerate() {
-            let Inputs { a, b, c } = inputs.of(index);
+            let Inputs { a, b, c, .. } = inputs.of(index);
             let reference = Reference::new(&plain.one(), a, b, c)?;
             comparisons.push(match self.fill {
                 Fill::Integers if config.precision() == Precision::F16 => {

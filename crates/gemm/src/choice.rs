@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{AnySpec, OutputMajor};
+use pgemm_kernels::{AnySpec, Epilogue, OutputMajor};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Split;
@@ -62,6 +62,18 @@ impl Choice {
             spec => spec.operands(),
         };
         if self.swapped() { [b, a] } else { [a, b] }
+    }
+
+    /// The epilogue of the problems that it computes.
+    pub fn epilogue(&self) -> Epilogue {
+        let epilogue = self.spec.epilogue();
+        if self.swapped() { epilogue.transposed() } else { epilogue }
+    }
+
+    /// The same with the epilogue of a problem.
+    pub(crate) fn with_epilogue(self, epilogue: Epilogue) -> Self {
+        let own = if self.swapped() { epilogue.transposed() } else { epilogue };
+        Choice { spec: self.spec.with_epilogue(own), ..self }
     }
 
     /// Majors of A and B of the problems that it computes.

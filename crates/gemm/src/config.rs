@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{AnySpec, Cluster, L2Policies, Schedule};
+use pgemm_kernels::{AnySpec, Cluster, Epilogue, L2Policies, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
@@ -74,6 +74,9 @@ pub struct Config {
     /// How accurately products are added up; where it is not given, that of `spec`, else [`Precision::Full`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
+    /// What happens to results on their way to D: a bias, an activation. Nothing where it is not given.
+    #[serde(default, skip_serializing_if = "Epilogue::is_none")]
+    pub epilogue: Epilogue,
     /// Macro-tile rows: a multiple of 64.
     pub tile_m: Option<u32>,
     /// Macro-tile columns: a multiple of 8.
@@ -116,6 +119,7 @@ impl Config {
             b: None,
             output: None,
             precision: None,
+            epilogue: Epilogue::NONE,
             tile_m: None,
             tile_n: None,
             tile_k: None,
@@ -137,7 +141,9 @@ impl Config {
     /// A config that uses exactly this kernel.
     pub fn for_spec(spec: AnySpec) -> Self {
         let [a, b] = Choice::plain(spec).operands();
-        Config { output: Some(spec.output()), spec: Some(spec), ..Config::new(a).with_b_dtype(b) }
+        let epilogue = Choice::plain(spec).epilogue();
+        let config = Config { output: Some(spec.output()), spec: Some(spec), ..Config::new(a) };
+        config.with_b_dtype(b).with_epilogue(epilogue)
     }
 
     /// A config that computes exactly so.
@@ -156,7 +162,8 @@ impl Config {
         let [a, b] = self.operands();
         let output = Some(self.output_dtype());
         let l2 = self.l2.map(|l2| L2Policies { a: l2.b, b: l2.a, ..l2 });
-        Config { dtype: b, output, l2, ..self.clone() }.with_b_dtype(a)
+        let epilogue = self.epilogue.transposed();
+        Config { dtype: b, output, l2, epilogue, ..self.clone() }.with_b_dtype(a)
     }
 
     /// Sets the element type of B.
@@ -189,7 +196,7 @@ impl Config {
         })
     }
 
-    /// Whether nothing but types is given.
+    /// Whether nothing but types and what is computed is given.
     pub(crate) fn leaves_all_to_planner(&self) -> bool {
         let Config { raster_rows, swapped, split, l2, dependent_launch, sms, spec, .. } = self;
         let knobs = [raster_rows.is_some(), swapped.is_some(), split.is_some(), l2.is_some()];

@@ -4,6 +4,7 @@
 use pgemm_ir::Element;
 use rayon::prelude::*;
 
+use crate::epilogue::Applied;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;
 use crate::matrix::panel::{Panel, Working, add_product};
@@ -81,6 +82,21 @@ pub fn run(
     c: Option<&HostMatrix>,
     d: &mut HostMatrix,
 ) -> Result<(), CpuError> {
+    run_applied(problem, &Applied::default(), a, b, c, d)
+}
+
+/// Like [`run`], with an epilogue: the bias is added in the type of the sums, and activations are computed in binary64.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_applied(
+    problem: &Problem,
+    applied: &Applied,
+    a: &HostMatrix,
+    b: &HostMatrix,
+    c: Option<&HostMatrix>,
+    d: &mut HostMatrix,
+) -> Result<(), CpuError> {
     problem.validate()?;
     problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
     let (found, needed) = (d.layout(), problem.d_layout());
@@ -96,7 +112,7 @@ pub fn run(
         };
         let (a, b, c) = (turned(a), turned(b), c.map(turned));
         d.transpose();
-        let done = run(&problem.transposed(), &b, &a, c.as_ref(), d);
+        let done = run_applied(&problem.transposed(), &applied.transposed(), &b, &a, c.as_ref(), d);
         d.transpose();
         return done;
     }
@@ -114,7 +130,7 @@ pub fn run(
 
     if d.dtype() == Element::S32 {
         let [alpha, beta] = problem.integer_scalars()?;
-        blocks(problem, a, b, c, d, |sum: f64, addend| {
+        blocks(problem, applied, a, b, c, d, |sum: f64, addend| {
             // Sums stay below 2^53, so they are exact, and so are their lower halves.
             let product = alpha.wrapping_mul(sum as i64 as i32);
             let addend = addend.map_or(0, |addend| beta.wrapping_mul(addend as i32));
@@ -126,7 +142,7 @@ pub fn run(
     let problem = &problem.with_alpha(if problem.k == 0 { 0.0 } else { problem.alpha });
     if d.dtype() == Element::F64 {
         let Problem { alpha, beta, .. } = *problem;
-        blocks(problem, a, b, c, d, |sum: f64, addend| match addend {
+        blocks(problem, applied, a, b, c, d, |sum: f64, addend| match addend {
             Some(addend) => alpha * sum + beta * addend,
             None => alpha * sum,
         });
@@ -134,14 +150,14 @@ pub fn run(
     }
     let [alpha, beta] = problem.single_scalars()?;
     if matches!(input, Element::S8 | Element::U8) {
-        blocks(problem, a, b, c, d, |sum: f64, addend| {
+        blocks(problem, applied, a, b, c, d, |sum: f64, addend| {
             // Exact, as above, before it wraps; and each binary32 is a binary64.
             let scaled = alpha * (sum as i64 as i32 as f32);
             f64::from(addend.map_or(scaled, |addend| scaled + beta * addend as f32))
         });
         return Ok(());
     }
-    blocks(problem, a, b, c, d, |sum: f32, addend| match addend {
+    blocks(problem, applied, a, b, c, d, |sum: f32, addend| match addend {
         Some(addend) => alpha * sum + beta * addend,
         None if alpha == 1.0 => sum,
         None => alpha * sum,
@@ -149,14 +165,15 @@ pub fn run(
     Ok(())
 }
 
-/// Fills D with what `epilogue` makes of each sum of products and the element of C, block by block.
+/// Fills D with what `scale` makes of each sum of products and the element of C, and the epilogue of that, block by block.
 fn blocks<T: Working>(
     problem: &Problem,
+    applied: &Applied,
     a: &HostMatrix,
     b: &HostMatrix,
     c: Option<&HostMatrix>,
     d: &mut HostMatrix,
-    epilogue: impl Fn(T, Option<T>) -> T + Sync,
+    scale: impl Fn(T, Option<T>) -> T + Sync,
 ) {
     let (m, n, k) = (problem.m, problem.n, problem.k);
     let (mut a_panel, mut b_panel, mut c_panel) = (Panel::new(), Panel::new(), Panel::<T>::new());
@@ -178,11 +195,20 @@ fn blocks<T: Working>(
                 let addends = c_panel.values().par_chunks(columns.len());
                 sums.par_chunks_mut(columns.len()).zip(addends).for_each(|(sums, addends)| {
                     for (sum, addend) in sums.iter_mut().zip(addends) {
-                        *sum = epilogue(*sum, Some(*addend));
+                        *sum = scale(*sum, Some(*addend));
                     }
                 });
             } else {
-                sums.par_iter_mut().for_each(|sum| *sum = epilogue(*sum, None));
+                sums.par_iter_mut().for_each(|sum| *sum = scale(*sum, None));
+            }
+            if !applied.is_none() {
+                sums.par_chunks_mut(columns.len()).zip(rows).for_each(|(sums, row)| {
+                    for (sum, column) in sums.iter_mut().zip(columns.clone()) {
+                        let sum_with_bias =
+                            applied.bias(row, column).map_or(*sum, |bias| sum.plus(bias));
+                        *sum = sum_with_bias.map(|value| applied.activate(value));
+                    }
+                });
             }
             with_scalar!(d.dtype(), S => {
                 let lines = d.par_lines_mut::<S>().skip(row);

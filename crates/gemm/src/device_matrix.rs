@@ -2,6 +2,7 @@
 
 use pgemm_ir::Element;
 
+use crate::config::Config;
 use crate::driver::{Device, DeviceBuffer, StreamRef};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers};
@@ -69,6 +70,21 @@ impl DeviceMatrix {
     }
 }
 
+impl Config {
+    /// Refuses what calls without a bias cannot compute.
+    pub(crate) fn check_no_bias(&self) -> Result<()> {
+        if self.epilogue.bias().is_none() {
+            return Ok(());
+        }
+        Err(Error::InvalidKnob {
+            knob: "epilogue",
+            asked: self.epilogue.to_string(),
+            limit: "this call takes no bias; Gemm::run does, by Pointers::with_bias".into(),
+            nearest: "an epilogue without one".into(),
+        })
+    }
+}
+
 impl Gemm {
     /// Enqueues D = alpha·A·B + beta·C on `stream` and returns; the problem is prepared first where that has not happened. C is not
     /// looked at where beta is 0. D is complete once the stream has been waited for, as [`DeviceMatrix::download`] does.
@@ -102,6 +118,7 @@ impl Gemm {
         stream: StreamRef<'_>,
     ) -> Result<()> {
         problem.validate()?;
+        self.config().check_no_bias()?;
         let batch = problem.batch.count;
         if batch != 1 {
             return Err(ProblemError::MatrixCount { matrix: "A", found: 1, needed: batch }.into());
@@ -141,7 +158,7 @@ impl Gemm {
             return Err(Error::OtherContext { what: "the stream" });
         }
         let c = c.map_or(0, DeviceMatrix::address);
-        let pointers = Pointers { a: a.address(), b: b.address(), c, d: d.address() };
+        let pointers = Pointers::new(a.address(), b.address(), c, d.address());
         // SAFETY: the matrices lie as the problem says, in its types and in the stream's context; freeing one waits for its use.
         unsafe { self.run(problem, &pointers, stream) }
     }

@@ -40,6 +40,21 @@ pub struct Pointers {
     pub c: u64,
     /// D, in the output type.
     pub d: u64,
+    /// The bias, in [`Config::bias_dtype`], of [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements, the same for all
+    /// products of a batch; not looked at where the epilogue has none.
+    pub bias: u64,
+}
+
+impl Pointers {
+    /// Those of a product without a bias.
+    pub fn new(a: u64, b: u64, c: u64, d: u64) -> Self {
+        Pointers { a, b, c, d, bias: 0 }
+    }
+
+    /// The same with a bias.
+    pub fn with_bias(self, bias: u64) -> Self {
+        Pointers { bias, ..self }
+    }
 }
 
 /// Device memory that the caller gives a launch as its workspace: see [`Gemm::run_prepared_with_workspace`].
@@ -315,9 +330,9 @@ impl Gemm {
     /// # Errors
     /// As [`prepare`](Self::prepare); the choice does not fit the problem or this config's types.
     pub(crate) fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
-        let Config { dtype, b, .. } = self.0.config;
+        let Config { dtype, b, epilogue, .. } = self.0.config;
         let output = Some(self.0.config.output_dtype());
-        let config = Config { dtype, b, output, ..Config::for_choice(choice) };
+        let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
         let sms = self.0.device.properties().sm_count;
         let plans = Plan::candidates(problem, &config, sms)?;
         first_clean(&config, plans, |plan| {
@@ -467,7 +482,7 @@ impl Gemm {
             }
         }
         let Prepared { seen, plan, kernel, .. } = prepared;
-        let Pointers { a, b, c, d } = seen.pointers(pointers);
+        let Pointers { a, b, c, d, .. } = seen.pointers(pointers);
         let far = |address: u64, reading| {
             reading == Reading::InPlace && !address.is_multiple_of(TMA_ALIGN_BYTES)
         };
@@ -659,7 +674,7 @@ impl Gemm {
     ) -> Result<Prepared> {
         let zeros = self.0.zeros.address();
         // Addresses, the workspace's too, are patched before each launch.
-        let nowhere = Pointers { a: zeros, b: zeros, c: zeros, d: zeros };
+        let nowhere = Pointers::new(zeros, zeros, zeros, zeros);
         let work = work(&seen.problem, &plan, &nowhere, 0);
         let of_kernel = kernel.gemm.workspace(&work);
         let (passes, bytes) = seen.passes();

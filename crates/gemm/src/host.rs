@@ -15,6 +15,7 @@ use crate::cache::Outcome;
 use crate::config::Config;
 use crate::cpu;
 use crate::driver::{Device, DeviceBuffer, Stream};
+use crate::epilogue::Applied;
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers, work};
 use crate::matrix::HostMatrix;
@@ -109,6 +110,9 @@ pub struct Inputs<'a> {
     pub b: &'a HostMatrix,
     /// C, where beta isn't 0.
     pub c: Option<&'a HostMatrix>,
+    /// The bias where the epilogue has one: a row of [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements of
+    /// [`Config::bias_dtype`], without gaps.
+    pub bias: Option<&'a HostMatrix>,
 }
 
 /// Inputs of a batch on the host, as [`Inputs`]: one matrix for each product, or where the batch stride is 0 one for all.
@@ -120,6 +124,8 @@ pub struct BatchInputs<'a> {
     pub b: &'a [HostMatrix],
     /// C of each product; not looked at where beta is 0.
     pub c: &'a [HostMatrix],
+    /// The bias of all products, as [`Inputs::bias`].
+    pub bias: Option<&'a HostMatrix>,
 }
 
 /// Computed products of a batch.
@@ -150,7 +156,7 @@ pub struct Product {
     pub cache: Option<Outcome>,
 }
 
-/// Computes D = alpha·A·B + beta·C of host matrices. D was filled with NaN before.
+/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D was filled with NaN before.
 ///
 /// # Errors
 /// The problem is impossible, a batch, or doesn't fit its matrices, which are of other types than the config's; types, majors or
@@ -165,9 +171,9 @@ pub fn multiply(
     if needed != 1 {
         return Err(ProblemError::MatrixCount { matrix: "A", found: 1, needed }.into());
     }
-    let Inputs { a, b, c } = inputs;
+    let Inputs { a, b, c, bias } = inputs;
     let c = c.map_or(&[][..], slice::from_ref);
-    let batch = BatchInputs { a: slice::from_ref(a), b: slice::from_ref(b), c };
+    let batch = BatchInputs { a: slice::from_ref(a), b: slice::from_ref(b), c, bias };
     let Products { mut d, plan, prepare, compute, cache } =
         multiply_batch(executor, config, problem, batch)?;
     Ok(Product { d: d.swap_remove(0), plan, prepare, compute, cache })
@@ -185,9 +191,15 @@ pub fn multiply_batch(
 ) -> Result<Products> {
     problem.validate()?;
     let problem = &problem.normalised();
-    let inputs = BatchInputs { c: if problem.beta == 0.0 { &[] } else { inputs.c }, ..inputs };
+    let inputs = BatchInputs {
+        c: if problem.beta == 0.0 { &[] } else { inputs.c },
+        bias: inputs.bias.filter(|_| config.epilogue.bias().is_some()),
+        ..inputs
+    };
     check_inputs(config, problem, inputs)?;
     config.check_precision()?;
+    config.check_epilogue()?;
+    let applied = Applied::new(problem, config.epilogue, inputs.bias)?;
     plan::check(problem, config)?;
     let mut d = (0..problem.batch.count)
         .map(|_| {
@@ -202,8 +214,8 @@ pub fn multiply_batch(
         Executor::Cpu { .. } => {
             let start = Instant::now();
             for (index, d) in d.iter_mut().enumerate() {
-                let Inputs { a, b, c } = inputs.of(index);
-                cpu::run(&problem.one(), a, b, c, d)?;
+                let Inputs { a, b, c, .. } = inputs.of(index);
+                cpu::run_applied(&problem.one(), &applied, a, b, c, d)?;
             }
             (None, Duration::ZERO, start.elapsed(), None)
         }
@@ -230,13 +242,14 @@ impl<'a> BatchInputs<'a> {
             a: &self.a[one(self.a).unwrap_or_default()],
             b: &self.b[one(self.b).unwrap_or_default()],
             c: one(self.c).map(|index| &self.c[index]),
+            bias: self.bias,
         }
     }
 }
 
 /// Checks numbers, layouts and types of the matrices of a problem that validates.
 fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> Result<()> {
-    let BatchInputs { a, b, c } = inputs;
+    let BatchInputs { a, b, c, bias } = inputs;
     let batch = problem.batch;
     for (matrix, found, needed) in [
         ("A", a.len(), batch.matrices(batch.a)),
@@ -251,8 +264,12 @@ fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> 
         }
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
+    let (found, needed) = (bias.map(HostMatrix::dtype), config.bias_dtype());
+    if let Some(found) = found.filter(|found| *found != needed) {
+        return Err(Error::MatrixType { matrix: "the bias", found, needed });
+    }
     for index in 0..batch.count {
-        let Inputs { a, b, c } = inputs.of(index);
+        let Inputs { a, b, c, .. } = inputs.of(index);
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         for (matrix, found, needed) in [
             ("A", a.dtype(), a_type),
@@ -327,17 +344,18 @@ pub(crate) struct Buffers<'a> {
     /// None where beta is 0, or C is D.
     pub(crate) c: Option<&'a [u8]>,
     pub(crate) d: &'a mut [u8],
-    /// Bytes before the first element of A, B, C and D. Allocations begin at multiples of 256.
-    pub(crate) offsets: [u64; 4],
+    pub(crate) bias: Option<&'a [u8]>,
+    /// Bytes before the first element of A, B, C, D and the bias. Allocations begin at multiples of 256.
+    pub(crate) offsets: [u64; 5],
 }
 
 impl Buffers<'_> {
     /// The matrices in allocations at these addresses.
-    fn pointers(&self, [a, b, c, d]: [u64; 4]) -> Pointers {
+    fn pointers(&self, [a, b, c, d, bias]: [u64; 5]) -> Pointers {
         let offsets = self.offsets;
         let c = if self.c.is_some() { c } else { d };
         let at = |address, i: usize| address + offsets[i];
-        Pointers { a: at(a, 0), b: at(b, 1), c: at(c, 2), d: at(d, 3) }
+        Pointers::new(at(a, 0), at(b, 1), at(c, 2), at(d, 3)).with_bias(at(bias, 4))
     }
 }
 
@@ -361,7 +379,8 @@ fn with_buffers(
         b: b.bytes(),
         c: c.as_ref().map(|c| c.bytes()),
         d: all_d.bytes_mut(),
-        offsets: [0; 4],
+        bias: inputs.bias.map(HostMatrix::bytes),
+        offsets: [0; 5],
     })?;
     take_apart(all_d.bytes(), batch.d, d);
     Ok(computed)
@@ -381,8 +400,11 @@ pub(crate) fn on_cuda(
     let (a, b) = (upload(buffers.a)?, upload(buffers.b)?);
     let c = buffers.c.map(upload).transpose()?;
     let d = upload(buffers.d)?;
-    let c_address = c.as_ref().map_or(0, DeviceBuffer::address);
-    let pointers = buffers.pointers([a.address(), b.address(), c_address, d.address()]);
+    let bias = buffers.bias.map(upload).transpose()?;
+    let [c_address, bias_address] =
+        [&c, &bias].map(|buffer| buffer.as_ref().map_or(0, DeviceBuffer::address));
+    let addresses = [a.address(), b.address(), c_address, d.address(), bias_address];
+    let pointers = buffers.pointers(addresses);
 
     let start = Instant::now();
     let prepared = gemm.prepare_at(problem, &pointers)?;
@@ -415,6 +437,7 @@ pub(crate) fn on_emulator(
         upload("B", Some(buffers.b), Permission::ReadOnly),
         upload("C", buffers.c, Permission::ReadOnly),
         upload("D", Some(buffers.d), Permission::ReadWrite),
+        upload("the bias", buffers.bias, Permission::ReadOnly),
     ];
     let pointers = buffers.pointers(addresses);
     let computed = emulate(config, problem, &mut memory, &pointers)?;

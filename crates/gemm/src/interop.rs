@@ -116,7 +116,7 @@ impl Gemm {
         let stream_ref = self.check(problem, a, b, d, stream)?;
         let ((a, _read_a), (b, _read_b)) = (a.device_ptr(stream), b.device_ptr(stream));
         let (d, _written) = d.device_ptr_mut(stream);
-        let pointers = Pointers { a, b, c: d, d };
+        let pointers = Pointers::new(a, b, d, d);
         // SAFETY: the buffers have what the problem reaches over, of its types, in the stream's context; cudarc frees them, and orders
         // other uses of them, behind the events that are recorded when the guards are dropped.
         unsafe { self.run(problem, &pointers, stream_ref) }
@@ -141,7 +141,7 @@ impl Gemm {
         let ((a, _read_a), (b, _read_b)) = (a.device_ptr(stream), b.device_ptr(stream));
         let (c, _read_c) = c.device_ptr(stream);
         let (d, _written) = d.device_ptr_mut(stream);
-        let pointers = Pointers { a, b, c, d };
+        let pointers = Pointers::new(a, b, c, d);
         // SAFETY: as above.
         unsafe { self.run(problem, &pointers, stream_ref) }
     }
@@ -156,6 +156,7 @@ impl Gemm {
         stream: &'a CudaStream,
     ) -> Result<StreamRef<'a>> {
         let ([a_type, b_type], output) = (self.config().operands(), self.config().output_dtype());
+        self.config().check_no_bias()?;
         check_type::<A>("A", a_type)?;
         check_type::<B>("B", b_type)?;
         check_type::<D>("D", output)?;

@@ -9,6 +9,7 @@ mod config;
 pub mod cpu;
 mod device_matrix;
 pub mod driver;
+mod epilogue;
 pub mod error;
 mod files;
 mod gemm;
@@ -38,6 +39,7 @@ pub use numerics::{
     Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
 };
 pub use pgemm_ir::Element as Dtype;
+pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 pub use plan::{Candidates, Plan};
 pub use precision::Precision;

@@ -7,8 +7,8 @@ mod shared;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    AnySpec, Arithmetic, Cluster, KernelSpec, L2Policies, L2Policy, OutputMajor, Schedule,
-    SpecError, Tile,
+    AnySpec, Arithmetic, Cluster, Epilogue, KernelSpec, L2Policies, L2Policy, OutputMajor,
+    Schedule, SpecError, Tile,
 };
 use serde::Serialize;
 
@@ -138,7 +138,7 @@ impl Plan {
         let Decomposition { tiles, split_tiles, workers, clusters, .. } =
             choice.decompose(extents, problem.batch.count as u64, sms);
         Plan {
-            spec: choice.spec,
+            spec: choice.with_epilogue(config.epilogue).spec,
             raster_rows: choice.raster_rows,
             split: choice.split,
             // Countable ones fit.
@@ -183,6 +183,8 @@ impl Candidates {
         let sms = config.sms.unwrap_or(sms).clamp(1, sms);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
+        config.check_epilogue()?;
+        config.check_kernel_has_epilogue()?;
         check_types(problem, operands, output)?;
         check_swapped(&ways)?;
         let precision = config.precision();
@@ -365,8 +367,19 @@ fn by_name(ways: &[Seen], sms: u32) -> Result<Option<Choice>> {
     let types = (plain.operands(), spec.output()) == (config.operands(), config.output_dtype());
     let seen = ways.iter().find(|seen| types && seen.has_majors_of(&plain));
     let Some(seen) = seen else { return Err(Error::SpecMismatch { spec }) };
-    let choice = choice_for(spec, Shape::seen(seen), config, sms, None);
-    spec.validate()?;
+    let own = plain.epilogue();
+    if !own.is_none() && own != config.epilogue {
+        return Err(Error::InvalidKnob {
+            knob: "epilogue",
+            asked: config.epilogue.to_string(),
+            limit: format!("the kernel {spec} has the epilogue {own}"),
+            nearest: own.to_string(),
+        });
+    }
+    // Rated as the kernel without one.
+    let choice =
+        choice_for(plain.with_epilogue(Epilogue::NONE).spec, Shape::seen(seen), config, sms, None);
+    choice.with_epilogue(config.epilogue).spec.validate()?;
     Ok(Some(choice))
 }
 

@@ -155,12 +155,23 @@ pub enum ProblemError {
     /// A matrix does not lie as the problem says.
     #[error("{matrix} is {found}, and the problem needs {needed}")]
     LayoutMismatch {
-        /// `A`, `B`, `C` or `D`.
+        /// `A`, `B`, `C`, `D` or `the bias`.
         matrix: &'static str,
         /// How the matrix lies.
         found: MatrixLayout,
         /// How the problem says that it lies.
         needed: MatrixLayout,
+    },
+
+    /// An epilogue adds a bias, and there is none.
+    #[error(
+        "the epilogue {epilogue} adds a bias of {length} elements, and none is given: give it, or leave the bias out"
+    )]
+    MissingBias {
+        /// The epilogue, as it prints.
+        epilogue: String,
+        /// How many elements it has.
+        length: usize,
     },
 
     /// A scalar of a product of integers with a D of s32 is none.

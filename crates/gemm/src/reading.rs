@@ -495,8 +495,8 @@ mod tests {
         let seen = Seen::new(&problem, &config, Aligned { a: true, b: false });
         assert_eq!(seen.config.operands(), [Element::E5m2, Element::E4m3]);
         assert_eq!((seen.readings.a, seen.readings.b), (Reading::LaidOut, Reading::Turned));
-        let pointers = seen.pointers(&Pointers { a: 1, b: 2, c: 3, d: 4 });
-        assert_eq!(pointers, Pointers { a: 2, b: 1, c: 3, d: 4 });
+        let pointers = seen.pointers(&Pointers::new(1, 2, 3, 4));
+        assert_eq!(pointers, Pointers::new(2, 1, 3, 4));
         let (passes, bytes) = seen.passes();
         let [a, b] = passes.map(Option::unwrap);
         assert_eq!((a.matrix.result(), b.matrix.result()), ((32, 128), (64, 128)));

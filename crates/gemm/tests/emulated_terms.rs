@@ -26,7 +26,7 @@ fn compare(executor: &Executor, config: &Config, problem: &Problem, mode: Precis
     let (a, b) = (matrix(problem.a_layout(), 1), matrix(problem.b_layout(), 2));
     let c = matrix(problem.c_layout(), 3);
     let c = (problem.beta != 0.0).then_some(&c);
-    let product = multiply(executor, config, problem, Inputs { a: &a, b: &b, c })
+    let product = multiply(executor, config, problem, Inputs { a: &a, b: &b, c, bias: None })
         .unwrap_or_else(|error| panic!("{mode} {problem:?}: {error}"));
     if let (Some(plan), true) = (product.plan, problem.k > 0) {
         assert_eq!(Precision::of(&plan.spec), mode);
@@ -107,7 +107,7 @@ fn what_is_not_finite_makes_its_row_or_column_nan() {
                 if (k, column) == (69, 7) { f64::NAN } else { of_b[k * 40 + column] }
             },
         );
-        let inputs = Inputs { a: &a, b: &b, c: None };
+        let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
         let d = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap().d;
         for row in 0..24 {
             for column in 0..40 {

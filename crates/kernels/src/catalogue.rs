@@ -6,6 +6,7 @@ use crate::arithmetic::{Arithmetic, Terms};
 use crate::dmma;
 use crate::family::AnySpec;
 use crate::ffma;
+use crate::fusion::Epilogue;
 use crate::spec::{Cluster, KernelSpec, OutputMajor, Schedule, Tile};
 
 /// A CTA tile with its ring and warpgroups; the same for every type and layout where it fits.
@@ -64,6 +65,7 @@ impl Shape {
             schedule: self.schedule,
             cluster: Cluster::NONE,
             arithmetic: Arithmetic::default(),
+            epilogue: Epilogue::NONE,
         }
     }
 

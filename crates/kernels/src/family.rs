@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError};
 use crate::ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError};
+use crate::fusion::Epilogue;
 use crate::gemm::{GemmKernel, KernelError, build};
 use crate::launch::{Work, Workspace};
 use crate::spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
@@ -98,6 +99,24 @@ impl AnySpec {
         match self {
             AnySpec::Wgmma(spec) => spec.d_major,
             AnySpec::Dmma(_) | AnySpec::Ffma(_) => OutputMajor::N,
+        }
+    }
+
+    /// What happens to results before they are stored, in terms of the kernel's D.
+    pub fn epilogue(&self) -> Epilogue {
+        match self {
+            AnySpec::Wgmma(spec) => spec.epilogue,
+            AnySpec::Dmma(spec) => spec.epilogue,
+            AnySpec::Ffma(spec) => spec.epilogue,
+        }
+    }
+
+    /// The same with another epilogue, in terms of the kernel's D.
+    pub fn with_epilogue(self, epilogue: Epilogue) -> AnySpec {
+        match self {
+            AnySpec::Wgmma(spec) => AnySpec::Wgmma(KernelSpec { epilogue, ..spec }),
+            AnySpec::Dmma(spec) => AnySpec::Dmma(DmmaSpec { epilogue, ..spec }),
+            AnySpec::Ffma(spec) => AnySpec::Ffma(FfmaSpec { epilogue, ..spec }),
         }
     }
 

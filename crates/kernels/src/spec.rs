@@ -3,7 +3,8 @@
 //! A spec has a readable name, `bf16-kn-f32-256x192x64-s3-w2-c1x1`: types of A and B (one where both are the same, else two,
 //! `e4m3_e5m2`), majors of A and B, type of D, CTA tile, stages, consumer warpgroups, cluster. A third major, `kkm`, says that
 //! D is column-major; `p2` in place of `w2` that the consumer warpgroups take turns with whole tiles (ping-pong). What is
-//! said of [`Arithmetic`] comes behind the operands (`tf32x3-…`) and the cluster (`…-c1x1-p128-scaled`).
+//! said of [`Arithmetic`] comes behind the operands (`tf32x3-…`) and the cluster (`…-c1x1-p128-scaled`), and behind all the
+//! [`Epilogue`] (`…-c1x1-ebias_n.silu`), whose bias lies along the dimensions of the kernel's D.
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use pgemm_ir::{
 use serde::{Deserialize, Serialize};
 
 use crate::arithmetic::{Arithmetic, Terms};
+use crate::fusion::Epilogue;
 use crate::mainloop::registers::fragment_registers;
 use crate::names::{has_name, major_name, majors};
 use crate::operand::OperandTile;
@@ -110,6 +112,8 @@ pub struct KernelSpec {
     pub cluster: Cluster,
     /// How products are added up and scaled.
     pub arithmetic: Arithmetic,
+    /// What happens to results before they are rounded.
+    pub epilogue: Epilogue,
 }
 
 /// A spec that no kernel can be built from.
@@ -532,7 +536,7 @@ impl fmt::Display for KernelSpec {
         }
         write!(f, "{}", arithmetic.terms.map_or("", Terms::suffix))?;
         write!(f, "-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}")?;
-        write!(f, "{}", arithmetic.suffix())
+        write!(f, "{}{}", arithmetic.suffix(), self.epilogue.suffix())
     }
 }
 
@@ -560,7 +564,12 @@ fn parse(name: &str) -> Option<KernelSpec> {
     let [consumers] = numbers(consumers)?;
     let [cluster_m, cluster_n] = numbers(parts.next()?.strip_prefix('c')?)?;
     let mut arithmetic = Arithmetic { terms, ..Arithmetic::default() };
+    let mut epilogue = Epilogue::NONE;
     for part in parts {
+        if let Some(text) = part.strip_prefix('e') {
+            epilogue = Epilogue::from_suffix(text)?;
+            continue;
+        }
         match (part, part.strip_prefix('p').map(numbers)) {
             (_, Some(interval)) => arithmetic.promotion = interval.map(|[k]| k),
             ("acc16", None) => arithmetic.f16_sums = true,
@@ -580,6 +589,7 @@ fn parse(name: &str) -> Option<KernelSpec> {
         schedule,
         cluster: Cluster { m: cluster_m, n: cluster_n },
         arithmetic,
+        epilogue,
     })
 }
 
@@ -614,6 +624,8 @@ mod tests {
             "f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled",
             "f16-kk-f16-256x256x64-s3-w2-c1x1-acc16",
             "f16-mn-f32-128x128x64-s4-w2-c1x1-scaled-acc16",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-ebias_m.gelu",
+            "bf16-kk-f32-128x128x64-s4-w2-c1x1-erelu",
         ] {
             assert_eq!(spec(name).to_string(), name);
             assert_eq!(spec(name).validate(), Ok(()));
@@ -638,6 +650,10 @@ mod tests {
             "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-scaled-p128",
             "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-scaled",
             "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-acc16",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-erelu-acc16",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-e",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-enone",
+            "f16-kk-f16-128x128x64-s4-w2-c1x1-esilu.bias_n",
         ] {
             assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
         }

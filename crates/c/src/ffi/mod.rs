@@ -119,7 +119,7 @@ pub unsafe extern "C" fn pgemm_run(
         // SAFETY: the caller's GEMM is alive.
         let handle = unsafe { handle(gemm) }?;
         let problem = crate::problem::row_major(m, n, k)?;
-        let pointers = Pointers { a: a as u64, b: b as u64, c: 0, d: c as u64 };
+        let pointers = Pointers::new(a as u64, b as u64, 0, c as u64);
         // SAFETY: the caller vouches for matrices and stream.
         unsafe { handle.run(&problem, &pointers, stream) }
     })
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn pgemm_run_ex(
     guarded(|| {
         // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
         let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
-        let pointers = Pointers { a: a as u64, b: b as u64, c: c as u64, d: d as u64 };
+        let pointers = Pointers::new(a as u64, b as u64, c as u64, d as u64);
         // SAFETY: the caller vouches for matrices and stream.
         unsafe { handle.run(&problem, &pointers, stream) }
     })

@@ -64,7 +64,7 @@ impl Contestant for GemmContestant {
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> crate::Result<()> {
         let addresses = self.operands.addresses(set)?;
-        let pointers = Pointers { a: addresses.a, b: addresses.b, c: addresses.c, d: addresses.d };
+        let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
         let Problem { alpha, beta, .. } = *self.operands.problem();
         // SAFETY: the operand sets lie on this device as their problem says and live as long as this contestant; the
         // harness uses a stream of the same device and waits for it before it drops them.

@@ -179,7 +179,7 @@ impl Sample {
         let model = place.model(elements, self.values);
         match place {
             Place::Host(executor) => {
-                let inputs = Inputs { a: &self.a, b: &self.b, c: None };
+                let inputs = Inputs { a: &self.a, b: &self.b, c: None, bias: None };
                 let product = multiply(executor, way.config(), &self.problem, inputs)?;
                 // A plan holds numbers and texts only, which always have a JSON form.
                 let details = serde_json::to_value(&product.plan).unwrap_or_default();

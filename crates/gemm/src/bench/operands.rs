@@ -216,7 +216,7 @@ impl OperandSets {
 
     /// A, B and C on the host; no C where beta is 0.
     pub fn host(&self) -> BatchInputs<'_> {
-        BatchInputs { a: &self.host_a, b: &self.host_b, c: &self.host_c }
+        BatchInputs { a: &self.host_a, b: &self.host_b, c: &self.host_c, bias: None }
     }
 
     /// Where the matrices of `set` lie.

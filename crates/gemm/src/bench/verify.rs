@@ -145,7 +145,7 @@ impl<'a> Verifier<'a> {
         let problem = operands.problem();
         let one = problem.one();
         let reference = |product| -> crate::Result<_> {
-            let Inputs { a, b, c } = operands.host().of(product);
+            let Inputs { a, b, c, .. } = operands.host().of(product);
             let rows = sample_rows(&one, FULL_PRODUCTS, SAMPLE_SEED);
             Ok((product, SampledReference::new(&one, a, b, c, rows)?))
         };

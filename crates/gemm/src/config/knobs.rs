@@ -87,7 +87,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use pgemm_ir::Element;
-    use pgemm_kernels::L2Policy;
+    use pgemm_kernels::{Activation, Epilogue, L2Policy};
 
     use super::*;
     use crate::precision::Precision;
@@ -96,11 +96,13 @@ mod tests {
     #[test]
     fn every_knob_can_be_set_one_after_the_other() {
         let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();
+        let epilogue = Epilogue::NONE.with_activation(Activation::Relu);
         let l2 = L2Policies { a: L2Policy::EvictFirst, ..L2Policies::default() };
         let set = Config::new(Element::E4m3)
             .with_b_dtype(Element::E5m2)
             .with_output(Element::F16)
             .with_precision(Precision::Fast)
+            .with_epilogue(epilogue)
             .with_tile(128, 256, 64)
             .with_cluster(2, 1)
             .with_warps_per_block(12)
@@ -119,6 +121,7 @@ mod tests {
             b: Some(Element::E5m2),
             output: Some(Element::F16),
             precision: Some(Precision::Fast),
+            epilogue,
             tile_m: Some(128),
             tile_n: Some(256),
             tile_k: Some(64),

@@ -60,6 +60,7 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
         b: upload("B", dtype, 2, b_span, off[1], only),
         c: upload("C", output, 3, c_span, off[2], only),
         d: upload("D", output, 4, d_span, off[3], Permission::ReadWrite),
+        bias: 0,
     };
     let (plan, ..) = emulate(config, &problem, &mut memory, &pointers).unwrap();
 

@@ -1,7 +1,7 @@
 //! The derivation in the module docs, as coefficients of what the reference knows about an element.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{AnySpec, Terms};
+use pgemm_kernels::{Activation, AnySpec, Terms};
 use serde::{Deserialize, Serialize};
 
 use super::format::Format;
@@ -165,6 +165,12 @@ const WORST_8: f64 = 1.0 / (1u64 << 12) as f64;
 const WORST_16: f64 = 1.0 / (1u64 << 10) as f64;
 const UNIT_16: f64 = 1.0 / (1u64 << 11) as f64;
 
+/// Errors of gelu and silu in binary32 and binary64: in parts of what comes out, and at least.
+const RELATIVE_32: f64 = 1.0 / (1u64 << 20) as f64;
+const ABSOLUTE_32: f64 = 1e-9;
+const RELATIVE_64: f64 = 1e-13;
+const ABSOLUTE_64: f64 = 1e-15;
+
 /// Products of a block of which tensor cores truncate the sum, at least.
 const RANDOM_BLOCK: f64 = 16.0;
 
@@ -244,6 +250,9 @@ pub(super) struct Setting {
     pub(super) a: Element,
     pub(super) b: Element,
     pub(super) c: Element,
+    /// Whether a bias is added.
+    pub(super) bias: bool,
+    pub(super) activation: Option<Activation>,
     pub(super) output: Element,
 }
 
@@ -252,10 +261,14 @@ pub(super) struct Setting {
 pub(super) struct Magnitudes {
     /// `|v|`.
     pub(super) value: f64,
+    /// `|act(v)|`, or the same.
+    pub(super) result: f64,
     /// `Σ |aᵢ||bᵢ|`.
     pub(super) products: f64,
     /// `|c|`.
     pub(super) addend: f64,
+    /// `|bias|`.
+    pub(super) bias: f64,
     /// `Σ |aᵢ|`.
     pub(super) a_sum: f64,
     /// `Σ |bᵢ|`.
@@ -266,8 +279,10 @@ pub(super) struct Magnitudes {
 #[derive(Clone, Copy, Default)]
 struct Form {
     value: f64,
+    result: f64,
     products: f64,
     addend: f64,
+    bias: f64,
     a_sum: f64,
     b_sum: f64,
     /// Of the product of these two.
@@ -279,8 +294,10 @@ impl Form {
     fn plus(self, other: Form) -> Form {
         Form {
             value: self.value + other.value,
+            result: self.result + other.result,
             products: self.products + other.products,
             addend: self.addend + other.addend,
+            bias: self.bias + other.bias,
             a_sum: self.a_sum + other.a_sum,
             b_sum: self.b_sum + other.b_sum,
             of_sums: self.of_sums + other.of_sums,
@@ -291,8 +308,10 @@ impl Form {
     fn times(self, factor: f64) -> Form {
         Form {
             value: self.value * factor,
+            result: self.result * factor,
             products: self.products * factor,
             addend: self.addend * factor,
+            bias: self.bias * factor,
             a_sum: self.a_sum * factor,
             b_sum: self.b_sum * factor,
             of_sums: self.of_sums * factor,
@@ -302,12 +321,38 @@ impl Form {
 
     fn of(self, m: Magnitudes) -> f64 {
         self.value * m.value
+            + self.result * m.result
             + self.products * m.products
             + self.addend * m.addend
+            + self.bias * m.bias
             + self.a_sum * m.a_sum
             + self.b_sum * m.b_sum
             + self.of_sums * m.a_sum * m.b_sum
             + self.constant
+    }
+}
+
+/// An activation as kernels compute it: its steepest slope, and its error beside that of its argument, in parts of what comes out
+/// and at least.
+struct Computed {
+    slope: f64,
+    relative: f64,
+    absolute: f64,
+}
+
+impl Computed {
+    fn of(activation: Option<Activation>, doubles: bool) -> Computed {
+        let exact = Computed { slope: 1.0, relative: 0.0, absolute: 0.0 };
+        let slope = match activation {
+            None | Some(Activation::Relu) => return exact,
+            // Φ(√2) + √2·φ(√2), and what silu has near 2.4.
+            Some(Activation::Gelu) => 1.129,
+            Some(Activation::Silu) => 1.1,
+        };
+        match doubles {
+            true => Computed { slope, relative: RELATIVE_64, absolute: ABSOLUTE_64 },
+            false => Computed { slope, relative: RELATIVE_32, absolute: ABSOLUTE_32 },
+        }
     }
 }
 
@@ -400,17 +445,18 @@ impl Bound {
         let rounded = products.plus(converted).plus(underflow).times(of_products);
         let accumulated = converted.plus(underflow).plus(rounded);
 
-        // Epilogue. |alpha·s| is at most |v| + |beta·c|.
+        // Epilogue. |alpha·s| is at most |v| + |beta·c| + |bias|.
         let rounds = |factor: f64| if factor == 0.0 || factor == 1.0 { 0.0 } else { 1.0 };
         // alpha and beta themselves.
         let conversions = |factor: f64| {
             f64::from(!doubles && f64::from(factor as f32) != factor && !factor.is_nan())
         };
-        let addition = if beta == 0.0 { 0.0 } else { 1.0 };
+        let bias = f64::from(setting.bias);
+        let addition = bias + if beta == 0.0 { 0.0 } else { 1.0 };
         let product_gamma =
             gamma(rounds(alpha) + conversions(alpha) + addition, single.unit_roundoff);
         let addend_gamma = gamma(rounds(beta) + conversions(beta) + addition, single.unit_roundoff);
-        let scaled_sum = Form { value: 1.0, addend: beta, ..Form::default() };
+        let scaled_sum = Form { value: 1.0, addend: beta, bias, ..Form::default() };
         // C is used in D's type.
         let (c_unit, c_half) = conversion(setting.c, setting.output);
         let addend = Form { addend: 1.0, ..Form::default() };
@@ -421,11 +467,18 @@ impl Bound {
             .plus(addend_converted.times(beta))
             .plus(addend.plus(addend_converted).times(beta * addend_gamma))
             .plus(Form {
+                bias: bias * gamma(addition, single.unit_roundoff),
                 constant: (rounds(alpha) + rounds(beta)) * single.half_smallest(),
                 ..Form::default()
             });
 
-        // Output: of what the epilogue has, and of |v| itself, as far as that is in D's range.
+        // The activation: what it makes of an error before, and its own.
+        let Computed { slope, relative, absolute } = Computed::of(setting.activation, doubles);
+        let epilogue = epilogue.times(slope * (1.0 + relative));
+        let epilogue =
+            epilogue.plus(Form { result: relative, constant: absolute, ..Form::default() });
+
+        // Output: of what the epilogue has, and of |act(v)| itself, as far as that is in D's range.
         let output = Format::of(setting.output);
         let (unit, half) = match setting.output {
             same if same == working => (0.0, 0.0),
@@ -447,10 +500,17 @@ impl Bound {
             gamma(k + 4.0, double)
         };
         let reference =
-            Form { products: alpha, addend: beta, ..Form::default() }.times(of_reference);
+            Form { products: alpha, addend: beta, bias, ..Form::default() }.times(of_reference);
         let lost = if doubles { 4.0 * k * alpha * single.smallest } else { 0.0 };
-        let reference = reference.plus(Form { constant: lost, ..Form::default() });
-        let value_shortfall = reference.times(total.value + unit);
+        let reference = reference.plus(Form { constant: lost, ..Form::default() }).times(slope);
+        let reference = match setting.activation {
+            None | Some(Activation::Relu) => reference,
+            // Its argument was rounded, which counts where it is small.
+            Some(_) => {
+                reference.plus(Form { result: 8.0, constant: 4.0, ..Form::default() }.times(double))
+            }
+        };
+        let value_shortfall = reference.times(total.value + total.result + unit);
         let rounded = 1.0 + gamma(2.0 * k + 8.0, double);
         let form = total.plus(value_shortfall).plus(reference).times(rounded);
         let reached = match model.accumulation {
@@ -475,7 +535,7 @@ impl Bound {
         // No product of 0 and an infinite result is a bound.
         let of_result = match self.of_result {
             0.0 => 0.0,
-            unit => unit * magnitudes.value.min(self.most),
+            unit => unit * magnitudes.result.min(self.most),
         };
         self.form.of(magnitudes) + of_result
     }

@@ -1,18 +1,21 @@
 //! The product in double precision, that of doubles in more, with the magnitudes that error bounds need.
 
 use pgemm_ir::Element;
+use pgemm_kernels::{Activation, Epilogue};
 use rayon::prelude::*;
 
 use super::bound::{Bound, Magnitudes, Setting};
 use super::comparison::{Check, Comparison, Judged, judge};
 use super::format::Format;
 use super::{ErrorModel, NumericsError, compensated};
+use crate::epilogue::Applied;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
 use crate::problem::{Order, Problem};
 
-/// `alpha * A·B + beta * C` in double precision, and `|A|·|B|`. It takes 16 bytes per element of D (24 with a C) and about
+/// `alpha * A·B + beta * C` in double precision, with an epilogue of it or not, and `|A|·|B|`. It takes 16 bytes per element of D
+/// (8 more with a C, and with an activation) and about
 /// twice the time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more, and some ten times
 /// the time.
 #[derive(Clone, Debug)]
@@ -20,6 +23,9 @@ pub struct Reference {
     problem: Problem,
     dtypes: [Element; 3],
     values: Vec<f64>,
+    /// What the activation is applied to, where there is one.
+    inputs: Option<Vec<f64>>,
+    applied: Applied,
     products: Vec<f64>,
     addends: Option<Vec<f64>>,
     a_sums: Vec<f64>,
@@ -56,7 +62,22 @@ impl Reference {
         b: &HostMatrix,
         c: Option<&HostMatrix>,
     ) -> Result<Reference, NumericsError> {
+        Self::with_epilogue(problem, (a, b, c), Epilogue::NONE, None)
+    }
+
+    /// Like [`new`](Self::new), of `activation(alpha·A·B + beta·C + bias)` for A, B and C. `bias` is a row of
+    /// [`Epilogue::bias_length`] elements without gaps, and not looked at where the epilogue has none.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the bias is missing or of another length.
+    pub fn with_epilogue(
+        problem: &Problem,
+        (a, b, c): (&HostMatrix, &HostMatrix, Option<&HostMatrix>),
+        epilogue: Epilogue,
+        bias: Option<&HostMatrix>,
+    ) -> Result<Reference, NumericsError> {
         problem.validate()?;
+        let applied = Applied::new(problem, epilogue, bias)?;
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         let c = c.filter(|_| problem.beta != 0.0);
         let (m, n, k) = (problem.m, problem.n, problem.k);
@@ -67,7 +88,7 @@ impl Reference {
         let mut lost = vec![0.0; if doubles { m * n } else { 0 }];
         let mut a_sums = vec![0.0; m];
         let mut b_sums = vec![0.0; n];
-        let mut integral = alpha.fract() == 0.0 && beta.fract() == 0.0;
+        let mut integral = alpha.fract() == 0.0 && beta.fract() == 0.0 && applied.is_integral();
 
         let panel_depth = (PANEL_ELEMENTS / n.max(1)).clamp(64, 4096);
         let (mut a_panel, mut b_panel) = (Panel::<f64>::new(), Panel::<f64>::new());
@@ -114,11 +135,20 @@ impl Reference {
                 Some(addends) => product + beta * addends[index],
                 None => product,
             };
+            if let Some(bias) = applied.bias(index / n, index % n) {
+                *value += bias;
+            }
         });
+        let inputs = applied.activation().map(|_| values.clone());
+        if inputs.is_some() {
+            values.par_iter_mut().for_each(|value| *value = applied.activate(*value));
+        }
         Ok(Reference {
             problem: *problem,
             dtypes: [a.dtype(), b.dtype(), c.map_or(a.dtype(), HostMatrix::dtype)],
             values,
+            inputs,
+            applied,
             products,
             addends,
             a_sums,
@@ -163,10 +193,17 @@ impl Reference {
         self.problem.n
     }
 
+    /// An element before its activation.
+    fn input(&self, index: usize) -> f64 {
+        self.inputs.as_ref().unwrap_or(&self.values)[index]
+    }
+
     fn magnitudes(&self, index: usize) -> Magnitudes {
         let (row, column) = (index / self.problem.n, index % self.problem.n);
         Magnitudes {
-            value: self.values[index].abs(),
+            value: self.input(index).abs(),
+            result: self.values[index].abs(),
+            bias: self.applied.bias(row, column).map_or(0.0, f64::abs),
             products: self.products[index],
             addend: self.addends.as_ref().map_or(0.0, |addends| addends[index].abs()),
             a_sum: self.a_sums[row],
@@ -177,7 +214,9 @@ impl Reference {
     fn bound_for(&self, model: &ErrorModel, output: Element) -> Result<Bound, NumericsError> {
         let [a, b, c] = self.dtypes;
         let (alpha, beta) = (self.problem.alpha, self.problem.beta);
-        Bound::new(*model, &Setting { k: self.problem.k, alpha, beta, a, b, c, output })
+        let (activation, bias) = (self.applied.activation(), self.applied.has_bias());
+        let k = self.problem.k;
+        Bound::new(*model, &Setting { k, alpha, beta, a, b, c, bias, activation, output })
     }
 
     /// The largest errors that elements of a D of type `output` may have, row after row.
@@ -214,10 +253,13 @@ impl Reference {
             let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
             let bound = bound.of(self.magnitudes(index));
             let reference = self.expected(index, d.dtype());
+            // Of a sum of −∞ an activation makes zero.
+            let vanishes = sums_may_overflow && self.inputs.is_some();
+            let bound = if vanishes { bound.max(reference.abs()) } else { bound };
             Judged {
                 reference,
                 bound,
-                defined: self.values[index].is_finite(),
+                defined: self.input(index).is_finite(),
                 may_overflow: overflow.is_some_and(|from| reference.abs() + bound >= from),
                 sums_may_overflow,
             }
@@ -229,7 +271,8 @@ impl Reference {
     /// reference modulo 2^32.
     ///
     /// # Errors
-    /// D has another shape, or the inputs leave something to rounding: a value is not an integer, or the magnitudes that an
+    /// D has another shape, or the inputs leave something to rounding: a value is not an integer, the activation makes fractions of
+    /// integers, or the magnitudes that an
     /// element adds up exceed 2^24 (2^13 for products of 8-bit floats, 2^53 of f64 and where D is of 32-bit integers).
     pub fn compare_exact(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
         let wraps = d.dtype() == Element::S32;
@@ -291,9 +334,14 @@ impl Reference {
             .map(|index| {
                 let magnitudes = self.magnitudes(index);
                 let products = magnitudes.products;
-                [products, alpha * products + beta * magnitudes.addend]
+                let results = alpha * products + beta * magnitudes.addend + magnitudes.bias;
+                [products, results]
             })
             .reduce(|| [0.0; 2], largest);
+        if self.applied.activation().is_some_and(|activation| activation != Activation::Relu) {
+            let reached = "fractions by the activation".to_owned();
+            return Err(NumericsError::NotExact { limit: of_products, reached });
+        }
         if !self.integral {
             let reached = "a fraction".to_owned();
             return Err(NumericsError::NotExact { limit: of_products, reached });

@@ -348,7 +348,7 @@ impl Run<'_> {
         let problem = shapes.product(blocking, at, first);
         let [a, b, d] = [Operand::A, Operand::B, Operand::C]
             .map(|operand| self.address(operand, slots[operand as usize]));
-        let pointers = Pointers { a, b, c: d, d };
+        let pointers = Pointers::new(a, b, d, d);
         let address = self.memory.address() + blocking.bytes(shapes);
         let workspace = CallerWorkspace { address, bytes: *workspace };
         let Some(prepared) = prepared.0.get(&(blocking.extents(at), problem.beta != 0.0)) else {

@@ -144,7 +144,7 @@ impl Gemm {
     ///
     /// # Errors
     /// Those of [`run`](Self::run); matrices that do not lie as the problem says or are of other types than the config's;
-    /// [`Error::NotByBlocks`] for a batch and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
+    /// [`Error::NotByBlocks`] for a batch, for an epilogue and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
     /// smallest blocks take more; [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
     /// anything.
     pub fn multiply_host(
@@ -259,6 +259,12 @@ fn check(
         return Err(Error::NotByBlocks {
             what: "a batch",
             instead: "compute its products one after the other",
+        });
+    }
+    if !config.epilogue.is_none() {
+        return Err(Error::NotByBlocks {
+            what: "an epilogue",
+            instead: "apply it to D afterwards, or use a config without one",
         });
     }
     if problem.a.step != 1 || problem.b.step != 1 {

@@ -143,7 +143,7 @@ impl<'e> Case<'e> {
 
     /// Computes D and holds every element against what it should be, rounded once to D's type. Returns D.
     fn check(&self, what: &str, zeros: Zeros) -> HostMatrix {
-        let inputs = Inputs { a: &self.a, b: &self.b, c: self.c.as_ref() };
+        let inputs = Inputs { a: &self.a, b: &self.b, c: self.c.as_ref(), bias: None };
         let product = multiply(self.executor, &self.config, &self.problem, inputs);
         let d = product.unwrap_or_else(|error| panic!("{what}, {}: {error}", self.name())).d;
         let mut expected = HostMatrix::zeros(d.layout(), d.dtype()).unwrap();
@@ -369,7 +369,7 @@ pub fn sums_in_f16_overflow(executor: &Executor) {
                 large.iter().find(|(at, _)| *at == column).map_or(0.0, |(_, value)| *value)
             });
             case.b.fill_with(|_, _| 1.0);
-            let inputs = Inputs { a: &case.a, b: &case.b, c: None };
+            let inputs = Inputs { a: &case.a, b: &case.b, c: None, bias: None };
             let d = multiply(executor, &case.config, &case.problem, inputs).unwrap().d;
             let found = d.get(M - 1, N - 1).unwrap();
             assert_eq!(found.is_infinite(), infinite, "65504 + {last} in {output}: {found}");
@@ -478,7 +478,7 @@ pub fn integers_wrap(executor: &Executor) {
         for (alpha, beta) in [(1, 0), (-77_777, 3)] {
             case = case.scaled(alpha as f64).plus(f64::from(beta));
             case.c.as_mut().unwrap().fill_with(|_, _| f64::from(i32::MAX));
-            let inputs = Inputs { a: &case.a, b: &case.b, c: case.c.as_ref() };
+            let inputs = Inputs { a: &case.a, b: &case.b, c: case.c.as_ref(), bias: None };
             let d = multiply(executor, &case.config, &case.problem, inputs).unwrap().d;
             let whole =
                 i128::from(alpha) * i128::from(sum) + i128::from(beta) * i128::from(i32::MAX);

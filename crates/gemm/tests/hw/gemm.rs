@@ -45,11 +45,12 @@ fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: F
     let a = matrices(problem.a_layout(), config.dtype, batch.a, seed);
     let b = matrices(problem.b_layout(), config.b_dtype(), batch.b, seed + 1);
     let c = matrices(problem.c_layout(), config.output_dtype(), batch.c, seed + 2);
-    let inputs = BatchInputs { a: &a, b: &b, c: if problem.beta == 0.0 { &[] } else { &c } };
+    let inputs =
+        BatchInputs { a: &a, b: &b, c: if problem.beta == 0.0 { &[] } else { &c }, bias: None };
     let products = multiply_batch(&Executor::Cuda(device.clone()), config, problem, inputs)
         .unwrap_or_else(|error| panic!("{problem:?}: {error}"));
     let compare = |(index, d): (usize, &HostMatrix)| {
-        let Inputs { a, b, c } = inputs.of(index);
+        let Inputs { a, b, c, .. } = inputs.of(index);
         let reference = Reference::new(&problem.one(), a, b, c).unwrap();
         match fill {
             Fill::Integers if config.precision() == Precision::F16 => {
@@ -102,7 +103,7 @@ fn singles_are_added_up_along_k() {
     for plan in Plan::candidates(&problem, &Config::new(Dtype::F32), 132).unwrap() {
         let config = Config { split: Some(Split::Whole), ..Config::for_choice(plan.choice()) };
         let executor = Executor::Cuda(device.clone());
-        let inputs = Inputs { a: &a, b: &b, c: None };
+        let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
         let product = multiply(&executor, &config, &problem, inputs).unwrap();
         assert!(product.d.to_f64_vec() == expected, "{}", plan.spec);
     }
@@ -119,7 +120,7 @@ fn scalars_of_doubles_are_doubles() {
     let alpha = 1.0 + f64::EPSILON;
     let one = HostMatrix::from_f64(MatrixLayout::row_major(1, 1), Dtype::F64, &[1.0]).unwrap();
     let problem = Problem::new(1, 1, 1, Major::K, Major::N).with_alpha(alpha);
-    let inputs = Inputs { a: &one, b: &one, c: None };
+    let inputs = Inputs { a: &one, b: &one, c: None, bias: None };
     let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
     assert_eq!(product.d.get(0, 0), Some(alpha));
 }
@@ -166,7 +167,7 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
             HostMatrix::from_bytes(matrix.layout(), Dtype::Tf32, matrix.bytes()).unwrap()
         };
         let (raw_a, raw_b) = (raw(&a), raw(&b));
-        let inputs = Inputs { a: &raw_a, b: &raw_b, c: None };
+        let inputs = Inputs { a: &raw_a, b: &raw_b, c: None, bias: None };
         let config = Config::new(Dtype::Tf32);
         let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
         let model = error_model(Elements::new(Dtype::Tf32, Dtype::F32));
@@ -271,7 +272,7 @@ fn no_depth_gives_beta_c_and_empty_results_do_nothing() {
     }
     let gemm = Gemm::create(&device, config).unwrap();
     let stream = Stream::new(&device).unwrap();
-    let nowhere = Pointers { a: 0, b: 0, c: 0, d: 0 };
+    let nowhere = Pointers::new(0, 0, 0, 0);
     for (m, n) in [(0, 8), (8, 0)] {
         let problem = Problem::new(m, n, 8, Major::K, Major::K);
         // SAFETY: an empty result touches no memory.
@@ -295,7 +296,7 @@ fn beta_zero_never_reads_c() {
     let (da, db, dd) = (upload(&a), upload(&b), upload(&d));
     // C is the NaN-filled D itself, then no address at all.
     for c in [dd.address(), 0] {
-        let pointers = Pointers { a: da.address(), b: db.address(), c, d: dd.address() };
+        let pointers = Pointers::new(da.address(), db.address(), c, dd.address());
         // SAFETY: the buffers hold what the problem says and outlive the synchronisation.
         unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
         stream.synchronize().unwrap();
@@ -316,7 +317,7 @@ fn bad_arguments_are_refused_with_what_to_do() {
         // SAFETY: refused before anything is launched.
         unsafe { gemm.run(problem, &pointers, stream.as_ref()) }.unwrap_err().to_string()
     };
-    let fine = Pointers { a: 1 << 20, b: 1 << 20, c: 0, d: 1 << 20 };
+    let fine = Pointers::new(1 << 20, 1 << 20, 0, 1 << 20);
     let text = refused(&problem, Pointers { a: 0, ..fine });
     assert!(text.contains("A is at address 0x0"), "{text}");
     let text = refused(&problem, Pointers { d: (1 << 20) + 1, ..fine });

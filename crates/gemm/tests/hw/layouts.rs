@@ -59,7 +59,7 @@ impl Case {
 
     fn pointers(&self) -> Pointers {
         let Case { a, b, c, d, .. } = self;
-        Pointers { a: a.address, b: b.address, c: c.address, d: d.address }
+        Pointers::new(a.address, b.address, c.address, d.address)
     }
 
     fn run(&self, gemm: &Gemm, stream: StreamRef<'_>) -> Result<(), Error> {

@@ -60,7 +60,7 @@ impl Operands {
     /// The addresses.
     pub fn pointers(&self) -> Pointers {
         let (a, b) = (self.device_a.address(), self.device_b.address());
-        Pointers { a, b, c: 0, d: self.device_d.address() }
+        Pointers::new(a, b, 0, self.device_d.address())
     }
 
     /// Fills D with NaN, after the work on the stream.

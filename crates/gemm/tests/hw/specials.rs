@@ -61,7 +61,7 @@ fn c_on_the_device_is_not_read_where_beta_is_zero() {
         };
         let [da, db, dc, dd] = [&a, &b, &d, &d].map(upload);
         let (c, d_address) = (dc.address(), dd.address());
-        let pointers = Pointers { a: da.address(), b: db.address(), c, d: d_address };
+        let pointers = Pointers::new(da.address(), db.address(), c, d_address);
         // SAFETY: the buffers hold what the problem says and outlive the synchronisation.
         unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
         stream.synchronize().unwrap();
@@ -85,7 +85,7 @@ fn sums_in_f16_beside_the_emulators() {
         matrix
     };
     let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
-    let inputs = Inputs { a: &a, b: &b, c: None };
+    let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
     let compute = |executor: &Executor| multiply(executor, &config, &problem, inputs).unwrap().d;
     let found = compute(&Executor::Cuda(device));
     let reference = Reference::new(&problem, &a, &b, None).unwrap();

@@ -240,7 +240,8 @@ fn f32_is_split_on_the_device() {
             };
             let (a, b) = (matrix(problem.a_layout(), 1), matrix(problem.b_layout(), 2));
             let c = matrix(problem.c_layout(), 3);
-            let inputs = Inputs { a: &a, b: &b, c: (problem.beta != 0.0).then_some(&c) };
+            let inputs =
+                Inputs { a: &a, b: &b, c: (problem.beta != 0.0).then_some(&c), bias: None };
             let product = multiply(&executor, &config, &problem, inputs).unwrap();
             let reference = Reference::new(&problem, &a, &b, inputs.c).unwrap();
             let model = ErrorModel::new(Accumulation::Emulated(mode), Dtype::F32);

@@ -3,6 +3,7 @@
 use pgemm_ir::OperandMajor;
 
 use super::spec::{DmmaSpec, TILE_K, Warps};
+use crate::fusion::Epilogue;
 use crate::spec::Tile;
 
 /// Rows and columns of the CTA tile, warps along both, deepest ring worth having.
@@ -40,5 +41,6 @@ pub(crate) fn specs_for(
         stages,
         warps: Warps { m: warps_m, n: warps_n },
         mma_k: 8,
+        epilogue: Epilogue::NONE,
     })
 }

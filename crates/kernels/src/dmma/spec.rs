@@ -1,5 +1,5 @@
 //! [`DmmaSpec`]: what of an f64 GEMM changes its code. Its name, `f64-kn-f64-128x128x16-s6-w2x4-k8`: operands, majors of A
-//! and B, output, CTA tile, stages, consumer warps along m and n, depth of the MMA.
+//! and B, output, CTA tile, stages, consumer warps along m and n, depth of the MMA. An [`Epilogue`] stands at its end, `…-ebias_n.silu`.
 
 use std::fmt;
 
@@ -7,6 +7,7 @@ use pgemm_ir::{Element, MAX_SMEM_BYTES, OperandMajor, WarpMma};
 use serde::{Deserialize, Serialize};
 
 use super::fragment::BLOCK_LINES;
+use crate::fusion::Epilogue;
 use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
 use crate::operand::OperandTile;
 use crate::shared::SharedTile;
@@ -46,6 +47,8 @@ pub struct DmmaSpec {
     pub warps: Warps,
     /// Depth of one MMA: 8 or 16. Deeper ones need more registers for fragments.
     pub mma_k: u32,
+    /// What happens to results before they are stored.
+    pub epilogue: Epilogue,
 }
 
 /// A spec that no kernel can be built from.
@@ -226,7 +229,8 @@ impl fmt::Display for DmmaSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
         let DmmaSpec { tile: Tile { m, n, k }, stages, warps, mma_k, .. } = self;
-        write!(f, "f64-{a}{b}-f64-{m}x{n}x{k}-s{stages}-w{}x{}-k{mma_k}", warps.m, warps.n)
+        write!(f, "f64-{a}{b}-f64-{m}x{n}x{k}-s{stages}-w{}x{}-k{mma_k}", warps.m, warps.n)?;
+        f.write_str(&self.epilogue.suffix())
     }
 }
 
@@ -241,7 +245,8 @@ fn parse(name: &str) -> Option<DmmaSpec> {
     let [warps_m, warps_n] = numbers(parts.next()?.strip_prefix('w')?)?;
     let [mma_k] = numbers(parts.next()?.strip_prefix('k')?)?;
     let warps = Warps { m: warps_m, n: warps_n };
-    Some(DmmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, warps, mma_k })
+    let epilogue = Epilogue::last_of(parts)?;
+    Some(DmmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, warps, mma_k, epilogue })
 }
 
 #[cfg(test)]
@@ -254,7 +259,11 @@ mod tests {
 
     #[test]
     fn names_parse_back_and_only_canonical_ones_do() {
-        for name in ["f64-kn-f64-128x128x16-s6-w2x4-k8", "f64-mk-f64-64x64x16-s8-w2x2-k16"] {
+        for name in [
+            "f64-kn-f64-128x128x16-s6-w2x4-k8",
+            "f64-mk-f64-64x64x16-s8-w2x2-k16",
+            "f64-kk-f64-64x64x16-s8-w2x2-k8-ebias_n",
+        ] {
             assert_eq!(spec(name).to_string(), name);
             assert_eq!(spec(name).validate(), Ok(()));
         }
@@ -268,6 +277,7 @@ mod tests {
             "f64-kn-f64-128x128x16-s6-w8-k8",
             "f64-kn-f64-128x128x16-s6-w2x4-k08",
             "f64-kn-f64-128x128x16-s6-w2x4-k8-x",
+            "f64-kn-f64-128x128x16-s6-w2x4-k8-erelu-erelu",
             "f64-kn-f64-99999999999x128x16-s6-w2x4-k8",
         ] {
             assert!(bad.parse::<DmmaSpec>().is_err(), "{bad}");

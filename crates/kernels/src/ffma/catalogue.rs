@@ -4,6 +4,7 @@ use pgemm_ir::OperandMajor;
 
 use super::spec::{FfmaSpec, ThreadTile};
 use crate::dmma::Warps;
+use crate::fusion::Epilogue;
 use crate::spec::Tile;
 
 /// Depth of a stage.
@@ -40,5 +41,6 @@ pub(crate) fn specs_for(
         stages,
         thread: ThreadTile { m: thread.0, n: thread.1 },
         warps: Warps { m: warps.0, n: warps.1 },
+        epilogue: Epilogue::NONE,
     })
 }

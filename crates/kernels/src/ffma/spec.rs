@@ -1,5 +1,6 @@
 //! [`FfmaSpec`]: what of an f32 GEMM changes its code. Its name, `f32-kn-f32-128x256x16-s8-t8x16-w2x4`: operands, majors of A
-//! and B, output, CTA tile, stages, a thread's part of the tile, consumer warps along m and n.
+//! and B, output, CTA tile, stages, a thread's part of the tile, consumer warps along m and n. An [`Epilogue`] stands at its end,
+//! `…-ebias_n.silu`.
 
 use std::fmt;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tile::{BLOCK_LINES, StageTile};
 use crate::dmma::Warps;
+use crate::fusion::Epilogue;
 use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
 use crate::shared::SharedTile;
 use crate::spec::{RegisterBudget, Tile, numbers};
@@ -46,6 +48,8 @@ pub struct FfmaSpec {
     pub thread: ThreadTile,
     /// Consumer warps: 8, or 4 of each of two CTAs that share an SM. Their lanes lie 4×8 or 8×4, as the tile wants it.
     pub warps: Warps,
+    /// What happens to results before they are stored.
+    pub epilogue: Epilogue,
 }
 
 /// A spec that no kernel can be built from.
@@ -288,7 +292,8 @@ impl fmt::Display for FfmaSpec {
         let (a, b) = (major_name(self.a_major, "m"), major_name(self.b_major, "n"));
         let FfmaSpec { tile: Tile { m, n, k }, stages, thread, warps, .. } = self;
         write!(f, "f32-{a}{b}-f32-{m}x{n}x{k}-s{stages}")?;
-        write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)
+        write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)?;
+        f.write_str(&self.epilogue.suffix())
     }
 }
 
@@ -304,7 +309,8 @@ fn parse(name: &str) -> Option<FfmaSpec> {
     let [warps_m, warps_n] = numbers(parts.next()?.strip_prefix('w')?)?;
     let thread = ThreadTile { m: thread_m, n: thread_n };
     let warps = Warps { m: warps_m, n: warps_n };
-    Some(FfmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, thread, warps })
+    let epilogue = Epilogue::last_of(parts)?;
+    Some(FfmaSpec { a_major, b_major, tile: Tile { m, n, k }, stages, thread, warps, epilogue })
 }
 
 #[cfg(test)]
@@ -321,6 +327,7 @@ mod tests {
             "f32-kn-f32-128x256x16-s8-t8x16-w2x4",
             "f32-mk-f32-64x64x32-s4-t8x4-w2x2",
             "f32-kk-f32-192x192x8-s9-t12x12-w4x2",
+            "f32-kk-f32-192x192x8-s9-t12x12-w4x2-ebias_m.gelu",
         ] {
             assert_eq!(spec(name).to_string(), name);
             assert_eq!(spec(name).validate(), Ok(()));
@@ -335,6 +342,7 @@ mod tests {
             "f32-kn-f32-128x256x16-s8-t8x16-w8",
             "f32-kn-f32-128x256x16-s8-t08x16-w2x4",
             "f32-kn-f32-128x256x16-s8-t8x16-w2x4-x",
+            "f32-kn-f32-128x256x16-s8-t8x16-w2x4-egelu.bias_m",
             "f32-kn-f32-99999999999x256x16-s8-t8x16-w2x4",
         ] {
             assert!(bad.parse::<FfmaSpec>().is_err(), "{bad}");

@@ -4,7 +4,9 @@
 use std::cmp::Reverse;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Arithmetic, Cluster, KernelSpec, OutputMajor, Schedule, Tile, catalogue};
+use pgemm_kernels::{
+    Arithmetic, Cluster, Epilogue, KernelSpec, OutputMajor, Schedule, Tile, catalogue,
+};
 
 /// A, B and output.
 const TYPES: [(Element, Element, Element); 10] = [
@@ -140,6 +142,7 @@ fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice)
         schedule,
         cluster: CLUSTERS[cluster],
         arithmetic: Arithmetic::default(),
+        epilogue: Epilogue::NONE,
     }
 }
 

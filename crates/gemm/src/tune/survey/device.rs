@@ -210,7 +210,7 @@ impl SurveyTimer for DeviceTimer<'_> {
                 // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
                 // which the stream is waited for.
                 unsafe {
-                    gemm.run_prepared(&prepared, alpha, beta, &Pointers { a, b, c, d }, stream)
+                    gemm.run_prepared(&prepared, alpha, beta, &Pointers::new(a, b, c, d), stream)
                 }
             })
         });

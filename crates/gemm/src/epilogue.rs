@@ -1,0 +1,268 @@
+//! Epilogues on the host: the bias as a matrix of one row, activations in binary64, and what of a config an epilogue must fit.
+
+use pgemm_ir::Element;
+use pgemm_kernels::{Activation, BiasAlong, Epilogue};
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::matrix::HostMatrix;
+use crate::problem::{MatrixLayout, Problem, ProblemError};
+
+impl Config {
+    /// Sets what happens to results on their way to D.
+    pub fn with_epilogue(self, epilogue: Epilogue) -> Self {
+        Config { epilogue, ..self }
+    }
+
+    /// Element type of the bias: D's, or bf16 where that is an 8-bit float.
+    pub fn bias_dtype(&self) -> Element {
+        Epilogue::bias_type(self.output_dtype())
+    }
+
+    /// Checks the epilogue for these types.
+    ///
+    /// # Errors
+    /// [`Error::InvalidKnob`] where results are integers.
+    pub(crate) fn check_epilogue(&self) -> Result<()> {
+        let output = self.output_dtype();
+        if self.epilogue.is_none() || !matches!(output, Element::S32 | Element::S8) {
+            return Ok(());
+        }
+        Err(Error::InvalidKnob {
+            knob: "epilogue",
+            asked: self.epilogue.to_string(),
+            limit: format!("it is for results in floating point, and D is of {output}"),
+            nearest: "none, or an output of f32, f16 or bf16".into(),
+        })
+    }
+
+    /// Refuses epilogues, which no kernel has yet.
+    pub(crate) fn check_kernel_has_epilogue(&self) -> Result<()> {
+        if self.epilogue.is_none() {
+            return Ok(());
+        }
+        Err(Error::InvalidKnob {
+            knob: "epilogue",
+            asked: self.epilogue.to_string(),
+            limit: "kernels have none yet, only the cpu backend does".into(),
+            nearest: "none".into(),
+        })
+    }
+}
+
+/// An epilogue with the values of its bias.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Applied {
+    epilogue: Epilogue,
+    bias: Vec<f64>,
+}
+
+impl Applied {
+    /// `bias` is not looked at where the epilogue has none.
+    ///
+    /// # Errors
+    /// A bias is missing, or is no row of as many elements as it is added to, without gaps.
+    pub(crate) fn new(
+        problem: &Problem,
+        epilogue: Epilogue,
+        bias: Option<&HostMatrix>,
+    ) -> Result<Applied, ProblemError> {
+        if epilogue.bias().is_none() {
+            return Ok(Applied { epilogue, bias: vec![] });
+        }
+        let length = epilogue.bias_length(problem.m, problem.n);
+        let needed = MatrixLayout::row_major(1, length);
+        let Some(bias) = bias else {
+            return Err(ProblemError::MissingBias { epilogue: epilogue.to_string(), length });
+        };
+        let found = bias.layout();
+        if found != needed {
+            return Err(ProblemError::LayoutMismatch { matrix: "the bias", found, needed });
+        }
+        Ok(Applied { epilogue, bias: bias.to_f64_vec() })
+    }
+
+    /// The same for Dᵀ in place of D.
+    pub(crate) fn transposed(&self) -> Applied {
+        Applied { epilogue: self.epilogue.transposed(), bias: self.bias.clone() }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.epilogue.is_none()
+    }
+
+    pub(crate) fn has_bias(&self) -> bool {
+        self.epilogue.bias().is_some()
+    }
+
+    pub(crate) fn activation(&self) -> Option<Activation> {
+        self.epilogue.activation()
+    }
+
+    /// What is added to an element; None where there is no bias.
+    pub(crate) fn bias(&self, row: usize, column: usize) -> Option<f64> {
+        self.epilogue.bias().map(|along| match along {
+            BiasAlong::N => self.bias[column],
+            BiasAlong::M => self.bias[row],
+        })
+    }
+
+    /// Whether all that is added are integers.
+    pub(crate) fn is_integral(&self) -> bool {
+        self.bias.iter().all(|bias| bias.fract() == 0.0)
+    }
+
+    /// The activation of a result, in binary64.
+    pub(crate) fn activate(&self, value: f64) -> f64 {
+        self.activation().map_or(value, |activation| activate(activation, value))
+    }
+}
+
+/// An activation in binary64. Of gelu and silu −∞ gives −0, and ±0 the same zero.
+pub(crate) fn activate(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Relu if x.is_nan() => x,
+        Activation::Relu => x.max(0.0),
+        Activation::Gelu | Activation::Silu if x == f64::NEG_INFINITY => -0.0,
+        // erfc is accurate where Φ is small.
+        Activation::Gelu => x * (0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{self, Backend, Inputs};
+    use crate::numerics::{Accumulation, ErrorModel, Reference};
+    use crate::problem::Major;
+
+    #[test]
+    fn activations_are_right_at_known_places_and_at_the_ends() {
+        let near = |found: f64, value: f64| (found - value).abs() <= 4e-15 * value.abs();
+        // Φ(1) = 0.8413447460685429, Φ(-3) = 0.0013498980316300946, 1/(1 + e) = 0.2689414213699951.
+        assert!(near(activate(Activation::Gelu, 1.0), 0.841_344_746_068_542_9));
+        assert!(near(activate(Activation::Gelu, -3.0), -3.0 * 0.001_349_898_031_630_094_6));
+        assert!(near(activate(Activation::Silu, -1.0), -0.268_941_421_369_995_1));
+        for activation in Activation::ALL {
+            let of = |x| activate(activation, x);
+            assert!(of(f64::NAN).is_nan());
+            assert_eq!((of(f64::INFINITY), of(f64::NEG_INFINITY)), (f64::INFINITY, 0.0));
+            assert_eq!((of(1e300), of(-1e300), of(0.0)), (1e300, 0.0, 0.0));
+        }
+        for smooth in [Activation::Gelu, Activation::Silu] {
+            assert!(activate(smooth, -0.0).is_sign_negative());
+        }
+    }
+
+    #[test]
+    fn integers_have_no_epilogue() {
+        let epilogue: Epilogue = "bias_n|relu".parse().unwrap();
+        for (config, fine) in [
+            (Config::new(Element::S8), false),
+            (Config::new(Element::S8).with_output(Element::S8), false),
+            (Config::new(Element::S8).with_output(Element::F32), true),
+            (Config::new(Element::E4m3).with_output(Element::E4m3), true),
+        ] {
+            let checked = config.clone().with_epilogue(epilogue).check_epilogue();
+            assert_eq!(checked.is_ok(), fine, "{config:?}");
+            if let Err(error) = checked {
+                let text = error.to_string();
+                assert!(
+                    text.contains("bias_n|relu") && text.contains("f32, f16 or bf16"),
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    /// The CPU is within the bound of the reference, which is three loops.
+    #[test]
+    fn the_cpu_and_the_reference_agree_with_three_loops() {
+        let executor = Backend::Cpu.find(0).unwrap();
+        for (index, (text, input, d_major)) in [
+            ("bias_n|silu", Element::Bf16, Major::N),
+            ("bias_m|gelu", Element::F32, Major::N),
+            ("bias_n|relu", Element::F64, Major::M),
+            ("gelu", Element::F64, Major::M),
+            ("bias_n", Element::E4m3, Major::N),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let epilogue: Epilogue = text.parse().unwrap();
+            let config = Config::new(input).with_epilogue(epilogue);
+            let problem = Problem::new(9, 13, 40, Major::K, Major::N).with_d_major(d_major);
+            let problem = problem.with_alpha(0.3).with_beta(-0.5);
+            let seed = index as u64;
+            let random = |layout, element, seed| {
+                let mut matrix = HostMatrix::zeros(layout, element).unwrap();
+                matrix.fill_normal(seed);
+                matrix
+            };
+            let [a, b, c] = [
+                random(problem.a_layout(), input, seed),
+                random(problem.b_layout(), input, seed + 10),
+                random(problem.c_layout(), config.output_dtype(), seed + 20),
+            ];
+            let row = MatrixLayout::row_major(1, epilogue.bias_length(9, 13));
+            let bias = random(row, config.bias_dtype(), seed + 30);
+            let bias = Some(&bias).filter(|_| epilogue.bias().is_some());
+            let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias };
+            let d = host::multiply(&executor, &config, &problem, inputs).unwrap().d;
+            let of = (&a, &b, Some(&c));
+            let reference = Reference::with_epilogue(&problem, of, epilogue, bias).unwrap();
+            for (row, column) in (0..9).flat_map(|row| (0..13).map(move |column| (row, column))) {
+                let products = (0..40).map(|i| a.get(row, i).unwrap() * b.get(i, column).unwrap());
+                let sum = 0.3 * products.sum::<f64>() - 0.5 * c.get(row, column).unwrap();
+                let added = match epilogue.bias() {
+                    None => 0.0,
+                    Some(BiasAlong::N) => bias.unwrap().get(0, column).unwrap(),
+                    Some(BiasAlong::M) => bias.unwrap().get(0, row).unwrap(),
+                };
+                let value = epilogue.activation().map_or(sum + added, |f| activate(f, sum + added));
+                let found = reference.values()[row * 13 + column];
+                assert!((found - value).abs() <= 1e-13, "{text} {found} {value}");
+            }
+            let model = ErrorModel::new(Accumulation::Nearest, input);
+            let comparison = reference.compare(&d, &model).unwrap();
+            assert!(comparison.passed, "{text} {input}: {comparison}");
+            if input == Element::Bf16 {
+                assert!(comparison.worst.unwrap().ratio > 0.5);
+            }
+            // Without it they differ.
+            let plain = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
+            assert!(!plain.compare(&d, &model).unwrap().passed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bias_that_is_missing_or_no_row_of_its_type_is_refused() {
+        let executor = Backend::Cpu.find(0).unwrap();
+        let config = Config::new(Element::Bf16).with_epilogue("bias_n".parse().unwrap());
+        let problem = Problem::new(2, 3, 4, Major::K, Major::K);
+        let zeros = |layout, element| HostMatrix::zeros(layout, element).unwrap();
+        let a = zeros(problem.a_layout(), Element::Bf16);
+        let b = zeros(problem.b_layout(), Element::Bf16);
+        let refused = |bias: Option<&HostMatrix>| {
+            let inputs = Inputs { a: &a, b: &b, c: None, bias };
+            host::multiply(&executor, &config, &problem, inputs).err().unwrap().to_string()
+        };
+        assert!(refused(None).contains("a bias of 3 elements"));
+        let short = zeros(MatrixLayout::row_major(1, 2), Element::Bf16);
+        assert!(refused(Some(&short)).contains("the bias is"), "{}", refused(Some(&short)));
+        let wide = zeros(MatrixLayout::row_major(1, 3), Element::F32);
+        assert!(refused(Some(&wide)).contains("the bias is of f32"));
+    }
+
+    #[test]
+    fn configs_without_an_epilogue_are_written_as_before() {
+        let plain = Config::new(Element::Bf16);
+        let text = serde_json::to_string(&plain).unwrap();
+        assert!(!text.contains("epilogue"), "{text}");
+        let fused = plain.with_epilogue("bias_n|silu".parse().unwrap());
+        let text = serde_json::to_string(&fused).unwrap();
+        assert!(text.contains("\"bias_n|silu\""), "{text}");
+        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), fused);
+    }
+}
