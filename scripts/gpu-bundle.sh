@@ -66,7 +66,7 @@ c_library() {
     return $failed
 }
 
-for module in ${*:-bandwidth bench cases driver gemm host_cost layouts specials split terms c}; do
+for module in ${*:-bandwidth bench cases driver gemm host_cost interop layouts outofcore specials split stress terms workspaces c}; do
     echo "== $module"
     if [ "$module" = c ]; then
         c_library || status=1

@@ -46,6 +46,23 @@ pub use precision::Precision;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError, Spans};
 pub use reading::{Reading, Readings};
 
+/// What other threads may share: the compiler refuses it otherwise.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    const fn sent<T: Send>() {}
+    shared::<Gemm>();
+    shared::<Prepared>();
+    shared::<DeviceMatrix>();
+    shared::<HostMatrix>();
+    shared::<Error>();
+    shared::<driver::Device>();
+    shared::<driver::DeviceBuffer>();
+    shared::<driver::Stream>();
+    shared::<driver::StreamRef<'static>>();
+    shared::<driver::Event>();
+    sent::<driver::Graph>();
+};
+
 /// The guide's examples run as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/getting-started.md")]

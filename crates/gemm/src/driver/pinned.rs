@@ -172,8 +172,8 @@ pub(crate) unsafe fn copy_lines(
     let api = driver.api();
     if lines == 1 || line_bytes == device_pitch && line_bytes == host_pitch {
         let bytes = lines * line_bytes;
-        // SAFETY: as the caller vouches; the lines have no gaps.
         return match direction {
+            // SAFETY: as the caller vouches; the lines have no gaps.
             Direction::ToDevice => driver.check("cuMemcpyHtoDAsync", unsafe {
                 (api.cuMemcpyHtoDAsync_v2)(device_address, host.cast(), bytes, stream.handle())
             }),

@@ -2,6 +2,7 @@
 //! to wait where the way up must not.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -16,12 +17,20 @@ use crate::driver::{
 use crate::error::Result;
 use crate::gemm::{CallerWorkspace, Gemm, Pointers, Prepared};
 use crate::matrix::HostMatrix;
+use crate::plan::Plan;
 use crate::problem::Order;
 
 /// The products of a schedule, by extents and by whether they read C: those at the ends of the matrices are smaller than others.
 pub(super) struct PreparedProducts(HashMap<([usize; 3], bool), Arc<Prepared>>);
 
 impl PreparedProducts {
+    /// How the first block is computed.
+    pub(super) fn first_plan(&self, blocking: &Blocking) -> Option<Plan> {
+        let extents = blocking.extents([0; 3]);
+        let mut found = [true, false].iter().filter_map(|&reads_c| self.0.get(&(extents, reads_c)));
+        found.next().map(|prepared| prepared.plan().clone())
+    }
+
     /// Of the largest workspace.
     pub(super) fn workspace_bytes(&self) -> u64 {
         self.0.values().map(|prepared| prepared.workspace_required_bytes()).max().unwrap_or(0)
@@ -46,8 +55,8 @@ pub(super) fn prepare(
         let Work::Product { at, first, .. } = step.work else { continue };
         let problem = shapes.product(blocking, at, first);
         let key = (blocking.extents(at), problem.beta != 0.0);
-        if !prepared.contains_key(&key) {
-            prepared.insert(key, gemm.prepare(&problem)?);
+        if let Entry::Vacant(place) = prepared.entry(key) {
+            place.insert(gemm.prepare(&problem)?);
         }
     }
     Ok(PreparedProducts(prepared))
@@ -256,8 +265,8 @@ impl Run<'_> {
                 Ok(())
             };
             match ring.as_deref_mut() {
-                // SAFETY: the slot holds the block until the events after this are waited for.
                 Some(ring) => {
+                    // SAFETY: the slot holds the block until the events after this are waited for.
                     unsafe { ring.download(d.bytes_mut(), region, target, stream, enqueued) }?
                 }
                 None => {

@@ -39,6 +39,7 @@ use crate::driver::DeviceBuffer;
 use crate::error::{Error, Result};
 use crate::gemm::{CallerWorkspace, Gemm};
 use crate::matrix::HostMatrix;
+use crate::plan::Plan;
 use crate::problem::{Problem, ProblemError};
 
 pub use blocking::{Blocking, Rates};
@@ -117,6 +118,8 @@ pub struct Report {
     pub expected_seconds: f64,
     /// Seconds in which something went up, was computed, went down.
     pub busy_seconds: [f64; 3],
+    /// How the first block's product is computed; `None` where there is none.
+    pub plan: Option<Plan>,
     /// Whether A, B, C and D were pinned. A C that is not read counts as pinned.
     pub pinned: [bool; 4],
 }
@@ -206,6 +209,7 @@ impl Planned {
             seconds,
             expected_seconds: self.expected_seconds,
             busy_seconds,
+            plan: self.prepared.first_plan(&self.blocking),
             pinned,
         }
     }
