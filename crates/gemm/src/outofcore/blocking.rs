@@ -344,14 +344,16 @@ fn cuts(extent: usize) -> Vec<usize> {
     cuts
 }
 
-/// Groups and slots for these blocks: of D two where there are two; of A and B a group's and one more to fill meanwhile.
+/// Groups and slots for these blocks: of D two where there are two; of A and B a group's and one more to fill
+/// meanwhile. Where k is cut and memory is short, one of each does, one after the other.
 fn groupings(whole: [usize; 3], block: [usize; 3]) -> Vec<Blocking> {
     let plain = Blocking { whole, block, group: [1, 1], down_columns: false, slots: [1, 1, 1] };
     let [rows, columns, depth] = plain.grid();
     let of_d = (rows * columns).min(2);
     let mut found = vec![];
     if depth > 1 {
-        for ahead in [2, 3] {
+        for ahead in [1, 2, 3] {
+            let of_d = of_d.min(ahead);
             let slots = [ahead.min(rows * depth), ahead.min(columns * depth), of_d];
             found.push(Blocking { slots, ..plain });
             found.push(Blocking { slots, down_columns: true, ..plain });

@@ -76,7 +76,7 @@ fn products_by_blocks_are_exact_in_every_type_and_layout() {
             problem.d_leading_dimension += 5;
             let problem = problem.with_beta([0.0, 1.0][(index + layout) % 2]);
             let pin = [layout != 1, layout != 2, layout != 1, layout != 3];
-            let budget = Budget::new(2 << 20).with_staging_bytes(1 << 20);
+            let budget = Budget::new(4 << 20).with_staging_bytes(1 << 20);
             check(&device, &config, &problem, &budget, pin);
             check(&device, &config, &problem, &Budget::new(1 << 30), [false; 4]);
             let serial = budget.with_one_at_a_time(true);
@@ -100,7 +100,7 @@ fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
     let gemm = Gemm::create(&device, config.clone()).unwrap();
     let operands = HostOperands { a: &a, b: &b, c: None };
     let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(24 << 20)).unwrap();
-    assert!(report.products > 4, "{report}");
+    assert!(report.products >= 4, "{report}");
 
     let gemm = Gemm::create(&device, config.with_split(Split::Whole)).unwrap();
     let stream = gemm.stream();
