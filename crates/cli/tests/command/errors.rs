@@ -24,8 +24,11 @@ fn inner_dimensions_that_differ() {
 
 #[test]
 fn device_memory_where_there_is_none() {
-    line("run --m 4 --n 4 --k 4 --backend cpu --device-memory 1MiB")
-        .refused(&["--device-memory is about a GPU's memory", "the backend is cpu", "leave it out"]);
+    line("run --m 4 --n 4 --k 4 --backend cpu --device-memory 1MiB").refused(&[
+        "--device-memory is about a GPU's memory",
+        "the backend is cpu",
+        "leave it out",
+    ]);
     line("run --m 4 --n 4 --k 4 --device-memory 1MB")
         .refused(&["'1MB' is no number of bytes", "2GiB"]);
     line("bench --out-of-core").refused(&["nothing to measure"]);

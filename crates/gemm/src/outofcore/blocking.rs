@@ -18,7 +18,7 @@ const GRANULE: usize = 256;
 /// Products of a schedule at most, where it can be helped: launches and events take time too.
 const MAX_PRODUCTS: usize = 2048;
 /// Blockings whose schedules are made and compared: those that a rougher estimate likes best.
-const FINALISTS: usize = 128;
+const FINALISTS: usize = 64;
 
 /// What the blocks of a product are made of.
 pub(crate) struct Shapes {
@@ -295,14 +295,19 @@ pub(crate) fn choose(
     fitting.sort_by(|(many, seconds, _), (other_many, other_seconds, _)| {
         many.cmp(other_many).then(seconds.total_cmp(other_seconds))
     });
-    let timed = fitting.into_iter().take(FINALISTS).map(|(_, _, blocking)| {
+    let mut best: Option<(f64, Blocking, Schedule)> = None;
+    for (_, estimated, blocking) in fitting.into_iter().take(FINALISTS) {
+        // Estimates grow, and schedules rarely take less.
+        if best.as_ref().is_some_and(|(seconds, ..)| estimated > *seconds) {
+            break;
+        }
         let schedule = Schedule::new(&blocking, beta != 0.0);
-        (schedule.seconds(shapes, &blocking, rates), blocking, schedule)
-    });
-    timed
-        .min_by(|(seconds, ..), (other, ..)| seconds.total_cmp(other))
-        .map(|(_, blocking, schedule)| (blocking, schedule))
-        .ok_or(least)
+        let seconds = schedule.seconds(shapes, &blocking, rates);
+        if best.as_ref().is_none_or(|(least, ..)| seconds < *least) {
+            best = Some((seconds, blocking, schedule));
+        }
+    }
+    best.map(|(_, blocking, schedule)| (blocking, schedule)).ok_or(least)
 }
 
 /// Seconds by what is to be moved and computed, and what cannot overlap, without making the schedule.
