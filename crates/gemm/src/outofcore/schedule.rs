@@ -225,11 +225,13 @@ impl Schedule {
                 .map(|&wait| ends[wait])
                 .fold(free[step.work.lane() as usize], f64::max);
             let took = match step.work {
-                Work::Upload { tile, .. } => rates.up(shapes.moved_bytes(blocking, tile)),
+                Work::Upload { tile, .. } => rates
+                    .up(shapes.moved_bytes(blocking, tile), shapes.copied_lines(blocking, tile)),
                 Work::Product { at, .. } => rates.product(blocking.extents(at)),
                 Work::Download { row, column, .. } => {
                     let tile = Tile { operand: Operand::C, row, column };
-                    rates.down(shapes.moved_bytes(blocking, tile))
+                    let lines = shapes.copied_lines(blocking, tile);
+                    rates.down(shapes.moved_bytes(blocking, tile), lines)
                 }
             };
             ends.push(start + took);

@@ -255,13 +255,13 @@ fn large_products_overlap_in_four_gibibytes() {
         let seconds = schedule.seconds(&shapes, &blocking, &rates);
         let [up, down] = schedule.bytes(&shapes, &blocking);
         let computing = 2.0 * 32768f64.powi(3) / rates.operations_per_second;
-        let slower = computing.max(rates.up(up)).max(rates.down(down));
+        let slower = computing.max(rates.up(up, 0)).max(rates.down(down, 0));
         println!(
             "{a} to {d}: {blocking}; {} products, {up} bytes up, {down} down, {:.1} ms, computing {:.1} ms, link {:.1} ms",
             blocking.products(),
             seconds * 1e3,
             computing * 1e3,
-            rates.up(up) * 1e3
+            rates.up(up, 0) * 1e3
         );
         // Where link and tensor cores take about as long, the first tiles and the last block count.
         let least = if a == Element::F32 { 0.9 } else { 0.7 };
