@@ -102,7 +102,7 @@ impl Blocking {
                 let first = [group_row * group_rows, group_column * group_columns];
                 let extents =
                     [group_rows.min(rows - first[0]), group_columns.min(columns - first[1])];
-                for [i, j] in growing(extents) {
+                for [i, j] in growing(extents, [self.block[0], self.block[1]]) {
                     let [i, j] = [first[0] + i, first[1] + j];
                     let backward = self.backward(i, j);
                     order.extend(
@@ -131,18 +131,19 @@ impl Blocking {
     }
 }
 
-/// Blocks of a group, corner first: each row and column of blocks is finished before the next begins.
-fn growing([rows, columns]: [usize; 2]) -> Vec<[usize; 2]> {
+/// Blocks of a group, corner first: what is finished grows by a row or a column of blocks, whichever leaves it closer to a square, so
+/// that as little as can be has come up for what can be computed.
+fn growing([rows, columns]: [usize; 2], [block_m, block_n]: [usize; 2]) -> Vec<[usize; 2]> {
     let mut order = Vec::with_capacity(rows * columns);
-    for shell in 0..rows.max(columns) {
-        if shell < rows {
-            order.extend((0..shell.min(columns)).map(|column| [shell, column]));
-        }
-        if shell < columns {
-            order.extend((0..shell.min(rows)).map(|row| [row, shell]));
-        }
-        if shell < rows && shell < columns {
-            order.push([shell, shell]);
+    let (mut row, mut column) = (0, 0);
+    while row < rows || column < columns {
+        let taller = (row + 1) * block_m <= (column + 1) * block_n;
+        if column == columns || row < rows && taller {
+            order.extend((0..column).map(|column| [row, column]));
+            row += 1;
+        } else {
+            order.extend((0..row).map(|row| [row, column]));
+            column += 1;
         }
     }
     order
