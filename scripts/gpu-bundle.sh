@@ -82,7 +82,7 @@ python_module() {
     )
 }
 
-for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost layouts specials split terms c python}; do
+for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost interop layouts outofcore specials split stress terms workspaces c python}; do
     echo "== $module"
     case $module in
     c)

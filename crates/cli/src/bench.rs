@@ -11,6 +11,7 @@ use persistent_gemm::bench::{
 use persistent_gemm::driver::Device;
 use persistent_gemm::{Gemm, Problem};
 
+use crate::blocks;
 use crate::output;
 use crate::parse::{self, Knobs, Majors, Size, Types, Way};
 use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
@@ -28,6 +29,7 @@ Examples:
   pgemm bench --problem '512x512x512*64' --problem '128x128x4096*96' --against cublaslt
   pgemm bench --size 8192 --epilogue 'bias_n|gelu' --against cublaslt
   pgemm bench --bandwidth
+  pgemm bench --size 32768 --out-of-core --device-memory 4GiB
   pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
     /// A cube of this size; may be given several times.
@@ -56,6 +58,12 @@ pub struct Args {
     /// First measure how fast memory is read, alone or as the ceiling of the problems given.
     #[arg(long)]
     bandwidth: bool,
+    /// Measure products of host matrices by blocks instead: the link, the parts alone, and all at the same time.
+    #[arg(long, conflicts_with_all = ["suite", "against", "bandwidth", "also", "resume"])]
+    out_of_core: bool,
+    /// Device memory for --out-of-core.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "4GiB")]
+    device_memory: u64,
     /// Also measure this kernel beside the planner's pick, split and walked so; may be given several times.
     #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
     also: Vec<Way>,
@@ -123,12 +131,13 @@ const USUAL_CANDIDATES: usize = 8;
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let epilogue = args.knobs.epilogue();
     let elements = Elements { epilogue, ..args.types.elements(args.knobs.spec.as_ref()) };
+    if args.out_of_core {
+        return out_of_core(args, elements);
+    }
     let mut work = match &args.suite {
         Some(families) => Worklist::of_suite(families, elements, &args.knobs.config(elements))?,
         None => {
-            let cube = |&size: &usize| Size { extents: [size; 3], batch: None };
-            let cubes = args.size.iter().map(cube);
-            let sizes = cubes.chain(args.problem.iter().copied());
+            let sizes = args.sizes().into_iter();
             Worklist::of_problems(sizes.map(|size| args.majors.problem(size)), elements)
         }
     };
@@ -212,7 +221,24 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
+fn out_of_core(args: &Args, elements: Elements) -> Result<Verdict, Failure> {
+    let sizes = args.sizes();
+    if sizes.is_empty() {
+        return Err(UsageError::NothingToMeasure.into());
+    }
+    let problems = sizes.into_iter().map(|size| args.majors.problem(size));
+    let (config, json) = (args.knobs.config(elements), args.json.as_deref());
+    let right = blocks::bench(args.device, &config, problems, args.device_memory, json)?;
+    Ok(if right { Verdict::Fine } else { Verdict::Wrong })
+}
+
 impl Args {
+    /// Cubes and other problems that were given as sizes.
+    fn sizes(&self) -> Vec<Size> {
+        let cube = |&size: &usize| Size { extents: [size; 3], batch: None };
+        self.size.iter().map(cube).chain(self.problem.iter().copied()).collect()
+    }
+
     fn protocol(&self) -> Protocol {
         let ours = 1 + self.also.len();
         let contestants = ours + usize::from(self.against.is_some());

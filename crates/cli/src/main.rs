@@ -2,6 +2,7 @@
 
 mod autotune;
 mod bench;
+mod blocks;
 mod doctor;
 mod interrupt;
 mod io;

@@ -25,6 +25,18 @@ pub fn problem(text: &str) -> Result<[usize; 3], String> {
     }
 }
 
+/// A number of bytes, with KiB, MiB or GiB behind it or nothing.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let expected = || format!("'{text}' is no number of bytes: write 512MiB or 2GiB, say");
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
+    let (number, shift) = units
+        .into_iter()
+        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))
+        .ok_or_else(expected)?;
+    let number: u64 = number.trim().parse().map_err(|_| expected())?;
+    number.checked_mul(1 << shift).ok_or_else(expected)
+}
+
 /// A problem size, and the products of a batch where it says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
@@ -449,6 +461,15 @@ impl Knobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(bytes("512 MiB"), Ok(512 << 20));
+        assert_eq!(bytes("4096"), Ok(4096));
+        assert!(bytes("2GB").unwrap_err().contains("write 512MiB"));
+        assert!(bytes("99999999999GiB").is_err());
+    }
 
     #[test]
     fn ways_are_written_as_they_are_read() {

@@ -11,6 +11,7 @@ use persistent_gemm::{
 };
 use serde_json::json;
 
+use crate::blocks;
 use crate::io::{self, Location};
 use crate::memory;
 use crate::output;
@@ -95,10 +96,13 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
+    /// Compute by blocks in so much device memory, such as 2GiB, while matrices go up and down: for matrices that the device cannot hold.
+    #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
+    device_memory: Option<u64>,
     /// A random product instead, which a seed describes in all, as the tests draw them: types, majors, strides, addresses, extents,
     /// alpha and beta, knobs. It is always verified.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["m", "a", "out", "dtype", "output_dtype", "precision", "alpha", "beta",
-        "a_major", "b_major", "d_major", "seed", "verify", "json", "Knobs"])]
+        "a_major", "b_major", "d_major", "device_memory", "seed", "verify", "json", "Knobs"])]
     case: Option<u64>,
     /// What --case is drawn for: small (a few tiles) or large [default: large on a GPU, else small].
     #[arg(long, value_name = "SIZE", requires = "case")]
@@ -166,9 +170,18 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let converted_bias = given.bias.iter().cloned().collect::<Vec<_>>();
     let bias = converted(&converted_bias, config.bias_dtype(), "the bias")?;
     let inputs = BatchInputs { a: &a, b: &b, c: &c, bias: bias.first() };
-    let product = output::while_showing(format!("multiplying on {executor}"), || {
-        multiply_batch(&executor, &config, &given.problem, inputs)
-    })?;
+    let (product, by_blocks) = match args.device_memory {
+        Some(bytes) => {
+            let computed = blocks::multiply(&executor, &config, &given.problem, inputs, bytes)?;
+            (computed.0, Some(computed.1))
+        }
+        None => {
+            let product = output::while_showing(format!("multiplying on {executor}"), || {
+                multiply_batch(&executor, &config, &given.problem, inputs)
+            })?;
+            (product, None)
+        }
+    };
     if let (Some(out), Some(d)) = (&args.out, product.d.first()) {
         io::write(out, d)?;
     }
@@ -186,7 +199,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
         false => None,
     };
-    report(args, &executor, &config, &given.problem, &product, comparison.as_ref())?;
+    let how = (&product, by_blocks.as_deref());
+    report(args, &executor, &config, &given.problem, how, comparison.as_ref())?;
     Ok(match comparison {
         Some(Verified { comparison, .. }) if !comparison.passed => Verdict::Wrong,
         _ => Verdict::Fine,
@@ -416,7 +430,7 @@ fn report(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
-    product: &Products,
+    (product, by_blocks): (&Products, Option<&str>),
     verified: Option<&Verified>,
 ) -> Result<(), Failure> {
     let chosen = match (args.backend, executor) {
@@ -434,6 +448,7 @@ fn report(
             "output_dtype": config.output_dtype(),
             "epilogue": config.epilogue,
             "plan": product.plan,
+            "by_blocks": by_blocks,
             "kernel_cache": product.cache.map(|outcome| format!("{outcome:?}").to_lowercase()),
             "prepare_seconds": product.prepare.as_secs_f64(),
             "compute_seconds": product.compute.as_secs_f64(),
@@ -454,6 +469,7 @@ fn report(
         });
         rows.push(("prepared in", format!("{}{cache}", output::seconds(product.prepare))));
     }
+    rows.extend(by_blocks.map(|blocks| ("by blocks", blocks.to_owned())));
     let mut computed = output::seconds(product.compute);
     if let Some(rate) = output::rate(problem.operations()?, product.compute) {
         computed = format!("{computed}, {rate}");

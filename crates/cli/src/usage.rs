@@ -38,6 +38,19 @@ pub enum UsageError {
     )]
     NoSuchNumbers,
 
+    /// `run --device-memory` on another backend.
+    #[error(
+        "--device-memory is about a GPU's memory, and the backend is {backend}: leave it out, or use --backend cuda"
+    )]
+    BlocksWithoutDevice {
+        /// The backend, as it prints.
+        backend: String,
+    },
+
+    /// A batch by blocks.
+    #[error("--device-memory computes one product by blocks, and not a batch: leave --batch out")]
+    BlocksOfBatch,
+
     /// An operation of the layout algebra on a swizzled layout.
     #[error(
         "'{layout}' is swizzled: operations take plain layouts, shape:stride. Leave the swizzle out, or only print or draw it"

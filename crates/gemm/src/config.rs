@@ -1,6 +1,8 @@
 //! [`Config`]: what a [`Gemm`](crate::Gemm) is made for. Types are given; every other knob is optional and left to the
 //! planner where it is.
 
+mod knobs;
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -225,6 +225,95 @@ pub enum Error {
     )]
     CaptureUnprepared,
 
+    /// A workspace would be beyond the limit that the caller set.
+    #[error(
+        "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise it with \
+         Gemm::set_workspace_limit, bring a workspace with run_prepared_with_workspace, or set the split to whole"
+    )]
+    WorkspaceLimit {
+        /// Bytes of the workspace.
+        asked: u64,
+        /// Bytes that the workspaces of this `Gemm` hold.
+        held: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+
+    /// A workspace of the caller's does not do.
+    #[error(
+        "the workspace has {found} bytes at address {address:#x}: {needed} are needed (Prepared::workspace_required_bytes), at a \
+         multiple of {align}"
+    )]
+    Workspace {
+        /// Its address.
+        address: u64,
+        /// Its size.
+        found: u64,
+        /// Bytes that are needed.
+        needed: u64,
+        /// What the address must be a multiple of.
+        align: u64,
+    },
+
+    /// A buffer on the device holds fewer elements than the problem needs.
+    #[error(
+        "{matrix} has {found} elements, and the problem reaches over {needed}: give a longer buffer, or check extents, leading \
+         dimension, step and batch stride"
+    )]
+    BufferLength {
+        /// Which matrix.
+        matrix: &'static str,
+        /// Elements given.
+        found: usize,
+        /// Elements from the first that the problem touches to one past the last.
+        needed: usize,
+    },
+
+    /// A buffer's Rust type is not that of the config.
+    #[error(
+        "{matrix} is a buffer of {found}, and the config says {needed}: use a buffer of that type, or change the config"
+    )]
+    BufferType {
+        /// Which matrix.
+        matrix: &'static str,
+        /// The Rust type given.
+        found: &'static str,
+        /// The config's.
+        needed: pgemm_ir::Element,
+    },
+
+    /// A stream, buffer or device of another context.
+    #[error(
+        "{what} belongs to another CUDA context than this GEMM's device: make both from one device or context"
+    )]
+    OtherContext {
+        /// What, such as `the stream`.
+        what: &'static str,
+    },
+
+    /// The device memory that a product may take holds no block of it.
+    #[error(
+        "the product may take {asked} bytes of device memory, and its smallest blocks take {needed}: raise the budget{}",
+        if *whole_k { ", or have a D of f32, whose sums can be kept from one part of k to the next" } else { "" }
+    )]
+    DeviceBudget {
+        /// Bytes that it may take.
+        asked: u64,
+        /// Bytes that are needed at least.
+        needed: u64,
+        /// Whether blocks reach all along k, since D is narrower than what sums are kept in.
+        whole_k: bool,
+    },
+
+    /// A product of host matrices beyond the device's memory is of a kind that this is not done for.
+    #[error("a product by blocks has {what}: {instead}")]
+    NotByBlocks {
+        /// What it has.
+        what: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+
     /// A prepared problem without C was run with a beta that needs one.
     #[error(
         "beta is not 0, and was when the problem was prepared: prepare it with a beta other than 0"

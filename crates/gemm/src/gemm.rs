@@ -13,7 +13,7 @@ use pgemm_ptx::ResourceReport;
 use crate::batch::Batch;
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::choice::Choice;
-use crate::config::Config;
+use crate::config::{Config, Split};
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
@@ -23,7 +23,7 @@ use crate::plan::Plan;
 use crate::problem::{Major, OperandLayout, Problem};
 use crate::reading::{Aligned, Reading, Seen};
 use crate::tune::Picks;
-use crate::workspace::Workspaces;
+use crate::workspace::{Account, Workspaces};
 
 /// Where operands that are laid out anew begin in a workspace: behind what split tiles need.
 const OPERANDS_ALIGN: u64 = 1024;
@@ -57,6 +57,26 @@ impl Pointers {
     }
 }
 
+/// Device memory that the caller gives a launch as its workspace: see [`Gemm::run_prepared_with_workspace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerWorkspace {
+    /// Where it begins: a multiple of [`ALIGN`](Self::ALIGN).
+    pub address: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl CallerWorkspace {
+    /// Bytes that its address must be a multiple of.
+    pub const ALIGN: u64 = 256;
+}
+
+impl From<&DeviceBuffer> for CallerWorkspace {
+    fn from(buffer: &DeviceBuffer) -> Self {
+        CallerWorkspace { address: buffer.address(), bytes: buffer.bytes() as u64 }
+    }
+}
+
 /// A GEMM for one device and one [`Config`]. Cheap to clone, usable from any thread.
 #[derive(Clone)]
 pub struct Gemm(Arc<Inner>);
@@ -64,7 +84,7 @@ pub struct Gemm(Arc<Inner>);
 struct Inner {
     device: Device,
     config: Config,
-    cache: JitCache,
+    cache: Arc<JitCache>,
     /// What was tuned on this device.
     picks: Arc<Picks>,
     kernels: Mutex<HashMap<AnySpec, Loaded>>,
@@ -72,6 +92,11 @@ struct Inner {
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
     zeros: DeviceBuffer,
+    /// What workspaces hold, over all problems.
+    account: Arc<Account>,
+    stream: driver::Stream,
+    /// The one that computes blocks of products of the host's.
+    by_blocks: Mutex<Option<Gemm>>,
 }
 
 /// A kernel on the device, or why it is not used.
@@ -160,6 +185,16 @@ impl Prepared {
     pub fn workspace_bytes(&self) -> u64 {
         lock(&self.patched).workspaces.bytes()
     }
+
+    /// Bytes of the workspace of one launch; 0 where it needs none.
+    pub fn workspace_required_bytes(&self) -> u64 {
+        lock(&self.patched).workspaces.size().bytes
+    }
+
+    /// The problem, with the scalars that it was prepared with.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
 }
 
 impl Gemm {
@@ -191,6 +226,15 @@ impl Gemm {
         cache: JitCache,
         picks: Arc<Picks>,
     ) -> Result<Self> {
+        Self::with_shared(device, config, Arc::new(cache), picks)
+    }
+
+    fn with_shared(
+        device: &Device,
+        config: Config,
+        cache: Arc<JitCache>,
+        picks: Arc<Picks>,
+    ) -> Result<Self> {
         Plan::check_config(&config, device.properties().sm_count)?;
 
         let stream = driver::Stream::new(device)?;
@@ -205,7 +249,25 @@ impl Gemm {
             passes: Mutex::default(),
             prepared: Mutex::default(),
             zeros,
+            account: Arc::default(),
+            stream,
+            by_blocks: Mutex::default(),
         })))
+    }
+
+    /// The one that computes blocks of products of the host's: tiles are whole along k unless the config says otherwise, so that sums
+    /// depend on nothing but k, and workspaces are the caller's.
+    pub(crate) fn by_blocks(&self) -> Result<Gemm> {
+        let mut by_blocks = lock(&self.0.by_blocks);
+        if let Some(gemm) = &*by_blocks {
+            return Ok(gemm.clone());
+        }
+        let Inner { device, config, cache, picks, .. } = &*self.0;
+        let config = Config { split: config.split.or(Some(Split::Whole)), ..config.clone() };
+        let gemm = Self::with_shared(device, config, cache.clone(), picks.clone())?;
+        gemm.set_workspace_limit(Some(0));
+        *by_blocks = Some(gemm.clone());
+        Ok(gemm)
     }
 
     /// The device.
@@ -216,6 +278,11 @@ impl Gemm {
     /// The config.
     pub fn config(&self) -> &Config {
         &self.0.config
+    }
+
+    /// A stream of this `Gemm`'s own, for callers that bring none. It does not synchronise with the legacy default stream.
+    pub fn stream(&self) -> StreamRef<'_> {
+        self.0.stream.as_ref()
     }
 
     /// What is known of kernels from earlier processes.
@@ -311,15 +378,25 @@ impl Gemm {
         if problem.is_empty() {
             return problem.validate().map_err(Error::from);
         }
-        let aligned = Aligned::of(problem, &self.0.config, pointers);
-        let known = lock(&self.0.prepared).get(&PlanKey::new(problem, aligned)).cloned();
-        let prepared = match known {
-            Some(prepared) => prepared,
-            None if stream.is_capturing()? => return Err(Error::CaptureUnprepared),
-            None => self.prepare_for(problem, aligned)?,
-        };
+        let prepared = self.prepared_for_run(problem, pointers, stream)?;
         // SAFETY: the caller vouches for addresses and stream.
         unsafe { self.run_prepared(&prepared, problem.alpha, problem.beta, pointers, stream) }
+    }
+
+    /// The problem as it was prepared, or prepared now.
+    fn prepared_for_run(
+        &self,
+        problem: &Problem,
+        pointers: &Pointers,
+        stream: StreamRef<'_>,
+    ) -> Result<Arc<Prepared>> {
+        let aligned = Aligned::of(problem, &self.0.config, pointers);
+        let known = lock(&self.0.prepared).get(&PlanKey::new(problem, aligned)).cloned();
+        match known {
+            Some(prepared) => Ok(prepared),
+            None if stream.is_capturing()? => Err(Error::CaptureUnprepared),
+            None => self.prepare_for(problem, aligned),
+        }
     }
 
     /// Enqueues a prepared problem with these scalars and addresses: patches them and launches. At addresses of operands that
@@ -331,7 +408,8 @@ impl Gemm {
     /// An address that is null or no multiple of an element's size; [`Error::CaptureUnprepared`] if the stream is being
     /// captured and the problem was not prepared for such addresses; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; scalars
     /// of an integer product that are no 32-bit integers, or that are beyond binary32 where the product is not of f64;
-    /// [`Error::OutOfMemory`] where a workspace is allocated; a launch that the driver refuses.
+    /// [`Error::OutOfMemory`] where a workspace is allocated, [`Error::WorkspaceLimit`] where it may not be; a launch that the
+    /// driver refuses.
     ///
     /// # Safety
     /// As [`run`](Self::run), for the problem that was prepared, by this `Gemm`.
@@ -341,6 +419,46 @@ impl Gemm {
         alpha: f64,
         beta: f64,
         pointers: &Pointers,
+        stream: StreamRef<'_>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promises are the same.
+        unsafe { self.enqueue(prepared, alpha, beta, pointers, None, stream) }
+    }
+
+    /// Like [`run_prepared`](Self::run_prepared), with a workspace of the caller's of
+    /// [`workspace_required_bytes`](Prepared::workspace_required_bytes), whatever it holds: the part with counters is set to
+    /// zero on the stream before each launch. Nothing is allocated. Problems are best prepared by
+    /// [`prepare_at`](Self::prepare_at) where operands lie at no multiples of 16: at such addresses a problem that was not needs
+    /// what it needs when prepared anew.
+    ///
+    /// # Errors
+    /// As [`run_prepared`](Self::run_prepared); [`Error::Workspace`] where it is too small or not aligned.
+    ///
+    /// # Safety
+    /// As [`run_prepared`](Self::run_prepared). The workspace must be memory of this device that nobody else uses until the work
+    /// on `stream` has been done, or, captured, while a replay runs.
+    pub unsafe fn run_prepared_with_workspace(
+        &self,
+        prepared: &Prepared,
+        alpha: f64,
+        beta: f64,
+        pointers: &Pointers,
+        workspace: CallerWorkspace,
+        stream: StreamRef<'_>,
+    ) -> Result<()> {
+        // SAFETY: the caller's promises are the same.
+        unsafe { self.enqueue(prepared, alpha, beta, pointers, Some(workspace), stream) }
+    }
+
+    /// # Safety
+    /// As the two functions above.
+    unsafe fn enqueue(
+        &self,
+        prepared: &Prepared,
+        alpha: f64,
+        beta: f64,
+        pointers: &Pointers,
+        own: Option<CallerWorkspace>,
         stream: StreamRef<'_>,
     ) -> Result<()> {
         let reads_c = beta != 0.0;
@@ -372,14 +490,26 @@ impl Gemm {
         };
         if reads_operands && (far(a, plan.readings.a) || far(b, plan.readings.b)) {
             let problem = prepared.problem.with_alpha(alpha).with_beta(beta);
+            let prepared = self.prepared_for_run(&problem, pointers, stream)?;
             // SAFETY: the caller's promises are the same.
-            return unsafe { self.run(&problem, pointers, stream) };
+            return unsafe { self.enqueue(&prepared, alpha, beta, pointers, own, stream) };
         }
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;
         let mut patched = lock(&prepared.patched);
         let Patched { arguments, workspaces, pass, operands } = &mut *patched;
-        let workspace = workspaces.address(stream)?;
+        let workspace = match own {
+            // SAFETY: the caller vouches for the memory.
+            Some(own) => unsafe { given(own, workspaces.size(), stream) }?,
+            None => match workspaces.address(stream) {
+                Err(Error::WorkspaceLimit { .. }) => {
+                    workspaces.trim()?;
+                    self.trim_idle()?;
+                    workspaces.address(stream)
+                }
+                address => address,
+            }?,
+        };
         let Passed { operands: [a, b], scales } = match pass {
             // SAFETY: the caller vouches for the operands and the stream, and the workspace has room for the results.
             Some(pass) => unsafe { pass.enqueue([a, b], workspace + *operands, stream) }?,
@@ -417,12 +547,59 @@ impl Gemm {
         unsafe { driver::launch(&prepared.kernel.function, &prepared.launch, arguments, stream) }
     }
 
-    /// Waits until the device has done all work queued on it.
+    /// Waits until all is done that was enqueued on this `Gemm`'s own [`stream`](Self::stream). What it enqueued on streams of
+    /// the caller's is waited for there, by [`StreamRef::synchronize`], or by [`Device::synchronize`] for all of them.
     ///
     /// # Errors
     /// [`Error::Driver`] with the failure of any earlier work.
     pub fn sync(&self) -> Result<()> {
-        self.0.device.synchronize()
+        self.0.stream.synchronize()
+    }
+
+    /// Bytes of device memory that the workspaces of all its problems hold.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.0.account.held()
+    }
+
+    /// Sets the most bytes that the workspaces of all its problems may hold together; `None`, as at first, sets no limit. A run that
+    /// needs more than is left frees what other problems and streams hold, after their launches, and fails with
+    /// [`Error::WorkspaceLimit`] where that is not enough. What graphs may replay is never freed. What is held beyond a new limit
+    /// stays until then, or until [`trim`](Self::trim).
+    pub fn set_workspace_limit(&self, bytes: Option<u64>) {
+        self.0.account.set_limit(bytes.unwrap_or(u64::MAX));
+    }
+
+    /// Gives memory back: frees the workspaces that no graph may use, after the launches that use them, and forgets prepared
+    /// problems that nobody else holds. Kernels stay loaded. Returns the bytes of device memory that were freed.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if the driver refuses.
+    pub fn trim(&self) -> Result<u64> {
+        let before = self.0.account.held();
+        for prepared in self.all_prepared() {
+            lock(&prepared.patched).workspaces.trim()?;
+        }
+        lock(&self.0.prepared).retain(|_, prepared| {
+            Arc::strong_count(prepared) > 1 || prepared.workspace_bytes() > 0
+        });
+        Ok(before.saturating_sub(self.0.account.held()))
+    }
+
+    /// Frees the workspaces of problems that no thread enqueues just now.
+    #[cold]
+    fn trim_idle(&self) -> Result<()> {
+        for prepared in self.all_prepared() {
+            // Who holds one of these locks may be here too, and wait for ours.
+            if let Ok(mut patched) = prepared.patched.try_lock() {
+                patched.workspaces.trim()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody waits for a problem's lock while holding that of the list.
+    fn all_prepared(&self) -> Vec<Arc<Prepared>> {
+        lock(&self.0.prepared).values().cloned().collect()
     }
 
     /// The kernel of a spec, compiled and loaded where it isn't yet, and what happened in the cache then.
@@ -512,7 +689,7 @@ impl Gemm {
         let pass = PassLaunch::new(&self.0.device, &kernels, passes)?;
         let size =
             if bytes == 0 { of_kernel } else { Workspace { bytes: operands + bytes, ..of_kernel } };
-        let workspaces = Workspaces::new(&self.0.device, size)?;
+        let workspaces = Workspaces::new(&self.0.device, self.0.account.clone(), size)?;
         let bound = kernel.gemm.bind(&work);
         let maps = kernel.gemm.kernel().tensor_maps();
         let arguments =
@@ -532,6 +709,28 @@ impl Gemm {
             outcome,
         })
     }
+}
+
+/// A workspace of the caller's, with its counters set to zero on the stream; 0 where none is needed.
+///
+/// # Errors
+/// [`Error::Workspace`]; [`Error::Driver`] if the call fails.
+///
+/// # Safety
+/// It must be memory of the stream's device that nobody else uses until the stream has passed this.
+unsafe fn given(own: CallerWorkspace, size: Workspace, stream: StreamRef<'_>) -> Result<u64> {
+    let CallerWorkspace { address, bytes } = own;
+    let Workspace { bytes: needed, zeroed } = size;
+    if needed == 0 {
+        return Ok(0);
+    }
+    let align = CallerWorkspace::ALIGN;
+    if address == 0 || !address.is_multiple_of(align) || bytes < needed {
+        return Err(Error::Workspace { address, found: bytes, needed, align });
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { driver::zero(address, zeroed, stream) }?;
+    Ok(address)
 }
 
 /// What `prepare` makes of the first plan whose kernel the driver does not spoil.

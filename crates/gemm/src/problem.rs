@@ -1,11 +1,15 @@
 //! What is to be computed: the extents, layouts and scalars of `D = alpha * A·B + beta * C`.
 
+mod spans;
+
 use std::fmt;
 
 use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{self, Batch};
+
+pub use spans::Spans;
 
 /// The contiguous dimension of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -9,19 +9,62 @@
 //! * A kernel leaves the counters as the next launch needs them, so they are set to zero only once.
 //! * The first run on a stream or in a capture takes what nobody uses (`prepare` leaves one there) or allocates, which waits
 //!   for the device to zero the counters. Later ones only look it up.
-//! * All is freed with the prepared problem, and not before: it must outlive the graphs.
+//! * All is freed with the prepared problem, which must outlive the graphs. What no capture uses is freed before that where it is
+//!   trimmed: freeing waits for the launches that use it, and the next run on that stream claims anew.
+//! * What all prepared problems of a `Gemm` hold is counted, and kept below a limit where there is one ([`Account`]).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use pgemm_kernels::Workspace;
 
 use crate::driver::{CaptureInfo, Device, DeviceBuffer, Stream, StreamRef, Uncaptured};
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Bytes that the workspaces of a [`Gemm`](crate::Gemm) hold, and may hold at most.
+pub(crate) struct Account {
+    held: AtomicU64,
+    limit: AtomicU64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Account { held: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Account {
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts `bytes` in.
+    ///
+    /// # Errors
+    /// [`Error::WorkspaceLimit`] where that is beyond the limit.
+    fn take(&self, bytes: u64) -> Result<()> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let grow = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= limit);
+        self.held
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow)
+            .map(|_| ())
+            .map_err(|held| Error::WorkspaceLimit { asked: bytes, held, limit })
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
 
 /// The workspaces of one prepared problem.
 pub(crate) struct Workspaces {
     device: Device,
+    account: Arc<Account>,
     /// What a launch needs; no bytes where it needs none.
     size: Workspace,
     buffers: Vec<DeviceBuffer>,
@@ -29,24 +72,49 @@ pub(crate) struct Workspaces {
 }
 
 impl Workspaces {
-    /// Workspaces of this size, the first of which is allocated here.
+    /// Workspaces of this size, the first of which is allocated here unless it would be beyond the limit: callers may bring
+    /// their own.
     ///
     /// # Errors
-    /// [`crate::Error::OutOfMemory`], or [`crate::Error::Driver`] if a call fails otherwise.
-    pub(crate) fn new(device: &Device, size: Workspace) -> Result<Self> {
+    /// [`Error::OutOfMemory`], or [`Error::Driver`] if a call fails otherwise.
+    pub(crate) fn new(device: &Device, account: Arc<Account>, size: Workspace) -> Result<Self> {
         let (device, ledger) = (device.clone(), Ledger::default());
-        let mut workspaces = Workspaces { device, size, buffers: vec![], ledger };
+        let mut workspaces = Workspaces { device, account, size, buffers: vec![], ledger };
         if size.bytes > 0 {
-            let address = workspaces.allocate()?;
-            workspaces.ledger.put_back(address);
+            match workspaces.allocate() {
+                Ok(address) => workspaces.ledger.put_back(address),
+                Err(Error::WorkspaceLimit { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(workspaces)
+    }
+
+    /// What a launch needs.
+    pub(crate) fn size(&self) -> Workspace {
+        self.size
+    }
+
+    /// Frees what no capture uses, after the launches that use it, and returns how many bytes that was.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if the thread's capture mode cannot be changed.
+    pub(crate) fn trim(&mut self) -> Result<u64> {
+        let before = self.bytes();
+        let kept = self.ledger.keep_captured();
+        if before > 0 {
+            let _uncaptured = Uncaptured::enter(&self.device)?;
+            self.buffers.retain(|buffer| kept.contains(&buffer.address()));
+        }
+        let freed = before - self.bytes();
+        self.account.give_back(freed);
+        Ok(freed)
     }
 
     /// The address of the workspace for a launch on `stream`; 0 where the problem needs none.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`crate::Error::Driver`] if the stream's capture has failed.
+    /// Those of [`new`](Self::new); [`Error::WorkspaceLimit`]; [`Error::Driver`] if the stream's capture has failed.
     pub(crate) fn address(&mut self, stream: StreamRef<'_>) -> Result<u64> {
         if self.size.bytes == 0 {
             return Ok(0);
@@ -91,15 +159,27 @@ impl Workspaces {
     }
 
     fn allocate(&mut self) -> Result<u64> {
+        self.account.take(self.size.bytes)?;
+        let buffer = self.zeroed().inspect_err(|_| self.account.give_back(self.size.bytes))?;
+        let address = buffer.address();
+        self.buffers.push(buffer);
+        Ok(address)
+    }
+
+    fn zeroed(&self) -> Result<DeviceBuffer> {
         let _uncaptured = Uncaptured::enter(&self.device)?;
         let mut buffer = DeviceBuffer::new(&self.device, self.size.bytes as usize)?;
         // Not on the caller's stream: that may be the one that is being captured.
         let stream = Stream::new(&self.device)?;
         buffer.fill_u8(0, self.size.zeroed as usize, 0, stream.as_ref())?;
         stream.synchronize()?;
-        let address = buffer.address();
-        self.buffers.push(buffer);
-        Ok(address)
+        Ok(buffer)
+    }
+}
+
+impl Drop for Workspaces {
+    fn drop(&mut self) {
+        self.account.give_back(self.bytes());
     }
 }
 
@@ -141,6 +221,14 @@ impl Ledger {
             !over
         });
         spare.pop()
+    }
+
+    /// Forgets all but the leases of captures that may be replayed, and returns the addresses of these.
+    fn keep_captured(&mut self) -> Vec<u64> {
+        self.spare.clear();
+        self.leases
+            .retain(|_, lease| lease.graph.as_ref().is_some_and(|graph| graph.upgrade().is_some()));
+        self.leases.values().map(|lease| lease.address).collect()
     }
 
     fn lend(&mut self, owner: Owner, lease: Lease) {
@@ -195,5 +283,40 @@ mod tests {
         assert_eq!(ledger.take(), None, "given out once");
         ledger.put_back(512);
         assert_eq!(ledger.take(), Some(512));
+    }
+
+    #[test]
+    fn trimming_keeps_what_graphs_may_use() {
+        let mut ledger = Ledger::default();
+        let (alive, over) = (Arc::new(()), Arc::new(()));
+        let lease =
+            |address, graph: Option<&Arc<()>>| Lease { address, graph: graph.map(Arc::downgrade) };
+        ledger.lend(owner(1, None), lease(256, None));
+        ledger.lend(owner(1, Some(7)), lease(512, Some(&alive)));
+        ledger.lend(owner(1, Some(8)), lease(768, Some(&over)));
+        ledger.put_back(1024);
+        drop(over);
+        assert_eq!(ledger.keep_captured(), [512]);
+        assert_eq!(ledger.get(owner(1, None)), None);
+        assert_eq!(ledger.get(owner(1, Some(7))), Some(512));
+        assert_eq!(ledger.take(), None);
+    }
+
+    #[test]
+    fn accounts_stop_at_their_limit() {
+        let account = Account::default();
+        account.take(100).unwrap();
+        account.set_limit(150);
+        account.take(50).unwrap();
+        let refused = account.take(1).unwrap_err();
+        assert!(
+            matches!(refused, Error::WorkspaceLimit { asked: 1, held: 150, limit: 150 }),
+            "{refused}"
+        );
+        account.give_back(100);
+        assert_eq!(account.held(), 50);
+        account.take(100).unwrap();
+        account.set_limit(0);
+        assert!(account.take(0).is_err(), "more is held than the new limit");
     }
 }

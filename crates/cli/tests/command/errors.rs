@@ -23,6 +23,18 @@ fn inner_dimensions_that_differ() {
 }
 
 #[test]
+fn device_memory_where_there_is_none() {
+    line("run --m 4 --n 4 --k 4 --backend cpu --device-memory 1MiB").refused(&[
+        "--device-memory is about a GPU's memory",
+        "the backend is cpu",
+        "leave it out",
+    ]);
+    line("run --m 4 --n 4 --k 4 --device-memory 1MB")
+        .refused(&["'1MB' is no number of bytes", "2GiB"]);
+    line("bench --out-of-core").refused(&["nothing to measure"]);
+}
+
+#[test]
 fn types_that_are_unknown_or_not_computed_with() {
     line("run --m 1 --n 1 --k 1 --dtype f33")
         .refused(&["unknown dtype 'f33'", "use one of f16, bf16"]);

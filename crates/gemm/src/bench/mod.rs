@@ -10,6 +10,7 @@ mod cublaslt;
 mod error;
 mod numbers;
 mod operands;
+mod out_of_core;
 mod pairs;
 mod power;
 mod protocol;
@@ -29,6 +30,7 @@ pub use numbers::{
 };
 pub use operands::{Addresses, Elements, L2, OperandSets, operand_bytes};
 pub(crate) use operands::{matrix_bytes, padded, random, set_count};
+pub use out_of_core::{LinkSpeed, OutOfCoreReport, OutOfCoreRow, link_speed, out_of_core};
 pub(crate) use pairs::graph_length;
 pub use pairs::{Bench, Contestant, CublasLtContestant};
 pub use power::{EnergyReading, PowerMeter, PowerSample, driver_version};

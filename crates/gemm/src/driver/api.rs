@@ -108,7 +108,12 @@ functions! {
     cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
     cuMemFree_v2(sys::CUdeviceptr);
+    cuMemFreeHost(*mut c_void);
     cuMemGetInfo_v2(*mut usize, *mut usize);
+    cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+    cuMemHostUnregister(*mut c_void);
+    cuMemcpy2DAsync_v2(*const sys::CUDA_MEMCPY2D, sys::CUstream);
     cuMemcpyDtoDAsync_v2(sys::CUdeviceptr, sys::CUdeviceptr, usize, sys::CUstream);
     cuMemcpyDtoHAsync_v2(*mut c_void, sys::CUdeviceptr, usize, sys::CUstream);
     cuMemcpyHtoDAsync_v2(sys::CUdeviceptr, *const c_void, usize, sys::CUstream);
@@ -119,6 +124,7 @@ functions! {
     cuModuleUnload(sys::CUmodule);
     cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, sys::CUfunction, c_int, usize);
     cuOccupancyMaxActiveClusters(*mut c_int, sys::CUfunction, *const sys::CUlaunchConfig);
+    cuPointerGetAttribute(*mut c_void, sys::CUpointer_attribute, sys::CUdeviceptr);
     cuStreamBeginCapture_v2(sys::CUstream, sys::CUstreamCaptureMode);
     cuStreamCreate(*mut sys::CUstream, c_uint);
     cuStreamDestroy_v2(sys::CUstream);

@@ -4,6 +4,7 @@
 //! Which context is current on a thread belongs to the caller. Each call of this module tree that needs the device's
 //! context looks whether it is current already and otherwise pushes it and pops it again before returning.
 
+use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
@@ -184,6 +185,8 @@ struct Inner {
     context: sys::CUcontext,
     /// Whether `context` is the primary context, retained by us.
     retained: bool,
+    /// What keeps a context of the caller's alive, where it is not the caller.
+    _owner: Option<Arc<dyn Any + Send + Sync>>,
     properties: DeviceProperties,
 }
 
@@ -219,7 +222,8 @@ impl Device {
         driver.check("cuDevicePrimaryCtxRetain", unsafe {
             (driver.api().cuDevicePrimaryCtxRetain)(&mut context, handle)
         })?;
-        Ok(Device(Arc::new(Inner { driver, handle, context, retained: true, properties })))
+        let _owner = None;
+        Ok(Device(Arc::new(Inner { driver, handle, context, retained: true, _owner, properties })))
     }
 
     /// Works in a context of the caller's, which is neither retained nor destroyed.
@@ -231,6 +235,21 @@ impl Device {
     /// # Errors
     /// Those of [`Driver::load`], [`Error::NotHopper`], or [`Error::Driver`] if the driver rejects the context.
     pub unsafe fn from_context(context: ContextRef) -> Result<Self> {
+        // SAFETY: as the caller vouches.
+        unsafe { Self::from_context_of(context, None) }
+    }
+
+    /// Like [`from_context`](Self::from_context), with what keeps the context alive.
+    ///
+    /// # Safety
+    /// As there, or the context must live as long as `owner`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) unsafe fn from_context_of(
+        context: ContextRef,
+        owner: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Result<Self> {
         let driver = Driver::load()?;
         let mut handle: sys::CUdevice = 0;
         {
@@ -249,6 +268,7 @@ impl Device {
             handle,
             context: context.raw,
             retained: false,
+            _owner: owner,
             properties,
         })))
     }

@@ -240,6 +240,25 @@ impl DeviceBuffer {
     }
 }
 
+/// Enqueues a fill of `bytes` bytes from `address` with zeros.
+///
+/// # Errors
+/// [`Error::Driver`] if the call fails.
+///
+/// # Safety
+/// They must be memory of the stream's device that nobody else uses until the stream has passed the fill.
+pub(crate) unsafe fn zero(address: u64, bytes: u64, stream: StreamRef<'_>) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let driver = stream.device().driver();
+    let _current = stream.device().enter()?;
+    // SAFETY: as the caller vouches.
+    driver.check("cuMemsetD8Async", unsafe {
+        (driver.api().cuMemsetD8Async)(address, 0, bytes as usize, stream.handle())
+    })
+}
+
 fn in_range(offset: usize, bytes: usize, capacity: usize) -> bool {
     offset.checked_add(bytes).is_some_and(|end| end <= capacity)
 }

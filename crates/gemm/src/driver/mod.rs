@@ -12,6 +12,7 @@ mod jit;
 mod launch;
 mod memory;
 mod module;
+mod pinned;
 mod stream;
 mod tensor_map;
 
@@ -23,6 +24,8 @@ pub use graph::Graph;
 pub use jit::{compile, compile_with_report};
 pub use launch::{LaunchConfig, LaunchError, launch, max_active_clusters};
 pub use memory::DeviceBuffer;
+pub(crate) use memory::zero;
 pub use module::{Function, FunctionAttributes, Module};
+pub(crate) use pinned::{Direction, Lines, PinnedBuffer, Registration, copy_lines, is_pinned};
 pub use stream::{Event, Stream, StreamRef, Timing};
 pub use tensor_map::{L2Promotion, TensorMap, TensorMapError, check_argument, check_spec};

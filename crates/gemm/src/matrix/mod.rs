@@ -4,6 +4,7 @@
 pub(crate) mod convert;
 mod fill;
 pub(crate) mod panel;
+mod pinned;
 
 use bytemuck::Pod;
 use pgemm_ir::Element;
@@ -73,14 +74,26 @@ pub enum MatrixError {
 
 /// A matrix in host memory. Gaps between lines belong to the buffer and are kept as they are by every operation except
 /// [`poison`](HostMatrix::poison).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct HostMatrix {
     layout: MatrixLayout,
     element: Element,
     bytes: usize,
-    // Words rather than bytes, so that a view as any element type is aligned.
+    // Dropped before the memory that it is about.
+    pinned: pinned::Pinned,
+    // Words rather than bytes, so that a view as any element type is aligned. The matrix begins behind so many of them.
     words: Vec<u64>,
+    first_word: usize,
 }
+
+impl PartialEq for HostMatrix {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |matrix: &Self| (matrix.layout, matrix.element);
+        of(self) == of(other) && self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for HostMatrix {}
 
 impl HostMatrix {
     /// A matrix of zeros.
@@ -94,7 +107,8 @@ impl HostMatrix {
         Vec::<u64>::new()
             .try_reserve_exact(words)
             .map_err(|_| MatrixError::OutOfMemory { bytes })?;
-        Ok(HostMatrix { layout, element, bytes, words: vec![0; words] })
+        let pinned = pinned::Pinned::default();
+        Ok(HostMatrix { layout, element, bytes, pinned, words: vec![0; words], first_word: 0 })
     }
 
     /// Makes it the transposed matrix: the same bytes, read the other way.
@@ -199,12 +213,12 @@ impl HostMatrix {
 
     /// The buffer, gaps between lines included.
     pub fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes]
+        &bytemuck::cast_slice(&self.words[self.first_word..])[..self.bytes]
     }
 
     /// The buffer, gaps between lines included.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+        &mut bytemuck::cast_slice_mut(&mut self.words[self.first_word..])[..self.bytes]
     }
 
     /// One element, exactly; `None` outside the matrix.

@@ -9,10 +9,14 @@ mod driver;
 mod epilogue;
 mod gemm;
 mod host_cost;
+mod interop;
 mod layouts;
 mod operands;
+mod outofcore;
 #[path = "../common/specials.rs"]
 mod special_values;
 mod specials;
 mod split;
+mod stress;
 mod terms;
+mod workspaces;

@@ -1,0 +1,300 @@
+//! Products of host matrices of any size in a given amount of device memory: copies up, products and copies down at the same time.
+//!
+//! ```no_run
+//! use persistent_gemm::driver::Device;
+//! use persistent_gemm::outofcore::{Budget, HostOperands};
+//! use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Problem};
+//!
+//! # fn product(a: &HostMatrix, b: &HostMatrix) -> Result<(), persistent_gemm::Error> {
+//! let gemm = Gemm::create(&Device::new(0)?, Config::new(Dtype::Bf16))?;
+//! let problem = Problem::of(&a.layout(), &b.layout())?;
+//! let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16)?;
+//! let operands = HostOperands { a, b, c: None };
+//! let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(4 << 30))?;
+//! println!("{report}");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * **Blocks** ([`Blocking`]): D is cut into blocks. Where D is of f64, s32 or f32 (of floats), sums lose nothing in it, so k is cut
+//!   too where that is faster. Else each block of D is computed all along k, from tiles of A and B that reach as far, and is the same
+//!   bit for bit as with all matrices on the device and tiles whole along k ([`Split::Whole`](crate::Split)).
+//! * **Order**: groups of blocks that share tiles, such that few bytes go up and there is something to compute soon. What is chosen is
+//!   fastest by the model: the schedule's steps at the rates of the link and the tensor cores ([`Rates`]).
+//! * **Host memory** that is pinned ([`HostMatrix::pin`], or by whoever allocated it) is copied by the device. Other memory goes
+//!   through pinned buffers, filled and emptied by rayon's threads.
+//! * There are three streams, ordered by events, and one allocation on the device, of what [`Budget::device_bytes`] allows; no managed memory.
+
+mod blocking;
+mod execute;
+mod schedule;
+mod staging;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use crate::config::Config;
+use crate::driver::DeviceBuffer;
+use crate::error::{Error, Result};
+use crate::gemm::{CallerWorkspace, Gemm};
+use crate::matrix::HostMatrix;
+use crate::plan::Plan;
+use crate::problem::{Problem, ProblemError};
+
+pub use blocking::{Blocking, Rates};
+use blocking::{Shapes, choose};
+use schedule::Schedule;
+
+/// What a product may take, and what is expected of the machine.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// Bytes of device memory for tiles, blocks and workspace. Kernels, and what the driver keeps for itself, come on top.
+    pub device_bytes: u64,
+    /// Bytes of pinned host memory for copies of memory that is not pinned.
+    pub staging_bytes: usize,
+    /// By which blockings are compared; [`Rates::usual`] where it is not given.
+    pub rates: Option<Rates>,
+    /// Whether each step waits for the one before it, for measuring the parts.
+    pub one_at_a_time: bool,
+}
+
+impl Budget {
+    /// So many bytes of device memory, and 256 MiB of pinned host memory where matrices are not pinned.
+    pub fn new(device_bytes: u64) -> Self {
+        Budget { device_bytes, staging_bytes: 256 << 20, rates: None, one_at_a_time: false }
+    }
+
+    /// Sets the bytes of pinned host memory for copies of memory that is not pinned.
+    pub fn with_staging_bytes(self, staging_bytes: usize) -> Self {
+        Budget { staging_bytes, ..self }
+    }
+
+    /// Sets the rates by which blockings are compared, as measured.
+    pub fn with_rates(self, rates: Rates) -> Self {
+        Budget { rates: Some(rates), ..self }
+    }
+
+    /// Sets whether each step waits for the one before it.
+    pub fn with_one_at_a_time(self, one_at_a_time: bool) -> Self {
+        Budget { one_at_a_time, ..self }
+    }
+}
+
+/// A, B and C on the host.
+#[derive(Clone, Copy)]
+pub struct HostOperands<'a> {
+    /// A.
+    pub a: &'a HostMatrix,
+    /// B.
+    pub b: &'a HostMatrix,
+    /// C; not looked at where beta is 0.
+    pub c: Option<&'a HostMatrix>,
+}
+
+/// How far a product has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Products of blocks that have been computed.
+    pub done: usize,
+    /// Products of blocks in all.
+    pub products: usize,
+}
+
+/// How a product was computed.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Blocks, order and slots.
+    pub blocking: Blocking,
+    /// Products of blocks.
+    pub products: usize,
+    /// Bytes of device memory, the workspace's included.
+    pub device_bytes: u64,
+    /// Bytes that went up and down.
+    pub moved_bytes: [u64; 2],
+    /// Seconds from the first step to the last, without planning, compiling and allocating.
+    pub seconds: f64,
+    /// Seconds by the model.
+    pub expected_seconds: f64,
+    /// Seconds in which something went up, was computed, went down.
+    pub busy_seconds: [f64; 3],
+    /// How the first block's product is computed; `None` where there is none.
+    pub plan: Option<Plan>,
+    /// Whether A, B, C and D were pinned. A C that is not read counts as pinned.
+    pub pinned: [bool; 4],
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([up, down], [up_busy, computing, down_busy]) = (self.moved_bytes, self.busy_seconds);
+        write!(
+            f,
+            "{}: {:.3} s ({:.3} expected), {:.2} GB up in {up_busy:.3} s, computing {computing:.3} s, {:.2} GB down in \
+             {down_busy:.3} s, {} MiB of device memory",
+            self.blocking,
+            self.seconds,
+            self.expected_seconds,
+            up as f64 / 1e9,
+            down as f64 / 1e9,
+            self.device_bytes >> 20
+        )
+    }
+}
+
+impl Gemm {
+    /// Computes D = alpha·A·B + beta·C of host matrices in the device memory of the budget, however large they are, and waits for it.
+    /// See [`outofcore`](self).
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run); matrices that do not lie as the problem says or are of other types than the config's;
+    /// [`Error::NotByBlocks`] for a batch, for an epilogue and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
+    /// smallest blocks take more; [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
+    /// anything.
+    pub fn multiply_host(
+        &self,
+        problem: &Problem,
+        operands: HostOperands<'_>,
+        d: &mut HostMatrix,
+        budget: &Budget,
+    ) -> Result<Report> {
+        self.multiply_host_with(problem, operands, d, budget, &mut |_| {})
+    }
+
+    /// Like [`multiply_host`](Self::multiply_host), and tells how far it is, on this thread.
+    ///
+    /// # Errors
+    /// As [`multiply_host`](Self::multiply_host).
+    pub fn multiply_host_with(
+        &self,
+        problem: &Problem,
+        operands: HostOperands<'_>,
+        d: &mut HostMatrix,
+        budget: &Budget,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Report> {
+        check(self.config(), problem, operands, d)?;
+        let operands = HostOperands { c: operands.c.filter(|_| problem.beta != 0.0), ..operands };
+        let planned = planned(self, problem, budget)?;
+        if problem.is_empty() {
+            return Ok(planned.report([0.0; 3], 0.0, [true; 4]));
+        }
+        let memory = DeviceBuffer::new(self.device(), planned.device_bytes() as usize)?;
+        execute::execute(&planned, &memory, operands, d, budget, progress)
+    }
+}
+
+/// What is to be done.
+struct Planned {
+    gemm: Gemm,
+    shapes: Shapes,
+    blocking: Blocking,
+    schedule: Schedule,
+    prepared: execute::PreparedProducts,
+    /// Bytes of the workspace, which is behind the slots.
+    workspace: u64,
+    expected_seconds: f64,
+}
+
+impl Planned {
+    fn device_bytes(&self) -> u64 {
+        self.blocking.bytes(&self.shapes) + self.workspace
+    }
+
+    fn report(&self, busy_seconds: [f64; 3], seconds: f64, pinned: [bool; 4]) -> Report {
+        Report {
+            blocking: self.blocking,
+            products: self.blocking.products(),
+            device_bytes: self.device_bytes(),
+            moved_bytes: self.schedule.bytes(&self.shapes, &self.blocking),
+            seconds,
+            expected_seconds: self.expected_seconds,
+            busy_seconds,
+            plan: self.prepared.first_plan(&self.blocking),
+            pinned,
+        }
+    }
+}
+
+/// Chooses a blocking and prepares its products. Their workspace is part of the budget, and known only then: what it takes is set
+/// aside, and another blocking chosen.
+fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
+    let config = gemm.config();
+    let [a, b] = config.operands();
+    let shapes = Shapes { problem: *problem, elements: [a, b, config.output_dtype()] };
+    let rates = budget.rates.unwrap_or_else(|| Rates::usual(config.dtype));
+    let gemm = gemm.by_blocks()?;
+    let asked = budget.device_bytes;
+    let mut aside = 0u64;
+    loop {
+        let refused = |needed: u64| {
+            let needed = needed.saturating_add(aside);
+            Error::DeviceBudget { asked, needed, whole_k: !shapes.may_cut_k() }
+        };
+        let room = asked.saturating_sub(aside);
+        let (blocking, schedule) = choose(&shapes, room, &rates).map_err(refused)?;
+        let prepared = execute::prepare(&gemm, &shapes, &blocking, &schedule)?;
+        let workspace = prepared.workspace_bytes().next_multiple_of(CallerWorkspace::ALIGN);
+        if blocking.bytes(&shapes).saturating_add(workspace) <= asked {
+            let expected_seconds = schedule.seconds(&shapes, &blocking, &rates);
+            return Ok(Planned {
+                gemm,
+                shapes,
+                blocking,
+                schedule,
+                prepared,
+                workspace,
+                expected_seconds,
+            });
+        }
+        // Smaller blocks need less; but each round must leave less to them.
+        aside = aside.saturating_add(workspace.max(1));
+    }
+}
+
+/// Checks types and layouts.
+fn check(
+    config: &Config,
+    problem: &Problem,
+    operands: HostOperands<'_>,
+    d: &HostMatrix,
+) -> Result<()> {
+    problem.validate()?;
+    if problem.batch.count != 1 {
+        return Err(Error::NotByBlocks {
+            what: "a batch",
+            instead: "compute its products one after the other",
+        });
+    }
+    if !config.epilogue.is_none() {
+        return Err(Error::NotByBlocks {
+            what: "an epilogue",
+            instead: "apply it to D afterwards, or use a config without one",
+        });
+    }
+    if problem.a.step != 1 || problem.b.step != 1 {
+        return Err(Error::NotByBlocks {
+            what: "operands whose elements are no neighbours",
+            instead: "copy them to matrices with a step of 1",
+        });
+    }
+    let HostOperands { a, b, c } = operands;
+    let c = c.filter(|_| problem.beta != 0.0);
+    problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
+    if d.layout() != problem.d_layout() {
+        let (found, needed) = (d.layout(), problem.d_layout());
+        return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
+    }
+    let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
+    let given =
+        [("A", Some(a), a_type), ("B", Some(b), b_type), ("C", c, output), ("D", Some(d), output)];
+    for (matrix, given, needed) in given {
+        match given.map(HostMatrix::dtype) {
+            Some(found) if found != needed => {
+                return Err(Error::MatrixType { matrix, found, needed });
+            }
+            _ => {}
+        }
+    }
+    problem.check_scalars(output)?;
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Which tile goes where and when, as data: copies up, products and copies down, each on a stream of its own, and which steps of
+//! other streams each waits for.
+//!
+//! Products have an order ([`Blocking::order`]). Tiles of A and B stay in their slots until a tile that is needed has no other; the
+//! one that is needed again last, if ever, then goes (Belady's rule, which is optimal, since the order is known). A block of D
+//! keeps its slot from its first product to its way down.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::blocking::{Blocking, Rates, Shapes};
+
+/// Whose tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operand {
+    A,
+    B,
+    /// Lies in the slot of the block of D.
+    C,
+}
+
+/// A tile: its place along the rows and columns of its matrix, in tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tile {
+    pub operand: Operand,
+    pub row: usize,
+    pub column: usize,
+}
+
+/// What a step does. Slots are numbered from 0 for each of A, B and D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Upload {
+        tile: Tile,
+        slot: usize,
+    },
+    /// Block (i, j) of D gets the products of tile p along k.
+    Product {
+        at: [usize; 3],
+        slots: [usize; 3],
+        first: bool,
+    },
+    Download {
+        row: usize,
+        column: usize,
+        slot: usize,
+    },
+}
+
+/// Steps of a stream are done one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Up,
+    Compute,
+    Down,
+}
+
+impl Work {
+    pub fn lane(&self) -> Lane {
+        match self {
+            Work::Upload { .. } => Lane::Up,
+            Work::Product { .. } => Lane::Compute,
+            Work::Download { .. } => Lane::Down,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub work: Work,
+    /// Earlier steps, of other lanes, that must have been done.
+    pub waits: Vec<usize>,
+}
+
+/// Steps in the order in which they are enqueued.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    pub steps: Vec<Step>,
+}
+
+/// A place for a tile.
+#[derive(Clone, Default)]
+struct Slot {
+    tile: Option<Tile>,
+    /// The step that filled it.
+    filled: Option<usize>,
+    /// The last product that read it.
+    read: Option<usize>,
+}
+
+/// The slots of A or of B.
+struct Pool {
+    slots: Vec<Slot>,
+    /// When each tile is needed, as numbers of products that are still to come.
+    uses: HashMap<Tile, VecDeque<usize>>,
+}
+
+impl Pool {
+    fn new(slots: usize, tiles: impl Iterator<Item = Tile>) -> Self {
+        let mut uses: HashMap<Tile, VecDeque<usize>> = HashMap::new();
+        for (product, tile) in tiles.enumerate() {
+            uses.entry(tile).or_default().push_back(product);
+        }
+        Pool { slots: vec![Slot::default(); slots], uses }
+    }
+
+    /// The slot that holds the tile, or the one that it goes to and is to be filled.
+    fn place(&mut self, tile: Tile) -> (usize, bool) {
+        if let Some(uses) = self.uses.get_mut(&tile) {
+            uses.pop_front();
+        }
+        if let Some(held) = self.slots.iter().position(|slot| slot.tile == Some(tile)) {
+            return (held, false);
+        }
+        let next_use = |slot: &Slot| match &slot.tile {
+            None => usize::MAX,
+            Some(tile) => {
+                self.uses.get(tile).and_then(VecDeque::front).map_or(usize::MAX, |&next| next)
+            }
+        };
+        // Of those that are needed no more, the one that was free first.
+        let victim = (0..self.slots.len())
+            .max_by_key(|&slot| {
+                let slot = &self.slots[slot];
+                (next_use(slot), std::cmp::Reverse(slot.read))
+            })
+            .unwrap_or_default();
+        self.slots[victim].tile = Some(tile);
+        (victim, true)
+    }
+}
+
+/// What waits for what on its way into a schedule.
+#[derive(Default)]
+struct Builder {
+    steps: Vec<Step>,
+}
+
+impl Builder {
+    fn push(&mut self, work: Work, waits: impl IntoIterator<Item = Option<usize>>) -> usize {
+        let mut latest: [Option<usize>; 3] = [None; 3];
+        for step in waits.into_iter().flatten() {
+            // A lane does its steps in order, so that the latest stands for all.
+            let lane = self.steps[step].work.lane();
+            if lane != work.lane() {
+                latest[lane as usize] = latest[lane as usize].max(Some(step));
+            }
+        }
+        self.steps.push(Step { work, waits: latest.into_iter().flatten().collect() });
+        self.steps.len() - 1
+    }
+
+    /// Has the tile in a slot of the pool.
+    fn fetch(&mut self, pool: &mut Pool, tile: Tile) -> usize {
+        let (slot, fill) = pool.place(tile);
+        if fill {
+            let read = pool.slots[slot].read;
+            pool.slots[slot].filled = Some(self.push(Work::Upload { tile, slot }, [read]));
+        }
+        slot
+    }
+}
+
+impl Schedule {
+    /// The schedule of a blocking, with C where it is read.
+    pub fn new(blocking: &Blocking, reads_c: bool) -> Self {
+        let order = blocking.order();
+        let [a_slots, b_slots, d_slots] = blocking.slots;
+        let a_of = |&[i, _, p]: &[usize; 3]| Tile { operand: Operand::A, row: i, column: p };
+        let b_of = |&[_, j, p]: &[usize; 3]| Tile { operand: Operand::B, row: p, column: j };
+        let mut a = Pool::new(a_slots, order.iter().map(a_of));
+        let mut b = Pool::new(b_slots, order.iter().map(b_of));
+        let mut builder = Builder::default();
+        // The last step down of each slot of D, and the step up of C.
+        let mut emptied = vec![None; d_slots];
+        let (mut d_slot, mut c_there) = (0, None);
+        let last = blocking.grid()[2] - 1;
+        for (product, at) in order.iter().enumerate() {
+            let [i, j, p] = *at;
+            let (a_slot, b_slot) =
+                (builder.fetch(&mut a, a_of(at)), builder.fetch(&mut b, b_of(at)));
+            let first = p == blocking.first_depth(i, j);
+            if first {
+                d_slot = (product / (last + 1)) % d_slots;
+                c_there = reads_c.then(|| {
+                    let tile = Tile { operand: Operand::C, row: i, column: j };
+                    builder.push(Work::Upload { tile, slot: d_slot }, [emptied[d_slot]])
+                });
+            }
+            let slots = [a_slot, b_slot, d_slot];
+            let waits = [a.slots[a_slot].filled, b.slots[b_slot].filled, c_there, emptied[d_slot]];
+            let step = builder.push(Work::Product { at: *at, slots, first }, waits);
+            (a.slots[a_slot].read, b.slots[b_slot].read) = (Some(step), Some(step));
+            if p == blocking.last_depth(i, j) {
+                let work = Work::Download { row: i, column: j, slot: d_slot };
+                emptied[d_slot] = Some(builder.push(work, [Some(step)]));
+            }
+        }
+        Schedule { steps: builder.steps }
+    }
+
+    /// Bytes that go up and down.
+    pub fn bytes(&self, shapes: &Shapes, blocking: &Blocking) -> [u64; 2] {
+        let mut bytes = [0; 2];
+        for step in &self.steps {
+            match step.work {
+                Work::Upload { tile, .. } => bytes[0] += shapes.moved_bytes(blocking, tile),
+                Work::Download { row, column, .. } => {
+                    bytes[1] +=
+                        shapes.moved_bytes(blocking, Tile { operand: Operand::C, row, column });
+                }
+                Work::Product { .. } => {}
+            }
+        }
+        bytes
+    }
+
+    /// Seconds that it takes at these rates.
+    pub fn seconds(&self, shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
+        let mut ends: Vec<f64> = Vec::with_capacity(self.steps.len());
+        let mut free = [0f64; 3];
+        for step in &self.steps {
+            let start = step
+                .waits
+                .iter()
+                .map(|&wait| ends[wait])
+                .fold(free[step.work.lane() as usize], f64::max);
+            let took = match step.work {
+                Work::Upload { tile, .. } => rates
+                    .up(shapes.moved_bytes(blocking, tile), shapes.copied_lines(blocking, tile)),
+                Work::Product { at, .. } => rates.product(blocking.extents(at)),
+                Work::Download { row, column, .. } => {
+                    let tile = Tile { operand: Operand::C, row, column };
+                    let lines = shapes.copied_lines(blocking, tile);
+                    rates.down(shapes.moved_bytes(blocking, tile), lines)
+                }
+            };
+            ends.push(start + took);
+            free[step.work.lane() as usize] = start + took;
+        }
+        free.into_iter().fold(0.0, f64::max)
+    }
+}

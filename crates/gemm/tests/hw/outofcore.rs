@@ -1,0 +1,168 @@
+//! Products of host matrices by blocks: exact where sums are, the same bit for bit as with all matrices on the device, within the
+//! budget, with matrices that are pinned and others.
+
+use std::cell::Cell;
+
+use persistent_gemm::driver::{Device, Stream};
+use persistent_gemm::outofcore::{Budget, HostOperands};
+use persistent_gemm::{
+    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout, Problem, Split, cpu,
+};
+
+use crate::device::device;
+
+fn integers(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
+    let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
+    matrix.fill_integers(seed, 2);
+    matrix
+}
+
+/// Computes by blocks and compares with the CPU.
+fn check(device: &Device, config: &Config, problem: &Problem, budget: &Budget, pin: [bool; 4]) {
+    let [a_type, b_type] = config.operands();
+    let output = config.output_dtype();
+    let mut a = integers(problem.a_layout(), a_type, 1);
+    let mut b = integers(problem.b_layout(), b_type, 2);
+    let mut c = integers(problem.c_layout(), output, 3);
+    let mut expected = HostMatrix::zeros(problem.d_layout(), output).unwrap();
+    expected.poison();
+    let mut d = expected.clone();
+    cpu::run(problem, &a, &b, Some(&c), &mut expected).unwrap();
+    for (matrix, pin) in [&mut a, &mut b, &mut c, &mut d].into_iter().zip(pin) {
+        if pin {
+            matrix.pin(device).unwrap();
+        }
+    }
+    let gemm = Gemm::create(device, config.clone()).unwrap();
+    let mut done = 0;
+    let operands = HostOperands { a: &a, b: &b, c: Some(&c) };
+    let report = gemm
+        .multiply_host_with(problem, operands, &mut d, budget, &mut |progress| {
+            assert_eq!(progress.done, done + 1);
+            done = progress.done;
+        })
+        .unwrap();
+    assert_eq!(done, report.products);
+    assert!(report.device_bytes <= budget.device_bytes);
+    let reads_c = problem.beta != 0.0;
+    assert_eq!(report.pinned, [pin[0], pin[1], pin[2] || !reads_c, pin[3]]);
+    assert_eq!(d.to_f64_vec(), expected.to_f64_vec(), "{config:?} {problem:?} {report}");
+    assert_eq!(d, expected, "gaps between lines are as they were");
+}
+
+#[test]
+fn products_by_blocks_are_exact_in_every_type_and_layout() {
+    let Some(device) = device("products_by_blocks_are_exact") else { return };
+    let types = [
+        (Dtype::Bf16, Dtype::Bf16),
+        (Dtype::Bf16, Dtype::F32),
+        (Dtype::F16, Dtype::F16),
+        (Dtype::Tf32, Dtype::F32),
+        (Dtype::F32, Dtype::F32),
+        (Dtype::F64, Dtype::F64),
+        (Dtype::S8, Dtype::S32),
+        (Dtype::E4m3, Dtype::Bf16),
+    ];
+    for (index, (a, d)) in types.into_iter().enumerate() {
+        let config = Config::new(a).with_output(d);
+        // Sums of bf16 must not exceed 256.
+        let k = if d.bytes() == 2 { 60 } else { 1300 };
+        for layout in 0..4 {
+            let a_major = if layout & 1 == 0 { Major::K } else { Major::M };
+            let b_major = if layout & 2 == 0 { Major::K } else { Major::N };
+            let d_major = if layout == 3 { Major::M } else { Major::N };
+            let mut problem = Problem::new(1000, 777, k, a_major, b_major).with_d_major(d_major);
+            problem.a.leading_dimension += layout;
+            problem.d_leading_dimension += 5;
+            let problem = problem.with_beta([0.0, 1.0][(index + layout) % 2]);
+            let pin = [layout != 1, layout != 2, layout != 1, layout != 3];
+            let budget = Budget::new(4 << 20).with_staging_bytes(1 << 20);
+            check(&device, &config, &problem, &budget, pin);
+            check(&device, &config, &problem, &Budget::new(1 << 30), [false; 4]);
+            let serial = budget.with_one_at_a_time(true);
+            check(&device, &config, &problem, &serial, [true; 4]);
+        }
+    }
+}
+
+#[test]
+fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
+    let Some(device) = device("blocks_all_along_k_are_the_same") else { return };
+    let config = Config::new(Dtype::Bf16);
+    let problem = Problem::new(3000, 2500, 4000, Major::K, Major::N);
+    let normal = |layout, seed| {
+        let mut matrix = HostMatrix::zeros(layout, Dtype::Bf16).unwrap();
+        matrix.fill_normal(seed);
+        matrix
+    };
+    let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
+    let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
+    let gemm = Gemm::create(&device, config.clone()).unwrap();
+    let operands = HostOperands { a: &a, b: &b, c: None };
+    let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(24 << 20)).unwrap();
+    assert!(report.products >= 4, "{report}");
+
+    let gemm = Gemm::create(&device, config.with_split(Split::Whole)).unwrap();
+    let stream = gemm.stream();
+    let (a, b) =
+        (DeviceMatrix::upload(&a, stream).unwrap(), DeviceMatrix::upload(&b, stream).unwrap());
+    let mut whole = DeviceMatrix::zeros(problem.d_layout(), Dtype::Bf16, stream).unwrap();
+    gemm.multiply(&problem, &a, &b, None, &mut whole, stream).unwrap();
+    gemm.sync().unwrap();
+    assert_eq!(d, whole.download(stream).unwrap());
+}
+
+#[test]
+fn the_device_gives_no_more_memory_than_the_budget_says() {
+    let Some(device) = device("the_device_gives_no_more_memory") else { return };
+    let config = Config::new(Dtype::F32);
+    let problem = Problem::new(6000, 6000, 3000, Major::K, Major::N);
+    let (a, b) =
+        (integers(problem.a_layout(), Dtype::F32, 1), integers(problem.b_layout(), Dtype::F32, 2));
+    let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::F32).unwrap();
+    let gemm = Gemm::create(&device, config).unwrap();
+    let operands = HostOperands { a: &a, b: &b, c: None };
+    // Kernels are loaded once.
+    let budget = Budget::new(64 << 20);
+    gemm.multiply_host(&problem, operands, &mut d, &budget).unwrap();
+    let before = device.free_memory_bytes().unwrap();
+    let least = Cell::new(before);
+    gemm.multiply_host_with(&problem, operands, &mut d, &budget, &mut |_| {
+        least.set(least.get().min(device.free_memory_bytes().unwrap()));
+    })
+    .unwrap();
+    let taken = before - least.get();
+    println!(
+        "{} MiB of device memory taken, of {} allowed",
+        taken >> 20,
+        budget.device_bytes >> 20
+    );
+    // The driver gives memory by pieces of 2 MiB.
+    assert!(taken <= budget.device_bytes + (4 << 20), "{taken}");
+    assert!(device.free_memory_bytes().unwrap() + (4 << 20) >= before);
+}
+
+#[test]
+fn what_cannot_be_done_by_blocks_is_said() {
+    let Some(device) = device("what_cannot_be_done_by_blocks") else { return };
+    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
+    let problem = Problem::new(300, 300, 5000, Major::K, Major::K);
+    let (a, b) = (
+        integers(problem.a_layout(), Dtype::Bf16, 1),
+        integers(problem.b_layout(), Dtype::Bf16, 2),
+    );
+    let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
+    let operands = HostOperands { a: &a, b: &b, c: None };
+    let mut refused = |problem: &Problem, bytes| {
+        gemm.multiply_host(problem, operands, &mut d, &Budget::new(bytes)).unwrap_err()
+    };
+    let error = refused(&problem, 1 << 20);
+    assert!(matches!(error, Error::DeviceBudget { whole_k: true, .. }), "{error}");
+    let error = refused(&problem.with_batch(2), 1 << 30);
+    assert!(matches!(error, Error::NotByBlocks { what: "a batch", .. }), "{error}");
+    assert!(refused(&problem.with_beta(1.0), 1 << 30).to_string().contains("no C"));
+    // All is as before.
+    let stream = Stream::new(&device).unwrap();
+    stream.synchronize().unwrap();
+    gemm.multiply_host(&problem, operands, &mut d, &Budget::new(1 << 30)).unwrap();
+}
