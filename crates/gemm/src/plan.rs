@@ -113,7 +113,11 @@ impl Plan {
         };
         // Of several ways to read the operands, what was tuned for the one that the heuristic takes.
         let seen = plans.seen(&first.choice());
-        plans.tuned = picks.get(&ProblemKey::of(&seen.problem, &seen.config)).map(|pick| {
+        let pick = picks.get(&ProblemKey::of(&seen.problem, &seen.config));
+        let fits = |candidate: Choice| {
+            candidate.with_epilogue(seen.config.epilogue).spec.validate().is_ok()
+        };
+        plans.tuned = pick.filter(|pick| fits(pick.candidate)).map(|pick| {
             let day = pick.date.split('T').next().unwrap_or_default();
             Plan::new(pick.candidate, seen, sms, format!("tuned on {day}"))
         });
@@ -247,7 +251,12 @@ impl Candidates {
     fn next_ranked(&mut self) -> Option<Plan> {
         loop {
             let choice = self.ranking.as_mut()?.next()?;
-            let raster_rows = self.ways[0].config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+            let config = &self.ways[0].config;
+            // An epilogue takes registers that the widest tiles have not.
+            if choice.with_epilogue(config.epilogue).spec.validate().is_err() {
+                continue;
+            }
+            let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
             let plan = self.plan(Choice { raster_rows, ..choice }, "by the heuristic");
             if plan.is_some() {
                 return plan;

@@ -30,6 +30,8 @@ pub(crate) enum Added<'k> {
     Rows(Vec<[Val<'k, ty::F32>; 2]>),
     /// To those of two columns of each group of 8, whatever the row.
     Columns(Vec<Pair<'k>>, Element),
+    /// The same, of the columns from this one on, each loaded where it is used.
+    AsNeeded(Bias<'k>, Val<'k, ty::U32>),
 }
 
 impl<'k> Bias<'k> {
@@ -144,11 +146,22 @@ impl<'k> Added<'k> {
                 };
                 [first, second, first, second]
             }
+            Added::AsNeeded(bias, column) => {
+                let [first, second] = [0, 1].map(|i| bias.load(*column + (group * 8 + i)));
+                [first, second, first, second]
+            }
         }
     }
 }
 
 impl KernelSpec {
+    /// Whether registers are so short that each element of the bias is loaded where it is added.
+    pub(crate) fn loads_bias_as_needed(&self) -> bool {
+        let bytes = Epilogue::bias_type(self.output).bytes();
+        let registers = self.staging().columns() / 4 * bytes / 4;
+        self.epilogue.bias() == Some(BiasAlong::N) && registers > self.spare_registers()
+    }
+
     /// Whether consumers load the bias before they multiply: those that share tiles, where it fits into their registers. Those that
     /// take turns have another that multiplies while they wait.
     pub(crate) fn loads_bias_ahead(&self) -> bool {

@@ -282,6 +282,9 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     fn added(&self, place: Place<'k>) -> Option<Added<'k>> {
         let bias = self.epilogue.bias.as_ref()?;
         let first = self.first_element(place.row, place.column);
+        if self.epilogue.spec.loads_bias_as_needed() {
+            return Some(Added::AsNeeded(*bias, first[1]));
+        }
         Some(bias.added(first, (1, self.to_second_row()), self.columns() / 8))
     }
 

@@ -27,6 +27,9 @@ const REGISTERS_BESIDE_ACCUMULATORS: u32 = 32;
 /// The same where results have 32 bits or 8, or are column-major, which need more addresses.
 const REGISTERS_BESIDE_LONG_ADDRESSES: u32 = 48;
 
+/// And where there is an epilogue: tiles of 128×208 in turns would spill.
+const REGISTERS_BESIDE_FUSED: u32 = 40;
+
 /// Bytes kept for barriers behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
 
@@ -318,6 +321,7 @@ impl KernelSpec {
     fn registers_beside(&self) -> u32 {
         let addresses = match (self.output.bytes(), self.d_major) {
             (1 | 4, _) | (_, OutputMajor::M) => REGISTERS_BESIDE_LONG_ADDRESSES,
+            _ if !self.epilogue.is_none() => REGISTERS_BESIDE_FUSED,
             _ => REGISTERS_BESIDE_ACCUMULATORS,
         };
         addresses + self.registers_of_a()
@@ -746,6 +750,17 @@ mod tests {
         let error = alone.validate().unwrap_err();
         let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
         assert_eq!(nearest_n, 216);
+    }
+
+    #[test]
+    fn an_epilogue_leaves_room_for_narrower_tiles() {
+        assert_eq!(spec("bf16-kk-bf16-128x208x64-s4-p2-c2x1").validate(), Ok(()));
+        let error = spec("bf16-kk-bf16-128x208x64-s4-p2-c2x1-ebias_n").validate().unwrap_err();
+        let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+        assert_eq!(nearest_n, 200);
+        assert_eq!(spec("bf16-kk-bf16-128x200x64-s4-p2-c2x1-ebias_n").validate(), Ok(()));
+        let integers = spec("s8-kk-s8-128x128x128-s4-w2-c1x1-erelu").validate().unwrap_err();
+        assert!(integers.to_string().contains("use a D of f32, f16 or bf16"), "{integers}");
     }
 
     /// Promoted sums take registers beside the accumulators of one m64 block.

@@ -77,7 +77,8 @@ fn epilogues_of_all_types_are_inside_the_bound() {
     .into_iter()
     .enumerate()
     {
-        for (at, text) in EPILOGUES.into_iter().enumerate() {
+        // Half of them each, by turns: most of the time goes to the driver's compiler.
+        for (at, text) in EPILOGUES.into_iter().enumerate().skip(index % 2).step_by(2) {
             let config = Config { precision, ..Config::new(a).with_output(output) };
             let config = config.with_epilogue(text.parse().unwrap());
             let d_major = if (index + at) % 3 == 0 { Major::M } else { Major::N };
@@ -87,7 +88,7 @@ fn epilogues_of_all_types_are_inside_the_bound() {
                 let problem = Problem::new(m, n, k, Major::K, Major::K)
                     .with_d_major(d_major)
                     .with_alpha(alpha)
-                    .with_beta(if at % 2 == 0 { 0.0 } else { 0.5 });
+                    .with_beta(if at / 2 % 2 == 0 { 0.0 } else { 0.5 });
                 worst = worst.max(check(&executor, &config, &problem));
                 count += 1;
             }

@@ -7,7 +7,7 @@ use pgemm_ir::{Element, MAX_SMEM_BYTES, OperandMajor, WarpMma};
 use serde::{Deserialize, Serialize};
 
 use super::fragment::BLOCK_LINES;
-use crate::fusion::Epilogue;
+use crate::fusion::{Activation, Epilogue};
 use crate::names::{WARPS_ALONG_M, has_name, major_name, majors, one_of, warps_along_n};
 use crate::operand::OperandTile;
 use crate::shared::SharedTile;
@@ -21,6 +21,9 @@ pub(super) const TILE_K: u32 = 16;
 
 /// Registers per thread beside accumulators and fragments.
 const OTHER_REGISTERS: u32 = 16;
+
+/// And those that exp and polynomials take, which would be spilled.
+const ACTIVATION_REGISTERS: u32 = 24;
 
 /// Consumer warps of a CTA, along both dimensions of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,7 +179,10 @@ impl DmmaSpec {
         let (m, n) = self.warp_tile();
         let lane = |elements: u32| elements / 32 * 2;
         let (a, b) = (lane(m * self.mma_k), lane(n * self.mma_k));
-        lane(m * n) + a + a / 2 + 2 * b + OTHER_REGISTERS
+        let activated =
+            matches!(self.epilogue.activation(), Some(Activation::Gelu | Activation::Silu));
+        let activation = if activated { ACTIVATION_REGISTERS } else { 0 };
+        lane(m * n) + a + a / 2 + 2 * b + OTHER_REGISTERS + activation
     }
 
     /// Whether a kernel can be built from it.
