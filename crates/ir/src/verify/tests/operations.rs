@@ -131,7 +131,10 @@ fn types() {
     let double = "%4: f64 = const.f64 0\n%5: u64 = const.u64 0\n";
     rejects(&format!("{double}%6: u64 = fma %5, %5, %5"), "T one of f32, f64");
     rejects(&format!("{double}%6: f64 = rem %4, %4"), "T one of u32, s32, u64");
-    rejects(&format!("{double}%6: u64 = bitcast.u64 %4"), "T one of u64, f64");
+    accepts(&simple(&format!(
+        "{BOUNDS}{double}%6: u64 = bitcast.u64 %4\n%7: f64 = bitcast.f64 %5"
+    )));
+    rejects(&format!("{double}%6: u64 = bitcast.u64 %0"), "T one of u64, f64");
     rejects(&format!("{double}%6: u32 = bitcast.u32 %4"), "T one of u32, s32, f32, b32");
     let results = "%6: f64, %7: f64, %8: f64, %9: f64";
     let mma = |shape: &str| format!("{double}{results} = warp_mma.f64.f64[{shape}] %4, %4");
