@@ -37,7 +37,7 @@ cp -r crates/python/tests/*.py "$bundle/python/"
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
 # Runs the hardware tests of the modules named (all where none is), one after the other, and fails where there is no GPU. The
-# kernels of the catalogue, which take long to compile, are shared among $PROCESSES (16 where it is not set). c is the C library's
+# kernels of the catalogue and of random products, which take long to compile, are shared among $PROCESSES (16 where it is not set). c is the C library's
 # test, which needs g++ and the CUDA toolkit in $CUDA_HOME (/usr/local/cuda where it is not set); python are those of the Python
 # module, which need a python3 (or $PYTHON) with PyTorch and pytest.
 cd "$(dirname "$0")" || exit 1
@@ -94,11 +94,22 @@ for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost interop 
         continue
         ;;
     esac
-    ./hw --test-threads=1 --nocapture --skip "$catalogue" "$module::" || status=1
-    [ "$module" = gemm ] || continue
+    case $module in
+    cases)
+        shared=cases::random_products_are_right
+        ;;
+    gemm)
+        shared=$catalogue
+        ;;
+    *)
+        shared=
+        ;;
+    esac
+    ./hw --test-threads=1 --nocapture --skip "${shared:-none}" "$module::" || status=1
+    [ -n "$shared" ] || continue
     shards=
     for shard in $(seq 0 $((processes - 1))); do
-        PGEMM_SHARD=$shard/$processes ./hw --exact "$catalogue" --nocapture &
+        PGEMM_SHARD=$shard/$processes ./hw --exact "$shared" --nocapture &
         shards="$shards $!"
     done
     for shard in $shards; do wait "$shard" || status=1; done

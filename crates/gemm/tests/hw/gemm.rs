@@ -14,7 +14,7 @@ use persistent_gemm::{
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{AnySpec, OutputMajor, catalogue};
 
-use crate::device::device;
+use crate::device::{device, shard};
 
 /// What the matrices hold.
 #[derive(Clone, Copy)]
@@ -209,16 +209,6 @@ fn every_kernel_of_the_catalogue() {
 fn has_plain_operands(spec: &AnySpec) -> bool {
     let AnySpec::Wgmma(spec) = spec else { return true };
     spec.arithmetic.terms.is_none() && !spec.arithmetic.scaled
-}
-
-/// This process's part of the items where `PGEMM_SHARD` names one as `I/N`: every Nth, from the Ith on, counting from 0.
-fn shard<T>(items: impl Iterator<Item = T>) -> Vec<T> {
-    let Ok(text) = std::env::var("PGEMM_SHARD") else { return items.collect() };
-    let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
-    let Some((index, of)) = parts.filter(|(index, of)| index < of) else {
-        panic!("PGEMM_SHARD={text}: it takes I/N with I below N, as in 0/8")
-    };
-    items.skip(index).step_by(of).collect()
 }
 
 /// A problem of a few ragged tiles; every other one with C and exact.
