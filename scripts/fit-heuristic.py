@@ -29,6 +29,7 @@ START = {
     "LATENCY": 1780.0,
     "EPILOGUE_PER_BYTE": 0.04,
     "RAGGED": 2.0,
+    "BETWEEN_PER_BYTE": 0.05,
     "TURN_CYCLES": 1400.0,
     "DRAM_BYTES_PER_CYCLE": 48.57,
     "READ_AGAIN": 0.72,
@@ -54,6 +55,7 @@ FIXED = (
     "SMEM_BYTES_PER_CYCLE",
     "EPILOGUE_PER_BYTE",
     "RAGGED",
+    "BETWEEN_PER_BYTE",
     "TURN_CYCLES",
     "UNEQUAL",
     "L2_BYTES",
@@ -61,6 +63,7 @@ FIXED = (
     "SERIAL_CYCLES",
     "CLUSTER_CYCLES",
 )
+LARGE_TILE = 128 * 256
 MAC_BYTES_PER_CYCLE = 4096.0
 
 # The nominal clock that cycles are counted in.
@@ -203,6 +206,9 @@ def cycles(constants, x):
     pairs = x.sms / 2.0
     of_pair = np.maximum(x.in_pair / (x.tiles * x.k_tiles), 1.0 / pairs)
     dram = traffic * of_pair * np.where(x.unequal, c["UNEQUAL"], 1.0) / c["DRAM_BYTES_PER_CYCLE"]
+    pauses = np.where(busy > dram, np.maximum(x.whole_turns - 1, 0), 0)
+    large = np.logical_not(x.ping_pong) & (elements >= LARGE_TILE)
+    busy = busy + np.where(large, pauses * c["BETWEEN_PER_BYTE"] * 2 * elements, 0.0)
 
     of_many = c["OF_MANY"] + c["OF_MANY_PER_PART"] * np.maximum(x.contributors - 4, 0)
     of_many = of_many + c["OF_MANY_PER_ELEMENT"] * x.worker_turns * elements

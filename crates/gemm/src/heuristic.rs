@@ -64,6 +64,15 @@ const ACTIVATION_PER_ELEMENT: f64 = 0.16;
 /// So much longer where rows of staging tiles are not whole lines of 128 bytes.
 const RAGGED: f64 = 2.0;
 
+/// Cycles for each byte of a large whole tile of D from one to the next, beside the epilogue's, where warpgroups share it and nothing
+/// is multiplied meanwhile. From pairs with kernels that take turns (`benchmarks/2026-11-22-turns*.json`), which have 128×256 take 2 to
+/// 8 % longer where tensor cores are waited for; of tiles of fewer elements than [`LARGE_TILE`], of promoted sums and of stream-K
+/// nothing like it was seen, and of an A from registers nothing was measured.
+const BETWEEN_PER_BYTE: f64 = 0.05;
+
+/// Elements of D in such a tile: 128×256.
+const LARGE_TILE: f64 = 32_768.0;
+
 /// Fewest cycles from one tile to the next where warpgroups take turns.
 const TURN_CYCLES: f64 = 1400.0;
 
@@ -125,8 +134,9 @@ pub struct Rated {
     sharing: [f64; 2],
     /// Fourth powers of the cycles that tensor cores and shared memory need for a stage, and that its load may be late.
     per_stage: f64,
-    /// Cycles of a tile's epilogue.
+    /// Cycles of a tile's epilogue, and between tiles.
     epilogue: f64,
+    between: f64,
 }
 
 impl Rated {
@@ -156,6 +166,8 @@ impl Rated {
         let row_bytes = tile.n * spec.output.bytes();
         let ragged = spec.d_major == OutputMajor::N && !row_bytes.is_multiple_of(128);
         let per_byte = if ragged { RAGGED } else { 1.0 } * EPILOGUE_PER_BYTE;
+        let bytes = tile_m * f64::from(row_bytes);
+        let large = tile_m * tile_n >= LARGE_TILE && !promotes && !spec.reads_a_to_registers();
         Rated {
             spec,
             tile_m,
@@ -169,7 +181,8 @@ impl Rated {
             per_stage: fourth_power(math.max(STAGE_CYCLES))
                 + fourth_power(shared)
                 + fourth_power(late),
-            epilogue: per_byte * tile_m * f64::from(row_bytes),
+            epilogue: per_byte * bytes,
+            between: if large && !in_turns { BETWEEN_PER_BYTE * bytes } else { 0.0 },
         }
     }
 
@@ -233,6 +246,9 @@ impl Rated {
         let of_pair = (in_pair / (tiles as f64 * k_tiles as f64)).max(1.0 / pairs);
         let unevenness = if unequal { UNEQUAL } else { 1.0 };
         let dram = traffic * of_pair * unevenness / DRAM_BYTES_PER_CYCLE;
+        // Where DRAM is waited for, the ring fills meanwhile.
+        let pauses = if busy > dram { whole_turns.saturating_sub(1) as f64 } else { 0.0 };
+        let busy = busy + pauses * self.between;
 
         let reduction = match work.contributors() {
             0 => 0.0,

@@ -568,8 +568,15 @@ mod tests {
             }
         }
         let square = Problem::new(4096, 4096, 4096, Major::K, Major::K);
-        assert_eq!(best(&fused("bias_n"), &square).spec.schedule(), Schedule::Cooperative);
-        assert_eq!(best(&fused("bias_n|gelu"), &square).spec.schedule(), Schedule::PingPong);
+        for (name, counts) in [
+            ("bf16-kk-bf16-128x256x64-s4-w2-c2x1", true),
+            ("bf16-kk-bf16-128x128x64-s6-p2-c2x1", false),
+        ] {
+            let choice = Choice::plain(name.parse().unwrap());
+            let cycles = |config| heuristic::cycles(&choice, Shape::of(&square, &config), 132);
+            let ratio = cycles(fused("bias_n|gelu")) / cycles(plain.clone());
+            assert_eq!(ratio > 1.02, counts, "{name}: {ratio}");
+        }
     }
 
     #[test]
