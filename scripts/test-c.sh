@@ -34,8 +34,9 @@ fail() {
 }
 
 install_cmake() {
-    if have cmake || [ $install = no ]; then return; fi
-    python3 -m venv .tools/cmake
+    # One whose environment has moved is there and does not run.
+    if cmake --version >/dev/null 2>&1 || [ $install = no ]; then return; fi
+    python3 -m venv --clear .tools/cmake
     .tools/cmake/bin/python -m pip install --quiet --disable-pip-version-check 'cmake>=3.18' ||
         fail "pip could not install cmake into .tools/cmake: is there a network?"
 }
@@ -116,7 +117,7 @@ for compiler in gcc g++; do
 done
 
 install_cmake
-if have cmake; then
+if cmake --version >/dev/null 2>&1; then
     echo "-- CMake $(cmake --version | sed -n '1s/.* //p')"
     if cmake -S . -B "$work/build-80" -DCUDA_ARCH=80 >"$work/log" 2>&1; then
         fail "CUDA_ARCH=80 was taken"
