@@ -110,13 +110,33 @@ impl KernelBuilder {
     /// afterwards.
     #[track_caller]
     pub fn load_acquire<'k>(&'k self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
-        let access = Access {
-            order: Order::Acquire,
-            scope: Scope::Gpu,
-            ..weak::<ty::U32>(Space::Global, 1)
-        };
+        self.load_ordered(address, Order::Acquire, Scope::Gpu)
+    }
+
+    /// Loads a word of global memory as one access, relaxed or with acquire.
+    #[track_caller]
+    pub fn load_ordered<'k, T: Scalar>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        order: Order,
+        scope: Scope,
+    ) -> Val<'k, T> {
+        let access = Access { order, scope, ..weak::<T>(Space::Global, 1) };
         let [value] = self.load(access, address.id);
         value
+    }
+
+    /// Stores a word to global memory as one access, relaxed or with release.
+    #[track_caller]
+    pub fn store_ordered<'k, T: Scalar>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        value: Val<'k, T>,
+        order: Order,
+        scope: Scope,
+    ) {
+        let access = Access { order, scope, ..weak::<T>(Space::Global, 1) };
+        self.with_values(Op::Store(access), address.id, [value]);
     }
 
     /// An atomic operation on a word of global memory: what it held before.
@@ -218,6 +238,12 @@ impl<'k> TensorMap<'k> {
     #[track_caller]
     pub fn with_policy(&self, policy: impl IntoVal<'k, ty::U64>) -> Self {
         TensorMap { policy: Some(policy.into_val(self.pointer.builder)), ..self.clone() }
+    }
+
+    /// Makes what this thread has acquired of the bytes of a map in memory hold for its uses of the map.
+    #[track_caller]
+    pub fn fence_acquire(&self, scope: Scope) {
+        self.pointer.builder.effect(Op::FenceMapAcquire(scope), vec![self.pointer.id]);
     }
 
     /// Fetches the map into the descriptor cache ahead of its first use.
