@@ -1,8 +1,10 @@
 //! What the host writes of a job.
 
-use pgemm_ir::{Argument, TensorMapArgument, TensorMapSpec};
+use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
-use super::layout::{JOB_MASK, LANE_SLOTS, MOST_AFTER, RECORD_WORDS, Word};
+use super::layout::{
+    JOB_MASK, LANE_SLOTS, LANES, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, Word,
+};
 use crate::divisor;
 use crate::gemm::GemmKernel;
 use crate::launch::{TMA_ALIGN_BYTES, Work};
@@ -173,4 +175,60 @@ pub fn place(
         pair.copy_from_slice(&[job.word + 1, job.value]);
     }
     Ok(())
+}
+
+/// Where the memory of a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueMemory {
+    /// The [`queue`](super::layout::queue) words in device memory, at a multiple of 128.
+    pub queue: u64,
+    /// The ring of records in device memory, at a multiple of 128: `RING_SLOTS` times `RECORD_BYTES`.
+    pub ring: u64,
+    /// The host's [`doorbell`](super::layout::doorbell) words, at a multiple of 16.
+    pub doorbells: u64,
+    /// The word in which the kernel tells the host whether it runs.
+    pub state: u64,
+    /// The host's completion words: `LANES` times `LANE_SLOTS`.
+    pub completions: u64,
+    /// The host's records, at a multiple of 16: one for each of these.
+    pub submitted: u64,
+}
+
+impl GemmKernel {
+    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves when it was idle for so long.
+    ///
+    /// # Errors
+    /// The kernel is not resident.
+    pub fn bind_resident(
+        &self,
+        memory: &QueueMemory,
+        ctas: u32,
+        launch: u32,
+        idle_nanoseconds: u64,
+    ) -> Result<Launch, RecordError> {
+        if !self.spec.resident {
+            return Err(RecordError::Launched { spec: self.spec.to_string() });
+        }
+        let records = |address, count: u32| {
+            Argument::TensorMap(TensorMapArgument {
+                address,
+                extents: vec![(RECORD_BYTES / 4).into(), count.into()],
+                strides: vec![RECORD_BYTES.into()],
+            })
+        };
+        let argument = |name: &str| match name {
+            "queue" => Argument::U64(memory.queue),
+            "records" => Argument::U64(memory.ring),
+            "completions" => Argument::U64(memory.completions),
+            "submitted" => records(memory.submitted, LANES * LANE_SLOTS),
+            "ring" => records(memory.ring, RING_SLOTS),
+            "doorbells" => Argument::U64(memory.doorbells),
+            "state" => Argument::U64(memory.state),
+            "launch" => Argument::U32(launch),
+            "idle_nanoseconds" => Argument::U64(idle_nanoseconds),
+            name => unreachable!("resident::write declares no parameter {name}"),
+        };
+        let arguments = self.kernel.params.iter().map(|param| argument(&param.name)).collect();
+        Ok(Launch { grid: [ctas, 1, 1], arguments })
+    }
 }
