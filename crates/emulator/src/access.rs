@@ -1,5 +1,6 @@
 //! Ordinary and atomic accesses, single elements, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 
 use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
@@ -142,6 +143,7 @@ impl Emulator<'_> {
         let bytes = size * access.vector;
         let strong = access.order != Order::Weak;
         let addresses = Addresses::read(program, warp, address);
+        let mut found = strong.then(DefaultHasher::new);
         for &(lane, from) in &*addresses {
             let data = match access.space {
                 Space::Shared => {
@@ -155,6 +157,9 @@ impl Emulator<'_> {
                     self.memory.bytes(place, bytes as usize)
                 }
             };
+            if let Some(found) = &mut found {
+                (from, data).hash(found);
+            }
             self.acquire(warp, at, access, from);
             for (&dest, data) in dests.iter().zip(data.chunks_exact(size as usize)) {
                 warp.set(dest, lane, bits(data));
@@ -162,7 +167,9 @@ impl Emulator<'_> {
         }
         // An acquire orders what was written before it: check with what is known now.
         self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
-        Ok(if strong { Flow::Visible } else { Flow::Next })
+        let Some(found) = found else { return Ok(Flow::Next) };
+        warp.note_load(found.finish());
+        Ok(Flow::Visible)
     }
 
     pub(crate) fn store(
