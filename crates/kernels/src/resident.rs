@@ -21,15 +21,15 @@ use crate::scheduler::{Segment, TileOrigin};
 use crate::spec::{KernelSpec, Schedule};
 use crate::staging::STAGING_ROWS;
 use crate::sums::{Gives, Sum, results};
-use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, Word, queue};
+use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, queue};
 use relay::Relay;
 use tickets::{JobTile, Tickets};
 
 /// Shared memory that a resident kernel needs beside that of its spec.
 pub(crate) const SMEM_BYTES: u32 = (relay::SMEM_BYTES + tickets::SMEM_BYTES).next_multiple_of(1024);
 
-/// The producer asks for another tile when so many stages of this one are left: as long as it takes to find one.
-const ASKS_AHEAD: u32 = 8;
+/// The producer asks for another tile when so many stages of this one are left: longer than it takes to find one.
+const ASKS_AHEAD: u32 = 16;
 
 /// The maps of a record.
 struct Maps {
@@ -44,18 +44,19 @@ pub(crate) fn write<'k, S: Gives<R>, R: Sum>(
     spec: &KernelSpec,
 ) -> Result<(), CuteError> {
     b.ctas_per_sm(spec.ctas_per_sm());
-    let [queue, ring, completions] = ["queue", "records", "completions"].map(|name| b.param(name));
+    let [queue, records, completions] =
+        ["queue", "records", "completions"].map(|name| b.param(name));
     let maps = Maps {
         a: spec.a_tile().tensor_map(),
         b: spec.b_tile().tensor_map(),
         output: spec.staging().tensor_map(),
     };
     let readers = 1 + spec.consumers * 4;
-    let tickets = Tickets::new(b, spec.tile, readers, [queue, ring]);
-    let relay = Relay::new(b, queue);
+    let tickets = Tickets::new(b, spec.tile, readers, [queue, records]);
+    let relay = Relay::new(b, [queue, records]);
     // What their jobs bring takes the place of these.
     let nothing = b.constant::<ty::U32>(0);
-    let no_map = |spec: &TensorMapSpec| BatchMap::at(b, ring, spec.clone(), nothing);
+    let no_map = |spec: &TensorMapSpec| BatchMap::at(b, records, spec.clone(), nothing);
     let outputs = [0, 1].map(|_| Output::by_map(no_map(&maps.output), b));
     let mainloop = Mainloop::new(b, spec, [no_map(&maps.a), no_map(&maps.b)], None)?;
     let factors = [0, 1].map(|_| R::zero(b));
@@ -67,7 +68,6 @@ pub(crate) fn write<'k, S: Gives<R>, R: Sum>(
             mainloop.init_ring();
             epilogue.init_barriers();
             tickets.init();
-            relay.init();
             b.fence_mbarrier_init();
         });
         b.barrier_sync(0, (spec.consumers + 1) * WARPGROUP_THREADS);
@@ -78,16 +78,15 @@ pub(crate) fn write<'k, S: Gives<R>, R: Sum>(
     b.warp_roles(|roles| {
         roles.role("producer", 1, budget.producer, |_| {
             let warp = b.special(Special::Warp);
-            b.if_(warp.eq(0), || b.if_(b.elect(), || load(b, &tickets, &mainloop, &maps)));
-            b.if_(warp.eq(1), || {
-                b.scope("tickets", || b.if_(b.elect(), || tickets.draw()));
-            });
-            b.if_(warp.eq(2) & b.special(Special::Cta).eq(0), || {
-                b.scope("relay", || b.if_(b.elect(), || relay.run()));
-            });
+            let jobs = Jobs { b, records, maps: &maps };
+            b.if_(warp.eq(0), || b.if_(b.elect(), || load(&jobs, &tickets, &mainloop)));
+            b.if_(warp.eq(1), || b.scope("tickets", || tickets.draw()));
+            let relays = warp.eq(2) & b.special(Special::Cta).eq(0);
+            b.if_(relays, || b.scope("relay", || relay.run()));
         });
         roles.role("consumer", spec.consumers, budget.consumer, |consumer| {
-            let work = Consumer { b, spec, mainloop: &mainloop, epilogue: &epilogue, maps: &maps };
+            let jobs = Jobs { b, records, maps: &maps };
+            let work = Consumer { b, spec, mainloop: &mainloop, epilogue: &epilogue, jobs };
             consumed = work.run::<S>(&tickets, consumer, [queue, completions]);
         });
     });
@@ -95,7 +94,8 @@ pub(crate) fn write<'k, S: Gives<R>, R: Sum>(
 }
 
 /// The producer: loads the stages of all tiles of its CTA. One thread.
-fn load<'k>(b: &'k KernelBuilder, tickets: &Tickets<'k>, mainloop: &Mainloop<'k>, maps: &Maps) {
+fn load<'k>(jobs: &Jobs<'_, 'k>, tickets: &Tickets<'k>, mainloop: &Mainloop<'k>) {
+    let b = jobs.b;
     let start = (tickets.start(), mainloop.start(), b.constant(true));
     b.while_(
         start,
@@ -106,8 +106,8 @@ fn load<'k>(b: &'k KernelBuilder, tickets: &Tickets<'k>, mainloop: &Mainloop<'k>
             let cursor = b.if_else(
                 there,
                 || {
-                    let a = tile.map(b, 0, &maps.a);
-                    let bt = tile.map(b, 1, &maps.b);
+                    let a = jobs.map(&tile, 0);
+                    let bt = jobs.map(&tile, 1);
                     a.fence_acquire();
                     bt.fence_acquire();
                     b.fence_proxy_async_global();
@@ -130,7 +130,7 @@ struct Consumer<'c, 'k, R> {
     spec: &'c KernelSpec,
     mainloop: &'c Mainloop<'k>,
     epilogue: &'c Epilogue<'k, R>,
-    maps: &'c Maps,
+    jobs: Jobs<'c, 'k>,
 }
 
 impl<'k, R: Sum> Consumer<'_, 'k, R> {
@@ -233,30 +233,25 @@ impl<'k, R: Sum> Consumer<'_, 'k, R> {
 
     /// The epilogue of a tile's job.
     fn of_job(&self, tile: &JobTile<'k>) -> Epilogue<'k, R> {
-        let [c, d] =
-            [3, 2].map(|at| Output::by_map(tile.map(self.b, at, &self.maps.output), self.b));
+        let [c, d] = [3, 2].map(|at| Output::by_map(self.jobs.map(tile, at), self.b));
         self.epilogue.of([c, d], tile.factors.map(|bits| R::from_bits(bits)))
     }
 
     /// Counts the tile's part as done; the last one of a job says so, once its stores can be seen. The thread that issued them.
     fn arrive(&self, tile: &JobTile<'k>, queue: Val<'k, ty::U64>, completions: Val<'k, ty::U64>) {
         let b = self.b;
+        let slot = queue.byte_offset(tile.job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT);
+        let at = |word: Slot| slot.byte_offset(word as u32 * 4);
+        let [tiles] = b.load_global::<ty::U32, 1>(at(Slot::Tiles));
+        let [completion, value] = b.load_global::<ty::U32, 2>(at(Slot::Completion));
         b.bulk_wait(0);
         b.fence_proxy_async_global();
-        let at = |word: Word| tile.record.byte_offset(word.at());
-        let load = |word: Word| -> Val<'k, ty::U32> {
-            let [value] = b.load_global(at(word));
-            value
-        };
-        let all = load(Word::Arrivals);
-        let before =
-            b.atomic(AtomicOp::Add, at(Word::Arrived), 1, Order::AcquireRelease, Scope::Gpu);
-        b.if_((before + 1).eq(all), || {
-            let (tiles, value) = (load(Word::Tiles), load(Word::CompletionValue));
-            let completion = load(Word::Completion) * 4;
-            let here = queue.byte_offset(completion + queue::COMPLETIONS_AT);
+        let arrived = at(Slot::Arrived);
+        let before = b.atomic(AtomicOp::Add, arrived, 1, Order::AcquireRelease, Scope::Gpu);
+        b.if_((before + 1).eq(tiles * self.spec.parts()), || {
+            let here = queue.byte_offset(completion * 4 + queue::COMPLETIONS_AT);
             b.store_ordered(here, value, Order::Release, Scope::Gpu);
-            let host = completions.byte_offset(completion);
+            let host = completions.byte_offset(completion * 4);
             b.store_ordered(host, value, Order::Release, Scope::System);
             let freed = queue.byte_offset(tile.job % RING_SLOTS * 4 + queue::FREED_AT);
             b.store_ordered(freed, tile.job, Order::Release, Scope::Gpu);
@@ -266,13 +261,29 @@ impl<'k, R: Sum> Consumer<'_, 'k, R> {
     }
 }
 
-impl<'k> JobTile<'k> {
-    /// The map of its job's A, B, D or C: the record's number `at`.
-    fn map(&self, b: &'k KernelBuilder, at: u32, spec: &TensorMapSpec) -> BatchMap<'k> {
-        let steps = (self.steps >> [0, 1, 3, 2][at as usize]) & 1;
-        BatchMap::at(b, self.record.byte_offset(at * MAP_BYTES), spec.clone(), steps)
-    }
+/// The records of jobs.
+#[derive(Clone, Copy)]
+struct Jobs<'c, 'k> {
+    b: &'k KernelBuilder,
+    records: Val<'k, ty::U64>,
+    maps: &'c Maps,
+}
 
+impl<'k> Jobs<'_, 'k> {
+    /// The map of a job's A, B, D or C: its record's number `at`.
+    fn map(&self, tile: &JobTile<'k>, at: u32) -> BatchMap<'k> {
+        let (spec, bit) = match at {
+            0 => (&self.maps.a, 0),
+            1 => (&self.maps.b, 1),
+            2 => (&self.maps.output, 3),
+            _ => (&self.maps.output, 2),
+        };
+        let address = self.records.byte_offset(tile.record * RECORD_BYTES + at * MAP_BYTES);
+        BatchMap::at(self.b, address, spec.clone(), (tile.steps >> bit) & 1)
+    }
+}
+
+impl<'k> JobTile<'k> {
     /// All of its stages.
     fn segment(&self, b: &'k KernelBuilder) -> Segment<'k> {
         let zero = b.constant(0);

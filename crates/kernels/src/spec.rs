@@ -312,6 +312,9 @@ impl KernelSpec {
     /// How the registers of the SM are shared out.
     pub fn registers(&self) -> RegisterBudget {
         match self.consumers {
+            // The relay needs more than a producer does.
+            1 if self.resident => RegisterBudget { producer: 96, consumer: 248 },
+            2 if self.resident => RegisterBudget { producer: 56, consumer: 224 },
             1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
             1 => RegisterBudget { producer: 40, consumer: 248 },
             2 if self.accumulator_registers() + self.registers_of_a() >= 192 => {
@@ -523,6 +526,9 @@ impl KernelSpec {
         match self.resident {
             true if self.cluster.size() > 1 => {
                 refused("a resident kernel", "takes tiles CTA by CTA: use a cluster of 1x1")
+            }
+            true if self.consumers > 2 => {
+                refused("a resident kernel", "leaves registers for its queue: use 1 or 2 consumers")
             }
             true if !self.epilogue.is_none() || self.arithmetic.scaled => refused(
                 "a resident kernel",

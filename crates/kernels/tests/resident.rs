@@ -12,9 +12,9 @@ use pgemm_emulator::{
 };
 use pgemm_ir::Launch;
 use pgemm_kernels::resident::layout::{
-    LANE_SLOTS, LANES, RECORD_BYTES, RING_SLOTS, doorbell, initial_queue,
+    ENTRY_BYTES, LANE_SLOTS, LANES, RECORD_BYTES, doorbell, initial_queue,
 };
-use pgemm_kernels::resident::record::{Completion, QueueMemory};
+use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build};
 
 const SPECS: [&str; 3] = [
@@ -41,6 +41,7 @@ fn job(m: u32, n: u32, k: u32) -> Job {
 struct Placed {
     job: Job,
     record: Vec<u8>,
+    entry: Vec<u8>,
     own: Completion,
     d: u64,
     expected: Vec<f64>,
@@ -69,6 +70,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
     let f32_output = kernel.spec.output.bytes() == 4;
     let mut placed: Vec<Placed> = vec![];
     let mut submitted = [0; LANES as usize];
+    let mut tiles = [0u32; LANES as usize];
     for (seed, job) in (0u64..).zip(jobs) {
         let [m, n, k] = job.extents;
         let b = integers(7 * seed + 1, n * k);
@@ -121,14 +123,17 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
         let number = &mut submitted[job.lane as usize];
         let own = Completion::of(job.lane, *number);
         *number += 1;
-        let mut record = kernel.record(&work).unwrap();
+        let record = kernel.record(&work).unwrap();
         let after: Vec<_> = job.after.iter().map(|&before| placed[before].own).collect();
-        record.place(own, &after).unwrap();
+        let to_end = &mut tiles[job.lane as usize];
+        *to_end += record.tiles();
+        let entry = entry(seed as u32, record.tiles(), *to_end, &after).unwrap();
+        let entry = entry.iter().flat_map(|word| word.to_le_bytes()).collect();
         let images = record.maps.iter().map(|(spec, map)| tensor_map_image(spec, map).unwrap());
         let mut bytes: Vec<u8> = images.flatten().collect();
         bytes.extend(record.words.iter().flat_map(|word| word.to_le_bytes()));
         assert_eq!(bytes.len(), RECORD_BYTES as usize);
-        placed.push(Placed { job: job.clone(), record: bytes, own, d, expected });
+        placed.push(Placed { job: job.clone(), record: bytes, entry, own, d, expected });
     }
     placed
 }
@@ -159,17 +164,18 @@ fn run(
     let placed = place(&kernel, jobs, &mut memory);
     let host = memory.upload("doorbells", &[0; 64], Permission::ReadWrite);
     let completions_bytes = vec![0; (LANES * LANE_SLOTS * 4) as usize];
-    let records_bytes = (LANES * LANE_SLOTS * RECORD_BYTES) as usize;
+    let records: Vec<u8> = placed.iter().flat_map(|placed| placed.record.clone()).collect();
+    let entries_bytes = (LANES * LANE_SLOTS * ENTRY_BYTES) as usize;
     let queue = QueueMemory {
         queue: memory.upload("queue", &initial_queue(), Permission::ReadWrite),
-        ring: memory.allocate("ring", (RING_SLOTS * RECORD_BYTES) as usize),
+        records: memory.upload("records", &records, Permission::ReadOnly),
         doorbells: host,
         state: memory.upload("state", &[0; 4], Permission::ReadWrite),
         completions: memory.upload("completions", &completions_bytes, Permission::ReadWrite),
-        submitted: memory.allocate("submitted", records_bytes),
+        entries: memory.allocate("entries", entries_bytes),
     };
     let launch = |number| -> Launch { kernel.bind_resident(&queue, ctas, number, IDLE).unwrap() };
-    let (mut launches, mut rung) = (1, [0; LANES as usize]);
+    let (mut launches, mut rung) = (1, [0u32; LANES as usize]);
     let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
     let mut at = 0;
     let mut since = None;
@@ -185,16 +191,19 @@ fn run(
             }
             Next::Write(job) => {
                 let own = placed[job].own;
-                let slot = queue.submitted + u64::from(own.word * RECORD_BYTES);
-                view.write(slot, &placed[job].record);
+                let slot = queue.entries + u64::from(own.word * ENTRY_BYTES);
+                view.write(slot, &placed[job].entry);
                 next = Next::Ring(job);
             }
             Next::Ring(job) => {
                 let lane = placed[job].job.lane;
                 rung[lane as usize] += 1;
-                view.store_release_u32(
-                    host + u64::from(doorbell::LANES_AT + lane * 4),
-                    rung[lane as usize],
+                // Some jobs say at the doorbell which record they have.
+                let plain = placed[job].job.after.is_empty() && job % 2 == 0;
+                let hint = if plain { job as u64 } else { doorbell::LOOK.into() };
+                view.store_release_u64(
+                    host + u64::from(doorbell::LANES_AT + lane * 8),
+                    u64::from(rung[lane as usize]) | hint << 32,
                 );
                 next = Next::Look(job);
             }

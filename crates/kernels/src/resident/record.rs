@@ -2,9 +2,7 @@
 
 use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
-use super::layout::{
-    JOB_MASK, LANE_SLOTS, LANES, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, Word,
-};
+use super::layout::{ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, MOST_AFTER, RECORD_WORDS, Word};
 use crate::divisor;
 use crate::gemm::GemmKernel;
 use crate::launch::{TMA_ALIGN_BYTES, Work};
@@ -70,7 +68,7 @@ impl Completion {
     }
 }
 
-/// A job in the form that the kernel reads, but for the bytes of the maps, which each backend has in its own.
+/// A problem at addresses in the form that the kernel reads, for as many jobs as name it, but for the bytes of the maps, which each backend has in its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The maps of A, B, D and C, in this order.
@@ -80,7 +78,7 @@ pub struct Record {
 }
 
 impl GemmKernel {
-    /// The record of a job, but for its place in a lane.
+    /// The record of a job.
     ///
     /// # Errors
     /// The kernel is not resident, or cannot do it.
@@ -109,7 +107,6 @@ impl GemmKernel {
             words[word as usize..][..values.len()].copy_from_slice(values);
         };
         put(Word::Tiles, &[tiles]);
-        put(Word::Arrivals, &[tiles * spec.parts()]);
         put(Word::KTiles, &[work.k.div_ceil(spec.tile.k).max(1)]);
         let steps = [&work.a, &work.b, &work.c, &work.d];
         let steps = (0..).zip(steps).map(|(at, matrix)| u32::from(matrix.batch_stride != 0) << at);
@@ -145,36 +142,34 @@ impl GemmKernel {
 }
 
 impl Record {
-    /// Gives it its place in a lane, and the jobs that have to be done before.
-    ///
-    /// # Errors
-    /// These are too many.
-    pub fn place(&mut self, own: Completion, after: &[Completion]) -> Result<(), RecordError> {
-        place(&mut self.words, own, after)
+    /// CTA tiles.
+    pub fn tiles(&self) -> u32 {
+        self.words[Word::Tiles as usize]
     }
 }
 
-/// Writes into a record's words its place in a lane, and the jobs that have to be done before.
+/// What is written of a job with this record and so many tiles, that ends with tile number `tiles_to_end` of its lane and comes after
+/// others.
 ///
 /// # Errors
 /// These are too many.
-pub fn place(
-    words: &mut [u32; RECORD_WORDS as usize],
-    own: Completion,
+pub fn entry(
+    record: u32,
+    tiles: u32,
+    tiles_to_end: u32,
     after: &[Completion],
-) -> Result<(), RecordError> {
+) -> Result<[u32; ENTRY_BYTES as usize / 4], RecordError> {
     if after.len() > MOST_AFTER as usize {
         return Err(RecordError::TooMany { jobs: after.len() });
     }
-    words[Word::Completion as usize] = own.word;
-    words[Word::CompletionValue as usize] = own.value;
-    words[Word::Arrived as usize] = 0;
-    let pairs = &mut words[Word::After as usize..][..2 * MOST_AFTER as usize];
-    pairs.fill(0);
-    for (pair, job) in pairs.chunks_exact_mut(2).zip(after) {
+    let mut words = [0; ENTRY_BYTES as usize / 4];
+    words[Entry::Record as usize] = record;
+    words[Entry::Tiles as usize] = tiles;
+    words[Entry::TilesToEnd as usize] = tiles_to_end;
+    for (pair, job) in words[Entry::After as usize..].chunks_exact_mut(2).zip(after) {
         pair.copy_from_slice(&[job.word + 1, job.value]);
     }
-    Ok(())
+    Ok(words)
 }
 
 /// Where the memory of a queue is.
@@ -182,16 +177,17 @@ pub fn place(
 pub struct QueueMemory {
     /// The [`queue`](super::layout::queue) words in device memory, at a multiple of 128.
     pub queue: u64,
-    /// The ring of records in device memory, at a multiple of 128: `RING_SLOTS` times `RECORD_BYTES`.
-    pub ring: u64,
-    /// The host's [`doorbell`](super::layout::doorbell) words, at a multiple of 16.
+    /// The records in device memory, at a multiple of 128: `RECORDS` times `RECORD_BYTES`. One is written while no job that names it is
+    /// under way.
+    pub records: u64,
+    /// The host's [`doorbell`](super::layout::doorbell) words, at a multiple of 32.
     pub doorbells: u64,
     /// The word in which the kernel tells the host whether it runs.
     pub state: u64,
     /// The host's completion words: `LANES` times `LANE_SLOTS`.
     pub completions: u64,
-    /// The host's records, at a multiple of 16: one for each of these.
-    pub submitted: u64,
+    /// The host's entries, at a multiple of 16: one for each of these.
+    pub entries: u64,
 }
 
 impl GemmKernel {
@@ -209,19 +205,11 @@ impl GemmKernel {
         if !self.spec.resident {
             return Err(RecordError::Launched { spec: self.spec.to_string() });
         }
-        let records = |address, count: u32| {
-            Argument::TensorMap(TensorMapArgument {
-                address,
-                extents: vec![(RECORD_BYTES / 4).into(), count.into()],
-                strides: vec![RECORD_BYTES.into()],
-            })
-        };
         let argument = |name: &str| match name {
             "queue" => Argument::U64(memory.queue),
-            "records" => Argument::U64(memory.ring),
+            "records" => Argument::U64(memory.records),
             "completions" => Argument::U64(memory.completions),
-            "submitted" => records(memory.submitted, LANES * LANE_SLOTS),
-            "ring" => records(memory.ring, RING_SLOTS),
+            "entries" => Argument::U64(memory.entries),
             "doorbells" => Argument::U64(memory.doorbells),
             "state" => Argument::U64(memory.state),
             "launch" => Argument::U32(launch),

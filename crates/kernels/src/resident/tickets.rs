@@ -1,4 +1,4 @@
-//! Tiles of jobs as a CTA takes them: one thread draws tickets, the numbers of tiles over all jobs, and finds their jobs; what a tile's
+//! Tiles of jobs as a CTA takes them: one warp draws tickets, the numbers of tiles over all jobs, and finds their jobs; what a tile's
 //! other warps need to know goes to them through a small ring in shared memory.
 
 use pgemm_ir::{
@@ -6,7 +6,10 @@ use pgemm_ir::{
     Special, Type, Val, ValueId, ty,
 };
 
-use super::layout::{JOB_MASK, MOST_AFTER, RECORD_BYTES, RING_SLOTS, Word, queue};
+use super::layout::{
+    JOB_MASK, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, SLOT_BYTES, Slot, WORDS_AT, Word,
+    queue,
+};
 use super::relay::{GIVEN_UP, LAST};
 use crate::divisor::Divisor;
 use crate::scheduler::{Scheduler, TileOrigin};
@@ -16,16 +19,13 @@ use crate::walk::{SplitArguments, Walk};
 /// Tiles that a CTA knows of at once.
 const SLOTS: u32 = 2;
 
-/// Words of a tile.
-const WORDS: u32 = 12;
+/// Bytes of a tile: its record's words, and 8 words of its own.
+const TILE_BYTES: u32 = RECORD_WORDS * 4 + 32;
 
 const MBARRIER_BYTES: u32 = 8;
 
 /// Bytes of shared memory that they take.
-pub(crate) const SMEM_BYTES: u32 = SLOTS * (WORDS * 4 + 2 * MBARRIER_BYTES) + MBARRIER_BYTES;
-
-/// Between two looks at what is published, in nanoseconds.
-const REST: u32 = 20;
+pub(crate) const SMEM_BYTES: u32 = SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
 
 /// The tiles of a CTA.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub(crate) struct Tickets<'k> {
     /// Warps and threads that read each tile.
     readers: u32,
     queue: Val<'k, ty::U64>,
-    ring: Val<'k, ty::U64>,
+    records: Val<'k, ty::U64>,
 }
 
 /// Where a warp stands in the ring of tiles.
@@ -57,8 +57,8 @@ pub(crate) struct JobTile<'k> {
     pub(crate) origin: TileOrigin<'k>,
     /// Its stages; 0 where there is none any more.
     pub(crate) k_tiles: Val<'k, ty::U32>,
-    /// Address of the job's record.
-    pub(crate) record: Val<'k, ty::U64>,
+    /// Number of the job's record.
+    pub(crate) record: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
     /// Bits 0 to 3: whether A, B, C and D step from product to product.
@@ -67,11 +67,22 @@ pub(crate) struct JobTile<'k> {
     pub(crate) job: Val<'k, ty::U32>,
 }
 
-/// A job that was found: its number, its first tile, and how many it has.
+/// A job that was found, in all lanes, and of its record's words each lane one.
 #[derive(Clone, Copy)]
 struct Found<'k> {
     job: Val<'k, ty::U32>,
     first: Val<'k, ty::U32>,
+    tiles: Val<'k, ty::U32>,
+    record: Val<'k, ty::U32>,
+    word: Val<'k, ty::U32>,
+}
+
+/// What a slot of the ring says, as far as it is looked at while searching.
+#[derive(Clone, Copy)]
+struct Seen<'k> {
+    first: Val<'k, ty::U32>,
+    job: Val<'k, ty::U32>,
+    record: Val<'k, ty::U32>,
     tiles: Val<'k, ty::U32>,
 }
 
@@ -81,23 +92,23 @@ impl<'k> Tickets<'k> {
         b: &'k KernelBuilder,
         tile: Tile,
         readers: u32,
-        [queue, ring]: [Val<'k, ty::U64>; 2],
+        [queue, records]: [Val<'k, ty::U64>; 2],
     ) -> Self {
-        let barriers = |count| {
+        let barriers = |count, name: &str| {
             let request = SmemRequest::whole(count * MBARRIER_BYTES, MBARRIER_BYTES);
-            move |name: &str| b.region(name, RegionKind::Mbarrier, request)
+            b.region(name, RegionKind::Mbarrier, request)
         };
-        let words = SmemRequest::whole(SLOTS * WORDS * 4, 16);
+        let words = SmemRequest::whole(SLOTS * TILE_BYTES, 16);
         Tickets {
             b,
             tile,
             words: b.region("tiles", RegionKind::Data(Element::S32), words),
-            full: barriers(SLOTS)("tiles_full"),
-            empty: barriers(SLOTS)("tiles_empty"),
-            asked: barriers(1)("asked"),
+            full: barriers(SLOTS, "tiles_full"),
+            empty: barriers(SLOTS, "tiles_empty"),
+            asked: barriers(1, "asked"),
             readers,
             queue,
-            ring,
+            records,
         }
     }
 
@@ -129,6 +140,10 @@ impl<'k> Tickets<'k> {
         self.b.smem_address(region).offset(cursor.slot * MBARRIER_BYTES)
     }
 
+    fn tile(&self, cursor: TileCursor<'k>) -> Val<'k, ty::Smem> {
+        self.b.smem_address(self.words).offset(cursor.slot * TILE_BYTES)
+    }
+
     /// The next tile: all lanes of a warp, or one thread where `alone`.
     pub(crate) fn take(
         &self,
@@ -137,25 +152,28 @@ impl<'k> Tickets<'k> {
     ) -> (JobTile<'k>, TileCursor<'k>) {
         let b = self.b;
         self.barrier(self.full, cursor).mbarrier_wait(cursor.phase);
-        let at = b.smem_address(self.words).offset(cursor.slot * (WORDS * 4));
-        let quads = [0, 16, 32].map(|bytes| b.load_shared::<ty::U32, 4>(at.offset(bytes)));
-        let words: Vec<_> = quads.concat();
+        let at = self.tile(cursor);
+        let quad = |word: u32| b.load_shared::<ty::U32, 4>(at.offset(word * 4));
+        let [_, k_tiles, steps, alpha] = quad(Word::Tiles as u32);
+        let [beta, ..] = quad(Word::Beta as u32);
+        let [m, n, batch, job] = quad(RECORD_WORDS);
+        let [record, ..] = quad(RECORD_WORDS + 4);
         let empty = self.barrier(self.empty, cursor);
         if alone {
             empty.mbarrier_arrive();
         } else {
             b.warp_sync();
-            b.if_(b.special(Special::Lane).eq(0), || empty.mbarrier_arrive());
+            self.first(|| empty.mbarrier_arrive());
         }
         // Every warp of a warpgroup reads the same words.
-        let word = |at: usize| if alone { words[at] } else { words[at].warpgroup_uniform() };
+        let all = |word: Val<'k, ty::U32>| if alone { word } else { word.warpgroup_uniform() };
         let tile = JobTile {
-            origin: TileOrigin { m: word(0), n: word(1), batch: word(2) },
-            k_tiles: word(3),
-            record: word(4).widen() | (word(5).widen() << 32),
-            factors: [word(6), word(7)],
-            steps: word(8),
-            job: word(9),
+            origin: TileOrigin { m: all(m), n: all(n), batch: all(batch) },
+            k_tiles: all(k_tiles),
+            record: all(record),
+            factors: [all(alpha), all(beta)],
+            steps: all(steps),
+            job: all(job),
         };
         (tile, self.next(cursor))
     }
@@ -165,35 +183,34 @@ impl<'k> Tickets<'k> {
         self.b.smem_address(self.asked).mbarrier_arrive();
     }
 
-    /// Draws tickets and hands tiles on until no more will come. One thread.
+    /// Lane 0 only.
+    fn first(&self, then: impl FnOnce()) {
+        self.b.if_(self.b.special(Special::Lane).eq(0), then);
+    }
+
+    /// Draws tickets and hands tiles on until no more will come. One warp.
     pub(crate) fn draw(&self) {
         let b = self.b;
-        let none = Found { job: b.constant(JOB_MASK), first: b.constant(0), tiles: b.constant(0) };
-        let goes_on = b.constant(true);
+        let zero = || b.constant::<ty::U32>(0);
+        let none =
+            Found { job: zero(), first: zero(), tiles: zero(), record: zero(), word: zero() };
         b.while_(
-            (self.start(), b.constant::<ty::U32>(0), none, goes_on),
+            (self.start(), zero(), none, b.constant(true)),
             |(.., goes_on)| goes_on,
             |(cursor, phase, last, _)| {
-                let at = self.queue.byte_offset(queue::TICKET_AT);
-                let ticket = b.atomic(AtomicOp::Add, at, 1, Order::Relaxed, Scope::Gpu);
+                let ticket = self.ticket();
                 let published = self.wait_for(ticket);
                 let there = self.is_there(published, ticket);
                 let found = b.if_else(
                     there,
                     || {
-                        let found = self.find(ticket, published, last);
-                        self.wait_for_others(found);
-                        found
+                        let same = (ticket - last.first).lt(last.tiles);
+                        b.if_else(same, || last, || self.find(ticket, published))
                     },
                     || last,
                 );
                 self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
-                b.if_else(
-                    there,
-                    || self.hand_on(cursor, found, ticket),
-                    || self.hand_end_on(cursor),
-                );
-                self.barrier(self.full, cursor).mbarrier_arrive();
+                self.hand_on(cursor, found, ticket, there);
                 b.if_(there, || b.smem_address(self.asked).mbarrier_wait(phase));
                 (self.next(cursor), phase ^ 1, found, there)
             },
@@ -201,9 +218,27 @@ impl<'k> Tickets<'k> {
         self.leave();
     }
 
+    fn ticket(&self) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let at = self.queue.byte_offset(queue::TICKET_AT);
+        let drawn = b.if_else(
+            b.special(Special::Lane).eq(0),
+            || b.atomic(AtomicOp::Add, at, 1, Order::Relaxed, Scope::Gpu),
+            || b.constant(0),
+        );
+        drawn.warp_uniform()
+    }
+
     fn published(&self) -> Val<'k, ty::U64> {
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
-        self.b.load_ordered(at, Order::Acquire, Scope::Gpu)
+        let word = self.b.load_ordered::<ty::U64>(at, Order::Acquire, Scope::Gpu);
+        self.uniform(word)
+    }
+
+    /// Lane 0's in all lanes.
+    fn uniform(&self, word: Val<'k, ty::U64>) -> Val<'k, ty::U64> {
+        let (low, high) = (word.low_word().warp_uniform(), (word >> 32).low_word().warp_uniform());
+        low.widen() | (high.widen() << 32)
     }
 
     /// Whether a tile of that number is among what was published, and is not given up.
@@ -215,143 +250,162 @@ impl<'k> Tickets<'k> {
 
     /// Waits until the tile is published, or none will be any more.
     fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        let b = self.b;
-        b.while_(
+        self.b.while_(
             self.published(),
             |published| !self.is_there(published, ticket) & published.lt(LAST),
-            |_| {
-                b.sleep(REST);
-                self.published()
-            },
+            |_| self.published(),
         )
     }
 
-    fn entry(&self, job: Val<'k, ty::U32>) -> (Val<'k, ty::U32>, Val<'k, ty::U32>) {
-        let at = self.queue.byte_offset(job % RING_SLOTS * 8 + queue::DIRECTORY_AT);
-        let entry = self.b.load_ordered::<ty::U64>(at, Order::Relaxed, Scope::Gpu);
-        (entry.low_word(), (entry >> 32).low_word())
+    fn slot(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.queue.byte_offset(job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT)
+    }
+
+    fn seen(&self, job: Val<'k, ty::U32>) -> Seen<'k> {
+        let b = self.b;
+        let words = b.load_ordered_many::<ty::U64, 2>(self.slot(job), Order::Relaxed, Scope::Gpu);
+        let [name, what] = words.map(|word| self.uniform(word));
+        Seen {
+            first: name.low_word(),
+            job: (name >> 32).low_word(),
+            record: what.low_word(),
+            tiles: (what >> 32).low_word(),
+        }
     }
 
     /// Whether a published job is the tile's or before it: so is one whose slot has a later job's already, since the tile's own is not
     /// done.
-    fn begins_by(&self, job: Val<'k, ty::U32>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
-        let (first, there) = self.entry(job);
-        there.ne(job) | (ticket - first).lt(1 << 31)
+    fn begins_by(
+        &self,
+        seen: Seen<'k>,
+        job: Val<'k, ty::U32>,
+        ticket: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Bool> {
+        seen.job.ne(job) | (ticket - seen.first).lt(1 << 31)
     }
 
-    /// The job of a published tile: that of the last one, or else found among those in the ring, from the latest on.
-    fn find(
+    /// The job of a published tile, found among those in the ring from the latest on; done, when this gives it, are the jobs that it
+    /// comes after.
+    fn find(&self, ticket: Val<'k, ty::U32>, published: Val<'k, ty::U64>) -> Found<'k> {
+        let b = self.b;
+        let latest = ((published >> 32).low_word() - 1) & JOB_MASK;
+        let seen = self.seen(latest);
+        let (job, seen) = b.if_else(
+            self.begins_by(seen, latest, ticket),
+            || (latest, seen),
+            || self.search(ticket, latest),
+        );
+        let word = self.word(seen.record);
+        self.wait_for_others(job);
+        Found { job, first: seen.first, tiles: seen.tiles, record: seen.record, word }
+    }
+
+    /// The same where it is not the latest.
+    fn search(
         &self,
         ticket: Val<'k, ty::U32>,
-        published: Val<'k, ty::U64>,
-        last: Found<'k>,
-    ) -> Found<'k> {
+        latest: Val<'k, ty::U32>,
+    ) -> (Val<'k, ty::U32>, Seen<'k>) {
         let b = self.b;
-        let same = (ticket - last.first).lt(last.tiles);
-        b.if_else(
-            same,
-            || last,
-            || {
-                let latest = ((published >> 32).low_word() - 1) & JOB_MASK;
-                // Steps back that double, until it begins by then.
-                let (back, step) = b.while_(
-                    (b.constant::<ty::U32>(0), b.constant::<ty::U32>(1)),
-                    |(back, _)| !self.begins_by((latest - back) & JOB_MASK, ticket),
-                    |(back, step)| ((back + step).min(RING_SLOTS - 1), step * 2),
-                );
-                // It is at most `back` before the latest, and was more than `late`.
-                let late = (back - step / 2 + 1).min(back);
-                let (back, _) = b.while_(
-                    (back, back.eq(0).select(0, late)),
-                    |(back, late)| late.lt(back),
-                    |(back, late)| {
-                        let middle = (back + late) / 2;
-                        let begins = self.begins_by((latest - middle) & JOB_MASK, ticket);
-                        (begins.select(middle, back), begins.select(late, middle + 1))
-                    },
-                );
-                let job = (latest - back) & JOB_MASK;
-                let (first, _) = self.entry(job);
-                let [tiles] = b.load_global(self.record(job).byte_offset(Word::Tiles.at()));
-                Found { job, first, tiles }
+        let begins = |back: Val<'k, ty::U32>| {
+            let job = (latest - back) & JOB_MASK;
+            self.begins_by(self.seen(job), job, ticket)
+        };
+        // Steps back that double, until it begins by then.
+        let (back, step) = b.while_(
+            (b.constant::<ty::U32>(1), b.constant::<ty::U32>(2)),
+            |(back, _)| !begins(back),
+            |(back, step)| ((back + step).min(RING_SLOTS - 1), step * 2),
+        );
+        // It is at most `back` before the latest, and more than what `back` was before.
+        let late = back - step / 2 + 1;
+        let (back, _) = b.while_(
+            (back, late),
+            |(back, late)| late.lt(back),
+            |(back, late)| {
+                let middle = (back + late) / 2;
+                let begins = begins(middle);
+                (begins.select(middle, back), begins.select(late, middle + 1))
             },
-        )
+        );
+        let job = (latest - back) & JOB_MASK;
+        (job, self.seen(job))
     }
 
-    fn record(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.ring.byte_offset(job % RING_SLOTS * RECORD_BYTES)
+    /// Each lane's word of a record.
+    fn word(&self, record: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let at = b.special(Special::Lane) * 4 + WORDS_AT;
+        let [word] = b.load_global(self.records.byte_offset(record * RECORD_BYTES + at));
+        word
     }
 
     /// Waits until the jobs are done that this one comes after.
-    fn wait_for_others(&self, found: Found<'k>) {
+    fn wait_for_others(&self, job: Val<'k, ty::U32>) {
         let b = self.b;
-        let pairs = self.record(found.job).byte_offset(Word::After.at());
-        for at in 0..MOST_AFTER {
-            let [completion, value] = b.load_global::<ty::U32, 2>(pairs.byte_offset(at * 8));
+        let at = self.slot(job).byte_offset(Slot::After as u32 * 4);
+        let words = b.load_global::<ty::U32, 4>(at);
+        for pair in words.chunks(2).take(MOST_AFTER as usize) {
+            let (completion, value) = (pair[0].warp_uniform(), pair[1].warp_uniform());
             b.if_(completion.ne(0), || {
                 let word = self.queue.byte_offset((completion - 1) * 4 + queue::COMPLETIONS_AT);
-                let is_done = |said: Val<'k, ty::U32>| (said - value).lt(1 << 31);
+                let said = || (b.load_acquire(word).warp_uniform(), self.published());
                 b.while_(
-                    (b.load_acquire(word), self.published()),
-                    |(said, published)| !is_done(said) & published.ne(GIVEN_UP),
-                    |_| {
-                        b.sleep(REST);
-                        (b.load_acquire(word), self.published())
-                    },
+                    said(),
+                    |(said, published)| !(said - value).lt(1 << 31) & published.ne(GIVEN_UP),
+                    |_| said(),
                 );
+                // What that one stored by TMA is what this one loads by TMA.
+                b.fence_proxy_async_global();
             });
         }
-        // What those stored by TMA is what this one loads by TMA.
-        b.fence_proxy_async_global();
     }
 
-    fn hand_on(&self, cursor: TileCursor<'k>, found: Found<'k>, ticket: Val<'k, ty::U32>) {
+    /// Hands a tile on, or that there is none.
+    fn hand_on(
+        &self,
+        cursor: TileCursor<'k>,
+        found: Found<'k>,
+        ticket: Val<'k, ty::U32>,
+        there: Val<'k, ty::Bool>,
+    ) {
         let b = self.b;
-        let record = self.record(found.job);
-        let word = |word: Word, offset: u32| -> Val<'k, ty::U32> {
-            let [value] = b.load_global(record.byte_offset(word.at() + offset * 4));
-            value
-        };
-        let divisor = |at: Word| Divisor::of([word(at, 0), word(at, 1), word(at, 2)]);
-        let (zero, one) = (b.constant(0), Divisor::of([b.constant(1); 3]));
-        let walk = Walk {
-            units: zero,
-            of_one: divisor(Word::OfOne),
-            of_group: divisor(Word::OfGroup),
-            full_groups: word(Word::FullGroups, 0),
-            raster_rows: divisor(Word::RasterRows),
-            last_rows: divisor(Word::LastRows),
-            k_tiles: one,
-            split: SplitArguments {
-                tiles: zero,
-                workers: zero,
-                share: one,
-                larger_share: one,
-                larger: zero,
-                splits: zero,
-                abreast: one,
-            },
-        };
-        let scheduler = Scheduler::new(b, self.tile, Cluster { m: 1, n: 1 }, walk);
-        let origin = scheduler.origin(ticket - found.first);
-        let at = b.smem_address(self.words).offset(cursor.slot * (WORDS * 4));
-        let (low, high) = (record.low_word(), (record >> 32).low_word());
-        let quads = [
-            [origin.m, origin.n, origin.batch, word(Word::KTiles, 0)],
-            [low, high, word(Word::Alpha, 0), word(Word::Beta, 0)],
-            [word(Word::Steps, 0), found.job, zero, zero],
-        ];
-        for (quad, offset) in quads.into_iter().zip([0, 16, 32]) {
-            b.store_shared(at.offset(offset), quad);
-        }
-    }
-
-    fn hand_end_on(&self, cursor: TileCursor<'k>) {
-        let b = self.b;
-        let at = b.smem_address(self.words).offset(cursor.slot * (WORDS * 4));
-        for offset in [0, 16, 32] {
-            b.store_shared(at.offset(offset), [b.constant::<ty::U32>(0); 4]);
-        }
+        let at = self.tile(cursor);
+        let lane = b.special(Special::Lane);
+        b.store_shared(at.offset(lane * 4), [there.select(found.word, 0)]);
+        b.warp_sync();
+        self.first(|| {
+            let read = |word: u32| -> Val<'k, ty::U32> {
+                let [value] = b.load_shared(at.offset(word * 4));
+                value
+            };
+            let divisor = |at: Word| Divisor::of([0, 1, 2].map(|word| read(at as u32 + word)));
+            let (zero, one) = (b.constant(0), Divisor::of([b.constant(1); 3]));
+            let walk = Walk {
+                units: zero,
+                of_one: divisor(Word::OfOne),
+                of_group: divisor(Word::OfGroup),
+                full_groups: read(Word::FullGroups as u32),
+                raster_rows: divisor(Word::RasterRows),
+                last_rows: divisor(Word::LastRows),
+                k_tiles: one,
+                split: SplitArguments {
+                    tiles: zero,
+                    workers: zero,
+                    share: one,
+                    larger_share: one,
+                    larger: zero,
+                    splits: zero,
+                    abreast: one,
+                },
+            };
+            let scheduler = Scheduler::new(b, self.tile, Cluster { m: 1, n: 1 }, walk);
+            let TileOrigin { m, n, batch } = scheduler.origin(ticket - found.first);
+            b.store_shared(at.offset(RECORD_WORDS * 4), [m, n, batch, found.job]);
+            let rest = at.offset(RECORD_WORDS * 4 + 16);
+            b.store_shared(rest, [found.record, zero, zero, zero]);
+            self.barrier(self.full, cursor).mbarrier_arrive();
+        });
     }
 
     /// The last CTA to leave makes the queue ready for the next launch: tickets go on with the first tile that was not published.
@@ -359,39 +413,37 @@ impl<'k> Tickets<'k> {
         let b = self.b;
         let others = b.special(Special::CtaCount) - 1;
         let at = self.queue.byte_offset(queue::LEFT_AT);
-        let left = b.atomic(AtomicOp::Inc, at, others, Order::AcquireRelease, Scope::Gpu);
-        b.if_(left.eq(others), || {
-            let published = self.published();
-            let tickets = self.queue.byte_offset(queue::TICKET_AT);
-            b.store_ordered(tickets, published.low_word(), Order::Relaxed, Scope::Gpu);
-            let at = self.queue.byte_offset(queue::PUBLISHED_AT);
-            b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
+        let published = self.published();
+        self.first(|| {
+            let left = b.atomic(AtomicOp::Inc, at, others, Order::AcquireRelease, Scope::Gpu);
+            b.if_(left.eq(others), || {
+                let tickets = self.queue.byte_offset(queue::TICKET_AT);
+                b.store_ordered(tickets, published.low_word(), Order::Relaxed, Scope::Gpu);
+                let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+                b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
+            });
         });
     }
 }
 
-impl<'k> Carried<'k> for TileCursor<'k> {
-    type Static = ();
+/// Values that a struct of 32-bit ones is made of.
+macro_rules! carried {
+    ($name:ident { $($field:ident),* }) => {
+        impl<'k> Carried<'k> for $name<'k> {
+            type Static = ();
 
-    fn split(self, values: &mut Vec<ValueId>) {
-        values.extend([self.slot.id(), self.phase.id()]);
-    }
+            fn split(self, values: &mut Vec<ValueId>) {
+                values.extend([$(self.$field.id()),*]);
+            }
 
-    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
-        let [slot, phase] = std::array::from_fn(|_| Val::join(b, values, Type::U32));
-        TileCursor { slot, phase }
-    }
+            fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+                $(let $field = Val::join(b, values, Type::U32);)*
+                $name { $($field),* }
+            }
+        }
+    };
 }
 
-impl<'k> Carried<'k> for Found<'k> {
-    type Static = ();
-
-    fn split(self, values: &mut Vec<ValueId>) {
-        values.extend([self.job, self.first, self.tiles].map(Val::id));
-    }
-
-    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
-        let [job, first, tiles] = std::array::from_fn(|_| Val::join(b, values, Type::U32));
-        Found { job, first, tiles }
-    }
-}
+carried!(TileCursor { slot, phase });
+carried!(Found { job, first, tiles, record, word });
+carried!(Seen { first, job, record, tiles });
