@@ -42,6 +42,20 @@ pub enum EngineError {
         /// How many there are.
         slots: u32,
     },
+    /// All records are held.
+    #[error(
+        "{limit} jobs are prepared, and more are not possible: drop some, which frees them once they are done"
+    )]
+    Records {
+        /// How many there are.
+        limit: u32,
+    },
+    /// A job or ticket of another engine.
+    #[error("the {what} belongs to another engine: prepare it with this one")]
+    Foreign {
+        /// `job` or `ticket`.
+        what: &'static str,
+    },
     /// Jobs are taken no more.
     #[error("the engine was stopped: start another one")]
     Stopped,

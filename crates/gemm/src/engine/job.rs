@@ -1,132 +1,100 @@
-//! Jobs: problems in the form that the resident kernel reads.
+//! Jobs: problems at addresses, as records that the resident kernel reads.
 
-use pgemm_ir::{Argument, TensorMapArgument, TensorMapSpec};
-use pgemm_kernels::resident::layout::{MAP_BYTES, RECORD_BYTES, WORDS_AT, Word};
-use pgemm_kernels::resident::record::{self, Completion, Record};
-use pgemm_kernels::{KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use pgemm_ir::{TensorMapArgument, TensorMapSpec};
+use pgemm_kernels::resident::record::{Completion, Record};
+use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
+
+use super::Shared;
 use super::error::EngineError;
 use crate::driver::{Device, L2Promotion, TensorMap};
 use crate::error::{Error, Result};
 use crate::gemm::Pointers;
 use crate::problem::{Major, OperandLayout, Problem};
 
-/// 64-bit words of a record.
-pub(super) const WORDS: usize = RECORD_BYTES as usize / 8;
+/// A problem at addresses, checked and ready to be submitted as often as wanted, to the engine that prepared it. Clones are the same job.
+#[derive(Clone)]
+pub struct Job(Arc<Inner>);
 
-/// 64-bit words of a map.
-const MAP_WORDS: usize = MAP_BYTES as usize / 8;
-
-/// Where the words of 32 bits begin.
-const ARGUMENTS: usize = WORDS_AT as usize / 8;
-
-/// A problem at addresses, checked and ready to be submitted as often as wanted. It belongs to the engine that prepared it.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// Of A, B, D and C.
-    maps: [TensorMap; 4],
-    words: [u32; 32],
-    device: Device,
-    /// Whether C is read, which lies where D does where it is not.
-    reads_c: bool,
-    reads_operands: bool,
-    spec: KernelSpec,
+struct Inner {
+    engine: Arc<Shared>,
+    /// The number of its record.
+    record: u32,
+    tiles: u32,
+    /// The last submission's completion word and value, or [`NEVER`].
+    last: AtomicU64,
 }
+
+const NEVER: u64 = u64::MAX;
 
 impl Job {
     /// # Errors
-    /// The kernel cannot do it, or an address cannot be one.
+    /// The kernel cannot do it, an address cannot be one, or there is no record left.
     pub(super) fn new(
-        device: &Device,
-        kernel: &pgemm_kernels::GemmKernel,
+        engine: &Arc<Shared>,
         problem: &Problem,
         pointers: &Pointers,
-        zeros: u64,
     ) -> Result<Self> {
-        let spec = kernel.spec;
-        problem.check_scalars(spec.output)?;
-        let work = work(&spec, problem, pointers, zeros)?;
-        let Record { maps, words } = kernel.record(&work).map_err(EngineError::from)?;
-        let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
-            TensorMap::encode(device, spec, argument, L2Promotion::default())
-        };
-        let [a, b, d, c] = &maps;
-        Ok(Job {
-            maps: [encode(a)?, encode(b)?, encode(d)?, encode(c)?],
-            words,
-            device: device.clone(),
-            reads_c: problem.beta != 0.0,
-            reads_operands: problem.k > 0,
-            spec,
-        })
+        let kernel = &engine.kernel;
+        problem.check_scalars(kernel.spec.output)?;
+        let work = work(&kernel.spec, problem, pointers, engine.zeros.address())?;
+        let (tiles, bytes) = record(&engine.device, kernel, &work)?;
+        let record = engine.records.write(&bytes, &engine.queue)?;
+        let last = AtomicU64::new(NEVER);
+        Ok(Job(Arc::new(Inner { engine: engine.clone(), record, tiles, last })))
     }
 
     /// CTA tiles.
     pub fn tiles(&self) -> u32 {
-        self.words[Word::Tiles as usize]
+        self.0.tiles
     }
 
-    /// The same problem at other addresses.
-    ///
-    /// # Errors
-    /// An address that is null or no multiple of 16.
-    pub fn at(&self, pointers: &Pointers) -> Result<Self> {
-        let mut job = self.clone();
-        let c = if self.reads_c { pointers.c } else { pointers.d };
-        check("A", pointers.a, self.reads_operands)?;
-        check("B", pointers.b, self.reads_operands)?;
-        check("C", c, true)?;
-        check("D", pointers.d, true)?;
-        let addresses = [pointers.a, pointers.b, pointers.d, c];
-        for (at, (map, address)) in job.maps.iter_mut().zip(addresses).enumerate() {
-            if self.reads_operands || at >= 2 {
-                map.replace_address(&self.device, address)?;
-            }
-        }
-        Ok(job)
+    pub(super) fn record(&self) -> u32 {
+        self.0.record
     }
 
-    /// The same with other scalars.
-    ///
-    /// # Errors
-    /// A beta that isn't 0 where C was not read when it was prepared; scalars that are none of the output's type.
-    pub fn scaled(&self, alpha: f64, beta: f64) -> Result<Self> {
-        if beta != 0.0 && !self.reads_c {
-            return Err(Error::PreparedWithoutC);
-        }
-        let mut job = self.clone();
-        let alpha = if self.reads_operands { alpha } else { 0.0 };
-        job.words[Word::Alpha as usize] = bits(&self.spec, alpha);
-        job.words[Word::Beta as usize] = bits(&self.spec, beta);
-        Ok(job)
+    pub(super) fn engine(&self) -> &Arc<Shared> {
+        &self.0.engine
     }
 
-    /// The record, at a place of a lane and after some others.
-    pub(super) fn record(
-        &self,
-        own: Completion,
-        after: &[Completion],
-    ) -> Result<[u64; WORDS], EngineError> {
-        let mut words = self.words;
-        record::place(&mut words, own, after)?;
-        let mut record = [0; WORDS];
-        for (at, map) in self.maps.iter().enumerate() {
-            record[at * MAP_WORDS..][..MAP_WORDS].copy_from_slice(&map.words());
-        }
-        for (to, pair) in record[ARGUMENTS..].iter_mut().zip(words.chunks_exact(2)) {
-            *to = u64::from(pair[0]) | u64::from(pair[1]) << 32;
-        }
-        Ok(record)
+    /// It was submitted, last with this completion.
+    pub(super) fn submitted(&self, own: Completion) {
+        let last = u64::from(own.word) | u64::from(own.value) << 32;
+        self.0.last.store(last, Ordering::Relaxed);
     }
 }
 
-fn bits(spec: &KernelSpec, factor: f64) -> u32 {
-    match spec.factor(factor) {
-        Argument::U32(bits) => bits,
-        Argument::F32(value) => value.to_bits(),
-        // A factor is one of these.
-        _ => 0,
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let last = self.last.load(Ordering::Relaxed);
+        let last =
+            (last != NEVER).then_some(Completion { word: last as u32, value: (last >> 32) as u32 });
+        self.engine.records.give_back(self.record, last);
     }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job({}, {} tiles)", self.0.record, self.0.tiles)
+    }
+}
+
+/// The bytes of a record, and its tiles.
+fn record(device: &Device, kernel: &GemmKernel, work: &Work) -> Result<(u32, Vec<u8>)> {
+    let record = kernel.record(work).map_err(EngineError::from)?;
+    let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
+        TensorMap::encode(device, spec, argument, L2Promotion::default())
+    };
+    let Record { maps, words } = &record;
+    let mut bytes = vec![];
+    for map in maps {
+        bytes.extend(encode(map)?.words().iter().flat_map(|word| word.to_le_bytes()));
+    }
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    Ok((record.tiles(), bytes))
 }
 
 fn check(matrix: &'static str, address: u64, read: bool) -> Result<()> {

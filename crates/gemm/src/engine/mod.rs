@@ -26,7 +26,7 @@ use crate::driver::{
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers};
 use crate::problem::Problem;
-use queue::{Queue, lock};
+use queue::{Queue, Records, lock};
 
 pub use error::EngineError;
 pub use job::Job;
@@ -73,6 +73,7 @@ struct Shared {
     number_at: usize,
     launches: AtomicU32,
     queue: Queue,
+    records: Records,
     stream: Stream,
     zeros: DeviceBuffer,
     watchdog: Duration,
@@ -104,10 +105,12 @@ impl Engine {
         }
         let stream = Stream::new(&device)?;
         let queue = Queue::new(&device, stream.as_ref())?;
+        let records = Records::new(&device)?;
         let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;
         let idle = options.idle.as_nanos().min(u128::from(u64::MAX)) as u64;
-        let bound =
-            kernel.bind_resident(&queue.memory(), ctas, 0, idle).map_err(EngineError::from)?;
+        let bound = kernel
+            .bind_resident(&queue.memory(records.address()), ctas, 0, idle)
+            .map_err(EngineError::from)?;
         let maps = kernel.kernel.tensor_maps();
         let arguments = PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::None)?;
         let number = kernel.kernel.params.iter().position(|param| param.name == "launch");
@@ -121,6 +124,7 @@ impl Engine {
             number_at: number.unwrap_or(0),
             launches: AtomicU32::new(0),
             queue,
+            records,
             stream,
             zeros,
             watchdog: options.watchdog,
@@ -135,13 +139,14 @@ impl Engine {
         &self.shared.kernel.spec
     }
 
-    /// Checks a problem at these addresses and makes it a job.
+    /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy to the device. The number of jobs that are
+    /// held at once is limited.
     ///
     /// # Errors
-    /// An address that is null or no multiple of 16; a problem that the kernel cannot do: the error says what it is.
+    /// An address that is null or no multiple of 16; a problem that the kernel cannot do: the error says what it is;
+    /// [`EngineError::Records`].
     pub fn prepare(&self, problem: &Problem, pointers: &Pointers) -> Result<Job> {
-        let shared = &self.shared;
-        Job::new(&shared.device, &shared.kernel, problem, pointers, shared.zeros.address())
+        Job::new(&self.shared, problem, pointers)
     }
 
     /// Submits a job; waits for a slot where none is free.
@@ -158,7 +163,7 @@ impl Engine {
         unsafe { self.submit_after(job, &[]) }
     }
 
-    /// Submits a job that begins when others are done, at most four.
+    /// Submits a job that begins when others are done, at most two.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); too many others.
@@ -183,6 +188,7 @@ impl Engine {
     /// # Safety
     /// As [`submit`](Self::submit).
     pub unsafe fn try_submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
+        self.check_own(&[job], after)?;
         let mut ticket = None;
         let mut jobs = std::iter::once(job).peekable();
         self.shared.submit(&mut jobs, after, |job| ticket = Some(job))?;
@@ -202,8 +208,10 @@ impl Engine {
         &self,
         jobs: impl IntoIterator<Item = &'j Job>,
     ) -> Result<Vec<Ticket>> {
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        self.check_own(&jobs, &[])?;
+        let mut tickets = Vec::with_capacity(jobs.len());
         let mut jobs = jobs.into_iter().peekable();
-        let mut tickets = Vec::with_capacity(jobs.size_hint().0);
         loop {
             self.shared.submit(&mut jobs, &[], |job| tickets.push(self.ticket(job)))?;
             if jobs.peek().is_none() {
@@ -211,6 +219,16 @@ impl Engine {
             }
             self.shared.wait_for_slot()?;
         }
+    }
+
+    fn check_own(&self, jobs: &[&Job], tickets: &[&Ticket]) -> Result<()> {
+        let own = |engine: &Arc<Shared>| Arc::ptr_eq(engine, &self.shared);
+        let what = match () {
+            () if !jobs.iter().all(|job| own(job.engine())) => "job",
+            () if !tickets.iter().all(|ticket| own(&ticket.engine)) => "ticket",
+            () => return Ok(()),
+        };
+        Err(EngineError::Foreign { what }.into())
     }
 
     fn ticket(&self, job: u32) -> Ticket {
@@ -269,8 +287,7 @@ impl Shared {
         for (other, ticket) in others.iter_mut().zip(after) {
             *other = ticket.completion();
         }
-        let record = |job: &Job, own| job.record(own, others);
-        let outcome = self.queue.submit(HOST, jobs, record, submitted);
+        let outcome = self.queue.submit(HOST, jobs, others, submitted);
         self.keep_running()?;
         Ok(outcome?)
     }

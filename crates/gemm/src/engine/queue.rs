@@ -5,20 +5,21 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pgemm_kernels::resident::layout::{
-    LANE_SLOTS, LANES, RECORD_BYTES, RING_SLOTS, doorbell, initial_queue, queue,
+    ENTRY_BYTES, LANE_SLOTS, LANES, RECORD_BYTES, RECORDS, doorbell, initial_queue, queue,
 };
-use pgemm_kernels::resident::record::{Completion, QueueMemory};
+use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 
-use super::job::WORDS;
-use crate::driver::{Device, DeviceBuffer, Mailbox, StreamRef};
+use super::error::EngineError;
+use super::job::Job;
+use crate::driver::{Device, DeviceBuffer, Mailbox, Stream, StreamRef};
 use crate::error::Result;
 
 /// Where the host's words are, in bytes.
 const STATE_AT: usize = 64;
 const COMPLETIONS_AT: usize = 4096;
 const COMPLETIONS: usize = (LANES * LANE_SLOTS) as usize;
-const RECORDS_AT: usize = (COMPLETIONS_AT + COMPLETIONS * 4).next_multiple_of(4096);
-const MAILBOX_BYTES: usize = RECORDS_AT + COMPLETIONS * RECORD_BYTES as usize;
+const ENTRIES_AT: usize = (COMPLETIONS_AT + COMPLETIONS * 4).next_multiple_of(4096);
+const MAILBOX_BYTES: usize = ENTRIES_AT + COMPLETIONS * ENTRY_BYTES as usize;
 
 const _: () = assert!(doorbell::BYTES as usize <= STATE_AT);
 
@@ -26,14 +27,16 @@ const _: () = assert!(doorbell::BYTES as usize <= STATE_AT);
 pub(super) struct Queue {
     mailbox: Mailbox,
     words: DeviceBuffer,
-    ring: DeviceBuffer,
     lanes: [Mutex<Lane>; LANES as usize],
 }
 
-/// The next job of a lane.
+/// What was submitted to a lane.
 #[derive(Default)]
 struct Lane {
+    /// The next job.
     next: u32,
+    /// Tiles of all jobs before, which wraps.
+    tiles: u32,
 }
 
 impl Queue {
@@ -42,59 +45,59 @@ impl Queue {
         let mailbox = Mailbox::new(device, MAILBOX_BYTES)?;
         let words = DeviceBuffer::from_host(device, &initial_queue(), stream)?;
         debug_assert_eq!(words.bytes(), queue::BYTES as usize);
-        let ring = DeviceBuffer::new(device, (RING_SLOTS * RECORD_BYTES) as usize)?;
-        Ok(Queue { mailbox, words, ring, lanes: Default::default() })
+        Ok(Queue { mailbox, words, lanes: Default::default() })
     }
 
-    /// Where the kernel finds it.
-    pub(super) fn memory(&self) -> QueueMemory {
+    /// Where the kernel finds it, and its records.
+    pub(super) fn memory(&self, records: u64) -> QueueMemory {
         let host = self.mailbox.address();
         QueueMemory {
             queue: self.words.address(),
-            ring: self.ring.address(),
+            records,
             doorbells: host,
             state: host + STATE_AT as u64,
             completions: host + COMPLETIONS_AT as u64,
-            submitted: host + RECORDS_AT as u64,
+            entries: host + ENTRIES_AT as u64,
         }
     }
 
-    /// Writes records of jobs to the next slots of a lane, as long as slots are free, and rings the doorbell once. `record` makes the
-    /// record of a place, and `submitted` hears of each job's number.
+    /// Writes entries of jobs that come after others to the next slots of a lane, as long as slots are free, and rings the doorbell
+    /// once. `submitted` hears of each job's number.
     ///
     /// # Errors
-    /// That of `record`; the jobs before are submitted.
-    pub(super) fn submit<J, E>(
+    /// The others are too many: nothing is submitted then.
+    pub(super) fn submit<'j>(
         &self,
         lane: u32,
-        jobs: &mut Peekable<impl Iterator<Item = J>>,
-        record: impl Fn(J, Completion) -> Result<[u64; WORDS], E>,
+        jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,
+        after: &[Completion],
         mut submitted: impl FnMut(u32),
-    ) -> Result<(), E> {
+    ) -> Result<(), EngineError> {
+        // Checked before anything is written.
+        entry(0, 0, 0, after)?;
         let mut held = lock(&self.lanes[lane as usize]);
-        let first = held.next;
-        let mut outcome = Ok(());
+        let mut last = None;
         while self.is_free(lane, held.next)
             && let Some(job) = jobs.next()
         {
             let own = Completion::of(lane, held.next);
-            match record(job, own) {
-                Ok(record) => self.write(own.word, &record),
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
+            let to_end = held.tiles.wrapping_add(job.tiles());
+            self.write(own.word, &entry(job.record(), job.tiles(), to_end, after)?);
+            job.submitted(own);
             submitted(held.next);
-            held.next = held.next.wrapping_add(1);
+            *held = Lane { next: held.next.wrapping_add(1), tiles: to_end };
+            last = Some(job.record());
         }
-        if held.next != first {
-            self.doorbell(lane).store(held.next, Ordering::Release);
+        if let Some(record) = last {
+            let hint = if after.is_empty() { record } else { doorbell::LOOK };
+            let word = u64::from(held.next) | u64::from(hint) << 32;
+            let at = (doorbell::LANES_AT / 8 + lane) as usize;
+            self.mailbox.words()[at].store(word, Ordering::Release);
         }
         drop(held);
         // The kernel writes its state first and then looks at the doorbells.
         fence(Ordering::SeqCst);
-        outcome
+        Ok(())
     }
 
     /// Whether the slot of a job of a lane has none before it that is not done.
@@ -122,10 +125,11 @@ impl Queue {
         lock(&self.lanes[lane as usize]).next
     }
 
-    fn write(&self, slot: u32, record: &[u64; WORDS]) {
-        let at = RECORDS_AT / 8 + slot as usize * WORDS;
-        for (word, value) in self.mailbox.words()[at..at + WORDS].iter().zip(record) {
-            word.store(*value, Ordering::Relaxed);
+    fn write(&self, slot: u32, entry: &[u32; ENTRY_BYTES as usize / 4]) {
+        let at = ENTRIES_AT / 8 + slot as usize * (ENTRY_BYTES as usize / 8);
+        let words = self.mailbox.words()[at..].iter();
+        for (word, pair) in words.zip(entry.chunks_exact(2)) {
+            word.store(u64::from(pair[0]) | u64::from(pair[1]) << 32, Ordering::Relaxed);
         }
     }
 
@@ -140,10 +144,6 @@ impl Queue {
         self.half(doorbell::CONTROL_AT as usize).store(word, Ordering::Release);
     }
 
-    fn doorbell(&self, lane: u32) -> &AtomicU32 {
-        self.half((doorbell::LANES_AT + lane * 4) as usize)
-    }
-
     fn completion(&self, word: u32) -> &AtomicU32 {
         self.half(COMPLETIONS_AT + word as usize * 4)
     }
@@ -156,4 +156,64 @@ impl Queue {
 /// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The records of jobs, in device memory.
+pub(super) struct Records {
+    table: Mutex<Table>,
+    address: u64,
+    /// What copies records there, while the kernel runs on its own.
+    stream: Stream,
+}
+
+struct Table {
+    memory: DeviceBuffer,
+    /// Records that were never used begin here.
+    fresh: u32,
+    /// Records that nobody holds, and the last job that has each.
+    free: Vec<(u32, Option<Completion>)>,
+}
+
+impl Records {
+    /// None yet.
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        let memory = DeviceBuffer::new(device, (RECORDS * RECORD_BYTES) as usize)?;
+        let address = memory.address();
+        let table = Mutex::new(Table { memory, fresh: 0, free: vec![] });
+        Ok(Records { table, address, stream: Stream::new(device)? })
+    }
+
+    /// Where they begin.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Writes a record, and gives its number.
+    ///
+    /// # Errors
+    /// [`EngineError::Records`] where all are held or under way; [`crate::Error::Driver`].
+    pub(super) fn write(&self, bytes: &[u8], queue: &Queue) -> Result<u32> {
+        let mut table = lock(&self.table);
+        let idle =
+            |(_, last): &(u32, Option<Completion>)| last.is_none_or(|job| queue.is_done(job));
+        let record = match table.free.iter().position(idle) {
+            Some(at) => table.free.swap_remove(at).0,
+            None if table.fresh < RECORDS => {
+                table.fresh += 1;
+                table.fresh - 1
+            }
+            None => return Err(EngineError::Records { limit: RECORDS }.into()),
+        };
+        let at = (record * RECORD_BYTES) as usize;
+        if let Err(error) = table.memory.copy_from_host(at, bytes, self.stream.as_ref()) {
+            table.free.push((record, None));
+            return Err(error);
+        }
+        Ok(record)
+    }
+
+    /// Nobody submits jobs with this record any more; the last one may still be under way.
+    pub(super) fn give_back(&self, record: u32, last: Option<Completion>) {
+        lock(&self.table).free.push((record, last));
+    }
 }
