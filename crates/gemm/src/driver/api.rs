@@ -106,6 +106,7 @@ functions! {
     cuGraphRetainUserObject(sys::CUgraph, sys::CUuserObject, c_uint, c_uint);
     cuInit(c_uint);
     cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchHostFunc(sys::CUstream, sys::CUhostFn, *mut c_void);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
     cuMemFree_v2(sys::CUdeviceptr);
     cuMemFreeHost(*mut c_void);
@@ -143,6 +144,8 @@ functions! {
     cuStreamQuery(sys::CUstream);
     cuStreamSynchronize(sys::CUstream);
     cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
+    cuStreamWaitValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
+    cuStreamWriteValue64_v2(sys::CUstream, sys::CUdeviceptr, u64, c_uint);
     cuTensorMapEncodeTiled(
         *mut sys::CUtensorMap,
         sys::CUtensorMapDataType,

@@ -5,6 +5,7 @@
 
 mod api;
 mod arguments;
+mod bell;
 mod capture;
 mod device;
 mod graph;
@@ -19,6 +20,7 @@ mod tensor_map;
 
 pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
+pub(crate) use bell::Bell;
 pub(crate) use capture::{CaptureInfo, Uncaptured};
 pub use device::{ContextRef, Device, DeviceProperties};
 pub use graph::Graph;

@@ -50,6 +50,15 @@ pub enum EngineError {
         /// How many there are.
         limit: u32,
     },
+    /// Other streams have all lanes.
+    #[error(
+        "{limit} other streams have jobs under way in this engine, and more are not possible: use one of them, submit from the host, or \
+         start another engine"
+    )]
+    Lanes {
+        /// How many streams can have.
+        limit: u32,
+    },
     /// A job or ticket of another engine.
     #[error("the {what} belongs to another engine: prepare it with this one")]
     Foreign {

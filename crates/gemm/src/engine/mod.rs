@@ -8,6 +8,7 @@
 mod error;
 mod job;
 mod queue;
+mod streams;
 mod ticket;
 
 use std::fmt;
@@ -22,11 +23,13 @@ use pgemm_kernels::{GemmKernel, KernelSpec};
 
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, Stream,
+    StreamRef,
 };
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers};
 use crate::problem::Problem;
 use queue::{Queue, Records, lock};
+use streams::Streams;
 
 pub use error::EngineError;
 pub use job::Job;
@@ -74,6 +77,7 @@ struct Shared {
     launches: AtomicU32,
     queue: Queue,
     records: Records,
+    streams: Streams,
     stream: Stream,
     zeros: DeviceBuffer,
     watchdog: Duration,
@@ -125,13 +129,16 @@ impl Engine {
             launches: AtomicU32::new(0),
             queue,
             records,
+            streams: Streams::new(gemm.device())?,
             stream,
             zeros,
             watchdog: options.watchdog,
             phase: AtomicU32::new(OPEN),
             failure: Mutex::new(None),
         };
-        Ok(Engine { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        shared.streams.watch(Arc::downgrade(&shared));
+        Ok(Engine { shared })
     }
 
     /// The kernel.
@@ -174,7 +181,7 @@ impl Engine {
         loop {
             // SAFETY: the caller's promises are the same.
             match unsafe { self.try_submit_after(job, after) } {
-                Err(Error::Engine(EngineError::Full { .. })) => self.shared.wait_for_slot()?,
+                Err(Error::Engine(EngineError::Full { .. })) => self.shared.wait_for_slot(HOST)?,
                 outcome => return outcome,
             }
         }
@@ -217,7 +224,32 @@ impl Engine {
             if jobs.peek().is_none() {
                 return Ok(tickets);
             }
-            self.shared.wait_for_slot()?;
+            self.shared.wait_for_slot(HOST)?;
+        }
+    }
+
+    /// Enqueues a job on a stream, like any other work: it begins when what was enqueued before is done, and what is enqueued after waits
+    /// for it. Blocks where the stream has as many jobs under way as there are slots.
+    ///
+    /// # Errors
+    /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`]; those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit), in the stream's order. The work before it must not wait for SMs that only this engine's leaving
+    /// would free, unless the engine has no other jobs: see the module's documentation.
+    pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
+        self.check_own(&[job], &[])?;
+        let shared = &self.shared;
+        shared.check_open()?;
+        if stream.is_capturing()? {
+            return Err(EngineError::Capture.into());
+        }
+        loop {
+            let (lane, number) = shared.streams.submit(&shared.queue, job, stream)?;
+            if let Some(job) = number {
+                return Ok(Ticket { engine: shared.clone(), lane, job });
+            }
+            shared.wait_for_slot(lane)?;
         }
     }
 
@@ -325,9 +357,9 @@ impl Shared {
     }
 
     /// Waits until the oldest job that holds a slot is done.
-    fn wait_for_slot(self: &Arc<Self>) -> Result<()> {
-        let job = self.queue.submitted(HOST).wrapping_sub(LANE_SLOTS);
-        Ticket { engine: self.clone(), lane: HOST, job }.wait()
+    fn wait_for_slot(self: &Arc<Self>, lane: u32) -> Result<()> {
+        let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
+        Ticket { engine: self.clone(), lane, job }.wait()
     }
 
     /// A number that changes when jobs get done.
@@ -362,10 +394,13 @@ impl Shared {
     }
 
     fn drain(self: &Arc<Self>) -> Result<()> {
-        let end = self.queue.submitted(HOST);
-        // Those before hold no slots any more; numbers that nobody has yet are done.
-        (1..=LANE_SLOTS).rev().try_for_each(|back| {
-            Ticket { engine: self.clone(), lane: HOST, job: end.wrapping_sub(back) }.wait()
+        let lanes = [vec![HOST], self.streams.lanes()].concat();
+        lanes.into_iter().try_for_each(|lane| {
+            let end = self.queue.submitted(lane);
+            // Those before hold no slots any more; numbers that nobody has yet are done.
+            (1..=LANE_SLOTS).rev().try_for_each(|back| {
+                Ticket { engine: self.clone(), lane, job: end.wrapping_sub(back) }.wait()
+            })
         })
     }
 

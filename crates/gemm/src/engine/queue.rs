@@ -100,6 +100,50 @@ impl Queue {
         Ok(())
     }
 
+    /// Writes the entry of a job to the next slot of a lane, and lets the stream ring its doorbell when it gets there: the job's number, or
+    /// `None` where the slot's last job is not done yet.
+    pub(super) fn submit_from(
+        &self,
+        lane: u32,
+        job: &Job,
+        stream: StreamRef<'_>,
+    ) -> Result<Option<u32>> {
+        let mut held = lock(&self.lanes[lane as usize]);
+        let number = held.next;
+        if !self.is_free(lane, number) {
+            return Ok(None);
+        }
+        let own = Completion::of(lane, number);
+        let to_end = held.tiles.wrapping_add(job.tiles());
+        let entry = entry(job.record(), job.tiles(), to_end, &[]).map_err(EngineError::from)?;
+        self.write(own.word, &entry);
+        // Only once the stream has taken it is it a job.
+        fence(Ordering::Release);
+        let next = number.wrapping_add(1);
+        let word = u64::from(next) | u64::from(job.record()) << 32;
+        let address = self.mailbox.address() + u64::from(doorbell::LANES_AT + lane * 8);
+        // SAFETY: the doorbell is a word of the mailbox, which outlives the stream's work: the engine waits for its jobs.
+        unsafe { stream.write_word(address, word) }?;
+        job.submitted(own);
+        *held = Lane { next, tiles: to_end };
+        Ok(Some(number))
+    }
+
+    /// Lets a stream wait until a job of a lane is done.
+    pub(super) fn wait_on(&self, lane: u32, job: Option<u32>, stream: StreamRef<'_>) -> Result<()> {
+        let Some(job) = job else { return Ok(()) };
+        let own = Completion::of(lane, job);
+        let address = self.mailbox.address() + (COMPLETIONS_AT + own.word as usize * 4) as u64;
+        // SAFETY: as for doorbells.
+        unsafe { stream.wait_word(address, own.value) }
+    }
+
+    /// Whether all jobs of a lane are done.
+    pub(super) fn all_done(&self, lane: u32) -> bool {
+        let next = self.submitted(lane);
+        (1..=LANE_SLOTS).all(|back| self.is_done(Completion::of(lane, next.wrapping_sub(back))))
+    }
+
     /// Whether the slot of a job of a lane has none before it that is not done.
     fn is_free(&self, lane: u32, job: u32) -> bool {
         let own = Completion::of(lane, job);
