@@ -30,7 +30,8 @@ impl Emulator<'_> {
             }
             Step::Special { special, dest } => self.special(program, warp, at, *special, *dest),
             Step::Clock { dest } => {
-                warp.set(*dest, 0, self.nanoseconds());
+                let now = self.nanoseconds();
+                (0..LANES).for_each(|lane| warp.set(*dest, lane, now));
                 return Ok(Flow::Visible);
             }
             Step::Elect { dest } => {

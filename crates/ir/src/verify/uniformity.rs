@@ -200,7 +200,8 @@ impl Analysis<'_> {
                 | Op::LoadMatrix { .. }
                 | Op::Atomic { .. }
                 | Op::WarpMma(_)
-                | Op::AccGet(..),
+                | Op::AccGet(..)
+                | Op::Clock,
                 _,
             ) => Level::Thread,
             (Op::ShuffleFirst, _) => plain.min(Level::Warp),
