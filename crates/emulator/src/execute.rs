@@ -24,6 +24,7 @@ pub(crate) enum Flow {
 
 impl Emulator<'_> {
     pub(crate) fn step(&mut self, program: &Program, warp: &mut Warp, at: At) -> Outcome<Flow> {
+        self.order_late_stores(program, warp, at.id.slot);
         match &program.steps[warp.pc] {
             Step::Evaluate { function, args, dest } => {
                 evaluate_step(program, warp, *function, args, *dest);

@@ -53,7 +53,7 @@ pub(crate) struct Runnable {
     pub(crate) polling: usize,
     pub(crate) operations: usize,
     pub(crate) host: bool,
-    /// The host waited when it last ran.
+    /// The host waited when it last ran, and no word has changed since.
     pub(crate) host_polls: bool,
 }
 
