@@ -118,7 +118,8 @@ enum HostFault {
     Conflict { conflict: Conflict, access: Access, address: u64, what: &'static str },
 }
 
-/// Global memory as the host's turn sees it. Words of 4 and 8 bytes lie at multiples of their size. The run reports the first
+/// Global memory as the host's turn sees it. Words that it stores may be seen by others only later, in the order of the stores: a
+/// fence, a launch or an access of its own to the same bytes lets them go first. Words of 4 and 8 bytes lie at multiples of their size. The run reports the first
 /// access that goes wrong when the turn ends; until then, reads of memory that is not there give zeros.
 pub struct HostView<'v> {
     memory: &'v mut Memory,
@@ -159,8 +160,7 @@ impl HostView<'_> {
         self.store(address, &value.to_le_bytes());
     }
 
-    /// A sequentially consistent fence at system scope: what was stored before it is seen by whoever has not passed such a fence
-    /// of its own, and what is loaded after it is what those before have stored.
+    /// A sequentially consistent fence at system scope: others see what the host has stored before it loads anything more.
     pub fn fence_seq_cst(&mut self) {
         self.let_stores_go();
     }
