@@ -161,7 +161,10 @@ impl Emulator<'_> {
             if let Some(found) = &mut found {
                 (from, data).hash(found);
             }
-            self.acquire(warp, at, access, from);
+            // Each element is an access of its own.
+            for element in 0..access.vector {
+                self.acquire(warp, at, access, from + u64::from(element * size));
+            }
             for (&dest, data) in dests.iter().zip(data.chunks_exact(size as usize)) {
                 warp.set(dest, lane, bits(data));
             }

@@ -56,7 +56,7 @@ impl Analysis {
             | Op::Atomic { .. }
             | Op::WarpMma(_)
             | Op::LoadMatrix { .. } => inst.results.iter().for_each(|&v| self.set(v, false)),
-            Op::ShuffleFirst => {}
+            Op::ShuffleFirst | Op::AssumeUniform => {}
             Op::For => {
                 let body = &inst.blocks[0];
                 let index = self.is(inst.args[0]) && self.is(inst.args[2]);

@@ -38,6 +38,7 @@ mod config;
 pub mod cpu;
 mod device_matrix;
 pub mod driver;
+pub mod engine;
 mod epilogue;
 pub mod error;
 mod files;

@@ -121,9 +121,20 @@ impl KernelBuilder {
         order: Order,
         scope: Scope,
     ) -> Val<'k, T> {
-        let access = Access { order, scope, ..weak::<T>(Space::Global, 1) };
-        let [value] = self.load(access, address.id);
+        let [value] = self.load_ordered_many(address, order, scope);
         value
+    }
+
+    /// Loads `N` (1, 2 or 4) consecutive words from global memory by one instruction, relaxed or with acquire; each is an access of its
+    /// own. The address is aligned to all of them.
+    #[track_caller]
+    pub fn load_ordered_many<'k, T: Scalar, const N: usize>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        order: Order,
+        scope: Scope,
+    ) -> [Val<'k, T>; N] {
+        self.load(Access { order, scope, ..weak::<T>(Space::Global, N) }, address.id)
     }
 
     /// Stores a word to global memory as one access, relaxed or with release.

@@ -290,6 +290,9 @@ pub enum Op {
     Elect,
     /// `(U32) -> U32`: lane 0's value in all lanes of the warp, and so the same in all of them.
     ShuffleFirst,
+    /// `(U32) -> U32`: as `ShuffleFirst`; the kernel vouches that it is the same in all warps of the warpgroup, which a value from
+    /// memory is not known to be.
+    AssumeUniform,
 
     // Accumulators
     /// `() -> T` of the group: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
@@ -529,6 +532,7 @@ impl Op {
         match self {
             Op::Elect
             | Op::ShuffleFirst
+            | Op::AssumeUniform
             | Op::WarpMma(_)
             | Op::WarpSync
             | Op::LoadMatrix { .. }

@@ -66,6 +66,7 @@ impl Shape {
             cluster: Cluster::NONE,
             arithmetic: Arithmetic::default(),
             epilogue: Epilogue::NONE,
+            resident: false,
         }
     }
 

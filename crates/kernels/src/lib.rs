@@ -28,6 +28,7 @@ mod probe;
 mod promotion;
 mod reduction;
 mod relayout;
+pub mod resident;
 mod scales;
 mod scheduler;
 mod shared;

@@ -278,7 +278,8 @@ impl<'k> Emitter<'k> {
             | Op::SmemOffset
             | Op::MapShared
             | Op::Elect
-            | Op::ShuffleFirst => self.value(inst),
+            | Op::ShuffleFirst
+            | Op::AssumeUniform => self.value(inst),
             Op::Descriptor(_)
             | Op::DescriptorAdvance(_)
             | Op::AccGet(..)

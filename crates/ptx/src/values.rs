@@ -81,7 +81,7 @@ impl Emitter<'_> {
                 ptx!(self, "elect.sync _|{result}, 0xffffffff");
                 Ok(())
             }
-            Op::ShuffleFirst => {
+            Op::ShuffleFirst | Op::AssumeUniform => {
                 let [value] = self.args(inst)?;
                 let value = self.register(inst, value)?;
                 let result = self.define_result(inst)?;

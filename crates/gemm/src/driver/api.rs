@@ -111,6 +111,7 @@ functions! {
     cuMemFreeHost(*mut c_void);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);
     cuMemHostRegister_v2(*mut c_void, usize, c_uint);
     cuMemHostUnregister(*mut c_void);
     cuMemcpy2DAsync_v2(*const sys::CUDA_MEMCPY2D, sys::CUstream);

@@ -119,6 +119,7 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::DescriptorAdvance(bytes) => (vec!["descriptor_advance"], vec![Key("bytes", *bytes)]),
         Op::Elect => (vec!["elect"], vec![]),
         Op::ShuffleFirst => (vec!["shuffle_first"], vec![]),
+        Op::AssumeUniform => (vec!["assume_uniform"], vec![]),
         Op::AccGet(acc, index) => (vec!["acc_get"], vec![Entity("acc", acc.0), Number(*index)]),
         Op::Load(attributes) => access("load", attributes),
         Op::Store(attributes) => access("store", attributes),
@@ -332,6 +333,7 @@ fn plain(words: &[&str]) -> Option<Op> {
         ["map_shared"] => Op::MapShared,
         ["elect"] => Op::Elect,
         ["shuffle_first"] => Op::ShuffleFirst,
+        ["assume_uniform"] => Op::AssumeUniform,
         ["atomic", op, order, scope] => Op::Atomic {
             op: AtomicOp::from_name(op)?,
             order: Order::from_name(order)?,

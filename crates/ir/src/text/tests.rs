@@ -79,7 +79,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 69;
+const KINDS: usize = 70;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -143,6 +143,7 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         66 => Op::FenceMapRelease(c.of(&SCOPES)),
         67 => Op::FenceMapAcquire(c.of(&SCOPES)),
         68 => Op::Sleep,
+        69 => Op::AssumeUniform,
         36 => Op::PrefetchMap,
         37 => Op::TmaLoad { rank: c.any(), multicast: c.flag(), policy: c.flag() },
         38 => Op::TmaStore { rank: c.any(), policy: c.flag() },

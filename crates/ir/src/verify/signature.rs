@@ -154,7 +154,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::Store(access) => {
             exactly(&with(&[address(access.space)], access.ty, access.vector), &[])
         }
-        Op::ShuffleFirst => exactly(&[U32], &[U32]),
+        Op::ShuffleFirst | Op::AssumeUniform => exactly(&[U32], &[U32]),
         Op::Atomic { .. } => exactly(&[U64, U32], &[U32]),
         Op::Reduce { vector } => exactly(&with(&[U64], F32, *vector), &[]),
         Op::LoadElement(_) => exactly(&[U64], &[F32]),

@@ -205,6 +205,7 @@ impl Analysis<'_> {
                 _,
             ) => Level::Thread,
             (Op::ShuffleFirst, _) => plain.min(Level::Warp),
+            (Op::AssumeUniform, _) => plain.min(Level::Warpgroup),
             (Op::Binary(BinaryOp::Shr | BinaryOp::Div), _) => match &inst.results[..] {
                 [result] => self.units.get(result).map_or(plain, |unit| plain.min(every(*unit))),
                 _ => plain,

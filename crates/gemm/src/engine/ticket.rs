@@ -1,0 +1,100 @@
+//! Tickets: what submitting a job gives, to ask or wait for its end with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pgemm_kernels::resident::record::Completion;
+
+use super::Shared;
+use super::error::EngineError;
+use crate::error::{Error, Result};
+
+/// So long a wait asks without pause: a job of few tiles takes less.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Between two questions after that.
+const REST: Duration = Duration::from_micros(20);
+
+/// How often a wait looks whether the kernel failed.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A job that was submitted. It is done whether the ticket is kept or not.
+#[derive(Clone)]
+pub struct Ticket {
+    pub(super) engine: Arc<Shared>,
+    pub(super) lane: u32,
+    pub(super) job: u32,
+}
+
+impl Ticket {
+    /// The job's number in its lane, which wraps.
+    pub fn number(&self) -> u32 {
+        self.job
+    }
+
+    pub(super) fn completion(&self) -> Completion {
+        Completion::of(self.lane, self.job)
+    }
+
+    /// Whether the job is done; what it stored can be seen by the host, and by streams from now on. Tickets can be asked for as long as
+    /// fewer than 2^31 jobs were submitted after them.
+    pub fn is_done(&self) -> bool {
+        self.engine.queue.is_done(self.completion())
+    }
+
+    /// Waits until the job is done.
+    ///
+    /// # Errors
+    /// [`EngineError::Failed`], [`EngineError::Aborted`], and [`EngineError::Stuck`] after the watchdog's time without any job done.
+    pub fn wait(&self) -> Result<()> {
+        self.wait_until(None)
+    }
+
+    /// Waits until the job is done, or for so long.
+    ///
+    /// # Errors
+    /// [`EngineError::Timeout`], and those of [`wait`](Self::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<()> {
+        self.wait_until(Some(timeout))
+    }
+
+    fn wait_until(&self, timeout: Option<Duration>) -> Result<()> {
+        let begin = Instant::now();
+        let mut looked = begin;
+        let mut progress = (begin, self.engine.done());
+        loop {
+            if self.is_done() {
+                return Ok(());
+            }
+            let waited = begin.elapsed();
+            if let Some(timeout) = timeout.filter(|timeout| waited >= *timeout) {
+                return Err(EngineError::Timeout { job: self.job, waited: timeout }.into());
+            }
+            if waited < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.engine.check(self)?;
+                let done = self.engine.done();
+                if done != progress.1 {
+                    progress = (looked, done);
+                }
+                let idle = progress.0.elapsed();
+                if idle >= self.engine.watchdog {
+                    return Err(Error::from(EngineError::Stuck { job: self.job, waited: idle }));
+                }
+            }
+            thread::sleep(REST);
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ticket({}, {})", self.lane, self.job)
+    }
+}

@@ -1,0 +1,284 @@
+//! The resident engine: jobs of many shapes, in order and in none, from one thread and from many, over idle times and to the end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
+use persistent_gemm::engine::{Engine, EngineOptions, Job};
+use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, cpu};
+use pgemm_kernels::KernelSpec;
+
+use crate::device::device;
+
+const SPECS: [&str; 4] = [
+    "bf16-kk-bf16-128x128x64-s5-p2-c1x1",
+    "bf16-kk-bf16-64x64x64-s8-w1-c1x1",
+    "bf16-kn-bf16-128x256x64-s3-w2-c1x1",
+    "bf16-kk-f32-128x64x64-s6-w2-c1x1",
+];
+
+/// A product of integers whose result is known.
+struct Known {
+    problem: Problem,
+    a: DeviceBuffer,
+    b: DeviceBuffer,
+    d: DeviceBuffer,
+    expected: Vec<u8>,
+}
+
+impl Known {
+    fn new(device: &Device, stream: &Stream, config: &Config, problem: Problem, seed: u64) -> Self {
+        let matrix = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, config.dtype).unwrap();
+            matrix.fill_integers(seed, 3);
+            matrix
+        };
+        let (a, b) = (matrix(problem.a_layout(), seed), matrix(problem.b_layout(), seed + 1));
+        let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype()).unwrap();
+        cpu::run(&problem, &a, &b, None, &mut d).unwrap();
+        let upload =
+            |bytes: &[u8]| DeviceBuffer::from_host(device, bytes, stream.as_ref()).unwrap();
+        let poison = vec![0xff; d.bytes().len()];
+        Known {
+            problem,
+            a: upload(a.bytes()),
+            b: upload(b.bytes()),
+            d: upload(&poison),
+            expected: d.bytes().to_vec(),
+        }
+    }
+
+    fn pointers(&self) -> Pointers {
+        Pointers::new(self.a.address(), self.b.address(), 0, self.d.address())
+    }
+
+    fn poison(&mut self, stream: &Stream) {
+        self.d.fill_u8(0, self.expected.len(), 0xff, stream.as_ref()).unwrap();
+        stream.synchronize().unwrap();
+    }
+
+    fn check(&self, stream: &Stream) {
+        let mut found = vec![0; self.expected.len()];
+        self.d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
+        assert!(found == self.expected, "{:?}", self.problem);
+    }
+}
+
+fn engine(device: &Device, spec: &str) -> (Config, KernelSpec, Engine) {
+    let spec: KernelSpec = spec.parse().unwrap();
+    let config = Config::new(Dtype::Bf16).with_output(spec.output);
+    let gemm = Gemm::create(device, config.clone()).unwrap();
+    (config, spec, Engine::start(&gemm, spec, EngineOptions::default()).unwrap())
+}
+
+fn b_major(spec: &KernelSpec) -> Major {
+    match spec.b_major {
+        pgemm_ir::OperandMajor::K => Major::K,
+        pgemm_ir::OperandMajor::Mn => Major::N,
+    }
+}
+
+#[test]
+fn jobs_of_many_shapes_are_right() {
+    let Some(device) = device("jobs_of_many_shapes_are_right") else { return };
+    let stream = Stream::new(&device).unwrap();
+    for name in SPECS {
+        let (config, spec, engine) = engine(&device, name);
+        let shapes = [
+            (128, 128, 128),
+            (64, 64, 64),
+            (8, 8, 8),
+            (512, 512, 512),
+            (1000, 1000, 1000),
+            (136, 264, 72),
+            (2048, 512, 256),
+            (16, 4096, 1024),
+        ];
+        let mut known: Vec<_> = (0..)
+            .zip(shapes)
+            .map(|(at, (m, n, k))| {
+                let problem = Problem::new(m, n, k, Major::K, b_major(&spec));
+                Known::new(&device, &stream, &config, problem, 10 * at)
+            })
+            .collect();
+        let jobs: Vec<Job> = known
+            .iter()
+            .map(|known| engine.prepare(&known.problem, &known.pointers()).unwrap())
+            .collect();
+        // One after the other, then all at once, three times with a pause that is longer than the idle time.
+        for (job, known) in jobs.iter().zip(&known) {
+            // SAFETY: the buffers outlive the engine's work, which is waited for.
+            unsafe { engine.submit(job) }.unwrap().wait_timeout(Duration::from_secs(3)).unwrap();
+            known.check(&stream);
+        }
+        for _ in 0..3 {
+            known.iter_mut().for_each(|known| known.poison(&stream));
+            std::thread::sleep(Duration::from_millis(5));
+            // SAFETY: as above.
+            let tickets = unsafe { engine.submit_all(&jobs) }.unwrap();
+            for ticket in &tickets {
+                ticket.wait_timeout(Duration::from_secs(3)).unwrap();
+            }
+            known.iter().for_each(|known| known.check(&stream));
+        }
+        println!("{name}: {engine:?}");
+        engine.stop().unwrap();
+    }
+}
+
+/// Each job multiplies what the one before has stored.
+#[test]
+fn jobs_wait_for_those_they_come_after() {
+    let Some(device) = device("jobs_wait_for_those_they_come_after") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[1]);
+    let n = 512;
+    let problem = Problem::new(n, n, n, Major::K, Major::K);
+    // A permutation of rows, so that values stay integers: D = A·Bᵀ with B the identity turned by one row.
+    let mut turned = vec![0.0; n * n];
+    (0..n).for_each(|row| turned[row * n + (row + 1) % n] = 1.0);
+    let layout = problem.b_layout();
+    let mut a = HostMatrix::zeros(problem.a_layout(), config.dtype).unwrap();
+    a.fill_integers(5, 100);
+    let b = HostMatrix::from_f64(layout, config.dtype, &turned).unwrap();
+    let upload = |bytes: &[u8]| DeviceBuffer::from_host(&device, bytes, stream.as_ref()).unwrap();
+    let (b, mut x, y) = (upload(b.bytes()), upload(a.bytes()), upload(a.bytes()));
+    let there = Pointers::new(x.address(), b.address(), 0, y.address());
+    let back = Pointers::new(y.address(), b.address(), 0, x.address());
+    let jobs = [there, back].map(|pointers| engine.prepare(&problem, &pointers).unwrap());
+    let mut last = None;
+    let links = n * 4;
+    for link in 0..links {
+        let after: Vec<_> = last.iter().collect();
+        // SAFETY: the buffers outlive the work, which is waited for.
+        last = Some(unsafe { engine.submit_after(&jobs[link % 2], &after) }.unwrap());
+    }
+    last.unwrap().wait_timeout(Duration::from_secs(5)).unwrap();
+    // Turned as often as there are columns, it is what it was.
+    let mut found = vec![0; a.bytes().len()];
+    x.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
+    assert!(found == a.bytes(), "after {links} links");
+    x.fill_u8(0, 1, 0, stream.as_ref()).unwrap();
+}
+
+#[test]
+fn threads_submit_at_the_same_time() {
+    const THREADS: usize = 8;
+    const JOBS: usize = 2000;
+    let Some(device) = device("threads_submit_at_the_same_time") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let right = AtomicUsize::new(0);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (device, stream, config, engine, right) =
+                (&device, &stream, &config, &engine, &right);
+            scope.spawn(move || {
+                let problem = Problem::new(64 << (thread % 3), 128, 192, Major::K, Major::K);
+                let mut known = Known::new(device, stream, config, problem, 100 * thread as u64);
+                let job = engine.prepare(&known.problem, &known.pointers()).unwrap();
+                for round in 0..JOBS {
+                    if round % 500 == 499 {
+                        known.check(stream);
+                        known.poison(stream);
+                        std::thread::sleep(Duration::from_micros(900 + 100 * thread as u64));
+                    }
+                    // SAFETY: the buffers outlive the work, which is waited for.
+                    let ticket = unsafe { engine.submit(&job) }.unwrap();
+                    ticket.wait_timeout(Duration::from_secs(3)).unwrap();
+                    right.fetch_add(1, Ordering::Relaxed);
+                }
+                known.check(stream);
+            });
+        }
+    });
+    println!(
+        "{} jobs of {THREADS} threads in {:.0} ms, {} launches",
+        right.load(Ordering::Relaxed),
+        begin.elapsed().as_secs_f64() * 1e3,
+        engine.launches()
+    );
+    assert_eq!(right.load(Ordering::Relaxed), THREADS * JOBS);
+}
+
+fn median(mut times: Vec<f64>) -> (f64, f64) {
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2], times[times.len() * 99 / 100])
+}
+
+/// Prints how long jobs take.
+#[test]
+fn jobs_are_timed() {
+    let Some(device) = device("jobs_are_timed") else { return };
+    let stream = Stream::new(&device).unwrap();
+    for name in SPECS[..2].iter().copied() {
+        let (config, _, engine) = engine(&device, name);
+        for (m, n, k) in [
+            (128, 128, 128),
+            (256, 256, 256),
+            (512, 512, 512),
+            (1024, 1024, 1024),
+            (64, 4096, 4096),
+            (4096, 4096, 4096),
+        ] {
+            let problem = Problem::new(m, n, k, Major::K, Major::K);
+            let bytes = |rows: usize, columns: usize| {
+                DeviceBuffer::from_host(&device, &vec![0x3c; rows * columns * 2], stream.as_ref())
+                    .unwrap()
+            };
+            let _ = &config;
+            let (a, b, d) = (bytes(m, k), bytes(n, k), bytes(m, n));
+            let job = engine
+                .prepare(&problem, &Pointers::new(a.address(), b.address(), 0, d.address()))
+                .unwrap();
+            // SAFETY: the buffers outlive the work, which is waited for.
+            let submit = || unsafe { engine.submit(&job) }.unwrap();
+            submit().wait().unwrap();
+            let single = (0..2000).map(|_| {
+                let begin = Instant::now();
+                submit().wait().unwrap();
+                begin.elapsed().as_secs_f64() * 1e6
+            });
+            let (single, late) = median(single.collect());
+            let count = if m == 4096 { 100 } else { 1000 };
+            let jobs = vec![&job; count];
+            let batch = (0..7).map(|_| {
+                submit().wait().unwrap();
+                let begin = Instant::now();
+                // SAFETY: as above.
+                unsafe { engine.submit_all(jobs.iter().copied()) }.unwrap();
+                engine.drain().unwrap();
+                begin.elapsed().as_secs_f64() * 1e6 / count as f64
+            });
+            let (batch, _) = median(batch.collect());
+            let each = (0..7).map(|_| {
+                submit().wait().unwrap();
+                let begin = Instant::now();
+                (0..count).for_each(|_| drop(submit()));
+                let submitted = begin.elapsed().as_secs_f64() * 1e6 / count as f64;
+                engine.drain().unwrap();
+                (submitted, begin.elapsed().as_secs_f64() * 1e6 / count as f64)
+            });
+            let each: Vec<_> = each.collect();
+            let (submitted, _) = median(each.iter().map(|times| times.0).collect());
+            let (each, _) = median(each.iter().map(|times| times.1).collect());
+            let chain = (0..5).map(|_| {
+                let begin = Instant::now();
+                let mut last = submit();
+                for _ in 1..count {
+                    // SAFETY: as above.
+                    last = unsafe { engine.submit_after(&job, &[&last]) }.unwrap();
+                }
+                last.wait().unwrap();
+                begin.elapsed().as_secs_f64() * 1e6 / count as f64
+            });
+            let (chain, _) = median(chain.collect());
+            println!(
+                "{name} {m}x{n}x{k}: alone {single:.2} µs (p99 {late:.2}), of {count} at once {batch:.3}, one by one {each:.3} \
+                 (submitting {submitted:.3}), in a chain {chain:.2}"
+            );
+        }
+        println!("{engine:?}");
+    }
+}

@@ -1,0 +1,234 @@
+//! What the host writes of a job.
+
+use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
+
+use super::layout::{
+    JOB_MASK, LANE_SLOTS, LANES, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, Word,
+};
+use crate::divisor;
+use crate::gemm::GemmKernel;
+use crate::launch::{TMA_ALIGN_BYTES, Work};
+
+/// A job that a resident kernel cannot do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The kernel is none that stays.
+    #[error("{spec} is launched for each problem: a queue needs a resident kernel")]
+    Launched {
+        /// The kernel's name.
+        spec: String,
+    },
+    /// C or D that TMA cannot move.
+    #[error(
+        "TMA cannot move C or D: their addresses, and the bytes of their lines, from line to line and from product to product, have to \
+         be multiples of {TMA_ALIGN_BYTES}; launch this problem instead, or pad its rows"
+    )]
+    Misaligned,
+    /// Split tiles.
+    #[error("{tiles} tiles are split along k: a resident kernel computes whole tiles")]
+    Split {
+        /// How many.
+        tiles: u32,
+    },
+    /// Nothing to compute.
+    #[error("D has no elements: there is nothing to wait for")]
+    Empty,
+    /// More tiles than tickets can tell apart.
+    #[error("the job has {tiles} tiles: a queue takes fewer than 2^30 of a job")]
+    TooLarge {
+        /// How many.
+        tiles: u64,
+    },
+    /// Too many jobs to wait for.
+    #[error(
+        "the job waits for {jobs} others: {MOST_AFTER} are possible; put a job of less between"
+    )]
+    TooMany {
+        /// How many.
+        jobs: usize,
+    },
+}
+
+/// A place in a lane, and what its completion word says when the job is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Number of the word.
+    pub word: u32,
+    /// Its value.
+    pub value: u32,
+}
+
+impl Completion {
+    /// That of job number `job` of a lane.
+    pub fn of(lane: u32, job: u32) -> Self {
+        Completion { word: lane * LANE_SLOTS + job % LANE_SLOTS, value: job.wrapping_add(1) }
+    }
+
+    /// Whether a word that says `said` means that the job is done.
+    pub fn is_done(&self, said: u32) -> bool {
+        said.wrapping_sub(self.value) <= JOB_MASK
+    }
+}
+
+/// A job in the form that the kernel reads, but for the bytes of the maps, which each backend has in its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// The maps of A, B, D and C, in this order.
+    pub maps: [(TensorMapSpec, TensorMapArgument); 4],
+    /// The words behind them.
+    pub words: [u32; RECORD_WORDS as usize],
+}
+
+impl GemmKernel {
+    /// The record of a job, but for its place in a lane.
+    ///
+    /// # Errors
+    /// The kernel is not resident, or cannot do it.
+    pub fn record(&self, work: &Work) -> Result<Record, RecordError> {
+        let spec = &self.spec;
+        if !spec.resident {
+            return Err(RecordError::Launched { spec: spec.to_string() });
+        }
+        if !spec.moves_by_tma(spec.lines(work)[0], &work.c, &work.d) {
+            return Err(RecordError::Misaligned);
+        }
+        if work.split_tiles > 0 {
+            return Err(RecordError::Split { tiles: work.split_tiles });
+        }
+        let [rows, columns] = [work.m.div_ceil(spec.tile.m), work.n.div_ceil(spec.tile.n)];
+        let tiles = u64::from(rows) * u64::from(columns) * u64::from(work.batch);
+        if tiles == 0 {
+            return Err(RecordError::Empty);
+        }
+        if tiles >= 1 << 30 {
+            return Err(RecordError::TooLarge { tiles });
+        }
+        let tiles = tiles as u32;
+        let mut words = [0; RECORD_WORDS as usize];
+        let mut put = |word: Word, values: &[u32]| {
+            words[word as usize..][..values.len()].copy_from_slice(values);
+        };
+        put(Word::Tiles, &[tiles]);
+        put(Word::Arrivals, &[tiles * spec.parts()]);
+        put(Word::KTiles, &[work.k.div_ceil(spec.tile.k).max(1)]);
+        let steps = [&work.a, &work.b, &work.c, &work.d];
+        let steps = (0..).zip(steps).map(|(at, matrix)| u32::from(matrix.batch_stride != 0) << at);
+        put(Word::Steps, &[steps.sum()]);
+        let bits = |factor: f64| match spec.factor(factor) {
+            Argument::U32(bits) => bits,
+            Argument::F32(value) => value.to_bits(),
+            // A factor is one of these.
+            _ => 0,
+        };
+        put(Word::Alpha, &[bits(work.alpha)]);
+        put(Word::Beta, &[bits(work.beta)]);
+        put(Word::OfOne, &divisor::words(rows * columns));
+        let raster = work.raster_rows.max(1);
+        put(Word::OfGroup, &divisor::words(raster.min(rows) * columns));
+        put(Word::FullGroups, &[rows / raster]);
+        put(Word::RasterRows, &divisor::words(raster));
+        put(Word::LastRows, &divisor::words((rows % raster).max(1)));
+        let [a, b, c, d] = self.maps(work);
+        let output = spec.staging().tensor_map();
+        let with_spec = |mut spec: TensorMapSpec, argument| {
+            spec.box_extents.push(1);
+            (spec, argument)
+        };
+        let maps = [
+            with_spec(spec.a_tile().tensor_map(), a),
+            with_spec(spec.b_tile().tensor_map(), b),
+            with_spec(output.clone(), d),
+            with_spec(output, c),
+        ];
+        Ok(Record { maps, words })
+    }
+}
+
+impl Record {
+    /// Gives it its place in a lane, and the jobs that have to be done before.
+    ///
+    /// # Errors
+    /// These are too many.
+    pub fn place(&mut self, own: Completion, after: &[Completion]) -> Result<(), RecordError> {
+        place(&mut self.words, own, after)
+    }
+}
+
+/// Writes into a record's words its place in a lane, and the jobs that have to be done before.
+///
+/// # Errors
+/// These are too many.
+pub fn place(
+    words: &mut [u32; RECORD_WORDS as usize],
+    own: Completion,
+    after: &[Completion],
+) -> Result<(), RecordError> {
+    if after.len() > MOST_AFTER as usize {
+        return Err(RecordError::TooMany { jobs: after.len() });
+    }
+    words[Word::Completion as usize] = own.word;
+    words[Word::CompletionValue as usize] = own.value;
+    words[Word::Arrived as usize] = 0;
+    let pairs = &mut words[Word::After as usize..][..2 * MOST_AFTER as usize];
+    pairs.fill(0);
+    for (pair, job) in pairs.chunks_exact_mut(2).zip(after) {
+        pair.copy_from_slice(&[job.word + 1, job.value]);
+    }
+    Ok(())
+}
+
+/// Where the memory of a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueMemory {
+    /// The [`queue`](super::layout::queue) words in device memory, at a multiple of 128.
+    pub queue: u64,
+    /// The ring of records in device memory, at a multiple of 128: `RING_SLOTS` times `RECORD_BYTES`.
+    pub ring: u64,
+    /// The host's [`doorbell`](super::layout::doorbell) words, at a multiple of 16.
+    pub doorbells: u64,
+    /// The word in which the kernel tells the host whether it runs.
+    pub state: u64,
+    /// The host's completion words: `LANES` times `LANE_SLOTS`.
+    pub completions: u64,
+    /// The host's records, at a multiple of 16: one for each of these.
+    pub submitted: u64,
+}
+
+impl GemmKernel {
+    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves when it was idle for so long.
+    ///
+    /// # Errors
+    /// The kernel is not resident.
+    pub fn bind_resident(
+        &self,
+        memory: &QueueMemory,
+        ctas: u32,
+        launch: u32,
+        idle_nanoseconds: u64,
+    ) -> Result<Launch, RecordError> {
+        if !self.spec.resident {
+            return Err(RecordError::Launched { spec: self.spec.to_string() });
+        }
+        let records = |address, count: u32| {
+            Argument::TensorMap(TensorMapArgument {
+                address,
+                extents: vec![(RECORD_BYTES / 4).into(), count.into()],
+                strides: vec![RECORD_BYTES.into()],
+            })
+        };
+        let argument = |name: &str| match name {
+            "queue" => Argument::U64(memory.queue),
+            "records" => Argument::U64(memory.ring),
+            "completions" => Argument::U64(memory.completions),
+            "submitted" => records(memory.submitted, LANES * LANE_SLOTS),
+            "ring" => records(memory.ring, RING_SLOTS),
+            "doorbells" => Argument::U64(memory.doorbells),
+            "state" => Argument::U64(memory.state),
+            "launch" => Argument::U32(launch),
+            "idle_nanoseconds" => Argument::U64(idle_nanoseconds),
+            name => unreachable!("resident::write declares no parameter {name}"),
+        };
+        let arguments = self.kernel.params.iter().map(|param| argument(&param.name)).collect();
+        Ok(Launch { grid: [ctas, 1, 1], arguments })
+    }
+}

@@ -1,0 +1,312 @@
+//! Resident kernels in the emulator, with the host as one more actor: jobs of several shapes, in order and in none, under many
+//! schedules, over idle times and launches; and through every assembler that is installed.
+
+#[path = "common/assemblers.rs"]
+mod assemblers;
+
+use assemblers::assemblers;
+use half::bf16;
+use pgemm_emulator::{
+    Emulator, HostStep, HostView, Memory, Options, Permission, Schedule, Statistics,
+    tensor_map_image,
+};
+use pgemm_ir::Launch;
+use pgemm_kernels::resident::layout::{
+    LANE_SLOTS, LANES, RECORD_BYTES, RING_SLOTS, doorbell, initial_queue,
+};
+use pgemm_kernels::resident::record::{Completion, QueueMemory};
+use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build};
+
+const SPECS: [&str; 3] = [
+    "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
+    "bf16-kk-f32-64x16x64-s2-p2-c1x1-resident",
+    "bf16-kk-bf16-128x32x64-s2-w2-c1x1-resident",
+];
+
+/// A product D = A·Bᵀ + beta·C, after others.
+#[derive(Clone, Debug)]
+struct Job {
+    extents: [u32; 3],
+    beta: f64,
+    /// Jobs that it comes after. The first of them stores its A.
+    after: Vec<usize>,
+    lane: u32,
+}
+
+fn job(m: u32, n: u32, k: u32) -> Job {
+    Job { extents: [m, n, k], beta: 0.0, after: vec![], lane: 0 }
+}
+
+/// A job in memory.
+struct Placed {
+    job: Job,
+    record: Vec<u8>,
+    own: Completion,
+    d: u64,
+    expected: Vec<f64>,
+}
+
+fn integers(seed: u64, count: u32) -> Vec<f64> {
+    let mut state = seed;
+    let next = |_| {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        f64::from((state >> 33) as u32 % 5) - 2.0
+    };
+    (0..count).map(next).collect()
+}
+
+fn bytes_of(values: &[f64]) -> Vec<u8> {
+    values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
+}
+
+fn matrix(address: u64, leading_dimension: u32) -> MatrixArgument {
+    MatrixArgument { address, leading_dimension: leading_dimension.into(), batch_stride: 0 }
+}
+
+/// Puts the jobs' matrices and records there.
+fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> {
+    let f32_output = kernel.spec.output.bytes() == 4;
+    let mut placed: Vec<Placed> = vec![];
+    let mut submitted = [0; LANES as usize];
+    for (seed, job) in (0u64..).zip(jobs) {
+        let [m, n, k] = job.extents;
+        let b = integers(7 * seed + 1, n * k);
+        let c = integers(7 * seed + 2, m * n);
+        let (a_address, a) = match job.after.first() {
+            Some(&before) => (placed[before].d, placed[before].expected.clone()),
+            None => {
+                let a = integers(7 * seed + 3, m * k);
+                (memory.upload("a", &bytes_of(&a), Permission::ReadOnly), a)
+            }
+        };
+        let b_address = memory.upload("b", &bytes_of(&b), Permission::ReadOnly);
+        let element = if f32_output { 4 } else { 2 };
+        let c_bytes: Vec<u8> = match f32_output {
+            true => c.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
+            false => bytes_of(&c),
+        };
+        let c_address = memory.upload("c", &c_bytes, Permission::ReadOnly);
+        let d = memory.allocate("d", (m * n * element) as usize);
+        let expected = (0..m * n)
+            .map(|at| {
+                let (row, column) = ((at / n * k) as usize, (at % n * k) as usize);
+                let k = k as usize;
+                let products = a[row..row + k].iter().zip(&b[column..column + k]);
+                products.map(|(a, b)| a * b).sum::<f64>() + job.beta * c[at as usize]
+            })
+            .collect();
+        let d_matrix = matrix(d, n);
+        let work = Work {
+            m,
+            n,
+            k,
+            batch: 1,
+            alpha: 1.0,
+            beta: job.beta,
+            a: matrix(a_address, k),
+            b: matrix(b_address, k),
+            c: if job.beta == 0.0 { d_matrix } else { matrix(c_address, n) },
+            d: d_matrix,
+            raster_rows: 2,
+            clusters: 1,
+            split_tiles: 0,
+            workers: 0,
+            unordered: false,
+            workspace: 0,
+            l2: L2Policies::default(),
+            scales: None,
+            bias: 0,
+        };
+        let number = &mut submitted[job.lane as usize];
+        let own = Completion::of(job.lane, *number);
+        *number += 1;
+        let mut record = kernel.record(&work).unwrap();
+        let after: Vec<_> = job.after.iter().map(|&before| placed[before].own).collect();
+        record.place(own, &after).unwrap();
+        let images = record.maps.iter().map(|(spec, map)| tensor_map_image(spec, map).unwrap());
+        let mut bytes: Vec<u8> = images.flatten().collect();
+        bytes.extend(record.words.iter().flat_map(|word| word.to_le_bytes()));
+        assert_eq!(bytes.len(), RECORD_BYTES as usize);
+        placed.push(Placed { job: job.clone(), record: bytes, own, d, expected });
+    }
+    placed
+}
+
+/// What the host does next.
+enum Next {
+    Write(usize),
+    Ring(usize),
+    Look(usize),
+    Pause(u64),
+    Await,
+    Stop,
+    Leave,
+}
+
+/// Runs jobs; the host pauses for so many nanoseconds before each.
+fn run(
+    name: &str,
+    jobs: &[Job],
+    ctas: u32,
+    schedule: Schedule,
+    pauses: &[u64],
+) -> (Statistics, u32) {
+    const IDLE: u64 = 20_000;
+    let spec: KernelSpec = name.parse().unwrap();
+    let kernel = build(&spec).unwrap();
+    let mut memory = Memory::new();
+    let placed = place(&kernel, jobs, &mut memory);
+    let host = memory.upload("doorbells", &[0; 64], Permission::ReadWrite);
+    let completions_bytes = vec![0; (LANES * LANE_SLOTS * 4) as usize];
+    let records_bytes = (LANES * LANE_SLOTS * RECORD_BYTES) as usize;
+    let queue = QueueMemory {
+        queue: memory.upload("queue", &initial_queue(), Permission::ReadWrite),
+        ring: memory.allocate("ring", (RING_SLOTS * RECORD_BYTES) as usize),
+        doorbells: host,
+        state: memory.upload("state", &[0; 4], Permission::ReadWrite),
+        completions: memory.upload("completions", &completions_bytes, Permission::ReadWrite),
+        submitted: memory.allocate("submitted", records_bytes),
+    };
+    let launch = |number| -> Launch { kernel.bind_resident(&queue, ctas, number, IDLE).unwrap() };
+    let (mut launches, mut rung) = (1, [0; LANES as usize]);
+    let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
+    let mut at = 0;
+    let mut since = None;
+    let mut act = |view: &mut HostView<'_>| -> HostStep {
+        match next {
+            Next::Pause(time) => {
+                let begin = *since.get_or_insert(view.nanoseconds());
+                if view.nanoseconds() - begin < time {
+                    return HostStep::Ran;
+                }
+                since = None;
+                next = Next::Write(at);
+            }
+            Next::Write(job) => {
+                let own = placed[job].own;
+                let slot = queue.submitted + u64::from(own.word * RECORD_BYTES);
+                view.write(slot, &placed[job].record);
+                next = Next::Ring(job);
+            }
+            Next::Ring(job) => {
+                let lane = placed[job].job.lane;
+                rung[lane as usize] += 1;
+                view.store_release_u32(
+                    host + u64::from(doorbell::LANES_AT + lane * 4),
+                    rung[lane as usize],
+                );
+                next = Next::Look(job);
+            }
+            Next::Look(job) => {
+                at = job + 1;
+                let pause = pauses.get(at).copied().unwrap_or(0);
+                next = if at < placed.len() { Next::Pause(pause) } else { Next::Await };
+                if view.load_acquire_u32(queue.state) == launches << 1 {
+                    launches += 1;
+                    return HostStep::Launch(launch(launches));
+                }
+            }
+            Next::Await => {
+                let done = |placed: &Placed| {
+                    let at = queue.completions + u64::from(placed.own.word * 4);
+                    placed.own.is_done(view.load_acquire_u32(at))
+                };
+                if !placed.iter().all(done) {
+                    return HostStep::Waits;
+                }
+                // What was stored can be seen now.
+                for Placed { d, expected, job, .. } in &placed {
+                    let element = spec.output.bytes() as usize;
+                    let bytes = view.read(*d, expected.len() * element);
+                    let found = bytes.chunks(element).map(|bytes| match *bytes {
+                        [a, b] => bf16::from_le_bytes([a, b]).to_f64(),
+                        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]).into(),
+                        _ => unreachable!("elements of 2 or 4 bytes"),
+                    });
+                    let wrong = found.zip(expected).position(|(found, wanted)| found != *wanted);
+                    assert_eq!(wrong, None, "{job:?}");
+                }
+                next = Next::Stop;
+            }
+            Next::Stop => {
+                view.store_release_u32(host + u64::from(doorbell::CONTROL_AT), doorbell::STOP);
+                next = Next::Leave;
+            }
+            Next::Leave => {
+                return if view.kernel_runs() { HostStep::Waits } else { HostStep::Done };
+            }
+        }
+        HostStep::Ran
+    };
+    let options = Options { schedule, max_steps: 30_000_000, ..Options::default() };
+    let emulator = Emulator::new(&kernel.kernel, &launch(1), &mut memory, options).unwrap();
+    let statistics =
+        emulator.with_host(&mut act).run().unwrap_or_else(|report| panic!("{name}: {report}"));
+    (statistics, launches)
+}
+
+#[test]
+fn one_job_is_done() {
+    for name in SPECS {
+        run(name, &[job(64, 32, 128)], 2, Schedule::round_robin(), &[]);
+    }
+}
+
+#[test]
+fn jobs_of_many_shapes_are_right_under_any_schedule() {
+    let mut jobs = vec![
+        job(64, 32, 64),
+        job(8, 8, 8),
+        job(200, 72, 136),
+        Job { beta: 2.0, ..job(72, 40, 64) },
+        Job { lane: 1, ..job(128, 64, 192) },
+    ];
+    jobs.push(Job { lane: 2, ..job(64, 64, 320) });
+    for name in SPECS {
+        for seed in 0..3 {
+            for schedule in
+                [Schedule::seeded(seed), Schedule::async_late(seed), Schedule::async_early(seed)]
+            {
+                run(name, &jobs, 3, schedule, &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_wait_for_those_they_come_after() {
+    let after = |others: &[usize], m, n, k| Job { after: others.to_vec(), ..job(m, n, k) };
+    // Results stay small: bf16 has eight bits.
+    let jobs =
+        [job(64, 64, 8), after(&[0], 64, 32, 64), job(128, 32, 64), after(&[0, 2], 64, 8, 64)];
+    for seed in 0..4 {
+        run(SPECS[1].replace("f32", "bf16").as_str(), &jobs[..2], 2, Schedule::seeded(seed), &[]);
+        run(SPECS[2], &jobs[..1], 2, Schedule::async_late(seed), &[]);
+    }
+}
+
+#[test]
+fn what_left_comes_back_and_no_job_is_missed() {
+    let jobs = [job(64, 32, 64), job(8, 8, 8), job(64, 64, 64), job(16, 16, 16)];
+    let mut most = 0;
+    for seed in 0..6 {
+        // Some jobs come while the kernel is about to leave.
+        let pauses = [0, 30_000, 15_000 + 1500 * seed, 40_000];
+        let (_, launches) = run(SPECS[0], &jobs, 2, Schedule::seeded(seed), &pauses);
+        most = most.max(launches);
+    }
+    assert!(most > 1, "the kernel never left");
+}
+
+#[test]
+fn assemblers_take_resident_kernels_without_spills() {
+    for assembler in assemblers() {
+        for name in SPECS {
+            let kernel = build(&name.parse().unwrap()).unwrap();
+            let ptx = pgemm_ptx::emit(&kernel.kernel).unwrap();
+            let report = assembler.assemble(&ptx).unwrap();
+            assert!(report.is_clean(), "{name}: {report:?}");
+        }
+    }
+}
