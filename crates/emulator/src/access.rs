@@ -222,8 +222,12 @@ impl Emulator<'_> {
             }
             let data = &data[..bytes as usize];
             if late {
-                let released = self.released(warp, at, access);
-                late_stores.push(LateStore { address: to, data: data.into(), released });
+                // Each element is an access of its own.
+                for (address, data) in (to..).step_by(size as usize).zip(data.chunks(size as usize))
+                {
+                    let released = self.released(warp, at, access);
+                    late_stores.push(LateStore { address, data: data.into(), released });
+                }
                 continue;
             }
             match access.space {

@@ -137,6 +137,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
 enum Next {
     Write(usize),
     Ring(usize),
+    Fence(usize),
     Look(usize),
     Pause(u64),
     Await,
@@ -196,6 +197,10 @@ fn run(
                     host + u64::from(doorbell::LANES_AT + lane * 4),
                     rung[lane as usize],
                 );
+                next = Next::Fence(job);
+            }
+            Next::Fence(job) => {
+                view.fence_seq_cst();
                 next = Next::Look(job);
             }
             Next::Look(job) => {
