@@ -228,7 +228,11 @@ impl<'a> Emulator<'a> {
                     false => Err(self.deadlock()),
                 };
             }
-            let choice = self.scheduler.choose(who);
+            let late = |operation: usize| {
+                let operation = self.ready_operations.get(operation);
+                matches!(operation, Some(Operation::LateStore(_) | Operation::HostStore))
+            };
+            let choice = self.scheduler.choose(who, late);
             if choice == warps + operations {
                 self.host_turn()?;
                 continue;

@@ -113,7 +113,8 @@ fn no_job_is_missed_when_the_kernel_ends() {
     let kernel = server("");
     let mut launches = Vec::new();
     for seed in SEEDS {
-        for schedule in [Schedule::seeded(seed), Schedule::async_late(seed)] {
+        let others = [Schedule::async_late(seed), Schedule::stores_late(seed)];
+        for schedule in [Schedule::seeded(seed)].into_iter().chain(others) {
             let made = submit(&kernel, schedule, seed, true);
             launches.push(made.unwrap_or_else(|report| panic!("seed {seed}: {report}")));
         }
@@ -131,9 +132,8 @@ fn without_a_fence_or_the_second_look_some_job_is_missed() {
         let kernel = server(without);
         let mut missed = 0;
         for seed in SEEDS {
-            let Err(report) = submit(&kernel, Schedule::seeded(seed), seed, fence) else {
-                continue;
-            };
+            let schedule = Schedule::stores_late(seed);
+            let Err(report) = submit(&kernel, schedule, seed, fence) else { continue };
             assert_eq!(report.kind, ReportKind::Deadlock, "{report}");
             assert!(report.to_string().contains("the host waits"), "{report}");
             let again = submit(&kernel, report.schedule.clone(), seed, fence).unwrap_err();
