@@ -122,6 +122,7 @@ operations! {
     Op::DescriptorAdvance(_) => "DescriptorAdvance",
     Op::Elect => "Elect",
     Op::ShuffleFirst => "ShuffleFirst",
+    Op::AssumeUniform => "AssumeUniform",
     Op::AccGet(..) => "AccGet",
     Op::Load(_) => "Load",
     Op::Store(_) => "Store",

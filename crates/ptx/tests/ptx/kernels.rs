@@ -301,6 +301,7 @@ pub fn atomics() -> Kernel {
         let old = k.one(Op::Atomic { op, order, scope }, &[counter, m], Type::U32);
         k.one(Op::Atomic { op, order, scope }, &[counter, one], Type::U32);
         k.one(Op::ShuffleFirst, &[old], Type::U32);
+        k.one(Op::AssumeUniform, &[old], Type::U32);
     }
     k.one(Op::ShuffleFirst, &[one], Type::U32);
     k.run(Op::WarpSync, &[]);
