@@ -6,6 +6,7 @@ use std::ops::Deref;
 use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
 
 use crate::execute::Flow;
+use crate::late::LateStore;
 use crate::machine::{At, Emulator, Outcome};
 use crate::memory::Place;
 use crate::program::{Program, SMEM_BASE, Slot};
@@ -201,7 +202,9 @@ impl Emulator<'_> {
         }
         self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
         let may_meet = self.checks.races && !ascend(&addresses);
+        let late = strong && access.space == Space::Global;
         let publishes = strong || self.publishes_among(at, access.space, &addresses);
+        let mut late_stores = Vec::new();
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
         for &(lane, to) in &*addresses {
             let mut data = [0u8; 32];
@@ -218,6 +221,15 @@ impl Emulator<'_> {
                 written.push((to, data));
             }
             let data = &data[..bytes as usize];
+            if late {
+                // Each element is an access of its own.
+                for (address, data) in (to..).step_by(size as usize).zip(data.chunks(size as usize))
+                {
+                    let released = self.released(warp, at, access);
+                    late_stores.push(LateStore { address, data: data.into(), released });
+                }
+                continue;
+            }
             match access.space {
                 Space::Shared => {
                     let offset = (to - u64::from(SMEM_BASE)) as usize;
@@ -236,6 +248,7 @@ impl Emulator<'_> {
         }
         warp.unfenced_lanes |= warp.active;
         if strong {
+            self.store_late(warp, at.id, late_stores);
             warp.tick();
             return Ok(Flow::Visible);
         }
@@ -337,6 +350,7 @@ impl Emulator<'_> {
             warp.set(dest, lane, u64::from(old));
             self.publish(warp, at, access, to, true);
         }
+        self.words_changed();
         warp.unfenced_lanes |= warp.active;
         warp.tick();
         Ok(Flow::Visible)

@@ -207,7 +207,8 @@ impl Emulator<'_> {
         let warp = &mut cta.warps[id.warp];
         let arrived = warp.cluster_arrived && warp.cluster_round == cluster.cluster_round;
         cta.at_exit.join(&warp.knowledge);
-        *warp = Warp { exited: true, ..Warp::default() };
+        let late_stores = mem::take(&mut warp.late_stores);
+        *warp = Warp { exited: true, late_stores, ..Warp::default() };
         cta.running -= 1;
         let cta_exits = cta.running == 0;
         // The cluster barrier waits only for threads that have not exited.

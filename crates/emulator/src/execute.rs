@@ -24,13 +24,15 @@ pub(crate) enum Flow {
 
 impl Emulator<'_> {
     pub(crate) fn step(&mut self, program: &Program, warp: &mut Warp, at: At) -> Outcome<Flow> {
+        self.order_late_stores(program, warp, at.id.slot);
         match &program.steps[warp.pc] {
             Step::Evaluate { function, args, dest } => {
                 evaluate_step(program, warp, *function, args, *dest);
             }
             Step::Special { special, dest } => self.special(program, warp, at, *special, *dest),
             Step::Clock { dest } => {
-                warp.set(*dest, 0, self.nanoseconds());
+                let now = self.nanoseconds();
+                (0..LANES).for_each(|lane| warp.set(*dest, lane, now));
                 return Ok(Flow::Visible);
             }
             Step::Elect { dest } => {

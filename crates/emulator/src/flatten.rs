@@ -299,7 +299,9 @@ impl Flatten<'_> {
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
-            Op::ShuffleFirst | Op::AssumeUniform => Step::ShuffleFirst { value: arg(0), dest: dest() },
+            Op::ShuffleFirst | Op::AssumeUniform => {
+                Step::ShuffleFirst { value: arg(0), dest: dest() }
+            }
             Op::Atomic { op, order, scope } => Step::Atomic {
                 op: *op,
                 order: *order,

@@ -1,11 +1,13 @@
 //! The host as one more actor: it reads and writes global memory while the kernel runs, and launches the kernel again.
 
-use std::panic;
+use std::collections::VecDeque;
+use std::{mem, panic};
 
 use pgemm_ir::{Launch, LocId, Location};
 
 use crate::clock::{Epoch, HOST, Knowledge};
-use crate::machine::{Checks, Emulator, Fault, Outcome, cluster_count};
+use crate::late::{LateStore, any_overlaps};
+use crate::machine::{Checks, Emulator, Fault, Operation, Outcome, cluster_count};
 use crate::memory::{Memory, Place};
 use crate::ordering::{Publications, Published};
 use crate::program::Program;
@@ -62,12 +64,20 @@ impl<'a> HostActor<'a> {
             knowledge,
             waits: false,
             others_ran: false,
+            polls: false,
+            late_stores: VecDeque::new(),
+            stored: false,
             done: false,
             locations: Vec::new(),
             latest: None,
             fault: None,
         };
         HostActor { host, state }
+    }
+
+    /// A word has changed.
+    pub(crate) fn may_find_more(&mut self) {
+        self.state.polls = false;
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -88,6 +98,12 @@ struct HostState {
     waits: bool,
     /// Somebody else has run since.
     others_ran: bool,
+    /// It waits, and no word has changed since.
+    polls: bool,
+    /// Stores that others do not see yet.
+    late_stores: VecDeque<LateStore>,
+    /// Its turn has let some of them go.
+    stored: bool,
     done: bool,
     /// Where it accessed memory.
     locations: Vec<&'static panic::Location<'static>>,
@@ -102,7 +118,8 @@ enum HostFault {
     Conflict { conflict: Conflict, access: Access, address: u64, what: &'static str },
 }
 
-/// Global memory as the host's turn sees it. Words of 4 and 8 bytes lie at multiples of their size. The run reports the first
+/// Global memory as the host's turn sees it. Words that it stores may be seen by others only later, in the order of the stores: a
+/// fence, a launch or an access of its own to the same bytes lets them go first. Words of 4 and 8 bytes lie at multiples of their size. The run reports the first
 /// access that goes wrong when the turn ends; until then, reads of memory that is not there give zeros.
 pub struct HostView<'v> {
     memory: &'v mut Memory,
@@ -143,9 +160,15 @@ impl HostView<'_> {
         self.store(address, &value.to_le_bytes());
     }
 
+    /// A sequentially consistent fence at system scope: others see what the host has stored before it loads anything more.
+    pub fn fence_seq_cst(&mut self) {
+        self.let_stores_go();
+    }
+
     /// Reads bytes in no order of their own: something must order them after their writes.
     #[track_caller]
     pub fn read(&mut self, address: u64, bytes: usize) -> Vec<u8> {
+        self.order_late_stores(address, bytes);
         match self.access(address, bytes, false, false, "reads") {
             Some(place) => self.memory.bytes(place, bytes).to_vec(),
             None => vec![0; bytes],
@@ -155,6 +178,7 @@ impl HostView<'_> {
     /// Writes bytes in no order of their own: something must order later reads after them.
     #[track_caller]
     pub fn write(&mut self, address: u64, data: &[u8]) {
+        self.order_late_stores(address, data.len());
         if let Some(place) = self.access(address, data.len(), true, false, "writes") {
             self.memory.store(place, data);
         }
@@ -176,6 +200,7 @@ impl HostView<'_> {
 
     #[track_caller]
     fn load(&mut self, address: u64, bytes: usize) -> u64 {
+        self.order_late_stores(address, bytes);
         let location = (None, address);
         for published in self.published.get(&location).into_iter().flatten() {
             published.tell_host(&mut self.state.knowledge);
@@ -188,11 +213,22 @@ impl HostView<'_> {
 
     #[track_caller]
     fn store(&mut self, address: u64, data: &[u8]) {
-        let Some(place) = self.access(address, data.len(), true, true, "stores") else { return };
-        self.memory.store(place, data);
-        let released = Published::by_host(&self.state.knowledge);
-        self.published.insert((None, address), vec![released]);
-        self.state.tick();
+        if self.access(address, data.len(), true, true, "stores").is_some() {
+            let released = Some(Published::by_host(&self.state.knowledge));
+            self.state.late_stores.push_back(LateStore { address, data: data.into(), released });
+            self.state.tick();
+        }
+    }
+
+    /// Lets others see what the host has stored, if the host itself now accesses part of it.
+    fn order_late_stores(&mut self, address: u64, bytes: usize) {
+        if any_overlaps(&self.state.late_stores, address, bytes as u64) {
+            self.let_stores_go();
+        }
+    }
+
+    fn let_stores_go(&mut self) {
+        self.state.let_stores_go(self.memory, self.published);
     }
 
     /// Checks and records an access, `strong` if it is one of a word.
@@ -273,6 +309,14 @@ impl HostState {
         self.knowledge.seen.raise(COMPONENT, time);
     }
 
+    /// Lets others see what it has stored.
+    fn let_stores_go(&mut self, memory: &mut Memory, published: &mut Publications) {
+        for store in self.late_stores.drain(..) {
+            store.arrive(memory, published);
+            self.stored = true;
+        }
+    }
+
     /// Notes what went wrong, if it is the first.
     fn fail(&mut self, fault: HostFault) {
         self.fault.get_or_insert(fault);
@@ -296,7 +340,7 @@ impl Emulator<'_> {
     /// Whether the host can take a turn, and whether it only waited in its last.
     pub(crate) fn host_state(&self) -> (bool, bool) {
         let Some(HostActor { state, .. }) = &self.host else { return (false, false) };
-        (!state.done && (!state.waits || state.others_ran), state.waits)
+        (!state.done && (!state.waits || state.others_ran), state.polls)
     }
 
     /// Notes that somebody else runs.
@@ -326,12 +370,39 @@ impl Emulator<'_> {
         state.others_ran = false;
         state.waits = step == HostStep::Waits;
         state.done = step == HostStep::Done;
-        if let Some(fault) = state.fault.take() {
+        if matches!(step, HostStep::Launch(_)) {
+            state.let_stores_go(self.memory, &mut self.published);
+        }
+        let (late, stored, fault) =
+            (state.late_stores.len(), mem::take(&mut state.stored), state.fault.take());
+        state.polls = state.waits && !stored;
+        if let Some(fault) = fault {
             return Err(self.host_fault(fault));
         }
+        if stored {
+            self.words_changed();
+        }
+        self.expect_host_stores(late);
         match step {
             HostStep::Launch(launch) => self.queue_launch(&launch),
             _ => Ok(()),
+        }
+    }
+
+    /// Lets each of the host's stores be an operation that can go on.
+    fn expect_host_stores(&mut self, stores: usize) {
+        let of_host = |operation: &&Operation| **operation == Operation::HostStore;
+        let known = self.ready_operations.iter().filter(of_host).count();
+        let new = stores.saturating_sub(known);
+        self.ready_operations.extend(std::iter::repeat_n(Operation::HostStore, new));
+    }
+
+    /// Lets the host's oldest store go, if one is left.
+    pub(crate) fn advance_host_store(&mut self) {
+        let store = self.host.as_mut().and_then(|host| host.state.late_stores.pop_front());
+        if let Some(store) = store {
+            store.arrive(self.memory, &mut self.published);
+            self.words_changed();
         }
     }
 

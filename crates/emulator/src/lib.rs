@@ -13,6 +13,7 @@ mod flatten;
 mod float16;
 mod float8;
 mod host;
+mod late;
 mod machine;
 mod maps;
 mod mbarrier;

@@ -89,6 +89,10 @@ pub(crate) enum Operation {
     Flight(usize),
     /// The wgmma queue of a warpgroup: cluster slot, CTA rank, warpgroup.
     Wgmma(usize, usize, usize),
+    /// A store of a warp that others do not see yet.
+    LateStore(WarpId),
+    /// The same of the host.
+    HostStore,
 }
 
 /// One kernel launch on emulated hardware.
@@ -224,7 +228,11 @@ impl<'a> Emulator<'a> {
                     false => Err(self.deadlock()),
                 };
             }
-            let choice = self.scheduler.choose(who);
+            let late = |operation: usize| {
+                let operation = self.ready_operations.get(operation);
+                matches!(operation, Some(Operation::LateStore(_) | Operation::HostStore))
+            };
+            let choice = self.scheduler.choose(who, late);
             if choice == warps + operations {
                 self.host_turn()?;
                 continue;
@@ -239,6 +247,8 @@ impl<'a> Emulator<'a> {
                 match operation {
                     Operation::Flight(flight) => self.advance_flight(flight)?,
                     Operation::Wgmma(slot, rank, group) => self.advance_wgmma(slot, rank, group)?,
+                    Operation::LateStore(id) => self.advance_late_store(id),
+                    Operation::HostStore => self.advance_host_store(),
                 }
             }
         }
@@ -333,6 +343,20 @@ impl<'a> Emulator<'a> {
                 self.make_ready(id);
             }
             Ok(())
+        }
+    }
+
+    /// Those who seemed to poll may find something now.
+    pub(crate) fn words_changed(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.may_find_more();
+        }
+        if self.polling > 0 {
+            for id in mem::take(&mut self.ready_warps) {
+                self.warp_mut(id).fruitless = 0;
+                self.ready_warps.push_back(id);
+            }
+            self.polling = 0;
         }
     }
 

@@ -117,6 +117,20 @@ impl Emulator<'_> {
         !self.published.is_empty() && self.published.range(first..=last).next().is_some()
     }
 
+    /// What a store of the warp passes on.
+    pub(crate) fn released(&self, warp: &Warp, at: At, access: Access) -> Option<Published> {
+        let released = match access.order {
+            order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
+            Order::Weak => None,
+            _ => warp.fenced.clone(),
+        };
+        let (cluster, cta) = self.place_of(at);
+        released.map(|(released_to, knowledge)| {
+            let scopes = [access.scope, released_to];
+            Published { cluster, cta, scopes, knowledge }
+        })
+    }
+
     /// A store to `address` passes on what it releases, and ends what was passed on there before. An atomic operation
     /// (`adds`) continues it: who reads what it wrote has also read what it read.
     pub(crate) fn publish(
@@ -128,16 +142,7 @@ impl Emulator<'_> {
         adds: bool,
     ) {
         let location = self.location(at, access.space, address);
-        let released = match access.order {
-            order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
-            Order::Weak => None,
-            _ => warp.fenced.clone(),
-        };
-        let (cluster, cta) = self.place_of(at);
-        let released = released.map(|(released_to, knowledge)| {
-            let scopes = [access.scope, released_to];
-            Published { cluster, cta, scopes, knowledge }
-        });
+        let released = self.released(warp, at, access);
         if !adds {
             match released {
                 Some(released) => self.published.insert(location, vec![released]),

@@ -10,6 +10,7 @@ enum Policy {
     Random(u64),
     AsyncLate(u64),
     AsyncEarly(u64),
+    StoresLate(u64),
     Replay(Vec<u32>),
 }
 
@@ -35,6 +36,12 @@ impl Schedule {
         Self(Policy::AsyncEarly(seed))
     }
 
+    /// Any runnable actor, but of ordered stores to global memory others see most only long after, so that a missing sequentially
+    /// consistent fence shows.
+    pub fn stores_late(seed: u64) -> Self {
+        Self(Policy::StoresLate(seed))
+    }
+
     /// The choices of an earlier run, from its report or statistics; the first runnable actor where they end.
     pub fn replay(choices: Vec<u32>) -> Self {
         Self(Policy::Replay(choices))
@@ -45,6 +52,9 @@ impl Schedule {
 /// without seeming to.
 const PATIENCE: u32 = 20_000;
 
+/// How many times a late store is passed over, on average, by `stores_late`.
+const LATENESS: usize = 64;
+
 /// Who can run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Runnable {
@@ -53,7 +63,7 @@ pub(crate) struct Runnable {
     pub(crate) polling: usize,
     pub(crate) operations: usize,
     pub(crate) host: bool,
-    /// The host waited when it last ran.
+    /// The host waited when it last ran, and no word has changed since.
     pub(crate) host_polls: bool,
 }
 
@@ -86,7 +96,10 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(schedule: &Schedule) -> Self {
         let state = match schedule.0 {
-            Policy::Random(seed) | Policy::AsyncLate(seed) | Policy::AsyncEarly(seed) => seed,
+            Policy::Random(seed)
+            | Policy::AsyncLate(seed)
+            | Policy::AsyncEarly(seed)
+            | Policy::StoresLate(seed) => seed,
             Policy::RoundRobin | Policy::Replay(_) => 0,
         };
         let policy = schedule.0.clone();
@@ -109,7 +122,8 @@ impl Scheduler {
     }
 
     /// Picks one of those who can run, counted in the order of warps, asynchronous operations and the host; somebody can.
-    pub(crate) fn choose(&mut self, who: Runnable) -> usize {
+    /// `is_late_store` says it of an operation's number.
+    pub(crate) fn choose(&mut self, who: Runnable, is_late_store: impl Fn(usize) -> bool) -> usize {
         let Runnable { warps, operations, host, .. } = who;
         let threads = warps > 0 || host;
         let operation_first = |first: bool| operations > 0 && (first || !threads);
@@ -132,6 +146,14 @@ impl Scheduler {
                     self.random_thread(who)
                 }
             }
+            Policy::StoresLate(_) => loop {
+                let choice = self.random(who.count());
+                let store =
+                    (warps..who.host_choice()).contains(&choice) && is_late_store(choice - warps);
+                if !store || self.random(LATENESS) == 0 {
+                    break choice;
+                }
+            },
             Policy::Replay(choices) => {
                 let choice = choices.get(self.choices.len()).copied().unwrap_or(0) as usize;
                 choice.min(who.count() - 1)
@@ -168,26 +190,38 @@ mod tests {
         Runnable { warps, operations, ..Runnable::default() }
     }
 
+    fn choose(scheduler: &mut Scheduler, who: Runnable) -> usize {
+        scheduler.choose(who, |_| false)
+    }
+
+    #[test]
+    fn late_stores_are_passed_over_but_not_forgotten() {
+        let mut scheduler = Scheduler::new(&Schedule::stores_late(1));
+        let first = (0..).find(|_| scheduler.choose(of(1, 2), |operation| operation == 1) == 2);
+        assert!(first.is_some_and(|first| first > 5));
+        assert_eq!(scheduler.choose(of(0, 1), |_| true), 0);
+    }
+
     #[test]
     fn adversaries_choose_as_they_say() {
         let mut late = Scheduler::new(&Schedule::async_late(1));
         let mut early = Scheduler::new(&Schedule::async_early(1));
         for _ in 0..100 {
-            assert!(late.choose(of(3, 2)) < 3);
-            assert!((3..5).contains(&early.choose(of(3, 2))));
+            assert!(choose(&mut late, of(3, 2)) < 3);
+            assert!((3..5).contains(&choose(&mut early, of(3, 2))));
         }
-        assert!(late.choose(of(0, 2)) < 2);
-        assert!(early.choose(of(3, 0)) < 3);
+        assert!(choose(&mut late, of(0, 2)) < 2);
+        assert!(choose(&mut early, of(3, 0)) < 3);
     }
 
     #[test]
     fn late_operations_are_not_starved() {
         let mut late = Scheduler::new(&Schedule::async_late(1));
-        assert!((0..=PATIENCE).any(|_| late.choose(of(1, 1)) == 1));
+        assert!((0..=PATIENCE).any(|_| choose(&mut late, of(1, 1)) == 1));
         // Nor kept waiting by those who only poll.
         let polling = Runnable { polling: 2, host: true, host_polls: true, ..of(2, 1) };
-        assert_eq!(late.choose(polling), 2);
-        assert_ne!(late.choose(Runnable { host_polls: false, ..polling }), 2);
+        assert_eq!(choose(&mut late, polling), 2);
+        assert_ne!(choose(&mut late, Runnable { host_polls: false, ..polling }), 2);
     }
 
     #[test]
@@ -196,19 +230,19 @@ mod tests {
         let fixed = [Schedule::round_robin(), Schedule::seeded(1), Schedule::async_late(1)];
         for schedule in fixed {
             let mut scheduler = Scheduler::new(&schedule);
-            let turns = (0..400).filter(|_| scheduler.choose(who) == 5).count();
+            let turns = (0..400).filter(|_| choose(&mut scheduler, who) == 5).count();
             assert!((40..=140).contains(&turns), "{schedule:?}: {turns}");
         }
         let mut early = Scheduler::new(&Schedule::async_early(1));
-        assert!((0..100).any(|_| early.choose(Runnable { operations: 0, ..who }) == 3));
+        assert!((0..100).any(|_| choose(&mut early, Runnable { operations: 0, ..who }) == 3));
     }
 
     #[test]
     fn a_replay_makes_the_same_choices() {
         let mut first = Scheduler::new(&Schedule::seeded(42));
         let who = Runnable { host: true, ..of(4, 3) };
-        let made: Vec<usize> = (0..50).map(|_| first.choose(who)).collect();
+        let made: Vec<usize> = (0..50).map(|_| choose(&mut first, who)).collect();
         let mut again = Scheduler::new(&Schedule::replay(first.into_choices()));
-        assert_eq!(made, (0..50).map(|_| again.choose(who)).collect::<Vec<_>>());
+        assert_eq!(made, (0..50).map(|_| choose(&mut again, who)).collect::<Vec<_>>());
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use pgemm_ir::{Kernel, LocId, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
+use crate::late::LateStore;
 use crate::mbarrier::Mbarrier;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{Actor, ActorKind};
@@ -128,6 +129,8 @@ pub(crate) struct Warp {
     pub(crate) fenced: Option<(Scope, Box<Knowledge>)>,
     /// What relaxed loads saw, for the next fence: cluster and CTA, and what was published there.
     pub(crate) observed: BTreeMap<(u32, u32), Knowledge>,
+    /// Stores that others do not see yet.
+    pub(crate) late_stores: VecDeque<LateStore>,
     /// By address of a tensor map, what its acquire fences have passed on to some lanes.
     pub(crate) acquired_maps: BTreeMap<u64, Vec<(u32, Clock)>>,
     /// By step, what its latest ordered loads have found.
@@ -306,7 +309,7 @@ pub(crate) struct Cluster {
     pub(crate) cluster_arrivals: Knowledge,
     pub(crate) cluster_complete: Knowledge,
     pub(crate) cluster_waiters: Vec<(usize, usize)>,
-    /// Asynchronous operations under way.
+    /// Asynchronous operations under way, and stores that others do not see yet.
     pub(crate) flights: usize,
     pub(crate) running_ctas: usize,
     pub(crate) components: u32,

@@ -51,6 +51,7 @@ impl Analysis {
         match &inst.op {
             Op::Special(Special::Thread | Special::Lane)
             | Op::Elect
+            | Op::Clock
             | Op::AccGet(..)
             | Op::Atomic { .. }
             | Op::WarpMma(_)

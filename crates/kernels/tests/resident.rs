@@ -142,6 +142,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
 enum Next {
     Write(usize),
     Ring(usize),
+    Fence(usize),
     Look(usize),
     Pause(u64),
     Await,
@@ -205,6 +206,10 @@ fn run(
                     host + u64::from(doorbell::LANES_AT + lane * 8),
                     u64::from(rung[lane as usize]) | hint << 32,
                 );
+                next = Next::Fence(job);
+            }
+            Next::Fence(job) => {
+                view.fence_seq_cst();
                 next = Next::Look(job);
             }
             Next::Look(job) => {
@@ -304,6 +309,9 @@ fn what_left_comes_back_and_no_job_is_missed() {
         let pauses = [0, 30_000, 15_000 + 1500 * seed, 40_000];
         let (_, launches) = run(SPECS[0], &jobs, 2, Schedule::seeded(seed), &pauses);
         most = most.max(launches);
+        // Where a fence is missing between what each side says and its look at the other, this shows it.
+        let pauses = [0, 20_000, 20_000 + 100 * seed, 20_500];
+        run(SPECS[0], &jobs, 2, Schedule::stores_late(seed), &pauses);
     }
     assert!(most > 1, "the kernel never left");
 }

@@ -3,6 +3,7 @@
 
 mod atomics;
 mod barriers;
+mod dekker;
 mod dependency;
 mod elements;
 mod host;

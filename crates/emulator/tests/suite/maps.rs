@@ -5,8 +5,8 @@ use pgemm_emulator::{
     Statistics, tensor_map_image,
 };
 use pgemm_ir::{
-    Argument, Element, Kernel, KernelBuilder, Order, RegionKind, Scope, SmemRequest, Special,
-    SwizzleMode, TensorMap, TensorMapArgument, TensorMapSpec, Val, ty,
+    Argument, Element, Kernel, KernelBuilder, Launch, Order, RegionKind, Scope, SmemRequest,
+    Special, SwizzleMode, TensorMap, TensorMapArgument, TensorMapSpec, Val, ty,
 };
 
 use crate::host::{in_thread_0, poll, run_hosted};
@@ -399,5 +399,42 @@ fn a_map_that_a_thread_wrote_needs_both_fences_there_too() {
         let kernel = kernel(fences.0, fences.1);
         let report = run_with(&kernel, 1, arguments, &mut memory, Options::default()).unwrap_err();
         assert_eq!(report.kind, ReportKind::MissingMapFence, "{fences:?}: {report}");
+    }
+}
+
+#[test]
+fn what_an_earlier_launch_wrote_needs_no_fence() {
+    let kernel = role(|b| {
+        let [maps, output] = ["maps", "output"].map(|name| b.param::<ty::U64>(name));
+        let uses = b.param::<ty::U32>("uses");
+        let (tile, barrier) = (row(b, "tile"), ready_barrier(b));
+        let copied = maps.byte_offset(128);
+        in_thread_0(b, 0, || {
+            b.if_(uses.eq(0), || {
+                b.for_range(0, 32, 1, |index| {
+                    let [word] = b.load_global::<ty::U32, 1>(maps.byte_offset(index * 4));
+                    b.store_global(copied.byte_offset(index * 4), [word]);
+                });
+            });
+            b.if_(uses.eq(1), || {
+                bring(b, &b.tensor_map_at(copied, row_spec()), tile, barrier, 0, 0);
+                copy_out(b, tile, output);
+            });
+        });
+    });
+    for schedule in schedules() {
+        let mut memory = Memory::new();
+        let input = memory.upload("input", &numbers(7), Permission::ReadOnly);
+        let maps = [image(input), [0; 128]].concat();
+        let (mut arguments, output) = uploaded(&mut memory, &maps);
+        arguments.push(Argument::U32(0));
+        let mut again = arguments.clone();
+        again[2] = Argument::U32(1);
+        let mut launches = [Launch { grid: [2, 1, 1], arguments: again }].into_iter();
+        let host = |_: &mut HostView<'_>| launches.next().map_or(HostStep::Done, HostStep::Launch);
+        let options = Options { schedule, ..Options::default() };
+        let run = run_hosted(&kernel, 1, &arguments, &mut memory, options, host);
+        assert_eq!(run.unwrap().launches, 2);
+        assert_eq!(words(&memory, output, 32), (7..39).collect::<Vec<_>>());
     }
 }
