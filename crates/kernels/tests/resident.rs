@@ -123,7 +123,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
         let number = &mut submitted[job.lane as usize];
         let own = Completion::of(job.lane, *number);
         *number += 1;
-        let record = kernel.record(&work).unwrap();
+        let record = kernel.record(&work, seed as u32 + 1).unwrap();
         let after: Vec<_> = job.after.iter().map(|&before| placed[before].own).collect();
         let to_end = &mut tiles[job.lane as usize];
         *to_end += record.tiles();
@@ -201,11 +201,17 @@ fn run(
                 rung[lane as usize] += 1;
                 // Some jobs say at the doorbell which record they have.
                 let plain = placed[job].job.after.is_empty() && job % 2 == 0;
-                let hint = if plain { job as u64 } else { doorbell::LOOK.into() };
-                view.store_release_u64(
-                    host + u64::from(doorbell::LANES_AT + lane * 8),
-                    u64::from(rung[lane as usize]) | hint << 32,
-                );
+                let hint = if plain { job as u32 } else { doorbell::LOOK };
+                let count = rung[lane as usize];
+                let at = match lane {
+                    0 => {
+                        let hint = doorbell::hint(hint, count, doorbell::RUN);
+                        view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
+                        doorbell::HOST_AT
+                    }
+                    _ => doorbell::STREAMS_AT + (lane - 1) * 4,
+                };
+                view.store_release_u32(host + u64::from(at), count);
                 next = Next::Fence(job);
             }
             Next::Fence(job) => {
@@ -229,7 +235,18 @@ fn run(
                 if !placed.iter().all(done) {
                     return HostStep::Waits;
                 }
-                // What was stored can be seen now.
+                next = Next::Stop;
+            }
+            Next::Stop => {
+                let hint = doorbell::hint(doorbell::LOOK, rung[0], doorbell::STOP);
+                view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
+                next = Next::Leave;
+            }
+            Next::Leave => {
+                if view.kernel_runs() {
+                    return HostStep::Waits;
+                }
+                // The kernel tells the device, not the host, that D is stored: copies see it, and here what it left.
                 for Placed { d, expected, job, .. } in &placed {
                     let element = spec.output.bytes() as usize;
                     let bytes = view.read(*d, expected.len() * element);
@@ -241,14 +258,7 @@ fn run(
                     let wrong = found.zip(expected).position(|(found, wanted)| found != *wanted);
                     assert_eq!(wrong, None, "{job:?}");
                 }
-                next = Next::Stop;
-            }
-            Next::Stop => {
-                view.store_release_u32(host + u64::from(doorbell::CONTROL_AT), doorbell::STOP);
-                next = Next::Leave;
-            }
-            Next::Leave => {
-                return if view.kernel_runs() { HostStep::Waits } else { HostStep::Done };
+                return HostStep::Done;
             }
         }
         HostStep::Ran

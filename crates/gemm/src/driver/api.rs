@@ -145,7 +145,7 @@ functions! {
     cuStreamSynchronize(sys::CUstream);
     cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
     cuStreamWaitValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
-    cuStreamWriteValue64_v2(sys::CUstream, sys::CUdeviceptr, u64, c_uint);
+    cuStreamWriteValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
     cuTensorMapEncodeTiled(
         *mut sys::CUtensorMap,
         sys::CUtensorMapDataType,

@@ -78,13 +78,13 @@ impl StreamRef<'_> {
     /// [`crate::Error::Driver`] if the call fails.
     ///
     /// # Safety
-    /// The address must be that of a word, a multiple of 8, that the device can write and that lives until the stream has passed this.
-    pub(crate) unsafe fn write_word(self, address: u64, word: u64) -> Result<()> {
+    /// The address must be that of a word, a multiple of 4, that the device can write and that lives until the stream has passed this.
+    pub(crate) unsafe fn write_word(self, address: u64, word: u32) -> Result<()> {
         let driver = self.device().driver();
         let _current = self.device().enter()?;
         // SAFETY: as the caller vouches; the flags are CU_STREAM_WRITE_VALUE_DEFAULT.
-        driver.check("cuStreamWriteValue64", unsafe {
-            (driver.api().cuStreamWriteValue64_v2)(self.handle(), address, word, 0)
+        driver.check("cuStreamWriteValue32", unsafe {
+            (driver.api().cuStreamWriteValue32_v2)(self.handle(), address, word, 0)
         })
     }
 

@@ -41,7 +41,7 @@ impl Job {
         let kernel = &engine.kernel;
         problem.check_scalars(kernel.spec.output)?;
         let work = work(&kernel.spec, problem, pointers, engine.zeros.address())?;
-        let (tiles, bytes) = record(&engine.device, kernel, &work)?;
+        let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
         let record = engine.records.write(&bytes, &engine.queue)?;
         let last = AtomicU64::new(NEVER);
         Ok(Job(Arc::new(Inner { engine: engine.clone(), record, tiles, last })))
@@ -83,8 +83,8 @@ impl fmt::Debug for Job {
 }
 
 /// The bytes of a record, and its tiles.
-fn record(device: &Device, kernel: &GemmKernel, work: &Work) -> Result<(u32, Vec<u8>)> {
-    let record = kernel.record(work).map_err(EngineError::from)?;
+fn record(device: &Device, kernel: &GemmKernel, work: &Work, stamp: u32) -> Result<(u32, Vec<u8>)> {
+    let record = kernel.record(work, stamp).map_err(EngineError::from)?;
     let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
         TensorMap::encode(device, spec, argument, L2Promotion::default())
     };

@@ -37,6 +37,9 @@ struct Lane {
     next: u32,
     /// Tiles of all jobs before, which wraps.
     tiles: u32,
+    /// Of the host's lane: what its doorbell says of the last job, and what to do.
+    hint: u32,
+    command: u32,
 }
 
 impl Queue {
@@ -85,14 +88,13 @@ impl Queue {
             self.write(own.word, &entry(job.record(), job.tiles(), to_end, after)?);
             job.submitted(own);
             submitted(held.next);
-            *held = Lane { next: held.next.wrapping_add(1), tiles: to_end };
+            held.next = held.next.wrapping_add(1);
+            held.tiles = to_end;
             last = Some(job.record());
         }
         if let Some(record) = last {
-            let hint = if after.is_empty() { record } else { doorbell::LOOK };
-            let word = u64::from(held.next) | u64::from(hint) << 32;
-            let at = (doorbell::LANES_AT / 8 + lane) as usize;
-            self.mailbox.words()[at].store(word, Ordering::Release);
+            held.hint = if after.is_empty() { record } else { doorbell::LOOK };
+            self.ring(&held);
         }
         drop(held);
         // The kernel writes its state first and then looks at the doorbells.
@@ -120,12 +122,12 @@ impl Queue {
         // Only once the stream has taken it is it a job.
         fence(Ordering::Release);
         let next = number.wrapping_add(1);
-        let word = u64::from(next) | u64::from(job.record()) << 32;
-        let address = self.mailbox.address() + u64::from(doorbell::LANES_AT + lane * 8);
+        let at = doorbell::STREAMS_AT + (lane - 1) * 4;
+        let address = self.mailbox.address() + u64::from(at);
         // SAFETY: the doorbell is a word of the mailbox, which outlives the stream's work: the engine waits for its jobs.
-        unsafe { stream.write_word(address, word) }?;
+        unsafe { stream.write_word(address, next) }?;
         job.submitted(own);
-        *held = Lane { next, tiles: to_end };
+        (held.next, held.tiles) = (next, to_end);
         Ok(Some(number))
     }
 
@@ -184,8 +186,17 @@ impl Queue {
     }
 
     /// Tells the kernel what to do.
-    pub(super) fn control(&self, word: u32) {
-        self.half(doorbell::CONTROL_AT as usize).store(word, Ordering::Release);
+    pub(super) fn control(&self, command: u32) {
+        let mut held = lock(&self.lanes[0]);
+        held.command = command;
+        self.ring(&held);
+    }
+
+    /// The host's lane's doorbell.
+    fn ring(&self, lane: &Lane) {
+        let hint = doorbell::hint(lane.hint, lane.next, lane.command);
+        self.half(doorbell::HINT_AT as usize).store(hint, Ordering::Release);
+        self.half(doorbell::HOST_AT as usize).store(lane.next, Ordering::Release);
     }
 
     fn completion(&self, word: u32) -> &AtomicU32 {
@@ -212,6 +223,8 @@ pub(super) struct Records {
 
 struct Table {
     memory: DeviceBuffer,
+    /// The last one's stamp.
+    stamp: u32,
     /// Records that were never used begin here.
     fresh: u32,
     /// Records that nobody holds, and the last job that has each.
@@ -223,13 +236,20 @@ impl Records {
     pub(super) fn new(device: &Device) -> Result<Self> {
         let memory = DeviceBuffer::new(device, (RECORDS * RECORD_BYTES) as usize)?;
         let address = memory.address();
-        let table = Mutex::new(Table { memory, fresh: 0, free: vec![] });
+        let table = Mutex::new(Table { memory, stamp: 0, fresh: 0, free: vec![] });
         Ok(Records { table, address, stream: Stream::new(device)? })
     }
 
     /// Where they begin.
     pub(super) fn address(&self) -> u64 {
         self.address
+    }
+
+    /// A stamp that no record has had, for 2^32 of them.
+    pub(super) fn stamp(&self) -> u32 {
+        let mut table = lock(&self.table);
+        table.stamp = table.stamp.wrapping_add(1).max(1);
+        table.stamp
     }
 
     /// Writes a record, and gives its number.

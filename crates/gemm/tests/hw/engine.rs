@@ -202,6 +202,125 @@ fn threads_submit_at_the_same_time() {
     assert_eq!(right.load(Ordering::Relaxed), THREADS * JOBS);
 }
 
+/// Jobs among a stream's other work: D is poisoned before each and copied to the host after it, on the stream.
+#[test]
+fn streams_submit_in_their_order() {
+    let Some(device) = device("streams_submit_in_their_order") else { return };
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let (device, config, engine) = (&device, &config, &engine);
+            scope.spawn(move || {
+                let stream = Stream::new(device).unwrap();
+                let n = 256 << thread;
+                let problem = Problem::new(n, n, n, Major::K, Major::K);
+                let mut known = Known::new(device, &stream, config, problem, 1 + thread);
+                let job = engine.prepare(&problem, &known.pointers()).unwrap();
+                for round in 0..300 {
+                    known.d.fill_u8(0, known.expected.len(), 0xff, stream.as_ref()).unwrap();
+                    // SAFETY: the buffers outlive the work, which is waited for.
+                    let ticket = unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
+                    if round % 3 == 0 {
+                        ticket.wait_timeout(Duration::from_secs(3)).unwrap();
+                    }
+                    if round % 20 == 0 {
+                        std::thread::sleep(Duration::from_millis(2 + thread));
+                    }
+                    known.check(&stream);
+                }
+            });
+        }
+    });
+    println!("{engine:?}");
+    engine.stop().unwrap();
+}
+
+#[test]
+fn what_was_submitted_is_finished_or_said_to_be_given_up() {
+    let Some(device) = device("what_was_submitted_is_finished_or_said_to_be_given_up") else {
+        return;
+    };
+    let stream = Stream::new(&device).unwrap();
+    let problem = Problem::new(1024, 1024, 1024, Major::K, Major::K);
+    for end in ["drop", "stop", "abort"] {
+        let (config, _, engine) = engine(&device, SPECS[0]);
+        let known = Known::new(&device, &stream, &config, problem, 3);
+        let job = engine.prepare(&problem, &known.pointers()).unwrap();
+        let jobs = vec![&job; 900];
+        // SAFETY: the buffers outlive the work, which is waited for.
+        let tickets = unsafe { engine.submit_all(jobs) }.unwrap();
+        match end {
+            "drop" => drop(engine),
+            "stop" => {
+                engine.stop().unwrap();
+                // SAFETY: as above.
+                let refused = unsafe { engine.submit(&job) }.unwrap_err().to_string();
+                assert!(refused.contains("stopped"), "{refused}");
+            }
+            _ => engine.abort().unwrap(),
+        }
+        let given_up = tickets.iter().filter(|ticket| match ticket.wait() {
+            Ok(()) => false,
+            Err(error) => {
+                assert!(error.to_string().contains("given up"), "{error}");
+                true
+            }
+        });
+        let given_up = given_up.count();
+        println!("{end}: {given_up} of {} given up", tickets.len());
+        assert!(end == "abort" || given_up == 0, "{end}: {given_up}");
+        if end != "abort" {
+            known.check(&stream);
+        }
+    }
+}
+
+#[test]
+fn a_full_queue_and_wrong_jobs_are_refused() {
+    let Some(device) = device("a_full_queue_and_wrong_jobs_are_refused") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let problem = Problem::new(2048, 2048, 2048, Major::K, Major::K);
+    let known = Known::new(&device, &stream, &config, problem, 3);
+    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    let mut refused = 0;
+    let mut tickets = vec![];
+    for _ in 0..1500 {
+        // SAFETY: the buffers outlive the work, which is waited for.
+        match unsafe { engine.try_submit_after(&job, &[]) } {
+            Ok(ticket) => tickets.push(ticket),
+            Err(error) => {
+                assert!(error.to_string().contains("1024 jobs are under way"), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && tickets.len() >= 1024, "{refused} refused, {} taken", tickets.len());
+    let late = tickets.last().unwrap().wait_timeout(Duration::ZERO).unwrap_err().to_string();
+    assert!(late.contains("not done"), "{late}");
+    engine.drain().unwrap();
+    known.check(&stream);
+
+    let null = Pointers::new(0, known.b.address(), 0, known.d.address());
+    let odd = Pointers::new(known.a.address() + 2, known.b.address(), 0, known.d.address());
+    let turned = Problem::new(64, 64, 64, Major::K, Major::N);
+    let ragged = Problem::new(64, 63, 64, Major::K, Major::K);
+    for (problem, pointers, wanted) in [
+        (&problem, null, "A"),
+        (&problem, odd, "A"),
+        (&turned, known.pointers(), "another engine"),
+        (&ragged, known.pointers(), "TMA"),
+    ] {
+        let error = engine.prepare(problem, &pointers).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let gemm = Gemm::create(&device, config).unwrap();
+    let spec = SPECS[0].parse().unwrap();
+    let sms = EngineOptions { sms: Some(1000), ..EngineOptions::default() };
+    let error = Engine::start(&gemm, spec, sms).unwrap_err().to_string();
+    assert!(error.contains("1000 SMs"), "{error}");
+}
+
 fn median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], times[times.len() * 99 / 100])

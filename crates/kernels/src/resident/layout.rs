@@ -58,6 +58,8 @@ pub enum Word {
     RasterRows = 13,
     /// Rows of the group behind them: a divisor.
     LastRows = 16,
+    /// A number, not 0, that no other record has, nor the one before in its place.
+    Stamp = 5,
 }
 
 impl Word {
@@ -107,23 +109,33 @@ pub enum Slot {
 /// Bytes of a slot.
 pub const SLOT_BYTES: u32 = 64;
 
-/// Words that the host writes and the kernel polls, 32 bytes.
+/// Four words that the host writes and the kernel polls in one load.
 pub mod doorbell {
-    /// For each lane a 64-bit word: how many jobs were submitted to it, and above, for who has seen all but the last of them, the number of
-    /// that one's record, or [`LOOK`].
-    pub const LANES_AT: u32 = 0;
-    /// [`RUN`], [`STOP`] or [`ABORT`].
-    pub const CONTROL_AT: u32 = 24;
+    /// How many jobs were submitted to the host's lane.
+    pub const HOST_AT: u32 = 0;
+    /// What [`hint`] gives, written before the count that it goes with.
+    pub const HINT_AT: u32 = 4;
+    /// For each lane of streams how many jobs were submitted to it.
+    pub const STREAMS_AT: u32 = 8;
     /// Bytes of all.
-    pub const BYTES: u32 = 32;
-    /// The last job's entry says more than its record's number: look there.
-    pub const LOOK: u32 = u32::MAX;
+    pub const BYTES: u32 = 16;
+    /// For a record: the last job's entry says more than its record's number, look there.
+    pub const LOOK: u32 = (1 << COUNT_BIT) - 1;
+    /// Where a hint's count begins, of 16 bits.
+    pub const COUNT_BIT: u32 = 12;
+    /// Where a hint's command begins.
+    pub const COMMAND_BIT: u32 = 28;
     /// Takes jobs, and leaves when it has been idle for long.
     pub const RUN: u32 = 0;
     /// Leaves as soon as what was submitted is done.
     pub const STOP: u32 = 1;
     /// Leaves as soon as the tiles under way are done.
     pub const ABORT: u32 = 2;
+
+    /// What to do, and for who finds `count` jobs in the host's lane and has seen all but the last of them, that one's record or [`LOOK`].
+    pub const fn hint(record: u32, count: u32, command: u32) -> u32 {
+        record | (count & 0xffff) << COUNT_BIT | command << COMMAND_BIT
+    }
 }
 
 /// The kernel's words in device memory, in bytes from the start of the queue. Words that different threads wait for have a line

@@ -78,11 +78,11 @@ pub struct Record {
 }
 
 impl GemmKernel {
-    /// The record of a job.
+    /// The record of a job, with this stamp: a number, not 0, that no other record of its queue has had.
     ///
     /// # Errors
     /// The kernel is not resident, or cannot do it.
-    pub fn record(&self, work: &Work) -> Result<Record, RecordError> {
+    pub fn record(&self, work: &Work, stamp: u32) -> Result<Record, RecordError> {
         let spec = &self.spec;
         if !spec.resident {
             return Err(RecordError::Launched { spec: spec.to_string() });
@@ -107,6 +107,7 @@ impl GemmKernel {
             words[word as usize..][..values.len()].copy_from_slice(values);
         };
         put(Word::Tiles, &[tiles]);
+        put(Word::Stamp, &[stamp]);
         put(Word::KTiles, &[work.k.div_ceil(spec.tile.k).max(1)]);
         let steps = [&work.a, &work.b, &work.c, &work.d];
         let steps = (0..).zip(steps).map(|(at, matrix)| u32::from(matrix.batch_stride != 0) << at);

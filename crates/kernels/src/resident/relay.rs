@@ -58,10 +58,11 @@ impl<'k> Progress<'k> {
     }
 }
 
-/// What the host says: for each lane of the queue how many jobs it has, and the last one's record or [`doorbell::LOOK`]; and what to do.
+/// What is said at the doorbells: for each lane of the queue how many jobs it has; the record of the host's last one or
+/// [`doorbell::LOOK`]; and what to do.
 struct Bells<'k> {
     jobs: Vec<Val<'k, ty::U32>>,
-    hints: Vec<Val<'k, ty::U32>>,
+    hint: Val<'k, ty::U32>,
     control: Val<'k, ty::U32>,
 }
 
@@ -154,18 +155,15 @@ impl<'k> Relay<'k> {
     /// Looks at the doorbells. Entries were written before they were rung.
     fn bells(&self) -> Bells<'k> {
         let b = self.b;
-        let load = |at: u32| {
-            let from = self.doorbells.byte_offset(at);
-            b.load_ordered_many::<ty::U64, 2>(from, Order::Acquire, Scope::System)
-        };
-        let words = [load(0), load(16)].concat();
-        let low = |word: &Val<'k, ty::U64>| self.uniform(word.low_word());
-        let high = |word: &Val<'k, ty::U64>| self.uniform((*word >> 32).low_word());
-        let lanes = &words[..LANES as usize];
+        let words =
+            b.load_ordered_many::<ty::U32, 4>(self.doorbells, Order::Acquire, Scope::System);
+        let [host, said, one, other] = words.map(|word| self.uniform(word));
+        // Words are read each for itself: a hint may be older or newer than the count.
+        let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & 0xffff;
         Bells {
-            jobs: lanes.iter().map(low).collect(),
-            hints: lanes.iter().map(high).collect(),
-            control: low(&words[doorbell::CONTROL_AT as usize / 8]),
+            jobs: vec![host, one, other],
+            hint: of_last.eq(0).select(said & doorbell::LOOK, doorbell::LOOK),
+            control: said >> doorbell::COMMAND_BIT,
         }
     }
 
@@ -177,7 +175,8 @@ impl<'k> Relay<'k> {
                 let rest = (1..).zip(&words[1..]);
                 rest.fold(words[0], |word, (at, &other)| lane.eq(at).select(other, word))
             };
-            let (head, end, hint) = (of_lane(&heads), of_lane(&bells.jobs), of_lane(&bells.hints));
+            let (head, end) = (of_lane(&heads), of_lane(&bells.jobs));
+            let hint = lane.eq(0).select(bells.hint, doorbell::LOOK);
             let (head, tiles, jobs) = b.while_(
                 (head, tiles, jobs),
                 |(head, ..)| head.ne(end),

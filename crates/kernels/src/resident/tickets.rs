@@ -24,6 +24,9 @@ const TILE_BYTES: u32 = RECORD_WORDS * 4 + 32;
 
 const MBARRIER_BYTES: u32 = 8;
 
+/// Looks at another job's completion between two at whether tiles are given up.
+const LOOKS_BETWEEN: u32 = 256;
+
 /// Bytes of shared memory that they take.
 pub(crate) const SMEM_BYTES: u32 = SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
 
@@ -59,6 +62,8 @@ pub(crate) struct JobTile<'k> {
     pub(crate) k_tiles: Val<'k, ty::U32>,
     /// Number of the job's record.
     pub(crate) record: Val<'k, ty::U32>,
+    /// The record's stamp.
+    pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
     /// Bits 0 to 3: whether A, B, C and D step from product to product.
@@ -155,7 +160,7 @@ impl<'k> Tickets<'k> {
         let at = self.tile(cursor);
         let quad = |word: u32| b.load_shared::<ty::U32, 4>(at.offset(word * 4));
         let [_, k_tiles, steps, alpha] = quad(Word::Tiles as u32);
-        let [beta, ..] = quad(Word::Beta as u32);
+        let [beta, stamp, ..] = quad(Word::Beta as u32);
         let [m, n, batch, job] = quad(RECORD_WORDS);
         let [record, ..] = quad(RECORD_WORDS + 4);
         let empty = self.barrier(self.empty, cursor);
@@ -171,6 +176,7 @@ impl<'k> Tickets<'k> {
             origin: TileOrigin { m: all(m), n: all(n), batch: all(batch) },
             k_tiles: all(k_tiles),
             record: all(record),
+            stamp: all(stamp),
             factors: [all(alpha), all(beta)],
             steps: all(steps),
             job: all(job),
@@ -349,11 +355,23 @@ impl<'k> Tickets<'k> {
             let (completion, value) = (pair[0].warp_uniform(), pair[1].warp_uniform());
             b.if_(completion.ne(0), || {
                 let word = self.queue.byte_offset((completion - 1) * 4 + queue::COMPLETIONS_AT);
-                let said = || (b.load_acquire(word).warp_uniform(), self.published());
+                let waits = || {
+                    let said = b.load_acquire(word).warp_uniform();
+                    !(said - value).lt(1 << 31)
+                };
+                let start = (waits(), b.constant::<ty::U32>(1));
                 b.while_(
-                    said(),
-                    |(said, published)| !(said - value).lt(1 << 31) & published.ne(GIVEN_UP),
-                    |_| said(),
+                    start,
+                    |(waits, _)| waits,
+                    |(_, looks)| {
+                        // Now and then whether tiles are given up.
+                        let gives_up = b.if_else(
+                            (looks % LOOKS_BETWEEN).eq(0),
+                            || self.published().eq(GIVEN_UP),
+                            || b.constant(false),
+                        );
+                        (waits() & !gives_up, looks + 1)
+                    },
                 );
                 // What that one stored by TMA is what this one loads by TMA.
                 b.fence_proxy_async_global();
