@@ -4,6 +4,7 @@
 //! has in its parameters in the job's record. docs/resident.md has the protocol.
 
 pub mod layout;
+mod leader;
 pub mod record;
 pub(crate) mod relay;
 pub(crate) mod tickets;

@@ -11,6 +11,14 @@ pub enum EngineError {
     /// The kernel cannot do the job.
     #[error(transparent)]
     Job(#[from] RecordError),
+    /// No kernel of these types stays.
+    #[error(
+        "{spec} is launched for each problem: engines are for products of f16, bf16, tf32 and 8 bits on tensor cores"
+    )]
+    Kernel {
+        /// The kernel that is launched.
+        spec: String,
+    },
     /// The kernel's operands have other majors.
     #[error(
         "the engine multiplies with a {engine} A and B, and the problem has a {problem} A and B: start another engine for it"

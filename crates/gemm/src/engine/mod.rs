@@ -7,6 +7,7 @@
 
 mod error;
 mod job;
+mod pick;
 mod queue;
 mod streams;
 mod ticket;
@@ -33,6 +34,7 @@ use streams::Streams;
 
 pub use error::EngineError;
 pub use job::Job;
+pub use pick::Goal;
 pub use ticket::Ticket;
 
 /// The lane that the host submits to.
@@ -41,6 +43,8 @@ const HOST: u32 = 0;
 /// How an engine works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
+    /// What its jobs are wanted for.
+    pub goal: Goal,
     /// SMs that it takes; all where `None`.
     pub sms: Option<u32>,
     /// So long after the last job it leaves the device; the next job brings it back.
@@ -50,9 +54,10 @@ pub struct EngineOptions {
 }
 
 impl Default for EngineOptions {
-    /// All SMs, a millisecond, ten seconds.
+    /// Throughput, all SMs, a millisecond, ten seconds.
     fn default() -> Self {
         EngineOptions {
+            goal: Goal::default(),
             sms: None,
             idle: Duration::from_millis(1),
             watchdog: Duration::from_secs(10),
@@ -95,12 +100,14 @@ const ABORTED: u32 = 2;
 const FAILED: u32 = 3;
 
 impl Engine {
-    /// An engine with this kernel, for `gemm`'s device. Compiles and loads it; it is launched with the first job.
+    /// An engine for jobs like `typical`, in `gemm`'s types and on its device. Its kernel is the one that `gemm`'s config asks for, by
+    /// name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
     ///
     /// # Errors
-    /// [`EngineError::Sms`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
-    pub fn start(gemm: &Gemm, spec: KernelSpec, options: EngineOptions) -> Result<Self> {
-        let spec = KernelSpec { resident: true, ..spec };
+    /// [`EngineError::Sms`], [`EngineError::Kernel`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
+    pub fn start(gemm: &Gemm, typical: &Problem, options: EngineOptions) -> Result<Self> {
+        let sms = gemm.device().properties().sm_count;
+        let spec = pick::spec(gemm.config(), typical, options.goal, sms)?;
         let device = gemm.device().clone();
         let (kernel, function, resident) = gemm.load_resident(spec)?;
         let ctas = options.sms.unwrap_or(resident);

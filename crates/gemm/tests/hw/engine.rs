@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::engine::{Engine, EngineOptions, Job};
-use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, cpu};
+use persistent_gemm::{AnySpec, Config, Gemm, HostMatrix, Major, Pointers, Problem, cpu};
 use pgemm_kernels::KernelSpec;
 
 use crate::device::device;
@@ -66,9 +66,10 @@ impl Known {
 
 fn engine(device: &Device, spec: &str) -> (Config, KernelSpec, Engine) {
     let spec: KernelSpec = spec.parse().unwrap();
-    let config = Config::new(Dtype::Bf16).with_output(spec.output);
+    let config = Config::for_spec(AnySpec::Wgmma(spec));
     let gemm = Gemm::create(device, config.clone()).unwrap();
-    (config, spec, Engine::start(&gemm, spec, EngineOptions::default()).unwrap())
+    let typical = Problem::new(512, 512, 512, Major::K, b_major(&spec));
+    (config, spec, Engine::start(&gemm, &typical, EngineOptions::default()).unwrap())
 }
 
 fn b_major(spec: &KernelSpec) -> Major {
@@ -315,9 +316,8 @@ fn a_full_queue_and_wrong_jobs_are_refused() {
         assert!(error.contains(wanted), "{error}");
     }
     let gemm = Gemm::create(&device, config).unwrap();
-    let spec = SPECS[0].parse().unwrap();
     let sms = EngineOptions { sms: Some(1000), ..EngineOptions::default() };
-    let error = Engine::start(&gemm, spec, sms).unwrap_err().to_string();
+    let error = Engine::start(&gemm, &problem, sms).unwrap_err().to_string();
     assert!(error.contains("1000 SMs"), "{error}");
 }
 

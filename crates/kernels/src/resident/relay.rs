@@ -9,6 +9,7 @@ use super::layout::{
     ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, LANES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot,
     Word, doorbell, queue,
 };
+use super::leader;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
@@ -86,12 +87,11 @@ impl<'k> Relay<'k> {
     /// Takes jobs in until there is no use in staying. One warp.
     pub(crate) fn run(&self) {
         let b = self.b;
-        let heads = (0..LANES).map(|lane| self.uniform(self.load(queue::HEADS_AT + lane * 4)));
+        let heads = (0..LANES).map(|lane| self.load(queue::HEADS_AT + lane * 4));
         let heads: Vec<_> = heads.collect();
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
-        let published = b.load_ordered::<ty::U64>(at, Order::Relaxed, Scope::Gpu);
-        let tiles = self.uniform(published.low_word());
-        let jobs = self.uniform((published >> 32).low_word());
+        let published = leader::load_u64s::<1>(b, at, Order::Relaxed, Scope::Gpu);
+        let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
         self.say(true);
         let stays = b.constant(true);
         let ((heads, ..), _, _) = b.while_(
@@ -136,7 +136,8 @@ impl<'k> Relay<'k> {
     }
 
     fn load(&self, at: u32) -> Val<'k, ty::U32> {
-        self.b.load_ordered(self.queue.byte_offset(at), Order::Relaxed, Scope::Gpu)
+        let [word] = leader::load(self.b, self.queue.byte_offset(at), Order::Relaxed, Scope::Gpu);
+        word
     }
 
     /// Tells the host whether this launch takes jobs.
@@ -155,9 +156,8 @@ impl<'k> Relay<'k> {
     /// Looks at the doorbells. Entries were written before they were rung.
     fn bells(&self) -> Bells<'k> {
         let b = self.b;
-        let words =
-            b.load_ordered_many::<ty::U32, 4>(self.doorbells, Order::Acquire, Scope::System);
-        let [host, said, one, other] = words.map(|word| self.uniform(word));
+        let [host, said, one, other] =
+            leader::load(b, self.doorbells, Order::Acquire, Scope::System);
         // Words are read each for itself: a hint may be older or newer than the count.
         let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & 0xffff;
         Bells {
@@ -271,7 +271,8 @@ impl<'k> Relay<'k> {
         since: Val<'k, ty::U64>,
     ) -> Val<'k, ty::Bool> {
         let b = self.b;
-        let done = b.load_acquire(self.queue.byte_offset(queue::DONE_AT));
+        let done = self.queue.byte_offset(queue::DONE_AT);
+        let [done] = leader::load(b, done, Order::Acquire, Scope::Gpu);
         let patient = control.eq(doorbell::RUN) & (b.clock() - since).lt(self.idle);
         let stays = (done.ne(tiles) | patient) & control.ne(doorbell::ABORT);
         self.uniform(stays.select(1, 0)).ne(0)

@@ -10,6 +10,7 @@ use super::layout::{
     JOB_MASK, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, SLOT_BYTES, Slot, WORDS_AT, Word,
     queue,
 };
+use super::leader;
 use super::relay::{GIVEN_UP, LAST};
 use crate::divisor::Divisor;
 use crate::scheduler::{Scheduler, TileOrigin};
@@ -237,14 +238,8 @@ impl<'k> Tickets<'k> {
 
     fn published(&self) -> Val<'k, ty::U64> {
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
-        let word = self.b.load_ordered::<ty::U64>(at, Order::Acquire, Scope::Gpu);
-        self.uniform(word)
-    }
-
-    /// Lane 0's in all lanes.
-    fn uniform(&self, word: Val<'k, ty::U64>) -> Val<'k, ty::U64> {
-        let (low, high) = (word.low_word().warp_uniform(), (word >> 32).low_word().warp_uniform());
-        low.widen() | (high.widen() << 32)
+        let [word] = leader::load_u64s(self.b, at, Order::Acquire, Scope::Gpu);
+        word
     }
 
     /// Whether a tile of that number is among what was published, and is not given up.
@@ -268,9 +263,7 @@ impl<'k> Tickets<'k> {
     }
 
     fn seen(&self, job: Val<'k, ty::U32>) -> Seen<'k> {
-        let b = self.b;
-        let words = b.load_ordered_many::<ty::U64, 2>(self.slot(job), Order::Relaxed, Scope::Gpu);
-        let [name, what] = words.map(|word| self.uniform(word));
+        let [name, what] = leader::load_u64s(self.b, self.slot(job), Order::Relaxed, Scope::Gpu);
         Seen {
             first: name.low_word(),
             job: (name >> 32).low_word(),
@@ -299,7 +292,14 @@ impl<'k> Tickets<'k> {
         let (job, seen) = b.if_else(
             self.begins_by(seen, latest, ticket),
             || (latest, seen),
-            || self.search(ticket, latest),
+            || {
+                // Where jobs have as many tiles as the latest, it is this one.
+                let back = (seen.first - ticket + (seen.tiles - 1)) / seen.tiles;
+                let guess = (latest - back.min(RING_SLOTS - 1)) & JOB_MASK;
+                let guessed = self.seen(guess);
+                let hit = guessed.job.eq(guess) & (ticket - guessed.first).lt(guessed.tiles);
+                b.if_else(hit, || (guess, guessed), || self.search(ticket, latest))
+            },
         );
         let word = self.word(seen.record);
         self.wait_for_others(job);
@@ -356,7 +356,7 @@ impl<'k> Tickets<'k> {
             b.if_(completion.ne(0), || {
                 let word = self.queue.byte_offset((completion - 1) * 4 + queue::COMPLETIONS_AT);
                 let waits = || {
-                    let said = b.load_acquire(word).warp_uniform();
+                    let [said] = leader::load(b, word, Order::Acquire, Scope::Gpu);
                     !(said - value).lt(1 << 31)
                 };
                 let start = (waits(), b.constant::<ty::U32>(1));
