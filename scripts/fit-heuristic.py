@@ -30,6 +30,7 @@ START = {
     "EPILOGUE_PER_BYTE": 0.05,
     "STORED_BY_ONE": 1.2,
     "RAGGED": 2.0,
+    "RAGGED_OF_32_BITS": 3.0,
     "BETWEEN_PER_BYTE": 0.05,
     "TURN_CYCLES": 1400.0,
     "DRAM_BYTES_PER_CYCLE": 48.57,
@@ -57,6 +58,7 @@ FIXED = (
     "EPILOGUE_PER_BYTE",
     "STORED_BY_ONE",
     "RAGGED",
+    "RAGGED_OF_32_BITS",
     "BETWEEN_PER_BYTE",
     "TURN_CYCLES",
     "UNEQUAL",
@@ -91,6 +93,7 @@ class Choice:
         self.name = f"{row['spec']} {split_name(split)}{'' if self.dependent else ' serial'}"
         self.tm, self.tn, self.tk, self.stages = (int(spec[part]) for part in ("m", "n", "k", "stages"))
         self.ping_pong = spec["share"] == "p"
+        self.stored_by_one = self.ping_pong or spec["consumers"] == "1"
         cluster_m, cluster_n = int(spec["cm"]), int(spec["cn"])
         self.operand_bytes, self.output_bytes = BYTES[spec["operand"]], BYTES[spec["output"]]
         a = self.tm if spec["a"] == "k" else whole_spans(self.tm, self.operand_bytes)
@@ -197,9 +200,10 @@ def cycles(constants, x):
     shared = (read + x.stage_bytes) / c["SMEM_BYTES_PER_CYCLE"]
     stage = ((math_cycles**8 + shared**8) ** 0.5 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
-    per_byte = np.where(x.ragged, c["RAGGED"], 1.0) * np.where(x.ping_pong, c["STORED_BY_ONE"], 1.0) * c["EPILOGUE_PER_BYTE"]
+    longer = np.where(x.output_bytes == 4, c["RAGGED_OF_32_BITS"], c["RAGGED"])
+    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0) * c["EPILOGUE_PER_BYTE"]
     epilogue = per_byte * 2 * elements  # of 16 bits
-    beside = np.where(x.ping_pong, x.turns * np.maximum(c["TURN_CYCLES"], epilogue), 0.0)
+    beside = np.where(x.ping_pong, np.maximum(x.turns - 1, 0) * np.maximum(c["TURN_CYCLES"], epilogue), 0.0)
     busy = ((stages * stage) ** 4 + beside**4) ** 0.25 + x.parts * epilogue
 
     a, b = x.operand_bytes * x.m * x.k, x.operand_bytes * x.n * x.k
