@@ -21,14 +21,16 @@ import numpy as np
 
 # The constants of heuristic.rs, as they are now.
 START = {
-    "MATH": 1.15,
+    "MATH": 1.22,
     "STAGE_CYCLES": 264.0,
-    "SMEM_BYTES_PER_CYCLE": 200.0,
+    "SMEM_BYTES_PER_CYCLE": 175.0,
     "L2_BYTES_PER_CYCLE": 155.8,
     "OUTSIDE": 12.24,
     "LATENCY": 1780.0,
-    "EPILOGUE_PER_BYTE": 0.04,
+    "EPILOGUE_PER_BYTE": 0.05,
+    "STORED_BY_ONE": 1.2,
     "RAGGED": 2.0,
+    "RAGGED_OF_32_BITS": 3.0,
     "BETWEEN_PER_BYTE": 0.05,
     "TURN_CYCLES": 1400.0,
     "DRAM_BYTES_PER_CYCLE": 48.57,
@@ -54,7 +56,9 @@ FIXED = (
     "STAGE_CYCLES",
     "SMEM_BYTES_PER_CYCLE",
     "EPILOGUE_PER_BYTE",
+    "STORED_BY_ONE",
     "RAGGED",
+    "RAGGED_OF_32_BITS",
     "BETWEEN_PER_BYTE",
     "TURN_CYCLES",
     "UNEQUAL",
@@ -89,6 +93,7 @@ class Choice:
         self.name = f"{row['spec']} {split_name(split)}{'' if self.dependent else ' serial'}"
         self.tm, self.tn, self.tk, self.stages = (int(spec[part]) for part in ("m", "n", "k", "stages"))
         self.ping_pong = spec["share"] == "p"
+        self.stored_by_one = self.ping_pong or spec["consumers"] == "1"
         cluster_m, cluster_n = int(spec["cm"]), int(spec["cn"])
         self.operand_bytes, self.output_bytes = BYTES[spec["operand"]], BYTES[spec["output"]]
         a = self.tm if spec["a"] == "k" else whole_spans(self.tm, self.operand_bytes)
@@ -193,11 +198,13 @@ def cycles(constants, x):
     fill = (sent + c["OUTSIDE"] * outside) / c["L2_BYTES_PER_CYCLE"]
     read = x.operand_bytes * x.tk * x.tm / 64.0 * (64.0 + x.tn)
     shared = (read + x.stage_bytes) / c["SMEM_BYTES_PER_CYCLE"]
-    stage = (math_cycles**4 + late**4 + fill**4 + shared**4) ** 0.25
+    stage = ((math_cycles**8 + shared**8) ** 0.5 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
-    epilogue = np.where(x.ragged, c["RAGGED"], 1.0) * c["EPILOGUE_PER_BYTE"] * 2 * elements  # of 16 bits
-    turns = x.turns * np.maximum(c["TURN_CYCLES"], epilogue)
-    busy = np.where(x.ping_pong, np.maximum(stages * stage, turns), stages * stage) + x.parts * epilogue
+    longer = np.where(x.output_bytes == 4, c["RAGGED_OF_32_BITS"], c["RAGGED"])
+    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0) * c["EPILOGUE_PER_BYTE"]
+    epilogue = per_byte * 2 * elements  # of 16 bits
+    beside = np.where(x.ping_pong, np.maximum(x.turns - 1, 0) * np.maximum(c["TURN_CYCLES"], epilogue), 0.0)
+    busy = ((stages * stage) ** 4 + beside**4) ** 0.25 + x.parts * epilogue
 
     a, b = x.operand_bytes * x.m * x.k, x.operand_bytes * x.n * x.k
     results = x.output_bytes * x.m * x.n

@@ -31,6 +31,31 @@ mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
 cp examples/host_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
 
+# The library as CMake installs it, and the program that is built with it there; here by clang++, which GPU boxes seldom have.
+PATH=$root/.tools/cmake/bin:$PATH
+if cmake --version >/dev/null 2>&1; then
+    cmake -S . -B "$target/gpu-bundle" -DPREFIX="$bundle/installed" -DCMAKE_INSTALL_LIBDIR=lib -DCARGO_TARGET_DIR="$target" \
+        -DPERSISTENT_GEMM_EXAMPLES=OFF -DBUILD_TESTING=OFF >/dev/null
+    cmake --build "$target/gpu-bundle" >/dev/null
+    cmake --install "$target/gpu-bundle" >/dev/null
+    cp crates/c/tests/gpu/snippet_cublas.cpp crates/c/tests/installed/CMakeLists.txt "$bundle/c/"
+    by_clang() { # name, options
+        name=$1
+        shift
+        clang++ -std=c++17 -O2 -Wall -Wextra -pedantic -Werror -I "$bundle/installed/include" -I examples \
+            crates/c/tests/gpu/snippet_cublas.cpp -o "$bundle/c/$name" "$@" -ldl
+    }
+    if command -v clang++ >/dev/null; then
+        by_clang by_clang_shared -L "$bundle/installed/lib" -lpersistent_gemm '-Wl,-rpath,$ORIGIN/../installed/lib'
+        by_clang by_clang_static "$bundle/installed/lib/libpersistent_gemm.a" -pthread -lm
+        strip "$bundle"/c/by_clang_*
+    else
+        echo "no clang++: the bundle has no program of its making"
+    fi
+else
+    echo "no cmake: the bundle has no installed library (scripts/test-c.sh --install puts cmake into .tools)"
+fi
+
 scripts/test-python.sh --wheel "$bundle/python"
 cp -r crates/python/tests/*.py "$bundle/python/"
 
@@ -70,6 +95,52 @@ c_library() {
     return $failed
 }
 
+# What CMake installs: programs that find it by CMake and by pkg-config, made by every C++ compiler that is there, beside cuBLAS, and
+# the C++ example under the address sanitiser. The driver's own leaks are not counted.
+installed_library() {
+    [ -d installed ] || { echo "SKIPPED: the bundle was made without cmake"; return 0; }
+    prefix=$PWD/installed
+    failed=0
+    export LD_LIBRARY_PATH="$prefix/lib:${CUDA_HOME:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}"
+    try() { # what, command
+        what=$1
+        shift
+        echo "-- $what"
+        "$@" || { echo "FAILED: $what"; failed=1; }
+    }
+    for compiler in g++ clang++; do
+        command -v $compiler >/dev/null || { echo "SKIPPED: there is no $compiler"; continue; }
+        if command -v cmake >/dev/null; then
+            cmake -S c -B c/build-$compiler -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER=$compiler \
+                -DPROGRAMS="$PWD/c/snippet_cublas.cpp" >c/log 2>&1 && cmake --build c/build-$compiler >c/log 2>&1 || cat c/log
+            try "found by CMake, shared, $compiler" c/build-$compiler/snippet_cublas_persistent_gemm
+            try "found by CMake, static, $compiler" c/build-$compiler/snippet_cublas_static
+        else
+            echo "SKIPPED: there is no cmake"
+        fi
+        if command -v pkg-config >/dev/null; then
+            said=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --define-prefix --cflags --libs persistent_gemm)
+        else
+            echo "there is no pkg-config: what its file says is written out"
+            said="-I$prefix/include -L$prefix/lib -lpersistent_gemm"
+        fi
+        # shellcheck disable=SC2086 # words are meant
+        try "pkg-config's flags, $compiler" $compiler -std=c++17 -Wall -Wextra -pedantic -Werror c/snippet_cublas.cpp \
+            -o c/by_pkg_config $said -ldl
+        try "with pkg-config's flags, $compiler" c/by_pkg_config
+    done
+    for program in c/by_clang_*; do
+        [ ! -x "$program" ] || try "made by clang++ elsewhere: $program" "$program"
+    done
+    echo leak:libcuda >c/suppressions
+    try "the sanitiser's build" g++ -std=c++17 -g -fsanitize=address -I "$prefix/include" c/host_demo.cpp -o c/sanitised \
+        -L "$prefix/lib" -lpersistent_gemm -ldl
+    # The driver maps memory where the sanitiser has its gap.
+    try "the example under the address sanitiser" env ASAN_OPTIONS=protect_shadow_gap=0 \
+        LSAN_OPTIONS=suppressions=c/suppressions c/sanitised
+    return $failed
+}
+
 # The Python module, unpacked where nothing else is.
 python_module() {
     interpreter=${PYTHON:-python3}
@@ -82,11 +153,15 @@ python_module() {
     )
 }
 
-for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost interop layouts outofcore specials split stress terms workspaces c python}; do
+for module in ${*:-bandwidth bench cases driver epilogue gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python}; do
     echo "== $module"
     case $module in
     c)
         c_library || status=1
+        continue
+        ;;
+    installed)
+        (installed_library) || status=1
         continue
         ;;
     python)

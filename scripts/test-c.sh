@@ -53,58 +53,70 @@ by_cmake() { # name, options
     }
 }
 
-# The README's program with what a pkg-config file says. It ends well where creating says that there is no GPU.
+# Runs a program. It ends well where creating says that there is no GPU, 77 where it is for one.
+runs() { # program, arguments
+    local status=0
+    "$@" || status=$?
+    [ $status = 0 ] || [ $status = 77 ] || fail "$1 ended with status $status"
+}
+
+# The README's program, and the one beside cuBLAS, with what a pkg-config file says.
 by_pkg_config() { # prefix
     if ! have pkg-config; then
         skip "no pkg-config: what $1 says is not tried (Debian and Ubuntu: apt install pkg-config)"
         return
     fi
     export PKG_CONFIG_PATH=$1/lib/pkgconfig
-    local program=$work/by_pkg_config
-    # shellcheck disable=SC2046 # words are meant
-    g++ -std=c++17 -Wall -Wextra -pedantic -Werror crates/c/tests/linked/snippet.cpp -o "$program" \
-        $(pkg-config --cflags --libs persistent_gemm)
-    LD_LIBRARY_PATH=$1/lib "$program"
+    local compiler program
+    for compiler in $compilers; do
+        for program in $programs; do
+            # shellcheck disable=SC2046 # words are meant
+            $compiler -std=c++17 -Wall -Wextra -pedantic -Werror -I examples "$program" -o "$work/by_pkg_config" \
+                $(pkg-config --cflags --libs persistent_gemm) -ldl
+            LD_LIBRARY_PATH=$1/lib runs "$work/by_pkg_config"
+        done
+    done
     [ "$(pkg-config --modversion persistent_gemm)" = "$version" ] || fail "$1: not version $version"
 }
 
 by_find_package() { # prefix
-    mkdir -p "$work/consumer"
-    cat >"$work/consumer/CMakeLists.txt" <<'CMAKE'
-cmake_minimum_required(VERSION 3.18)
-project(consumer LANGUAGES CXX)
-find_package(persistent_gemm 0.1 REQUIRED)
-foreach(kind persistent_gemm static)
-  add_executable(with_${kind} ${PROGRAM})
-  target_compile_features(with_${kind} PRIVATE cxx_std_17)
-  target_link_libraries(with_${kind} PRIVATE persistent_gemm::${kind})
-endforeach()
-CMAKE
-    cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$1" \
-        -DPROGRAM="$root/crates/c/tests/linked/snippet.cpp" >"$work/log" 2>&1 &&
-        cmake --build "$work/consumer/build" >"$work/log" 2>&1 || {
-        cat "$work/log" >&2
-        fail "a program that finds the package does not build"
-    }
-    "$work/consumer/build/with_persistent_gemm"
-    "$work/consumer/build/with_static"
+    local compiler program build
+    for compiler in $compilers; do
+        build=$work/consumer-$compiler
+        cmake -S crates/c/tests/installed -B "$build" -DCMAKE_PREFIX_PATH="$1" -DCMAKE_CXX_COMPILER="$compiler" \
+            -DINCLUDES="$root/examples" -DPROGRAMS="$(printf "$root/%s;" $programs)" >"$work/log" 2>&1 &&
+            cmake --build "$build" >"$work/log" 2>&1 || {
+            cat "$work/log" >&2
+            fail "a program that finds the package does not build with $compiler"
+        }
+        for program in $programs; do
+            program=$build/$(basename "$program" .cpp)
+            runs "${program}_persistent_gemm"
+            runs "${program}_static"
+        done
+    done
 }
 
-# C programs with what the address sanitiser watches.
+# C and C++ programs with what the address sanitiser watches, leaks at their end included.
 sanitised() { # prefix
-    local flags=(-std=c11 -D_POSIX_C_SOURCE=200809L -g -fsanitize=address -I "$1/include")
+    local flags=(-g -fsanitize=address -I "$1/include")
     echo 'int main(void) { return 0; }' >"$work/empty.c"
     if ! gcc "${flags[@]}" "$work/empty.c" -o "$work/empty" 2>/dev/null; then
         skip "gcc has no address sanitiser: C programs do not run under it"
         return
     fi
-    local program status
-    for program in crates/c/tests/linked/api.c examples/batch_demo.c; do
-        gcc "${flags[@]}" "$program" -o "$work/sanitised" -L "$1/lib" -lpersistent_gemm -lm -ldl
+    local program compiler status
+    for program in crates/c/tests/linked/api.c examples/batch_demo.c examples/host_demo.cpp; do
+        compiler=(gcc -std=c11 -D_POSIX_C_SOURCE=200809L)
+        [ "${program##*.}" = c ] || compiler=(g++ -std=c++17)
+        "${compiler[@]}" "${flags[@]}" "$program" -o "$work/sanitised" -L "$1/lib" -lpersistent_gemm -lm -ldl
         status=0
-        LD_LIBRARY_PATH=$1/lib "$work/sanitised" || status=$?
-        # 77 says that there is no GPU.
+        LD_LIBRARY_PATH=$1/lib "$work/sanitised" 2>"$work/log" || status=$?
+        cat "$work/log" >&2
         [ $status = 0 ] || [ $status = 77 ] || fail "$program failed under the address sanitiser"
+        # The examples say why they end.
+        [ "${program%%/*}" != examples ] || grep -q "no CUDA driver\|sees no GPU" "$work/log" ||
+            fail "$program does not say that there is no GPU"
     done
 }
 
@@ -115,6 +127,10 @@ for compiler in gcc g++; do
         exit 0
     }
 done
+
+compilers=g++
+if have clang++; then compilers="g++ clang++"; else echo "SKIPPED: no clang++: C++ programs are compiled by g++ alone"; fi
+programs="crates/c/tests/linked/snippet.cpp crates/c/tests/gpu/snippet_cublas.cpp"
 
 install_cmake
 if cmake --version >/dev/null 2>&1; then

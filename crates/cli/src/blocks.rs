@@ -33,13 +33,13 @@ pub fn multiply(
     if problem.batch.count != 1 {
         return Err(UsageError::BlocksOfBatch.into());
     }
-    let Inputs { a, b, c, .. } = inputs.of(0);
+    let Inputs { a, b, c, bias } = inputs.of(0);
     let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype())?;
     d.poison();
     let start = Instant::now();
     let gemm = Gemm::create(device, config.clone())?;
     let bar = output::progress(0);
-    let operands = HostOperands { a, b, c };
+    let operands = HostOperands { a, b, c, bias };
     let report = gemm.multiply_host_with(
         problem,
         operands,

@@ -35,7 +35,7 @@ fn main() -> Result<(), Error> {
     }
     let gemm = Gemm::create(&device, Config::new(Dtype::F32))?;
     let budget = Budget::new((mebibytes as u64) << 20);
-    let operands = HostOperands { a: &a, b: &b, c: None };
+    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
     let mut shown = 0;
     let report = gemm.multiply_host_with(&problem, operands, &mut d, &budget, &mut |progress| {
         let tenths = 10 * progress.done / progress.products;

@@ -2,7 +2,6 @@
 
 use pgemm_ir::Element;
 
-use crate::config::Config;
 use crate::driver::{Device, DeviceBuffer, StreamRef};
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers};
@@ -70,19 +69,18 @@ impl DeviceMatrix {
     }
 }
 
-impl Config {
-    /// Refuses what calls without a bias cannot compute.
-    pub(crate) fn check_no_bias(&self) -> Result<()> {
-        if self.epilogue.bias().is_none() {
-            return Ok(());
-        }
-        Err(Error::InvalidKnob {
-            knob: "epilogue",
-            asked: self.epilogue.to_string(),
-            limit: "this call takes no bias; Gemm::run does, by Pointers::with_bias".into(),
-            nearest: "an epilogue without one".into(),
-        })
-    }
+/// What a product of matrices on the device is computed from, as [`host::Inputs`](crate::host::Inputs) on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceInputs<'a> {
+    /// A.
+    pub a: &'a DeviceMatrix,
+    /// B.
+    pub b: &'a DeviceMatrix,
+    /// C; not looked at where beta is 0.
+    pub c: Option<&'a DeviceMatrix>,
+    /// The bias where the epilogue has one: a row of [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements of
+    /// [`Config::bias_dtype`](crate::Config::bias_dtype), without gaps. Not looked at otherwise.
+    pub bias: Option<&'a DeviceMatrix>,
 }
 
 impl Gemm {
@@ -107,7 +105,8 @@ impl Gemm {
     ///
     /// # Errors
     /// Those of [`run`](Self::run); matrices that do not lie as the problem says, are of other types than the config's
-    /// ([`Error::MatrixType`]) or in another context; a batch, for which there are addresses and [`run`](Self::run).
+    /// ([`Error::MatrixType`]) or in another context; a batch, for which there are addresses and [`run`](Self::run); an epilogue
+    /// with a bias, for which there is [`multiply_inputs`](Self::multiply_inputs).
     pub fn multiply(
         &self,
         problem: &Problem,
@@ -117,8 +116,24 @@ impl Gemm {
         d: &mut DeviceMatrix,
         stream: StreamRef<'_>,
     ) -> Result<()> {
+        self.multiply_inputs(problem, DeviceInputs { a, b, c, bias: None }, d, stream)
+    }
+
+    /// Like [`multiply`](Self::multiply), for D = activation(alpha·A·B + beta·C + bias).
+    ///
+    /// # Errors
+    /// As [`multiply`](Self::multiply); where the epilogue has a bias, [`ProblemError::MissingBias`], or one that is no row of as
+    /// many elements.
+    pub fn multiply_inputs(
+        &self,
+        problem: &Problem,
+        inputs: DeviceInputs<'_>,
+        d: &mut DeviceMatrix,
+        stream: StreamRef<'_>,
+    ) -> Result<()> {
+        let DeviceInputs { a, b, c, bias } = inputs;
         problem.validate()?;
-        self.config().check_no_bias()?;
+        let bias = self.checked_bias(problem, bias)?;
         let batch = problem.batch.count;
         if batch != 1 {
             return Err(ProblemError::MatrixCount { matrix: "A", found: 1, needed: batch }.into());
@@ -144,6 +159,7 @@ impl Gemm {
             ("B", Some(b), b_type),
             ("C", c, output),
             ("D", Some(d), output),
+            ("the bias", bias, self.config().bias_dtype()),
         ];
         for (name, matrix, needed) in matrices {
             let Some(matrix) = matrix else { continue };
@@ -157,9 +173,24 @@ impl Gemm {
         if !stream.device().same_context(self.device()) {
             return Err(Error::OtherContext { what: "the stream" });
         }
-        let c = c.map_or(0, DeviceMatrix::address);
-        let pointers = Pointers::new(a.address(), b.address(), c, d.address());
+        let [c, bias] = [c, bias].map(|matrix| matrix.map_or(0, DeviceMatrix::address));
+        let pointers = Pointers::new(a.address(), b.address(), c, d.address()).with_bias(bias);
         // SAFETY: the matrices lie as the problem says, in its types and in the stream's context; freeing one waits for its use.
         unsafe { self.run(problem, &pointers, stream) }
+    }
+
+    /// The bias that the epilogue adds, if any.
+    fn checked_bias<'a>(
+        &self,
+        problem: &Problem,
+        bias: Option<&'a DeviceMatrix>,
+    ) -> Result<Option<&'a DeviceMatrix>> {
+        let Some(length) = self.config().bias_length(problem) else { return Ok(None) };
+        let bias = bias.ok_or_else(|| self.config().missing_bias(length))?;
+        let (found, needed) = (bias.layout, MatrixLayout::row_major(1, length));
+        if found != needed {
+            return Err(ProblemError::LayoutMismatch { matrix: "the bias", found, needed }.into());
+        }
+        Ok(Some(bias))
     }
 }

@@ -19,6 +19,16 @@ impl Config {
         Epilogue::bias_type(self.output_dtype())
     }
 
+    /// Elements of the bias, where the epilogue adds one.
+    pub(crate) fn bias_length(&self, problem: &Problem) -> Option<usize> {
+        self.epilogue.bias().map(|_| self.epilogue.bias_length(problem.m, problem.n))
+    }
+
+    /// What a call says that was given no bias.
+    pub(crate) fn missing_bias(&self, length: usize) -> Error {
+        ProblemError::MissingBias { epilogue: self.epilogue.to_string(), length }.into()
+    }
+
     /// Checks the epilogue for these types.
     ///
     /// # Errors

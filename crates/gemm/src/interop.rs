@@ -103,7 +103,7 @@ impl Gemm {
     /// # Errors
     /// Those of [`run`](Self::run); a buffer that is too short ([`Error::BufferLength`]), of another type than the config's
     /// ([`Error::BufferType`]) or of another context ([`Error::OtherContext`]); where beta is not 0, a C that the problem lays out
-    /// otherwise than D.
+    /// otherwise than D; an epilogue with a bias, for which there is [`matmul_with_bias`](Self::matmul_with_bias).
     pub fn matmul<A: DeviceElement, B: DeviceElement, D: DeviceElement>(
         &self,
         problem: &Problem,
@@ -112,6 +112,7 @@ impl Gemm {
         d: &mut impl DevicePtrMut<D>,
         stream: &CudaStream,
     ) -> Result<()> {
+        self.check_no_bias(problem)?;
         check_in_place(problem)?;
         let stream_ref = self.check(problem, a, b, d, stream)?;
         let ((a, _read_a), (b, _read_b)) = (a.device_ptr(stream), b.device_ptr(stream));
@@ -135,15 +136,106 @@ impl Gemm {
         d: &mut impl DevicePtrMut<D>,
         stream: &CudaStream,
     ) -> Result<()> {
+        self.check_no_bias(problem)?;
         let stream_ref = self.check(problem, a, b, d, stream)?;
-        check_context(self.device(), c.stream(), "C")?;
-        check_length("C", c.len(), problem.spans().c)?;
+        self.check_c(problem, c)?;
         let ((a, _read_a), (b, _read_b)) = (a.device_ptr(stream), b.device_ptr(stream));
         let (c, _read_c) = c.device_ptr(stream);
         let (d, _written) = d.device_ptr_mut(stream);
         let pointers = Pointers::new(a, b, c, d);
         // SAFETY: as above.
         unsafe { self.run(problem, &pointers, stream_ref) }
+    }
+
+    /// Like [`matmul`](Self::matmul), for D = activation(alpha·A·B + beta·D + bias). The bias has
+    /// [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements at least, of [`Config::bias_dtype`](crate::Config::bias_dtype).
+    ///
+    /// # Errors
+    /// As [`matmul`](Self::matmul); [`Error::InvalidKnob`] where the config's epilogue adds no bias.
+    pub fn matmul_with_bias<
+        A: DeviceElement,
+        B: DeviceElement,
+        D: DeviceElement,
+        Bias: DeviceElement,
+    >(
+        &self,
+        problem: &Problem,
+        a: &impl DevicePtr<A>,
+        b: &impl DevicePtr<B>,
+        bias: &impl DevicePtr<Bias>,
+        d: &mut impl DevicePtrMut<D>,
+        stream: &CudaStream,
+    ) -> Result<()> {
+        check_in_place(problem)?;
+        let stream_ref = self.check(problem, a, b, d, stream)?;
+        self.check_bias(problem, bias)?;
+        let ((a, _read_a), (b, _read_b)) = (a.device_ptr(stream), b.device_ptr(stream));
+        let (bias, _read_bias) = bias.device_ptr(stream);
+        let (d, _written) = d.device_ptr_mut(stream);
+        let pointers = Pointers::new(a, b, d, d).with_bias(bias);
+        // SAFETY: as above, and the bias has what is added.
+        unsafe { self.run(problem, &pointers, stream_ref) }
+    }
+
+    /// Like [`matmul_with_c`](Self::matmul_with_c), for D = activation(alpha·A·B + beta·C + bias).
+    ///
+    /// # Errors
+    /// As [`matmul_with_bias`](Self::matmul_with_bias), but C may lie otherwise than D.
+    #[allow(clippy::too_many_arguments)]
+    pub fn matmul_with_c_and_bias<
+        A: DeviceElement,
+        B: DeviceElement,
+        D: DeviceElement,
+        Bias: DeviceElement,
+    >(
+        &self,
+        problem: &Problem,
+        a: &impl DevicePtr<A>,
+        b: &impl DevicePtr<B>,
+        c: &impl DevicePtr<D>,
+        bias: &impl DevicePtr<Bias>,
+        d: &mut impl DevicePtrMut<D>,
+        stream: &CudaStream,
+    ) -> Result<()> {
+        let stream_ref = self.check(problem, a, b, d, stream)?;
+        self.check_c(problem, c)?;
+        self.check_bias(problem, bias)?;
+        let ((a, _read_a), (b, _read_b)) = (a.device_ptr(stream), b.device_ptr(stream));
+        let (c, _read_c) = c.device_ptr(stream);
+        let (bias, _read_bias) = bias.device_ptr(stream);
+        let (d, _written) = d.device_ptr_mut(stream);
+        let pointers = Pointers::new(a, b, c, d).with_bias(bias);
+        // SAFETY: as above.
+        unsafe { self.run(problem, &pointers, stream_ref) }
+    }
+
+    /// Refuses what calls without a bias cannot compute.
+    fn check_no_bias(&self, problem: &Problem) -> Result<()> {
+        let length = self.config().bias_length(problem);
+        length.map_or(Ok(()), |length| Err(self.config().missing_bias(length)))
+    }
+
+    /// Checks length, type and context of a bias.
+    fn check_bias<T: DeviceElement>(
+        &self,
+        problem: &Problem,
+        bias: &impl DevicePtr<T>,
+    ) -> Result<()> {
+        let length = self.config().bias_length(problem).ok_or_else(|| Error::InvalidKnob {
+            knob: "epilogue",
+            asked: self.config().epilogue.to_string(),
+            limit: "a bias is given, and this adds none".into(),
+            nearest: "bias_n or bias_m".into(),
+        })?;
+        check_type::<T>("the bias", self.config().bias_dtype())?;
+        check_length("the bias", bias.len(), length)?;
+        check_context(self.device(), bias.stream(), "the bias")
+    }
+
+    /// Checks length and context of C.
+    fn check_c<T: DeviceElement>(&self, problem: &Problem, c: &impl DevicePtr<T>) -> Result<()> {
+        check_context(self.device(), c.stream(), "C")?;
+        check_length("C", c.len(), problem.spans().c)
     }
 
     /// Checks types, lengths and contexts of A, B and D.
@@ -156,7 +248,6 @@ impl Gemm {
         stream: &'a CudaStream,
     ) -> Result<StreamRef<'a>> {
         let ([a_type, b_type], output) = (self.config().operands(), self.config().output_dtype());
-        self.config().check_no_bias()?;
         check_type::<A>("A", a_type)?;
         check_type::<B>("B", b_type)?;
         check_type::<D>("D", output)?;

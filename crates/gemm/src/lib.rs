@@ -61,7 +61,7 @@ pub use batch::Batch;
 pub use choice::{Choice, Decomposition};
 pub use config::{Config, MAX_SPLITS, Split};
 pub use cpu::CpuError;
-pub use device_matrix::DeviceMatrix;
+pub use device_matrix::{DeviceInputs, DeviceMatrix};
 pub use error::{Error, Result};
 pub use gemm::{CallerWorkspace, Gemm, Pointers, Prepared};
 pub use matrix::{HostMatrix, MatrixError};

@@ -405,6 +405,20 @@ def test_threads(device):
     assert not failures, failures
 
 
+def test_another_device_than_the_current_one(cuda):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU")
+    assert torch.cuda.current_device() == 0
+    a = torch.randn(200, 72, device="cuda:1")
+    b = torch.randn(72, 88, device="cuda:1")
+    d = pg.matmul(a, b)
+    assert d.device == a.device and torch.cuda.current_device() == 0
+    torch.testing.assert_close(d, a @ b, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(pg.matmul(a.to("cuda:0"), b.to("cuda:0")), (a @ b).to("cuda:0"), rtol=1e-4, atol=1e-4)
+    with pytest.raises(pg.ArgumentError):
+        pg.matmul(a, b.to("cuda:0"))
+
+
 if __name__ == "__main__":
     import sys
 

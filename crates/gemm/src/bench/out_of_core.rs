@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::driver::{
     Device, DeviceBuffer, Direction, Event, Lines, PinnedBuffer, Stream, Timing, copy_lines,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::files;
 use crate::gemm::Gemm;
 use crate::matrix::HostMatrix;
@@ -165,7 +165,7 @@ pub fn link_speed(device: &Device) -> Result<LinkSpeed> {
 /// Measures a product by blocks: with matrices that are not pinned, with matrices that are, and its steps one after the other.
 ///
 /// # Errors
-/// As [`Gemm::multiply_host`].
+/// As [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.
 pub fn out_of_core(
     device: &Device,
     config: &Config,
@@ -174,13 +174,19 @@ pub fn out_of_core(
     link: &LinkSpeed,
     runs: usize,
 ) -> Result<OutOfCoreRow> {
+    if !config.epilogue.is_none() {
+        return Err(Error::NotByBlocks {
+            what: "an epilogue, which is not measured",
+            instead: "measure it without; Gemm::multiply_host applies it",
+        });
+    }
     let gemm = Gemm::create(device, config.clone())?;
     let [a_type, b_type] = config.operands();
     let output = config.output_dtype();
     let random = |layout, element, seed| {
         let mut matrix = HostMatrix::zeros(layout, element)?;
         matrix.fill_random(seed);
-        Ok::<_, crate::Error>(matrix)
+        Ok::<_, Error>(matrix)
     };
     let mut a = random(problem.a_layout(), a_type, 1)?;
     let mut b = random(problem.b_layout(), b_type, 2)?;
@@ -192,7 +198,7 @@ pub fn out_of_core(
     let budget = Budget::new(budget_bytes);
     let mut pageable_seconds = vec![];
     for run in 0..runs + 1 {
-        let operands = HostOperands { a: &a, b: &b, c: c.as_ref() };
+        let operands = HostOperands { a: &a, b: &b, c: c.as_ref(), bias: None };
         let report = gemm.multiply_host(problem, operands, &mut d, &budget)?;
         // The first has compiled kernels.
         if run > 0 {
@@ -205,7 +211,7 @@ pub fn out_of_core(
     }
     let pin_seconds = start.elapsed().as_secs_f64();
     d.poison();
-    let operands = HostOperands { a: &a, b: &b, c: c.as_ref() };
+    let operands = HostOperands { a: &a, b: &b, c: c.as_ref(), bias: None };
     let mut run = |budget: &Budget| gemm.multiply_host(problem, operands, &mut d, budget);
     let serial = run(&budget.clone().with_one_at_a_time(true))?;
     let computing = serial.busy_seconds[1].max(1e-9);
@@ -251,7 +257,7 @@ pub fn out_of_core(
 fn sample(problem: &Problem, operands: HostOperands<'_>, d: &HostMatrix) -> (usize, f64) {
     const SAMPLES: usize = 64;
     let Problem { m, n, k, alpha, beta, .. } = *problem;
-    let HostOperands { a, b, c } = operands;
+    let HostOperands { a, b, c, .. } = operands;
     let value = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap_or(f64::NAN);
     let mut worst = 0f64;
     for sample in 0..SAMPLES {

@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use pgemm_kernels::BiasAlong;
+
 use super::blocking::{Blocking, Shapes};
 use super::schedule::{Lane, Operand, Schedule, Tile, Work};
 use super::staging::{Region, Ring};
@@ -143,7 +145,7 @@ pub(super) fn execute(
     let events =
         steps.iter().map(|_| Ok([event()?, event()?])).collect::<Result<Vec<[Event; 2]>>>()?;
     let pins = |matrix: &HostMatrix| is_pinned(device, matrix.bytes());
-    let HostOperands { a, b, c } = operands;
+    let HostOperands { a, b, c, .. } = operands;
     let pinned = [pins(a), pins(b), c.is_none_or(pins), pins(d)];
     let ring =
         |needed: bool| needed.then(|| Ring::new(device, budget.staging_bytes / 2)).transpose();
@@ -298,11 +300,7 @@ impl Run<'_> {
     }
 
     fn address(&self, operand: Operand, slot: usize) -> u64 {
-        let Planned { blocking, shapes, .. } = self.planned;
-        let bytes = blocking.slot_bytes(shapes);
-        let kind = operand as usize;
-        let before: u64 = (0..kind).map(|kind| blocking.slots[kind] as u64 * bytes[kind]).sum();
-        self.memory.address() + before + slot as u64 * bytes[kind]
+        self.memory.address() + self.planned.places.offset(operand, slot)
     }
 
     /// Where a tile lies in its matrix, and the bytes from line to line in its slot.
@@ -346,6 +344,19 @@ impl Run<'_> {
         }
     }
 
+    /// Where the part of the bias begins that is added to a block.
+    fn bias(&self, at: [usize; 3]) -> u64 {
+        let config = self.planned.gemm.config();
+        let axis = match config.epilogue.bias() {
+            Some(BiasAlong::M) => 0,
+            Some(BiasAlong::N) => 1,
+            None => return 0,
+        };
+        let before = self.planned.blocking.start(axis, at[axis]) as u64;
+        let first = self.memory.address() + self.planned.bias_offset();
+        first + before * u64::from(config.bias_dtype().bytes())
+    }
+
     fn product(
         &self,
         at: [usize; 3],
@@ -353,12 +364,12 @@ impl Run<'_> {
         first: bool,
         stream: StreamRef<'_>,
     ) -> Result<()> {
-        let Planned { gemm, shapes, blocking, prepared, workspace, .. } = self.planned;
+        let Planned { gemm, shapes, blocking, places, prepared, workspace, .. } = self.planned;
         let problem = shapes.product(blocking, at, first);
         let [a, b, d] = [Operand::A, Operand::B, Operand::C]
             .map(|operand| self.address(operand, slots[operand as usize]));
-        let pointers = Pointers::new(a, b, d, d);
-        let address = self.memory.address() + blocking.bytes(shapes);
+        let pointers = Pointers::new(a, b, d, d).with_bias(self.bias(at));
+        let address = self.memory.address() + places.bytes();
         let workspace = CallerWorkspace { address, bytes: *workspace };
         let Some(prepared) = prepared.0.get(&(blocking.extents(at), problem.beta != 0.0)) else {
             // All were prepared.

@@ -9,7 +9,7 @@
 //! let gemm = Gemm::create(&Device::new(0)?, Config::new(Dtype::Bf16))?;
 //! let problem = Problem::of(&a.layout(), &b.layout())?;
 //! let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16)?;
-//! let operands = HostOperands { a, b, c: None };
+//! let operands = HostOperands { a, b, c: None, bias: None };
 //! let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(4 << 30))?;
 //! println!("{report}");
 //! # Ok(())
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! * **Blocks** ([`Blocking`]): D is cut into blocks. Where D is of f64, s32 or f32 (of floats), sums lose nothing in it, so k is cut
-//!   too where that is faster. Else each block of D is computed all along k, from tiles of A and B that reach as far, and is the same
+//!   too where that is faster and there is no epilogue. Else each block of D is computed all along k, from tiles of A and B that reach as far, and is the same
 //!   bit for bit as with all matrices on the device and tiles whole along k ([`Split::Whole`](crate::Split)).
 //! * **Order**: groups of blocks that share tiles, such that few bytes go up and there is something to compute soon. What is chosen is
 //!   fastest by the model: the schedule's steps at the rates of the link and the tensor cores ([`Rates`]).
@@ -26,6 +26,7 @@
 //! * There are three streams, ordered by events, and one allocation on the device, of what [`Budget::device_bytes`] allows; no managed memory.
 
 mod blocking;
+mod choose;
 mod execute;
 mod schedule;
 mod staging;
@@ -36,14 +37,17 @@ use std::fmt;
 
 use crate::config::Config;
 use crate::driver::DeviceBuffer;
+use crate::epilogue::Applied;
 use crate::error::{Error, Result};
 use crate::gemm::{CallerWorkspace, Gemm};
 use crate::matrix::HostMatrix;
 use crate::plan::Plan;
 use crate::problem::{Problem, ProblemError};
 
-pub use blocking::{Blocking, Rates};
-use blocking::{Shapes, choose};
+pub use blocking::Blocking;
+use blocking::{Places, Shapes};
+pub use choose::Rates;
+use choose::choose;
 use schedule::Schedule;
 
 /// What a product may take, and what is expected of the machine.
@@ -90,6 +94,8 @@ pub struct HostOperands<'a> {
     pub b: &'a HostMatrix,
     /// C; not looked at where beta is 0.
     pub c: Option<&'a HostMatrix>,
+    /// The bias where the epilogue has one, as that of [`host::Inputs`](crate::host::Inputs); not looked at otherwise.
+    pub bias: Option<&'a HostMatrix>,
 }
 
 /// How far a product has come.
@@ -147,7 +153,7 @@ impl Gemm {
     ///
     /// # Errors
     /// Those of [`run`](Self::run); matrices that do not lie as the problem says or are of other types than the config's;
-    /// [`Error::NotByBlocks`] for a batch, for an epilogue and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
+    /// [`Error::NotByBlocks`] for a batch and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
     /// smallest blocks take more; [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
     /// anything.
     pub fn multiply_host(
@@ -173,12 +179,19 @@ impl Gemm {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Report> {
         check(self.config(), problem, operands, d)?;
-        let operands = HostOperands { c: operands.c.filter(|_| problem.beta != 0.0), ..operands };
+        let operands = HostOperands {
+            c: operands.c.filter(|_| problem.beta != 0.0),
+            bias: operands.bias.filter(|_| self.config().epilogue.bias().is_some()),
+            ..operands
+        };
         let planned = planned(self, problem, budget)?;
         if problem.is_empty() {
             return Ok(planned.report([0.0; 3], 0.0, [true; 4]));
         }
-        let memory = DeviceBuffer::new(self.device(), planned.device_bytes() as usize)?;
+        let mut memory = DeviceBuffer::new(self.device(), planned.device_bytes() as usize)?;
+        if let Some(bias) = operands.bias {
+            memory.copy_from_host(planned.bias_offset() as usize, bias.bytes(), self.stream())?;
+        }
         execute::execute(&planned, &memory, operands, d, budget, progress)
     }
 }
@@ -188,16 +201,23 @@ struct Planned {
     gemm: Gemm,
     shapes: Shapes,
     blocking: Blocking,
+    places: Places,
     schedule: Schedule,
     prepared: execute::PreparedProducts,
     /// Bytes of the workspace, which is behind the slots.
     workspace: u64,
+    /// Bytes of the bias, which is behind the workspace.
+    bias: u64,
     expected_seconds: f64,
 }
 
 impl Planned {
+    fn bias_offset(&self) -> u64 {
+        self.places.bytes() + self.workspace
+    }
+
     fn device_bytes(&self) -> u64 {
-        self.blocking.bytes(&self.shapes) + self.workspace
+        self.bias_offset() + self.bias
     }
 
     fn report(&self, busy_seconds: [f64; 3], seconds: f64, pinned: [bool; 4]) -> Report {
@@ -220,29 +240,35 @@ impl Planned {
 fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
     let config = gemm.config();
     let [a, b] = config.operands();
-    let shapes = Shapes { problem: *problem, elements: [a, b, config.output_dtype()] };
+    let fused = !config.epilogue.is_none();
+    let shapes = Shapes { problem: *problem, elements: [a, b, config.output_dtype()], fused };
+    let length = config.bias_length(problem).unwrap_or(0) as u64;
+    let bias = length * u64::from(config.bias_dtype().bytes());
     let rates = budget.rates.unwrap_or_else(|| Rates::usual(config.dtype));
     let gemm = gemm.by_blocks()?;
     let asked = budget.device_bytes;
-    let mut aside = 0u64;
+    let mut aside = bias;
     loop {
         let refused = |needed: u64| {
             let needed = needed.saturating_add(aside);
-            Error::DeviceBudget { asked, needed, whole_k: !shapes.may_cut_k() }
+            Error::DeviceBudget { asked, needed, whole_k: !fused && !shapes.may_cut_k() }
         };
         let room = asked.saturating_sub(aside);
         let (blocking, schedule) = choose(&shapes, room, &rates).map_err(refused)?;
         let prepared = execute::prepare(&gemm, &shapes, &blocking, &schedule)?;
         let workspace = prepared.workspace_bytes().next_multiple_of(CallerWorkspace::ALIGN);
-        if blocking.bytes(&shapes).saturating_add(workspace) <= asked {
+        let places = Places::new(&blocking, &shapes);
+        if places.bytes().saturating_add(workspace).saturating_add(bias) <= asked {
             let expected_seconds = schedule.seconds(&shapes, &blocking, &rates);
             return Ok(Planned {
                 gemm,
                 shapes,
                 blocking,
+                places,
                 schedule,
                 prepared,
                 workspace,
+                bias,
                 expected_seconds,
             });
         }
@@ -265,28 +291,29 @@ fn check(
             instead: "compute its products one after the other",
         });
     }
-    if !config.epilogue.is_none() {
-        return Err(Error::NotByBlocks {
-            what: "an epilogue",
-            instead: "apply it to D afterwards, or use a config without one",
-        });
-    }
     if problem.a.step != 1 || problem.b.step != 1 {
         return Err(Error::NotByBlocks {
             what: "operands whose elements are no neighbours",
             instead: "copy them to matrices with a step of 1",
         });
     }
-    let HostOperands { a, b, c } = operands;
+    let HostOperands { a, b, c, bias } = operands;
     let c = c.filter(|_| problem.beta != 0.0);
+    let bias = bias.filter(|_| config.epilogue.bias().is_some());
     problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
     if d.layout() != problem.d_layout() {
         let (found, needed) = (d.layout(), problem.d_layout());
         return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
-    let given =
-        [("A", Some(a), a_type), ("B", Some(b), b_type), ("C", c, output), ("D", Some(d), output)];
+    Applied::new(problem, config.epilogue, bias)?;
+    let given = [
+        ("A", Some(a), a_type),
+        ("B", Some(b), b_type),
+        ("C", c, output),
+        ("D", Some(d), output),
+        ("the bias", bias, config.bias_dtype()),
+    ];
     for (matrix, given, needed) in given {
         match given.map(HostMatrix::dtype) {
             Some(found) if found != needed => {

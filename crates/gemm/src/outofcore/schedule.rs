@@ -7,7 +7,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::blocking::{Blocking, Rates, Shapes};
+use super::blocking::{Blocking, Shapes};
+use super::choose::Rates;
 
 /// Whose tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +17,17 @@ pub(crate) enum Operand {
     B,
     /// Lies in the slot of the block of D.
     C,
+}
+
+impl Operand {
+    /// The axes of the product (m, n, k) along its rows and columns.
+    pub fn axes(self) -> [usize; 2] {
+        match self {
+            Operand::A => [0, 2],
+            Operand::B => [2, 1],
+            Operand::C => [0, 1],
+        }
+    }
 }
 
 /// A tile: its place along the rows and columns of its matrix, in tiles.
@@ -92,15 +104,18 @@ struct Pool {
     slots: Vec<Slot>,
     /// When each tile is needed, as numbers of products that are still to come.
     uses: HashMap<Tile, VecDeque<usize>>,
+    /// Whether each tile has the slot of its number.
+    stays: bool,
 }
 
 impl Pool {
-    fn new(slots: usize, tiles: impl Iterator<Item = Tile>) -> Self {
+    fn new(blocking: &Blocking, operand: Operand, tiles: impl Iterator<Item = Tile>) -> Self {
         let mut uses: HashMap<Tile, VecDeque<usize>> = HashMap::new();
         for (product, tile) in tiles.enumerate() {
             uses.entry(tile).or_default().push_back(product);
         }
-        Pool { slots: vec![Slot::default(); slots], uses }
+        let slots = vec![Slot::default(); blocking.slots[operand as usize]];
+        Pool { slots, uses, stays: blocking.stays(operand) }
     }
 
     /// The slot that holds the tile, or the one that it goes to and is to be filled.
@@ -118,12 +133,14 @@ impl Pool {
             }
         };
         // Of those that are needed no more, the one that was free first.
-        let victim = (0..self.slots.len())
-            .max_by_key(|&slot| {
+        let farthest = || {
+            (0..self.slots.len()).max_by_key(|&slot| {
                 let slot = &self.slots[slot];
                 (next_use(slot), std::cmp::Reverse(slot.read))
             })
-            .unwrap_or_default();
+        };
+        let own = self.stays.then_some(tile.row.max(tile.column));
+        let victim = own.or_else(farthest).unwrap_or_default();
         self.slots[victim].tile = Some(tile);
         (victim, true)
     }
@@ -164,11 +181,11 @@ impl Schedule {
     /// The schedule of a blocking, with C where it is read.
     pub fn new(blocking: &Blocking, reads_c: bool) -> Self {
         let order = blocking.order();
-        let [a_slots, b_slots, d_slots] = blocking.slots;
+        let d_slots = blocking.slots[2];
         let a_of = |&[i, _, p]: &[usize; 3]| Tile { operand: Operand::A, row: i, column: p };
         let b_of = |&[_, j, p]: &[usize; 3]| Tile { operand: Operand::B, row: p, column: j };
-        let mut a = Pool::new(a_slots, order.iter().map(a_of));
-        let mut b = Pool::new(b_slots, order.iter().map(b_of));
+        let mut a = Pool::new(blocking, Operand::A, order.iter().map(a_of));
+        let mut b = Pool::new(blocking, Operand::B, order.iter().map(b_of));
         let mut builder = Builder::default();
         // The last step down of each slot of D, and the step up of C.
         let mut emptied = vec![None; d_slots];

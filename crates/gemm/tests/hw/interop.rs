@@ -4,11 +4,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use persistent_gemm::driver::{Device, StreamRef};
+use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::interop::cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits,
 };
 use persistent_gemm::interop::{DeviceElement, F8E4M3, F8E5M2, bf16, f16};
-use persistent_gemm::{Config, Dtype, Error, Gemm, HostMatrix, Major, Problem, cpu};
+use persistent_gemm::{
+    Config, DeviceInputs, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout,
+    Problem, ProblemError, cpu,
+};
 
 use crate::device::device;
 
@@ -138,4 +142,75 @@ fn a_device_keeps_cudarcs_context_alive() {
     let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
     gemm.prepare(&Problem::new(64, 64, 64, Major::K, Major::K)).unwrap();
     gemm.sync().unwrap();
+}
+
+/// Products with a bias, of integers, in cudarc's buffers and in matrices.
+fn check_bias<A: Value, D: Value, Bias: Value>(context: &Arc<CudaContext>, config: Config) {
+    let device = Device::from_cudarc(context).unwrap();
+    let gemm = Gemm::create(&device, config.clone()).unwrap();
+    let stream = context.new_stream().unwrap();
+    let problem = Problem::new(72, 56, 32, Major::K, Major::N).with_beta(-1.0);
+    let [operands, _] = config.operands();
+    let [a, b, c] = small(&problem, [operands, operands, config.output_dtype()]);
+    let length = config.epilogue.bias_length(72, 56);
+    let row = MatrixLayout::row_major(1, length);
+    let mut bias = HostMatrix::zeros(row, config.bias_dtype()).unwrap();
+    bias.fill_integers(4, 5);
+    let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+    let expected = multiply(&Executor::Cpu { because: None }, &config, &problem, inputs).unwrap().d;
+
+    let values: Vec<D> = expected.to_f64_vec().into_iter().map(D::of).collect();
+    let on_device = (upload::<A>(&stream, &a), upload::<A>(&stream, &b), upload::<D>(&stream, &c));
+    let row = upload::<Bias>(&stream, &bias);
+    let mut d = stream.alloc_zeros::<D>(72 * 56).unwrap();
+    let (a_slice, b_slice, c_slice) = &on_device;
+    gemm.matmul_with_c_and_bias(&problem, a_slice, b_slice, c_slice, &row, &mut d, &stream)
+        .unwrap();
+    assert_eq!(stream.clone_dtoh(&d).unwrap(), values, "{config:?}");
+    stream.memcpy_dtod(c_slice, &mut d).unwrap();
+    gemm.matmul_with_bias(&problem, a_slice, b_slice, &row, &mut d, &stream).unwrap();
+    assert_eq!(stream.clone_dtoh(&d).unwrap(), values, "{config:?} in place");
+
+    let short = gemm.matmul_with_bias(&problem, a_slice, b_slice, &row.slice(1..), &mut d, &stream);
+    let short = short.unwrap_err();
+    assert!(matches!(short, Error::BufferLength { matrix: "the bias", .. }), "{short}");
+    let missing = gemm.matmul(&problem, a_slice, b_slice, &mut d, &stream).unwrap_err();
+    assert!(matches!(missing, Error::Problem(ProblemError::MissingBias { .. })), "{missing}");
+
+    let stream = gemm.stream();
+    let [a, b, c, bias] =
+        [&a, &b, &c, &bias].map(|matrix| DeviceMatrix::upload(matrix, stream).unwrap());
+    let mut d = DeviceMatrix::zeros(problem.d_layout(), config.output_dtype(), stream).unwrap();
+    let inputs = DeviceInputs { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+    gemm.multiply_inputs(&problem, inputs, &mut d, stream).unwrap();
+    assert_eq!(d.download(stream).unwrap(), expected, "{config:?} of matrices");
+    let missing = gemm.multiply(&problem, &a, &b, Some(&c), &mut d, stream).unwrap_err();
+    assert!(matches!(missing, Error::Problem(ProblemError::MissingBias { .. })), "{missing}");
+    let other = DeviceInputs { bias: Some(&a), ..inputs };
+    let other = gemm.multiply_inputs(&problem, other, &mut d, stream).unwrap_err();
+    assert!(other.to_string().starts_with("the bias is"), "{other}");
+}
+
+#[test]
+fn a_bias_is_added_in_typed_calls() {
+    let Some(_device) = device("a_bias_is_added_in_typed_calls") else { return };
+    let context = CudaContext::new(0).unwrap();
+    let with = |config: Config, text: &str| config.with_epilogue(text.parse().unwrap());
+    check_bias::<bf16, bf16, bf16>(&context, with(Config::new(Dtype::Bf16), "bias_n|relu"));
+    let wide = Config::new(Dtype::Bf16).with_output(Dtype::F32);
+    check_bias::<bf16, f32, f32>(&context, with(wide, "bias_m"));
+    check_bias::<f32, f32, f32>(&context, with(Config::new(Dtype::F32), "bias_n"));
+    check_bias::<f64, f64, f64>(&context, with(Config::new(Dtype::F64), "bias_m|relu"));
+    let narrow = Config::new(Dtype::E4m3).with_output(Dtype::E4m3);
+    check_bias::<F8E4M3, F8E4M3, bf16>(&context, with(narrow, "bias_n|relu"));
+
+    // A bias that nothing adds.
+    let gemm =
+        Gemm::create(&Device::from_cudarc(&context).unwrap(), Config::new(Dtype::F32)).unwrap();
+    let stream = context.default_stream();
+    let a = stream.alloc_zeros::<f32>(64).unwrap();
+    let mut d = stream.alloc_zeros::<f32>(64).unwrap();
+    let problem = Problem::new(8, 8, 8, Major::K, Major::N);
+    let unused = gemm.matmul_with_bias(&problem, &a, &a, &a, &mut d, &stream).unwrap_err();
+    assert!(matches!(unused, Error::InvalidKnob { knob: "epilogue", .. }), "{unused}");
 }

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 
 use persistent_gemm::driver::{Device, Stream};
+use persistent_gemm::host::{Executor, Inputs, multiply};
 use persistent_gemm::outofcore::{Budget, HostOperands};
 use persistent_gemm::{
     Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout, Problem, Split, cpu,
@@ -35,7 +36,7 @@ fn check(device: &Device, config: &Config, problem: &Problem, budget: &Budget, p
     }
     let gemm = Gemm::create(device, config.clone()).unwrap();
     let mut done = 0;
-    let operands = HostOperands { a: &a, b: &b, c: Some(&c) };
+    let operands = HostOperands { a: &a, b: &b, c: Some(&c), bias: None };
     let report = gemm
         .multiply_host_with(problem, operands, &mut d, budget, &mut |progress| {
             assert_eq!(progress.done, done + 1);
@@ -98,7 +99,7 @@ fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
     let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
     let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
     let gemm = Gemm::create(&device, config.clone()).unwrap();
-    let operands = HostOperands { a: &a, b: &b, c: None };
+    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
     let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(24 << 20)).unwrap();
     assert!(report.products >= 4, "{report}");
 
@@ -112,6 +113,49 @@ fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
     assert_eq!(d, whole.download(stream).unwrap());
 }
 
+/// Blocks are the parts of D that an epilogue belongs to, with the parts of a bias along either side; sums are whole in them.
+#[test]
+fn epilogues_are_applied_to_blocks() {
+    let Some(device) = device("epilogues_are_applied_to_blocks") else { return };
+    for (dtype, output, text, d_major) in [
+        (Dtype::Bf16, Dtype::Bf16, "bias_n|relu", Major::N),
+        (Dtype::Bf16, Dtype::F32, "bias_m|relu", Major::N),
+        (Dtype::F32, Dtype::F32, "bias_n", Major::M),
+        (Dtype::F64, Dtype::F64, "bias_m", Major::M),
+        (Dtype::F16, Dtype::F16, "relu", Major::N),
+    ] {
+        let config = Config::new(dtype).with_output(output).with_epilogue(text.parse().unwrap());
+        let problem = Problem::new(1000, 777, 60, Major::K, Major::N).with_d_major(d_major);
+        let problem = problem.with_beta(-1.0);
+        let a = integers(problem.a_layout(), dtype, 1);
+        let b = integers(problem.b_layout(), dtype, 2);
+        let c = integers(problem.c_layout(), output, 3);
+        let row = MatrixLayout::row_major(1, config.epilogue.bias_length(1000, 777));
+        let bias = integers(row, config.bias_dtype(), 4);
+        let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+        let expected =
+            multiply(&Executor::Cpu { because: None }, &config, &problem, inputs).unwrap();
+        let gemm = Gemm::create(&device, config.clone()).unwrap();
+        let mut d = HostMatrix::zeros(problem.d_layout(), output).unwrap();
+        let operands = HostOperands { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+        for bytes in [3 << 19, 1 << 30] {
+            d.poison();
+            let budget = Budget::new(bytes);
+            let report = gemm.multiply_host(&problem, operands, &mut d, &budget).unwrap();
+            assert!(
+                report.device_bytes <= bytes && (bytes == 1 << 30 || report.products > 1),
+                "{report}"
+            );
+            assert_eq!(d.to_f64_vec(), expected.d.to_f64_vec(), "{config:?} {report}");
+        }
+        if config.epilogue.bias().is_some() {
+            let without = HostOperands { bias: None, ..operands };
+            let refused = gemm.multiply_host(&problem, without, &mut d, &Budget::new(1 << 30));
+            assert!(refused.unwrap_err().to_string().contains("a bias of"));
+        }
+    }
+}
+
 #[test]
 fn the_device_gives_no_more_memory_than_the_budget_says() {
     let Some(device) = device("the_device_gives_no_more_memory") else { return };
@@ -121,7 +165,7 @@ fn the_device_gives_no_more_memory_than_the_budget_says() {
         (integers(problem.a_layout(), Dtype::F32, 1), integers(problem.b_layout(), Dtype::F32, 2));
     let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::F32).unwrap();
     let gemm = Gemm::create(&device, config).unwrap();
-    let operands = HostOperands { a: &a, b: &b, c: None };
+    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
     // Kernels are loaded once.
     let budget = Budget::new(64 << 20);
     gemm.multiply_host(&problem, operands, &mut d, &budget).unwrap();
@@ -152,7 +196,7 @@ fn what_cannot_be_done_by_blocks_is_said() {
         integers(problem.b_layout(), Dtype::Bf16, 2),
     );
     let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
-    let operands = HostOperands { a: &a, b: &b, c: None };
+    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
     let mut refused = |problem: &Problem, bytes| {
         gemm.multiply_host(problem, operands, &mut d, &Budget::new(bytes)).unwrap_err()
     };
