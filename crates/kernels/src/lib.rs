@@ -13,6 +13,7 @@ pub mod catalogue;
 mod direct;
 mod divisor;
 mod dmma;
+mod empty;
 mod epilogue;
 mod family;
 mod ffma;
@@ -45,6 +46,7 @@ pub use fusion::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use gemm::{GemmKernel, KernelError, build, describe};
 pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
+pub use empty::empty_kernel;
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use relayout::{
     MatrixRelayout, MatrixSplit, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutSpec,
