@@ -47,7 +47,7 @@ pub use score::FamilyScore;
 pub use stats::{Summary, geometric_mean};
 pub use stream::{
     AloneTimes, Clock, EMPTY, LAUNCHED, LeftOutWay, PEER, RESIDENT, StreamOutcome, StreamPeer,
-    StreamRequest, Way as StreamWay, WayTimes, resident_spec,
+    StreamRequest, Way as StreamWay, WayTimes,
 };
 pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use verify::{Verification, error_model, verify_sampled};

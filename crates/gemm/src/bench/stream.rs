@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pgemm_ir::Element;
 use pgemm_kernels::{Epilogue, KernelSpec};
 
 use self::alone::Alone;
@@ -26,10 +25,10 @@ use super::report::problem_name;
 use super::stats::Summary;
 use super::verify::{Verification, Verifier};
 use crate::driver::Device;
+use crate::engine::Goal;
 use crate::error::Error;
 use crate::gemm::Gemm;
-use crate::precision::Precision;
-use crate::problem::{Major, Problem};
+use crate::problem::Problem;
 
 pub use report::{AloneTimes, Clock, LeftOutWay, StreamOutcome, Way, WayTimes};
 
@@ -92,31 +91,6 @@ pub struct StreamRequest<'a> {
     pub peer: Option<&'a StreamPeer>,
     /// Further resident kernels.
     pub also: &'a [KernelSpec],
-}
-
-/// The kernel of a resident engine for this problem where none is asked for: small tiles where there are few of them.
-///
-/// # Errors
-/// Why there is none, in words.
-pub fn resident_spec(problem: &Problem, elements: Elements) -> Result<KernelSpec, String> {
-    let Elements { a, b, d, precision, .. } = elements;
-    let depth = 128 / a.bytes().max(1);
-    let operands = if a == b { a.to_string() } else { format!("{a}_{b}") };
-    let majors = format!("{}{}", problem.a.major, problem.b.major);
-    let column_major = if problem.d_major == Major::M { "m" } else { "" };
-    let shape = match problem.m.max(problem.n) {
-        ..=512 => format!("64x64x{depth}-s8-w1-c1x1"),
-        _ => format!("128x128x{depth}-s5-p2-c1x1"),
-    };
-    let promoted = match (a, precision) {
-        (Element::E4m3 | Element::E5m2, Precision::Full) => "-p128",
-        _ => "",
-    };
-    let name = format!("{operands}-{majors}{column_major}-{d}-{shape}{promoted}-resident");
-    let spec: KernelSpec =
-        name.parse().map_err(|_| format!("no resident kernel of {a} is known"))?;
-    spec.validate().map_err(|error| error.to_string())?;
-    Ok(spec)
 }
 
 /// Sets for so many jobs: one for each where they fit, else as many as divide the jobs into batches of about one size.
@@ -376,25 +350,32 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// An engine with a kernel for many jobs, one with a kernel for few, and those that were asked for.
     fn enter_residents(&mut self) -> crate::Result<()> {
-        let StreamRequest { problem, elements, also, .. } = *self.request;
-        match resident_spec(&problem, elements) {
-            Ok(spec) => self.enter_resident(RESIDENT.to_owned(), spec)?,
-            Err(why) => {
-                self.left_out.push(LeftOutWay { what: RESIDENT.to_owned(), why, wrong: false });
-            }
-        }
-        also.iter().try_for_each(|&spec| self.enter_resident(spec.to_string(), spec))
+        let also = self.request.also;
+        let many = (None, Goal::Throughput);
+        self.enter_resident(RESIDENT.to_owned(), many, &[Way::Together, Way::OneByOne])?;
+        self.enter_resident(RESIDENT.to_owned(), (None, Goal::Latency), &[Way::Chain])?;
+        also.iter().try_for_each(|&spec| {
+            let ways = [Way::Together, Way::OneByOne, Way::Chain];
+            self.enter_resident(spec.to_string(), (Some(spec), Goal::default()), &ways)
+        })
     }
 
-    fn enter_resident(&mut self, name: String, spec: KernelSpec) -> crate::Result<()> {
-        let resident = match Resident::new(self.request.gemm, spec, self.operands) {
+    /// Who does chains is also timed alone.
+    fn enter_resident(
+        &mut self,
+        name: String,
+        kernel: (Option<KernelSpec>, Goal),
+        ways: &[Way],
+    ) -> crate::Result<()> {
+        let resident = match Resident::new(self.request.gemm, kernel, self.operands) {
             Ok(resident) => Rc::new(resident),
             Err(error) => return self.leave_out(name, error),
         };
         let (count, details) = (self.request.count, resident.details());
         let entered = self.entrants.len();
-        for way in [Way::Together, Way::OneByOne, Way::Chain] {
+        for &way in ways {
             let queued = Queued { resident: resident.clone(), way, count };
             let before = self.left_out.len();
             self.enter(&name, way, details.clone(), Ok(Box::new(queued)))?;
@@ -403,7 +384,7 @@ impl<'a> Field<'a> {
                 return Ok(());
             }
         }
-        if self.entrants.len() > entered {
+        if self.entrants.len() > entered && ways.contains(&Way::Chain) {
             self.alone.push(Alone::resident(name, resident));
         }
         Ok(())

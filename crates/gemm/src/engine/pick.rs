@@ -69,3 +69,48 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<A
     plan.map(|plan| plan.spec)
         .ok_or_else(|| Error::from(EngineError::Operand { operand: "one of the operands" }))
 }
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::Element;
+
+    use super::*;
+    use crate::problem::Major;
+
+    fn picked(element: Element, b: Major, [m, n, k]: [usize; 3], goal: Goal) -> Result<String> {
+        let typical = Problem::new(m, n, k, Major::K, b);
+        spec(&Config::new(element), &typical, goal, 132).map(|spec| spec.to_string())
+    }
+
+    #[test]
+    fn kernels_follow_goals_types_and_majors() {
+        let cube = |n| [n, n, n];
+        for (element, b, extents, goal, wanted) in [
+            (Element::Bf16, Major::K, cube(512), Goal::Throughput, "bf16-kk-bf16-128x128x64-s"),
+            (Element::Bf16, Major::N, cube(512), Goal::Latency, "bf16-kn-bf16-64x64x64-s"),
+            (Element::Bf16, Major::K, cube(4096), Goal::Latency, "bf16-kk-bf16-128x128x64-s"),
+            (Element::F16, Major::K, [64, 4096, 4096], Goal::Throughput, "f16-kk-f16-64x64x64-s"),
+            (Element::S8, Major::K, cube(512), Goal::Throughput, "s8-kk-s32-128x128x128-s"),
+            (Element::E4m3, Major::K, cube(512), Goal::Latency, "e4m3-kk-bf16-64x64x128-s"),
+        ] {
+            let found = picked(element, b, extents, goal).unwrap();
+            assert!(found.starts_with(wanted) && found.ends_with("-resident"), "{found}");
+        }
+    }
+
+    #[test]
+    fn types_without_a_kernel_that_stays_are_refused() {
+        for element in [Element::F64, Element::F32] {
+            let error = picked(element, Major::K, [512; 3], Goal::Throughput).unwrap_err();
+            assert!(!error.to_string().is_empty(), "{element}");
+        }
+        let named = Config::for_spec(
+            "f64-kk-64x64x16-s4-w4x2"
+                .parse()
+                .unwrap_or_else(|_| "bf16-kk-bf16-128x128x64-s4-w2-c2x1".parse().unwrap()),
+        );
+        let typical = Problem::new(512, 512, 512, Major::K, Major::K);
+        let error = spec(&named, &typical, Goal::Throughput, 132).unwrap_err().to_string();
+        assert!(error.contains("cluster") || error.contains("launched"), "{error}");
+    }
+}

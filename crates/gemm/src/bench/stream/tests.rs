@@ -1,5 +1,8 @@
+use pgemm_ir::Element;
+
 use super::*;
 use crate::bench::power::PowerSample;
+use crate::problem::Major;
 
 /// A peer in three ways, and a resident kernel in two.
 pub(in crate::bench) fn outcome() -> StreamOutcome {
@@ -63,25 +66,6 @@ fn results_of_the_first_and_the_last_set_are_compared() {
     assert_eq!(compared(3), [0, 1, 2]);
     let many = compared(1000);
     assert_eq!((many.len(), many[0], many[7]), (8, 0, 999));
-}
-
-#[test]
-fn resident_kernels_are_named_after_types_majors_and_size() {
-    let spec = |size: usize, element, d| {
-        let problem = Problem::new(size, size, size, Major::K, Major::N);
-        resident_spec(&problem, Elements::new(element, d)).map(|spec| spec.to_string())
-    };
-    let bf16 = Element::Bf16;
-    assert_eq!(spec(512, bf16, bf16).unwrap(), "bf16-kn-bf16-64x64x64-s8-w1-c1x1-resident");
-    assert_eq!(
-        spec(513, bf16, Element::F32).unwrap(),
-        "bf16-kn-f32-128x128x64-s5-p2-c1x1-resident"
-    );
-    assert!(spec(64, Element::F64, Element::F64).is_err());
-    let along_k = Problem::new(64, 64, 64, Major::K, Major::K);
-    let e4m3 = Elements::new(Element::E4m3, bf16);
-    let found = resident_spec(&along_k, e4m3).unwrap().to_string();
-    assert_eq!(found, "e4m3-kk-bf16-64x64x128-s8-w1-c1x1-p128-resident");
 }
 
 #[test]

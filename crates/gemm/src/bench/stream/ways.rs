@@ -4,16 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pgemm_kernels::KernelSpec;
+use pgemm_kernels::{AnySpec, KernelSpec};
 
-use super::super::BenchError;
 use super::super::cublaslt::{CublasLt, CublasLtPlan};
 use super::super::operands::OperandSets;
 use super::super::pairs::{Bench, Contestant};
 use super::report::Way;
 use super::{BRANCHES, REPLAYS};
 use crate::driver::{Event, Graph, Stream, StreamRef, Timing};
-use crate::engine::{Engine, EngineOptions, Job, Ticket};
+use crate::engine::{Engine, EngineOptions, Goal, Job, Ticket};
 use crate::gemm::{Gemm, Pointers, Prepared};
 use crate::problem::Problem;
 
@@ -282,16 +281,23 @@ pub(super) struct Resident {
 impl Resident {
     pub(super) fn new(
         gemm: &Gemm,
-        spec: KernelSpec,
+        (spec, goal): (Option<KernelSpec>, Goal),
         operands: &Arc<OperandSets>,
     ) -> crate::Result<Self> {
-        let engine = Engine::start(gemm, spec, EngineOptions::default())?;
-        let pointers = |set| -> Result<Pointers, BenchError> {
-            let addresses = operands.addresses(set)?;
-            Ok(Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d))
+        let options = EngineOptions { goal, ..EngineOptions::default() };
+        let named = match spec {
+            None => gemm.clone(),
+            Some(spec) => {
+                let spec = AnySpec::Wgmma(KernelSpec { resident: false, ..spec });
+                Gemm::create(gemm.device(), gemm.config().clone().with_spec(spec))?
+            }
         };
-        let first = engine.prepare(operands.problem(), &pointers(0)?)?;
-        let jobs = (0..operands.count()).map(|set| first.at(&pointers(set)?));
+        let engine = Engine::start(&named, operands.problem(), options)?;
+        let jobs = (0..operands.count()).map(|set| {
+            let addresses = operands.addresses(set)?;
+            let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
+            engine.prepare(operands.problem(), &pointers)
+        });
         let jobs = jobs.collect::<crate::Result<Vec<_>>>()?;
         Ok(Resident { engine, jobs, _operands: operands.clone() })
     }
