@@ -5,17 +5,19 @@
 mod assemblers;
 
 use assemblers::assemblers;
-use half::bf16;
+use half::{bf16, f16};
 use pgemm_emulator::{
     Emulator, HostStep, HostView, Memory, Options, Permission, Schedule, Statistics,
     tensor_map_image,
 };
-use pgemm_ir::Launch;
+use pgemm_ir::{Element, Launch, OperandMajor};
 use pgemm_kernels::resident::layout::{
     ENTRY_BYTES, LANE_SLOTS, LANES, RECORD_BYTES, doorbell, initial_queue,
 };
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
-use pgemm_kernels::{GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build};
+use pgemm_kernels::{
+    Arithmetic, GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build, catalogue,
+};
 
 const SPECS: [&str; 3] = [
     "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
@@ -57,8 +59,38 @@ fn integers(seed: u64, count: u32) -> Vec<f64> {
     (0..count).map(next).collect()
 }
 
-fn bytes_of(values: &[f64]) -> Vec<u8> {
-    values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
+/// Small integers as elements.
+fn bytes_of(element: Element, values: &[f64]) -> Vec<u8> {
+    let one = |value: f64| -> Vec<u8> {
+        // Sign, exponent and fraction of 0, 1 and 2.
+        let of_8_bits = |one: u8, two: u8| {
+            let magnitude = [0, one, two][value.abs() as usize];
+            vec![magnitude | u8::from(value < 0.0) << 7]
+        };
+        match element {
+            Element::Bf16 => bf16::from_f64(value).to_le_bytes().into(),
+            Element::F16 => f16::from_f64(value).to_le_bytes().into(),
+            Element::F32 | Element::Tf32 => (value as f32).to_le_bytes().into(),
+            Element::S32 => (value as i32).to_le_bytes().into(),
+            Element::E4m3 => of_8_bits(0x38, 0x40),
+            Element::E5m2 => of_8_bits(0x3c, 0x40),
+            Element::S8 => (value as i8).to_le_bytes().into(),
+            other => panic!("no test writes {other}"),
+        }
+    };
+    values.iter().flat_map(|value| one(*value)).collect()
+}
+
+/// The elements of D as numbers.
+fn numbers(element: Element, bytes: &[u8]) -> Vec<f64> {
+    let one = |bytes: &[u8]| match (element, bytes) {
+        (Element::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f64(),
+        (Element::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f64(),
+        (Element::S32, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]).into(),
+        (_, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).into(),
+        other => panic!("no test reads {other:?}"),
+    };
+    bytes.chunks(element.bytes() as usize).map(one).collect()
 }
 
 fn matrix(address: u64, leading_dimension: u32) -> MatrixArgument {
@@ -67,7 +99,7 @@ fn matrix(address: u64, leading_dimension: u32) -> MatrixArgument {
 
 /// Puts the jobs' matrices and records there.
 fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> {
-    let f32_output = kernel.spec.output.bytes() == 4;
+    let KernelSpec { a: operand, b_major, output, .. } = kernel.spec;
     let mut placed: Vec<Placed> = vec![];
     let mut submitted = [0; LANES as usize];
     let mut tiles = [0u32; LANES as usize];
@@ -79,17 +111,19 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
             Some(&before) => (placed[before].d, placed[before].expected.clone()),
             None => {
                 let a = integers(7 * seed + 3, m * k);
-                (memory.upload("a", &bytes_of(&a), Permission::ReadOnly), a)
+                (memory.upload("a", &bytes_of(operand, &a), Permission::ReadOnly), a)
             }
         };
-        let b_address = memory.upload("b", &bytes_of(&b), Permission::ReadOnly);
-        let element = if f32_output { 4 } else { 2 };
-        let c_bytes: Vec<u8> = match f32_output {
-            true => c.iter().flat_map(|value| (*value as f32).to_le_bytes()).collect(),
-            false => bytes_of(&c),
+        // The same numbers, a row of B's for each k.
+        let along_n = (0..n * k).map(|at| b[(at % n * k + at / n) as usize]).collect::<Vec<_>>();
+        let (stored, b_line) = match b_major {
+            OperandMajor::K => (&b, k),
+            OperandMajor::Mn => (&along_n, n),
         };
+        let b_address = memory.upload("b", &bytes_of(operand, stored), Permission::ReadOnly);
+        let c_bytes = bytes_of(output, &c);
         let c_address = memory.upload("c", &c_bytes, Permission::ReadOnly);
-        let d = memory.allocate("d", (m * n * element) as usize);
+        let d = memory.allocate("d", (m * n * output.bytes()) as usize);
         let expected = (0..m * n)
             .map(|at| {
                 let (row, column) = ((at / n * k) as usize, (at % n * k) as usize);
@@ -107,7 +141,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
             alpha: 1.0,
             beta: job.beta,
             a: matrix(a_address, k),
-            b: matrix(b_address, k),
+            b: matrix(b_address, b_line),
             c: if job.beta == 0.0 { d_matrix } else { matrix(c_address, n) },
             d: d_matrix,
             raster_rows: 2,
@@ -249,13 +283,9 @@ fn run(
                 // The kernel tells the device, not the host, that D is stored: copies see it, and here what it left.
                 for Placed { d, expected, job, .. } in &placed {
                     let element = spec.output.bytes() as usize;
-                    let bytes = view.read(*d, expected.len() * element);
-                    let found = bytes.chunks(element).map(|bytes| match *bytes {
-                        [a, b] => bf16::from_le_bytes([a, b]).to_f64(),
-                        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]).into(),
-                        _ => unreachable!("elements of 2 or 4 bytes"),
-                    });
-                    let wrong = found.zip(expected).position(|(found, wanted)| found != *wanted);
+                    let found = numbers(spec.output, &view.read(*d, expected.len() * element));
+                    let wrong =
+                        found.iter().zip(expected).position(|(found, wanted)| found != wanted);
                     assert_eq!(wrong, None, "{job:?}");
                 }
                 return HostStep::Done;
@@ -274,6 +304,14 @@ fn run(
 fn one_job_is_done() {
     for name in SPECS {
         run(name, &[job(64, 32, 128)], 2, Schedule::round_robin(), &[]);
+    }
+}
+
+#[test]
+fn kernels_of_all_types_are_right() {
+    for spec in picked().into_iter().filter(|spec| spec.a != Element::U8) {
+        let jobs = [job(64, 64, 256), job(144, 80, 128)];
+        run(&spec.to_string(), &jobs, 2, Schedule::round_robin(), &[]);
     }
 }
 
@@ -326,11 +364,46 @@ fn what_left_comes_back_and_no_job_is_missed() {
     assert!(most > 1, "the kernel never left");
 }
 
+/// What engines keep on the device where no knob asks for another kernel.
+fn picked() -> Vec<KernelSpec> {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    let types = [
+        (Bf16, Bf16),
+        (Bf16, F32),
+        (F16, F16),
+        (F16, F32),
+        (Tf32, F32),
+        (E4m3, Bf16),
+        (E5m2, Bf16),
+        (S8, S32),
+        (U8, S32),
+    ];
+    let mut specs = vec![];
+    for (element, output) in types {
+        for small in [false, true] {
+            for b in [OperandMajor::K, OperandMajor::Mn] {
+                if b == OperandMajor::K || element.bytes() == 2 {
+                    let majors = [OperandMajor::K, b];
+                    let promotions = match element {
+                        E4m3 | E5m2 => &[None, Some(128)][..],
+                        _ => &[None],
+                    };
+                    specs.extend(promotions.iter().map(|&promotion| {
+                        let arithmetic = Arithmetic { promotion, ..Arithmetic::default() };
+                        catalogue::resident([element; 2], output, majors, arithmetic, small)
+                    }));
+                }
+            }
+        }
+    }
+    specs
+}
+
 #[test]
 fn assemblers_take_resident_kernels_without_spills() {
     for assembler in assemblers() {
-        for name in SPECS {
-            let kernel = build(&name.parse().unwrap()).unwrap();
+        for spec in SPECS.map(|name| name.parse().unwrap()).into_iter().chain(picked()) {
+            let (name, kernel) = (spec.to_string(), build(&spec).unwrap());
             let ptx = pgemm_ptx::emit(&kernel.kernel).unwrap();
             let report = assembler.assemble(&ptx).unwrap();
             assert!(report.is_clean(), "{name}: {report:?}");

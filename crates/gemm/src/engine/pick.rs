@@ -1,11 +1,13 @@
 //! Which kernel an engine keeps on the device.
 
+use pgemm_ir::Element;
 use pgemm_kernels::{AnySpec, Cluster, KernelSpec, Schedule};
 
 use super::error::EngineError;
 use crate::config::{Config, Split};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
+use crate::precision::Precision;
 use crate::problem::Problem;
 use crate::reading::Reading;
 
@@ -46,9 +48,13 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<A
     let large = typical.m.div_ceil(128) * typical.n.div_ceil(128) * typical.batch.count.max(1);
     let small = typical.m <= 64 || goal == Goal::Latency && large < sms as usize;
     let k = SPAN_BYTES / config.dtype.bytes();
-    let (tile, schedule) = match small {
-        true => ([64, 64, k], Schedule::Cooperative),
-        false => ([128, 128, k], Schedule::PingPong),
+    // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same tile.
+    let promotes = matches!(config.dtype, Element::E4m3 | Element::E5m2)
+        && config.precision() == Precision::Full;
+    let (tile, schedule) = match (small, promotes) {
+        (true, _) => ([64, 64, k], Schedule::Cooperative),
+        (false, true) => ([128, 128, k], Schedule::Cooperative),
+        (false, false) => ([128, 128, k], Schedule::PingPong),
     };
     let [m, n, k] = tile;
     let own_tile = config.tile_m.is_some() || config.tile_n.is_some() || config.tile_k.is_some();
@@ -72,8 +78,6 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<A
 
 #[cfg(test)]
 mod tests {
-    use pgemm_ir::Element;
-
     use super::*;
     use crate::problem::Major;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
-use persistent_gemm::engine::{Engine, EngineOptions, Job};
-use persistent_gemm::{AnySpec, Config, Gemm, HostMatrix, Major, Pointers, Problem, cpu};
+use persistent_gemm::engine::{Engine, EngineOptions, Job, Ticket};
+use persistent_gemm::{AnySpec, Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, cpu};
 use pgemm_kernels::KernelSpec;
 
 use crate::device::device;
@@ -321,6 +321,169 @@ fn a_full_queue_and_wrong_jobs_are_refused() {
     assert!(error.contains("1000 SMs"), "{error}");
 }
 
+/// A product that is added to D again and again: D then says how often that was done.
+struct Counted {
+    job: Job,
+    d: DeviceBuffer,
+    /// Of one.
+    product: Vec<f32>,
+    times: u32,
+    last: Option<Ticket>,
+    _operands: [DeviceBuffer; 2],
+}
+
+impl Counted {
+    fn new(
+        device: &Device,
+        stream: &Stream,
+        engine: &Engine,
+        extents: [usize; 3],
+        seed: u64,
+    ) -> Self {
+        let [m, n, k] = extents;
+        let problem = Problem::new(m, n, k, Major::K, Major::K);
+        let matrix = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, Dtype::Bf16).unwrap();
+            matrix.fill_integers(seed, 1);
+            matrix
+        };
+        let (a, b) = (matrix(problem.a_layout(), seed), matrix(problem.b_layout(), seed + 1));
+        let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::F32).unwrap();
+        cpu::run(&problem, &a, &b, None, &mut d).unwrap();
+        let product = d.to_f64_vec().into_iter().map(|value| value as f32).collect();
+        let upload =
+            |bytes: &[u8]| DeviceBuffer::from_host(device, bytes, stream.as_ref()).unwrap();
+        let (a, b, d) = (upload(a.bytes()), upload(b.bytes()), upload(&vec![0; m * n * 4]));
+        let pointers = Pointers::new(a.address(), b.address(), d.address(), d.address());
+        let job = engine.prepare(&problem.with_beta(1.0), &pointers).unwrap();
+        Counted { job, d, product, times: 0, last: None, _operands: [a, b] }
+    }
+
+    fn wait(&mut self) {
+        if let Some(ticket) = self.last.take() {
+            ticket.wait_timeout(Duration::from_secs(5)).unwrap();
+        }
+    }
+
+    fn check(&mut self, stream: &Stream) {
+        self.wait();
+        let mut bytes = vec![0; self.product.len() * 4];
+        self.d.copy_to_host(0, &mut bytes, stream.as_ref()).unwrap();
+        let found = bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        let times = self.times as f32;
+        let wrong = found.zip(&self.product).position(|(found, one)| found != times * one);
+        assert_eq!(wrong, None, "{:?} was not added {times} times", self.job);
+    }
+}
+
+/// Seconds of all of this process's threads on a CPU.
+fn cpu_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and two streams.
+#[test]
+fn no_job_is_lost_or_done_twice() {
+    const THREADS: usize = 8;
+    const STREAMS: usize = 2;
+    const EACH: usize = 24;
+    let Some(device) = device("no_job_is_lost_or_done_twice") else { return };
+    let all: usize = std::env::var("PGEMM_SOAK").map_or(200_000, |text| text.parse().unwrap());
+    let (_, _, engine) = engine(&device, SPECS[3]);
+    let begin = Instant::now();
+    let shapes =
+        [[64, 64, 64], [8, 8, 16], [128, 64, 64], [200, 72, 40], [256, 128, 32], [16, 512, 48]];
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS + STREAMS {
+            let (device, engine, done) = (&device, &engine, &done);
+            scope.spawn(move || {
+                let stream = Stream::new(device).unwrap();
+                let counted = |at: usize| {
+                    let seed = (1000 * thread + 2 * at) as u64;
+                    Counted::new(device, &stream, engine, shapes[(thread + at) % 6], seed)
+                };
+                let mut counted: Vec<_> = (0..EACH).map(counted).collect();
+                // A tenth of them by streams.
+                let share =
+                    if thread < THREADS { all * 9 / 10 / THREADS } else { all / 10 / STREAMS };
+                for job in 0..share {
+                    let own = &mut counted[job * 7 % EACH];
+                    // SAFETY: the buffers outlive the work; each D has one job after the other.
+                    own.last = Some(unsafe {
+                        if thread >= THREADS {
+                            engine.submit_on(stream.as_ref(), &own.job).unwrap()
+                        } else if job % 3 == 0 && own.last.is_some() {
+                            let before = own.last.take().unwrap();
+                            engine.submit_after(&own.job, &[&before]).unwrap()
+                        } else {
+                            own.wait();
+                            engine.submit(&own.job).unwrap()
+                        }
+                    });
+                    own.times += 1;
+                    if job % 20_000 == 19_999 {
+                        std::thread::sleep(Duration::from_micros(700 + 150 * thread as u64));
+                    }
+                }
+                counted.iter_mut().for_each(|counted| counted.check(&stream));
+                done.fetch_add(share, Ordering::Relaxed);
+            });
+        }
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let before = cpu_seconds();
+    std::thread::sleep(Duration::from_secs(1));
+    let idle = cpu_seconds() - before;
+    println!(
+        "{} jobs in {seconds:.1} s, none lost, none done twice; {} launches; {idle:.2} s of a CPU in a second of idling",
+        done.load(Ordering::Relaxed),
+        engine.launches()
+    );
+    assert!(idle < 0.05, "{idle}");
+}
+
+/// Not a test of its own: what a child process does for the next one.
+#[test]
+fn child_that_exits() {
+    if std::env::var_os("PGEMM_CHILD_EXITS").is_none() {
+        return;
+    }
+    let Some(device) = device("child_that_exits") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let problem = Problem::new(2048, 2048, 2048, Major::K, Major::K);
+    let known = Known::new(&device, &stream, &config, problem, 3);
+    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    // SAFETY: the process ends with all that the jobs use.
+    unsafe { engine.submit_all(vec![&job; 900]) }.unwrap();
+    std::process::exit(0);
+}
+
+#[test]
+fn a_process_may_end_with_the_kernel_alive() {
+    let Some(device) = device("a_process_may_end_with_the_kernel_alive") else { return };
+    let begin = Instant::now();
+    let status = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["engine::child_that_exits", "--exact"])
+        .env("PGEMM_CHILD_EXITS", "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    println!("the child ended after {:.1} s", begin.elapsed().as_secs_f64());
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let problem = Problem::new(128, 128, 128, Major::K, Major::K);
+    let known = Known::new(&device, &stream, &config, problem, 3);
+    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    // SAFETY: the buffers outlive the work, which is waited for.
+    unsafe { engine.submit(&job) }.unwrap().wait_timeout(Duration::from_secs(5)).unwrap();
+    known.check(&stream);
+}
+
 fn median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], times[times.len() * 99 / 100])
@@ -393,6 +556,20 @@ fn jobs_are_timed() {
                 begin.elapsed().as_secs_f64() * 1e6 / count as f64
             });
             let (chain, _) = median(chain.collect());
+            let on_stream = (0..5).map(|_| {
+                let begin = Instant::now();
+                for _ in 0..count.min(500) {
+                    // SAFETY: as above.
+                    unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
+                }
+                let enqueued = begin.elapsed().as_secs_f64() * 1e6 / count.min(500) as f64;
+                stream.synchronize().unwrap();
+                (enqueued, begin.elapsed().as_secs_f64() * 1e6 / count.min(500) as f64)
+            });
+            let on_stream: Vec<_> = on_stream.collect();
+            let (enqueued, _) = median(on_stream.iter().map(|times| times.0).collect());
+            let (on_stream, _) = median(on_stream.iter().map(|times| times.1).collect());
+            println!("{m}x{n}x{k} on a stream: {on_stream:.2} µs each, enqueued in {enqueued:.2}");
             println!(
                 "{name} {m}x{n}x{k}: alone {single:.2} µs (p99 {late:.2}), of {count} at once {batch:.3}, one by one {each:.3} \
                  (submitting {submitted:.3}), in a chain {chain:.2}"
