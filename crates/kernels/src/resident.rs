@@ -40,8 +40,8 @@ struct Maps {
 }
 
 /// Writes the kernel with sums of type `S`, of which `R` are scaled.
-pub(crate) fn write<'k, S: Gives<R>, R: Sum>(
-    b: &'k KernelBuilder,
+pub(crate) fn write<S: Gives<R>, R: Sum>(
+    b: &KernelBuilder,
     spec: &KernelSpec,
 ) -> Result<(), CuteError> {
     b.ctas_per_sm(spec.ctas_per_sm());

@@ -400,7 +400,7 @@ fn picked() -> Vec<KernelSpec> {
 }
 
 #[test]
-fn assemblers_take_resident_kernels_without_spills() {
+fn assemblers_take_it_without_spills() {
     for assembler in assemblers() {
         for spec in SPECS.map(|name| name.parse().unwrap()).into_iter().chain(picked()) {
             let (name, kernel) = (spec.to_string(), build(&spec).unwrap());

@@ -9,7 +9,7 @@ use pgemm_kernels::resident::record::Completion;
 
 use super::Shared;
 use super::error::EngineError;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// So long a wait asks without pause: a job of few tiles takes less.
 const SPIN: Duration = Duration::from_micros(50);
@@ -61,20 +61,21 @@ impl Ticket {
     }
 
     fn wait_until(&self, timeout: Option<Duration>) -> Result<()> {
+        if self.is_done() {
+            return Ok(());
+        }
         let begin = Instant::now();
-        let mut looked = begin;
-        let mut progress = (begin, self.engine.done());
-        loop {
+        let spin = timeout.map_or(SPIN, |timeout| timeout.min(SPIN));
+        while begin.elapsed() < spin {
             if self.is_done() {
                 return Ok(());
             }
-            let waited = begin.elapsed();
-            if let Some(timeout) = timeout.filter(|timeout| waited >= *timeout) {
-                return Err(EngineError::Timeout { job: self.job, waited: timeout }.into());
-            }
-            if waited < SPIN {
-                std::hint::spin_loop();
-                continue;
+            std::hint::spin_loop();
+        }
+        let (mut looked, mut progress) = (begin, (begin, self.engine.done()));
+        while !self.is_done() {
+            if let Some(waited) = timeout.filter(|timeout| begin.elapsed() >= *timeout) {
+                return Err(EngineError::Timeout { job: self.job, waited }.into());
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -85,11 +86,12 @@ impl Ticket {
                 }
                 let idle = progress.0.elapsed();
                 if idle >= self.engine.watchdog {
-                    return Err(Error::from(EngineError::Stuck { job: self.job, waited: idle }));
+                    return Err(EngineError::Stuck { job: self.job, waited: idle }.into());
                 }
             }
             thread::sleep(REST);
         }
+        Ok(())
     }
 }
 
