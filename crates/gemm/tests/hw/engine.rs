@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
-use persistent_gemm::engine::{Engine, EngineOptions, Job, Ticket};
-use persistent_gemm::{AnySpec, Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, cpu};
+use persistent_gemm::engine::{Engine, EngineOptions, Goal, Job, Ticket};
+use persistent_gemm::{
+    AnySpec, Config, Dtype, Gemm, HostMatrix, Major, Pointers, Precision, Problem, cpu,
+};
 use pgemm_kernels::KernelSpec;
 
 use crate::device::device;
@@ -124,6 +126,47 @@ fn jobs_of_many_shapes_are_right() {
         }
         println!("{name}: {engine:?}");
         engine.stop().unwrap();
+    }
+}
+
+#[test]
+fn engines_of_all_types_are_right() {
+    let Some(device) = device("engines_of_all_types_are_right") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let types =
+        [Dtype::Bf16, Dtype::F16, Dtype::Tf32, Dtype::E4m3, Dtype::E5m2, Dtype::S8, Dtype::U8];
+    let configs = types.map(Config::new).into_iter().chain([
+        Config::new(Dtype::F16).with_output(Dtype::F32),
+        Config::new(Dtype::E4m3).with_precision(Precision::Fast),
+        Config::new(Dtype::E5m2).with_precision(Precision::Fast),
+    ]);
+    for config in configs {
+        for goal in [Goal::Throughput, Goal::Latency] {
+            for b in [Major::K, Major::N] {
+                if b == Major::N && config.dtype.bytes() != 2 {
+                    continue;
+                }
+                let gemm = Gemm::create(&device, config.clone()).unwrap();
+                let typical = Problem::new(512, 512, 512, Major::K, b);
+                let options = EngineOptions { goal, ..EngineOptions::default() };
+                let engine = Engine::start(&gemm, &typical, options).unwrap();
+                let known: Vec<_> = [(512, 512, 512), (200, 176, 304), (64, 1024, 128)]
+                    .map(|(m, n, k)| Problem::new(m, n, k, Major::K, b))
+                    .map(|problem| Known::new(&device, &stream, &config, problem, 7))
+                    .into();
+                let jobs: Vec<Job> = known
+                    .iter()
+                    .map(|known| engine.prepare(&known.problem, &known.pointers()).unwrap())
+                    .collect();
+                // SAFETY: the buffers outlive the engine's work, which is waited for.
+                let tickets = unsafe { engine.submit_all(&jobs) }.unwrap();
+                for ticket in &tickets {
+                    ticket.wait_timeout(Duration::from_secs(3)).unwrap();
+                }
+                known.iter().for_each(|known| known.check(&stream));
+                println!("{}", engine.spec());
+            }
+        }
     }
 }
 
