@@ -527,6 +527,35 @@ fn a_process_may_end_with_the_kernel_alive() {
     known.check(&stream);
 }
 
+/// Another process's kernels, an engine of its own among them, run in turns with this one's.
+#[test]
+fn another_context_may_use_the_device() {
+    let Some(device) = device("another_context_may_use_the_device") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let problem = Problem::new(256, 256, 256, Major::K, Major::K);
+    let known = Known::new(&device, &stream, &config, problem, 3);
+    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["engine::jobs_wait_for_those_they_come_after", "--exact"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let (begin, mut jobs) = (Instant::now(), 0);
+    let status = loop {
+        // SAFETY: the buffers outlive the work, which is waited for.
+        unsafe { engine.submit(&job) }.unwrap().wait_timeout(Duration::from_secs(5)).unwrap();
+        jobs += 1;
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the other process does not end");
+    };
+    assert!(status.success(), "{status}");
+    known.check(&stream);
+    println!("{jobs} jobs beside another process in {:.1} s", begin.elapsed().as_secs_f64());
+}
+
 fn median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], times[times.len() * 99 / 100])
