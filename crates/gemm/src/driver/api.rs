@@ -81,6 +81,7 @@ functions! {
     cuCtxGetDevice(*mut sys::CUdevice);
     cuCtxPopCurrent_v2(*mut sys::CUcontext);
     cuCtxPushCurrent_v2(sys::CUcontext);
+    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
     cuCtxSynchronize();
     cuDeviceGet(*mut sys::CUdevice, c_int);
     cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
@@ -129,6 +130,7 @@ functions! {
     cuPointerGetAttribute(*mut c_void, sys::CUpointer_attribute, sys::CUdeviceptr);
     cuStreamBeginCapture_v2(sys::CUstream, sys::CUstreamCaptureMode);
     cuStreamCreate(*mut sys::CUstream, c_uint);
+    cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamEndCapture(sys::CUstream, *mut sys::CUgraph);
     cuStreamGetCaptureInfo_v2(

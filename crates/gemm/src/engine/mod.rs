@@ -90,6 +90,12 @@ struct Shared {
     failure: Mutex<Option<String>>,
 }
 
+/// Priorities above the default's of the engine's streams: the launches', the copies' of records, and the one's that waits for streams of the
+/// caller's. A stream that waits for a job may hold up all that share its channel, and must not hold up what that job needs.
+const LAUNCHES_BEFORE: i32 = 3;
+const COPIES_BEFORE: i32 = 2;
+const BELLS_BEFORE: i32 = 1;
+
 /// Jobs are taken.
 const OPEN: u32 = 0;
 /// No more jobs are taken.
@@ -114,7 +120,7 @@ impl Engine {
         if ctas == 0 || ctas > resident {
             return Err(EngineError::Sms { asked: ctas, limit: resident }.into());
         }
-        let stream = Stream::new(&device)?;
+        let stream = Stream::before_others(&device, LAUNCHES_BEFORE)?;
         let queue = Queue::new(&device, stream.as_ref())?;
         let records = Records::new(&device)?;
         let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;

@@ -9,6 +9,7 @@ use pgemm_kernels::resident::layout::{
 };
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 
+use super::COPIES_BEFORE;
 use super::error::EngineError;
 use super::job::Job;
 use crate::driver::{Device, DeviceBuffer, Mailbox, Stream, StreamRef};
@@ -237,7 +238,7 @@ impl Records {
         let memory = DeviceBuffer::new(device, (RECORDS * RECORD_BYTES) as usize)?;
         let address = memory.address();
         let table = Mutex::new(Table { memory, stamp: 0, fresh: 0, free: vec![] });
-        Ok(Records { table, address, stream: Stream::new(device)? })
+        Ok(Records { table, address, stream: Stream::before_others(device, COPIES_BEFORE)? })
     }
 
     /// Where they begin.

@@ -10,7 +10,7 @@ use pgemm_kernels::resident::layout::LANES;
 use super::error::EngineError;
 use super::job::Job;
 use super::queue::{Queue, lock};
-use super::{HOST, Shared};
+use super::{BELLS_BEFORE, HOST, Shared};
 use crate::driver::{Bell, Device, Event, Stream, StreamRef, Timing};
 use crate::error::Result;
 
@@ -29,7 +29,7 @@ struct Lane {
 impl Streams {
     /// No lanes yet.
     pub(super) fn new(device: &Device) -> Result<Self> {
-        let beside = Stream::new(device)?;
+        let beside = Stream::before_others(device, BELLS_BEFORE)?;
         Ok(Streams { lanes: Mutex::default(), beside, bell: Arc::default() })
     }
 
