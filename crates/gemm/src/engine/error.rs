@@ -73,6 +73,12 @@ pub enum EngineError {
         /// `job` or `ticket`.
         what: &'static str,
     },
+    /// A number that is no ticket.
+    #[error("{ticket:#x} is no ticket of this engine: give one that submitting a job to it gave")]
+    NoTicket {
+        /// The number.
+        ticket: u64,
+    },
     /// Jobs are taken no more.
     #[error("the engine was stopped: start another one")]
     Stopped,

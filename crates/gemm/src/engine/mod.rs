@@ -280,6 +280,17 @@ impl Engine {
         Ticket { engine: self.shared.clone(), lane: HOST, job }
     }
 
+    /// The ticket that [`Ticket::to_raw`] made a number, for interfaces that pass numbers on.
+    ///
+    /// # Errors
+    /// [`EngineError::NoTicket`]: this engine has given no such ticket.
+    pub fn ticket_from_raw(&self, ticket: u64) -> Result<Ticket> {
+        match ticket::from_raw(ticket, |lane| self.shared.queue.submitted(lane)) {
+            Some((lane, job)) => Ok(Ticket { engine: self.shared.clone(), lane, job }),
+            None => Err(EngineError::NoTicket { ticket }.into()),
+        }
+    }
+
     /// Waits until all jobs that were submitted are done.
     ///
     /// # Errors

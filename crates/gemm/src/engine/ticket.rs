@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pgemm_kernels::resident::layout::LANES;
 use pgemm_kernels::resident::record::Completion;
 
 use super::Shared;
@@ -34,6 +35,11 @@ impl Ticket {
         self.job
     }
 
+    /// The ticket as a number, never 0, for [`Engine::ticket_from_raw`](super::Engine::ticket_from_raw) of the same engine.
+    pub fn to_raw(&self) -> u64 {
+        raw(self.lane, self.job)
+    }
+
     pub(super) fn completion(&self) -> Completion {
         Completion::of(self.lane, self.job)
     }
@@ -42,6 +48,18 @@ impl Ticket {
     /// fewer than 2^31 jobs were submitted after them.
     pub fn is_done(&self) -> bool {
         self.engine.queue.is_done(self.completion())
+    }
+
+    /// Whether the job is done, or will never be: for those who ask in place of waiting. Where it is not done it costs a call of the driver.
+    ///
+    /// # Errors
+    /// [`EngineError::Failed`], [`EngineError::Aborted`].
+    pub fn poll(&self) -> Result<bool> {
+        if self.is_done() {
+            return Ok(true);
+        }
+        self.engine.check(self)?;
+        Ok(self.is_done())
     }
 
     /// Waits until the job is done.
@@ -98,5 +116,35 @@ impl Ticket {
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Ticket({}, {})", self.lane, self.job)
+    }
+}
+
+/// A lane and the job's number there.
+fn raw(lane: u32, job: u32) -> u64 {
+    u64::from(lane + 1) << 32 | u64::from(job)
+}
+
+/// The lane and number of [`raw`], where `submitted` jobs were submitted to a lane so far.
+pub(super) fn from_raw(ticket: u64, submitted: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
+    let lane = ((ticket >> 32) as u32).checked_sub(1).filter(|lane| *lane < LANES)?;
+    let job = ticket as u32;
+    let back = submitted(lane).wrapping_sub(job);
+    (1..=1 << 31).contains(&back).then_some((lane, job))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nobody_was_given_are_no_tickets() {
+        let submitted = |lane: u32| [3, 0, 5][lane as usize];
+        for (lane, job) in [(0, 0), (0, 2), (2, 4), (2, u32::MAX)] {
+            assert_eq!(from_raw(raw(lane, job), submitted), Some((lane, job)));
+        }
+        let others = [0, 7, raw(0, 3), raw(1, 0), raw(2, 5), raw(LANES, 0), u64::MAX];
+        for ticket in others {
+            assert_eq!(from_raw(ticket, submitted), None, "{ticket:#x}");
+        }
     }
 }
