@@ -248,7 +248,8 @@ impl Engine {
     /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`]; those of [`submit`](Self::submit).
     ///
     /// # Safety
-    /// As [`submit`](Self::submit), in the stream's order. The work before it must not wait for SMs that only this engine's leaving
+    /// As [`submit`](Self::submit), in the stream's order. No device memory may be allocated or freed in this process until the job is done:
+    /// the driver waits for all streams then, and keeps the engine from launching its kernel again. The work before it must not wait for SMs that only this engine's leaving
     /// would free, unless the engine has no other jobs: see the module's documentation.
     pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
         self.check_own(&[job], &[])?;

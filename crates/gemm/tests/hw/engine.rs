@@ -251,26 +251,32 @@ fn threads_submit_at_the_same_time() {
 fn streams_submit_in_their_order() {
     let Some(device) = device("streams_submit_in_their_order") else { return };
     let (config, _, engine) = engine(&device, SPECS[0]);
+    // Nothing is allocated or freed while streams wait for jobs: that waits for streams, and would hold up a launch.
+    let mut lanes: Vec<_> = (0..2u64)
+        .map(|lane| {
+            let stream = Stream::new(&device).unwrap();
+            let n = 256 << lane;
+            let problem = Problem::new(n, n, n, Major::K, Major::K);
+            let known = Known::new(&device, &stream, &config, problem, 1 + lane);
+            let job = engine.prepare(&problem, &known.pointers()).unwrap();
+            (stream, known, job)
+        })
+        .collect();
     std::thread::scope(|scope| {
-        for thread in 0..2u64 {
-            let (device, config, engine) = (&device, &config, &engine);
+        for (lane, (stream, known, job)) in (0u64..).zip(&mut lanes) {
+            let engine = &engine;
             scope.spawn(move || {
-                let stream = Stream::new(device).unwrap();
-                let n = 256 << thread;
-                let problem = Problem::new(n, n, n, Major::K, Major::K);
-                let mut known = Known::new(device, &stream, config, problem, 1 + thread);
-                let job = engine.prepare(&problem, &known.pointers()).unwrap();
                 for round in 0..300 {
                     known.d.fill_u8(0, known.expected.len(), 0xff, stream.as_ref()).unwrap();
                     // SAFETY: the buffers outlive the work, which is waited for.
-                    let ticket = unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
+                    let ticket = unsafe { engine.submit_on(stream.as_ref(), job) }.unwrap();
                     if round % 3 == 0 {
                         ticket.wait_timeout(Duration::from_secs(3)).unwrap();
                     }
                     if round % 20 == 0 {
-                        std::thread::sleep(Duration::from_millis(2 + thread));
+                        std::thread::sleep(Duration::from_millis(2 + lane));
                     }
-                    known.check(&stream);
+                    known.check(stream);
                 }
             });
         }
@@ -436,20 +442,26 @@ fn no_job_is_lost_or_done_twice() {
     let Some(device) = device("no_job_is_lost_or_done_twice") else { return };
     let all: usize = std::env::var("PGEMM_SOAK").map_or(200_000, |text| text.parse().unwrap());
     let (_, _, engine) = engine(&device, SPECS[3]);
-    let begin = Instant::now();
     let shapes =
         [[64, 64, 64], [8, 8, 16], [128, 64, 64], [200, 72, 40], [256, 128, 32], [16, 512, 48]];
     let done = AtomicUsize::new(0);
+    // Nothing is allocated or freed while streams wait for jobs.
+    let mut of_threads: Vec<(Stream, Vec<Counted>)> = (0..THREADS + STREAMS)
+        .map(|thread| {
+            let stream = Stream::new(&device).unwrap();
+            let counted = |at: usize| {
+                let seed = (1000 * thread + 2 * at) as u64;
+                Counted::new(&device, &stream, &engine, shapes[(thread + at) % 6], seed)
+            };
+            let counted = (0..EACH).map(counted).collect();
+            (stream, counted)
+        })
+        .collect();
+    let begin = Instant::now();
     std::thread::scope(|scope| {
-        for thread in 0..THREADS + STREAMS {
-            let (device, engine, done) = (&device, &engine, &done);
+        for (thread, (stream, counted)) in of_threads.iter_mut().enumerate() {
+            let (engine, done) = (&engine, &done);
             scope.spawn(move || {
-                let stream = Stream::new(device).unwrap();
-                let counted = |at: usize| {
-                    let seed = (1000 * thread + 2 * at) as u64;
-                    Counted::new(device, &stream, engine, shapes[(thread + at) % 6], seed)
-                };
-                let mut counted: Vec<_> = (0..EACH).map(counted).collect();
                 // A tenth of them by streams.
                 let share =
                     if thread < THREADS { all * 9 / 10 / THREADS } else { all / 10 / STREAMS };
@@ -472,12 +484,15 @@ fn no_job_is_lost_or_done_twice() {
                         std::thread::sleep(Duration::from_micros(700 + 150 * thread as u64));
                     }
                 }
-                counted.iter_mut().for_each(|counted| counted.check(&stream));
                 done.fetch_add(share, Ordering::Relaxed);
             });
         }
     });
+    engine.drain().unwrap();
     let seconds = begin.elapsed().as_secs_f64();
+    for (stream, counted) in &mut of_threads {
+        counted.iter_mut().for_each(|counted| counted.check(stream));
+    }
     let before = cpu_seconds();
     std::thread::sleep(Duration::from_secs(1));
     let idle = cpu_seconds() - before;
