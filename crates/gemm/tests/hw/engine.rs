@@ -433,20 +433,28 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and two streams.
 #[test]
-fn no_job_is_lost_or_done_twice() {
+fn no_job_of_threads_is_lost_or_done_twice() {
+    soak("no_job_of_threads_is_lost_or_done_twice", 0);
+}
+
+#[test]
+fn no_job_of_threads_and_streams_is_lost_or_done_twice() {
+    soak("no_job_of_threads_and_streams_is_lost_or_done_twice", 2);
+}
+
+/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and so many streams.
+fn soak(name: &str, streams: usize) {
     const THREADS: usize = 8;
-    const STREAMS: usize = 2;
     const EACH: usize = 24;
-    let Some(device) = device("no_job_is_lost_or_done_twice") else { return };
+    let Some(device) = device(name) else { return };
     let all: usize = std::env::var("PGEMM_SOAK").map_or(200_000, |text| text.parse().unwrap());
     let (_, _, engine) = engine(&device, SPECS[3]);
     let shapes =
         [[64, 64, 64], [8, 8, 16], [128, 64, 64], [200, 72, 40], [256, 128, 32], [16, 512, 48]];
     let done = AtomicUsize::new(0);
     // Nothing is allocated or freed while streams wait for jobs.
-    let mut of_threads: Vec<(Stream, Vec<Counted>)> = (0..THREADS + STREAMS)
+    let mut of_threads: Vec<(Stream, Vec<Counted>)> = (0..THREADS + streams)
         .map(|thread| {
             let stream = Stream::new(&device).unwrap();
             let counted = |at: usize| {
@@ -463,8 +471,11 @@ fn no_job_is_lost_or_done_twice() {
             let (engine, done) = (&engine, &done);
             scope.spawn(move || {
                 // A tenth of them by streams.
-                let share =
-                    if thread < THREADS { all * 9 / 10 / THREADS } else { all / 10 / STREAMS };
+                let of_streams = if streams > 0 { all / 10 } else { 0 };
+                let share = match thread < THREADS {
+                    true => (all - of_streams) / THREADS,
+                    false => of_streams / streams.max(1),
+                };
                 for job in 0..share {
                     let own = &mut counted[job * 7 % EACH];
                     // SAFETY: the buffers outlive the work; each D has one job after the other.
