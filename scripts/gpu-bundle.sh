@@ -29,7 +29,7 @@ for line in sys.stdin:
 strip "$bundle"/*
 mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
-cp examples/host_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
+cp examples/host_demo.cpp examples/resident_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
 
 # The library as CMake installs it, and the program that is built with it there; here by clang++, which GPU boxes seldom have.
 PATH=$root/.tools/cmake/bin:$PATH
@@ -89,6 +89,7 @@ c_library() {
         failed=1
     fi
     compile g++ host_demo.cpp -std=c++17 && c/host_demo || failed=1
+    compile g++ resident_demo.cpp -std=c++17 && c/resident_demo || failed=1
     compile gcc batch_demo.c -std=c11 -D_POSIX_C_SOURCE=200809L && c/batch_demo || failed=1
     compile g++ bench_gemm.cpp -std=c++17 || failed=1
     for dtype in bf16 tf32 fp32; do c/bench_gemm --size 4096 --dtype $dtype --seconds 1 || failed=1; done
@@ -148,7 +149,7 @@ python_module() {
     "$interpreter" -m zipfile -e python/persistent_gemm-*.whl python/site || return 1
     (
         cd python || exit 1
-        PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_runner.py test_others.py &&
+        PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_runner.py test_engine.py test_others.py &&
             PYTHONPATH=$PWD/site "$interpreter" overhead.py
     )
 }

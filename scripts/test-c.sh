@@ -106,7 +106,7 @@ sanitised() { # prefix
         return
     fi
     local program compiler status
-    for program in crates/c/tests/linked/api.c examples/batch_demo.c examples/host_demo.cpp; do
+    for program in crates/c/tests/linked/api.c examples/batch_demo.c examples/host_demo.cpp examples/resident_demo.cpp; do
         compiler=(gcc -std=c11 -D_POSIX_C_SOURCE=200809L)
         [ "${program##*.}" = c ] || compiler=(g++ -std=c++17)
         "${compiler[@]}" "${flags[@]}" "$program" -o "$work/sanitised" -L "$1/lib" -lpersistent_gemm -lm -ldl

@@ -1,8 +1,8 @@
 // persistent-gemm: D = alpha * A*B + beta * C on NVIDIA Hopper. The C API, and below it the class PersistentGemm for C++17.
 //
 // Every function of the C API that can fail returns a pgemm_status; pgemm_last_error() then says on the same thread what was
-// asked, what the limit is and what to do. Structs are filled by their _init function before fields are set. A pgemm_gemm may be
-// used by many threads at once. docs/c.md is the guide.
+// asked, what the limit is and what to do. Structs are filled by their _init function before fields are set. A pgemm_gemm or
+// pgemm_engine may be used by many threads at once. docs/c.md is the guide.
 //
 // Generated from crates/c by its test tests/header.rs: do not edit.
 
@@ -30,8 +30,15 @@
 // For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
 #define PGEMM_CURRENT_DEVICE -1
 
+// A kernel that stays on the device and works through jobs as they come in: made by pgemm_engine_create, used from any thread,
+// destroyed by pgemm_engine_destroy.
+typedef struct pgemm_engine pgemm_engine;
+
 // A GEMM: made by pgemm_create, used from any thread, destroyed by pgemm_destroy.
 typedef struct pgemm_gemm pgemm_gemm;
+
+// A problem at addresses, checked and ready to be submitted: made by pgemm_job_prepare, destroyed by pgemm_job_destroy.
+typedef struct pgemm_job pgemm_job;
 
 // How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the message.
 typedef int32_t pgemm_status;
@@ -152,6 +159,26 @@ typedef struct pgemm_problem {
   const void *bias;
 } pgemm_problem;
 
+// What the jobs of an engine are wanted for: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
+typedef int32_t pgemm_goal;
+
+// How an engine works. pgemm_engine_options_init sets every field to its default.
+typedef struct pgemm_engine_options {
+  // Bytes of this struct as the caller knows it: set by pgemm_engine_options_init.
+  size_t struct_size;
+  // What its jobs are wanted for.
+  pgemm_goal goal;
+  // Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
+  uint32_t sms;
+  // So long after the last job the kernel leaves the device, in microseconds, 1000 by default. The next job brings it back.
+  uint64_t idle_microseconds;
+  // So long may no job get done while one is waited for, in microseconds, before that is an error: 10 seconds by default. 0: for ever.
+  uint64_t watchdog_microseconds;
+} pgemm_engine_options;
+
+// A job that was submitted to an engine. Never 0.
+typedef uint64_t pgemm_ticket;
+
 // It did what it is for.
 #define PGEMM_SUCCESS 0
 
@@ -170,7 +197,8 @@ typedef struct pgemm_problem {
 // A call of the CUDA driver failed, or work queued before did.
 #define PGEMM_ERROR_DRIVER 5
 
-// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for.
+// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for;
+// an engine was stopped or aborted, has no room for more, or gets nothing done.
 #define PGEMM_ERROR_INVALID_STATE 6
 
 // A file cannot be read, written or used.
@@ -178,6 +206,9 @@ typedef struct pgemm_problem {
 
 // A defect of this library: please report it with the message.
 #define PGEMM_ERROR_INTERNAL 8
+
+// What was waited for takes longer than the caller would wait. It goes on, and can be waited for again.
+#define PGEMM_ERROR_TIMEOUT 9
 
 // Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and E5M2, S32 for S8 and U8.
 #define PGEMM_UNSPECIFIED 0
@@ -259,6 +290,12 @@ typedef struct pgemm_problem {
 
 // They take turns with whole tiles.
 #define PGEMM_SCHEDULE_PING_PONG 2
+
+// Many jobs at once, or large ones. The default.
+#define PGEMM_GOAL_THROUGHPUT 0
+
+// One small job soon, or one after the other.
+#define PGEMM_GOAL_LATENCY 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -348,6 +385,78 @@ pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
                             double seconds,
                             const char *file);
 
+// Sets all fields of an engine's options to their defaults. size is sizeof(pgemm_engine_options).
+pgemm_status pgemm_engine_options_init(struct pgemm_engine_options *options, size_t size);
+
+// Makes an engine for jobs like typical, in the GEMM's types and on its device; the GEMM may be destroyed before it. Its kernel is
+// compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
+// after a failure.
+pgemm_status pgemm_engine_create(const struct pgemm_gemm *gemm,
+                                 const struct pgemm_problem *typical,
+                                 const struct pgemm_engine_options *options,
+                                 struct pgemm_engine **engine);
+
+// Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
+// other thread may be using it. Its jobs may be destroyed before or after.
+pgemm_status pgemm_engine_destroy(struct pgemm_engine **engine);
+
+// Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
+// as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
+// bytes from line to line; there is no bias, and D is row-major. An engine has up to 2048 jobs at once. *job is null after a failure.
+pgemm_status pgemm_job_prepare(const struct pgemm_engine *engine,
+                               const struct pgemm_problem *problem,
+                               const void *a,
+                               const void *b,
+                               const void *c,
+                               void *d,
+                               struct pgemm_job **job);
+
+// Destroys a job and sets *job to null; does nothing where it is null already. What was submitted of it goes on.
+pgemm_status pgemm_job_destroy(struct pgemm_job **job);
+
+// Submits a job that begins when the after_count jobs of after, two at most, are done; after may be null where there are none. Returns at
+// once, but waits for a slot where 1024 jobs are under way. What A, B and C hold must have been written before, by work that is
+// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null.
+pgemm_status pgemm_engine_submit(const struct pgemm_engine *engine,
+                                 const struct pgemm_job *job,
+                                 const pgemm_ticket *after,
+                                 size_t after_count,
+                                 pgemm_ticket *ticket);
+
+// Submits count jobs that do not depend on each other, and writes a ticket of each to tickets, which may be null. Otherwise as
+// pgemm_engine_submit, and cheaper for each.
+pgemm_status pgemm_engine_submit_many(const struct pgemm_engine *engine,
+                                      const struct pgemm_job *const *jobs,
+                                      size_t count,
+                                      pgemm_ticket *tickets);
+
+// Enqueues a job on a stream (as pgemm_run has it) like other work: it begins when what was enqueued before is done, and what is enqueued
+// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. ticket may be null.
+pgemm_status pgemm_engine_submit_on(const struct pgemm_engine *engine,
+                                    const struct pgemm_job *job,
+                                    void *stream,
+                                    pgemm_ticket *ticket);
+
+// Waits until a job is done: for so many microseconds, after which it is PGEMM_ERROR_TIMEOUT, or where these are negative for ever. What
+// the job stored can be seen then, by the host's copies and by streams from then on. A ticket holds for 2^31 further jobs.
+pgemm_status pgemm_engine_wait(const struct pgemm_engine *engine,
+                               pgemm_ticket ticket,
+                               int64_t timeout_microseconds);
+
+// Writes to *done whether a job is done, as 1 or 0. Fails where it will never be: the engine failed, or was aborted.
+pgemm_status pgemm_engine_is_done(const struct pgemm_engine *engine,
+                                  pgemm_ticket ticket,
+                                  int32_t *done);
+
+// Waits until all jobs are done that were submitted.
+pgemm_status pgemm_engine_drain(const struct pgemm_engine *engine);
+
+// Takes no more jobs, finishes those that were submitted, and leaves the device.
+pgemm_status pgemm_engine_stop(const struct pgemm_engine *engine);
+
+// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined.
+pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
@@ -357,12 +466,15 @@ pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
 #if defined(__cplusplus) && __cplusplus >= 201703L && !defined(PERSISTENT_GEMM_CPP)
 #define PERSISTENT_GEMM_CPP
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 // A GEMM on one device. Failures are thrown as PersistentGemm::Error. May be used by many threads at once.
 //
@@ -466,6 +578,19 @@ class PersistentGemm {
 
     Problem() = default;
     Problem(std::int64_t rows, std::int64_t columns, std::int64_t depth) : m(rows), n(columns), k(depth) {}
+  };
+
+  class Engine;
+
+  // What the jobs of an engine are wanted for.
+  enum class Goal : pgemm_goal { Throughput = PGEMM_GOAL_THROUGHPUT, Latency = PGEMM_GOAL_LATENCY };
+
+  // How an engine works. What the fields mean is said at pgemm_engine_options.
+  struct EngineOptions {
+    Goal goal = Goal::Throughput;
+    std::uint32_t sms = 0;
+    std::chrono::microseconds idle{1000};
+    std::chrono::microseconds watchdog{10000000};
   };
 
   // What failed: what() says what was asked, what the limit is and what to do.
@@ -589,6 +714,23 @@ class PersistentGemm {
     return to;
   }
 
+  static std::uint64_t toC(std::chrono::microseconds time, const char *what) {
+    if (time.count() < 0) {
+      throw Error(PGEMM_ERROR_INVALID_ARGUMENT, what);
+    }
+    return static_cast<std::uint64_t>(time.count());
+  }
+
+  static pgemm_engine_options toC(const EngineOptions &from) {
+    pgemm_engine_options to;
+    check(pgemm_engine_options_init(&to, sizeof to));
+    to.goal = static_cast<pgemm_goal>(from.goal);
+    to.sms = from.sms;
+    to.idle_microseconds = toC(from.idle, "idle is negative: it must be 0 or more");
+    to.watchdog_microseconds = toC(from.watchdog, "watchdog is negative: give 0 for none, or more");
+    return to;
+  }
+
   static pgemm_problem toC(const Problem &from) {
     pgemm_problem to;
     check(pgemm_problem_init(&to, sizeof to));
@@ -625,6 +767,133 @@ class PersistentGemm {
   }
 
   Owner handle_;
+};
+
+// A kernel that stays on the device and works through jobs as they come in. May be used by many threads at once. Its end waits for
+// the jobs that were submitted.
+//
+//   PersistentGemm::Engine engine(*gemm, {M, N, K});
+//   auto job = engine.prepare({M, N, K}, A, B, C);
+//   engine.wait(engine.submit(job));
+class PersistentGemm::Engine {
+ public:
+  // A job that was submitted.
+  using Ticket = pgemm_ticket;
+
+  // A problem at addresses, ready to be submitted to the engine that prepared it, as often as wanted.
+  class Job {
+   public:
+    // For calls of the C API.
+    pgemm_job *handle() const noexcept { return handle_.get(); }
+
+   private:
+    friend class Engine;
+    struct Destroy {
+      void operator()(pgemm_job *handle) const noexcept { pgemm_job_destroy(&handle); }
+    };
+
+    explicit Job(pgemm_job *handle) noexcept : handle_(handle) {}
+
+    std::unique_ptr<pgemm_job, Destroy> handle_;
+  };
+
+  // For jobs like the typical one, in the GEMM's types and on its device. As pgemm_engine_create.
+  Engine(const PersistentGemm &gemm, const Problem &typical, const EngineOptions &options) {
+    const pgemm_problem asked = toC(typical);
+    const pgemm_engine_options how = toC(options);
+    pgemm_engine *handle = nullptr;
+    check(pgemm_engine_create(gemm.handle(), &asked, &how, &handle));
+    handle_.reset(handle);
+  }
+
+  Engine(const PersistentGemm &gemm, const Problem &typical) : Engine(gemm, typical, EngineOptions()) {}
+
+  // D = A*B, or with C alpha * A*B + beta * C, at these addresses, as a job. As pgemm_job_prepare.
+  Job prepare(const Problem &problem, const void *A, const void *B, void *D) const {
+    return prepare(problem, A, B, nullptr, D);
+  }
+
+  Job prepare(const Problem &problem, const void *A, const void *B, const void *C, void *D) const {
+    const pgemm_problem asked = toC(problem);
+    pgemm_job *handle = nullptr;
+    check(pgemm_job_prepare(handle_.get(), &asked, A, B, C, D, &handle));
+    return Job(handle);
+  }
+
+  // Submits a job. As pgemm_engine_submit.
+  Ticket submit(const Job &job) { return submitAfter(job, nullptr, 0); }
+
+  // Submits a job that begins when one, or two, others are done.
+  Ticket submit(const Job &job, Ticket after) { return submitAfter(job, &after, 1); }
+  Ticket submit(const Job &job, Ticket after, Ticket other) {
+    const Ticket both[] = {after, other};
+    return submitAfter(job, both, 2);
+  }
+
+  // Submits jobs that do not depend on each other. As pgemm_engine_submit_many.
+  std::vector<Ticket> submit(const std::vector<const Job *> &jobs) {
+    std::vector<const pgemm_job *> handles;
+    handles.reserve(jobs.size());
+    for (const Job *job : jobs) {
+      handles.push_back(job == nullptr ? nullptr : job->handle());
+    }
+    std::vector<Ticket> tickets(jobs.size());
+    check(pgemm_engine_submit_many(handle_.get(), handles.data(), handles.size(), tickets.data()));
+    return tickets;
+  }
+
+  // Enqueues a job on a stream. As pgemm_engine_submit_on.
+  Ticket submitOn(void *stream, const Job &job) {
+    Ticket ticket = 0;
+    check(pgemm_engine_submit_on(handle_.get(), job.handle(), stream, &ticket));
+    return ticket;
+  }
+
+  // Waits until a job is done. As pgemm_engine_wait.
+  void wait(Ticket ticket) const { check(pgemm_engine_wait(handle_.get(), ticket, -1)); }
+
+  // Waits until a job is done, or for so long: whether it is done.
+  bool waitFor(Ticket ticket, std::chrono::microseconds timeout) const {
+    const auto most = timeout.count() < 0 ? 0 : timeout.count();
+    const pgemm_status status = pgemm_engine_wait(handle_.get(), ticket, static_cast<std::int64_t>(most));
+    if (status == PGEMM_ERROR_TIMEOUT) {
+      return false;
+    }
+    check(status);
+    return true;
+  }
+
+  // Whether a job is done. As pgemm_engine_is_done.
+  bool isDone(Ticket ticket) const {
+    std::int32_t done = 0;
+    check(pgemm_engine_is_done(handle_.get(), ticket, &done));
+    return done != 0;
+  }
+
+  // Waits until all jobs are done that were submitted. As pgemm_engine_drain.
+  void drain() const { check(pgemm_engine_drain(handle_.get())); }
+
+  // Takes no more jobs and finishes those that were submitted. As pgemm_engine_stop.
+  void stop() { check(pgemm_engine_stop(handle_.get())); }
+
+  // Takes no more jobs and gives up those that have not begun. As pgemm_engine_abort.
+  void abort() { check(pgemm_engine_abort(handle_.get())); }
+
+  // For calls of the C API.
+  pgemm_engine *handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(pgemm_engine *handle) const noexcept { pgemm_engine_destroy(&handle); }
+  };
+
+  Ticket submitAfter(const Job &job, const Ticket *after, std::size_t count) {
+    Ticket ticket = 0;
+    check(pgemm_engine_submit(handle_.get(), job.handle(), after, count, &ticket));
+    return ticket;
+  }
+
+  std::unique_ptr<pgemm_engine, Destroy> handle_;
 };
 
 #endif  // C++17

@@ -25,12 +25,16 @@ pub const PGEMM_ERROR_NO_DEVICE: Status = 3;
 pub const PGEMM_ERROR_OUT_OF_MEMORY: Status = 4;
 /// A call of the CUDA driver failed, or work queued before did.
 pub const PGEMM_ERROR_DRIVER: Status = 5;
-/// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for.
+/// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for;
+/// an engine was stopped or aborted, has no room for more, or gets nothing done.
 pub const PGEMM_ERROR_INVALID_STATE: Status = 6;
 /// A file cannot be read, written or used.
 pub const PGEMM_ERROR_FILE: Status = 7;
 /// A defect of this library: please report it with the message.
 pub const PGEMM_ERROR_INTERNAL: Status = 8;
+
+/// What was waited for takes longer than the caller would wait. It goes on, and can be waited for again.
+pub const PGEMM_ERROR_TIMEOUT: Status = 9;
 
 /// The type of a matrix element: PGEMM_UNSPECIFIED, or one of PGEMM_FP16 to PGEMM_S32.
 pub type Dtype = i32;
@@ -113,6 +117,17 @@ pub const PGEMM_SAME: i64 = -2;
 
 /// For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
 pub const PGEMM_CURRENT_DEVICE: i32 = -1;
+
+/// What the jobs of an engine are wanted for: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
+pub type Goal = i32;
+
+/// Many jobs at once, or large ones. The default.
+pub const PGEMM_GOAL_THROUGHPUT: Goal = 0;
+/// One small job soon, or one after the other.
+pub const PGEMM_GOAL_LATENCY: Goal = 1;
+
+/// A job that was submitted to an engine. Never 0.
+pub type Ticket = u64;
 
 /// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
 /// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
@@ -219,6 +234,22 @@ pub struct Problem {
     pub bias: *const c_void,
 }
 
+/// How an engine works. pgemm_engine_options_init sets every field to its default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Bytes of this struct as the caller knows it: set by pgemm_engine_options_init.
+    pub struct_size: usize,
+    /// What its jobs are wanted for.
+    pub goal: Goal,
+    /// Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
+    pub sms: u32,
+    /// So long after the last job the kernel leaves the device, in microseconds, 1000 by default. The next job brings it back.
+    pub idle_microseconds: u64,
+    /// So long may no job get done while one is waited for, in microseconds, before that is an error: 10 seconds by default. 0: for ever.
+    pub watchdog_microseconds: u64,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -276,6 +307,18 @@ impl Default for Problem {
     }
 }
 
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions {
+            struct_size: size_of::<EngineOptions>(),
+            goal: PGEMM_GOAL_THROUGHPUT,
+            sms: 0,
+            idle_microseconds: 1_000,
+            watchdog_microseconds: 10_000_000,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,6 +327,8 @@ mod tests {
     #[test]
     fn sizes_and_places_of_the_first_release_stay() {
         assert!(size_of::<Config>() >= 112 && size_of::<Problem>() >= 136);
+        assert!(size_of::<EngineOptions>() >= 32);
+        assert_eq!(std::mem::offset_of!(EngineOptions, watchdog_microseconds), 24);
         assert_eq!(std::mem::offset_of!(Config, device), 80);
         assert_eq!(std::mem::offset_of!(Config, autotune_file), 104);
         assert_eq!(std::mem::offset_of!(Problem, alpha), 80);

@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 
 use pgemm::Error;
+use pgemm::engine::EngineError;
 use pgemm::problem::ProblemError;
 use pgemm::tune::TuneError;
+use pgemm_kernels::resident::record::RecordError;
 
 use crate::abi::*;
 
@@ -103,6 +105,32 @@ fn status_of(error: &Error) -> Status {
         ) => PGEMM_ERROR_INVALID_ARGUMENT,
         Error::CaptureUnprepared | Error::PreparedWithoutC => PGEMM_ERROR_INVALID_STATE,
         Error::Io { .. } | Error::Tune(_) => PGEMM_ERROR_FILE,
+        Error::Engine(error) => status_of_engine(error),
+        _ => PGEMM_ERROR_INTERNAL,
+    }
+}
+
+fn status_of_engine(error: &EngineError) -> Status {
+    match error {
+        EngineError::Kernel { .. }
+        | EngineError::Majors { .. }
+        | EngineError::Operand { .. }
+        | EngineError::Output { .. } => PGEMM_ERROR_NOT_SUPPORTED,
+        EngineError::Job(RecordError::Launched { .. }) => PGEMM_ERROR_INTERNAL,
+        EngineError::Job(RecordError::Empty | RecordError::TooMany { .. })
+        | EngineError::Foreign { .. }
+        | EngineError::NoTicket { .. }
+        | EngineError::Sms { .. } => PGEMM_ERROR_INVALID_ARGUMENT,
+        EngineError::Job(_) => PGEMM_ERROR_NOT_SUPPORTED,
+        EngineError::Full { .. }
+        | EngineError::Records { .. }
+        | EngineError::Lanes { .. }
+        | EngineError::Stopped
+        | EngineError::Aborted { .. }
+        | EngineError::Stuck { .. }
+        | EngineError::Capture => PGEMM_ERROR_INVALID_STATE,
+        EngineError::Timeout { .. } => PGEMM_ERROR_TIMEOUT,
+        EngineError::Failed { .. } => PGEMM_ERROR_DRIVER,
         _ => PGEMM_ERROR_INTERNAL,
     }
 }
@@ -141,12 +169,15 @@ pub fn status_text(status: Status) -> &'static CStr {
         PGEMM_ERROR_INVALID_STATE => c"invalid state",
         PGEMM_ERROR_FILE => c"file error",
         PGEMM_ERROR_INTERNAL => c"internal error",
+        PGEMM_ERROR_TIMEOUT => c"timeout",
         _ => c"unknown status",
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -159,6 +190,15 @@ mod tests {
         assert_eq!(Failure::from(TuneError::NoTrials).status, PGEMM_ERROR_INVALID_ARGUMENT);
         assert_eq!(Failure::from(TuneError::Stopped).status, PGEMM_ERROR_FILE);
         assert_eq!(Failure::from(Error::CaptureUnprepared).status, PGEMM_ERROR_INVALID_STATE);
+        for (error, status) in [
+            (EngineError::Stopped, PGEMM_ERROR_INVALID_STATE),
+            (EngineError::NoTicket { ticket: 0 }, PGEMM_ERROR_INVALID_ARGUMENT),
+            (EngineError::Timeout { job: 3, waited: Duration::ZERO }, PGEMM_ERROR_TIMEOUT),
+            (EngineError::Failed { job: 3, cause: String::new() }, PGEMM_ERROR_DRIVER),
+            (EngineError::Job(RecordError::Misaligned), PGEMM_ERROR_NOT_SUPPORTED),
+        ] {
+            assert_eq!(Failure::from(Error::from(error)).status, status);
+        }
     }
 
     #[test]
@@ -174,7 +214,7 @@ mod tests {
 
     #[test]
     fn statuses_have_texts_of_their_own() {
-        let texts: std::collections::HashSet<_> = (-1..=8).map(status_text).collect();
-        assert_eq!(texts.len(), 10);
+        let texts: std::collections::HashSet<_> = (-1..=9).map(status_text).collect();
+        assert_eq!(texts.len(), 11);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod abi;
 mod config;
+mod engine;
 mod failure;
 pub mod ffi;
 mod problem;

@@ -1,12 +1,15 @@
 #if defined(__cplusplus) && __cplusplus >= 201703L && !defined(PERSISTENT_GEMM_CPP)
 #define PERSISTENT_GEMM_CPP
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 // A GEMM on one device. Failures are thrown as PersistentGemm::Error. May be used by many threads at once.
 //
@@ -110,6 +113,19 @@ class PersistentGemm {
 
     Problem() = default;
     Problem(std::int64_t rows, std::int64_t columns, std::int64_t depth) : m(rows), n(columns), k(depth) {}
+  };
+
+  class Engine;
+
+  // What the jobs of an engine are wanted for.
+  enum class Goal : pgemm_goal { Throughput = PGEMM_GOAL_THROUGHPUT, Latency = PGEMM_GOAL_LATENCY };
+
+  // How an engine works. What the fields mean is said at pgemm_engine_options.
+  struct EngineOptions {
+    Goal goal = Goal::Throughput;
+    std::uint32_t sms = 0;
+    std::chrono::microseconds idle{1000};
+    std::chrono::microseconds watchdog{10000000};
   };
 
   // What failed: what() says what was asked, what the limit is and what to do.
@@ -233,6 +249,23 @@ class PersistentGemm {
     return to;
   }
 
+  static std::uint64_t toC(std::chrono::microseconds time, const char *what) {
+    if (time.count() < 0) {
+      throw Error(PGEMM_ERROR_INVALID_ARGUMENT, what);
+    }
+    return static_cast<std::uint64_t>(time.count());
+  }
+
+  static pgemm_engine_options toC(const EngineOptions &from) {
+    pgemm_engine_options to;
+    check(pgemm_engine_options_init(&to, sizeof to));
+    to.goal = static_cast<pgemm_goal>(from.goal);
+    to.sms = from.sms;
+    to.idle_microseconds = toC(from.idle, "idle is negative: it must be 0 or more");
+    to.watchdog_microseconds = toC(from.watchdog, "watchdog is negative: give 0 for none, or more");
+    return to;
+  }
+
   static pgemm_problem toC(const Problem &from) {
     pgemm_problem to;
     check(pgemm_problem_init(&to, sizeof to));
@@ -269,6 +302,133 @@ class PersistentGemm {
   }
 
   Owner handle_;
+};
+
+// A kernel that stays on the device and works through jobs as they come in. May be used by many threads at once. Its end waits for
+// the jobs that were submitted.
+//
+//   PersistentGemm::Engine engine(*gemm, {M, N, K});
+//   auto job = engine.prepare({M, N, K}, A, B, C);
+//   engine.wait(engine.submit(job));
+class PersistentGemm::Engine {
+ public:
+  // A job that was submitted.
+  using Ticket = pgemm_ticket;
+
+  // A problem at addresses, ready to be submitted to the engine that prepared it, as often as wanted.
+  class Job {
+   public:
+    // For calls of the C API.
+    pgemm_job *handle() const noexcept { return handle_.get(); }
+
+   private:
+    friend class Engine;
+    struct Destroy {
+      void operator()(pgemm_job *handle) const noexcept { pgemm_job_destroy(&handle); }
+    };
+
+    explicit Job(pgemm_job *handle) noexcept : handle_(handle) {}
+
+    std::unique_ptr<pgemm_job, Destroy> handle_;
+  };
+
+  // For jobs like the typical one, in the GEMM's types and on its device. As pgemm_engine_create.
+  Engine(const PersistentGemm &gemm, const Problem &typical, const EngineOptions &options) {
+    const pgemm_problem asked = toC(typical);
+    const pgemm_engine_options how = toC(options);
+    pgemm_engine *handle = nullptr;
+    check(pgemm_engine_create(gemm.handle(), &asked, &how, &handle));
+    handle_.reset(handle);
+  }
+
+  Engine(const PersistentGemm &gemm, const Problem &typical) : Engine(gemm, typical, EngineOptions()) {}
+
+  // D = A*B, or with C alpha * A*B + beta * C, at these addresses, as a job. As pgemm_job_prepare.
+  Job prepare(const Problem &problem, const void *A, const void *B, void *D) const {
+    return prepare(problem, A, B, nullptr, D);
+  }
+
+  Job prepare(const Problem &problem, const void *A, const void *B, const void *C, void *D) const {
+    const pgemm_problem asked = toC(problem);
+    pgemm_job *handle = nullptr;
+    check(pgemm_job_prepare(handle_.get(), &asked, A, B, C, D, &handle));
+    return Job(handle);
+  }
+
+  // Submits a job. As pgemm_engine_submit.
+  Ticket submit(const Job &job) { return submitAfter(job, nullptr, 0); }
+
+  // Submits a job that begins when one, or two, others are done.
+  Ticket submit(const Job &job, Ticket after) { return submitAfter(job, &after, 1); }
+  Ticket submit(const Job &job, Ticket after, Ticket other) {
+    const Ticket both[] = {after, other};
+    return submitAfter(job, both, 2);
+  }
+
+  // Submits jobs that do not depend on each other. As pgemm_engine_submit_many.
+  std::vector<Ticket> submit(const std::vector<const Job *> &jobs) {
+    std::vector<const pgemm_job *> handles;
+    handles.reserve(jobs.size());
+    for (const Job *job : jobs) {
+      handles.push_back(job == nullptr ? nullptr : job->handle());
+    }
+    std::vector<Ticket> tickets(jobs.size());
+    check(pgemm_engine_submit_many(handle_.get(), handles.data(), handles.size(), tickets.data()));
+    return tickets;
+  }
+
+  // Enqueues a job on a stream. As pgemm_engine_submit_on.
+  Ticket submitOn(void *stream, const Job &job) {
+    Ticket ticket = 0;
+    check(pgemm_engine_submit_on(handle_.get(), job.handle(), stream, &ticket));
+    return ticket;
+  }
+
+  // Waits until a job is done. As pgemm_engine_wait.
+  void wait(Ticket ticket) const { check(pgemm_engine_wait(handle_.get(), ticket, -1)); }
+
+  // Waits until a job is done, or for so long: whether it is done.
+  bool waitFor(Ticket ticket, std::chrono::microseconds timeout) const {
+    const auto most = timeout.count() < 0 ? 0 : timeout.count();
+    const pgemm_status status = pgemm_engine_wait(handle_.get(), ticket, static_cast<std::int64_t>(most));
+    if (status == PGEMM_ERROR_TIMEOUT) {
+      return false;
+    }
+    check(status);
+    return true;
+  }
+
+  // Whether a job is done. As pgemm_engine_is_done.
+  bool isDone(Ticket ticket) const {
+    std::int32_t done = 0;
+    check(pgemm_engine_is_done(handle_.get(), ticket, &done));
+    return done != 0;
+  }
+
+  // Waits until all jobs are done that were submitted. As pgemm_engine_drain.
+  void drain() const { check(pgemm_engine_drain(handle_.get())); }
+
+  // Takes no more jobs and finishes those that were submitted. As pgemm_engine_stop.
+  void stop() { check(pgemm_engine_stop(handle_.get())); }
+
+  // Takes no more jobs and gives up those that have not begun. As pgemm_engine_abort.
+  void abort() { check(pgemm_engine_abort(handle_.get())); }
+
+  // For calls of the C API.
+  pgemm_engine *handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(pgemm_engine *handle) const noexcept { pgemm_engine_destroy(&handle); }
+  };
+
+  Ticket submitAfter(const Job &job, const Ticket *after, std::size_t count) {
+    Ticket ticket = 0;
+    check(pgemm_engine_submit(handle_.get(), job.handle(), after, count, &ticket));
+    return ticket;
+  }
+
+  std::unique_ptr<pgemm_engine, Destroy> handle_;
 };
 
 #endif  // C++17

@@ -110,7 +110,9 @@ impl Args {
         let elements = self.types.elements(None);
         let config = parse::config(elements);
         let work = match &self.suite {
-            Some(families) => Worklist::of_suite(families, elements, &config)?,
+            Some(families) => {
+                Worklist::of_suite(families, elements, &config)?.without_streams(elements.a)?
+            }
             None => {
                 let problems = self.problem.iter().map(|&size| self.majors.problem(size));
                 let work = Worklist::of_problems(problems, elements);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use comfy_table::{ColumnConstraint, Table};
 use persistent_gemm::bench::{
     BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, Contestant, CublasLt, CublasLtContestant,
-    Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report,
+    Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report, StreamPeer,
 };
 use persistent_gemm::driver::Device;
 use persistent_gemm::{Gemm, Problem};
@@ -14,6 +14,7 @@ use persistent_gemm::{Gemm, Problem};
 use crate::blocks;
 use crate::output;
 use crate::parse::{self, Knobs, Majors, Size, Types, Way};
+use crate::stream;
 use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
@@ -30,6 +31,7 @@ Examples:
   pgemm bench --size 8192 --epilogue 'bias_n|gelu' --against cublaslt
   pgemm bench --bandwidth
   pgemm bench --size 32768 --out-of-core --device-memory 4GiB
+  pgemm bench --stream --against cublaslt --json stream.json
   pgemm bench --suite llama3_8b,waves --against cublaslt-best --json suite.json --resume")]
 pub struct Args {
     /// A cube of this size; may be given several times.
@@ -64,7 +66,15 @@ pub struct Args {
     /// Device memory for --out-of-core.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "4GiB")]
     device_memory: u64,
-    /// Also measure this kernel beside the planner's pick, split and walked so; may be given several times.
+    /// Measure many jobs of each problem in a row, launched and as jobs of a resident kernel; where no problem is given, those of the
+    /// suite's family for that.
+    #[arg(long, conflicts_with_all = ["suite", "out_of_core", "bandwidth", "l2", "launch"])]
+    stream: bool,
+    /// Jobs in a row [default: the suite's 1000].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// Also measure this kernel beside the planner's pick, split and walked so, or with --stream this resident kernel; may be given
+    /// several times.
     #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
     also: Vec<Way>,
     /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
@@ -136,14 +146,17 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     let mut work = match &args.suite {
         Some(families) => Worklist::of_suite(families, elements, &args.knobs.config(elements))?,
-        None => {
-            let sizes = args.sizes().into_iter();
-            Worklist::of_problems(sizes.map(|size| args.majors.problem(size)), elements)
-        }
+        None if args.stream => stream::worklist(args.problems(), elements)?,
+        None => Worklist::of_problems(args.problems(), elements),
     };
-    if work.tasks.is_empty() && !args.bandwidth {
+    if work.tasks.is_empty() && work.streams.is_empty() && !args.bandwidth {
         return Err(UsageError::NothingToMeasure.into());
     }
+    if let Some(count) = args.count {
+        work.set_count(count as usize);
+    }
+    let residents =
+        stream::residents(&args.also, !work.tasks.is_empty(), !work.streams.is_empty())?;
     let device = Device::new(args.device)?;
     let bench = Bench::new(&device)?;
     let peer = match args.against {
@@ -163,7 +176,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     };
     let measured = work.skip_measured(&report);
     if measured > 0 {
-        let left = work.tasks.len();
+        let left = work.tasks.len() + work.streams.len();
         output::note(format!("measured already: {measured}; left to measure: {left}"));
     }
 
@@ -208,6 +221,16 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
     }
     progress.finish_and_clear();
+    if !work.streams.is_empty() {
+        let gemm = Gemm::create(&device, args.knobs.config(elements))?;
+        let best = matches!(args.against, Some(Peer::CublasltBest));
+        let peer = args.against.map(|_| StreamPeer::open(&device, best)).transpose()?;
+        let setting =
+            stream::Setting { elements, gemm: &gemm, peer: peer.as_ref(), also: &residents };
+        let right =
+            stream::measure(&bench, &mut work, &setting, args.json.as_deref(), &mut report)?;
+        verdict = if right { verdict } else { Verdict::Wrong };
+    }
     if !report.read_bandwidth.is_empty() {
         output::print(&bandwidth_table(&report))?;
     }
@@ -217,6 +240,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
         output::print(&outcome_table(&report))?;
     }
+    stream::print(&report)?;
     work.print_scores(&report)?;
     Ok(verdict)
 }
@@ -239,8 +263,13 @@ impl Args {
         self.size.iter().map(cube).chain(self.problem.iter().copied()).collect()
     }
 
+    /// The same with their majors.
+    fn problems(&self) -> impl ExactSizeIterator<Item = Problem> {
+        self.sizes().into_iter().map(|size| self.majors.problem(size))
+    }
+
     fn protocol(&self) -> Protocol {
-        let ours = 1 + self.also.len();
+        let ours = 1 + self.also.iter().filter(|way| stream::resident(way).is_none()).count();
         let contestants = ours + usize::from(self.against.is_some());
         Protocol { launch: self.launch(), ..Protocol::within(self.seconds, contestants) }
     }
@@ -283,7 +312,7 @@ fn measure(
     let operands = bench.operands_in(*l2, problem, *elements, 1)?;
     let gemm = Gemm::create(bench.device(), args.knobs.config(*elements))?;
     let mut ours = vec![GemmContestant::new(&gemm, &operands)?];
-    for way in &args.also {
+    for way in args.also.iter().filter(|way| stream::resident(way).is_none()) {
         let gemm = Gemm::create(bench.device(), args.knobs.config_for(way, elements.precision))?;
         ours.push(GemmContestant::new(&gemm, &operands)?.named(way.to_string()));
     }

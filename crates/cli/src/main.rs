@@ -12,7 +12,9 @@ mod memory;
 mod numbers;
 mod output;
 mod parse;
+mod plot;
 mod run;
+mod stream;
 mod suite;
 mod usage;
 
@@ -33,6 +35,7 @@ Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
   pgemm run --a A.npy --b B.npy --out D.npy
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
+  pgemm plot stream.json --svg stream.svg
   pgemm numbers --dtype bf16 --against cublaslt
   pgemm autotune --problem 16384x16384x4096 --dtype bf16
   pgemm kernel list
@@ -54,6 +57,8 @@ enum Command {
     /// steady power, and the ratio of their times is the result. With --bandwidth, times are also compared with those of
     /// only reading the memory. See docs/benchmarking.md.
     Bench(Box<bench::Args>),
+    /// Draw what `bench --stream` has measured: microseconds per job over the work of a job.
+    Plot(plot::Args),
     /// Measure how far results are from those of higher precision, beside cuBLASLt's if asked.
     ///
     /// Every type and mode, on N(0,1), uniform [0,1), values of wide range, and integers, over short and long sums. The exit
@@ -98,6 +103,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Numbers(args) => numbers::run(&args),
         Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),

@@ -1,7 +1,7 @@
 //! What `pgemm bench` and `pgemm autotune` measure: the problems given, or families of the suite; what a suite goes on after,
 //! and how it came out.
 
-use persistent_gemm::bench::{BenchError, Elements, Report, Suite, problem_name};
+use persistent_gemm::bench::{BenchError, Elements, NotMeasured, Report, Suite, problem_name};
 use persistent_gemm::{Config, Dtype, Error, Plan, Problem};
 use pgemm_kernels::{AnySpecError, SpecError};
 
@@ -73,6 +73,8 @@ pub struct Chosen {
 pub struct Worklist {
     /// In the order of measurement.
     pub tasks: Vec<Task>,
+    /// Those that run many times in a row, and how often.
+    pub streams: Vec<(Task, usize)>,
     /// The families that they belong to; empty without a suite.
     pub families: Vec<Chosen>,
     /// What is not measured.
@@ -87,6 +89,21 @@ impl Worklist {
         list
     }
 
+    /// Just these problems, each so many times in a row.
+    pub fn of_streams(
+        problems: impl Iterator<Item = Problem>,
+        elements: Elements,
+        count: usize,
+    ) -> Worklist {
+        let streams = problems.map(|problem| (Task::new(problem, elements), count));
+        Worklist { streams: streams.collect(), ..Worklist::default() }
+    }
+
+    /// Puts another number of jobs in a row in place of the suite's.
+    pub fn set_count(&mut self, count: usize) {
+        self.streams.iter_mut().for_each(|stream| stream.1 = count);
+    }
+
     /// The families of these names, or all. What no kernel can compute is left out with the planner's reason.
     ///
     /// # Errors
@@ -99,6 +116,12 @@ impl Worklist {
         let suite = Suite::standard()?;
         let mut list = Worklist::default();
         for family in suite.select(names)? {
+            if let Ok(Some((problems, count))) = family.stream(elements.a) {
+                list.streams.extend(
+                    problems.into_iter().map(|problem| (Task::new(problem, elements), count)),
+                );
+                continue;
+            }
             let problems = match family.problems(elements.a) {
                 Ok(problems) => problems,
                 Err(why) => {
@@ -133,11 +156,26 @@ impl Worklist {
                 list.families.push(chosen);
             }
         }
-        if list.tasks.is_empty() {
-            let (dtype, skipped) = (elements.a, list.left_out);
-            return Err(SuiteError::NothingLeft { dtype, skipped }.into());
+        list.or_nothing_left(elements.a)
+    }
+
+    /// For commands that measure single products: problems that run many times in a row are left out.
+    ///
+    /// # Errors
+    /// Nothing else is left.
+    pub fn without_streams(mut self, dtype: Dtype) -> Result<Worklist, Failure> {
+        let why = NotMeasured::InARow.to_string();
+        let streams = self.streams.drain(..);
+        let skipped = streams.map(|(task, _)| LeftOut { what: task.name, why: why.clone() });
+        self.left_out.extend(skipped);
+        self.or_nothing_left(dtype)
+    }
+
+    fn or_nothing_left(self, dtype: Dtype) -> Result<Worklist, Failure> {
+        match self.tasks.is_empty() && self.streams.is_empty() {
+            true => Err(SuiteError::NothingLeft { dtype, skipped: self.left_out }.into()),
+            false => Ok(self),
         }
-        Ok(list)
     }
 
     fn add(&mut self, task: Task) {
@@ -148,9 +186,11 @@ impl Worklist {
 
     /// Takes out what the report holds, and returns how many problems that are.
     pub fn skip_measured(&mut self, report: &Report) -> usize {
-        let before = self.tasks.len();
+        let left = |list: &Worklist| list.tasks.len() + list.streams.len();
+        let before = left(self);
         self.tasks.retain(|task| !report.holds(&task.name));
-        before - self.tasks.len()
+        self.streams.retain(|(task, count)| !report.holds_stream(&task.name, *count));
+        before - left(self)
     }
 
     /// Prints a line for each family, and what was left out.
@@ -244,14 +284,16 @@ mod tests {
         let holders: Vec<&str> = holders.map(|chosen| chosen.family.as_str()).collect();
         assert_eq!(holders, ["square", "headline", "llama3_70b"]);
         let left_out: Vec<String> = list.left_out.iter().map(ToString::to_string).collect();
-        assert_eq!(left_out.len(), 3, "{left_out:?}");
-        for (line, start) in left_out.iter().zip([
-            "grouped (5 problems): not yet",
-            "unaligned (21 problems): not yet",
-            "stream (4 problems): not yet",
-        ]) {
+        assert_eq!(left_out.len(), 2, "{left_out:?}");
+        for (line, start) in left_out
+            .iter()
+            .zip(["grouped (5 problems): not yet", "unaligned (21 problems): not yet"])
+        {
             assert!(line.starts_with(start), "{line}");
         }
+        let streams: Vec<_> =
+            list.streams.iter().map(|(task, count)| (task.name.as_str(), *count)).collect();
+        assert_eq!((streams.len(), streams[0]), (5, ("bf16 kk 128x128x128", 1000)));
     }
 
     #[test]
@@ -276,6 +318,36 @@ mod tests {
     }
 
     #[test]
+    fn who_measures_single_products_leaves_streams_out() {
+        let list = of_suite(&["waves", "stream"], Dtype::Bf16).unwrap();
+        let list = list.without_streams(Dtype::Bf16).unwrap();
+        assert_eq!((list.tasks.len(), list.streams.len(), list.left_out.len()), (6, 0, 5));
+        assert!(list.left_out[0].why.contains("--stream"), "{}", list.left_out[0]);
+        let only = of_suite(&["stream"], Dtype::Bf16).unwrap();
+        let message = only.without_streams(Dtype::Bf16).unwrap_err().to_string();
+        assert!(message.contains("bf16 kk 128x128x128"), "{message}");
+    }
+
+    #[test]
+    fn streams_that_are_measured_are_not_measured_again() {
+        let mut list = of_suite(&["stream"], Dtype::Bf16).unwrap();
+        assert!(list.tasks.is_empty());
+        let mut report = example_report();
+        report.streams = vec![stream_outcome()];
+        assert_eq!(report.streams[0].name, "bf16 kk 256x256x256");
+        assert_eq!((list.skip_measured(&report), list.streams.len()), (1, 4));
+        // Another number of jobs is another measurement.
+        let mut list = of_suite(&["stream"], Dtype::Bf16).unwrap();
+        list.set_count(10);
+        assert_eq!(list.skip_measured(&report), 0);
+        assert!(list.streams.iter().all(|(_, count)| *count == 10));
+    }
+
+    fn stream_outcome() -> persistent_gemm::bench::StreamOutcome {
+        crate::stream::tests::report().streams.swap_remove(1)
+    }
+
+    #[test]
     fn problems_given_twice_are_measured_once() {
         let problem = Problem::new(64, 32, 16, Major::K, Major::K);
         let list = Worklist::of_problems([problem, problem].into_iter(), elements(Dtype::F16));
@@ -285,9 +357,9 @@ mod tests {
 
     #[test]
     fn what_leaves_nothing_says_why() {
-        let message = of_suite(&["grouped", "stream"], Dtype::Bf16).unwrap_err();
+        let message = of_suite(&["grouped", "unaligned"], Dtype::Bf16).unwrap_err();
         assert!(message.contains("grouped (5 problems): not yet"), "{message}");
-        assert!(message.contains("stream (4 problems): not yet"), "{message}");
+        assert!(message.contains("unaligned (21 problems): not yet"), "{message}");
         let message = of_suite(&["llama3_8b"], Dtype::F16).unwrap_err();
         assert!(message.contains("defined for bf16, e4m3"), "{message}");
         let message = of_suite(&["grouped", "llama3_8b"], Dtype::F32).unwrap_err();
@@ -368,6 +440,10 @@ mod tests {
             "--size 64 --d-major m --a-major m --against cublaslt",
             "--size 64 --dtype f16 --precision f16 --against cublaslt",
             "--bandwidth --launch eager --json f.json",
+            "--stream",
+            "--stream --size 64 --problem 64x4096x4096 --count 100 --dtype f16 --against cublaslt",
+            "--stream --also bf16-kk-bf16-64x64x64-s8-w1-c1x1-resident --json f.json --resume",
+            "--suite stream --count 100 --against cublaslt",
             "--size 64 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:stream-k --bandwidth",
         ] {
             assert_eq!(parse(fine), Ok(()), "{fine}");
@@ -381,6 +457,10 @@ mod tests {
             ("--suite", "--against"),
             ("--size 64 --resume", "--json"),
             ("--size 64 --l2 tepid", "cold"),
+            ("--stream --suite --against cublaslt", "cannot be used with"),
+            ("--stream --l2 warm", "cannot be used with"),
+            ("--stream --launch graph", "cannot be used with"),
+            ("--stream --count 0", "1"),
             ("--size 64 --launch fast", "graph"),
             ("--size 64 --also bf16-kkm-bf16-64x16x64-s16-w1-c1x1:half", "is no split"),
         ] {

@@ -32,6 +32,22 @@ pub enum UsageError {
     )]
     NothingToMeasure,
 
+    /// `bench --also` with a kernel that stays where single launches are measured, or the other way round.
+    #[error(
+        "--also {spec}: kernels whose names end in -resident are for --stream, and --stream takes no others (--spec names the one \
+         that it launches)"
+    )]
+    OtherKindOfKernel {
+        /// The kernel.
+        spec: String,
+    },
+
+    /// `plot` of reports without anything to draw.
+    #[error(
+        "nothing to draw: none of these files holds jobs in a row, as `pgemm bench --stream --json FILE` measures them"
+    )]
+    NothingToDraw,
+
     /// `numbers` of types without such values.
     #[error(
         "no product of these types has these values: integers are for s8 and u8, normal, uniform and wide for all others"

@@ -1,10 +1,12 @@
 //! Ordinary and atomic accesses, single elements, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 
 use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
 
 use crate::execute::Flow;
+use crate::late::LateStore;
 use crate::machine::{At, Emulator, Outcome};
 use crate::memory::Place;
 use crate::program::{Program, SMEM_BASE, Slot};
@@ -142,6 +144,7 @@ impl Emulator<'_> {
         let bytes = size * access.vector;
         let strong = access.order != Order::Weak;
         let addresses = Addresses::read(program, warp, address);
+        let mut found = strong.then(DefaultHasher::new);
         for &(lane, from) in &*addresses {
             let data = match access.space {
                 Space::Shared => {
@@ -155,14 +158,22 @@ impl Emulator<'_> {
                     self.memory.bytes(place, bytes as usize)
                 }
             };
-            self.acquire(warp, at, access, from);
+            if let Some(found) = &mut found {
+                (from, data).hash(found);
+            }
+            // Each element is an access of its own.
+            for element in 0..access.vector {
+                self.acquire(warp, at, access, from + u64::from(element * size));
+            }
             for (&dest, data) in dests.iter().zip(data.chunks_exact(size as usize)) {
                 warp.set(dest, lane, bits(data));
             }
         }
         // An acquire orders what was written before it: check with what is known now.
         self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
-        Ok(if strong { Flow::Visible } else { Flow::Next })
+        let Some(found) = found else { return Ok(Flow::Next) };
+        warp.note_load(found.finish());
+        Ok(Flow::Visible)
     }
 
     pub(crate) fn store(
@@ -191,7 +202,9 @@ impl Emulator<'_> {
         }
         self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
         let may_meet = self.checks.races && !ascend(&addresses);
+        let late = strong && access.space == Space::Global;
         let publishes = strong || self.publishes_among(at, access.space, &addresses);
+        let mut late_stores = Vec::new();
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
         for &(lane, to) in &*addresses {
             let mut data = [0u8; 32];
@@ -208,6 +221,15 @@ impl Emulator<'_> {
                 written.push((to, data));
             }
             let data = &data[..bytes as usize];
+            if late {
+                // Each element is an access of its own.
+                for (address, data) in (to..).step_by(size as usize).zip(data.chunks(size as usize))
+                {
+                    let released = self.released(warp, at, access);
+                    late_stores.push(LateStore { address, data: data.into(), released });
+                }
+                continue;
+            }
             match access.space {
                 Space::Shared => {
                     let offset = (to - u64::from(SMEM_BASE)) as usize;
@@ -226,6 +248,7 @@ impl Emulator<'_> {
         }
         warp.unfenced_lanes |= warp.active;
         if strong {
+            self.store_late(warp, at.id, late_stores);
             warp.tick();
             return Ok(Flow::Visible);
         }
@@ -327,6 +350,7 @@ impl Emulator<'_> {
             warp.set(dest, lane, u64::from(old));
             self.publish(warp, at, access, to, true);
         }
+        self.words_changed();
         warp.unfenced_lanes |= warp.active;
         warp.tick();
         Ok(Flow::Visible)

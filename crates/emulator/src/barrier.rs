@@ -207,7 +207,8 @@ impl Emulator<'_> {
         let warp = &mut cta.warps[id.warp];
         let arrived = warp.cluster_arrived && warp.cluster_round == cluster.cluster_round;
         cta.at_exit.join(&warp.knowledge);
-        *warp = Warp { exited: true, ..Warp::default() };
+        let late_stores = mem::take(&mut warp.late_stores);
+        *warp = Warp { exited: true, late_stores, ..Warp::default() };
         cta.running -= 1;
         let cta_exits = cta.running == 0;
         // The cluster barrier waits only for threads that have not exited.
@@ -273,7 +274,7 @@ impl Emulator<'_> {
         let mut remote: Vec<_> = cta.remote.values().collect();
         remote.sort_by_key(|(epoch, ..)| epoch.component);
         for (epoch, actor, loc) in remote {
-            if !epoch.known_to(seen, cluster.index) {
+            if !epoch.known_to(seen, cluster.id) {
                 let message = format!(
                     "CTA {} exits without anything that orders a peer's arrival before it",
                     cta.index
@@ -284,7 +285,7 @@ impl Emulator<'_> {
         let mut landed: Vec<_> = cta.landed.values().collect();
         landed.sort_by_key(|(epoch, ..)| epoch.component);
         for (epoch, actor, loc) in landed {
-            if !epoch.known_to(seen, cluster.index) {
+            if !epoch.known_to(seen, cluster.id) {
                 let message =
                     format!("CTA {} exits without having waited for a TMA load into it", cta.index);
                 return fail(ReportKind::ExitWithTmaInFlight, message, (*actor, *loc), "issued it");
@@ -338,8 +339,11 @@ impl Emulator<'_> {
     }
 
     pub(crate) fn deadlock(&self) -> Box<Fault> {
-        let sites = self.blocked_warps();
-        let message = format!("{} warps wait and nobody can go on", sites.len());
+        let mut sites = self.blocked_warps();
+        let host_waits = self.host.as_ref().is_some_and(|host| !host.is_done());
+        let host = if host_waits { " and the host" } else { "" };
+        let message = format!("{} warps{host} wait and nobody can go on", sites.len());
+        sites.extend(self.host_site());
         let mut notes = Vec::new();
         for (slot, cluster) in self.clusters.iter().enumerate() {
             let Some(cluster) = cluster else { continue };

@@ -1,13 +1,19 @@
 //! Vector clocks. A component is one sequential thing of a cluster: a warp, a warpgroup's wgmma queue, an mbarrier, a
-//! thread's bulk groups. Components of other clusters are rare (only global memory orders them) and kept apart.
+//! thread's bulk groups. Components of other clusters are rare (only global memory orders them) and kept apart. Clusters of later
+//! launches have higher numbers; the host counts as a cluster of one component.
 
 use std::collections::BTreeMap;
+
+/// The host's number among the clusters.
+pub(crate) const HOST: u32 = u32::MAX;
 
 /// How much of each component's past is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     own: Vec<u32>,
     foreign: BTreeMap<u32, Vec<u32>>,
+    /// Of clusters with lower numbers all is known: their launches are over.
+    floor: u32,
 }
 
 fn join_times(to: &mut Vec<u32>, from: &[u32]) {
@@ -27,6 +33,23 @@ fn meet_times(to: &mut Vec<u32>, from: &[u32]) {
 }
 
 impl Clock {
+    /// Knows all of the clusters below `floor`, and the host up to `host`.
+    pub(crate) fn of_launch(floor: u32, host: u32) -> Self {
+        Clock { own: Vec::new(), foreign: BTreeMap::from([(HOST, vec![host])]), floor }
+    }
+
+    /// Learns all of the clusters below `floor`.
+    pub(crate) fn raise_floor(&mut self, floor: u32) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// Learns what another clock knows of the host.
+    pub(crate) fn join_host(&mut self, other: &Clock) {
+        if let Some(times) = other.foreign.get(&HOST) {
+            join_times(self.foreign.entry(HOST).or_default(), times);
+        }
+    }
+
     /// The time known of a component of this clock's own cluster.
     pub(crate) fn get(&self, component: u32) -> u32 {
         self.own.get(component as usize).copied().unwrap_or(0)
@@ -56,6 +79,7 @@ impl Clock {
     /// Learns all that a clock of the same cluster knows.
     pub(crate) fn join(&mut self, other: &Clock) {
         join_times(&mut self.own, &other.own);
+        self.floor = self.floor.max(other.floor);
         for (&cluster, times) in &other.foreign {
             join_times(self.foreign.entry(cluster).or_default(), times);
         }
@@ -64,6 +88,7 @@ impl Clock {
     /// Learns all that a clock of another cluster knows.
     fn join_from(&mut self, cluster: u32, other: &Clock, other_cluster: u32) {
         join_times(self.foreign.entry(other_cluster).or_default(), &other.own);
+        self.floor = self.floor.max(other.floor);
         for (&third, times) in &other.foreign {
             if third == cluster {
                 join_times(&mut self.own, times);
@@ -76,6 +101,7 @@ impl Clock {
     /// Keeps only what both know.
     fn meet(&mut self, other: &Clock) {
         meet_times(&mut self.own, &other.own);
+        self.floor = self.floor.min(other.floor);
         self.foreign.retain(|cluster, times| match other.foreign.get(cluster) {
             Some(other) => {
                 meet_times(times, other);
@@ -95,15 +121,25 @@ pub(crate) struct Knowledge {
     pub(crate) async_shared: Clock,
     /// The same for global memory.
     pub(crate) async_global: Clock,
+    /// Writes to global memory that a map fence has released to those who use tensor maps.
+    pub(crate) maps: Clock,
     /// Whether the grids that this one depends on have ended.
     pub(crate) dependency: bool,
 }
 
 impl Knowledge {
+    /// What a launch starts with: all that earlier ones did, and the host up to `host`.
+    pub(crate) fn of_launch(floor: u32, host: u32) -> Self {
+        let [seen, async_shared, async_global, maps] =
+            std::array::from_fn(|_| Clock::of_launch(floor, host));
+        Knowledge { seen, async_shared, async_global, maps, dependency: false }
+    }
+
     pub(crate) fn join(&mut self, other: &Knowledge) {
         self.seen.join(&other.seen);
         self.async_shared.join(&other.async_shared);
         self.async_global.join(&other.async_global);
+        self.maps.join(&other.maps);
         self.dependency |= other.dependency;
     }
 
@@ -114,6 +150,7 @@ impl Knowledge {
         self.seen.join_from(cluster, &other.seen, other_cluster);
         self.async_shared.join_from(cluster, &other.async_shared, other_cluster);
         self.async_global.join_from(cluster, &other.async_global, other_cluster);
+        self.maps.join_from(cluster, &other.maps, other_cluster);
         self.dependency |= other.dependency;
     }
 
@@ -121,6 +158,7 @@ impl Knowledge {
         self.seen.meet(&other.seen);
         self.async_shared.meet(&other.async_shared);
         self.async_global.meet(&other.async_global);
+        self.maps.meet(&other.maps);
         self.dependency &= other.dependency;
     }
 }
@@ -141,7 +179,7 @@ impl Epoch {
         } else {
             clock.foreign(self.cluster, self.component)
         };
-        time >= self.time
+        self.cluster < clock.floor || time >= self.time
     }
 }
 
@@ -163,6 +201,18 @@ mod tests {
         assert!(epoch.known_to(&other_of_zero.seen, 0));
         let later = Epoch { time: 8, ..epoch };
         assert!(!later.known_to(&other_of_zero.seen, 0));
+    }
+
+    #[test]
+    fn of_earlier_launches_all_is_known() {
+        let earlier = Epoch { cluster: 3, component: 9, time: 70 };
+        let later = Epoch { cluster: 4, ..earlier };
+        let host = Epoch { cluster: HOST, component: 0, time: 2 };
+        let mut clock = Clock::default();
+        clock.join_from(6, &Clock::of_launch(4, 2), 5);
+        assert!(earlier.known_to(&clock, 6) && host.known_to(&clock, 6));
+        assert!(!later.known_to(&clock, 6));
+        assert!(!Epoch { time: 3, ..host }.known_to(&clock, 6));
     }
 
     #[test]

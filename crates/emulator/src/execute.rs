@@ -24,11 +24,17 @@ pub(crate) enum Flow {
 
 impl Emulator<'_> {
     pub(crate) fn step(&mut self, program: &Program, warp: &mut Warp, at: At) -> Outcome<Flow> {
+        self.order_late_stores(program, warp, at.id.slot);
         match &program.steps[warp.pc] {
             Step::Evaluate { function, args, dest } => {
                 evaluate_step(program, warp, *function, args, *dest);
             }
-            Step::Special { special, dest } => self.special(warp, at, *special, *dest),
+            Step::Special { special, dest } => self.special(program, warp, at, *special, *dest),
+            Step::Clock { dest } => {
+                let now = self.nanoseconds();
+                (0..LANES).for_each(|lane| warp.set(*dest, lane, now));
+                return Ok(Flow::Visible);
+            }
             Step::Elect { dest } => {
                 self.whole_warp(warp, at, "elects a thread")?;
                 for lane in 0..LANES {
@@ -128,6 +134,11 @@ impl Emulator<'_> {
             Step::FenceMbarrierInit => self.fence_mbarrier_init(warp),
             Step::FenceProxy(fence) => self.fence_proxy(warp, *fence),
             Step::Fence(order, scope) => self.fence(warp, at, *order, *scope),
+            Step::FenceMapRelease => self.fence_map_release(warp),
+            Step::FenceMapAcquire { map, scope } => {
+                self.fence_map_acquire(program, warp, at, *map, *scope)?;
+            }
+            Step::Sleep => return Ok(Flow::Visible),
             Step::BarrierSync { id, threads } => {
                 return self.named_barrier(program, warp, at, *id, *threads, true);
             }
@@ -143,9 +154,7 @@ impl Emulator<'_> {
             Step::GridDependencyWait => warp.knowledge.dependency = true,
 
             Step::PrefetchMap { map } => {
-                for lane in warp.active_lanes() {
-                    self.tensor_map(program, warp.get(program, *map, lane), at)?;
-                }
+                self.prefetch_map(program, warp, at, *map)?;
             }
             Step::TmaLoad(load) => return self.tma_load(program, warp, at, load),
             Step::TmaStore { map, source, coordinates } => {
@@ -201,9 +210,9 @@ impl Emulator<'_> {
         Err(self.fault(ReportKind::MissingGridDependencyWait, message, at, what))
     }
 
-    fn special(&self, warp: &mut Warp, at: At, special: Special, dest: Slot) {
+    fn special(&self, program: &Program, warp: &mut Warp, at: At, special: Special, dest: Slot) {
         let cluster_size = self.kernel.cluster;
-        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index % self.grid[0];
+        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index % program.grid[0];
         let index = at.id.warp;
         let value = match special {
             Special::Lane | Special::Thread => {
@@ -216,10 +225,10 @@ impl Emulator<'_> {
             Special::Warp => index as u32,
             Special::Warpgroup => (index / WARPGROUP_WARPS) as u32,
             Special::Cta => cta,
-            Special::CtaCount => self.grid[0],
+            Special::CtaCount => program.grid[0],
             Special::CtaRank => at.id.rank as u32,
             Special::Cluster => cta / cluster_size,
-            Special::ClusterCount => self.grid[0] / cluster_size,
+            Special::ClusterCount => program.grid[0] / cluster_size,
         };
         warp.set(dest, 0, u64::from(value));
     }

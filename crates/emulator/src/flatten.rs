@@ -276,7 +276,7 @@ impl Flatten<'_> {
             Op::Compare(op) => pure(Function::Compare(*op, ty(0))),
             Op::Select => pure(Function::Select),
             Op::Convert(to) => pure(Function::Convert(ty(0), *to)),
-            Op::Bitcast(_) => pure(Function::Copy),
+            Op::Bitcast(_) | Op::MapAt => pure(Function::Copy),
             Op::Pack(element) => pure(Function::Pack(*element)),
             Op::Unpack(element, half) => pure(Function::Unpack(*element, *half)),
             Op::PermuteBytes => pure(Function::PermuteBytes),
@@ -284,6 +284,7 @@ impl Flatten<'_> {
             Op::MapShared => pure(Function::MapShared),
             Op::Descriptor(layout) => pure(Function::Descriptor(*layout)),
             Op::DescriptorAdvance(bytes) => pure(Function::DescriptorAdvance(*bytes)),
+            Op::Clock => Step::Clock { dest: dest() },
             Op::Elect => Step::Elect { dest: dest() },
             Op::AccGet(acc, index) => Step::AccGet { acc: *acc, index: *index, dest: dest() },
             Op::Load(access) => Step::Load {
@@ -298,7 +299,9 @@ impl Flatten<'_> {
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
-            Op::ShuffleFirst => Step::ShuffleFirst { value: arg(0), dest: dest() },
+            Op::ShuffleFirst | Op::AssumeUniform => {
+                Step::ShuffleFirst { value: arg(0), dest: dest() }
+            }
             Op::Atomic { op, order, scope } => Step::Atomic {
                 op: *op,
                 order: *order,
@@ -361,6 +364,9 @@ impl Flatten<'_> {
             Op::FenceMbarrierInit => Step::FenceMbarrierInit,
             Op::FenceProxy(fence) => Step::FenceProxy(*fence),
             Op::Fence(order, scope) => Step::Fence(*order, *scope),
+            Op::FenceMapRelease(_) => Step::FenceMapRelease,
+            Op::FenceMapAcquire(scope) => Step::FenceMapAcquire { map: arg(0), scope: *scope },
+            Op::Sleep => Step::Sleep,
             Op::BarrierSync { threads } => Step::BarrierSync { id: arg(0), threads: *threads },
             Op::BarrierArrive { threads } => Step::BarrierArrive { id: arg(0), threads: *threads },
             Op::ClusterArrive { relaxed } => Step::ClusterArrive { relaxed: *relaxed },

@@ -1,22 +1,23 @@
 //! The emulator: which clusters are resident, who runs next, and how a run ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 use std::rc::Rc;
 
-use pgemm_ir::{Kernel, Launch, LocId, MAX_SMEM_BYTES, Op, Rule, Violation};
+use pgemm_ir::{Kernel, Launch, LocId, Location, MAX_SMEM_BYTES, Op, Rule, Violation};
 
-use crate::clock::Epoch;
+use crate::clock::{Epoch, Knowledge};
 use crate::error::SetupError;
 use crate::execute::Flow;
+use crate::host::{Host, HostActor, NextLaunch};
 use crate::memory::Memory;
 use crate::mma::OperandTables;
-use crate::ordering::Published;
-use crate::program::{Program, SMEM_BASE};
+use crate::ordering::{Publications, Published};
+use crate::program::{Program, SMEM_BASE, Step};
 use crate::report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
-use crate::schedule::{Schedule, Scheduler};
+use crate::schedule::{Runnable, Schedule, Scheduler};
 use crate::shadow::{Access, AccessLog, Conflict, GlobalShadows, Proxy};
-use crate::state::{Cluster, Wait, Warp, WarpId};
+use crate::state::{Cluster, Launched, Wait, Warp, WarpId};
 use crate::tma::Flight;
 
 /// Which of the checks that cost time are made. Bounds, alignment, misuse and deadlocks always are.
@@ -51,8 +52,11 @@ pub struct Options {
     pub resident_clusters: Option<u32>,
     /// What is checked.
     pub checks: Checks,
-    /// Operations of warps after which the run is taken for a livelock.
+    /// Operations of warps, and turns of the host, after which the run is taken for a livelock.
     pub max_steps: u64,
+    /// By how much each operation of a warp, and each turn of the host, moves on the clock of the GPU. The default is 1 ns: a
+    /// wait of 10 µs by the clock takes 10 000 operations of whoever runs meanwhile.
+    pub step_nanoseconds: u64,
 }
 
 impl Default for Options {
@@ -62,6 +66,7 @@ impl Default for Options {
             resident_clusters: None,
             checks: Checks::all(),
             max_steps: 1_000_000_000,
+            step_nanoseconds: 1,
         }
     }
 }
@@ -84,6 +89,10 @@ pub(crate) enum Operation {
     Flight(usize),
     /// The wgmma queue of a warpgroup: cluster slot, CTA rank, warpgroup.
     Wgmma(usize, usize, usize),
+    /// A store of a warp that others do not see yet.
+    LateStore(WarpId),
+    /// The same of the host.
+    HostStore,
 }
 
 /// One kernel launch on emulated hardware.
@@ -91,14 +100,19 @@ pub struct Emulator<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) memory: &'a mut Memory,
     pub(crate) program: Rc<Program>,
-    pub(crate) grid: [u32; 3],
     pub(crate) checks: Checks,
     max_steps: u64,
-    resident_limit: u32,
+    step_nanoseconds: u64,
+    resident_limit: Option<u32>,
     cluster_count: u32,
     next_cluster: u32,
     resident: u32,
+    /// Of the warps that are ready, those that seem to poll.
+    polling: usize,
     scheduler: Scheduler,
+    pub(crate) launched: Launched,
+    pub(crate) next_launches: VecDeque<NextLaunch>,
+    pub(crate) host: Option<HostActor<'a>>,
     pub(crate) clusters: Vec<Option<Cluster>>,
     pub(crate) ready_warps: VecDeque<WarpId>,
     pub(crate) ready_operations: VecDeque<Operation>,
@@ -106,8 +120,7 @@ pub struct Emulator<'a> {
     pub(crate) free_flights: Vec<usize>,
     pub(crate) log: AccessLog,
     pub(crate) global_shadow: GlobalShadows,
-    /// By CTA, where it is in shared memory, and address.
-    pub(crate) published: BTreeMap<(Option<u32>, u64), Vec<Published>>,
+    pub(crate) published: Publications,
     pub(crate) tables: OperandTables,
     pub(crate) statistics: Statistics,
 }
@@ -135,27 +148,26 @@ impl<'a> Emulator<'a> {
         if bytes > MAX_SMEM_BYTES {
             return Err(SetupError::SharedMemory { bytes });
         }
-        let [x, y, z] = launch.grid.map(u64::from);
-        let (cluster, ctas) = (u64::from(kernel.cluster), x * y * z);
-        if cluster == 0 || ctas == 0 || x % cluster != 0 || ctas > u64::from(u32::MAX) {
-            return Err(SetupError::Grid { grid: launch.grid, cluster: kernel.cluster });
-        }
         if options.resident_clusters == Some(0) {
             return Err(SetupError::NoResidentCluster);
         }
-        let cluster_count = (ctas / cluster) as u32;
+        let cluster_count = cluster_count(kernel, launch)?;
         Ok(Self {
             kernel,
             memory,
             program: Rc::new(Program::compile(kernel, launch)?),
-            grid: launch.grid,
             checks: options.checks,
             max_steps: options.max_steps,
-            resident_limit: options.resident_clusters.unwrap_or(cluster_count),
+            step_nanoseconds: options.step_nanoseconds,
+            resident_limit: options.resident_clusters,
             cluster_count,
             next_cluster: 0,
             resident: 0,
+            polling: 0,
             scheduler: Scheduler::new(&options.schedule),
+            launched: Launched::default(),
+            next_launches: VecDeque::new(),
+            host: None,
             clusters: Vec::new(),
             ready_warps: VecDeque::new(),
             ready_operations: VecDeque::new(),
@@ -163,13 +175,19 @@ impl<'a> Emulator<'a> {
             free_flights: Vec::new(),
             log: AccessLog::new(),
             global_shadow: GlobalShadows::default(),
-            published: BTreeMap::new(),
+            published: Publications::new(),
             tables: OperandTables::default(),
-            statistics: Statistics::default(),
+            statistics: Statistics { launches: 1, ..Statistics::default() },
         })
     }
 
-    /// Runs the launch to its end.
+    /// Lets a host act while the launch runs, as one more actor: see [`Host`].
+    pub fn with_host(mut self, host: &'a mut dyn Host) -> Self {
+        self.host = Some(HostActor::new(host));
+        self
+    }
+
+    /// Runs the launch to its end, and the host and what it launches to theirs.
     ///
     /// # Errors
     /// The first thing that goes wrong.
@@ -180,16 +198,16 @@ impl<'a> Emulator<'a> {
                 Ok(self.statistics)
             }
             Err(fault) => {
-                let kernel = self.kernel;
                 let sites = fault.sites.into_iter().map(|(actor, loc, what)| Site {
                     actor,
-                    location: kernel.location(loc).clone(),
+                    location: self.source(loc),
                     what,
                 });
+                let sites = sites.collect();
                 Err(Box::new(Report {
                     kind: fault.kind,
                     message: fault.message,
-                    sites: sites.collect(),
+                    sites,
                     schedule: Schedule::replay(self.scheduler.into_choices()),
                     notes: fault.notes,
                 }))
@@ -201,28 +219,79 @@ impl<'a> Emulator<'a> {
         loop {
             self.admit_clusters();
             let (warps, operations) = (self.ready_warps.len(), self.ready_operations.len());
-            if warps + operations == 0 {
-                return match self.resident == 0 {
+            let (host, host_polls) = self.host_state();
+            let polling = self.polling;
+            let who = Runnable { warps, polling, operations, host, host_polls };
+            if who.count() == 0 {
+                return match self.idle() && self.host.as_ref().is_none_or(|host| host.is_done()) {
                     true => Ok(()),
                     false => Err(self.deadlock()),
                 };
             }
-            let choice = self.scheduler.choose(warps, operations);
+            let late = |operation: usize| {
+                let operation = self.ready_operations.get(operation);
+                matches!(operation, Some(Operation::LateStore(_) | Operation::HostStore))
+            };
+            let choice = self.scheduler.choose(who, late);
+            if choice == warps + operations {
+                self.host_turn()?;
+                continue;
+            }
+            self.host_may_go_on();
             if choice < warps {
                 if let Some(id) = self.ready_warps.remove(choice) {
+                    self.polling -= usize::from(self.warp_mut(id).polls());
                     self.slice(id)?;
                 }
             } else if let Some(operation) = self.ready_operations.remove(choice - warps) {
                 match operation {
                     Operation::Flight(flight) => self.advance_flight(flight)?,
                     Operation::Wgmma(slot, rank, group) => self.advance_wgmma(slot, rank, group)?,
+                    Operation::LateStore(id) => self.advance_late_store(id),
+                    Operation::HostStore => self.advance_host_store(),
                 }
             }
         }
     }
 
+    /// Whether no launch runs or waits to.
+    pub(crate) fn idle(&self) -> bool {
+        self.grid_ended() && self.next_launches.is_empty()
+    }
+
+    fn grid_ended(&self) -> bool {
+        self.resident == 0 && self.next_cluster == self.cluster_count
+    }
+
+    /// The number of the next launch's first cluster, which no clock has heard of yet.
+    pub(crate) fn cluster_end(&self) -> u32 {
+        self.launched.first_cluster + self.cluster_count
+    }
+
+    /// Starts the next launch once the one before has ended: all that it did has happened before.
+    fn start_launch(&mut self) {
+        if !self.grid_ended() {
+            return;
+        }
+        let Some(next) = self.next_launches.pop_front() else { return };
+        let first_cluster = self.cluster_end();
+        self.launched = Launched {
+            number: self.launched.number + 1,
+            first_cluster,
+            knowledge: Knowledge::of_launch(first_cluster, next.host_time),
+        };
+        self.program = Rc::new(next.program);
+        self.cluster_count = next.cluster_count;
+        self.next_cluster = 0;
+        self.published.retain(|(cta, _), _| cta.is_none());
+        self.published.values_mut().flatten().for_each(Published::end_launch);
+        self.statistics.launches += 1;
+    }
+
     fn admit_clusters(&mut self) {
-        while self.next_cluster < self.cluster_count && self.resident < self.resident_limit {
+        self.start_launch();
+        let limit = self.resident_limit.unwrap_or(self.cluster_count);
+        while self.next_cluster < self.cluster_count && self.resident < limit {
             let slot = match self.clusters.iter().position(Option::is_none) {
                 Some(slot) => slot,
                 None => {
@@ -231,7 +300,8 @@ impl<'a> Emulator<'a> {
                 }
             };
             let shadow = self.checks.races || self.checks.uninitialised;
-            let cluster = Cluster::new(self.kernel, &self.program, self.next_cluster, shadow);
+            let (launch, index) = (&self.launched, self.next_cluster);
+            let cluster = Cluster::new(self.kernel, &self.program, launch, index, shadow);
             for (rank, cta) in cluster.ctas.iter().enumerate() {
                 for warp in 0..cta.warps.len() {
                     self.ready_warps.push_back(WarpId { slot, rank, warp });
@@ -270,10 +340,29 @@ impl<'a> Emulator<'a> {
             self.exit_warp(id)
         } else {
             if !blocked {
-                self.ready_warps.push_back(id);
+                self.make_ready(id);
             }
             Ok(())
         }
+    }
+
+    /// Those who seemed to poll may find something now.
+    pub(crate) fn words_changed(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.may_find_more();
+        }
+        if self.polling > 0 {
+            for id in mem::take(&mut self.ready_warps) {
+                self.warp_mut(id).fruitless = 0;
+                self.ready_warps.push_back(id);
+            }
+            self.polling = 0;
+        }
+    }
+
+    fn make_ready(&mut self, id: WarpId) {
+        self.polling += usize::from(self.warp_mut(id).polls());
+        self.ready_warps.push_back(id);
     }
 
     fn run_warp(&mut self, program: &Program, warp: &mut Warp, id: WarpId) -> Outcome {
@@ -290,6 +379,10 @@ impl<'a> Emulator<'a> {
                     continue;
                 }
                 Flow::Visible => {
+                    let step = &program.steps[warp.pc];
+                    if !matches!(step, Step::Load { .. } | Step::Clock { .. } | Step::Sleep) {
+                        warp.fruitless = 0;
+                    }
                     warp.pc += 1;
                     done
                 }
@@ -313,14 +406,41 @@ impl<'a> Emulator<'a> {
         if self.statistics.steps <= self.max_steps {
             return Ok(());
         }
+        let sites = vec![(self.actor(at), at.loc, "runs".to_owned())];
+        Err(self.livelock(sites))
+    }
+
+    /// Counts a turn of the host as a step.
+    pub(crate) fn count_host_turn(&mut self) -> Outcome {
+        self.statistics.host_turns += 1;
+        self.statistics.steps += 1;
+        if self.statistics.steps <= self.max_steps {
+            return Ok(());
+        }
+        Err(self.livelock(Vec::new()))
+    }
+
+    fn livelock(&self, mut sites: Vec<(Actor, LocId, String)>) -> Box<Fault> {
         let message = format!(
             "after {} operations the kernel is not done: a loop that never ends, or raise max_steps",
             self.max_steps
         );
-        let mut fault = self.fault(ReportKind::Livelock, message, at, "runs");
-        let waits = self.blocked_warps();
-        fault.sites.extend(waits);
-        Err(fault)
+        sites.extend(self.host_site());
+        sites.extend(self.blocked_warps());
+        Box::new(Fault { kind: ReportKind::Livelock, message, sites, notes: Vec::new() })
+    }
+
+    /// What the clock of the GPU shows.
+    pub(crate) fn nanoseconds(&self) -> u64 {
+        self.statistics.steps * self.step_nanoseconds
+    }
+
+    /// The source line of a place in the kernel or in the host.
+    fn source(&self, loc: LocId) -> Location {
+        match self.kernel.locations.get(loc.index()) {
+            Some(location) => location.clone(),
+            None => self.host_location(loc.index() - self.kernel.locations.len()),
+        }
     }
 
     /// Makes a warp that was blocked runnable.
@@ -328,7 +448,8 @@ impl<'a> Emulator<'a> {
         let warp = self.warp_mut(id);
         if warp.wait != Wait::None {
             warp.wait = Wait::None;
-            self.ready_warps.push_back(id);
+            warp.fruitless = 0;
+            self.make_ready(id);
         }
     }
 
@@ -378,7 +499,11 @@ impl<'a> Emulator<'a> {
         let mut actor = self.actor(at);
         actor.lane = lane.map(|lane| lane as u32);
         Access {
-            epoch: Epoch { cluster: actor.cluster, component: warp.component, time: warp.time() },
+            epoch: Epoch {
+                cluster: self.cluster(at.id.slot).id,
+                component: warp.component,
+                time: warp.time(),
+            },
             proxy: Proxy::Generic,
             strong,
             actor,
@@ -421,6 +546,14 @@ impl<'a> Emulator<'a> {
                 );
                 (ReportKind::MissingProxyFence, message)
             }
+            Conflict::MissingMapFence { other } => {
+                other_site(other, true);
+                let message = format!(
+                    "{place} belongs to a tensor map, and no map fence released its write, or none in \
+                     the thread that uses it acquired it since (at system scope, if the host wrote it)"
+                );
+                (ReportKind::MissingMapFence, message)
+            }
         };
         Box::new(Fault { kind, message, sites, notes: Vec::new() })
     }
@@ -446,6 +579,16 @@ impl<'a> Emulator<'a> {
             }
         }
     }
+}
+
+/// Clusters of a launch's grid.
+pub(crate) fn cluster_count(kernel: &Kernel, launch: &Launch) -> Result<u32, SetupError> {
+    let [x, y, z] = launch.grid.map(u64::from);
+    let (cluster, ctas) = (u64::from(kernel.cluster), x * y * z);
+    if cluster == 0 || ctas == 0 || x % cluster != 0 || ctas > u64::from(u32::MAX) {
+        return Err(SetupError::Grid { grid: launch.grid, cluster: kernel.cluster });
+    }
+    Ok((ctas / cluster) as u32)
 }
 
 /// Fails where running would make no sense. Whatever else the verifier knows, the emulator finds out for itself: it must

@@ -1,10 +1,15 @@
 //! Fences, and what ordered accesses to memory pass on (PTX ISA, "Memory Consistency Model").
 
+use std::collections::BTreeMap;
+
 use pgemm_ir::{Access, Order, ProxyFence, Scope, Space};
 
-use crate::clock::Knowledge;
+use crate::clock::{HOST, Knowledge};
 use crate::machine::{At, Emulator};
 use crate::state::{FULL, Warp};
+
+/// What is passed on, by CTA, where it is in shared memory, and address.
+pub(crate) type Publications = BTreeMap<(Option<u32>, u64), Vec<Published>>;
 
 /// What a location passes on to those who read it with acquire.
 pub(crate) struct Published {
@@ -16,6 +21,26 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// What the host passes on by a release at system scope.
+    pub(crate) fn by_host(knowledge: &Knowledge) -> Self {
+        let scopes = [Scope::System; 2];
+        Published { cluster: HOST, cta: HOST, scopes, knowledge: Box::new(knowledge.clone()) }
+    }
+
+    /// Lets the host learn of it by an acquire at system scope.
+    pub(crate) fn tell_host(&self, knowledge: &mut Knowledge) {
+        let (from, to) = ((self.cluster, self.cta), (HOST, HOST));
+        if self.scopes.into_iter().all(|scope| reaches(scope, from, to)) {
+            knowledge.join_from(HOST, &self.knowledge, self.cluster);
+            knowledge.dependency = false;
+        }
+    }
+
+    /// Forgets that grids which a launch depends on are over: the next launch depends on others.
+    pub(crate) fn end_launch(&mut self) {
+        self.knowledge.dependency = false;
+    }
+
     /// Whether it comes from the same place and goes to the same threads.
     fn goes_like(&self, other: &Published) -> bool {
         (self.cluster, self.cta, self.scopes) == (other.cluster, other.cta, other.scopes)
@@ -26,7 +51,8 @@ fn reaches(scope: Scope, from: (u32, u32), to: (u32, u32)) -> bool {
     match scope {
         Scope::Cta => from == to,
         Scope::Cluster => from.0 == to.0,
-        Scope::Gpu | Scope::System => true,
+        Scope::Gpu => (from.0 == HOST) == (to.0 == HOST),
+        Scope::System => true,
     }
 }
 
@@ -59,8 +85,7 @@ impl Emulator<'_> {
 
     pub(crate) fn fence(&mut self, warp: &mut Warp, at: At, order: Order, scope: Scope) {
         if acquires(order) {
-            let actor = self.actor(at);
-            let own = (actor.cluster, actor.cta);
+            let own = self.place_of(at);
             for (from, knowledge) in std::mem::take(&mut warp.observed) {
                 if reaches(scope, from, own) {
                     warp.knowledge.join_from(own.0, &knowledge, from.0);
@@ -71,6 +96,12 @@ impl Emulator<'_> {
             warp.fenced = Some((scope, Box::new(warp.knowledge.clone())));
             warp.tick();
         }
+    }
+
+    /// The cluster, numbered as clocks know it, and the CTA of a warp.
+    fn place_of(&self, at: At) -> (u32, u32) {
+        let cluster = self.cluster(at.id.slot);
+        (cluster.id, cluster.ctas[at.id.rank].index)
     }
 
     fn location(&self, at: At, space: Space, address: u64) -> (Option<u32>, u64) {
@@ -86,6 +117,20 @@ impl Emulator<'_> {
         !self.published.is_empty() && self.published.range(first..=last).next().is_some()
     }
 
+    /// What a store of the warp passes on.
+    pub(crate) fn released(&self, warp: &Warp, at: At, access: Access) -> Option<Published> {
+        let released = match access.order {
+            order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
+            Order::Weak => None,
+            _ => warp.fenced.clone(),
+        };
+        let (cluster, cta) = self.place_of(at);
+        released.map(|(released_to, knowledge)| {
+            let scopes = [access.scope, released_to];
+            Published { cluster, cta, scopes, knowledge }
+        })
+    }
+
     /// A store to `address` passes on what it releases, and ends what was passed on there before. An atomic operation
     /// (`adds`) continues it: who reads what it wrote has also read what it read.
     pub(crate) fn publish(
@@ -97,16 +142,7 @@ impl Emulator<'_> {
         adds: bool,
     ) {
         let location = self.location(at, access.space, address);
-        let released = match access.order {
-            order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
-            Order::Weak => None,
-            _ => warp.fenced.clone(),
-        };
-        let actor = self.actor(at);
-        let released = released.map(|(released_to, knowledge)| {
-            let scopes = [access.scope, released_to];
-            Published { cluster: actor.cluster, cta: actor.cta, scopes, knowledge }
-        });
+        let released = self.released(warp, at, access);
         if !adds {
             match released {
                 Some(released) => self.published.insert(location, vec![released]),
@@ -127,8 +163,7 @@ impl Emulator<'_> {
             return;
         }
         let location = self.location(at, access.space, address);
-        let actor = self.actor(at);
-        let to = (actor.cluster, actor.cta);
+        let to = self.place_of(at);
         for published in self.published.get(&location).into_iter().flatten() {
             let from = (published.cluster, published.cta);
             let [store, release] = published.scopes;

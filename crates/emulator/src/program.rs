@@ -1,6 +1,8 @@
 //! The flat form that warps execute: a kernel's tree of blocks as a list of steps with jumps, so that a warp can stop
 //! before any step and go on later. Values live in slots: one number where they are the same in all lanes of a warp.
 
+use std::rc::Rc;
+
 use pgemm_ir::{
     AccId, Access, Argument, AtomicOp, Element, Kernel, Launch, LocId, Order, ParamKind,
     ProxyFence, RegionKind, Scope, Special, TensorMapArgument, TensorMapSpec, Type, Wgmma,
@@ -14,6 +16,9 @@ use crate::warp_mma::WarpMmaStep;
 
 /// Where shared memory starts: the hardware keeps the first KiB for itself.
 pub(crate) const SMEM_BASE: u32 = 1024;
+
+/// Address of the first tensor map among the parameters; no allocation lies there. The others follow, one apart.
+pub(crate) const PARAMETER_MAPS: u64 = 1 << 63;
 
 /// Where a value lives. While compiling, the number of a value; afterwards, of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +41,9 @@ pub(crate) enum Step {
     },
     Special {
         special: Special,
+        dest: Slot,
+    },
+    Clock {
         dest: Slot,
     },
     Elect {
@@ -150,6 +158,12 @@ pub(crate) enum Step {
     FenceMbarrierInit,
     FenceProxy(ProxyFence),
     Fence(Order, Scope),
+    FenceMapRelease,
+    FenceMapAcquire {
+        map: Slot,
+        scope: Scope,
+    },
+    Sleep,
     BarrierSync {
         id: Slot,
         threads: u32,
@@ -227,9 +241,10 @@ impl Step {
                 args.iter_mut().for_each(|arg| visit(arg, false));
                 visit(dest, true);
             }
-            Step::Special { dest, .. } | Step::Elect { dest } | Step::AccGet { dest, .. } => {
-                visit(dest, true);
-            }
+            Step::Special { dest, .. }
+            | Step::Clock { dest }
+            | Step::Elect { dest }
+            | Step::AccGet { dest, .. } => visit(dest, true),
             Step::ShuffleFirst { value, dest } => {
                 visit(value, false);
                 visit(dest, true);
@@ -275,7 +290,9 @@ impl Step {
                 visit(parity, false);
             }
             Step::BarrierSync { id, .. } | Step::BarrierArrive { id, .. } => visit(id, false),
-            Step::PrefetchMap { map } | Step::TmaPrefetch { map, .. } => visit(map, false),
+            Step::PrefetchMap { map }
+            | Step::TmaPrefetch { map, .. }
+            | Step::FenceMapAcquire { map, .. } => visit(map, false),
             Step::TmaLoad(load) => {
                 visit(&mut load.map, false);
                 visit(&mut load.destination, false);
@@ -303,6 +320,8 @@ impl Step {
             | Step::FenceMbarrierInit
             | Step::FenceProxy(_)
             | Step::Fence(..)
+            | Step::FenceMapRelease
+            | Step::Sleep
             | Step::ClusterArrive { .. }
             | Step::ClusterWait
             | Step::WarpSync
@@ -320,6 +339,7 @@ impl Step {
 /// A tensor map as the emulator reads it.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorMap {
+    /// A parameter's in quotes, or its place in memory.
     pub(crate) name: String,
     pub(crate) spec: TensorMapSpec,
     pub(crate) argument: TensorMapArgument,
@@ -328,6 +348,8 @@ pub(crate) struct TensorMap {
 /// A kernel with its arguments, ready to run.
 #[derive(Debug)]
 pub(crate) struct Program {
+    /// CTAs along x, y and z.
+    pub(crate) grid: [u32; 3],
     pub(crate) steps: Vec<Step>,
     pub(crate) locations: Vec<LocId>,
     pub(crate) constants: Vec<u64>,
@@ -335,7 +357,7 @@ pub(crate) struct Program {
     pub(crate) varying_slots: usize,
     pub(crate) fragments: usize,
     /// By parameter.
-    pub(crate) maps: Vec<Option<TensorMap>>,
+    pub(crate) maps: Vec<Option<Rc<TensorMap>>>,
     /// Somewhere the kernel waits for the grids that it depends on.
     pub(crate) depends_on_grids: bool,
     /// First byte and number of the mbarriers of each region, by address.
@@ -362,12 +384,12 @@ impl Program {
                 (ParamKind::Scalar(Type::F64), Argument::F64(value)) => value.to_bits(),
                 (ParamKind::TensorMap(spec), Argument::TensorMap(argument)) => {
                     check_map(&param.name, spec, argument)?;
-                    map = Some(TensorMap {
-                        name: param.name.clone(),
+                    map = Some(Rc::new(TensorMap {
+                        name: format!("'{}'", param.name),
                         spec: spec.clone(),
                         argument: argument.clone(),
-                    });
-                    index as u64
+                    }));
+                    PARAMETER_MAPS + index as u64
                 }
                 _ => return Err(SetupError::ArgumentType { name: param.name.clone() }),
             });
@@ -386,6 +408,7 @@ impl Program {
             .collect();
         mbarriers.sort_unstable();
         Ok(Program {
+            grid: launch.grid,
             steps,
             locations,
             constants,
@@ -399,7 +422,8 @@ impl Program {
     }
 }
 
-fn check_map(
+/// Fails where the hardware takes no such tensor map.
+pub(crate) fn check_map(
     name: &str,
     spec: &TensorMapSpec,
     argument: &TensorMapArgument,

@@ -13,6 +13,8 @@ pub enum ReportKind {
     Race,
     /// A generic write is ordered before an access of the async proxy, but no proxy fence lies between them.
     MissingProxyFence,
+    /// A tensor map in global memory was written in order before its use, but no map fence releases the write or none acquires it.
+    MissingMapFence,
     /// Bytes are read that nobody has written.
     UninitialisedRead,
     /// An address outside of what it should point into.
@@ -55,6 +57,8 @@ pub enum ReportKind {
     MissingGridDependencyWait,
     /// A remote operation on a CTA that has, or may have, exited.
     ExitedPeer,
+    /// The host asks for a launch that does not fit the kernel.
+    HostMisuse,
 }
 
 /// What kind of actor acts.
@@ -68,6 +72,8 @@ pub enum ActorKind {
     TmaStore,
     /// A wgmma that the warp's warpgroup issued.
     Wgmma,
+    /// The host; the numbers beside it are 0.
+    Host,
 }
 
 /// Who acts.
@@ -75,6 +81,8 @@ pub enum ActorKind {
 pub struct Actor {
     /// What it is.
     pub kind: ActorKind,
+    /// Which launch of the run, from 0.
+    pub launch: u32,
     /// Cluster in the grid.
     pub cluster: u32,
     /// CTA in the grid.
@@ -92,7 +100,11 @@ impl fmt::Display for Actor {
             ActorKind::TmaLoad => "TMA load of ",
             ActorKind::TmaStore => "TMA store of ",
             ActorKind::Wgmma => "wgmma of ",
+            ActorKind::Host => return f.write_str("the host"),
         })?;
+        if self.launch > 0 {
+            write!(f, "launch {} ", self.launch)?;
+        }
         write!(f, "cluster {} CTA {} warp {}", self.cluster, self.cta, self.warp)?;
         match self.lane {
             Some(lane) => write!(f, " lane {lane}"),
@@ -145,7 +157,7 @@ impl std::error::Error for Report {}
 /// What a run did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Operations that warps executed.
+    /// Operations that warps executed, and turns of the host.
     pub steps: u64,
     /// TMA loads that landed, each destination CTA for itself.
     pub tma_loads: u64,
@@ -155,6 +167,10 @@ pub struct Statistics {
     pub tma_load_bytes: u64,
     /// Warpgroup MMAs.
     pub wgmmas: u64,
+    /// Launches.
+    pub launches: u32,
+    /// Turns of the host.
+    pub host_turns: u64,
     /// Most clusters resident at once.
     pub resident_clusters: u32,
     /// The choices of the schedule, for a replay.

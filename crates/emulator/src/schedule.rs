@@ -10,11 +10,12 @@ enum Policy {
     Random(u64),
     AsyncLate(u64),
     AsyncEarly(u64),
+    StoresLate(u64),
     Replay(Vec<u32>),
 }
 
 impl Schedule {
-    /// Warps and asynchronous operations take turns, each in order.
+    /// Warps and asynchronous operations take turns, each in order, and so does the host with every warp.
     pub fn round_robin() -> Self {
         Self(Policy::RoundRobin)
     }
@@ -24,15 +25,21 @@ impl Schedule {
         Self(Policy::Random(seed))
     }
 
-    /// An asynchronous operation completes only when no warp can run (or after it was passed over very often); the
-    /// warps run in random order, and so do the operations.
+    /// An asynchronous operation completes only when neither a warp nor the host can do more than poll (or after operations
+    /// were passed over very often); warps and host run in random order, and so do the operations.
     pub fn async_late(seed: u64) -> Self {
         Self(Policy::AsyncLate(seed))
     }
 
-    /// An asynchronous operation completes before any warp runs on; the warps run in random order.
+    /// An asynchronous operation completes before any warp runs on; warps and host run in random order.
     pub fn async_early(seed: u64) -> Self {
         Self(Policy::AsyncEarly(seed))
+    }
+
+    /// Any runnable actor, but of ordered stores to global memory others see most only long after, so that a missing sequentially
+    /// consistent fence shows.
+    pub fn stores_late(seed: u64) -> Self {
+        Self(Policy::StoresLate(seed))
     }
 
     /// The choices of an earlier run, from its report or statistics; the first runnable actor where they end.
@@ -41,24 +48,62 @@ impl Schedule {
     }
 }
 
-/// Turns with a runnable asynchronous operation before `async_late` lets one go: a warp may be polling for its effect.
+/// Turns with a runnable asynchronous operation before `async_late` lets one go: a warp may be polling for its effect
+/// without seeming to.
 const PATIENCE: u32 = 20_000;
+
+/// How many times a late store is passed over, on average, by `stores_late`.
+const LATENESS: usize = 64;
+
+/// Who can run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Runnable {
+    pub(crate) warps: usize,
+    /// How many of the warps seem to poll for what others do.
+    pub(crate) polling: usize,
+    pub(crate) operations: usize,
+    pub(crate) host: bool,
+    /// The host waited when it last ran, and no word has changed since.
+    pub(crate) host_polls: bool,
+}
+
+impl Runnable {
+    pub(crate) fn count(self) -> usize {
+        self.warps + self.operations + usize::from(self.host)
+    }
+
+    /// The number of the host as a choice.
+    fn host_choice(self) -> usize {
+        self.warps + self.operations
+    }
+
+    /// Whether anybody but an asynchronous operation may get on.
+    fn lively(self) -> bool {
+        self.warps > self.polling || self.host && !self.host_polls
+    }
+}
 
 /// A schedule in use.
 pub(crate) struct Scheduler {
     policy: Policy,
     state: u64,
     passed_over: u32,
+    /// Turns since the host's last.
+    without_host: usize,
     choices: Vec<u32>,
 }
 
 impl Scheduler {
     pub(crate) fn new(schedule: &Schedule) -> Self {
         let state = match schedule.0 {
-            Policy::Random(seed) | Policy::AsyncLate(seed) | Policy::AsyncEarly(seed) => seed,
+            Policy::Random(seed)
+            | Policy::AsyncLate(seed)
+            | Policy::AsyncEarly(seed)
+            | Policy::StoresLate(seed) => seed,
             Policy::RoundRobin | Policy::Replay(_) => 0,
         };
-        Self { policy: schedule.0.clone(), state, passed_over: 0, choices: Vec::new() }
+        let policy = schedule.0.clone();
+        Self { policy, state, passed_over: 0, without_host: 0, choices: Vec::new() }
     }
 
     /// SplitMix64: a few operations, and any seed is a good one.
@@ -70,39 +115,65 @@ impl Scheduler {
         ((z ^ (z >> 31)) % below as u64) as usize
     }
 
-    /// Picks one of `warps` runnable warps or `operations` runnable asynchronous operations, counted in this order; at
-    /// least one of the numbers is positive.
-    pub(crate) fn choose(&mut self, warps: usize, operations: usize) -> usize {
-        let operation_first = |first: bool| operations > 0 && (first || warps == 0);
+    /// A warp or the host, each with the same probability; at least one of them can run.
+    fn random_thread(&mut self, who: Runnable) -> usize {
+        let choice = self.random(who.warps + usize::from(who.host));
+        if choice == who.warps { who.host_choice() } else { choice }
+    }
+
+    /// Picks one of those who can run, counted in the order of warps, asynchronous operations and the host; somebody can.
+    /// `is_late_store` says it of an operation's number.
+    pub(crate) fn choose(&mut self, who: Runnable, is_late_store: impl Fn(usize) -> bool) -> usize {
+        let Runnable { warps, operations, host, .. } = who;
+        let threads = warps > 0 || host;
+        let operation_first = |first: bool| operations > 0 && (first || !threads);
         let choice = match &self.policy {
-            Policy::RoundRobin => {
-                self.state ^= 1;
-                if operation_first(self.state == 1) { warps } else { 0 }
-            }
-            Policy::Random(_) => self.random(warps + operations),
+            Policy::RoundRobin => self.turn(who),
+            Policy::Random(_) => self.random(who.count()),
             Policy::AsyncLate(_) => {
-                if operation_first(self.passed_over >= PATIENCE) {
+                if operation_first(!who.lively() || self.passed_over >= PATIENCE) {
                     self.passed_over = 0;
                     warps + self.random(operations)
                 } else {
                     self.passed_over += u32::from(operations > 0);
-                    self.random(warps)
+                    self.random_thread(who)
                 }
             }
             Policy::AsyncEarly(_) => {
                 if operation_first(true) {
                     warps + self.random(operations)
                 } else {
-                    self.random(warps)
+                    self.random_thread(who)
                 }
             }
+            Policy::StoresLate(_) => loop {
+                let choice = self.random(who.count());
+                let store =
+                    (warps..who.host_choice()).contains(&choice) && is_late_store(choice - warps);
+                if !store || self.random(LATENESS) == 0 {
+                    break choice;
+                }
+            },
             Policy::Replay(choices) => {
                 let choice = choices.get(self.choices.len()).copied().unwrap_or(0) as usize;
-                choice.min(warps + operations - 1)
+                choice.min(who.count() - 1)
             }
         };
         self.choices.push(choice as u32);
         choice
+    }
+
+    /// The host once in a round of all warps; else a warp and an operation in turns.
+    fn turn(&mut self, who: Runnable) -> usize {
+        let others = who.warps + who.operations;
+        self.without_host += 1;
+        if who.host && (others == 0 || self.without_host > who.warps) {
+            self.without_host = 0;
+            return who.host_choice();
+        }
+        self.state ^= 1;
+        let operation = who.operations > 0 && (self.state == 1 || who.warps == 0);
+        if operation { who.warps } else { 0 }
     }
 
     /// The choices so far.
@@ -115,29 +186,63 @@ impl Scheduler {
 mod tests {
     use super::*;
 
+    fn of(warps: usize, operations: usize) -> Runnable {
+        Runnable { warps, operations, ..Runnable::default() }
+    }
+
+    fn choose(scheduler: &mut Scheduler, who: Runnable) -> usize {
+        scheduler.choose(who, |_| false)
+    }
+
+    #[test]
+    fn late_stores_are_passed_over_but_not_forgotten() {
+        let mut scheduler = Scheduler::new(&Schedule::stores_late(1));
+        let first = (0..).find(|_| scheduler.choose(of(1, 2), |operation| operation == 1) == 2);
+        assert!(first.is_some_and(|first| first > 5));
+        assert_eq!(scheduler.choose(of(0, 1), |_| true), 0);
+    }
+
     #[test]
     fn adversaries_choose_as_they_say() {
         let mut late = Scheduler::new(&Schedule::async_late(1));
         let mut early = Scheduler::new(&Schedule::async_early(1));
         for _ in 0..100 {
-            assert!(late.choose(3, 2) < 3);
-            assert!((3..5).contains(&early.choose(3, 2)));
+            assert!(choose(&mut late, of(3, 2)) < 3);
+            assert!((3..5).contains(&choose(&mut early, of(3, 2))));
         }
-        assert!(late.choose(0, 2) < 2);
-        assert!(early.choose(3, 0) < 3);
+        assert!(choose(&mut late, of(0, 2)) < 2);
+        assert!(choose(&mut early, of(3, 0)) < 3);
     }
 
     #[test]
     fn late_operations_are_not_starved() {
         let mut late = Scheduler::new(&Schedule::async_late(1));
-        assert!((0..=PATIENCE).any(|_| late.choose(1, 1) == 1));
+        assert!((0..=PATIENCE).any(|_| choose(&mut late, of(1, 1)) == 1));
+        // Nor kept waiting by those who only poll.
+        let polling = Runnable { polling: 2, host: true, host_polls: true, ..of(2, 1) };
+        assert_eq!(choose(&mut late, polling), 2);
+        assert_ne!(choose(&mut late, Runnable { host_polls: false, ..polling }), 2);
+    }
+
+    #[test]
+    fn the_host_gets_its_turns() {
+        let who = Runnable { host: true, ..of(3, 2) };
+        let fixed = [Schedule::round_robin(), Schedule::seeded(1), Schedule::async_late(1)];
+        for schedule in fixed {
+            let mut scheduler = Scheduler::new(&schedule);
+            let turns = (0..400).filter(|_| choose(&mut scheduler, who) == 5).count();
+            assert!((40..=140).contains(&turns), "{schedule:?}: {turns}");
+        }
+        let mut early = Scheduler::new(&Schedule::async_early(1));
+        assert!((0..100).any(|_| choose(&mut early, Runnable { operations: 0, ..who }) == 3));
     }
 
     #[test]
     fn a_replay_makes_the_same_choices() {
         let mut first = Scheduler::new(&Schedule::seeded(42));
-        let made: Vec<usize> = (0..50).map(|_| first.choose(4, 3)).collect();
+        let who = Runnable { host: true, ..of(4, 3) };
+        let made: Vec<usize> = (0..50).map(|_| choose(&mut first, who)).collect();
         let mut again = Scheduler::new(&Schedule::replay(first.into_choices()));
-        assert_eq!(made, (0..50).map(|_| again.choose(4, 3)).collect::<Vec<_>>());
+        assert_eq!(made, (0..50).map(|_| choose(&mut again, who)).collect::<Vec<_>>());
     }
 }

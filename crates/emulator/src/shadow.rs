@@ -6,7 +6,7 @@ use std::iter::repeat_n;
 
 use pgemm_ir::LocId;
 
-use crate::clock::{Epoch, Knowledge};
+use crate::clock::{Clock, Epoch, Knowledge};
 use crate::report::Actor;
 
 /// Bytes that one cell of shared memory stands for.
@@ -38,6 +38,8 @@ pub(crate) enum Proxy {
     Generic,
     /// TMA and wgmma.
     Async,
+    /// The reads of tensor maps.
+    Map,
 }
 
 /// One access to memory.
@@ -91,6 +93,8 @@ pub(crate) enum Conflict {
     Race { other: u32, other_writes: bool },
     /// The other access is ordered before this one, but no fence has passed it to the async proxy.
     MissingProxyFence { other: u32 },
+    /// The other access is ordered before this use of a tensor map, but not by map fences.
+    MissingMapFence { other: u32 },
 }
 
 /// Which state space is accessed: it decides which proxy fence is asked for.
@@ -109,6 +113,8 @@ pub(crate) struct Observer<'a> {
     space: ShadowSpace,
     races: bool,
     uninitialised: bool,
+    /// What map fences have passed on, for the read of a tensor map.
+    acquired: Option<&'a Clock>,
     known_write: u32,
     readers_before: u32,
     readers_after: u32,
@@ -134,11 +140,17 @@ impl<'a> Observer<'a> {
             space,
             races,
             uninitialised,
+            acquired: None,
             known_write: NONE,
             readers_before: u32::MAX,
             readers_after: NONE,
             written: None,
         }
+    }
+
+    /// The same for the read of a tensor map, before which map fences have passed on what `acquired` knows.
+    pub(crate) fn of_map(self, acquired: &'a Clock) -> Self {
+        Self { acquired: Some(acquired), ..self }
     }
 
     fn ordered(&self, epoch: Epoch) -> bool {
@@ -174,6 +186,11 @@ impl<'a> Observer<'a> {
             if !write.epoch.known_to(visible, self.access.epoch.cluster) {
                 return Err(Conflict::MissingProxyFence { other });
             }
+        }
+        if let Some(acquired) = self.acquired
+            && !write.epoch.known_to(acquired, self.access.epoch.cluster)
+        {
+            return Err(Conflict::MissingMapFence { other });
         }
         Ok(())
     }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pgemm_ir::{Kernel, LocId, Scope};
 
-use crate::clock::{Epoch, Knowledge};
+use crate::clock::{Clock, Epoch, Knowledge};
+use crate::late::LateStore;
 use crate::mbarrier::Mbarrier;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{Actor, ActorKind};
@@ -17,6 +18,9 @@ pub(crate) const LANES: usize = 32;
 pub(crate) const WARPGROUP_WARPS: usize = 4;
 /// All lanes.
 pub(crate) const FULL: u32 = u32::MAX;
+
+/// Fruitless loads after which a warp is taken to poll.
+const POLLS: u32 = 2;
 
 /// A warp by place: the cluster's slot, the CTA's rank, the warp's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +129,14 @@ pub(crate) struct Warp {
     pub(crate) fenced: Option<(Scope, Box<Knowledge>)>,
     /// What relaxed loads saw, for the next fence: cluster and CTA, and what was published there.
     pub(crate) observed: BTreeMap<(u32, u32), Knowledge>,
+    /// Stores that others do not see yet.
+    pub(crate) late_stores: VecDeque<LateStore>,
+    /// By address of a tensor map, what its acquire fences have passed on to some lanes.
+    pub(crate) acquired_maps: BTreeMap<u64, Vec<(u32, Clock)>>,
+    /// By step, what its latest ordered loads have found.
+    pub(crate) polled: BTreeMap<usize, u64>,
+    /// Ordered loads in a row that found what they had found before, with nothing else done that others could see.
+    pub(crate) fruitless: u32,
     /// Lanes that wrote shared memory since a proxy fence or barrier covered them.
     pub(crate) unfenced_lanes: u32,
     /// Components of mbarriers that this warp initialised and has not fenced yet.
@@ -217,6 +229,19 @@ impl Warp {
         self.knowledge.seen.raise(self.component, time);
     }
 
+    /// An ordered load at this step has found these values.
+    pub(crate) fn note_load(&mut self, found: u64) {
+        match self.polled.insert(self.pc, found) {
+            Some(before) if before == found => self.fruitless += 1,
+            _ => self.fruitless = 0,
+        }
+    }
+
+    /// Whether it seems to wait in a loop for what others do.
+    pub(crate) fn polls(&self) -> bool {
+        self.fruitless >= POLLS
+    }
+
     /// A barrier has brought the warp's lanes together with each other.
     pub(crate) fn met(&mut self) {
         self.unfenced_lanes = 0;
@@ -257,10 +282,25 @@ pub(crate) struct Cta {
     pub(crate) landed: HashMap<u32, (Epoch, Actor, LocId)>,
 }
 
+/// What the clusters of a launch have in common.
+#[derive(Default)]
+pub(crate) struct Launched {
+    /// From 0.
+    pub(crate) number: u32,
+    /// Number of its first cluster among those of all launches.
+    pub(crate) first_cluster: u32,
+    /// What its warps start with.
+    pub(crate) knowledge: Knowledge,
+}
+
 /// A resident cluster.
 pub(crate) struct Cluster {
     /// Index in the grid.
     pub(crate) index: u32,
+    /// Which launch of the run it belongs to.
+    pub(crate) launch: u32,
+    /// Number among the clusters of all launches, as clocks know it.
+    pub(crate) id: u32,
     pub(crate) ctas: Vec<Cta>,
     /// Warps that have neither arrived at the cluster barrier nor exited.
     pub(crate) cluster_missing: usize,
@@ -269,14 +309,21 @@ pub(crate) struct Cluster {
     pub(crate) cluster_arrivals: Knowledge,
     pub(crate) cluster_complete: Knowledge,
     pub(crate) cluster_waiters: Vec<(usize, usize)>,
-    /// Asynchronous operations under way.
+    /// Asynchronous operations under way, and stores that others do not see yet.
     pub(crate) flights: usize,
     pub(crate) running_ctas: usize,
     pub(crate) components: u32,
 }
 
 impl Cluster {
-    pub(crate) fn new(kernel: &Kernel, program: &Program, index: u32, shadow: bool) -> Self {
+    /// The cluster of an index in a launch's grid.
+    pub(crate) fn new(
+        kernel: &Kernel,
+        program: &Program,
+        launch: &Launched,
+        index: u32,
+        shadow: bool,
+    ) -> Self {
         let warps = kernel.threads() as usize / LANES;
         let barriers: u32 = program.mbarriers.iter().map(|&(_, count)| count).sum();
         let mut components = 0;
@@ -285,11 +332,13 @@ impl Cluster {
                 let cta = index * kernel.cluster + rank;
                 let first = components;
                 components += (warps + warps / WARPGROUP_WARPS) as u32 + barriers;
-                Cta::new(kernel, program, cta, first, shadow)
+                Cta::new(kernel, program, (cta, &launch.knowledge), first, shadow)
             })
             .collect();
         Cluster {
             index,
+            launch: launch.number,
+            id: launch.first_cluster + index,
             cluster_missing: ctas.len() * warps,
             running_ctas: ctas.len(),
             ctas,
@@ -311,6 +360,7 @@ impl Cluster {
     pub(crate) fn actor(&self, kind: ActorKind, rank: usize, warp: usize) -> Actor {
         Actor {
             kind,
+            launch: self.launch,
             cluster: self.index,
             cta: self.ctas[rank].index,
             warp: warp as u32,
@@ -320,7 +370,13 @@ impl Cluster {
 }
 
 impl Cta {
-    fn new(kernel: &Kernel, program: &Program, index: u32, first: u32, shadow: bool) -> Self {
+    fn new(
+        kernel: &Kernel,
+        program: &Program,
+        (index, knowledge): (u32, &Knowledge),
+        first: u32,
+        shadow: bool,
+    ) -> Self {
         let warps = kernel.threads() as usize / LANES;
         let warpgroups = warps / WARPGROUP_WARPS;
         let bytes = kernel.smem_bytes() as usize;
@@ -351,6 +407,7 @@ impl Cta {
                         uniform: vec![0; program.uniform_slots],
                         lanes: vec![[0; LANES]; program.varying_slots],
                         component,
+                        knowledge: knowledge.clone(),
                         registers,
                         ..Warp::default()
                     };

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use pgemm_ir::{Element, LocId, SwizzleMode, TensorMapSpec};
+use pgemm_ir::{Element, LocId, SwizzleMode};
 
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
 use crate::machine::{At, Emulator, Fault, Operation, Outcome};
+use crate::maps::FoundMap;
 use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
 use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
@@ -18,12 +19,14 @@ const CHUNK_BYTES: u32 = 16;
 /// A TMA operation under way.
 pub(crate) struct Flight {
     slot: usize,
+    /// Number of the cluster, as clocks know it.
+    cluster: u32,
     /// CTA whose shared memory is used.
     rank: usize,
     pub(crate) actor: Actor,
     pub(crate) loc: LocId,
     knowledge: Rc<Knowledge>,
-    map: usize,
+    map: Rc<TensorMap>,
     /// First element of the box, innermost dimension first.
     first: [i64; 5],
     /// First byte of the box in shared memory.
@@ -46,7 +49,7 @@ impl Flight {
 
     fn access(&self, component: u32, time: u32) -> Access {
         Access {
-            epoch: Epoch { cluster: self.actor.cluster, component, time },
+            epoch: Epoch { cluster: self.cluster, component, time },
             proxy: Proxy::Async,
             strong: false,
             actor: self.actor,
@@ -125,56 +128,6 @@ fn box_alignment(swizzle: SwizzleMode) -> u32 {
 }
 
 impl Emulator<'_> {
-    /// The tensor map that an operand points to.
-    pub(crate) fn tensor_map(&self, program: &Program, pointer: u64, at: At) -> Outcome<usize> {
-        let index = pointer as usize;
-        match program.maps.get(index) {
-            Some(Some(_)) => Ok(index),
-            _ => {
-                let message = format!("{pointer:#x} is not the address of a tensor map");
-                Err(self.fault(ReportKind::TmaMisuse, message, at, "uses a tensor map"))
-            }
-        }
-    }
-
-    /// The tensor map that an operand points to, which must have as many dimensions as there are coordinates.
-    fn map_of_rank<'p>(
-        &self,
-        program: &'p Program,
-        pointer: u64,
-        at: At,
-        coordinates: usize,
-        what: &str,
-    ) -> Outcome<(usize, &'p TensorMapSpec)> {
-        let index = self.tensor_map(program, pointer, at)?;
-        let spec = match &program.maps[index] {
-            Some(map) => &map.spec,
-            None => unreachable!("tensor_map has found it"),
-        };
-        if spec.rank() != coordinates {
-            let rank = spec.rank();
-            let message = format!("{coordinates} coordinates for a tensor map of rank {rank}");
-            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
-        }
-        Ok((index, spec))
-    }
-
-    /// A box that L2 may fetch: nothing to do but the checks.
-    pub(crate) fn tma_prefetch(
-        &self,
-        program: &Program,
-        warp: &Warp,
-        at: At,
-        map: Slot,
-        coordinates: usize,
-    ) -> Outcome<()> {
-        for lane in warp.active_lanes() {
-            let pointer = warp.get(program, map, lane);
-            self.map_of_rank(program, pointer, at, coordinates, "prefetches a box")?;
-        }
-        Ok(())
-    }
-
     /// Checks what loads and stores have in common and gives the map, the coordinates and the box size.
     fn tma_box(
         &self,
@@ -184,9 +137,10 @@ impl Emulator<'_> {
         lane: usize,
         (map, coordinates, shared): (Slot, &[Slot], Slot),
         what: &str,
-    ) -> Outcome<(usize, [i64; 5], u32)> {
+    ) -> Outcome<(FoundMap, [i64; 5], u32)> {
         let pointer = warp.get(program, map, lane);
-        let (index, spec) = self.map_of_rank(program, pointer, at, coordinates.len(), what)?;
+        let found = self.map_of_rank(program, pointer, at, coordinates.len(), what)?;
+        let spec = &found.map.spec;
         let mut first = [0; 5];
         for (first, &slot) in first.iter_mut().zip(coordinates) {
             *first = i64::from(warp.get(program, slot, lane) as u32 as i32);
@@ -197,7 +151,7 @@ impl Emulator<'_> {
         let touched =
             if spec.swizzle == SwizzleMode::None { bytes } else { bytes.next_multiple_of(128) };
         self.shared_offset(at.id.rank, address, touched, align, at, what)?;
-        Ok((index, first, address as u32))
+        Ok((found, first, address as u32))
     }
 
     pub(crate) fn tma_load(
@@ -211,7 +165,7 @@ impl Emulator<'_> {
         self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
             let parts = (load.map, &load.coordinates[..], load.destination);
-            let (map, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
+            let (found, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
             let ctas = self.cluster(at.id.slot).ctas.len();
             let mask = match load.mask {
                 Some(mask) => warp.get(program, mask, lane),
@@ -229,17 +183,22 @@ impl Emulator<'_> {
             for rank in (0..ctas).filter(|rank| mask >> rank & 1 != 0) {
                 self.check_peer(rank, at, what)?;
                 let barrier = self.known_mbarrier(warp, rank, barrier_address, true, at, what)?;
-                self.launch_flight(Flight {
+                let flight = Flight {
                     slot: at.id.slot,
+                    cluster: self.cluster(at.id.slot).id,
                     rank,
                     actor,
                     loc: at.loc,
                     knowledge: Rc::clone(&knowledge),
-                    map,
+                    map: Rc::clone(&found.map),
                     first,
                     shared,
                     kind: FlightKind::Load { barrier },
-                });
+                };
+                let target = &self.cluster(at.id.slot).ctas[rank].mbarriers[barrier];
+                let access = flight.access(target.component, target.time());
+                self.read_map(warp, lane, &found, access, what)?;
+                self.launch_flight(flight);
             }
         }
         warp.tick();
@@ -269,7 +228,7 @@ impl Emulator<'_> {
         self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
             let parts = (map, coordinates, source);
-            let (map, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
+            let (found, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
             let thread = match warp.bulk.iter().position(|t| t.lane == lane as u32) {
                 Some(thread) => thread,
                 None => {
@@ -293,16 +252,18 @@ impl Emulator<'_> {
             thread.unread[group] += 1;
             thread.unwritten[group] += 1;
             thread.loc = Some(at.loc);
+            let component = thread.read_component;
             let mut actor = self.actor(at);
             actor.kind = ActorKind::TmaStore;
             actor.lane = Some(lane as u32);
-            self.launch_flight(Flight {
+            let flight = Flight {
                 slot: at.id.slot,
+                cluster: self.cluster(at.id.slot).id,
                 rank: at.id.rank,
                 actor,
                 loc: at.loc,
                 knowledge: Rc::new(warp.knowledge.clone()),
-                map,
+                map: Rc::clone(&found.map),
                 first,
                 shared,
                 kind: FlightKind::Store {
@@ -311,7 +272,11 @@ impl Emulator<'_> {
                     group,
                     staged: None,
                 },
-            });
+            };
+            // Whoever waits until the group has read also knows that it has read its maps.
+            let access = flight.access(component, group as u32 + 1);
+            self.read_map(warp, lane, &found, access, what)?;
+            self.launch_flight(flight);
         }
         warp.tick();
         Ok(Flow::Visible)
@@ -356,19 +321,18 @@ impl Emulator<'_> {
     /// Lets a TMA operation make its next step.
     pub(crate) fn advance_flight(&mut self, index: usize) -> Outcome {
         let Some(mut flight) = self.flights[index].take() else { return Ok(()) };
-        let program = Rc::clone(&self.program);
-        let Some(map) = &program.maps[flight.map] else { return Ok(()) };
+        let map = Rc::clone(&flight.map);
         match &mut flight.kind {
             FlightKind::Load { barrier } => {
                 let barrier = *barrier;
-                self.land(&flight, map, barrier)?;
+                self.land(&flight, &map, barrier)?;
             }
             FlightKind::Store { warp, lane, group, staged } => {
                 let (warp, lane, group) = (*warp, *lane, *group);
                 let id = WarpId { slot: flight.slot, rank: flight.rank, warp };
                 match staged.take() {
                     None => {
-                        let data = self.stage_store(&flight, map, id, lane, group)?;
+                        let data = self.stage_store(&flight, &map, id, lane, group)?;
                         if let FlightKind::Store { staged, .. } = &mut flight.kind {
                             *staged = Some(data);
                         }
@@ -378,7 +342,7 @@ impl Emulator<'_> {
                         return Ok(());
                     }
                     Some(data) => {
-                        self.write_store(&flight, map, id, lane, group, &data)?;
+                        self.write_store(&flight, &map, id, lane, group, &data)?;
                         self.store_progress(id, lane, |thread| thread.unwritten[group] -= 1);
                         self.statistics.tma_stores += 1;
                     }
@@ -465,7 +429,7 @@ impl Emulator<'_> {
         let what = if write { "writes a TMA box" } else { "reads a TMA box" };
         let Some(place) = self.memory.locate(address, bytes) else {
             let message = format!(
-                "tensor map '{}' reaches {bytes} bytes at {}",
+                "tensor map {} reaches {bytes} bytes at {}",
                 map.name,
                 self.memory.describe(address)
             );
@@ -473,11 +437,8 @@ impl Emulator<'_> {
         };
         let writable = self.memory.writable(place);
         if write && !writable {
-            let message = format!(
-                "tensor map '{}': {} is read-only",
-                map.name,
-                self.memory.describe(address)
-            );
+            let message =
+                format!("tensor map {}: {} is read-only", map.name, self.memory.describe(address));
             return Err(flight.fault(ReportKind::ReadOnlyWrite, message, what));
         }
         if !write
@@ -486,7 +447,7 @@ impl Emulator<'_> {
         {
             let byte = self.memory.describe(address + byte as u64).to_string();
             let message =
-                format!("tensor map '{}': {byte} is read, but nobody has written it", map.name);
+                format!("tensor map {}: {byte} is read, but nobody has written it", map.name);
             return Err(flight.fault(ReportKind::UninitialisedRead, message, what));
         }
         if !writable || !self.checks.races {

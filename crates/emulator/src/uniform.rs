@@ -51,11 +51,12 @@ impl Analysis {
         match &inst.op {
             Op::Special(Special::Thread | Special::Lane)
             | Op::Elect
+            | Op::Clock
             | Op::AccGet(..)
             | Op::Atomic { .. }
             | Op::WarpMma(_)
             | Op::LoadMatrix { .. } => inst.results.iter().for_each(|&v| self.set(v, false)),
-            Op::ShuffleFirst => {}
+            Op::ShuffleFirst | Op::AssumeUniform => {}
             Op::For => {
                 let body = &inst.blocks[0];
                 let index = self.is(inst.args[0]) && self.is(inst.args[2]);

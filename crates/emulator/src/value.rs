@@ -264,7 +264,8 @@ fn unsigned_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Add => each2(out, a, b, |a, b| low(a.wrapping_add(b))),
         BinaryOp::Sub => each2(out, a, b, |a, b| low(a.wrapping_sub(b))),
         BinaryOp::Mul => each2(out, a, b, |a, b| low(a.wrapping_mul(b))),
-        BinaryOp::MulHigh => each2(out, a, b, |a, b| (a * b) >> 32),
+        // Lanes that take no part may hold anything.
+        BinaryOp::MulHigh => each2(out, a, b, |a, b| low(a).wrapping_mul(low(b)) >> 32),
         BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(0xffff_ffff)),
         BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
         BinaryOp::Shl => each2(out, a, b, |a, b| if b < 32 { low(a << b) } else { 0 }),

@@ -447,12 +447,13 @@ impl Emulator<'_> {
             return fault(ReportKind::WgmmaMisuse, message);
         }
         let offsets = self.tables.offsets(descriptor, major, rows as u32, pending.op.k());
+        let cluster = self.cluster(slot).id;
         let cta =
             &mut self.clusters[slot].as_mut().expect("a cluster with operations is resident").ctas
                 [rank];
         let component = cta.warpgroups[index].component;
         let access = Access {
-            epoch: Epoch { cluster: pending.actor.cluster, component, time: pending.group + 1 },
+            epoch: Epoch { cluster, component, time: pending.group + 1 },
             proxy: Proxy::Async,
             strong: false,
             actor: pending.actor,

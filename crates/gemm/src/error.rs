@@ -397,6 +397,10 @@ pub enum Error {
     #[error(transparent)]
     Problem(#[from] crate::problem::ProblemError),
 
+    /// The resident engine does not take a job, or does not finish it.
+    #[error(transparent)]
+    Engine(#[from] crate::engine::EngineError),
+
     /// A host matrix cannot be made or used so.
     #[error(transparent)]
     Matrix(#[from] crate::matrix::MatrixError),

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::{Argument, Kernel};
 use pgemm_kernels::{
-    AnyKernel, AnySpec, L2Policies, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace,
+    AnyKernel, AnyKernelError, AnySpec, GemmKernel, KernelSpec, L2Policies, MatrixArgument,
+    TMA_ALIGN_BYTES, Work, Workspace,
 };
 use pgemm_ptx::ResourceReport;
 
@@ -620,6 +621,22 @@ impl Gemm {
         };
         lock(&self.0.kernels).insert(*spec, loaded.clone());
         Ok((loaded, Some(outcome)))
+    }
+
+    /// A resident kernel, and how many CTAs of it run at once.
+    pub(crate) fn load_resident(&self, spec: KernelSpec) -> Result<(GemmKernel, Function, u32)> {
+        let gemm = pgemm_kernels::build(&spec).map_err(AnyKernelError::from)?;
+        let kernel = &gemm.kernel;
+        let function = match self.compile(&spec.to_string(), kernel)?.0 {
+            Ok(function) => function,
+            Err(report) => {
+                let report = report.into();
+                return Err(Error::UncleanKernel { spec: AnySpec::Wgmma(spec), report });
+            }
+        };
+        let launch = LaunchConfig::of(kernel, [1, 1, 1]);
+        let resident = driver::max_active_clusters(&function, &launch)?;
+        Ok((gemm, function, resident))
     }
 
     /// The kernel of a pass.

@@ -27,6 +27,7 @@
 //! | on the device, with their layouts | [`DeviceMatrix`], [`Gemm::multiply`] |
 //! | in cudarc's buffers | [`interop`], [`Gemm::matmul`] |
 //! | at addresses, on anybody's stream | [`Gemm::run`], [`Gemm::run_prepared`] |
+//! | many small ones on the device, without launches | [`engine`] |
 //! | on the host, beyond device memory | [`outofcore`], [`Gemm::multiply_host`] |
 
 mod batch;
@@ -38,6 +39,7 @@ mod config;
 pub mod cpu;
 mod device_matrix;
 pub mod driver;
+pub mod engine;
 mod epilogue;
 pub mod error;
 mod files;

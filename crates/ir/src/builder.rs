@@ -152,6 +152,16 @@ impl KernelBuilder {
         TensorMap { pointer: self.value(Op::MapParam(id), vec![]), spec, policy: None }
     }
 
+    /// The tensor map of this spec that lies at an address of global memory, a multiple of 128.
+    #[track_caller]
+    pub fn tensor_map_at<'k>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        spec: TensorMapSpec,
+    ) -> TensorMap<'k> {
+        TensorMap { pointer: self.value(Op::MapAt, vec![address.id]), spec, policy: None }
+    }
+
     /// Asks for shared memory. Regions whose lifetimes do not overlap may share bytes.
     pub fn region(
         &self,
@@ -451,7 +461,7 @@ impl KernelBuilder {
     }
 }
 
-/// A tensor-map parameter: its address and what the kernel fixed of it.
+/// A tensor map, a parameter or in memory: its address and what the kernel fixed of it.
 #[derive(Clone)]
 pub struct TensorMap<'k> {
     pub(crate) pointer: Val<'k, ty::MapPtr>,

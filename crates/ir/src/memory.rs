@@ -110,13 +110,44 @@ impl KernelBuilder {
     /// afterwards.
     #[track_caller]
     pub fn load_acquire<'k>(&'k self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
-        let access = Access {
-            order: Order::Acquire,
-            scope: Scope::Gpu,
-            ..weak::<ty::U32>(Space::Global, 1)
-        };
-        let [value] = self.load(access, address.id);
+        self.load_ordered(address, Order::Acquire, Scope::Gpu)
+    }
+
+    /// Loads a word of global memory as one access, relaxed or with acquire.
+    #[track_caller]
+    pub fn load_ordered<'k, T: Scalar>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        order: Order,
+        scope: Scope,
+    ) -> Val<'k, T> {
+        let [value] = self.load_ordered_many(address, order, scope);
         value
+    }
+
+    /// Loads `N` (1, 2 or 4) consecutive words from global memory by one instruction, relaxed or with acquire; each is an access of its
+    /// own. The address is aligned to all of them.
+    #[track_caller]
+    pub fn load_ordered_many<'k, T: Scalar, const N: usize>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        order: Order,
+        scope: Scope,
+    ) -> [Val<'k, T>; N] {
+        self.load(Access { order, scope, ..weak::<T>(Space::Global, N) }, address.id)
+    }
+
+    /// Stores a word to global memory as one access, relaxed or with release.
+    #[track_caller]
+    pub fn store_ordered<'k, T: Scalar>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+        value: Val<'k, T>,
+        order: Order,
+        scope: Scope,
+    ) {
+        let access = Access { order, scope, ..weak::<T>(Space::Global, 1) };
+        self.with_values(Op::Store(access), address.id, [value]);
     }
 
     /// An atomic operation on a word of global memory: what it held before.
@@ -218,6 +249,12 @@ impl<'k> TensorMap<'k> {
     #[track_caller]
     pub fn with_policy(&self, policy: impl IntoVal<'k, ty::U64>) -> Self {
         TensorMap { policy: Some(policy.into_val(self.pointer.builder)), ..self.clone() }
+    }
+
+    /// Makes what this thread has acquired of the bytes of a map in memory hold for its uses of the map.
+    #[track_caller]
+    pub fn fence_acquire(&self, scope: Scope) {
+        self.pointer.builder.effect(Op::FenceMapAcquire(scope), vec![self.pointer.id]);
     }
 
     /// Fetches the map into the descriptor cache ahead of its first use.

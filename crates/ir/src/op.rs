@@ -247,8 +247,13 @@ pub enum Op {
     Param(ParamId),
     /// `() -> MapPtr`: the address of a tensor-map parameter.
     MapParam(ParamId),
+    /// `(U64 address) -> MapPtr`: a tensor map in global memory, 128 bytes at a multiple of 128. Who uses it after it was written
+    /// needs a `FenceMapAcquire` between.
+    MapAt,
     /// `() -> U32`: a hardware value.
     Special(Special),
+    /// `() -> U64`: nanoseconds by the clock of the whole GPU, which moves on by steps of up to about a microsecond.
+    Clock,
     /// `() -> Smem`: the first byte of a region.
     SmemAddress(RegionId),
     /// `(T) -> T`.
@@ -285,6 +290,9 @@ pub enum Op {
     Elect,
     /// `(U32) -> U32`: lane 0's value in all lanes of the warp, and so the same in all of them.
     ShuffleFirst,
+    /// `(U32) -> U32`: as `ShuffleFirst`; the kernel vouches that it is the same in all warps of the warpgroup, which a value from
+    /// memory is not known to be.
+    AssumeUniform,
 
     // Accumulators
     /// `() -> T` of the group: copies accumulator register `index` of this thread. Element (row, column) of the m64 tile is in
@@ -373,6 +381,14 @@ pub enum Op {
     FenceProxy(ProxyFence),
     /// `() -> ()`: a memory fence (acquire-release or sequentially consistent).
     Fence(Order, Scope),
+    /// `() -> ()`: orders generic writes before it with uses of tensor maps by those who acquire what this thread then releases
+    /// (`fence.proxy.tensormap::generic.release`).
+    FenceMapRelease(Scope),
+    /// `(MapPtr) -> ()`: what the thread has acquired of the bytes of this map holds for its uses of the map from now on
+    /// (`fence.proxy.tensormap::generic.acquire`).
+    FenceMapAcquire(Scope),
+    /// `(U32 nanoseconds) -> ()`: lets the thread rest for about so long, a million at most.
+    Sleep,
     /// `(U32 id) -> ()`: waits at named barrier `id` (0 to 15, the same in every thread) for `threads` threads.
     BarrierSync {
         /// Participating threads, a multiple of 32.
@@ -491,6 +507,7 @@ impl Op {
             Op::Const(_)
                 | Op::Param(_)
                 | Op::MapParam(_)
+                | Op::MapAt
                 | Op::Special(_)
                 | Op::SmemAddress(_)
                 | Op::Unary(_)
@@ -515,6 +532,7 @@ impl Op {
         match self {
             Op::Elect
             | Op::ShuffleFirst
+            | Op::AssumeUniform
             | Op::WarpMma(_)
             | Op::WarpSync
             | Op::LoadMatrix { .. }

@@ -70,6 +70,25 @@ impl KernelBuilder {
         self.effect(Op::Fence(order, scope), vec![]);
     }
 
+    /// Orders this thread's generic writes before uses of tensor maps by those who acquire what it then releases.
+    #[track_caller]
+    pub fn fence_map_release(&self, scope: Scope) {
+        self.effect(Op::FenceMapRelease(scope), vec![]);
+    }
+
+    /// Lets the thread rest for about so many nanoseconds.
+    #[track_caller]
+    pub fn sleep<'k>(&'k self, nanoseconds: impl IntoVal<'k, ty::U32>) {
+        let nanoseconds = nanoseconds.into_val(self);
+        self.effect(Op::Sleep, vec![nanoseconds.id]);
+    }
+
+    /// Nanoseconds by the clock of the whole GPU.
+    #[track_caller]
+    pub fn clock(&self) -> Val<'_, ty::U64> {
+        self.value(Op::Clock, vec![])
+    }
+
     /// Waits for all lanes of the warp, and orders what they do to memory.
     #[track_caller]
     pub fn warp_sync(&self) {

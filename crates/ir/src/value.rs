@@ -212,6 +212,12 @@ impl<'k> Val<'k, ty::U32> {
     pub fn warp_uniform(self) -> Self {
         self.builder.value(Op::ShuffleFirst, vec![self.id])
     }
+
+    /// The same for the warpgroup: the kernel vouches that all of its warps have the same value.
+    #[track_caller]
+    pub fn warpgroup_uniform(self) -> Self {
+        self.builder.value(Op::AssumeUniform, vec![self.id])
+    }
 }
 
 impl<'k> Val<'k, ty::S32> {

@@ -1,7 +1,9 @@
 //! Boxes of the matrices of a batch: the outermost dimension of a tensor map counts them. A matrix that all products of the
 //! batch share has one only, which a kernel parameter says, so that no kernel of its own is needed for that.
 
-use pgemm_ir::{Argument, KernelBuilder, TensorMap, TensorMapArgument, TensorMapSpec, Val, ty};
+use pgemm_ir::{
+    Argument, KernelBuilder, Scope, TensorMap, TensorMapArgument, TensorMapSpec, Val, ty,
+};
 
 use crate::launch::MatrixArgument;
 
@@ -19,6 +21,24 @@ impl<'k> BatchMap<'k> {
         spec.box_extents.push(1);
         let map = b.tensor_map(name, spec);
         BatchMap { map, steps: b.param(&format!("{name}_batched")) }
+    }
+
+    /// The map of boxes of one matrix that lies at an address of global memory, a multiple of 128; `steps` is 1, or 0 where all
+    /// products have the same matrix.
+    pub fn at(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        mut spec: TensorMapSpec,
+        steps: Val<'k, ty::U32>,
+    ) -> Self {
+        spec.box_extents.push(1);
+        BatchMap { map: b.tensor_map_at(address, spec), steps }
+    }
+
+    /// Makes what this thread has acquired of a map in memory hold for its uses of the map.
+    #[track_caller]
+    pub fn fence_acquire(&self) {
+        self.map.fence_acquire(Scope::Gpu);
     }
 
     /// The same with an L2 policy.
@@ -88,16 +108,16 @@ pub(crate) fn map(
     extents: [u64; 2],
     element_bytes: u32,
     count: u32,
-) -> Argument {
+) -> TensorMapArgument {
     let bytes = |elements: u64| elements * u64::from(element_bytes);
     let matrices = matrices(matrix, count);
     let line = bytes(matrix.leading_dimension);
-    Argument::TensorMap(TensorMapArgument {
+    TensorMapArgument {
         address: matrix.address,
         extents: vec![extents[0], extents[1], matrices],
         // A single matrix is followed by none: any stride that a map may have will do.
         strides: vec![line, if matrices == 1 { line } else { bytes(matrix.batch_stride) }],
-    })
+    }
 }
 
 #[cfg(test)]
@@ -109,9 +129,9 @@ mod tests {
     fn what_all_products_share_is_one_matrix() {
         let own = MatrixArgument { address: 256, leading_dimension: 64, batch_stride: 24 };
         let shared = MatrixArgument { batch_stride: 0, ..own };
-        let of = |matrix, count| match map(matrix, [40, 7], 2, count) {
-            Argument::TensorMap(map) => (map.extents, map.strides),
-            other => panic!("{other:?}"),
+        let of = |matrix, count| {
+            let map = map(matrix, [40, 7], 2, count);
+            (map.extents, map.strides)
         };
         // Batch strides may be shorter than lines.
         assert_eq!(of(&own, 5), (vec![40, 7, 5], vec![128, 48]));

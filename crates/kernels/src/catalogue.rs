@@ -66,6 +66,7 @@ impl Shape {
             cluster: Cluster::NONE,
             arithmetic: Arithmetic::default(),
             epilogue: Epilogue::NONE,
+            resident: false,
         }
     }
 
@@ -421,6 +422,39 @@ pub fn specs() -> impl Iterator<Item = KernelSpec> {
         majors.into_iter().flat_map(move |d| specs_of_terms(element, terms, d))
     });
     stored.chain(terms)
+}
+
+/// The resident kernel of these types and majors for many or large jobs, or for few small ones, with as deep a ring as fits.
+pub fn resident(
+    [a, b]: [Element; 2],
+    output: Element,
+    [a_major, b_major]: [OperandMajor; 2],
+    arithmetic: Arithmetic,
+    small: bool,
+) -> KernelSpec {
+    const STAGES: u32 = 8;
+    let (extent, consumers, schedule) = match (small, arithmetic.promotion) {
+        (true, _) => (64, 1, Schedule::Cooperative),
+        (false, None) => (128, 2, Schedule::PingPong),
+        (false, Some(_)) => (128, 2, Schedule::Cooperative),
+    };
+    let spec = KernelSpec {
+        a,
+        b,
+        output,
+        a_major,
+        b_major,
+        d_major: OutputMajor::N,
+        tile: Tile { m: extent, n: extent, k: SPAN_BYTES / a.bytes() },
+        stages: STAGES,
+        consumers,
+        schedule,
+        cluster: Cluster { m: 1, n: 1 },
+        arithmetic,
+        epilogue: Epilogue::NONE,
+        resident: true,
+    };
+    KernelSpec { stages: STAGES.min(spec.most_stages()), ..spec }
 }
 
 /// Every spec of every family.

@@ -4,7 +4,7 @@
 
 use pgemm_ir::{Argument, KernelBuilder, Val, ty};
 
-/// A divisor that is three kernel parameters.
+/// A divisor that is three kernel parameters, or words of memory.
 #[derive(Clone, Copy)]
 pub struct Divisor<'k> {
     /// The number.
@@ -25,6 +25,11 @@ impl<'k> Divisor<'k> {
         Divisor { value, multiplier, shift }
     }
 
+    /// One that memory has: the number, its multiplier and shift, as [`words`] gives them.
+    pub fn of([value, multiplier, shift]: [Val<'k, ty::U32>; 3]) -> Self {
+        Divisor { value, multiplier, shift }
+    }
+
     /// Quotient and remainder of a number below 2^31.
     pub fn divide(&self, dividend: Val<'k, ty::U32>) -> (Val<'k, ty::U32>, Val<'k, ty::U32>) {
         let quotient = (dividend * 2).multiply_high(self.multiplier) >> self.shift;
@@ -40,6 +45,12 @@ impl<'k> Divisor<'k> {
             shift: either(self.shift, other.shift),
         }
     }
+}
+
+/// A number, at least 1 and at most 2^31, with what a [`Divisor`] has of it.
+pub(crate) fn words(value: u32) -> [u32; 3] {
+    let [multiplier, shift] = reciprocal(value);
+    [value, multiplier, shift]
 }
 
 /// The value of parameter `param`, if it is one of divisor `name`, whose number is `value`, at least 1 and at most 2^31.

@@ -64,6 +64,12 @@ pub struct Output<'k> {
 }
 
 impl<'k> Output<'k> {
+    /// One that TMA moves and nothing else.
+    pub(crate) fn by_map(map: BatchMap<'k>, b: &'k KernelBuilder) -> Self {
+        let nowhere = b.constant(0u64);
+        Output { map, address: nowhere, stride: nowhere, batch_stride: nowhere }
+    }
+
     /// Address of element (0, 0) of the matrix of product `batch`.
     pub(crate) fn start(&self, batch: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
         self.address + batch.widen() * self.batch_stride
@@ -102,12 +108,32 @@ impl<'k, S: Sum> Epilogue<'k, S> {
         })
     }
 
+    /// The same for other C and D, alpha and beta.
+    pub(crate) fn of(&self, [c, d]: [Output<'k>; 2], factors: [Val<'k, S>; 2]) -> Self {
+        Epilogue { c, d, factors, ..self.clone() }
+    }
+
+    /// The boxes of C.
+    pub(crate) fn c(&self) -> &BatchMap<'k> {
+        &self.c.map
+    }
+
+    /// The boxes of D.
+    pub(crate) fn d(&self) -> &BatchMap<'k> {
+        &self.d.map
+    }
+
     /// Initialises the barriers and fetches the maps: one thread.
     pub fn init(&self) {
+        self.init_barriers();
+        self.d.map.prefetch_map();
+    }
+
+    /// Initialises the barriers: one thread.
+    pub(crate) fn init_barriers(&self) {
         for warpgroup in 0..self.spec.consumers {
             self.b.smem_address(self.c_full).offset(warpgroup * MBARRIER_BYTES).mbarrier_init(1);
         }
-        self.d.map.prefetch_map();
     }
 
     /// The shape of the staging tiles.

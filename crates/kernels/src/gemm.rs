@@ -10,6 +10,7 @@ use crate::batch::BatchMap;
 use crate::epilogue::{Epilogue, Output};
 use crate::mainloop::Mainloop;
 use crate::reduction::{Contributor, Reduction, Rest, Share};
+use crate::resident;
 use crate::scales::Scales;
 use crate::scheduler::{Scheduler, Segment, TileOrigin};
 use crate::spec::{KernelSpec, Schedule, SpecError};
@@ -70,10 +71,13 @@ pub fn build(spec: &KernelSpec) -> Result<GemmKernel, KernelError> {
 pub fn describe(spec: &KernelSpec) -> Result<Kernel, KernelError> {
     spec.validate()?;
     let builder = KernelBuilder::new(entry_name(spec), spec.cluster.size());
-    let written = match (spec.accumulator(), spec.output) {
-        (Element::S32, Element::S32) => write::<ty::S32, ty::S32>(&builder, spec),
-        (Element::S32, _) => write::<ty::S32, ty::F32>(&builder, spec),
-        _ => write::<ty::F32, ty::F32>(&builder, spec),
+    let written = match (spec.accumulator(), spec.output, spec.resident) {
+        (Element::S32, Element::S32, false) => write::<ty::S32, ty::S32>(&builder, spec),
+        (Element::S32, _, false) => write::<ty::S32, ty::F32>(&builder, spec),
+        (_, _, false) => write::<ty::F32, ty::F32>(&builder, spec),
+        (Element::S32, Element::S32, _) => resident::write::<ty::S32, ty::S32>(&builder, spec),
+        (Element::S32, ..) => resident::write::<ty::S32, ty::F32>(&builder, spec),
+        _ => resident::write::<ty::F32, ty::F32>(&builder, spec),
     };
     written.map_err(|error| KernelError::Layout { spec: *spec, error: Box::new(error) })?;
     builder.finish().map_err(|error| KernelError::Build { spec: *spec, error: Box::new(error) })
@@ -254,18 +258,18 @@ fn write<'k, S: Gives<R>, R: Sum>(
 const FIRST_TURN_BARRIER: u32 = 4;
 
 /// Who multiplies, of two consumer warpgroups.
-struct Turns<'k> {
-    b: &'k KernelBuilder,
+pub(crate) struct Turns<'k> {
+    pub(crate) b: &'k KernelBuilder,
 }
 
 impl<'k> Turns<'k> {
     /// Waits for the turn of `consumer`, itself.
-    fn wait(&self, consumer: Val<'k, ty::U32>) {
+    pub(crate) fn wait(&self, consumer: Val<'k, ty::U32>) {
         self.b.barrier_sync(consumer + FIRST_TURN_BARRIER, 2 * WARPGROUP_THREADS);
     }
 
     /// Gives the turn to `consumer`, the other.
-    fn pass(&self, consumer: Val<'k, ty::U32>) {
+    pub(crate) fn pass(&self, consumer: Val<'k, ty::U32>) {
         self.b.barrier_arrive(consumer + FIRST_TURN_BARRIER, 2 * WARPGROUP_THREADS);
     }
 }

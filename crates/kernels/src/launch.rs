@@ -1,6 +1,6 @@
 //! [`bind`]: a kernel and what it works on → a launch that every backend reads.
 
-use pgemm_ir::{Argument, Element, Launch, OperandMajor, ParamKind};
+use pgemm_ir::{Argument, Element, Launch, OperandMajor, ParamKind, TensorMapArgument};
 
 use crate::batch;
 use crate::gemm::GemmKernel;
@@ -136,6 +136,14 @@ impl KernelSpec {
             })
     }
 
+    /// Elements of a line of D, and its lines.
+    pub(crate) fn lines(&self, work: &Work) -> [u64; 2] {
+        match self.d_major {
+            OutputMajor::N => [work.n.into(), work.m.into()],
+            OutputMajor::M => [work.m.into(), work.n.into()],
+        }
+    }
+
     /// alpha or beta as its kernel takes it: the nearest binary32, or where results are 32-bit integers the bits of such a one,
     /// with fractions cut off and what lies outside moved to the nearest end.
     pub fn factor(&self, value: f64) -> Argument {
@@ -167,8 +175,8 @@ impl GemmKernel {
         u64::from(m.div_ceil(tile.m * cluster.m)) * u64::from(n.div_ceil(tile.n * cluster.n))
     }
 
-    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
-    pub fn bind(&self, work: &Work) -> Launch {
+    /// The maps of A, B, C and D of `work`.
+    pub(crate) fn maps(&self, work: &Work) -> [TensorMapArgument; 4] {
         let spec = &self.spec;
         let (m, n, k) = (u64::from(work.m), u64::from(work.n), spec.stored_k(work.k));
         let operand = |matrix: &MatrixArgument, element: Element, major, mn| {
@@ -180,10 +188,6 @@ impl GemmKernel {
             };
             batch::map(matrix, extents, element.bytes(), if k == 0 { 1 } else { work.batch })
         };
-        let lines = match spec.d_major {
-            OutputMajor::N => [n, m],
-            OutputMajor::M => [m, n],
-        };
         let output = |matrix: &MatrixArgument| {
             // Where TMA cannot move a matrix its map is not looked at, but has to be one.
             let step = TMA_ALIGN_BYTES / u64::from(spec.output.bytes());
@@ -191,8 +195,21 @@ impl GemmKernel {
             let leading_dimension = matrix.leading_dimension.max(1).next_multiple_of(step);
             let batch_stride = matrix.batch_stride.next_multiple_of(step);
             let moved = MatrixArgument { address, leading_dimension, batch_stride };
-            batch::map(&moved, lines, spec.output.bytes(), work.batch)
+            batch::map(&moved, spec.lines(work), spec.output.bytes(), work.batch)
         };
+        [
+            operand(&work.a, spec.a, spec.a_major, m),
+            operand(&work.b, spec.b, spec.b_major, n),
+            output(&work.c),
+            output(&work.d),
+        ]
+    }
+
+    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
+    pub fn bind(&self, work: &Work) -> Launch {
+        let spec = &self.spec;
+        let [a, b, c, d] = self.maps(work);
+        let lines = spec.lines(work);
         let stride =
             |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(spec.output.bytes());
         let (tile, cluster) = (spec.tile, spec.cluster);
@@ -203,10 +220,10 @@ impl GemmKernel {
             .params
             .iter()
             .map(|param| match (param.name.as_str(), &param.kind) {
-                ("a", ParamKind::TensorMap(_)) => operand(&work.a, spec.a, spec.a_major, m),
-                ("b", ParamKind::TensorMap(_)) => operand(&work.b, spec.b, spec.b_major, n),
-                ("c", ParamKind::TensorMap(_)) => output(&work.c),
-                ("d", ParamKind::TensorMap(_)) => output(&work.d),
+                ("a", ParamKind::TensorMap(_)) => Argument::TensorMap(a.clone()),
+                ("b", ParamKind::TensorMap(_)) => Argument::TensorMap(b.clone()),
+                ("c", ParamKind::TensorMap(_)) => Argument::TensorMap(c.clone()),
+                ("d", ParamKind::TensorMap(_)) => Argument::TensorMap(d.clone()),
                 ("a_batched", _) => batch::steps(&work.a),
                 ("b_batched", _) => batch::steps(&work.b),
                 ("c_batched", _) => batch::steps(&work.c),

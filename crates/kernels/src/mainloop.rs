@@ -66,9 +66,21 @@ impl<'k> Mainloop<'k> {
         })
     }
 
+    /// The same on matrices of these maps, of A and B.
+    pub fn with_maps(&self, [a, b]: [BatchMap<'k>; 2]) -> Self {
+        let mut mainloop = self.clone();
+        (mainloop.a.map, mainloop.bt.map) = (a, b);
+        mainloop
+    }
+
+    /// Initialises the ring: one thread.
+    pub fn init_ring(&self) {
+        self.ring.init(self.b);
+    }
+
     /// Initialises the ring and fetches the maps: one thread.
     pub fn init(&self) {
-        self.ring.init(self.b);
+        self.init_ring();
         self.a.map.prefetch_map();
         self.bt.map.prefetch_map();
     }
@@ -90,9 +102,21 @@ impl<'k> Mainloop<'k> {
         segment: &Segment<'k>,
         cursor: RingCursor<'k>,
     ) -> RingCursor<'k> {
+        self.load_with(tile, segment, cursor, |_| {})
+    }
+
+    /// The same; `before` runs before each k-tile, with its number in the segment.
+    pub fn load_with(
+        &self,
+        tile: TileOrigin<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+        before: impl FnOnce(Val<'k, ty::U32>),
+    ) -> RingCursor<'k> {
         let b = self.b;
         let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
+            before(k_tile);
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
             let (a_share, b_share) = self.shares();
             let k = (segment.k_first + k_tile) * self.spec.stored_tile_k();

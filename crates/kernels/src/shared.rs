@@ -82,8 +82,12 @@ impl SharedTile {
         };
         let stride = |matrix: &MatrixArgument| matrix.leading_dimension * u64::from(bytes);
         let argument = |name: &str, kind: &ParamKind| match (name, kind) {
-            ("a", ParamKind::TensorMap(_)) => operand(&work.a, self.a_major, m),
-            ("b", ParamKind::TensorMap(_)) => operand(&work.b, self.b_major, n),
+            ("a", ParamKind::TensorMap(_)) => {
+                Argument::TensorMap(operand(&work.a, self.a_major, m))
+            }
+            ("b", ParamKind::TensorMap(_)) => {
+                Argument::TensorMap(operand(&work.b, self.b_major, n))
+            }
             ("a_batched", _) => batch::steps(&work.a),
             ("b_batched", _) => batch::steps(&work.b),
             ("c_batch_stride", _) => batch::stride_bytes(&work.c, bytes),

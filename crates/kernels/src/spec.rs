@@ -19,6 +19,7 @@ use crate::fusion::Epilogue;
 use crate::mainloop::registers::fragment_registers;
 use crate::names::{has_name, major_name, majors};
 use crate::operand::OperandTile;
+use crate::resident;
 use crate::staging::Staging;
 
 /// Registers per thread that mainloop and epilogue need beside the accumulators; fewer make the assembler spill.
@@ -117,6 +118,8 @@ pub struct KernelSpec {
     pub arithmetic: Arithmetic,
     /// What happens to results before they are rounded.
     pub epilogue: Epilogue,
+    /// Whether it stays and takes jobs from a queue ([`crate::resident`]), or is launched for each problem.
+    pub resident: bool,
 }
 
 /// A spec that no kernel can be built from.
@@ -288,6 +291,7 @@ impl KernelSpec {
     /// still work.
     pub fn ctas_per_sm(&self) -> u32 {
         let small = self.consumers == 1
+            && !self.resident
             && self.sums() <= 32
             && self.least_smem_bytes() <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
         if small { 2 } else { 1 }
@@ -301,12 +305,16 @@ impl KernelSpec {
 
     /// Shared memory that a CTA may use, in bytes.
     fn smem_limit(&self) -> u32 {
-        (SM_SMEM_BYTES / self.ctas_per_sm() - SYSTEM_SMEM_BYTES).min(MAX_SMEM_BYTES)
+        let all = (SM_SMEM_BYTES / self.ctas_per_sm() - SYSTEM_SMEM_BYTES).min(MAX_SMEM_BYTES);
+        all - self.queue_bytes()
     }
 
     /// How the registers of the SM are shared out.
     pub fn registers(&self) -> RegisterBudget {
         match self.consumers {
+            // The relay needs more than a producer does.
+            1 if self.resident => RegisterBudget { producer: 96, consumer: 248 },
+            2 if self.resident => RegisterBudget { producer: 56, consumer: 224 },
             1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
             1 => RegisterBudget { producer: 40, consumer: 248 },
             2 if self.accumulator_registers() + self.registers_of_a() >= 192 => {
@@ -374,13 +382,19 @@ impl KernelSpec {
 
     /// An upper bound of the shared memory of a CTA, in bytes.
     pub fn smem_bytes(&self) -> u32 {
-        self.stages * self.stage_bytes() + self.consumers * self.staging().bytes() + BARRIER_BYTES
+        let staging = self.consumers * self.staging().bytes();
+        self.stages * self.stage_bytes() + staging + BARRIER_BYTES + self.queue_bytes()
+    }
+
+    /// Shared memory for the queue of a resident kernel, in bytes.
+    fn queue_bytes(&self) -> u32 {
+        if self.resident { resident::SMEM_BYTES } else { 0 }
     }
 
     /// Bytes beside the ring with the fewest buffers of the epilogue.
     fn least_bytes_beside_ring(&self) -> u32 {
         let staging = Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks());
-        self.consumers * staging.bytes() + BARRIER_BYTES
+        self.consumers * staging.bytes() + BARRIER_BYTES + self.queue_bytes()
     }
 
     /// Shared memory of a CTA with the fewest buffers of the epilogue, in bytes.
@@ -442,6 +456,7 @@ impl KernelSpec {
         }
         self.validate_arithmetic()?;
         self.validate_epilogue()?;
+        self.validate_resident()?;
         for (name, extent) in [("cluster_m", self.cluster.m), ("cluster_n", self.cluster.n)] {
             if !matches!(extent, 1 | 2 | 4) {
                 return Err(SpecError::Knob {
@@ -503,6 +518,26 @@ impl KernelSpec {
 }
 
 impl KernelSpec {
+    /// The part of [`validate`](Self::validate) that is about resident kernels.
+    fn validate_resident(&self) -> Result<(), SpecError> {
+        let refused = |what, limit: &str| {
+            Err(SpecError::Arithmetic { asked: self.to_string(), what, limit: limit.into() })
+        };
+        match self.resident {
+            true if self.cluster.size() > 1 => {
+                refused("a resident kernel", "takes tiles CTA by CTA: use a cluster of 1x1")
+            }
+            true if self.consumers > 2 => {
+                refused("a resident kernel", "leaves registers for its queue: use 1 or 2 consumers")
+            }
+            true if !self.epilogue.is_none() || self.arithmetic.scaled => refused(
+                "a resident kernel",
+                "has alpha and beta only: leave the epilogue and the scales out",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// The part of [`validate`](Self::validate) that is about the epilogue.
     fn validate_epilogue(&self) -> Result<(), SpecError> {
         let integers = matches!(self.output, Element::S32 | Element::S8);
@@ -563,13 +598,21 @@ impl fmt::Display for KernelSpec {
         }
         write!(f, "{}", arithmetic.terms.map_or("", Terms::suffix))?;
         write!(f, "-{a}{b}{d}-{output}-{m}x{n}x{k}-s{stages}-{share}{consumers}-c{cm}x{cn}")?;
-        write!(f, "{}{}", arithmetic.suffix(), self.epilogue.suffix())
+        write!(f, "{}{}", arithmetic.suffix(), self.epilogue.suffix())?;
+        f.write_str(if self.resident { RESIDENT } else { "" })
     }
 }
 
 has_name!(KernelSpec, SpecError);
 
+/// Behind the names of resident kernels.
+const RESIDENT: &str = "-resident";
+
 fn parse(name: &str) -> Option<KernelSpec> {
+    let (name, resident) = match name.strip_suffix(RESIDENT) {
+        Some(name) => (name, true),
+        None => (name, false),
+    };
     let mut parts = name.split('-');
     let (operands, terms) = Terms::strip(parts.next()?);
     let (a, b) = operands.split_once('_').unwrap_or((operands, operands));
@@ -617,6 +660,7 @@ fn parse(name: &str) -> Option<KernelSpec> {
         cluster: Cluster { m: cluster_m, n: cluster_n },
         arithmetic,
         epilogue,
+        resident,
     })
 }
 

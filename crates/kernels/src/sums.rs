@@ -11,6 +11,9 @@ pub trait Sum: Scalar {
     /// Declares a factor, alpha or beta. One of integers is declared as the word of its bits.
     fn factor<'k>(b: &'k KernelBuilder, name: &str) -> Val<'k, Self>;
 
+    /// The factor of these bits.
+    fn from_bits(bits: Val<'_, ty::U32>) -> Val<'_, Self>;
+
     /// Zero.
     fn zero(b: &KernelBuilder) -> Val<'_, Self>;
 
@@ -96,6 +99,10 @@ impl Sum for ty::F32 {
         b.param(name)
     }
 
+    fn from_bits(bits: Val<'_, ty::U32>) -> Val<'_, Self> {
+        bits.as_f32()
+    }
+
     fn zero(b: &KernelBuilder) -> Val<'_, Self> {
         b.constant(0.0)
     }
@@ -174,6 +181,10 @@ impl Sum for ty::F32 {
 impl Sum for ty::S32 {
     fn factor<'k>(b: &'k KernelBuilder, name: &str) -> Val<'k, Self> {
         b.param::<ty::U32>(name).as_s32()
+    }
+
+    fn from_bits(bits: Val<'_, ty::U32>) -> Val<'_, Self> {
+        bits.as_s32()
     }
 
     fn zero(b: &KernelBuilder) -> Val<'_, Self> {

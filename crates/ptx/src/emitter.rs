@@ -261,7 +261,9 @@ impl<'k> Emitter<'k> {
             Op::Const(_)
             | Op::Param(_)
             | Op::MapParam(_)
+            | Op::MapAt
             | Op::Special(_)
+            | Op::Clock
             | Op::SmemAddress(_)
             | Op::Unary(_)
             | Op::Binary(_)
@@ -276,7 +278,8 @@ impl<'k> Emitter<'k> {
             | Op::SmemOffset
             | Op::MapShared
             | Op::Elect
-            | Op::ShuffleFirst => self.value(inst),
+            | Op::ShuffleFirst
+            | Op::AssumeUniform => self.value(inst),
             Op::Descriptor(_)
             | Op::DescriptorAdvance(_)
             | Op::AccGet(..)
@@ -304,6 +307,9 @@ impl<'k> Emitter<'k> {
             | Op::FenceMbarrierInit
             | Op::FenceProxy(_)
             | Op::Fence(..)
+            | Op::FenceMapRelease(_)
+            | Op::FenceMapAcquire(_)
+            | Op::Sleep
             | Op::BarrierSync { .. }
             | Op::BarrierArrive { .. }
             | Op::ClusterArrive { .. }

@@ -119,6 +119,23 @@ impl Emitter<'_> {
                 };
                 self.plain(inst, &format!("fence.{name}.{}", scope_name(*scope)))
             }
+            Op::FenceMapRelease(scope) => {
+                let scope = scope_name(*scope);
+                self.plain(inst, &format!("fence.proxy.tensormap::generic.release.{scope}"))
+            }
+            Op::FenceMapAcquire(scope) => {
+                let [map] = self.args(inst)?;
+                let map = self.register(inst, map)?;
+                let scope = scope_name(*scope);
+                ptx!(self, "fence.proxy.tensormap::generic.acquire.{scope} [{map}], 128");
+                Ok(())
+            }
+            Op::Sleep => {
+                let [time] = self.args(inst)?;
+                let time = self.read(inst, time)?;
+                ptx!(self, "nanosleep.u32 {time}");
+                Ok(())
+            }
             Op::BarrierSync { threads } => self.named_barrier(inst, "sync", *threads),
             Op::BarrierArrive { threads } => self.named_barrier(inst, "arrive", *threads),
             Op::ClusterArrive { relaxed } => {

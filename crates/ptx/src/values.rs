@@ -14,7 +14,20 @@ impl Emitter<'_> {
                 self.bind(inst, result, Operand::Immediate(constant.bits()))
             }
             Op::Param(_) | Op::MapParam(_) => self.parameter(inst),
+            Op::MapAt => {
+                // A global address is its own generic address.
+                let [address] = self.args(inst)?;
+                let address = self.register(inst, address)?;
+                let result = self.result(inst)?;
+                self.bind(inst, result, Operand::Register(address))
+            }
             Op::Special(special) => self.special(inst, *special),
+            Op::Clock => {
+                let [] = self.args(inst)?;
+                let result = self.define_result(inst)?;
+                ptx!(self, "mov.u64 {result}, %globaltimer");
+                Ok(())
+            }
             Op::SmemAddress(region) => {
                 let Some(placed) = self.kernel.regions.get(region.index()) else {
                     let count = self.kernel.regions.len();
@@ -68,7 +81,7 @@ impl Emitter<'_> {
                 ptx!(self, "elect.sync _|{result}, 0xffffffff");
                 Ok(())
             }
-            Op::ShuffleFirst => {
+            Op::ShuffleFirst | Op::AssumeUniform => {
                 let [value] = self.args(inst)?;
                 let value = self.register(inst, value)?;
                 let result = self.define_result(inst)?;

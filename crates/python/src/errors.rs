@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use pgemm::engine::EngineError;
 use pgemm::tune::TuneError;
 use pgemm::{CpuError, Error, MatrixError};
+use pgemm_kernels::resident::record::RecordError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -28,6 +30,8 @@ pub enum Class {
     Driver,
     /// A call at the wrong time.
     State,
+    /// What was waited for takes longer.
+    TimedOut,
     /// Files of the autotuner.
     File,
     /// A defect.
@@ -44,6 +48,7 @@ impl Class {
             Class::OutOfMemory => "OutOfMemoryError",
             Class::Driver => "DriverError",
             Class::State => "StateError",
+            Class::TimedOut => "TimedOutError",
             Class::File => "FileError",
             Class::Internal => "InternalError",
         }
@@ -181,6 +186,33 @@ fn class_of(error: &Error) -> Class {
         ) => Class::Argument,
         Error::CaptureUnprepared | Error::PreparedWithoutC => Class::State,
         Error::Io { .. } | Error::Tune(_) => Class::File,
+        Error::Engine(error) => class_of_engine(error),
+        _ => Class::Internal,
+    }
+}
+
+fn class_of_engine(error: &EngineError) -> Class {
+    match error {
+        EngineError::Kernel { .. }
+        | EngineError::Majors { .. }
+        | EngineError::Operand { .. }
+        | EngineError::Output { .. } => Class::NotSupported,
+        EngineError::Job(RecordError::Empty | RecordError::TooMany { .. })
+        | EngineError::Foreign { .. }
+        | EngineError::NoTicket { .. }
+        | EngineError::Sms { .. } => Class::Argument,
+        EngineError::Job(RecordError::Misaligned | RecordError::TooLarge { .. }) => {
+            Class::NotSupported
+        }
+        EngineError::Full { .. }
+        | EngineError::Records { .. }
+        | EngineError::Lanes { .. }
+        | EngineError::Stopped
+        | EngineError::Aborted { .. }
+        | EngineError::Stuck { .. }
+        | EngineError::Capture => Class::State,
+        EngineError::Timeout { .. } => Class::TimedOut,
+        EngineError::Failed { .. } => Class::Driver,
         _ => Class::Internal,
     }
 }

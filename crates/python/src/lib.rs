@@ -3,6 +3,7 @@
 
 mod autotune;
 mod compute;
+mod engine;
 mod errors;
 mod gemms;
 mod knobs;
@@ -24,6 +25,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::autotune::autotune;
+    #[pymodule_export]
+    use crate::engine::{Engine, Ticket};
     #[pymodule_export]
     use crate::runner::{Runner, describe};
 

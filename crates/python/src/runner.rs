@@ -172,7 +172,11 @@ fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
     Ok(Problem::new(extent("M", m)?, extent("N", n)?, extent("K", k)?, Major::K, Major::N))
 }
 
-fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
+/// The GEMM that keywords ask for.
+///
+/// # Errors
+/// There is no such device, or a file that cannot be used.
+pub fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
     let knobs::Asked { config, device, autotune_file } = asked;
     let device = match device {
         Some(ordinal) => gemms::device(ordinal)?,

@@ -91,9 +91,13 @@ def test_stubs_say_what_there_is():
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     for name in set(pg.__all__) - {"__version__"}:
         assert name in functions or name in classes, name
-    methods = {node.name: node.args for node in classes["Runner"].body}
-    methods["run"].args.pop(0)
-    pairs = [(getattr(pg, name), stub) for name, stub in functions.items()] + [(pg.Runner.run, methods["run"])]
+    pairs = [(getattr(pg, name), stub) for name, stub in functions.items()]
+    for kind, names in (("Runner", ["run"]), ("Engine", ["submit", "submit_many"]), ("Ticket", ["wait"])):
+        methods = {node.name: node.args for node in classes[kind].body if isinstance(node, ast.FunctionDef)}
+        assert all(hasattr(getattr(pg, kind), name) for name in methods)
+        for name in names:
+            methods[name].args.pop(0)
+            pairs.append((getattr(getattr(pg, kind), name), methods[name]))
     for function, stub in pairs:
         found = [name for name in inspect.signature(function).parameters if name not in ("self", "knobs")]
         assert found == [argument.arg for argument in stub.args + stub.kwonlyargs], function

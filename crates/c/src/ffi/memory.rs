@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::{Config, Problem};
+use crate::abi::{Config, EngineOptions, Problem};
 use crate::failure::Failure;
 
 /// Structs of more bytes are taken for ones that nobody has initialised.
@@ -30,6 +30,12 @@ unsafe impl Growing for Config {
 unsafe impl Growing for Problem {
     const FIRST: usize = 136;
     const INITIALISER: &'static str = "pgemm_problem_init(&problem, sizeof problem)";
+}
+
+// SAFETY: C layout, and nothing but numbers.
+unsafe impl Growing for EngineOptions {
+    const FIRST: usize = 32;
+    const INITIALISER: &'static str = "pgemm_engine_options_init(&options, sizeof options)";
 }
 
 /// Fills the caller's struct with defaults, and what a later header has with zeros.
@@ -164,7 +170,8 @@ mod tests {
 
     #[test]
     fn first_sizes_are_those_of_the_first_release() {
-        assert_eq!((Config::FIRST, Problem::FIRST), (112, 136));
+        assert_eq!((Config::FIRST, Problem::FIRST, EngineOptions::FIRST), (112, 136, 32));
+        assert!(size_of::<EngineOptions>() >= EngineOptions::FIRST);
         assert!(size_of::<Config>() >= Config::FIRST && size_of::<Problem>() >= Problem::FIRST);
     }
 

@@ -2,6 +2,7 @@
 //! `unsafe` is. What callers vouch for is said in the words of C, so that the header can say it: addresses are null or valid.
 #![allow(clippy::missing_safety_doc)]
 
+mod engine;
 mod handle;
 mod memory;
 mod queued;
@@ -16,6 +17,7 @@ use crate::abi::*;
 use crate::config::{Asked, Texts, USUAL_SMS};
 use crate::failure::{self, Failure};
 use crate::tuner::{self, Request};
+pub use engine::{EngineHandle, JobHandle};
 pub use handle::Handle;
 use memory::{read, text, write_text};
 

@@ -66,6 +66,40 @@ static void nulls(void) {
   CHECK(pgemm_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
 }
 
+static void engines(void) {
+  const pgemm_problem problem = problem_of(128, 128, 128);
+  pgemm_engine_options options;
+  pgemm_engine *engine = (pgemm_engine *)(void *)&options;
+  pgemm_job *job = (pgemm_job *)(void *)&options;
+  const pgemm_job *jobs[] = {NULL};
+  pgemm_ticket ticket = 7;
+  int32_t done = 7;
+  CHECK(pgemm_engine_options_init(&options, sizeof options) == PGEMM_SUCCESS);
+  CHECK(options.goal == PGEMM_GOAL_THROUGHPUT && options.sms == 0 && options.idle_microseconds == 1000);
+  CHECK(pgemm_engine_options_init(NULL, sizeof options) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("options is null"));
+  CHECK(pgemm_engine_create(NULL, &problem, &options, &engine) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("gemm is null") && engine == NULL);
+  CHECK(pgemm_engine_create(NULL, &problem, NULL, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("engine is null"));
+  CHECK(pgemm_job_prepare(NULL, &problem, NULL, NULL, NULL, NULL, &job) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("engine is null") && job == NULL);
+  CHECK(pgemm_job_prepare(NULL, &problem, NULL, NULL, NULL, NULL, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("job is null"));
+  CHECK(pgemm_engine_submit(NULL, NULL, NULL, 0, &ticket) == PGEMM_ERROR_INVALID_ARGUMENT && ticket == 7);
+  CHECK(pgemm_engine_submit_many(NULL, jobs, 1, &ticket) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_submit_on(NULL, NULL, NULL, &ticket) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_wait(NULL, ticket, -1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("engine is null"));
+  CHECK(pgemm_engine_is_done(NULL, ticket, &done) == PGEMM_ERROR_INVALID_ARGUMENT && done == 7);
+  CHECK(pgemm_engine_drain(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_stop(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_abort(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("engine is null"));
+  CHECK(pgemm_engine_destroy(&engine) == PGEMM_SUCCESS && pgemm_job_destroy(&job) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_job_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("job is null"));
+  CHECK(strcmp(pgemm_status_string(PGEMM_ERROR_TIMEOUT), "timeout") == 0);
+}
+
 static void nonsense(void) {
   pgemm_config config = config_of(PGEMM_BF16);
   config.dtype_b = 77;
@@ -122,6 +156,7 @@ int main(void) {
   versions();
   no_gpu();
   nulls();
+  engines();
   nonsense();
   plans();
   puts("c: all as it should be");

@@ -1,5 +1,6 @@
 // The class PersistentGemm without a GPU: what is thrown, and what is planned.
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -92,7 +93,41 @@ void plans() {
   }
 }
 
+// Every member of an engine, on a machine that makes none.
+void engines() {
+  using Engine = PersistentGemm::Engine;
+  const auto use = [](const PersistentGemm &gemm, const PersistentGemm::Problem &problem, void *memory) {
+    PersistentGemm::EngineOptions options;
+    options.goal = PersistentGemm::Goal::Latency;
+    options.idle = std::chrono::milliseconds(2);
+    Engine engine(gemm, problem, options);
+    engine = Engine(gemm, {8, 8, 8});
+    auto job = engine.prepare(problem, memory, memory, memory, memory);
+    job = engine.prepare(problem, memory, memory, memory);
+    const Engine::Ticket first = engine.submit(job), second = engine.submit(job, first);
+    const auto third = engine.submit(job, first, second);
+    for (const auto ticket : engine.submit({&job, &job})) {
+      engine.wait(ticket);
+    }
+    engine.wait(engine.submitOn(nullptr, job));
+    CHECK(engine.waitFor(third, std::chrono::seconds(1)) && engine.isDone(first));
+    engine.drain();
+    engine.stop();
+    engine.abort();
+    return engine.handle() != nullptr && job.handle() != nullptr;
+  };
+  try {
+    CHECK(use(*PersistentGemm::create(fp32()), {8, 8, 8}, nullptr));
+    CHECK(!"it throws");
+  } catch (const PersistentGemm::Error &error) {
+    CHECK(error.status() == PGEMM_ERROR_NO_DEVICE);
+  }
+}
+
 static_assert(!std::is_copy_constructible_v<PersistentGemm>);
+static_assert(!std::is_copy_constructible_v<PersistentGemm::Engine>);
+static_assert(std::is_nothrow_move_constructible_v<PersistentGemm::Engine>);
+static_assert(std::is_nothrow_move_assignable_v<PersistentGemm::Engine::Job>);
 static_assert(std::is_same_v<decltype(PersistentGemm::create({})), std::unique_ptr<PersistentGemm>>);
 
 }  // namespace
@@ -101,5 +136,6 @@ int main() {
   errors();
   errors_belong_to_their_thread();
   plans();
+  engines();
   std::puts("c++: all as it should be");
 }

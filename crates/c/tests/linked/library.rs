@@ -4,6 +4,8 @@
 pub mod abi;
 #[path = "../../src/config.rs"]
 mod config;
+#[path = "../../src/engine.rs"]
+mod engine;
 #[path = "../../src/failure.rs"]
 mod failure;
 #[path = "../../src/ffi/mod.rs"]

@@ -3,9 +3,12 @@
 
 mod atomics;
 mod barriers;
+mod dekker;
 mod dependency;
 mod elements;
+mod host;
 mod kernel;
+mod maps;
 mod memory_model;
 mod tma;
 mod values;

@@ -197,6 +197,15 @@ pub enum BenchError {
     #[error(transparent)]
     Probe(pgemm_kernels::ProbeError),
 
+    /// Jobs of another kind than are measured in a row.
+    #[error(
+        "a stream of {what} is not measured: jobs are plain products, one at least, without an epilogue, a batch or C"
+    )]
+    StreamOf {
+        /// What was asked for.
+        what: &'static str,
+    },
+
     /// A report is not JSON of the expected form.
     #[error("{path} is not a benchmark report: {finding}. Write it again with this version")]
     Report {

@@ -3,6 +3,7 @@
 //!
 //! [`Bench::pair`] measures two [`Contestant`]s, [`Bench::compare_many`] several against one peer;
 //! [`CublasLtContestant`] is the vendor's library as the peer. [`BandwidthProbe`] measures how fast memory is read.
+//! [`Bench::stream_of_jobs`] measures many jobs in a row.
 
 mod bandwidth;
 mod contestant;
@@ -18,6 +19,7 @@ mod report;
 mod resume;
 mod score;
 mod stats;
+mod stream;
 mod suite;
 mod verify;
 
@@ -43,5 +45,9 @@ pub(crate) use report::{command_line, now};
 pub use resume::Conditions;
 pub use score::FamilyScore;
 pub use stats::{Summary, geometric_mean};
+pub use stream::{
+    AloneTimes, Clock, EMPTY, LAUNCHED, LeftOutWay, PEER, RESIDENT, StreamOutcome, StreamPeer,
+    StreamRequest, Way as StreamWay, WayTimes,
+};
 pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use verify::{Verification, error_model, verify_sampled};

@@ -137,25 +137,26 @@ impl OperandSets {
         seed: u64,
         stream: StreamRef<'_>,
     ) -> crate::Result<OperandSets> {
-        problem.validate()?;
-        let problem = &problem.normalised();
-        let Problem { m, n, k, batch, .. } = *problem;
-        if problem.is_empty() || k == 0 {
-            return Err(BenchError::EmptyProblem { m, n, k }.into());
-        }
-        let matrices = |layout, element, stride, first: u64| -> crate::Result<Vec<HostMatrix>> {
-            let seeds =
-                (0..batch.matrices(stride)).map(|index| first.wrapping_add(3 * index as u64));
-            seeds.map(|seed| random(layout, element, seed)).collect()
-        };
-        let a = matrices(problem.a_layout(), elements.a, batch.a, seed)?;
-        let b = matrices(problem.b_layout(), elements.b, batch.b, seed.wrapping_add(1))?;
-        let c = if problem.beta == 0.0 {
-            vec![]
-        } else {
-            matrices(problem.c_layout(), elements.d, batch.c, seed.wrapping_add(2))?
-        };
-        OperandSets::holding(device, problem, elements, l2, [a, b, c], stream)
+        let problem = checked(problem)?;
+        let matrices = random_matrices(&problem, elements, seed)?;
+        OperandSets::holding(device, &problem, elements, l2, matrices, stream)
+    }
+
+    /// The same, and this many of them, at least one.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn rotating(
+        device: &Device,
+        problem: &Problem,
+        elements: Elements,
+        count: usize,
+        seed: u64,
+        stream: StreamRef<'_>,
+    ) -> crate::Result<OperandSets> {
+        let problem = checked(problem)?;
+        let matrices = random_matrices(&problem, elements, seed)?;
+        OperandSets::copies(device, &problem, elements, count.max(1), matrices, stream)
     }
 
     /// Uploads the sets for `problem`, which hold these A, B and C, as many as it needs, in layout and type as `problem` and
@@ -165,12 +166,24 @@ impl OperandSets {
         problem: &Problem,
         elements: Elements,
         l2: L2,
+        matrices: [Vec<HostMatrix>; 3],
+        stream: StreamRef<'_>,
+    ) -> crate::Result<OperandSets> {
+        let set_bytes = set_bytes(problem, elements)?;
+        let count = l2.set_count(set_bytes, device.properties().l2_bytes);
+        OperandSets::copies(device, problem, elements, count, matrices, stream)
+    }
+
+    fn copies(
+        device: &Device,
+        problem: &Problem,
+        elements: Elements,
+        count: usize,
         [host_a, host_b, host_c]: [Vec<HostMatrix>; 3],
         stream: StreamRef<'_>,
     ) -> crate::Result<OperandSets> {
-        let spans @ [.., d_bytes] = matrix_bytes(problem, elements)?;
-        let set_bytes = spans.into_iter().map(padded).fold(0usize, usize::saturating_add);
-        let count = l2.set_count(set_bytes, device.properties().l2_bytes);
+        let [.., d_bytes] = matrix_bytes(problem, elements)?;
+        let set_bytes = set_bytes(problem, elements)?;
         let free = device.free_memory_bytes()?;
         if (set_bytes as u64).saturating_mul(count as u64) > free {
             return Err(BenchError::SetsDoNotFit {
@@ -261,6 +274,11 @@ impl OperandSets {
         })
     }
 
+    /// Bytes from one set's A, B and D to the next one's.
+    pub(crate) fn strides(&self) -> [usize; 3] {
+        [self.a.stride, self.b.stride, self.d.stride]
+    }
+
     /// Where the bias lies; 0 where there is none.
     pub(crate) fn bias_address(&self) -> u64 {
         self.bias.as_ref().map_or(0, DeviceBuffer::address)
@@ -334,6 +352,47 @@ impl Replicated {
         // A panic elsewhere leaves the buffer as valid as before: its bytes may be anything at any time.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The problem as sets are made for it, if there is something to compute.
+fn checked(problem: &Problem) -> crate::Result<Problem> {
+    problem.validate()?;
+    let problem = problem.normalised();
+    let Problem { m, n, k, .. } = problem;
+    if problem.is_empty() || k == 0 {
+        return Err(BenchError::EmptyProblem { m, n, k }.into());
+    }
+    Ok(problem)
+}
+
+/// A, B and C of all products of a batch; no C where beta is 0.
+fn random_matrices(
+    problem: &Problem,
+    elements: Elements,
+    seed: u64,
+) -> crate::Result<[Vec<HostMatrix>; 3]> {
+    let batch = problem.batch;
+    let matrices = |layout, element, stride, first: u64| -> crate::Result<Vec<HostMatrix>> {
+        let seeds = (0..batch.matrices(stride)).map(|index| first.wrapping_add(3 * index as u64));
+        seeds.map(|seed| random(layout, element, seed)).collect()
+    };
+    let a = matrices(problem.a_layout(), elements.a, batch.a, seed)?;
+    let b = matrices(problem.b_layout(), elements.b, batch.b, seed.wrapping_add(1))?;
+    let c = if problem.beta == 0.0 {
+        vec![]
+    } else {
+        matrices(problem.c_layout(), elements.d, batch.c, seed.wrapping_add(2))?
+    };
+    Ok([a, b, c])
+}
+
+/// Bytes of a set on the device.
+///
+/// # Errors
+/// A leading dimension is too short or a span overflows.
+pub(crate) fn set_bytes(problem: &Problem, elements: Elements) -> Result<usize, ProblemError> {
+    let spans = matrix_bytes(problem, elements)?;
+    Ok(spans.into_iter().map(padded).fold(0usize, usize::saturating_add))
 }
 
 /// Bytes from the start of one matrix to the next.

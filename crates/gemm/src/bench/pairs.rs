@@ -314,7 +314,8 @@ impl CublasLtContestant {
         Ok(ranks.map(|rank| Self::of(cublaslt, &plan, operands, rank)).collect())
     }
 
-    fn of(
+    /// The algorithm at this place of the heuristic's order.
+    pub(super) fn of(
         cublaslt: &CublasLt,
         plan: &Arc<CublasLtPlan>,
         operands: &Arc<OperandSets>,

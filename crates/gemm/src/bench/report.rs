@@ -13,6 +13,7 @@ use super::operands::Elements;
 use super::power::PowerSample;
 use super::protocol::{Measurement, Protocol};
 use super::stats::Summary;
+use super::stream::StreamOutcome;
 use super::verify::Verification;
 use crate::Error;
 use crate::files;
@@ -40,6 +41,9 @@ pub struct Report {
     pub read_bandwidth: Vec<ReadBandwidth>,
     /// One entry for each problem.
     pub outcomes: Vec<Outcome>,
+    /// One entry for each problem that was measured many times in a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<StreamOutcome>,
 }
 
 /// The device and the software around it.
@@ -189,6 +193,7 @@ impl Report {
             machine,
             read_bandwidth: Vec::new(),
             outcomes: Vec::new(),
+            streams: Vec::new(),
         }
     }
 

@@ -44,6 +44,11 @@ impl Report {
         self.outcomes.iter().any(|outcome| outcome.name == problem)
     }
 
+    /// Whether so many jobs of a problem of this name have been measured in a row.
+    pub fn holds_stream(&self, problem: &str, count: usize) -> bool {
+        self.streams.iter().any(|stream| stream.name == problem && stream.count == count)
+    }
+
     /// The first condition that is not the same: its name, as it was, as it is now.
     fn difference(&self, now: &Conditions) -> Option<(&'static str, String, String)> {
         let unlike = |what, file: String, now: String| (file != now).then_some((what, file, now));

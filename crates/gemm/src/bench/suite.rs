@@ -58,6 +58,8 @@ pub enum Shapes {
 pub enum NotMeasured {
     /// The library has no such operation yet; its name.
     Operation(&'static str),
+    /// The family's problems are measured many in a row ([`Family::stream`]).
+    InARow,
     /// The harness does not pad the rows of its operands yet.
     RowPadding,
     /// The family is defined for other element types.
@@ -68,6 +70,9 @@ impl fmt::Display for NotMeasured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotMeasured::Operation(name) => write!(f, "not yet: the library has no {name}"),
+            NotMeasured::InARow => {
+                f.write_str("its problems are for many in a row: see `pgemm bench --stream`")
+            }
             NotMeasured::RowPadding => {
                 f.write_str("not yet: the harness makes no operands with padded rows")
             }
@@ -148,22 +153,40 @@ impl Family {
     /// # Errors
     /// The reason.
     pub fn problems(&self, dtype: Element) -> Result<Vec<Problem>, NotMeasured> {
-        if let Some(dtypes) = self.dtypes.as_ref().filter(|dtypes| !dtypes.contains(&dtype)) {
-            return Err(NotMeasured::Dtype(dtypes.clone()));
-        }
+        self.check_dtype(dtype)?;
         let shapes: Vec<(usize, [usize; 3])> = match &self.shapes {
             Shapes::Single(shapes) => shapes.iter().map(|&extents| (1, extents)).collect(),
             Shapes::Batched(shapes) => {
                 shapes.iter().map(|&[batch, m, n, k]| (batch, [m, n, k])).collect()
             }
             Shapes::Grouped(_) => return Err(NotMeasured::Operation("grouped GEMM")),
-            Shapes::Stream { .. } => return Err(NotMeasured::Operation("queue of GEMMs")),
+            Shapes::Stream { .. } => return Err(NotMeasured::InARow),
             Shapes::Unaligned { .. } => return Err(NotMeasured::RowPadding),
         };
         let problems = shapes.into_iter().flat_map(|(batch, [m, n, k])| {
             self.majors.iter().map(move |&(a, b)| Problem::new(m, n, k, a, b).with_batch(batch))
         });
         Ok(problems.collect())
+    }
+
+    /// Its problems for A and B of type `dtype` and how many of each run in a row, where it is a family of those.
+    ///
+    /// # Errors
+    /// Why they cannot be measured.
+    pub fn stream(&self, dtype: Element) -> Result<Option<(Vec<Problem>, usize)>, NotMeasured> {
+        let Shapes::Stream { problems, count } = &self.shapes else { return Ok(None) };
+        self.check_dtype(dtype)?;
+        let problems = problems.iter().flat_map(|&[m, n, k]| {
+            self.majors.iter().map(move |&(a, b)| Problem::new(m, n, k, a, b))
+        });
+        Ok(Some((problems.collect(), *count)))
+    }
+
+    fn check_dtype(&self, dtype: Element) -> Result<(), NotMeasured> {
+        match self.dtypes.as_ref().filter(|dtypes| !dtypes.contains(&dtype)) {
+            Some(dtypes) => Err(NotMeasured::Dtype(dtypes.clone())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -282,7 +305,7 @@ mod tests {
                 ("large_k", 4),
                 ("skinny", 7),
                 ("unaligned", 21),
-                ("stream", 4),
+                ("stream", 5),
             ]
         );
         let problems =
@@ -312,9 +335,19 @@ mod tests {
             suite.select(&[name]).unwrap()[0].problems(dtype).unwrap_err().to_string()
         };
         assert_eq!(why("grouped", Element::Bf16), "not yet: the library has no grouped GEMM");
-        assert!(why("stream", Element::Bf16).contains("queue of GEMMs"));
+        assert!(why("stream", Element::Bf16).contains("many in a row"));
         assert!(why("unaligned", Element::Bf16).contains("padded rows"));
         assert_eq!(why("llama3_8b", Element::F16), "the family is defined for bf16, e4m3");
+    }
+
+    #[test]
+    fn streams_have_a_count() {
+        let suite = Suite::standard().unwrap();
+        let of = |name: &str| suite.select(&[name]).unwrap()[0].stream(Element::Bf16).unwrap();
+        let (problems, count) = of("stream").unwrap();
+        assert_eq!((problems.len(), count), (5, 1000));
+        assert_eq!(problems[3], Problem::new(1024, 1024, 1024, Major::K, Major::K));
+        assert_eq!(of("square"), None);
     }
 
     #[test]

@@ -183,11 +183,6 @@ impl<'a> Verifier<'a> {
         contestant: &mut dyn Contestant,
         stream: StreamRef<'_>,
     ) -> crate::Result<Verification> {
-        let model = error_model(self.operands.elements());
-        let asked = self.operands.elements().epilogue;
-        let own = contestant.epilogue(asked);
-        let less = (own != asked).then(|| references(self.operands, own)).transpose()?;
-        let all = less.as_ref().unwrap_or(&self.references);
         let mut sets = vec![0, self.operands.count() - 1];
         sets.dedup();
         self.operands.poison_outputs(stream)?;
@@ -195,11 +190,27 @@ impl<'a> Verifier<'a> {
             contestant.enqueue(set, stream)?;
         }
         stream.synchronize()?;
+        let own = contestant.epilogue(self.operands.elements().epilogue);
+        self.compare(contestant.name(), (own, contestant.slack()), sets, stream)
+    }
+
+    /// Compares what someone of this name has computed on these sets, with this epilogue and so much more than the bound.
+    pub(super) fn compare(
+        &self,
+        name: &str,
+        (own, slack): (Epilogue, f64),
+        sets: Vec<usize>,
+        stream: StreamRef<'_>,
+    ) -> crate::Result<Verification> {
+        let model = error_model(self.operands.elements());
+        let asked = self.operands.elements().epilogue;
+        let less = (own != asked).then(|| references(self.operands, own)).transpose()?;
+        let all = less.as_ref().unwrap_or(&self.references);
         let mut comparisons = Vec::with_capacity(sets.len());
         for &set in &sets {
             let d = self.operands.read_outputs(set, stream)?;
             let wrong = |rows, finding| BenchError::WrongResult {
-                contestant: contestant.name().to_owned(),
+                contestant: name.to_owned(),
                 set,
                 rows,
                 finding,
@@ -210,7 +221,7 @@ impl<'a> Verifier<'a> {
             };
             for (product, reference) in all {
                 let d = &d[*product];
-                let comparison = reference.compare(d, &model, contestant.slack())?;
+                let comparison = reference.compare(d, &model, slack)?;
                 if let Some(finding) = finding(&comparison, d) {
                     let rows = reference.rows.as_ref().map_or(d.rows(), Vec::len);
                     return Err(wrong(rows, of_product(*product, finding)).into());

@@ -81,6 +81,7 @@ functions! {
     cuCtxGetDevice(*mut sys::CUdevice);
     cuCtxPopCurrent_v2(*mut sys::CUcontext);
     cuCtxPushCurrent_v2(sys::CUcontext);
+    cuCtxGetStreamPriorityRange(*mut c_int, *mut c_int);
     cuCtxSynchronize();
     cuDeviceGet(*mut sys::CUdevice, c_int);
     cuDeviceGetAttribute(*mut c_int, sys::CUdevice_attribute, sys::CUdevice);
@@ -106,11 +107,13 @@ functions! {
     cuGraphRetainUserObject(sys::CUgraph, sys::CUuserObject, c_uint, c_uint);
     cuInit(c_uint);
     cuLaunchKernelEx(*const sys::CUlaunchConfig, sys::CUfunction, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchHostFunc(sys::CUstream, sys::CUhostFn, *mut c_void);
     cuMemAlloc_v2(*mut sys::CUdeviceptr, usize);
     cuMemFree_v2(sys::CUdeviceptr);
     cuMemFreeHost(*mut c_void);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+    cuMemHostGetDevicePointer_v2(*mut sys::CUdeviceptr, *mut c_void, c_uint);
     cuMemHostRegister_v2(*mut c_void, usize, c_uint);
     cuMemHostUnregister(*mut c_void);
     cuMemcpy2DAsync_v2(*const sys::CUDA_MEMCPY2D, sys::CUstream);
@@ -127,6 +130,7 @@ functions! {
     cuPointerGetAttribute(*mut c_void, sys::CUpointer_attribute, sys::CUdeviceptr);
     cuStreamBeginCapture_v2(sys::CUstream, sys::CUstreamCaptureMode);
     cuStreamCreate(*mut sys::CUstream, c_uint);
+    cuStreamCreateWithPriority(*mut sys::CUstream, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamEndCapture(sys::CUstream, *mut sys::CUgraph);
     cuStreamGetCaptureInfo_v2(
@@ -142,6 +146,8 @@ functions! {
     cuStreamQuery(sys::CUstream);
     cuStreamSynchronize(sys::CUstream);
     cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
+    cuStreamWaitValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
+    cuStreamWriteValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
     cuTensorMapEncodeTiled(
         *mut sys::CUtensorMap,
         sys::CUtensorMapDataType,

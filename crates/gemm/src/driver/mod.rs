@@ -5,11 +5,13 @@
 
 mod api;
 mod arguments;
+mod bell;
 mod capture;
 mod device;
 mod graph;
 mod jit;
 mod launch;
+mod mailbox;
 mod memory;
 mod module;
 mod pinned;
@@ -18,11 +20,13 @@ mod tensor_map;
 
 pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
+pub(crate) use bell::Bell;
 pub(crate) use capture::{CaptureInfo, Uncaptured};
 pub use device::{ContextRef, Device, DeviceProperties};
 pub use graph::Graph;
 pub use jit::{compile, compile_with_report};
 pub use launch::{LaunchConfig, LaunchError, launch, max_active_clusters};
+pub(crate) use mailbox::Mailbox;
 pub use memory::DeviceBuffer;
 pub(crate) use memory::zero;
 pub use module::{Function, FunctionAttributes, Module};

@@ -1,6 +1,6 @@
 //! Streams and events: [`StreamRef`] borrows a stream of anybody's, [`Stream`] and [`Event`] are owned.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr;
 
@@ -146,6 +146,29 @@ impl Stream {
         // SAFETY: `raw` is a valid place, and the context is current.
         let code = unsafe { (driver.api().cuStreamCreate)(&mut raw, flags) };
         driver.check("cuStreamCreate", code)?;
+        Ok(Stream { device: device.clone(), raw })
+    }
+
+    /// Creates a stream of a higher priority than streams have by default, by so many steps, as far as the device has them. Streams of
+    /// different priorities do not share the device's channels, of which there are few: one that waits does not hold up the others.
+    ///
+    /// # Errors
+    /// [`crate::Error::Driver`] if the call fails.
+    pub(crate) fn before_others(device: &Device, steps: i32) -> Result<Self> {
+        let driver = device.driver();
+        let _current = device.enter()?;
+        let (mut least, mut greatest): (c_int, c_int) = (0, 0);
+        // SAFETY: both places are valid, and the context is current.
+        driver.check("cuCtxGetStreamPriorityRange", unsafe {
+            (driver.api().cuCtxGetStreamPriorityRange)(&mut least, &mut greatest)
+        })?;
+        let mut raw: sys::CUstream = ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+        // Lower numbers go first.
+        let priority = (least - steps).max(greatest);
+        // SAFETY: `raw` is a valid place, and the context is current.
+        let code = unsafe { (driver.api().cuStreamCreateWithPriority)(&mut raw, flags, priority) };
+        driver.check("cuStreamCreateWithPriority", code)?;
         Ok(Stream { device: device.clone(), raw })
     }
 

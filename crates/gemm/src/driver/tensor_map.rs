@@ -171,6 +171,11 @@ impl TensorMap {
         Ok(map)
     }
 
+    /// Its bytes, as the kernel reads them.
+    pub(crate) fn words(&self) -> [u64; 16] {
+        self.0.opaque
+    }
+
     /// Points the map at another address and keeps everything else: much cheaper than encoding.
     ///
     /// # Errors

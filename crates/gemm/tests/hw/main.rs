@@ -6,6 +6,7 @@ mod bench;
 mod cases;
 mod device;
 mod driver;
+mod engine;
 mod epilogue;
 mod gemm;
 mod host_cost;

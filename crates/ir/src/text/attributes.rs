@@ -96,7 +96,9 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::Const(constant) => (vec!["const", Named::name(constant.ty())], vec![]),
         Op::Param(id) => (vec!["param"], vec![Entity("param", id.0)]),
         Op::MapParam(id) => (vec!["map_param"], vec![Entity("param", id.0)]),
+        Op::MapAt => (vec!["map_at"], vec![]),
         Op::Special(special) => (vec!["special", special.name()], vec![]),
+        Op::Clock => (vec!["clock"], vec![]),
         Op::SmemAddress(id) => (vec!["smem_address"], vec![Entity("region", id.0)]),
         Op::Unary(op) => (vec![op.name()], vec![]),
         Op::Binary(op) => (vec![op.name()], vec![]),
@@ -117,6 +119,7 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::DescriptorAdvance(bytes) => (vec!["descriptor_advance"], vec![Key("bytes", *bytes)]),
         Op::Elect => (vec!["elect"], vec![]),
         Op::ShuffleFirst => (vec!["shuffle_first"], vec![]),
+        Op::AssumeUniform => (vec!["assume_uniform"], vec![]),
         Op::AccGet(acc, index) => (vec!["acc_get"], vec![Entity("acc", acc.0), Number(*index)]),
         Op::Load(attributes) => access("load", attributes),
         Op::Store(attributes) => access("store", attributes),
@@ -144,6 +147,9 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::FenceMbarrierInit => (vec!["fence_mbarrier_init"], vec![]),
         Op::FenceProxy(fence) => (vec!["fence_proxy", fence.name()], vec![]),
         Op::Fence(order, scope) => (vec!["fence", order.name(), scope.name()], vec![]),
+        Op::FenceMapRelease(scope) => (vec!["fence_map_release", scope.name()], vec![]),
+        Op::FenceMapAcquire(scope) => (vec!["fence_map_acquire", scope.name()], vec![]),
+        Op::Sleep => (vec!["sleep"], vec![]),
         Op::BarrierSync { threads } => (vec!["barrier_sync"], vec![Key("threads", *threads)]),
         Op::BarrierArrive { threads } => (vec!["barrier_arrive"], vec![Key("threads", *threads)]),
         Op::WarpSync => (vec!["warp_sync"], vec![]),
@@ -308,7 +314,12 @@ pub(super) fn decode(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
 /// Operations without numbers.
 fn plain(words: &[&str]) -> Option<Op> {
     Some(match words {
+        ["map_at"] => Op::MapAt,
         ["special", special] => Op::Special(Special::from_name(special)?),
+        ["clock"] => Op::Clock,
+        ["fence_map_release", scope] => Op::FenceMapRelease(Scope::from_name(scope)?),
+        ["fence_map_acquire", scope] => Op::FenceMapAcquire(Scope::from_name(scope)?),
+        ["sleep"] => Op::Sleep,
         ["fma"] => Op::Fma,
         ["select"] => Op::Select,
         ["convert", to] => Op::Convert(Type::from_name(to)?),
@@ -322,6 +333,7 @@ fn plain(words: &[&str]) -> Option<Op> {
         ["map_shared"] => Op::MapShared,
         ["elect"] => Op::Elect,
         ["shuffle_first"] => Op::ShuffleFirst,
+        ["assume_uniform"] => Op::AssumeUniform,
         ["atomic", op, order, scope] => Op::Atomic {
             op: AtomicOp::from_name(op)?,
             order: Order::from_name(order)?,

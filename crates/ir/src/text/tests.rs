@@ -79,7 +79,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 64;
+const KINDS: usize = 70;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -138,6 +138,12 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         33 => Op::BarrierArrive { threads: c.any() },
         34 => Op::ClusterArrive { relaxed: c.flag() },
         35 => Op::ClusterWait,
+        64 => Op::MapAt,
+        65 => Op::Clock,
+        66 => Op::FenceMapRelease(c.of(&SCOPES)),
+        67 => Op::FenceMapAcquire(c.of(&SCOPES)),
+        68 => Op::Sleep,
+        69 => Op::AssumeUniform,
         36 => Op::PrefetchMap,
         37 => Op::TmaLoad { rank: c.any(), multicast: c.flag(), policy: c.flag() },
         38 => Op::TmaStore { rank: c.any(), policy: c.flag() },

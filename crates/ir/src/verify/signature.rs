@@ -77,7 +77,9 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
             Some(ParamKind::Scalar(_)) => Err(format!("for tensor maps, and {id} is a scalar")),
             None => Ok(()),
         },
+        Op::MapAt => exactly(&[U64], &[MapPtr]),
         Op::Special(_) => exactly(&[], &[U32]),
+        Op::Clock => exactly(&[], &[U64]),
         Op::SmemAddress(_) => exactly(&[], &[Smem]),
         Op::Unary(op) => {
             let set = match op {
@@ -152,7 +154,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::Store(access) => {
             exactly(&with(&[address(access.space)], access.ty, access.vector), &[])
         }
-        Op::ShuffleFirst => exactly(&[U32], &[U32]),
+        Op::ShuffleFirst | Op::AssumeUniform => exactly(&[U32], &[U32]),
         Op::Atomic { .. } => exactly(&[U64, U32], &[U32]),
         Op::Reduce { vector } => exactly(&with(&[U64], F32, *vector), &[]),
         Op::LoadElement(_) => exactly(&[U64], &[F32]),
@@ -169,6 +171,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         Op::FenceMbarrierInit
         | Op::FenceProxy(_)
         | Op::Fence(..)
+        | Op::FenceMapRelease(_)
         | Op::ClusterArrive { .. }
         | Op::ClusterWait
         | Op::WarpSync
@@ -182,7 +185,8 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         | Op::SetMaxRegisters { .. }
         | Op::Roles(_) => exactly(&[], &[]),
         Op::BarrierSync { .. } | Op::BarrierArrive { .. } => exactly(&[U32], &[]),
-        Op::PrefetchMap => exactly(&[MapPtr], &[]),
+        Op::Sleep => exactly(&[U32], &[]),
+        Op::PrefetchMap | Op::FenceMapAcquire(_) => exactly(&[MapPtr], &[]),
         Op::TmaLoad { rank, multicast, policy } => {
             let mask = u32::from(*multicast);
             let mut wanted = with(&[MapPtr, Smem, Smem], U32, rank.saturating_add(mask));

@@ -200,10 +200,12 @@ impl Analysis<'_> {
                 | Op::LoadMatrix { .. }
                 | Op::Atomic { .. }
                 | Op::WarpMma(_)
-                | Op::AccGet(..),
+                | Op::AccGet(..)
+                | Op::Clock,
                 _,
             ) => Level::Thread,
             (Op::ShuffleFirst, _) => plain.min(Level::Warp),
+            (Op::AssumeUniform, _) => plain.min(Level::Warpgroup),
             (Op::Binary(BinaryOp::Shr | BinaryOp::Div), _) => match &inst.results[..] {
                 [result] => self.units.get(result).map_or(plain, |unit| plain.min(every(*unit))),
                 _ => plain,

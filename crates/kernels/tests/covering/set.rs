@@ -143,6 +143,7 @@ fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice)
         cluster: CLUSTERS[cluster],
         arithmetic: Arithmetic::default(),
         epilogue: Epilogue::NONE,
+        resident: false,
     }
 }
 

@@ -24,6 +24,7 @@ pub fn all() -> Vec<Kernel> {
         barriers(),
         cluster(),
         tma(),
+        maps_in_memory(),
         for_loops(),
         while_loop(),
         branches(),
@@ -300,6 +301,7 @@ pub fn atomics() -> Kernel {
         let old = k.one(Op::Atomic { op, order, scope }, &[counter, m], Type::U32);
         k.one(Op::Atomic { op, order, scope }, &[counter, one], Type::U32);
         k.one(Op::ShuffleFirst, &[old], Type::U32);
+        k.one(Op::AssumeUniform, &[old], Type::U32);
     }
     k.one(Op::ShuffleFirst, &[one], Type::U32);
     k.run(Op::WarpSync, &[]);
@@ -416,6 +418,37 @@ pub fn tma() -> Kernel {
     });
     let otherwise = k.block(&[], |_, _| vec![]);
     k.control(Op::If, &[elected], &[], vec![then, otherwise]);
+    k.finish()
+}
+
+/// Tensor maps in memory, what hands them over, the clock and sleep.
+pub fn maps_in_memory() -> Kernel {
+    let mut k = Ops::new("maps_in_memory", 1);
+    let (maps, flag) = (k.param("maps", Type::U64), k.param("flag", Type::U64));
+    let (zero, rest) = (k.u32(0), k.u32(100));
+    let tile = k.region(1024, 16384);
+    let barrier = k.region(0, 8);
+    let map = k.one(Op::MapAt, &[maps], Type::MapPtr);
+    let fixed = k.constant(Constant::U64(1 << 40));
+    let fixed = k.one(Op::MapAt, &[fixed], Type::MapPtr);
+    for scope in [Scope::Cta, Scope::Cluster, Scope::Gpu, Scope::System] {
+        k.run(Op::FenceMapRelease(scope), &[]);
+        let word = |order| Access { order, scope, ..weak(Space::Global, Type::U64, 1) };
+        let now = k.one(Op::Clock, &[], Type::U64);
+        k.run(Op::Store(word(Order::Release)), &[flag, now]);
+        k.run(Op::Fence(Order::SequentiallyConsistent, scope), &[]);
+        k.one(Op::Load(word(Order::Acquire)), &[flag], Type::U64);
+        k.run(Op::FenceMapAcquire(scope), &[map]);
+    }
+    k.run(Op::FenceMapAcquire(Scope::Gpu), &[fixed]);
+    k.run(Op::Sleep, &[zero]);
+    k.run(Op::Sleep, &[rest]);
+    for map in [map, fixed] {
+        k.run(Op::PrefetchMap, &[map]);
+        let load = Op::TmaLoad { rank: 2, multicast: false, policy: false };
+        k.run(load, &[map, tile, barrier, zero, zero]);
+        k.run(Op::TmaStore { rank: 2, policy: false }, &[map, tile, zero, zero]);
+    }
     k.finish()
 }
 

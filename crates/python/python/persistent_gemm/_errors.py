@@ -33,6 +33,10 @@ class StateError(Error, RuntimeError):
     """A call at the wrong time, such as the first one of a problem while a stream is being captured."""
 
 
+class TimedOutError(Error, TimeoutError):
+    """What was waited for takes longer than the caller would wait. It goes on, and can be waited for again."""
+
+
 class FileError(Error, OSError):
     """A results file of the autotuner that cannot be read or written."""
 

@@ -95,7 +95,7 @@ impl fmt::Display for Place {
 }
 
 /// Where an array lies, whatever library it is of.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// Of the first element.
     pub address: u64,

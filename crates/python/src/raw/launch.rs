@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use pgemm::driver::{ContextRef, Device, StreamRef};
+use pgemm::engine::{Engine, Job, Ticket};
 use pgemm::{Gemm, Pointers, Problem, Result};
 
 use crate::errors::Failure;
@@ -18,6 +19,38 @@ pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u
         let stream = StreamRef::from_raw(gemm.device(), stream as *mut c_void);
         gemm.run(problem, pointers, stream)
     }
+}
+
+/// Submits a job to an engine, after others.
+///
+/// # Safety
+/// The job's addresses must be those of matrices as its problem describes them, alive and left alone until it is done.
+pub unsafe fn submit(engine: &Engine, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
+    // SAFETY: as the caller vouches.
+    unsafe { engine.submit_after(job, after) }
+}
+
+/// Submits jobs that do not depend on each other.
+///
+/// # Safety
+/// As [`submit`].
+pub unsafe fn submit_all(engine: &Engine, jobs: &[Job]) -> Result<Vec<Ticket>> {
+    // SAFETY: as the caller vouches.
+    unsafe { engine.submit_all(jobs) }
+}
+
+/// Enqueues a job of an engine on a stream.
+///
+/// # Safety
+/// As [`submit`], and the stream must be one of the engine's context.
+pub unsafe fn submit_on(
+    engine: &Engine,
+    device: &Device,
+    job: &Job,
+    stream: u64,
+) -> Result<Ticket> {
+    // SAFETY: as the caller vouches.
+    unsafe { engine.submit_on(StreamRef::from_raw(device, stream as *mut c_void), job) }
 }
 
 /// Waits until all is done that a stream was given.

@@ -6,4 +6,4 @@ mod launch;
 
 pub use dlpack::{Exchange, Managed, Tensor};
 pub use host::{Strided, gather, scatter};
-pub use launch::{device_of, run, wait};
+pub use launch::{device_of, run, submit, submit_all, submit_on, wait};

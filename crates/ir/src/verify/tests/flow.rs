@@ -48,6 +48,13 @@ fn uniformity_of_conditions() {
     for op in ["%5: f32 = load_element.bf16 %3", "store_element.bf16 %3, %4"] {
         accepts(&under(element, op));
     }
+    // Threads may read the clock one after the other.
+    let clock = "%3: u64 = clock\n%4: u64 = const.u64 5\n%9: bool = lt %3, %4";
+    rejects(clock, "barrier_sync[threads=128] %1", "all threads of a warp execute");
+    for op in ["sleep %1", "fence_map_release.gpu", "%5: map = map_at %4\nfence_map_acquire.gpu %5"]
+    {
+        accepts(&under(clock, op));
+    }
     rejects(
         "%3: f32 = acc_get[acc0, 0]\n%9: bool = eq %3, %3",
         "barrier_sync[threads=128] %1",

@@ -95,6 +95,15 @@ fn types() {
         warp_sync
         grid_dependency_wait
         grid_dependency_launch
+        %29: map = map_at %13
+        fence_map_release.gpu
+        fence_map_acquire.system %29
+        prefetch_map %29
+        %30: u64 = clock
+        sleep %0
+        %31: u64 = load.global.u64.acquire.system[vector=1] %13
+        store.global.u64.release.system[vector=1] %13, %31
+        fence.sequentially_consistent.system
         %19: f64 = const.f64 0x3ff0000000000000
         %20: f64 = fma %19, %19, %19
         %21: f64, %22: f64 = load.global.f64.weak.cta[vector=2] %13
@@ -116,6 +125,10 @@ fn types() {
     rejects("%4: f32 = convert.f32 %3", "u32 or s32");
     rejects("%4: u32 = param[param1]", "tensor map");
     rejects("%4: map = map_param[param0]", "scalar");
+    rejects("%4: map = map_at %0", "(u64) -> (map)");
+    rejects("%4: u32 = clock", "() -> (u64)");
+    rejects("%4: u64 = param[param0]\nfence_map_acquire.gpu %4", "(map) -> ()");
+    rejects("%4: u64 = param[param0]\nsleep %4", "(u32) -> ()");
     rejects("%4: u32 = acc_get[acc0, 0]", "() -> (f32)");
     rejects("mbarrier_arrive %0", "(smem) -> ()");
     rejects("if %0 { yield } { yield }", "(bool) -> ()");

@@ -1,0 +1,457 @@
+//! The host as one more actor: it reads and writes global memory while the kernel runs, and launches the kernel again.
+
+use std::collections::VecDeque;
+use std::{mem, panic};
+
+use pgemm_ir::{Launch, LocId, Location};
+
+use crate::clock::{Epoch, HOST, Knowledge};
+use crate::late::{LateStore, any_overlaps};
+use crate::machine::{Checks, Emulator, Fault, Operation, Outcome, cluster_count};
+use crate::memory::{Memory, Place};
+use crate::ordering::{Publications, Published};
+use crate::program::Program;
+use crate::report::{Actor, ActorKind, ReportKind};
+use crate::shadow::{Access, AccessLog, Conflict, GlobalShadows, Observer, Proxy, ShadowSpace};
+
+/// A host program that runs beside the kernel, one thread of it. A turn is what it does without anybody else coming between, so
+/// a step that others may observe half done takes several turns.
+pub trait Host {
+    /// Takes a turn.
+    fn step(&mut self, memory: &mut HostView<'_>) -> HostStep;
+}
+
+impl<F: FnMut(&mut HostView<'_>) -> HostStep> Host for F {
+    fn step(&mut self, memory: &mut HostView<'_>) -> HostStep {
+        self(memory)
+    }
+}
+
+/// What a turn of the host came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostStep {
+    /// There is more to do.
+    Ran,
+    /// Nothing to do until others have changed something: the next turn comes after somebody else's. Where all others are blocked
+    /// or have ended, that is a deadlock.
+    Waits,
+    /// As [`Ran`](Self::Ran), and the kernel is launched once more, to start when all launches before it have ended. What they
+    /// and, until now, the host have done happens before it.
+    Launch(Launch),
+    /// Nothing more, ever.
+    Done,
+}
+
+/// A launch that waits for those before it.
+pub(crate) struct NextLaunch {
+    pub(crate) program: Program,
+    pub(crate) cluster_count: u32,
+    /// What is known of the host at the start.
+    pub(crate) host_time: u32,
+}
+
+/// The host and what is known of it.
+pub(crate) struct HostActor<'a> {
+    host: &'a mut dyn Host,
+    state: HostState,
+}
+
+impl<'a> HostActor<'a> {
+    pub(crate) fn new(host: &'a mut dyn Host) -> Self {
+        let mut knowledge = Knowledge::default();
+        knowledge.seen.raise(COMPONENT, 1);
+        let state = HostState {
+            knowledge,
+            waits: false,
+            others_ran: false,
+            polls: false,
+            late_stores: VecDeque::new(),
+            stored: false,
+            done: false,
+            locations: Vec::new(),
+            latest: None,
+            fault: None,
+        };
+        HostActor { host, state }
+    }
+
+    /// A word has changed.
+    pub(crate) fn may_find_more(&mut self) {
+        self.state.polls = false;
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.state.done
+    }
+}
+
+/// The host's only component.
+const COMPONENT: u32 = 0;
+
+/// The host among the actors of a report.
+const ACTOR: Actor =
+    Actor { kind: ActorKind::Host, launch: 0, cluster: 0, cta: 0, warp: 0, lane: None };
+
+struct HostState {
+    knowledge: Knowledge,
+    /// Its last turn had nothing to do.
+    waits: bool,
+    /// Somebody else has run since.
+    others_ran: bool,
+    /// It waits, and no word has changed since.
+    polls: bool,
+    /// Stores that others do not see yet.
+    late_stores: VecDeque<LateStore>,
+    /// Its turn has let some of them go.
+    stored: bool,
+    done: bool,
+    /// Where it accessed memory.
+    locations: Vec<&'static panic::Location<'static>>,
+    /// The latest of them.
+    latest: Option<usize>,
+    fault: Option<HostFault>,
+}
+
+/// What an access of the host did wrong.
+enum HostFault {
+    Refused { kind: ReportKind, message: String, loc: LocId, what: &'static str },
+    Conflict { conflict: Conflict, access: Access, address: u64, what: &'static str },
+}
+
+/// Global memory as the host's turn sees it. Words that it stores may be seen by others only later, in the order of the stores: a
+/// fence, a launch or an access of its own to the same bytes lets them go first. Words of 4 and 8 bytes lie at multiples of their size. The run reports the first
+/// access that goes wrong when the turn ends; until then, reads of memory that is not there give zeros.
+pub struct HostView<'v> {
+    memory: &'v mut Memory,
+    shadows: &'v mut GlobalShadows,
+    log: &'v mut AccessLog,
+    published: &'v mut Publications,
+    state: &'v mut HostState,
+    checks: Checks,
+    nanoseconds: u64,
+    /// Number beyond those of all clusters so far, where none of them runs or waits to.
+    ended: Option<u32>,
+    /// Source lines of the kernel, which come before those of the host.
+    kernel_locations: usize,
+}
+
+impl HostView<'_> {
+    /// Loads a word with acquire at system scope.
+    #[track_caller]
+    pub fn load_acquire_u32(&mut self, address: u64) -> u32 {
+        self.load(address, 4) as u32
+    }
+
+    /// Loads a word with acquire at system scope.
+    #[track_caller]
+    pub fn load_acquire_u64(&mut self, address: u64) -> u64 {
+        self.load(address, 8)
+    }
+
+    /// Stores a word with release at system scope.
+    #[track_caller]
+    pub fn store_release_u32(&mut self, address: u64, value: u32) {
+        self.store(address, &value.to_le_bytes());
+    }
+
+    /// Stores a word with release at system scope.
+    #[track_caller]
+    pub fn store_release_u64(&mut self, address: u64, value: u64) {
+        self.store(address, &value.to_le_bytes());
+    }
+
+    /// A sequentially consistent fence at system scope: others see what the host has stored before it loads anything more.
+    pub fn fence_seq_cst(&mut self) {
+        self.let_stores_go();
+    }
+
+    /// Reads bytes in no order of their own: something must order them after their writes.
+    #[track_caller]
+    pub fn read(&mut self, address: u64, bytes: usize) -> Vec<u8> {
+        self.order_late_stores(address, bytes);
+        match self.access(address, bytes, false, false, "reads") {
+            Some(place) => self.memory.bytes(place, bytes).to_vec(),
+            None => vec![0; bytes],
+        }
+    }
+
+    /// Writes bytes in no order of their own: something must order later reads after them.
+    #[track_caller]
+    pub fn write(&mut self, address: u64, data: &[u8]) {
+        self.order_late_stores(address, data.len());
+        if let Some(place) = self.access(address, data.len(), true, false, "writes") {
+            self.memory.store(place, data);
+        }
+    }
+
+    /// Whether a launch has not ended yet, as querying its stream says. Where none is left, all that they did happens before
+    /// what the host does next.
+    pub fn kernel_runs(&mut self) -> bool {
+        if let Some(end) = self.ended {
+            self.state.knowledge.seen.raise_floor(end);
+        }
+        self.ended.is_none()
+    }
+
+    /// What the clock of the GPU shows.
+    pub fn nanoseconds(&self) -> u64 {
+        self.nanoseconds
+    }
+
+    #[track_caller]
+    fn load(&mut self, address: u64, bytes: usize) -> u64 {
+        self.order_late_stores(address, bytes);
+        let location = (None, address);
+        for published in self.published.get(&location).into_iter().flatten() {
+            published.tell_host(&mut self.state.knowledge);
+        }
+        let Some(place) = self.access(address, bytes, false, true, "loads") else { return 0 };
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(self.memory.bytes(place, bytes));
+        u64::from_le_bytes(word)
+    }
+
+    #[track_caller]
+    fn store(&mut self, address: u64, data: &[u8]) {
+        if self.access(address, data.len(), true, true, "stores").is_some() {
+            let released = Some(Published::by_host(&self.state.knowledge));
+            self.state.late_stores.push_back(LateStore { address, data: data.into(), released });
+            self.state.tick();
+        }
+    }
+
+    /// Lets others see what the host has stored, if the host itself now accesses part of it.
+    fn order_late_stores(&mut self, address: u64, bytes: usize) {
+        if any_overlaps(&self.state.late_stores, address, bytes as u64) {
+            self.let_stores_go();
+        }
+    }
+
+    fn let_stores_go(&mut self) {
+        self.state.let_stores_go(self.memory, self.published);
+    }
+
+    /// Checks and records an access, `strong` if it is one of a word.
+    #[track_caller]
+    fn access(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        write: bool,
+        strong: bool,
+        what: &'static str,
+    ) -> Option<Place> {
+        let loc = self.state.locate(self.kernel_locations);
+        let place = match self.checked_place(address, bytes, write, strong) {
+            Ok(place) => place,
+            Err((kind, message)) => {
+                self.state.fail(HostFault::Refused { kind, message, loc, what });
+                return None;
+            }
+        };
+        if !self.checks.races || !self.memory.writable(place) || bytes == 0 {
+            return Some(place);
+        }
+        let time = self.state.knowledge.seen.get(COMPONENT);
+        let epoch = Epoch { cluster: HOST, component: COMPONENT, time };
+        let access = Access { epoch, proxy: Proxy::Generic, strong, actor: ACTOR, loc };
+        let (knowledge, checks) = (&self.state.knowledge, (true, false));
+        let mut observer = Observer::new(self.log, knowledge, access, ShadowSpace::Global, checks);
+        let shadow = self.shadows.of(place.allocation, self.memory.size(place.allocation));
+        let (cells, cell_bytes) = shadow.cells(place.offset, bytes as u32);
+        let outcome = if write { observer.write(cells) } else { observer.read(cells) };
+        if let Err((index, conflict)) = outcome {
+            let address = address + (index * cell_bytes) as u64;
+            self.state.fail(HostFault::Conflict { conflict, access, address, what });
+        }
+        Some(place)
+    }
+
+    fn checked_place(
+        &self,
+        address: u64,
+        bytes: usize,
+        write: bool,
+        word: bool,
+    ) -> Result<Place, (ReportKind, String)> {
+        let memory = &self.memory;
+        let Some(place) = memory.locate(address, bytes) else {
+            let message = format!("{bytes} bytes at {}", memory.describe(address));
+            return Err((ReportKind::OutOfBounds, message));
+        };
+        if word && !address.is_multiple_of(bytes as u64) {
+            let message =
+                format!("{} is not a multiple of {bytes} bytes", memory.describe(address));
+            return Err((ReportKind::Misaligned, message));
+        }
+        if write && !memory.writable(place) {
+            let message = format!(
+                "{} is read-only, so the host must not write it while kernels run",
+                memory.describe(address)
+            );
+            return Err((ReportKind::ReadOnlyWrite, message));
+        }
+        if !write
+            && self.checks.uninitialised
+            && let Some(offset) = memory.first_uninitialised(place, bytes)
+        {
+            let byte = memory.describe(address + offset as u64);
+            let message = format!("{byte} is read, but nobody has written it");
+            return Err((ReportKind::UninitialisedRead, message));
+        }
+        Ok(place)
+    }
+}
+
+impl HostState {
+    fn tick(&mut self) {
+        let time = self.knowledge.seen.get(COMPONENT) + 1;
+        self.knowledge.seen.raise(COMPONENT, time);
+    }
+
+    /// Lets others see what it has stored.
+    fn let_stores_go(&mut self, memory: &mut Memory, published: &mut Publications) {
+        for store in self.late_stores.drain(..) {
+            store.arrive(memory, published);
+            self.stored = true;
+        }
+    }
+
+    /// Notes what went wrong, if it is the first.
+    fn fail(&mut self, fault: HostFault) {
+        self.fault.get_or_insert(fault);
+    }
+
+    /// Notes the source line that calls, and numbers it after those of the kernel.
+    #[track_caller]
+    fn locate(&mut self, kernel_locations: usize) -> LocId {
+        let caller = panic::Location::caller();
+        let known = self.locations.iter().position(|&known| known == caller);
+        let index = known.unwrap_or_else(|| {
+            self.locations.push(caller);
+            self.locations.len() - 1
+        });
+        self.latest = Some(index);
+        LocId((kernel_locations + index) as u32)
+    }
+}
+
+impl Emulator<'_> {
+    /// Whether the host can take a turn, and whether it only waited in its last.
+    pub(crate) fn host_state(&self) -> (bool, bool) {
+        let Some(HostActor { state, .. }) = &self.host else { return (false, false) };
+        (!state.done && (!state.waits || state.others_ran), state.polls)
+    }
+
+    /// Notes that somebody else runs.
+    pub(crate) fn host_may_go_on(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.state.others_ran = true;
+        }
+    }
+
+    /// Lets the host take a turn.
+    pub(crate) fn host_turn(&mut self) -> Outcome {
+        self.count_host_turn()?;
+        let ended = self.idle().then(|| self.cluster_end());
+        let nanoseconds = self.nanoseconds();
+        let Some(HostActor { host, state }) = &mut self.host else { return Ok(()) };
+        let step = host.step(&mut HostView {
+            memory: self.memory,
+            shadows: &mut self.global_shadow,
+            log: &mut self.log,
+            published: &mut self.published,
+            state,
+            checks: self.checks,
+            nanoseconds,
+            ended,
+            kernel_locations: self.kernel.locations.len(),
+        });
+        state.others_ran = false;
+        state.waits = step == HostStep::Waits;
+        state.done = step == HostStep::Done;
+        if matches!(step, HostStep::Launch(_)) {
+            state.let_stores_go(self.memory, &mut self.published);
+        }
+        let (late, stored, fault) =
+            (state.late_stores.len(), mem::take(&mut state.stored), state.fault.take());
+        state.polls = state.waits && !stored;
+        if let Some(fault) = fault {
+            return Err(self.host_fault(fault));
+        }
+        if stored {
+            self.words_changed();
+        }
+        self.expect_host_stores(late);
+        match step {
+            HostStep::Launch(launch) => self.queue_launch(&launch),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets each of the host's stores be an operation that can go on.
+    fn expect_host_stores(&mut self, stores: usize) {
+        let of_host = |operation: &&Operation| **operation == Operation::HostStore;
+        let known = self.ready_operations.iter().filter(of_host).count();
+        let new = stores.saturating_sub(known);
+        self.ready_operations.extend(std::iter::repeat_n(Operation::HostStore, new));
+    }
+
+    /// Lets the host's oldest store go, if one is left.
+    pub(crate) fn advance_host_store(&mut self) {
+        let store = self.host.as_mut().and_then(|host| host.state.late_stores.pop_front());
+        if let Some(store) = store {
+            store.arrive(self.memory, &mut self.published);
+            self.words_changed();
+        }
+    }
+
+    fn queue_launch(&mut self, launch: &Launch) -> Outcome {
+        let made = cluster_count(self.kernel, launch)
+            .and_then(|count| Ok((count, Program::compile(self.kernel, launch)?)));
+        let (cluster_count, program) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let sites = self.host_site().into_iter().collect();
+                let (kind, message) = (ReportKind::HostMisuse, error.to_string());
+                return Err(Box::new(Fault { kind, message, sites, notes: Vec::new() }));
+            }
+        };
+        let Some(HostActor { state, .. }) = &mut self.host else { return Ok(()) };
+        let host_time = state.knowledge.seen.get(COMPONENT);
+        state.tick();
+        self.next_launches.push_back(NextLaunch { program, cluster_count, host_time });
+        Ok(())
+    }
+
+    fn host_fault(&self, fault: HostFault) -> Box<Fault> {
+        match fault {
+            HostFault::Refused { kind, message, loc, what } => {
+                let sites = vec![(ACTOR, loc, what.to_owned())];
+                Box::new(Fault { kind, message, sites, notes: Vec::new() })
+            }
+            HostFault::Conflict { conflict, access, address, what } => {
+                let place = self.memory.describe(address).to_string();
+                self.conflict(conflict, &access, what, &place)
+            }
+        }
+    }
+
+    /// Where a host that is not done last accessed memory.
+    pub(crate) fn host_site(&self) -> Option<(Actor, LocId, String)> {
+        let state = self.host.as_ref().map(|host| &host.state).filter(|state| !state.done)?;
+        let loc = LocId((self.kernel.locations.len() + state.latest?) as u32);
+        let what = if state.waits { "waits, after it came" } else { "last came" };
+        Some((ACTOR, loc, what.to_owned()))
+    }
+
+    /// A source line of the host.
+    pub(crate) fn host_location(&self, index: usize) -> Location {
+        let known = self.host.as_ref().and_then(|host| host.state.locations.get(index));
+        let (file, line, column) = match known {
+            Some(place) => (place.file(), place.line(), place.column()),
+            None => ("unknown", 0, 0),
+        };
+        Location { file: file.to_owned(), line, column, scopes: Vec::new() }
+    }
+}

@@ -1,0 +1,313 @@
+//! Tensor maps: parameters, and those that lie in global memory as an image of 128 bytes, with the fences that these need.
+//!
+//! A use of a map in memory reads its bytes, as a TMA operation does at any moment until it has completed. What wrote them must
+//! be ordered before, and passed on by two fences: a release after the write, by whoever knows of it, and an acquire of the
+//! map by the thread that uses it, when it knows of the release. The host has no such fences: what it writes needs the
+//! acquire only, at system scope, and what it wrote before a launch none.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pgemm_ir::{Element, Scope, SwizzleMode, TensorMapArgument, TensorMapSpec};
+
+use crate::clock::Clock;
+use crate::error::SetupError;
+use crate::machine::{At, Emulator, Outcome};
+use crate::program::{PARAMETER_MAPS, Program, Slot, TensorMap, check_map};
+use crate::report::ReportKind;
+use crate::shadow::{Access, Observer, Proxy, ShadowSpace};
+use crate::state::{FULL, Warp};
+
+/// Bytes of a tensor map in memory, and what its address is a multiple of.
+pub(crate) const MAP_BYTES: usize = 128;
+
+/// How the image of a tensor map starts.
+const MAGIC: u64 = u64::from_le_bytes(*b"tensmap1");
+
+const SWIZZLES: [SwizzleMode; 4] =
+    [SwizzleMode::None, SwizzleMode::B32, SwizzleMode::B64, SwizzleMode::B128];
+
+/// What stands for a tensor map in emulated global memory, where `KernelBuilder::tensor_map_at` finds it: 128 bytes for an
+/// address that is a multiple of 128, in a format of the emulator's own.
+///
+/// # Errors
+/// The hardware takes no such map, as for a parameter.
+pub fn tensor_map_image(
+    spec: &TensorMapSpec,
+    argument: &TensorMapArgument,
+) -> Result<[u8; MAP_BYTES], SetupError> {
+    check_map("in memory", spec, argument)?;
+    let element = Element::ALL.iter().position(|&element| element == spec.element);
+    let swizzle = SWIZZLES.iter().position(|&swizzle| swizzle == spec.swizzle);
+    let [element, swizzle] = [element, swizzle].map(|index| index.unwrap_or(0) as u64);
+    let mut words = [0; MAP_BYTES / 8];
+    words[0] = MAGIC;
+    words[1] = element | swizzle << 8 | (spec.rank() as u64) << 16;
+    words[2] = argument.address;
+    for (dimension, &extent) in spec.box_extents.iter().enumerate() {
+        words[1] |= u64::from(extent - 1) << (24 + 8 * dimension);
+    }
+    words[3..8].iter_mut().zip(&argument.extents).for_each(|(word, &extent)| *word = extent);
+    words[8..12].iter_mut().zip(&argument.strides).for_each(|(word, &stride)| *word = stride);
+    let mut image = [0; MAP_BYTES];
+    for (bytes, word) in image.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(image)
+}
+
+/// The map that an image stands for, if it is one.
+fn decode(image: &[u8]) -> Option<(TensorMapSpec, TensorMapArgument)> {
+    let mut words = [0; MAP_BYTES / 8];
+    for (word, bytes) in words.iter_mut().zip(image.chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into().ok()?);
+    }
+    let byte = |at: usize| usize::from(words[1].to_le_bytes()[at]);
+    let rank = byte(2);
+    if words[0] != MAGIC || !(1..=5).contains(&rank) {
+        return None;
+    }
+    let spec = TensorMapSpec {
+        element: *Element::ALL.get(byte(0))?,
+        box_extents: (0..rank).map(|dimension| byte(3 + dimension) as u32 + 1).collect(),
+        swizzle: *SWIZZLES.get(byte(1))?,
+    };
+    let argument = TensorMapArgument {
+        address: words[2],
+        extents: words[3..3 + rank].to_vec(),
+        strides: words[8..7 + rank].to_vec(),
+    };
+    check_map("", &spec, &argument).ok()?;
+    Some((spec, argument))
+}
+
+/// A tensor map that an operand points to.
+pub(crate) struct FoundMap {
+    pub(crate) map: Rc<TensorMap>,
+    /// Where it lies, if in memory.
+    address: Option<u64>,
+}
+
+impl Warp {
+    /// What acquire fences in a lane have passed on of the map at an address.
+    fn acquired_map(&self, address: u64, lane: usize) -> Option<&Clock> {
+        let acquired = self.acquired_maps.get(&address)?;
+        acquired.iter().find(|(lanes, _)| lanes >> lane & 1 != 0).map(|(_, clock)| clock)
+    }
+}
+
+impl Emulator<'_> {
+    /// The tensor map that an operand points to.
+    fn find_map(&self, program: &Program, pointer: u64, at: At, what: &str) -> Outcome<FoundMap> {
+        if let Some(index) = pointer.checked_sub(PARAMETER_MAPS)
+            && let Some(Some(map)) = program.maps.get(index as usize)
+        {
+            return Ok(FoundMap { map: Rc::clone(map), address: None });
+        }
+        self.check_map_address(pointer, at, what)?;
+        let place = self.memory.locate(pointer, MAP_BYTES);
+        let decoded = place.and_then(|place| {
+            let written = self.memory.first_uninitialised(place, MAP_BYTES).is_none();
+            written.then(|| decode(self.memory.bytes(place, MAP_BYTES)))
+        });
+        let fault = |missing: &str| {
+            let message = format!("{missing} {}", self.memory.describe(pointer));
+            Err(self.fault(ReportKind::TmaMisuse, message, at, what))
+        };
+        match decoded {
+            Some(Some((spec, argument))) => {
+                let name = format!("at {}", self.memory.describe(pointer));
+                let map = Rc::new(TensorMap { name, spec, argument });
+                Ok(FoundMap { map, address: Some(pointer) })
+            }
+            Some(None) => fault("what was written is no tensor map at"),
+            None => fault("nobody has written all 128 bytes of a tensor map at"),
+        }
+    }
+
+    /// Fails unless a tensor map in memory may lie at an address.
+    fn check_map_address(&self, address: u64, at: At, what: &str) -> Outcome {
+        let missing = if !address.is_multiple_of(MAP_BYTES as u64) {
+            "a tensor map lies at a multiple of 128, not at"
+        } else if self.memory.locate(address, MAP_BYTES).is_none() {
+            "no tensor map is a parameter or lies in global memory at"
+        } else {
+            return Ok(());
+        };
+        let message = format!("{missing} {}", self.memory.describe(address));
+        Err(self.fault(ReportKind::TmaMisuse, message, at, what))
+    }
+
+    /// The tensor map that an operand points to, which must have as many dimensions as there are coordinates.
+    pub(crate) fn map_of_rank(
+        &self,
+        program: &Program,
+        pointer: u64,
+        at: At,
+        coordinates: usize,
+        what: &str,
+    ) -> Outcome<FoundMap> {
+        let found = self.find_map(program, pointer, at, what)?;
+        let rank = found.map.spec.rank();
+        if rank != coordinates {
+            let message = format!("{coordinates} coordinates for a tensor map of rank {rank}");
+            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
+        }
+        Ok(found)
+    }
+
+    /// Checks and records that `access`, which a lane starts, reads a map, if that lies in memory.
+    pub(crate) fn read_map(
+        &mut self,
+        warp: &Warp,
+        lane: usize,
+        found: &FoundMap,
+        access: Access,
+        what: &str,
+    ) -> Outcome {
+        let Some(address) = found.address else { return Ok(()) };
+        let Some(place) = self.memory.locate(address, MAP_BYTES) else { return Ok(()) };
+        if !self.checks.races || !self.memory.writable(place) {
+            return Ok(());
+        }
+        let acquired = warp.acquired_map(address, lane).unwrap_or(&self.launched.knowledge.maps);
+        let access = Access { proxy: Proxy::Map, ..access };
+        let space = ShadowSpace::Global;
+        let mut observer =
+            Observer::new(&mut self.log, &warp.knowledge, access, space, (true, false))
+                .of_map(acquired);
+        let shadow = self.global_shadow.of(place.allocation, self.memory.size(place.allocation));
+        let (cells, cell_bytes) = shadow.cells(place.offset, MAP_BYTES as u32);
+        observer.read(cells).map_err(|(index, conflict)| {
+            let byte = address + (index * cell_bytes) as u64;
+            let at = self.memory.describe(byte).to_string();
+            self.conflict(conflict, &access, what, &at)
+        })
+    }
+
+    /// A map that a cache may fetch: nothing to do but the checks.
+    pub(crate) fn prefetch_map(
+        &mut self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        map: Slot,
+    ) -> Outcome {
+        let what = "uses a tensor map";
+        for lane in warp.active_lanes() {
+            let found = self.find_map(program, warp.get(program, map, lane), at, what)?;
+            let access = self.generic_access(warp, at, Some(lane), false);
+            self.read_map(warp, lane, &found, access, what)?;
+        }
+        Ok(())
+    }
+
+    /// A box that L2 may fetch: nothing to do but the checks.
+    pub(crate) fn tma_prefetch(
+        &mut self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        map: Slot,
+        coordinates: usize,
+    ) -> Outcome {
+        let what = "prefetches a box";
+        for lane in warp.active_lanes() {
+            let pointer = warp.get(program, map, lane);
+            let found = self.map_of_rank(program, pointer, at, coordinates, what)?;
+            let access = self.generic_access(warp, at, Some(lane), false);
+            self.read_map(warp, lane, &found, access, what)?;
+        }
+        Ok(())
+    }
+
+    /// What the warp knows is released to uses of tensor maps.
+    pub(crate) fn fence_map_release(&mut self, warp: &mut Warp) {
+        let own = warp.component;
+        let knowledge = &mut warp.knowledge;
+        // A fence in some lanes does not cover what the others wrote.
+        let before = knowledge.maps.get(own);
+        knowledge.maps.join(&knowledge.seen);
+        if warp.active != FULL && warp.unfenced_lanes & !warp.active != 0 {
+            knowledge.maps.lower(own, before);
+        }
+        warp.tick();
+    }
+
+    /// What was released of maps, as the warp knows, holds for its active lanes' uses of one of them.
+    pub(crate) fn fence_map_acquire(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        map: Slot,
+        scope: Scope,
+    ) -> Outcome {
+        let mut clock = warp.knowledge.maps.clone();
+        if scope == Scope::System {
+            clock.join_host(&warp.knowledge.seen);
+        }
+        let mut addresses = BTreeMap::new();
+        for lane in warp.active_lanes() {
+            *addresses.entry(warp.get(program, map, lane)).or_insert(0) |= 1u32 << lane;
+        }
+        for (address, lanes) in addresses {
+            self.check_map_address(address, at, "acquires a tensor map")?;
+            let acquired = warp.acquired_maps.entry(address).or_default();
+            acquired.retain_mut(|(others, _)| {
+                *others &= !lanes;
+                *others != 0
+            });
+            acquired.push((lanes, clock.clone()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> (TensorMapSpec, TensorMapArgument) {
+        let spec = TensorMapSpec {
+            element: Element::Bf16,
+            box_extents: vec![64, 256, 1, 2, 3],
+            swizzle: SwizzleMode::B128,
+        };
+        let argument = TensorMapArgument {
+            address: 3 << 36 | 0x40,
+            extents: vec![1 << 32, 7, 2, 3, 4],
+            strides: vec![128, 1 << 39, 16, 0],
+        };
+        (spec, argument)
+    }
+
+    #[test]
+    fn images_stand_for_their_maps() {
+        let (mut spec, mut argument) = example();
+        for rank in (1..=5).rev() {
+            spec.box_extents.truncate(rank);
+            argument.extents.truncate(rank);
+            argument.strides.truncate(rank - 1);
+            for element in [Element::Bf16, Element::E5m2, Element::F16] {
+                spec.element = element;
+                let image = tensor_map_image(&spec, &argument).unwrap();
+                assert_eq!(decode(&image), Some((spec.clone(), argument.clone())));
+            }
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_maps() {
+        let (spec, argument) = example();
+        let image = tensor_map_image(&spec, &argument).unwrap();
+        for (at, value) in [(0, 0), (8, 200), (9, 4), (10, 0), (10, 6), (16, 1)] {
+            let mut changed = image;
+            changed[at] = value;
+            assert_eq!(decode(&changed), None, "byte {at}");
+        }
+        let odd = TensorMapArgument { address: 8, ..argument };
+        let error = tensor_map_image(&spec, &odd).unwrap_err();
+        assert!(matches!(error, SetupError::TensorMap { .. }));
+    }
+}

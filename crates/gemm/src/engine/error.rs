@@ -1,0 +1,132 @@
+//! What goes wrong with an engine.
+
+use std::time::Duration;
+
+use pgemm_kernels::resident::record::RecordError;
+
+/// Why an engine does not take a job, or does not finish it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The kernel cannot do the job.
+    #[error(transparent)]
+    Job(#[from] RecordError),
+    /// No kernel of these types stays.
+    #[error(
+        "{spec} is launched for each problem: engines are for products of f16, bf16, tf32 and 8 bits on tensor cores"
+    )]
+    Kernel {
+        /// The kernel that is launched.
+        spec: String,
+    },
+    /// The kernel's operands have other majors.
+    #[error(
+        "the engine multiplies with a {engine} A and B, and the problem has a {problem} A and B: start another engine for it"
+    )]
+    Majors {
+        /// The engine's, as `k` and `n`.
+        engine: String,
+        /// The problem's.
+        problem: String,
+    },
+    /// An operand that TMA cannot read.
+    #[error(
+        "{operand} cannot be read by TMA: its address and the bytes from line to line have to be multiples of 16, and its elements \
+         to lie side by side; launch this problem instead, or pad its rows"
+    )]
+    Operand {
+        /// `A` or `B`.
+        operand: &'static str,
+    },
+    /// The problem is transposed, or of another kind than kernels take.
+    #[error("the engine stores a row-major D: {what}")]
+    Output {
+        /// What it is.
+        what: &'static str,
+    },
+    /// All slots are taken.
+    #[error("{slots} jobs are under way, and more do not fit: wait for one of them")]
+    Full {
+        /// How many there are.
+        slots: u32,
+    },
+    /// All records are held.
+    #[error(
+        "{limit} jobs are prepared, and more are not possible: drop some, which frees them once they are done"
+    )]
+    Records {
+        /// How many there are.
+        limit: u32,
+    },
+    /// Other streams have all lanes.
+    #[error(
+        "{limit} other streams have jobs under way in this engine, and more are not possible: use one of them, submit from the host, or \
+         start another engine"
+    )]
+    Lanes {
+        /// How many streams can have.
+        limit: u32,
+    },
+    /// A job or ticket of another engine.
+    #[error("the {what} belongs to another engine: prepare it with this one")]
+    Foreign {
+        /// `job` or `ticket`.
+        what: &'static str,
+    },
+    /// A number that is no ticket.
+    #[error("{ticket:#x} is no ticket of this engine: give one that submitting a job to it gave")]
+    NoTicket {
+        /// The number.
+        ticket: u64,
+    },
+    /// Jobs are taken no more.
+    #[error("the engine was stopped: start another one")]
+    Stopped,
+    /// The job was given up.
+    #[error("job {job} was given up, since the engine was aborted: submit it to another one")]
+    Aborted {
+        /// Its number.
+        job: u32,
+    },
+    /// Too many SMs, or none.
+    #[error("an engine on {asked} SMs: it needs 1 to {limit}")]
+    Sms {
+        /// How many were asked for.
+        asked: u32,
+        /// How many the device has for it.
+        limit: u32,
+    },
+    /// Waited for long enough.
+    #[error("job {job} was not done after {waited:?}: it goes on, and can be waited for again")]
+    Timeout {
+        /// Its number.
+        job: u32,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The watchdog's time has passed without any job getting done.
+    #[error(
+        "the engine has made no progress for {waited:?} while job {job} was waited for: another kernel may hold the SMs, or the job waits \
+         for something that waits for it"
+    )]
+    Stuck {
+        /// Its number.
+        job: u32,
+        /// How long nothing was done.
+        waited: Duration,
+    },
+    /// A kernel failed.
+    #[error("the engine failed while job {job} was under way: {cause}")]
+    Failed {
+        /// Its number.
+        job: u32,
+        /// What the driver says.
+        cause: String,
+    },
+    /// The stream is being captured.
+    #[error(
+        "a stream that is being captured cannot submit to an engine, which takes each job once: launch this problem, which can be \
+         captured"
+    )]
+    Capture,
+}

@@ -1,0 +1,182 @@
+//! Jobs: problems at addresses, as records that the resident kernel reads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pgemm_ir::{TensorMapArgument, TensorMapSpec};
+use pgemm_kernels::resident::record::{Completion, Record};
+use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
+
+use super::Shared;
+use super::error::EngineError;
+use crate::driver::{Device, L2Promotion, TensorMap};
+use crate::error::{Error, Result};
+use crate::gemm::Pointers;
+use crate::problem::{Major, OperandLayout, Problem};
+
+/// A problem at addresses, checked and ready to be submitted as often as wanted, to the engine that prepared it. Clones are the same job.
+#[derive(Clone)]
+pub struct Job(Arc<Inner>);
+
+struct Inner {
+    engine: Arc<Shared>,
+    /// The number of its record.
+    record: u32,
+    tiles: u32,
+    /// The last submission's completion word and value, or [`NEVER`].
+    last: AtomicU64,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Job {
+    /// # Errors
+    /// The kernel cannot do it, an address cannot be one, or there is no record left.
+    pub(super) fn new(
+        engine: &Arc<Shared>,
+        problem: &Problem,
+        pointers: &Pointers,
+    ) -> Result<Self> {
+        let kernel = &engine.kernel;
+        problem.check_scalars(kernel.spec.output)?;
+        let work = work(&kernel.spec, problem, pointers, engine.zeros.address())?;
+        let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
+        let record = engine.records.write(&bytes, &engine.queue)?;
+        let last = AtomicU64::new(NEVER);
+        Ok(Job(Arc::new(Inner { engine: engine.clone(), record, tiles, last })))
+    }
+
+    /// CTA tiles.
+    pub fn tiles(&self) -> u32 {
+        self.0.tiles
+    }
+
+    pub(super) fn record(&self) -> u32 {
+        self.0.record
+    }
+
+    pub(super) fn engine(&self) -> &Arc<Shared> {
+        &self.0.engine
+    }
+
+    /// It was submitted, last with this completion.
+    pub(super) fn submitted(&self, own: Completion) {
+        let last = u64::from(own.word) | u64::from(own.value) << 32;
+        self.0.last.store(last, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let last = self.last.load(Ordering::Relaxed);
+        let last =
+            (last != NEVER).then_some(Completion { word: last as u32, value: (last >> 32) as u32 });
+        self.engine.records.give_back(self.record, last);
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Job({}, {} tiles)", self.0.record, self.0.tiles)
+    }
+}
+
+/// The bytes of a record, and its tiles.
+fn record(device: &Device, kernel: &GemmKernel, work: &Work, stamp: u32) -> Result<(u32, Vec<u8>)> {
+    let record = kernel.record(work, stamp).map_err(EngineError::from)?;
+    let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
+        TensorMap::encode(device, spec, argument, L2Promotion::default())
+    };
+    let Record { maps, words } = &record;
+    let mut bytes = vec![];
+    for map in maps {
+        bytes.extend(encode(map)?.words().iter().flat_map(|word| word.to_le_bytes()));
+    }
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    Ok((record.tiles(), bytes))
+}
+
+fn check(matrix: &'static str, address: u64, read: bool) -> Result<()> {
+    if read && (address == 0 || !address.is_multiple_of(TMA_ALIGN_BYTES)) {
+        return Err(Error::Address { matrix, address, align: TMA_ALIGN_BYTES });
+    }
+    Ok(())
+}
+
+/// The problem as the kernel takes it.
+fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
+    let Problem { m, n, k, beta, .. } = *problem;
+    let majors = |a: Major, b: Major| format!("{a}-major and {b}-major");
+    let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {
+        pgemm_ir::OperandMajor::K => Major::K,
+        pgemm_ir::OperandMajor::Mn => mn,
+    };
+    let own = [along(spec.a_major, Major::M), along(spec.b_major, Major::N)];
+    if own != [problem.a.major, problem.b.major] {
+        return Err(EngineError::Majors {
+            engine: majors(own[0], own[1]),
+            problem: majors(problem.a.major, problem.b.major),
+        }
+        .into());
+    }
+    if problem.d_major != Major::N {
+        return Err(EngineError::Output { what: "this problem's is column-major" }.into());
+    }
+    let reads = k > 0;
+    let batch = problem.batch.normalised();
+    let operand = |name, address, layout: &OperandLayout, stride: usize, bytes: u32| {
+        let matrix = MatrixArgument {
+            address: if reads { address } else { zeros },
+            leading_dimension: layout.leading_dimension as u64,
+            batch_stride: stride as u64,
+        };
+        let steps = [matrix.leading_dimension, matrix.batch_stride];
+        let whole = steps.iter().all(|step| (step * u64::from(bytes)).is_multiple_of(16));
+        if reads && (!whole || layout.step != 1 || layout.leading_dimension == 0) {
+            return Err(Error::from(EngineError::Operand { operand: name }));
+        }
+        check(name, matrix.address, true)?;
+        Ok(matrix)
+    };
+    let output = |address, leading_dimension: usize, stride: usize| MatrixArgument {
+        address,
+        leading_dimension: leading_dimension as u64,
+        batch_stride: stride as u64,
+    };
+    let d = output(pointers.d, problem.d_leading_dimension, batch.d);
+    let c = output(pointers.c, problem.c_leading_dimension, batch.c);
+    let c = if beta == 0.0 { d } else { c };
+    check("C", c.address, true)?;
+    check("D", d.address, true)?;
+    let extent = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    Ok(Work {
+        m: extent(m),
+        n: extent(n),
+        k: extent(k),
+        batch: extent(batch.count),
+        alpha: if k == 0 { 0.0 } else { problem.alpha },
+        beta,
+        a: operand("A", pointers.a, &problem.a, batch.a, spec.a.bytes())?,
+        b: operand("B", pointers.b, &problem.b, batch.b, spec.b.bytes())?,
+        c,
+        d,
+        raster_rows: raster_rows(spec, problem),
+        clusters: 1,
+        split_tiles: 0,
+        workers: 0,
+        unordered: false,
+        workspace: 0,
+        l2: pgemm_kernels::L2Policies::default(),
+        scales: None,
+        bias: 0,
+    })
+}
+
+/// Rows of tiles that are walked together: about as many elements along m as along n of the tiles under way at once.
+fn raster_rows(spec: &KernelSpec, problem: &Problem) -> u32 {
+    const UNDER_WAY: f64 = 132.0;
+    let rows = (UNDER_WAY * f64::from(spec.tile.n) / f64::from(spec.tile.m)).sqrt().round();
+    let all = problem.m.div_ceil(spec.tile.m as usize).max(1);
+    (rows as u32).clamp(1, all as u32)
+}

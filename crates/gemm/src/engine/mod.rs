@@ -1,0 +1,475 @@
+//! The resident engine: a kernel that is launched once, stays, and works through jobs as they come in, of any shapes. A job costs no
+//! launch, jobs that do not depend on each other overlap, and the host waits for a word in memory. docs/resident.md has the protocol.
+//!
+//! What runs beside it: the kernel holds the SMs that it was given while there are jobs, and for [`EngineOptions::idle`] after the last
+//! one. Other kernels wait so long, where they find no SM beside it; so do calls of the driver that wait for the whole device, such as
+//! freeing memory. A job must not wait for such work, and such work must not wait for a job that is not submitted yet.
+
+mod error;
+mod job;
+mod pick;
+mod queue;
+mod streams;
+mod ticket;
+
+use std::fmt;
+use std::iter::Peekable;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
+use pgemm_kernels::resident::record::{Completion, RecordError};
+use pgemm_kernels::{GemmKernel, KernelSpec};
+
+use crate::driver::{
+    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, Stream,
+    StreamRef,
+};
+use crate::error::{Error, Result};
+use crate::gemm::{Gemm, Pointers};
+use crate::problem::Problem;
+use queue::{Queue, Records, lock};
+use streams::Streams;
+
+pub use error::EngineError;
+pub use job::Job;
+pub use pick::Goal;
+pub use ticket::Ticket;
+
+/// The lane that the host submits to.
+const HOST: u32 = 0;
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// What its jobs are wanted for.
+    pub goal: Goal,
+    /// SMs that it takes; all where `None`.
+    pub sms: Option<u32>,
+    /// So long after the last job it leaves the device; the next job brings it back.
+    pub idle: Duration,
+    /// So long may nothing get done while a job is waited for, before that is an error.
+    pub watchdog: Duration,
+}
+
+impl Default for EngineOptions {
+    /// Throughput, all SMs, a millisecond, ten seconds.
+    fn default() -> Self {
+        EngineOptions {
+            goal: Goal::default(),
+            sms: None,
+            idle: Duration::from_millis(1),
+            watchdog: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A resident kernel and its queue. Shared by reference or [`Arc`] between threads. Dropping it waits for the jobs that were submitted.
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// What tickets share with their engine.
+struct Shared {
+    device: Device,
+    kernel: GemmKernel,
+    function: Function,
+    launch: LaunchConfig,
+    launcher: Mutex<PreparedArguments>,
+    /// Where the launch's number is among its arguments.
+    number_at: usize,
+    launches: AtomicU32,
+    queue: Queue,
+    records: Records,
+    streams: Streams,
+    stream: Stream,
+    zeros: DeviceBuffer,
+    watchdog: Duration,
+    phase: AtomicU32,
+    failure: Mutex<Option<String>>,
+}
+
+/// Priorities above the default's of the engine's streams: the launches', the copies' of records, and the one's that waits for streams of the
+/// caller's. A stream that waits for a job may hold up all that share its channel, and must not hold up what that job needs.
+const LAUNCHES_BEFORE: i32 = 3;
+const COPIES_BEFORE: i32 = 2;
+const BELLS_BEFORE: i32 = 1;
+
+/// Jobs are taken.
+const OPEN: u32 = 0;
+/// No more jobs are taken.
+const STOPPED: u32 = 1;
+/// Jobs that were not done are given up.
+const ABORTED: u32 = 2;
+/// The kernel failed.
+const FAILED: u32 = 3;
+
+impl Engine {
+    /// An engine for jobs like `typical`, in `gemm`'s types and on its device. Its kernel is the one that `gemm`'s config asks for, by
+    /// name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
+    ///
+    /// # Errors
+    /// [`EngineError::Sms`], [`EngineError::Kernel`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
+    pub fn start(gemm: &Gemm, typical: &Problem, options: EngineOptions) -> Result<Self> {
+        let sms = gemm.device().properties().sm_count;
+        let spec = pick::spec(gemm.config(), typical, options.goal, sms)?;
+        let device = gemm.device().clone();
+        let (kernel, function, resident) = gemm.load_resident(spec)?;
+        let ctas = options.sms.unwrap_or(resident);
+        if ctas == 0 || ctas > resident {
+            return Err(EngineError::Sms { asked: ctas, limit: resident }.into());
+        }
+        let stream = Stream::before_others(&device, LAUNCHES_BEFORE)?;
+        let queue = Queue::new(&device, stream.as_ref())?;
+        let records = Records::new(&device)?;
+        let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;
+        let idle = options.idle.as_nanos().min(u128::from(u64::MAX)) as u64;
+        let bound = kernel
+            .bind_resident(&queue.memory(records.address()), ctas, 0, idle)
+            .map_err(EngineError::from)?;
+        let maps = kernel.kernel.tensor_maps();
+        let arguments = PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::None)?;
+        let number = kernel.kernel.params.iter().position(|param| param.name == "launch");
+        let launch = LaunchConfig::of(&kernel.kernel, bound.grid);
+        let shared = Shared {
+            device,
+            kernel,
+            function,
+            launch,
+            launcher: Mutex::new(arguments),
+            number_at: number.unwrap_or(0),
+            launches: AtomicU32::new(0),
+            queue,
+            records,
+            streams: Streams::new(gemm.device())?,
+            stream,
+            zeros,
+            watchdog: options.watchdog,
+            phase: AtomicU32::new(OPEN),
+            failure: Mutex::new(None),
+        };
+        let shared = Arc::new(shared);
+        shared.streams.watch(Arc::downgrade(&shared));
+        Ok(Engine { shared })
+    }
+
+    /// The kernel.
+    pub fn spec(&self) -> &KernelSpec {
+        &self.shared.kernel.spec
+    }
+
+    /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy to the device. The number of jobs that are
+    /// held at once is limited.
+    ///
+    /// # Errors
+    /// An address that is null or no multiple of 16; a problem that the kernel cannot do: the error says what it is;
+    /// [`EngineError::Records`].
+    pub fn prepare(&self, problem: &Problem, pointers: &Pointers) -> Result<Job> {
+        Job::new(&self.shared, problem, pointers)
+    }
+
+    /// Submits a job; waits for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`], [`EngineError::Failed`], and those of [`Ticket::wait`] while it waits for a slot.
+    ///
+    /// # Safety
+    /// The job's matrices must be device memory of the sizes that its problem says, which nobody frees, and nobody uses otherwise than
+    /// the job does, until it is done. What they hold must have been written before: by work that is done, or by jobs that this one
+    /// comes after.
+    pub unsafe fn submit(&self, job: &Job) -> Result<Ticket> {
+        // SAFETY: the caller's promises are the same.
+        unsafe { self.submit_after(job, &[]) }
+    }
+
+    /// Submits a job that begins when others are done, at most two.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); too many others.
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
+        loop {
+            // SAFETY: the caller's promises are the same.
+            match unsafe { self.try_submit_after(job, after) } {
+                Err(Error::Engine(EngineError::Full { .. })) => self.shared.wait_for_slot(HOST)?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Submits a job if a slot is free.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`], and those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn try_submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
+        self.check_own(&[job], after)?;
+        let mut ticket = None;
+        let mut jobs = std::iter::once(job).peekable();
+        self.shared.submit(&mut jobs, after, |job| ticket = Some(job))?;
+        let full = EngineError::Full { slots: LANE_SLOTS };
+        ticket.map(|job| self.ticket(job)).ok_or_else(|| full.into())
+    }
+
+    /// Submits jobs that do not depend on each other, with one doorbell for as many as find slots; waits for slots where there are
+    /// not enough. They may get done in any order.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn submit_all<'j>(
+        &self,
+        jobs: impl IntoIterator<Item = &'j Job>,
+    ) -> Result<Vec<Ticket>> {
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        self.check_own(&jobs, &[])?;
+        let mut tickets = Vec::with_capacity(jobs.len());
+        let mut jobs = jobs.into_iter().peekable();
+        loop {
+            self.shared.submit(&mut jobs, &[], |job| tickets.push(self.ticket(job)))?;
+            if jobs.peek().is_none() {
+                return Ok(tickets);
+            }
+            self.shared.wait_for_slot(HOST)?;
+        }
+    }
+
+    /// Enqueues a job on a stream, like any other work: it begins when what was enqueued before is done, and what is enqueued after waits
+    /// for it. Blocks where the stream has as many jobs under way as there are slots.
+    ///
+    /// # Errors
+    /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`]; those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit), in the stream's order. No device memory may be allocated or freed in this process until the job is done:
+    /// the driver waits for all streams then, and keeps the engine from launching its kernel again. The work before it must not wait for SMs that only this engine's leaving
+    /// would free, unless the engine has no other jobs: see the module's documentation.
+    pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
+        self.check_own(&[job], &[])?;
+        let shared = &self.shared;
+        shared.check_open()?;
+        if stream.is_capturing()? {
+            return Err(EngineError::Capture.into());
+        }
+        loop {
+            let (lane, number) = shared.streams.submit(&shared.queue, job, stream)?;
+            if let Some(job) = number {
+                return Ok(Ticket { engine: shared.clone(), lane, job });
+            }
+            shared.wait_for_slot(lane)?;
+        }
+    }
+
+    fn check_own(&self, jobs: &[&Job], tickets: &[&Ticket]) -> Result<()> {
+        let own = |engine: &Arc<Shared>| Arc::ptr_eq(engine, &self.shared);
+        let what = match () {
+            () if !jobs.iter().all(|job| own(job.engine())) => "job",
+            () if !tickets.iter().all(|ticket| own(&ticket.engine)) => "ticket",
+            () => return Ok(()),
+        };
+        Err(EngineError::Foreign { what }.into())
+    }
+
+    fn ticket(&self, job: u32) -> Ticket {
+        Ticket { engine: self.shared.clone(), lane: HOST, job }
+    }
+
+    /// The ticket that [`Ticket::to_raw`] made a number, for interfaces that pass numbers on.
+    ///
+    /// # Errors
+    /// [`EngineError::NoTicket`]: this engine has given no such ticket.
+    pub fn ticket_from_raw(&self, ticket: u64) -> Result<Ticket> {
+        match ticket::from_raw(ticket, |lane| self.shared.queue.submitted(lane)) {
+            Some((lane, job)) => Ok(Ticket { engine: self.shared.clone(), lane, job }),
+            None => Err(EngineError::NoTicket { ticket }.into()),
+        }
+    }
+
+    /// Waits until all jobs that were submitted are done.
+    ///
+    /// # Errors
+    /// Those of [`Ticket::wait`].
+    pub fn drain(&self) -> Result<()> {
+        self.shared.drain()
+    }
+
+    /// Takes no more jobs, finishes those that were submitted, and leaves the device.
+    ///
+    /// # Errors
+    /// Those of [`Ticket::wait`].
+    pub fn stop(&self) -> Result<()> {
+        self.shared.stop()
+    }
+
+    /// Takes no more jobs and gives up those that have not begun; tiles under way are finished. What jobs that were not done have
+    /// stored is undefined.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] with the failure of the kernel.
+    pub fn abort(&self) -> Result<()> {
+        self.shared.abort()
+    }
+
+    /// Whether the kernel is on the device, as far as the host knows.
+    pub fn is_resident(&self) -> bool {
+        !self.shared.has_left()
+    }
+
+    /// How often the kernel was launched.
+    pub fn launches(&self) -> u32 {
+        self.shared.launches.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// Submits as many jobs as find slots; the rest stays with `jobs`.
+    fn submit<'j>(
+        &self,
+        jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,
+        after: &[&Ticket],
+        submitted: impl FnMut(u32),
+    ) -> Result<()> {
+        self.check_open()?;
+        let mut others = [Completion::of(HOST, 0); MOST_AFTER as usize];
+        let Some(others) = others.get_mut(..after.len()) else {
+            return Err(EngineError::from(RecordError::TooMany { jobs: after.len() }).into());
+        };
+        for (other, ticket) in others.iter_mut().zip(after) {
+            *other = ticket.completion();
+        }
+        let outcome = self.queue.submit(HOST, jobs, others, submitted);
+        self.keep_running()?;
+        Ok(outcome?)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        match self.phase.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            FAILED => Err(self.failed(self.queue.submitted(HOST))),
+            _ => Err(EngineError::Stopped.into()),
+        }
+    }
+
+    /// Whether the kernel of the last launch has left, or is about to.
+    fn has_left(&self) -> bool {
+        let launches = self.launches.load(Ordering::SeqCst);
+        self.queue.state() == (launches, false)
+    }
+
+    /// Launches the kernel if it has left. Who rings and then finds that it has not left knows that it looks at the doorbells again.
+    fn keep_running(&self) -> Result<()> {
+        if !self.has_left() {
+            return Ok(());
+        }
+        let mut arguments = lock(&self.launcher);
+        if !self.has_left() {
+            return Ok(());
+        }
+        // The number of a launch has 31 bits.
+        let number = (self.launches.load(Ordering::SeqCst) + 1) & (u32::MAX >> 1);
+        arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
+        // SAFETY: the arguments are those of the kernel, and what they point to lives as long as this, which waits for the stream.
+        unsafe { driver::launch(&self.function, &self.launch, &arguments, self.stream.as_ref()) }?;
+        self.launches.store(number, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Waits until the oldest job that holds a slot is done.
+    fn wait_for_slot(self: &Arc<Self>, lane: u32) -> Result<()> {
+        let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
+        Ticket { engine: self.clone(), lane, job }.wait()
+    }
+
+    /// A number that changes when jobs get done.
+    fn done(&self) -> u64 {
+        self.queue.done()
+    }
+
+    /// Looks whether the kernel failed, or was told to give jobs up.
+    fn check(&self, ticket: &Ticket) -> Result<()> {
+        match self.phase.load(Ordering::Acquire) {
+            ABORTED if self.stream.as_ref().is_idle().unwrap_or(true) && !ticket.is_done() => {
+                return Err(EngineError::Aborted { job: ticket.job }.into());
+            }
+            FAILED => return Err(self.failed(ticket.job)),
+            _ => {}
+        }
+        if let Err(error) = self.stream.as_ref().is_idle() {
+            self.fail(&error);
+            return Err(self.failed(ticket.job));
+        }
+        Ok(())
+    }
+
+    fn fail(&self, error: &Error) {
+        lock(&self.failure).get_or_insert_with(|| error.to_string());
+        self.phase.store(FAILED, Ordering::Release);
+    }
+
+    fn failed(&self, job: u32) -> Error {
+        let cause = lock(&self.failure).clone().unwrap_or_default();
+        EngineError::Failed { job, cause }.into()
+    }
+
+    fn drain(self: &Arc<Self>) -> Result<()> {
+        let lanes = [vec![HOST], self.streams.lanes()].concat();
+        lanes.into_iter().try_for_each(|lane| {
+            let end = self.queue.submitted(lane);
+            // Those before hold no slots any more; numbers that nobody has yet are done.
+            (1..=LANE_SLOTS).rev().try_for_each(|back| {
+                Ticket { engine: self.clone(), lane, job: end.wrapping_sub(back) }.wait()
+            })
+        })
+    }
+
+    fn stop(self: &Arc<Self>) -> Result<()> {
+        let _ = self.phase.compare_exchange(OPEN, STOPPED, Ordering::AcqRel, Ordering::Acquire);
+        let drained = self.drain();
+        self.queue.control(if drained.is_ok() { doorbell::STOP } else { doorbell::ABORT });
+        let ended = self.end();
+        drained.and(ended)
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.phase.store(ABORTED, Ordering::Release);
+        self.queue.control(doorbell::ABORT);
+        self.end()
+    }
+
+    /// Waits until the kernel has left.
+    fn end(&self) -> Result<()> {
+        let begin = Instant::now();
+        let ended = self.stream.synchronize();
+        tracing::debug!(waited = ?begin.elapsed(), "the resident kernel has left");
+        if let Err(error) = &ended {
+            self.fail(error);
+        }
+        ended
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Err(error) = self.shared.stop() {
+            tracing::warn!(%error, "the engine did not end well");
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = &self.shared;
+        f.debug_struct("Engine")
+            .field("spec", &shared.kernel.spec.to_string())
+            .field("ctas", &shared.launch.grid[0])
+            .field("launches", &self.launches())
+            .finish()
+    }
+}

@@ -1,0 +1,120 @@
+//! Which kernel an engine keeps on the device.
+
+use pgemm_ir::Element;
+use pgemm_kernels::{AnySpec, Cluster, KernelSpec, Schedule};
+
+use super::error::EngineError;
+use crate::config::{Config, Split};
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::precision::Precision;
+use crate::problem::Problem;
+use crate::reading::Reading;
+
+/// What an engine's jobs are wanted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// Many jobs at once, or large ones: large tiles.
+    #[default]
+    Throughput,
+    /// One small job soon, or one after the other: small tiles, so that all SMs share each.
+    Latency,
+}
+
+/// Stages of a k-tile's depth: one swizzle span.
+const SPAN_BYTES: u32 = 128;
+
+/// The kernel for jobs like `typical`: that of the config's knobs, and of the goal where these leave it open.
+///
+/// # Errors
+/// A knob is impossible, or the types have no kernel that stays.
+pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<KernelSpec> {
+    let spec = match config.spec {
+        Some(spec) => spec,
+        None => planned(config, typical, goal, sms)?,
+    };
+    let AnySpec::Wgmma(spec) = spec else {
+        return Err(EngineError::Kernel { spec: spec.to_string() }.into());
+    };
+    let spec = KernelSpec { resident: true, ..spec };
+    // The queue takes a little shared memory, and as many stages as there are do not always fit beside it.
+    let spec = KernelSpec { stages: spec.stages.min(spec.most_stages()), ..spec };
+    spec.validate().map_err(pgemm_kernels::AnySpecError::from)?;
+    Ok(spec)
+}
+
+/// The planner's, with a tile of the goal's.
+fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<AnySpec> {
+    let large = typical.m.div_ceil(128) * typical.n.div_ceil(128) * typical.batch.count.max(1);
+    let small = typical.m <= 64 || goal == Goal::Latency && large < sms as usize;
+    let k = SPAN_BYTES / config.dtype.bytes();
+    // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same tile.
+    let promotes = matches!(config.dtype, Element::E4m3 | Element::E5m2)
+        && config.precision() == Precision::Full;
+    let (tile, schedule) = match (small, promotes) {
+        (true, _) => ([64, 64, k], Schedule::Cooperative),
+        (false, true) => ([128, 128, k], Schedule::Cooperative),
+        (false, false) => ([128, 128, k], Schedule::PingPong),
+    };
+    let [m, n, k] = tile;
+    let own_tile = config.tile_m.is_some() || config.tile_n.is_some() || config.tile_k.is_some();
+    let config = Config {
+        tile_m: config.tile_m.or(Some(m)),
+        tile_n: config.tile_n.or(Some(n)),
+        tile_k: config.tile_k.or(Some(k)),
+        schedule: config.schedule.or((!own_tile).then_some(schedule)),
+        cluster: config.cluster.or(Some(Cluster { m: 1, n: 1 })),
+        split: Some(Split::Whole),
+        swapped: Some(false),
+        ..config.clone()
+    };
+    let plans = Plan::candidates(typical, &config, sms)?;
+    let in_place =
+        |plan: &&Plan| plan.readings.a == Reading::InPlace && plan.readings.b == Reading::InPlace;
+    let plan = plans.iter().find(in_place);
+    plan.map(|plan| plan.spec)
+        .ok_or_else(|| Error::from(EngineError::Operand { operand: "one of the operands" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::Major;
+
+    fn picked(element: Element, b: Major, [m, n, k]: [usize; 3], goal: Goal) -> Result<String> {
+        let typical = Problem::new(m, n, k, Major::K, b);
+        spec(&Config::new(element), &typical, goal, 132).map(|spec| spec.to_string())
+    }
+
+    #[test]
+    fn kernels_follow_goals_types_and_majors() {
+        let cube = |n| [n, n, n];
+        for (element, b, extents, goal, wanted) in [
+            (Element::Bf16, Major::K, cube(512), Goal::Throughput, "bf16-kk-bf16-128x128x64-s"),
+            (Element::Bf16, Major::N, cube(512), Goal::Latency, "bf16-kn-bf16-64x64x64-s"),
+            (Element::Bf16, Major::K, cube(4096), Goal::Latency, "bf16-kk-bf16-128x128x64-s"),
+            (Element::F16, Major::K, [64, 4096, 4096], Goal::Throughput, "f16-kk-f16-64x64x64-s"),
+            (Element::S8, Major::K, cube(512), Goal::Throughput, "s8-kk-s32-128x128x128-s"),
+            (Element::E4m3, Major::K, cube(512), Goal::Latency, "e4m3-kk-bf16-64x64x128-s"),
+        ] {
+            let found = picked(element, b, extents, goal).unwrap();
+            assert!(found.starts_with(wanted) && found.ends_with("-resident"), "{found}");
+        }
+    }
+
+    #[test]
+    fn types_without_a_kernel_that_stays_are_refused() {
+        for element in [Element::F64, Element::F32] {
+            let error = picked(element, Major::K, [512; 3], Goal::Throughput).unwrap_err();
+            assert!(!error.to_string().is_empty(), "{element}");
+        }
+        let named = Config::for_spec(
+            "f64-kk-64x64x16-s4-w4x2"
+                .parse()
+                .unwrap_or_else(|_| "bf16-kk-bf16-128x128x64-s4-w2-c2x1".parse().unwrap()),
+        );
+        let typical = Problem::new(512, 512, 512, Major::K, Major::K);
+        let error = spec(&named, &typical, Goal::Throughput, 132).unwrap_err().to_string();
+        assert!(error.contains("cluster") || error.contains("launched"), "{error}");
+    }
+}

@@ -1,0 +1,284 @@
+//! The host's end of the queue: memory that the kernel reads and writes, and the lanes that jobs are submitted to.
+
+use std::iter::Peekable;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pgemm_kernels::resident::layout::{
+    ENTRY_BYTES, LANE_SLOTS, LANES, RECORD_BYTES, RECORDS, doorbell, initial_queue, queue,
+};
+use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
+
+use super::COPIES_BEFORE;
+use super::error::EngineError;
+use super::job::Job;
+use crate::driver::{Device, DeviceBuffer, Mailbox, Stream, StreamRef};
+use crate::error::Result;
+
+/// Where the host's words are, in bytes.
+const STATE_AT: usize = 64;
+const COMPLETIONS_AT: usize = 4096;
+const COMPLETIONS: usize = (LANES * LANE_SLOTS) as usize;
+const ENTRIES_AT: usize = (COMPLETIONS_AT + COMPLETIONS * 4).next_multiple_of(4096);
+const MAILBOX_BYTES: usize = ENTRIES_AT + COMPLETIONS * ENTRY_BYTES as usize;
+
+const _: () = assert!(doorbell::BYTES as usize <= STATE_AT);
+
+/// The memory of a queue.
+pub(super) struct Queue {
+    mailbox: Mailbox,
+    words: DeviceBuffer,
+    lanes: [Mutex<Lane>; LANES as usize],
+}
+
+/// What was submitted to a lane.
+#[derive(Default)]
+struct Lane {
+    /// The next job.
+    next: u32,
+    /// Tiles of all jobs before, which wraps.
+    tiles: u32,
+    /// Of the host's lane: what its doorbell says of the last job, and what to do.
+    hint: u32,
+    command: u32,
+}
+
+impl Queue {
+    /// An empty one.
+    pub(super) fn new(device: &Device, stream: StreamRef<'_>) -> Result<Self> {
+        let mailbox = Mailbox::new(device, MAILBOX_BYTES)?;
+        let words = DeviceBuffer::from_host(device, &initial_queue(), stream)?;
+        debug_assert_eq!(words.bytes(), queue::BYTES as usize);
+        Ok(Queue { mailbox, words, lanes: Default::default() })
+    }
+
+    /// Where the kernel finds it, and its records.
+    pub(super) fn memory(&self, records: u64) -> QueueMemory {
+        let host = self.mailbox.address();
+        QueueMemory {
+            queue: self.words.address(),
+            records,
+            doorbells: host,
+            state: host + STATE_AT as u64,
+            completions: host + COMPLETIONS_AT as u64,
+            entries: host + ENTRIES_AT as u64,
+        }
+    }
+
+    /// Writes entries of jobs that come after others to the next slots of a lane, as long as slots are free, and rings the doorbell
+    /// once. `submitted` hears of each job's number.
+    ///
+    /// # Errors
+    /// The others are too many: nothing is submitted then.
+    pub(super) fn submit<'j>(
+        &self,
+        lane: u32,
+        jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,
+        after: &[Completion],
+        mut submitted: impl FnMut(u32),
+    ) -> Result<(), EngineError> {
+        // Checked before anything is written.
+        entry(0, 0, 0, after)?;
+        let mut held = lock(&self.lanes[lane as usize]);
+        let mut last = None;
+        while self.is_free(lane, held.next)
+            && let Some(job) = jobs.next()
+        {
+            let own = Completion::of(lane, held.next);
+            let to_end = held.tiles.wrapping_add(job.tiles());
+            self.write(own.word, &entry(job.record(), job.tiles(), to_end, after)?);
+            job.submitted(own);
+            submitted(held.next);
+            held.next = held.next.wrapping_add(1);
+            held.tiles = to_end;
+            last = Some(job.record());
+        }
+        if let Some(record) = last {
+            held.hint = if after.is_empty() { record } else { doorbell::LOOK };
+            self.ring(&held);
+        }
+        drop(held);
+        // The kernel writes its state first and then looks at the doorbells.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Writes the entry of a job to the next slot of a lane, and lets the stream ring its doorbell when it gets there: the job's number, or
+    /// `None` where the slot's last job is not done yet.
+    pub(super) fn submit_from(
+        &self,
+        lane: u32,
+        job: &Job,
+        stream: StreamRef<'_>,
+    ) -> Result<Option<u32>> {
+        let mut held = lock(&self.lanes[lane as usize]);
+        let number = held.next;
+        if !self.is_free(lane, number) {
+            return Ok(None);
+        }
+        let own = Completion::of(lane, number);
+        let to_end = held.tiles.wrapping_add(job.tiles());
+        let entry = entry(job.record(), job.tiles(), to_end, &[]).map_err(EngineError::from)?;
+        self.write(own.word, &entry);
+        // Only once the stream has taken it is it a job.
+        fence(Ordering::Release);
+        let next = number.wrapping_add(1);
+        let at = doorbell::STREAMS_AT + (lane - 1) * 4;
+        let address = self.mailbox.address() + u64::from(at);
+        // SAFETY: the doorbell is a word of the mailbox, which outlives the stream's work: the engine waits for its jobs.
+        unsafe { stream.write_word(address, next) }?;
+        job.submitted(own);
+        (held.next, held.tiles) = (next, to_end);
+        Ok(Some(number))
+    }
+
+    /// Lets a stream wait until a job of a lane is done.
+    pub(super) fn wait_on(&self, lane: u32, job: Option<u32>, stream: StreamRef<'_>) -> Result<()> {
+        let Some(job) = job else { return Ok(()) };
+        let own = Completion::of(lane, job);
+        let address = self.mailbox.address() + (COMPLETIONS_AT + own.word as usize * 4) as u64;
+        // SAFETY: as for doorbells.
+        unsafe { stream.wait_word(address, own.value) }
+    }
+
+    /// Whether all jobs of a lane are done.
+    pub(super) fn all_done(&self, lane: u32) -> bool {
+        let next = self.submitted(lane);
+        (1..=LANE_SLOTS).all(|back| self.is_done(Completion::of(lane, next.wrapping_sub(back))))
+    }
+
+    /// Whether the slot of a job of a lane has none before it that is not done.
+    fn is_free(&self, lane: u32, job: u32) -> bool {
+        let own = Completion::of(lane, job);
+        let before = Completion { value: own.value.wrapping_sub(LANE_SLOTS), ..own };
+        let said = self.completion(own.word).load(Ordering::Acquire);
+        // Nobody was there in the first round.
+        job < LANE_SLOTS && said == 0 || before.is_done(said)
+    }
+
+    /// Whether a job is done; what it stored can be seen then.
+    pub(super) fn is_done(&self, job: Completion) -> bool {
+        job.is_done(self.completion(job.word).load(Ordering::Acquire))
+    }
+
+    /// A number that changes when jobs get done.
+    pub(super) fn done(&self) -> u64 {
+        let words = self.mailbox.halves()[COMPLETIONS_AT / 4..][..COMPLETIONS].iter();
+        words.map(|word| u64::from(word.load(Ordering::Relaxed))).sum()
+    }
+
+    /// How many jobs of a lane were submitted.
+    pub(super) fn submitted(&self, lane: u32) -> u32 {
+        lock(&self.lanes[lane as usize]).next
+    }
+
+    fn write(&self, slot: u32, entry: &[u32; ENTRY_BYTES as usize / 4]) {
+        let at = ENTRIES_AT / 8 + slot as usize * (ENTRY_BYTES as usize / 8);
+        let words = self.mailbox.words()[at..].iter();
+        for (word, pair) in words.zip(entry.chunks_exact(2)) {
+            word.store(u64::from(pair[0]) | u64::from(pair[1]) << 32, Ordering::Relaxed);
+        }
+    }
+
+    /// What the kernel says of itself: the number of its launch, and whether that takes jobs.
+    pub(super) fn state(&self) -> (u32, bool) {
+        let said = self.half(STATE_AT).load(Ordering::SeqCst);
+        (said >> 1, said & 1 == 1)
+    }
+
+    /// Tells the kernel what to do.
+    pub(super) fn control(&self, command: u32) {
+        let mut held = lock(&self.lanes[0]);
+        held.command = command;
+        self.ring(&held);
+    }
+
+    /// The host's lane's doorbell.
+    fn ring(&self, lane: &Lane) {
+        let hint = doorbell::hint(lane.hint, lane.next, lane.command);
+        self.half(doorbell::HINT_AT as usize).store(hint, Ordering::Release);
+        self.half(doorbell::HOST_AT as usize).store(lane.next, Ordering::Release);
+    }
+
+    fn completion(&self, word: u32) -> &AtomicU32 {
+        self.half(COMPLETIONS_AT + word as usize * 4)
+    }
+
+    fn half(&self, at: usize) -> &AtomicU32 {
+        &self.mailbox.halves()[at / 4]
+    }
+}
+
+/// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The records of jobs, in device memory.
+pub(super) struct Records {
+    table: Mutex<Table>,
+    address: u64,
+    /// What copies records there, while the kernel runs on its own.
+    stream: Stream,
+}
+
+struct Table {
+    memory: DeviceBuffer,
+    /// The last one's stamp.
+    stamp: u32,
+    /// Records that were never used begin here.
+    fresh: u32,
+    /// Records that nobody holds, and the last job that has each.
+    free: Vec<(u32, Option<Completion>)>,
+}
+
+impl Records {
+    /// None yet.
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        let memory = DeviceBuffer::new(device, (RECORDS * RECORD_BYTES) as usize)?;
+        let address = memory.address();
+        let table = Mutex::new(Table { memory, stamp: 0, fresh: 0, free: vec![] });
+        Ok(Records { table, address, stream: Stream::before_others(device, COPIES_BEFORE)? })
+    }
+
+    /// Where they begin.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// A stamp that no record has had, for 2^32 of them.
+    pub(super) fn stamp(&self) -> u32 {
+        let mut table = lock(&self.table);
+        table.stamp = table.stamp.wrapping_add(1).max(1);
+        table.stamp
+    }
+
+    /// Writes a record, and gives its number.
+    ///
+    /// # Errors
+    /// [`EngineError::Records`] where all are held or under way; [`crate::Error::Driver`].
+    pub(super) fn write(&self, bytes: &[u8], queue: &Queue) -> Result<u32> {
+        let mut table = lock(&self.table);
+        let idle =
+            |(_, last): &(u32, Option<Completion>)| last.is_none_or(|job| queue.is_done(job));
+        let record = match table.free.iter().position(idle) {
+            Some(at) => table.free.swap_remove(at).0,
+            None if table.fresh < RECORDS => {
+                table.fresh += 1;
+                table.fresh - 1
+            }
+            None => return Err(EngineError::Records { limit: RECORDS }.into()),
+        };
+        let at = (record * RECORD_BYTES) as usize;
+        if let Err(error) = table.memory.copy_from_host(at, bytes, self.stream.as_ref()) {
+            table.free.push((record, None));
+            return Err(error);
+        }
+        Ok(record)
+    }
+
+    /// Nobody submits jobs with this record any more; the last one may still be under way.
+    pub(super) fn give_back(&self, record: u32, last: Option<Completion>) {
+        lock(&self.table).free.push((record, last));
+    }
+}

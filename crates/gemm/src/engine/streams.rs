@@ -1,0 +1,102 @@
+//! Jobs of streams: a stream rings the doorbell of a lane when it gets there, and goes on when the job is done. The kernel may have left by
+//! then, and no thread of the caller's looks: a stream beside rings a bell of the host's, and a thread of the engine looks.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use pgemm_kernels::resident::layout::LANES;
+
+use super::error::EngineError;
+use super::job::Job;
+use super::queue::{Queue, lock};
+use super::{BELLS_BEFORE, HOST, Shared};
+use crate::driver::{Bell, Device, Event, Stream, StreamRef, Timing};
+use crate::error::Result;
+
+/// The lanes that streams have, by their numbers.
+pub(super) struct Streams {
+    lanes: Mutex<HashMap<u64, Lane>>,
+    beside: Stream,
+    bell: Arc<Bell>,
+}
+
+struct Lane {
+    number: u32,
+    rung: Event,
+}
+
+impl Streams {
+    /// No lanes yet.
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        let beside = Stream::before_others(device, BELLS_BEFORE)?;
+        Ok(Streams { lanes: Mutex::default(), beside, bell: Arc::default() })
+    }
+
+    /// Starts the thread that sees to it that the kernel runs when a stream has rung.
+    pub(super) fn watch(&self, engine: Weak<Shared>) {
+        let bell = self.bell.clone();
+        thread::spawn(move || {
+            let mut seen = 0;
+            while let Some(rings) = bell.wait(seen) {
+                seen = rings;
+                let Some(engine) = engine.upgrade() else { return };
+                if let Err(error) = engine.keep_running() {
+                    engine.fail(&error);
+                }
+            }
+        });
+    }
+
+    /// Enqueues a job on a stream: its lane, and its number there. `None` where the lane is full.
+    ///
+    /// # Errors
+    /// [`EngineError::Lanes`], or what the driver says.
+    pub(super) fn submit(
+        &self,
+        queue: &Queue,
+        job: &Job,
+        stream: StreamRef<'_>,
+    ) -> Result<(u32, Option<u32>)> {
+        let id = stream.id()?;
+        let mut lanes = lock(&self.lanes);
+        if !lanes.contains_key(&id) {
+            let lane = claim(&mut lanes, queue, stream.device())?;
+            lanes.insert(id, lane);
+        }
+        let Some(Lane { number, rung }) = lanes.get(&id) else {
+            return Err(EngineError::Lanes { limit: LANES - 1 }.into());
+        };
+        let job = queue.submit_from(*number, job, stream)?;
+        if job.is_some() {
+            rung.record(stream)?;
+            let beside = self.beside.as_ref();
+            beside.wait(rung)?;
+            beside.ring_bell(&self.bell)?;
+            queue.wait_on(*number, job, stream)?;
+        }
+        Ok((*number, job))
+    }
+
+    /// The lanes that streams have now.
+    pub(super) fn lanes(&self) -> Vec<u32> {
+        lock(&self.lanes).values().map(|lane| lane.number).collect()
+    }
+}
+
+/// A lane for another stream: one that nobody had, or one whose jobs are all done.
+fn claim(lanes: &mut HashMap<u64, Lane>, queue: &Queue, device: &Device) -> Result<Lane> {
+    let taken: Vec<u32> = lanes.values().map(|lane| lane.number).collect();
+    if let Some(number) = (HOST + 1..LANES).find(|number| !taken.contains(number)) {
+        return Ok(Lane { number, rung: Event::new(device, Timing::Disabled)? });
+    }
+    let idle = lanes.iter().find(|(_, lane)| queue.all_done(lane.number)).map(|(id, _)| *id);
+    let lane = idle.and_then(|id| lanes.remove(&id));
+    lane.ok_or_else(|| EngineError::Lanes { limit: LANES - 1 }.into())
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.bell.end();
+    }
+}

@@ -1,0 +1,150 @@
+//! Tickets: what submitting a job gives, to ask or wait for its end with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pgemm_kernels::resident::layout::LANES;
+use pgemm_kernels::resident::record::Completion;
+
+use super::Shared;
+use super::error::EngineError;
+use crate::error::Result;
+
+/// So long a wait asks without pause: a job of few tiles takes less.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Between two questions after that.
+const REST: Duration = Duration::from_micros(20);
+
+/// How often a wait looks whether the kernel failed.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A job that was submitted. It is done whether the ticket is kept or not.
+#[derive(Clone)]
+pub struct Ticket {
+    pub(super) engine: Arc<Shared>,
+    pub(super) lane: u32,
+    pub(super) job: u32,
+}
+
+impl Ticket {
+    /// The job's number in its lane, which wraps.
+    pub fn number(&self) -> u32 {
+        self.job
+    }
+
+    /// The ticket as a number, never 0, for [`Engine::ticket_from_raw`](super::Engine::ticket_from_raw) of the same engine.
+    pub fn to_raw(&self) -> u64 {
+        raw(self.lane, self.job)
+    }
+
+    pub(super) fn completion(&self) -> Completion {
+        Completion::of(self.lane, self.job)
+    }
+
+    /// Whether the job is done; what it stored can be seen by the host, and by streams from now on. Tickets can be asked for as long as
+    /// fewer than 2^31 jobs were submitted after them.
+    pub fn is_done(&self) -> bool {
+        self.engine.queue.is_done(self.completion())
+    }
+
+    /// Whether the job is done, or will never be: for those who ask in place of waiting. Where it is not done it costs a call of the driver.
+    ///
+    /// # Errors
+    /// [`EngineError::Failed`], [`EngineError::Aborted`].
+    pub fn poll(&self) -> Result<bool> {
+        if self.is_done() {
+            return Ok(true);
+        }
+        self.engine.check(self)?;
+        Ok(self.is_done())
+    }
+
+    /// Waits until the job is done.
+    ///
+    /// # Errors
+    /// [`EngineError::Failed`], [`EngineError::Aborted`], and [`EngineError::Stuck`] after the watchdog's time without any job done.
+    pub fn wait(&self) -> Result<()> {
+        self.wait_until(None)
+    }
+
+    /// Waits until the job is done, or for so long.
+    ///
+    /// # Errors
+    /// [`EngineError::Timeout`], and those of [`wait`](Self::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<()> {
+        self.wait_until(Some(timeout))
+    }
+
+    fn wait_until(&self, timeout: Option<Duration>) -> Result<()> {
+        if self.is_done() {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let spin = timeout.map_or(SPIN, |timeout| timeout.min(SPIN));
+        while begin.elapsed() < spin {
+            if self.is_done() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let (mut looked, mut progress) = (begin, (begin, self.engine.done()));
+        while !self.is_done() {
+            if let Some(waited) = timeout.filter(|timeout| begin.elapsed() >= *timeout) {
+                return Err(EngineError::Timeout { job: self.job, waited }.into());
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.engine.check(self)?;
+                let done = self.engine.done();
+                if done != progress.1 {
+                    progress = (looked, done);
+                }
+                let idle = progress.0.elapsed();
+                if idle >= self.engine.watchdog {
+                    return Err(EngineError::Stuck { job: self.job, waited: idle }.into());
+                }
+            }
+            thread::sleep(REST);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ticket({}, {})", self.lane, self.job)
+    }
+}
+
+/// A lane and the job's number there.
+fn raw(lane: u32, job: u32) -> u64 {
+    u64::from(lane + 1) << 32 | u64::from(job)
+}
+
+/// The lane and number of [`raw`], where `submitted` jobs were submitted to a lane so far.
+pub(super) fn from_raw(ticket: u64, submitted: impl Fn(u32) -> u32) -> Option<(u32, u32)> {
+    let lane = ((ticket >> 32) as u32).checked_sub(1).filter(|lane| *lane < LANES)?;
+    let job = ticket as u32;
+    let back = submitted(lane).wrapping_sub(job);
+    (1..=1 << 31).contains(&back).then_some((lane, job))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nobody_was_given_are_no_tickets() {
+        let submitted = |lane: u32| [3, 0, 5][lane as usize];
+        for (lane, job) in [(0, 0), (0, 2), (2, 4), (2, u32::MAX)] {
+            assert_eq!(from_raw(raw(lane, job), submitted), Some((lane, job)));
+        }
+        let others = [0, 7, raw(0, 3), raw(1, 0), raw(2, 5), raw(LANES, 0), u64::MAX];
+        for ticket in others {
+            assert_eq!(from_raw(ticket, submitted), None, "{ticket:#x}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The relay: one warp of the grid that watches the host's doorbells, takes jobs into the ring in device memory, and publishes them to
+//! all CTAs. Host memory is far away: nobody else reads it. All lanes walk together, and each takes in one job.
+
+use pgemm_ir::{
+    Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest, Special, Val, ty,
+};
+
+use super::layout::{
+    ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, LANES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot,
+    Word, doorbell, queue,
+};
+use super::leader;
+
+/// Lanes of a warp.
+const WARP: u32 = 32;
+
+/// Bytes of shared memory that it takes.
+pub(crate) const SMEM_BYTES: u32 = 16;
+
+/// The bit of what is published that says that no more will be.
+pub(crate) const LAST: u64 = 1 << 63;
+
+/// What is published where tiles that nobody has taken are given up.
+pub(crate) const GIVEN_UP: u64 = u64::MAX;
+
+/// Declarations of the relay.
+pub(crate) struct Relay<'k> {
+    b: &'k KernelBuilder,
+    /// A word that lanes tell each other something in.
+    word: RegionId,
+    doorbells: Val<'k, ty::U64>,
+    entries: Val<'k, ty::U64>,
+    state: Val<'k, ty::U64>,
+    queue: Val<'k, ty::U64>,
+    records: Val<'k, ty::U64>,
+    launch: Val<'k, ty::U32>,
+    idle: Val<'k, ty::U64>,
+}
+
+/// What it knows between two looks at the doorbells.
+#[derive(Clone)]
+struct Progress<'k> {
+    /// Jobs of each lane of the queue that it has taken in.
+    heads: Vec<Val<'k, ty::U32>>,
+    /// Tiles and jobs that it has published.
+    tiles: Val<'k, ty::U32>,
+    jobs: Val<'k, ty::U32>,
+}
+
+impl<'k> Progress<'k> {
+    fn parts(self) -> (Vec<Val<'k, ty::U32>>, Val<'k, ty::U32>, Val<'k, ty::U32>) {
+        (self.heads, self.tiles, self.jobs)
+    }
+
+    fn of(
+        (heads, tiles, jobs): (Vec<Val<'k, ty::U32>>, Val<'k, ty::U32>, Val<'k, ty::U32>),
+    ) -> Self {
+        Progress { heads, tiles, jobs }
+    }
+}
+
+/// What is said at the doorbells: for each lane of the queue how many jobs it has; the record of the host's last one or
+/// [`doorbell::LOOK`]; and what to do.
+struct Bells<'k> {
+    jobs: Vec<Val<'k, ty::U32>>,
+    hint: Val<'k, ty::U32>,
+    control: Val<'k, ty::U32>,
+}
+
+impl<'k> Relay<'k> {
+    /// Declares its parameters and its shared memory.
+    pub(crate) fn new(b: &'k KernelBuilder, [queue, records]: [Val<'k, ty::U64>; 2]) -> Self {
+        let word = SmemRequest::whole(SMEM_BYTES, 16);
+        Relay {
+            b,
+            word: b.region("told", RegionKind::Data(Element::S32), word),
+            doorbells: b.param("doorbells"),
+            entries: b.param("entries"),
+            state: b.param("state"),
+            queue,
+            records,
+            launch: b.param("launch"),
+            idle: b.param("idle_nanoseconds"),
+        }
+    }
+
+    /// Takes jobs in until there is no use in staying. One warp.
+    pub(crate) fn run(&self) {
+        let b = self.b;
+        let heads = (0..LANES).map(|lane| self.load(queue::HEADS_AT + lane * 4));
+        let heads: Vec<_> = heads.collect();
+        let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+        let published = leader::load_u64s::<1>(b, at, Order::Relaxed, Scope::Gpu);
+        let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
+        self.say(true);
+        let stays = b.constant(true);
+        let ((heads, ..), _, _) = b.while_(
+            ((heads, tiles, jobs), b.clock(), stays),
+            |(_, _, stays)| stays,
+            |(progress, since, _)| {
+                let before = Progress::of(progress);
+                let bells = self.bells();
+                let after = self.take_all(before.clone(), &bells);
+                b.if_else(
+                    after.jobs.ne(before.jobs),
+                    || (after.clone().parts(), b.clock(), b.constant(true)),
+                    || {
+                        let stays = self.stays(bells.control, after.tiles, since);
+                        b.if_else(
+                            stays,
+                            || (after.clone().parts(), since, b.constant(true)),
+                            || {
+                                let back = self.leave(&after, bells.control);
+                                (after.clone().parts(), back.select(b.clock(), since), back)
+                            },
+                        )
+                    },
+                )
+            },
+        );
+        self.alone(|| {
+            for (lane, head) in (0..).zip(heads) {
+                let at = self.queue.byte_offset(queue::HEADS_AT + lane * 4);
+                b.store_ordered(at, head, Order::Relaxed, Scope::Gpu);
+            }
+        });
+    }
+
+    /// Lane 0 only.
+    fn alone(&self, then: impl FnOnce()) {
+        self.b.if_(self.b.special(Special::Lane).eq(0), then);
+    }
+
+    fn uniform(&self, value: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        value.warp_uniform()
+    }
+
+    fn load(&self, at: u32) -> Val<'k, ty::U32> {
+        let [word] = leader::load(self.b, self.queue.byte_offset(at), Order::Relaxed, Scope::Gpu);
+        word
+    }
+
+    /// Tells the host whether this launch takes jobs.
+    fn say(&self, runs: bool) {
+        let said = (self.launch << 1) | u32::from(runs);
+        self.alone(|| self.b.store_ordered(self.state, said, Order::Relaxed, Scope::System));
+    }
+
+    /// Lane 0 only.
+    fn publish(&self, tiles: Val<'k, ty::U32>, jobs: Val<'k, ty::U32>, last: u64) {
+        let word = tiles.widen() | (jobs.widen() << 32) | last;
+        let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+        self.b.store_ordered(at, word, Order::Release, Scope::Gpu);
+    }
+
+    /// Looks at the doorbells. Entries were written before they were rung.
+    fn bells(&self) -> Bells<'k> {
+        let b = self.b;
+        let [host, said, one, other] =
+            leader::load(b, self.doorbells, Order::Acquire, Scope::System);
+        // Words are read each for itself: a hint may be older or newer than the count.
+        let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & 0xffff;
+        Bells {
+            jobs: vec![host, one, other],
+            hint: of_last.eq(0).select(said & doorbell::LOOK, doorbell::LOOK),
+            control: said >> doorbell::COMMAND_BIT,
+        }
+    }
+
+    /// Takes in what the doorbells tell of.
+    fn take_all(&self, progress: Progress<'k>, bells: &Bells<'k>) -> Progress<'k> {
+        let b = self.b;
+        let all = b.for_carry(0, LANES, 1, progress.parts(), |lane, (heads, tiles, jobs)| {
+            let of_lane = |words: &[Val<'k, ty::U32>]| {
+                let rest = (1..).zip(&words[1..]);
+                rest.fold(words[0], |word, (at, &other)| lane.eq(at).select(other, word))
+            };
+            let (head, end) = (of_lane(&heads), of_lane(&bells.jobs));
+            let hint = lane.eq(0).select(bells.hint, doorbell::LOOK);
+            let (head, tiles, jobs) = b.while_(
+                (head, tiles, jobs),
+                |(head, ..)| head.ne(end),
+                |(head, tiles, jobs)| {
+                    let count = (end - head).min(WARP);
+                    let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
+                    let tiles = self.take(lane, head, count, (tiles, jobs), (known, hint));
+                    (head + count, tiles, (jobs + count) & JOB_MASK)
+                },
+            );
+            let heads = (0..).zip(heads).map(|(at, old)| lane.eq(at).select(head, old));
+            (heads.collect(), tiles, jobs)
+        });
+        Progress::of(all)
+    }
+
+    /// Takes in `count` jobs of a lane of the queue, from its job number `head` on, and publishes them: gives the tiles until now. Where
+    /// there is one and its record is known, its entry need not be read.
+    fn take(
+        &self,
+        lane: Val<'k, ty::U32>,
+        head: Val<'k, ty::U32>,
+        count: Val<'k, ty::U32>,
+        (tiles, jobs): (Val<'k, ty::U32>, Val<'k, ty::U32>),
+        (known, hint): (Val<'k, ty::Bool>, Val<'k, ty::U32>),
+    ) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let thread = b.special(Special::Lane);
+        // Lanes without a job look at the first one's.
+        let mine = thread.lt(count);
+        let number = head + mine.select(thread, 0);
+        let place = lane * LANE_SLOTS + number % LANE_SLOTS;
+        let zero = b.constant::<ty::U32>(0);
+        let [record, own, to_end, a, b_, c, d] = {
+            let read = b.if_else(
+                known,
+                || {
+                    let words = self.records.byte_offset(hint * RECORD_BYTES);
+                    let [own] = b.load_global(words.byte_offset(Word::Tiles.at()));
+                    vec![hint, own, own, zero, zero, zero, zero]
+                },
+                || {
+                    let at = self.entries.byte_offset(place * ENTRY_BYTES);
+                    let [record, own, to_end, _] = b.load_global::<ty::U32, 4>(at);
+                    let after = at.byte_offset(Entry::After as u32 * 4);
+                    let after = b.load_global::<ty::U32, 4>(after);
+                    [vec![record, own, to_end], after.to_vec()].concat()
+                },
+            );
+            std::array::from_fn(|at| read[at])
+        };
+        let before = self.uniform(to_end - own);
+        let job = (jobs + thread) & JOB_MASK;
+        let slot = job % RING_SLOTS;
+        b.if_(mine, || {
+            self.wait_until_free(slot, job);
+            let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
+            let first = tiles + (to_end - own - before);
+            b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
+            let rest = at.byte_offset(Slot::Record as u32 * 4);
+            let record = record.widen() | (own.widen() << 32);
+            b.store_ordered(rest, record, Order::Relaxed, Scope::Gpu);
+            let completion = [place, number + 1, zero, zero];
+            b.store_global(at.byte_offset(Slot::Completion as u32 * 4), completion);
+            b.store_global(at.byte_offset(Slot::After as u32 * 4), [a, b_, c, d]);
+        });
+        // The last one's lane knows how many tiles there are now.
+        let told = b.smem_address(self.word);
+        b.if_((thread + 1).eq(count), || b.store_shared(told, [to_end]));
+        b.warp_sync();
+        let [end] = b.load_shared::<ty::U32, 1>(told);
+        let tiles = tiles + (self.uniform(end) - before);
+        self.alone(|| self.publish(tiles, (jobs + count) & JOB_MASK, 0));
+        // It is overwritten by the next ones.
+        b.warp_sync();
+        tiles
+    }
+
+    /// Waits until the job that was in a slot of the ring before `job` is done.
+    fn wait_until_free(&self, slot: Val<'k, ty::U32>, job: Val<'k, ty::U32>) {
+        let b = self.b;
+        let before = (job - RING_SLOTS) & JOB_MASK;
+        let at = self.queue.byte_offset(slot * 4 + queue::FREED_AT);
+        b.while_(b.load_acquire(at), |freed| freed.ne(before), |_| b.load_acquire(at));
+    }
+
+    /// Whether it goes on waiting for jobs: those that it published are not done yet, or it has not been idle for long.
+    fn stays(
+        &self,
+        control: Val<'k, ty::U32>,
+        tiles: Val<'k, ty::U32>,
+        since: Val<'k, ty::U64>,
+    ) -> Val<'k, ty::Bool> {
+        let b = self.b;
+        let done = self.queue.byte_offset(queue::DONE_AT);
+        let [done] = leader::load(b, done, Order::Acquire, Scope::Gpu);
+        let patient = control.eq(doorbell::RUN) & (b.clock() - since).lt(self.idle);
+        let stays = (done.ne(tiles) | patient) & control.ne(doorbell::ABORT);
+        self.uniform(stays.select(1, 0)).ne(0)
+    }
+
+    /// Leaves, unless a job comes in at the last moment, and gives whether one did: the host rings first and then looks at the state, the
+    /// relay writes the state first and then looks at the doorbells, so that one of them sees what the other did.
+    fn leave(&self, progress: &Progress<'k>, control: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+        let b = self.b;
+        self.say(false);
+        b.fence(Order::SequentiallyConsistent, Scope::System);
+        let bells = self.bells();
+        let fresh = progress.heads.iter().zip(&bells.jobs).map(|(head, rung)| head.ne(*rung));
+        let fresh = fresh.reduce(|one, other| one | other).unwrap_or_else(|| b.constant(false));
+        let stays = fresh & control.ne(doorbell::ABORT);
+        b.if_else(
+            stays,
+            || self.say(true),
+            || {
+                self.alone(|| {
+                    b.if_else(
+                        control.eq(doorbell::ABORT),
+                        || {
+                            let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+                            let given_up = b.constant(GIVEN_UP);
+                            b.store_ordered(at, given_up, Order::Release, Scope::Gpu);
+                        },
+                        || self.publish(progress.tiles, progress.jobs, LAST),
+                    );
+                });
+            },
+        );
+        stays
+    }
+}

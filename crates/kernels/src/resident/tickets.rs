@@ -1,0 +1,467 @@
+//! Tiles of jobs as a CTA takes them: one warp draws tickets, the numbers of tiles over all jobs, and finds their jobs; what a tile's
+//! other warps need to know goes to them through a small ring in shared memory.
+
+use pgemm_ir::{
+    AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest,
+    Special, Type, Val, ValueId, ty,
+};
+
+use super::layout::{
+    JOB_MASK, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, SLOT_BYTES, Slot, WORDS_AT, Word,
+    queue,
+};
+use super::leader;
+use super::relay::{GIVEN_UP, LAST};
+use crate::divisor::Divisor;
+use crate::scheduler::{Scheduler, TileOrigin};
+use crate::spec::{Cluster, Tile};
+use crate::walk::{SplitArguments, Walk};
+
+/// Tiles that a CTA knows of at once.
+const SLOTS: u32 = 2;
+
+/// Bytes of a tile: its record's words, and 8 words of its own.
+const TILE_BYTES: u32 = RECORD_WORDS * 4 + 32;
+
+const MBARRIER_BYTES: u32 = 8;
+
+/// Looks at another job's completion between two at whether tiles are given up.
+const LOOKS_BETWEEN: u32 = 256;
+
+/// Bytes of shared memory that they take.
+pub(crate) const SMEM_BYTES: u32 = SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
+
+/// The tiles of a CTA.
+#[derive(Clone, Copy)]
+pub(crate) struct Tickets<'k> {
+    b: &'k KernelBuilder,
+    tile: Tile,
+    words: RegionId,
+    full: RegionId,
+    empty: RegionId,
+    /// Where the producer asks for another tile.
+    asked: RegionId,
+    /// Warps and threads that read each tile.
+    readers: u32,
+    queue: Val<'k, ty::U64>,
+    records: Val<'k, ty::U64>,
+}
+
+/// Where a warp stands in the ring of tiles.
+#[derive(Clone, Copy)]
+pub(crate) struct TileCursor<'k> {
+    slot: Val<'k, ty::U32>,
+    phase: Val<'k, ty::U32>,
+}
+
+/// A tile of a job.
+#[derive(Clone, Copy)]
+pub(crate) struct JobTile<'k> {
+    /// Its place in D.
+    pub(crate) origin: TileOrigin<'k>,
+    /// Its stages; 0 where there is none any more.
+    pub(crate) k_tiles: Val<'k, ty::U32>,
+    /// Number of the job's record.
+    pub(crate) record: Val<'k, ty::U32>,
+    /// The record's stamp.
+    pub(crate) stamp: Val<'k, ty::U32>,
+    /// Bits of alpha and beta.
+    pub(crate) factors: [Val<'k, ty::U32>; 2],
+    /// Bits 0 to 3: whether A, B, C and D step from product to product.
+    pub(crate) steps: Val<'k, ty::U32>,
+    /// Number of the job.
+    pub(crate) job: Val<'k, ty::U32>,
+}
+
+/// A job that was found, in all lanes, and of its record's words each lane one.
+#[derive(Clone, Copy)]
+struct Found<'k> {
+    job: Val<'k, ty::U32>,
+    first: Val<'k, ty::U32>,
+    tiles: Val<'k, ty::U32>,
+    record: Val<'k, ty::U32>,
+    word: Val<'k, ty::U32>,
+}
+
+/// What a slot of the ring says, as far as it is looked at while searching.
+#[derive(Clone, Copy)]
+struct Seen<'k> {
+    first: Val<'k, ty::U32>,
+    job: Val<'k, ty::U32>,
+    record: Val<'k, ty::U32>,
+    tiles: Val<'k, ty::U32>,
+}
+
+impl<'k> Tickets<'k> {
+    /// Declares the ring, whose slots `readers` warps or threads read.
+    pub(crate) fn new(
+        b: &'k KernelBuilder,
+        tile: Tile,
+        readers: u32,
+        [queue, records]: [Val<'k, ty::U64>; 2],
+    ) -> Self {
+        let barriers = |count, name: &str| {
+            let request = SmemRequest::whole(count * MBARRIER_BYTES, MBARRIER_BYTES);
+            b.region(name, RegionKind::Mbarrier, request)
+        };
+        let words = SmemRequest::whole(SLOTS * TILE_BYTES, 16);
+        Tickets {
+            b,
+            tile,
+            words: b.region("tiles", RegionKind::Data(Element::S32), words),
+            full: barriers(SLOTS, "tiles_full"),
+            empty: barriers(SLOTS, "tiles_empty"),
+            asked: barriers(1, "asked"),
+            readers,
+            queue,
+            records,
+        }
+    }
+
+    /// Initialises the barriers: one thread.
+    pub(crate) fn init(&self) {
+        let b = self.b;
+        for slot in 0..SLOTS {
+            b.smem_address(self.full).offset(slot * MBARRIER_BYTES).mbarrier_init(1);
+            b.smem_address(self.empty).offset(slot * MBARRIER_BYTES).mbarrier_init(self.readers);
+        }
+        b.smem_address(self.asked).mbarrier_init(1);
+    }
+
+    /// The first slot.
+    pub(crate) fn start(&self) -> TileCursor<'k> {
+        TileCursor { slot: self.b.constant(0), phase: self.b.constant(0) }
+    }
+
+    fn next(&self, cursor: TileCursor<'k>) -> TileCursor<'k> {
+        let next = cursor.slot + 1;
+        let wraps = next.eq(SLOTS);
+        TileCursor {
+            slot: wraps.select(0, next),
+            phase: wraps.select(cursor.phase ^ 1, cursor.phase),
+        }
+    }
+
+    fn barrier(&self, region: RegionId, cursor: TileCursor<'k>) -> Val<'k, ty::Smem> {
+        self.b.smem_address(region).offset(cursor.slot * MBARRIER_BYTES)
+    }
+
+    fn tile(&self, cursor: TileCursor<'k>) -> Val<'k, ty::Smem> {
+        self.b.smem_address(self.words).offset(cursor.slot * TILE_BYTES)
+    }
+
+    /// The next tile: all lanes of a warp, or one thread where `alone`.
+    pub(crate) fn take(
+        &self,
+        cursor: TileCursor<'k>,
+        alone: bool,
+    ) -> (JobTile<'k>, TileCursor<'k>) {
+        let b = self.b;
+        self.barrier(self.full, cursor).mbarrier_wait(cursor.phase);
+        let at = self.tile(cursor);
+        let quad = |word: u32| b.load_shared::<ty::U32, 4>(at.offset(word * 4));
+        let [_, k_tiles, steps, alpha] = quad(Word::Tiles as u32);
+        let [beta, stamp, ..] = quad(Word::Beta as u32);
+        let [m, n, batch, job] = quad(RECORD_WORDS);
+        let [record, ..] = quad(RECORD_WORDS + 4);
+        let empty = self.barrier(self.empty, cursor);
+        if alone {
+            empty.mbarrier_arrive();
+        } else {
+            b.warp_sync();
+            self.first(|| empty.mbarrier_arrive());
+        }
+        // Every warp of a warpgroup reads the same words.
+        let all = |word: Val<'k, ty::U32>| if alone { word } else { word.warpgroup_uniform() };
+        let tile = JobTile {
+            origin: TileOrigin { m: all(m), n: all(n), batch: all(batch) },
+            k_tiles: all(k_tiles),
+            record: all(record),
+            stamp: all(stamp),
+            factors: [all(alpha), all(beta)],
+            steps: all(steps),
+            job: all(job),
+        };
+        (tile, self.next(cursor))
+    }
+
+    /// Asks for the tile behind the next one: the producer, once for each tile that it takes.
+    pub(crate) fn ask(&self) {
+        self.b.smem_address(self.asked).mbarrier_arrive();
+    }
+
+    /// Lane 0 only.
+    fn first(&self, then: impl FnOnce()) {
+        self.b.if_(self.b.special(Special::Lane).eq(0), then);
+    }
+
+    /// Draws tickets and hands tiles on until no more will come. One warp.
+    pub(crate) fn draw(&self) {
+        let b = self.b;
+        let zero = || b.constant::<ty::U32>(0);
+        let none =
+            Found { job: zero(), first: zero(), tiles: zero(), record: zero(), word: zero() };
+        b.while_(
+            (self.start(), zero(), none, b.constant(true)),
+            |(.., goes_on)| goes_on,
+            |(cursor, phase, last, _)| {
+                let ticket = self.ticket();
+                let published = self.wait_for(ticket);
+                let there = self.is_there(published, ticket);
+                let found = b.if_else(
+                    there,
+                    || {
+                        let same = (ticket - last.first).lt(last.tiles);
+                        b.if_else(same, || last, || self.find(ticket, published))
+                    },
+                    || last,
+                );
+                self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
+                self.hand_on(cursor, found, ticket, there);
+                b.if_(there, || b.smem_address(self.asked).mbarrier_wait(phase));
+                (self.next(cursor), phase ^ 1, found, there)
+            },
+        );
+        self.leave();
+    }
+
+    fn ticket(&self) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let at = self.queue.byte_offset(queue::TICKET_AT);
+        let drawn = b.if_else(
+            b.special(Special::Lane).eq(0),
+            || b.atomic(AtomicOp::Add, at, 1, Order::Relaxed, Scope::Gpu),
+            || b.constant(0),
+        );
+        drawn.warp_uniform()
+    }
+
+    fn published(&self) -> Val<'k, ty::U64> {
+        let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+        let [word] = leader::load_u64s(self.b, at, Order::Acquire, Scope::Gpu);
+        word
+    }
+
+    /// Whether a tile of that number is among what was published, and is not given up.
+    fn is_there(&self, published: Val<'k, ty::U64>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+        // Numbers wrap: those to come are less than half of all ahead.
+        let ahead = published.low_word() - ticket - 1;
+        ahead.lt(1 << 31) & published.ne(GIVEN_UP)
+    }
+
+    /// Waits until the tile is published, or none will be any more.
+    fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.b.while_(
+            self.published(),
+            |published| !self.is_there(published, ticket) & published.lt(LAST),
+            |_| self.published(),
+        )
+    }
+
+    fn slot(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.queue.byte_offset(job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT)
+    }
+
+    fn seen(&self, job: Val<'k, ty::U32>) -> Seen<'k> {
+        let [name, what] = leader::load_u64s(self.b, self.slot(job), Order::Relaxed, Scope::Gpu);
+        Seen {
+            first: name.low_word(),
+            job: (name >> 32).low_word(),
+            record: what.low_word(),
+            tiles: (what >> 32).low_word(),
+        }
+    }
+
+    /// Whether a published job is the tile's or before it: so is one whose slot has a later job's already, since the tile's own is not
+    /// done.
+    fn begins_by(
+        &self,
+        seen: Seen<'k>,
+        job: Val<'k, ty::U32>,
+        ticket: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Bool> {
+        seen.job.ne(job) | (ticket - seen.first).lt(1 << 31)
+    }
+
+    /// The job of a published tile, found among those in the ring from the latest on; done, when this gives it, are the jobs that it
+    /// comes after.
+    fn find(&self, ticket: Val<'k, ty::U32>, published: Val<'k, ty::U64>) -> Found<'k> {
+        let b = self.b;
+        let latest = ((published >> 32).low_word() - 1) & JOB_MASK;
+        let seen = self.seen(latest);
+        let (job, seen) = b.if_else(
+            self.begins_by(seen, latest, ticket),
+            || (latest, seen),
+            || {
+                // Where jobs have as many tiles as the latest, it is this one.
+                let back = (seen.first - ticket + (seen.tiles - 1)) / seen.tiles;
+                let guess = (latest - back.min(RING_SLOTS - 1)) & JOB_MASK;
+                let guessed = self.seen(guess);
+                let hit = guessed.job.eq(guess) & (ticket - guessed.first).lt(guessed.tiles);
+                b.if_else(hit, || (guess, guessed), || self.search(ticket, latest))
+            },
+        );
+        let word = self.word(seen.record);
+        self.wait_for_others(job);
+        Found { job, first: seen.first, tiles: seen.tiles, record: seen.record, word }
+    }
+
+    /// The same where it is not the latest.
+    fn search(
+        &self,
+        ticket: Val<'k, ty::U32>,
+        latest: Val<'k, ty::U32>,
+    ) -> (Val<'k, ty::U32>, Seen<'k>) {
+        let b = self.b;
+        let begins = |back: Val<'k, ty::U32>| {
+            let job = (latest - back) & JOB_MASK;
+            self.begins_by(self.seen(job), job, ticket)
+        };
+        // Steps back that double, until it begins by then.
+        let (back, step) = b.while_(
+            (b.constant::<ty::U32>(1), b.constant::<ty::U32>(2)),
+            |(back, _)| !begins(back),
+            |(back, step)| ((back + step).min(RING_SLOTS - 1), step * 2),
+        );
+        // It is at most `back` before the latest, and more than what `back` was before.
+        let late = back - step / 2 + 1;
+        let (back, _) = b.while_(
+            (back, late),
+            |(back, late)| late.lt(back),
+            |(back, late)| {
+                let middle = (back + late) / 2;
+                let begins = begins(middle);
+                (begins.select(middle, back), begins.select(late, middle + 1))
+            },
+        );
+        let job = (latest - back) & JOB_MASK;
+        (job, self.seen(job))
+    }
+
+    /// Each lane's word of a record.
+    fn word(&self, record: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let at = b.special(Special::Lane) * 4 + WORDS_AT;
+        let [word] = b.load_global(self.records.byte_offset(record * RECORD_BYTES + at));
+        word
+    }
+
+    /// Waits until the jobs are done that this one comes after.
+    fn wait_for_others(&self, job: Val<'k, ty::U32>) {
+        let b = self.b;
+        let at = self.slot(job).byte_offset(Slot::After as u32 * 4);
+        let words = b.load_global::<ty::U32, 4>(at);
+        for pair in words.chunks(2).take(MOST_AFTER as usize) {
+            let (completion, value) = (pair[0].warp_uniform(), pair[1].warp_uniform());
+            b.if_(completion.ne(0), || {
+                let word = self.queue.byte_offset((completion - 1) * 4 + queue::COMPLETIONS_AT);
+                let waits = || {
+                    let [said] = leader::load(b, word, Order::Acquire, Scope::Gpu);
+                    !(said - value).lt(1 << 31)
+                };
+                let start = (waits(), b.constant::<ty::U32>(1));
+                b.while_(
+                    start,
+                    |(waits, _)| waits,
+                    |(_, looks)| {
+                        // Now and then whether tiles are given up.
+                        let gives_up = b.if_else(
+                            (looks % LOOKS_BETWEEN).eq(0),
+                            || self.published().eq(GIVEN_UP),
+                            || b.constant(false),
+                        );
+                        (waits() & !gives_up, looks + 1)
+                    },
+                );
+                // What that one stored by TMA is what this one loads by TMA.
+                b.fence_proxy_async_global();
+            });
+        }
+    }
+
+    /// Hands a tile on, or that there is none.
+    fn hand_on(
+        &self,
+        cursor: TileCursor<'k>,
+        found: Found<'k>,
+        ticket: Val<'k, ty::U32>,
+        there: Val<'k, ty::Bool>,
+    ) {
+        let b = self.b;
+        let at = self.tile(cursor);
+        let lane = b.special(Special::Lane);
+        b.store_shared(at.offset(lane * 4), [there.select(found.word, 0)]);
+        b.warp_sync();
+        self.first(|| {
+            let read = |word: u32| -> Val<'k, ty::U32> {
+                let [value] = b.load_shared(at.offset(word * 4));
+                value
+            };
+            let divisor = |at: Word| Divisor::of([0, 1, 2].map(|word| read(at as u32 + word)));
+            let (zero, one) = (b.constant(0), Divisor::of([b.constant(1); 3]));
+            let walk = Walk {
+                units: zero,
+                of_one: divisor(Word::OfOne),
+                of_group: divisor(Word::OfGroup),
+                full_groups: read(Word::FullGroups as u32),
+                raster_rows: divisor(Word::RasterRows),
+                last_rows: divisor(Word::LastRows),
+                k_tiles: one,
+                split: SplitArguments {
+                    tiles: zero,
+                    workers: zero,
+                    share: one,
+                    larger_share: one,
+                    larger: zero,
+                    splits: zero,
+                    abreast: one,
+                },
+            };
+            let scheduler = Scheduler::new(b, self.tile, Cluster { m: 1, n: 1 }, walk);
+            let TileOrigin { m, n, batch } = scheduler.origin(ticket - found.first);
+            b.store_shared(at.offset(RECORD_WORDS * 4), [m, n, batch, found.job]);
+            let rest = at.offset(RECORD_WORDS * 4 + 16);
+            b.store_shared(rest, [found.record, zero, zero, zero]);
+            self.barrier(self.full, cursor).mbarrier_arrive();
+        });
+    }
+
+    /// The last CTA to leave makes the queue ready for the next launch: tickets go on with the first tile that was not published.
+    fn leave(&self) {
+        let b = self.b;
+        let others = b.special(Special::CtaCount) - 1;
+        let at = self.queue.byte_offset(queue::LEFT_AT);
+        let published = self.published();
+        self.first(|| {
+            let left = b.atomic(AtomicOp::Inc, at, others, Order::AcquireRelease, Scope::Gpu);
+            b.if_(left.eq(others), || {
+                let tickets = self.queue.byte_offset(queue::TICKET_AT);
+                b.store_ordered(tickets, published.low_word(), Order::Relaxed, Scope::Gpu);
+                let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+                b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
+            });
+        });
+    }
+}
+
+/// Values that a struct of 32-bit ones is made of.
+macro_rules! carried {
+    ($name:ident { $($field:ident),* }) => {
+        impl<'k> Carried<'k> for $name<'k> {
+            type Static = ();
+
+            fn split(self, values: &mut Vec<ValueId>) {
+                values.extend([$(self.$field.id()),*]);
+            }
+
+            fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+                $(let $field = Val::join(b, values, Type::U32);)*
+                $name { $($field),* }
+            }
+        }
+    };
+}
+
+carried!(TileCursor { slot, phase });
+carried!(Found { job, first, tiles, record, word });
+carried!(Seen { first, job, record, tiles });

@@ -1,0 +1,412 @@
+//! Resident kernels in the emulator, with the host as one more actor: jobs of several shapes, in order and in none, under many
+//! schedules, over idle times and launches; and through every assembler that is installed.
+
+#[path = "common/assemblers.rs"]
+mod assemblers;
+
+use assemblers::assemblers;
+use half::{bf16, f16};
+use pgemm_emulator::{
+    Emulator, HostStep, HostView, Memory, Options, Permission, Schedule, Statistics,
+    tensor_map_image,
+};
+use pgemm_ir::{Element, Launch, OperandMajor};
+use pgemm_kernels::resident::layout::{
+    ENTRY_BYTES, LANE_SLOTS, LANES, RECORD_BYTES, doorbell, initial_queue,
+};
+use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
+use pgemm_kernels::{
+    Arithmetic, GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build, catalogue,
+};
+
+const SPECS: [&str; 3] = [
+    "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
+    "bf16-kk-f32-64x16x64-s2-p2-c1x1-resident",
+    "bf16-kk-bf16-128x32x64-s2-w2-c1x1-resident",
+];
+
+/// A product D = A·Bᵀ + beta·C, after others.
+#[derive(Clone, Debug)]
+struct Job {
+    extents: [u32; 3],
+    beta: f64,
+    /// Jobs that it comes after. The first of them stores its A.
+    after: Vec<usize>,
+    lane: u32,
+}
+
+fn job(m: u32, n: u32, k: u32) -> Job {
+    Job { extents: [m, n, k], beta: 0.0, after: vec![], lane: 0 }
+}
+
+/// A job in memory.
+struct Placed {
+    job: Job,
+    record: Vec<u8>,
+    entry: Vec<u8>,
+    own: Completion,
+    d: u64,
+    expected: Vec<f64>,
+}
+
+fn integers(seed: u64, count: u32) -> Vec<f64> {
+    let mut state = seed;
+    let next = |_| {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        f64::from((state >> 33) as u32 % 5) - 2.0
+    };
+    (0..count).map(next).collect()
+}
+
+/// Small integers as elements.
+fn bytes_of(element: Element, values: &[f64]) -> Vec<u8> {
+    let one = |value: f64| -> Vec<u8> {
+        // Sign, exponent and fraction of 0, 1 and 2.
+        let of_8_bits = |one: u8, two: u8| {
+            let magnitude = [0, one, two][value.abs() as usize];
+            vec![magnitude | u8::from(value < 0.0) << 7]
+        };
+        match element {
+            Element::Bf16 => bf16::from_f64(value).to_le_bytes().into(),
+            Element::F16 => f16::from_f64(value).to_le_bytes().into(),
+            Element::F32 | Element::Tf32 => (value as f32).to_le_bytes().into(),
+            Element::S32 => (value as i32).to_le_bytes().into(),
+            Element::E4m3 => of_8_bits(0x38, 0x40),
+            Element::E5m2 => of_8_bits(0x3c, 0x40),
+            Element::S8 => (value as i8).to_le_bytes().into(),
+            other => panic!("no test writes {other}"),
+        }
+    };
+    values.iter().flat_map(|value| one(*value)).collect()
+}
+
+/// The elements of D as numbers.
+fn numbers(element: Element, bytes: &[u8]) -> Vec<f64> {
+    let one = |bytes: &[u8]| match (element, bytes) {
+        (Element::Bf16, &[a, b]) => bf16::from_le_bytes([a, b]).to_f64(),
+        (Element::F16, &[a, b]) => f16::from_le_bytes([a, b]).to_f64(),
+        (Element::S32, &[a, b, c, d]) => i32::from_le_bytes([a, b, c, d]).into(),
+        (_, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).into(),
+        other => panic!("no test reads {other:?}"),
+    };
+    bytes.chunks(element.bytes() as usize).map(one).collect()
+}
+
+fn matrix(address: u64, leading_dimension: u32) -> MatrixArgument {
+    MatrixArgument { address, leading_dimension: leading_dimension.into(), batch_stride: 0 }
+}
+
+/// Puts the jobs' matrices and records there.
+fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> {
+    let KernelSpec { a: operand, b_major, output, .. } = kernel.spec;
+    let mut placed: Vec<Placed> = vec![];
+    let mut submitted = [0; LANES as usize];
+    let mut tiles = [0u32; LANES as usize];
+    for (seed, job) in (0u64..).zip(jobs) {
+        let [m, n, k] = job.extents;
+        let b = integers(7 * seed + 1, n * k);
+        let c = integers(7 * seed + 2, m * n);
+        let (a_address, a) = match job.after.first() {
+            Some(&before) => (placed[before].d, placed[before].expected.clone()),
+            None => {
+                let a = integers(7 * seed + 3, m * k);
+                (memory.upload("a", &bytes_of(operand, &a), Permission::ReadOnly), a)
+            }
+        };
+        // The same numbers, a row of B's for each k.
+        let along_n = (0..n * k).map(|at| b[(at % n * k + at / n) as usize]).collect::<Vec<_>>();
+        let (stored, b_line) = match b_major {
+            OperandMajor::K => (&b, k),
+            OperandMajor::Mn => (&along_n, n),
+        };
+        let b_address = memory.upload("b", &bytes_of(operand, stored), Permission::ReadOnly);
+        let c_bytes = bytes_of(output, &c);
+        let c_address = memory.upload("c", &c_bytes, Permission::ReadOnly);
+        let d = memory.allocate("d", (m * n * output.bytes()) as usize);
+        let expected = (0..m * n)
+            .map(|at| {
+                let (row, column) = ((at / n * k) as usize, (at % n * k) as usize);
+                let k = k as usize;
+                let products = a[row..row + k].iter().zip(&b[column..column + k]);
+                products.map(|(a, b)| a * b).sum::<f64>() + job.beta * c[at as usize]
+            })
+            .collect();
+        let d_matrix = matrix(d, n);
+        let work = Work {
+            m,
+            n,
+            k,
+            batch: 1,
+            alpha: 1.0,
+            beta: job.beta,
+            a: matrix(a_address, k),
+            b: matrix(b_address, b_line),
+            c: if job.beta == 0.0 { d_matrix } else { matrix(c_address, n) },
+            d: d_matrix,
+            raster_rows: 2,
+            clusters: 1,
+            split_tiles: 0,
+            workers: 0,
+            unordered: false,
+            workspace: 0,
+            l2: L2Policies::default(),
+            scales: None,
+            bias: 0,
+        };
+        let number = &mut submitted[job.lane as usize];
+        let own = Completion::of(job.lane, *number);
+        *number += 1;
+        let record = kernel.record(&work, seed as u32 + 1).unwrap();
+        let after: Vec<_> = job.after.iter().map(|&before| placed[before].own).collect();
+        let to_end = &mut tiles[job.lane as usize];
+        *to_end += record.tiles();
+        let entry = entry(seed as u32, record.tiles(), *to_end, &after).unwrap();
+        let entry = entry.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let images = record.maps.iter().map(|(spec, map)| tensor_map_image(spec, map).unwrap());
+        let mut bytes: Vec<u8> = images.flatten().collect();
+        bytes.extend(record.words.iter().flat_map(|word| word.to_le_bytes()));
+        assert_eq!(bytes.len(), RECORD_BYTES as usize);
+        placed.push(Placed { job: job.clone(), record: bytes, entry, own, d, expected });
+    }
+    placed
+}
+
+/// What the host does next.
+enum Next {
+    Write(usize),
+    Ring(usize),
+    Fence(usize),
+    Look(usize),
+    Pause(u64),
+    Await,
+    Stop,
+    Leave,
+}
+
+/// Runs jobs; the host pauses for so many nanoseconds before each.
+fn run(
+    name: &str,
+    jobs: &[Job],
+    ctas: u32,
+    schedule: Schedule,
+    pauses: &[u64],
+) -> (Statistics, u32) {
+    const IDLE: u64 = 20_000;
+    let spec: KernelSpec = name.parse().unwrap();
+    let kernel = build(&spec).unwrap();
+    let mut memory = Memory::new();
+    let placed = place(&kernel, jobs, &mut memory);
+    let host = memory.upload("doorbells", &[0; 64], Permission::ReadWrite);
+    let completions_bytes = vec![0; (LANES * LANE_SLOTS * 4) as usize];
+    let records: Vec<u8> = placed.iter().flat_map(|placed| placed.record.clone()).collect();
+    let entries_bytes = (LANES * LANE_SLOTS * ENTRY_BYTES) as usize;
+    let queue = QueueMemory {
+        queue: memory.upload("queue", &initial_queue(), Permission::ReadWrite),
+        records: memory.upload("records", &records, Permission::ReadOnly),
+        doorbells: host,
+        state: memory.upload("state", &[0; 4], Permission::ReadWrite),
+        completions: memory.upload("completions", &completions_bytes, Permission::ReadWrite),
+        entries: memory.allocate("entries", entries_bytes),
+    };
+    let launch = |number| -> Launch { kernel.bind_resident(&queue, ctas, number, IDLE).unwrap() };
+    let (mut launches, mut rung) = (1, [0u32; LANES as usize]);
+    let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
+    let mut at = 0;
+    let mut since = None;
+    let mut act = |view: &mut HostView<'_>| -> HostStep {
+        match next {
+            Next::Pause(time) => {
+                let begin = *since.get_or_insert(view.nanoseconds());
+                if view.nanoseconds() - begin < time {
+                    return HostStep::Ran;
+                }
+                since = None;
+                next = Next::Write(at);
+            }
+            Next::Write(job) => {
+                let own = placed[job].own;
+                let slot = queue.entries + u64::from(own.word * ENTRY_BYTES);
+                view.write(slot, &placed[job].entry);
+                next = Next::Ring(job);
+            }
+            Next::Ring(job) => {
+                let lane = placed[job].job.lane;
+                rung[lane as usize] += 1;
+                // Some jobs say at the doorbell which record they have.
+                let plain = placed[job].job.after.is_empty() && job % 2 == 0;
+                let hint = if plain { job as u32 } else { doorbell::LOOK };
+                let count = rung[lane as usize];
+                let at = match lane {
+                    0 => {
+                        let hint = doorbell::hint(hint, count, doorbell::RUN);
+                        view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
+                        doorbell::HOST_AT
+                    }
+                    _ => doorbell::STREAMS_AT + (lane - 1) * 4,
+                };
+                view.store_release_u32(host + u64::from(at), count);
+                next = Next::Fence(job);
+            }
+            Next::Fence(job) => {
+                view.fence_seq_cst();
+                next = Next::Look(job);
+            }
+            Next::Look(job) => {
+                at = job + 1;
+                let pause = pauses.get(at).copied().unwrap_or(0);
+                next = if at < placed.len() { Next::Pause(pause) } else { Next::Await };
+                if view.load_acquire_u32(queue.state) == launches << 1 {
+                    launches += 1;
+                    return HostStep::Launch(launch(launches));
+                }
+            }
+            Next::Await => {
+                let done = |placed: &Placed| {
+                    let at = queue.completions + u64::from(placed.own.word * 4);
+                    placed.own.is_done(view.load_acquire_u32(at))
+                };
+                if !placed.iter().all(done) {
+                    return HostStep::Waits;
+                }
+                next = Next::Stop;
+            }
+            Next::Stop => {
+                let hint = doorbell::hint(doorbell::LOOK, rung[0], doorbell::STOP);
+                view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
+                next = Next::Leave;
+            }
+            Next::Leave => {
+                if view.kernel_runs() {
+                    return HostStep::Waits;
+                }
+                // The kernel tells the device, not the host, that D is stored: copies see it, and here what it left.
+                for Placed { d, expected, job, .. } in &placed {
+                    let element = spec.output.bytes() as usize;
+                    let found = numbers(spec.output, &view.read(*d, expected.len() * element));
+                    let wrong =
+                        found.iter().zip(expected).position(|(found, wanted)| found != wanted);
+                    assert_eq!(wrong, None, "{job:?}");
+                }
+                return HostStep::Done;
+            }
+        }
+        HostStep::Ran
+    };
+    let options = Options { schedule, max_steps: 30_000_000, ..Options::default() };
+    let emulator = Emulator::new(&kernel.kernel, &launch(1), &mut memory, options).unwrap();
+    let statistics =
+        emulator.with_host(&mut act).run().unwrap_or_else(|report| panic!("{name}: {report}"));
+    (statistics, launches)
+}
+
+#[test]
+fn one_job_is_done() {
+    for name in SPECS {
+        run(name, &[job(64, 32, 128)], 2, Schedule::round_robin(), &[]);
+    }
+}
+
+#[test]
+fn kernels_of_all_types_are_right() {
+    for spec in picked().into_iter().filter(|spec| spec.a != Element::U8) {
+        let jobs = [job(64, 64, 256), job(144, 80, 128)];
+        run(&spec.to_string(), &jobs, 2, Schedule::round_robin(), &[]);
+    }
+}
+
+#[test]
+fn jobs_of_many_shapes_are_right_under_any_schedule() {
+    let mut jobs = vec![
+        job(64, 32, 64),
+        job(8, 8, 8),
+        job(200, 72, 136),
+        Job { beta: 2.0, ..job(72, 40, 64) },
+        Job { lane: 1, ..job(128, 64, 192) },
+    ];
+    jobs.push(Job { lane: 2, ..job(64, 64, 320) });
+    for name in SPECS {
+        for seed in 0..3 {
+            for schedule in
+                [Schedule::seeded(seed), Schedule::async_late(seed), Schedule::async_early(seed)]
+            {
+                run(name, &jobs, 3, schedule, &[]);
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_wait_for_those_they_come_after() {
+    let after = |others: &[usize], m, n, k| Job { after: others.to_vec(), ..job(m, n, k) };
+    // Results stay small: bf16 has eight bits.
+    let jobs =
+        [job(64, 64, 8), after(&[0], 64, 32, 64), job(128, 32, 64), after(&[0, 2], 64, 8, 64)];
+    for seed in 0..4 {
+        run(SPECS[1].replace("f32", "bf16").as_str(), &jobs[..2], 2, Schedule::seeded(seed), &[]);
+        run(SPECS[2], &jobs[..1], 2, Schedule::async_late(seed), &[]);
+    }
+}
+
+#[test]
+fn what_left_comes_back_and_no_job_is_missed() {
+    let jobs = [job(64, 32, 64), job(8, 8, 8), job(64, 64, 64), job(16, 16, 16)];
+    let mut most = 0;
+    for seed in 0..6 {
+        // Some jobs come while the kernel is about to leave.
+        let pauses = [0, 30_000, 15_000 + 1500 * seed, 40_000];
+        let (_, launches) = run(SPECS[0], &jobs, 2, Schedule::seeded(seed), &pauses);
+        most = most.max(launches);
+        // Where a fence is missing between what each side says and its look at the other, this shows it.
+        let pauses = [0, 20_000, 20_000 + 100 * seed, 20_500];
+        run(SPECS[0], &jobs, 2, Schedule::stores_late(seed), &pauses);
+    }
+    assert!(most > 1, "the kernel never left");
+}
+
+/// What engines keep on the device where no knob asks for another kernel.
+fn picked() -> Vec<KernelSpec> {
+    use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    let types = [
+        (Bf16, Bf16),
+        (Bf16, F32),
+        (F16, F16),
+        (F16, F32),
+        (Tf32, F32),
+        (E4m3, Bf16),
+        (E5m2, Bf16),
+        (S8, S32),
+        (U8, S32),
+    ];
+    let mut specs = vec![];
+    for (element, output) in types {
+        for small in [false, true] {
+            for b in [OperandMajor::K, OperandMajor::Mn] {
+                if b == OperandMajor::K || element.bytes() == 2 {
+                    let majors = [OperandMajor::K, b];
+                    let promotions = match element {
+                        E4m3 | E5m2 => &[None, Some(128)][..],
+                        _ => &[None],
+                    };
+                    specs.extend(promotions.iter().map(|&promotion| {
+                        let arithmetic = Arithmetic { promotion, ..Arithmetic::default() };
+                        catalogue::resident([element; 2], output, majors, arithmetic, small)
+                    }));
+                }
+            }
+        }
+    }
+    specs
+}
+
+#[test]
+fn assemblers_take_it_without_spills() {
+    for assembler in assemblers() {
+        for spec in SPECS.map(|name| name.parse().unwrap()).into_iter().chain(picked()) {
+            let (name, kernel) = (spec.to_string(), build(&spec).unwrap());
+            let ptx = pgemm_ptx::emit(&kernel.kernel).unwrap();
+            let report = assembler.assemble(&ptx).unwrap();
+            assert!(report.is_clean(), "{name}: {report:?}");
+        }
+    }
+}

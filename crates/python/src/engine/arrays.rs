@@ -1,0 +1,149 @@
+//! Arrays as problems of an engine, and what tells these apart.
+
+use std::hash::{Hash, Hasher};
+
+use pgemm::{Error, Pointers, Problem, ProblemError};
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+use crate::layout::{Operands, Place, View, launches};
+use crate::source::Source;
+use crate::types::{self, Types};
+
+/// What Python gives.
+pub struct Arrays<'a, 'py> {
+    /// A.
+    pub a: &'a Bound<'py, PyAny>,
+    /// B.
+    pub b: &'a Bound<'py, PyAny>,
+    /// C.
+    pub c: Option<&'a Bound<'py, PyAny>>,
+    /// D.
+    pub out: &'a Bound<'py, PyAny>,
+}
+
+impl Arrays<'_, '_> {
+    /// References that keep them alive.
+    pub fn owned(&self) -> Vec<Py<PyAny>> {
+        [Some(self.a), Some(self.b), self.c, Some(self.out)]
+            .into_iter()
+            .flatten()
+            .map(|array| array.clone().unbind())
+            .collect()
+    }
+
+    /// Finds out where all of them lie. C is not looked at where beta is 0.
+    ///
+    /// # Errors
+    /// One is no array, or there is no C for a beta.
+    pub fn read(&self, beta: f64) -> Result<Read, Failure> {
+        let c = self.c.filter(|_| beta != 0.0);
+        if c.is_none() && beta != 0.0 {
+            return Err(Error::from(ProblemError::MissingC { beta: beta.to_string() }).into());
+        }
+        Ok(Read {
+            a: Source::of("a", self.a)?,
+            b: Source::of("b", self.b)?,
+            c: c.map(|c| Source::of("c", c)).transpose()?,
+            out: Source::of("out", self.out)?,
+        })
+    }
+}
+
+/// Where the arrays of a job lie.
+pub struct Read {
+    a: Source,
+    b: Source,
+    c: Option<Source>,
+    out: Source,
+}
+
+/// What a job depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    a: View,
+    b: View,
+    c: Option<View>,
+    out: View,
+    scalars: [u64; 2],
+}
+
+/// Addresses, factors and extents of A tell most jobs apart; all that views have would take longer than the submission.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let addresses = [self.a.address, self.b.address, self.out.address];
+        (addresses, self.scalars).hash(state);
+        self.a.shape.iter().for_each(|extent| extent.hash(state));
+    }
+}
+
+impl Read {
+    /// What their job depends on.
+    pub fn key(&self, alpha: f64, beta: f64) -> Key {
+        let c = self.c.as_ref().map(|c| c.view);
+        let scalars = [alpha, beta].map(f64::to_bits);
+        Key { a: self.a.view, b: self.b.view, c, out: self.out.view, scalars }
+    }
+
+    /// Streams on which work may still write them, as their libraries say.
+    pub fn streams(&self) -> impl Iterator<Item = u64> {
+        self.all().filter_map(|(_, source)| source.stream)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&'static str, &Source)> {
+        let c = self.c.as_ref().map(|c| ("c", c));
+        [Some(("a", &self.a)), Some(("b", &self.b)), c, Some(("out", &self.out))]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The problem that they make, for an engine of these types on that device.
+    ///
+    /// # Errors
+    /// Arrays elsewhere, of other types, or that make no product, or more than one launch.
+    pub fn problem(
+        &self,
+        ordinal: u32,
+        types: &Types,
+        alpha: f64,
+        beta: f64,
+    ) -> Result<(Problem, Pointers), Failure> {
+        let here = Place::Cuda(ordinal);
+        for (name, source) in self.all() {
+            let View { place, dtype, .. } = source.view;
+            if place != here {
+                return Err(Failure::argument(format!(
+                    "{name} is on {place}, and the engine on {here}: move it"
+                )));
+            }
+            let needed = match name {
+                "a" => types.a,
+                "b" => types.b,
+                _ => types.d,
+            };
+            if !types::holds(dtype, needed) {
+                return Err(Failure::dtype(format!(
+                    "{name} holds {dtype}, and the engine's are of {needed}: convert it, or make another engine"
+                )));
+            }
+        }
+        if self.out.view.read_only {
+            return Err(Failure::argument(
+                "out must not be written: its library says that it is read-only",
+            ));
+        }
+        let (a, b, out) = (&self.a.view, &self.b.view, &self.out.view);
+        let c = self.c.as_ref().map(|c| &c.view);
+        let planned = launches(&Operands { a, b, c, out, alpha, beta, keep_rows: false })?;
+        match planned.offsets.len() {
+            0 => Err(Failure::argument("out has no elements: there is nothing to submit")),
+            1 => {
+                let c = c.map_or(0, |c| c.address);
+                Ok((planned.problem, Pointers::new(a.address, b.address, c, out.address)))
+            }
+            launches => Err(Failure::argument(format!(
+                "these arrays make {launches} products, whose leading dimensions are no one batch: submit each, or use matmul"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! `Engine`: a kernel that stays on the device, with arrays of Python's libraries.
+
+mod arrays;
+mod recent;
+mod ticket;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pgemm::driver::Device;
+use pgemm::engine::{self, EngineOptions, Goal};
+use pgemm::{Config, Major, Problem};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::errors::{Failure, detached};
+use crate::source::stream_handle;
+use crate::types::Types;
+use crate::{knobs, raw, runner};
+use arrays::{Arrays, Key};
+use recent::Recent;
+use ticket::Kept;
+pub use ticket::Ticket;
+
+/// Jobs that an engine remembers at most: half of its records, so that those of jobs that were forgotten are free in time.
+const MOST_PREPARED: usize = 1024;
+
+/// A kernel that is launched once, stays on the device, and works through products as they come in: a submission costs no launch, and
+/// products that do not depend on each other overlap.
+///
+/// goal is 'throughput' or 'latency', typical the (m, n, k) of most products; a_major and b_major are the dimensions of A and B that
+/// are contiguous, of all of them. The kernel leaves the device idle_seconds after the last product, and comes back with the next.
+/// Further keywords are knobs, as a Runner has them. See docs/python.md.
+#[pyclass(module = "persistent_gemm", frozen)]
+pub struct Engine {
+    // Before the arrays: its end waits for the jobs that use them.
+    engine: engine::Engine,
+    jobs: Recent<Key, engine::Job>,
+    kept: Arc<Kept>,
+    device: Device,
+    ordinal: u32,
+    types: Types,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (dtype=None, goal="throughput", sms=None, idle_seconds=0.001, typical=None, b_major="k", *, a_major="k",
+        watchdog_seconds=10.0, **knobs))]
+    #[expect(clippy::too_many_arguments, reason = "most are keywords")]
+    fn new(
+        py: Python<'_>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        goal: &str,
+        sms: Option<u32>,
+        idle_seconds: f64,
+        typical: Option<&Bound<'_, PyAny>>,
+        b_major: &str,
+        a_major: &str,
+        watchdog_seconds: f64,
+        knobs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Engine> {
+        let make = || {
+            let bf16 = "bf16".into_pyobject(py).map_err(PyErr::from)?.into_any();
+            let asked = knobs::read(dtype.unwrap_or(&bf16), [None; 3], knobs)?;
+            let options = EngineOptions {
+                goal: self::goal(goal)?,
+                sms,
+                idle: seconds("idle_seconds", idle_seconds)?,
+                watchdog: seconds("watchdog_seconds", watchdog_seconds)?,
+            };
+            let typical = self::typical(typical, a_major, b_major)?;
+            detached(py, || start(asked, &typical, options))
+        };
+        make().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// Submits out = alpha * a @ b + beta * c and returns at once. It begins when the jobs of after, two at most, are done. What the
+    /// arrays hold must be there: by work that is done, or by those jobs; with a stream, by what was queued there before, and what is
+    /// queued there after waits for the product. The arrays are kept alive until it is done.
+    #[pyo3(signature = (a, b, out, alpha=1.0, beta=0.0, c=None, after=None, *, stream=None))]
+    #[expect(clippy::too_many_arguments, reason = "most are keywords")]
+    fn submit(
+        &self,
+        py: Python<'_>,
+        a: &Bound<'_, PyAny>,
+        b: &Bound<'_, PyAny>,
+        out: &Bound<'_, PyAny>,
+        alpha: f64,
+        beta: f64,
+        c: Option<&Bound<'_, PyAny>>,
+        after: Option<&Bound<'_, PyAny>>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Ticket> {
+        let submit = || {
+            let stream = stream.map(stream_handle).transpose()?;
+            let after = after.map_or(Ok(vec![]), tickets)?;
+            if stream.is_some() && !after.is_empty() {
+                return Err(Failure::argument(
+                    "after does not go with stream, which has an order of its own: leave one of them out",
+                ));
+            }
+            let arrays = Arrays { a, b, c, out };
+            let job = self.job(&arrays, alpha, beta, stream)?;
+            let after: Vec<_> = after.iter().collect();
+            let ticket = detached(py, || {
+                let submitted = match stream {
+                    // SAFETY: the arrays are kept until the job is done, their views were checked; the stream is the caller's.
+                    Some(stream) => unsafe {
+                        raw::submit_on(&self.engine, &self.device, &job, stream)
+                    },
+                    // SAFETY: as above.
+                    None => unsafe { raw::submit(&self.engine, &job, &after) },
+                };
+                Ok(submitted?)
+            })?;
+            self.kept.keep(&ticket, arrays.owned());
+            Ok(Ticket::new(ticket, &self.kept))
+        };
+        submit().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// Submits products that do not depend on each other, each as (a, b, out) or (a, b, out, c), and returns their tickets. Cheaper for
+    /// each than submit.
+    #[pyo3(signature = (jobs, alpha=1.0, beta=0.0))]
+    fn submit_many(
+        &self,
+        py: Python<'_>,
+        jobs: &Bound<'_, PyAny>,
+        alpha: f64,
+        beta: f64,
+    ) -> PyResult<Vec<Ticket>> {
+        let submit = || {
+            let mut prepared = Vec::new();
+            let mut owned = Vec::new();
+            for (at, item) in jobs.try_iter()?.enumerate() {
+                let item = item?;
+                let of = item.cast::<PyTuple>().ok().filter(|of| matches!(of.len(), 3 | 4));
+                let of = of.ok_or_else(|| {
+                    Failure::argument(format!(
+                        "job {at} is none: give (a, b, out) or (a, b, out, c)"
+                    ))
+                })?;
+                let (a, b, out) = (of.get_item(0)?, of.get_item(1)?, of.get_item(2)?);
+                let c = if of.len() == 4 { Some(of.get_item(3)?) } else { None };
+                let arrays = Arrays { a: &a, b: &b, c: c.as_ref(), out: &out };
+                prepared.push(self.job(&arrays, alpha, beta, None)?);
+                owned.push(arrays.owned());
+            }
+            // SAFETY: the arrays are kept until the jobs are done, and their views were checked.
+            let submitted =
+                detached(py, || Ok(unsafe { raw::submit_all(&self.engine, &prepared) }?))?;
+            let tickets = submitted.into_iter().zip(owned).map(|(ticket, arrays)| {
+                self.kept.keep(&ticket, arrays);
+                Ticket::new(ticket, &self.kept)
+            });
+            Ok(tickets.collect())
+        };
+        submit().map_err(|failure: Failure| failure.raise(py))
+    }
+
+    /// Waits until all products are done that were submitted.
+    fn drain(&self, py: Python<'_>) -> PyResult<()> {
+        self.ending(py, || Ok(self.engine.drain()?))
+    }
+
+    /// Takes no more products, finishes those that were submitted, and leaves the device.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.ending(py, || Ok(self.engine.stop()?))
+    }
+
+    /// Takes no more products and gives up those that have not begun, whose tickets then raise.
+    fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.ending(py, || Ok(self.engine.abort()?))?;
+        // The kernel has left: nobody uses the arrays of jobs that will never be done.
+        self.kept.clear();
+        Ok(())
+    }
+
+    /// The kernel's name.
+    #[getter]
+    fn kernel(&self) -> String {
+        self.engine.spec().to_string()
+    }
+
+    /// How often the kernel was launched.
+    #[getter]
+    fn launches(&self) -> u32 {
+        self.engine.launches()
+    }
+
+    /// How many products are prepared: those with the same arrays, or others at their addresses, are prepared once.
+    #[getter]
+    fn prepared(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.stop(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<persistent_gemm.Engine {}, {} launches>", self.kernel(), self.launches())
+    }
+}
+
+impl Engine {
+    fn job(
+        &self,
+        arrays: &Arrays<'_, '_>,
+        alpha: f64,
+        beta: f64,
+        stream: Option<u64>,
+    ) -> Result<engine::Job, Failure> {
+        let read = arrays.read(beta)?;
+        let job = match self.jobs.get(&read.key(alpha, beta)) {
+            Some(job) => job,
+            None => {
+                let (problem, pointers) = read.problem(self.ordinal, &self.types, alpha, beta)?;
+                let py = arrays.a.py();
+                let job = detached(py, || Ok(self.engine.prepare(&problem, &pointers)?))?;
+                self.jobs.add(read.key(alpha, beta), job.clone());
+                job
+            }
+        };
+        for other in read.streams() {
+            // 0 and 1 are the legacy default stream.
+            if stream.is_none_or(|stream| stream.max(1) != other.max(1)) {
+                detached(arrays.a.py(), || {
+                    // SAFETY: the array's library names its stream.
+                    Ok(unsafe { raw::wait(&self.device, other) }?)
+                })?;
+            }
+        }
+        Ok(job)
+    }
+
+    fn ending(
+        &self,
+        py: Python<'_>,
+        end: impl FnOnce() -> Result<(), Failure> + Send,
+    ) -> PyResult<()> {
+        let ended = detached(py, end).map_err(|failure| failure.raise(py));
+        self.kept.sweep();
+        ended
+    }
+}
+
+fn start(
+    asked: knobs::Asked,
+    typical: &Problem,
+    options: EngineOptions,
+) -> Result<Engine, Failure> {
+    let gemm = runner::create(asked)?;
+    let config: &Config = gemm.config();
+    let types = Types {
+        a: config.dtype,
+        b: config.b.unwrap_or(config.dtype),
+        d: config.output_dtype(),
+        precision: config.precision,
+    };
+    let engine = engine::Engine::start(&gemm, typical, options)?;
+    let device = gemm.device().clone();
+    let ordinal = device.properties().ordinal;
+    Ok(Engine {
+        engine,
+        jobs: Recent::new(MOST_PREPARED),
+        kept: Arc::default(),
+        device,
+        ordinal,
+        types,
+    })
+}
+
+fn goal(text: &str) -> Result<Goal, Failure> {
+    match text {
+        "throughput" => Ok(Goal::Throughput),
+        "latency" => Ok(Goal::Latency),
+        _ => Err(Failure::argument(format!("goal is '{text}': use throughput or latency"))),
+    }
+}
+
+fn seconds(what: &str, asked: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(asked)
+        .map_err(|_| Failure::argument(format!("{what} is {asked}: give seconds, 0 or more")))
+}
+
+/// The problem that most are like.
+fn typical(
+    asked: Option<&Bound<'_, PyAny>>,
+    a_major: &str,
+    b_major: &str,
+) -> Result<Problem, Failure> {
+    let (m, n, k) = match asked {
+        None => (1024, 1024, 1024),
+        Some(asked) => asked
+            .extract::<(usize, usize, usize)>()
+            .ok()
+            .filter(|(m, n, k)| [m, n, k].iter().all(|extent| **extent > 0))
+            .ok_or_else(|| {
+                let text = asked.repr().map(|text| text.to_string()).unwrap_or_default();
+                Failure::argument(format!("typical is {text}: give (m, n, k), each 1 or more"))
+            })?,
+    };
+    let a = match a_major {
+        "k" => Major::K,
+        "m" => Major::M,
+        _ => return Err(Failure::argument(format!("a_major is '{a_major}': use k or m"))),
+    };
+    let b = match b_major {
+        "k" => Major::K,
+        "n" => Major::N,
+        _ => return Err(Failure::argument(format!("b_major is '{b_major}': use k or n"))),
+    };
+    Ok(Problem::new(m, n, k, a, b))
+}
+
+/// Tickets of an iterable.
+fn tickets(after: &Bound<'_, PyAny>) -> Result<Vec<engine::Ticket>, Failure> {
+    let mut tickets = Vec::new();
+    for item in after.try_iter()? {
+        let item = item?;
+        let ticket = item.cast::<Ticket>().map_err(|_| {
+            let class = item.get_type();
+            Failure::Said(
+                crate::errors::Class::Dtype,
+                format!("after has a {class}: give tickets that submit has returned"),
+            )
+        })?;
+        tickets.push(ticket.get().inner().clone());
+    }
+    Ok(tickets)
+}
