@@ -192,6 +192,20 @@ fn run(
     schedule: Schedule,
     pauses: &[u64],
 ) -> (Statistics, u32) {
+    let (statistics, launches, done) = run_to(name, jobs, ctas, schedule, pauses, doorbell::STOP);
+    assert_eq!(done, jobs.len());
+    (statistics, launches)
+}
+
+/// The same, ended by a command: once all jobs are done, or at once where they are given up. Gives also how many were done.
+fn run_to(
+    name: &str,
+    jobs: &[Job],
+    ctas: u32,
+    schedule: Schedule,
+    pauses: &[u64],
+    command: u32,
+) -> (Statistics, u32, usize) {
     const IDLE: u64 = 20_000;
     let spec: KernelSpec = name.parse().unwrap();
     let kernel = build(&spec).unwrap();
@@ -212,7 +226,7 @@ fn run(
     let launch = |number| -> Launch { kernel.bind_resident(&queue, ctas, number, IDLE).unwrap() };
     let (mut launches, mut rung) = (1, [0u32; LANES as usize]);
     let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
-    let mut at = 0;
+    let (mut at, mut finished) = (0, 0);
     let mut since = None;
     let mut act = |view: &mut HostView<'_>| -> HostStep {
         match next {
@@ -266,13 +280,13 @@ fn run(
                     let at = queue.completions + u64::from(placed.own.word * 4);
                     placed.own.is_done(view.load_acquire_u32(at))
                 };
-                if !placed.iter().all(done) {
+                if command == doorbell::STOP && !placed.iter().all(done) {
                     return HostStep::Waits;
                 }
                 next = Next::Stop;
             }
             Next::Stop => {
-                let hint = doorbell::hint(doorbell::LOOK, rung[0], doorbell::STOP);
+                let hint = doorbell::hint(doorbell::LOOK, rung[0], command);
                 view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
                 next = Next::Leave;
             }
@@ -281,7 +295,12 @@ fn run(
                     return HostStep::Waits;
                 }
                 // The kernel tells the device, not the host, that D is stored: copies see it, and here what it left.
-                for Placed { d, expected, job, .. } in &placed {
+                for Placed { d, expected, job, own, .. } in &placed {
+                    let said = queue.completions + u64::from(own.word * 4);
+                    if !own.is_done(view.load_acquire_u32(said)) {
+                        continue;
+                    }
+                    finished += 1;
                     let element = spec.output.bytes() as usize;
                     let found = numbers(spec.output, &view.read(*d, expected.len() * element));
                     let wrong =
@@ -297,7 +316,7 @@ fn run(
     let emulator = Emulator::new(&kernel.kernel, &launch(1), &mut memory, options).unwrap();
     let statistics =
         emulator.with_host(&mut act).run().unwrap_or_else(|report| panic!("{name}: {report}"));
-    (statistics, launches)
+    (statistics, launches, finished)
 }
 
 #[test]
@@ -345,6 +364,20 @@ fn jobs_wait_for_those_they_come_after() {
     for seed in 0..4 {
         run(SPECS[1].replace("f32", "bf16").as_str(), &jobs[..2], 2, Schedule::seeded(seed), &[]);
         run(SPECS[2], &jobs[..1], 2, Schedule::async_late(seed), &[]);
+    }
+}
+
+#[test]
+fn what_is_aborted_is_given_up() {
+    let jobs = vec![job(512, 256, 64); 6];
+    for name in [SPECS[0], SPECS[2]] {
+        for ctas in [1, 2] {
+            for seed in 0..2 {
+                let schedule = Schedule::seeded(seed);
+                let (.., done) = run_to(name, &jobs, ctas, schedule, &[], doorbell::ABORT);
+                assert!(done < jobs.len(), "{done} were done");
+            }
+        }
     }
 }
 
