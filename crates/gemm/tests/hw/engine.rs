@@ -292,8 +292,11 @@ fn what_was_submitted_is_finished_or_said_to_be_given_up() {
     };
     let stream = Stream::new(&device).unwrap();
     let problem = Problem::new(1024, 1024, 1024, Major::K, Major::K);
-    for end in ["drop", "stop", "abort"] {
-        let (config, _, engine) = engine(&device, SPECS[0]);
+    for (end, sms) in [("drop", None), ("stop", None), ("abort", None), ("abort", Some(1))] {
+        let config = Config::for_spec(AnySpec::Wgmma(SPECS[0].parse().unwrap()));
+        let gemm = Gemm::create(&device, config.clone()).unwrap();
+        let options = EngineOptions { sms, ..EngineOptions::default() };
+        let engine = Engine::start(&gemm, &problem, options).unwrap();
         let known = Known::new(&device, &stream, &config, problem, 3);
         let job = engine.prepare(&problem, &known.pointers()).unwrap();
         let jobs = vec![&job; 900];
@@ -317,8 +320,8 @@ fn what_was_submitted_is_finished_or_said_to_be_given_up() {
             }
         });
         let given_up = given_up.count();
-        println!("{end}: {given_up} of {} given up", tickets.len());
-        assert!(end == "abort" || given_up == 0, "{end}: {given_up}");
+        println!("{end}, {sms:?} SMs: {given_up} of {} given up", tickets.len());
+        assert_eq!(end == "abort", given_up > 0, "{end}, {sms:?} SMs: {given_up}");
         if end != "abort" {
             known.check(&stream);
         }
