@@ -1,5 +1,5 @@
-//! The resident kernel: launched once, it stays and works through jobs as they come in, each a GEMM of its own shape. One thread of
-//! the grid takes jobs in ([`relay`]), each CTA takes tiles of any of them ([`tickets`]), and the last warpgroup to store of a job
+//! The resident kernel: launched once, it stays and works through jobs as they come in, each a GEMM of its own shape. One warp of
+//! the grid takes jobs in (`relay`), each CTA takes tiles of any of them (`tickets`), and the last warpgroup to store of a job
 //! tells whoever waits for it. Producer and consumers work as those of a kernel that is launched for one problem, but find what that
 //! has in its parameters in the job's record. docs/resident.md has the protocol.
 
