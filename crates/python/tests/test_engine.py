@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import threading
+import time
 import weakref
 
 import pytest
@@ -249,8 +250,15 @@ def test_the_end(cuda):
     engine = pg.Engine(out_dtype="f32", sms=1)
     large = operands(cuda, 4096, 4096, 4096)
     tickets = engine.submit_many([large] * 500)
+    begin = time.monotonic()
     engine.abort()
-    with pytest.raises(pg.StateError, match="given up"):
-        tickets[-1].wait()
+    given_up = 0
+    for ticket in tickets:
+        try:
+            assert ticket.done()
+        except pg.StateError as error:
+            assert "given up" in str(error)
+            given_up += 1
+    assert given_up > 400, f"{given_up} given up, {time.monotonic() - begin:.3f} s after abort"
     with pytest.raises(ValueError, match="SMs"):
         pg.Engine(sms=100000)
