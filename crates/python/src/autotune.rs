@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use pgemm::tune::{
     ProblemKey, Progress, Results, TuneError, TuneOptions, TuneResult, Tuner, install_folder,
 };
-use pgemm::{Config, Error, Major, Plan, Problem};
+use pgemm::{Config, Error, Plan, Problem};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Failure, detached};
-use crate::knobs::USUAL_SMS;
+use crate::knobs::{USUAL_SMS, majors};
 use crate::{gemms, types};
 
 /// Finds the fastest kernel for a problem by measuring, and has every later call use it. The device should have nothing else to do.
@@ -165,15 +165,6 @@ fn problem(asked: &Bound<'_, PyAny>, a_major: &str, b_major: &str) -> Result<Pro
         [m, n, k, batch] => (m, n, k, batch),
         _ => return Err(wrong()),
     };
-    let a = match a_major {
-        "k" => Major::K,
-        "m" => Major::M,
-        _ => return Err(Failure::argument(format!("a_major is '{a_major}': use k or m"))),
-    };
-    let b = match b_major {
-        "k" => Major::K,
-        "n" => Major::N,
-        _ => return Err(Failure::argument(format!("b_major is '{b_major}': use k or n"))),
-    };
+    let (a, b) = majors(a_major, b_major)?;
     Ok(Problem::new(m, n, k, a, b).with_batch(batch))
 }

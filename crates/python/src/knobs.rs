@@ -1,6 +1,6 @@
 //! Keywords that say what a GEMM is made for, as a [`Config`].
 
-use pgemm::{Config, Epilogue, Plan, Precision};
+use pgemm::{Config, Epilogue, Major, Plan, Precision};
 use pgemm_kernels::{Cluster, Schedule};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -152,4 +152,19 @@ fn schedule(text: &str) -> Result<Schedule, Failure> {
             Err(Failure::argument(format!("'{text}' is no schedule: use cooperative or ping-pong")))
         }
     }
+}
+
+/// The majors of A and B by their names.
+pub fn majors(a_major: &str, b_major: &str) -> Result<(Major, Major), Failure> {
+    let a = match a_major {
+        "k" => Major::K,
+        "m" => Major::M,
+        _ => return Err(Failure::argument(format!("a_major is '{a_major}': use k or m"))),
+    };
+    let b = match b_major {
+        "k" => Major::K,
+        "n" => Major::N,
+        _ => return Err(Failure::argument(format!("b_major is '{b_major}': use k or n"))),
+    };
+    Ok((a, b))
 }

@@ -48,6 +48,8 @@ pub enum Word {
     Alpha = 3,
     /// Bits of beta.
     Beta = 4,
+    /// A number, not 0, that no other record has, nor the one before in its place.
+    Stamp = 5,
     /// Tiles of one product: a divisor.
     OfOne = 6,
     /// Tiles of a raster group: a divisor.
@@ -58,8 +60,6 @@ pub enum Word {
     RasterRows = 13,
     /// Rows of the group behind them: a divisor.
     LastRows = 16,
-    /// A number, not 0, that no other record has, nor the one before in its place.
-    Stamp = 5,
 }
 
 impl Word {

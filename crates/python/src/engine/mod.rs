@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pgemm::driver::Device;
 use pgemm::engine::{self, EngineOptions, Goal};
-use pgemm::{Config, Major, Problem};
+use pgemm::{Config, Problem};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -312,16 +312,7 @@ fn typical(
                 Failure::argument(format!("typical is {text}: give (m, n, k), each 1 or more"))
             })?,
     };
-    let a = match a_major {
-        "k" => Major::K,
-        "m" => Major::M,
-        _ => return Err(Failure::argument(format!("a_major is '{a_major}': use k or m"))),
-    };
-    let b = match b_major {
-        "k" => Major::K,
-        "n" => Major::N,
-        _ => return Err(Failure::argument(format!("b_major is '{b_major}': use k or n"))),
-    };
+    let (a, b) = knobs::majors(a_major, b_major)?;
     Ok(Problem::new(m, n, k, a, b))
 }
 
