@@ -11,7 +11,8 @@ use persistent_gemm::{
 };
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{
-    GemmKernel, KernelSpec, L2Policies, MatrixArgument, OutputMajor, Terms, Work, build, catalogue,
+    GemmKernel, KOrder, KernelSpec, L2Policies, MatrixArgument, OutputMajor, Terms, Work, build,
+    catalogue,
 };
 
 use crate::device::device;
@@ -125,6 +126,7 @@ impl Case {
             split_tiles,
             workers: 2 * split_tiles,
             unordered: false,
+            k_order: KOrder::Forward,
             workspace,
             l2: L2Policies::default(),
             scales: Some([a_scales, b_scales]),
