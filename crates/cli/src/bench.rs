@@ -75,7 +75,7 @@ pub struct Args {
     count: Option<u32>,
     /// Also measure this kernel beside the planner's pick, split and walked so, or with --stream this resident kernel; may be given
     /// several times.
-    #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH[:K_ORDER]]]]")]
+    #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
     also: Vec<Way>,
     /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
     #[arg(long, default_value_t = 6.0)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use persistent_gemm::bench::Elements;
 use persistent_gemm::{Choice, Config, Dtype, Epilogue, Major, Plan, Precision, Problem, Split};
-use pgemm_kernels::{AnySpec, Cluster, KOrder, L2Policies, L2Policy, Schedule};
+use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 
 use crate::output;
 
@@ -227,7 +227,7 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
     Ok(policies)
 }
 
-/// One way to compute a problem: `SPEC[:SPLIT[:RASTER[:LAUNCH[:K_ORDER]]]]`. The planner fills in what is left out.
+/// One way to compute a problem: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner fills in what is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// The kernel.
@@ -238,15 +238,13 @@ pub struct Way {
     pub raster_rows: Option<u32>,
     /// Whether its launch may begin while the one before it ends.
     pub dependent_launch: Option<bool>,
-    /// In which order k is walked.
-    pub k_order: Option<KOrder>,
 }
 
 impl FromStr for Way {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.splitn(5, ':');
+        let mut parts = text.splitn(4, ':');
         let spec = parts.next().unwrap_or_default();
         let spec = spec.parse().map_err(|error: pgemm_kernels::AnySpecError| error.to_string())?;
         let split = parts.next().map(str::parse).transpose()?;
@@ -263,8 +261,7 @@ impl FromStr for Way {
             _ => Err(format!("'{launch}' is no way to launch: dependent or serial")),
         });
         let (raster_rows, dependent_launch) = (raster_rows.transpose()?, launch.transpose()?);
-        let k_order = parts.next().map(str::parse).transpose()?;
-        Ok(Way { spec, split, raster_rows, dependent_launch, k_order })
+        Ok(Way { spec, split, raster_rows, dependent_launch })
     }
 }
 
@@ -278,11 +275,10 @@ impl fmt::Display for Way {
             write!(f, ":{rows}")?;
         }
         match self.dependent_launch {
-            Some(true) => write!(f, ":dependent")?,
-            Some(false) => write!(f, ":serial")?,
-            None => {}
+            Some(true) => write!(f, ":dependent"),
+            Some(false) => write!(f, ":serial"),
+            None => Ok(()),
         }
-        self.k_order.map_or(Ok(()), |order| write!(f, ":{order}"))
     }
 }
 
@@ -382,10 +378,6 @@ pub struct Knobs {
     /// Add partial sums of split tiles as they come: last bits may then differ from run to run.
     #[arg(long)]
     pub unordered: bool,
-    /// In which order k is walked: alternate (every other tile of a CTA from the end on) or forward, where an element of D does not depend on
-    /// where it lies [default: alternate].
-    #[arg(long, value_name = "ORDER")]
-    pub k_order: Option<KOrder>,
     /// How long L2 keeps a, b and d: normal, evict-first or evict-last, as in a=evict-first,d=evict-first.
     #[arg(long, value_name = "POLICIES", value_parser = l2_policies)]
     pub l2_policy: Option<L2Policies>,
@@ -413,7 +405,6 @@ impl Knobs {
             swapped: self.swapped,
             split: self.split,
             unordered: self.unordered,
-            k_order: self.k_order,
             l2: self.l2_policy,
             dependent_launch: self.dependent_launch,
             sms: self.sms,
@@ -425,12 +416,11 @@ impl Knobs {
 
     /// The config that computes in this way, and with this precision, with the knobs that it does not name.
     pub fn config_for(&self, way: &Way, precision: Precision) -> Config {
-        let Way { spec, split, raster_rows, dependent_launch, k_order } = *way;
+        let Way { spec, split, raster_rows, dependent_launch } = *way;
         Config {
             raster_rows: raster_rows.or(self.raster_rows),
             split: split.or(self.split),
             unordered: self.unordered,
-            k_order: k_order.or(self.k_order),
             l2: self.l2_policy,
             dependent_launch: dependent_launch.or(self.dependent_launch),
             sms: self.sms,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{AnySpec, Cluster, Epilogue, KOrder, L2Policies, Schedule};
+use pgemm_kernels::{AnySpec, Cluster, Epilogue, L2Policies, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::choice::Choice;
@@ -100,10 +100,6 @@ pub struct Config {
     /// Whether partial sums of split tiles may be added in the order in which they come. Off, results are the same bit for
     /// bit on every run.
     pub unordered: bool,
-    /// In which order k is walked. Where it is not given, alternately; forward, equal rows of A and columns of B give equal elements of D wherever
-    /// they lie, bit for bit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub k_order: Option<KOrder>,
     /// How long L2 keeps what is read and written.
     pub l2: Option<L2Policies>,
     /// Whether a launch may begin while the one before it on the stream ends (programmatic dependent launch).
@@ -135,7 +131,6 @@ impl Config {
             swapped: None,
             split: None,
             unordered: false,
-            k_order: None,
             l2: None,
             dependent_launch: None,
             sms: None,

@@ -803,7 +803,6 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         split_tiles: plan.split_tiles,
         workers: plan.workers,
         unordered: plan.unordered,
-        k_order: plan.k_order,
         workspace,
         l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
         scales: None,

@@ -71,7 +71,7 @@ pub use numerics::{
 };
 pub use pgemm_ir::Element as Dtype;
 pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
-pub use pgemm_kernels::{AnySpec, Cluster, KOrder, L2Policies, L2Policy, Schedule};
+pub use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
 pub use plan::{Candidates, Plan};
 pub use precision::Precision;
 pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError, Spans};

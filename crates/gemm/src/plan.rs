@@ -7,7 +7,7 @@ mod shared;
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    AnySpec, Arithmetic, Cluster, Epilogue, KOrder, KernelSpec, L2Policies, L2Policy, OutputMajor,
+    AnySpec, Arithmetic, Cluster, Epilogue, KernelSpec, L2Policies, L2Policy, OutputMajor,
     Schedule, SpecError, Tile,
 };
 use serde::Serialize;
@@ -42,8 +42,6 @@ pub struct Plan {
     pub workers: u32,
     /// Whether partial sums are added as they come.
     pub unordered: bool,
-    /// In which order k is walked.
-    pub k_order: KOrder,
     /// How long L2 keeps what is read and written.
     pub l2: L2Policies,
     /// How the kernel gets A and B.
@@ -151,7 +149,6 @@ impl Plan {
             split_tiles: split_tiles as u32,
             workers: workers as u32,
             unordered: config.unordered,
-            k_order: config.k_order.unwrap_or(KOrder::Alternate),
             l2: config.l2.unwrap_or_else(|| l2_policies(&choice, problem)),
             readings: *readings,
             pass_cycles: seen.pass_cycles(),

@@ -321,7 +321,7 @@ impl From<AnySpec> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KOrder, L2Policies, MatrixArgument};
+    use crate::{L2Policies, MatrixArgument};
 
     const NAMES: [&str; 3] = [
         "bf16-knm-f32-128x64x64-s8-w2-c2x1",
@@ -368,7 +368,6 @@ mod tests {
             split_tiles: 0,
             workers: 0,
             unordered: false,
-            k_order: KOrder::Forward,
             workspace: 0,
             l2: L2Policies::default(),
             scales: None,

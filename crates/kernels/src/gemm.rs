@@ -8,7 +8,7 @@ use pgemm_ir::{
 
 use crate::batch::BatchMap;
 use crate::epilogue::{Epilogue, Output};
-use crate::mainloop::{AlongK, Mainloop};
+use crate::mainloop::Mainloop;
 use crate::reduction::{Contributor, Reduction, Rest, Share};
 use crate::resident;
 use crate::scales::Scales;
@@ -112,7 +112,6 @@ fn write<'k, S: Gives<R>, R: Sum>(
     let (m, n) = (b.param::<ty::U32>("m"), b.param("n"));
     let walk = Walk::declare(b);
     let (workspace, unordered) = (b.param("workspace"), b.param("unordered"));
-    let alternate = b.param::<ty::U32>("alternate");
     let direct = b.param::<ty::U32>("direct").ne(0);
     let factors = ["alpha", "beta"].map(|name| R::factor(b, name));
 
@@ -147,14 +146,9 @@ fn write<'k, S: Gives<R>, R: Sum>(
                 b.if_(b.elect(), || {
                     // Consumers touch memory only after stages that were filled after this.
                     b.grid_dependency_wait();
-                    let start = (mainloop.start(), b.constant(0));
-                    let (end, _) =
-                        scheduler.for_each_segment(start, |segment, (cursor, backward)| {
-                            let along = AlongK::either(b, &segment, backward);
-                            let cursor =
-                                mainloop.load(scheduler.origin(segment.tile), along, cursor);
-                            (cursor, backward ^ alternate)
-                        });
+                    let end = scheduler.for_each_segment(mainloop.start(), |segment, cursor| {
+                        mainloop.load(scheduler.origin(segment.tile), &segment, cursor)
+                    });
                     mainloop.drain(end);
                 });
             });

@@ -1,8 +1,5 @@
 //! [`bind`]: a kernel and what it works on → a launch that every backend reads.
 
-use std::fmt;
-use std::str::FromStr;
-
 use pgemm_ir::{Argument, Element, Launch, OperandMajor, ParamKind, TensorMapArgument};
 
 use crate::batch;
@@ -47,41 +44,6 @@ impl L2Policy {
             L2Policy::Normal => 0x1000_0000_0000_0000,
             L2Policy::EvictFirst => 0x12F0_0000_0000_0000,
             L2Policy::EvictLast => 0x14F0_0000_0000_0000,
-        }
-    }
-}
-
-/// In which order a kernel walks k.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum KOrder {
-    /// Every tile from k = 0 on: an element of D is summed in the same order wherever it lies.
-    #[default]
-    Forward,
-    /// Each cluster's tiles from both ends in turn, as a plough goes: a wave begins with the slices that the one before it
-    /// read last, which L2 still holds.
-    Alternate,
-}
-
-impl fmt::Display for KOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KOrder::Forward => "forward",
-            KOrder::Alternate => "alternate",
-        })
-    }
-}
-
-impl FromStr for KOrder {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "forward" => Ok(KOrder::Forward),
-            "alternate" => Ok(KOrder::Alternate),
-            _ => Err(format!("'{text}' is no order along k: forward or alternate")),
         }
     }
 }
@@ -134,8 +96,6 @@ pub struct Work {
     pub workers: u32,
     /// Whether partial sums are added as they come: the result may then differ in its last bits from run to run.
     pub unordered: bool,
-    /// In which order k is walked; kernels of f64 and f32 always walk it forward.
-    pub k_order: KOrder,
     /// Address of the workspace, a multiple of 256; not looked at where no tile is split.
     pub workspace: u64,
     /// How long L2 keeps what is read and written.
@@ -283,7 +243,6 @@ impl GemmKernel {
                 ("direct", _) => {
                     Argument::U32((!spec.moves_by_tma(lines[0], &work.c, &work.d)).into())
                 }
-                ("alternate", _) => Argument::U32((work.k_order == KOrder::Alternate).into()),
                 ("unordered", _) => Argument::U32(work.unordered.into()),
                 ("a_scales", _) => Argument::U64(a_scales),
                 ("b_scales", _) => Argument::U64(b_scales),

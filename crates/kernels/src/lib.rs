@@ -45,7 +45,7 @@ pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
 pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, ThreadTile};
 pub use fusion::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use gemm::{GemmKernel, KernelError, build, describe};
-pub use launch::{KOrder, L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
+pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
 pub use operand::{BoxPlace, OperandTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use relayout::{

@@ -95,31 +95,31 @@ impl<'k> Mainloop<'k> {
         self.ring.skip(cursor, segment.k_count)
     }
 
-    /// Producer: fills a stage for each k-tile of a segment of `tile`, in the order of `along`. One thread.
+    /// Producer: fills a stage for each k-tile of a segment of `tile`. One thread.
     pub fn load(
         &self,
         tile: TileOrigin<'k>,
-        along: AlongK<'k>,
+        segment: &Segment<'k>,
         cursor: RingCursor<'k>,
     ) -> RingCursor<'k> {
-        self.load_with(tile, along, cursor, |_| {})
+        self.load_with(tile, segment, cursor, |_| {})
     }
 
-    /// The same; `before` runs before each k-tile, with its number among those of the segment.
+    /// The same; `before` runs before each k-tile, with its number in the segment.
     pub fn load_with(
         &self,
         tile: TileOrigin<'k>,
-        along: AlongK<'k>,
+        segment: &Segment<'k>,
         cursor: RingCursor<'k>,
         before: impl FnOnce(Val<'k, ty::U32>),
     ) -> RingCursor<'k> {
         let b = self.b;
         let [a_batch, b_batch] = [&self.a, &self.bt].map(|operand| operand.map.place(tile.batch));
-        b.for_carry(0, along.count, 1, cursor, |k_tile, cursor| {
+        b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             before(k_tile);
             let slot = self.ring.acquire(b, cursor, self.spec.stage_bytes());
             let (a_share, b_share) = self.shares();
-            let k = (along.first + k_tile * along.step) * self.spec.stored_tile_k();
+            let k = (segment.k_first + k_tile) * self.spec.stored_tile_k();
             b.scope("load a", || self.a.load(b, slot, [tile.m, k, a_batch], a_share));
             b.scope("load b", || self.bt.load(b, slot, [tile.n, k, b_batch], b_share));
             self.ring.advance(cursor)
@@ -310,32 +310,6 @@ impl<'k> Mainloop<'k> {
             }
         };
         self.ring.release(self.b, retired, to);
-    }
-}
-
-/// The k-tiles of a segment in the order in which they are loaded.
-#[derive(Clone, Copy)]
-pub struct AlongK<'k> {
-    first: Val<'k, ty::U32>,
-    count: Val<'k, ty::U32>,
-    /// From one to the next; it wraps.
-    step: Val<'k, ty::U32>,
-}
-
-impl<'k> AlongK<'k> {
-    /// From the first to the last.
-    pub fn forward(b: &'k KernelBuilder, segment: &Segment<'k>) -> Self {
-        AlongK { first: segment.k_first, count: segment.k_count, step: b.constant(1) }
-    }
-
-    /// From the last to the first where `backward` is 1, where it is 0 from the first to the last.
-    pub fn either(b: &'k KernelBuilder, segment: &Segment<'k>, backward: Val<'k, ty::U32>) -> Self {
-        let count = segment.k_count;
-        AlongK {
-            first: segment.k_first + (count - 1) * backward,
-            count,
-            step: b.constant::<ty::U32>(1) - backward * 2,
-        }
     }
 }
 

@@ -17,7 +17,7 @@ use pgemm_ir::{
 use crate::batch::BatchMap;
 use crate::epilogue::{Epilogue, Output};
 use crate::gemm::Turns;
-use crate::mainloop::{AlongK, Mainloop};
+use crate::mainloop::Mainloop;
 use crate::scheduler::{Segment, TileOrigin};
 use crate::spec::{KernelSpec, Schedule};
 use crate::staging::STAGING_ROWS;
@@ -118,12 +118,7 @@ fn load<'k>(jobs: &Jobs<'_, 'k>, tickets: &Tickets<'k>, mainloop: &Mainloop<'k>)
                     let before =
                         |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(asks), || tickets.ask());
                     let segment = tile.segment(b);
-                    mainloop.with_maps([a, bt]).load_with(
-                        tile.origin,
-                        AlongK::forward(b, &segment),
-                        cursor,
-                        before,
-                    )
+                    mainloop.with_maps([a, bt]).load_with(tile.origin, &segment, cursor, before)
                 },
                 || cursor,
             );

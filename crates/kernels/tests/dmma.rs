@@ -10,7 +10,7 @@ use matrix::{C, MAJORS, Matrix, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
 use pgemm_kernels::{
-    Activation, AnySpec, BiasAlong, DmmaKernel, DmmaSpec, KOrder, L2Policies, Work, catalogue,
+    Activation, AnySpec, BiasAlong, DmmaKernel, DmmaSpec, L2Policies, Work, catalogue,
 };
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
@@ -115,7 +115,6 @@ fn run(
         alpha,
         beta,
         unordered: false,
-        k_order: KOrder::Forward,
         scales: None,
         bias,
         a: a_argument,

@@ -12,7 +12,7 @@ use matrix::{C, MAJORS, Matrix, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
 use pgemm_kernels::{
-    Activation, AnySpec, BiasAlong, FfmaKernel, FfmaSpec, KOrder, L2Policies, Work, catalogue,
+    Activation, AnySpec, BiasAlong, FfmaKernel, FfmaSpec, L2Policies, Work, catalogue,
 };
 
 /// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
@@ -122,7 +122,6 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         alpha: alpha.into(),
         beta: beta.into(),
         unordered: false,
-        k_order: KOrder::Forward,
         scales: None,
         bias,
         a: a_argument,

@@ -16,7 +16,7 @@ use pgemm_kernels::resident::layout::{
 };
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 use pgemm_kernels::{
-    Arithmetic, GemmKernel, KOrder, KernelSpec, L2Policies, MatrixArgument, Work, build, catalogue,
+    Arithmetic, GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build, catalogue,
 };
 
 const SPECS: [&str; 3] = [
@@ -149,7 +149,6 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
             split_tiles: 0,
             workers: 0,
             unordered: false,
-            k_order: KOrder::Forward,
             workspace: 0,
             l2: L2Policies::default(),
             scales: None,

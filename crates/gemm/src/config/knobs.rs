@@ -1,6 +1,6 @@
 //! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's.
 
-use pgemm_kernels::{AnySpec, Cluster, KOrder, L2Policies, Schedule};
+use pgemm_kernels::{AnySpec, Cluster, L2Policies, Schedule};
 
 use super::{Config, Split};
 
@@ -62,11 +62,6 @@ impl Config {
         Config { unordered, ..self }
     }
 
-    /// Sets in which order k is walked.
-    pub fn with_k_order(self, k_order: KOrder) -> Self {
-        Config { k_order: Some(k_order), ..self }
-    }
-
     /// Sets how long L2 keeps what is read and written.
     pub fn with_l2(self, l2: L2Policies) -> Self {
         Config { l2: Some(l2), ..self }
@@ -117,7 +112,6 @@ mod tests {
             .with_swapped(true)
             .with_split(Split::SplitK(3))
             .with_unordered(true)
-            .with_k_order(KOrder::Forward)
             .with_l2(l2)
             .with_dependent_launch(false)
             .with_sms(100)
@@ -139,7 +133,6 @@ mod tests {
             swapped: Some(true),
             split: Some(Split::SplitK(3)),
             unordered: true,
-            k_order: Some(KOrder::Forward),
             l2: Some(l2),
             dependent_launch: Some(false),
             sms: Some(100),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgemm_ir::{TensorMapArgument, TensorMapSpec};
 use pgemm_kernels::resident::record::{Completion, Record};
-use pgemm_kernels::{GemmKernel, KOrder, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
+use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
 
 use super::Shared;
 use super::error::EngineError;
@@ -166,7 +166,6 @@ fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -
         split_tiles: 0,
         workers: 0,
         unordered: false,
-        k_order: KOrder::Forward,
         workspace: 0,
         l2: pgemm_kernels::L2Policies::default(),
         scales: None,

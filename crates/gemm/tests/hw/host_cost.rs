@@ -90,7 +90,6 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         split_tiles: plan.split_tiles,
         workers: plan.workers,
         unordered: plan.unordered,
-        k_order: plan.k_order,
         workspace: 0,
         l2: plan.l2,
         scales: None,

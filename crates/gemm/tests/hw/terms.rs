@@ -11,8 +11,7 @@ use persistent_gemm::{
 };
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{
-    GemmKernel, KOrder, KernelSpec, L2Policies, MatrixArgument, OutputMajor, Terms, Work, build,
-    catalogue,
+    GemmKernel, KernelSpec, L2Policies, MatrixArgument, OutputMajor, Terms, Work, build, catalogue,
 };
 
 use crate::device::device;
@@ -126,7 +125,6 @@ impl Case {
             split_tiles,
             workers: 2 * split_tiles,
             unordered: false,
-            k_order: KOrder::Forward,
             workspace,
             l2: L2Policies::default(),
             scales: Some([a_scales, b_scales]),

@@ -9,8 +9,8 @@ use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Activation, BiasAlong, Epilogue, GemmKernel, KOrder, KernelSpec, L2Policies, L2Policy,
-    MatrixArgument, OutputMajor, Terms, Work,
+    Activation, BiasAlong, Epilogue, GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument,
+    OutputMajor, Terms, Work,
 };
 
 /// Where C lies.
@@ -320,8 +320,6 @@ impl Problem {
             split_tiles: case.split.tiles,
             workers: case.split.workers,
             unordered: case.split.unordered,
-            // Forward is its first tile.
-            k_order: KOrder::Alternate,
             workspace: 0,
             l2: L2Policies { a: L2Policy::EvictFirst, ..L2Policies::default() },
             scales: scales.then_some(["scales of A", "scales of B"]).map(|names| {
