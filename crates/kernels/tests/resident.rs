@@ -43,6 +43,7 @@ fn job(m: u32, n: u32, k: u32) -> Job {
 struct Placed {
     job: Job,
     record: Vec<u8>,
+    tiles: u32,
     entry: Vec<u8>,
     own: Completion,
     d: u64,
@@ -167,7 +168,8 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
         let mut bytes: Vec<u8> = images.flatten().collect();
         bytes.extend(record.words.iter().flat_map(|word| word.to_le_bytes()));
         assert_eq!(bytes.len(), RECORD_BYTES as usize);
-        placed.push(Placed { job: job.clone(), record: bytes, entry, own, d, expected });
+        let (job, tiles) = (job.clone(), record.tiles());
+        placed.push(Placed { job, record: bytes, tiles, entry, own, d, expected });
     }
     placed
 }
@@ -249,11 +251,12 @@ fn run_to(
                 rung[lane as usize] += 1;
                 // Some jobs say at the doorbell which record they have.
                 let plain = placed[job].job.after.is_empty() && job % 2 == 0;
-                let hint = if plain { job as u32 } else { doorbell::LOOK };
+                let (hint, tiles) =
+                    if plain { (job as u32, placed[job].tiles) } else { (doorbell::LOOK, 0) };
                 let count = rung[lane as usize];
                 let at = match lane {
                     0 => {
-                        let hint = doorbell::hint(hint, count, doorbell::RUN);
+                        let hint = doorbell::hint(hint, tiles, count, doorbell::RUN);
                         view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
                         doorbell::HOST_AT
                     }
@@ -286,7 +289,7 @@ fn run_to(
                 next = Next::Stop;
             }
             Next::Stop => {
-                let hint = doorbell::hint(doorbell::LOOK, rung[0], command);
+                let hint = doorbell::hint(doorbell::LOOK, 0, rung[0], command);
                 view.store_release_u32(host + u64::from(doorbell::HINT_AT), hint);
                 next = Next::Leave;
             }

@@ -38,8 +38,8 @@ struct Lane {
     next: u32,
     /// Tiles of all jobs before, which wraps.
     tiles: u32,
-    /// Of the host's lane: what its doorbell says of the last job, and what to do.
-    hint: u32,
+    /// Of the host's lane: what its doorbell says of the last job, its record and tiles, and what to do.
+    hint: [u32; 2],
     command: u32,
 }
 
@@ -91,10 +91,10 @@ impl Queue {
             submitted(held.next);
             held.next = held.next.wrapping_add(1);
             held.tiles = to_end;
-            last = Some(job.record());
+            last = Some([job.record(), job.tiles()]);
         }
-        if let Some(record) = last {
-            held.hint = if after.is_empty() { record } else { doorbell::LOOK };
+        if let Some(last) = last {
+            held.hint = if after.is_empty() { last } else { [doorbell::LOOK, 0] };
             self.ring(&held);
         }
         drop(held);
@@ -195,7 +195,8 @@ impl Queue {
 
     /// The host's lane's doorbell.
     fn ring(&self, lane: &Lane) {
-        let hint = doorbell::hint(lane.hint, lane.next, lane.command);
+        let [record, tiles] = lane.hint;
+        let hint = doorbell::hint(record, tiles, lane.next, lane.command);
         self.half(doorbell::HINT_AT as usize).store(hint, Ordering::Release);
         self.half(doorbell::HOST_AT as usize).store(lane.next, Ordering::Release);
     }

@@ -120,9 +120,15 @@ pub mod doorbell {
     /// Bytes of all.
     pub const BYTES: u32 = 16;
     /// For a record: the last job's entry says more than its record's number, look there.
-    pub const LOOK: u32 = (1 << COUNT_BIT) - 1;
-    /// Where a hint's count begins, of 16 bits.
-    pub const COUNT_BIT: u32 = 12;
+    pub const LOOK: u32 = (1 << TILES_BIT) - 1;
+    /// Where a hint's tiles begin.
+    pub const TILES_BIT: u32 = 12;
+    /// Most tiles that a hint tells of; those of more are in the record.
+    pub const MOST_TILES: u32 = (1 << (COUNT_BIT - TILES_BIT)) - 1;
+    /// Where a hint's count begins.
+    pub const COUNT_BIT: u32 = 17;
+    /// The bits of a count that a hint has.
+    pub const COUNT_MASK: u32 = (1 << (COMMAND_BIT - COUNT_BIT)) - 1;
     /// Where a hint's command begins.
     pub const COMMAND_BIT: u32 = 28;
     /// Takes jobs, and leaves when it has been idle for long.
@@ -132,9 +138,11 @@ pub mod doorbell {
     /// Leaves as soon as the tiles under way are done.
     pub const ABORT: u32 = 2;
 
-    /// What to do, and for who finds `count` jobs in the host's lane and has seen all but the last of them, that one's record or [`LOOK`].
-    pub const fn hint(record: u32, count: u32, command: u32) -> u32 {
-        record | (count & 0xffff) << COUNT_BIT | command << COMMAND_BIT
+    /// What to do, and for who finds `count` jobs in the host's lane and has seen all but the last of them, that one's record, or
+    /// [`LOOK`], and its tiles, where they are few.
+    pub const fn hint(record: u32, tiles: u32, count: u32, command: u32) -> u32 {
+        let tiles = if tiles > MOST_TILES { 0 } else { tiles };
+        record | tiles << TILES_BIT | (count & COUNT_MASK) << COUNT_BIT | command << COMMAND_BIT
     }
 }
 

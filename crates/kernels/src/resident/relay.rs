@@ -60,11 +60,22 @@ impl<'k> Progress<'k> {
 }
 
 /// What is said at the doorbells: for each lane of the queue how many jobs it has; the record of the host's last one or
-/// [`doorbell::LOOK`]; and what to do.
+/// [`doorbell::LOOK`], and its tiles or 0; and what to do.
 struct Bells<'k> {
     jobs: Vec<Val<'k, ty::U32>>,
     hint: Val<'k, ty::U32>,
+    tiles: Val<'k, ty::U32>,
     control: Val<'k, ty::U32>,
+}
+
+/// What a doorbell says of a job.
+#[derive(Clone, Copy)]
+struct Known<'k> {
+    /// Whether it says anything.
+    known: Val<'k, ty::Bool>,
+    record: Val<'k, ty::U32>,
+    /// 0 where it does not say.
+    tiles: Val<'k, ty::U32>,
 }
 
 impl<'k> Relay<'k> {
@@ -159,10 +170,11 @@ impl<'k> Relay<'k> {
         let [host, said, one, other] =
             leader::load(b, self.doorbells, Order::Acquire, Scope::System);
         // Words are read each for itself: a hint may be older or newer than the count.
-        let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & 0xffff;
+        let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & doorbell::COUNT_MASK;
         Bells {
             jobs: vec![host, one, other],
             hint: of_last.eq(0).select(said & doorbell::LOOK, doorbell::LOOK),
+            tiles: (said >> doorbell::TILES_BIT) & doorbell::MOST_TILES,
             control: said >> doorbell::COMMAND_BIT,
         }
     }
@@ -183,7 +195,8 @@ impl<'k> Relay<'k> {
                 |(head, tiles, jobs)| {
                     let count = (end - head).min(WARP);
                     let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
-                    let tiles = self.take(lane, head, count, (tiles, jobs), (known, hint));
+                    let known = Known { known, record: hint, tiles: bells.tiles };
+                    let tiles = self.take(lane, head, count, (tiles, jobs), known);
                     (head + count, tiles, (jobs + count) & JOB_MASK)
                 },
             );
@@ -201,7 +214,7 @@ impl<'k> Relay<'k> {
         head: Val<'k, ty::U32>,
         count: Val<'k, ty::U32>,
         (tiles, jobs): (Val<'k, ty::U32>, Val<'k, ty::U32>),
-        (known, hint): (Val<'k, ty::Bool>, Val<'k, ty::U32>),
+        hint: Known<'k>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let thread = b.special(Special::Lane);
@@ -212,11 +225,15 @@ impl<'k> Relay<'k> {
         let zero = b.constant::<ty::U32>(0);
         let [record, own, to_end, a, b_, c, d] = {
             let read = b.if_else(
-                known,
+                hint.known,
                 || {
-                    let words = self.records.byte_offset(hint * RECORD_BYTES);
-                    let [own] = b.load_global(words.byte_offset(Word::Tiles.at()));
-                    vec![hint, own, own, zero, zero, zero, zero]
+                    let in_record = || {
+                        let words = self.records.byte_offset(hint.record * RECORD_BYTES);
+                        let [own] = b.load_global(words.byte_offset(Word::Tiles.at()));
+                        own
+                    };
+                    let own = b.if_else(hint.tiles.eq(0), in_record, || hint.tiles);
+                    vec![hint.record, own, own, zero, zero, zero, zero]
                 },
                 || {
                     let at = self.entries.byte_offset(place * ENTRY_BYTES);
