@@ -149,10 +149,17 @@ pub mod doorbell {
 /// The kernel's words in device memory, in bytes from the start of the queue. Words that different threads wait for have a line
 /// of L2 each.
 pub mod queue {
-    use super::{LANE_SLOTS, LANES, RING_SLOTS, SLOT_BYTES};
+    use super::{LANE_SLOTS, LANES, RECORDS, RING_SLOTS, SLOT_BYTES};
 
     /// u64: tiles and jobs that were published, and at the top whether no more will be.
     pub const PUBLISHED_AT: u32 = 0;
+    /// u64: first tile, record and number of the last job that was published, so that who waits for it need not look into its slot.
+    pub const LATEST_AT: u32 = 8;
+    /// Where its record begins in it, above its first tile.
+    pub const RECORD_BIT: u32 = 32;
+    /// Where the low bits of its number begin in it. Words that are loaded together may be of different times: whose number is not that of the
+    /// last job published is another one's. Jobs that could be mistaken for each other are further apart than the ring is long.
+    pub const JOB_BIT: u32 = 44;
     /// u32: the next tile that nobody has taken.
     pub const TICKET_AT: u32 = 128;
     /// u32: CTAs that have left.
@@ -169,6 +176,9 @@ pub mod queue {
     pub const COMPLETIONS_AT: u32 = FREED_AT + RING_SLOTS * 4;
     /// Bytes of all.
     pub const BYTES: u32 = COMPLETIONS_AT + LANES * LANE_SLOTS * 4;
+
+    const _: () =
+        assert!(RECORDS <= 1 << (JOB_BIT - RECORD_BIT) && RING_SLOTS < 1 << (64 - JOB_BIT));
 }
 
 /// What a queue's words are before the first launch: zeros, but that every slot of the ring is free and none is that of a job.

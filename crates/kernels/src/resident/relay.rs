@@ -45,17 +45,35 @@ struct Progress<'k> {
     /// Tiles and jobs that it has published.
     tiles: Val<'k, ty::U32>,
     jobs: Val<'k, ty::U32>,
+    /// Jobs before this one find their slots of the ring free, as far as is known without looking.
+    free_to: Val<'k, ty::U32>,
 }
 
+/// Heads; tiles, jobs and where free slots end.
+type Parts<'k> = (Vec<Val<'k, ty::U32>>, Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>);
+
 impl<'k> Progress<'k> {
-    fn parts(self) -> (Vec<Val<'k, ty::U32>>, Val<'k, ty::U32>, Val<'k, ty::U32>) {
-        (self.heads, self.tiles, self.jobs)
+    fn parts(self) -> Parts<'k> {
+        (self.heads, self.tiles, self.jobs, self.free_to)
     }
 
-    fn of(
-        (heads, tiles, jobs): (Vec<Val<'k, ty::U32>>, Val<'k, ty::U32>, Val<'k, ty::U32>),
-    ) -> Self {
-        Progress { heads, tiles, jobs }
+    fn of((heads, tiles, jobs, free_to): Parts<'k>) -> Self {
+        Progress { heads, tiles, jobs, free_to }
+    }
+
+    /// The same where all that was published is done.
+    fn all_done(self) -> Self {
+        Progress { free_to: (self.jobs + RING_SLOTS) & JOB_MASK, ..self }
+    }
+
+    /// Whether it is known that all that was published is done.
+    fn is_all_done(&self) -> Val<'k, ty::Bool> {
+        self.free_to.eq((self.jobs + RING_SLOTS) & JOB_MASK)
+    }
+
+    /// Whether it is known that a job's slot is free.
+    fn is_free(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+        ((self.free_to - job - 1) & JOB_MASK).lt(RING_SLOTS)
     }
 }
 
@@ -105,8 +123,10 @@ impl<'k> Relay<'k> {
         let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
         self.say(true);
         let stays = b.constant(true);
+        // The last launch left nothing undone.
+        let start = Progress { heads, tiles, jobs, free_to: jobs }.all_done();
         let ((heads, ..), _, _) = b.while_(
-            ((heads, tiles, jobs), b.clock(), stays),
+            (start.parts(), b.clock(), stays),
             |(_, _, stays)| stays,
             |(progress, since, _)| {
                 let before = Progress::of(progress);
@@ -116,7 +136,7 @@ impl<'k> Relay<'k> {
                     after.jobs.ne(before.jobs),
                     || (after.clone().parts(), b.clock(), b.constant(true)),
                     || {
-                        let stays = self.stays(bells.control, after.tiles, since);
+                        let (after, stays) = self.stays(bells.control, after.clone(), since);
                         b.if_else(
                             stays,
                             || (after.clone().parts(), since, b.constant(true)),
@@ -182,7 +202,8 @@ impl<'k> Relay<'k> {
     /// Takes in what the doorbells tell of.
     fn take_all(&self, progress: Progress<'k>, bells: &Bells<'k>) -> Progress<'k> {
         let b = self.b;
-        let all = b.for_carry(0, LANES, 1, progress.parts(), |lane, (heads, tiles, jobs)| {
+        let parts = progress.parts();
+        let all = b.for_carry(0, LANES, 1, parts, |lane, (heads, tiles, jobs, free_to)| {
             let of_lane = |words: &[Val<'k, ty::U32>]| {
                 let rest = (1..).zip(&words[1..]);
                 rest.fold(words[0], |word, (at, &other)| lane.eq(at).select(other, word))
@@ -196,28 +217,30 @@ impl<'k> Relay<'k> {
                     let count = (end - head).min(WARP);
                     let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
                     let known = Known { known, record: hint, tiles: bells.tiles };
-                    let tiles = self.take(lane, head, count, (tiles, jobs), known);
+                    let before = Progress { heads: vec![head], tiles, jobs, free_to };
+                    let tiles = self.take(lane, count, &before, known);
                     (head + count, tiles, (jobs + count) & JOB_MASK)
                 },
             );
             let heads = (0..).zip(heads).map(|(at, old)| lane.eq(at).select(head, old));
-            (heads.collect(), tiles, jobs)
+            (heads.collect(), tiles, jobs, free_to)
         });
         Progress::of(all)
     }
 
-    /// Takes in `count` jobs of a lane of the queue, from its job number `head` on, and publishes them: gives the tiles until now. Where
+    /// Takes in `count` jobs of a lane of the queue, from that of its head on, and publishes them: gives the tiles until now. Where
     /// there is one and its record is known, its entry need not be read.
     fn take(
         &self,
         lane: Val<'k, ty::U32>,
-        head: Val<'k, ty::U32>,
         count: Val<'k, ty::U32>,
-        (tiles, jobs): (Val<'k, ty::U32>, Val<'k, ty::U32>),
+        before: &Progress<'k>,
         hint: Known<'k>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let thread = b.special(Special::Lane);
+        let Progress { ref heads, tiles, jobs, .. } = *before;
+        let head = heads[0];
         // Lanes without a job look at the first one's.
         let mine = thread.lt(count);
         let number = head + mine.select(thread, 0);
@@ -245,28 +268,33 @@ impl<'k> Relay<'k> {
             );
             std::array::from_fn(|at| read[at])
         };
-        let before = self.uniform(to_end - own);
+        let skipped = self.uniform(to_end - own);
         let job = (jobs + thread) & JOB_MASK;
         let slot = job % RING_SLOTS;
+        let first = tiles + (to_end - own - skipped);
         b.if_(mine, || {
-            self.wait_until_free(slot, job);
+            b.if_(!before.is_free(job), || self.wait_until_free(slot, job));
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
-            let first = tiles + (to_end - own - before);
             b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
             let rest = at.byte_offset(Slot::Record as u32 * 4);
-            let record = record.widen() | (own.widen() << 32);
-            b.store_ordered(rest, record, Order::Relaxed, Scope::Gpu);
+            let of_record = record.widen() | (own.widen() << 32);
+            b.store_ordered(rest, of_record, Order::Relaxed, Scope::Gpu);
             let completion = [place, number + 1, zero, zero];
             b.store_global(at.byte_offset(Slot::Completion as u32 * 4), completion);
             b.store_global(at.byte_offset(Slot::After as u32 * 4), [a, b_, c, d]);
         });
         // The last one's lane knows how many tiles there are now.
         let told = b.smem_address(self.word);
-        b.if_((thread + 1).eq(count), || b.store_shared(told, [to_end]));
+        b.if_((thread + 1).eq(count), || b.store_shared(told, [to_end, first, record, job]));
         b.warp_sync();
-        let [end] = b.load_shared::<ty::U32, 1>(told);
-        let tiles = tiles + (self.uniform(end) - before);
-        self.alone(|| self.publish(tiles, (jobs + count) & JOB_MASK, 0));
+        let [end, first, record, job] = b.load_shared::<ty::U32, 4>(told);
+        let tiles = tiles + (self.uniform(end) - skipped);
+        self.alone(|| {
+            let at = self.queue.byte_offset(queue::LATEST_AT);
+            let named = (record.widen() << queue::RECORD_BIT) | (job.widen() << queue::JOB_BIT);
+            b.store_ordered(at, first.widen() | named, Order::Relaxed, Scope::Gpu);
+            self.publish(tiles, (jobs + count) & JOB_MASK, 0);
+        });
         // It is overwritten by the next ones.
         b.warp_sync();
         tiles
@@ -284,15 +312,23 @@ impl<'k> Relay<'k> {
     fn stays(
         &self,
         control: Val<'k, ty::U32>,
-        tiles: Val<'k, ty::U32>,
+        progress: Progress<'k>,
         since: Val<'k, ty::U64>,
-    ) -> Val<'k, ty::Bool> {
+    ) -> (Progress<'k>, Val<'k, ty::Bool>) {
         let b = self.b;
-        let done = self.queue.byte_offset(queue::DONE_AT);
-        let [done] = leader::load(b, done, Order::Acquire, Scope::Gpu);
+        // Who is idle looks at nothing but the doorbells.
+        let look = || {
+            let at = self.queue.byte_offset(queue::DONE_AT);
+            let [done] = leader::load(b, at, Order::Acquire, Scope::Gpu);
+            let all_done = progress.clone().all_done().free_to;
+            done.eq(progress.tiles).select(all_done, progress.free_to)
+        };
+        let free_to = b.if_else(progress.is_all_done(), || progress.free_to, look);
+        let progress = Progress { free_to, ..progress.clone() };
         let patient = control.eq(doorbell::RUN) & (b.clock() - since).lt(self.idle);
-        let stays = (done.ne(tiles) | patient) & control.ne(doorbell::ABORT);
-        self.uniform(stays.select(1, 0)).ne(0)
+        let stays = (!progress.is_all_done() | patient) & control.ne(doorbell::ABORT);
+        let stays = self.uniform(stays.select(1, 0)).ne(0);
+        (progress, stays)
     }
 
     /// Leaves, unless a job comes in at the last moment, and gives whether one did: the host rings first and then looks at the state, the

@@ -28,6 +28,10 @@ const MBARRIER_BYTES: u32 = 8;
 /// Looks at another job's completion between two at whether tiles are given up.
 const LOOKS_BETWEEN: u32 = 256;
 
+/// Numbers of records as [`queue::LATEST_AT`] names them, and the bits of jobs' numbers there.
+const RECORDS_NAMED: u32 = 1 << (queue::JOB_BIT - queue::RECORD_BIT);
+const JOB_NAMED: u64 = (1 << (64 - queue::JOB_BIT)) - 1;
+
 /// Bytes of shared memory that they take.
 pub(crate) const SMEM_BYTES: u32 = SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
 
@@ -81,6 +85,15 @@ struct Found<'k> {
     tiles: Val<'k, ty::U32>,
     record: Val<'k, ty::U32>,
     word: Val<'k, ty::U32>,
+}
+
+/// What the relay has published.
+#[derive(Clone, Copy)]
+struct Published<'k> {
+    /// Tiles, jobs, and whether there will be more.
+    word: Val<'k, ty::U64>,
+    /// What is said beside it of a job, the last of them or another.
+    beside: Val<'k, ty::U64>,
 }
 
 /// What a slot of the ring says, as far as it is looked at while searching.
@@ -236,26 +249,37 @@ impl<'k> Tickets<'k> {
         drawn.warp_uniform()
     }
 
-    fn published(&self) -> Val<'k, ty::U64> {
+    fn published(&self) -> Published<'k> {
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
-        let [word] = leader::load_u64s(self.b, at, Order::Acquire, Scope::Gpu);
-        word
+        let [word, beside] = leader::load_u64s(self.b, at, Order::Acquire, Scope::Gpu);
+        Published { word, beside }
     }
 
     /// Whether a tile of that number is among what was published, and is not given up.
-    fn is_there(&self, published: Val<'k, ty::U64>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+    fn is_there(&self, published: Published<'k>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         // Numbers wrap: those to come are less than half of all ahead.
-        let ahead = published.low_word() - ticket - 1;
-        ahead.lt(1 << 31) & published.ne(GIVEN_UP)
+        let ahead = published.word.low_word() - ticket - 1;
+        ahead.lt(1 << 31) & published.word.ne(GIVEN_UP)
     }
 
     /// Waits until the tile is published, or none will be any more.
-    fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+    fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Published<'k> {
         self.b.while_(
             self.published(),
-            |published| !self.is_there(published, ticket) & published.lt(LAST),
+            |published| !self.is_there(published, ticket) & published.word.lt(LAST),
             |_| self.published(),
         )
+    }
+
+    /// The last job that was published.
+    fn latest(&self, Published { word, beside }: Published<'k>) -> Seen<'k> {
+        let job = ((word >> 32).low_word() - 1) & JOB_MASK;
+        let first = beside.low_word();
+        let record = (beside >> queue::RECORD_BIT).low_word();
+        let own =
+            Seen { first, job, record: record % RECORDS_NAMED, tiles: word.low_word() - first };
+        let is_own = (beside >> queue::JOB_BIT).eq(job.widen() & JOB_NAMED);
+        self.b.if_else(is_own, || own, || self.seen(job))
     }
 
     fn slot(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
@@ -285,10 +309,10 @@ impl<'k> Tickets<'k> {
 
     /// The job of a published tile, found among those in the ring from the latest on; done, when this gives it, are the jobs that it
     /// comes after.
-    fn find(&self, ticket: Val<'k, ty::U32>, published: Val<'k, ty::U64>) -> Found<'k> {
+    fn find(&self, ticket: Val<'k, ty::U32>, published: Published<'k>) -> Found<'k> {
         let b = self.b;
-        let latest = ((published >> 32).low_word() - 1) & JOB_MASK;
-        let seen = self.seen(latest);
+        let latest = ((published.word >> 32).low_word() - 1) & JOB_MASK;
+        let seen = self.latest(published);
         let (job, seen) = b.if_else(
             self.begins_by(seen, latest, ticket),
             || (latest, seen),
@@ -367,7 +391,7 @@ impl<'k> Tickets<'k> {
                         // Now and then whether tiles are given up.
                         let gives_up = b.if_else(
                             (looks % LOOKS_BETWEEN).eq(0),
-                            || self.published().eq(GIVEN_UP),
+                            || self.published().word.eq(GIVEN_UP),
                             || b.constant(false),
                         );
                         (waits() & !gives_up, looks + 1)
@@ -431,7 +455,7 @@ impl<'k> Tickets<'k> {
         let b = self.b;
         let others = b.special(Special::CtaCount) - 1;
         let at = self.queue.byte_offset(queue::LEFT_AT);
-        let published = self.published();
+        let published = self.published().word;
         self.first(|| {
             let left = b.atomic(AtomicOp::Inc, at, others, Order::AcquireRelease, Scope::Gpu);
             b.if_(left.eq(others), || {
@@ -444,7 +468,7 @@ impl<'k> Tickets<'k> {
     }
 }
 
-/// Values that a struct of 32-bit ones is made of.
+/// Values that a struct is made of. What they are joined with is not looked at: their types are the fields'.
 macro_rules! carried {
     ($name:ident { $($field:ident),* }) => {
         impl<'k> Carried<'k> for $name<'k> {
@@ -462,6 +486,7 @@ macro_rules! carried {
     };
 }
 
+carried!(Published { word, beside });
 carried!(TileCursor { slot, phase });
 carried!(Found { job, first, tiles, record, word });
 carried!(Seen { first, job, record, tiles });
