@@ -60,8 +60,6 @@ pub enum NotMeasured {
     Operation(&'static str),
     /// The family's problems are measured many in a row ([`Family::stream`]).
     InARow,
-    /// The harness does not pad the rows of its operands yet.
-    RowPadding,
     /// The family is defined for other element types.
     Dtype(Vec<Element>),
 }
@@ -72,9 +70,6 @@ impl fmt::Display for NotMeasured {
             NotMeasured::Operation(name) => write!(f, "not yet: the library has no {name}"),
             NotMeasured::InARow => {
                 f.write_str("its problems are for many in a row: see `pgemm bench --stream`")
-            }
-            NotMeasured::RowPadding => {
-                f.write_str("not yet: the harness makes no operands with padded rows")
             }
             NotMeasured::Dtype(defined) => {
                 let names: Vec<&str> = defined.iter().map(|dtype| dtype.name()).collect();
@@ -154,17 +149,23 @@ impl Family {
     /// The reason.
     pub fn problems(&self, dtype: Element) -> Result<Vec<Problem>, NotMeasured> {
         self.check_dtype(dtype)?;
-        let shapes: Vec<(usize, [usize; 3])> = match &self.shapes {
-            Shapes::Single(shapes) => shapes.iter().map(|&extents| (1, extents)).collect(),
+        // Products, elements behind each line, and extents.
+        let shapes: Vec<(usize, usize, [usize; 3])> = match &self.shapes {
+            Shapes::Single(shapes) => shapes.iter().map(|&extents| (1, 0, extents)).collect(),
             Shapes::Batched(shapes) => {
-                shapes.iter().map(|&[batch, m, n, k]| (batch, [m, n, k])).collect()
+                shapes.iter().map(|&[batch, m, n, k]| (batch, 0, [m, n, k])).collect()
             }
+            Shapes::Unaligned { problems, row_padding } => row_padding
+                .iter()
+                .flat_map(|&padding| problems.iter().map(move |&extents| (1, padding, extents)))
+                .collect(),
             Shapes::Grouped(_) => return Err(NotMeasured::Operation("grouped GEMM")),
             Shapes::Stream { .. } => return Err(NotMeasured::InARow),
-            Shapes::Unaligned { .. } => return Err(NotMeasured::RowPadding),
         };
-        let problems = shapes.into_iter().flat_map(|(batch, [m, n, k])| {
-            self.majors.iter().map(move |&(a, b)| Problem::new(m, n, k, a, b).with_batch(batch))
+        let problems = shapes.into_iter().flat_map(|(batch, padding, [m, n, k])| {
+            self.majors
+                .iter()
+                .map(move |&(a, b)| padded(Problem::new(m, n, k, a, b), padding).with_batch(batch))
         });
         Ok(problems.collect())
     }
@@ -188,6 +189,15 @@ impl Family {
             None => Ok(()),
         }
     }
+}
+
+/// The problem with so many elements behind each line of all of its matrices.
+fn padded(problem: Problem, elements: usize) -> Problem {
+    problem
+        .with_a_leading_dimension(problem.a.leading_dimension + elements)
+        .with_b_leading_dimension(problem.b.leading_dimension + elements)
+        .with_c_leading_dimension(problem.c_leading_dimension + elements)
+        .with_d_leading_dimension(problem.d_leading_dimension + elements)
 }
 
 /// A family as it is written.
@@ -310,9 +320,9 @@ mod tests {
         );
         let problems =
             |dtype| suite.families().iter().filter_map(move |family| family.problems(dtype).ok());
-        assert_eq!(problems(Element::Bf16).flatten().count(), 188);
+        assert_eq!(problems(Element::Bf16).flatten().count(), 209);
         // Not defined for the language models.
-        assert_eq!(problems(Element::F16).flatten().count(), 188 - 60 - 48 - 32);
+        assert_eq!(problems(Element::F16).flatten().count(), 209 - 60 - 48 - 32);
     }
 
     #[test]
@@ -326,6 +336,12 @@ mod tests {
         assert!(linear.iter().all(|problem| problem.b.major == Major::K));
         let small = Problem::new(128, 128, 128, Major::K, Major::K).with_batch(64);
         assert_eq!(problems("batched")[3], small);
+        let odd = problems("unaligned");
+        assert_eq!(odd[0], Problem::new(4095, 4095, 4095, Major::K, Major::K));
+        // The second of three paddings, of every matrix.
+        let padded = odd[7 + 6];
+        assert_eq!([padded.a, padded.b].map(|operand| operand.leading_dimension), [1024; 2]);
+        assert_eq!([padded.c_leading_dimension, padded.d_leading_dimension], [514; 2]);
     }
 
     #[test]
@@ -336,7 +352,6 @@ mod tests {
         };
         assert_eq!(why("grouped", Element::Bf16), "not yet: the library has no grouped GEMM");
         assert!(why("stream", Element::Bf16).contains("many in a row"));
-        assert!(why("unaligned", Element::Bf16).contains("padded rows"));
         assert_eq!(why("llama3_8b", Element::F16), "the family is defined for bf16, e4m3");
     }
 
