@@ -8,9 +8,9 @@ use pgemm::engine::{Engine, Job};
 
 use super::memory::{self, read};
 use super::{Handle, guarded, handle, read_problem};
-use crate::abi::{EngineOptions, Problem, Status, Ticket};
+use crate::abi::{Callback, EngineOptions, PGEMM_SUCCESS, Problem, Status, Ticket};
 use crate::engine::{options, timeout};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// A kernel that stays on the device and works through jobs as they come in: made by pgemm_engine_create, used from any thread,
 /// destroyed by pgemm_engine_destroy.
@@ -158,7 +158,8 @@ pub unsafe extern "C" fn pgemm_engine_submit_many(
 }
 
 /// Enqueues a job on a stream (as pgemm_run has it) like other work: it begins when what was enqueued before is done, and what is enqueued
-/// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. ticket may be null.
+/// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. Until the job is done no device memory may be
+/// allocated or freed but by this library, whose calls wait for such jobs, for a second, and then are PGEMM_ERROR_INVALID_STATE. ticket may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_submit_on(
     engine: *const EngineHandle,
@@ -218,6 +219,48 @@ pub unsafe extern "C" fn pgemm_engine_is_done(
     })
 }
 
+/// What a callback gets.
+struct Context(*mut c_void);
+
+// SAFETY: the caller gives it to be used on another thread.
+unsafe impl Send for Context {}
+
+impl Context {
+    fn address(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Returns at once, and calls callback(status, context) once when a job is done, or will not be: with what pgemm_engine_wait would
+/// return. It is called on a thread of the engine, one callback after the other, so one that takes long holds up the others. It may call functions of
+/// this engine, and destroy it. It is not called where this call fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_engine_on_done(
+    engine: *const EngineHandle,
+    ticket: Ticket,
+    callback: Callback,
+    context: *mut c_void,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's engine is alive.
+        let engine = unsafe { self::engine(engine) }?;
+        let callback = callback.ok_or_else(|| Failure::null("callback"))?;
+        let context = Context(context);
+        engine.engine.ticket_from_raw(ticket)?.on_done(move |outcome| {
+            let status = match outcome.map_err(Failure::from) {
+                Ok(()) => PGEMM_SUCCESS,
+                Err(Failure { status, message }) => {
+                    failure::remember(message);
+                    status
+                }
+            };
+            // SAFETY: the caller gives a function that may be called so, once, on any thread.
+            unsafe { callback(status, context.address()) };
+        });
+        Ok(())
+    })
+}
+
 /// Waits until all jobs are done that were submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_drain(engine: *const EngineHandle) -> Status {
@@ -232,7 +275,8 @@ pub unsafe extern "C" fn pgemm_engine_stop(engine: *const EngineHandle) -> Statu
     guarded(|| Ok(unsafe { self::engine(engine) }?.engine.stop()?))
 }
 
-/// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined.
+/// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined, and streams that
+/// wait for them go on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_abort(engine: *const EngineHandle) -> Status {
     // SAFETY: the caller's engine is alive.

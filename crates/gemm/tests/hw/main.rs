@@ -7,6 +7,8 @@ mod cases;
 mod device;
 mod driver;
 mod engine;
+mod engine_beside;
+mod engine_told;
 mod epilogue;
 mod gemm;
 mod host_cost;
