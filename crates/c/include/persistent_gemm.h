@@ -392,7 +392,7 @@ pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
 // Sets all fields of an engine's options to their defaults. size is sizeof(pgemm_engine_options).
 pgemm_status pgemm_engine_options_init(struct pgemm_engine_options *options, size_t size);
 
-// Makes an engine for jobs like typical, in the GEMM's types and on its device; the GEMM may be destroyed before it. Its kernel is
+// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device; the GEMM may be destroyed before it. Its kernel is
 // compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
 // after a failure.
 pgemm_status pgemm_engine_create(const struct pgemm_gemm *gemm,
@@ -406,7 +406,7 @@ pgemm_status pgemm_engine_destroy(struct pgemm_engine **engine);
 
 // Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
 // as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
-// bytes from line to line; there is no bias, and D is row-major. An engine has up to 2048 jobs at once. *job is null after a failure.
+// bytes from line to line; D is row-major. A bias that the epilogue of the engine's GEMM adds is at problem.bias. An engine has up to 2048 jobs at once. *job is null after a failure.
 pgemm_status pgemm_job_prepare(const struct pgemm_engine *engine,
                                const struct pgemm_problem *problem,
                                const void *a,

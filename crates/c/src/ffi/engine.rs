@@ -32,7 +32,7 @@ pub unsafe extern "C" fn pgemm_engine_options_init(
     guarded(|| unsafe { memory::initialise("options", options, size) })
 }
 
-/// Makes an engine for jobs like typical, in the GEMM's types and on its device; the GEMM may be destroyed before it. Its kernel is
+/// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device; the GEMM may be destroyed before it. Its kernel is
 /// compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
 /// after a failure.
 #[unsafe(no_mangle)]
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn pgemm_engine_destroy(engine: *mut *mut EngineHandle) ->
 
 /// Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
 /// as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
-/// bytes from line to line; there is no bias, and D is row-major. An engine has up to 2048 jobs at once. *job is null after a failure.
+/// bytes from line to line; D is row-major. A bias that the epilogue of the engine's GEMM adds is at problem.bias. An engine has up to 2048 jobs at once. *job is null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_job_prepare(
     engine: *const EngineHandle,
@@ -86,8 +86,10 @@ pub unsafe extern "C" fn pgemm_job_prepare(
         // SAFETY: the caller gives the address of a pointer, or null.
         unsafe { clear("job", job) }?;
         // SAFETY: the caller's engine is alive, and its problem one that pgemm_problem_init has filled.
-        let (engine, problem) = unsafe { (self::engine(engine)?, read_problem(problem)?) };
+        let (engine, given) = unsafe { (self::engine(engine)?, read("problem", problem)?) };
+        let problem = crate::problem::problem(&given)?;
         let pointers = Pointers::new(a as u64, b as u64, c as u64, d as u64);
+        let pointers = pointers.with_bias(given.bias as u64);
         let prepared = engine.engine.prepare(&problem, &pointers)?;
         // SAFETY: as above.
         unsafe { job.write(Box::into_raw(Box::new(JobHandle(prepared)))) };

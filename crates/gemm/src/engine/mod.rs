@@ -112,8 +112,8 @@ const ABORTED: u32 = 2;
 const FAILED: u32 = 3;
 
 impl Engine {
-    /// An engine for jobs like `typical`, in `gemm`'s types and on its device. Its kernel is the one that `gemm`'s config asks for, by
-    /// name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
+    /// An engine for jobs like `typical`, in `gemm`'s types, with its epilogue, and on its device. Its kernel is the one that `gemm`'s config asks
+    /// for, by name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
     ///
     /// # Errors
     /// [`EngineError::Sms`], [`EngineError::Kernel`], [`EngineError::Thread`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
@@ -173,7 +173,7 @@ impl Engine {
     /// held at once is limited.
     ///
     /// # Errors
-    /// An address that is null or no multiple of 16; a problem that the kernel cannot do: the error says what it is;
+    /// An address that is null or no multiple of 16, or for the bias of its elements' size; a problem that the kernel cannot do: the error says what it is;
     /// [`EngineError::Records`].
     pub fn prepare(&self, problem: &Problem, pointers: &Pointers) -> Result<Job> {
         Job::new(&self.shared, problem, pointers)

@@ -64,7 +64,8 @@ fn what_would_wait_too_long_is_refused_and_frees_are_put_off() {
     // Some 2 ms each on one SM.
     // SAFETY: the buffers outlive the work, which is waited for.
     let submit = || unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
-    let last = (0..1000).map(|_| submit()).last().unwrap();
+    let tickets: Vec<_> = (0..1000).map(|_| submit()).collect();
+    let last = tickets.last().unwrap();
     let begin = Instant::now();
     let error = DeviceBuffer::new(&device, BYTES).unwrap_err().to_string();
     let refused = begin.elapsed();

@@ -8,6 +8,7 @@ mod device;
 mod driver;
 mod engine;
 mod engine_beside;
+mod engine_epilogues;
 mod engine_told;
 mod epilogue;
 mod gemm;
