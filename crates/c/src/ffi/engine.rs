@@ -62,7 +62,7 @@ pub unsafe extern "C" fn pgemm_engine_create(
 }
 
 /// Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
-/// other thread may be using it. Its jobs may be destroyed before or after.
+/// other thread may be using it. Its jobs may be destroyed before or after. Callbacks may still be called shortly after it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_destroy(engine: *mut *mut EngineHandle) -> Status {
     // SAFETY: the caller gives the address of a pointer that pgemm_engine_create has written, or of null.

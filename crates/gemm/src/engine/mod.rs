@@ -5,6 +5,7 @@
 //! one. Other kernels wait so long, where they find no SM beside it; so do calls of the driver that wait for the whole device, such as
 //! freeing memory. A job must not wait for such work, and such work must not wait for a job that is not submitted yet.
 
+mod ends;
 mod error;
 mod future;
 mod job;
@@ -18,9 +19,9 @@ use std::fmt;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
+use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER};
 use pgemm_kernels::resident::record::{Completion, RecordError};
 use pgemm_kernels::{GemmKernel, KernelSpec};
 
@@ -376,9 +377,9 @@ impl Shared {
         self.queue.state() == (launches, false)
     }
 
-    /// Launches the kernel if it has left. Who rings and then finds that it has not left knows that it looks at the doorbells again.
+    /// Launches the kernel if it has left, and jobs are not given up. Who rings and then finds that it has not left knows that it looks at the doorbells again.
     fn keep_running(&self) -> Result<()> {
-        if !self.has_left() {
+        if !self.has_left() || self.phase.load(Ordering::Acquire) == ABORTED {
             return Ok(());
         }
         let mut arguments = lock(&self.launcher);
@@ -438,81 +439,11 @@ impl Shared {
         EngineError::Failed { job, cause }.into()
     }
 
-    fn drain(self: &Arc<Self>) -> Result<()> {
-        let lanes = [vec![HOST], self.streams.lanes()].concat();
-        lanes.into_iter().try_for_each(|lane| {
-            let end = self.queue.submitted(lane);
-            // Those before hold no slots any more; numbers that nobody has yet are done.
-            (1..=LANE_SLOTS)
-                .rev()
-                .try_for_each(|back| Ticket::new(self, lane, end.wrapping_sub(back)).wait())
-        })
-    }
-
-    fn stop(self: &Arc<Self>) -> Result<()> {
-        let _ = self.phase.compare_exchange(OPEN, STOPPED, Ordering::AcqRel, Ordering::Acquire);
-        let drained = self.drain();
-        if drained.is_err() {
-            self.give_up();
-        }
-        self.queue.control(if drained.is_ok() { doorbell::STOP } else { doorbell::ABORT });
-        let ended = self.end();
-        drained.and(ended)
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.phase.store(ABORTED, Ordering::Release);
-        self.queue.control(doorbell::ABORT);
-        self.end()
-    }
-
-    /// Waits until the kernel has left.
-    fn end(&self) -> Result<()> {
-        let begin = Instant::now();
-        let ended = self.stream.synchronize();
-        tracing::debug!(waited = ?begin.elapsed(), "the resident kernel has left");
-        match &ended {
-            Ok(()) => self.let_streams_go(),
-            Err(error) => self.fail(error),
-        }
-        ended
-    }
-
-    /// What is not done will not be any more.
-    fn give_up(&self) {
-        let _ = self.phase.compare_exchange(STOPPED, ABORTED, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// Lets streams go on that wait for jobs which the kernel, that has left for good, has not done.
-    fn let_streams_go(&self) {
-        self.waits.hold_up(|| {
-            for lane in self.streams.lanes() {
-                if self.queue.give_up(lane) {
-                    self.give_up();
-                }
-            }
-        });
-    }
-
     /// Whether a job is done, rather than given up.
     fn is_done(&self, lane: u32, job: u32) -> bool {
         self.queue.is_done(Completion::of(lane, job))
             && !(self.phase.load(Ordering::Acquire) == ABORTED
                 && self.queue.was_given_up(lane, job))
-    }
-}
-
-impl StreamJobs for Shared {
-    fn waited_for(&self) -> Option<u32> {
-        let job = self.streams.lanes().into_iter().find_map(|lane| self.queue.pending(lane))?;
-        match self.is_idle() {
-            Ok(_) => Some(job),
-            // Calls of the driver do not wait then, but say so.
-            Err(error) => {
-                self.fail(&error);
-                None
-            }
-        }
     }
 }
 

@@ -2,15 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-use persistent_gemm::driver::{DeviceBuffer, Stream};
-use persistent_gemm::engine::{Engine, EngineOptions};
-use persistent_gemm::{AnySpec, Config, Gemm, Major, Problem};
+use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
+use persistent_gemm::engine::{Engine, EngineOptions, Job};
+use persistent_gemm::{AnySpec, Config, Gemm, Major, Pointers, Problem};
 
 use crate::device::device;
 use crate::engine::{Known, SPECS, engine};
 
 /// More than the driver takes from what it has at hand.
 const BYTES: usize = 64 << 20;
+
+/// An engine on so many SMs with a long job, some 45 ms on one SM and 0.4 on all, and what that one uses.
+fn long_job(device: &Device, sms: Option<u32>) -> (Engine, Job, [DeviceBuffer; 3]) {
+    const EXTENTS: [usize; 3] = [8192, 8192, 2048];
+    let [m, n, k] = EXTENTS;
+    let gemm =
+        Gemm::create(device, Config::for_spec(AnySpec::Wgmma(SPECS[0].parse().unwrap()))).unwrap();
+    let problem = Problem::new(m, n, k, Major::K, Major::K);
+    let options = EngineOptions { sms, ..EngineOptions::default() };
+    let engine = Engine::start(&gemm, &problem, options).unwrap();
+    let stream = Stream::new(device).unwrap();
+    let buffers = [m * k, n * k, m * n].map(|elements| {
+        let mut buffer = DeviceBuffer::new(device, elements * 2).unwrap();
+        buffer.fill_u8(0, elements * 2, 0, stream.as_ref()).unwrap();
+        buffer
+    });
+    stream.synchronize().unwrap();
+    let [a, b, d] = buffers.each_ref().map(DeviceBuffer::address);
+    let job = engine.prepare(&problem, &Pointers::new(a, b, 0, d)).unwrap();
+    (engine, job, buffers)
+}
 
 /// The kernel has left each time, and the stream's job needs it to be launched while memory is asked for.
 #[test]
@@ -52,19 +73,12 @@ fn what_would_wait_too_long_is_refused_and_frees_are_put_off() {
         return;
     };
     let stream = Stream::new(&device).unwrap();
-    let config = Config::for_spec(AnySpec::Wgmma(SPECS[0].parse().unwrap()));
-    let gemm = Gemm::create(&device, config.clone()).unwrap();
-    let problem = Problem::new(2048, 2048, 2048, Major::K, Major::K);
-    let options = EngineOptions { sms: Some(1), ..EngineOptions::default() };
-    let engine = Engine::start(&gemm, &problem, options).unwrap();
-    let known = Known::new(&device, &stream, &config, problem, 3);
-    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    let (engine, job, _buffers) = long_job(&device, Some(1));
     let kept = DeviceBuffer::new(&device, BYTES).unwrap();
     let free = device.free_memory_bytes().unwrap();
-    // Some 2 ms each on one SM.
     // SAFETY: the buffers outlive the work, which is waited for.
     let submit = || unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
-    let tickets: Vec<_> = (0..1000).map(|_| submit()).collect();
+    let tickets: Vec<_> = (0..60).map(|_| submit()).collect();
     let last = tickets.last().unwrap();
     let begin = Instant::now();
     let error = DeviceBuffer::new(&device, BYTES).unwrap_err().to_string();
@@ -84,20 +98,16 @@ fn what_would_wait_too_long_is_refused_and_frees_are_put_off() {
     let after = device.free_memory_bytes().unwrap();
     assert!(after > more, "{free} and {after}");
     println!("refused after {refused:.2?}, a drop took {dropped:.2?}");
-    known.check(&stream);
 }
 
 #[test]
 fn streams_go_on_after_an_abort() {
     let Some(device) = device("streams_go_on_after_an_abort") else { return };
     let stream = Stream::new(&device).unwrap();
-    let (config, _, engine) = engine(&device, SPECS[0]);
-    let problem = Problem::new(2048, 2048, 2048, Major::K, Major::K);
-    let known = Known::new(&device, &stream, &config, problem, 3);
-    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    let (engine, job, _buffers) = long_job(&device, None);
     // SAFETY: the buffers outlive the work, which is waited for.
     let submit = || unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
-    let tickets: Vec<_> = (0..500).map(|_| submit()).collect();
+    let tickets: Vec<_> = (0..100).map(|_| submit()).collect();
     engine.abort().unwrap();
     let begin = Instant::now();
     while !stream.as_ref().is_idle().unwrap() {
@@ -111,6 +121,8 @@ fn streams_go_on_after_an_abort() {
             true
         }
     });
-    println!("{} of {} given up", given_up.count(), tickets.len());
+    let given_up = given_up.count();
+    println!("{given_up} of {} given up", tickets.len());
+    assert!(given_up > 0);
     drop(DeviceBuffer::new(&device, BYTES).unwrap());
 }

@@ -122,6 +122,39 @@ fn callbacks_submit_and_end_the_engine() {
     known.check(&stream);
 }
 
+/// Not a test of its own: what a child process does for the next one.
+#[test]
+fn child_that_exits_with_callbacks() {
+    if std::env::var_os("PGEMM_CHILD_EXITS").is_none() {
+        return;
+    }
+    let Some(device) = device("child_that_exits_with_callbacks") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let problem = Problem::new(2048, 2048, 2048, Major::K, Major::K);
+    let known = Known::new(&device, &stream, &config, problem, 3);
+    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    // SAFETY: the process ends with all that the jobs use.
+    for ticket in unsafe { engine.submit_all(vec![&job; 900]) }.unwrap() {
+        ticket.on_done(|_| {});
+    }
+    std::process::exit(0);
+}
+
+/// The watcher may look at words that the driver takes away.
+#[test]
+fn a_process_may_end_with_callbacks_to_come() {
+    let Some(_) = device("a_process_may_end_with_callbacks_to_come") else { return };
+    for _ in 0..5 {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["engine_told::child_that_exits_with_callbacks", "--exact"])
+            .env("PGEMM_CHILD_EXITS", "1")
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
 #[test]
 fn callbacks_hear_of_an_abort() {
     let Some(device) = device("callbacks_hear_of_an_abort") else { return };
