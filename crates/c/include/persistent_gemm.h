@@ -401,7 +401,7 @@ pgemm_status pgemm_engine_create(const struct pgemm_gemm *gemm,
                                  struct pgemm_engine **engine);
 
 // Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
-// other thread may be using it. Its jobs may be destroyed before or after.
+// other thread may be using it. Its jobs may be destroyed before or after. Callbacks may still be called shortly after it returns.
 pgemm_status pgemm_engine_destroy(struct pgemm_engine **engine);
 
 // Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
