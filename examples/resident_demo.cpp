@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
+#include <future>
 #include <vector>
 
 #include "cuda_driver.h"
@@ -104,6 +106,16 @@ void submit_all(const std::vector<Layer> &layers) {
   const auto second = engine.submit(jobs[1], first);
   while (!engine.waitFor(second, std::chrono::milliseconds(100))) {
   }
+  // One that says itself when it is done, on a thread of the engine.
+  std::promise<void> done;
+  engine.onDone(engine.submit(jobs[2], second), [&done](const PersistentGemm::Error *error) {
+    if (error == nullptr) {
+      done.set_value();
+    } else {
+      done.set_exception(std::make_exception_ptr(*error));
+    }
+  });
+  done.get_future().get();
   engine.stop();
 }
 

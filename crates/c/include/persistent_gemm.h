@@ -179,6 +179,10 @@ typedef struct pgemm_engine_options {
 // A job that was submitted to an engine. Never 0.
 typedef uint64_t pgemm_ticket;
 
+// What pgemm_engine_on_done calls when a job is done or will not be, on a thread of the engine: with PGEMM_SUCCESS or why not, which
+// pgemm_last_error() then says in this call, and with what it was given. Nothing may be thrown out of it.
+typedef void (*pgemm_callback)(pgemm_status status, void *context);
+
 // It did what it is for.
 #define PGEMM_SUCCESS 0
 
@@ -388,7 +392,7 @@ pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
 // Sets all fields of an engine's options to their defaults. size is sizeof(pgemm_engine_options).
 pgemm_status pgemm_engine_options_init(struct pgemm_engine_options *options, size_t size);
 
-// Makes an engine for jobs like typical, in the GEMM's types and on its device; the GEMM may be destroyed before it. Its kernel is
+// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device; the GEMM may be destroyed before it. Its kernel is
 // compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
 // after a failure.
 pgemm_status pgemm_engine_create(const struct pgemm_gemm *gemm,
@@ -397,12 +401,12 @@ pgemm_status pgemm_engine_create(const struct pgemm_gemm *gemm,
                                  struct pgemm_engine **engine);
 
 // Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
-// other thread may be using it. Its jobs may be destroyed before or after.
+// other thread may be using it. Its jobs may be destroyed before or after. Callbacks may still be called shortly after it returns.
 pgemm_status pgemm_engine_destroy(struct pgemm_engine **engine);
 
 // Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
 // as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
-// bytes from line to line; there is no bias, and D is row-major. An engine has up to 2048 jobs at once. *job is null after a failure.
+// bytes from line to line; D is row-major. A bias that the epilogue of the engine's GEMM adds is at problem.bias. An engine has up to 2048 jobs at once. *job is null after a failure.
 pgemm_status pgemm_job_prepare(const struct pgemm_engine *engine,
                                const struct pgemm_problem *problem,
                                const void *a,
@@ -431,7 +435,8 @@ pgemm_status pgemm_engine_submit_many(const struct pgemm_engine *engine,
                                       pgemm_ticket *tickets);
 
 // Enqueues a job on a stream (as pgemm_run has it) like other work: it begins when what was enqueued before is done, and what is enqueued
-// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. ticket may be null.
+// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. Until the job is done no device memory may be
+// allocated or freed but by this library, whose calls wait for such jobs, for a second, and then are PGEMM_ERROR_INVALID_STATE. ticket may be null.
 pgemm_status pgemm_engine_submit_on(const struct pgemm_engine *engine,
                                     const struct pgemm_job *job,
                                     void *stream,
@@ -448,13 +453,22 @@ pgemm_status pgemm_engine_is_done(const struct pgemm_engine *engine,
                                   pgemm_ticket ticket,
                                   int32_t *done);
 
+// Returns at once, and calls callback(status, context) once when a job is done, or will not be: with what pgemm_engine_wait would
+// return. It is called on a thread of the engine, one callback after the other, so one that takes long holds up the others. It may call functions of
+// this engine, and destroy it. It is not called where this call fails.
+pgemm_status pgemm_engine_on_done(const struct pgemm_engine *engine,
+                                  pgemm_ticket ticket,
+                                  pgemm_callback callback,
+                                  void *context);
+
 // Waits until all jobs are done that were submitted.
 pgemm_status pgemm_engine_drain(const struct pgemm_engine *engine);
 
 // Takes no more jobs, finishes those that were submitted, and leaves the device.
 pgemm_status pgemm_engine_stop(const struct pgemm_engine *engine);
 
-// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined.
+// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined, and streams that
+// wait for them go on.
 pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
 
 #ifdef __cplusplus
@@ -469,6 +483,7 @@ pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -870,6 +885,15 @@ class PersistentGemm::Engine {
     return done != 0;
   }
 
+  // Calls a function once when a job is done, with nullptr, or will not be, with why: on a thread of the engine. As
+  // pgemm_engine_on_done. An exception that leaves it ends the program.
+  void onDone(Ticket ticket, std::function<void(const Error *)> callback) const {
+    auto kept = std::make_unique<std::function<void(const Error *)>>(std::move(callback));
+    check(pgemm_engine_on_done(handle_.get(), ticket, &Engine::call, kept.get()));
+    // The call owns it from now on: it is not made where that failed.
+    static_cast<void>(kept.release());
+  }
+
   // Waits until all jobs are done that were submitted. As pgemm_engine_drain.
   void drain() const { check(pgemm_engine_drain(handle_.get())); }
 
@@ -886,6 +910,17 @@ class PersistentGemm::Engine {
   struct Destroy {
     void operator()(pgemm_engine *handle) const noexcept { pgemm_engine_destroy(&handle); }
   };
+
+  // What the C API calls, with a function that is its own.
+  static void call(pgemm_status status, void *context) noexcept {
+    const std::unique_ptr<std::function<void(const Error *)>> callback(static_cast<std::function<void(const Error *)> *>(context));
+    if (status == PGEMM_SUCCESS) {
+      (*callback)(nullptr);
+    } else {
+      const Error error(status, pgemm_last_error());
+      (*callback)(&error);
+    }
+  }
 
   Ticket submitAfter(const Job &job, const Ticket *after, std::size_t count) {
     Ticket ticket = 0;

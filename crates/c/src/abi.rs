@@ -129,6 +129,10 @@ pub const PGEMM_GOAL_LATENCY: Goal = 1;
 /// A job that was submitted to an engine. Never 0.
 pub type Ticket = u64;
 
+/// What pgemm_engine_on_done calls when a job is done or will not be, on a thread of the engine: with PGEMM_SUCCESS or why not, which
+/// pgemm_last_error() then says in this call, and with what it was given. Nothing may be thrown out of it.
+pub type Callback = Option<unsafe extern "C" fn(status: Status, context: *mut c_void)>;
+
 /// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
 /// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
 #[repr(C)]

@@ -103,7 +103,9 @@ fn status_of(error: &Error) -> Status {
         Error::Tune(
             TuneError::NoTrials | TuneError::Budget { .. } | TuneError::TooLarge { .. },
         ) => PGEMM_ERROR_INVALID_ARGUMENT,
-        Error::CaptureUnprepared | Error::PreparedWithoutC => PGEMM_ERROR_INVALID_STATE,
+        Error::CaptureUnprepared | Error::PreparedWithoutC | Error::StreamWaits { .. } => {
+            PGEMM_ERROR_INVALID_STATE
+        }
         Error::Io { .. } | Error::Tune(_) => PGEMM_ERROR_FILE,
         Error::Engine(error) => status_of_engine(error),
         _ => PGEMM_ERROR_INTERNAL,
@@ -128,6 +130,7 @@ fn status_of_engine(error: &EngineError) -> Status {
         | EngineError::Stopped
         | EngineError::Aborted { .. }
         | EngineError::Stuck { .. }
+        | EngineError::Thread { .. }
         | EngineError::Capture => PGEMM_ERROR_INVALID_STATE,
         EngineError::Timeout { .. } => PGEMM_ERROR_TIMEOUT,
         EngineError::Failed { .. } => PGEMM_ERROR_DRIVER,
@@ -190,6 +193,8 @@ mod tests {
         assert_eq!(Failure::from(TuneError::NoTrials).status, PGEMM_ERROR_INVALID_ARGUMENT);
         assert_eq!(Failure::from(TuneError::Stopped).status, PGEMM_ERROR_FILE);
         assert_eq!(Failure::from(Error::CaptureUnprepared).status, PGEMM_ERROR_INVALID_STATE);
+        let waits = Error::StreamWaits { call: "cuMemAlloc", job: 3, waited: Duration::ZERO };
+        assert_eq!(Failure::from(waits).status, PGEMM_ERROR_INVALID_STATE);
         for (error, status) in [
             (EngineError::Stopped, PGEMM_ERROR_INVALID_STATE),
             (EngineError::NoTicket { ticket: 0 }, PGEMM_ERROR_INVALID_ARGUMENT),

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -405,6 +406,15 @@ class PersistentGemm::Engine {
     return done != 0;
   }
 
+  // Calls a function once when a job is done, with nullptr, or will not be, with why: on a thread of the engine. As
+  // pgemm_engine_on_done. An exception that leaves it ends the program.
+  void onDone(Ticket ticket, std::function<void(const Error *)> callback) const {
+    auto kept = std::make_unique<std::function<void(const Error *)>>(std::move(callback));
+    check(pgemm_engine_on_done(handle_.get(), ticket, &Engine::call, kept.get()));
+    // The call owns it from now on: it is not made where that failed.
+    static_cast<void>(kept.release());
+  }
+
   // Waits until all jobs are done that were submitted. As pgemm_engine_drain.
   void drain() const { check(pgemm_engine_drain(handle_.get())); }
 
@@ -421,6 +431,17 @@ class PersistentGemm::Engine {
   struct Destroy {
     void operator()(pgemm_engine *handle) const noexcept { pgemm_engine_destroy(&handle); }
   };
+
+  // What the C API calls, with a function that is its own.
+  static void call(pgemm_status status, void *context) noexcept {
+    const std::unique_ptr<std::function<void(const Error *)>> callback(static_cast<std::function<void(const Error *)> *>(context));
+    if (status == PGEMM_SUCCESS) {
+      (*callback)(nullptr);
+    } else {
+      const Error error(status, pgemm_last_error());
+      (*callback)(&error);
+    }
+  }
 
   Ticket submitAfter(const Job &job, const Ticket *after, std::size_t count) {
     Ticket ticket = 0;

@@ -1,8 +1,9 @@
 //! Epilogues on the host: the bias as a matrix of one row, activations in binary64, and what of a config an epilogue must fit.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, BiasAlong, Epilogue};
+use pgemm_kernels::{Activation, AnySpec, BiasAlong, Epilogue};
 
+use crate::choice::Choice;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::matrix::HostMatrix;
@@ -43,6 +44,23 @@ impl Config {
             asked: self.epilogue.to_string(),
             limit: format!("it is for results in floating point, and D is of {output}"),
             nearest: "none, or an output of f32, f16 or bf16".into(),
+        })
+    }
+
+    /// Checks that a kernel that was named has this epilogue, or none to which it can be attached.
+    ///
+    /// # Errors
+    /// [`Error::InvalidKnob`] where it has another one.
+    pub(crate) fn check_epilogue_of(&self, spec: &AnySpec) -> Result<()> {
+        let own = Choice::plain(*spec).epilogue();
+        if own.is_none() || own == self.epilogue {
+            return Ok(());
+        }
+        Err(Error::InvalidKnob {
+            knob: "epilogue",
+            asked: self.epilogue.to_string(),
+            limit: format!("the kernel {spec} has the epilogue {own}"),
+            nearest: own.to_string(),
         })
     }
 }

@@ -107,6 +107,20 @@ pub enum Error {
         total: u64,
     },
 
+    /// A call that waits for all streams of its context, while one of them waits for a job of a resident engine.
+    #[error(
+        "{call} waits for all streams, and one of them waits for job {job} of a resident engine, which was not done within {waited:?}: \
+         both could wait for ever. Wait for the job's ticket or for its stream, and do this again"
+    )]
+    StreamWaits {
+        /// The driver's function, or what it is for.
+        call: &'static str,
+        /// The job's number in its lane.
+        job: u32,
+        /// How long it was waited for.
+        waited: std::time::Duration,
+    },
+
     /// A copy or fill goes past the end of a device buffer.
     #[error(
         "bytes {offset}..{offset}+{bytes} lie outside a device buffer of {capacity} bytes: copy less, or allocate more"

@@ -375,15 +375,7 @@ fn by_name(ways: &[Seen], sms: u32) -> Result<Option<Choice>> {
     let types = (plain.operands(), spec.output()) == (config.operands(), config.output_dtype());
     let seen = ways.iter().find(|seen| types && seen.has_majors_of(&plain));
     let Some(seen) = seen else { return Err(Error::SpecMismatch { spec }) };
-    let own = plain.epilogue();
-    if !own.is_none() && own != config.epilogue {
-        return Err(Error::InvalidKnob {
-            knob: "epilogue",
-            asked: config.epilogue.to_string(),
-            limit: format!("the kernel {spec} has the epilogue {own}"),
-            nearest: own.to_string(),
-        });
-    }
+    config.check_epilogue_of(&spec)?;
     // Rated as the kernel without one.
     let choice =
         choice_for(plain.with_epilogue(Epilogue::NONE).spec, Shape::seen(seen), config, sms, None);

@@ -12,9 +12,15 @@ pub(crate) struct Bias<'k> {
     b: &'k KernelBuilder,
     pub(crate) along: BiasAlong,
     element: Element,
-    address: Val<'k, ty::U64>,
-    /// How many there are.
-    length: Val<'k, ty::U32>,
+    vector: Vector<'k>,
+}
+
+/// Where a bias lies in global memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Vector<'k> {
+    pub(crate) address: Val<'k, ty::U64>,
+    /// How many elements there are.
+    pub(crate) length: Val<'k, ty::U32>,
 }
 
 /// Two neighbours: those of 16 bits in one register.
@@ -44,22 +50,28 @@ impl<'k> Bias<'k> {
     ) -> Option<Self> {
         let along = epilogue.bias()?;
         let length = if along == BiasAlong::N { n } else { m };
-        Some(Bias {
-            b,
-            along,
-            element: Epilogue::bias_type(output),
-            address: b.param("bias"),
-            length,
-        })
+        let vector = Vector { address: b.param("bias"), length };
+        Some(Bias { b, along, element: Epilogue::bias_type(output), vector })
+    }
+
+    /// That of a job, at a place that its record says; None where nothing is added.
+    pub(crate) fn of_job(
+        b: &'k KernelBuilder,
+        epilogue: Epilogue,
+        output: Element,
+        vector: Vector<'k>,
+    ) -> Option<Self> {
+        let along = epilogue.bias()?;
+        Some(Bias { b, along, element: Epilogue::bias_type(output), vector })
     }
 
     /// The address of element `at`, or of the last one where `at` lies beyond it.
     pub(crate) fn place(&self, at: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.at(at.min(self.length - 1))
+        self.at(at.min(self.vector.length - 1))
     }
 
     fn at(&self, at: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.address + at.widen() * u64::from(self.element.bytes())
+        self.vector.address + at.widen() * u64::from(self.element.bytes())
     }
 
     /// Element `at` in binary32, or the last one.
@@ -113,8 +125,8 @@ impl<'k> Bias<'k> {
     ) -> Vec<Val<'k, T>> {
         let b = self.b;
         let bytes = u64::from(self.element.bytes());
-        let aligned = (self.address & (bytes * 2 - 1)).eq(0);
-        let inside = self.length.ge(column + (groups * 8 - 6));
+        let aligned = (self.vector.address & (bytes * 2 - 1)).eq(0);
+        let inside = self.vector.length.ge(column + (groups * 8 - 6));
         b.if_else(
             aligned & inside,
             || {

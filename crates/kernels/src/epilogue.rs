@@ -13,7 +13,7 @@ use pgemm_ir::{
 };
 
 use crate::batch::BatchMap;
-use crate::bias::{Added, Bias};
+use crate::bias::{Added, Bias, Vector};
 use crate::fragment;
 use crate::lanes::evaluate;
 use crate::reduction::MANY_REGISTERS;
@@ -103,14 +103,24 @@ impl<'k, S: Sum> Epilogue<'k, S> {
             extents,
             factors,
             scales,
-            bias: Bias::declare(b, spec.epilogue, spec.output, extents),
+            // A resident kernel's comes with each job.
+            bias: (!spec.resident)
+                .then(|| Bias::declare(b, spec.epilogue, spec.output, extents))
+                .flatten(),
             direct,
         })
     }
 
-    /// The same for other C and D, alpha and beta.
-    pub(crate) fn of(&self, [c, d]: [Output<'k>; 2], factors: [Val<'k, S>; 2]) -> Self {
-        Epilogue { c, d, factors, ..self.clone() }
+    /// The same for other C and D, alpha and beta, and bias where the epilogue has one.
+    pub(crate) fn of(
+        &self,
+        [c, d]: [Output<'k>; 2],
+        factors: [Val<'k, S>; 2],
+        bias: Option<Vector<'k>>,
+    ) -> Self {
+        let KernelSpec { epilogue, output, .. } = self.spec;
+        let bias = bias.and_then(|vector| Bias::of_job(self.b, epilogue, output, vector));
+        Epilogue { c, d, factors, bias, ..self.clone() }
     }
 
     /// The boxes of C.

@@ -53,7 +53,7 @@ pub(crate) fn write<S: Gives<R>, R: Sum>(
         output: spec.staging().tensor_map(),
     };
     let readers = 1 + spec.consumers * 4;
-    let tickets = Tickets::new(b, spec.tile, readers, [queue, records]);
+    let tickets = Tickets::new(b, spec, readers, [queue, records]);
     let relay = Relay::new(b, [queue, records]);
     // What their jobs bring takes the place of these.
     let nothing = b.constant::<ty::U32>(0);
@@ -237,7 +237,7 @@ impl<'k, R: Sum> Consumer<'_, 'k, R> {
     /// The epilogue of a tile's job.
     fn of_job(&self, tile: &JobTile<'k>) -> Epilogue<'k, R> {
         let [c, d] = [3, 2].map(|at| Output::by_map(self.jobs.map(tile, at), self.b));
-        self.epilogue.of([c, d], tile.factors.map(|bits| R::from_bits(bits)))
+        self.epilogue.of([c, d], tile.factors.map(|bits| R::from_bits(bits)), tile.bias)
     }
 
     /// Counts the tile's part as done; the last one of a job says so, once its stores can be seen. The thread that issued them.

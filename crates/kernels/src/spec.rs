@@ -530,9 +530,9 @@ impl KernelSpec {
             true if self.consumers > 2 => {
                 refused("a resident kernel", "leaves registers for its queue: use 1 or 2 consumers")
             }
-            true if !self.epilogue.is_none() || self.arithmetic.scaled => refused(
+            true if self.arithmetic.scaled => refused(
                 "a resident kernel",
-                "has alpha and beta only: leave the epilogue and the scales out",
+                "has alpha, beta and an epilogue only: leave the scales out",
             ),
             _ => Ok(()),
         }

@@ -16,7 +16,8 @@ use pgemm_kernels::resident::layout::{
 };
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 use pgemm_kernels::{
-    Arithmetic, GemmKernel, KernelSpec, L2Policies, MatrixArgument, Work, build, catalogue,
+    Activation, Arithmetic, BiasAlong, Epilogue, GemmKernel, KernelSpec, L2Policies,
+    MatrixArgument, Work, build, catalogue,
 };
 
 const SPECS: [&str; 3] = [
@@ -25,7 +26,7 @@ const SPECS: [&str; 3] = [
     "bf16-kk-bf16-128x32x64-s2-w2-c1x1-resident",
 ];
 
-/// A product D = A·Bᵀ + beta·C, after others.
+/// A product D = A·Bᵀ + beta·C, with the kernel's epilogue, after others.
 #[derive(Clone, Debug)]
 struct Job {
     extents: [u32; 3],
@@ -98,9 +99,30 @@ fn matrix(address: u64, leading_dimension: u32) -> MatrixArgument {
     MatrixArgument { address, leading_dimension: leading_dimension.into(), batch_stride: 0 }
 }
 
+/// The activation of a result.
+fn activated(epilogue: Epilogue, x: f64) -> f64 {
+    match epilogue.activation() {
+        None => x,
+        Some(Activation::Relu) => x.max(0.0),
+        Some(Activation::Gelu) => x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+        Some(Activation::Silu) => x / (1.0 + (-x).exp()),
+    }
+}
+
+/// Whether a result is what it should be: integers are, and smooth functions of them nearly.
+fn is_right(spec: &KernelSpec, found: f64, wanted: f64) -> bool {
+    match spec.epilogue.activation() {
+        None | Some(Activation::Relu) => found == wanted,
+        _ => {
+            let rounding = if spec.output == Element::F32 { 1e-5 } else { 1.0 / 256.0 };
+            (found - wanted).abs() <= rounding * wanted.abs() + 1e-6
+        }
+    }
+}
+
 /// Puts the jobs' matrices and records there.
 fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> {
-    let KernelSpec { a: operand, b_major, output, .. } = kernel.spec;
+    let KernelSpec { a: operand, b_major, output, epilogue, .. } = kernel.spec;
     let mut placed: Vec<Placed> = vec![];
     let mut submitted = [0; LANES as usize];
     let mut tiles = [0u32; LANES as usize];
@@ -125,12 +147,31 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
         let c_bytes = bytes_of(output, &c);
         let c_address = memory.upload("c", &c_bytes, Permission::ReadOnly);
         let d = memory.allocate("d", (m * n * output.bytes()) as usize);
+        let bias_type = Epilogue::bias_type(output);
+        // Of every other job at an address at which no two elements can be loaded at once.
+        let shift = seed as usize % 2;
+        let bias = integers(7 * seed + 4, epilogue.bias_length(m as usize, n as usize) as u32);
+        let shifted = [&vec![0.0; shift][..], &bias].concat();
+        let bias_bytes = bytes_of(bias_type, &shifted);
+        let bias_address = match epilogue.bias() {
+            None => 0,
+            Some(_) => {
+                memory.upload("bias", &bias_bytes, Permission::ReadOnly)
+                    + shift as u64 * u64::from(bias_type.bytes())
+            }
+        };
         let expected = (0..m * n)
             .map(|at| {
                 let (row, column) = ((at / n * k) as usize, (at % n * k) as usize);
                 let k = k as usize;
                 let products = a[row..row + k].iter().zip(&b[column..column + k]);
-                products.map(|(a, b)| a * b).sum::<f64>() + job.beta * c[at as usize]
+                let product = products.map(|(a, b)| a * b).sum::<f64>();
+                let added = match epilogue.bias() {
+                    None => 0.0,
+                    Some(BiasAlong::N) => bias[(at % n) as usize],
+                    Some(BiasAlong::M) => bias[(at / n) as usize],
+                };
+                activated(epilogue, product + job.beta * c[at as usize] + added)
             })
             .collect();
         let d_matrix = matrix(d, n);
@@ -153,7 +194,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
             workspace: 0,
             l2: L2Policies::default(),
             scales: None,
-            bias: 0,
+            bias: bias_address,
         };
         let number = &mut submitted[job.lane as usize];
         let own = Completion::of(job.lane, *number);
@@ -306,8 +347,8 @@ fn run_to(
                     finished += 1;
                     let element = spec.output.bytes() as usize;
                     let found = numbers(spec.output, &view.read(*d, expected.len() * element));
-                    let wrong =
-                        found.iter().zip(expected).position(|(found, wanted)| found != wanted);
+                    let mut both = found.iter().zip(expected);
+                    let wrong = both.position(|(found, wanted)| !is_right(&spec, *found, *wanted));
                     assert_eq!(wrong, None, "{job:?}");
                 }
                 return HostStep::Done;
@@ -355,6 +396,50 @@ fn jobs_of_many_shapes_are_right_under_any_schedule() {
                 run(name, &jobs, 3, schedule, &[]);
             }
         }
+    }
+}
+
+/// A kernel with another epilogue.
+fn with_epilogue(spec: KernelSpec, epilogue: &str) -> KernelSpec {
+    KernelSpec { epilogue: epilogue.parse().unwrap(), ..spec }
+}
+
+#[test]
+fn epilogues_take_the_bias_of_each_job() {
+    // Few enough products that bf16 has the sums that are operands again.
+    let after = Job { after: vec![0], ..job(72, 40, 16) };
+    let jobs = [job(72, 16, 8), Job { beta: 2.0, ..job(200, 72, 136) }, after, job(8, 8, 8)];
+    for (name, epilogue) in [
+        (SPECS[0], "bias_n"),
+        (SPECS[0], "bias_m|relu"),
+        (SPECS[1], "bias_n|silu"),
+        (SPECS[1], "bias_m"),
+        (SPECS[1], "gelu"),
+        (SPECS[2], "bias_n|relu"),
+        (SPECS[2], "bias_m|gelu"),
+    ] {
+        let spec = with_epilogue(name.parse().unwrap(), epilogue);
+        // What was rounded is no operand of exact products.
+        let exact = spec.output == Element::Bf16 && !epilogue.contains("gelu");
+        let jobs: Vec<_> =
+            jobs.iter().filter(|job| exact || job.after.is_empty()).cloned().collect();
+        let name = spec.to_string();
+        assert_eq!(name.parse(), Ok(spec));
+        run(&name, &jobs, 2, Schedule::round_robin(), &[]);
+        for seed in 0..2 {
+            run(&name, &jobs, 3, Schedule::seeded(seed), &[]);
+            run(&name, &jobs, 3, Schedule::async_late(seed), &[]);
+        }
+    }
+}
+
+#[test]
+fn kernels_of_all_types_take_epilogues() {
+    let floats = |spec: &KernelSpec| spec.output != Element::S32;
+    for (at, spec) in picked().into_iter().filter(floats).enumerate() {
+        let spec = with_epilogue(spec, ["bias_n|relu", "bias_m"][at % 2]);
+        let jobs = [job(64, 64, 256), job(144, 80, 128)];
+        run(&spec.to_string(), &jobs, 2, Schedule::round_robin(), &[]);
     }
 }
 
@@ -438,7 +523,13 @@ fn picked() -> Vec<KernelSpec> {
 #[test]
 fn assemblers_take_it_without_spills() {
     for assembler in assemblers() {
-        for spec in SPECS.map(|name| name.parse().unwrap()).into_iter().chain(picked()) {
+        let specs: Vec<KernelSpec> =
+            SPECS.map(|name| name.parse().unwrap()).into_iter().chain(picked()).collect();
+        let fused = specs.iter().filter(|spec| spec.output != Element::S32).flat_map(|spec| {
+            let epilogues = ["bias_n|gelu", "bias_m|silu", "bias_n|relu"];
+            epilogues.map(|epilogue| with_epilogue(*spec, epilogue))
+        });
+        for spec in fused.chain(specs.iter().copied()) {
             let (name, kernel) = (spec.to_string(), build(&spec).unwrap());
             let ptx = pgemm_ptx::emit(&kernel.kernel).unwrap();
             let report = assembler.assemble(&ptx).unwrap();

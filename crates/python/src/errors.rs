@@ -184,7 +184,9 @@ fn class_of(error: &Error) -> Class {
         Error::Tune(
             TuneError::NoTrials | TuneError::Budget { .. } | TuneError::TooLarge { .. },
         ) => Class::Argument,
-        Error::CaptureUnprepared | Error::PreparedWithoutC => Class::State,
+        Error::CaptureUnprepared | Error::PreparedWithoutC | Error::StreamWaits { .. } => {
+            Class::State
+        }
         Error::Io { .. } | Error::Tune(_) => Class::File,
         Error::Engine(error) => class_of_engine(error),
         _ => Class::Internal,
@@ -210,6 +212,7 @@ fn class_of_engine(error: &EngineError) -> Class {
         | EngineError::Stopped
         | EngineError::Aborted { .. }
         | EngineError::Stuck { .. }
+        | EngineError::Thread { .. }
         | EngineError::Capture => Class::State,
         EngineError::Timeout { .. } => Class::TimedOut,
         EngineError::Failed { .. } => Class::Driver,

@@ -92,15 +92,6 @@ pub fn read(
         epilogue: get.parsed::<Epilogue>("epilogue")?.unwrap_or_default(),
         ..Config::new(types::given(dtype)?)
     };
-    if config.epilogue.bias().is_some() {
-        return Err(Failure::Said(
-            Class::NotSupported,
-            format!(
-                "epilogue = {} is not possible: a Runner is given no bias. Leave that part out, or use persistent_gemm.matmul",
-                config.epilogue
-            ),
-        ));
-    }
     if let Some(b) = get.object("b_dtype")? {
         config = config.with_b_dtype(types::given(&b)?);
     }
@@ -114,6 +105,25 @@ pub fn read(
     Plan::check_config(&config, USUAL_SMS)?;
     let (device, autotune_file) = (get.value("device")?, get.value("autotune_file")?);
     Ok(Asked { config, device, autotune_file })
+}
+
+impl Asked {
+    /// The same, for who is given no bias.
+    ///
+    /// # Errors
+    /// The epilogue has one.
+    pub fn without_bias(self) -> Result<Asked, Failure> {
+        let epilogue = self.config.epilogue;
+        match epilogue.bias() {
+            None => Ok(self),
+            Some(_) => Err(Failure::Said(
+                Class::NotSupported,
+                format!(
+                    "epilogue = {epilogue} is not possible: a Runner is given no bias. Leave that part out, or use persistent_gemm.matmul"
+                ),
+            )),
+        }
+    }
 }
 
 struct Keywords<'a, 'py>(&'a Bound<'py, PyDict>);

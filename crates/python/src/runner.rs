@@ -43,7 +43,8 @@ impl Runner {
     ) -> PyResult<Runner> {
         let make = || {
             let tf32 = "tf32".into_pyobject(py).map_err(PyErr::from)?.into_any();
-            let asked = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?;
+            let asked = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?
+                .without_bias()?;
             detached(py, || create(asked))
         };
         let gemm = make().map_err(|failure: Failure| failure.raise(py))?;
@@ -151,7 +152,8 @@ pub fn describe(
 ) -> PyResult<String> {
     let describe = || {
         let tf32 = "tf32".into_pyobject(py).map_err(PyErr::from)?.into_any();
-        let asked = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?;
+        let asked =
+            knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?.without_bias()?;
         first_plan(&row_major(M, N, K)?, &asked.config, sm_count)
     };
     describe().map_err(|failure: Failure| failure.raise(py))

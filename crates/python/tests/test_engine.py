@@ -33,6 +33,7 @@ def test_without_a_gpu_it_says_so():
         (ValueError, "watchdog_seconds is NaN", {"watchdog_seconds": float("nan")}),
         (TypeError, "'f12'", {"dtype": "f12"}),
         (TypeError, "'tile' is no knob", {"tile": 3}),
+        (ValueError, "'swish', is unknown", {"epilogue": "bias_n|swish"}),
     ],
 )
 def test_what_no_engine_is_made_from(error, part, keywords):
@@ -114,6 +115,44 @@ def test_scalars_and_batches(cuda, engine):
     cuda.cuda.synchronize()
     engine.submit(stack, weights.mT, outs).wait(5)
     assert (outs == exact(stack, weights.mT)).all()
+
+
+@pytest.mark.parametrize("goal", ["latency", "throughput"])
+@pytest.mark.parametrize("along", ["bias_n", "bias_m"])
+def test_epilogues(cuda, goal, along):
+    def expected(a, b, bias):
+        return cuda.relu(exact(a, b) + (bias if along == "bias_n" else bias[:, None]))
+
+    with pg.Engine("bf16", goal, out_dtype="f32", epilogue=f"{along}|relu") as engine:
+        assert f"-e{along}.relu-" in engine.kernel
+        for m, n, k in [(256, 512, 256), (72, 1000, 64)]:
+            a, b, out = operands(cuda, m, n, k)
+            # The second one lies where no two elements can be loaded at once.
+            biases = cuda.arange(-500.0, 524.0, device="cuda")
+            length = n if along == "bias_n" else m
+            for bias in (biases[:length], biases[1 : length + 1]):
+                cuda.cuda.synchronize()
+                engine.submit(a, b, out, bias=bias).wait(5)
+                assert (out == expected(a, b, bias)).all(), (m, n, k)
+                out.fill_(float("nan"))
+                cuda.cuda.synchronize()
+                engine.submit_many([(a, b, out, None, bias)])
+                engine.drain()
+                assert (out == expected(a, b, bias)).all(), (m, n, k)
+        for error, part, bias in [
+            (ValueError, "needs a bias", None),
+            (ValueError, "bias", biases[:3]),
+            (TypeError, "bias holds", biases[:length].half()),
+            (ValueError, "on the CPU", biases[:length].cpu()),
+        ]:
+            with pytest.raises(error, match=part):
+                engine.submit(a, b, out, bias=bias)
+
+
+def test_a_bias_needs_an_epilogue(cuda, engine):
+    a, b, out = operands(cuda, 64, 64, 64)
+    with pytest.raises(ValueError, match="make an engine with epilogue"):
+        engine.submit(a, b, out, bias=cuda.zeros(64, device="cuda"))
 
 
 def test_the_same_arrays_are_prepared_once(cuda, engine):

@@ -8,9 +8,9 @@ use pgemm::engine::{Engine, Job};
 
 use super::memory::{self, read};
 use super::{Handle, guarded, handle, read_problem};
-use crate::abi::{EngineOptions, Problem, Status, Ticket};
+use crate::abi::{Callback, EngineOptions, PGEMM_SUCCESS, Problem, Status, Ticket};
 use crate::engine::{options, timeout};
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// A kernel that stays on the device and works through jobs as they come in: made by pgemm_engine_create, used from any thread,
 /// destroyed by pgemm_engine_destroy.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn pgemm_engine_options_init(
     guarded(|| unsafe { memory::initialise("options", options, size) })
 }
 
-/// Makes an engine for jobs like typical, in the GEMM's types and on its device; the GEMM may be destroyed before it. Its kernel is
+/// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device; the GEMM may be destroyed before it. Its kernel is
 /// compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
 /// after a failure.
 #[unsafe(no_mangle)]
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn pgemm_engine_create(
 }
 
 /// Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
-/// other thread may be using it. Its jobs may be destroyed before or after.
+/// other thread may be using it. Its jobs may be destroyed before or after. Callbacks may still be called shortly after it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_destroy(engine: *mut *mut EngineHandle) -> Status {
     // SAFETY: the caller gives the address of a pointer that pgemm_engine_create has written, or of null.
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn pgemm_engine_destroy(engine: *mut *mut EngineHandle) ->
 
 /// Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
 /// as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
-/// bytes from line to line; there is no bias, and D is row-major. An engine has up to 2048 jobs at once. *job is null after a failure.
+/// bytes from line to line; D is row-major. A bias that the epilogue of the engine's GEMM adds is at problem.bias. An engine has up to 2048 jobs at once. *job is null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_job_prepare(
     engine: *const EngineHandle,
@@ -86,8 +86,10 @@ pub unsafe extern "C" fn pgemm_job_prepare(
         // SAFETY: the caller gives the address of a pointer, or null.
         unsafe { clear("job", job) }?;
         // SAFETY: the caller's engine is alive, and its problem one that pgemm_problem_init has filled.
-        let (engine, problem) = unsafe { (self::engine(engine)?, read_problem(problem)?) };
+        let (engine, given) = unsafe { (self::engine(engine)?, read("problem", problem)?) };
+        let problem = crate::problem::problem(&given)?;
         let pointers = Pointers::new(a as u64, b as u64, c as u64, d as u64);
+        let pointers = pointers.with_bias(given.bias as u64);
         let prepared = engine.engine.prepare(&problem, &pointers)?;
         // SAFETY: as above.
         unsafe { job.write(Box::into_raw(Box::new(JobHandle(prepared)))) };
@@ -158,7 +160,8 @@ pub unsafe extern "C" fn pgemm_engine_submit_many(
 }
 
 /// Enqueues a job on a stream (as pgemm_run has it) like other work: it begins when what was enqueued before is done, and what is enqueued
-/// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. ticket may be null.
+/// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. Until the job is done no device memory may be
+/// allocated or freed but by this library, whose calls wait for such jobs, for a second, and then are PGEMM_ERROR_INVALID_STATE. ticket may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_submit_on(
     engine: *const EngineHandle,
@@ -218,6 +221,48 @@ pub unsafe extern "C" fn pgemm_engine_is_done(
     })
 }
 
+/// What a callback gets.
+struct Context(*mut c_void);
+
+// SAFETY: the caller gives it to be used on another thread.
+unsafe impl Send for Context {}
+
+impl Context {
+    fn address(&self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// Returns at once, and calls callback(status, context) once when a job is done, or will not be: with what pgemm_engine_wait would
+/// return. It is called on a thread of the engine, one callback after the other, so one that takes long holds up the others. It may call functions of
+/// this engine, and destroy it. It is not called where this call fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_engine_on_done(
+    engine: *const EngineHandle,
+    ticket: Ticket,
+    callback: Callback,
+    context: *mut c_void,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's engine is alive.
+        let engine = unsafe { self::engine(engine) }?;
+        let callback = callback.ok_or_else(|| Failure::null("callback"))?;
+        let context = Context(context);
+        engine.engine.ticket_from_raw(ticket)?.on_done(move |outcome| {
+            let status = match outcome.map_err(Failure::from) {
+                Ok(()) => PGEMM_SUCCESS,
+                Err(Failure { status, message }) => {
+                    failure::remember(message);
+                    status
+                }
+            };
+            // SAFETY: the caller gives a function that may be called so, once, on any thread.
+            unsafe { callback(status, context.address()) };
+        });
+        Ok(())
+    })
+}
+
 /// Waits until all jobs are done that were submitted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_drain(engine: *const EngineHandle) -> Status {
@@ -232,7 +277,8 @@ pub unsafe extern "C" fn pgemm_engine_stop(engine: *const EngineHandle) -> Statu
     guarded(|| Ok(unsafe { self::engine(engine) }?.engine.stop()?))
 }
 
-/// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined.
+/// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined, and streams that
+/// wait for them go on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_abort(engine: *const EngineHandle) -> Status {
     // SAFETY: the caller's engine is alive.

@@ -66,6 +66,11 @@ static void nulls(void) {
   CHECK(pgemm_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
 }
 
+static void never(pgemm_status status, void *context) {
+  (void)status, (void)context;
+  CHECK(!"it is called");
+}
+
 static void engines(void) {
   const pgemm_problem problem = problem_of(128, 128, 128);
   pgemm_engine_options options;
@@ -91,6 +96,7 @@ static void engines(void) {
   CHECK(pgemm_engine_submit_on(NULL, NULL, NULL, &ticket) == PGEMM_ERROR_INVALID_ARGUMENT);
   CHECK(pgemm_engine_wait(NULL, ticket, -1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("engine is null"));
   CHECK(pgemm_engine_is_done(NULL, ticket, &done) == PGEMM_ERROR_INVALID_ARGUMENT && done == 7);
+  CHECK(pgemm_engine_on_done(NULL, ticket, never, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("engine is null"));
   CHECK(pgemm_engine_drain(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
   CHECK(pgemm_engine_stop(NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
   CHECK(pgemm_engine_abort(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("engine is null"));

@@ -111,6 +111,7 @@ void engines() {
     }
     engine.wait(engine.submitOn(nullptr, job));
     CHECK(engine.waitFor(third, std::chrono::seconds(1)) && engine.isDone(first));
+    engine.onDone(third, [](const PersistentGemm::Error *error) { CHECK(error == nullptr); });
     engine.drain();
     engine.stop();
     engine.abort();

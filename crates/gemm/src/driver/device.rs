@@ -15,6 +15,7 @@ use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
 
 use super::api::{Driver, DriverVersion};
+use super::stream_waits;
 use crate::error::{Error, Result};
 
 /// What the driver knows about a device without opening it.
@@ -302,11 +303,12 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits for all work in the context, on every stream.
+    /// Waits for all work in the context, on every stream: first for jobs of resident engines that streams wait for.
     ///
     /// # Errors
     /// [`Error::Driver`] with the failure of any earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
+        stream_waits::settle(self);
         let _current = self.enter()?;
         // SAFETY: the context is current.
         self.0.driver.check("cuCtxSynchronize", unsafe { (self.0.driver.api().cuCtxSynchronize)() })

@@ -11,6 +11,7 @@ use sys::CUjit_option as JitOption;
 use super::api::SUCCESS;
 use super::device::Device;
 use super::module::Module;
+use super::stream_waits;
 use crate::error::{Error, Result};
 
 /// Large enough for the verbose log of a module with dozens of kernels; the driver truncates beyond.
@@ -49,7 +50,7 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
     ];
     let mut raw: sys::CUmodule = ptr::null_mut();
     // SAFETY: the PTX ends in a zero; both arrays have as many entries as is said, and live, like the logs, during the call.
-    let code = unsafe {
+    let code = stream_waits::alone(device, "cuModuleLoadDataEx", || unsafe {
         (driver.api().cuModuleLoadDataEx)(
             &mut raw,
             ptx.as_ptr().cast::<c_void>(),
@@ -57,7 +58,7 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
             options.as_mut_ptr(),
             values.as_mut_ptr(),
         )
-    };
+    })?;
     let info = text(&info);
     if code != SUCCESS {
         let error = text(&error);

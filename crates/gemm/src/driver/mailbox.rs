@@ -7,6 +7,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::device::Device;
+use super::{pinned, stream_waits};
 use crate::error::Result;
 
 /// Pinned memory that the device reads and writes by itself, zeros at first. The host touches it through atomics only, since the
@@ -35,8 +36,10 @@ impl Mailbox {
         let driver = device.driver();
         let _current = device.enter()?;
         let mut start: *mut c_void = ptr::null_mut();
-        // SAFETY: `start` is a valid place.
-        let code = unsafe { (driver.api().cuMemHostAlloc)(&mut start, words * 8, FLAGS) };
+        let code = stream_waits::alone(device, "cuMemHostAlloc", || {
+            // SAFETY: `start` is a valid place.
+            unsafe { (driver.api().cuMemHostAlloc)(&mut start, words * 8, FLAGS) }
+        })?;
         driver.check_memory("cuMemHostAlloc", words as u64 * 8, code)?;
         let Some(start) = NonNull::new(start.cast::<AtomicU64>()) else {
             return Err(driver.error("cuMemHostAlloc", 2));
@@ -82,10 +85,6 @@ impl fmt::Debug for Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        let driver = self.device.driver();
-        let Ok(_current) = self.device.enter() else { return };
-        // SAFETY: freed once.
-        let code = unsafe { (driver.api().cuMemFreeHost)(self.start.as_ptr().cast()) };
-        driver.check_in_drop("cuMemFreeHost", code);
+        pinned::release(&self.device, self.start.cast());
     }
 }

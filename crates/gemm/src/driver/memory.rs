@@ -7,9 +7,10 @@ use cudarc::driver::sys;
 
 use super::device::Device;
 use super::stream::StreamRef;
+use super::stream_waits;
 use crate::error::{Error, Result};
 
-/// Bytes on a device, freed on drop. The address is a multiple of 256.
+/// Bytes on a device, freed on drop, or a while later where a stream waits for a job of a resident engine. The address is a multiple of 256.
 ///
 /// Kernels read and write the bytes behind Rust's back, so the copies here order themselves against one stream: the one
 /// they are given. Work on other streams must be waited for by the caller.
@@ -23,14 +24,17 @@ impl DeviceBuffer {
     /// Allocates `bytes` bytes, whose content is undefined. Zero bytes allocate nothing and have the address 0.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free, or [`Error::Driver`] if the call fails otherwise.
+    /// [`Error::OutOfMemory`] with what is free, [`Error::StreamWaits`] where a stream waits for a job of a resident engine, or
+    /// [`Error::Driver`] if the call fails otherwise.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
         let mut address: sys::CUdeviceptr = 0;
         if bytes > 0 {
             let driver = device.driver();
             let _current = device.enter()?;
-            // SAFETY: `address` is a valid place, and the context is current.
-            let code = unsafe { (driver.api().cuMemAlloc_v2)(&mut address, bytes) };
+            let code = stream_waits::alone(device, "cuMemAlloc", || {
+                // SAFETY: `address` is a valid place, and the context is current.
+                unsafe { (driver.api().cuMemAlloc_v2)(&mut address, bytes) }
+            })?;
             driver.check_memory("cuMemAlloc", bytes as u64, code)?;
         }
         Ok(DeviceBuffer { device: device.clone(), address, bytes })
@@ -274,15 +278,21 @@ impl Drop for DeviceBuffer {
         if self.address == 0 {
             return;
         }
-        let driver = self.device.driver();
-        match self.device.enter() {
-            Ok(_current) => {
-                // SAFETY: freed once; cuMemFree waits for work that may still use the memory.
-                let code = unsafe { (driver.api().cuMemFree_v2)(self.address) };
-                driver.check_in_drop("cuMemFree", code);
-            }
-            Err(error) => tracing::warn!(%error, "device memory could not be freed"),
+        let (device, address) = (self.device.clone(), self.address);
+        stream_waits::release(&self.device, move || free(&device, address));
+    }
+}
+
+/// Frees what was allocated at an address, once.
+fn free(device: &Device, address: sys::CUdeviceptr) {
+    let driver = device.driver();
+    match device.enter() {
+        Ok(_current) => {
+            // SAFETY: freed once; cuMemFree waits for work that may still use the memory.
+            let code = unsafe { (driver.api().cuMemFree_v2)(address) };
+            driver.check_in_drop("cuMemFree", code);
         }
+        Err(error) => tracing::warn!(%error, "device memory could not be freed"),
     }
 }
 

@@ -16,6 +16,7 @@ mod memory;
 mod module;
 mod pinned;
 mod stream;
+mod stream_waits;
 mod tensor_map;
 
 pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
@@ -32,4 +33,5 @@ pub(crate) use memory::zero;
 pub use module::{Function, FunctionAttributes, Module};
 pub(crate) use pinned::{Direction, Lines, PinnedBuffer, Registration, copy_lines, is_pinned};
 pub use stream::{Event, Stream, StreamRef, Timing};
+pub(crate) use stream_waits::{StreamJobs, StreamWaits};
 pub use tensor_map::{L2Promotion, TensorMap, TensorMapError, check_argument, check_spec};

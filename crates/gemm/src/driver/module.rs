@@ -10,6 +10,7 @@ use sys::CUfunction_attribute as Attribute;
 
 use super::device::Device;
 use super::launch::LaunchError;
+use super::stream_waits;
 use crate::error::{Error, Result};
 
 /// Shared memory that a kernel may use without asking (CUDA C++ Programming Guide, compute capability 9.0), in bytes.
@@ -31,15 +32,27 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let driver = self.device.driver();
-        match self.device.enter() {
-            Ok(_current) => {
-                // SAFETY: unloaded once, after the last function of it.
-                let code = unsafe { (driver.api().cuModuleUnload)(self.raw) };
-                driver.check_in_drop("cuModuleUnload", code);
-            }
-            Err(error) => tracing::warn!(%error, "a module could not be unloaded"),
+        let (device, raw) = (self.device.clone(), Handle(self.raw));
+        stream_waits::release(&self.device, move || unload(&device, raw));
+    }
+}
+
+/// A module that nobody uses any more.
+struct Handle(sys::CUmodule);
+
+// SAFETY: an opaque handle that only the driver follows.
+unsafe impl Send for Handle {}
+
+/// Unloads a module, after the last function of it is gone.
+fn unload(device: &Device, Handle(raw): Handle) {
+    let driver = device.driver();
+    match device.enter() {
+        Ok(_current) => {
+            // SAFETY: the handle is the last one, and is used once.
+            let code = unsafe { (driver.api().cuModuleUnload)(raw) };
+            driver.check_in_drop("cuModuleUnload", code);
         }
+        Err(error) => tracing::warn!(%error, "a module could not be unloaded"),
     }
 }
 
@@ -63,9 +76,10 @@ impl Module {
         let _current = device.enter()?;
         let mut raw: sys::CUfunction = ptr::null_mut();
         // SAFETY: the module is loaded, the name ends in a zero, `raw` is a valid place.
-        driver.check("cuModuleGetFunction", unsafe {
+        let code = stream_waits::alone(device, "cuModuleGetFunction", || unsafe {
             (driver.api().cuModuleGetFunction)(&mut raw, *module, c_name.as_ptr())
         })?;
+        driver.check("cuModuleGetFunction", code)?;
         let attribute = |attribute: Attribute| -> Result<u32> {
             let mut value: c_int = 0;
             // SAFETY: the function belongs to a loaded module, `value` is a valid place.

@@ -11,6 +11,7 @@ use cudarc::driver::sys;
 
 use super::device::Device;
 use super::stream::StreamRef;
+use super::stream_waits;
 use crate::error::Result;
 
 /// Host memory of the driver's, which copies need not wait for.
@@ -32,8 +33,10 @@ impl PinnedBuffer {
         let driver = device.driver();
         let _current = device.enter()?;
         let mut start: *mut c_void = ptr::null_mut();
-        // SAFETY: `start` is a valid place; the flags ask for memory that all contexts may use.
-        let code = unsafe { (driver.api().cuMemHostAlloc)(&mut start, bytes.max(1), 1) };
+        let code = stream_waits::alone(device, "cuMemHostAlloc", || {
+            // SAFETY: `start` is a valid place; the flags ask for memory that all contexts may use.
+            unsafe { (driver.api().cuMemHostAlloc)(&mut start, bytes.max(1), 1) }
+        })?;
         driver.check_memory("cuMemHostAlloc", bytes as u64, code)?;
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(driver.error("cuMemHostAlloc", 2));
@@ -58,12 +61,20 @@ impl PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        let driver = self.device.driver();
-        let Ok(_current) = self.device.enter() else { return };
-        // SAFETY: freed once.
-        let code = unsafe { (driver.api().cuMemFreeHost)(self.start.as_ptr().cast()) };
-        driver.check_in_drop("cuMemFreeHost", code);
+        release(&self.device, self.start);
     }
+}
+
+/// Frees memory that cuMemHostAlloc gave, which nobody uses any more: to be called once.
+pub(super) fn release(device: &Device, start: NonNull<u8>) {
+    let (own, address) = (device.clone(), start.as_ptr() as usize);
+    stream_waits::release(device, move || {
+        let driver = own.driver();
+        let Ok(_current) = own.enter() else { return };
+        // SAFETY: it was allocated by cuMemHostAlloc, whose memory is the driver's to follow, and is freed once.
+        let code = unsafe { (driver.api().cuMemFreeHost)(address as *mut c_void) };
+        driver.check_in_drop("cuMemFreeHost", code);
+    });
 }
 
 /// While it lives, pages of the host's memory stay where they are, and the device reads and writes them by itself.
@@ -87,8 +98,10 @@ impl Registration {
         let driver = device.driver();
         let _current = device.enter()?;
         let start = memory.cast::<c_void>();
-        // SAFETY: the range is allocated, as the caller vouches; the flags ask for memory that all contexts may use.
-        let code = unsafe { (driver.api().cuMemHostRegister_v2)(start.as_ptr(), memory.len(), 1) };
+        let code = stream_waits::alone(device, "cuMemHostRegister", || {
+            // SAFETY: the range is allocated, as the caller vouches; the flags ask for memory that all contexts may use.
+            unsafe { (driver.api().cuMemHostRegister_v2)(start.as_ptr(), memory.len(), 1) }
+        })?;
         driver.check_memory("cuMemHostRegister", memory.len() as u64, code)?;
         Ok(Registration { device: device.clone(), start })
     }
@@ -103,6 +116,8 @@ impl fmt::Debug for Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let driver = self.device.driver();
+        // Not to be put off, since the memory goes next: so it waits as long as jobs take.
+        stream_waits::settle(&self.device);
         let Ok(_current) = self.device.enter() else { return };
         // SAFETY: unregistered once, while the memory is still there.
         let code = unsafe { (driver.api().cuMemHostUnregister)(self.start.as_ptr()) };

@@ -116,11 +116,22 @@ pub enum EngineError {
         waited: Duration,
     },
     /// A kernel failed.
-    #[error("the engine failed while job {job} was under way: {cause}")]
+    #[error(
+        "the engine failed while job {job} was under way: {cause}; a kernel's failure ends its CUDA context with all that was made in it: \
+         start the process again, or work in a new context"
+    )]
     Failed {
         /// Its number.
         job: u32,
         /// What the driver says.
+        cause: String,
+    },
+    /// The system starts no more threads.
+    #[error(
+        "a thread of the engine could not be started: {cause}; end others, or raise the limit of threads (ulimit -u)"
+    )]
+    Thread {
+        /// What the system says.
         cause: String,
     },
     /// The stream is being captured.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgemm_ir::{TensorMapArgument, TensorMapSpec};
 use pgemm_kernels::resident::record::{Completion, Record};
-use pgemm_kernels::{GemmKernel, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
+use pgemm_kernels::{Epilogue, GemmKernel, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
 
 use super::Shared;
 use super::error::EngineError;
@@ -97,9 +97,10 @@ fn record(device: &Device, kernel: &GemmKernel, work: &Work, stamp: u32) -> Resu
     Ok((record.tiles(), bytes))
 }
 
-fn check(matrix: &'static str, address: u64, read: bool) -> Result<()> {
-    if read && (address == 0 || !address.is_multiple_of(TMA_ALIGN_BYTES)) {
-        return Err(Error::Address { matrix, address, align: TMA_ALIGN_BYTES });
+/// Checks the address of what is read or written there.
+fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
+    if address == 0 || !address.is_multiple_of(align) {
+        return Err(Error::Address { matrix, address, align });
     }
     Ok(())
 }
@@ -136,7 +137,7 @@ fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -
         if reads && (!whole || layout.step != 1 || layout.leading_dimension == 0) {
             return Err(Error::from(EngineError::Operand { operand: name }));
         }
-        check(name, matrix.address, true)?;
+        check(name, matrix.address, TMA_ALIGN_BYTES)?;
         Ok(matrix)
     };
     let output = |address, leading_dimension: usize, stride: usize| MatrixArgument {
@@ -147,8 +148,11 @@ fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -
     let d = output(pointers.d, problem.d_leading_dimension, batch.d);
     let c = output(pointers.c, problem.c_leading_dimension, batch.c);
     let c = if beta == 0.0 { d } else { c };
-    check("C", c.address, true)?;
-    check("D", d.address, true)?;
+    check("C", c.address, TMA_ALIGN_BYTES)?;
+    check("D", d.address, TMA_ALIGN_BYTES)?;
+    if spec.epilogue.bias().is_some() {
+        check("the bias", pointers.bias, Epilogue::bias_type(spec.output).bytes().into())?;
+    }
     let extent = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     Ok(Work {
         m: extent(m),
@@ -169,7 +173,7 @@ fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -
         workspace: 0,
         l2: pgemm_kernels::L2Policies::default(),
         scales: None,
-        bias: 0,
+        bias: pointers.bias,
     })
 }
 
@@ -179,4 +183,26 @@ fn raster_rows(spec: &KernelSpec, problem: &Problem) -> u32 {
     let rows = (UNDER_WAY * f64::from(spec.tile.n) / f64::from(spec.tile.m)).sqrt().round();
     let all = problem.m.div_ceil(spec.tile.m as usize).max(1);
     (rows as u32).clamp(1, all as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_is_looked_at_where_the_epilogue_has_one() {
+        let problem = Problem::new(64, 64, 64, Major::K, Major::K);
+        let of = |name: &str, bias| {
+            let pointers = Pointers::new(0x1000, 0x2000, 0, 0x3000).with_bias(bias);
+            work(&name.parse().unwrap(), &problem, &pointers, 0x100).map(|work| work.bias)
+        };
+        let fused = "bf16-kk-f32-64x64x64-s4-w1-c1x1-ebias_n.silu-resident";
+        assert_eq!(of(fused, 0x4004).unwrap(), 0x4004);
+        for wrong in [0, 0x4002] {
+            let error = of(fused, wrong).unwrap_err().to_string();
+            assert!(error.contains("the bias") && error.contains("multiple of 4"), "{error}");
+        }
+        assert!(of("bf16-kk-bf16-64x64x64-s4-w1-c1x1-ebias_m-resident", 0x4002).is_ok());
+        assert!(of("bf16-kk-f32-64x64x64-s4-w1-c1x1-erelu-resident", 0).is_ok());
+    }
 }

@@ -5,32 +5,36 @@
 //! one. Other kernels wait so long, where they find no SM beside it; so do calls of the driver that wait for the whole device, such as
 //! freeing memory. A job must not wait for such work, and such work must not wait for a job that is not submitted yet.
 
+mod ends;
 mod error;
+mod future;
 mod job;
 mod pick;
 mod queue;
 mod streams;
 mod ticket;
+mod watcher;
 
 use std::fmt;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
-use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
+use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER};
 use pgemm_kernels::resident::record::{Completion, RecordError};
 use pgemm_kernels::{GemmKernel, KernelSpec};
 
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, Stream,
-    StreamRef,
+    StreamJobs, StreamRef, StreamWaits, Uncaptured,
 };
 use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Pointers};
 use crate::problem::Problem;
 use queue::{Queue, Records, lock};
 use streams::Streams;
+use watcher::Watcher;
 
 pub use error::EngineError;
 pub use job::Job;
@@ -83,11 +87,14 @@ struct Shared {
     queue: Queue,
     records: Records,
     streams: Streams,
+    watcher: Watcher<Ticket>,
     stream: Stream,
     zeros: DeviceBuffer,
     watchdog: Duration,
     phase: AtomicU32,
     failure: Mutex<Option<String>>,
+    /// Dropped last, since what is dropped before frees memory.
+    waits: StreamWaits,
 }
 
 /// Priorities above the default's of the engine's streams: the launches', the copies' of records, and the one's that waits for streams of the
@@ -106,12 +113,13 @@ const ABORTED: u32 = 2;
 const FAILED: u32 = 3;
 
 impl Engine {
-    /// An engine for jobs like `typical`, in `gemm`'s types and on its device. Its kernel is the one that `gemm`'s config asks for, by
-    /// name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
+    /// An engine for jobs like `typical`, in `gemm`'s types, with its epilogue, and on its device. Its kernel is the one that `gemm`'s config asks
+    /// for, by name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
     ///
     /// # Errors
-    /// [`EngineError::Sms`], [`EngineError::Kernel`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
+    /// [`EngineError::Sms`], [`EngineError::Kernel`], [`EngineError::Thread`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
     pub fn start(gemm: &Gemm, typical: &Problem, options: EngineOptions) -> Result<Self> {
+        let waits = StreamWaits::new(gemm.device());
         let sms = gemm.device().properties().sm_count;
         let spec = pick::spec(gemm.config(), typical, options.goal, sms)?;
         let device = gemm.device().clone();
@@ -143,14 +151,17 @@ impl Engine {
             queue,
             records,
             streams: Streams::new(gemm.device())?,
+            watcher: Watcher::start()?,
             stream,
             zeros,
             watchdog: options.watchdog,
             phase: AtomicU32::new(OPEN),
             failure: Mutex::new(None),
+            waits,
         };
         let shared = Arc::new(shared);
-        shared.streams.watch(Arc::downgrade(&shared));
+        shared.waits.ask(Arc::downgrade(&shared) as Weak<dyn StreamJobs>);
+        shared.streams.watch(Arc::downgrade(&shared))?;
         Ok(Engine { shared })
     }
 
@@ -163,7 +174,7 @@ impl Engine {
     /// held at once is limited.
     ///
     /// # Errors
-    /// An address that is null or no multiple of 16; a problem that the kernel cannot do: the error says what it is;
+    /// An address that is null or no multiple of 16, or for the bias of its elements' size; a problem that the kernel cannot do: the error says what it is;
     /// [`EngineError::Records`].
     pub fn prepare(&self, problem: &Problem, pointers: &Pointers) -> Result<Job> {
         Job::new(&self.shared, problem, pointers)
@@ -248,20 +259,23 @@ impl Engine {
     /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`]; those of [`submit`](Self::submit).
     ///
     /// # Safety
-    /// As [`submit`](Self::submit), in the stream's order. No device memory may be allocated or freed in this process until the job is done:
-    /// the driver waits for all streams then, and keeps the engine from launching its kernel again. The work before it must not wait for SMs that only this engine's leaving
+    /// As [`submit`](Self::submit), in the stream's order. Until the job is done no device memory may be allocated or freed in this process but by this
+    /// library: the driver waits for all streams then, and keeps the engine from launching its kernel again. This library's calls wait for such jobs,
+    /// up to a second, and are then refused ([`Error::StreamWaits`]); what is dropped meanwhile is freed later. The work before it must not wait for SMs that only this engine's leaving
     /// would free, unless the engine has no other jobs: see the module's documentation.
     pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
         self.check_own(&[job], &[])?;
         let shared = &self.shared;
-        shared.check_open()?;
         if stream.is_capturing()? {
             return Err(EngineError::Capture.into());
         }
         loop {
-            let (lane, number) = shared.streams.submit(&shared.queue, job, stream)?;
+            let (lane, number) = shared.waits.enqueue(|| {
+                shared.check_open()?;
+                shared.streams.submit(&shared.queue, job, stream)
+            })?;
             if let Some(job) = number {
-                return Ok(Ticket { engine: shared.clone(), lane, job });
+                return Ok(Ticket::new(shared, lane, job));
             }
             shared.wait_for_slot(lane)?;
         }
@@ -278,7 +292,7 @@ impl Engine {
     }
 
     fn ticket(&self, job: u32) -> Ticket {
-        Ticket { engine: self.shared.clone(), lane: HOST, job }
+        Ticket::new(&self.shared, HOST, job)
     }
 
     /// The ticket that [`Ticket::to_raw`] made a number, for interfaces that pass numbers on.
@@ -287,7 +301,7 @@ impl Engine {
     /// [`EngineError::NoTicket`]: this engine has given no such ticket.
     pub fn ticket_from_raw(&self, ticket: u64) -> Result<Ticket> {
         match ticket::from_raw(ticket, |lane| self.shared.queue.submitted(lane)) {
-            Some((lane, job)) => Ok(Ticket { engine: self.shared.clone(), lane, job }),
+            Some((lane, job)) => Ok(Ticket::new(&self.shared, lane, job)),
             None => Err(EngineError::NoTicket { ticket }.into()),
         }
     }
@@ -309,7 +323,7 @@ impl Engine {
     }
 
     /// Takes no more jobs and gives up those that have not begun; tiles under way are finished. What jobs that were not done have
-    /// stored is undefined.
+    /// stored is undefined, and streams that wait for them go on.
     ///
     /// # Errors
     /// [`Error::Driver`] with the failure of the kernel.
@@ -363,9 +377,9 @@ impl Shared {
         self.queue.state() == (launches, false)
     }
 
-    /// Launches the kernel if it has left. Who rings and then finds that it has not left knows that it looks at the doorbells again.
+    /// Launches the kernel if it has left, and jobs are not given up. Who rings and then finds that it has not left knows that it looks at the doorbells again.
     fn keep_running(&self) -> Result<()> {
-        if !self.has_left() {
+        if !self.has_left() || self.phase.load(Ordering::Acquire) == ABORTED {
             return Ok(());
         }
         let mut arguments = lock(&self.launcher);
@@ -384,7 +398,7 @@ impl Shared {
     /// Waits until the oldest job that holds a slot is done.
     fn wait_for_slot(self: &Arc<Self>, lane: u32) -> Result<()> {
         let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
-        Ticket { engine: self.clone(), lane, job }.wait()
+        Ticket::new(self, lane, job).wait()
     }
 
     /// A number that changes when jobs get done.
@@ -395,17 +409,24 @@ impl Shared {
     /// Looks whether the kernel failed, or was told to give jobs up.
     fn check(&self, ticket: &Ticket) -> Result<()> {
         match self.phase.load(Ordering::Acquire) {
-            ABORTED if self.stream.as_ref().is_idle().unwrap_or(true) && !ticket.is_done() => {
+            ABORTED if self.is_idle().unwrap_or(true) && !ticket.is_done() => {
                 return Err(EngineError::Aborted { job: ticket.job }.into());
             }
             FAILED => return Err(self.failed(ticket.job)),
             _ => {}
         }
-        if let Err(error) = self.stream.as_ref().is_idle() {
+        if let Err(error) = self.is_idle() {
             self.fail(&error);
             return Err(self.failed(ticket.job));
         }
         Ok(())
+    }
+
+    /// Whether no kernel is on the device.
+    fn is_idle(&self) -> Result<bool> {
+        // Asking would end another thread's capture otherwise.
+        let _uncaptured = Uncaptured::enter(&self.device)?;
+        self.stream.as_ref().is_idle()
     }
 
     fn fail(&self, error: &Error) {
@@ -418,40 +439,11 @@ impl Shared {
         EngineError::Failed { job, cause }.into()
     }
 
-    fn drain(self: &Arc<Self>) -> Result<()> {
-        let lanes = [vec![HOST], self.streams.lanes()].concat();
-        lanes.into_iter().try_for_each(|lane| {
-            let end = self.queue.submitted(lane);
-            // Those before hold no slots any more; numbers that nobody has yet are done.
-            (1..=LANE_SLOTS).rev().try_for_each(|back| {
-                Ticket { engine: self.clone(), lane, job: end.wrapping_sub(back) }.wait()
-            })
-        })
-    }
-
-    fn stop(self: &Arc<Self>) -> Result<()> {
-        let _ = self.phase.compare_exchange(OPEN, STOPPED, Ordering::AcqRel, Ordering::Acquire);
-        let drained = self.drain();
-        self.queue.control(if drained.is_ok() { doorbell::STOP } else { doorbell::ABORT });
-        let ended = self.end();
-        drained.and(ended)
-    }
-
-    fn abort(&self) -> Result<()> {
-        self.phase.store(ABORTED, Ordering::Release);
-        self.queue.control(doorbell::ABORT);
-        self.end()
-    }
-
-    /// Waits until the kernel has left.
-    fn end(&self) -> Result<()> {
-        let begin = Instant::now();
-        let ended = self.stream.synchronize();
-        tracing::debug!(waited = ?begin.elapsed(), "the resident kernel has left");
-        if let Err(error) = &ended {
-            self.fail(error);
-        }
-        ended
+    /// Whether a job is done, rather than given up.
+    fn is_done(&self, lane: u32, job: u32) -> bool {
+        self.queue.is_done(Completion::of(lane, job))
+            && !(self.phase.load(Ordering::Acquire) == ABORTED
+                && self.queue.was_given_up(lane, job))
     }
 }
 

@@ -4,6 +4,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::{AnySpec, Cluster, KernelSpec, Schedule};
 
 use super::error::EngineError;
+use crate::choice::Choice;
 use crate::config::{Config, Split};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
@@ -27,10 +28,14 @@ const SPAN_BYTES: u32 = 128;
 /// The kernel for jobs like `typical`: that of the config's knobs, and of the goal where these leave it open.
 ///
 /// # Errors
-/// A knob is impossible, or the types have no kernel that stays.
+/// A knob is impossible, the epilogue among them, or the types have no kernel that stays.
 pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<KernelSpec> {
+    config.check_epilogue()?;
     let spec = match config.spec {
-        Some(spec) => spec,
+        Some(spec) => {
+            config.check_epilogue_of(&spec)?;
+            Choice::plain(spec).with_epilogue(config.epilogue).spec
+        }
         None => planned(config, typical, goal, sms)?,
     };
     let AnySpec::Wgmma(spec) = spec else {
@@ -100,6 +105,33 @@ mod tests {
             let found = picked(element, b, extents, goal).unwrap();
             assert!(found.starts_with(wanted) && found.ends_with("-resident"), "{found}");
         }
+    }
+
+    #[test]
+    fn kernels_have_the_epilogue_of_the_config() {
+        let typical = Problem::new(512, 512, 512, Major::K, Major::K);
+        let of =
+            |config: &Config, goal| spec(config, &typical, goal, 132).map(|spec| spec.to_string());
+        for element in [Element::Bf16, Element::F16, Element::Tf32, Element::E4m3] {
+            for goal in [Goal::Throughput, Goal::Latency] {
+                for epilogue in ["bias_n|silu", "bias_m|gelu", "relu"] {
+                    let config = Config::new(element).with_epilogue(epilogue.parse().unwrap());
+                    let name = of(&config, goal).unwrap();
+                    let suffix = format!("-e{}-resident", epilogue.replace('|', "."));
+                    assert!(name.ends_with(&suffix), "{name}");
+                }
+            }
+        }
+        let silu = "bias_n|silu".parse().unwrap();
+        let named = |name: &str| Config::for_spec(name.parse().unwrap());
+        let plain = named("bf16-kk-bf16-128x128x64-s4-w2-c1x1").with_epilogue(silu);
+        assert!(of(&plain, Goal::Latency).unwrap().ends_with("-ebias_n.silu-resident"));
+        let other = named("bf16-kk-bf16-128x128x64-s4-w2-c1x1-erelu").with_epilogue(silu);
+        let refused = of(&other, Goal::Latency).unwrap_err().to_string();
+        assert!(refused.contains("has the epilogue relu"), "{refused}");
+        let integers = Config::new(Element::S8).with_epilogue(silu);
+        let refused = of(&integers, Goal::Latency).unwrap_err().to_string();
+        assert!(refused.contains("floating point"), "{refused}");
     }
 
     #[test]

@@ -41,6 +41,8 @@ struct Lane {
     /// Of the host's lane: what its doorbell says of the last job, its record and tiles, and what to do.
     hint: [u32; 2],
     command: u32,
+    /// Of a stream's lane: the first job that was given up.
+    given_up: Option<u32>,
 }
 
 impl Queue {
@@ -141,10 +143,33 @@ impl Queue {
         unsafe { stream.wait_word(address, own.value) }
     }
 
-    /// Whether all jobs of a lane are done.
-    pub(super) fn all_done(&self, lane: u32) -> bool {
-        let next = self.submitted(lane);
-        (1..=LANE_SLOTS).all(|back| self.is_done(Completion::of(lane, next.wrapping_sub(back))))
+    /// The first job of a lane that is not done.
+    pub(super) fn pending(&self, lane: u32) -> Option<u32> {
+        self.pending_before(lane, self.submitted(lane))
+    }
+
+    fn pending_before(&self, lane: u32, next: u32) -> Option<u32> {
+        // Those before hold no slots any more; numbers that nobody has yet are done.
+        let mut jobs = (1..=LANE_SLOTS).rev().map(|back| next.wrapping_sub(back));
+        jobs.find(|job| !self.is_done(Completion::of(lane, *job)))
+    }
+
+    /// Gives up the jobs of a stream's lane that are not done, for a kernel that has left for good: the stream goes on. Whether there were any.
+    pub(super) fn give_up(&self, lane: u32) -> bool {
+        let mut held = lock(&self.lanes[lane as usize]);
+        let Some(first) = self.pending_before(lane, held.next) else { return false };
+        held.given_up.get_or_insert(first);
+        for at in 0..held.next.wrapping_sub(first) {
+            let own = Completion::of(lane, first.wrapping_add(at));
+            self.completion(own.word).store(own.value, Ordering::Release);
+        }
+        true
+    }
+
+    /// Whether a job was given up so.
+    pub(super) fn was_given_up(&self, lane: u32, job: u32) -> bool {
+        let first = lock(&self.lanes[lane as usize]).given_up;
+        first.is_some_and(|first| job.wrapping_sub(first) < LANE_SLOTS)
     }
 
     /// Whether the slot of a job of a lane has none before it that is not done.
@@ -156,7 +181,7 @@ impl Queue {
         job < LANE_SLOTS && said == 0 || before.is_done(said)
     }
 
-    /// Whether a job is done; what it stored can be seen then.
+    /// Whether the word of a job says that it is done; what it stored can be seen then.
     pub(super) fn is_done(&self, job: Completion) -> bool {
         job.is_done(self.completion(job.word).load(Ordering::Acquire))
     }

@@ -34,9 +34,12 @@ impl Streams {
     }
 
     /// Starts the thread that sees to it that the kernel runs when a stream has rung.
-    pub(super) fn watch(&self, engine: Weak<Shared>) {
+    ///
+    /// # Errors
+    /// [`EngineError::Thread`].
+    pub(super) fn watch(&self, engine: Weak<Shared>) -> Result<(), EngineError> {
         let bell = self.bell.clone();
-        thread::spawn(move || {
+        spawn("pgemm-bell", move || {
             let mut seen = 0;
             while let Some(rings) = bell.wait(seen) {
                 seen = rings;
@@ -45,7 +48,7 @@ impl Streams {
                     engine.fail(&error);
                 }
             }
-        });
+        })
     }
 
     /// Enqueues a job on a stream: its lane, and its number there. `None` where the lane is full.
@@ -84,13 +87,20 @@ impl Streams {
     }
 }
 
+/// Starts a thread of the engine's, which nobody joins.
+pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
+    let started = thread::Builder::new().name(name.into()).spawn(body);
+    started.map(drop).map_err(|error| EngineError::Thread { cause: error.to_string() })
+}
+
 /// A lane for another stream: one that nobody had, or one whose jobs are all done.
 fn claim(lanes: &mut HashMap<u64, Lane>, queue: &Queue, device: &Device) -> Result<Lane> {
     let taken: Vec<u32> = lanes.values().map(|lane| lane.number).collect();
     if let Some(number) = (HOST + 1..LANES).find(|number| !taken.contains(number)) {
         return Ok(Lane { number, rung: Event::new(device, Timing::Disabled)? });
     }
-    let idle = lanes.iter().find(|(_, lane)| queue.all_done(lane.number)).map(|(id, _)| *id);
+    let idle =
+        lanes.iter().find(|(_, lane)| queue.pending(lane.number).is_none()).map(|(id, _)| *id);
     let lane = idle.and_then(|id| lanes.remove(&id));
     lane.ok_or_else(|| EngineError::Lanes { limit: LANES - 1 }.into())
 }

@@ -10,26 +10,69 @@ use pgemm_kernels::resident::record::Completion;
 
 use super::Shared;
 use super::error::EngineError;
+use super::future::Signal;
+use super::watcher::Watched;
 use crate::error::Result;
 
 /// So long a wait asks without pause: a job of few tiles takes less.
-const SPIN: Duration = Duration::from_micros(50);
+pub(super) const SPIN: Duration = Duration::from_micros(50);
 
 /// Between two questions after that.
-const REST: Duration = Duration::from_micros(20);
+pub(super) const REST: Duration = Duration::from_micros(20);
 
 /// How often a wait looks whether the kernel failed.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A job that was submitted. It is done whether the ticket is kept or not.
-#[derive(Clone)]
+/// What a wait knows of its engine's progress.
+pub(super) struct Patience {
+    looked: Instant,
+    /// When the engine's number of what is done was last another one.
+    moved: Instant,
+    progress: u64,
+}
+
+impl Patience {
+    /// From now on, with the number as it is now.
+    pub(super) fn new(progress: u64) -> Self {
+        let now = Instant::now();
+        Patience { looked: now, moved: now, progress }
+    }
+
+    /// Now and then: for how long nothing got done. `None` where it is not yet time to look again.
+    pub(super) fn look(&mut self, progress: impl FnOnce() -> u64) -> Option<Duration> {
+        if self.looked.elapsed() < LOOK {
+            return None;
+        }
+        self.looked = Instant::now();
+        let progress = progress();
+        if progress != self.progress {
+            (self.moved, self.progress) = (self.looked, progress);
+        }
+        Some(self.moved.elapsed())
+    }
+}
+
+/// A job that was submitted. It is done whether the ticket is kept or not. A future, too, which is ready when the job is done.
 pub struct Ticket {
     pub(super) engine: Arc<Shared>,
     pub(super) lane: u32,
     pub(super) job: u32,
+    /// Where it is polled as a future, what tells it.
+    pub(super) signal: Option<Arc<Signal>>,
+}
+
+impl Clone for Ticket {
+    /// A ticket of the same job, which is polled for itself.
+    fn clone(&self) -> Self {
+        Ticket::new(&self.engine, self.lane, self.job)
+    }
 }
 
 impl Ticket {
+    pub(super) fn new(engine: &Arc<Shared>, lane: u32, job: u32) -> Self {
+        Ticket { engine: engine.clone(), lane, job, signal: None }
+    }
+
     /// The job's number in its lane, which wraps.
     pub fn number(&self) -> u32 {
         self.job
@@ -47,7 +90,7 @@ impl Ticket {
     /// Whether the job is done; what it stored can be seen by the host, and by streams from now on. Tickets can be asked for as long as
     /// fewer than 2^31 jobs were submitted after them.
     pub fn is_done(&self) -> bool {
-        self.engine.queue.is_done(self.completion())
+        self.engine.is_done(self.lane, self.job)
     }
 
     /// Whether the job is done, or will never be: for those who ask in place of waiting. Where it is not done it costs a call of the driver.
@@ -78,6 +121,14 @@ impl Ticket {
         self.wait_until(Some(timeout))
     }
 
+    /// Calls `callback` once, when the job is done, or with the errors of [`wait`](Self::wait) where it will not be. It is called on a thread
+    /// of the engine, also where the job is done already: one callback after the other, so one that blocks holds up the others. It
+    /// may submit jobs to the same engine, and may drop the last handle to it. What it panics with is logged and dropped. The thread looks at the
+    /// words of jobs with callbacks as a wait does, and sleeps where there are none.
+    pub fn on_done(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
+        self.engine.watcher.register(self.clone(), Box::new(callback));
+    }
+
     fn wait_until(&self, timeout: Option<Duration>) -> Result<()> {
         if self.is_done() {
             return Ok(());
@@ -90,26 +141,42 @@ impl Ticket {
             }
             std::hint::spin_loop();
         }
-        let (mut looked, mut progress) = (begin, (begin, self.engine.done()));
+        let mut patience = Patience::new(self.engine.done());
         while !self.is_done() {
             if let Some(waited) = timeout.filter(|timeout| begin.elapsed() >= *timeout) {
                 return Err(EngineError::Timeout { job: self.job, waited }.into());
             }
-            if looked.elapsed() >= LOOK {
-                looked = Instant::now();
+            if let Some(waited) = patience.look(|| self.engine.done()) {
                 self.engine.check(self)?;
-                let done = self.engine.done();
-                if done != progress.1 {
-                    progress = (looked, done);
-                }
-                let idle = progress.0.elapsed();
-                if idle >= self.engine.watchdog {
-                    return Err(EngineError::Stuck { job: self.job, waited: idle }.into());
+                if waited >= self.engine.watchdog {
+                    return Err(EngineError::Stuck { job: self.job, waited }.into());
                 }
             }
             thread::sleep(REST);
         }
         Ok(())
+    }
+}
+
+impl Watched for Ticket {
+    fn is_done(&self) -> bool {
+        self.is_done()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.engine.check(self)
+    }
+
+    fn progress(&self) -> u64 {
+        self.engine.done()
+    }
+
+    fn watchdog(&self) -> Duration {
+        self.engine.watchdog
+    }
+
+    fn stuck(&self, waited: Duration) -> EngineError {
+        EngineError::Stuck { job: self.job, waited }
     }
 }
 

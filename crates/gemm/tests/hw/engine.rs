@@ -12,7 +12,7 @@ use pgemm_kernels::KernelSpec;
 
 use crate::device::device;
 
-const SPECS: [&str; 4] = [
+pub(crate) const SPECS: [&str; 4] = [
     "bf16-kk-bf16-128x128x64-s5-p2-c1x1",
     "bf16-kk-bf16-64x64x64-s8-w1-c1x1",
     "bf16-kn-bf16-128x256x64-s3-w2-c1x1",
@@ -20,8 +20,8 @@ const SPECS: [&str; 4] = [
 ];
 
 /// A product of integers whose result is known.
-struct Known {
-    problem: Problem,
+pub(crate) struct Known {
+    pub(crate) problem: Problem,
     a: DeviceBuffer,
     b: DeviceBuffer,
     d: DeviceBuffer,
@@ -29,7 +29,13 @@ struct Known {
 }
 
 impl Known {
-    fn new(device: &Device, stream: &Stream, config: &Config, problem: Problem, seed: u64) -> Self {
+    pub(crate) fn new(
+        device: &Device,
+        stream: &Stream,
+        config: &Config,
+        problem: Problem,
+        seed: u64,
+    ) -> Self {
         let matrix = |layout, seed| {
             let mut matrix = HostMatrix::zeros(layout, config.dtype).unwrap();
             matrix.fill_integers(seed, 3);
@@ -50,23 +56,23 @@ impl Known {
         }
     }
 
-    fn pointers(&self) -> Pointers {
+    pub(crate) fn pointers(&self) -> Pointers {
         Pointers::new(self.a.address(), self.b.address(), 0, self.d.address())
     }
 
-    fn poison(&mut self, stream: &Stream) {
+    pub(crate) fn poison(&mut self, stream: &Stream) {
         self.d.fill_u8(0, self.expected.len(), 0xff, stream.as_ref()).unwrap();
         stream.synchronize().unwrap();
     }
 
-    fn check(&self, stream: &Stream) {
+    pub(crate) fn check(&self, stream: &Stream) {
         let mut found = vec![0; self.expected.len()];
         self.d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
         assert!(found == self.expected, "{:?}", self.problem);
     }
 }
 
-fn engine(device: &Device, spec: &str) -> (Config, KernelSpec, Engine) {
+pub(crate) fn engine(device: &Device, spec: &str) -> (Config, KernelSpec, Engine) {
     let spec: KernelSpec = spec.parse().unwrap();
     let config = Config::for_spec(AnySpec::Wgmma(spec));
     let gemm = Gemm::create(device, config.clone()).unwrap();
@@ -429,7 +435,7 @@ impl Counted {
 }
 
 /// Seconds of all of this process's threads on a CPU.
-fn cpu_seconds() -> f64 {
+pub(crate) fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks = |at: usize| fields[at].parse::<f64>().unwrap();

@@ -60,6 +60,10 @@ pub enum Word {
     RasterRows = 13,
     /// Rows of the group behind them: a divisor.
     LastRows = 16,
+    /// Address of the bias, where the kernel's epilogue has one: the low word, and the high word behind it.
+    Bias = 20,
+    /// Elements of the bias.
+    BiasLength = 22,
 }
 
 impl Word {

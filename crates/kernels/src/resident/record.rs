@@ -126,6 +126,11 @@ impl GemmKernel {
         put(Word::FullGroups, &[rows / raster]);
         put(Word::RasterRows, &divisor::words(raster));
         put(Word::LastRows, &divisor::words((rows % raster).max(1)));
+        let bias_length = spec.epilogue.bias_length(work.m as usize, work.n as usize);
+        if bias_length > 0 {
+            put(Word::Bias, &[work.bias as u32, (work.bias >> 32) as u32]);
+            put(Word::BiasLength, &[bias_length as u32]);
+        }
         let [a, b, c, d] = self.maps(work);
         let output = spec.staging().tensor_map();
         let with_spec = |mut spec: TensorMapSpec, argument| {

@@ -12,9 +12,10 @@ use super::layout::{
 };
 use super::leader;
 use super::relay::{GIVEN_UP, LAST};
+use crate::bias::Vector;
 use crate::divisor::Divisor;
 use crate::scheduler::{Scheduler, TileOrigin};
-use crate::spec::{Cluster, Tile};
+use crate::spec::{Cluster, KernelSpec, Tile};
 use crate::walk::{SplitArguments, Walk};
 
 /// Tiles that a CTA knows of at once.
@@ -47,6 +48,8 @@ pub(crate) struct Tickets<'k> {
     asked: RegionId,
     /// Warps and threads that read each tile.
     readers: u32,
+    /// Whether jobs have a bias.
+    has_bias: bool,
     queue: Val<'k, ty::U64>,
     records: Val<'k, ty::U64>,
 }
@@ -71,6 +74,8 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
+    /// Where the bias is, for who stores, if jobs have one.
+    pub(crate) bias: Option<Vector<'k>>,
     /// Bits 0 to 3: whether A, B, C and D step from product to product.
     pub(crate) steps: Val<'k, ty::U32>,
     /// Number of the job.
@@ -109,7 +114,7 @@ impl<'k> Tickets<'k> {
     /// Declares the ring, whose slots `readers` warps or threads read.
     pub(crate) fn new(
         b: &'k KernelBuilder,
-        tile: Tile,
+        spec: &KernelSpec,
         readers: u32,
         [queue, records]: [Val<'k, ty::U64>; 2],
     ) -> Self {
@@ -120,12 +125,13 @@ impl<'k> Tickets<'k> {
         let words = SmemRequest::whole(SLOTS * TILE_BYTES, 16);
         Tickets {
             b,
-            tile,
+            tile: spec.tile,
             words: b.region("tiles", RegionKind::Data(Element::S32), words),
             full: barriers(SLOTS, "tiles_full"),
             empty: barriers(SLOTS, "tiles_empty"),
             asked: barriers(1, "asked"),
             readers,
+            has_bias: spec.epilogue.bias().is_some(),
             queue,
             records,
         }
@@ -177,6 +183,7 @@ impl<'k> Tickets<'k> {
         let [beta, stamp, ..] = quad(Word::Beta as u32);
         let [m, n, batch, job] = quad(RECORD_WORDS);
         let [record, ..] = quad(RECORD_WORDS + 4);
+        let bias = (self.has_bias && !alone).then(|| quad(Word::Bias as u32));
         let empty = self.barrier(self.empty, cursor);
         if alone {
             empty.mbarrier_arrive();
@@ -192,6 +199,10 @@ impl<'k> Tickets<'k> {
             record: all(record),
             stamp: all(stamp),
             factors: [all(alpha), all(beta)],
+            bias: bias.map(|[low, high, length, _]| Vector {
+                address: all(low).widen() | (all(high).widen() << 32),
+                length: all(length),
+            }),
             steps: all(steps),
             job: all(job),
         };

@@ -125,7 +125,11 @@ class Ticket:
     def wait(self, timeout: float | None = None) -> None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
 
-_Job = tuple[_Array, _Array, _Array] | tuple[_Array, _Array, _Array, _Array]
+_Job = (
+    tuple[_Array, _Array, _Array]
+    | tuple[_Array, _Array, _Array, _Array]
+    | tuple[_Array, _Array, _Array, _Array | None, _Array]
+)
 
 class Engine:
     def __init__(
@@ -142,6 +146,7 @@ class Engine:
         b_dtype: _Dtype | None = None,
         out_dtype: _Dtype | None = None,
         precision: str | None = None,
+        epilogue: str | None = None,
         kernel: str | None = None,
         device: int | None = None,
         **knobs: Any,
@@ -156,6 +161,7 @@ class Engine:
         c: _Array | None = None,
         after: Sequence[Ticket] = (),
         *,
+        bias: _Array | None = None,
         stream: _Stream | None = None,
     ) -> Ticket: ...
     def submit_many(self, jobs: Iterable[_Job], alpha: float = 1.0, beta: float = 0.0) -> list[Ticket]: ...

@@ -2,9 +2,10 @@
 
 use std::hash::{Hash, Hasher};
 
-use pgemm::{Error, Pointers, Problem, ProblemError};
+use pgemm::{Epilogue, Error, Pointers, Problem, ProblemError};
 use pyo3::prelude::*;
 
+use crate::compute::{bias_address, keeps_rows};
 use crate::errors::Failure;
 use crate::layout::{Operands, Place, View, launches};
 use crate::source::Source;
@@ -18,6 +19,8 @@ pub struct Arrays<'a, 'py> {
     pub b: &'a Bound<'py, PyAny>,
     /// C.
     pub c: Option<&'a Bound<'py, PyAny>>,
+    /// The bias.
+    pub bias: Option<&'a Bound<'py, PyAny>>,
     /// D.
     pub out: &'a Bound<'py, PyAny>,
 }
@@ -25,7 +28,7 @@ pub struct Arrays<'a, 'py> {
 impl Arrays<'_, '_> {
     /// References that keep them alive.
     pub fn owned(&self) -> Vec<Py<PyAny>> {
-        [Some(self.a), Some(self.b), self.c, Some(self.out)]
+        [Some(self.a), Some(self.b), self.c, self.bias, Some(self.out)]
             .into_iter()
             .flatten()
             .map(|array| array.clone().unbind())
@@ -45,6 +48,7 @@ impl Arrays<'_, '_> {
             a: Source::of("a", self.a)?,
             b: Source::of("b", self.b)?,
             c: c.map(|c| Source::of("c", c)).transpose()?,
+            bias: self.bias.map(|bias| Source::of("bias", bias)).transpose()?,
             out: Source::of("out", self.out)?,
         })
     }
@@ -55,6 +59,7 @@ pub struct Read {
     a: Source,
     b: Source,
     c: Option<Source>,
+    bias: Option<Source>,
     out: Source,
 }
 
@@ -64,6 +69,7 @@ pub struct Key {
     a: View,
     b: View,
     c: Option<View>,
+    bias: Option<View>,
     out: View,
     scalars: [u64; 2],
 }
@@ -80,9 +86,9 @@ impl Hash for Key {
 impl Read {
     /// What their job depends on.
     pub fn key(&self, alpha: f64, beta: f64) -> Key {
-        let c = self.c.as_ref().map(|c| c.view);
+        let [c, bias] = [&self.c, &self.bias].map(|one| one.as_ref().map(|one| one.view));
         let scalars = [alpha, beta].map(f64::to_bits);
-        Key { a: self.a.view, b: self.b.view, c, out: self.out.view, scalars }
+        Key { a: self.a.view, b: self.b.view, c, bias, out: self.out.view, scalars }
     }
 
     /// Streams on which work may still write them, as their libraries say.
@@ -92,12 +98,13 @@ impl Read {
 
     fn all(&self) -> impl Iterator<Item = (&'static str, &Source)> {
         let c = self.c.as_ref().map(|c| ("c", c));
-        [Some(("a", &self.a)), Some(("b", &self.b)), c, Some(("out", &self.out))]
+        let bias = self.bias.as_ref().map(|bias| ("bias", bias));
+        [Some(("a", &self.a)), Some(("b", &self.b)), c, bias, Some(("out", &self.out))]
             .into_iter()
             .flatten()
     }
 
-    /// The problem that they make, for an engine of these types on that device.
+    /// The problem that they make, for an engine of these types and with this epilogue on that device.
     ///
     /// # Errors
     /// Arrays elsewhere, of other types, or that make no product, or more than one launch.
@@ -105,8 +112,8 @@ impl Read {
         &self,
         ordinal: u32,
         types: &Types,
-        alpha: f64,
-        beta: f64,
+        epilogue: Epilogue,
+        [alpha, beta]: [f64; 2],
     ) -> Result<(Problem, Pointers), Failure> {
         let here = Place::Cuda(ordinal);
         for (name, source) in self.all() {
@@ -119,6 +126,7 @@ impl Read {
             let needed = match name {
                 "a" => types.a,
                 "b" => types.b,
+                "bias" => Epilogue::bias_type(types.d),
                 _ => types.d,
             };
             if !types::holds(dtype, needed) {
@@ -134,15 +142,38 @@ impl Read {
         }
         let (a, b, out) = (&self.a.view, &self.b.view, &self.out.view);
         let c = self.c.as_ref().map(|c| &c.view);
-        let planned = launches(&Operands { a, b, c, out, alpha, beta, keep_rows: false })?;
+        let planned =
+            launches(&Operands { a, b, c, out, alpha, beta, keep_rows: keeps_rows(epilogue) })?;
         match planned.offsets.len() {
             0 => Err(Failure::argument("out has no elements: there is nothing to submit")),
             1 => {
                 let c = c.map_or(0, |c| c.address);
-                Ok((planned.problem, Pointers::new(a.address, b.address, c, out.address)))
+                let bias = self.bias_address(epilogue, types, &planned.problem)?;
+                let pointers = Pointers::new(a.address, b.address, c, out.address);
+                Ok((planned.problem, pointers.with_bias(bias)))
             }
             launches => Err(Failure::argument(format!(
                 "these arrays make {launches} products, whose leading dimensions are no one batch: submit each, or use matmul"
+            ))),
+        }
+    }
+
+    fn bias_address(
+        &self,
+        epilogue: Epilogue,
+        types: &Types,
+        problem: &Problem,
+    ) -> Result<u64, Failure> {
+        match (&self.bias, epilogue.bias()) {
+            (None, None) => Ok(0),
+            (Some(bias), Some(_)) => {
+                bias_address(&bias.view, &self.out.view, epilogue, types, problem)
+            }
+            (None, Some(_)) => Err(Failure::argument(format!(
+                "the engine's epilogue {epilogue} needs a bias, and none was given: give bias"
+            ))),
+            (Some(_), None) => Err(Failure::argument(format!(
+                "a bias was given, and the engine's epilogue is {epilogue}: make an engine with epilogue='bias_n' or 'bias_m'"
             ))),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pgemm::driver::Device;
 use pgemm::engine::{self, EngineOptions, Goal};
-use pgemm::{Config, Problem};
+use pgemm::{Config, Epilogue, Problem};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -30,7 +30,7 @@ const MOST_PREPARED: usize = 1024;
 ///
 /// goal is 'throughput' or 'latency', typical the (m, n, k) of most products; a_major and b_major are the dimensions of A and B that
 /// are contiguous, of all of them. The kernel leaves the device idle_seconds after the last product, and comes back with the next.
-/// Further keywords are knobs, as a Runner has them. See docs/python.md.
+/// Further keywords are knobs, as a Runner has them, and epilogue may have a bias. See docs/python.md.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Engine {
     // Before the arrays: its end waits for the jobs that use them.
@@ -40,6 +40,7 @@ pub struct Engine {
     device: Device,
     ordinal: u32,
     types: Types,
+    epilogue: Epilogue,
 }
 
 #[pymethods]
@@ -75,10 +76,10 @@ impl Engine {
         make().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits out = alpha * a @ b + beta * c and returns at once. It begins when the jobs of after, two at most, are done. What the
+    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias, and returns at once. It begins when the jobs of after, two at most, are done. What the
     /// arrays hold must be there: by work that is done, or by those jobs; with a stream, by what was queued there before, and what is
     /// queued there after waits for the product. The arrays are kept alive until it is done.
-    #[pyo3(signature = (a, b, out, alpha=1.0, beta=0.0, c=None, after=None, *, stream=None))]
+    #[pyo3(signature = (a, b, out, alpha=1.0, beta=0.0, c=None, after=None, *, bias=None, stream=None))]
     #[expect(clippy::too_many_arguments, reason = "most are keywords")]
     fn submit(
         &self,
@@ -90,6 +91,7 @@ impl Engine {
         beta: f64,
         c: Option<&Bound<'_, PyAny>>,
         after: Option<&Bound<'_, PyAny>>,
+        bias: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Ticket> {
         let submit = || {
@@ -100,7 +102,7 @@ impl Engine {
                     "after does not go with stream, which has an order of its own: leave one of them out",
                 ));
             }
-            let arrays = Arrays { a, b, c, out };
+            let arrays = Arrays { a, b, c, bias, out };
             let job = self.job(&arrays, alpha, beta, stream)?;
             let after: Vec<_> = after.iter().collect();
             let ticket = detached(py, || {
@@ -120,8 +122,8 @@ impl Engine {
         submit().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits products that do not depend on each other, each as (a, b, out) or (a, b, out, c), and returns their tickets. Cheaper for
-    /// each than submit.
+    /// Submits products that do not depend on each other, each as (a, b, out), (a, b, out, c) or (a, b, out, c, bias), where c may be None, and
+    /// returns their tickets. Cheaper for each than submit.
     #[pyo3(signature = (jobs, alpha=1.0, beta=0.0))]
     fn submit_many(
         &self,
@@ -135,15 +137,20 @@ impl Engine {
             let mut owned = Vec::new();
             for (at, item) in jobs.try_iter()?.enumerate() {
                 let item = item?;
-                let of = item.cast::<PyTuple>().ok().filter(|of| matches!(of.len(), 3 | 4));
+                let of = item.cast::<PyTuple>().ok().filter(|of| matches!(of.len(), 3..=5));
                 let of = of.ok_or_else(|| {
                     Failure::argument(format!(
-                        "job {at} is none: give (a, b, out) or (a, b, out, c)"
+                        "job {at} is none: give (a, b, out), (a, b, out, c) or (a, b, out, c, bias)"
                     ))
                 })?;
                 let (a, b, out) = (of.get_item(0)?, of.get_item(1)?, of.get_item(2)?);
-                let c = if of.len() == 4 { Some(of.get_item(3)?) } else { None };
-                let arrays = Arrays { a: &a, b: &b, c: c.as_ref(), out: &out };
+                let further = |at| match at < of.len() {
+                    true => of.get_item(at).map(|array| (!array.is_none()).then_some(array)),
+                    false => Ok(None),
+                };
+                let (c, bias) = (further(3)?, further(4)?);
+                let (c, bias) = (c.as_ref(), bias.as_ref());
+                let arrays = Arrays { a: &a, b: &b, c, bias, out: &out };
                 prepared.push(self.job(&arrays, alpha, beta, None)?);
                 owned.push(arrays.owned());
             }
@@ -226,7 +233,8 @@ impl Engine {
         let job = match self.jobs.get(&read.key(alpha, beta)) {
             Some(job) => job,
             None => {
-                let (problem, pointers) = read.problem(self.ordinal, &self.types, alpha, beta)?;
+                let (problem, pointers) =
+                    read.problem(self.ordinal, &self.types, self.epilogue, [alpha, beta])?;
                 let py = arrays.a.py();
                 let job = detached(py, || Ok(self.engine.prepare(&problem, &pointers)?))?;
                 self.jobs.add(read.key(alpha, beta), job.clone());
@@ -269,6 +277,7 @@ fn start(
         d: config.output_dtype(),
         precision: config.precision,
     };
+    let epilogue = config.epilogue;
     let engine = engine::Engine::start(&gemm, typical, options)?;
     let device = gemm.device().clone();
     let ordinal = device.properties().ordinal;
@@ -279,6 +288,7 @@ fn start(
         device,
         ordinal,
         types,
+        epilogue,
     })
 }
 

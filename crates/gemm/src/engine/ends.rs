@@ -1,0 +1,84 @@
+//! How an engine ends, and what that means for those who wait: jobs are finished or given up, and streams go on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use pgemm_kernels::resident::layout::{LANE_SLOTS, doorbell};
+
+use super::ticket::Ticket;
+use super::{ABORTED, HOST, OPEN, STOPPED, Shared};
+use crate::driver::StreamJobs;
+use crate::error::Result;
+
+impl Shared {
+    pub(super) fn drain(self: &Arc<Self>) -> Result<()> {
+        let lanes = [vec![HOST], self.streams.lanes()].concat();
+        lanes.into_iter().try_for_each(|lane| {
+            let end = self.queue.submitted(lane);
+            // Those before hold no slots any more; numbers that nobody has yet are done.
+            (1..=LANE_SLOTS)
+                .rev()
+                .try_for_each(|back| Ticket::new(self, lane, end.wrapping_sub(back)).wait())
+        })
+    }
+
+    pub(super) fn stop(self: &Arc<Self>) -> Result<()> {
+        let _ = self.phase.compare_exchange(OPEN, STOPPED, Ordering::AcqRel, Ordering::Acquire);
+        let drained = self.drain();
+        if drained.is_err() {
+            self.give_up();
+        }
+        self.queue.control(if drained.is_ok() { doorbell::STOP } else { doorbell::ABORT });
+        let ended = self.end();
+        drained.and(ended)
+    }
+
+    pub(super) fn abort(&self) -> Result<()> {
+        self.phase.store(ABORTED, Ordering::Release);
+        self.queue.control(doorbell::ABORT);
+        self.end()
+    }
+
+    /// Waits until the kernel has left.
+    fn end(&self) -> Result<()> {
+        let begin = Instant::now();
+        let ended = self.stream.synchronize();
+        tracing::debug!(waited = ?begin.elapsed(), "the resident kernel has left");
+        match &ended {
+            Ok(()) => self.let_streams_go(),
+            Err(error) => self.fail(error),
+        }
+        ended
+    }
+
+    /// What is not done will not be any more.
+    fn give_up(&self) {
+        let _ = self.phase.compare_exchange(STOPPED, ABORTED, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Lets streams go on that wait for jobs which the kernel, that has left for good, has not done.
+    fn let_streams_go(&self) {
+        self.waits.hold_up(|| {
+            for lane in self.streams.lanes() {
+                if self.queue.give_up(lane) {
+                    self.give_up();
+                }
+            }
+        });
+    }
+}
+
+impl StreamJobs for Shared {
+    fn waited_for(&self) -> Option<u32> {
+        let job = self.streams.lanes().into_iter().find_map(|lane| self.queue.pending(lane))?;
+        match self.is_idle() {
+            Ok(_) => Some(job),
+            // Calls of the driver do not wait then, but say so.
+            Err(error) => {
+                self.fail(&error);
+                None
+            }
+        }
+    }
+}
