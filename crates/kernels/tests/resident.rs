@@ -381,6 +381,18 @@ fn what_is_aborted_is_given_up() {
     }
 }
 
+/// A job that waits for another when jobs are given up once went on without it, and said that it was done.
+#[test]
+fn who_waits_for_others_is_given_up_too() {
+    let name = "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident";
+    // So long that whoever waits for the first looks whether tiles are given up. Sums stay integers that tf32 holds.
+    let jobs = [job(64, 32, 2560), Job { after: vec![0], ..job(64, 32, 32) }];
+    for seed in 0..4 {
+        let (.., done) = run_to(name, &jobs, 2, Schedule::seeded(seed), &[], doorbell::ABORT);
+        assert!(done < jobs.len(), "{done} were done");
+    }
+}
+
 #[test]
 fn what_left_comes_back_and_no_job_is_missed() {
     let jobs = [job(64, 32, 64), job(8, 8, 8), job(64, 64, 64), job(16, 16, 16)];

@@ -359,21 +359,21 @@ impl Shared {
 
     /// Whether the kernel of the last launch has left, or is about to.
     fn has_left(&self) -> bool {
-        let launches = self.launches.load(Ordering::SeqCst);
-        self.queue.state() == (launches, false)
+        self.queue.has_left(self.launches.load(Ordering::SeqCst))
     }
 
-    /// Launches the kernel if it has left. Who rings and then finds that it has not left knows that it looks at the doorbells again.
+    /// Launches the kernel if it has left and jobs are not given up. Who rings, passes a sequentially consistent fence, and then finds that
+    /// it has not left knows that it looks at the doorbells again.
     fn keep_running(&self) -> Result<()> {
         if !self.has_left() {
             return Ok(());
         }
         let mut arguments = lock(&self.launcher);
-        if !self.has_left() {
+        // A kernel that has given tiles up has no place to go on from.
+        if !self.has_left() || self.phase.load(Ordering::Acquire) >= ABORTED {
             return Ok(());
         }
-        // The number of a launch has 31 bits.
-        let number = (self.launches.load(Ordering::SeqCst) + 1) & (u32::MAX >> 1);
+        let number = queue::launch_after(self.launches.load(Ordering::SeqCst));
         arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
         // SAFETY: the arguments are those of the kernel, and what they point to lives as long as this, which waits for the stream.
         unsafe { driver::launch(&self.function, &self.launch, &arguments, self.stream.as_ref()) }?;
@@ -431,14 +431,19 @@ impl Shared {
 
     fn stop(self: &Arc<Self>) -> Result<()> {
         let _ = self.phase.compare_exchange(OPEN, STOPPED, Ordering::AcqRel, Ordering::Acquire);
-        let drained = self.drain();
-        self.queue.control(if drained.is_ok() { doorbell::STOP } else { doorbell::ABORT });
-        let ended = self.end();
-        drained.and(ended)
+        if let Err(error) = self.drain() {
+            let _ = self.abort();
+            return Err(error);
+        }
+        self.queue.control(doorbell::STOP);
+        self.end()
     }
 
     fn abort(&self) -> Result<()> {
-        self.phase.store(ABORTED, Ordering::Release);
+        // Whoever launches does so before, and is waited for, or not at all.
+        let launcher = lock(&self.launcher);
+        self.phase.fetch_max(ABORTED, Ordering::AcqRel);
+        drop(launcher);
         self.queue.control(doorbell::ABORT);
         self.end()
     }

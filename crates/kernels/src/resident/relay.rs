@@ -231,8 +231,10 @@ impl<'k> Relay<'k> {
         let before = self.uniform(to_end - own);
         let job = (jobs + thread) & JOB_MASK;
         let slot = job % RING_SLOTS;
+        b.if_(mine, || self.wait_until_free(slot, job));
+        // No slot is used again before those of earlier jobs are free: who searches relies on it.
+        b.warp_sync();
         b.if_(mine, || {
-            self.wait_until_free(slot, job);
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
             let first = tiles + (to_end - own - before);
             b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
