@@ -247,6 +247,8 @@ def test_the_end(cuda):
     assert all(ticket.done() for ticket in tickets) and (out == exact(a, b)).all()
     with pytest.raises(pg.StateError, match="stopped"):
         engine.submit(a, b, out)
+    # Tickets keep their engine's memory, and freeing that waits for the device: not between the next engine's submission and its end.
+    del tickets, engine
     engine = pg.Engine(out_dtype="f32", sms=1)
     large = operands(cuda, 4096, 4096, 4096)
     tickets = engine.submit_many([large] * 500)

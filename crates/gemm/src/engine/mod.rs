@@ -183,7 +183,8 @@ impl Engine {
         unsafe { self.submit_after(job, &[]) }
     }
 
-    /// Submits a job that begins when others are done, at most two.
+    /// Submits a job that begins when others are done, at most two. A job of a stream among them must be done already: the engine may get
+    /// to this one first, whose tiles would then hold the SMs that the other's need.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); too many others.

@@ -3,7 +3,8 @@
 use crate::explore::{Property, Stop};
 use crate::memory::Order::{Ordered, Relaxed};
 use crate::memory::{View, learn};
-use crate::model::{End, GIVEN_UP, LAST, RING, Turn, place};
+use crate::model::{End, GIVEN_UP, LAST, RING, place};
+use crate::turn::Turn;
 
 /// Tiles that a CTA knows of at once, beside the one that is found.
 const AHEAD: usize = 2;

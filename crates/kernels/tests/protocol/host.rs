@@ -5,7 +5,8 @@ use pgemm_kernels::resident::layout::doorbell;
 use crate::explore::{Property, Stop};
 use crate::memory::Order::Ordered;
 use crate::memory::learn;
-use crate::model::{ABORTED, End, HOST, OPEN, SLOTS, STOPPED, STREAM, Scenario, Turn, place};
+use crate::model::{ABORTED, End, HOST, OPEN, SLOTS, STOPPED, STREAM, Scenario, place};
+use crate::turn::Turn;
 
 /// Sees to it that a kernel runs that will look at the doorbells: `keep_running`.
 #[derive(Clone, Copy, Default, Hash)]
@@ -176,7 +177,7 @@ impl Submitter {
             let at = self.jobs(turn).iter().position(|&own| own == other);
             let (lane, number) = at.map_or((STREAM, 0), |at| (HOST, self.numbers[at]));
             let word = (lane * SLOTS) as u32 + number % SLOTS as u32;
-            word + 1 | (number + 1) << 8
+            (word + 1) | ((number + 1) << 8)
         });
         let record = if after == 0 { job as u32 } else { doorbell::LOOK };
         turn.state.lane.next = number + 1;

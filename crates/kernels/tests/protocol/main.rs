@@ -8,6 +8,7 @@ mod memory;
 mod model;
 mod relay;
 mod rules;
+mod turn;
 
 use std::time::Instant;
 

@@ -174,3 +174,65 @@ impl Memory {
 pub fn count_on(view: &mut View, place: usize, first: u8) {
     view[place] = (view[place] + 1).saturating_sub(first);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Order::{Ordered, Relaxed};
+    use super::*;
+
+    const X: usize = 0;
+    const Y: usize = 1;
+
+    fn values(memory: &Memory, place: usize, who: &Knowledge) -> Vec<u32> {
+        memory.candidates(place, who).map(|(_, value)| value).collect()
+    }
+
+    fn two() -> (Memory, Knowledge, Knowledge) {
+        (Memory::new(&[0; PLACES]), Knowledge::of(START), Knowledge::of(START))
+    }
+
+    #[test]
+    fn a_release_that_is_acquired_carries_what_was_before() {
+        for (store, load, found) in [
+            (Ordered, Ordered, vec![1]),
+            (Relaxed, Ordered, vec![0, 1]),
+            (Ordered, Relaxed, vec![0, 1]),
+        ] {
+            let (mut memory, mut one, mut other) = two();
+            assert!(memory.store(X, 1, Relaxed, &mut one).is_ok());
+            assert!(memory.store(Y, 1, store, &mut one).is_ok());
+            assert_eq!(memory.load(Y, 2, load, &mut other), 1);
+            assert_eq!(values(&memory, X, &other), found);
+        }
+    }
+
+    #[test]
+    fn of_two_that_store_and_then_look_one_may_miss_the_other_without_fences() {
+        for (fences, found) in [([true, true], vec![1]), ([true, false], vec![0, 1])] {
+            let (mut memory, mut one, mut other) = two();
+            let mut passed_on = START;
+            assert!(memory.store(X, 1, Ordered, &mut one).is_ok());
+            assert!(memory.store(Y, 1, Ordered, &mut other).is_ok());
+            for (fence, who) in fences.into_iter().zip([&mut one, &mut other]) {
+                if fence {
+                    who.fence_sc(&mut passed_on);
+                }
+            }
+            assert_eq!(values(&memory, Y, &one), [0, 1]);
+            assert_eq!(values(&memory, X, &other), found);
+        }
+    }
+
+    #[test]
+    fn an_atomic_operation_carries_on_what_the_one_before_carried() {
+        let (mut memory, mut one, mut other) = two();
+        assert!(memory.store(X, 1, Relaxed, &mut one).is_ok());
+        memory.update(Y, |value| value + 1, Ordered, &mut one);
+        memory.update(Y, |value| value + 1, Relaxed, &mut other);
+        let mut third = Knowledge::of(START);
+        assert_eq!(memory.load(Y, 3, Ordered, &mut third), 2);
+        assert_eq!(values(&memory, X, &third), [1]);
+        // Who has not acquired must not store there.
+        assert!(memory.store(X, 2, Relaxed, &mut other).is_err());
+    }
+}

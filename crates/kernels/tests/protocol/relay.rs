@@ -5,7 +5,8 @@ use pgemm_kernels::resident::layout::doorbell;
 use crate::explore::{Property, Stop};
 use crate::memory::Order::{Ordered, Relaxed};
 use crate::memory::learn;
-use crate::model::{End, GIVEN_UP, HOST, LANES, LAST, RING, SLOTS, Turn, place};
+use crate::model::{End, GIVEN_UP, HOST, LANES, LAST, RING, SLOTS, place};
+use crate::turn::Turn;
 
 /// Jobs that it takes in at once at most.
 const BATCH: u32 = 2;
