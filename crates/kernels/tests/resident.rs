@@ -409,6 +409,27 @@ fn what_left_comes_back_and_no_job_is_missed() {
     assert!(most > 1, "the kernel never left");
 }
 
+/// The protocol's model goes through all runs; here the kernel itself, with the host's second job at every moment around its leaving.
+#[test]
+fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
+    let jobs = [job(8, 8, 8), job(8, 8, 8)];
+    let launches = |pause| run(SPECS[0], &jobs, 1, Schedule::round_robin(), &[0, pause]).1;
+    // The first pause after which the kernel has left.
+    let (mut short, mut long) = (0, 100_000);
+    assert_eq!((launches(short), launches(long)), (1, 2));
+    while long - short > 1 {
+        let middle = (short + long) / 2;
+        match launches(middle) {
+            1 => short = middle,
+            _ => long = middle,
+        }
+    }
+    // A step is a nanosecond here; the host has one for each of all warps.
+    for pause in (long - 300..long + 300).step_by(3) {
+        assert!(launches(pause) <= 2, "{pause} ns");
+    }
+}
+
 /// What engines keep on the device where no knob asks for another kernel.
 fn picked() -> Vec<KernelSpec> {
     use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
