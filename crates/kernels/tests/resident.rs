@@ -469,6 +469,18 @@ fn what_is_aborted_is_given_up() {
     }
 }
 
+/// A job that waits for another when jobs are given up once went on without it, and said that it was done.
+#[test]
+fn who_waits_for_others_is_given_up_too() {
+    let name = "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident";
+    // So long that whoever waits for the first looks whether tiles are given up. Sums stay integers that tf32 holds.
+    let jobs = [job(64, 32, 2560), Job { after: vec![0], ..job(64, 32, 32) }];
+    for seed in 0..4 {
+        let (.., done) = run_to(name, &jobs, 2, Schedule::seeded(seed), &[], doorbell::ABORT);
+        assert!(done < jobs.len(), "{done} were done");
+    }
+}
+
 #[test]
 fn what_left_comes_back_and_no_job_is_missed() {
     let jobs = [job(64, 32, 64), job(8, 8, 8), job(64, 64, 64), job(16, 16, 16)];
@@ -483,6 +495,27 @@ fn what_left_comes_back_and_no_job_is_missed() {
         run(SPECS[0], &jobs, 2, Schedule::stores_late(seed), &pauses);
     }
     assert!(most > 1, "the kernel never left");
+}
+
+/// The protocol's model goes through all runs; here the kernel itself, with the host's second job at every moment around its leaving.
+#[test]
+fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
+    let jobs = [job(8, 8, 8), job(8, 8, 8)];
+    let launches = |pause| run(SPECS[0], &jobs, 1, Schedule::round_robin(), &[0, pause]).1;
+    // The first pause after which the kernel has left.
+    let (mut short, mut long) = (0, 100_000);
+    assert_eq!((launches(short), launches(long)), (1, 2));
+    while long - short > 1 {
+        let middle = (short + long) / 2;
+        match launches(middle) {
+            1 => short = middle,
+            _ => long = middle,
+        }
+    }
+    // A step is a nanosecond here; the host has one for each of all warps.
+    for pause in (long - 300..long + 300).step_by(3) {
+        assert!(launches(pause) <= 2, "{pause} ns");
+    }
 }
 
 /// What engines keep on the device where no knob asks for another kernel.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use pgemm_kernels::resident::layout::{LANE_SLOTS, doorbell};
 
+use super::queue::lock;
 use super::ticket::Ticket;
 use super::{ABORTED, HOST, OPEN, STOPPED, Shared};
 use crate::driver::StreamJobs;
@@ -25,17 +26,19 @@ impl Shared {
 
     pub(super) fn stop(self: &Arc<Self>) -> Result<()> {
         let _ = self.phase.compare_exchange(OPEN, STOPPED, Ordering::AcqRel, Ordering::Acquire);
-        let drained = self.drain();
-        if drained.is_err() {
-            self.give_up();
+        if let Err(error) = self.drain() {
+            let _ = self.abort();
+            return Err(error);
         }
-        self.queue.control(if drained.is_ok() { doorbell::STOP } else { doorbell::ABORT });
-        let ended = self.end();
-        drained.and(ended)
+        self.queue.control(doorbell::STOP);
+        self.end()
     }
 
     pub(super) fn abort(&self) -> Result<()> {
-        self.phase.store(ABORTED, Ordering::Release);
+        // Whoever launches does so before, and is waited for, or not at all.
+        let launcher = lock(&self.launcher);
+        self.phase.fetch_max(ABORTED, Ordering::AcqRel);
+        drop(launcher);
         self.queue.control(doorbell::ABORT);
         self.end()
     }

@@ -194,7 +194,8 @@ impl Engine {
         unsafe { self.submit_after(job, &[]) }
     }
 
-    /// Submits a job that begins when others are done, at most two.
+    /// Submits a job that begins when others are done, at most two. A job of a stream among them must be done already: the engine may get
+    /// to this one first, whose tiles would then hold the SMs that the other's need.
     ///
     /// # Errors
     /// As [`submit`](Self::submit); too many others.
@@ -373,21 +374,21 @@ impl Shared {
 
     /// Whether the kernel of the last launch has left, or is about to.
     fn has_left(&self) -> bool {
-        let launches = self.launches.load(Ordering::SeqCst);
-        self.queue.state() == (launches, false)
+        self.queue.has_left(self.launches.load(Ordering::SeqCst))
     }
 
-    /// Launches the kernel if it has left, and jobs are not given up. Who rings and then finds that it has not left knows that it looks at the doorbells again.
+    /// Launches the kernel if it has left and jobs are not given up. Who rings, passes a sequentially consistent fence, and then finds that
+    /// it has not left knows that it looks at the doorbells again.
     fn keep_running(&self) -> Result<()> {
         if !self.has_left() || self.phase.load(Ordering::Acquire) == ABORTED {
             return Ok(());
         }
         let mut arguments = lock(&self.launcher);
-        if !self.has_left() {
+        // A kernel that has given tiles up has no place to go on from.
+        if !self.has_left() || self.phase.load(Ordering::Acquire) >= ABORTED {
             return Ok(());
         }
-        // The number of a launch has 31 bits.
-        let number = (self.launches.load(Ordering::SeqCst) + 1) & (u32::MAX >> 1);
+        let number = queue::launch_after(self.launches.load(Ordering::SeqCst));
         arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
         // SAFETY: the arguments are those of the kernel, and what they point to lives as long as this, which waits for the stream.
         unsafe { driver::launch(&self.function, &self.launch, &arguments, self.stream.as_ref()) }?;

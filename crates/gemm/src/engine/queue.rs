@@ -205,10 +205,9 @@ impl Queue {
         }
     }
 
-    /// What the kernel says of itself: the number of its launch, and whether that takes jobs.
-    pub(super) fn state(&self) -> (u32, bool) {
-        let said = self.half(STATE_AT).load(Ordering::SeqCst);
-        (said >> 1, said & 1 == 1)
+    /// Whether the kernel of launch number `launches`, the last one that is known, has left.
+    pub(super) fn has_left(&self, launches: u32) -> bool {
+        says_left(self.half(STATE_AT).load(Ordering::SeqCst), launches)
     }
 
     /// Tells the kernel what to do.
@@ -233,6 +232,22 @@ impl Queue {
     fn half(&self, at: usize) -> &AtomicU32 {
         &self.mailbox.halves()[at / 4]
     }
+}
+
+/// Numbers of launches have so many bits.
+const LAUNCH_BITS: u32 = 31;
+
+/// The number of the launch after that one.
+pub(super) fn launch_after(number: u32) -> u32 {
+    number.wrapping_add(1) & (u32::MAX >> (32 - LAUNCH_BITS))
+}
+
+/// Whether the kernel's state says that it left, of that launch or a later one: a launch may have come and gone before the thread that
+/// made it says that there is one.
+fn says_left(state: u32, launches: u32) -> bool {
+    let (number, runs) = (state >> 1, state & 1 == 1);
+    let ahead = number.wrapping_sub(launches) & (u32::MAX >> (32 - LAUNCH_BITS));
+    !runs && ahead < 1 << (LAUNCH_BITS - 1)
 }
 
 /// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
@@ -306,5 +321,27 @@ impl Records {
     /// Nobody submits jobs with this record any more; the last one may still be under way.
     pub(super) fn give_back(&self, record: u32, last: Option<Completion>) {
         lock(&self.table).free.push((record, last));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_that_nobody_knows_of_yet_can_have_left() {
+        let last = u32::MAX >> 1;
+        for (number, launches, left) in [
+            (0, 0, true),
+            (7, 7, true),
+            (8, 7, true),
+            (6, 7, false),
+            (0, last, true),
+            (last, 0, false),
+        ] {
+            assert_eq!(says_left(number << 1, launches), left, "{number} of {launches}");
+            assert!(!says_left(number << 1 | 1, launches));
+        }
+        assert_eq!((launch_after(7), launch_after(last)), (8, 0));
     }
 }

@@ -2,6 +2,7 @@
 //! then, and no thread of the caller's looks: a stream beside rings a bell of the host's, and a thread of the engine looks.
 
 use std::collections::HashMap;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 
@@ -44,6 +45,8 @@ impl Streams {
             while let Some(rings) = bell.wait(seen) {
                 seen = rings;
                 let Some(engine) = engine.upgrade() else { return };
+                // The stream has rung a doorbell before: either the kernel sees that, or what follows sees that it left.
+                fence(Ordering::SeqCst);
                 if let Err(error) = engine.keep_running() {
                     engine.fail(&error);
                 }

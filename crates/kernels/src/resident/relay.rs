@@ -272,8 +272,10 @@ impl<'k> Relay<'k> {
         let job = (jobs + thread) & JOB_MASK;
         let slot = job % RING_SLOTS;
         let first = tiles + (to_end - own - skipped);
+        b.if_(mine & !before.is_free(job), || self.wait_until_free(slot, job));
+        // No slot is used again before those of earlier jobs are free: who searches relies on it.
+        b.warp_sync();
         b.if_(mine, || {
-            b.if_(!before.is_free(job), || self.wait_until_free(slot, job));
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
             b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
             let rest = at.byte_offset(Slot::Record as u32 * 4);

@@ -232,14 +232,12 @@ impl<'k> Tickets<'k> {
                 let ticket = self.ticket();
                 let published = self.wait_for(ticket);
                 let there = self.is_there(published, ticket);
-                let found = b.if_else(
-                    there,
-                    || {
-                        let same = (ticket - last.first).lt(last.tiles);
-                        b.if_else(same, || last, || self.find(ticket, published))
-                    },
-                    || last,
-                );
+                let nothing = || (last, b.constant(false));
+                let next = || {
+                    let same = (ticket - last.first).lt(last.tiles);
+                    b.if_else(same, || (last, there), || self.find(ticket, published))
+                };
+                let (found, there) = b.if_else(there, next, nothing);
                 self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
                 self.hand_on(cursor, found, ticket, there);
                 b.if_(there, || b.smem_address(self.asked).mbarrier_wait(phase));
@@ -318,9 +316,13 @@ impl<'k> Tickets<'k> {
         seen.job.ne(job) | (ticket - seen.first).lt(1 << 31)
     }
 
-    /// The job of a published tile, found among those in the ring from the latest on; done, when this gives it, are the jobs that it
-    /// comes after.
-    fn find(&self, ticket: Val<'k, ty::U32>, published: Published<'k>) -> Found<'k> {
+    /// The job of a published tile, found among those in the ring from the latest on, and whether it begins: the jobs that it comes after
+    /// are done then, else tiles are given up.
+    fn find(
+        &self,
+        ticket: Val<'k, ty::U32>,
+        published: Published<'k>,
+    ) -> (Found<'k>, Val<'k, ty::Bool>) {
         let b = self.b;
         let latest = ((published.word >> 32).low_word() - 1) & JOB_MASK;
         let seen = self.latest(published);
@@ -337,8 +339,8 @@ impl<'k> Tickets<'k> {
             },
         );
         let word = self.word(seen.record);
-        self.wait_for_others(job);
-        Found { job, first: seen.first, tiles: seen.tiles, record: seen.record, word }
+        let begins = self.wait_for_others(job);
+        (Found { job, first: seen.first, tiles: seen.tiles, record: seen.record, word }, begins)
     }
 
     /// The same where it is not the latest.
@@ -381,37 +383,48 @@ impl<'k> Tickets<'k> {
         word
     }
 
-    /// Waits until the jobs are done that this one comes after.
-    fn wait_for_others(&self, job: Val<'k, ty::U32>) {
+    /// Waits until the jobs are done that this one comes after, or tiles are given up; gives whether they are done.
+    fn wait_for_others(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         let b = self.b;
         let at = self.slot(job).byte_offset(Slot::After as u32 * 4);
         let words = b.load_global::<ty::U32, 4>(at);
+        let mut done = b.constant(true);
         for pair in words.chunks(2).take(MOST_AFTER as usize) {
             let (completion, value) = (pair[0].warp_uniform(), pair[1].warp_uniform());
-            b.if_(completion.ne(0), || {
-                let word = self.queue.byte_offset((completion - 1) * 4 + queue::COMPLETIONS_AT);
-                let waits = || {
-                    let [said] = leader::load(b, word, Order::Acquire, Scope::Gpu);
-                    !(said - value).lt(1 << 31)
-                };
-                let start = (waits(), b.constant::<ty::U32>(1));
-                b.while_(
-                    start,
-                    |(waits, _)| waits,
-                    |(_, looks)| {
-                        // Now and then whether tiles are given up.
-                        let gives_up = b.if_else(
-                            (looks % LOOKS_BETWEEN).eq(0),
-                            || self.published().word.eq(GIVEN_UP),
-                            || b.constant(false),
-                        );
-                        (waits() & !gives_up, looks + 1)
-                    },
-                );
-                // What that one stored by TMA is what this one loads by TMA.
-                b.fence_proxy_async_global();
-            });
+            let wait = || self.wait_for_other(completion - 1, value);
+            done = done & b.if_else(completion.ne(0), wait, || b.constant(true));
         }
+        done
+    }
+
+    /// The same for one of them, by its completion word.
+    fn wait_for_other(
+        &self,
+        completion: Val<'k, ty::U32>,
+        value: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Bool> {
+        let b = self.b;
+        let word = self.queue.byte_offset(completion * 4 + queue::COMPLETIONS_AT);
+        let waits = || {
+            let [said] = leader::load(b, word, Order::Acquire, Scope::Gpu);
+            !(said - value).lt(1 << 31)
+        };
+        let (waits, ..) = b.while_(
+            (waits(), b.constant(false), b.constant::<ty::U32>(1)),
+            |(waits, given_up, _)| waits & !given_up,
+            |(_, _, looks)| {
+                // Now and then whether tiles are given up.
+                let given_up = b.if_else(
+                    (looks % LOOKS_BETWEEN).eq(0),
+                    || self.published().word.eq(GIVEN_UP),
+                    || b.constant(false),
+                );
+                (waits(), given_up, looks + 1)
+            },
+        );
+        // What that one stored by TMA is what this one loads by TMA.
+        b.fence_proxy_async_global();
+        !waits
     }
 
     /// Hands a tile on, or that there is none.
