@@ -452,10 +452,13 @@ fn no_job_of_threads_and_streams_is_lost_or_done_twice() {
     soak("no_job_of_threads_and_streams_is_lost_or_done_twice", 2);
 }
 
-/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and so many streams.
+/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and so many streams. Every ten milliseconds all of them pause, for
+/// shorter and longer than the kernel's idle time of one.
 fn soak(name: &str, streams: usize) {
     const THREADS: usize = 8;
     const EACH: usize = 24;
+    const BETWEEN_PAUSES: Duration = Duration::from_millis(10);
+    let pause = |round: u32| Duration::from_micros(900 + 190 * u64::from(round % 11));
     let Some(device) = device(name) else { return };
     let all: usize = std::env::var("PGEMM_SOAK").map_or(200_000, |text| text.parse().unwrap());
     let (_, _, engine) = engine(&device, SPECS[3]);
@@ -485,7 +488,14 @@ fn soak(name: &str, streams: usize) {
                     true => (all - of_streams) / THREADS,
                     false => of_streams / streams.max(1),
                 };
+                let mut round = 1;
                 for job in 0..share {
+                    let next = BETWEEN_PAUSES * round;
+                    if begin.elapsed() >= next {
+                        let end = next + pause(round);
+                        std::thread::sleep(end.saturating_sub(begin.elapsed()));
+                        round += 1;
+                    }
                     let own = &mut counted[job * 7 % EACH];
                     // SAFETY: the buffers outlive the work; each D has one job after the other.
                     own.last = Some(unsafe {
@@ -500,9 +510,6 @@ fn soak(name: &str, streams: usize) {
                         }
                     });
                     own.times += 1;
-                    if job % 20_000 == 19_999 {
-                        std::thread::sleep(Duration::from_micros(700 + 150 * thread as u64));
-                    }
                 }
                 done.fetch_add(share, Ordering::Relaxed);
             });
@@ -522,6 +529,7 @@ fn soak(name: &str, streams: usize) {
         engine.launches()
     );
     assert!(idle < 0.05, "{idle}");
+    assert!(engine.launches() > 2, "no pause was long enough: {} launches", engine.launches());
 }
 
 /// Not a test of its own: what a child process does for the next one.
