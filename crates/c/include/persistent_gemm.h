@@ -420,7 +420,8 @@ pgemm_status pgemm_job_destroy(struct pgemm_job **job);
 
 // Submits a job that begins when the after_count jobs of after, two at most, are done; after may be null where there are none. Returns at
 // once, but waits for a slot where 1024 jobs are under way. What A, B and C hold must have been written before, by work that is
-// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null.
+// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null. A job of a stream in after has to
+// be done, else this is PGEMM_ERROR_INVALID_STATE: wait for it first, or submit on that stream.
 pgemm_status pgemm_engine_submit(const struct pgemm_engine *engine,
                                  const struct pgemm_job *job,
                                  const pgemm_ticket *after,
@@ -838,7 +839,7 @@ class PersistentGemm::Engine {
   // Submits a job. As pgemm_engine_submit.
   Ticket submit(const Job &job) { return submitAfter(job, nullptr, 0); }
 
-  // Submits a job that begins when one, or two, others are done.
+  // Submits a job that begins when one, or two, others are done. Those of streams have to be done already.
   Ticket submit(const Job &job, Ticket after) { return submitAfter(job, &after, 1); }
   Ticket submit(const Job &job, Ticket after, Ticket other) {
     const Ticket both[] = {after, other};

@@ -127,6 +127,7 @@ fn status_of_engine(error: &EngineError) -> Status {
         EngineError::Full { .. }
         | EngineError::Records { .. }
         | EngineError::Lanes { .. }
+        | EngineError::AfterStream { .. }
         | EngineError::Stopped
         | EngineError::Aborted { .. }
         | EngineError::Stuck { .. }
@@ -197,6 +198,7 @@ mod tests {
         assert_eq!(Failure::from(waits).status, PGEMM_ERROR_INVALID_STATE);
         for (error, status) in [
             (EngineError::Stopped, PGEMM_ERROR_INVALID_STATE),
+            (EngineError::AfterStream { job: 3 }, PGEMM_ERROR_INVALID_STATE),
             (EngineError::NoTicket { ticket: 0 }, PGEMM_ERROR_INVALID_ARGUMENT),
             (EngineError::Timeout { job: 3, waited: Duration::ZERO }, PGEMM_ERROR_TIMEOUT),
             (EngineError::Failed { job: 3, cause: String::new() }, PGEMM_ERROR_DRIVER),

@@ -359,7 +359,7 @@ class PersistentGemm::Engine {
   // Submits a job. As pgemm_engine_submit.
   Ticket submit(const Job &job) { return submitAfter(job, nullptr, 0); }
 
-  // Submits a job that begins when one, or two, others are done.
+  // Submits a job that begins when one, or two, others are done. Those of streams have to be done already.
   Ticket submit(const Job &job, Ticket after) { return submitAfter(job, &after, 1); }
   Ticket submit(const Job &job, Ticket after, Ticket other) {
     const Ticket both[] = {after, other};

@@ -265,7 +265,9 @@ impl<'k, R: Sum> Consumer<'_, 'k, R> {
             let host = completions.byte_offset(completion * 4);
             b.store_ordered(host, value, Order::Relaxed, Scope::System);
             let freed = queue.byte_offset(tile.job % RING_SLOTS * 4 + queue::FREED_AT);
-            b.store_ordered(freed, tile.job, Order::Relaxed, Scope::Gpu);
+            // Counted, not stored: the relay may know by `done` alone that the slot is free, and then nothing orders this before what the
+            // slot's next job says there.
+            b.atomic(AtomicOp::Add, freed, RING_SLOTS, Order::Relaxed, Scope::Gpu);
             let done = queue.byte_offset(queue::DONE_AT);
             b.atomic(AtomicOp::Add, done, tiles, Order::Relaxed, Scope::Gpu);
         });

@@ -209,6 +209,7 @@ fn class_of_engine(error: &EngineError) -> Class {
         EngineError::Full { .. }
         | EngineError::Records { .. }
         | EngineError::Lanes { .. }
+        | EngineError::AfterStream { .. }
         | EngineError::Stopped
         | EngineError::Aborted { .. }
         | EngineError::Stuck { .. }

@@ -106,7 +106,8 @@ pub unsafe extern "C" fn pgemm_job_destroy(job: *mut *mut JobHandle) -> Status {
 
 /// Submits a job that begins when the after_count jobs of after, two at most, are done; after may be null where there are none. Returns at
 /// once, but waits for a slot where 1024 jobs are under way. What A, B and C hold must have been written before, by work that is
-/// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null.
+/// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null. A job of a stream in after has to
+/// be done, else this is PGEMM_ERROR_INVALID_STATE: wait for it first, or submit on that stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_submit(
     engine: *const EngineHandle,

@@ -67,6 +67,15 @@ pub enum EngineError {
         /// How many streams can have.
         limit: u32,
     },
+    /// A job of the host's after one of a stream's that is not done.
+    #[error(
+        "job {job} of a stream is not done, and a job of the host's cannot come after it: the engine may get to the host's first, whose tiles \
+         would hold the SMs that the stream's needs; wait for that ticket first, or submit on that stream"
+    )]
+    AfterStream {
+        /// The stream's job's number.
+        job: u32,
+    },
     /// A job or ticket of another engine.
     #[error("the {what} belongs to another engine: prepare it with this one")]
     Foreign {

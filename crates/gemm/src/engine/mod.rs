@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER};
+use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
 use pgemm_kernels::resident::record::{Completion, RecordError};
 use pgemm_kernels::{GemmKernel, KernelSpec};
 
@@ -194,11 +194,10 @@ impl Engine {
         unsafe { self.submit_after(job, &[]) }
     }
 
-    /// Submits a job that begins when others are done, at most two. A job of a stream among them must be done already: the engine may get
-    /// to this one first, whose tiles would then hold the SMs that the other's need.
+    /// Submits a job that begins when others are done, at most two. A job of a stream among them must be done already.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); too many others.
+    /// As [`submit`](Self::submit); too many others; [`EngineError::AfterStream`].
     ///
     /// # Safety
     /// As [`submit`](Self::submit).
@@ -215,7 +214,7 @@ impl Engine {
     /// Submits a job if a slot is free.
     ///
     /// # Errors
-    /// [`EngineError::Full`], and those of [`submit`](Self::submit).
+    /// [`EngineError::Full`], and those of [`submit_after`](Self::submit_after).
     ///
     /// # Safety
     /// As [`submit`](Self::submit).
@@ -357,6 +356,7 @@ impl Shared {
             return Err(EngineError::from(RecordError::TooMany { jobs: after.len() }).into());
         };
         for (other, ticket) in others.iter_mut().zip(after) {
+            ticket.check_before_host()?;
             *other = ticket.completion();
         }
         let outcome = self.queue.submit(HOST, jobs, others, submitted);
@@ -379,7 +379,18 @@ impl Shared {
 
     /// Launches the kernel if it has left and jobs are not given up. Who rings, passes a sequentially consistent fence, and then finds that
     /// it has not left knows that it looks at the doorbells again.
+    ///
+    /// # Errors
+    /// The launch's. The engine has failed then: jobs that were rung are not done later, when nobody has a ticket of theirs.
     fn keep_running(&self) -> Result<()> {
+        self.launch_if_left().inspect_err(|error| {
+            self.fail(error);
+            // It may have found a job at its last look.
+            self.queue.control(doorbell::ABORT);
+        })
+    }
+
+    fn launch_if_left(&self) -> Result<()> {
         if !self.has_left() || self.phase.load(Ordering::Acquire) == ABORTED {
             return Ok(());
         }
@@ -443,7 +454,7 @@ impl Shared {
     /// Whether a job is done, rather than given up.
     fn is_done(&self, lane: u32, job: u32) -> bool {
         self.queue.is_done(Completion::of(lane, job))
-            && !(self.phase.load(Ordering::Acquire) == ABORTED
+            && !(self.phase.load(Ordering::Acquire) >= ABORTED
                 && self.queue.was_given_up(lane, job))
     }
 }

@@ -48,7 +48,7 @@ impl Streams {
                 // The stream has rung a doorbell before: either the kernel sees that, or what follows sees that it left.
                 fence(Ordering::SeqCst);
                 if let Err(error) = engine.keep_running() {
-                    engine.fail(&error);
+                    tracing::error!(%error, "the resident kernel could not be launched");
                 }
             }
         })

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use pgemm_kernels::resident::layout::LANES;
 use pgemm_kernels::resident::record::Completion;
 
-use super::Shared;
 use super::error::EngineError;
 use super::future::Signal;
 use super::watcher::Watched;
+use super::{HOST, Shared};
 use crate::error::Result;
 
 /// So long a wait asks without pause: a job of few tiles takes less.
@@ -85,6 +85,11 @@ impl Ticket {
 
     pub(super) fn completion(&self) -> Completion {
         Completion::of(self.lane, self.job)
+    }
+
+    /// Looks whether a job of the host's can come after this one.
+    pub(super) fn check_before_host(&self) -> Result<(), EngineError> {
+        check_before_host(self.lane, self.job, || self.is_done())
     }
 
     /// Whether the job is done; what it stored can be seen by the host, and by streams from now on. Tickets can be asked for as long as
@@ -186,6 +191,19 @@ impl fmt::Debug for Ticket {
     }
 }
 
+/// Doorbells are seen one lane after the other: the host's job may be taken in before a stream's that is not done, and its tiles would wait
+/// on all SMs for one that has none.
+fn check_before_host(
+    lane: u32,
+    job: u32,
+    is_done: impl FnOnce() -> bool,
+) -> Result<(), EngineError> {
+    match lane == HOST || is_done() {
+        true => Ok(()),
+        false => Err(EngineError::AfterStream { job }),
+    }
+}
+
 /// A lane and the job's number there.
 fn raw(lane: u32, job: u32) -> u64 {
     u64::from(lane + 1) << 32 | u64::from(job)
@@ -202,6 +220,18 @@ pub(super) fn from_raw(ticket: u64, submitted: impl Fn(u32) -> u32) -> Option<(u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_after_a_streams_job_waits_for_it_first() {
+        assert_eq!(check_before_host(HOST, 3, || false), Ok(()));
+        assert_eq!(check_before_host(HOST + 1, 3, || true), Ok(()));
+        for lane in HOST + 1..LANES {
+            let error = check_before_host(lane, 3, || false).unwrap_err();
+            assert_eq!(error, EngineError::AfterStream { job: 3 });
+            let error = error.to_string();
+            assert!(error.contains("job 3") && error.contains("wait for that ticket"), "{error}");
+        }
+    }
 
     #[test]
     fn numbers_that_nobody_was_given_are_no_tickets() {

@@ -101,6 +101,33 @@ fn what_would_wait_too_long_is_refused_and_frees_are_put_off() {
 }
 
 #[test]
+fn a_job_after_a_streams_is_refused_until_that_one_is_done() {
+    let Some(device) = device("a_job_after_a_streams_is_refused_until_that_one_is_done") else {
+        return;
+    };
+    let stream = Stream::new(&device).unwrap();
+    let (engine, job, _buffers) = long_job(&device, Some(1));
+    // SAFETY: the buffers outlive the work, which is waited for.
+    let submit = || unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
+    let tickets: Vec<_> = (0..3).map(|_| submit()).collect();
+    let last = tickets.last().unwrap();
+    // SAFETY: as above.
+    let refused =
+        unsafe { [engine.submit_after(&job, &[last]), engine.try_submit_after(&job, &[last])] };
+    let late = last.wait_timeout(Duration::ZERO).unwrap_err().to_string();
+    assert!(late.contains("not done"), "the jobs were too short for this test: {late}");
+    for refused in refused {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("job 2 of a stream is not done"), "{error}");
+    }
+    last.wait_timeout(Duration::from_secs(60)).unwrap();
+    // SAFETY: as above.
+    let after = unsafe { engine.submit_after(&job, &[last]) }.unwrap();
+    after.wait_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(after.number(), 0, "nothing refused has a slot");
+}
+
+#[test]
 fn streams_go_on_after_an_abort() {
     let Some(device) = device("streams_go_on_after_an_abort") else { return };
     let stream = Stream::new(&device).unwrap();

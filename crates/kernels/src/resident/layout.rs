@@ -162,7 +162,8 @@ pub mod queue {
     /// Where its record begins in it, above its first tile.
     pub const RECORD_BIT: u32 = 32;
     /// Where the low bits of its number begin in it. Words that are loaded together may be of different times: whose number is not that of the
-    /// last job published is another one's. Jobs that could be mistaken for each other are further apart than the ring is long.
+    /// last job published is another one's. A newer one's is at most as much newer as the ring is long, since the reader's own tile is not
+    /// done; an older one's that could be mistaken would have been stored over a million times since.
     pub const JOB_BIT: u32 = 44;
     /// u32: the next tile that nobody has taken.
     pub const TICKET_AT: u32 = 128;
@@ -174,7 +175,8 @@ pub mod queue {
     pub const HEADS_AT: u32 = 512;
     /// For each slot of the ring what [`Slot`](super::Slot) says.
     pub const SLOTS_AT: u32 = 1024;
-    /// u32 for each slot of the ring: number of the last job in it that is done.
+    /// u32 for each slot of the ring: number of the last job in it that is done. An atomic counter, which each job takes on by the ring's
+    /// slots, so more than a number's bits.
     pub const FREED_AT: u32 = SLOTS_AT + RING_SLOTS * SLOT_BYTES;
     /// u32 for each slot of each lane: what its last job that is done says.
     pub const COMPLETIONS_AT: u32 = FREED_AT + RING_SLOTS * 4;
@@ -185,12 +187,14 @@ pub mod queue {
         assert!(RECORDS <= 1 << (JOB_BIT - RECORD_BIT) && RING_SLOTS < 1 << (64 - JOB_BIT));
 }
 
-/// What a queue's words are before the first launch: zeros, but that every slot of the ring is free and none is that of a job.
+/// What a queue's words are before the first launch: zeros, but that every slot of the ring is free and none is that of a job, and the last
+/// job published none that comes soon.
 pub fn initial_queue() -> Vec<u8> {
     let mut bytes = vec![0; queue::BYTES as usize];
     let mut put = |at: u32, word: u32| {
         bytes[at as usize..][..4].copy_from_slice(&word.to_le_bytes());
     };
+    put(queue::LATEST_AT + 4, u32::MAX);
     for slot in 0..RING_SLOTS {
         put(queue::FREED_AT + slot * 4, slot.wrapping_sub(RING_SLOTS) & JOB_MASK);
         put(queue::SLOTS_AT + slot * SLOT_BYTES + 4, u32::MAX);

@@ -66,6 +66,14 @@ impl<'k> Progress<'k> {
         Progress { free_to: (self.jobs + RING_SLOTS) & JOB_MASK, ..self }
     }
 
+    /// The same with more jobs published. Whose slots were waited for are no more than free: numbers wrap, and what is known of jobs long
+    /// ago must not be taken for those to come.
+    fn with_published(self, tiles: Val<'k, ty::U32>, count: Val<'k, ty::U32>) -> Self {
+        let jobs = (self.jobs + count) & JOB_MASK;
+        let is_ahead = ((self.free_to - jobs) & JOB_MASK).lt(RING_SLOTS);
+        Progress { tiles, jobs, free_to: is_ahead.select(self.free_to, jobs), ..self }
+    }
+
     /// Whether it is known that all that was published is done.
     fn is_all_done(&self) -> Val<'k, ty::Bool> {
         self.free_to.eq((self.jobs + RING_SLOTS) & JOB_MASK)
@@ -121,8 +129,9 @@ impl<'k> Relay<'k> {
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
         let published = leader::load_u64s::<1>(b, at, Order::Relaxed, Scope::Gpu);
         let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
-        self.say(true);
-        let stays = b.constant(true);
+        // Behind an abort there is nothing to go on from.
+        let stays = published[0].ne(GIVEN_UP);
+        b.if_(stays, || self.say(true));
         // The last launch left nothing undone.
         let start = Progress { heads, tiles, jobs, free_to: jobs }.all_done();
         let ((heads, ..), _, _) = b.while_(
@@ -210,19 +219,23 @@ impl<'k> Relay<'k> {
             };
             let (head, end) = (of_lane(&heads), of_lane(&bells.jobs));
             let hint = lane.eq(0).select(bells.hint, doorbell::LOOK);
-            let (head, tiles, jobs) = b.while_(
-                (head, tiles, jobs),
-                |(head, ..)| head.ne(end),
-                |(head, tiles, jobs)| {
+            let start = Progress { heads: vec![head], tiles, jobs, free_to };
+            let taken = b.while_(
+                start.parts(),
+                |(heads, ..)| heads[0].ne(end),
+                |parts| {
+                    let before = Progress::of(parts);
+                    let head = before.heads[0];
                     let count = (end - head).min(WARP);
                     let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
                     let known = Known { known, record: hint, tiles: bells.tiles };
-                    let before = Progress { heads: vec![head], tiles, jobs, free_to };
                     let tiles = self.take(lane, count, &before, known);
-                    (head + count, tiles, (jobs + count) & JOB_MASK)
+                    let after = before.with_published(tiles, count);
+                    Progress { heads: vec![head + count], ..after }.parts()
                 },
             );
-            let heads = (0..).zip(heads).map(|(at, old)| lane.eq(at).select(head, old));
+            let (own, tiles, jobs, free_to) = taken;
+            let heads = (0..).zip(heads).map(|(at, old)| lane.eq(at).select(own[0], old));
             (heads.collect(), tiles, jobs, free_to)
         });
         Progress::of(all)
@@ -307,7 +320,8 @@ impl<'k> Relay<'k> {
         let b = self.b;
         let before = (job - RING_SLOTS) & JOB_MASK;
         let at = self.queue.byte_offset(slot * 4 + queue::FREED_AT);
-        b.while_(b.load_acquire(at), |freed| freed.ne(before), |_| b.load_acquire(at));
+        let freed = || b.load_acquire(at) & JOB_MASK;
+        b.while_(freed(), |freed| freed.ne(before), |_| freed());
     }
 
     /// Whether it goes on waiting for jobs: those that it published are not done yet, or it has not been idle for long.
@@ -361,5 +375,70 @@ impl<'k> Relay<'k> {
             },
         );
         stays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_emulator::{Emulator, Memory, Options};
+    use pgemm_ir::{Argument, Kernel, Launch};
+
+    use super::*;
+
+    const THREADS: u32 = 128;
+
+    /// Each thread publishes as many batches of a warp's jobs as threads are before it, and tells for how many jobs more slots are known to
+    /// be free, and whether the next job's and the ring's last job's are.
+    fn kernel() -> Kernel {
+        let b = KernelBuilder::new("free", 1);
+        b.warp_roles(|roles| {
+            roles.role("all", 1, 128, |_| {
+                let jobs = b.param::<ty::U32>("jobs");
+                let told = b.param::<ty::U64>("told");
+                let thread = b.special(Special::Thread);
+                b.grid_dependency_wait();
+                let tiles = b.constant(0);
+                let start = Progress { heads: vec![], tiles, jobs, free_to: jobs }.all_done();
+                let (_, parts) = b.while_(
+                    (tiles, start.parts()),
+                    |(batches, _)| batches.lt(thread),
+                    |(batches, parts)| {
+                        let count = b.constant(WARP);
+                        (batches + 1, Progress::of(parts).with_published(tiles, count).parts())
+                    },
+                );
+                let after = Progress::of(parts);
+                let next = after.is_free(after.jobs).select(1, 0);
+                let last = after.is_free((after.jobs + (RING_SLOTS - 1)) & JOB_MASK).select(1, 0);
+                let ahead = (after.free_to - after.jobs) & JOB_MASK;
+                b.store_global(told.byte_offset(thread * 16), [ahead, next, last, after.jobs]);
+            });
+        });
+        pgemm_ir::optimise(b.finish().unwrap()).unwrap()
+    }
+
+    /// What was known before must not come back as free when numbers wrap: it ends with the jobs that it is about.
+    #[test]
+    fn slots_are_known_to_be_free_for_as_many_jobs_as_the_ring_has() {
+        let kernel = kernel();
+        for jobs in [0, 7, JOB_MASK - 500, JOB_MASK] {
+            let mut memory = Memory::new();
+            let told = memory.allocate("told", THREADS as usize * 16);
+            let arguments = vec![Argument::U32(jobs), Argument::U64(told)];
+            let launch = Launch { grid: [1, 1, 1], arguments };
+            let emulator = Emulator::new(&kernel, &launch, &mut memory, Options::default());
+            emulator.unwrap().run().unwrap();
+            let words = memory.read_raw(told, THREADS as usize * 16).unwrap();
+            let words = words.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+            let words: Vec<_> = words.collect();
+            for (batches, found) in (0..).zip(words.as_chunks::<4>().0) {
+                let published = batches * WARP;
+                let ahead = RING_SLOTS.saturating_sub(published);
+                let next = u32::from(ahead > 0);
+                let last = u32::from(published == 0);
+                let expected = [ahead, next, last, jobs.wrapping_add(published) & JOB_MASK];
+                assert_eq!(*found, expected, "{batches} batches from {jobs}");
+            }
+        }
     }
 }

@@ -485,8 +485,11 @@ impl<'k> Tickets<'k> {
             b.if_(left.eq(others), || {
                 let tickets = self.queue.byte_offset(queue::TICKET_AT);
                 b.store_ordered(tickets, published.low_word(), Order::Relaxed, Scope::Gpu);
-                let at = self.queue.byte_offset(queue::PUBLISHED_AT);
-                b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
+                // A launch behind an abort finds that all is given up.
+                b.if_(published.ne(GIVEN_UP), || {
+                    let at = self.queue.byte_offset(queue::PUBLISHED_AT);
+                    b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
+                });
             });
         });
     }

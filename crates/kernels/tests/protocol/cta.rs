@@ -76,7 +76,8 @@ impl Tickets {
                 Ok("tickets: leaves")
             }
             Draws::Reset(published) => {
-                let goes_on = published & !LAST;
+                let given_up = published == GIVEN_UP && turn.rules.stays_given_up;
+                let goes_on = if given_up { GIVEN_UP } else { published & !LAST };
                 if turn.rules.resets_ticket {
                     turn.store(place::TICKET, goes_on & 0xff, Relaxed)?;
                 }
@@ -96,11 +97,16 @@ impl Tickets {
         }
         let there = |published: u32| published != GIVEN_UP && ticket < published & 0xff;
         let order = turn.rules.await_published;
+        // Both words in one load, each for itself.
+        let knows = turn.knows().clone();
+        let beside = turn.load(place::LATEST, order);
+        let learnt = std::mem::replace(turn.knows(), knows);
         let published =
             turn.wait(place::PUBLISHED, order, |word| there(word) || word & LAST != 0)?;
+        learn(&mut turn.knows().now, &learnt.now);
         let mut tile = None;
         if there(published) {
-            let (job, seen) = self.find(turn, ticket, published >> 8 & 0x7f)?;
+            let (job, seen) = self.find(turn, ticket, [published, beside])?;
             let at = ticket.wrapping_sub(seen.first);
             let known = turn.state.tiles.get(ticket as usize).copied();
             if known != Some((seen.record as u8, at as u8)) {
@@ -123,11 +129,23 @@ impl Tickets {
         Seen { first: name & 0xff, job: name >> 8, record: record & 0xff, tiles: record >> 8 }
     }
 
+    /// The last job published, by what is said beside where that is its own.
+    fn latest(turn: &mut Turn<'_>, [published, beside]: [u32; 2]) -> Seen {
+        let job = (published >> 8 & 0x7f) - 1;
+        if beside >> 16 != job && turn.rules.latest_names_job {
+            return Self::seen(turn, job);
+        }
+        let first = beside & 0xff;
+        let tiles = (published & 0xff).wrapping_sub(first);
+        Seen { first, job, record: beside >> 8 & 0xff, tiles }
+    }
+
     /// The latest job that has begun by a ticket, among those in the ring.
-    fn find(&self, turn: &mut Turn<'_>, ticket: u32, jobs: u32) -> Result<(u32, Seen), Stop> {
+    fn find(&self, turn: &mut Turn<'_>, ticket: u32, words: [u32; 2]) -> Result<(u32, Seen), Stop> {
+        let latest = (words[0] >> 8 & 0x7f) - 1;
         for back in 0..RING as u32 {
-            let job = (jobs - 1).wrapping_sub(back);
-            let seen = Self::seen(turn, job);
+            let job = latest.wrapping_sub(back);
+            let seen = if back == 0 { Self::latest(turn, words) } else { Self::seen(turn, job) };
             let begins_by = seen.job != job || ticket >= seen.first;
             // The guess, if all had as many tiles.
             let hit = seen.job == job && ticket.wrapping_sub(seen.first) < seen.tiles;
@@ -273,12 +291,11 @@ impl Consumer {
     /// Tells everybody that a job is done.
     fn complete(&self, turn: &mut Turn<'_>, job: u32) -> Result<(), Stop> {
         let slot = job as usize % RING;
-        let freed = job + RING as u32;
         if turn.rules.completion_fence {
             turn.knows().fence();
         }
         if !turn.rules.frees_last {
-            turn.store(place::FREED + slot, freed, Relaxed)?;
+            self.free(turn, job)?;
         }
         let reads = place::REST_READ + (2 * self.cta + 1) * RING + slot;
         let rest = turn.read(place::REST + slot, reads)?;
@@ -289,8 +306,18 @@ impl Consumer {
         turn.store_again(place::DEVICE + word, value, Relaxed)?;
         turn.store(place::TOLD + word, value, Relaxed)?;
         if turn.rules.frees_last {
-            turn.store(place::FREED + slot, freed, Relaxed)?;
+            self.free(turn, job)?;
         }
         Ok(())
+    }
+
+    /// Tells the relay that a job's slot is free.
+    fn free(&self, turn: &mut Turn<'_>, job: u32) -> Result<(), Stop> {
+        let place = place::FREED + job as usize % RING;
+        if turn.rules.counts_freed {
+            turn.update(place, |freed| freed + RING as u32, Relaxed);
+            return Ok(());
+        }
+        turn.store(place, job + RING as u32, Relaxed)
     }
 }

@@ -5,7 +5,7 @@ use pgemm_kernels::resident::layout::doorbell;
 use crate::explore::{Property, Stop};
 use crate::memory::Order::Ordered;
 use crate::memory::learn;
-use crate::model::{ABORTED, End, HOST, OPEN, SLOTS, STOPPED, STREAM, Scenario, place};
+use crate::model::{ABORTED, End, HOST, LOOK, OPEN, SLOTS, STOPPED, STREAM, Scenario, place};
 use crate::turn::Turn;
 
 /// Sees to it that a kernel runs that will look at the doorbells: `keep_running`.
@@ -129,6 +129,11 @@ impl Submitter {
                 }
                 self.lock(turn)
             }
+            Submits::Slot(_) if turn.scenario.end == End::Abort && turn.choices.choose(2) == 1 => {
+                wait_for_the_end(turn)?;
+                self.at = Submits::Wait;
+                Ok("submitter: waits for no slot any more")
+            }
             Submits::Slot(before) => {
                 let told = place::TOLD + HOST * SLOTS + before as usize % SLOTS;
                 turn.wait(told, Ordered, |said| said > before)?;
@@ -179,9 +184,10 @@ impl Submitter {
             let word = (lane * SLOTS) as u32 + number % SLOTS as u32;
             (word + 1) | ((number + 1) << 8)
         });
-        let record = if after == 0 { job as u32 } else { doorbell::LOOK };
+        // Two are many here.
+        let tiles = if turn.scenario.jobs[job].tiles == 1 { 1 } else { 0 };
         turn.state.lane.next = number + 1;
-        turn.state.lane.hint = record;
+        turn.state.lane.hint = if after == 0 { [job as u32, tiles] } else { LOOK };
         if !turn.rules.entry_first {
             ring(turn)?;
         }
@@ -201,21 +207,28 @@ impl Submitter {
 /// Rings the doorbell of the host's lane.
 fn ring(turn: &mut Turn<'_>) -> Result<(), Stop> {
     let lane = turn.state.lane;
-    let hint = doorbell::hint(lane.hint, lane.next, lane.command);
+    let [record, tiles] = lane.hint;
+    let hint = doorbell::hint(record, tiles, lane.next, lane.command);
     turn.store(place::HINT, hint, turn.rules.ring)?;
     turn.store(place::COUNT, lane.next, turn.rules.ring)
+}
+
+/// Finds that jobs were given up and the kernel has left.
+fn wait_for_the_end(turn: &mut Turn<'_>) -> Result<(), Stop> {
+    turn.wait(place::PHASE, Ordered, |phase| phase == ABORTED)?;
+    if !turn.stream_is_idle() {
+        return Err(Stop::Blocked);
+    }
+    let stream = turn.state.stream;
+    learn(&mut turn.knows().now, &stream);
+    Ok(())
 }
 
 /// Waits for a job to be done, and looks at what it stored; or finds that it is given up.
 fn wait_for(turn: &mut Turn<'_>, lane: usize, number: u32, job: usize) -> Result<(), Stop> {
     let told = place::TOLD + lane * SLOTS + number as usize % SLOTS;
     if turn.scenario.end == End::Abort && turn.choices.choose(2) == 1 {
-        turn.wait(place::PHASE, Ordered, |phase| phase == ABORTED)?;
-        if !turn.stream_is_idle() {
-            return Err(Stop::Blocked);
-        }
-        let stream = turn.state.stream;
-        learn(&mut turn.knows().now, &stream);
+        wait_for_the_end(turn)?;
         if turn.load(told, Ordered) > number {
             return Err(Stop::Blocked);
         }

@@ -4,7 +4,7 @@
 //! apart.
 
 /// Places that there are at most.
-pub const PLACES: usize = 64;
+pub const PLACES: usize = 56;
 
 /// For each place the latest value that somebody knows of, as its number; 0 is older than all that can be found.
 pub type View = [u8; PLACES];

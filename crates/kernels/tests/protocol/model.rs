@@ -28,6 +28,9 @@ pub const GIVEN_UP: u32 = u32::MAX;
 /// The bit that says that no more will be published.
 pub const LAST: u32 = 1 << 31;
 
+/// For record and tiles of a hint: look at the entry.
+pub const LOOK: [u32; 2] = [doorbell::LOOK, 0];
+
 /// What the host's phase says.
 pub const OPEN: u32 = 0;
 pub const STOPPED: u32 = 1;
@@ -49,8 +52,10 @@ pub mod place {
     pub const DONE: usize = 9;
     pub const LANE_LOCK: usize = 10;
     pub const LAUNCH_LOCK: usize = 11;
+    /// First tile, record and number of the last job published.
+    pub const LATEST: usize = 12;
     /// First tile and number of a slot's job.
-    pub const NAME: usize = 12;
+    pub const NAME: usize = 13;
     pub const RECORD: usize = NAME + RING;
     pub const ARRIVED: usize = RECORD + RING;
     pub const FREED: usize = ARRIVED + RING;
@@ -99,8 +104,8 @@ pub struct Scenario {
     pub end: End,
     /// Whether the idle time may pass at any moment, or only when all is submitted.
     pub hasty: bool,
-    /// Whether all jobs are with the queue from the start, and the first launch is made.
-    pub ready: bool,
+    /// Launches that are made from the start; where there are any, jobs of no submitter are with the queue then.
+    pub launches: u32,
 }
 
 /// A thread, and where it stands.
@@ -127,7 +132,7 @@ pub struct Thread {
 #[derive(Clone, Copy, Default, Hash)]
 pub struct Lane {
     pub next: u32,
-    pub hint: u32,
+    pub hint: [u32; 2],
     pub command: u32,
 }
 
@@ -163,7 +168,7 @@ impl Actor {
 
     /// Whether it loads a place otherwise than by atomic operations.
     fn loads(&self, place: usize) -> bool {
-        use place::{COUNT, DEVICE, DONE, FREED, NAME, PHASE, PUBLISHED, STATE, TOLD};
+        use place::{COUNT, DEVICE, DONE, FREED, LATEST, NAME, PHASE, PUBLISHED, STATE, TOLD};
         match self {
             Actor::Relay(_) => {
                 (COUNT..STATE).contains(&place)
@@ -173,7 +178,7 @@ impl Actor {
             }
             Actor::Tickets(_) => {
                 place == PUBLISHED
-                    || (NAME..NAME + 2 * RING).contains(&place)
+                    || (LATEST..NAME + 2 * RING).contains(&place)
                     || (DEVICE..TOLD).contains(&place)
             }
             Actor::Consumer(_) => false,
@@ -183,9 +188,10 @@ impl Actor {
 }
 
 impl State {
-    fn new(scenario: &Scenario) -> Self {
+    fn new(scenario: &Scenario, rules: &Rules) -> Self {
         let mut values = [0; PLACES];
         values[place::HINT] = doorbell::LOOK;
+        values[place::LATEST] = if rules.latest_begins_as_none { 0xff << 16 } else { 0 };
         for slot in 0..RING {
             // No job yet, and free for the first one that comes: numbers are shifted by the ring's slots.
             values[place::NAME + slot] = 0xff << 8;
@@ -197,16 +203,18 @@ impl State {
             actors.push(Actor::Consumer(Consumer::of(cta)));
         }
         actors.extend((0..scenario.submitters.len()).map(|at| Actor::Submitter(Submitter::of(at))));
-        if scenario.jobs.iter().any(|job| job.lane == STREAM) && !scenario.ready {
+        if scenario.jobs.iter().any(|job| job.lane == STREAM) && scenario.launches == 0 {
             actors.extend([Actor::Stream(Stream::default()), Actor::Watcher(Watcher::default())]);
         }
         if scenario.end != End::Idle {
             actors.push(Actor::Ender(Ender::default()));
         }
         let mut accepted: [Vec<u8>; LANES] = Default::default();
-        let mut lane = Lane { hint: doorbell::LOOK, ..Lane::default() };
-        if scenario.ready {
-            for (number, job) in scenario.jobs.iter().enumerate() {
+        let mut lane = Lane { hint: LOOK, ..Lane::default() };
+        if scenario.launches > 0 {
+            let submitted = scenario.submitters.concat();
+            let ready = scenario.jobs.iter().enumerate();
+            for (number, job) in ready.filter(|(number, _)| !submitted.contains(number)) {
                 let jobs = &mut accepted[job.lane];
                 // Those before are in the same lane.
                 let after = job.after.map_or(0, |other| (other as u32 + 1) * 0x101);
@@ -215,9 +223,9 @@ impl State {
             }
             lane.next = accepted[HOST].len() as u32;
             values[place::COUNT] = lane.next;
-            values[place::HINT] = doorbell::hint(lane.hint, lane.next, doorbell::RUN);
+            values[place::HINT] = doorbell::hint(doorbell::LOOK, 0, lane.next, doorbell::RUN);
             values[place::STREAM_COUNT] = accepted[STREAM].len() as u32;
-            values[place::LAUNCHES] = 1;
+            values[place::LAUNCHES] = scenario.launches;
         }
         let thread = |actor: Actor| {
             let runs = !actor.is_of_kernel();
@@ -228,7 +236,7 @@ impl State {
             threads: actors.into_iter().map(thread).collect(),
             fences: START,
             handed: Default::default(),
-            launches: if scenario.ready { vec![(1, START)] } else { vec![] },
+            launches: (1..=scenario.launches).map(|number| (number, START)).collect(),
             running: None,
             stream: START,
             bell: None,
@@ -313,7 +321,7 @@ impl Model for Protocol<'_> {
     type State = State;
 
     fn start(&self) -> State {
-        State::new(self.scenario)
+        State::new(self.scenario, self.rules)
     }
 
     /// Behind the others the device, which begins launches.
@@ -375,7 +383,7 @@ impl Model for Protocol<'_> {
             for (number, job) in (0..).zip(jobs) {
                 let done = state.says_done(lane, number);
                 let given_up = state.given_up.contains(job);
-                let may_be = self.scenario.ready && self.scenario.end == End::Abort;
+                let may_be = self.scenario.launches > 0 && self.scenario.end == End::Abort;
                 if !done && !given_up && !may_be {
                     return wrong(Property::NothingIsMissed, format!("job {job} is not done"));
                 }
@@ -393,7 +401,7 @@ impl Model for Protocol<'_> {
         let ticket = state.memory.peek(place::TICKET);
         let left = state.memory.peek(place::LEFT);
         let in_order = published & LAST == 0 && ticket == published & 0xff && left == 0;
-        if published != GIVEN_UP & !LAST && !in_order {
+        if published != GIVEN_UP && !in_order {
             return wrong(
                 Property::LeftInOrder,
                 format!("published {published:#x}, ticket {ticket}, left {left}"),

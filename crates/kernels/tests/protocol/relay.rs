@@ -5,7 +5,7 @@ use pgemm_kernels::resident::layout::doorbell;
 use crate::explore::{Property, Stop};
 use crate::memory::Order::{Ordered, Relaxed};
 use crate::memory::learn;
-use crate::model::{End, GIVEN_UP, HOST, LANES, LAST, RING, SLOTS, place};
+use crate::model::{End, GIVEN_UP, HOST, LANES, LAST, LOOK, RING, SLOTS, place};
 use crate::turn::Turn;
 
 /// Jobs that it takes in at once at most.
@@ -24,7 +24,8 @@ enum At {
 #[derive(Clone, Copy, Default, Hash)]
 struct Bells {
     counts: [u32; LANES],
-    hint: u32,
+    /// Record and tiles.
+    hint: [u32; 2],
     command: u32,
 }
 
@@ -35,6 +36,8 @@ pub struct Relay {
     heads: [u32; LANES],
     tiles: u32,
     jobs: u32,
+    /// Jobs before this one find their slots free, as far as is known without looking.
+    free_to: u32,
     bells: Bells,
     /// What lanes of the warp have written of the jobs at hand, a bit each, where they do not wait for each other.
     written: u32,
@@ -45,6 +48,7 @@ struct Entry {
     lane: usize,
     number: u32,
     record: u32,
+    tiles: u32,
     after: u32,
 }
 
@@ -53,7 +57,7 @@ impl Relay {
         Relay { launch, heads, ..Relay::default() }
     }
 
-    /// At its start it only stores: nobody but it publishes then.
+    /// At its start it only stores, or leaves: nobody but it publishes then.
     pub fn goes_first(&self) -> bool {
         self.at == At::Start
     }
@@ -62,7 +66,12 @@ impl Relay {
         match self.at {
             At::Start => {
                 let published = turn.load(place::PUBLISHED, Relaxed);
+                if published == GIVEN_UP {
+                    turn.leave_kernel();
+                    return Ok("relay: finds that all is given up");
+                }
                 (self.tiles, self.jobs) = (published & 0xff, published >> 8 & 0xff);
+                self.free_to = self.jobs + if turn.rules.begins_free { RING as u32 } else { 0 };
                 self.say(turn, true)?;
                 self.at = At::Look;
                 Ok("relay: says that it runs")
@@ -102,11 +111,12 @@ impl Relay {
         });
         *turn.knows() = learnt;
         let [count, said, stream] = words;
-        let of_last = (said >> doorbell::COUNT_BIT ^ count) & 0xffff;
+        let of_last = (said >> doorbell::COUNT_BIT ^ count) & doorbell::COUNT_MASK;
         let known = of_last == 0 || !turn.rules.hint_names_count;
+        let hint = [said & doorbell::LOOK, said >> doorbell::TILES_BIT & doorbell::MOST_TILES];
         Bells {
             counts: [count, stream],
-            hint: if known { said & doorbell::LOOK } else { doorbell::LOOK },
+            hint: if known { hint } else { LOOK },
             command: said >> doorbell::COMMAND_BIT,
         }
     }
@@ -133,7 +143,7 @@ impl Relay {
             .iter()
             .map(|entry| {
                 let own = first;
-                first += turn.scenario.jobs[entry.record as usize].tiles;
+                first += entry.tiles;
                 own
             })
             .collect();
@@ -153,6 +163,12 @@ impl Relay {
             return Ok("relay: one lane fills its slot");
         }
         let published = first | (self.jobs + count) << 8;
+        let last = entries.last().zip(firsts.last());
+        let latest = last.map_or(0, |(entry, first)| first | entry.record << 8)
+            | (self.jobs + count - 1) << 16;
+        if turn.rules.latest_first {
+            turn.store(place::LATEST, latest, Relaxed)?;
+        }
         if !turn.rules.slots_first {
             turn.store(place::PUBLISHED, published, turn.rules.publish)?;
         }
@@ -164,12 +180,16 @@ impl Relay {
         if turn.rules.slots_first {
             turn.store(place::PUBLISHED, published, turn.rules.publish)?;
         }
+        if !turn.rules.latest_first {
+            turn.store(place::LATEST, latest, Relaxed)?;
+        }
         for entry in &entries {
             let tiles = turn.scenario.jobs[entry.record as usize].tiles;
             let tiles = (0..tiles as u8).map(|tile| (entry.record as u8, tile));
             turn.state.tiles.extend(tiles);
         }
         (self.tiles, self.jobs, self.written) = (first, self.jobs + count, 0);
+        self.free_to = self.free_to.max(self.jobs);
         self.heads[lane] += count;
         self.at = if self.lane().is_some() { At::Take } else { At::Look };
         Ok("relay: takes jobs in")
@@ -182,17 +202,26 @@ impl Relay {
         number: u32,
         alone: bool,
     ) -> Result<Entry, Stop> {
-        if lane == HOST && alone && self.bells.hint != doorbell::LOOK {
-            return Ok(Entry { lane, number, record: self.bells.hint, after: 0 });
+        let tiles_of = |record: u32| turn.scenario.jobs[record as usize].tiles;
+        let [record, tiles] = self.bells.hint;
+        if lane == HOST && alone && record != doorbell::LOOK {
+            // The record's own word where the hint does not say.
+            let tiles = if tiles == 0 { tiles_of(record) } else { tiles };
+            return Ok(Entry { lane, number, record, tiles, after: 0 });
         }
         let slot = lane * SLOTS + number as usize % SLOTS;
         let word = turn.read(place::ENTRY + slot, place::ENTRY_READ + slot)?;
-        Ok(Entry { lane, number, record: word & 0xff, after: word >> 8 })
+        let record = word & 0xff;
+        let tiles = turn.scenario.jobs[record as usize].tiles;
+        Ok(Entry { lane, number, record, tiles, after: word >> 8 })
     }
 
     fn wait_until_free(&self, turn: &mut Turn<'_>, at: u32) -> Result<(), Stop> {
         if turn.rules.waits_for_free {
             let job = self.jobs + at;
+            if job < self.free_to {
+                return Ok(());
+            }
             let slot = job as usize % RING;
             turn.wait(place::FREED + slot, Ordered, |freed| freed == job)?;
         }
@@ -203,8 +232,7 @@ impl Relay {
         let job = self.jobs + at;
         let slot = job as usize % RING;
         turn.store(place::NAME + slot, first | job << 8, Relaxed)?;
-        let tiles = turn.scenario.jobs[entry.record as usize].tiles;
-        turn.store(place::RECORD + slot, entry.record | tiles << 8, Relaxed)?;
+        turn.store(place::RECORD + slot, entry.record | entry.tiles << 8, Relaxed)?;
         let word = (entry.lane * SLOTS) as u32 + entry.number % SLOTS as u32;
         let rest = word | (entry.number + 1) << 8 | entry.after << 16;
         let readers = (0..4).map(|reader| place::REST_READ + reader * RING + slot);
@@ -212,16 +240,34 @@ impl Relay {
         turn.store(place::ARRIVED + slot, 0, Relaxed)
     }
 
+    fn knows_all_done(&self) -> bool {
+        self.free_to == self.jobs + RING as u32
+    }
+
+    /// Looks whether all is done, as long as it does not know, and gives whether it has found that.
+    fn look_at_done(&mut self, turn: &mut Turn<'_>) -> bool {
+        if self.knows_all_done() {
+            return false;
+        }
+        let done = turn.load(place::DONE, turn.rules.await_done) == self.tiles;
+        let finds = done || !turn.rules.frees_when_done;
+        if finds {
+            self.free_to = self.jobs + RING as u32;
+        }
+        finds
+    }
+
     /// Nothing came: it waits, or begins to leave.
     fn idle(&mut self, turn: &mut Turn<'_>) -> Result<&'static str, Stop> {
         let command = self.bells.command;
+        let finds = self.look_at_done(turn);
         let patient = command == doorbell::RUN && !turn.scenario.hasty && {
             // With a stop or an abort to come, it waits for that.
             turn.scenario.end != End::Idle || !turn.all_submitted()
         };
-        let done = turn.load(place::DONE, Ordered) == self.tiles || !turn.rules.leaves_when_done;
+        let done = self.knows_all_done() || !turn.rules.leaves_when_done;
         if command != doorbell::ABORT && (patient || !done) {
-            return Err(Stop::Blocked);
+            return if finds { Ok("relay: finds that all is done") } else { Err(Stop::Blocked) };
         }
         self.say(turn, false)?;
         self.at = At::Fence;

@@ -76,7 +76,8 @@ impl Engine {
         make().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias, and returns at once. It begins when the jobs of after, two at most, are done. What the
+    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias, and returns at once. It begins when the jobs of after, two at most, are done; those
+    /// of streams among them have to be done already. What the
     /// arrays hold must be there: by work that is done, or by those jobs; with a stream, by what was queued there before, and what is
     /// queued there after waits for the product. The arrays are kept alive until it is done.
     #[pyo3(signature = (a, b, out, alpha=1.0, beta=0.0, c=None, after=None, *, bias=None, stream=None))]
