@@ -63,7 +63,7 @@ impl Shared {
     /// Lets streams go on that wait for jobs which the kernel, that has left for good, has not done.
     fn let_streams_go(&self) {
         self.waits.hold_up(|| {
-            for lane in self.streams.lanes() {
+            for lane in [vec![HOST], self.streams.lanes()].concat() {
                 if self.queue.give_up(lane) {
                     self.give_up();
                 }

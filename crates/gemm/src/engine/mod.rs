@@ -19,7 +19,7 @@ use std::fmt;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
 use pgemm_kernels::resident::record::{Completion, RecordError};
@@ -205,8 +205,38 @@ impl Engine {
         loop {
             // SAFETY: the caller's promises are the same.
             match unsafe { self.try_submit_after(job, after) } {
-                Err(Error::Engine(EngineError::Full { .. })) => self.shared.wait_for_slot(HOST)?,
+                Err(Error::Engine(EngineError::Full { .. })) => {
+                    self.shared.wait_for_slot(HOST, None)?
+                }
                 outcome => return outcome,
+            }
+        }
+    }
+
+    /// Submits a job that begins when others are done, at most two; waits for a slot where none is free, but no longer than this.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] where none got free, and those of [`submit_after`](Self::submit_after).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn submit_timeout(
+        &self,
+        job: &Job,
+        after: &[&Ticket],
+        timeout: Duration,
+    ) -> Result<Ticket> {
+        let begin = Instant::now();
+        loop {
+            // SAFETY: the caller's promises are the same.
+            let full = match unsafe { self.try_submit_after(job, after) } {
+                Err(full @ Error::Engine(EngineError::Full { .. })) => full,
+                outcome => return outcome,
+            };
+            let left = timeout.saturating_sub(begin.elapsed());
+            match self.shared.wait_for_slot(HOST, Some(left)) {
+                Err(Error::Engine(EngineError::Timeout { .. })) => return Err(full),
+                outcome => outcome?,
             }
         }
     }
@@ -248,7 +278,7 @@ impl Engine {
             if jobs.peek().is_none() {
                 return Ok(tickets);
             }
-            self.shared.wait_for_slot(HOST)?;
+            self.shared.wait_for_slot(HOST, None)?;
         }
     }
 
@@ -277,7 +307,7 @@ impl Engine {
             if let Some(job) = number {
                 return Ok(Ticket::new(shared, lane, job));
             }
-            shared.wait_for_slot(lane)?;
+            shared.wait_for_slot(lane, None)?;
         }
     }
 
@@ -407,10 +437,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until the oldest job that holds a slot is done.
-    fn wait_for_slot(self: &Arc<Self>, lane: u32) -> Result<()> {
+    /// Waits until the oldest job that holds a slot is done, or for so long.
+    fn wait_for_slot(self: &Arc<Self>, lane: u32, timeout: Option<Duration>) -> Result<()> {
         let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
-        Ticket::new(self, lane, job).wait()
+        Ticket::new(self, lane, job).wait_until(timeout)
     }
 
     /// A number that changes when jobs get done.

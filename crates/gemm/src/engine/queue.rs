@@ -41,8 +41,8 @@ struct Lane {
     /// Of the host's lane: what its doorbell says of the last job, its record and tiles, and what to do.
     hint: [u32; 2],
     command: u32,
-    /// Of a stream's lane: the first job that was given up.
-    given_up: Option<u32>,
+    /// Jobs that were given up, at the engine's end.
+    given_up: Vec<u32>,
 }
 
 impl Queue {
@@ -145,31 +145,31 @@ impl Queue {
 
     /// The first job of a lane that is not done.
     pub(super) fn pending(&self, lane: u32) -> Option<u32> {
-        self.pending_before(lane, self.submitted(lane))
+        self.pending_before(lane, self.submitted(lane)).next()
     }
 
-    fn pending_before(&self, lane: u32, next: u32) -> Option<u32> {
+    fn pending_before(&self, lane: u32, next: u32) -> impl Iterator<Item = u32> {
         // Those before hold no slots any more; numbers that nobody has yet are done.
-        let mut jobs = (1..=LANE_SLOTS).rev().map(|back| next.wrapping_sub(back));
-        jobs.find(|job| !self.is_done(Completion::of(lane, *job)))
+        let jobs = (1..=LANE_SLOTS).rev().map(move |back| next.wrapping_sub(back));
+        jobs.filter(move |job| !self.is_done(Completion::of(lane, *job)))
     }
 
-    /// Gives up the jobs of a stream's lane that are not done, for a kernel that has left for good: the stream goes on. Whether there were any.
+    /// Gives up the jobs of a lane that are not done, for a kernel that has left for good: streams that wait for them go on. Whether there were
+    /// any.
     pub(super) fn give_up(&self, lane: u32) -> bool {
         let mut held = lock(&self.lanes[lane as usize]);
-        let Some(first) = self.pending_before(lane, held.next) else { return false };
-        held.given_up.get_or_insert(first);
-        for at in 0..held.next.wrapping_sub(first) {
-            let own = Completion::of(lane, first.wrapping_add(at));
+        let pending: Vec<_> = self.pending_before(lane, held.next).collect();
+        held.given_up.extend(&pending);
+        for job in &pending {
+            let own = Completion::of(lane, *job);
             self.completion(own.word).store(own.value, Ordering::Release);
         }
-        true
+        !pending.is_empty()
     }
 
     /// Whether a job was given up so.
     pub(super) fn was_given_up(&self, lane: u32, job: u32) -> bool {
-        let first = lock(&self.lanes[lane as usize]).given_up;
-        first.is_some_and(|first| job.wrapping_sub(first) < LANE_SLOTS)
+        lock(&self.lanes[lane as usize]).given_up.contains(&job)
     }
 
     /// Whether the slot of a job of a lane has none before it that is not done.

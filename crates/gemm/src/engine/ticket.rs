@@ -12,6 +12,7 @@ use super::error::EngineError;
 use super::future::Signal;
 use super::watcher::Watched;
 use super::{HOST, Shared};
+use crate::driver::StreamRef;
 use crate::error::Result;
 
 /// So long a wait asks without pause: a job of few tiles takes less.
@@ -129,6 +130,18 @@ impl Ticket {
         self.wait_until(Some(timeout))
     }
 
+    /// Lets a stream wait for the job, and returns: what is enqueued there after begins when it is done or given up.
+    ///
+    /// # Errors
+    /// [`EngineError::Capture`]: the job is done once, and a graph's replays would not wait for others; [`crate::Error::Driver`].
+    pub fn stream_wait(&self, stream: StreamRef<'_>) -> Result<()> {
+        if stream.is_capturing()? {
+            return Err(EngineError::Capture.into());
+        }
+        let Shared { queue, waits, .. } = &*self.engine;
+        waits.enqueue(|| queue.wait_on(self.lane, Some(self.job), stream))
+    }
+
     /// Calls `callback` once, when the job is done, or with the errors of [`wait`](Self::wait) where it will not be. It is called on a thread
     /// of the engine, also where the job is done already: one callback after the other, so one that blocks holds up the others. It
     /// may submit jobs to the same engine, and may drop the last handle to it. What it panics with is logged and dropped. The thread looks at the
@@ -137,7 +150,7 @@ impl Ticket {
         self.engine.watcher.register(self.clone(), Box::new(callback));
     }
 
-    fn wait_until(&self, timeout: Option<Duration>) -> Result<()> {
+    pub(super) fn wait_until(&self, timeout: Option<Duration>) -> Result<()> {
         if self.is_done() {
             return Ok(());
         }

@@ -355,6 +355,12 @@ fn a_full_queue_and_wrong_jobs_are_refused() {
         }
     }
     assert!(refused > 0 && tickets.len() >= 1024, "{refused} refused, {} taken", tickets.len());
+    // All slots are taken, and one gets free as soon as a job is done.
+    // SAFETY: as above.
+    let submit = |timeout| unsafe { engine.submit_timeout(&job, &[], timeout) };
+    let full = (0..10_000).find_map(|_| submit(Duration::ZERO).err()).unwrap().to_string();
+    assert!(full.contains("1024 jobs are under way"), "{full}");
+    submit(Duration::from_secs(10)).unwrap();
     let late = tickets.last().unwrap().wait_timeout(Duration::ZERO).unwrap_err().to_string();
     assert!(late.contains("not done"), "{late}");
     engine.drain().unwrap();

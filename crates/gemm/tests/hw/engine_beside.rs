@@ -101,6 +101,35 @@ fn what_would_wait_too_long_is_refused_and_frees_are_put_off() {
 }
 
 #[test]
+fn a_stream_waits_for_a_job_of_the_host() {
+    let Some(device) = device("a_stream_waits_for_a_job_of_the_host") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (config, _, engine) = engine(&device, SPECS[0]);
+    let problem = Problem::new(512, 512, 4096, Major::K, Major::K);
+    let mut known = Known::new(&device, &stream, &config, problem, 5);
+    let job = engine.prepare(&problem, &known.pointers()).unwrap();
+    for _ in 0..200 {
+        known.poison(&stream);
+        stream.synchronize().unwrap();
+        // SAFETY: the buffers outlive the work, which is waited for.
+        let ticket = unsafe { engine.submit(&job) }.unwrap();
+        ticket.stream_wait(stream.as_ref()).unwrap();
+        // The copy that this makes is the stream's next work.
+        known.check(&stream);
+    }
+    // What is given up lets the stream go on too.
+    let (engine, job, _buffers) = long_job(&device, Some(1));
+    // SAFETY: as above.
+    let tickets = unsafe { engine.submit_all(vec![&job; 100]) }.unwrap();
+    tickets.last().unwrap().stream_wait(stream.as_ref()).unwrap();
+    engine.abort().unwrap();
+    stream.synchronize().unwrap();
+    let given_up = tickets.iter().filter(|ticket| ticket.wait().is_err()).count();
+    assert!(given_up > 0);
+    println!("{given_up} of 100 given up");
+}
+
+#[test]
 fn a_job_after_a_streams_is_refused_until_that_one_is_done() {
     let Some(device) = device("a_job_after_a_streams_is_refused_until_that_one_is_done") else {
         return;
