@@ -133,8 +133,7 @@ impl Args {
 }
 
 /// Why problems with gaps between lines are not tuned.
-const GAPS: &str =
-    "what is tuned for matrices without gaps between their lines holds for those with gaps";
+const GAPS: &str = "what is tuned for matrices without gaps between their lines is used for those with gaps: tune these";
 
 /// Seconds after which no problem is begun.
 fn time_limit(text: &str) -> Result<Duration, String> {

@@ -50,8 +50,7 @@ impl<'k> Bias<'k> {
     ) -> Option<Self> {
         let along = epilogue.bias()?;
         let length = if along == BiasAlong::N { n } else { m };
-        let vector = Vector { address: b.param("bias"), length };
-        Some(Bias { b, along, element: Epilogue::bias_type(output), vector })
+        Self::of_job(b, epilogue, output, Vector { address: b.param("bias"), length })
     }
 
     /// That of a job, at a place that its record says; None where nothing is added.
