@@ -34,6 +34,9 @@ const REGISTERS_BESIDE_FUSED: u32 = 40;
 /// Bytes kept for barriers behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
 
+/// CTAs that every device takes as one cluster.
+const MOST_CTAS_OF_A_CLUSTER: u32 = 8;
+
 /// What one CTA computes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tile {
@@ -458,30 +461,24 @@ impl KernelSpec {
         self.validate_epilogue()?;
         self.validate_resident()?;
         for (name, extent) in [("cluster_m", self.cluster.m), ("cluster_n", self.cluster.n)] {
-            if !matches!(extent, 1 | 2 | 4) {
+            if !matches!(extent, 1 | 2 | 4 | 8) {
                 return Err(SpecError::Knob {
                     knob: name,
                     asked: extent,
-                    limit: "must be 1, 2 or 4".into(),
-                    nearest: if extent < 2 {
-                        1
-                    } else if extent < 4 {
-                        2
-                    } else {
-                        4
-                    },
+                    limit: "must be 1, 2, 4 or 8".into(),
+                    nearest: 1 << extent.clamp(1, MOST_CTAS_OF_A_CLUSTER).ilog2(),
                 });
             }
         }
-        if self.cluster.size() > 4 {
+        if self.cluster.size() > MOST_CTAS_OF_A_CLUSTER {
             return Err(SpecError::Knob {
                 knob: "cluster_n",
                 asked: self.cluster.n,
                 limit: format!(
-                    "a cluster has at most 4 CTAs, and it is {} along m",
+                    "a cluster has at most {MOST_CTAS_OF_A_CLUSTER} CTAs, and it is {} along m",
                     self.cluster.m
                 ),
-                nearest: 4 / self.cluster.m,
+                nearest: MOST_CTAS_OF_A_CLUSTER / self.cluster.m,
             });
         }
         // The assembler gives the accumulators of one instruction registers that the launch has, before any setmaxnreg.
