@@ -153,8 +153,8 @@ impl Flatten<'_> {
                 let address = SMEM_BASE + self.kernel.region(*region).offset;
                 self.places[inst.results[0].index()] = self.constant(u64::from(address));
             }
-            // It only lets others start earlier.
-            Op::GridDependencyLaunch => {}
+            // The emulator has neither other grids nor caches.
+            Op::GridDependencyLaunch | Op::PrefetchLine => {}
             _ => {
                 let step = self.step(inst);
                 self.push(step, loc);
@@ -424,6 +424,7 @@ impl Flatten<'_> {
             | Op::If
             | Op::Roles(_)
             | Op::GridDependencyLaunch
+            | Op::PrefetchLine
             | Op::Yield => unreachable!("handled by inst and block"),
         }
     }

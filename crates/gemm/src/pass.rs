@@ -1,7 +1,9 @@
 //! The passes before a GEMM that lay its operands out anew or split them into terms, ready to launch.
 
 use pgemm_ir::{Kernel, Launch};
-use pgemm_kernels::{MatrixSplit, RelayoutKernel, ScalesKernel, SplitKernel, SplitSpec};
+use pgemm_kernels::{
+    MatrixSplit, RelayoutKernel, RelayoutSpec, ScalesKernel, SplitKernel, SplitSpec,
+};
 
 use crate::driver::{
     self, Device, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
@@ -12,8 +14,8 @@ use crate::reading::Pass;
 /// Which kernel a pass runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PassSpec {
-    /// Lays out operands with elements of so many bytes.
-    Relayout(u32),
+    /// Lays out operands.
+    Relayout(RelayoutSpec),
     /// Finds the scales of lines.
     Scales,
     /// Splits binary32 into terms.
@@ -39,7 +41,10 @@ impl PassSpec {
     pub(crate) fn of(passes: &[Option<Pass>; 2], element_bytes: u32) -> Vec<PassSpec> {
         let Some(pass) = passes.iter().flatten().next() else { return vec![] };
         match pass.split {
-            None => vec![PassSpec::Relayout(element_bytes)],
+            None => {
+                let turns = passes.iter().flatten().any(|pass| pass.matrix.turned);
+                vec![PassSpec::Relayout(RelayoutSpec { element_bytes, turns })]
+            }
             Some((spec, _)) if spec.scaled() => vec![PassSpec::Scales, PassSpec::Split(spec)],
             Some((spec, _)) => vec![PassSpec::Split(spec)],
         }
@@ -51,11 +56,7 @@ impl PassSpec {
     /// [`crate::Error::Relayout`].
     pub(crate) fn build(self) -> Result<PassKernel> {
         Ok(match self {
-            PassSpec::Relayout(element_bytes) => {
-                PassKernel::Relayout(RelayoutKernel::build(pgemm_kernels::RelayoutSpec {
-                    element_bytes,
-                })?)
-            }
+            PassSpec::Relayout(spec) => PassKernel::Relayout(RelayoutKernel::build(spec)?),
             PassSpec::Scales => PassKernel::Scales(ScalesKernel::build()?),
             PassSpec::Split(spec) => PassKernel::Split(SplitKernel::build(spec)?),
         })

@@ -131,8 +131,8 @@ impl KernelBuilder {
         id
     }
 
-    /// Asks that this many CTAs fit on one SM at once (1 without a call): their roles' registers and their shared memory
-    /// share what the SM has. Roles can raise their registers only by what others gave back of
+    /// Asks that the registers and threads of this many CTAs fit on one SM at once (1 without a call). Shared memory is not looked at: where
+    /// it has room for fewer, registers are left for CTAs of other launches. Roles can raise their registers only by what others gave back of
     /// [`Kernel::entry_registers`].
     pub fn ctas_per_sm(&self, ctas: u32) {
         self.state.borrow_mut().kernel.ctas_per_sm = ctas;

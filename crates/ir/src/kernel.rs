@@ -31,7 +31,7 @@ pub struct Kernel {
     pub params: Vec<Param>,
     /// CTAs of a cluster along x; clusters are one-dimensional in the grid, kernels map ranks to tiles themselves.
     pub cluster: u32,
-    /// CTAs that must fit on one SM at once: 1 to 8. They share its registers and shared memory.
+    /// CTAs whose registers and threads must fit on one SM at once: 1 to 8.
     pub ctas_per_sm: u32,
     /// Roles in warpgroup order; their warpgroups add up to the CTA.
     pub roles: Vec<Role>,

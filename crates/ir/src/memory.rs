@@ -33,6 +33,13 @@ impl KernelBuilder {
         self.load(weak::<T>(Space::Global, N), address.id)
     }
 
+    /// Asks L2 to fetch the line that holds the address, of mapped memory, ahead of its load, also before the grid dependency wait: later
+    /// writes reach L2 too. Each thread may do so on its own.
+    #[track_caller]
+    pub fn prefetch_line<'k>(&'k self, address: Val<'k, ty::U64>) {
+        self.effect(Op::PrefetchLine, vec![address.id]);
+    }
+
     /// Stores `N` (1, 2 or 4) consecutive values to global memory, weakly; the address is aligned to all of them.
     #[track_caller]
     pub fn store_global<'k, T: Scalar, const N: usize>(

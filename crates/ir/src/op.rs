@@ -414,6 +414,9 @@ pub enum Op {
     /// `() -> ()`: lets the grids that depend on this one be scheduled, once every CTA has executed it or exited. Orders no
     /// memory.
     GridDependencyLaunch,
+    /// `(U64 global address) -> ()`: asks L2 to fetch the line that holds the address. No value changes, and nothing waits for it. All
+    /// writes of a device meet in L2, so what is fetched early cannot go stale: it may come before `GridDependencyWait`.
+    PrefetchLine,
 
     // TMA (async proxy)
     /// `(MapPtr) -> ()`: prefetches a tensor map into the descriptor cache.

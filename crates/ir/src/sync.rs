@@ -122,7 +122,7 @@ impl KernelBuilder {
     }
 
     /// Waits until the grids that this one depends on have ended and what they wrote is visible. Nothing may touch global
-    /// memory before, but for prefetches of tensor maps and of boxes into L2.
+    /// memory before, but for prefetches of tensor maps, and of boxes and lines into L2.
     #[track_caller]
     pub fn grid_dependency_wait(&self) {
         self.effect(Op::GridDependencyWait, vec![]);

@@ -93,7 +93,7 @@ fn write<'k, S: Gives<R>, R: Sum>(
     b: &'k KernelBuilder,
     spec: &KernelSpec,
 ) -> Result<(), CuteError> {
-    b.ctas_per_sm(spec.ctas_per_sm());
+    b.ctas_per_sm(spec.ctas_by_registers());
     let output = spec.staging().tensor_map();
     let a = BatchMap::declare(b, "a", spec.a_tile().tensor_map());
     let bt = BatchMap::declare(b, "b", spec.b_tile().tensor_map());

@@ -32,10 +32,10 @@ const THREADS: u32 = WARPGROUPS * WARPGROUP_THREADS;
 const BATCH: u32 = 4;
 /// Chunks of a CTA.
 const TILE_CHUNKS: u32 = THREADS * BATCH;
-/// CTAs that share an SM.
+/// CTAs that share an SM, most of them.
 const CTAS_PER_SM: u32 = 4;
 /// Registers of a thread.
-const REGISTERS: u32 = 65_536 / (THREADS * CTAS_PER_SM);
+const REGISTERS: u32 = registers(CTAS_PER_SM);
 /// Widest tile of a copy that keeps the direction of lines: a power of two of chunks.
 const MOST_COLUMNS: u32 = 64;
 /// In place of the logarithm of a tile's width: directions change.
@@ -46,11 +46,19 @@ const TURNED_BYTES: u32 = TILE_CHUNKS * CHUNK_BYTES / TURNED_LINES;
 /// Matrices of a launch at most.
 const MATRICES: usize = 2;
 
+/// Registers of a thread where so many CTAs share an SM, in the steps in which they are given out.
+const fn registers(ctas_per_sm: u32) -> u32 {
+    65_536 / (THREADS * ctas_per_sm) / 8 * 8
+}
+
 /// What changes the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RelayoutSpec {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub element_bytes: u32,
+    /// Whether it can change the direction of lines. One that cannot needs no shared memory, so that the GEMM that reads the result
+    /// finds room beside it.
+    pub turns: bool,
 }
 
 /// One matrix and where it goes, or a batch of matrices.
@@ -179,11 +187,12 @@ impl RelayoutKernel {
             let nearest = bytes.clamp(1, 8).next_power_of_two();
             return Err(SpecError::Knob { knob, asked: bytes, limit, nearest }.into());
         }
-        let kernel = built(&format!("relayout_{bytes}"), |b| write(b, bytes, None))?;
+        let name = if spec.turns { "turn" } else { "relayout" };
+        let kernel = built(&format!("{name}_{bytes}"), |b| write(b, bytes, None, spec.turns))?;
         Ok(RelayoutKernel { spec, kernel })
     }
 
-    /// The launch that lays out one matrix or two. Parameters `source_I` and `destination_I` are the addresses of matrix I:
+    /// The launch that lays out one matrix or two, none of them turned by a kernel that cannot. Parameters `source_I` and `destination_I` are the addresses of matrix I:
     /// all others depend on the rest of it only.
     pub fn bind(&self, first: &MatrixRelayout, second: Option<&MatrixRelayout>) -> Launch {
         let units = Units::plain(self.spec.element_bytes);
@@ -384,22 +393,33 @@ fn job(
     Job::declare(b, element_bytes, split, second, second.select(cta - of_first, cta))
 }
 
-fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>) {
-    b.ctas_per_sm(CTAS_PER_SM);
+fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, turns: bool) {
+    let ctas_per_sm = match (turns, element_bytes) {
+        // Short elements, gathered one by one at the matrix's ends, would spill.
+        (false, 1) => 2,
+        (false, 2) => 3,
+        _ => CTAS_PER_SM,
+    };
+    b.ctas_per_sm(ctas_per_sm);
     let (job, index) = job(b, element_bytes, split);
     let tile = Tile { row: index / job.across, column: index % job.across };
-    let bytes = SmemRequest::whole(TURNED_LINES * TURNED_BYTES, TURNED_BYTES);
-    let region = b.region("tile", RegionKind::Data(Element::S32), bytes);
+    let region = turns.then(|| {
+        let bytes = SmemRequest::whole(TURNED_LINES * TURNED_BYTES, TURNED_BYTES);
+        b.region("tile", RegionKind::Data(Element::S32), bytes)
+    });
     b.warp_roles(|roles| {
-        roles.role("mover", WARPGROUPS, REGISTERS, |_| {
-            // The GEMM that reads the result may take its place while the last tiles are written.
+        roles.role("mover", WARPGROUPS, registers(ctas_per_sm), |_| {
+            // The GEMM that reads the result may come beside it, or take its place while the last tiles are written.
             b.grid_dependency_launch();
+            let Some(region) = region else {
+                return b.scope("copy", || {
+                    copy::copy(&job, tile, |chunks| job.source.await_turn(chunks));
+                });
+            };
             b.grid_dependency_wait();
-            b.if_else(
-                job.columns.eq(TURNS),
-                || b.scope("turn", || transpose::turn(&job, tile, b.smem_address(region))),
-                || b.scope("copy", || copy::copy(&job, tile)),
-            );
+            let copy = || b.scope("copy", || copy::copy(&job, tile, |_| {}));
+            let turn = || b.scope("turn", || transpose::turn(&job, tile, b.smem_address(region)));
+            b.if_else(job.columns.eq(TURNS), turn, copy);
         });
     });
 }
@@ -410,7 +430,10 @@ mod tests {
 
     #[test]
     fn impossible_elements_name_the_nearest() {
-        let nearest = |element_bytes| match RelayoutKernel::build(RelayoutSpec { element_bytes }) {
+        let nearest = |element_bytes| match RelayoutKernel::build(RelayoutSpec {
+            element_bytes,
+            turns: true,
+        }) {
             Err(RelayoutError::Spec(SpecError::Knob { nearest, .. })) => nearest,
             other => panic!("{other:?}"),
         };

@@ -293,11 +293,20 @@ impl KernelSpec {
     /// CTAs of it that an SM holds at once: two of the small ones, so that the next launch's can come and set up while these
     /// still work.
     pub fn ctas_per_sm(&self) -> u32 {
-        let small = self.consumers == 1
-            && !self.resident
-            && self.sums() <= 32
+        let small = self.few_registers()
             && self.least_smem_bytes() <= SM_SMEM_BYTES / 2 - SYSTEM_SMEM_BYTES;
         if small { 2 } else { 1 }
+    }
+
+    /// Whether half the registers of an SM are enough. The rest is for a second CTA or, where shared memory has no room for one, for a
+    /// CTA of the launch before or behind, such as the pass that lays operands out.
+    fn few_registers(&self) -> bool {
+        self.consumers == 1 && !self.resident && self.sums() <= 32
+    }
+
+    /// CTAs among which the registers of an SM are shared out.
+    pub fn ctas_by_registers(&self) -> u32 {
+        if self.few_registers() { 2 } else { 1 }
     }
 
     /// Whether consumers look for the other share of a split tile, and load it, while they still multiply: those whose
@@ -318,7 +327,7 @@ impl KernelSpec {
             // The relay needs more than a producer does.
             1 if self.resident => RegisterBudget { producer: 96, consumer: 248 },
             2 if self.resident => RegisterBudget { producer: 56, consumer: 224 },
-            1 if self.ctas_per_sm() == 2 => RegisterBudget { producer: 128, consumer: 128 },
+            1 if self.few_registers() => RegisterBudget { producer: 128, consumer: 128 },
             1 => RegisterBudget { producer: 40, consumer: 248 },
             2 if self.accumulator_registers() + self.registers_of_a() >= 192 => {
                 RegisterBudget { producer: 24, consumer: 240 }
@@ -482,8 +491,10 @@ impl KernelSpec {
             });
         }
         // The assembler gives the accumulators of one instruction registers that the launch has, before any setmaxnreg.
-        let at_launch =
-            SM_REGISTERS / ((self.consumers + 1) * WARPGROUP_THREADS * self.ctas_per_sm()) / 8 * 8;
+        let at_launch = SM_REGISTERS
+            / ((self.consumers + 1) * WARPGROUP_THREADS * self.ctas_by_registers())
+            / 8
+            * 8;
         let held = self.blocks_in_registers();
         let whole = (held, self.registers().consumer, self.registers_beside());
         for (blocks, limit, beside) in [whole, (1, at_launch, REGISTERS_BESIDE_ACCUMULATORS)] {
@@ -774,7 +785,8 @@ mod tests {
             ("s8-kk-s32-128x40x128-s4-w2-c1x1", 48),
             ("bf16-kk-bf16-128x128x64-s4-w5-c1x1", 3),
             ("bf16-kk-bf16-128x128x64-s4-w2-c3x1", 2),
-            ("bf16-kk-bf16-128x128x64-s4-w2-c4x4", 1),
+            ("bf16-kk-bf16-128x128x64-s4-w2-c4x4", 2),
+            ("bf16-kk-bf16-128x128x64-s4-w2-c16x1", 8),
         ] {
             match spec(name).validate() {
                 Err(SpecError::Knob { nearest: found, .. }) => assert_eq!(found, nearest, "{name}"),

@@ -10,8 +10,9 @@ use pgemm_kernels::{MatrixRelayout, RelayoutKernel, RelayoutSpec};
 
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
-fn kernel(element_bytes: u32) -> RelayoutKernel {
-    RelayoutKernel::build(RelayoutSpec { element_bytes }).unwrap_or_else(|error| panic!("{error}"))
+fn kernel(element_bytes: u32, turns: bool) -> RelayoutKernel {
+    let spec = RelayoutSpec { element_bytes, turns };
+    RelayoutKernel::build(spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A matrix `before` elements behind the start of an allocation that ends with it.
@@ -125,8 +126,16 @@ impl Placed {
     }
 }
 
+/// By the kernel that turns and, where nothing is turned, by the other too.
 fn check(size: u32, cases: &[Case], schedule: Schedule) {
-    let kernel = kernel(size);
+    check_by(&kernel(size, true), cases, schedule.clone());
+    if cases.iter().all(|case| !case.turned) {
+        check_by(&kernel(size, false), cases, schedule);
+    }
+}
+
+fn check_by(kernel: &RelayoutKernel, cases: &[Case], schedule: Schedule) {
+    let size = kernel.spec.element_bytes;
     let mut memory = Memory::new();
     let placed: Vec<_> =
         (1..).zip(cases).map(|(seed, case)| Placed::new(&mut memory, *case, size, seed)).collect();
@@ -218,7 +227,7 @@ fn two_matrices_in_one_launch() {
 /// Without its barrier the tile is read before it is written.
 #[test]
 fn a_turn_without_its_barrier_fails() {
-    let mut kernel = kernel(2);
+    let mut kernel = kernel(2, true);
     let is_barrier = |op: &pgemm_ir::Op| matches!(op, pgemm_ir::Op::BarrierSync { .. });
     kernel.kernel.visit_blocks_mut(&mut |block| block.insts.retain(|inst| !is_barrier(&inst.op)));
     let mut memory = Memory::new();
@@ -232,11 +241,11 @@ fn a_turn_without_its_barrier_fails() {
 #[test]
 fn assemblers_take_it_without_spills() {
     let assemblers = assemblers();
-    for size in SIZES {
-        let ptx = pgemm_ptx::emit(&kernel(size).kernel).unwrap();
+    for (size, turns) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let ptx = pgemm_ptx::emit(&kernel(size, turns).kernel).unwrap();
         for ptxas in &assemblers {
             let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{size}: {error}"));
-            println!("{size} bytes: {report:?}");
+            println!("{size} bytes, turns: {turns}: {report:?}");
             assert!(report.is_clean(), "{size} bytes: {report:?}");
         }
     }

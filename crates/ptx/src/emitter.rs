@@ -317,6 +317,7 @@ impl<'k> Emitter<'k> {
             | Op::WarpSync
             | Op::GridDependencyWait
             | Op::GridDependencyLaunch
+            | Op::PrefetchLine
             | Op::PrefetchMap
             | Op::TmaLoad { .. }
             | Op::TmaStore { .. }

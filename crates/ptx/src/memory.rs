@@ -47,6 +47,12 @@ impl Emitter<'_> {
                 ptx!(self, "stmatrix.sync.aligned.{shape} [{address}], {{{values}}}");
                 Ok(())
             }
+            Op::PrefetchLine => {
+                let [address] = self.args(inst)?;
+                let address = self.address(inst, address)?;
+                ptx!(self, "prefetch.global.L2 [{address}]");
+                Ok(())
+            }
             Op::PrefetchMap => {
                 let [map] = self.args(inst)?;
                 let map = self.register(inst, map)?;

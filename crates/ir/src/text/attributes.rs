@@ -158,6 +158,7 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
         Op::ClusterWait => (vec!["cluster_wait"], vec![]),
         Op::GridDependencyWait => (vec!["grid_dependency_wait"], vec![]),
         Op::GridDependencyLaunch => (vec!["grid_dependency_launch"], vec![]),
+        Op::PrefetchLine => (vec!["prefetch_line"], vec![]),
         Op::PrefetchMap => (vec!["prefetch_map"], vec![]),
         Op::TmaLoad { rank, multicast, policy } => {
             let mut words = vec!["tma_load"];
@@ -352,6 +353,7 @@ fn plain(words: &[&str]) -> Option<Op> {
         ["fence", order, scope] => Op::Fence(Order::from_name(order)?, Scope::from_name(scope)?),
         ["cluster_arrive", rest @ ..] => Op::ClusterArrive { relaxed: flag(rest, "relaxed")? },
         ["cluster_wait"] => Op::ClusterWait,
+        ["prefetch_line"] => Op::PrefetchLine,
         ["prefetch_map"] => Op::PrefetchMap,
         ["bulk_commit"] => Op::BulkCommit,
         ["wgmma_fence"] => Op::WgmmaFence,

@@ -188,6 +188,7 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         60 => Op::PermuteBytes,
         61 => Op::LoadNarrow { space: c.of(&[Space::Global, Space::Shared]), bytes: c.any() },
         62 => Op::StoreNarrow { space: c.of(&[Space::Global, Space::Shared]), bytes: c.any() },
+        63 => Op::PrefetchLine,
         _ => Op::Yield,
     }
 }

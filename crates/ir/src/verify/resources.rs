@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use super::{Report, Rule};
 use crate::{
     ASource, AccId, Block, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind,
-    SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES, Type, WARPGROUP_THREADS,
+    SM_REGISTERS, SM_THREADS, Type, WARPGROUP_THREADS,
 };
 
 /// Registers per thread that a role needs besides its accumulators: addresses, loop counters, predicates, epilogue values.
@@ -42,7 +42,7 @@ pub(super) fn check(report: &mut Report<'_>) {
 /// CTAs per SM that a kernel can ask for.
 const RESIDENT_CTAS: RangeInclusive<u32> = 1..=8;
 
-/// What CTAs share of an SM besides registers.
+/// The threads of an SM.
 fn residency(report: &mut Report<'_>) {
     let kernel = report.kernel;
     let ctas = kernel.ctas_per_sm;
@@ -59,27 +59,6 @@ fn residency(report: &mut Report<'_>) {
             format!(
                 "{ctas} CTAs of {threads} threads are {together} on an SM: it holds {SM_THREADS}; \
                  ask for fewer CTAs"
-            ),
-        );
-    }
-    let bytes = kernel
-        .regions
-        .iter()
-        .map(|region| u64::from(region.offset) + u64::from(region.bytes))
-        .max()
-        .unwrap_or(0);
-    // A CTA that is too large for itself is reported with its regions.
-    if bytes > MAX_SMEM_BYTES.into() {
-        return;
-    }
-    let together = (bytes + u64::from(SYSTEM_SMEM_BYTES)) * u64::from(ctas);
-    if together > SM_SMEM_BYTES.into() {
-        let each = SM_SMEM_BYTES / ctas - SYSTEM_SMEM_BYTES;
-        report.declaration(
-            Rule::SharedMemory,
-            format!(
-                "{ctas} CTAs of {bytes} bytes, with {SYSTEM_SMEM_BYTES} for the system beside each, \
-                 need {together}: an SM has {SM_SMEM_BYTES}; use {each} or less in a CTA"
             ),
         );
     }

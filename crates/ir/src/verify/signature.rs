@@ -186,6 +186,7 @@ fn signature(kernel: &Kernel, inst: &Inst) -> Result<(), String> {
         | Op::Roles(_) => exactly(&[], &[]),
         Op::BarrierSync { .. } | Op::BarrierArrive { .. } => exactly(&[U32], &[]),
         Op::Sleep => exactly(&[U32], &[]),
+        Op::PrefetchLine => exactly(&[U64], &[]),
         Op::PrefetchMap | Op::FenceMapAcquire(_) => exactly(&[MapPtr], &[]),
         Op::TmaLoad { rank, multicast, policy } => {
             let mask = u32::from(*multicast);

@@ -2,10 +2,11 @@
 
 use pgemm_ir::{Special, Val, ty};
 
+use super::source::Chunk;
 use super::{BATCH, Job, THREADS, Tile};
 
-/// Copies a tile: as many lines as there is room for beside its columns.
-pub(super) fn copy(job: &Job<'_>, tile: Tile<'_>) {
+/// Copies a tile: as many lines as there is room for beside its columns. `before` runs when it is known which chunks these are.
+pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, before: impl FnOnce(&[Chunk<'k>])) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);
     let log = job.columns;
@@ -15,8 +16,9 @@ pub(super) fn copy(job: &Job<'_>, tile: Tile<'_>) {
     let apart = b.constant::<ty::U32>(THREADS) >> log;
     let first = (tile.row * BATCH) * apart + (thread >> log);
     let line = |i: usize| -> Val<'_, ty::U32> { first + apart * i as u32 };
+    let chunks = std::array::from_fn(|i| job.source.chunk(line(i), column));
+    before(&chunks);
     b.if_(column.lt(job.result.chunks) & first.lt(job.result.lines), || {
-        let chunks = std::array::from_fn(|i| job.source.chunk(line(i), column));
         for (i, words) in job.source.read(&chunks).into_iter().enumerate() {
             job.result.store(b, line(i), column, words);
         }

@@ -53,6 +53,14 @@ impl<'k> Source<'k> {
         }
     }
 
+    /// Waits for what the launches before this one write; meanwhile L2 fetches what lies at the beginnings of these chunks.
+    pub(super) fn await_turn(&self, chunks: &[Chunk<'k>]) {
+        for chunk in chunks {
+            self.b.prefetch_line(chunk.address);
+        }
+        self.b.grid_dependency_wait();
+    }
+
     /// The bytes of some chunks, all of which are in flight together; zeros for those that are not wanted.
     pub(super) fn read(&self, chunks: &[Chunk<'k>; BATCH as usize]) -> Vec<Words<'k>> {
         let b = self.b;

@@ -82,7 +82,7 @@ impl SplitKernel {
             let what = "terms of binary32";
             return Err(SpecError::Arithmetic { asked: name, what, limit }.into());
         }
-        let kernel = built(&format!("split_{name}"), |b| write(b, BINARY32, Some(spec)))?;
+        let kernel = built(&format!("split_{name}"), |b| write(b, BINARY32, Some(spec), true))?;
         Ok(SplitKernel { spec, kernel })
     }
 

@@ -12,7 +12,8 @@ use crate::mutant::{ALONE, PAIR, TURNS, WIDE};
 fn has_effect(inst: &Inst) -> bool {
     match inst.op {
         Op::Yield | Op::PrefetchMap | Op::SetMaxRegisters { increase: true, .. } => false,
-        Op::GridDependencyLaunch | Op::GridDependencyWait | Op::TmaPrefetch { .. } => false,
+        Op::GridDependencyLaunch | Op::GridDependencyWait => false,
+        Op::PrefetchLine | Op::TmaPrefetch { .. } => false,
         _ => inst.blocks.is_empty() && inst.results.is_empty() && !inst.op.is_pure(),
     }
 }

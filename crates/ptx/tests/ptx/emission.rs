@@ -152,6 +152,7 @@ operations! {
     Op::WarpSync => "WarpSync",
     Op::GridDependencyWait => "GridDependencyWait",
     Op::GridDependencyLaunch => "GridDependencyLaunch",
+    Op::PrefetchLine => "PrefetchLine",
     Op::PrefetchMap => "PrefetchMap",
     Op::TmaLoad { .. } => "TmaLoad",
     Op::TmaStore { .. } => "TmaStore",
