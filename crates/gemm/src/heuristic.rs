@@ -89,9 +89,12 @@ const LARGE_TILE: f64 = 32_768.0;
 /// Fewest cycles from one tile to the next where warpgroups take turns.
 const TURN_CYCLES: f64 = 1400.0;
 
-/// Time of MMAs of up to 128 columns whose sums are promoted over that of wider ones, which are waited for less often: 256×128 and
-/// 128×192 of e4m3 at 8192³ on an H200.
-const PROMOTED_OFTEN: f64 = 1.07;
+/// Time of MMAs of up to 128 columns, and of up to 192, whose sums one of two warpgroups promotes while the other's run, over that of
+/// wider ones or of three warpgroups, which are waited for less often. Lines of a staging tile that are ragged were not seen to cost
+/// anything there. From races of ten problems of e4m3 on H200s (`benchmarks/2026-11-22-e4m3-promoted-*.json`), where the picks lose
+/// 0.1 % to the best.
+const PROMOTED_OFTEN: f64 = 1.17;
+const PROMOTED: f64 = 1.03;
 
 /// Time of MMAs whose A comes from registers where warpgroups take turns, over that where they work together: 128×160 of tf32 at
 /// 16384×16384×4096 on an H200.
@@ -164,9 +167,10 @@ impl Rated {
         let arithmetic = spec.arithmetic;
         let promotes = arithmetic.promotion.is_some() && arithmetic.terms.is_none();
         let in_turns = spec.schedule == Schedule::PingPong;
-        let slower = match (promotes && tile.n <= 128, spec.reads_a_to_registers() && in_turns) {
-            (true, _) => PROMOTED_OFTEN,
-            (_, true) => REGISTERS_IN_TURNS,
+        let slower = match (promotes && spec.consumers < 3, tile.n) {
+            (true, ..=128) => PROMOTED_OFTEN,
+            (true, ..=192) => PROMOTED,
+            (false, _) if spec.reads_a_to_registers() && in_turns => REGISTERS_IN_TURNS,
             _ => 1.0,
         };
         // Both operands have as many terms, of which so many pairs are multiplied.
@@ -179,7 +183,7 @@ impl Rated {
         let late = LATENCY / f64::from(spec.stages);
         let row_bytes = tile.n * spec.output.bytes();
         let ragged = spec.d_major == OutputMajor::N && !row_bytes.is_multiple_of(128);
-        let longer = match (ragged, spec.output.bytes()) {
+        let longer = match (ragged && !promotes, spec.output.bytes()) {
             (false, _) => 1.0,
             (true, 4) => RAGGED_OF_32_BITS,
             (true, _) => RAGGED,

@@ -12,7 +12,7 @@ use crate::sums::Sum;
 
 const CHUNK_BYTES: u32 = 16;
 
-/// Elements of C that a thread has in flight.
+/// Elements of C that a thread has in flight, and where registers are left, units or elements of D.
 const IN_FLIGHT: u32 = 4;
 
 /// The lines of a staging tile as they lie in C or D.
@@ -105,38 +105,69 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         // Bytes of a line before its first whole unit.
         let head = |address: Val<'k, ty::U64>| (b.constant::<ty::U32>(0) - address.low_word()) & 15;
         let in_line = self.line_bytes() / CHUNK_BYTES;
-        b.for_range(self.thread, self.lines() * in_line, WARPGROUP_THREADS, |index| {
+        self.for_each_place(self.lines() * in_line, |index| {
             let (line, chunk) = (index / in_line, index % in_line);
             let address = slice.line(line);
             let head = head(address);
             let offset = head + chunk * CHUNK_BYTES;
-            b.if_(line.lt(slice.lines) & slice.bytes.ge(offset + CHUNK_BYTES), || {
-                let load = |chunk| b.load_shared::<ty::U32, 4>(self.address(buffer, line, chunk));
-                let next = chunk + head.ne(0).select::<ty::U32>(1, 0);
-                let words = shift_down(&load(chunk), &load(next), head, size);
+            let load = |chunk| b.load_shared::<ty::U32, 4>(self.address(buffer, line, chunk));
+            // Where the next unit is of no line, this one is not whole.
+            let next = (chunk + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
+            let (low, high) = (load(chunk), load(next));
+            let whole = line.lt(slice.lines) & slice.bytes.ge(offset + CHUNK_BYTES);
+            let store = move || {
+                let words = shift_down(&low, &high, head, size);
                 b.store_global(address.byte_offset(offset), words);
-            });
+            };
+            (whole, store)
         });
         // Lines of whole units have as many bytes at both ends as one unit, or none.
         let at_ends = CHUNK_BYTES / size;
         let cut = slice.bytes.ne(self.line_bytes());
         b.for_range(0, cut.select::<ty::U32>(2, 1), 1, |half| {
-            b.for_range(self.thread, self.lines() * at_ends, WARPGROUP_THREADS, |index| {
+            self.for_each_place(self.lines() * at_ends, |index| {
                 let line = index / at_ends;
                 let ahead = (index % at_ends + half * at_ends) * size;
                 let address = slice.line(line);
                 let head = head(address);
                 let whole = (slice.bytes - slice.bytes.min(head)) / CHUNK_BYTES * CHUNK_BYTES;
                 let offset = ahead.lt(head).select(ahead, ahead + whole);
-                b.if_(line.lt(slice.lines) & offset.lt(slice.bytes), || {
-                    let (from, to) =
-                        (self.element(buffer, line, offset), address.byte_offset(offset));
-                    match size {
-                        4 => b.store_global(to, b.load_shared::<ty::U32, 1>(from)),
-                        _ => b.store_narrow(to, size, b.load_narrow_shared(from, size)),
-                    }
-                });
+                let from = self.element(buffer, line, offset.min(self.line_bytes() - size));
+                let element = match size {
+                    4 => b.load_shared::<ty::U32, 1>(from)[0],
+                    _ => b.load_narrow_shared(from, size),
+                };
+                let store = move || match size {
+                    4 => b.store_global(address.byte_offset(offset), [element]),
+                    _ => b.store_narrow(address.byte_offset(offset), size, element),
+                };
+                (line.lt(slice.lines) & offset.lt(slice.bytes), store)
             });
+        });
+    }
+
+    /// Runs `load` for each of `count` places of the staging tile, the warpgroup's threads side by side, and then what it returns where
+    /// that holds. Where registers are left, a thread loads from several places before it stores to the first.
+    fn for_each_place<F: FnOnce()>(
+        &self,
+        count: u32,
+        load: impl Fn(Val<'k, ty::U32>) -> (Val<'k, ty::Bool>, F),
+    ) {
+        let b = self.builder();
+        let together = if self.has_registers_left() { IN_FLIGHT } else { 1 };
+        b.for_range(self.thread, count, together * WARPGROUP_THREADS, |first| {
+            let places = (0..together).map(|i| {
+                let index = first + i * WARPGROUP_THREADS;
+                if count.is_multiple_of(together * WARPGROUP_THREADS) {
+                    return load(index);
+                }
+                let (stores, store) = load(index.min(count - 1));
+                (stores & index.lt(count), store)
+            });
+            let places: Vec<_> = places.collect();
+            for (stores, store) in places {
+                b.if_(stores, store);
+            }
         });
     }
 

@@ -291,6 +291,11 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.epilogue.spec.d_major
     }
 
+    /// Whether threads can hold more than one unit of D at a time.
+    pub(crate) fn has_registers_left(&self) -> bool {
+        self.epilogue.spec.few_registers()
+    }
+
     /// Bytes of a line of a staging tile.
     pub(crate) fn line_bytes(&self) -> u32 {
         self.epilogue.staging.line_bytes()

@@ -300,7 +300,7 @@ impl KernelSpec {
 
     /// Whether half the registers of an SM are enough. The rest is for a second CTA or, where shared memory has no room for one, for a
     /// CTA of the launch before or behind, such as the pass that lays operands out.
-    fn few_registers(&self) -> bool {
+    pub(crate) fn few_registers(&self) -> bool {
         self.consumers == 1 && !self.resident && self.sums() <= 32
     }
 
