@@ -71,7 +71,7 @@ impl<'k> WarpgroupStore<'_, 'k, ty::F32> {
     fn pairs(&self, buffer: Val<'k, ty::Smem>, first: u32) -> impl Fn(u32, u32) -> Pair<'k> {
         let b = self.builder();
         let [row, column] = self.first_element(b.constant(0), b.constant(0));
-        let line_bytes = self.line_bytes();
+        let line_bytes = self.staging().line_bytes();
         let major = self.major();
         // Lines that are 8 apart have their chunks in the same order.
         let address = match major {

@@ -15,7 +15,7 @@ const CHUNK_BYTES: u32 = 16;
 /// Elements of C that a thread has in flight, and where registers are left, units or elements of D.
 const IN_FLIGHT: u32 = 4;
 
-/// The lines of a staging tile as they lie in C or D.
+/// The lines of a staging tile, or of some side by side, as they lie in C or D.
 struct Slice<'k> {
     /// First line, and how many of the matrix follow from it on.
     line: Val<'k, ty::U32>,
@@ -24,8 +24,11 @@ struct Slice<'k> {
     address: Val<'k, ty::U64>,
     /// Bytes from line to line.
     stride: Val<'k, ty::U64>,
-    /// Bytes of each line inside of the matrix.
+    /// Bytes of each line, and those inside of the matrix.
+    line_bytes: u32,
     bytes: Val<'k, ty::U32>,
+    /// The staging buffer of the first.
+    buffer: Val<'k, ty::Smem>,
 }
 
 impl<'k> Slice<'k> {
@@ -36,20 +39,31 @@ impl<'k> Slice<'k> {
 }
 
 impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
-    fn slice(&self, matrix: &Output<'k>, place: &Place<'k>) -> Slice<'k> {
+    /// What `side_by_side` staging tiles hold of a matrix: the last of them at `place`, the first in `buffer`.
+    fn slice(
+        &self,
+        matrix: &Output<'k>,
+        place: &Place<'k>,
+        buffer: Val<'k, ty::Smem>,
+        side_by_side: u32,
+    ) -> Slice<'k> {
         let [m, n] = self.extents();
+        let before = side_by_side - 1;
         let (line, lines, along, length) = match self.major() {
-            OutputMajor::N => (place.row, m, place.column, n),
+            OutputMajor::N => (place.row, m, place.column - before * self.columns(), n),
             OutputMajor::M => (place.column, n, place.row, m),
         };
         let size = self.output().bytes();
         let left = |first: Val<'k, ty::U32>, extent: Val<'k, ty::U32>| extent - extent.min(first);
+        let line_bytes = side_by_side * self.staging().line_bytes();
         Slice {
             line,
             lines: left(line, lines),
             address: matrix.start(place.batch) + along.widen() * u64::from(size),
             stride: matrix.stride,
-            bytes: left(along, length).min(self.line_bytes() / size) * size,
+            line_bytes,
+            bytes: left(along, length).min(line_bytes / size) * size,
+            buffer,
         }
     }
 
@@ -65,8 +79,8 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     pub(crate) fn load_slice(&self, c: &Output<'k>, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
         let b = self.builder();
         let size = self.output().bytes();
-        let slice = self.slice(c, place);
-        let in_line = self.line_bytes() / size;
+        let slice = self.slice(c, place, buffer, 1);
+        let in_line = slice.line_bytes / size;
         // Staging tiles have 64 lines or lines of 64 elements, and 8 or more of the other: no round is cut short.
         let round = WARPGROUP_THREADS * IN_FLIGHT;
         // No constant to the assembler, which would unroll the loop beyond the registers that large tiles leave.
@@ -88,7 +102,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                 })
                 .collect();
             for (line, offset, element) in elements {
-                let place = self.element(buffer, line, offset);
+                let place = self.element(&slice, line, offset);
                 match size {
                     4 => b.store_shared(place, [element]),
                     _ => b.store_narrow_shared(place, size, element),
@@ -97,20 +111,20 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         });
     }
 
-    /// Takes the staging tile to D. All of it must have been written.
+    /// Takes the staging tile, and those that are stored with it, to D. All of them must have been written.
     pub(crate) fn store_slice(&self, d: &Output<'k>, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
         let b = self.builder();
         let size = self.output().bytes();
-        let slice = self.slice(d, place);
+        let slice = self.slice(d, place, buffer, place.side_by_side);
         // Bytes of a line before its first whole unit.
         let head = |address: Val<'k, ty::U64>| (b.constant::<ty::U32>(0) - address.low_word()) & 15;
-        let in_line = self.line_bytes() / CHUNK_BYTES;
+        let in_line = slice.line_bytes / CHUNK_BYTES;
         self.for_each_place(self.lines() * in_line, |index| {
             let (line, chunk) = (index / in_line, index % in_line);
             let address = slice.line(line);
             let head = head(address);
             let offset = head + chunk * CHUNK_BYTES;
-            let load = |chunk| b.load_shared::<ty::U32, 4>(self.address(buffer, line, chunk));
+            let load = |chunk| b.load_shared::<ty::U32, 4>(self.chunk(&slice, line, chunk));
             // Where the next unit is of no line, this one is not whole.
             let next = (chunk + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
             let (low, high) = (load(chunk), load(next));
@@ -123,7 +137,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         });
         // Lines of whole units have as many bytes at both ends as one unit, or none.
         let at_ends = CHUNK_BYTES / size;
-        let cut = slice.bytes.ne(self.line_bytes());
+        let cut = slice.bytes.ne(slice.line_bytes);
         b.for_range(0, cut.select::<ty::U32>(2, 1), 1, |half| {
             self.for_each_place(self.lines() * at_ends, |index| {
                 let line = index / at_ends;
@@ -132,7 +146,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                 let head = head(address);
                 let whole = (slice.bytes - slice.bytes.min(head)) / CHUNK_BYTES * CHUNK_BYTES;
                 let offset = ahead.lt(head).select(ahead, ahead + whole);
-                let from = self.element(buffer, line, offset.min(self.line_bytes() - size));
+                let from = self.element(&slice, line, offset.min(slice.line_bytes - size));
                 let element = match size {
                     4 => b.load_shared::<ty::U32, 1>(from)[0],
                     _ => b.load_narrow_shared(from, size),
@@ -171,13 +185,29 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         });
     }
 
-    /// The address of the element at a byte of a line of the staging tile.
+    /// The address of the element at a byte of a line.
     fn element(
         &self,
-        buffer: Val<'k, ty::Smem>,
+        slice: &Slice<'k>,
         line: Val<'k, ty::U32>,
         offset: Val<'k, ty::U32>,
     ) -> Val<'k, ty::Smem> {
-        self.address(buffer, line, offset / CHUNK_BYTES).offset(offset % CHUNK_BYTES)
+        self.chunk(slice, line, offset / CHUNK_BYTES).offset(offset % CHUNK_BYTES)
+    }
+
+    /// The address of a unit of a line.
+    fn chunk(
+        &self,
+        slice: &Slice<'k>,
+        line: Val<'k, ty::U32>,
+        chunk: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Smem> {
+        let staging = self.staging();
+        if slice.line_bytes == staging.line_bytes() {
+            return self.address(slice.buffer, line, chunk);
+        }
+        let in_tile = staging.line_bytes() / CHUNK_BYTES;
+        let buffer = slice.buffer.offset(chunk / in_tile * staging.buffer_bytes());
+        self.address(buffer, line, chunk % in_tile)
     }
 }

@@ -196,6 +196,9 @@ impl<'k, S: Sum> Epilogue<'k, S> {
     ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
         let groups = self.staging.columns() / 8;
+        // Staging tiles side by side that are all there at the end: threads store their lines as one, which has two ends.
+        let side_by_side = self.spec.d_major == OutputMajor::N && slices == self.staging.buffers();
+        let together = if side_by_side && slices == steps { slices } else { 1 };
         let place = |step: u32| {
             let (block, column) = (step / slices, step % slices * self.staging.columns());
             Place {
@@ -205,6 +208,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
                 buffer: step % self.staging.buffers(),
                 // The store before the latest ones of the other buffers was from this one.
                 stores_pending: self.staging.buffers() - 1,
+                side_by_side: if (step + 1).is_multiple_of(together) { together } else { 0 },
             }
         };
         // Loaded a staging tile ahead, where that was not done for all of the tile; but not where another warpgroup multiplies
@@ -255,6 +259,8 @@ pub struct Place<'k> {
     pub buffer: u32,
     /// Stores that may still read other buffers.
     pub stores_pending: u32,
+    /// Staging tiles that threads then store together, this one the last of them; 0 where a later one is.
+    pub side_by_side: u32,
 }
 
 /// What one warpgroup's threads know while they store.
@@ -296,9 +302,9 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.epilogue.spec.few_registers()
     }
 
-    /// Bytes of a line of a staging tile.
-    pub(crate) fn line_bytes(&self) -> u32 {
-        self.epilogue.staging.line_bytes()
+    /// The staging tile.
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.epilogue.staging
     }
 
     /// Columns of D in a staging tile.
@@ -427,7 +433,13 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.sync();
         b.if_else(
             *direct,
-            || b.scope("direct", || self.store_slice(d, &place, buffer)),
+            || {
+                if place.side_by_side > 0 {
+                    // Those that are stored together fill the buffers from the first on.
+                    let first = if place.side_by_side == 1 { buffer } else { self.buffers };
+                    b.scope("direct", || self.store_slice(d, &place, first));
+                }
+            },
             || {
                 b.if_(self.leads, || {
                     d.map.store(buffer, &in_map(&d.map));

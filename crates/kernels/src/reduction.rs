@@ -575,6 +575,7 @@ impl<'k> Reduction<'k> {
             batch: contributor.origin.batch,
             buffer: 0,
             stores_pending: 0,
+            side_by_side: 1,
         };
         contributor.warpgroup.store(&|quad: u32| results[quad as usize], place, c_parity);
     }
