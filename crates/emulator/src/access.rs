@@ -25,6 +25,7 @@ pub(crate) const WEAK_WORD: Access = Access {
     vector: 1,
     order: Order::Weak,
     scope: Scope::Cta,
+    once: false,
 };
 
 /// Lanes with the addresses that they access, in the order of the lanes.
@@ -329,7 +330,7 @@ impl Emulator<'_> {
         (address, value, dest): (Slot, Slot, Slot),
     ) -> Outcome<Flow> {
         let what = "writes atomically";
-        let access = Access { space: Space::Global, ty: Type::U32, vector: 1, order, scope };
+        let access = Access { order, scope, ..WEAK_WORD };
         self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
             let to = warp.get(program, address, lane);

@@ -13,6 +13,9 @@ use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
 use crate::state::{BulkThread, Wait, Warp, WarpId};
 
+/// Boxes begin at multiples of so many bytes of a line.
+const TMA_UNIT_BYTES: i64 = 16;
+
 /// Bytes that are moved, and swizzled, together.
 const CHUNK_BYTES: u32 = 16;
 
@@ -144,6 +147,14 @@ impl Emulator<'_> {
         let mut first = [0; 5];
         for (first, &slot) in first.iter_mut().zip(coordinates) {
             *first = i64::from(warp.get(program, slot, lane) as u32 as i32);
+        }
+        // An H200 stops with an illegal instruction there, whatever the map's address.
+        let begins = first[0] * i64::from(spec.element.bytes());
+        if begins % TMA_UNIT_BYTES != 0 {
+            let message = format!(
+                "a box that begins at byte {begins} of a line: boxes begin at multiples of {TMA_UNIT_BYTES}"
+            );
+            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
         }
         let address = warp.get(program, shared, lane);
         let (bytes, align) = (spec.box_bytes(), box_alignment(spec.swizzle));

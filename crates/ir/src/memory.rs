@@ -33,6 +33,15 @@ impl KernelBuilder {
         self.load(weak::<T>(Space::Global, N), address.id)
     }
 
+    /// The same of what nobody reads again soon, so that caches keep other things.
+    #[track_caller]
+    pub fn load_global_once<'k, T: Scalar, const N: usize>(
+        &'k self,
+        address: Val<'k, ty::U64>,
+    ) -> [Val<'k, T>; N] {
+        self.load(Access { once: true, ..weak::<T>(Space::Global, N) }, address.id)
+    }
+
     /// Asks L2 to fetch the line that holds the address, of mapped memory, ahead of its load, also before the grid dependency wait: later
     /// writes reach L2 too. Each thread may do so on its own.
     #[track_caller]
@@ -247,7 +256,8 @@ impl KernelBuilder {
 }
 
 fn weak<T: Scalar>(space: Space, vector: usize) -> Access {
-    Access { space, ty: T::TYPE, vector: vector as u32, order: Order::Weak, scope: Scope::Cta }
+    let (order, scope, once) = (Order::Weak, Scope::Cta, false);
+    Access { space, ty: T::TYPE, vector: vector as u32, order, scope, once }
 }
 
 impl<'k> TensorMap<'k> {

@@ -169,6 +169,8 @@ pub struct Access {
     pub order: Order,
     /// Scope; `Cta` for weak accesses.
     pub scope: Scope,
+    /// A weak load from global memory that nobody repeats soon: caches need not keep what it brings.
+    pub once: bool,
 }
 
 /// What a proxy fence makes visible to the async proxy.

@@ -251,7 +251,8 @@ impl Emitter<'_> {
             (_, order) => return Err(self.unsupported_order(inst, order)),
         };
         let space = space_name(access.space);
-        Ok(format!("{order}.{space}{vector}.{suffix}"))
+        let once = if access.once { ".cs" } else { "" };
+        Ok(format!("{order}.{space}{once}{vector}.{suffix}"))
     }
 
     /// The same for one or two bytes; a wider register is filled with zeros, or gives its lowest bits.

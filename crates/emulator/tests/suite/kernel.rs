@@ -374,7 +374,8 @@ pub fn role(body: impl for<'k> FnOnce(&'k KernelBuilder)) -> Kernel {
 }
 
 pub fn access(space: Space) -> Access {
-    Access { space, ty: Type::U32, vector: 1, order: Order::Weak, scope: Scope::Cta }
+    let (order, scope) = (Order::Weak, Scope::Cta);
+    Access { space, ty: Type::U32, vector: 1, order, scope, once: false }
 }
 
 /// An access to global memory of this order at GPU scope.

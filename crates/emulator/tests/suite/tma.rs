@@ -54,7 +54,7 @@ fn boxes_land_swizzled_and_zero_filled() {
         ([32, 4], SwizzleMode::B128),
     ];
     for (extents, swizzle) in cases {
-        for at in [[0, 0], [4, 2], [-3, -2], [18, 7], [40, 0]] {
+        for at in [[0, 0], [4, 2], [-4, -2], [16, 7], [40, 0]] {
             let kernel = loading(Element::F32, extents, swizzle, at);
             passes(
                 &kernel,
@@ -217,6 +217,23 @@ fn the_mbarrier_must_be_visible_to_the_async_proxy() {
 }
 
 #[test]
+fn boxes_begin_at_units_of_a_line() {
+    let from = |column: u32| {
+        with_input(|w, map, data, barrier| {
+            w.in_thread(0, |w| {
+                expect(w, barrier);
+                w.at("load").tma_load(map, data, barrier, [column, 0]);
+            });
+            w.wait(barrier, 0);
+        })
+    };
+    passes(&from(4), 1, |memory| (vec![input(memory)], ()), |_, ()| ());
+    for column in [1, 2, u32::MAX] {
+        input_fails(&from(column), ReportKind::TmaMisuse, &["load"]);
+    }
+}
+
+#[test]
 fn boxes_are_aligned_and_inside_shared_memory() {
     for (offset, kind) in [(16, ReportKind::Misaligned), (640, ReportKind::OutOfBounds)] {
         let kernel = with_input(|w, map, data, barrier| {
@@ -354,7 +371,7 @@ fn output(memory: &mut Memory) -> (Vec<Argument>, u64) {
 
 #[test]
 fn stores_leave_out_what_is_out_of_bounds() {
-    for at in [[0, 0], [10, 5], [-4, -3], [-20, 0]] {
+    for at in [[0, 0], [12, 5], [-4, -3], [-20, 0]] {
         let kernel = storing(at, |w, _| wait_in(w, 0, true));
         passes(&kernel, 1, output, |memory, address| {
             for row in 0..10i32 {

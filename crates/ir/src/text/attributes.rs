@@ -83,8 +83,9 @@ pub(super) fn encode(op: &Op) -> (Vec<&'static str>, Vec<Item<'static>>) {
     use Item::{Entity, Key, Number};
 
     let access = |word: &'static str, access: &Access| {
-        let Access { space, ty, vector, order, scope } = *access;
-        let words = vec![word, space.name(), Named::name(ty), order.name(), scope.name()];
+        let Access { space, ty, vector, order, scope, once } = *access;
+        let mut words = vec![word, space.name(), Named::name(ty), order.name(), scope.name()];
+        words.extend(once.then_some("once"));
         (words, vec![Key("vector", vector)])
     };
     let matrix = |word: &'static str, count: u32, transpose: bool| {
@@ -376,13 +377,14 @@ fn plain(words: &[&str]) -> Option<Op> {
 }
 
 fn access(words: &[&str], vector: u32) -> Option<Access> {
-    let [space, ty, order, scope] = words else { return None };
+    let [space, ty, order, scope, rest @ ..] = words else { return None };
     Some(Access {
         space: Space::from_name(space)?,
         ty: Type::from_name(ty)?,
         vector,
         order: Order::from_name(order)?,
         scope: Scope::from_name(scope)?,
+        once: flag(rest, "once")?,
     })
 }
 

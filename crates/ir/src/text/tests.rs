@@ -79,7 +79,7 @@ const SWIZZLES: [SwizzleMode; 4] =
 const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
 /// Kinds of operations that [`op`] makes.
-const KINDS: usize = 70;
+const KINDS: usize = 71;
 
 fn op(kind: usize, c: &mut Choices) -> Op {
     let access = |c: &mut Choices| Access {
@@ -88,6 +88,7 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         vector: c.any(),
         order: c.of(&ORDERS),
         scope: c.of(&SCOPES),
+        once: c.flag(),
     };
     match kind {
         0 => Op::Const(match c.below(7) {
@@ -188,7 +189,7 @@ fn op(kind: usize, c: &mut Choices) -> Op {
         60 => Op::PermuteBytes,
         61 => Op::LoadNarrow { space: c.of(&[Space::Global, Space::Shared]), bytes: c.any() },
         62 => Op::StoreNarrow { space: c.of(&[Space::Global, Space::Shared]), bytes: c.any() },
-        63 => Op::PrefetchLine,
+        70 => Op::PrefetchLine,
         _ => Op::Yield,
     }
 }

@@ -3,8 +3,8 @@
 use super::{Facts, Report, Rule};
 use crate::{
     ASource, Access, Accumulator, DescriptorLayout, Element, Inst, MAX_SMEM_BYTES, Op,
-    OperandMajor, Order, ParamKind, RegionKind, Scope, SwizzleMode, TensorMapSpec, Type, ValueId,
-    Wgmma,
+    OperandMajor, Order, ParamKind, RegionKind, Scope, Space, SwizzleMode, TensorMapSpec, Type,
+    ValueId, Wgmma,
 };
 
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
@@ -209,7 +209,7 @@ impl<'k> Check<'_, 'k> {
     }
 
     fn access(&mut self, inst: &Inst, access: &Access) {
-        let Access { ty, vector, order, scope, .. } = *access;
+        let Access { space, ty, vector, order, scope, once } = *access;
         let bytes = match ty {
             Type::U32 | Type::S32 | Type::F32 | Type::B32 => 4,
             Type::U64 | Type::F64 => 8,
@@ -233,6 +233,11 @@ impl<'k> Check<'_, 'k> {
                 inst,
                 "a weak access has no scope: use cta scope, or another memory order".into(),
             );
+        }
+        let weak_load =
+            (Space::Global, Order::Weak) == (space, order) && matches!(inst.op, Op::Load(_));
+        if once && !weak_load {
+            self.refuse(inst, "only weak loads from global memory are made once".into());
         }
     }
 

@@ -73,7 +73,7 @@ impl<'k> Source<'k> {
             inside & low[i].ge(self.address) & self.end.ge(lasts[i] + 16)
         });
         let none = shifts[1..].iter().fold(shifts[0], |all, shift| all | *shift).eq(0);
-        let load = |address| b.load_global::<ty::U32, 4>(address);
+        let load = |address| b.load_global_once::<ty::U32, 4>(address);
         let words = b.if_else(
             inside,
             || {

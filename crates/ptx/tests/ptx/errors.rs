@@ -1,6 +1,6 @@
 //! Kernels without PTX: each gets an error that says what was asked and what is possible, never a panic.
 
-use crate::support::Ops;
+use crate::support::{Ops, weak};
 use pgemm_ir::{
     ASource, Access, AtomicOp, BinaryOp, DescriptorLayout, Element, Kernel, Op, OperandMajor,
     Order, ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, WarpMma, Wgmma,
@@ -132,7 +132,7 @@ fn accesses_are_checked() {
     ] {
         error(|k| {
             let address = k.param("at", Type::U64);
-            let access = Access { space: Space::Global, ty, vector, order, scope: Scope::Gpu };
+            let access = Access { ty, order, scope: Scope::Gpu, ..weak(Space::Global, ty, vector) };
             k.many(Op::Load(access), &[address], &vec![ty; vector as usize]);
         });
     }

@@ -239,8 +239,7 @@ pub fn loads_and_stores() -> Kernel {
     }
     let zero = k.constant(Constant::F32(0.0));
     k.run(Op::Store(weak(Space::Shared, Type::F32, 2)), &[shared, zero, zero]);
-    let ordered =
-        |order, scope| Access { order, scope, space: Space::Global, ty: Type::U32, vector: 1 };
+    let ordered = |order, scope| Access { order, scope, ..weak(Space::Global, Type::U32, 1) };
     for (order, scope) in [(Order::Relaxed, Scope::Gpu), (Order::Acquire, Scope::System)] {
         k.many(Op::Load(ordered(order, scope)), &[global], &[Type::U32]);
     }
@@ -320,6 +319,9 @@ pub fn dependent() -> Kernel {
     k.run(Op::GridDependencyWait, &[]);
     let value = k.one(Op::Load(weak(Space::Global, Type::U32, 1)), &[out], Type::U32);
     k.run(Op::GridDependencyLaunch, &[]);
+    k.run(Op::PrefetchLine, &[out]);
+    let once = Access { once: true, ..weak(Space::Global, Type::U32, 4) };
+    k.many(Op::Load(once), &[out], &[Type::U32; 4]);
     k.run(Op::Store(weak(Space::Global, Type::U32, 1)), &[out, value]);
     k.finish()
 }

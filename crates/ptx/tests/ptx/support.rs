@@ -149,5 +149,5 @@ impl Ops {
 
 /// A weak access of `vector` elements.
 pub fn weak(space: Space, ty: Type, vector: u32) -> Access {
-    Access { space, ty, vector, order: Order::Weak, scope: Scope::Cta }
+    Access { space, ty, vector, order: Order::Weak, scope: Scope::Cta, once: false }
 }

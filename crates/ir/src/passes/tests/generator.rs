@@ -200,6 +200,7 @@ impl Generator {
                     vector: 1,
                     order: Order::Weak,
                     scope: Scope::Cta,
+                    once: false,
                 };
                 insts.push(inst(Op::Store(access), vec![address, value], vec![], vec![]));
             }

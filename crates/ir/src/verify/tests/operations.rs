@@ -191,6 +191,13 @@ fn attributes() {
         "a vector of 3",
     );
     rejects("%5: u64 = param[param0]\n%6: u32 = load.global.u32.weak.gpu[vector=1] %5", "no scope");
+    accepts(&simple(
+        "%5: u64 = param[param0]\n%6: u32 = load.global.u32.weak.cta.once[vector=1] %5",
+    ));
+    for more in ["%6: u32 = load.global.u32.relaxed.gpu.once", "store.global.u32.weak.cta.once"] {
+        let value = if more.starts_with("store") { ", %0" } else { "" };
+        rejects(&format!("%5: u64 = param[param0]\n{more}[vector=1] %5{value}"), "made once");
+    }
     rejects(
         "%5: u64 = param[param0]\n%6: u32 = load.global.u32.release.gpu[vector=1] %5",
         "a load",
