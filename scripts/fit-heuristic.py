@@ -143,6 +143,7 @@ class Choice:
         self.merged = not self.dependent and size == 1 and one_wave and min(self.rows, self.columns) > 1
         self.clustered = size > 1
         self.unequal = alone and 2 * clusters > at_once and 20 * clusters < 19 * at_once
+        self.columns_by_one = bool(spec["d"]) and self.ping_pong
         self.ragged = not spec["d"] and self.tn * self.output_bytes % 128 > 0
         self.turns = self.whole_turns + self.worker_turns * worker_tiles
 
@@ -201,7 +202,7 @@ def cycles(constants, x):
     stage = ((math_cycles**8 + shared**8) ** 0.5 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
     longer = np.where(x.output_bytes == 4, c["RAGGED_OF_32_BITS"], c["RAGGED"])
-    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0) * c["EPILOGUE_PER_BYTE"]
+    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.columns_by_one, 2.0, np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0)) * c["EPILOGUE_PER_BYTE"]
     epilogue = per_byte * 2 * elements  # of 16 bits
     beside = np.where(x.ping_pong, np.maximum(x.turns - 1, 0) * np.maximum(c["TURN_CYCLES"], epilogue), 0.0)
     busy = ((stages * stage) ** 4 + beside**4) ** 0.25 + x.parts * epilogue

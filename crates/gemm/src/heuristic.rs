@@ -67,6 +67,15 @@ const EPILOGUE_PER_BYTE: f64 = 0.05;
 /// than with 128×192, whose epilogue takes half as long.
 const STORED_BY_ONE: f64 = 1.2;
 
+/// The same of a column-major D where warpgroups take turns: 128×72 two by two takes 0.9 µs longer so than shared by both at
+/// 1000³ in f16 with an N-major B, and less with a K-major one.
+const COLUMNS_STORED_BY_ONE: f64 = 2.0;
+
+/// Cycles more for each byte of a tile of D that the threads of a warpgroup move, and so many times as many where staging tiles have no
+/// lines of 128 bytes: 511×513×1024 in bf16 with 64×64 and with 64×48.
+const BY_THREADS_PER_BYTE: f64 = 0.08;
+const RAGGED_BY_THREADS: f64 = 3.0;
+
 /// Cycles more for each element of a tile where gelu or silu are applied: 4096³ on an H200, by a kernel that nothing hides them in.
 const ACTIVATION_PER_ELEMENT: f64 = 0.16;
 
@@ -124,6 +133,9 @@ const LAUNCH_CYCLES: f64 = 2981.0;
 const SERIAL_CYCLES: f64 = 1150.0;
 const CLUSTER_CYCLES: f64 = 50.0;
 
+/// The same where CTAs of a pass are on the device when they come: 511×513×1023 in bf16, by 64×48 and 64×64 alone and in clusters.
+const CLUSTER_CYCLES_AFTER_PASS: f64 = 300.0;
+
 /// Cycles of the reduction of a tile that two workers share: storing, counting in, adding up.
 const OF_TWO: f64 = 6700.0;
 
@@ -151,8 +163,9 @@ pub struct Rated {
     /// Fourth powers of the cycles that tensor cores and shared memory need for a stage, whichever need more, and that its load
     /// may be late.
     per_stage: f64,
-    /// Cycles of a tile's epilogue, and between tiles.
+    /// Cycles of a tile's epilogue, what they are more where threads move D, and those between tiles.
     epilogue: f64,
+    by_threads: f64,
     between: f64,
 }
 
@@ -189,7 +202,12 @@ impl Rated {
             (true, _) => RAGGED,
         };
         let per_byte = longer
-            * if in_turns || spec.consumers == 1 { STORED_BY_ONE } else { 1.0 }
+            * match (in_turns, spec.d_major) {
+                (true, OutputMajor::M) => COLUMNS_STORED_BY_ONE,
+                (true, _) => STORED_BY_ONE,
+                (false, _) if spec.consumers == 1 => STORED_BY_ONE,
+                _ => 1.0,
+            }
             * EPILOGUE_PER_BYTE;
         let bytes = tile_m * f64::from(row_bytes);
         let large = tile_m * tile_n >= LARGE_TILE && !promotes && !spec.reads_a_to_registers();
@@ -206,6 +224,8 @@ impl Rated {
             per_stage: (eighth_power(math.max(STAGE_CYCLES)) + eighth_power(shared)).sqrt()
                 + fourth_power(late),
             epilogue: per_byte * bytes,
+            by_threads: BY_THREADS_PER_BYTE * bytes / f64::from(spec.parts())
+                * if ragged { RAGGED_BY_THREADS } else { 1.0 },
             between: if large && !in_turns { BETWEEN_PER_BYTE * bytes } else { 0.0 },
         }
     }
@@ -246,7 +266,8 @@ impl Rated {
             ((self.stage_bytes - outside) * self.from_l2 + OUTSIDE * outside) / L2_BYTES_PER_CYCLE;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt().max(self.torn(placed));
         let activation = if placed.activated { ACTIVATION_PER_ELEMENT } else { 0.0 };
-        let epilogue = self.epilogue + activation * tile_m * tile_n;
+        let by_threads = if placed.by_threads { self.by_threads } else { 0.0 };
+        let epilogue = self.epilogue + by_threads + activation * tile_m * tile_n;
         let busy = match spec.schedule {
             Schedule::Cooperative => stages * stage + turns * epilogue,
             Schedule::PingPong => {
@@ -287,7 +308,11 @@ impl Rated {
         };
         let launch = LAUNCH_CYCLES
             + if dependent_launch { 0.0 } else { SERIAL_CYCLES }
-            + if placed.cluster_size > 1 { CLUSTER_CYCLES } else { 0.0 };
+            + match (placed.cluster_size > 1, placed.after_pass) {
+                (false, _) => 0.0,
+                (true, false) => CLUSTER_CYCLES,
+                (true, true) => CLUSTER_CYCLES_AFTER_PASS,
+            };
         let both = fourth_power(busy) + fourth_power(dram);
         step * (both.sqrt().sqrt() + reduction + launch)
     }
@@ -340,6 +365,9 @@ struct Placed {
     matrices: [u64; 2],
     /// Whether results have an activation that takes time.
     activated: bool,
+    /// Whether threads move D, and a pass lays operands out before.
+    by_threads: bool,
+    after_pass: bool,
     /// Extents of one D in cluster tiles, and of k in stages.
     rows: u64,
     columns: u64,
@@ -356,8 +384,9 @@ impl Placed {
     /// A problem in the tiles of a spec.
     fn new(spec: AnySpec, shape: Shape, sms: u32) -> Placed {
         let whole = Choice::plain(spec);
-        let Shape { extents: [m, n, k], lines, batch, matrices, activated } =
-            if whole.swapped() { shape.swapped() } else { shape };
+        let seen = if whole.swapped() { shape.swapped() } else { shape };
+        let Shape { extents: [m, n, k], lines, batch, matrices, activated, .. } = seen;
+        let Shape { by_threads, after_pass, .. } = seen;
         let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
         Placed {
             extents: [m, n, k].map(|extent| extent as f64),
@@ -365,6 +394,8 @@ impl Placed {
             batch,
             matrices,
             activated,
+            by_threads,
+            after_pass,
             rows,
             columns,
             k_tiles,

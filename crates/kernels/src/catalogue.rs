@@ -182,6 +182,9 @@ const NARROW: [Shape; 15] = [
     shape(256, 16, 2, 6, ALONE),
 ];
 
+/// With a column-major D, an M-major A and a K-major B: what stores its columns faster where both warpgroups do.
+const ACROSS: [Shape; 1] = [shape(128, 72, 2, 8, SQUARES).paired()];
+
 /// Kernels for operands that are not of 16 bits, all of them K-major, with a row-major D: enough for problems large and small.
 const K_MAJOR: [Shape; 9] = [
     shape(128, 256, 2, 4, PAIRS),
@@ -334,9 +337,11 @@ pub fn specs_for(
             SHAPES.iter().filter(|shape| !shape.pads_b()).collect()
         }
         (OutputMajor::N, ..) => SHAPES.iter().collect(),
-        (OutputMajor::M, a, b) if (a, b) == (mn, k) => {
-            NARROW.iter().chain(SHAPES.iter().filter(|shape| shape.pads_b())).collect()
-        }
+        (OutputMajor::M, a, b) if (a, b) == (mn, k) => NARROW
+            .iter()
+            .chain(&ACROSS)
+            .chain(SHAPES.iter().filter(|shape| shape.pads_b()))
+            .collect(),
         (OutputMajor::M, ..) => NARROW.iter().collect(),
     };
     // To bound the catalogue, clusters of four only with results in the operands' type, and not where both operands are

@@ -1,11 +1,11 @@
 //! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
 
 use pgemm_ir::Element;
-use pgemm_kernels::Activation;
+use pgemm_kernels::{Activation, TMA_ALIGN_BYTES};
 
 use crate::config::Config;
 use crate::problem::{OperandLayout, Problem};
-use crate::reading::{Aligned, Readings, Seen};
+use crate::reading::{Aligned, Reading, Readings, Seen};
 
 /// Bytes of a line of L2, and of the slices of an operand's lines that TMA loads.
 const LINE_BYTES: u64 = 128;
@@ -22,6 +22,10 @@ pub struct Shape {
     pub(super) matrices: [u64; 2],
     /// Whether results have an activation that takes more than a comparison.
     pub(super) activated: bool,
+    /// Whether threads move D, which TMA does not wherever it begins.
+    pub(super) by_threads: bool,
+    /// Whether a pass before the kernel lays operands out.
+    pub(super) after_pass: bool,
 }
 
 impl Shape {
@@ -37,9 +41,13 @@ impl Shape {
     }
 
     pub(crate) fn seen(seen: &Seen) -> Shape {
-        let Seen { problem, config, .. } = seen;
+        let Seen { problem, config, readings, .. } = seen;
         let [a, b] = config.operands();
         let batch = problem.batch;
+        let d = [problem.d_layout().line_length(), problem.d_leading_dimension, batch.d];
+        let element_bytes = u64::from(config.output_dtype().bytes());
+        let unit =
+            |elements: &usize| (*elements as u64 * element_bytes).is_multiple_of(TMA_ALIGN_BYTES);
         Shape {
             extents: [problem.m, problem.n, problem.k].map(|extent| extent as u64),
             lines: [
@@ -52,6 +60,8 @@ impl Shape {
                 config.epilogue.activation(),
                 Some(Activation::Gelu | Activation::Silu)
             ),
+            by_threads: !d.iter().all(unit),
+            after_pass: [readings.a, readings.b].iter().any(|reading| *reading != Reading::InPlace),
         }
     }
 
@@ -65,7 +75,9 @@ impl Shape {
 /// One product, of operands of whole lines.
 impl From<[u64; 3]> for Shape {
     fn from(extents: [u64; 3]) -> Shape {
-        Shape { extents, lines: [1.0; 2], batch: 1, matrices: [1; 2], activated: false }
+        let (activated, by_threads, after_pass) = (false, false, false);
+        let (lines, batch, matrices) = ([1.0; 2], 1, [1; 2]);
+        Shape { extents, lines, batch, matrices, activated, by_threads, after_pass }
     }
 }
 
