@@ -72,9 +72,10 @@ const STORED_BY_ONE: f64 = 1.2;
 const COLUMNS_STORED_BY_ONE: f64 = 2.0;
 
 /// Cycles more for each byte of a tile of D that the threads of a warpgroup move, and so many times as many where staging tiles have no
-/// lines of 128 bytes: 511×513×1024 in bf16 with 64×64 and with 64×48.
+/// lines of 128 bytes or D is column-major: 511×513×1024 in bf16 with 64×64, with 64×48 and the other way round.
 const BY_THREADS_PER_BYTE: f64 = 0.08;
 const RAGGED_BY_THREADS: f64 = 3.0;
+const COLUMNS_BY_THREADS: f64 = 1.5;
 
 /// Cycles more for each element of a tile where gelu or silu are applied: 4096³ on an H200, by a kernel that nothing hides them in.
 const ACTIVATION_PER_ELEMENT: f64 = 0.16;
@@ -225,7 +226,11 @@ impl Rated {
                 + fourth_power(late),
             epilogue: per_byte * bytes,
             by_threads: BY_THREADS_PER_BYTE * bytes / f64::from(spec.parts())
-                * if ragged { RAGGED_BY_THREADS } else { 1.0 },
+                * match (ragged, spec.d_major) {
+                    (true, _) => RAGGED_BY_THREADS,
+                    (false, OutputMajor::M) => COLUMNS_BY_THREADS,
+                    (false, OutputMajor::N) => 1.0,
+                },
             between: if large && !in_turns { BETWEEN_PER_BYTE * bytes } else { 0.0 },
         }
     }
