@@ -209,7 +209,7 @@ fn tiles_that_fit_neither_shared_memory_nor_registers() {
         ]);
         line(&format!("{small} --backend {backend} --cluster 3x1")).refused(&[
             "cluster_m = 3",
-            "1, 2 or 4",
+            "1, 2, 4 or 8",
             "nearest legal value is 2",
         ]);
     }
