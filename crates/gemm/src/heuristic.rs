@@ -101,7 +101,7 @@ const TURN_CYCLES: f64 = 1400.0;
 
 /// Time of MMAs of up to 128 columns, and of up to 192, whose sums one of two warpgroups promotes while the other's run, over that of
 /// wider ones or of three warpgroups, which are waited for less often. Lines of a staging tile that are ragged were not seen to cost
-/// anything there. From races of ten problems of e4m3 on H200s (`benchmarks/2026-11-22-e4m3-promoted-*.json`), where the picks lose
+/// anything there. From races of ten problems of e4m3 on H200s (`benchmarks/2026-11-22-last-e4m3-promoted-tiles-*.json`), where the picks lose
 /// 0.1 % to the best.
 const PROMOTED_OFTEN: f64 = 1.17;
 const PROMOTED: f64 = 1.03;
