@@ -1,0 +1,201 @@
+use super::*;
+
+fn spec(name: &str) -> KernelSpec {
+    name.parse().unwrap()
+}
+
+#[test]
+fn names_parse_back_and_only_canonical_ones_do() {
+    for name in [
+        "bf16-kn-f32-256x192x64-s3-w2-c1x1",
+        "f16-mnm-f16-128x8x64-s6-w1-c1x1",
+        "bf16-kk-bf16-128x192x64-s4-p2-c1x1",
+        "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1",
+        "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128",
+        "bf16-mn-bf16-128x128x64-s4-w2-c1x1-p32-scaled",
+        "tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32",
+        "bf16x6-kkm-f32-64x64x64-s3-w1-c1x1",
+        "f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled",
+        "f16-kk-f16-256x256x64-s3-w2-c1x1-acc16",
+        "f16-mn-f32-128x128x64-s4-w2-c1x1-scaled-acc16",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-ebias_m.gelu",
+        "bf16-kk-f32-128x128x64-s4-w2-c1x1-erelu",
+    ] {
+        assert_eq!(spec(name).to_string(), name);
+        assert_eq!(spec(name).validate(), Ok(()));
+    }
+    for bad in [
+        "",
+        "bf16",
+        "bf16-kn-f32-256x192x64-s3-w2-c1x1-x",
+        "bf16-nk-f32-256x192x64-s3-w2-c1x1",
+        "bf16-kkn-f32-256x192x64-s3-w2-c1x1",
+        "bf16-kk-f32-256x192x64-s3-x2-c1x1",
+        "bf16-kn-f32-0256x192x64-s3-w2-c1x1",
+        "bf16-kn-f32-99999999x192x64-s3-w2-c1x1",
+        "bf16_bf16-kn-f32-256x192x64-s3-w2-c1x1",
+        "bf16_-kn-f32-256x192x64-s3-w2-c1x1",
+        "e4m3_e5m2_e4m3-kk-bf16-128x256x128-s4-w2-c1x1",
+        "tf32x4-kk-f32-256x128x32-s2-w2-c1x1-p32",
+        "tf32x3_tf32x3-kk-f32-256x128x32-s2-w2-c1x1-p32",
+        "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p",
+        "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128-p128",
+        "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128x2",
+        "e4m3-kk-bf16-256x128x128-s4-w2-c1x1-scaled-p128",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-scaled",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-acc16",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-erelu-acc16",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-e",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-enone",
+        "f16-kk-f16-128x128x64-s4-w2-c1x1-esilu.bias_n",
+    ] {
+        assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_ring_too_deep_names_the_stages_that_fit() {
+    let error = spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1").validate().unwrap_err();
+    let SpecError::SharedMemory { fitting_stages, .. } = error else { panic!("{error}") };
+    let fits = KernelSpec { stages: fitting_stages, ..spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1") };
+    assert_eq!(fits.validate(), Ok(()));
+    assert!(error.to_string().ends_with("3 stages fit"), "{error}");
+
+    // The ring alone and one staging buffer would fit.
+    let error = spec("bf16-kn-bf16-128x144x64-s5-w2-c1x1").validate().unwrap_err();
+    let SpecError::SharedMemory { needed, .. } = error else { panic!("{error}") };
+    assert!(needed > MAX_SMEM_BYTES, "{error}");
+}
+
+#[test]
+fn a_tile_too_wide_for_registers_names_the_widest() {
+    let error = spec("bf16-kk-bf16-256x256x64-s2-w2-c1x1").validate().unwrap_err();
+    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+    assert_eq!(nearest_n, 208);
+    let widest = spec("bf16-kk-bf16-256x208x64-s3-w2-c1x1");
+    assert_eq!(widest.validate(), Ok(()));
+
+    let error = spec("bf16-kk-bf16-192x208x64-s3-w3-c1x1").validate().unwrap_err();
+    let SpecError::Registers { limit, nearest_n, .. } = error else { panic!("{error}") };
+    assert_eq!((limit, nearest_n), (128, 192));
+}
+
+#[test]
+fn impossible_knobs_name_the_nearest_legal_value() {
+    for (name, nearest) in [
+        ("bf16-kk-bf16-200x128x64-s4-w2-c1x1", 256),
+        ("bf16-kk-bf16-128x100x64-s4-w2-c1x1", 104),
+        ("bf16-kk-bf16-128x128x64-s4-p3-c1x1", 2),
+        ("bf16-kk-bf16-128x128x48-s4-w2-c1x1", 32),
+        ("tf32-kk-f32-128x128x128-s4-w2-c1x1", 64),
+        ("tf32-kk-f32-128x128x8-s4-w2-c1x1", 16),
+        ("e4m3-kk-bf16-128x128x32-s4-w2-c1x1", 64),
+        ("s8-kk-s32-128x120x128-s4-w2-c1x1", 128),
+        ("s8-kk-s32-128x40x128-s4-w2-c1x1", 48),
+        ("s8-kk-s32-128x20x128-s4-w2-c1x1", 24),
+        ("bf16-kk-bf16-128x128x64-s1-w2-c1x1", 2),
+        ("e4m3-kk-e4m3-128x24x128-s4-w2-c1x1", 32),
+        ("s8-kk-s8-128x8x128-s4-w2-c1x1", 16),
+        ("s8-kk-s32-128x40x128-s4-w2-c1x1", 48),
+        ("bf16-kk-bf16-128x128x64-s4-w5-c1x1", 3),
+        ("bf16-kk-bf16-128x128x64-s4-w2-c3x1", 2),
+        ("bf16-kk-bf16-128x128x64-s4-w2-c4x4", 2),
+        ("bf16-kk-bf16-128x128x64-s4-w2-c16x1", 8),
+    ] {
+        match spec(name).validate() {
+            Err(SpecError::Knob { nearest: found, .. }) => assert_eq!(found, nearest, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn sums_in_f16_leave_room_for_wider_tiles() {
+    let widest = spec("f16-kk-f32-256x256x64-s3-w2-c1x1-acc16");
+    assert_eq!((widest.accumulator_registers(), widest.validate()), (128, Ok(())));
+    let alone = spec("f16-kk-f16-256x256x64-s3-w1-c1x1-acc16");
+    let error = alone.validate().unwrap_err();
+    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+    assert_eq!(nearest_n, 216);
+}
+
+#[test]
+fn an_epilogue_leaves_room_for_narrower_tiles() {
+    assert_eq!(spec("bf16-kk-bf16-128x208x64-s4-p2-c2x1").validate(), Ok(()));
+    let error = spec("bf16-kk-bf16-128x208x64-s4-p2-c2x1-ebias_n").validate().unwrap_err();
+    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+    assert_eq!(nearest_n, 200);
+    assert_eq!(spec("bf16-kk-bf16-128x200x64-s4-p2-c2x1-ebias_n").validate(), Ok(()));
+    let integers = spec("s8-kk-s8-128x128x128-s4-w2-c1x1-erelu").validate().unwrap_err();
+    assert!(integers.to_string().contains("use a D of f32, f16 or bf16"), "{integers}");
+}
+
+/// Promoted sums take registers beside the accumulators of one m64 block.
+#[test]
+fn promoted_sums_leave_room_for_narrower_tiles() {
+    for (name, widest) in [
+        ("e4m3-kk-bf16-256x256x128-s2-w2-c1x1-p128", 136),
+        ("e4m3-kk-bf16-128x256x128-s2-w2-c1x1-p128", 208),
+        ("e4m3-kk-f32-192x256x128-s2-w3-c1x1-p128", 112),
+    ] {
+        let error = spec(name).validate().unwrap_err();
+        let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+        assert_eq!(nearest_n, widest, "{error}");
+        let tile = Tile { n: widest, ..spec(name).tile };
+        assert_eq!(KernelSpec { tile, ..spec(name) }.validate(), Ok(()));
+    }
+}
+
+#[test]
+fn types_that_tensor_cores_multiply_are_legal_and_no_others() {
+    for (name, legal) in [
+        ("tf32-kk-f32-128x128x32-s4-w2-c1x1", true),
+        ("tf32-kk-tf32-128x128x32-s4-w2-c1x1", false),
+        ("f32-kk-f32-128x128x32-s4-w2-c1x1", false),
+        ("e4m3-kk-f32-128x128x128-s4-w2-c1x1", true),
+        ("e4m3_e5m2-kk-bf16-128x128x128-s4-w2-c1x1", true),
+        ("e5m2_e4m3-kkm-f16-128x128x128-s4-w2-c1x1", true),
+        ("e4m3-kk-e4m3-128x128x128-s4-w2-c1x1", true),
+        ("e5m2_e4m3-kkm-e5m2-128x128x128-s4-w2-c1x1", true),
+        ("e4m3-kk-s8-128x128x128-s4-w2-c1x1", false),
+        ("bf16-kk-e4m3-128x128x64-s4-w2-c1x1", false),
+        ("e4m3_s8-kk-f32-128x128x128-s4-w2-c1x1", false),
+        ("bf16_f16-kk-f32-128x128x64-s4-w2-c1x1", false),
+        ("s8_u8-kk-s32-128x128x128-s4-w2-c1x1", true),
+        ("s8-kk-f32-128x128x128-s4-w2-c1x1", true),
+        ("u8_s8-kk-s8-128x128x128-s4-w2-c1x1", true),
+        ("s8-kk-u8-128x128x128-s4-w2-c1x1", false),
+    ] {
+        let spec = spec(name);
+        assert_eq!(spec.to_string(), name);
+        let found = spec.validate();
+        assert_eq!(found.is_ok(), legal, "{name}: {found:?}");
+        assert_eq!(matches!(found, Err(SpecError::Types { .. })), !legal, "{name}: {found:?}");
+    }
+    let error = spec("e4m3-kn-f32-128x128x128-s4-w2-c1x1").validate().unwrap_err();
+    assert_eq!(error, SpecError::Major { operand: "B", element: Element::E4m3 });
+    let error = spec("tf32x3-mk-f32-64x64x32-s3-w1-c1x1").validate().unwrap_err();
+    assert_eq!(error, SpecError::Major { operand: "A", element: Element::Tf32 });
+}
+
+/// Fragments of A take registers beside the sums.
+#[test]
+fn an_m_major_a_of_tf32_goes_through_registers() {
+    for (name, legal) in [
+        ("tf32-mk-f32-128x256x32-s4-w2-c1x1", true),
+        ("tf32-mkm-f32-256x128x32-s4-w2-c1x2", true),
+        ("tf32-mk-f32-128x144x32-s5-p2-c1x1", true),
+        ("tf32-mn-f32-128x128x32-s4-w2-c1x1", false),
+        ("tf32-mk-f32-128x64x32-s4-w2-c1x1-p32", false),
+        ("tf32-mk-f32-128x64x32-s4-w2-c1x1-scaled", false),
+        ("e4m3-mk-f32-128x128x128-s4-w2-c1x1", false),
+    ] {
+        let found = spec(name).validate();
+        assert_eq!(found.is_ok(), legal, "{name}: {found:?}");
+        assert_eq!(matches!(found, Err(SpecError::Major { .. })), !legal, "{name}: {found:?}");
+    }
+    let error = spec("tf32-mk-f32-128x192x32-s4-p2-c1x1").validate().unwrap_err();
+    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
+    assert_eq!(nearest_n, 160);
+    assert_eq!(spec("tf32-mk-f32-128x160x32-s4-p2-c1x1").validate(), Ok(()));
+}
