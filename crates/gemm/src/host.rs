@@ -478,7 +478,7 @@ fn emulate(
         .collect();
     for spec in PassSpec::of(&passes, config.dtype.bytes()) {
         let kernel = spec.build()?;
-        let launch = kernel.bind(&placed[0], placed.get(1));
+        let launch = kernel.bind(&placed[0], placed.get(1))?;
         Emulator::new(kernel.kernel(), &launch, memory, Options::default())?.run()?;
     }
     let Passed { operands, scales } = Passed::new(&passes, sources, laid_out);

@@ -74,14 +74,17 @@ impl PassKernel {
     }
 
     /// The launch over one matrix or two.
-    pub(crate) fn bind(&self, first: &MatrixSplit, second: Option<&MatrixSplit>) -> Launch {
-        match self {
+    ///
+    /// # Errors
+    /// [`crate::Error::Relayout`].
+    pub(crate) fn bind(&self, first: &MatrixSplit, second: Option<&MatrixSplit>) -> Result<Launch> {
+        Ok(match self {
             PassKernel::Relayout(relayout) => {
-                relayout.bind(&first.matrix, second.map(|second| &second.matrix))
+                relayout.bind(&first.matrix, second.map(|second| &second.matrix))?
             }
             PassKernel::Scales(scales) => scales.bind(first, second),
             PassKernel::Split(split) => split.bind(first, second),
-        }
+        })
     }
 }
 
@@ -189,7 +192,7 @@ impl OneLaunch {
         let made = (0..).zip(passes).filter_map(|(operand, pass)| Some((operand, pass.as_ref()?)));
         let (operands, placed): (Vec<usize>, Vec<MatrixSplit>) =
             made.map(|(operand, pass)| (operand, pass.placed(0, 0))).unzip();
-        let bound = loaded.kernel.bind(&placed[0], placed.get(1));
+        let bound = loaded.kernel.bind(&placed[0], placed.get(1))?;
         let kernel = loaded.kernel.kernel();
         let arguments = PreparedArguments::new(
             device,

@@ -94,6 +94,14 @@ pub enum RelayoutError {
     /// The spec is impossible.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// A matrix is to be turned by a kernel that keeps the direction of lines.
+    #[error(
+        "the kernel {name} keeps the direction of lines, and a matrix is to be turned: build it with `turns`"
+    )]
+    KeepsDirection {
+        /// The kernel.
+        name: String,
+    },
     /// The kernel is malformed.
     #[error("the kernel {name}: {error}")]
     Build {
@@ -192,11 +200,21 @@ impl RelayoutKernel {
         Ok(RelayoutKernel { spec, kernel })
     }
 
-    /// The launch that lays out one matrix or two, none of them turned by a kernel that cannot. Parameters `source_I` and `destination_I` are the addresses of matrix I:
+    /// The launch that lays out one matrix or two. Parameters `source_I` and `destination_I` are the addresses of matrix I:
     /// all others depend on the rest of it only.
-    pub fn bind(&self, first: &MatrixRelayout, second: Option<&MatrixRelayout>) -> Launch {
+    ///
+    /// # Errors
+    /// [`RelayoutError::KeepsDirection`] where a matrix is to be turned and the kernel cannot.
+    pub fn bind(
+        &self,
+        first: &MatrixRelayout,
+        second: Option<&MatrixRelayout>,
+    ) -> Result<Launch, RelayoutError> {
+        if !self.spec.turns && (first.turned || second.is_some_and(|matrix| matrix.turned)) {
+            return Err(RelayoutError::KeepsDirection { name: self.kernel.name.clone() });
+        }
         let units = Units::plain(self.spec.element_bytes);
-        launch(first, second, |matrix| matrix.part(units, matrix.tile_count(units)))
+        Ok(launch(first, second, |matrix| matrix.part(units, matrix.tile_count(units))))
     }
 }
 

@@ -139,7 +139,8 @@ fn check_by(kernel: &RelayoutKernel, cases: &[Case], schedule: Schedule) {
     let mut memory = Memory::new();
     let placed: Vec<_> =
         (1..).zip(cases).map(|(seed, case)| Placed::new(&mut memory, *case, size, seed)).collect();
-    let launch = kernel.bind(&placed[0].relayout, placed.get(1).map(|placed| &placed.relayout));
+    let second = placed.get(1).map(|placed| &placed.relayout);
+    let launch = kernel.bind(&placed[0].relayout, second).unwrap();
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&kernel.kernel, &launch, &mut memory, options).unwrap();
     emulator.run().unwrap_or_else(|report| panic!("{size} bytes, {cases:?}: {report}"));
@@ -233,9 +234,21 @@ fn a_turn_without_its_barrier_fails() {
     let mut memory = Memory::new();
     let case = Case { turned: true, ..Case::of(64, 64) };
     let placed = Placed::new(&mut memory, case, 2, 1);
-    let launch = kernel.bind(&placed.relayout, None);
+    let launch = kernel.bind(&placed.relayout, None).unwrap();
     let emulator = Emulator::new(&kernel.kernel, &launch, &mut memory, Options::default()).unwrap();
     assert!(emulator.run().is_err());
+}
+
+#[test]
+fn a_kernel_that_keeps_the_direction_turns_no_matrix() {
+    let [kept, turned] =
+        [false, true].map(|turned| Case { turned, ..Case::of(5, 7) }.relayout(2, 0, 0));
+    let kernel = kernel(2, false);
+    assert!(kernel.bind(&kept, Some(&kept)).is_ok());
+    for (first, second) in [(&turned, None), (&kept, Some(&turned))] {
+        let error = kernel.bind(first, second).unwrap_err();
+        assert!(error.to_string().contains("build it with `turns`"), "{error}");
+    }
 }
 
 #[test]
