@@ -29,6 +29,7 @@ START = {
     "LATENCY": 1780.0,
     "EPILOGUE_PER_BYTE": 0.05,
     "STORED_BY_ONE": 1.2,
+    "COLUMNS_STORED_BY_ONE": 2.0,
     "RAGGED": 2.0,
     "RAGGED_OF_32_BITS": 3.0,
     "BETWEEN_PER_BYTE": 0.05,
@@ -57,6 +58,7 @@ FIXED = (
     "SMEM_BYTES_PER_CYCLE",
     "EPILOGUE_PER_BYTE",
     "STORED_BY_ONE",
+    "COLUMNS_STORED_BY_ONE",
     "RAGGED",
     "RAGGED_OF_32_BITS",
     "BETWEEN_PER_BYTE",
@@ -202,7 +204,7 @@ def cycles(constants, x):
     stage = ((math_cycles**8 + shared**8) ** 0.5 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
     longer = np.where(x.output_bytes == 4, c["RAGGED_OF_32_BITS"], c["RAGGED"])
-    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.columns_by_one, 2.0, np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0)) * c["EPILOGUE_PER_BYTE"]
+    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.columns_by_one, c["COLUMNS_STORED_BY_ONE"], np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0)) * c["EPILOGUE_PER_BYTE"]
     epilogue = per_byte * 2 * elements  # of 16 bits
     beside = np.where(x.ping_pong, np.maximum(x.turns - 1, 0) * np.maximum(c["TURN_CYCLES"], epilogue), 0.0)
     busy = ((stages * stage) ** 4 + beside**4) ** 0.25 + x.parts * epilogue

@@ -148,7 +148,7 @@ impl Emulator<'_> {
         for (first, &slot) in first.iter_mut().zip(coordinates) {
             *first = i64::from(warp.get(program, slot, lane) as u32 as i32);
         }
-        // An H200 stops with an illegal instruction there, whatever the map's address.
+        // The hardware stops with an illegal instruction there, whatever the map's address.
         let begins = first[0] * i64::from(spec.element.bytes());
         if begins % TMA_UNIT_BYTES != 0 {
             let message = format!(

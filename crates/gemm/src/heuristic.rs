@@ -5,7 +5,7 @@
 //! Its constants were fitted by `scripts/fit-heuristic.py`, which has the same formula, to 7746 timings on an H200 (bf16, both
 //! operands K-major or B N-major, the 178 problems of the suite with up to 44 choices each, dependent and serial launches:
 //! `benchmarks/2026-11-21-survey-bf16-launches.json`), of those problems that take less than 150 µs: longer ones scatter
-//! with the clock. There its picks take 1.7 % longer than the best that was measured (geometric mean; 15 % at worst), and 0.8 %
+//! with the clock. There its picks take 1.6 % longer than the best that was measured (geometric mean; 15 % at worst), and 0.8 %
 //! (2 % at worst) over 41 large problems in races at steady power (`benchmarks/2026-11-22-large-tuned-*.json`), which the bounds
 //! of shared memory and of epilogues are from. All operands there are made of whole lines of L2; what those of others take is
 //! `TORN_BYTES_PER_CYCLE`.

@@ -120,20 +120,22 @@ pub struct Workspace {
 /// Multiples of it TMA takes as addresses and as bytes from line to line.
 pub const TMA_ALIGN_BYTES: u64 = 16;
 
+impl MatrixArgument {
+    /// Whether TMA can move this C or D of lines of so many elements. A line of whole 16-byte units: of the last unit TMA writes what
+    /// lies behind the end of the line too, as an H200 showed, and that is not D's.
+    pub fn is_moved_by_tma(&self, line: u64, element: Element) -> bool {
+        let bytes = u64::from(element.bytes());
+        let stride = self.leading_dimension * bytes;
+        let all = line * bytes | self.address | stride | self.batch_stride * bytes;
+        stride > 0 && all.is_multiple_of(TMA_ALIGN_BYTES)
+    }
+}
+
 impl KernelSpec {
     /// Whether TMA can move these C and D of lines of so many elements. Else the kernel's threads do, which its parameter `direct`
-    /// tells it. A line of whole 16-byte units: of the last unit TMA writes what lies behind the end of the line too, as an H200
-    /// showed, and that is not D's.
+    /// tells it.
     pub fn moves_by_tma(&self, line: u64, c: &MatrixArgument, d: &MatrixArgument) -> bool {
-        let bytes = u64::from(self.output.bytes());
-        let whole_units = (line * bytes).is_multiple_of(TMA_ALIGN_BYTES);
-        whole_units
-            && [c, d].into_iter().all(|matrix| {
-                let stride = matrix.leading_dimension * bytes;
-                let batch_stride = matrix.batch_stride * bytes;
-                let all = matrix.address | stride | batch_stride;
-                stride > 0 && all.is_multiple_of(TMA_ALIGN_BYTES)
-            })
+        [c, d].into_iter().all(|matrix| matrix.is_moved_by_tma(line, self.output))
     }
 
     /// Elements of a line of D, and its lines.

@@ -1,7 +1,7 @@
 //! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, TMA_ALIGN_BYTES};
+use pgemm_kernels::{Activation, MatrixArgument};
 
 use crate::config::Config;
 use crate::problem::{OperandLayout, Problem};
@@ -44,10 +44,12 @@ impl Shape {
         let Seen { problem, config, readings, .. } = seen;
         let [a, b] = config.operands();
         let batch = problem.batch;
-        let d = [problem.d_layout().line_length(), problem.d_leading_dimension, batch.d];
-        let element_bytes = u64::from(config.output_dtype().bytes());
-        let unit =
-            |elements: &usize| (*elements as u64 * element_bytes).is_multiple_of(TMA_ALIGN_BYTES);
+        let d = MatrixArgument {
+            address: 0,
+            leading_dimension: problem.d_leading_dimension as u64,
+            batch_stride: batch.normalised().d as u64,
+        };
+        let line = problem.d_layout().line_length() as u64;
         Shape {
             extents: [problem.m, problem.n, problem.k].map(|extent| extent as u64),
             lines: [
@@ -60,7 +62,7 @@ impl Shape {
                 config.epilogue.activation(),
                 Some(Activation::Gelu | Activation::Silu)
             ),
-            by_threads: !d.iter().all(unit),
+            by_threads: !d.is_moved_by_tma(line, config.output_dtype()),
             after_pass: [readings.a, readings.b].iter().any(|reading| *reading != Reading::InPlace),
         }
     }
@@ -139,6 +141,24 @@ mod tests {
             let shape = Shape::planned(&problem, &config, plan.readings);
             assert_eq!(shape.lines[0] > 1.0, torn, "{reading}");
         }
+    }
+
+    #[test]
+    fn what_threads_store_and_what_comes_behind_a_pass_is_known() {
+        let of = |problem: Problem| {
+            let shape = Shape::of(&problem, &Config::new(Element::Bf16));
+            (shape.by_threads, shape.after_pass)
+        };
+        let kk = |m, n, k| Problem::new(m, n, k, Major::K, Major::K);
+        assert_eq!(of(kk(512, 520, 1024)), (false, false));
+        assert_eq!(of(kk(511, 513, 1024)), (true, false));
+        // Lines of 1026 bytes at a leading dimension that is aligned.
+        assert_eq!(of(kk(511, 513, 1024).with_d_leading_dimension(520)), (true, false));
+        assert_eq!(of(kk(511, 520, 1023)), (false, true));
+        // A column-major D is aligned by its rows.
+        assert_eq!(of(kk(520, 513, 1024).with_d_major(Major::M)), (false, false));
+        let batch = kk(512, 520, 1024).with_batch(2).with_d_batch_stride(512 * 520 + 1);
+        assert_eq!(of(batch), (true, false));
     }
 
     /// As many products take longer than one, less than one after the other, and less where they share an operand.

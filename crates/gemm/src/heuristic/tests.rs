@@ -241,3 +241,23 @@ fn raster_groups_are_near_square_and_equal() {
     assert_eq!(raster_rows(&square, 8192, 132), 8);
     assert_eq!(raster_rows(&square, 1, 132), 1);
 }
+
+/// The fastest in races on an H200 (`benchmarks/2026-11-22-last-{1000-tiles,small,e4m3-promoted-tiles}-*`).
+#[test]
+fn small_and_promoted_problems_take_what_was_fastest() {
+    use crate::problem::{Major, Problem};
+    let picked = |element, [m, n, k]: [usize; 3], b_major| {
+        let problem = Problem::new(m, n, k, Major::K, b_major);
+        let config = crate::Config::new(element);
+        crate::Plan::candidates(&problem, &config, 132).unwrap()[0].spec.to_string()
+    };
+    for (element, extents, b_major, fastest) in [
+        (Element::F16, [1000; 3], Major::K, "f16-kk-f16-128x72x64-s7-p2-c2x2"),
+        (Element::F16, [1000; 3], Major::N, "f16-mkm-f16-128x72x64-s8-w2-c2x2"),
+        (Element::Bf16, [511, 513, 1023], Major::K, "bf16-kk-bf16-64x64x128-s5-w1-c1x1"),
+        (Element::E4m3, [4096; 3], Major::K, "e4m3-kk-bf16-128x208x128-s4-w2-c1x1-p128"),
+        (Element::E4m3, [8192; 3], Major::K, "e4m3-kk-bf16-192x128x128-s4-w3-c1x1-p128"),
+    ] {
+        assert_eq!(picked(element, extents, b_major), fastest, "{extents:?}");
+    }
+}
