@@ -126,8 +126,8 @@ impl MatrixArgument {
     pub fn is_moved_by_tma(&self, line: u64, element: Element) -> bool {
         let bytes = u64::from(element.bytes());
         let stride = self.leading_dimension * bytes;
-        let all = line * bytes | self.address | stride | self.batch_stride * bytes;
-        stride > 0 && all.is_multiple_of(TMA_ALIGN_BYTES)
+        let all = [line * bytes, self.address, stride, self.batch_stride * bytes];
+        stride > 0 && all.iter().all(|bytes| bytes.is_multiple_of(TMA_ALIGN_BYTES))
     }
 }
 
