@@ -351,6 +351,7 @@ impl<'k> Job<'k> {
                 lines,
                 full,
                 rest,
+                waits_once: false,
             },
             result: Destination {
                 address: destination + which.widen() * results_apart,
@@ -413,13 +414,14 @@ fn job(
 
 fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, turns: bool) {
     let ctas_per_sm = match (turns, element_bytes) {
-        // Short elements, gathered one by one at the matrix's ends, would spill.
+        // What threads hold while they wait would spill.
         (false, 1) => 2,
-        (false, 2) => 3,
+        (false, 2 | 8) => 3,
         _ => CTAS_PER_SM,
     };
     b.ctas_per_sm(ctas_per_sm);
-    let (job, index) = job(b, element_bytes, split);
+    let (mut job, index) = job(b, element_bytes, split);
+    job.source.waits_once = !turns;
     let tile = Tile { row: index / job.across, column: index % job.across };
     let region = turns.then(|| {
         let bytes = SmemRequest::whole(TURNED_LINES * TURNED_BYTES, TURNED_BYTES);
@@ -431,7 +433,7 @@ fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, turns:
             b.grid_dependency_launch();
             let Some(region) = region else {
                 return b.scope("copy", || {
-                    copy::copy(&job, tile, |chunks| job.source.await_turn(chunks));
+                    copy::copy(&job, tile, |reads| job.source.await_turn(reads));
                 });
             };
             b.grid_dependency_wait();

@@ -2,11 +2,11 @@
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::source::Chunk;
+use super::source::Reads;
 use super::{BATCH, Job, THREADS, Tile};
 
-/// Copies a tile: as many lines as there is room for beside its columns. `before` runs when it is known which chunks these are.
-pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, before: impl FnOnce(&[Chunk<'k>])) {
+/// Copies a tile: as many lines as there is room for beside its columns. `before` runs when it is known how these are read.
+pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, before: impl FnOnce(&Reads<'k>)) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);
     let log = job.columns;
@@ -17,9 +17,10 @@ pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, before: impl FnOnce(&[Chun
     let first = (tile.row * BATCH) * apart + (thread >> log);
     let line = |i: usize| -> Val<'_, ty::U32> { first + apart * i as u32 };
     let chunks = std::array::from_fn(|i| job.source.chunk(line(i), column));
-    before(&chunks);
+    let reads = job.source.reads(chunks);
+    before(&reads);
     b.if_(column.lt(job.result.chunks) & first.lt(job.result.lines), || {
-        for (i, words) in job.source.read(&chunks).into_iter().enumerate() {
+        for (i, words) in job.source.read(&reads).into_iter().enumerate() {
             job.result.store(b, line(i), column, words);
         }
     });

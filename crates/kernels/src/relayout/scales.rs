@@ -123,7 +123,7 @@ fn maxima<'k>(
             let along = first + part + i as u32 * ALONG;
             job.source.chunk(turned.select(along, place), turned.select(place, along))
         });
-        let read = job.source.read(&chunks);
+        let read = job.source.read(&job.source.reads(chunks));
         let larger = |(i, largest): (usize, Val<'k, ty::U32>)| {
             read.iter().fold(largest, |all, words| all.max(words[i] & 0x7fff_ffff))
         };

@@ -18,6 +18,9 @@ pub(super) struct Source<'k> {
     /// Bytes from element to element.
     pub(super) step: Val<'k, ty::U64>,
     pub(super) lines: Val<'k, ty::U32>,
+    /// Whether threads wait for all that they read before they do anything with some of it: at the matrix's ends, where a warp's
+    /// threads go different ways, it waits once then. It takes registers.
+    pub(super) waits_once: bool,
     /// Whole chunks of a line, and bytes of the one behind these.
     pub(super) full: Val<'k, ty::U32>,
     pub(super) rest: Val<'k, ty::U32>,
@@ -32,6 +35,26 @@ pub(super) struct Chunk<'k> {
     there: Val<'k, ty::U32>,
     /// Bytes that are asked for: those, or none.
     wanted: Val<'k, ty::U32>,
+}
+
+/// How a chunk is read.
+#[derive(Clone, Copy)]
+struct Read<'k> {
+    chunk: Chunk<'k>,
+    /// The aligned units that it lies in: one twice where it is one.
+    low: Val<'k, ty::U64>,
+    high: Val<'k, ty::U64>,
+    /// Where it begins in the first.
+    shift: Val<'k, ty::U32>,
+    /// Whether its elements are neighbours and both units the matrix's.
+    inside: Val<'k, ty::Bool>,
+}
+
+/// How some chunks are read together.
+pub(super) struct Reads<'k> {
+    reads: [Read<'k>; BATCH as usize],
+    /// Whether all of them are aligned units of the matrix.
+    plain: Val<'k, ty::Bool>,
 }
 
 /// 16 bytes.
@@ -53,73 +76,94 @@ impl<'k> Source<'k> {
         }
     }
 
+    /// How some chunks are read.
+    pub(super) fn reads(&self, chunks: [Chunk<'k>; BATCH as usize]) -> Reads<'k> {
+        let neighbours = self.step.eq(u64::from(self.element_bytes));
+        let reads = chunks.map(|chunk| {
+            let (low, shift) = (chunk.address & !15, chunk.address.low_word() & 15);
+            let high = low + shift.ne(0).select::<ty::U64>(16, 0);
+            let inside = neighbours & low.ge(self.address) & self.end.ge(high + 16);
+            Read { chunk, low, high, shift, inside }
+        });
+        let plain = |read: &Read<'k>| read.inside & read.shift.eq(0);
+        let first = plain(&reads[0]);
+        Reads { plain: reads[1..].iter().fold(first, |all, read| all & plain(read)), reads }
+    }
+
     /// Waits for what the launches before this one write; meanwhile L2 fetches what lies at the beginnings of these chunks.
-    pub(super) fn await_turn(&self, chunks: &[Chunk<'k>]) {
-        for chunk in chunks {
-            self.b.prefetch_line(chunk.address);
+    pub(super) fn await_turn(&self, reads: &Reads<'k>) {
+        for Read { chunk, low, inside, .. } in reads.reads {
+            // One line or the other: what the address depends on is known before the wait then, and not computed behind it.
+            self.b.prefetch_line(inside.select(low, chunk.address));
         }
         self.b.grid_dependency_wait();
     }
 
     /// The bytes of some chunks, all of which are in flight together; zeros for those that are not wanted.
-    pub(super) fn read(&self, chunks: &[Chunk<'k>; BATCH as usize]) -> Vec<Words<'k>> {
+    pub(super) fn read(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
         let b = self.b;
-        let low = chunks.map(|chunk| chunk.address & !15);
-        let shifts = chunks.map(|chunk| chunk.address.low_word() & 15);
-        let lasts: [_; BATCH as usize] =
-            std::array::from_fn(|i| low[i] + shifts[i].ne(0).select::<ty::U64>(16, 0));
-        let neighbours = self.step.eq(u64::from(self.element_bytes));
-        let inside = (0..chunks.len()).fold(neighbours, |inside, i| {
-            inside & low[i].ge(self.address) & self.end.ge(lasts[i] + 16)
-        });
-        let none = shifts[1..].iter().fold(shifts[0], |all, shift| all | *shift).eq(0);
         let load = |address| b.load_global_once::<ty::U32, 4>(address);
+        let both = |read: &Read<'k>| [load(read.low), load(read.high)].concat();
+        let gathered = |read: &Read<'k>| self.gather(read);
         let words = b.if_else(
-            inside,
+            *plain,
+            || reads.iter().flat_map(|read| load(read.low)).collect::<Vec<_>>(),
             || {
-                b.if_else(
-                    none,
-                    || low.iter().flat_map(|address| load(*address)).collect::<Vec<_>>(),
-                    || {
-                        let halves: Vec<_> =
-                            (0..chunks.len()).map(|i| (load(low[i]), load(lasts[i]))).collect();
-                        let shifted = halves.iter().zip(shifts);
-                        shifted
-                            .flat_map(|((low, high), shift)| {
-                                shift_down(low, high, shift, self.element_bytes)
-                            })
-                            .collect()
-                    },
-                )
+                let come =
+                    |read: &Read<'k>| b.if_else(read.inside, || both(read), || gathered(read));
+                let chunk = |read: &Read<'k>, come: &[_]| {
+                    b.if_else(read.inside, || self.shifted(come, read.shift), || self.joined(come))
+                };
+                if !self.waits_once {
+                    let chunk = |read| {
+                        let whole = || self.shifted(&both(read), read.shift);
+                        b.if_else(read.inside, whole, || self.joined(&gathered(read)))
+                    };
+                    return reads.iter().flat_map(chunk).collect();
+                }
+                let all: Vec<_> = reads.iter().map(come).collect();
+                reads.iter().zip(&all).flat_map(|(read, come)| chunk(read, come)).collect()
             },
-            || chunks.iter().flat_map(|chunk| self.gather(chunk)).collect(),
         );
         let words = words.chunks(4).map(|words| std::array::from_fn(|i| words[i]));
-        words.zip(chunks).map(|(words, chunk)| self.cut(words, chunk.wanted)).collect()
+        words.zip(reads).map(|(words, read)| self.cut(words, read.chunk.wanted)).collect()
     }
 
-    /// A chunk element by element. Those beyond the end are copies of the last one.
-    fn gather(&self, chunk: &Chunk<'k>) -> Words<'k> {
+    /// A chunk element by element, in eight words: of elements of one byte two in each, of large ones the first words of each, then
+    /// nothing. Those beyond the end are copies of the last one.
+    fn gather(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
         let b = self.b;
         let size = self.element_bytes;
         let last = chunk.there / size - 1;
-        let address = |i: u32| chunk.address + last.min(i).widen() * self.step;
-        match size {
-            1 | 2 => std::array::from_fn(|word| {
-                let in_word = 4 / size;
-                (0..in_word)
-                    .map(|i| {
-                        let element = b.load_narrow(address(word as u32 * in_word + i), size);
-                        element << (8 * size * i)
-                    })
-                    .reduce(|word, element| word | element)
-                    .unwrap_or_else(|| b.constant(0))
-            }),
-            4 => std::array::from_fn(|i| b.load_global::<ty::U32, 1>(address(i as u32))[0]),
-            _ => {
-                let pairs = [0, 1].map(|i| b.load_global::<ty::U32, 2>(address(i)));
-                std::array::from_fn(|i| pairs[i / 2][i % 2])
-            }
+        // Of what is there anyway, so that the chunk's address takes no registers.
+        let first = low.byte_offset(*shift);
+        let address = |i: u32| first + last.min(i).widen() * self.step;
+        let narrow = |i: u32| b.load_narrow(address(i), size);
+        let mut words: Vec<_> = match size {
+            1 => (0..8).map(|i| narrow(2 * i) | (narrow(2 * i + 1) << 8)).collect(),
+            2 => (0..8).map(narrow).collect(),
+            4 => (0..4).flat_map(|i| b.load_global::<ty::U32, 1>(address(i))).collect(),
+            _ => (0..2).flat_map(|i| b.load_global::<ty::U32, 2>(address(i))).collect(),
+        };
+        words.resize(8, b.constant(0));
+        words
+    }
+
+    /// The chunk that begins at byte `shift` of two units.
+    fn shifted(
+        &self,
+        units: &[Val<'k, ty::U32>],
+        shift: Val<'k, ty::U32>,
+    ) -> Vec<Val<'k, ty::U32>> {
+        let [low, high] = [0, 4].map(|first| std::array::from_fn(|i| units[first + i]));
+        shift_down(&low, &high, shift, self.element_bytes).to_vec()
+    }
+
+    /// The chunk that was gathered.
+    fn joined(&self, gathered: &[Val<'k, ty::U32>]) -> Vec<Val<'k, ty::U32>> {
+        match self.element_bytes {
+            1 | 2 => gathered.chunks(2).map(|halves| halves[0] | (halves[1] << 16)).collect(),
+            _ => gathered[..4].to_vec(),
         }
     }
 
