@@ -15,6 +15,20 @@ const CHUNK_BYTES: u32 = 16;
 /// Elements of C that a thread has in flight, and where registers are left, units or elements of D.
 const IN_FLIGHT: u32 = 4;
 
+/// The index of a place, and whether it is there.
+type At<'k> = (Val<'k, ty::U32>, Val<'k, ty::Bool>);
+
+/// A unit of D: whether it is stored, where it goes, the units of the staging tile that it comes from, and the bytes before it in the
+/// first.
+type Unit<'k> =
+    (Val<'k, ty::Bool>, Val<'k, ty::U64>, (Val<'k, ty::Smem>, Val<'k, ty::Smem>), Val<'k, ty::U32>);
+
+/// An element of D: whether it is stored, where it goes, and where it comes from.
+type End<'k> = (Val<'k, ty::Bool>, Val<'k, ty::U64>, Val<'k, ty::Smem>);
+
+/// The units of a tile that a thread stores, and the elements of the first half of its lines' ends.
+pub(crate) type Found<'k> = (Vec<Unit<'k>>, Vec<End<'k>>);
+
 /// The lines of a staging tile, or of some side by side, as they lie in C or D.
 struct Slice<'k> {
     /// First line, and how many of the matrix follow from it on.
@@ -111,53 +125,155 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         });
     }
 
-    /// Takes the staging tile, and those that are stored with it, to D. All of them must have been written.
-    pub(crate) fn store_slice(&self, d: &Output<'k>, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
+    /// What of a tile this thread stores if `direct` holds, the last of its staging tiles at `place`; None where these are not stored
+    /// at once, or registers cannot hold it.
+    pub(crate) fn find(
+        &self,
+        d: &Output<'k>,
+        place: &Place<'k>,
+        direct: Val<'k, ty::Bool>,
+    ) -> Option<Found<'k>> {
         let b = self.builder();
-        let size = self.output().bytes();
-        let slice = self.slice(d, place, buffer, place.side_by_side);
-        // Bytes of a line before its first whole unit.
-        let head = |address: Val<'k, ty::U64>| (b.constant::<ty::U32>(0) - address.low_word()) & 15;
-        let in_line = slice.line_bytes / CHUNK_BYTES;
-        self.for_each_place(self.lines() * in_line, |index| {
-            let (line, chunk) = (index / in_line, index % in_line);
-            let address = slice.line(line);
-            let head = head(address);
-            let offset = head + chunk * CHUNK_BYTES;
-            let load = |chunk| b.load_shared::<ty::U32, 4>(self.chunk(&slice, line, chunk));
-            // Where the next unit is of no line, this one is not whole.
-            let next = (chunk + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
-            let (low, high) = (load(chunk), load(next));
-            let whole = line.lt(slice.lines) & slice.bytes.ge(offset + CHUNK_BYTES);
-            let store = move || {
-                let words = shift_down(&low, &high, head, size);
-                b.store_global(address.byte_offset(offset), words);
+        let [units, ends] = self.counts(place.side_by_side).map(|count| self.places(count));
+        if !self.has_registers_left() || units.max(ends) > IN_FLIGHT {
+            return None;
+        }
+        let find = || {
+            let slice = self.slice(d, place, self.buffers(), place.side_by_side);
+            let [of_units, of_ends] = self.counts(place.side_by_side);
+            let at = |i: u32, count: u32| {
+                let all = count.is_multiple_of(WARPGROUP_THREADS);
+                self.at(self.thread + i * WARPGROUP_THREADS, count, all)
             };
-            (whole, store)
-        });
-        // Lines of whole units have as many bytes at both ends as one unit, or none.
-        let at_ends = CHUNK_BYTES / size;
+            (
+                (0..units).map(|i| self.unit(&slice, at(i, of_units))).collect(),
+                (0..ends).map(|i| self.end(&slice, at(i, of_ends), 0)).collect(),
+            )
+        };
+        let nothing = || {
+            let (no, nowhere, smem) = (b.constant(false), b.constant(0u64), self.buffers());
+            let unit = (no, nowhere, (smem, smem), b.constant(0));
+            (vec![unit; units as usize], vec![(no, nowhere, smem); ends as usize])
+        };
+        Some(b.if_else(direct, find, nothing))
+    }
+
+    /// Takes the staging tile, and those that are stored with it, to D. All of them must have been written.
+    pub(crate) fn store_slice(
+        &self,
+        d: &Output<'k>,
+        place: &Place<'k>,
+        buffer: Val<'k, ty::Smem>,
+        found: Option<&Found<'k>>,
+    ) {
+        let b = self.builder();
+        let slice = self.slice(d, place, buffer, place.side_by_side);
+        let [units, ends] = self.counts(place.side_by_side);
+        match found {
+            Some((units, ends)) => {
+                let units: Vec<_> = units.iter().map(|unit| self.load_unit(unit)).collect();
+                let ends: Vec<_> = ends.iter().map(|end| self.load_end(end)).collect();
+                for (stores, store) in units {
+                    b.if_(stores, store);
+                }
+                for (stores, store) in ends {
+                    b.if_(stores, store);
+                }
+            }
+            None => {
+                self.for_each_place(units, |at| self.load_unit(&self.unit(&slice, at)));
+                self.for_each_place(ends, |at| self.load_end(&self.end(&slice, at, 0)));
+            }
+        }
         let cut = slice.bytes.ne(slice.line_bytes);
-        b.for_range(0, cut.select::<ty::U32>(2, 1), 1, |half| {
-            self.for_each_place(self.lines() * at_ends, |index| {
-                let line = index / at_ends;
-                let ahead = (index % at_ends + half * at_ends) * size;
-                let address = slice.line(line);
-                let head = head(address);
-                let whole = (slice.bytes - slice.bytes.min(head)) / CHUNK_BYTES * CHUNK_BYTES;
-                let offset = ahead.lt(head).select(ahead, ahead + whole);
-                let from = self.element(&slice, line, offset.min(slice.line_bytes - size));
-                let element = match size {
-                    4 => b.load_shared::<ty::U32, 1>(from)[0],
-                    _ => b.load_narrow_shared(from, size),
-                };
-                let store = move || match size {
-                    4 => b.store_global(address.byte_offset(offset), [element]),
-                    _ => b.store_narrow(address.byte_offset(offset), size, element),
-                };
-                (line.lt(slice.lines) & offset.lt(slice.bytes), store)
-            });
-        });
+        b.if_(cut, || self.for_each_place(ends, |at| self.load_end(&self.end(&slice, at, 1))));
+    }
+
+    /// Units of a slice, and elements of one half of its lines' ends: lines of whole units have as many bytes at both ends as one
+    /// unit, or none.
+    fn counts(&self, side_by_side: u32) -> [u32; 2] {
+        let units = side_by_side * self.staging().line_bytes() / CHUNK_BYTES;
+        [units, CHUNK_BYTES / self.output().bytes()].map(|in_line| self.lines() * in_line)
+    }
+
+    /// A place among `count`: the last one, which is not there, in place of those beyond, unless `all` are there.
+    fn at(&self, index: Val<'k, ty::U32>, count: u32, all: bool) -> At<'k> {
+        match all {
+            true => (index, self.builder().constant(true)),
+            false => (index.min(count - 1), index.lt(count)),
+        }
+    }
+
+    /// Places of a thread among so many.
+    fn places(&self, count: u32) -> u32 {
+        count.div_ceil(WARPGROUP_THREADS)
+    }
+
+    /// Bytes of the line at an address before its first whole unit.
+    fn head(&self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
+        (self.builder().constant::<ty::U32>(0) - address.low_word()) & 15
+    }
+
+    /// Where unit `index` of a slice goes and comes from.
+    fn unit(&self, slice: &Slice<'k>, (index, there): At<'k>) -> Unit<'k> {
+        let in_line = slice.line_bytes / CHUNK_BYTES;
+        let (line, chunk) = (index / in_line, index % in_line);
+        let address = slice.line(line);
+        let head = self.head(address);
+        let offset = head + chunk * CHUNK_BYTES;
+        // Where the next unit is of no line, this one is not whole.
+        let next = (chunk + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
+        let [low, high] = [chunk, next].map(|chunk| self.chunk(slice, line, chunk));
+        let whole = line.lt(slice.lines) & slice.bytes.ge(offset + CHUNK_BYTES);
+        (there & whole, address.byte_offset(offset), (low, high), head)
+    }
+
+    /// Where element `index` of the first or second half of the lines' ends goes and comes from.
+    fn end(&self, slice: &Slice<'k>, (index, there): At<'k>, half: u32) -> End<'k> {
+        let size = self.output().bytes();
+        let at_ends = CHUNK_BYTES / size;
+        let line = index / at_ends;
+        let ahead = (index % at_ends + half * at_ends) * size;
+        let address = slice.line(line);
+        let head = self.head(address);
+        let whole = (slice.bytes - slice.bytes.min(head)) / CHUNK_BYTES * CHUNK_BYTES;
+        let offset = ahead.lt(head).select(ahead, ahead + whole);
+        let from = self.element(slice, line, offset.min(slice.line_bytes - size));
+        let inside = line.lt(slice.lines) & offset.lt(slice.bytes);
+        (there & inside, address.byte_offset(offset), from)
+    }
+
+    /// Loads a unit; what stores it, and whether it is to be.
+    fn load_unit(
+        &self,
+        &(whole, address, (low, high), head): &Unit<'k>,
+    ) -> (Val<'k, ty::Bool>, impl FnOnce() + use<'k, S>) {
+        let (b, size) = (self.builder(), self.output().bytes());
+        let [low, high] = [low, high].map(|chunk| b.load_shared::<ty::U32, 4>(chunk));
+        let store = move || b.store_global(address, shift_down(&low, &high, head, size));
+        (whole, store)
+    }
+
+    /// The same of an element.
+    fn load_end(
+        &self,
+        &(inside, address, from): &End<'k>,
+    ) -> (Val<'k, ty::Bool>, impl FnOnce() + use<'k, S>) {
+        let (b, size) = (self.builder(), self.output().bytes());
+        let element = match size {
+            4 => b.load_shared::<ty::U32, 1>(from)[0],
+            _ => b.load_narrow_shared(from, size),
+        };
+        let store = move || match size {
+            4 => b.store_global(address, [element]),
+            _ => b.store_narrow(address, size, element),
+        };
+        (inside, store)
+    }
+
+    /// Places that a thread has in flight.
+    fn together(&self) -> u32 {
+        if self.has_registers_left() { IN_FLIGHT } else { 1 }
     }
 
     /// Runs `load` for each of `count` places of the staging tile, the warpgroup's threads side by side, and then what it returns where
@@ -165,18 +281,15 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     fn for_each_place<F: FnOnce()>(
         &self,
         count: u32,
-        load: impl Fn(Val<'k, ty::U32>) -> (Val<'k, ty::Bool>, F),
+        load: impl Fn(At<'k>) -> (Val<'k, ty::Bool>, F),
     ) {
         let b = self.builder();
-        let together = if self.has_registers_left() { IN_FLIGHT } else { 1 };
+        let together = self.together();
         b.for_range(self.thread, count, together * WARPGROUP_THREADS, |first| {
             let places = (0..together).map(|i| {
                 let index = first + i * WARPGROUP_THREADS;
-                if count.is_multiple_of(together * WARPGROUP_THREADS) {
-                    return load(index);
-                }
-                let (stores, store) = load(index.min(count - 1));
-                (stores & index.lt(count), store)
+                let all = count.is_multiple_of(together * WARPGROUP_THREADS);
+                load(self.at(index, count, all))
             });
             let places: Vec<_> = places.collect();
             for (stores, store) in places {

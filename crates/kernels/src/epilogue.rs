@@ -14,6 +14,7 @@ use pgemm_ir::{
 
 use crate::batch::BatchMap;
 use crate::bias::{Added, Bias, Vector};
+use crate::direct::Found;
 use crate::fragment;
 use crate::lanes::evaluate;
 use crate::reduction::MANY_REGISTERS;
@@ -184,33 +185,50 @@ impl<'k, S: Sum> Epilogue<'k, S> {
         Some(bias.added(first, rows, self.spec.tile.n / 8))
     }
 
-    /// Stores a tile; `origin` is that of its first row, `added` what [`bias_ahead`](Self::bias_ahead) gave for it, `sums` gives this thread's four of each of some 8 columns, counted in
+    /// What a thread stores of the tile at `origin` where TMA does not, found while the first stages load, by kernels that have registers
+    /// for it.
+    pub(crate) fn find_ahead(
+        &self,
+        origin: TileOrigin<'k>,
+        warpgroup: &WarpgroupStore<'_, 'k, S>,
+    ) -> Option<Found<'k>> {
+        let last = self.place(origin, self.staging.steps() - 1);
+        let at_once = last.side_by_side == self.staging.steps();
+        at_once.then(|| warpgroup.find(&self.d, &last, self.direct)).flatten()
+    }
+
+    /// Where a staging tile of the tile at `origin` goes.
+    fn place(&self, origin: TileOrigin<'k>, step: u32) -> Place<'k> {
+        let (slices, steps) = (self.staging.slices(), self.staging.steps());
+        // Staging tiles side by side that are all there at the end: threads store their lines as one, which has two ends.
+        let side_by_side = self.spec.d_major == OutputMajor::N && slices == self.staging.buffers();
+        let together = if side_by_side && slices == steps { slices } else { 1 };
+        let (block, column) = (step / slices, step % slices * self.staging.columns());
+        Place {
+            row: origin.m + block * STAGING_ROWS,
+            column: origin.n + column,
+            batch: origin.batch,
+            buffer: step % self.staging.buffers(),
+            // The store before the latest ones of the other buffers was from this one.
+            stores_pending: self.staging.buffers() - 1,
+            side_by_side: if (step + 1).is_multiple_of(together) { together } else { 0 },
+        }
+    }
+
+    /// Stores a tile; `origin` is that of its first row, `added` and `found` what [`bias_ahead`](Self::bias_ahead) and
+    /// [`find_ahead`](Self::find_ahead) gave for it, `sums` gives this thread's four of each of some 8 columns, counted in
     /// groups over all m64 blocks. `c_parity` goes from tile to tile.
     pub fn store(
         &self,
         origin: TileOrigin<'k>,
         warpgroup: &WarpgroupStore<'_, 'k, S>,
         sums: &dyn Fn(Range<u32>) -> Vec<[Val<'k, S>; 4]>,
-        added: Option<&Added<'k>>,
+        (added, found): (Option<&Added<'k>>, Option<&Found<'k>>),
         c_parity: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let (slices, steps) = (self.staging.slices(), self.staging.steps());
         let groups = self.staging.columns() / 8;
-        // Staging tiles side by side that are all there at the end: threads store their lines as one, which has two ends.
-        let side_by_side = self.spec.d_major == OutputMajor::N && slices == self.staging.buffers();
-        let together = if side_by_side && slices == steps { slices } else { 1 };
-        let place = |step: u32| {
-            let (block, column) = (step / slices, step % slices * self.staging.columns());
-            Place {
-                row: origin.m + block * STAGING_ROWS,
-                column: origin.n + column,
-                batch: origin.batch,
-                buffer: step % self.staging.buffers(),
-                // The store before the latest ones of the other buffers was from this one.
-                stores_pending: self.staging.buffers() - 1,
-                side_by_side: if (step + 1).is_multiple_of(together) { together } else { 0 },
-            }
-        };
+        let place = |step: u32| self.place(origin, step);
         // Loaded a staging tile ahead, where that was not done for all of the tile; but not where another warpgroup multiplies
         // meanwhile, or registers are short: waiting costs less than spills.
         let many = self.spec.registers().consumer >= MANY_REGISTERS;
@@ -229,7 +247,7 @@ impl<'k, S: Sum> Epilogue<'k, S> {
                 (None, late) => late.as_ref().map(|added| added.quad(0, group)),
             };
             let sums = |group: u32| sums[group as usize];
-            warpgroup.store_with(&sums, &bias, place(step), c_parity ^ (step % 2));
+            warpgroup.store_with(&sums, &bias, place(step), found, c_parity ^ (step % 2));
         }
         c_parity ^ (steps % 2)
     }
@@ -284,6 +302,11 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         self.epilogue.spec.output
     }
 
+    /// The staging buffers.
+    pub(crate) fn buffers(&self) -> Val<'k, ty::Smem> {
+        self.buffers
+    }
+
     pub(crate) fn builder(&self) -> &'k KernelBuilder {
         self.epilogue.b
     }
@@ -322,7 +345,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     pub fn store(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
         let added = self.added(place);
         let bias = |group: u32| added.as_ref().map(|added| added.quad(0, group));
-        self.store_with(sums, &bias, place, c_parity);
+        self.store_with(sums, &bias, place, None, c_parity);
     }
 
     /// What is added to a thread's sums of a staging tile.
@@ -341,19 +364,20 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         sums: &Sums<'_, 'k, S>,
         bias: &Biases<'_, 'k>,
         place: Place<'k>,
+        found: Option<&Found<'k>>,
         c_parity: Val<'k, ty::U32>,
     ) {
         let Epilogue { scales, .. } = self.epilogue;
         let with_bias = |quad, group| self.with_bias(quad, bias(group));
         let Some(scales) = scales else {
             let sums = |group: u32| with_bias(sums(group), group);
-            return self.store_scaled(&sums, place, c_parity);
+            return self.store_scaled(&sums, place, found, c_parity);
         };
         let [row, column] = self.first_element(place.row, place.column);
         let rows = scales.rows(row, place.batch);
         let scaled = |group: u32| scales.apply(sums(group), rows, column + group * 8, place.batch);
         let sums = |group: u32| with_bias(scaled(group), group);
-        self.store_scaled(&sums, place, c_parity);
+        self.store_scaled(&sums, place, found, c_parity);
     }
 
     /// A quad that alpha has multiplied and the bias been added to; the same one where there is no bias.
@@ -396,7 +420,13 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     }
 
     /// Stores one staging tile of sums that need no scales any more, and have the bias.
-    fn store_scaled(&self, sums: &Sums<'_, 'k, S>, place: Place<'k>, c_parity: Val<'k, ty::U32>) {
+    fn store_scaled(
+        &self,
+        sums: &Sums<'_, 'k, S>,
+        place: Place<'k>,
+        found: Option<&Found<'k>>,
+        c_parity: Val<'k, ty::U32>,
+    ) {
         let Epilogue { b, spec, staging, c, d, factors: [_, beta], direct, .. } = self.epilogue;
         let buffer = self.buffers.offset(place.buffer * staging.buffer_bytes());
         let coordinates = match spec.d_major {
@@ -437,7 +467,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                 if place.side_by_side > 0 {
                     // Those that are stored together fill the buffers from the first on.
                     let first = if place.side_by_side == 1 { buffer } else { self.buffers };
-                    b.scope("direct", || self.store_slice(d, &place, first));
+                    b.scope("direct", || self.store_slice(d, &place, first, found));
                 }
             },
             || {

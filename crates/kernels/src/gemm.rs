@@ -174,6 +174,7 @@ fn write<'k, S: Gives<R>, R: Sum>(
                     ..tile
                 };
                 let added = early.and_then(|tile| epilogue.bias_ahead(in_tile(tile), &store));
+                let found = early.and_then(|tile| epilogue.find_ahead(in_tile(tile), &store));
                 let share = || reduction.share(&scheduler, &segment, part, store.thread);
                 let ahead = spec.looks_ahead().then_some(|| {
                     b.scope("look ahead", || reduction.look_ahead(&segment, share, &store, words))
@@ -212,7 +213,8 @@ fn write<'k, S: Gives<R>, R: Sum>(
                                 );
                                 results::<S, R>(sums)
                             };
-                            epilogue.store(origin, &store, &sums, added.as_ref(), c_parity)
+                            let ahead = (added.as_ref(), found.as_ref());
+                            epilogue.store(origin, &store, &sums, ahead, c_parity)
                         })
                     };
                     b.if_else(rest.stores, store_tile, || c_parity)

@@ -180,7 +180,7 @@ impl<'k, R: Sum> Consumer<'_, 'k, R> {
                     let quads = range.map(|at| sums.quad(b, at / groups, at % groups));
                     results::<S, R>(quads.collect())
                 };
-                let after = epilogue.store(origin, &store, &quads, None, c_parity);
+                let after = epilogue.store(origin, &store, &quads, (None, None), c_parity);
                 // Slices of C came only where they are added.
                 let reads_c = R::from_bits(tile.factors[1]).ne(R::zero(b));
                 reads_c.select(after, c_parity)
