@@ -28,10 +28,10 @@ pub const RELAYOUT_CHUNK_BYTES: u64 = CHUNK_BYTES as u64;
 const CHUNK_BYTES: u32 = 16;
 const WARPGROUPS: u32 = 2;
 const THREADS: u32 = WARPGROUPS * WARPGROUP_THREADS;
-/// Chunks of a thread, all of them in flight before the first is stored.
+/// Chunks of a thread, all of them in flight before the first is stored: where directions may change,
 const BATCH: u32 = 4;
-/// Chunks of a CTA.
-const TILE_CHUNKS: u32 = THREADS * BATCH;
+/// and where they do not: of small matrices every SM has some then.
+const KEEPING_BATCH: u32 = 2;
 /// CTAs that share an SM, most of them.
 const CTAS_PER_SM: u32 = 4;
 /// Registers of a thread.
@@ -42,7 +42,7 @@ const MOST_COLUMNS: u32 = 64;
 const TURNS: u32 = 31;
 /// Lines of a tile's result where directions change, and bytes of each.
 const TURNED_LINES: u32 = 128;
-const TURNED_BYTES: u32 = TILE_CHUNKS * CHUNK_BYTES / TURNED_LINES;
+const TURNED_BYTES: u32 = THREADS * BATCH * CHUNK_BYTES / TURNED_LINES;
 /// Matrices of a launch at most.
 const MATRICES: usize = 2;
 
@@ -80,7 +80,7 @@ pub struct MatrixRelayout {
     pub pitch: u64,
     /// Whether lines of the result run across those of the source: `length` lines of `lines` elements.
     pub turned: bool,
-    /// Matrices, at least 1. A launch takes fewer than 2^31 CTAs, one for each 16 KiB of each matrix or less.
+    /// Matrices, at least 1. A launch takes fewer than 2^31 CTAs, one for each 8 KiB of each matrix or less.
     pub batch: u32,
     /// Elements from one matrix to the next.
     pub batch_stride: u64,
@@ -153,7 +153,7 @@ impl MatrixRelayout {
             return (across, chunks.div_ceil(u64::from(TURNED_BYTES / CHUNK_BYTES)));
         }
         let columns = u64::from(self.columns(units));
-        let rows = u64::from(TILE_CHUNKS) / columns;
+        let rows = u64::from(THREADS * units.batch) / columns;
         (chunks.div_ceil(columns), u64::from(self.lines).div_ceil(rows))
     }
 
@@ -169,12 +169,14 @@ struct Units {
     element_bytes: u32,
     /// A line of the result has a multiple of so many chunks, the last ones zeros.
     chunks: u64,
+    /// Chunks of a thread.
+    batch: u32,
 }
 
 impl Units {
-    /// Elements as they are.
-    fn plain(element_bytes: u32) -> Units {
-        Units { element_bytes, chunks: 1 }
+    /// Elements as they are, for a kernel that can turn matrices or cannot.
+    fn plain(element_bytes: u32, turns: bool) -> Units {
+        Units { element_bytes, chunks: 1, batch: if turns { BATCH } else { KEEPING_BATCH } }
     }
 }
 
@@ -213,7 +215,7 @@ impl RelayoutKernel {
         if !self.spec.turns && (first.turned || second.is_some_and(|matrix| matrix.turned)) {
             return Err(RelayoutError::KeepsDirection { name: self.kernel.name.clone() });
         }
-        let units = Units::plain(self.spec.element_bytes);
+        let units = Units::plain(self.spec.element_bytes, self.spec.turns);
         Ok(launch(first, second, |matrix| matrix.part(units, matrix.tile_count(units))))
     }
 }
@@ -415,8 +417,7 @@ fn job(
 fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, turns: bool) {
     let ctas_per_sm = match (turns, element_bytes) {
         // What threads hold while they wait would spill.
-        (false, 1) => 2,
-        (false, 2 | 8) => 3,
+        (false, 1) => 3,
         _ => CTAS_PER_SM,
     };
     b.ctas_per_sm(ctas_per_sm);
@@ -433,11 +434,11 @@ fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, turns:
             b.grid_dependency_launch();
             let Some(region) = region else {
                 return b.scope("copy", || {
-                    copy::copy(&job, tile, |reads| job.source.await_turn(reads));
+                    copy::copy(&job, tile, KEEPING_BATCH, |reads| job.source.await_turn(reads));
                 });
             };
             b.grid_dependency_wait();
-            let copy = || b.scope("copy", || copy::copy(&job, tile, |_| {}));
+            let copy = || b.scope("copy", || copy::copy(&job, tile, BATCH, |_| {}));
             let turn = || b.scope("turn", || transpose::turn(&job, tile, b.smem_address(region)));
             b.if_else(job.columns.eq(TURNS), turn, copy);
         });
@@ -475,12 +476,13 @@ mod tests {
             batch_stride: 0,
             result_batch_stride: 0,
         };
-        let plain = Units::plain;
-        assert_eq!(matrix(4095, 4095, false).tiles(plain(2)), (8, 256));
-        // Lines of five chunks: eight are side by side, and 128 lines in a tile.
-        assert_eq!(matrix(1000, 33, false).tiles(plain(2)), (1, 8));
-        assert_eq!(matrix(8192, 8192, true).tiles(plain(1)), (64, 64));
-        assert_eq!(matrix(1, u32::MAX / 2, true).tiles(plain(4)), (1 << 24, 1));
+        let [keeping, turning] = [false, true].map(|turns| move |bytes| Units::plain(bytes, turns));
+        assert_eq!(matrix(4095, 4095, false).tiles(turning(2)), (8, 256));
+        assert_eq!(matrix(4095, 4095, false).tiles(keeping(2)), (8, 512));
+        // Lines of five chunks: eight are side by side, and 64 lines in a tile.
+        assert_eq!(matrix(1000, 33, false).tiles(keeping(2)), (1, 16));
+        assert_eq!(matrix(8192, 8192, true).tiles(turning(1)), (64, 64));
+        assert_eq!(matrix(1, u32::MAX / 2, true).tiles(turning(4)), (1 << 24, 1));
         assert_eq!(matrix(33, 17, true).least_pitch(1), 48);
         assert_eq!(matrix(33, 17, false).least_pitch(8), 144);
     }

@@ -44,7 +44,7 @@ impl ScalesKernel {
     /// destination is not looked at.
     pub fn bind(&self, first: &MatrixSplit, second: Option<&MatrixSplit>) -> Launch {
         launch(first, second, |split| {
-            let mut part = split.matrix.part(Units::plain(BINARY32), ctas(split));
+            let mut part = split.matrix.part(Units::plain(BINARY32, true), ctas(split));
             part.arguments.push(Argument::U64(split.scales));
             part
         })
@@ -119,8 +119,8 @@ fn maxima<'k>(
     let count = turned.select(job.source.lines, chunks);
     let none = vec![b.constant::<ty::U32>(0); 4];
     b.for_carry(0, count, ALONG * BATCH, none, |first, largest| {
-        let chunks = std::array::from_fn(|i| {
-            let along = first + part + i as u32 * ALONG;
+        let chunks = (0..BATCH).map(|i| {
+            let along = first + part + i * ALONG;
             job.source.chunk(turned.select(along, place), turned.select(place, along))
         });
         let read = job.source.read(&job.source.reads(chunks));

@@ -4,7 +4,7 @@
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
-use super::{BATCH, CHUNK_BYTES};
+use super::CHUNK_BYTES;
 
 /// A matrix as it lies.
 pub(super) struct Source<'k> {
@@ -52,7 +52,7 @@ struct Read<'k> {
 
 /// How some chunks are read together.
 pub(super) struct Reads<'k> {
-    reads: [Read<'k>; BATCH as usize],
+    reads: Vec<Read<'k>>,
     /// Whether all of them are aligned units of the matrix.
     plain: Val<'k, ty::Bool>,
 }
@@ -77,14 +77,15 @@ impl<'k> Source<'k> {
     }
 
     /// How some chunks are read.
-    pub(super) fn reads(&self, chunks: [Chunk<'k>; BATCH as usize]) -> Reads<'k> {
+    pub(super) fn reads(&self, chunks: impl IntoIterator<Item = Chunk<'k>>) -> Reads<'k> {
         let neighbours = self.step.eq(u64::from(self.element_bytes));
-        let reads = chunks.map(|chunk| {
+        let read = |chunk: Chunk<'k>| {
             let (low, shift) = (chunk.address & !15, chunk.address.low_word() & 15);
             let high = low + shift.ne(0).select::<ty::U64>(16, 0);
             let inside = neighbours & low.ge(self.address) & self.end.ge(high + 16);
             Read { chunk, low, high, shift, inside }
-        });
+        };
+        let reads: Vec<_> = chunks.into_iter().map(read).collect();
         let plain = |read: &Read<'k>| read.inside & read.shift.eq(0);
         let first = plain(&reads[0]);
         Reads { plain: reads[1..].iter().fold(first, |all, read| all & plain(read)), reads }
@@ -92,9 +93,9 @@ impl<'k> Source<'k> {
 
     /// Waits for what the launches before this one write; meanwhile L2 fetches what lies at the beginnings of these chunks.
     pub(super) fn await_turn(&self, reads: &Reads<'k>) {
-        for Read { chunk, low, inside, .. } in reads.reads {
+        for Read { chunk, low, inside, .. } in &reads.reads {
             // One line or the other: what the address depends on is known before the wait then, and not computed behind it.
-            self.b.prefetch_line(inside.select(low, chunk.address));
+            self.b.prefetch_line(inside.select(*low, chunk.address));
         }
         self.b.grid_dependency_wait();
     }

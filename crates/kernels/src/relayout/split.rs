@@ -7,7 +7,7 @@
 use pgemm_ir::{Argument, Element, Kernel, KernelBuilder, Launch, Val, ty};
 
 use super::source::Words;
-use super::{CHUNK_BYTES, MatrixRelayout, RelayoutError, Units, built, launch, write};
+use super::{BATCH, CHUNK_BYTES, MatrixRelayout, RelayoutError, Units, built, launch, write};
 use crate::arithmetic::Terms;
 use crate::spec::SpecError;
 
@@ -65,7 +65,7 @@ impl SplitSpec {
     }
 
     fn units(&self) -> Units {
-        Units { element_bytes: BINARY32, chunks: self.span_chunks().into() }
+        Units { element_bytes: BINARY32, chunks: self.span_chunks().into(), batch: BATCH }
     }
 }
 

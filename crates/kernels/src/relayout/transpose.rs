@@ -28,8 +28,8 @@ pub(super) fn turn<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Smem>) {
         thread % ABREAST + beside + pass * side_by_side
     };
     let tile_chunks = TURNED_LINES / in_chunk;
-    let chunks = std::array::from_fn(|i| {
-        let (pass, i) = (i as u32 / in_word, i as u32 % in_word);
+    let chunks = (0..BATCH).map(|i| {
+        let (pass, i) = (i / in_word, i % in_word);
         let line = tile.row * (groups * in_word) + group * in_word + i;
         job.source.chunk(line, tile.column * tile_chunks + chunk(pass))
     });
