@@ -42,8 +42,8 @@ impl PassSpec {
         let Some(pass) = passes.iter().flatten().next() else { return vec![] };
         match pass.split {
             None => {
-                let turns = passes.iter().flatten().any(|pass| pass.matrix.turned);
-                vec![PassSpec::Relayout(RelayoutSpec { element_bytes, turns })]
+                let matrices: Vec<_> = passes.iter().flatten().map(|pass| pass.matrix).collect();
+                vec![PassSpec::Relayout(RelayoutSpec::of(element_bytes, &matrices))]
             }
             Some((spec, _)) if spec.scaled() => vec![PassSpec::Scales, PassSpec::Split(spec)],
             Some((spec, _)) => vec![PassSpec::Split(spec)],

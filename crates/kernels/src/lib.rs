@@ -49,8 +49,8 @@ pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Wo
 pub use operand::{BoxPlace, OperandTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use relayout::{
-    MatrixRelayout, MatrixSplit, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutSpec,
-    ScalesKernel, SplitKernel, SplitSpec,
+    MatrixRelayout, MatrixSplit, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutKind,
+    RelayoutSpec, ScalesKernel, SplitKernel, SplitSpec,
 };
 pub use spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
 pub use staging::{STAGING_ROWS, Staging};

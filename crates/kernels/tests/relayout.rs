@@ -6,12 +6,14 @@ mod assemblers;
 
 use assemblers::assemblers;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
-use pgemm_kernels::{MatrixRelayout, RelayoutKernel, RelayoutSpec};
+use pgemm_kernels::{MatrixRelayout, RelayoutKernel, RelayoutKind, RelayoutSpec};
 
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
-fn kernel(element_bytes: u32, turns: bool) -> RelayoutKernel {
-    let spec = RelayoutSpec { element_bytes, turns };
+const KINDS: [RelayoutKind; 3] = [RelayoutKind::Turns, RelayoutKind::Keeps, RelayoutKind::KeepsFew];
+
+fn kernel(element_bytes: u32, kind: RelayoutKind) -> RelayoutKernel {
+    let spec = RelayoutSpec { element_bytes, kind };
     RelayoutKernel::build(spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -126,12 +128,11 @@ impl Placed {
     }
 }
 
-/// By the kernel that turns and, where nothing is turned, by the other too.
+/// By the kernel that turns and, where nothing is turned, by the others too.
 fn check(size: u32, cases: &[Case], schedule: Schedule) {
-    check_by(&kernel(size, true), cases, schedule.clone());
-    if cases.iter().all(|case| !case.turned) {
-        check_by(&kernel(size, false), cases, schedule);
-    }
+    let turned = cases.iter().any(|case| case.turned);
+    let kinds = KINDS.into_iter().filter(|kind| *kind == RelayoutKind::Turns || !turned);
+    kinds.for_each(|kind| check_by(&kernel(size, kind), cases, schedule.clone()));
 }
 
 fn check_by(kernel: &RelayoutKernel, cases: &[Case], schedule: Schedule) {
@@ -228,7 +229,7 @@ fn two_matrices_in_one_launch() {
 /// Without its barrier the tile is read before it is written.
 #[test]
 fn a_turn_without_its_barrier_fails() {
-    let mut kernel = kernel(2, true);
+    let mut kernel = kernel(2, RelayoutKind::Turns);
     let is_barrier = |op: &pgemm_ir::Op| matches!(op, pgemm_ir::Op::BarrierSync { .. });
     kernel.kernel.visit_blocks_mut(&mut |block| block.insts.retain(|inst| !is_barrier(&inst.op)));
     let mut memory = Memory::new();
@@ -243,22 +244,22 @@ fn a_turn_without_its_barrier_fails() {
 fn a_kernel_that_keeps_the_direction_turns_no_matrix() {
     let [kept, turned] =
         [false, true].map(|turned| Case { turned, ..Case::of(5, 7) }.relayout(2, 0, 0));
-    let kernel = kernel(2, false);
+    let kernel = kernel(2, RelayoutKind::Keeps);
     assert!(kernel.bind(&kept, Some(&kept)).is_ok());
     for (first, second) in [(&turned, None), (&kept, Some(&turned))] {
         let error = kernel.bind(first, second).unwrap_err();
-        assert!(error.to_string().contains("build it with `turns`"), "{error}");
+        assert!(error.to_string().contains("build one that turns"), "{error}");
     }
 }
 
 #[test]
 fn assemblers_take_it_without_spills() {
     let assemblers = assemblers();
-    for (size, turns) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
-        let ptx = pgemm_ptx::emit(&kernel(size, turns).kernel).unwrap();
+    for (size, kind) in SIZES.into_iter().flat_map(|size| KINDS.map(|kind| (size, kind))) {
+        let ptx = pgemm_ptx::emit(&kernel(size, kind).kernel).unwrap();
         for ptxas in &assemblers {
             let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{size}: {error}"));
-            println!("{size} bytes, turns: {turns}: {report:?}");
+            println!("{size} bytes, {kind:?}: {report:?}");
             assert!(report.is_clean(), "{size} bytes: {report:?}");
         }
     }

@@ -8,8 +8,8 @@ use pgemm_ir::{
 
 use super::split::{BINARY32, MatrixSplit, SplitSpec};
 use super::{
-    BATCH, CTAS_PER_SM, Job, REGISTERS, RelayoutError, THREADS, TURNS, Units, WARPGROUPS, built,
-    job, launch,
+    BATCH, CTAS_PER_SM, Job, REGISTERS, RelayoutError, RelayoutKind, THREADS, TURNS, Units,
+    WARPGROUPS, built, job, launch,
 };
 use crate::arithmetic::Terms;
 
@@ -44,7 +44,8 @@ impl ScalesKernel {
     /// destination is not looked at.
     pub fn bind(&self, first: &MatrixSplit, second: Option<&MatrixSplit>) -> Launch {
         launch(first, second, |split| {
-            let mut part = split.matrix.part(Units::plain(BINARY32, true), ctas(split));
+            let mut part =
+                split.matrix.part(Units::plain(BINARY32, RelayoutKind::Turns), ctas(split));
             part.arguments.push(Argument::U64(split.scales));
             part
         })

@@ -7,7 +7,9 @@
 use pgemm_ir::{Argument, Element, Kernel, KernelBuilder, Launch, Val, ty};
 
 use super::source::Words;
-use super::{BATCH, CHUNK_BYTES, MatrixRelayout, RelayoutError, Units, built, launch, write};
+use super::{
+    BATCH, CHUNK_BYTES, MatrixRelayout, RelayoutError, RelayoutKind, Units, built, launch, write,
+};
 use crate::arithmetic::Terms;
 use crate::spec::SpecError;
 
@@ -82,7 +84,9 @@ impl SplitKernel {
             let what = "terms of binary32";
             return Err(SpecError::Arithmetic { asked: name, what, limit }.into());
         }
-        let kernel = built(&format!("split_{name}"), |b| write(b, BINARY32, Some(spec), true))?;
+        let kernel = built(&format!("split_{name}"), |b| {
+            write(b, BINARY32, Some(spec), RelayoutKind::Turns)
+        })?;
         Ok(SplitKernel { spec, kernel })
     }
 
