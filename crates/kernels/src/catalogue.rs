@@ -112,7 +112,7 @@ const SPAN_BYTES: u32 = 128;
 
 /// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
 /// problems.
-const SHAPES: [Shape; 48] = [
+const SHAPES: [Shape; 47] = [
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
     shape(128, 256, 2, 4, UP_TO_SQUARES),
@@ -141,7 +141,6 @@ const SHAPES: [Shape; 48] = [
     shape(64, 80, 1, 6, &[(1, 2), (1, 4)]).deep(),
     shape(64, 64, 1, 5, UP_TO_SQUARES).deep(),
     shape(64, 48, 1, 8, &[(1, 2), (1, 4)]).deep(),
-    shape(64, 40, 1, 8, ALONE).deep(),
     shape(128, 32, 2, 5, ALONE).deep(),
     shape(64, 32, 1, 7, ALONE).deep(),
     shape(64, 16, 1, 8, ALONE).deep(),
@@ -517,7 +516,7 @@ mod tests {
     #[test]
     fn every_type_and_layout_has_large_and_small_tiles_and_no_name_twice() {
         let all: Vec<_> = specs().collect();
-        assert!((200..=1900).contains(&all.len()), "{}", all.len());
+        assert!((200..=1880).contains(&all.len()), "{}", all.len());
         let names: HashSet<_> = all.iter().map(ToString::to_string).collect();
         assert_eq!(names.len(), all.len());
         for (a, b) in MAJORS {
