@@ -138,6 +138,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         if !self.has_registers_left() || units.max(ends) > IN_FLIGHT {
             return None;
         }
+        let first_half = b.constant(0);
         let find = || {
             let slice = self.slice(d, place, self.buffers(), place.side_by_side);
             let [of_units, of_ends] = self.counts(place.side_by_side);
@@ -147,7 +148,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
             };
             (
                 (0..units).map(|i| self.unit(&slice, at(i, of_units))).collect(),
-                (0..ends).map(|i| self.end(&slice, at(i, of_ends), 0)).collect(),
+                (0..ends).map(|i| self.end(&slice, at(i, of_ends), first_half)).collect(),
             )
         };
         let nothing = || {
@@ -180,17 +181,16 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
                     b.if_(stores, store);
                 }
             }
-            None => {
-                self.for_each_place(units, |at| self.load_unit(&self.unit(&slice, at)));
-                self.for_each_place(ends, |at| self.load_end(&self.end(&slice, at, 0)));
-            }
+            None => self.for_each_place(units, |at| self.load_unit(&self.unit(&slice, at))),
         }
+        // Lines of whole units have as many bytes at both ends as one unit, or none: one half, and the other where lines are cut.
         let cut = slice.bytes.ne(slice.line_bytes);
-        b.if_(cut, || self.for_each_place(ends, |at| self.load_end(&self.end(&slice, at, 1))));
+        b.for_range(u32::from(found.is_some()), cut.select::<ty::U32>(2, 1), 1, |half| {
+            self.for_each_place(ends, |at| self.load_end(&self.end(&slice, at, half)));
+        });
     }
 
-    /// Units of a slice, and elements of one half of its lines' ends: lines of whole units have as many bytes at both ends as one
-    /// unit, or none.
+    /// Units of a slice, and elements of one half of its lines' ends.
     fn counts(&self, side_by_side: u32) -> [u32; 2] {
         let units = side_by_side * self.staging().line_bytes() / CHUNK_BYTES;
         [units, CHUNK_BYTES / self.output().bytes()].map(|in_line| self.lines() * in_line)
@@ -229,7 +229,7 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
     }
 
     /// Where element `index` of the first or second half of the lines' ends goes and comes from.
-    fn end(&self, slice: &Slice<'k>, (index, there): At<'k>, half: u32) -> End<'k> {
+    fn end(&self, slice: &Slice<'k>, (index, there): At<'k>, half: Val<'k, ty::U32>) -> End<'k> {
         let size = self.output().bytes();
         let at_ends = CHUNK_BYTES / size;
         let line = index / at_ends;
