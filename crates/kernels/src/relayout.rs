@@ -390,7 +390,6 @@ impl<'k> Job<'k> {
                 lines,
                 full,
                 rest,
-                waits_once: false,
             },
             result: Destination {
                 address: destination + which.widen() * results_apart,
@@ -461,8 +460,7 @@ fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, kind: 
     };
     b.ctas_per_sm(ctas_per_sm);
     let Units { batch, .. } = Units::plain(element_bytes, kind);
-    let (mut job, index) = job(b, element_bytes, split);
-    job.source.waits_once = !turns;
+    let (job, index) = job(b, element_bytes, split);
     let tile = Tile { row: index / job.across, column: index % job.across };
     let region = turns.then(|| {
         let bytes = SmemRequest::whole(TURNED_LINES * TURNED_BYTES, TURNED_BYTES);
@@ -473,12 +471,10 @@ fn write(b: &KernelBuilder, element_bytes: u32, split: Option<SplitSpec>, kind: 
             // The GEMM that reads the result may come beside it, or take its place while the last tiles are written.
             b.grid_dependency_launch();
             let Some(region) = region else {
-                return b.scope("copy", || {
-                    copy::copy(&job, tile, batch, |reads| job.source.await_turn(reads));
-                });
+                return b.scope("copy", || copy::copy(&job, tile, batch, true));
             };
             b.grid_dependency_wait();
-            let copy = || b.scope("copy", || copy::copy(&job, tile, batch, |_| {}));
+            let copy = || b.scope("copy", || copy::copy(&job, tile, batch, false));
             let turn = || b.scope("turn", || transpose::turn(&job, tile, b.smem_address(region)));
             b.if_else(job.columns.eq(TURNS), turn, copy);
         });

@@ -2,11 +2,12 @@
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::source::Reads;
+use super::source::Words;
 use super::{Job, THREADS, Tile};
 
-/// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns. `before` runs when it is known how these are read.
-pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, batch: u32, before: impl FnOnce(&Reads<'k>)) {
+/// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns. Where it is to `await_turn`, it knows
+/// before that what it reads, and waits once for what it has read.
+pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, batch: u32, await_turn: bool) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);
     let log = job.columns;
@@ -16,10 +17,17 @@ pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, batch: u32, before: impl F
     let apart = b.constant::<ty::U32>(THREADS) >> log;
     let first = (tile.row * batch) * apart + (thread >> log);
     let line = |i: u32| -> Val<'_, ty::U32> { first + apart * i };
-    let reads = job.source.reads((0..batch).map(|i| job.source.chunk(line(i), column)));
-    before(&reads);
+    let chunks = (0..batch).map(|i| job.source.chunk(line(i), column));
+    let read: Box<dyn FnOnce() -> Vec<Words<'k>>> = if await_turn {
+        let reads = job.source.reads(chunks);
+        job.source.await_turn(&reads);
+        Box::new(move || job.source.read_once(&reads))
+    } else {
+        let chunks: Vec<_> = chunks.collect();
+        Box::new(move || job.source.read(&chunks))
+    };
     b.if_(column.lt(job.result.chunks) & first.lt(job.result.lines), || {
-        for (i, words) in (0..).zip(job.source.read(&reads)) {
+        for (i, words) in (0..).zip(read()) {
             job.result.store(b, line(i), column, words);
         }
     });

@@ -124,7 +124,7 @@ fn maxima<'k>(
             let along = first + part + i * ALONG;
             job.source.chunk(turned.select(along, place), turned.select(place, along))
         });
-        let read = job.source.read(&job.source.reads(chunks));
+        let read = job.source.read(&chunks.collect::<Vec<_>>());
         let larger = |(i, largest): (usize, Val<'k, ty::U32>)| {
             read.iter().fold(largest, |all, words| all.max(words[i] & 0x7fff_ffff))
         };

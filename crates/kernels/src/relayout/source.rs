@@ -18,9 +18,6 @@ pub(super) struct Source<'k> {
     /// Bytes from element to element.
     pub(super) step: Val<'k, ty::U64>,
     pub(super) lines: Val<'k, ty::U32>,
-    /// Whether threads wait for all that they read before they do anything with some of it: at the matrix's ends, where a warp's
-    /// threads go different ways, it waits once then. It takes registers.
-    pub(super) waits_once: bool,
     /// Whole chunks of a line, and bytes of the one behind these.
     pub(super) full: Val<'k, ty::U32>,
     pub(super) rest: Val<'k, ty::U32>,
@@ -77,7 +74,7 @@ impl<'k> Source<'k> {
     }
 
     /// How some chunks are read.
-    pub(super) fn reads(&self, chunks: impl IntoIterator<Item = Chunk<'k>>) -> Reads<'k> {
+    pub(super) fn reads(&self, chunks: impl Iterator<Item = Chunk<'k>>) -> Reads<'k> {
         let neighbours = self.step.eq(u64::from(self.element_bytes));
         let read = |chunk: Chunk<'k>| {
             let (low, shift) = (chunk.address & !15, chunk.address.low_word() & 15);
@@ -85,7 +82,7 @@ impl<'k> Source<'k> {
             let inside = neighbours & low.ge(self.address) & self.end.ge(high + 16);
             Read { chunk, low, high, shift, inside }
         };
-        let reads: Vec<_> = chunks.into_iter().map(read).collect();
+        let reads: Vec<_> = chunks.map(read).collect();
         let plain = |read: &Read<'k>| read.inside & read.shift.eq(0);
         let first = plain(&reads[0]);
         Reads { plain: reads[1..].iter().fold(first, |all, read| all & plain(read)), reads }
@@ -100,28 +97,85 @@ impl<'k> Source<'k> {
         self.b.grid_dependency_wait();
     }
 
-    /// The bytes of some chunks, all of which are in flight together; zeros for those that are not wanted.
-    pub(super) fn read(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
+    /// The bytes of some chunks, all of which are in flight together; zeros for those that are not wanted. At the matrix's ends, where a
+    /// warp's threads go two ways, it waits twice.
+    pub(super) fn read(&self, chunks: &[Chunk<'k>]) -> Vec<Words<'k>> {
+        let b = self.b;
+        let each = |of: &dyn Fn(usize) -> Val<'k, ty::U64>| -> Vec<_> {
+            (0..chunks.len()).map(of).collect()
+        };
+        let low = each(&|i| chunks[i].address & !15);
+        let shifts: Vec<_> = chunks.iter().map(|chunk| chunk.address.low_word() & 15).collect();
+        let lasts = each(&|i| low[i] + shifts[i].ne(0).select::<ty::U64>(16, 0));
+        let neighbours = self.step.eq(u64::from(self.element_bytes));
+        let inside = (0..chunks.len()).fold(neighbours, |inside, i| {
+            inside & low[i].ge(self.address) & self.end.ge(lasts[i] + 16)
+        });
+        let none = shifts[1..].iter().fold(shifts[0], |all, shift| all | *shift).eq(0);
+        let load = |address| b.load_global_once::<ty::U32, 4>(address);
+        let words = b.if_else(
+            inside,
+            || {
+                b.if_else(
+                    none,
+                    || low.iter().flat_map(|address| load(*address)).collect::<Vec<_>>(),
+                    || {
+                        let halves: Vec<_> =
+                            (0..chunks.len()).map(|i| (load(low[i]), load(lasts[i]))).collect();
+                        let shifted = halves.iter().zip(&shifts);
+                        shifted
+                            .flat_map(|((low, high), shift)| {
+                                shift_down(low, high, *shift, self.element_bytes)
+                            })
+                            .collect()
+                    },
+                )
+            },
+            || chunks.iter().flat_map(|chunk| self.gather(chunk)).collect(),
+        );
+        let words = words.chunks(4).map(|words| std::array::from_fn(|i| words[i]));
+        words.zip(chunks).map(|(words, chunk)| self.cut(words, chunk.wanted)).collect()
+    }
+
+    /// A chunk element by element. Those beyond the end are copies of the last one.
+    fn gather(&self, chunk: &Chunk<'k>) -> Words<'k> {
+        let b = self.b;
+        let size = self.element_bytes;
+        let last = chunk.there / size - 1;
+        let address = |i: u32| chunk.address + last.min(i).widen() * self.step;
+        match size {
+            1 | 2 => std::array::from_fn(|word| {
+                let in_word = 4 / size;
+                (0..in_word)
+                    .map(|i| {
+                        let element = b.load_narrow(address(word as u32 * in_word + i), size);
+                        element << (8 * size * i)
+                    })
+                    .reduce(|word, element| word | element)
+                    .unwrap_or_else(|| b.constant(0))
+            }),
+            4 => std::array::from_fn(|i| b.load_global::<ty::U32, 1>(address(i as u32))[0]),
+            _ => {
+                let pairs = [0, 1].map(|i| b.load_global::<ty::U32, 2>(address(i)));
+                std::array::from_fn(|i| pairs[i / 2][i % 2])
+            }
+        }
+    }
+
+    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes before all of it has been asked for. That takes
+    /// registers.
+    pub(super) fn read_once(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
         let b = self.b;
         let load = |address| b.load_global_once::<ty::U32, 4>(address);
         let both = |read: &Read<'k>| [load(read.low), load(read.high)].concat();
-        let gathered = |read: &Read<'k>| self.gather(read);
+        let come = |read: &Read<'k>| b.if_else(read.inside, || both(read), || self.elements(read));
+        let chunk = |read: &Read<'k>, come: &[_]| {
+            b.if_else(read.inside, || self.shifted(come, read.shift), || self.joined(come))
+        };
         let words = b.if_else(
             *plain,
             || reads.iter().flat_map(|read| load(read.low)).collect::<Vec<_>>(),
             || {
-                let come =
-                    |read: &Read<'k>| b.if_else(read.inside, || both(read), || gathered(read));
-                let chunk = |read: &Read<'k>, come: &[_]| {
-                    b.if_else(read.inside, || self.shifted(come, read.shift), || self.joined(come))
-                };
-                if !self.waits_once {
-                    let chunk = |read| {
-                        let whole = || self.shifted(&both(read), read.shift);
-                        b.if_else(read.inside, whole, || self.joined(&gathered(read)))
-                    };
-                    return reads.iter().flat_map(chunk).collect();
-                }
                 let all: Vec<_> = reads.iter().map(come).collect();
                 reads.iter().zip(&all).flat_map(|(read, come)| chunk(read, come)).collect()
             },
@@ -130,9 +184,9 @@ impl<'k> Source<'k> {
         words.zip(reads).map(|(words, read)| self.cut(words, read.chunk.wanted)).collect()
     }
 
-    /// A chunk element by element, in eight words: of elements of one byte two in each, of large ones the first words of each, then
+    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words of each, then
     /// nothing. Those beyond the end are copies of the last one.
-    fn gather(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
+    fn elements(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
         let b = self.b;
         let size = self.element_bytes;
         let last = chunk.there / size - 1;
@@ -160,11 +214,11 @@ impl<'k> Source<'k> {
         shift_down(&low, &high, shift, self.element_bytes).to_vec()
     }
 
-    /// The chunk that was gathered.
-    fn joined(&self, gathered: &[Val<'k, ty::U32>]) -> Vec<Val<'k, ty::U32>> {
+    /// The chunk that consists of these elements.
+    fn joined(&self, elements: &[Val<'k, ty::U32>]) -> Vec<Val<'k, ty::U32>> {
         match self.element_bytes {
-            1 | 2 => gathered.chunks(2).map(|halves| halves[0] | (halves[1] << 16)).collect(),
-            _ => gathered[..4].to_vec(),
+            1 | 2 => elements.chunks(2).map(|halves| halves[0] | (halves[1] << 16)).collect(),
+            _ => elements[..4].to_vec(),
         }
     }
 

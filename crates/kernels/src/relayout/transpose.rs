@@ -33,7 +33,7 @@ pub(super) fn turn<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Smem>) {
         let line = tile.row * (groups * in_word) + group * in_word + i;
         job.source.chunk(line, tile.column * tile_chunks + chunk(pass))
     });
-    let read = job.source.read(&job.source.reads(chunks));
+    let read = job.source.read(&chunks.collect::<Vec<_>>());
     let row_of = |chunk: Val<'k, ty::U32>| smem.offset(chunk * (in_chunk * TURNED_BYTES));
     for (pass, lines) in (0..passes).zip(read.chunks(in_word as usize)) {
         let chunk = chunk(pass);
