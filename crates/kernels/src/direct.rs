@@ -134,14 +134,14 @@ impl<'k, S: Sum> WarpgroupStore<'_, 'k, S> {
         direct: Val<'k, ty::Bool>,
     ) -> Option<Found<'k>> {
         let b = self.builder();
-        let [units, ends] = self.counts(place.side_by_side).map(|count| self.places(count));
+        let [of_units, of_ends] = self.counts(place.side_by_side);
+        let [units, ends] = [of_units, of_ends].map(|count| self.places(count));
         if !self.has_registers_left() || units.max(ends) > IN_FLIGHT {
             return None;
         }
         let first_half = b.constant(0);
         let find = || {
             let slice = self.slice(d, place, self.buffers(), place.side_by_side);
-            let [of_units, of_ends] = self.counts(place.side_by_side);
             let at = |i: u32, count: u32| {
                 let all = count.is_multiple_of(WARPGROUP_THREADS);
                 self.at(self.thread + i * WARPGROUP_THREADS, count, all)
