@@ -446,8 +446,7 @@ mod tests {
 
     #[test]
     fn times_are_compared_with_reading_where_that_was_measured() {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/2026-11-20-pairs-f16-kk.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pairs.json");
         let mut report = Report::read(path.as_ref()).unwrap();
         report.outcomes.truncate(1);
         let text = outcome_table(&report).to_string();

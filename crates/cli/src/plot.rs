@@ -303,8 +303,7 @@ mod tests {
         let args = |report: &str| Args { reports: vec![report.into()], svg: svg.clone() };
         assert!(run(&args(fixture)).is_ok());
         assert!(std::fs::read_to_string(&svg).unwrap().contains("<polyline"));
-        let pairs =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/2026-11-20-pairs-f16-kk.json");
+        let pairs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pairs.json");
         let message = run(&args(pairs)).err().unwrap().to_string();
         assert!(message.contains("nothing to draw"), "{message}");
     }

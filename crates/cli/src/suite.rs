@@ -328,10 +328,9 @@ mod tests {
         assert_eq!(report.score(&list.families[1].problems).measured, 1);
     }
 
-    /// A run that is kept with the project.
+    /// A run of two problems on an H200.
     fn example_report() -> Report {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/2026-11-20-pairs-f16-kk.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/pairs.json");
         Report::read(path.as_ref()).unwrap()
     }
 
