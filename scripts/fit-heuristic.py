@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Fits the constants of crates/gemm/src/heuristic.rs to surveys, and says what the fitted model would lose by its picks.
 
-Surveys come from `pgemm autotune --survey FILE`; results of tuning (`autotune_results/*.json`) are read too. What counts is the regret, the time of the model's pick over the best measured
+Surveys come from `pgemm autotune --survey FILE`; results of tuning (`autotune_results/*.json`) are read too, and so are both
+in the compact form of benchmarks/results. What counts is the regret, the time of the model's pick over the best measured
 time (geometric mean over problems). Fitted are, by weighted least squares, the estimates' errors within each problem: choices
 near the best count most, and what all choices of a problem have in common counts little, since no pick depends on it. With
 --refine, searches for the least regret follow, smooth in the constants. The constants printed are pasted into heuristic.rs by
 hand. Operands are taken to consist of whole lines of L2, as those of the surveys do. Needs numpy.
 
-    scripts/fit-heuristic.py benchmarks/2026-11-21-survey-bf16.json --hold-out 5
+    scripts/fit-heuristic.py benchmarks/results/survey.jsonl --hold-out 5
 """
 
 import argparse
@@ -17,7 +18,9 @@ import random
 import re
 import sys
 
+import compact_results
 import numpy as np
+from results import parse_choice, parse_problem, read_lines
 
 # The constants of heuristic.rs, as they are now.
 START = {
@@ -314,51 +317,47 @@ def corrected(rows):
     return times
 
 
-def of_results(results):
-    """A results file of `pgemm autotune` as a survey: each trial's time in its last rung, as that of the heuristic's pick over
-    its ratio, since rungs ran at different clocks. The peer is that pick."""
-    rows = []
-    for problem in results["problems"]:
-        finalist = problem["finalist"]
-        if finalist is None:
-            continue
-        picked = finalist["timing"]["microseconds"] * finalist["ratio"]
-        timed = [(problem["heuristic"], picked)]
-        for trial in problem["trials"]:
-            if trial["rungs"]:
-                ratios = trial["rungs"][-1]["ratios"]
-                timed.append((trial, picked / float(np.median(ratios))))
-        choice = ("spec", "raster_rows", "split", "dependent_launch")
-        for of, microseconds in timed:
-            row = {"microseconds": microseconds, "peer_microseconds": [picked, picked], **problem["key"]}
-            rows.append(row | {name: of[name] for name in choice})
-    return {"schema": 1, "machine": results["platform"], "rows": rows}
+def lines_of(path):
+    """The lines of a file in the compact form, as (run, line) pairs; reports are made compact."""
+    if path.endswith(".jsonl"):
+        return list(read_lines(path))
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    try:
+        run, *lines = compact_results.compact(report, path)
+    except compact_results.NotAReport:
+        sys.exit(f"{path} is neither a survey nor a results file of `pgemm autotune`")
+    return [(run, line) for line in lines]
+
+
+def rows_of(line):
+    """The timings of a survey's line, or of a line of the tuner: each trial's time in its last rung, as that of the heuristic's
+    pick over its ratio, since rungs ran at different clocks. The peer is that pick."""
+    if "blocks" in line:
+        timed = [(*choice, block["peer_us"]) for block in line["blocks"] for choice in block["choices"]]
+    elif "finalist" in line:
+        picked = line["us"] * line["ratio"][1]
+        timed = [(line["heuristic"], picked, [picked, picked])]
+        timed += [(name, picked / ratio, [picked, picked]) for name, ratio in line["trials"]]
+    else:
+        timed = []
+    for name, microseconds, peer in timed:
+        yield parse_choice(name) | {"microseconds": microseconds, "peer_microseconds": peer}
 
 
 def read(paths, below):
-    """The problems of all files whose best time is below so many microseconds. A choice that several files time counts once in each."""
+    """The problems of all files whose best time is below so many microseconds. A choice that several runs time counts once in each."""
     problems, failed = [], 0
-    for path in paths:
-        with open(path, encoding="utf-8") as file:
-            survey = json.load(file)
-        if survey.get("schema") == 2 and "problems" in survey:
-            survey = of_results(survey)
-        if survey.get("schema") != 1 or "rows" not in survey:
-            sys.exit(f"{path} is neither a survey of schema 1 nor a results file of schema 2")
-        groups = {}
-        for row in survey["rows"]:
-            # The formula here is that of single products.
-            if "batch" in row:
-                continue
-            if row["microseconds"] is None:
-                failed += 1
-                continue
-            name = "{dtype}->{output} {a_major}{b_major} {m}x{n}x{k}".format(**row)
-            groups.setdefault(name, []).append(row)
-        sms = survey["machine"]["sm_count"]
-        for name, rows in groups.items():
-            if len(rows) > 1 and min(row["microseconds"] for row in rows) < below:
-                problems.append(Problem(name, rows, sms))
+    for run, line in (pair for path in paths for pair in lines_of(path)):
+        problem = parse_problem(line["problem"])
+        # The formula here is that of single products.
+        if "batch" in problem:
+            continue
+        rows = [problem | row for row in rows_of(line)]
+        failed += sum(row["microseconds"] is None for row in rows)
+        rows = [row for row in rows if row["microseconds"] is not None]
+        if len(rows) > 1 and min(row["microseconds"] for row in rows) < below:
+            problems.append(Problem("{dtype}->{output} {a_major}{b_major} {m}x{n}x{k}".format(**problem), rows, run["sm_count"]))
     if not problems:
         sys.exit("the files hold no problem with two timings")
     return problems, failed

@@ -2,13 +2,15 @@
 //! whole model: the busiest SM's stages, each bound by the tensor cores, by shared memory, by L2 or by the latency of a load;
 //! beside them the traffic of DRAM, shared out among pairs of SMs; then the reduction of split tiles and the launch.
 //!
-//! Its constants were fitted by `scripts/fit-heuristic.py`, which has the same formula, to 7746 timings on an H200 (bf16, both
-//! operands K-major or B N-major, the 178 problems of the suite with up to 44 choices each, dependent and serial launches:
-//! `benchmarks/2026-11-21-survey-bf16-launches.json`), of those problems that take less than 150 µs: longer ones scatter
-//! with the clock. There its picks take 1.6 % longer than the best that was measured (geometric mean; 15 % at worst), and 0.8 %
-//! (2 % at worst) over 41 large problems in races at steady power (`benchmarks/2026-11-22-large-tuned-*.json`), which the bounds
-//! of shared memory and of epilogues are from. All operands there are made of whole lines of L2; what those of others take is
-//! `TORN_BYTES_PER_CYCLE`.
+//! Its constants were fitted by `scripts/fit-heuristic.py`, which has the same formula, to 7746
+//! timings on an H200 (bf16, both operands K-major or B N-major, the 178 problems of the suite with
+//! up to 44 choices each, dependent and serial launches: `benchmarks/results/survey.jsonl`), of
+//! those problems that take less than 150 µs: longer ones scatter with the clock, and the file
+//! leaves them out. There its picks take 1.6 % longer than the best that was measured (geometric
+//! mean; 15 % at worst), and 0.8 % (2 % at worst) over 41 large problems in races at steady power
+//! (runs `2026-11-22-large-tuned-*` of `benchmarks/results/autotune.jsonl`), which the bounds of
+//! shared memory and of epilogues are from. All operands there are made of whole lines of L2; what
+//! those of others take is `TORN_BYTES_PER_CYCLE`.
 
 mod any;
 mod dmma;
@@ -41,16 +43,19 @@ const MATH: f64 = 1.22;
 /// Fewest cycles of a stage, however narrow the tile: waiting at barriers and issuing.
 const STAGE_CYCLES: f64 = 264.0;
 
-/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle. A bound that is sharp: where 128×112 is raced
-/// with wider tiles, all take as long as their MMAs (`benchmarks/2026-11-22-large-tuned-*.json`), and 128×96 10 % longer.
+/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle. A bound that is
+/// sharp: where 128×112 is raced with wider tiles, all take as long as their MMAs (runs
+/// `2026-11-22-large-tuned-*` of `benchmarks/results`), and 128×96 10 % longer.
 const SMEM_BYTES_PER_CYCLE: f64 = 175.0;
 
 /// Bytes that reach an SM's shared memory from L2 per cycle.
 const L2_BYTES_PER_CYCLE: f64 = 155.8;
 
-/// The same of an operand whose slices lie in two lines of L2 or in one, by the lines and not by what of them is wanted.
-/// From one timing (`benchmarks/2026-11-21-night-unaligned.json`: 4104³, bf16, 128×176 alone, 300 µs). Nothing has been measured
-/// where lines of one operand only are whole, nor of f64 and f32, whose kernels hardly wait for L2: their models do without.
+/// The same of an operand whose slices lie in two lines of L2 or in one, by the lines and not by
+/// what of them is wanted. From one timing (run `2026-11-21-night-unaligned` of
+/// `benchmarks/results`: 4104³, bf16, 128×176 alone, 300 µs). Nothing has been measured where lines
+/// of one operand only are whole, nor of f64 and f32, whose kernels hardly wait for L2: their
+/// models do without.
 const TORN_BYTES_PER_CYCLE: f64 = 55.8;
 
 /// Bytes of a stage that lie outside the matrix take so much longer: TMA fills in zeros slowly.
@@ -83,14 +88,17 @@ const ACTIVATION_PER_ELEMENT: f64 = 0.16;
 /// So much longer where rows of staging tiles are not whole lines of 128 bytes.
 const RAGGED: f64 = 2.0;
 
-/// The same of 32-bit results, whose lines there are 64 bytes: between what 128×144 has at 2048×8192×1024 in tf32, and at 1536³ and
-/// 2048×8192×3584 in s8 (`benchmarks/2026-11-22-large-changed.json`).
+/// The same of 32-bit results, whose lines there are 64 bytes: between what 128×144 has at
+/// 2048×8192×1024 in tf32, and at 1536³ and 2048×8192×3584 in s8 (run `2026-11-22-large-changed` of
+/// `benchmarks/results`).
 const RAGGED_OF_32_BITS: f64 = 3.0;
 
-/// Cycles for each byte of a large whole tile of D from one to the next, beside the epilogue's, where warpgroups share it and nothing
-/// is multiplied meanwhile. From pairs with kernels that take turns (`benchmarks/2026-11-22-turns*.json`), which have 128×256 take 2 to
-/// 8 % longer where tensor cores are waited for; of tiles of fewer elements than [`LARGE_TILE`], of promoted sums and of stream-K
-/// nothing like it was seen, and of an A from registers nothing was measured.
+/// Cycles for each byte of a large whole tile of D from one to the next, beside the epilogue's,
+/// where warpgroups share it and nothing is multiplied meanwhile. From pairs with kernels that take
+/// turns (runs `2026-11-22-turns*` of `benchmarks/results`), which have 128×256 take 2 to 8 %
+/// longer where tensor cores are waited for; of tiles of fewer elements than [`LARGE_TILE`], of
+/// promoted sums and of stream-K nothing like it was seen, and of an A from registers nothing was
+/// measured.
 const BETWEEN_PER_BYTE: f64 = 0.05;
 
 /// Elements of D in such a tile: 128×256.
@@ -99,10 +107,11 @@ const LARGE_TILE: f64 = 32_768.0;
 /// Fewest cycles from one tile to the next where warpgroups take turns.
 const TURN_CYCLES: f64 = 1400.0;
 
-/// Time of MMAs of up to 128 columns, and of up to 192, whose sums one of two warpgroups promotes while the other's run, over that of
-/// wider ones or of three warpgroups, which are waited for less often. Lines of a staging tile that are ragged were not seen to cost
-/// anything there. From races of ten problems of e4m3 on H200s (`benchmarks/2026-11-22-last-e4m3-promoted-tiles-*.json`), where the picks lose
-/// 0.1 % to the best.
+/// Time of MMAs of up to 128 columns, and of up to 192, whose sums one of two warpgroups promotes
+/// while the other's run, over that of wider ones or of three warpgroups, which are waited for less
+/// often. Lines of a staging tile that are ragged were not seen to cost anything there. From races
+/// of ten problems of e4m3 on H200s (runs `2026-11-22-last-e4m3-promoted-tiles-*` of
+/// `benchmarks/results`), where the picks lose 0.1 % to the best.
 const PROMOTED_OFTEN: f64 = 1.17;
 const PROMOTED: f64 = 1.03;
 

@@ -7,7 +7,7 @@ fn spec(name: &str) -> AnySpec {
 /// Spec without the operands' type, split, whether the launch is dependent, microseconds.
 type Timing = (&'static str, &'static str, bool, f64);
 
-/// Fastest first, from benchmarks/2026-11-21-survey-bf16-launches.json.
+/// Fastest first, from benchmarks/results/survey.jsonl.
 const MEASURED: [([u64; 3], [Timing; 4]); 8] = [
     (
         [1024, 1024, 32768],
@@ -100,7 +100,8 @@ fn estimates_stand_in_the_order_that_was_measured_and_are_near() {
     }
 }
 
-/// Pairs of one race, the faster first, and by how much it is: benchmarks/2026-11-22-large-{tuned-*,changed}.json.
+/// Pairs of one race, the faster first, and by how much it is: runs `2026-11-22-large-tuned-*` and
+/// `2026-11-22-large-changed` of benchmarks/results.
 #[test]
 fn large_tiles_stand_in_the_order_of_their_races() {
     for (extents, faster, slower, measured) in [
@@ -133,7 +134,7 @@ fn in_order(extents: [u64; 3], faster: &str, slower: &str, measured: f64) {
     assert!((1.0..=measured).contains(&ratio), "{extents:?} {slower}: {ratio}");
 }
 
-/// Medians of benchmarks/2026-11-21-night-unaligned.json.
+/// Medians of the run `2026-11-21-night-unaligned` of benchmarks/results.
 #[test]
 fn slices_in_two_lines_cost_what_was_measured() {
     for (extents, name, measured) in [
@@ -242,7 +243,8 @@ fn raster_groups_are_near_square_and_equal() {
     assert_eq!(raster_rows(&square, 1, 132), 1);
 }
 
-/// The fastest in races on an H200 (`benchmarks/2026-11-22-last-{1000-tiles,small,e4m3-promoted-tiles}-*`).
+/// The fastest in races on an H200 (runs `2026-11-22-last-1000-tiles-*`,
+/// `2026-11-22-last-small-*` and `2026-11-22-last-e4m3-promoted-tiles-*` of benchmarks/results).
 #[test]
 fn small_and_promoted_problems_take_what_was_fastest() {
     use crate::problem::{Major, Problem};

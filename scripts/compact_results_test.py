@@ -1,0 +1,105 @@
+"""Tests of compact_results.py and results.py: python3 -m unittest discover -s scripts -p '*_test.py'"""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+import compact_results
+import results
+
+FIXTURES = results.ROOT / "crates" / "cli" / "tests" / "fixtures"
+
+
+def fixture(name):
+    return json.loads((FIXTURES / name).read_text(encoding="utf-8"))
+
+
+class Compacting(unittest.TestCase):
+    def test_pairs_keep_their_run_and_their_ratios(self):
+        report = fixture("pairs.json")
+        run, *lines = compact_results.compact(report, "pairs")
+        self.assertEqual((run["format"], run["run"], run["cublaslt"], run["driver"]), (1, "pairs", "13.1.0", "580.159.04"))
+        self.assertNotIn("--json", run["command"])
+        self.assertTrue(run["command"].startswith("pgemm bench --size 8192"))
+        self.assertEqual([line["problem"] for line in lines], ["f16 kk 8192x8192x8192", "f16 kk 4096x4096x4096"])
+        peer, ours = lines[0]["contestants"]
+        self.assertEqual(peer["name"], "cuBLASLt")
+        self.assertNotIn("ratio", peer)
+        self.assertEqual(ours["kernel"], "f16-kk-f16-128x256x64-s4-w2-c1x1:whole:16")
+        self.assertNotIn("name", ours)
+        summary = report["outcomes"][0]["contestants"][1]["ratio"]
+        for part, value in zip(("min", "median", "max"), ours["ratio"], strict=True):
+            self.assertAlmostEqual(summary[part], value, places=4)
+
+    def test_streams_keep_every_way(self):
+        report = fixture("stream.json")
+        _, line, *_ = compact_results.compact(report, "stream")
+        ways = report["streams"][0]["ways"]
+        self.assertEqual([way["way"] for way in line["ways"]], [way["way"] for way in ways])
+        self.assertEqual(len(line["one_job"]), len(report["streams"][0]["alone"]))
+
+    def test_results_of_the_tuner(self):
+        choice = {"spec": "bf16-kk-bf16-64x64x64-s8-w1-c1x1", "raster_rows": 4, "split": {"split_k": 3}, "dependent_launch": False}
+        timing = {"microseconds": 2.0, "ratios": [1.0, 1.2, 1.1]}
+        tuned = {
+            "key": {"m": 64, "n": 96, "k": 256, "dtype": "e4m3", "b_dtype": "e5m2", "output": "bf16", "a_major": "k", "b_major": "k"},
+            "options": {"trials": 1, "seconds": 2.0},
+            "chosen": choice,
+            "heuristic": choice,
+            "finalist": choice | {"ratio": 1.1, "interval": {"lower": 1.05, "upper": 1.15}, "timing": timing},
+            "trials": [choice | {"rungs": [timing]}, choice | {"rungs": []}],
+        }
+        platform = {"device": "NVIDIA H200", "sm_count": 132, "driver": None, "cuda": "13.0", "version": "0.1.0"}
+        run, line = compact_results.compact({"schema": 2, "date": "2026-11-22", "platform": platform, "problems": [tuned]}, "t")
+        self.assertEqual(run["version"], "0.1.0")
+        self.assertEqual(line["problem"], "e4m3*e5m2->bf16 kk 64x96x256")
+        self.assertEqual(line["trials"], [["bf16-kk-bf16-64x64x64-s8-w1-c1x1:split-3:4:serial", 1.1]])
+        self.assertEqual(results.parse_choice(line["chosen"]), choice)
+        self.assertEqual(results.parse_problem(line["problem"]), tuned["key"])
+
+    def test_choices_of_a_survey_are_grouped_by_the_peers_readings(self):
+        row = {"m": 1, "n": 2, "k": 3, "dtype": "bf16", "output": "bf16", "a_major": "k", "b_major": "n", "launch": "graph"}
+        row |= {"spec": "s", "raster_rows": 1, "split": "stream_k", "dependent_launch": True, "microseconds": 5.0}
+        rows = [row | {"peer_microseconds": peer} for peer in ([1.0, 1.1], [1.0, 1.1], [1.1, 1.2])]
+        machine = fixture("pairs.json")["machine"]
+        _, *lines = compact_results.compact({"date": "d", "machine": machine, "rows": rows}, "s")
+        self.assertEqual(len(lines), 1)
+        self.assertEqual([len(block["choices"]) for block in lines[0]["blocks"]], [2, 1])
+        self.assertEqual(lines[0]["blocks"][0]["choices"][0], ["s:stream-k:1:dependent", 5.0])
+
+    def test_anything_else_is_refused(self):
+        with self.assertRaises(compact_results.NotAReport):
+            compact_results.compact({"machine": {}}, "nothing")
+
+
+class Reading(unittest.TestCase):
+    def write(self, *lines):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        text = "".join(compact_results.text(line) + "\n" for line in lines)
+        (folder / "a.jsonl").write_text(text, encoding="utf-8")
+        return folder
+
+    def test_lines_become_rows_with_their_group(self):
+        read = results.Results(self.write(*compact_results.compact(fixture("pairs.json"), "pairs")))
+        self.assertEqual(len(read.select()), 4)
+        ours = read.select(problem="f16 kk 8192*", kernel="*128x256*")
+        self.assertEqual([row["group"] for row in ours], ["large"])
+        self.assertEqual(read.select(run="others"), [])
+
+    def test_the_newest_run_of_a_problem_counts(self):
+        older = compact_results.compact(fixture("pairs.json"), "older")
+        newer = compact_results.compact(fixture("pairs.json") | {"date": "2026-12-24T00:00:00Z"}, "newer")[:2]
+        read = results.Results(self.write(*older, *newer))
+        newest = read.select(newest=True, kernel="*")
+        self.assertEqual({row["problem"]: row["run"] for row in newest}["f16 kk 8192x8192x8192"], "newer")
+        self.assertEqual({row["problem"]: row["run"] for row in newest}["f16 kk 4096x4096x4096"], "older")
+
+    def test_lines_without_their_run_and_other_formats_are_refused(self):
+        for line in ({"run": "unknown", "problem": "p"}, {"format": 99, "run": "r"}):
+            with self.assertRaises(results.ResultsError):
+                list(results.read_lines(self.write(line) / "a.jsonl"))
+
+
+if __name__ == "__main__":
+    unittest.main()
