@@ -1,5 +1,6 @@
-// How fast a product is through the C++ interface: bursts of runs on one stream between two events, random operands, row-major
-// C. `pgemm bench --against cublaslt` compares with cuBLASLt at steady power and verifies; this does neither.
+// Measures one GEMM through the C++ interface. Bursts of runs on one stream are timed by two CUDA
+// events; operands are random, and C is row-major. `pgemm bench --against cublaslt` also compares
+// with cuBLASLt at steady power and verifies the results.
 
 #include <algorithm>
 #include <array>
@@ -21,9 +22,10 @@ constexpr const char *USAGE =
     "usage: bench_gemm [--size N | --m M --n N --k K] [--dtype TYPE] [--b-major n|k] [--precision P] [--seconds S]\n"
     "  TYPE: bf16 (default), fp16, tf32, fp32, fp64, e4m3, e5m2, s8, u8\n"
     "  P: full (default), fast, exact, tf32x3, f16x3, bf16x6, bf16x9\n"
-    "prints milliseconds and TFLOP/s of the median burst; see also `pgemm bench --against cublaslt`\n";
+    "prints milliseconds and TFLOP/s of the median burst; `pgemm bench --against cublaslt` compares with cuBLASLt\n";
 
-// A type of operands: bits of exponent and fraction, no exponent for integers.
+// An operand type: bytes per element, bits of exponent and fraction, and bytes per element of the
+// result. Integers have 0 exponent bits.
 struct Type {
   const char *name;
   PersistentGemm::Dtype dtype;
@@ -44,7 +46,8 @@ constexpr std::array<Type, 9> TYPES = {{
 
 constexpr std::array<const char *, 7> PRECISIONS = {"full", "fast", "exact", "tf32x3", "f16x3", "bf16x6", "bf16x9"};
 
-[[noreturn]] void refuse(const std::string &message) {
+// Prints a usage error and exits with status 2.
+[[noreturn]] void usage_error(const std::string &message) {
   std::fprintf(stderr, "bench_gemm: %s\n%s", message.c_str(), USAGE);
   std::exit(2);
 }
@@ -57,28 +60,29 @@ struct Options {
   double seconds = 2.0;
 };
 
-double number(const std::string &option, const char *text, double largest) {
+double positive_number(const std::string &option, const char *text, double largest) {
   char *end = nullptr;
   const double value = std::strtod(text, &end);
   if (end == text || *end != '\0' || !(value > 0.0) || value > largest) {
-    refuse(option + " " + text + " is not possible: give a number above 0");
+    usage_error(option + " " + text + " is not valid: give a number above 0 and at most " +
+                std::to_string(static_cast<long long>(largest)));
   }
   return value;
 }
 
-Options parse(int count, char **words) {
+Options parse(int count, char **arguments) {
   Options options;
   for (int i = 1; i < count; i += 2) {
-    const std::string option = words[i];
+    const std::string option = arguments[i];
     if (option == "--help" || option == "-h") {
       std::fputs(USAGE, stdout);
       std::exit(0);
     }
     if (i + 1 == count) {
-      refuse(option + " lacks its value");
+      usage_error(option + " needs a value");
     }
-    const char *value = words[i + 1];
-    const auto extent = [&] { return static_cast<std::int64_t>(number(option, value, 1e9)); };
+    const char *value = arguments[i + 1];
+    const auto extent = [&] { return static_cast<std::int64_t>(positive_number(option, value, 1e9)); };
     if (option == "--size") {
       options.m = options.n = options.k = extent();
     } else if (option == "--m") {
@@ -88,30 +92,31 @@ Options parse(int count, char **words) {
     } else if (option == "--k") {
       options.k = extent();
     } else if (option == "--seconds") {
-      options.seconds = number(option, value, 3600.0);
+      options.seconds = positive_number(option, value, 3600.0);
     } else if (option == "--dtype") {
       const auto named = [&](const Type &type) { return std::strcmp(type.name, value) == 0; };
       options.type = std::find_if(TYPES.begin(), TYPES.end(), named);
       if (options.type == TYPES.end()) {
-        refuse(std::string("there is no type ") + value);
+        usage_error(std::string("unknown type ") + value);
       }
     } else if (option == "--precision") {
       const auto named = [&](const char *name) { return std::strcmp(name, value) == 0; };
       const auto found = std::find_if(PRECISIONS.begin(), PRECISIONS.end(), named);
       if (found == PRECISIONS.end()) {
-        refuse(std::string("there is no precision ") + value);
+        usage_error(std::string("unknown precision ") + value);
       }
       options.precision = static_cast<PersistentGemm::Precision>(found - PRECISIONS.begin());
     } else if (option == "--b-major" && (*value == 'n' || *value == 'k') && value[1] == '\0') {
       options.layoutB = *value == 'n' ? PersistentGemm::Layout::RowMajor : PersistentGemm::Layout::ColumnMajor;
     } else {
-      refuse("there is no " + option + " " + value);
+      usage_error("unknown option " + option + " " + value);
     }
   }
   return options;
 }
 
-// Random floats of magnitudes from 1/8 to 1, random integers of the whole range.
+// Returns random elements: floats with magnitudes in [1/8, 1), or integers of the whole range of
+// the type.
 std::vector<unsigned char> random_elements(const Type &type, std::size_t elements, std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   std::vector<unsigned char> bytes(elements * type.bytes);
@@ -124,7 +129,7 @@ std::vector<unsigned char> random_elements(const Type &type, std::size_t element
       const std::uint64_t fraction = random & ((std::uint64_t{1} << type.fraction) - 1);
       pattern = ((sign << type.exponent | exponent) << type.fraction) | fraction;
     }
-    // Little-endian, as the device is.
+    // Host and device are little-endian.
     std::memcpy(&bytes[i * type.bytes], &pattern, type.bytes);
   }
   return bytes;
@@ -165,7 +170,7 @@ void measure(const cuda_driver &cuda, const Options &options) {
     return static_cast<double>(milliseconds) / runs;
   };
   burst(3);
-  // Bursts of some 50 ms; the first quarter of the time warms up.
+  // A burst takes about 50 ms. The first quarter of the time is the warm-up.
   const int runs = std::clamp(static_cast<int>(50.0 / burst(10)), 1, 10000);
   const auto started = std::chrono::steady_clock::now();
   const auto elapsed = [&] {
@@ -195,11 +200,11 @@ void measure(const cuda_driver &cuda, const Options &options) {
 
 }  // namespace
 
-int main(int count, char **words) try {
-  const Options options = parse(count, words);
+int main(int count, char **arguments) try {
+  const Options options = parse(count, arguments);
   cuda_driver cuda;
   if (!cuda_open(&cuda)) {
-    // Says why, by throwing.
+    // There is no CUDA driver or no device: create throws an error that names the cause.
     PersistentGemm::Config config;
     config.dtypeA = options.type->dtype;
     PersistentGemm::create(config);

@@ -1,5 +1,6 @@
-/* D = alpha * A*B + beta * C for a batch in pure C: B is column-major, all products share A, C is overwritten by D. Verified on
-   the CPU. Ends with status 77 where there is no Hopper GPU. */
+/* Computes D = alpha * A*B + beta * C for a batch of FP32 products, in C11.
+   B is column-major, all products share A, and D overwrites C. The CPU verifies every element.
+   The exit status is 77 if the machine has no Hopper GPU. */
 
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +13,8 @@ enum { M = 200, N = 120, K = 300, BATCH = 3 };
 
 static const double ALPHA = 2.0, BETA = -0.5;
 
-/* Small integers: every sum is exact in binary32. */
-static float *matrix(size_t elements, unsigned seed) {
+/* Returns a matrix of integers from -4 to 3, whose sums of products are exact in binary32. */
+static float *integer_matrix(size_t elements, unsigned seed) {
   float *values = malloc(elements * sizeof *values);
   if (values == NULL) {
     fputs("out of host memory\n", stderr);
@@ -31,12 +32,12 @@ static size_t wrong_elements(const float *a, const float *b, const float *c, con
   for (size_t product = 0; product < BATCH; ++product) {
     for (size_t row = 0; row < M; ++row) {
       for (size_t column = 0; column < N; ++column) {
-        const size_t at = (product * M + row) * N + column;
+        const size_t index = (product * M + row) * N + column;
         double sum = 0.0;
         for (size_t k = 0; k < K; ++k) {
           sum += (double)a[row * K + k] * (double)b[(product * N + column) * K + k];
         }
-        wrong += (double)d[at] != ALPHA * sum + BETA * (double)c[at];
+        wrong += (double)d[index] != ALPHA * sum + BETA * (double)c[index];
       }
     }
   }
@@ -67,8 +68,8 @@ int main(void) {
     return status == PGEMM_ERROR_NO_DEVICE ? 77 : 1;
   }
 
-  float *a = matrix(a_elements, 1), *b = matrix(b_elements, 2), *c = matrix(d_elements, 3);
-  float *d = matrix(d_elements, 4);
+  float *a = integer_matrix(a_elements, 1), *b = integer_matrix(b_elements, 2), *c = integer_matrix(d_elements, 3);
+  float *d = integer_matrix(d_elements, 4);
   void *a_device = upload(&cuda, a, a_elements), *b_device = upload(&cuda, b, b_elements);
   void *c_device = upload(&cuda, c, d_elements);
 

@@ -1,5 +1,6 @@
-// The few functions of the CUDA driver that the examples need, from libcuda.so.1 at run time: no CUDA toolkit is needed to
-// compile them. A program that has the toolkit uses its runtime instead: the library takes pointers and streams of either.
+// The functions of the CUDA driver API that the examples call. They are loaded from libcuda.so.1 at
+// run time, so the examples compile without a CUDA toolkit. A program that has the toolkit can use
+// the CUDA runtime instead, because the library accepts pointers and streams of both APIs.
 #ifndef CUDA_DRIVER_H
 #define CUDA_DRIVER_H
 
@@ -27,7 +28,7 @@ typedef struct cuda_driver {
   int (*event_destroy)(void *event);
 } cuda_driver;
 
-// Ends the program where a call of the driver's failed.
+// Prints the error of a failed driver call and exits.
 static inline void cuda_check(int result, const char *call) {
   if (result != 0) {
     fprintf(stderr, "%s failed: CUresult %d\n", call, result);
@@ -35,6 +36,7 @@ static inline void cuda_check(int result, const char *call) {
   }
 }
 
+// Loads one function of the driver, or exits if the driver does not have it.
 static inline void cuda_symbol(void *library, const char *name, void *function, size_t size) {
   void *symbol = dlsym(library, name);
   if (symbol == NULL) {
@@ -44,8 +46,8 @@ static inline void cuda_symbol(void *library, const char *name, void *function, 
   memcpy(function, &symbol, size);
 }
 
-// Opens the driver and makes device 0's primary context current, the one that the CUDA runtime uses too. Returns 0 where there
-// is no driver or no device: pgemm_create then says so.
+// Opens the driver and makes the primary context of device 0 current, which the CUDA runtime also
+// uses. Returns 0 if there is no driver or no device; pgemm_create then reports the cause.
 static inline int cuda_open(cuda_driver *cuda) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW);
   int device = 0;
@@ -78,7 +80,7 @@ static inline int cuda_open(cuda_driver *cuda) {
   return 1;
 }
 
-// Device memory, as the pointer that the library takes.
+// Allocates device memory and returns it as the pointer type that the library accepts.
 static inline void *cuda_allocate(const cuda_driver *cuda, size_t bytes) {
   uint64_t address = 0;
   cuda_check(cuda->allocate(&address, bytes), "cuMemAlloc");

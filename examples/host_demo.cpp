@@ -1,4 +1,5 @@
-// C = A*B in FP32 on the GPU, verified on the CPU. Ends with status 77 where there is no Hopper GPU.
+// Computes C = A*B in FP32 on the GPU and verifies every element on the CPU.
+// The exit status is 77 if the machine has no Hopper GPU.
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +22,9 @@ std::vector<float> random_matrix(std::size_t elements, unsigned seed) {
   return matrix;
 }
 
-// The largest error, as a part of what K roundings of binary32 may add up to.
+// Returns the largest error as a fraction of its bound. The bound of an element is K roundings of
+// binary32 (2^-24 each), relative to the sum of the magnitudes of its products. The result is NaN
+// if any element is NaN.
 double largest_error(const std::vector<float> &A, const std::vector<float> &B, const std::vector<float> &C) {
   double largest = 0.0;
   for (std::size_t row = 0; row < M; ++row) {
@@ -36,8 +39,10 @@ double largest_error(const std::vector<float> &A, const std::vector<float> &B, c
     for (std::size_t column = 0; column < N; ++column) {
       const double error = std::fabs(C[row * N + column] - sums[column]);
       const double ratio = error / (K * std::ldexp(1.0, -24) * magnitudes[column]);
-      // What is no number is no result.
-      largest = ratio <= largest ? largest : ratio;
+      if (std::isnan(ratio)) {
+        return ratio;
+      }
+      largest = std::max(largest, ratio);
     }
   }
   return largest;
@@ -71,7 +76,7 @@ int multiply(const cuda_driver &cuda) {
     cuda_release(&cuda, memory);
   }
   const double ratio = largest_error(A, B, C);
-  std::printf("%dx%dx%d in FP32: the largest error is %.3f of its bound\n", M, N, K, ratio);
+  std::printf("%dx%dx%d in FP32: the largest error is %.3f times its bound\n", M, N, K, ratio);
   return ratio <= 1.0 ? 0 : 1;
 }
 
@@ -80,7 +85,7 @@ int multiply(const cuda_driver &cuda) {
 int main() try {
   cuda_driver cuda;
   if (!cuda_open(&cuda)) {
-    // Says why, by throwing.
+    // There is no CUDA driver or no device: create throws an error that names the cause.
     PersistentGemm::Config cfg;
     cfg.dtypeA = PersistentGemm::FP32;
     PersistentGemm::create(cfg);

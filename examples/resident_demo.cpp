@@ -1,5 +1,6 @@
-// Many small GEMMs through an engine: a kernel that stays on the device and takes jobs without launches. Verified on the CPU. Ends
-// with status 77 where there is no Hopper GPU.
+// Computes many small GEMMs with the resident engine, whose kernel stays on the device and
+// receives jobs without kernel launches. The CPU verifies every element.
+// The exit status is 77 if the machine has no Hopper GPU.
 
 #include <chrono>
 #include <cstdint>
@@ -15,8 +16,9 @@ namespace {
 
 constexpr int N = 256, LAYERS = 16, ROUNDS = 200;
 
-// Small integers in BF16: every sum is exact in FP32, and D is FP32.
-std::vector<std::uint16_t> integers(unsigned seed) {
+// Returns an N x N matrix of BF16 integers from -2 to 2. Sums of their products are exact in FP32,
+// the type of D.
+std::vector<std::uint16_t> integer_matrix(unsigned seed) {
   static constexpr std::uint16_t VALUES[] = {0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000};
   std::vector<std::uint16_t> matrix(static_cast<std::size_t>(N) * N);
   for (auto &value : matrix) {
@@ -46,14 +48,14 @@ std::size_t wrong_elements(const std::vector<std::uint16_t> &A, const std::vecto
   return wrong;
 }
 
-// A, B by columns, and D on the device.
+// One product: A (row-major) and B (column-major) on the host, and A, B and D on the device.
 struct Layer {
   std::vector<std::uint16_t> A, B;
   void *A_device, *B_device, *D_device;
 };
 
-Layer layer_of(const cuda_driver &cuda, unsigned seed) {
-  Layer layer{integers(2 * seed + 1), integers(2 * seed + 2), nullptr, nullptr, nullptr};
+Layer make_layer(const cuda_driver &cuda, unsigned seed) {
+  Layer layer{integer_matrix(2 * seed + 1), integer_matrix(2 * seed + 2), nullptr, nullptr, nullptr};
   const std::size_t elements = layer.A.size();
   layer.A_device = cuda_allocate(&cuda, elements * sizeof(std::uint16_t));
   layer.B_device = cuda_allocate(&cuda, elements * sizeof(std::uint16_t));
@@ -85,28 +87,28 @@ void submit_all(const std::vector<Layer> &layers) {
   for (const auto &job : jobs) {
     all.push_back(&job);
   }
-  // The first job launches the kernel.
+  // The first job launches the kernel, so it is excluded from the measurement.
   engine.wait(engine.submit(jobs[0]));
 
   auto begin = std::chrono::steady_clock::now();
   for (int round = 0; round < ROUNDS; ++round) {
     engine.wait(engine.submit(jobs[static_cast<std::size_t>(round) % LAYERS]));
   }
-  std::printf("one after the other: %.2f us each, waited for\n", microseconds_since(begin) / ROUNDS);
+  std::printf("latency: %.2f us per job, each job awaited before the next\n", microseconds_since(begin) / ROUNDS);
 
   begin = std::chrono::steady_clock::now();
   for (int round = 0; round < ROUNDS; ++round) {
     engine.submit(all);
   }
   engine.drain();
-  std::printf("all at once: %.2f us each\n", microseconds_since(begin) / (ROUNDS * LAYERS));
+  std::printf("throughput: %.2f us per job, all jobs submitted at once\n", microseconds_since(begin) / (ROUNDS * LAYERS));
 
-  // One that begins when another is done.
+  // The second job starts when the first job is complete.
   const auto first = engine.submit(jobs[0]);
   const auto second = engine.submit(jobs[1], first);
   while (!engine.waitFor(second, std::chrono::milliseconds(100))) {
   }
-  // One that says itself when it is done, on a thread of the engine.
+  // A thread of the engine calls this function when the third job is complete.
   std::promise<void> done;
   engine.onDone(engine.submit(jobs[2], second), [&done](const PersistentGemm::Error *error) {
     if (error == nullptr) {
@@ -122,7 +124,7 @@ void submit_all(const std::vector<Layer> &layers) {
 int multiply(const cuda_driver &cuda) {
   std::vector<Layer> layers;
   for (unsigned seed = 0; seed < LAYERS; ++seed) {
-    layers.push_back(layer_of(cuda, seed));
+    layers.push_back(make_layer(cuda, seed));
   }
   submit_all(layers);
   std::size_t wrong = 0;
@@ -143,7 +145,7 @@ int multiply(const cuda_driver &cuda) {
 int main() try {
   cuda_driver cuda;
   if (!cuda_open(&cuda)) {
-    // Says why, by throwing.
+    // There is no CUDA driver or no device: create throws an error that names the cause.
     PersistentGemm::Config cfg;
     cfg.dtypeA = PersistentGemm::BF16;
     PersistentGemm::create(cfg);

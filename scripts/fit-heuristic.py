@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fits the constants of crates/gemm/src/heuristic.rs to surveys, and says what the fitted model would lose by its picks.
+"""Fits the constants of crates/plan/src/heuristic to surveys, and says what the fitted model would lose by its picks.
 
 Surveys come from `pgemm autotune --survey FILE`; results of tuning (`autotune_results/*.json`) are read too, and so are both
 in the compact form of benchmarks/results. What counts is the regret, the time of the model's pick over the best measured
 time (geometric mean over problems). Fitted are, by weighted least squares, the estimates' errors within each problem: choices
 near the best count most, and what all choices of a problem have in common counts little, since no pick depends on it. With
---refine, searches for the least regret follow, smooth in the constants. The constants printed are pasted into heuristic.rs by
+--refine, searches for the least regret follow, smooth in the constants. The constants printed are pasted into heuristic/wgmma.rs by
 hand. Operands are taken to consist of whole lines of L2, as those of the surveys do. Needs numpy.
 
     scripts/fit-heuristic.py benchmarks/results/survey.jsonl --hold-out 5
@@ -22,7 +22,7 @@ import compact_results
 import numpy as np
 from results import parse_choice, parse_problem, read_lines
 
-# The constants of heuristic.rs, as they are now.
+# The constants of heuristic/wgmma.rs, as they are now.
 START = {
     "MATH": 1.22,
     "STAGE_CYCLES": 264.0,
@@ -87,7 +87,7 @@ SPEC = re.compile(
 
 
 class Choice:
-    """What the model sees of one row: Decomposition::new of choice.rs, Placed of heuristic.rs, and the spec's numbers."""
+    """What the model sees of one row: Decomposition::new of decomposition.rs, TilePlacement of heuristic/placement.rs, and the spec's numbers."""
 
     def __init__(self, row, sms):
         spec = SPEC.fullmatch(row["spec"])
@@ -192,7 +192,7 @@ def whole_spans(extent, element_bytes):
 
 
 def cycles(constants, x):
-    """`Rated::cycles` of heuristic.rs, line by line, for all choices at once."""
+    """`Rated::cycles` of heuristic/wgmma.rs, line by line, for all choices at once."""
     c = constants
     stages = x.whole_turns * x.k_tiles + x.worker_turns * x.share
     math_cycles = x.tm * x.tn * x.tk * x.operand_bytes / MAC_BYTES_PER_CYCLE * c["MATH"]
@@ -233,7 +233,7 @@ def cycles(constants, x):
 
 
 def missed(c, x):
-    """`Rated::missed` of heuristic.rs."""
+    """`Rated::missed` of heuristic/wgmma.rs."""
     of_tile = (x.cluster_tm + x.cluster_tn) * x.k * x.operand_bytes
     a = np.minimum(x.split_rows * x.cluster_tm, x.m) * x.k * x.operand_bytes * np.maximum(x.split_columns - 1.0, 0.0)
     b = np.minimum(x.split_columns * x.cluster_tn, x.n) * x.k * x.operand_bytes * np.maximum(x.split_rows - 1.0, 0.0)

@@ -1,7 +1,11 @@
 #!/bin/sh
-# Puts everything that a GPU box without Rust needs into gpu-bundle/ (ignored by git): the stripped pgemm, the stripped
-# hardware tests (`hw`), the C library with its test's source, the Python wheel with its tests, and run.sh, which runs the tests. Copy the folder there and start
-# `gpu-bundle/run.sh`. The C library's test is compiled there, where g++ and a CUDA toolkit with cuBLAS are.
+# Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
+# ignores. The bundle holds the command pgemm and the hardware tests `hw` and `hw_bench` (all
+# stripped), the C library and the source of its test, the Python wheel and its tests, and the
+# script run.sh, which runs the tests.
+#
+# Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script compiles the
+# test of the C library, which needs g++ and a CUDA toolkit with cuBLAS.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,21 +21,26 @@ cp "$target/release/pgemm" "$bundle/pgemm"
 cargo rustc --release --quiet --package persistent-gemm-c --lib --features tuner -- -C link-arg=-Wl,-soname,libpersistent_gemm.so
 cp "$target/release/libpersistent_gemm.so" "$bundle/"
 
-# Cargo says in JSON where it put the test binary.
-cargo test --release --no-run --quiet --package persistent-gemm --test hw --message-format json |
-    python3 -c '
+# The hardware tests of the library, and those of the benchmarks. Cargo says in JSON where it put a test binary.
+test_binary() { # package, test
+    cargo test --release --no-run --quiet --package "$1" --test "$2" --message-format json |
+        python3 -c '
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
     if message.get("executable"):
         print(message["executable"])
-' | while read -r path; do cp "$path" "$bundle/hw"; done
+' | while read -r path; do cp "$path" "$bundle/$2"; done
+}
+test_binary persistent-gemm hw
+test_binary pgemm-bench hw_bench
 strip "$bundle"/*
 mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
 cp examples/host_demo.cpp examples/resident_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
 
-# The library as CMake installs it, and the program that is built with it there; here by clang++, which GPU boxes seldom have.
+# Install the library with CMake, and build the program that uses it with clang++, which GPU
+# machines rarely have.
 PATH=$root/.tools/cmake/bin:$PATH
 if cmake --version >/dev/null 2>&1; then
     cmake -S . -B "$target/gpu-bundle" -DPREFIX="$bundle/installed" -DCMAKE_INSTALL_LIBDIR=lib -DCARGO_TARGET_DIR="$target" \
@@ -39,18 +48,18 @@ if cmake --version >/dev/null 2>&1; then
     cmake --build "$target/gpu-bundle" >/dev/null
     cmake --install "$target/gpu-bundle" >/dev/null
     cp crates/c/tests/gpu/snippet_cublas.cpp crates/c/tests/installed/CMakeLists.txt "$bundle/c/"
-    by_clang() { # name, options
+    compile_with_clang() { # name, options
         name=$1
         shift
         clang++ -std=c++17 -O2 -Wall -Wextra -pedantic -Werror -I "$bundle/installed/include" -I examples \
             crates/c/tests/gpu/snippet_cublas.cpp -o "$bundle/c/$name" "$@" -ldl
     }
     if command -v clang++ >/dev/null; then
-        by_clang by_clang_shared -L "$bundle/installed/lib" -lpersistent_gemm '-Wl,-rpath,$ORIGIN/../installed/lib'
-        by_clang by_clang_static "$bundle/installed/lib/libpersistent_gemm.a" -pthread -lm
+        compile_with_clang by_clang_shared -L "$bundle/installed/lib" -lpersistent_gemm '-Wl,-rpath,$ORIGIN/../installed/lib'
+        compile_with_clang by_clang_static "$bundle/installed/lib/libpersistent_gemm.a" -pthread -lm
         strip "$bundle"/c/by_clang_*
     else
-        echo "no clang++: the bundle has no program of its making"
+        echo "no clang++: the bundle has no program that clang++ compiled"
     fi
 else
     echo "no cmake: the bundle has no installed library (scripts/test-c.sh --install puts cmake into .tools)"
@@ -61,17 +70,23 @@ cp -r crates/python/tests/*.py "$bundle/python/"
 
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
-# Runs the hardware tests of the modules named (all where none is), one after the other, and fails where there is no GPU. The
-# kernels of the catalogue and of random products, which take long to compile, are shared among $PROCESSES (16 where it is not set). c is the C library's
-# test, which needs g++ and the CUDA toolkit in $CUDA_HOME (/usr/local/cuda where it is not set); python are those of the Python
-# module, which need a python3 (or $PYTHON) with PyTorch and pytest.
+# Runs the hardware tests of the modules given as arguments, or of all modules, one after the other.
+# A missing GPU is a failure.
+#
+# - $PROCESSES processes (default 16) share the kernels of the catalogue and of the random products,
+#   because these kernels take long to compile.
+# - The module `c` is the test of the C library. It needs g++ and the CUDA toolkit in $CUDA_HOME
+#   (default /usr/local/cuda).
+# - The module `installed` tests the library that CMake installed.
+# - The module `python` holds the tests of the Python module. They need $PYTHON (default python3)
+#   with PyTorch and pytest.
 cd "$(dirname "$0")" || exit 1
 export PGEMM_REQUIRE_GPU=1
 processes=${PROCESSES:-16}
 catalogue=gemm::every_kernel_of_the_catalogue
 status=0
 
-# The C library: its test beside cuBLAS, the examples, and short benchmarks.
+# Builds and runs the test of the C library beside cuBLAS, the examples and short benchmarks.
 c_library() {
     toolkit=${CUDA_HOME:-/usr/local/cuda}
     compile() { # compiler, source, options
@@ -85,7 +100,7 @@ c_library() {
         compile g++ hw_c.cpp -std=c++17 -I "$toolkit/include" -L "$toolkit/lib64" -lcublas -lcudart \
             -Wl,-rpath,"$toolkit/lib64" && c/hw_c || failed=1
     else
-        echo "FAILED: $toolkit has no cublas_v2.h: set CUDA_HOME to a CUDA toolkit with cuBLAS"
+        echo "FAILED: $toolkit has no cublas_v2.h; set CUDA_HOME to a CUDA toolkit with cuBLAS"
         failed=1
     fi
     compile g++ host_demo.cpp -std=c++17 && c/host_demo || failed=1
@@ -96,53 +111,54 @@ c_library() {
     return $failed
 }
 
-# What CMake installs: programs that find it by CMake and by pkg-config, made by every C++ compiler that is there, beside cuBLAS, and
-# the C++ example under the address sanitiser. The driver's own leaks are not counted.
+# Tests the installed library: programs that find it through CMake and through pkg-config, beside
+# cuBLAS, with every C++ compiler found, and the C++ example under the address sanitiser. Leaks
+# within the driver are suppressed.
 installed_library() {
-    [ -d installed ] || { echo "SKIPPED: the bundle was made without cmake"; return 0; }
+    [ -d installed ] || { echo "SKIPPED: the bundle was built without cmake"; return 0; }
     prefix=$PWD/installed
     failed=0
     export LD_LIBRARY_PATH="$prefix/lib:${CUDA_HOME:-/usr/local/cuda}/lib64:${LD_LIBRARY_PATH:-}"
-    try() { # what, command
-        what=$1
+    try() { # name, command
+        name=$1
         shift
-        echo "-- $what"
-        "$@" || { echo "FAILED: $what"; failed=1; }
+        echo "-- $name"
+        "$@" || { echo "FAILED: $name"; failed=1; }
     }
     for compiler in g++ clang++; do
-        command -v $compiler >/dev/null || { echo "SKIPPED: there is no $compiler"; continue; }
+        command -v $compiler >/dev/null || { echo "SKIPPED: $compiler is not installed"; continue; }
         if command -v cmake >/dev/null; then
             cmake -S c -B c/build-$compiler -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_COMPILER=$compiler \
                 -DPROGRAMS="$PWD/c/snippet_cublas.cpp" >c/log 2>&1 && cmake --build c/build-$compiler >c/log 2>&1 || cat c/log
-            try "found by CMake, shared, $compiler" c/build-$compiler/snippet_cublas_persistent_gemm
-            try "found by CMake, static, $compiler" c/build-$compiler/snippet_cublas_static
+            try "shared library found by CMake, $compiler" c/build-$compiler/snippet_cublas_persistent_gemm
+            try "static library found by CMake, $compiler" c/build-$compiler/snippet_cublas_static
         else
-            echo "SKIPPED: there is no cmake"
+            echo "SKIPPED: cmake is not installed"
         fi
         if command -v pkg-config >/dev/null; then
-            said=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --define-prefix --cflags --libs persistent_gemm)
+            flags=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --define-prefix --cflags --libs persistent_gemm)
         else
-            echo "there is no pkg-config: what its file says is written out"
-            said="-I$prefix/include -L$prefix/lib -lpersistent_gemm"
+            echo "pkg-config is not installed: its flags are written out here"
+            flags="-I$prefix/include -L$prefix/lib -lpersistent_gemm"
         fi
-        # shellcheck disable=SC2086 # words are meant
-        try "pkg-config's flags, $compiler" $compiler -std=c++17 -Wall -Wextra -pedantic -Werror c/snippet_cublas.cpp \
-            -o c/by_pkg_config $said -ldl
-        try "with pkg-config's flags, $compiler" c/by_pkg_config
+        # shellcheck disable=SC2086 # the flags are separate words
+        try "compilation with the flags of pkg-config, $compiler" $compiler -std=c++17 -Wall -Wextra -pedantic -Werror c/snippet_cublas.cpp \
+            -o c/by_pkg_config $flags -ldl
+        try "program compiled with the flags of pkg-config, $compiler" c/by_pkg_config
     done
     for program in c/by_clang_*; do
-        [ ! -x "$program" ] || try "made by clang++ elsewhere: $program" "$program"
+        [ ! -x "$program" ] || try "program compiled with clang++ on the build machine: $program" "$program"
     done
     echo leak:libcuda >c/suppressions
-    try "the sanitiser's build" g++ -std=c++17 -g -fsanitize=address -I "$prefix/include" c/host_demo.cpp -o c/sanitised \
+    try "compilation with the address sanitiser" g++ -std=c++17 -g -fsanitize=address -I "$prefix/include" c/host_demo.cpp -o c/sanitised \
         -L "$prefix/lib" -lpersistent_gemm -ldl
-    # The driver maps memory where the sanitiser has its gap.
-    try "the example under the address sanitiser" env ASAN_OPTIONS=protect_shadow_gap=0 \
+    # The driver maps memory in the shadow gap, the address range that the sanitiser protects.
+    try "example under the address sanitiser" env ASAN_OPTIONS=protect_shadow_gap=0 \
         LSAN_OPTIONS=suppressions=c/suppressions c/sanitised
     return $failed
 }
 
-# The Python module, unpacked where nothing else is.
+# Tests the Python module from a folder that contains nothing but the unpacked wheel.
 python_module() {
     interpreter=${PYTHON:-python3}
     rm -rf python/site
@@ -170,6 +186,10 @@ for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epil
         continue
         ;;
     esac
+    tests=./hw
+    case $module in
+    bandwidth | bench | cases) tests=./hw_bench ;;
+    esac
     case $module in
     cases)
         shared=cases::random_products_are_right
@@ -181,11 +201,11 @@ for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epil
         shared=
         ;;
     esac
-    ./hw --test-threads=1 --nocapture --skip "${shared:-none}" "$module::" || status=1
+    $tests --test-threads=1 --nocapture --skip "${shared:-none}" "$module::" || status=1
     [ -n "$shared" ] || continue
     shards=
     for shard in $(seq 0 $((processes - 1))); do
-        PGEMM_SHARD=$shard/$processes ./hw --exact "$shared" --nocapture &
+        PGEMM_SHARD=$shard/$processes $tests --exact "$shared" --nocapture &
         shards="$shards $!"
     done
     for shard in $shards; do wait "$shard" || status=1; done

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Finds or installs the offline assemblers that tests use, 13.0 and 12.4, in .tools/ (ignored by git), and prints their
-# paths. Running kernels needs none of this. Needs Linux on x86_64, python3 with pip, and a network the first time.
+# Installs the offline assemblers ptxas 13.0 and 12.4 into .tools/, which git ignores, and prints
+# their paths. An assembler that is already there is kept. Tests use the assemblers; running kernels
+# does not need them. The script needs Linux on x86_64, python3 with pip and, for the installation,
+# a network.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,7 +19,7 @@ install_ptxas() { # version, requirement
         --dest "$work" "$2" >"$work/log" 2>&1; then
         cat "$work/log" >&2
         echo "ptxas.sh: pip could not download $2." >&2
-        echo "Without a network, copy a ptxas $1 to $target, or set PGEMM_PTXAS to one." >&2
+        echo "Without a network, copy ptxas $1 to $target, or set PGEMM_PTXAS to the path of a ptxas." >&2
         exit 1
     fi
     mkdir -p "$(dirname "$target")"

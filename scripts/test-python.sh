@@ -1,7 +1,12 @@
 #!/usr/bin/env bash
-# Builds the Python wheel, installs it into a fresh environment, and tests it there on the CPU; no GPU. maturin, numpy and pytest come
-# into .tools/python (ignored by git) the first time; tests of PyTorch are skipped where the environment that $PYTHON names, which
-# has to have numpy and pytest, has none. With --wheel FOLDER it only puts the wheel there.
+# Builds the Python wheel, installs it into a fresh environment, and runs its tests there without a
+# GPU.
+#
+# The first run installs maturin, numpy and pytest into .tools/python, which git ignores. The fresh
+# environment extends the environment of $PYTHON if this variable is set; that environment must have
+# numpy and pytest. Tests of PyTorch are skipped if the environment lacks PyTorch.
+#
+# With `--wheel FOLDER` the script only builds the wheel and puts it into FOLDER.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -13,15 +18,15 @@ fail() {
     exit 1
 }
 
-# The tools, and as files what the fresh environment gets.
+# Installs the tools, and downloads the wheels that the fresh environment installs.
 install_tools() {
     if [ -x "$python" ] && [ -d "$tools/wheels" ] && "$python" -m maturin --version >/dev/null 2>&1; then
         return
     fi
-    python3 -m venv "$tools" || fail "python3 with venv is needed (Debian and Ubuntu: apt install python3-venv)"
+    python3 -m venv "$tools" || fail "python3 with venv is required (Debian and Ubuntu: apt install python3-venv)"
     "$python" -m pip install --quiet --disable-pip-version-check 'maturin>=1.7,<2' &&
         "$python" -m pip download --quiet --disable-pip-version-check --dest "$tools/wheels" 'numpy>=1.26' ml_dtypes pytest ||
-        fail "pip could not install maturin, numpy and pytest into .tools/python: is there a network?"
+        fail "pip could not install maturin, numpy and pytest into .tools/python; check the network"
 }
 
 build_wheel() { # folder
@@ -31,13 +36,13 @@ build_wheel() { # folder
 
 install_tools
 if [ "${1:-}" = --wheel ]; then
-    build_wheel "${2:?a folder}"
+    build_wheel "${2:?--wheel needs a folder}"
     exit 0
 fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# What is tested is the same on every machine.
+# Without a visible GPU the test does the same on every machine.
 export CUDA_VISIBLE_DEVICES= PGEMM_CACHE_DIR=$work/cache
 build_wheel "$work"
 if [ -n "${PYTHON:-}" ]; then
@@ -48,7 +53,7 @@ else
         numpy ml_dtypes pytest
 fi
 "$work/fresh/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps "$work"/*.whl
-# From a copy, so that nothing but the wheel is imported.
+# The tests run from a copy, so that they import the installed wheel and not the sources.
 cp -r crates/python/tests "$work/tests"
 PGEMM_TOOLS=$root/tools "$work/fresh/bin/python" -m pytest -q -ra -p no:cacheprovider "$work/tests"
-echo "test-python: all passed"
+echo "test-python: all checks passed"

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 
-use pgemm::Error;
 use pgemm::engine::EngineError;
-use pgemm::problem::ProblemError;
+use pgemm::measure::MeasureError;
 use pgemm::tune::TuneError;
+use pgemm::{Error, PlanError};
 use pgemm_kernels::resident::record::RecordError;
 
 use crate::abi::*;
@@ -22,8 +22,8 @@ pub struct Failure {
 
 impl Failure {
     /// An argument that is not what it must be.
-    pub fn argument(message: impl Into<String>) -> Self {
-        Failure { status: PGEMM_ERROR_INVALID_ARGUMENT, message: message.into() }
+    pub fn argument(message: impl ToString) -> Self {
+        Failure { status: PGEMM_ERROR_INVALID_ARGUMENT, message: message.to_string() }
     }
 
     /// A knob, type or entry point that there is none for.
@@ -64,15 +64,23 @@ impl From<Error> for Failure {
     }
 }
 
-impl From<ProblemError> for Failure {
-    fn from(error: ProblemError) -> Self {
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Self {
         Error::from(error).into()
     }
 }
 
 impl From<TuneError> for Failure {
     fn from(error: TuneError) -> Self {
-        Error::from(error).into()
+        let status = match &error {
+            TuneError::NoTrials | TuneError::Budget { .. } => PGEMM_ERROR_INVALID_ARGUMENT,
+            TuneError::Stopped => PGEMM_ERROR_FILE,
+            TuneError::Gemm(error) | TuneError::Measure(MeasureError::Gemm(error)) => {
+                status_of(error)
+            }
+            _ => PGEMM_ERROR_INTERNAL,
+        };
+        Failure { status, message: error.to_string() }
     }
 }
 
@@ -89,24 +97,20 @@ fn status_of(error: &Error) -> Status {
         Error::Driver { .. } | Error::Jit { .. } | Error::Launch(_) | Error::TensorMap(_) => {
             PGEMM_ERROR_DRIVER
         }
-        Error::InvalidKnob { .. }
-        | Error::SpecMismatch { .. }
-        | Error::NoCleanKernel { .. }
-        | Error::UncleanKernel { .. }
-        | Error::UncleanRelayout { .. }
-        | Error::Spec(_) => PGEMM_ERROR_NOT_SUPPORTED,
-        Error::Problem(_)
+        Error::Plan(error) if error.is_unsupported() => PGEMM_ERROR_NOT_SUPPORTED,
+        Error::NoCleanKernel { .. } | Error::UncleanKernel { .. } | Error::UncleanRepack { .. } => {
+            PGEMM_ERROR_NOT_SUPPORTED
+        }
+        Error::Plan(_)
         | Error::DimensionMismatch { .. }
-        | Error::Overflow { .. }
         | Error::Address { .. }
         | Error::ZeroByte { .. } => PGEMM_ERROR_INVALID_ARGUMENT,
-        Error::Tune(
-            TuneError::NoTrials | TuneError::Budget { .. } | TuneError::TooLarge { .. },
-        ) => PGEMM_ERROR_INVALID_ARGUMENT,
         Error::CaptureUnprepared | Error::PreparedWithoutC | Error::StreamWaits { .. } => {
             PGEMM_ERROR_INVALID_STATE
         }
-        Error::Io { .. } | Error::Tune(_) => PGEMM_ERROR_FILE,
+        Error::Io { .. } | Error::DamagedResults { .. } | Error::ForeignResults { .. } => {
+            PGEMM_ERROR_FILE
+        }
         Error::Engine(error) => status_of_engine(error),
         _ => PGEMM_ERROR_INTERNAL,
     }

@@ -4,18 +4,20 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use persistent_gemm::bench::{CublasLt, problem_name};
 use persistent_gemm::driver::Device;
+use persistent_gemm::measure::Elements;
 use persistent_gemm::tune::{
-    Platform, ProblemKey, Progress, Results, Survey, SurveyOptions, Surveyor, TuneError,
-    TuneOptions, TuneResult, Tuner, VARIABLE, install_folder,
+    Platform, ProblemKey, Progress, Results, TuneError, TuneOptions, TuneResult, Tuner, VARIABLE,
+    install_folder,
 };
 use persistent_gemm::{Error, Plan, Problem};
+use pgemm_bench::{BenchError, CublasLt, Survey, SurveyOptions, Surveyor, problem_name};
 
+use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
 use crate::parse::{self, Majors, Size, Types};
-use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
+use crate::suite::{LeftOut, Worklist};
 use crate::{Failure, Verdict};
 
 /// What is tuned or surveyed, for how long, and where results go.
@@ -153,7 +155,7 @@ fn within(limit: Option<Duration>, elapsed: Duration) -> ControlFlow<()> {
 
 /// A problem as tables and notes name it.
 fn name(key: &ProblemKey) -> String {
-    problem_name(&key.problem(), key.elements())
+    problem_name(&key.problem(), Elements::of(key))
 }
 
 fn tune(args: &Args) -> Result<Verdict, Failure> {
@@ -197,7 +199,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
             interrupt.go_on()
         };
         let tuned = tuner.tune(key, &mut show);
-        if tuned.as_ref().is_err_and(is_wrong_result) {
+        if tuned.as_ref().is_err_and(|error| is_wrong_result(error)) {
             verdict = Verdict::Wrong;
         }
         let result = match args.suite {
@@ -215,7 +217,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
         if let Some(installed) = &installed {
             install(results, installed);
         }
-        Ok::<_, Error>(())
+        Ok::<_, TuneError>(())
     };
     let ended = results.complete(&keys, || within(args.time_limit, begun.elapsed()), tune, keep);
     bar.finish_and_clear();
@@ -228,7 +230,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
         format!("to go on, type: {}", resume_line(words, &path))
     };
     match ended {
-        Err(Error::Tune(TuneError::Stopped)) => {
+        Err(TuneError::Stopped) => {
             output::note(format_args!("interrupted; {}", go_on()));
             return Ok(Verdict::Interrupted);
         }
@@ -272,10 +274,10 @@ fn finding(result: &TuneResult) -> &'static str {
 
 /// A problem of a suite that cannot be tuned is left out where that says nothing of the others.
 fn or_left_out(
-    tuned: Result<TuneResult, Error>,
+    tuned: Result<TuneResult, TuneError>,
     name: &str,
     left_out: &mut Vec<LeftOut>,
-) -> Result<Option<TuneResult>, Error> {
+) -> Result<Option<TuneResult>, TuneError> {
     match tuned {
         Ok(result) => Ok(Some(result)),
         Err(error) if concerns_one_problem(&error) => {
@@ -326,7 +328,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         };
         match surveyor.survey(key, &mut show) {
             Ok(rows) => survey.rows.extend(rows),
-            Err(Error::Tune(error @ TuneError::TooLarge { .. })) => {
+            Err(error @ BenchError::TooLarge { .. }) => {
                 bar.suspend(|| output::note(&error));
                 continue;
             }
@@ -337,7 +339,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
                     output::note(format_args!("{path} holds the first {index} of {of} problems"));
                 }
                 return match error {
-                    Error::Tune(TuneError::Stopped) => Ok(Verdict::Interrupted),
+                    BenchError::Stopped => Ok(Verdict::Interrupted),
                     error => Err(error.into()),
                 };
             }
@@ -429,10 +431,8 @@ mod tests {
     use std::collections::HashSet;
 
     use clap::Parser;
-    use persistent_gemm::Config;
-    use persistent_gemm::bench::BenchError;
-    use persistent_gemm::tune::Search;
-    use persistent_gemm::{Dtype, Major, Problem};
+    use persistent_gemm::measure::MeasureError;
+    use persistent_gemm::{Config, Dtype, Error, Major, Problem};
 
     use super::*;
 
@@ -553,14 +553,19 @@ mod tests {
         let mut tune = |key: &ProblemKey| {
             elapsed.set(elapsed.get() + Duration::from_secs(10));
             let plan = Plan::candidates(&key.problem(), &Config::new(key.dtype), 132)?.remove(0);
-            let search = Search { trials: Vec::new(), finalist: None };
             let tuned = match keys.iter().position(|other| other == key) {
                 Some(0) => {
-                    Err(Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 })
+                    let (asked, free) = (1 << 40, 1 << 30);
+                    Err(Error::OutOfMemory { asked, free, total: 1 << 37 }.into())
                 }
-                Some(1) => Err(BenchError::SetsDoNotFit { sets: 2, set_bytes: 9, free: 8 }.into()),
-                Some(2) => Ok(TuneResult::new(*key, plan.choice(), TuneOptions::default(), search)),
-                _ => Err(Error::NoDevice),
+                Some(1) => {
+                    Err(MeasureError::SetsDoNotFit { sets: 2, set_bytes: 9, free: 8 }.into())
+                }
+                Some(2) => {
+                    let (choice, options) = (plan.choice(), TuneOptions::default());
+                    Ok(TuneResult::new(*key, choice, options, vec![], None))
+                }
+                _ => Err(Error::NoDevice.into()),
             };
             or_left_out(tuned, &name(key), &mut left_out)
         };
@@ -572,7 +577,7 @@ mod tests {
         // Without a limit a broken device ends the run, and what was found before stays.
         let rest = keys.get(3..).unwrap();
         let ended = results.complete(rest, || within(None, elapsed.get()), &mut tune, |_| Ok(()));
-        assert!(matches!(ended, Err(Error::NoDevice)), "{ended:?}");
+        assert!(matches!(ended, Err(TuneError::Gemm(Error::NoDevice))), "{ended:?}");
         assert_eq!(results.problems.len(), 1);
         let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
         assert_eq!(left_out.len(), 2);

@@ -4,18 +4,20 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use comfy_table::{ColumnConstraint, Table};
-use persistent_gemm::bench::{
-    BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, Contestant, CublasLt, CublasLtContestant,
-    Elements, GemmContestant, L2, LaunchChoice, Outcome, Protocol, Report, StreamPeer,
-};
 use persistent_gemm::driver::Device;
+use persistent_gemm::measure::{Contestant, Elements, GemmContestant, L2, LaunchChoice, Protocol};
 use persistent_gemm::{Gemm, Problem};
+use pgemm_bench::{
+    BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, CublasLt, CublasLtContestant, Outcome,
+    Report, StreamPeer,
+};
 
 use crate::blocks;
+use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
 use crate::parse::{self, Knobs, Majors, Size, Types, Way};
 use crate::stream;
-use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
+use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
@@ -200,11 +202,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 }
                 finding.unwrap_or_else(|| "measured".to_owned())
             }
-            Err(error)
-                if args.suite.is_some()
-                    && error.downcast_ref().is_some_and(concerns_one_problem) =>
-            {
-                if error.downcast_ref().is_some_and(is_wrong_result) {
+            Err(error) if args.suite.is_some() && concerns_one_problem(&*error) => {
+                if is_wrong_result(&*error) {
                     verdict = Verdict::Wrong;
                 }
                 let why = error.to_string();
@@ -440,7 +439,8 @@ fn outcome_table(report: &Report) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use persistent_gemm::bench::{ProbeSpeed, ReadBandwidth, Summary};
+    use persistent_gemm::stats::Summary;
+    use pgemm_bench::{ProbeSpeed, ReadBandwidth};
 
     use super::*;
 

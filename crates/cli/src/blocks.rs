@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use persistent_gemm::bench::{
-    Bench, LinkSpeed, OutOfCoreReport, OutOfCoreRow, link_speed, out_of_core,
-};
 use persistent_gemm::driver::Device;
 use persistent_gemm::host::{BatchInputs, Executor, Inputs, Products};
+use persistent_gemm::outofcore::LinkSpeed;
 use persistent_gemm::outofcore::{Budget, HostOperands};
 use persistent_gemm::{Config, Gemm, HostMatrix, MatrixLayout, Problem};
+use pgemm_bench::{Bench, OutOfCoreReport, OutOfCoreRow, out_of_core};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::output;
 use crate::usage::UsageError;
 
@@ -68,7 +67,7 @@ pub fn bench(
     json: Option<&Path>,
 ) -> Result<bool, Failure> {
     let device = Device::new(device)?;
-    let link = link_speed(&device)?;
+    let link = LinkSpeed::measure(&device)?;
     let mut report = OutOfCoreReport::new(Bench::new(&device)?.machine(None), link);
     let rate = |bytes_per_second: f64| format!("{:.1} GB/s", bytes_per_second / 1e9);
     let LinkSpeed { up, down, up_with_down, down_with_up } = link;

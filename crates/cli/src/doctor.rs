@@ -1,9 +1,9 @@
 //! `pgemm doctor`: what is on this machine, what would be used, and why.
 
-use persistent_gemm::bench::CublasLt;
 use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
 use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
+use pgemm_bench::CublasLt;
 use pgemm_ptx::ptxas::Ptxas;
 use serde_json::json;
 

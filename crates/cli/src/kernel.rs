@@ -3,13 +3,13 @@
 mod plan;
 
 use clap::{Args, Subcommand};
-use persistent_gemm::bench::Elements;
 use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::measure::Elements;
 use persistent_gemm::{
     Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, MatrixLayout, Problem,
     Reference, Split,
 };
-use pgemm_kernels::{AnyKernelError, AnySpec, OutputMajor, catalogue};
+use pgemm_kernels::{GemmKernel, KernelError, OutputMajor, Spec, catalogue};
 use pgemm_ptx::ResourceReport;
 use pgemm_ptx::ptxas::{Ptxas, PtxasError};
 use serde_json::json;
@@ -37,12 +37,21 @@ pub enum Command {
     /// clusters; where clusters have several CTAs, the CTAs column says CLUSTERSxCTAS. Whatever autotune has installed is
     /// not looked at, though run and bench on the GPU use it where all knobs are left to the planner.
     Plan(Box<plan::Args>),
-    /// Show a kernel in its text form, after verifier and passes.
-    Show(Spec),
+    /// Show a kernel in its text form, after verifier and passes, or what it takes of an SM.
+    Show {
+        #[command(flatten)]
+        spec: Named,
+        /// Show registers, shared memory and CTAs per SM instead, part by part.
+        #[arg(long)]
+        resources: bool,
+        /// Print JSON for programs.
+        #[arg(long, requires = "resources")]
+        json: bool,
+    },
     /// Print a kernel's PTX with the Rust source line of each instruction.
     Ptx {
         #[command(flatten)]
-        spec: Spec,
+        spec: Named,
         /// The canonical form that is compiled and cached: no comments.
         #[arg(long)]
         canonical: bool,
@@ -51,7 +60,7 @@ pub enum Command {
     Check {
         /// Kernel names; the whole catalogue where none is given.
         #[arg(value_name = "SPEC")]
-        specs: Vec<AnySpec>,
+        specs: Vec<Spec>,
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
@@ -61,7 +70,7 @@ pub enum Command {
     /// A kernel with a column-major D (`kkm` in its name) is given B and A in each other's place: D of the problem is row-major.
     Emulate {
         #[command(flatten)]
-        spec: Spec,
+        spec: Named,
         /// Problem size.
         #[arg(long, value_name = "MxNxK", value_parser = parse::problem, default_value = "256x256x256")]
         problem: [usize; 3],
@@ -85,36 +94,44 @@ pub enum Command {
 
 /// One kernel.
 #[derive(Args)]
-pub struct Spec {
+pub struct Named {
     /// Kernel name, such as bf16-kn-bf16-256x192x64-s3-w2-c1x1.
-    spec: AnySpec,
+    spec: Spec,
 }
 
 pub fn run(command: &Command) -> Result<Verdict, Failure> {
     match command {
         Command::List { filter, json } => list(filter.as_deref().unwrap_or(""), *json),
         Command::Plan(args) => plan::run(args),
-        Command::Show(Spec { spec }) => {
-            let gemm = spec.build()?;
-            output::text(&pgemm_ir::text::to_text(
-                gemm.kernel(),
-                pgemm_ir::text::TextOptions::default(),
-            ))?;
+        Command::Show { spec: Named { spec }, resources: true, json } => {
+            spec.validate()?;
+            let resources = spec.resources();
+            if *json {
+                output::json(&json!({ "kernel": spec, "resources": resources }))?;
+            } else {
+                output::text(&format!("{spec}\n{resources}"))?;
+            }
             Ok(Verdict::Fine)
         }
-        Command::Ptx { spec: Spec { spec }, canonical } => {
-            let gemm = spec.build()?;
+        Command::Show { spec: Named { spec }, .. } => {
+            let gemm = GemmKernel::build(spec)?;
+            let options = pgemm_ir::text::TextOptions::default();
+            output::text(&pgemm_ir::text::to_text(&gemm.kernel, options))?;
+            Ok(Verdict::Fine)
+        }
+        Command::Ptx { spec: Named { spec }, canonical } => {
+            let gemm = GemmKernel::build(spec)?;
             let ptx = if *canonical {
-                pgemm_ptx::emit(gemm.kernel())?
+                pgemm_ptx::emit(&gemm.kernel)?
             } else {
-                pgemm_ptx::emit_annotated(gemm.kernel())?
+                pgemm_ptx::emit_annotated(&gemm.kernel)?
             };
             output::text(&ptx)?;
             Ok(Verdict::Fine)
         }
         Command::Check { specs, json } => check(specs, *json),
         Command::Emulate {
-            spec: Spec { spec },
+            spec: Named { spec },
             problem,
             epilogue,
             split,
@@ -132,8 +149,8 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
 }
 
 /// The dimension in which D is contiguous: n where it is row-major.
-fn d_major(spec: &AnySpec) -> &'static str {
-    match spec.d_major() {
+fn d_major(spec: &Spec) -> &'static str {
+    match spec.d_major {
         OutputMajor::N => "n",
         OutputMajor::M => "m",
     }
@@ -145,20 +162,20 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
         let rows: Vec<_> = specs
             .iter()
             .map(|spec| {
-                let [a, b] = spec.operands();
+                let ([a, b], resources) = (spec.operands(), spec.resources());
                 json!({
                     "kernel": spec,
                     "a": a,
                     "b": b,
-                    "output": spec.output(),
+                    "output": spec.output,
                     "d_major": d_major(spec),
-                    "tile": spec.tile(),
-                    "stages": spec.stages(),
+                    "tile": spec.tile,
+                    "stages": spec.stages,
                     "consumers": spec.consumers(),
                     "schedule": parse::schedule_name(spec.schedule()),
-                    "cluster": spec.cluster(),
-                    "smem_bytes": spec.smem_bytes(),
-                    "consumer_registers": spec.registers().consumer,
+                    "cluster": spec.cluster,
+                    "smem_bytes": resources.smem.total(),
+                    "consumer_registers": resources.registers.budget.consumer,
                 })
             })
             .collect();
@@ -182,19 +199,20 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
         &["stages", "consumers", "smem KiB", "registers"],
     );
     for spec in &specs {
-        let ([a, b], tile, cluster) = (spec.operands(), spec.tile(), spec.cluster());
+        let ([a, b], tile, cluster) = (spec.operands(), spec.tile, spec.cluster);
+        let resources = spec.resources();
         table.add_row([
             spec.to_string(),
             if a == b { a.to_string() } else { format!("{a}, {b}") },
-            spec.output().to_string(),
+            spec.output.to_string(),
             d_major(spec).to_owned(),
             format!("{}x{}x{}", tile.m, tile.n, tile.k),
-            spec.stages().to_string(),
+            spec.stages.to_string(),
             spec.consumers().to_string(),
             parse::schedule_name(spec.schedule()).to_owned(),
             format!("{}x{}", cluster.m, cluster.n),
-            spec.smem_bytes().div_ceil(1024).to_string(),
-            spec.registers().consumer.to_string(),
+            resources.smem.total().div_ceil(1024).to_string(),
+            resources.registers.budget.consumer.to_string(),
         ]);
     }
     output::print(&table)?;
@@ -205,22 +223,22 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
 
 /// What became of a kernel.
 struct Checked {
-    spec: AnySpec,
+    spec: Spec,
     /// Bytes of shared memory, lines of PTX; or what the verifier found.
-    built: Result<(u32, usize), AnyKernelError>,
+    built: Result<(u32, usize), KernelError>,
     /// What the assembler said, where there is one.
     assembled: Option<Result<ResourceReport, PtxasError>>,
 }
 
 impl Checked {
-    fn new(spec: AnySpec, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
+    fn new(spec: Spec, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
         // A spec that no kernel can have is a wrong request, a kernel that fails is a finding.
         spec.validate()?;
-        let gemm = match spec.build() {
+        let gemm = match GemmKernel::build(&spec) {
             Ok(gemm) => gemm,
             Err(error) => return Ok(Checked { spec, built: Err(error), assembled: None }),
         };
-        let kernel = gemm.kernel();
+        let kernel = &gemm.kernel;
         let ptx = pgemm_ptx::emit(kernel)?;
         let built = Ok((kernel.smem_bytes(), ptx.lines().count()));
         Ok(Checked { spec, built, assembled: ptxas.map(|ptxas| ptxas.assemble(&ptx)) })
@@ -253,7 +271,7 @@ impl Checked {
     }
 }
 
-fn check(specs: &[AnySpec], json: bool) -> Result<Verdict, Failure> {
+fn check(specs: &[Spec], json: bool) -> Result<Verdict, Failure> {
     let specs: Vec<_> = if specs.is_empty() { catalogue::all().collect() } else { specs.to_vec() };
     let ptxas = Ptxas::find();
     if let Err(error) = &ptxas {
@@ -322,7 +340,7 @@ fn check(specs: &[AnySpec], json: bool) -> Result<Verdict, Failure> {
 }
 
 fn emulate(
-    spec: &AnySpec,
+    spec: &Spec,
     config: &Config,
     [m, n, k]: [usize; 3],
     seed: u64,
@@ -334,7 +352,7 @@ fn emulate(
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
     let [a_type, b_type] = choice.operands();
-    memory::check(&problem, Elements { b: b_type, ..Elements::new(a_type, spec.output()) }, true)?;
+    memory::check(&problem, Elements { b: b_type, ..Elements::new(a_type, spec.output) }, true)?;
     let mut a = HostMatrix::zeros(problem.a_layout(), a_type)?;
     let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
     a.fill_random(seed);

@@ -4,6 +4,7 @@ mod autotune;
 mod bench;
 mod blocks;
 mod doctor;
+mod failure;
 mod interrupt;
 mod io;
 mod kernel;
@@ -21,6 +22,8 @@ mod usage;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use failure::{Failure, exit_status};
 
 /// Persistent dense GEMM for NVIDIA Hopper: D = alpha·A·B + beta·C.
 #[derive(Parser)]
@@ -116,37 +119,7 @@ fn main() -> ExitCode {
         Ok(Verdict::Interrupted) => ExitCode::from(interrupt::STATUS),
         Err(error) => {
             output::note(&error);
-            ExitCode::from(exit_status(&error))
+            ExitCode::from(exit_status(&*error))
         }
-    }
-}
-
-/// Whatever ends a command; it prints as one message.
-type Failure = Box<dyn std::error::Error>;
-
-/// 1 where a kernel was run and found wrong, 2 where the request cannot be served.
-fn exit_status(error: &Failure) -> u8 {
-    match error.downcast_ref() {
-        Some(persistent_gemm::Error::Emulation(_)) => 1,
-        _ => 2,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_that_the_emulator_refuses_is_a_failed_verification() {
-        let report = pgemm_emulator::Report {
-            kind: pgemm_emulator::ReportKind::Race,
-            message: "two writes".to_owned(),
-            sites: vec![],
-            schedule: pgemm_emulator::Schedule::round_robin(),
-            notes: vec![],
-        };
-        let error = persistent_gemm::Error::Emulation(Box::new(report));
-        assert_eq!(exit_status(&error.into()), 1);
-        assert_eq!(exit_status(&persistent_gemm::Error::NoDriver.into()), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! Host memory: refused before, rather than killed by the operating system in the middle.
 
-use persistent_gemm::bench::Elements;
+use persistent_gemm::measure::Elements;
 use persistent_gemm::{Dtype, Problem};
 
 use crate::usage::UsageError;

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use comfy_table::Table;
-use persistent_gemm::bench::{Elements, Errors, KINDS, Kind, NumbersReport, Place, Sample, Values};
 use persistent_gemm::host::{Backend, Executor};
+use persistent_gemm::measure::Elements;
 use persistent_gemm::{Dtype, Major, Problem};
+use pgemm_bench::{Errors, KINDS, Kind, NumbersReport, Place, Sample, Values};
 
 use crate::memory;
 use crate::output;

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Columns set apart by space, and a line below the header.
 const STYLE: TableStyle =

@@ -4,9 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::Args;
-use persistent_gemm::bench::Elements;
-use persistent_gemm::{Choice, Config, Dtype, Epilogue, Major, Plan, Precision, Problem, Split};
-use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
+use persistent_gemm::measure::Elements;
+use persistent_gemm::{
+    Choice, Config, Dtype, Epilogue, Major, Plan, Precision, Problem, Split, UnknownSplit,
+};
+use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 
 use crate::output;
 
@@ -130,12 +132,12 @@ pub fn types(config: &Config) -> String {
 }
 
 /// The precision that is asked for, else that of the kernel that is named.
-pub fn precision(asked: Option<Precision>, spec: Option<&AnySpec>) -> Option<Precision> {
+pub fn precision(asked: Option<Precision>, spec: Option<&Spec>) -> Option<Precision> {
     asked.or_else(|| spec.map(Precision::of))
 }
 
 /// The types of A and B that a kernel has in its name, as the problem has them.
-pub fn operands_of(spec: &AnySpec) -> [Dtype; 2] {
+pub fn operands_of(spec: &Spec) -> [Dtype; 2] {
     Choice::plain(*spec).operands()
 }
 
@@ -231,7 +233,7 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// The kernel.
-    pub spec: AnySpec,
+    pub spec: Spec,
     /// How tiles are split along k.
     pub split: Option<Split>,
     /// Rows of tiles that are walked together.
@@ -246,8 +248,9 @@ impl FromStr for Way {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.splitn(4, ':');
         let spec = parts.next().unwrap_or_default();
-        let spec = spec.parse().map_err(|error: pgemm_kernels::AnySpecError| error.to_string())?;
-        let split = parts.next().map(str::parse).transpose()?;
+        let spec = spec.parse().map_err(|error: pgemm_kernels::SpecError| error.to_string())?;
+        let split = parts.next().map(str::parse).transpose();
+        let split = split.map_err(|error: UnknownSplit| error.to_string())?;
         let raster_rows = parts.next().map(|rows| {
             rows.parse().ok().filter(|&rows| rows > 0).ok_or_else(|| {
                 format!(
@@ -302,7 +305,7 @@ pub struct Types {
 
 impl Types {
     /// Those of A, B and D, with the precision of the kernel that is named where none is asked for.
-    pub fn elements(&self, spec: Option<&AnySpec>) -> Elements {
+    pub fn elements(&self, spec: Option<&Spec>) -> Elements {
         let precision = precision(self.precision, spec);
         elements(self.dtype, self.b_dtype, self.output_dtype, precision)
     }
@@ -346,7 +349,7 @@ pub struct Knobs {
         value_name = "NAME",
         conflicts_with_all = ["tile", "cluster", "warps_per_block", "schedule", "prefetch_depth", "swapped"],
     )]
-    pub spec: Option<AnySpec>,
+    pub spec: Option<Spec>,
     /// What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), one of relu, gelu
     /// and silu, or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none].
     #[arg(long, value_name = "EPILOGUE")]
@@ -516,7 +519,7 @@ mod tests {
             assert_eq!(types(&config(elements)), expected);
         }
         // The kernel computes the transpose, so its first operand is B.
-        let spec: AnySpec = "e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1".parse().unwrap();
+        let spec: Spec = "e4m3_e5m2-kkm-bf16-64x16x128-s5-w1-c1x1".parse().unwrap();
         assert_eq!(operands_of(&spec), [Dtype::E5m2, Dtype::E4m3]);
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use persistent_gemm::Problem;
-use persistent_gemm::bench::{LAUNCHED, PEER, RESIDENT, Report, StreamOutcome, StreamWay};
+use pgemm_bench::{LAUNCHED, PEER, RESIDENT, Report, StreamOutcome, StreamWay};
 
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};

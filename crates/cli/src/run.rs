@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use persistent_gemm::bench::Elements;
-use persistent_gemm::cases::{Case, CaseSize};
 use persistent_gemm::host::{Backend, BatchInputs, Executor, Inputs, Products, multiply_batch};
+use persistent_gemm::measure::Elements;
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, MatrixLayout,
     Plan, Precision, Problem, Reference,
 };
+use pgemm_bench::{Case, CaseSize};
 use serde_json::json;
 
 use crate::blocks;
@@ -267,7 +267,7 @@ fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
         (None, Some(spec)) => parse::operands_of(spec),
         (None, None) => usual,
     };
-    let asked = args.output_dtype.or(spec.map(|spec| spec.output()));
+    let asked = args.output_dtype.or(spec.map(|spec| spec.output));
     let precision = parse::precision(args.precision, spec);
     let elements = parse::elements(a, Some(b), asked, precision);
     match (&args.out, asked) {

@@ -3,16 +3,18 @@
 use std::path::Path;
 
 use comfy_table::Table;
-use persistent_gemm::bench::{
-    Bench, Clock, Elements, Report, StreamOutcome, StreamPeer, StreamRequest, Suite, WayTimes,
-};
+use persistent_gemm::measure::Elements;
 use persistent_gemm::{Gemm, Problem};
-use pgemm_kernels::{AnySpec, KernelSpec};
+use pgemm_bench::{
+    Bench, Clock, Report, StreamOutcome, StreamPeer, StreamRequest, Suite, WayTimes,
+};
+use pgemm_kernels::Spec;
 
-use crate::Failure;
+use crate::failure::Failure;
+use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
 use crate::parse::Way;
-use crate::suite::{LeftOut, Worklist, concerns_one_problem, is_wrong_result};
+use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 
 /// Jobs in a row of problems that are given as sizes.
@@ -25,7 +27,7 @@ pub struct Setting<'a> {
     pub elements: Elements,
     pub gemm: &'a Gemm,
     pub peer: Option<&'a StreamPeer>,
-    pub also: &'a [KernelSpec],
+    pub also: &'a [Spec],
 }
 
 /// The problems given, or those of the suite's family.
@@ -47,16 +49,13 @@ pub fn worklist(
 }
 
 /// The kernel of a way, where that stays on the device.
-pub fn resident(way: &Way) -> Option<KernelSpec> {
-    match way.spec {
-        AnySpec::Wgmma(spec) if spec.resident => Some(spec),
-        _ => None,
-    }
+pub fn resident(way: &Way) -> Option<Spec> {
+    Some(way.spec).filter(Spec::is_resident)
 }
 
 /// The kernels that stay on the device, if all kernels given have something to do: those that are launched for each problem in
 /// pairs, the others in streams.
-pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<KernelSpec>, UsageError> {
+pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, UsageError> {
     for way in also {
         let used = if resident(way).is_some() { streams } else { pairs };
         if !used {
@@ -235,7 +234,7 @@ pub mod tests {
         let both = [stays, launched];
         let found = residents(&both, true, true).unwrap();
         assert_eq!(found.len(), 1);
-        assert!(found[0].resident);
+        assert!(found[0].is_resident());
         assert!(residents(&both[..1], false, true).is_ok());
         assert!(residents(&both[1..], true, false).is_ok());
         let message = residents(&both, false, true).unwrap_err().to_string();

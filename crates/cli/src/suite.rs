@@ -1,11 +1,12 @@
 //! What `pgemm bench` and `pgemm autotune` measure: the problems given, or families of the suite; what a suite goes on after,
 //! and how it came out.
 
-use persistent_gemm::bench::{BenchError, Elements, NotMeasured, Report, Suite, problem_name};
-use persistent_gemm::{Config, Dtype, Error, Plan, Problem};
-use pgemm_kernels::{AnySpecError, SpecError};
+use persistent_gemm::measure::Elements;
+use persistent_gemm::{Config, Dtype, Plan, PlanError, Problem};
+use pgemm_bench::{NotMeasured, Report, Suite, problem_name};
+use pgemm_kernels::SpecError;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::output;
 use crate::parse::USUAL_SMS;
 
@@ -135,7 +136,7 @@ impl Worklist {
             let mut refused: Vec<LeftOut> = Vec::new();
             for problem in problems {
                 let task = Task::new(problem, elements);
-                match Plan::candidates(&problem, config, USUAL_SMS) {
+                match Plan::best(&problem, config, USUAL_SMS) {
                     Ok(_) => {
                         chosen.problems.push(task.name.clone());
                         list.add(task);
@@ -250,28 +251,10 @@ impl Worklist {
     }
 }
 
-/// Whether the other problems of a suite can be measured nevertheless.
-pub fn concerns_one_problem(error: &Error) -> bool {
-    is_wrong_result(error)
-        || matches!(
-            error,
-            Error::OutOfMemory { .. }
-                | Error::NoCleanKernel { .. }
-                | Error::Bench(
-                    BenchError::SetsDoNotFit { .. } | BenchError::CublasLtNoAlgorithm { .. }
-                )
-        )
-}
-
-/// Whether a kernel ran and computed something else.
-pub fn is_wrong_result(error: &Error) -> bool {
-    matches!(error, Error::Bench(BenchError::WrongResult { .. }))
-}
-
 /// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not fit.
-fn refusal(error: &Error) -> String {
+fn refusal(error: &PlanError) -> String {
     match error {
-        Error::Spec(AnySpecError::Wgmma(SpecError::Types { .. })) => format!("not yet: {error}"),
+        PlanError::Spec(SpecError::Types { .. }) => format!("not yet: {error}"),
         _ => error.to_string(),
     }
 }
@@ -360,7 +343,7 @@ mod tests {
         assert!(list.streams.iter().all(|(_, count)| *count == 10));
     }
 
-    fn stream_outcome() -> persistent_gemm::bench::StreamOutcome {
+    fn stream_outcome() -> pgemm_bench::StreamOutcome {
         crate::stream::tests::report().streams.swap_remove(1)
     }
 
@@ -396,32 +379,6 @@ mod tests {
             assert_eq!(list.families.len(), families.len());
             // The cubes in both majors of B.
             assert_eq!(list.families[0].problems.len(), 22);
-        }
-    }
-
-    #[test]
-    fn a_suite_goes_on_after_one_problem_but_not_after_a_broken_device() {
-        let wrong = BenchError::WrongResult {
-            contestant: "ours".into(),
-            set: 0,
-            rows: 64,
-            finding: "one element differs".into(),
-        };
-        let large = BenchError::SetsDoNotFit { sets: 2, set_bytes: 1 << 40, free: 1 << 30 };
-        for (error, is_wrong) in [(wrong, true), (large, false)] {
-            let error = Error::Bench(error);
-            assert!(concerns_one_problem(&error));
-            assert_eq!(is_wrong_result(&error), is_wrong);
-        }
-        let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
-        assert!(concerns_one_problem(&full) && !is_wrong_result(&full));
-        // The driver may spoil the kernels of one problem; one that was asked for by name is every problem's.
-        let spoilt = Error::NoCleanKernel { dtype: Dtype::Bf16 };
-        assert!(concerns_one_problem(&spoilt) && !is_wrong_result(&spoilt));
-        let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();
-        let named = Error::UncleanKernel { spec, report: Default::default() };
-        for error in [named, Error::NoDriver] {
-            assert!(!concerns_one_problem(&error) && !is_wrong_result(&error));
         }
     }
 

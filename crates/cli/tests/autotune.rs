@@ -60,7 +60,7 @@ fn requests_without_sense_are_refused_before_a_device_is_needed() {
         ("--survey s.json --suite --time-limit 60", &["cannot be used with", "--time-limit"]),
         ("--survey s.json --suite sqare", &["'sqare'", "square, headline"]),
         ("--survey s.json --suite grouped", &["nothing of the suite can be measured"]),
-        ("--survey s.json --problem 512 --limit 0", &["0 trials", "at least 1"]),
+        ("--survey s.json --problem 512 --limit 0", &["0 choices", "at least 1"]),
         ("--survey s.json --problem 512 --seconds-per-choice 0", &["0 seconds for a choice"]),
         ("--survey s.json --problem 512 --within 0.9", &["within 0.9", "at least 1"]),
     ] {

@@ -1,5 +1,5 @@
-//! Draws a layout as SVG on standard output. Two layouts are the thread and the value layout of a
-//! thread-value layout.
+//! Draws a layout as SVG on standard output. With two arguments it draws the thread-value layout
+//! that they define as thread layout and value layout.
 //!
 //! `cargo run -p pgemm-cute --example draw -- "Sw<3,0,3> o 0 o (8,8):(8,1)" > swizzle.svg`
 

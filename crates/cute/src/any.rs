@@ -1,4 +1,4 @@
-//! Any kind of layout, for what treats all of them alike: reading, printing, drawing.
+//! The enum of all layout kinds, for code that parses, prints or draws any of them.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ use crate::{ComposedLayout, Layout, TvLayout};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AnyLayout {
-    /// `shape:stride`.
+    /// A layout `shape:stride`.
     Layout(Layout),
-    /// `swizzle o offset o layout`.
+    /// A composed layout `swizzle o offset o layout`.
     Composed(ComposedLayout),
-    /// From (thread, value) to a tile.
+    /// A thread-value layout, which maps (thread, value) to a coordinate of a tile.
     ThreadValue(TvLayout),
 }
 

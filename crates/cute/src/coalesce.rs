@@ -1,10 +1,12 @@
-//! Simplification: `coalesce` and `filter`, as a whole and by mode.
+//! Simplification of layouts: `coalesce` and `filter`, for the whole layout or by mode.
 
 use crate::{CuteError, IntTuple, Layout};
 
 impl Layout {
-    /// The simplest layout that is the same function on linear coordinates: flat, without modes of
-    /// extent 1, and with neighbouring modes merged where one continues the other.
+    /// Returns the simplified layout that is the same function on linear coordinates.
+    ///
+    /// The result is flat and has no modes of extent 1; a layout of size 1 becomes `1:0`. Two
+    /// neighbouring modes `s0:d0` and `s1:d1` merge into one mode if `d1 = s0 * d0`.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -20,8 +22,10 @@ impl Layout {
         Self::rebuild(&modes)
     }
 
-    /// Coalesces each mode where `profile` has a leaf; the values of the leaves do not matter, and
-    /// modes beyond the profile stay as they are.
+    /// Coalesces each mode for which `profile` has a leaf.
+    ///
+    /// The values of the leaves have no meaning, and modes beyond the profile stay unchanged. The
+    /// rank of the result is that of the layout, so a matrix remains a matrix.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -31,12 +35,12 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::TooManyModes`] if the profile has more modes than the layout.
+    /// Returns [`CuteError::TooManyModes`] if the profile has more modes than the layout.
     pub fn coalesce_by_mode(&self, profile: impl Into<IntTuple>) -> Result<Layout, CuteError> {
         self.by_profile("coalesce", &profile.into(), &Layout::coalesce)
     }
 
-    /// Sets the extent of every mode of stride 0 to 1, keeping the nesting.
+    /// Sets the extent of every mode of stride 0 to 1, and keeps the nesting.
     pub fn filter_zeros(&self) -> Layout {
         fn ones(shape: &IntTuple, stride: &IntTuple) -> IntTuple {
             match (shape, stride) {
@@ -47,11 +51,12 @@ impl Layout {
                 _ => shape.clone(),
             }
         }
-        Self::trusted(ones(self.shape(), self.stride()), self.stride().clone())
+        Self::new_unchecked(ones(self.shape(), self.stride()), self.stride().clone())
     }
 
-    /// The layout without its modes of stride 0, coalesced: as many distinct indices with a
-    /// smaller domain.
+    /// Removes the modes of stride 0 and coalesces the result.
+    ///
+    /// The result takes the same set of indices, on a smaller domain.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -63,16 +68,18 @@ impl Layout {
         self.filter_zeros().coalesce()
     }
 
-    /// Filters each mode where `profile` has a leaf.
+    /// Filters each mode for which `profile` has a leaf, like [`Layout::coalesce_by_mode`].
     ///
     /// # Errors
-    /// [`CuteError::TooManyModes`] if the profile has more modes than the layout.
+    /// Returns [`CuteError::TooManyModes`] if the profile has more modes than the layout.
     pub fn filter_by_mode(&self, profile: impl Into<IntTuple>) -> Result<Layout, CuteError> {
         self.by_profile("filter", &profile.into(), &Layout::filter)
     }
 
-    /// The leaves for composition from the left: coalesced, but also as a function beyond the
-    /// domain, where a last mode of extent 1 still counts.
+    /// Returns the coalesced modes of the left-hand side of a composition.
+    ///
+    /// The result is the same function also for coordinates beyond the domain. The last mode
+    /// continues there, so it is kept even if its extent is 1.
     pub(crate) fn coalesced_beyond_domain(&self) -> Vec<(i64, i64)> {
         let mut modes = self.flat_modes();
         if let Some((extent, _)) = modes.last_mut()
@@ -105,11 +112,12 @@ impl Layout {
         Layout::concat(&modes)
     }
 
-    /// [`Layout::from_flat`] for modes that came from a valid layout of at least this extent.
+    /// Does what [`Layout::from_flat`] does, for modes derived from a valid layout of at least this
+    /// cosize.
     fn rebuild(modes: &[(i64, i64)]) -> Layout {
         match modes {
-            [(extent, stride)] => Self::trusted((*extent).into(), (*stride).into()),
-            _ => Self::trusted(
+            [(extent, stride)] => Self::new_unchecked((*extent).into(), (*stride).into()),
+            _ => Self::new_unchecked(
                 modes.iter().map(|mode| mode.0).collect(),
                 modes.iter().map(|mode| mode.1).collect(),
             ),
@@ -117,10 +125,10 @@ impl Layout {
     }
 }
 
-/// Drops modes of extent 1 and merges each mode with the next where it continues it. At least one
-/// mode remains.
+/// Drops modes of extent 1 and merges each mode with the next if their strides are contiguous. At
+/// least one mode remains.
 fn merge(modes: &[(i64, i64)]) -> Vec<(i64, i64)> {
-    // From the right, because what a mode merges with is the one after it.
+    // The loop runs from the right because each mode is compared with the mode after it.
     let mut merged: Vec<(i64, i64)> = Vec::with_capacity(modes.len());
     for &(extent, stride) in modes.iter().rev() {
         match merged.last_mut() {

@@ -1,11 +1,13 @@
-//! Complement: the layout of the repetitions of a layout.
+//! The complement of a layout: the layout that iterates over repetitions of it.
 
 use crate::compose::ceil_div;
 use crate::{CuteError, Layout};
 
 impl Layout {
-    /// The layout of the repetitions of this one up to `cosize`: its indices increase, none but 0
-    /// is an index of this layout, and both together span at least `cosize` indices.
+    /// Returns the layout that repeats this layout up to `cosize`, as CuTe's `complement` does.
+    ///
+    /// The indices of the complement increase, and only index 0 is shared with this layout. The
+    /// concatenation of both layouts has a cosize of at least `cosize`.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -15,8 +17,9 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::ComplementTarget`] for a `cosize` below 1, [`CuteError::NegativeStride`], and
-    /// [`CuteError::ComplementOverlap`] for layouts that repeat or interleave indices.
+    /// Returns [`CuteError::ComplementTarget`] for a `cosize` below 1,
+    /// [`CuteError::NegativeStride`] for a layout with a negative stride, and
+    /// [`CuteError::ComplementOverlap`] for a layout that repeats or interleaves indices.
     pub fn complement(&self, cosize: i64) -> Result<Layout, CuteError> {
         if cosize < 1 {
             return Err(CuteError::ComplementTarget { layout: Box::new(self.clone()), cosize });
@@ -24,7 +27,7 @@ impl Layout {
         let filtered = self.filter();
         let mut modes = filtered.flat_modes();
         if let [(_, 0)] = modes.as_slice() {
-            return Ok(Layout::trusted(cosize.into(), 1.into()).coalesce());
+            return Ok(Layout::new_unchecked(cosize.into(), 1.into()).coalesce());
         }
         modes.sort_by_key(|&(_, stride)| stride);
 
@@ -55,10 +58,20 @@ impl Layout {
         Ok(Layout::from_flat(&result)?.coalesce())
     }
 
-    /// The complement within the layout's own cosize: the holes in it.
+    /// Returns the complement up to the cosize of the layout without its modes of stride 0.
+    ///
+    /// This is CuTe's `complement` with one argument, and it iterates over the gaps between the
+    /// layout's indices.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// let layout = Layout::parse("4:2").unwrap();
+    /// assert_eq!(layout.holes().unwrap().to_string(), "2:1");
+    /// ```
     ///
     /// # Errors
-    /// As [`Layout::complement`].
+    /// Returns the errors of [`Layout::complement`].
     pub fn holes(&self) -> Result<Layout, CuteError> {
         self.complement(self.filter().cosize())
     }

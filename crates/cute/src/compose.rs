@@ -1,16 +1,19 @@
-//! Composition: `(A o B)(c) = A(B(c))`, with a layout or by mode with a tiler.
+//! Composition `(A o B)(c) = A(B(c))`, with a layout `B` or by mode with a tiler.
 //!
-//! A layout on the right is composed leaf by leaf. Each leaf `s:d` divides the first `d` elements
-//! out of the left-hand side's modes and keeps the next `s`. That is the composition only if the
-//! leaves do not carry into one another's modes; CuTe leaves this to the caller, here it is checked.
+//! The right-hand side is composed leaf by leaf. For a leaf `s:d`, the modes of the left-hand side
+//! are divided by `d`, and then `s` elements of the quotient are kept. The concatenation of the
+//! composed leaves equals the composition only if the leaves do not carry into one another's modes.
+//! CuTe leaves this condition to the caller, whereas this module checks it.
 
 use crate::{CuteError, IntTuple, Layout, Tiler};
 
 impl Layout {
-    /// The composition `self o rhs`: a layout over the domain of `rhs` with
-    /// `result(c) = self(rhs(c))`, where `self` is continued beyond its domain in its last mode.
-    /// With a tuple of tilers, each is composed with the mode it stands at, and modes beyond the
-    /// tiler are dropped.
+    /// Returns the composition `self o rhs`, for which `result(c) = self(rhs(c))`.
+    ///
+    /// The shape of `rhs` is compatible with that of the result. The indices of `rhs` may leave the
+    /// domain of `self`, because the last mode of `self` is taken to be unbounded.
+    ///
+    /// A tuple of tilers composes mode by mode, and modes beyond the tiler are dropped.
     ///
     /// ```
     /// use pgemm_cute::{Layout, Tiler};
@@ -28,10 +31,10 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::StrideDivisibility`], [`CuteError::ShapeDivisibility`], [`CuteError::Carry`] or
-    /// [`CuteError::MixedSigns`] if no layout with this domain is the composition,
-    /// [`CuteError::TooManyModes`] if the tiler has more modes than the layout,
-    /// [`CuteError::Overflow`].
+    /// Returns [`CuteError::StrideDivisibility`], [`CuteError::ShapeDivisibility`],
+    /// [`CuteError::Carry`] or [`CuteError::MixedSigns`] if a condition of composition is violated,
+    /// [`CuteError::TooManyModes`] if the tiler has more modes than the layout, and
+    /// [`CuteError::Overflow`] if the result does not fit an `i64`.
     pub fn compose(&self, rhs: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.compose_tiler(&rhs.into())
     }
@@ -73,10 +76,11 @@ impl Layout {
 }
 
 struct Composition<'a> {
-    /// The left-hand side, coalesced.
+    /// Modes (extent, stride) of the left-hand side, coalesced.
     modes: Vec<(i64, i64)>,
     rhs: &'a Layout,
-    /// Largest coordinate that the leaves so far reach together in each mode but the last.
+    /// For each mode of the left-hand side except the last: the largest coordinate in it that the
+    /// leaves composed so far reach together.
     reach: Vec<i64>,
     has_positive: bool,
     has_negative: bool,
@@ -122,46 +126,47 @@ impl<'a> Composition<'a> {
             self.has_negative |= stride < 0;
         }
         let sign = stride.signum();
-        let (mut rest, mut step) = (extent, checked_abs(stride)?);
+        let (mut rest_extent, mut rest_stride) = (extent, checked_abs(stride)?);
         let mut result = Vec::new();
         let last = self.modes.len() - 1;
         for position in 0..last {
             let (mode_extent, mode_stride) = self.modes[position];
             let stride_error = || CuteError::StrideDivisibility {
                 lhs: Box::new(self.lhs()),
-                rhs: Box::new(Layout::trusted(extent.into(), stride.into())),
-                stride: step,
+                rhs: Box::new(Layout::new_unchecked(extent.into(), stride.into())),
+                stride: rest_stride,
                 extent: mode_extent,
             };
-            if rest > 1 && step >= mode_extent && step % mode_extent != 0 {
+            if rest_extent > 1 && rest_stride >= mode_extent && rest_stride % mode_extent != 0 {
                 return Err(stride_error());
             }
-            // Both are at least 1.
-            let available = ceil_div(mode_extent, step);
-            let next_step = ceil_div(step, mode_extent);
-            if available > 1 && rest > 1 {
-                let taken = available.min(rest);
-                if rest > taken && mode_extent % step != 0 {
+            // Both quotients are at least 1.
+            let available = ceil_div(mode_extent, rest_stride);
+            let next_stride = ceil_div(rest_stride, mode_extent);
+            if available > 1 && rest_extent > 1 {
+                let selected = available.min(rest_extent);
+                if rest_extent > selected && mode_extent % rest_stride != 0 {
                     return Err(stride_error());
                 }
-                if rest % taken != 0 {
+                if rest_extent % selected != 0 {
                     return Err(CuteError::ShapeDivisibility {
                         lhs: Box::new(self.lhs()),
-                        rhs: Box::new(Layout::trusted(extent.into(), stride.into())),
-                        remaining: rest,
+                        rhs: Box::new(Layout::new_unchecked(extent.into(), stride.into())),
+                        remaining: rest_extent,
                         available,
                     });
                 }
-                result.push((taken, checked_mul(sign * step, mode_stride)?));
-                // Below the mode's extent for one leaf; the leaves of a layout are far fewer than
-                // it takes to overflow, and saturating keeps the check right.
-                self.reach[position] = self.reach[position].saturating_add((taken - 1) * step);
-                rest /= taken;
+                result.push((selected, checked_mul(sign * rest_stride, mode_stride)?));
+                // A single leaf adds less than the mode's extent. A saturated sum is at least
+                // every extent, so the carry check stays correct.
+                self.reach[position] =
+                    self.reach[position].saturating_add((selected - 1) * rest_stride);
+                rest_extent /= selected;
             }
-            step = next_step;
+            rest_stride = next_stride;
         }
-        if result.is_empty() || rest > 1 {
-            result.push((rest, checked_mul(sign * step, self.modes[last].1)?));
+        if result.is_empty() || rest_extent > 1 {
+            result.push((rest_extent, checked_mul(sign * rest_stride, self.modes[last].1)?));
         }
         Ok(result)
     }
@@ -187,9 +192,9 @@ impl<'a> Composition<'a> {
         Ok(())
     }
 
-    /// The left-hand side for error messages.
+    /// Returns the left-hand side for error messages.
     fn lhs(&self) -> Layout {
-        Layout::from_flat(&self.modes).unwrap_or_else(|_| Layout::trusted(1.into(), 0.into()))
+        Layout::from_flat(&self.modes).unwrap_or_else(|_| Layout::new_unchecked(1.into(), 0.into()))
     }
 }
 

@@ -1,16 +1,17 @@
-//! Composed layouts: a swizzle after an offset after a layout.
+//! Composed layouts: a layout, then an offset, then a swizzle.
 
 use std::fmt;
 
 use crate::recast::{check_factor, recast_factors};
 use crate::{CuteError, Indices, IntTuple, Layout, Swizzle, Tiler};
 
-/// Most points at which moving a swizzle through a layout is checked.
+/// Largest domain on which a moved swizzle is compared with the original at every point.
 const MAX_CHECKED_POINTS: i64 = 1 << 22;
 
-/// The function `c -> swizzle(offset + layout(c))`.
+/// The function `c -> swizzle(offset + layout(c))`, written `swizzle o offset o layout`.
 ///
-/// It divides, multiplies and composes on the right like its layout. It has no strides.
+/// Division, product and right composition apply to the layout and keep swizzle and offset. A
+/// composed layout has no strides, because a swizzle is not linear.
 ///
 /// ```
 /// use pgemm_cute::{ComposedLayout, Layout, Swizzle};
@@ -33,18 +34,21 @@ pub struct ComposedLayout {
 }
 
 impl Swizzle {
-    /// The composition of this swizzle with a layout, `swizzle o 0 o layout`.
+    /// Returns the composition `swizzle o 0 o layout` of this swizzle with a layout.
     ///
     /// # Errors
-    /// As [`ComposedLayout::new`].
+    /// Returns the errors of [`ComposedLayout::new`].
     pub fn over(&self, layout: &Layout) -> Result<ComposedLayout, CuteError> {
         ComposedLayout::new(*self, 0, layout.clone())
     }
 }
 
 impl Layout {
-    /// The composition `self o rhs` with a composed layout, by moving the swizzle to the left:
-    /// a swizzle `S` with `self(rhs.swizzle(x)) = S(self(x))` at every index `x` of `rhs.layout`.
+    /// Returns the composition `self o rhs` with a composed layout by moving the swizzle of `rhs`
+    /// to the left of `self`.
+    ///
+    /// The moved swizzle `S` satisfies `self(rhs.swizzle(x)) = S(self(x))` at every index `x` of
+    /// `rhs.layout`. This is checked at every point of the domain.
     ///
     /// ```
     /// use pgemm_cute::{ComposedLayout, Layout};
@@ -60,24 +64,27 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::OffsetNotZero`] if `rhs` has an offset, [`CuteError::SwizzleNotCarried`] if no
-    /// swizzle does that, otherwise as [`Layout::compose`].
+    /// Returns [`CuteError::OffsetNotZero`] if `rhs` has an offset,
+    /// [`CuteError::SwizzleNotCarried`] if no such swizzle exists,
+    /// [`CuteError::SwizzledDomainTooLarge`] if the domain is too large to check, and otherwise the
+    /// errors of [`Layout::compose`].
     pub fn compose_composed(&self, rhs: &ComposedLayout) -> Result<ComposedLayout, CuteError> {
         rhs.check_no_offset("composition with a layout on the left")?;
         let layout = self.compose_layout(&rhs.layout)?;
-        check_points(self, rhs.swizzle, rhs.size())?;
-        let swizzle = carry_left(self, rhs.swizzle, rhs.layout.indices())?;
+        check_domain_size(self, rhs.swizzle, rhs.size())?;
+        let swizzle = move_swizzle_left(self, rhs.swizzle, rhs.layout.indices())?;
         ComposedLayout::new(swizzle, 0, layout)
     }
 }
 
-/// Methods that act on the layout and keep swizzle and offset.
-macro_rules! through_layout {
+/// Defines methods that apply to the layout and keep swizzle and offset.
+macro_rules! forward_to_layout {
     ($($name:ident($($argument:ident: $type:ty),*), $result:literal;)*) => {$(
-        #[doc = concat!("[`Layout::", stringify!($name), "`] of the layout, under the same swizzle and offset", $result, ".")]
+        #[doc = concat!("Applies [`Layout::", stringify!($name), "`] to the layout and keeps swizzle")]
+        #[doc = concat!("and offset", $result, ".")]
         ///
         /// # Errors
-        #[doc = concat!("As [`Layout::", stringify!($name), "`].")]
+        #[doc = concat!("Returns the errors of [`Layout::", stringify!($name), "`].")]
         pub fn $name(&self, $($argument: $type),*) -> Result<ComposedLayout, CuteError> {
             self.with_layout(self.layout.$name($($argument),*)?)
         }
@@ -85,88 +92,93 @@ macro_rules! through_layout {
 }
 
 impl ComposedLayout {
-    /// The composed layout `swizzle o offset o layout`.
+    /// Creates the composed layout `swizzle o offset o layout`.
     ///
     /// # Errors
-    /// [`CuteError::Overflow`] if the offset takes an index of the layout beyond 64 bits.
+    /// Returns [`CuteError::Overflow`] if the sum of the offset and an index of the layout may not
+    /// fit an `i64`.
     pub fn new(swizzle: Swizzle, offset: i64, layout: Layout) -> Result<Self, CuteError> {
         let reach = layout.cosize() - 1;
         if offset.checked_add(reach).is_none() || offset.checked_sub(reach).is_none() {
             return Err(CuteError::Overflow {
-                quantity: "an index under this offset",
+                quantity: "the sum of an index and the offset",
                 operand: Box::new(offset.into()),
             });
         }
         Ok(Self { swizzle, offset, layout })
     }
 
-    /// The swizzle.
+    /// Returns the swizzle.
     pub fn swizzle(&self) -> Swizzle {
         self.swizzle
     }
 
-    /// What is added before swizzling.
+    /// Returns the offset, which is added to the index of the layout before the swizzle is applied.
     pub fn offset(&self) -> i64 {
         self.offset
     }
 
-    /// The layout.
+    /// Returns the layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Shape of the layout.
+    /// Returns the shape of the layout.
     pub fn shape(&self) -> &IntTuple {
         self.layout.shape()
     }
 
-    /// Number of modes of the layout.
+    /// Returns the number of modes of the layout.
     pub fn rank(&self) -> usize {
         self.layout.rank()
     }
 
-    /// Number of coordinates in the domain.
+    /// Returns the number of coordinates in the domain.
     pub fn size(&self) -> i64 {
         self.layout.size()
     }
 
-    /// Cosize of the layout, as CuTe defines it. It bounds the indices if the offset is 0 and the
-    /// cosize is a multiple of [`Swizzle::period`].
+    /// Returns the cosize of the layout, as CuTe defines the cosize of a composed layout.
+    ///
+    /// The cosize bounds the indices if the offset is 0 and the cosize is a multiple of
+    /// [`Swizzle::period`].
     pub fn cosize(&self) -> i64 {
         self.layout.cosize()
     }
 
-    /// Index of a coordinate of the layout.
+    /// Returns the index of a coordinate.
     ///
     /// # Errors
-    /// As [`Layout::index`].
+    /// Returns the errors of [`Layout::index`].
     pub fn index(&self, coord: impl Into<IntTuple>) -> Result<i64, CuteError> {
         Ok(self.swizzle.apply(self.offset + self.layout.index(coord)?))
     }
 
-    /// Index of a coordinate that may lie beyond the domain, as [`Layout::index_extended`].
+    /// Returns the index of a coordinate that may lie outside the shape, like
+    /// [`Layout::index_extended`].
     ///
     /// # Errors
-    /// As [`Layout::index_extended`].
+    /// Returns the errors of [`Layout::index_extended`], and [`CuteError::Overflow`] if the sum of
+    /// offset and index does not fit an `i64`.
     pub fn index_extended(&self, coord: impl Into<IntTuple>) -> Result<i64, CuteError> {
         let index = self.layout.index_extended(coord)?;
         match self.offset.checked_add(index) {
             Some(index) => Ok(self.swizzle.apply(index)),
             None => Err(CuteError::Overflow {
-                quantity: "an index under this offset",
+                quantity: "the sum of an index and the offset",
                 operand: Box::new(self.offset.into()),
             }),
         }
     }
 
-    /// The indices of all linear coordinates in order.
+    /// Iterates over the indices of all coordinates, in the order of the linear coordinates.
     pub fn indices(&self) -> impl Iterator<Item = i64> + Clone + use<> {
         let (swizzle, offset) = (self.swizzle, self.offset);
         let indices: Indices = self.layout.indices();
         indices.map(move |index| swizzle.apply(offset + index))
     }
 
-    through_layout! {
+    forward_to_layout! {
         mode(mode: usize), "";
         take(begin: usize, end: usize), "";
         append(other: &Layout), "";
@@ -189,22 +201,23 @@ impl ComposedLayout {
         tile_to_shape_ordered(target: impl Into<IntTuple>, order: impl Into<IntTuple>), "";
     }
 
-    /// The layout flattened, under the same swizzle and offset.
+    /// Applies [`Layout::flatten`] to the layout and keeps swizzle and offset.
     pub fn flatten(&self) -> ComposedLayout {
         Self { layout: self.layout.flatten(), ..self.clone() }
     }
 
-    /// The layout coalesced, under the same swizzle and offset: the same function on linear
-    /// coordinates.
+    /// Applies [`Layout::coalesce`] to the layout and keeps swizzle and offset. The function on
+    /// linear coordinates does not change.
     pub fn coalesce(&self) -> ComposedLayout {
         Self { layout: self.layout.coalesce(), ..self.clone() }
     }
 
-    /// The composition `self o rhs` with another composed layout. The swizzle of `rhs` moves left
-    /// through this layout and merges with this swizzle.
+    /// Returns the composition `self o rhs` with another composed layout.
+    ///
+    /// The swizzle of `rhs` moves to the left of this layout and merges with this swizzle.
     ///
     /// # Errors
-    /// [`CuteError::OffsetNotZero`] if either has an offset, otherwise as
+    /// Returns [`CuteError::OffsetNotZero`] if either has an offset, otherwise the errors of
     /// [`Layout::compose_composed`] and [`Swizzle::compose`].
     pub fn compose_composed(&self, rhs: &ComposedLayout) -> Result<ComposedLayout, CuteError> {
         if rhs.swizzle.is_identity() && rhs.offset == 0 {
@@ -214,10 +227,10 @@ impl ComposedLayout {
         self.layout.compose_composed(rhs)?.swizzled(self.swizzle)
     }
 
-    /// The composition of a further swizzle with this, merged into one swizzle.
+    /// Returns the composition `outer o self`, with both swizzles merged into one.
     ///
     /// # Errors
-    /// As [`Swizzle::compose`].
+    /// Returns the errors of [`Swizzle::compose`].
     pub fn swizzled(&self, outer: Swizzle) -> Result<ComposedLayout, CuteError> {
         let swizzle = match (outer.is_identity(), self.swizzle.is_identity()) {
             (true, _) => self.swizzle,
@@ -227,8 +240,10 @@ impl ComposedLayout {
         Ok(Self { swizzle, ..self.clone() })
     }
 
-    /// The right inverse: `self(R(i)) = i` for all `i` below its size. The swizzle, its own
-    /// inverse, moves left through the inverse of the layout.
+    /// Returns the right inverse `R`, for which `self(R(i)) = i` for every `i` below the size of
+    /// `R`.
+    ///
+    /// A swizzle is its own inverse, and it moves to the left of the layout's right inverse.
     ///
     /// ```
     /// use pgemm_cute::ComposedLayout;
@@ -240,38 +255,43 @@ impl ComposedLayout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::OffsetNotZero`], or [`CuteError::SwizzleNotCarried`] if the inverse is no
-    /// swizzle of a layout.
+    /// Returns [`CuteError::OffsetNotZero`] if the offset is not 0,
+    /// [`CuteError::SwizzleNotCarried`] if the inverse is not a swizzle of a layout, and
+    /// [`CuteError::SwizzledDomainTooLarge`] if the domain is too large to check.
     pub fn right_inverse(&self) -> Result<ComposedLayout, CuteError> {
         self.check_no_offset("right inverse")?;
         let inverse = self.layout.right_inverse();
         let size = inverse.size();
-        check_points(&inverse, self.swizzle, size)?;
+        check_domain_size(&inverse, self.swizzle, size)?;
         if (0..size).any(|index| !(0..size).contains(&self.swizzle.apply(index))) {
-            return Err(not_carried(&inverse, self.swizzle));
+            return Err(swizzle_not_carried(&inverse, self.swizzle));
         }
-        let swizzle = carry_left(&inverse, self.swizzle, 0..size)?;
+        let swizzle = move_swizzle_left(&inverse, self.swizzle, 0..size)?;
         ComposedLayout::new(swizzle, 0, inverse)
     }
 
-    /// The left inverse: `L(self(c)) = c` for every linear coordinate `c`, if the layout takes no
-    /// value twice.
+    /// Returns the left inverse `L`, for which `L(self(c)) = c` for every linear coordinate `c` of
+    /// an injective layout.
     ///
     /// # Errors
-    /// [`CuteError::OffsetNotZero`], [`CuteError::SwizzleNotCarried`] if the inverse is no swizzle
-    /// of a layout, otherwise as [`Layout::left_inverse`].
+    /// Returns [`CuteError::OffsetNotZero`] if the offset is not 0,
+    /// [`CuteError::SwizzleNotCarried`] if the inverse is not a swizzle of a layout,
+    /// [`CuteError::SwizzledDomainTooLarge`] if the domain is too large to check, and otherwise the
+    /// errors of [`Layout::left_inverse`].
     pub fn left_inverse(&self) -> Result<ComposedLayout, CuteError> {
         self.check_no_offset("left inverse")?;
         let inverse = self.layout.left_inverse()?;
-        check_points(&inverse, self.swizzle, self.size())?;
-        let swizzle = carry_left(&inverse, self.swizzle, self.indices())?;
+        check_domain_size(&inverse, self.swizzle, self.size())?;
+        let swizzle = move_swizzle_left(&inverse, self.swizzle, self.indices())?;
         ComposedLayout::new(swizzle, 0, inverse)
     }
 
-    /// Sees each `factor` adjacent elements as one: [`Layout::upcast`] and [`Swizzle::upcast`].
+    /// Merges each group of `factor` adjacent elements into one element, by [`Layout::upcast`] and
+    /// [`Swizzle::upcast`].
     ///
     /// # Errors
-    /// As these, and [`CuteError::OffsetDivisibility`] if the factor does not divide the offset.
+    /// Returns the errors of both functions, and [`CuteError::OffsetDivisibility`] if the factor
+    /// does not divide the offset.
     pub fn upcast(&self, factor: i64) -> Result<ComposedLayout, CuteError> {
         check_factor(factor)?;
         if self.offset % factor != 0 {
@@ -280,10 +300,12 @@ impl ComposedLayout {
         Self::new(self.swizzle.upcast(factor)?, self.offset / factor, self.layout.upcast(factor)?)
     }
 
-    /// Sees each element as `factor` smaller ones: [`Layout::downcast`] and [`Swizzle::downcast`].
+    /// Splits each element into `factor` smaller elements, by [`Layout::downcast`] and
+    /// [`Swizzle::downcast`].
     ///
     /// # Errors
-    /// As these, and [`CuteError::Overflow`].
+    /// Returns the errors of both functions, and [`CuteError::Overflow`] if the new offset does not
+    /// fit an `i64`.
     pub fn downcast(&self, factor: i64) -> Result<ComposedLayout, CuteError> {
         check_factor(factor)?;
         let offset = self.offset.checked_mul(factor).ok_or_else(|| CuteError::Overflow {
@@ -293,7 +315,8 @@ impl ComposedLayout {
         Self::new(self.swizzle.downcast(factor)?, offset, self.layout.downcast(factor)?)
     }
 
-    /// The composed layout in elements of `to_bits` bits of what is one in elements of `from_bits`.
+    /// Converts the units of the layout from elements of `from_bits` bits to elements of `to_bits`
+    /// bits.
     ///
     /// ```
     /// use pgemm_cute::ComposedLayout;
@@ -303,18 +326,20 @@ impl ComposedLayout {
     /// ```
     ///
     /// # Errors
-    /// As [`ComposedLayout::upcast`] and [`ComposedLayout::downcast`].
+    /// Returns the errors of [`ComposedLayout::upcast`] and [`ComposedLayout::downcast`].
     pub fn recast(&self, from_bits: i64, to_bits: i64) -> Result<ComposedLayout, CuteError> {
         let (up, down) = recast_factors(from_bits, to_bits)?;
         let wide = if up == 1 { self.clone() } else { self.upcast(up)? };
         if down == 1 { Ok(wide) } else { wide.downcast(down) }
     }
 
-    /// [`Layout::max_common_vector`] with a plain layout: also at most the run of elements that the
-    /// swizzle keeps together.
+    /// Returns the number of contiguous elements that this layout and `other` share, like
+    /// [`Layout::max_common_vector`].
+    ///
+    /// The result is at most `2^base` elements, the longest run that the swizzle keeps contiguous.
     ///
     /// # Errors
-    /// As [`Layout::max_common_vector`].
+    /// Returns the errors of [`Layout::max_common_vector`].
     pub fn max_common_vector(&self, other: &Layout) -> Result<i64, CuteError> {
         let run = if self.swizzle.is_identity() { i64::MAX } else { 1 << self.swizzle.base() };
         Ok(self.layout.max_common_vector(other)?.min(run))
@@ -345,16 +370,17 @@ impl fmt::Display for ComposedLayout {
     }
 }
 
-/// A swizzle `S` with `layout(swizzle(x)) = S(layout(x))` at all the points.
-fn carry_left(
+/// Returns a swizzle `S` for which `layout(swizzle(x)) = S(layout(x))` at every point `x`.
+fn move_swizzle_left(
     layout: &Layout,
     swizzle: Swizzle,
     points: impl Iterator<Item = i64> + Clone,
 ) -> Result<Swizzle, CuteError> {
     let modes = layout.flat_modes();
     let size = layout.size();
-    // The bits of the masks move as the layout moves indices that consist of them. Bits beyond the
-    // domain of the layout may move anywhere, so a swizzle of the others is tried as well.
+    // The layout maps an index that consists of mask bits to a mask of the moved swizzle. The
+    // layout may map bits beyond its domain to any bits. A swizzle of the bits within the domain is
+    // therefore the second candidate, and the identity is the third.
     let mut active = (0, 0);
     let (source, target) = (swizzle.source_mask(), swizzle.target_mask());
     for bit in (0..62).map(|bit| 1i64 << bit).filter(|bit| bit & source != 0) {
@@ -376,10 +402,10 @@ fn carry_left(
                 moved == extended_index(&modes, point).map(|index| candidate.apply(index))
             })
         })
-        .ok_or_else(|| not_carried(layout, swizzle))
+        .ok_or_else(|| swizzle_not_carried(layout, swizzle))
 }
 
-/// [`Layout::index_extended`] of a linear coordinate, without allocating.
+/// Does what [`Layout::index_extended`] does for a linear coordinate, without allocation.
 fn extended_index(modes: &[(i64, i64)], coord: i64) -> Option<i64> {
     let (&(_, last_stride), inner) = modes.split_last()?;
     let (mut rest, mut index) = (coord, 0i64);
@@ -390,7 +416,7 @@ fn extended_index(modes: &[(i64, i64)], coord: i64) -> Option<i64> {
     index.checked_add(rest.checked_mul(last_stride)?)
 }
 
-fn check_points(layout: &Layout, swizzle: Swizzle, points: i64) -> Result<(), CuteError> {
+fn check_domain_size(layout: &Layout, swizzle: Swizzle, points: i64) -> Result<(), CuteError> {
     if points <= MAX_CHECKED_POINTS {
         return Ok(());
     }
@@ -402,6 +428,6 @@ fn check_points(layout: &Layout, swizzle: Swizzle, points: i64) -> Result<(), Cu
     })
 }
 
-fn not_carried(layout: &Layout, swizzle: Swizzle) -> CuteError {
+fn swizzle_not_carried(layout: &Layout, swizzle: Swizzle) -> CuteError {
     CuteError::SwizzleNotCarried { layout: Box::new(layout.clone()), swizzle }
 }

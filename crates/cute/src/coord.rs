@@ -1,12 +1,15 @@
-//! Coordinate arithmetic: between linear, partial and natural coordinates, and to indices.
+//! Coordinate arithmetic: conversion between linear, natural and intermediate coordinates, and
+//! indices.
 
 use crate::{CuteError, IntTuple};
 
-/// Index of a coordinate in `shape:stride`: the coordinate's modes are matched with the shape's,
-/// and an integer that meets a tuple is split colexicographically.
+/// Returns the index of a coordinate in `shape:stride`.
 ///
-/// As in CuTe the coordinate is not checked against the shape: the last mode that an integer is
-/// split over takes whatever is left. [`crate::Layout::index`] is the checked form.
+/// A tuple coordinate is matched with the shape mode by mode. An integer coordinate of a nested
+/// mode is split colexicographically.
+///
+/// As in CuTe, the coordinate is not checked against the shape, and the last mode of a split is
+/// unbounded. [`Layout::index`](crate::Layout::index) is the checked form.
 ///
 /// ```
 /// use pgemm_cute::{crd2idx, IntTuple};
@@ -18,9 +21,9 @@ use crate::{CuteError, IntTuple};
 /// ```
 ///
 /// # Errors
-/// [`CuteError::CoordinateProfile`] if the coordinate is nested deeper than the shape or has
-/// another number of modes, [`CuteError::NotCongruent`] if shape and stride differ in nesting,
-/// [`CuteError::Overflow`] if the index does not fit 64 bits.
+/// Returns [`CuteError::CoordinateProfile`] if the coordinate does not match the nesting of the
+/// shape, [`CuteError::NotCongruent`] if shape and stride differ in nesting, and
+/// [`CuteError::Overflow`] if the index does not fit an `i64`.
 pub fn crd2idx(coord: &IntTuple, shape: &IntTuple, stride: &IntTuple) -> Result<i64, CuteError> {
     if !shape.is_congruent(stride) {
         return Err(CuteError::NotCongruent {
@@ -38,13 +41,21 @@ pub fn crd2idx(coord: &IntTuple, shape: &IntTuple, stride: &IntTuple) -> Result<
     })
 }
 
-/// Natural coordinate (congruent with `shape`) of any coordinate of the shape. Like [`crd2idx`]
-/// it leaves what exceeds the shape in the last mode.
+/// Converts a coordinate of a shape to the natural coordinate, which is congruent with the shape.
+///
+/// As in [`crd2idx`], the coordinate is not checked against the shape.
+///
+/// ```
+/// use pgemm_cute::{IntTuple, idx2crd};
+///
+/// let shape = IntTuple::from((3, (2, 3)));
+/// assert_eq!(idx2crd(&16.into(), &shape).unwrap(), (1, (1, 2)).into());
+/// ```
 ///
 /// # Errors
-/// [`CuteError::CoordinateProfile`] if the coordinate is nested deeper than the shape or has
-/// another number of modes, [`CuteError::EmptyTuple`] and [`CuteError::ExtentNotPositive`] for a
-/// shape that no layout can have.
+/// Returns [`CuteError::CoordinateProfile`] if the coordinate does not match the nesting of the
+/// shape. Returns [`CuteError::EmptyTuple`] or [`CuteError::ExtentNotPositive`] if no layout can
+/// have the shape.
 pub fn idx2crd(coord: &IntTuple, shape: &IntTuple) -> Result<IntTuple, CuteError> {
     match (coord, shape) {
         (_, IntTuple::Tuple(modes)) if modes.is_empty() => Err(CuteError::EmptyTuple),
@@ -77,10 +88,11 @@ pub fn idx2crd(coord: &IntTuple, shape: &IntTuple) -> Result<IntTuple, CuteError
     }
 }
 
-/// Linear coordinate of any coordinate of a shape: its position in colexicographic order.
+/// Converts a coordinate of a shape to the linear coordinate, its position in colexicographic
+/// order.
 ///
 /// # Errors
-/// As [`crd2idx`].
+/// Returns the errors of [`crd2idx`].
 pub fn colex_index(coord: &IntTuple, shape: &IntTuple) -> Result<i64, CuteError> {
     let natural = idx2crd(coord, shape)?;
     let overflow = || CuteError::Overflow {
@@ -92,15 +104,16 @@ pub fn colex_index(coord: &IntTuple, shape: &IntTuple) -> Result<i64, CuteError>
     })
 }
 
-/// The coordinate of `to` at the same colexicographic position as `coord` in `from`.
+/// Converts a coordinate of shape `from` to the natural coordinate of shape `to` with the same
+/// linear coordinate.
 ///
 /// # Errors
-/// As [`crd2idx`].
+/// Returns the errors of [`crd2idx`].
 pub fn crd2crd(coord: &IntTuple, from: &IntTuple, to: &IntTuple) -> Result<IntTuple, CuteError> {
     idx2crd(&IntTuple::Int(colex_index(coord, from)?), to)
 }
 
-/// Whether a natural coordinate lies within its shape.
+/// Returns whether a natural coordinate lies within its shape.
 pub(crate) fn is_within(natural: &IntTuple, shape: &IntTuple) -> bool {
     natural.leaves().into_iter().zip(shape.leaves()).all(|(c, s)| (0..s).contains(&c))
 }

@@ -1,12 +1,14 @@
-//! Division: splitting a layout into a tile and the layout of the tiles.
+//! Division: splits a layout into a tile and a layout that iterates over the tiles.
 
 use crate::{CuteError, Layout, Tiler};
 
 impl Layout {
-    /// Divides by a layout `B` into two modes: the elements `B` points to, and the repetitions of
-    /// `B` over the rest. Formally `A o (B, complement of B up to the size of A)`. With a tuple of
-    /// tilers each mode is divided by the tiler it stands at:
-    /// `((tile_m, rest_m), (tile_n, rest_n), ...)`.
+    /// Divides the layout by a tile `B` into a layout of rank 2.
+    ///
+    /// Mode 0 holds the elements that `B` selects, and mode 1 iterates over the repetitions of `B`.
+    /// The result is `A o (B, complement(B, size(A)))`, where `A` is this layout.
+    ///
+    /// A tuple of tilers divides mode by mode: `((TileM,RestM), (TileN,RestN), L, ...)`.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -20,7 +22,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::complement`] and [`Layout::compose`].
+    /// Returns the errors of [`Layout::complement`] and [`Layout::compose`].
     pub fn logical_divide(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.divide_by(&tiler.into())
     }
@@ -32,14 +34,15 @@ impl Layout {
                 let rest = tile.complement(self.size())?;
                 self.compose_layout(&Layout::concat([tile, &rest])?)
             }
-            Tiler::Tuple(tilers) => self.by_tiler("logical_divide", tilers, Layout::divide_by),
+            Tiler::Tuple(tilers) => self.apply_by_mode("logical_divide", tilers, Layout::divide_by),
         }
     }
 
-    /// [`Layout::logical_divide`], gathered into the tile and the rest:
-    /// `((tile_m, tile_n, ...), (rest_m, rest_n, ..., further modes))`.
+    /// Divides like [`Layout::logical_divide`] and gathers the tiles into mode 0 and the rest into
+    /// mode 1: `((TileM,TileN,...), (RestM,RestN,...,L,...))`.
     ///
-    /// Mode 0 is the layout within a tile, `self.compose(tiler)`; mode 1 iterates over tiles.
+    /// Mode 0 is the layout within one tile and equals `self.compose(tiler)`. Mode 1 iterates over
+    /// the tiles.
     ///
     /// ```
     /// use pgemm_cute::{Layout, Tiler};
@@ -54,32 +57,33 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::logical_divide`], and [`CuteError::UndividedMode`] if the tiler keeps a mode.
+    /// Returns the errors of [`Layout::logical_divide`], and [`CuteError::UndividedMode`] if the
+    /// tiler keeps a mode whole.
     pub fn zipped_divide(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         let tiler = tiler.into();
         self.divide_by(&tiler)?.unzip("zipped_divide", &tiler)
     }
 
-    /// [`Layout::zipped_divide`] with the rest unpacked:
-    /// `((tile_m, tile_n, ...), rest_m, rest_n, ..., further modes)`.
+    /// Divides like [`Layout::zipped_divide`] and unpacks the rest: `((TileM,TileN,...), RestM,
+    /// RestN, ..., L, ...)`.
     ///
     /// # Errors
-    /// As [`Layout::zipped_divide`].
+    /// Returns the errors of [`Layout::zipped_divide`].
     pub fn tiled_divide(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.zipped_divide(tiler)?.unpack(1)
     }
 
-    /// [`Layout::zipped_divide`] with both parts unpacked:
-    /// `(tile_m, tile_n, ..., rest_m, rest_n, ..., further modes)`.
+    /// Divides like [`Layout::zipped_divide`] and unpacks both tile and rest: `(TileM, TileN, ...,
+    /// RestM, RestN, ..., L, ...)`.
     ///
     /// # Errors
-    /// As [`Layout::zipped_divide`].
+    /// Returns the errors of [`Layout::zipped_divide`].
     pub fn flat_divide(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.zipped_divide(tiler)?.unpack(0)
     }
 
-    /// Applies a tiler to each mode; modes beyond the tilers stay as they are.
-    pub(crate) fn by_tiler(
+    /// Applies one tiler to each mode. Modes beyond the tilers stay unchanged.
+    pub(crate) fn apply_by_mode(
         &self,
         operation: &'static str,
         tilers: &[Tiler],
@@ -95,7 +99,7 @@ impl Layout {
         Layout::concat(&modes)
     }
 
-    /// Gathers the rank-2 modes that a division or product left at the leaves of the tiler:
+    /// Gathers the pairs that a division or product created at the leaves of the tiler:
     /// `((A,a),(B,b),c)` becomes `((A,B),(a,b,c))`.
     pub(crate) fn unzip(
         &self,
@@ -119,7 +123,7 @@ impl Layout {
         }
     }
 
-    /// Replaces each mode from `first` on by its own modes.
+    /// Replaces each mode from number `first` on by its own modes.
     pub(crate) fn unpack(&self, first: usize) -> Result<Layout, CuteError> {
         let modes = self
             .modes()

@@ -1,36 +1,38 @@
-//! The one error type of the algebra.
+//! The error type of every operation in this crate.
 
 use thiserror::Error;
 
 use crate::{IntTuple, Layout, MAX_DEPTH, Swizzle};
 
-/// Why an operation of the algebra has no result.
+/// The reason why an operation has no result.
+///
+/// Each message states the request, the rule that it violates and a way to satisfy the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CuteError {
-    /// A text is not in CuTe notation.
+    /// The text is not in CuTe notation.
     #[error("cannot parse `{input}` at byte {position}: expected {expected}")]
     Parse {
         /// The whole text.
         input: Box<str>,
-        /// Byte offset of the first character that does not fit.
+        /// Byte offset of the first character that the notation does not allow.
         position: usize,
-        /// What the notation allows there.
+        /// Description of what the notation allows at that position.
         expected: &'static str,
     },
-    /// A tuple without modes where a shape, stride or coordinate is needed.
+    /// A shape, stride or coordinate contains a tuple without modes.
     #[error("an empty tuple () is not a shape, stride or coordinate; use 1 for a single element")]
     EmptyTuple,
-    /// A shape has an extent below 1.
-    #[error("extent {extent} in a shape; every extent must be at least 1")]
+    /// A shape contains an extent below 1.
+    #[error("a shape has the extent {extent}; every extent must be at least 1")]
     ExtentNotPositive {
         /// The extent.
         extent: i64,
     },
     /// Shape and stride are nested differently.
     #[error(
-        "shape {shape} and stride {stride} are not congruent; give every extent exactly one stride, \
-         in the same nesting"
+        "shape {shape} and stride {stride} are not congruent; give every extent exactly one \
+         stride, in the same nesting"
     )]
     NotCongruent {
         /// The shape.
@@ -38,21 +40,24 @@ pub enum CuteError {
         /// The stride.
         stride: Box<IntTuple>,
     },
-    /// Nesting beyond [`MAX_DEPTH`].
-    #[error("nested deeper than {MAX_DEPTH} levels; flatten or coalesce before nesting further")]
+    /// A tuple is nested deeper than [`MAX_DEPTH`].
+    #[error(
+        "a tuple is nested deeper than {MAX_DEPTH} levels; flatten or coalesce the layout before \
+         nesting it further"
+    )]
     TooDeep,
-    /// A quantity exceeds 64-bit integers.
+    /// An intermediate or final quantity does not fit an `i64`.
     #[error("{quantity} ({operand}) does not fit a 64-bit integer; use smaller extents or strides")]
     Overflow {
-        /// What was being computed.
+        /// Name of the quantity.
         quantity: &'static str,
-        /// The tuple or leaf it was computed from.
+        /// The tuple or integer from which the quantity is computed.
         operand: Box<IntTuple>,
     },
-    /// A coordinate's nesting does not match the shape's.
+    /// A coordinate does not match the nesting of the shape.
     #[error(
-        "coordinate {coord} does not fit the nesting of shape {shape}; each tuple in it needs as \
-         many modes as the shape has there"
+        "coordinate {coord} does not match the nesting of shape {shape}; a tuple in the \
+         coordinate needs as many modes as the tuple at the same place in the shape"
     )]
     CoordinateProfile {
         /// The coordinate.
@@ -61,73 +66,78 @@ pub enum CuteError {
         shape: Box<IntTuple>,
     },
     /// A coordinate lies outside the shape.
-    #[error("coordinate {coord} is outside shape {shape}; each part must be in 0..extent")]
+    #[error(
+        "coordinate {coord} is outside shape {shape}; the coordinate in each mode must be in \
+         0..extent"
+    )]
     OutOfBounds {
         /// The coordinate.
         coord: Box<IntTuple>,
         /// The shape.
         shape: Box<IntTuple>,
     },
-    /// A mode that the layout does not have.
-    #[error("mode {mode} of {layout}, which has rank {rank}; modes are numbered from 0")]
+    /// The layout has no mode of this number.
+    #[error("{layout} has no mode {mode}; it has rank {rank}, and modes are numbered from 0")]
     NoSuchMode {
-        /// The mode asked for.
+        /// The requested mode.
         mode: usize,
-        /// The layout's rank.
+        /// Rank of the layout.
         rank: usize,
         /// The layout.
         layout: Box<Layout>,
     },
-    /// A range of modes that is empty or not in the layout.
+    /// A range of modes is empty or exceeds the rank.
     #[error(
-        "modes {begin}..{end} of {layout}; the range must be non-empty and end at most at {rank}"
+        "{layout} has no modes {begin}..{end}; the range must be non-empty and end at most at \
+         {rank}"
     )]
     ModeRange {
-        /// First mode.
+        /// First mode of the range.
         begin: usize,
-        /// One past the last mode.
+        /// One past the last mode of the range.
         end: usize,
-        /// The layout's rank.
+        /// Rank of the layout.
         rank: usize,
         /// The layout.
         layout: Box<Layout>,
     },
-    /// A slice with another number of entries than modes.
-    #[error("slice of {layout} with {entries} entries; give one per mode, {rank} in all")]
+    /// The number of entries in a slice differs from the rank.
+    #[error("cannot slice {layout} with {entries} entries; give one entry per mode, {rank} in all")]
     SliceRank {
-        /// Entries given.
+        /// Number of entries.
         entries: usize,
-        /// The layout's rank.
+        /// Rank of the layout.
         rank: usize,
         /// The layout.
         layout: Box<Layout>,
     },
-    /// A target rank below the layout's own.
+    /// The target rank is below the rank of the layout.
     #[error("cannot pad {layout} to rank {rank}; it already has more modes")]
     RankTooSmall {
-        /// The rank asked for.
+        /// The target rank.
         rank: usize,
         /// The layout.
         layout: Box<Layout>,
     },
     /// A tiler or profile has more modes than the layout.
     #[error(
-        "{operation}: {modes} modes for {layout}, which has rank {rank}; give at most one per mode"
+        "{operation}: {modes} modes were given for {layout}, which has rank {rank}; give at most \
+         one per mode of the layout"
     )]
     TooManyModes {
-        /// The operation.
+        /// Name of the operation.
         operation: &'static str,
-        /// Modes of the tiler or profile.
+        /// Number of modes of the tiler or profile.
         modes: usize,
-        /// The layout's rank.
+        /// Rank of the layout.
         rank: usize,
         /// The layout.
         layout: Box<Layout>,
     },
-    /// The modes of an ordered layout are not in a strict order.
+    /// An order does not define a strict order of the modes of a shape.
     #[error(
-        "order {order} does not order shape {shape}; it needs the shape's nesting (or a coarser \
-         one) and a different number for each mode larger than 1"
+        "order {order} does not order shape {shape}; it must be weakly congruent with the shape \
+         and give a different number to each mode larger than 1"
     )]
     Order {
         /// The order.
@@ -135,164 +145,164 @@ pub enum CuteError {
         /// The shape.
         shape: Box<IntTuple>,
     },
-    /// The stride divisibility condition of composition.
+    /// A composition violates the stride divisibility condition.
     #[error(
-        "{lhs} o {rhs}: stride {stride} meets a mode of extent {extent} in {lhs}, and neither \
-         divides the other (stride divisibility condition); choose a stride that divides {extent} \
-         or is a multiple of it"
+        "cannot compose {lhs} o {rhs}: stride {stride} meets a mode of extent {extent} in {lhs}, \
+         and neither divides the other (stride divisibility condition); choose a stride that \
+         divides {extent} or is a multiple of it"
     )]
     StrideDivisibility {
-        /// Left-hand side, coalesced.
+        /// The left-hand side, coalesced.
         lhs: Box<Layout>,
         /// The mode of the right-hand side.
         rhs: Box<Layout>,
-        /// What is left of the stride at that mode.
+        /// Stride of the right-hand side after division by the extents of the preceding modes.
         stride: i64,
-        /// The mode's extent.
+        /// Extent of the mode of the left-hand side.
         extent: i64,
     },
-    /// The shape divisibility condition of composition.
+    /// A composition violates the shape divisibility condition.
     #[error(
-        "{lhs} o {rhs}: {remaining} elements are to be taken from a mode of {lhs} that gives \
-         {available} at this stride, and {available} does not divide {remaining} (shape \
-         divisibility condition); choose an extent that is a multiple of {available}, or at most \
-         that"
+        "cannot compose {lhs} o {rhs}: a mode of {lhs} provides {available} of the {remaining} \
+         elements to be selected at this stride, and {available} does not divide {remaining} \
+         (shape divisibility condition); choose an extent that is a multiple of {available} or at \
+         most {available}"
     )]
     ShapeDivisibility {
-        /// Left-hand side, coalesced.
+        /// The left-hand side, coalesced.
         lhs: Box<Layout>,
         /// The mode of the right-hand side.
         rhs: Box<Layout>,
-        /// Elements still to be taken.
+        /// Number of elements still to be selected.
         remaining: i64,
-        /// Elements that the mode has at this stride.
+        /// Number of elements that the mode of the left-hand side provides at this stride.
         available: i64,
     },
-    /// The modes of the right-hand side carry into one another.
+    /// The modes of the right-hand side of a composition carry into one another.
     #[error(
-        "{lhs} o {rhs}: the modes of {rhs} together reach {reach} in a mode of extent {extent} of \
-         {lhs} and would carry into the next, so that no layout equals the composition; give them \
-         strides that address disjoint digits of {lhs}, as an injective layout made by divide, \
-         product or complement does"
+        "cannot compose {lhs} o {rhs}: the modes of {rhs} together reach coordinate {reach} in a \
+         mode of extent {extent} of {lhs} and carry into the next mode, so no layout equals the \
+         composition; choose strides that do not carry, as in the results of divide, product and \
+         complement"
     )]
     Carry {
-        /// Left-hand side, coalesced.
+        /// The left-hand side, coalesced.
         lhs: Box<Layout>,
-        /// Right-hand side.
+        /// The right-hand side.
         rhs: Box<Layout>,
-        /// Largest coordinate reached.
+        /// Largest coordinate reached in the mode of the left-hand side.
         reach: i64,
-        /// The mode's extent.
+        /// Extent of that mode.
         extent: i64,
     },
-    /// Positive and negative strides met in one composition.
+    /// The right-hand side of a composition has both positive and negative strides.
     #[error(
-        "{lhs} o {rhs}: strides of both signs borrow between the modes of {lhs}; compose with \
-         strides of one sign, or with a left-hand side that coalesces to one mode"
+        "cannot compose {lhs} o {rhs}: strides of both signs borrow between the modes of {lhs}; \
+         use strides of one sign, or a left-hand side that coalesces to one mode"
     )]
     MixedSigns {
-        /// Left-hand side, coalesced.
+        /// The left-hand side, coalesced.
         lhs: Box<Layout>,
-        /// Right-hand side.
+        /// The right-hand side.
         rhs: Box<Layout>,
     },
-    /// A negative stride where the operation is defined for others only.
-    #[error(
-        "{operation} of {layout}: stride {stride} is negative; it is defined for strides from 0"
-    )]
+    /// A layout has a negative stride, and the operation requires strides of at least 0.
+    #[error("{operation} of {layout}: stride {stride} is negative; use strides of at least 0")]
     NegativeStride {
-        /// The operation.
+        /// Name of the operation.
         operation: &'static str,
         /// The layout.
         layout: Box<Layout>,
         /// The stride.
         stride: i64,
     },
-    /// The modes of a layout overlap or interleave, so that it has no complement.
+    /// The modes of a layout overlap or interleave, so it has no complement.
     #[error(
-        "complement of {layout}: the mode of stride {stride} starts within the {span} indices that \
-         the modes of smaller stride span, so the layout repeats or interleaves indices; each \
-         stride must be at least the span of those below"
+        "complement of {layout}: the mode of stride {stride} starts within the {span} indices \
+         spanned by the modes of smaller stride, so the layout repeats or interleaves indices; \
+         every stride must be at least the span of the modes of smaller stride"
     )]
     ComplementOverlap {
         /// The layout, filtered.
         layout: Box<Layout>,
-        /// The stride.
+        /// Stride of the overlapping mode.
         stride: i64,
-        /// Span of the modes with smaller strides.
+        /// Number of indices spanned by the modes of smaller stride.
         span: i64,
     },
-    /// The target of a complement is below 1.
-    #[error("complement of {layout} up to {cosize}; the target must be at least 1")]
+    /// The target cosize of a complement is below 1.
+    #[error("complement of {layout} up to {cosize}: the target cosize must be at least 1")]
     ComplementTarget {
         /// The layout.
         layout: Box<Layout>,
-        /// The target.
+        /// The target cosize.
         cosize: i64,
     },
-    /// The divisibility condition of the left inverse.
+    /// The strides of a layout do not divide one another, so it has no left inverse.
     #[error(
-        "left inverse of {layout}: stride {stride} is not a multiple of {divisor}, the stride \
-         before it in increasing order; each stride must divide the next larger one"
+        "left inverse of {layout}: stride {stride} is not a multiple of {divisor}, the next \
+         smaller stride; each stride must divide the next larger one"
     )]
     LeftInverseDivisibility {
         /// The layout, coalesced.
         layout: Box<Layout>,
         /// The stride.
         stride: i64,
-        /// The stride before it.
+        /// The next smaller stride.
         divisor: i64,
     },
-    /// A tiler that keeps a mode whole was used where every mode must be divided.
+    /// A tiler keeps a mode whole, and the operation requires a tile for every mode.
     #[error(
-        "{operation}: the tiler keeps a mode whole (`_`), which leaves nothing to gather; give \
-         that mode a tile"
+        "{operation}: the tiler keeps a mode whole (`_`), so the mode has no tile to gather; give \
+         the mode a tile"
     )]
     UndividedMode {
-        /// The operation.
+        /// Name of the operation.
         operation: &'static str,
     },
-    /// The block does not divide the target shape.
+    /// The extents of a block do not divide those of the target shape.
     #[error(
         "tile_to_shape: block {block} has extent {block_extent} in mode {mode}, which does not \
-         divide the target's {target_extent}; pad the target or choose a smaller block"
+         divide the target extent {target_extent}; pad the target or choose a smaller block"
     )]
     TileToShape {
         /// The block.
         block: Box<Layout>,
         /// The mode.
         mode: usize,
-        /// Extent of the block in it.
+        /// Extent of the block in this mode.
         block_extent: i64,
-        /// Extent of the target in it.
+        /// Extent of the target in this mode.
         target_extent: i64,
     },
-    /// Swizzle parameters out of range.
+    /// The parameters of a swizzle are out of range.
     #[error(
-        "Sw<{bits},{base},{shift}>: a swizzle needs |shift| >= bits and base + bits + |shift| <= 62"
+        "Sw<{bits},{base},{shift}> is not a swizzle; it needs |shift| >= bits and \
+         base + bits + |shift| <= 62"
     )]
     SwizzleParameters {
-        /// Bits in the mask.
+        /// Number of bits in each mask.
         bits: u32,
-        /// Low bits kept.
+        /// Number of low bits that stay constant.
         base: u32,
-        /// Distance between the masks.
+        /// Distance in bits between the masks.
         shift: i32,
     },
-    /// Two bit masks do not make a swizzle.
+    /// Two bit masks do not define a swizzle.
     #[error(
-        "masks {source_mask:#x} and {target_mask:#x} are no swizzle; each must be one run of the \
-         same number of bits, and the runs must not overlap"
+        "masks {source_mask:#x} and {target_mask:#x} do not define a swizzle; each must be one \
+         contiguous run of the same number of bits, and the runs must not overlap"
     )]
     SwizzleMasks {
-        /// Bits that are read.
+        /// The bits that the swizzle would read.
         source_mask: i64,
-        /// Bits that are changed.
+        /// The bits that the swizzle would change.
         target_mask: i64,
     },
-    /// Two swizzles with different shifts.
+    /// Two swizzles to be merged have different shifts.
     #[error(
-        "cannot merge swizzles of shifts {first} and {second} into one; the shifts must be equal"
+        "cannot merge swizzles of shifts {first} and {second} into one swizzle; the shifts must \
+         be equal"
     )]
     SwizzleShifts {
         /// Shift of the outer swizzle.
@@ -300,10 +310,10 @@ pub enum CuteError {
         /// Shift of the inner swizzle.
         second: i32,
     },
-    /// A swizzle that cannot be moved to the left of a layout.
+    /// A swizzle on the right of a layout has no equivalent on its left.
     #[error(
-        "{layout} o {swizzle}: no swizzle to the left of {layout} does the same; the layout must \
-         keep the swizzled bits together as two runs of the same length, or not reach them"
+        "{layout} o {swizzle}: no swizzle on the left of {layout} is equivalent; the layout must \
+         map each of the two swizzled runs of bits to a contiguous run, or not reach them"
     )]
     SwizzleNotCarried {
         /// The layout.
@@ -311,61 +321,62 @@ pub enum CuteError {
         /// The swizzle.
         swizzle: Swizzle,
     },
-    /// A domain too large to check a moved swizzle at every point.
+    /// The domain is too large to compare a moved swizzle with the original at every point.
     #[error(
-        "{layout} o {swizzle}: {size} points to check, the limit is {limit}; move the swizzle for \
-         one tile and repeat that"
+        "{layout} o {swizzle}: the domain has {size} points to check, the limit is {limit}; move \
+         the swizzle for one tile and repeat the tile"
     )]
     SwizzledDomainTooLarge {
         /// The layout.
         layout: Box<Layout>,
         /// The swizzle.
         swizzle: Swizzle,
-        /// Points to check.
+        /// Number of points in the domain.
         size: i64,
-        /// The limit.
+        /// Largest number of points that are checked.
         limit: i64,
     },
-    /// An offset where the operation is defined without one.
+    /// A composed layout has an offset, and the operation requires offset 0.
     #[error("{operation} of a composed layout with offset {offset}; it is defined for offset 0")]
     OffsetNotZero {
-        /// The operation.
+        /// Name of the operation.
         operation: &'static str,
         /// The offset.
         offset: i64,
     },
-    /// An offset that a recast cannot divide.
-    #[error("upcast by {factor}: the offset {offset} is not a multiple of {factor}")]
+    /// The factor of an upcast does not divide the offset of a composed layout.
+    #[error("upcast by {factor}: the offset {offset} must be a multiple of {factor}")]
     OffsetDivisibility {
         /// The offset.
         offset: i64,
         /// The factor.
         factor: i64,
     },
-    /// A recast factor below 1.
-    #[error("recast by a factor of {factor}; it must be at least 1")]
+    /// A recast factor is below 1.
+    #[error("recast by a factor of {factor}; the factor must be at least 1")]
     RecastFactor {
         /// The factor.
         factor: i64,
     },
-    /// An element width below 1.
-    #[error("recast from {from_bits} to {to_bits} bits; elements have at least 1 bit")]
+    /// An element width is below 1 bit.
+    #[error("recast from {from_bits} to {to_bits} bits; an element must have at least 1 bit")]
     ElementBits {
         /// Old element width in bits.
         from_bits: i64,
         /// New element width in bits.
         to_bits: i64,
     },
-    /// A recast factor that is no power of two, on a swizzle.
+    /// The recast factor of a swizzle is not a power of two.
     #[error("recast of a swizzle by {factor}; the factor must be a power of two")]
     SwizzleFactor {
         /// The factor.
         factor: i64,
     },
-    /// A stride that does not fit elements of the wider type.
+    /// A stride is incompatible with the wider elements of an upcast.
     #[error(
-        "upcast of {layout} by {factor}: stride {stride} neither divides {factor} nor is a multiple \
-         of it, so elements would straddle two wide ones; choose a factor that fits every stride"
+        "upcast of {layout} by {factor}: stride {stride} neither divides {factor} nor is a \
+         multiple of it, so an element would straddle two wide elements; choose a factor that \
+         fits every stride"
     )]
     UpcastDivisibility {
         /// The layout.
@@ -375,10 +386,10 @@ pub enum CuteError {
         /// The factor.
         factor: i64,
     },
-    /// No adjacent elements to split.
+    /// A layout without a mode of stride 1 cannot be downcast.
     #[error(
-        "downcast of {layout} by {factor}: no mode has stride 1, so there is no mode that the \
-         narrow elements extend; append a mode 1:1"
+        "downcast of {layout} by {factor}: no mode has stride 1, so no mode can hold the narrow \
+         elements; append a mode 1:1"
     )]
     DowncastStride {
         /// The layout.
@@ -386,72 +397,79 @@ pub enum CuteError {
         /// The factor.
         factor: i64,
     },
-    /// A thread-value layout without exactly the modes thread and value.
-    #[error("{layout} as a thread-value layout; it needs two modes, (thread, value)")]
+    /// A thread-value layout does not have rank 2.
+    #[error("{layout} is not a thread-value layout; it needs two modes, (thread, value)")]
     ThreadValueRank {
         /// The layout.
         layout: Box<Layout>,
     },
-    /// A thread-value layout that leaves its tile.
+    /// A thread-value layout has indices outside its tile.
     #[error(
-        "thread-value layout {layout} leaves the tile {tile}; its indices must be column-major \
-         positions from 0 to the tile's size"
+        "thread-value layout {layout} leaves the tile {tile}; its indices must be linear \
+         (column-major) coordinates of the tile"
     )]
     OutsideTile {
         /// The layout.
         layout: Box<Layout>,
-        /// The tile.
+        /// Shape of the tile.
         tile: Box<IntTuple>,
     },
-    /// A thread or value layout that skips or repeats numbers.
-    #[error("{what} layout {layout} must take each number from 0 to its size exactly once")]
+    /// A layout of thread or value numbers skips or repeats a number.
+    #[error(
+        "{what} layout {layout} skips or repeats numbers; it must take each number in 0..size \
+         exactly once"
+    )]
     NotCompact {
         /// `thread` or `value`.
         what: &'static str,
         /// The layout.
         layout: Box<Layout>,
     },
-    /// An element of a tile that not exactly one thread holds.
+    /// Some element of a tile is held by no thread or more than once.
     #[error(
-        "thread-value layout {layout} is no bijection onto the tile {tile}: element {coord} is held \
-         {held}, it must be exactly once"
+        "thread-value layout {layout} is not a bijection onto the tile {tile}: element {coord} is \
+         held {held}; it must be held exactly once"
     )]
     NotABijection {
         /// The layout.
         layout: Box<Layout>,
-        /// The tile.
+        /// Shape of the tile.
         tile: Box<IntTuple>,
-        /// The first such element.
+        /// The first such element, in column-major order.
         coord: Box<IntTuple>,
-        /// How it is held instead of once.
+        /// `by no thread` or `more than once`.
         held: &'static str,
     },
-    /// A data layout of another shape than the tile.
-    #[error("data layout {data} for a tile {tile}; it needs the tile's modes and extents")]
+    /// The shape of a data layout does not refine the shape of the tile.
+    #[error(
+        "data layout {data} does not fit the tile {tile}; its modes must have the extents of the \
+         tile's modes"
+    )]
     TileMismatch {
-        /// The tile.
+        /// Shape of the tile.
         tile: Box<IntTuple>,
         /// The data layout.
         data: Box<Layout>,
     },
-    /// A layout with too many cells to draw.
+    /// A layout has too many cells to be drawn.
     #[error(
-        "drawing {layout}: {cells} cells, the limit is {limit}; draw a tile of it, or raise the limit"
+        "drawing {layout}: it has {cells} cells, the limit is {limit}; draw one tile of it, or \
+         raise the limit"
     )]
     TooManyCells {
-        /// The layout as text.
+        /// The layout in CuTe notation.
         layout: Box<str>,
-        /// Its cells.
+        /// Number of cells of the layout.
         cells: i64,
-        /// The limit.
+        /// Largest number of cells that are drawn.
         limit: i64,
     },
-    /// A layout that is neither a row nor a matrix.
-    #[error("drawing {layout}: rank {rank}; group its modes so that it has rank 1 or 2")]
+    /// A layout to be drawn has neither rank 1 nor rank 2.
+    #[error("drawing {layout}: it has rank {rank}; group its modes so that it has rank 1 or 2")]
     DrawRank {
-        /// The layout as text.
+        /// The layout in CuTe notation.
         layout: Box<str>,
-        /// Its rank.
+        /// Rank of the layout.
         rank: usize,
     },
 }

@@ -1,12 +1,14 @@
-//! Right and left inverse, and what two layouts have in common.
+//! Right and left inverses, common vectors of two layouts, and the nullspace.
 
 use crate::{CuteError, Layout};
 
 impl Layout {
-    /// The largest layout `R` with `self(R(i)) = i` for all `i` below its size.
+    /// Returns the largest layout `R` for which `self(R(i)) = i` for every `i` below the size of
+    /// `R`.
     ///
-    /// It covers `0..n`, the longest contiguous range of indices that the modes of positive stride
-    /// build up without gaps; for a bijection that is everything.
+    /// The size of `R` is the length of the longest contiguous range `0..n` of indices that the
+    /// modes of positive stride build up without gaps. For a bijection it is the size of the
+    /// layout.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -20,15 +22,16 @@ impl Layout {
         for (extent, stride, position) in self.by_stride() {
             if stride == next {
                 result.push((extent, position));
-                // At most the cosize, by the invariant of layouts.
+                // The product is at most the cosize, which fits an `i64`.
                 next = stride.saturating_mul(extent);
             }
         }
-        simplified(&result)
+        coalesce_modes(&result)
     }
 
-    /// A layout `L` with `self(L(self(i))) = self(i)`; if `self` takes no value twice,
-    /// `L(self(i)) = i`.
+    /// Returns a layout `L` for which `self(L(self(i))) = self(i)`.
+    ///
+    /// If the layout is injective, then `L(self(i)) = i`.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -40,11 +43,11 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::NegativeStride`], or [`CuteError::LeftInverseDivisibility`] if the strides do
-    /// not divide one another in increasing order.
+    /// Returns [`CuteError::NegativeStride`] for a layout with a negative stride, and
+    /// [`CuteError::LeftInverseDivisibility`] if a stride does not divide the next larger one.
     pub fn left_inverse(&self) -> Result<Layout, CuteError> {
         let mut result = Vec::new();
-        let mut reached = 1;
+        let mut last_stride = 1;
         let mut positions = vec![0];
         let mut last_extent = 1;
         for (extent, stride, position) in self.by_stride() {
@@ -59,38 +62,39 @@ impl Layout {
             if stride == 0 {
                 continue;
             }
-            if stride % reached != 0 {
+            if stride % last_stride != 0 {
                 return Err(CuteError::LeftInverseDivisibility {
                     layout: Box::new(self.coalesce()),
                     stride,
-                    divisor: reached,
+                    divisor: last_stride,
                 });
             }
-            result.push(stride / reached);
+            result.push(stride / last_stride);
             positions.push(position);
-            reached = stride;
+            last_stride = stride;
         }
         result.push(last_extent);
         let modes = result.into_iter().zip(positions).collect::<Vec<_>>();
         Ok(Layout::from_flat(&modes)?.coalesce())
     }
 
-    /// The longest layout `R` that both layouts read contiguously: `self(R(i)) = other(R(i)) = i`
-    /// for all `i` below its size.
+    /// Returns the largest layout `R` over which both layouts are contiguous: `self(R(i)) =
+    /// other(R(i)) = i` for every `i` below the size of `R`.
     ///
     /// # Errors
-    /// As [`Layout::compose`].
+    /// Returns the errors of [`Layout::compose`].
     pub fn max_common_layout(&self, other: &Layout) -> Result<Layout, CuteError> {
         let inverse = other.right_inverse();
         let common = self.compose_layout(&inverse)?.coalesce();
         match common.flat_modes().first() {
             Some(&(extent, 1)) => inverse.compose_layout(&Layout::new(extent, 1)?),
-            _ => Ok(Layout::trusted(1.into(), 0.into())),
+            _ => Ok(Layout::new_unchecked(1.into(), 0.into())),
         }
     }
 
-    /// How many contiguous elements both layouts hold at the same coordinates: the widest vector
-    /// that a copy between them can move, in elements.
+    /// Returns the number of contiguous elements that both layouts hold at the same coordinates.
+    ///
+    /// This is the length in elements of the widest vector that a copy between the layouts can use.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -101,7 +105,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::compose`].
+    /// Returns the errors of [`Layout::compose`].
     pub fn max_common_vector(&self, other: &Layout) -> Result<i64, CuteError> {
         let common = self.compose_layout(&other.right_inverse())?.coalesce();
         Ok(match common.flat_modes().first() {
@@ -110,7 +114,7 @@ impl Layout {
         })
     }
 
-    /// The layout of the coordinates that map to index 0 because of strides of 0.
+    /// Returns the layout of the linear coordinates that the modes of stride 0 map to index 0.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -128,11 +132,11 @@ impl Layout {
             position *= extent;
         }
         result.insert(0, (1, 0));
-        simplified(&result)
+        coalesce_modes(&result)
     }
 
-    /// The coalesced modes by increasing stride, as (extent, stride, linear coordinate at which
-    /// the mode advances).
+    /// Returns the coalesced modes by increasing stride, as (extent, stride, position). The
+    /// position is the linear coordinate whose only nonzero coordinate is a 1 in this mode.
     fn by_stride(&self) -> Vec<(i64, i64, i64)> {
         let mut position = 1;
         let mut modes = Vec::new();
@@ -145,9 +149,9 @@ impl Layout {
     }
 }
 
-/// Coalesced layout of modes whose extents are those of some of a valid layout's modes.
-fn simplified(modes: &[(i64, i64)]) -> Layout {
-    Layout::trusted(
+/// Coalesces a layout of modes whose extents are among the extents of a valid layout.
+fn coalesce_modes(modes: &[(i64, i64)]) -> Layout {
+    Layout::new_unchecked(
         modes.iter().map(|mode| mode.0).collect(),
         modes.iter().map(|mode| mode.1).collect(),
     )

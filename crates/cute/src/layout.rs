@@ -1,14 +1,17 @@
-//! `Layout`: a shape and a congruent stride, and how it maps coordinates to indices.
+//! [`Layout`]: construction and evaluation.
 
 use std::fmt;
 
 use crate::coord::{idx2crd, is_within};
 use crate::{CuteError, IntTuple, MAX_DEPTH, crd2idx};
 
-/// A function from coordinates to integers, `shape:stride`.
+/// A function from coordinates to indices, written `shape:stride`.
 ///
-/// Extents are at least 1, strides any integer. Size and cosize of every layout fit 64 bits, which
-/// its constructors check, so that evaluating it inside its domain cannot overflow.
+/// Every extent is at least 1, and a stride may be any integer. The constructors check that size
+/// and cosize fit an `i64`, so evaluation within the domain cannot overflow.
+///
+/// A coordinate may be linear (one integer), natural (congruent with the shape) or anything
+/// between.
 ///
 /// ```
 /// use pgemm_cute::Layout;
@@ -30,11 +33,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout `shape:stride`.
+    /// Creates the layout `shape:stride`.
     ///
     /// # Errors
-    /// If the two are not congruent, an extent is below 1, a tuple is empty or nested deeper than
-    /// [`MAX_DEPTH`], or size or cosize exceed 64 bits.
+    /// Returns [`CuteError::NotCongruent`] if shape and stride differ in nesting,
+    /// [`CuteError::ExtentNotPositive`] for an extent below 1, [`CuteError::EmptyTuple`] for a
+    /// tuple without modes, [`CuteError::TooDeep`] for a shape nested deeper than [`MAX_DEPTH`],
+    /// and [`CuteError::Overflow`] if size or cosize does not fit an `i64`.
     pub fn new(shape: impl Into<IntTuple>, stride: impl Into<IntTuple>) -> Result<Self, CuteError> {
         let (shape, stride) = (shape.into(), stride.into());
         check_shape(&shape)?;
@@ -59,11 +64,20 @@ impl Layout {
         }
     }
 
-    /// Column-major layout: strides are the running product of the extents from the left, whatever
-    /// the nesting. A mode of extent 1 gets stride 0.
+    /// Creates the column-major layout of `shape`, which CuTe calls `LayoutLeft`.
+    ///
+    /// Each leaf's stride is the product of all extents to its left, across every level of nesting.
+    /// A leaf of extent 1 gets stride 0.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// let layout = Layout::col_major((2, (3, 4))).unwrap();
+    /// assert_eq!(layout.to_string(), "(2,(3,4)):(1,(2,6))");
+    /// ```
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// Returns the errors of [`Layout::new`].
     pub fn col_major(shape: impl Into<IntTuple>) -> Result<Self, CuteError> {
         let shape = shape.into();
         check_shape(&shape)?;
@@ -71,11 +85,20 @@ impl Layout {
         Self::new(shape, stride)
     }
 
-    /// Row-major layout: strides are the running product of the extents from the right, whatever
-    /// the nesting. A mode of extent 1 gets stride 0.
+    /// Creates the row-major layout of `shape`, which CuTe calls `LayoutRight`.
+    ///
+    /// Each leaf's stride is the product of all extents to its right, across every level of
+    /// nesting. A leaf of extent 1 gets stride 0.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// let layout = Layout::row_major((2, (3, 4))).unwrap();
+    /// assert_eq!(layout.to_string(), "(2,(3,4)):(12,(4,1))");
+    /// ```
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// Returns the errors of [`Layout::new`].
     pub fn row_major(shape: impl Into<IntTuple>) -> Result<Self, CuteError> {
         let shape = shape.into();
         check_shape(&shape)?;
@@ -83,8 +106,11 @@ impl Layout {
         Self::new(shape, stride)
     }
 
-    /// Compact layout whose modes vary in the order of the numbers in `order`, smallest first.
-    /// A number may stand for a whole nested mode, which is then column-major inside.
+    /// Creates the compact layout whose modes vary in the order given by `order`, smallest number
+    /// fastest. This is CuTe's `make_ordered_layout`.
+    ///
+    /// A number in `order` may stand for a nested mode, whose leaves are then column-major among
+    /// themselves.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -94,32 +120,35 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::Order`] if `order` is nested differently from the shape or repeats a number,
-    /// otherwise as [`Layout::new`].
+    /// Returns [`CuteError::Order`] if `order` is not weakly congruent with `shape`, or if two
+    /// modes larger than 1 share a number. Otherwise returns the errors of [`Layout::new`].
     pub fn ordered(
         shape: impl Into<IntTuple>,
         order: impl Into<IntTuple>,
     ) -> Result<Self, CuteError> {
         let (shape, order) = (shape.into(), order.into());
         check_shape(&shape)?;
-        let wrong =
+        let invalid_order =
             || CuteError::Order { order: Box::new(order.clone()), shape: Box::new(shape.clone()) };
         if !order.is_within_depth(MAX_DEPTH) || !order.is_weakly_congruent(&shape) {
-            return Err(wrong());
+            return Err(invalid_order());
         }
         let mut ranked = Vec::new();
         collect_ordered(&shape, &order, &mut ranked)?;
         for (position, &(number, size)) in ranked.iter().enumerate() {
             let repeats = |&(other, extent): &(i64, i64)| other == number && extent > 1;
             if size > 1 && ranked[..position].iter().any(repeats) {
-                return Err(wrong());
+                return Err(invalid_order());
             }
         }
         let stride = compact_ordered(&shape, &order, &ranked)?;
         Self::new(shape, stride)
     }
 
-    /// Concatenation: each layout becomes a mode. One layout gives a layout of rank 1 around it.
+    /// Concatenates layouts: each one becomes a mode of the result. This is CuTe's `make_layout` of
+    /// several layouts.
+    ///
+    /// A single layout is wrapped into a layout of rank 1.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -132,24 +161,26 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// If there is no layout, or as [`Layout::new`].
+    /// Returns [`CuteError::EmptyTuple`] if there are no layouts, otherwise the errors of
+    /// [`Layout::new`].
     pub fn concat<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> Result<Self, CuteError> {
         let (shape, stride): (Vec<_>, Vec<_>) =
             layouts.into_iter().map(|l| (l.shape.clone(), l.stride.clone())).unzip();
         Self::new(IntTuple::Tuple(shape), IntTuple::Tuple(stride))
     }
 
-    /// A layout whose invariants follow from those of the layouts it was made from.
-    pub(crate) fn trusted(shape: IntTuple, stride: IntTuple) -> Self {
+    /// Creates a layout without checking its invariants. The caller derives `shape` and `stride`
+    /// from valid layouts in a way that preserves them.
+    pub(crate) fn new_unchecked(shape: IntTuple, stride: IntTuple) -> Self {
         debug_assert!(Self::new(shape.clone(), stride.clone()).is_ok(), "{shape}:{stride}");
         Self { shape, stride }
     }
 
-    /// The layout of flat modes `(extent, stride)`: an integer layout if there is one mode, `1:0`
-    /// if there is none.
+    /// Creates the flat layout of modes given as `(extent, stride)`. One mode gives a layout of
+    /// depth 0, and no mode gives `1:0`.
     pub(crate) fn from_flat(modes: &[(i64, i64)]) -> Result<Self, CuteError> {
         match modes {
-            [] => Ok(Self::trusted(1.into(), 0.into())),
+            [] => Ok(Self::new_unchecked(1.into(), 0.into())),
             [(extent, stride)] => Self::new(*extent, *stride),
             _ => Self::new(
                 modes.iter().map(|mode| mode.0).collect::<IntTuple>(),
@@ -158,54 +189,58 @@ impl Layout {
         }
     }
 
-    /// The leaves as `(extent, stride)`.
+    /// Returns the leaves from left to right as `(extent, stride)`.
     pub(crate) fn flat_modes(&self) -> Vec<(i64, i64)> {
         self.shape.leaves().into_iter().zip(self.stride.leaves()).collect()
     }
 
-    /// The shape.
+    /// Returns the shape.
     pub fn shape(&self) -> &IntTuple {
         &self.shape
     }
 
-    /// The stride, congruent with the shape.
+    /// Returns the stride, which is congruent with the shape.
     pub fn stride(&self) -> &IntTuple {
         &self.stride
     }
 
-    /// Number of modes at the top level.
+    /// Returns the number of modes at the top level.
     pub fn rank(&self) -> usize {
         self.shape.rank()
     }
 
-    /// Levels of nesting of the shape.
+    /// Returns the number of nesting levels of the shape; an integer shape has depth 0.
     pub fn depth(&self) -> usize {
         self.shape.depth()
     }
 
-    /// Number of coordinates in the domain.
+    /// Returns the number of coordinates in the domain, the product of all extents.
     pub fn size(&self) -> i64 {
         self.shape.leaves().iter().product()
     }
 
-    /// One more than the distance between the smallest and the largest index: for strides from 0
-    /// up, the number of elements of storage that the layout needs.
+    /// Returns the distance between the smallest and the largest index, plus 1.
+    ///
+    /// Without negative strides this is the number of elements of storage that the layout
+    /// addresses.
     pub fn cosize(&self) -> i64 {
         self.flat_modes().iter().map(|(s, d)| (s - 1) * d.abs()).sum::<i64>() + 1
     }
 
-    /// Index of a coordinate: a linear one, a natural one, or anything between.
+    /// Returns the index of a coordinate, which may be linear, natural or anything between.
     ///
     /// # Errors
-    /// [`CuteError::CoordinateProfile`] if it does not fit the shape's nesting,
-    /// [`CuteError::OutOfBounds`] if it lies outside the shape.
+    /// Returns [`CuteError::CoordinateProfile`] if the coordinate does not match the nesting of the
+    /// shape, and [`CuteError::OutOfBounds`] if it lies outside the shape.
     pub fn index(&self, coord: impl Into<IntTuple>) -> Result<i64, CuteError> {
         let natural = self.coordinate(coord)?;
         crd2idx(&natural, &self.shape, &self.stride)
     }
 
-    /// Index of a coordinate as CuTe continues a layout beyond its domain: the last mode that an
-    /// integer is split over is taken to be endless.
+    /// Returns the index of a coordinate that may lie outside the shape, as CuTe evaluates it.
+    ///
+    /// An integer coordinate is split over the modes from left to right, and the last mode is
+    /// unbounded.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -216,12 +251,12 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`crd2idx`].
+    /// Returns the errors of [`crd2idx`].
     pub fn index_extended(&self, coord: impl Into<IntTuple>) -> Result<i64, CuteError> {
         crd2idx(&coord.into(), &self.shape, &self.stride)
     }
 
-    /// Natural coordinate (congruent with the shape) of a coordinate of the layout.
+    /// Converts a coordinate to the natural coordinate, which is congruent with the shape.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -231,8 +266,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::CoordinateProfile`] if it does not fit the shape's nesting,
-    /// [`CuteError::OutOfBounds`] if it lies outside the shape.
+    /// Returns [`CuteError::CoordinateProfile`] if the coordinate does not match the nesting of the
+    /// shape, and [`CuteError::OutOfBounds`] if it lies outside the shape.
     pub fn coordinate(&self, coord: impl Into<IntTuple>) -> Result<IntTuple, CuteError> {
         let coord = coord.into();
         let natural = idx2crd(&coord, &self.shape)?;
@@ -246,7 +281,7 @@ impl Layout {
         }
     }
 
-    /// The indices of all linear coordinates in order.
+    /// Iterates over the indices of all coordinates, in the order of the linear coordinates.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -259,165 +294,29 @@ impl Layout {
         Indices { position: vec![0; modes.len()], modes, index: 0, left: self.size() }
     }
 
-    /// Mode `mode` as a layout of its own.
+    /// Reshapes the layout: composes it with the column-major layout of `shape`.
     ///
-    /// # Errors
-    /// [`CuteError::NoSuchMode`].
-    pub fn mode(&self, mode: usize) -> Result<Layout, CuteError> {
-        match (self.shape.get(mode), self.stride.get(mode)) {
-            (Some(shape), Some(stride)) => Ok(Self::trusted(shape.clone(), stride.clone())),
-            _ => Err(CuteError::NoSuchMode {
-                mode,
-                rank: self.rank(),
-                layout: Box::new(self.clone()),
-            }),
-        }
-    }
-
-    /// The mode reached by following `path` from the outside in: `[1, 0]` is mode 0 of mode 1.
-    ///
-    /// # Errors
-    /// [`CuteError::NoSuchMode`].
-    pub fn mode_at(&self, path: &[usize]) -> Result<Layout, CuteError> {
-        path.iter().try_fold(self.clone(), |layout, &mode| layout.mode(mode))
-    }
-
-    /// All modes as layouts.
-    pub fn modes(&self) -> Vec<Layout> {
-        let strides = self.stride.modes().iter();
-        self.shape
-            .modes()
-            .iter()
-            .zip(strides)
-            .map(|(shape, stride)| Self::trusted(shape.clone(), stride.clone()))
-            .collect()
-    }
-
-    /// The modes `begin..end` only, as a layout of rank `end - begin`.
-    ///
-    /// # Errors
-    /// [`CuteError::ModeRange`].
-    pub fn take(&self, begin: usize, end: usize) -> Result<Layout, CuteError> {
-        let modes = self.modes();
-        match modes.get(begin..end) {
-            Some(range) if !range.is_empty() => Self::concat(range),
-            _ => Err(self.mode_range(begin, end)),
-        }
-    }
-
-    /// The listed modes, in that order.
-    ///
-    /// # Errors
-    /// [`CuteError::NoSuchMode`], or [`CuteError::EmptyTuple`] for an empty list.
-    pub fn select(&self, modes: &[usize]) -> Result<Layout, CuteError> {
-        let selected = modes.iter().map(|&mode| self.mode(mode)).collect::<Result<Vec<_>, _>>()?;
-        Self::concat(&selected)
-    }
-
-    /// The layout with `other` as a further, last mode.
-    ///
-    /// # Errors
-    /// As [`Layout::new`].
-    pub fn append(&self, other: &Layout) -> Result<Layout, CuteError> {
-        let mut modes = self.modes();
-        modes.push(other.clone());
-        Self::concat(&modes)
-    }
-
-    /// The layout with `other` as a further, first mode.
-    ///
-    /// # Errors
-    /// As [`Layout::new`].
-    pub fn prepend(&self, other: &Layout) -> Result<Layout, CuteError> {
-        let mut modes = self.modes();
-        modes.insert(0, other.clone());
-        Self::concat(&modes)
-    }
-
-    /// The layout with modes `1:0` appended up to `rank`.
-    ///
-    /// # Errors
-    /// [`CuteError::RankTooSmall`] if it has more modes already.
-    pub fn append_to_rank(&self, rank: usize) -> Result<Layout, CuteError> {
-        self.pad_to_rank(rank, false)
-    }
-
-    /// The layout with modes `1:0` prepended up to `rank`.
-    ///
-    /// # Errors
-    /// [`CuteError::RankTooSmall`] if it has more modes already.
-    pub fn prepend_to_rank(&self, rank: usize) -> Result<Layout, CuteError> {
-        self.pad_to_rank(rank, true)
-    }
-
-    fn pad_to_rank(&self, rank: usize, in_front: bool) -> Result<Layout, CuteError> {
-        let missing = match rank.checked_sub(self.rank()) {
-            None => return Err(CuteError::RankTooSmall { rank, layout: Box::new(self.clone()) }),
-            Some(0) => return Ok(self.clone()),
-            Some(missing) => missing,
-        };
-        let mut modes = self.modes();
-        let at = if in_front { 0 } else { modes.len() };
-        let unit = Self::trusted(1.into(), 0.into());
-        modes.splice(at..at, std::iter::repeat_n(unit, missing));
-        Self::concat(&modes)
-    }
-
-    /// The layout with mode `mode` replaced by `other`.
-    ///
-    /// # Errors
-    /// [`CuteError::NoSuchMode`], or as [`Layout::new`].
-    pub fn replace(&self, mode: usize, other: &Layout) -> Result<Layout, CuteError> {
-        self.mode(mode)?;
-        if self.shape.as_int().is_some() {
-            return Ok(other.clone());
-        }
-        let mut modes = self.modes();
-        modes[mode] = other.clone();
-        Self::concat(&modes)
-    }
-
-    /// The modes `begin..end` gathered into one.
+    /// The result is the same function on linear coordinates if the sizes agree.
     ///
     /// ```
     /// use pgemm_cute::Layout;
     ///
-    /// let layout = Layout::col_major((2, 3, 5, 7)).unwrap();
-    /// let grouped = layout.group_modes(0, 2).unwrap();
-    /// assert_eq!(grouped.to_string(), "((2,3),5,7):((1,2),6,30)");
+    /// let layout = Layout::parse("12:2").unwrap();
+    /// assert_eq!(layout.with_shape((3, 4)).unwrap().to_string(), "(3,4):(2,6)");
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::ModeRange`], or [`CuteError::TooDeep`].
-    pub fn group_modes(&self, begin: usize, end: usize) -> Result<Layout, CuteError> {
-        let group = self.take(begin, end)?;
-        let mut modes = self.modes();
-        modes.splice(begin..end, [group]);
-        Self::concat(&modes)
-    }
-
-    /// The layout without nesting: depth at most 1, the same function on linear coordinates.
-    pub fn flatten(&self) -> Layout {
-        Self::trusted(self.shape.flatten(), self.stride.flatten())
-    }
-
-    /// The same function under another shape: composition with the column-major layout of `shape`.
-    ///
-    /// # Errors
-    /// As [`Layout::compose`].
+    /// Returns the errors of [`Layout::col_major`] and [`Layout::compose`].
     pub fn with_shape(&self, shape: impl Into<IntTuple>) -> Result<Layout, CuteError> {
         self.compose(Layout::col_major(shape)?)
     }
 
-    /// Whether the layout takes every value in `0..size` exactly once.
+    /// Returns whether the layout takes each value in `0..size` exactly once.
     pub fn is_bijection(&self) -> bool {
-        // Progressions tile an interval only if, by increasing stride, each starts where the
-        // smaller ones end, which is the chain that the right inverse follows.
+        // A layout is such a bijection if and only if, by increasing stride, the stride of each
+        // mode of extent above 1 is the product of the extents before it. The right inverse follows
+        // this chain of modes and stops at the first gap.
         self.right_inverse().size() == self.size()
-    }
-
-    pub(crate) fn mode_range(&self, begin: usize, end: usize) -> CuteError {
-        CuteError::ModeRange { begin, end, rank: self.rank(), layout: Box::new(self.clone()) }
     }
 }
 
@@ -427,7 +326,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Iterator over the indices of a layout in the order of its linear coordinates.
+/// Iterator over the indices of a layout, in the order of its linear coordinates.
 #[derive(Debug, Clone)]
 pub struct Indices {
     modes: Vec<(i64, i64)>,
@@ -478,12 +377,9 @@ fn check_shape(shape: &IntTuple) -> Result<(), CuteError> {
     shape.size().map(|_| ())
 }
 
-/// Compact strides for a shape, starting at `*current`, which moves on by the shape's size.
-pub(crate) fn compact(
-    shape: &IntTuple,
-    current: &mut i64,
-    from_right: bool,
-) -> Result<IntTuple, CuteError> {
+/// Returns the compact strides of a shape, starting at `*current`. Multiplies `*current` by the
+/// size of the shape.
+fn compact(shape: &IntTuple, current: &mut i64, from_right: bool) -> Result<IntTuple, CuteError> {
     match shape {
         IntTuple::Int(1) => Ok(IntTuple::Int(0)),
         IntTuple::Int(extent) => {
@@ -507,7 +403,7 @@ pub(crate) fn compact(
     }
 }
 
-/// The sizes of the modes that the leaves of `order` stand for.
+/// Collects the pair (number, size of the mode) for each leaf of `order`.
 fn collect_ordered(
     shape: &IntTuple,
     order: &IntTuple,
@@ -531,7 +427,8 @@ fn compact_ordered(
 ) -> Result<IntTuple, CuteError> {
     match order {
         IntTuple::Int(number) => {
-            // A product of some of the shape's extents, whose whole product fits.
+            // The product cannot overflow: its factors are among the extents of a shape with a
+            // valid size.
             let mut start =
                 ranked.iter().filter(|(other, _)| other < number).map(|(_, size)| size).product();
             compact(shape, &mut start, false)

@@ -1,10 +1,13 @@
 //! CuTe layout algebra: shapes, strides, layouts, swizzles, tilers and thread-value layouts.
 //!
-//! A [`Layout`] is a pair of congruent integer tuples, `shape:stride`. It is a function from
-//! coordinates to integers: a linear coordinate is split colexicographically into the shape, and
-//! the inner product with the strides is the index. Everything here follows the definitions that
-//! CuTe publishes, and every result that CuTe states as a post-condition is checked: an operation
-//! whose result would not be that function returns a [`CuteError`] instead.
+//! A [`Layout`] is a pair of congruent integer tuples, written `shape:stride`. It is a function
+//! from coordinates to indices. A linear coordinate is split colexicographically over the shape:
+//! the leftmost mode varies fastest. The index is the inner product of the split coordinate with
+//! the strides.
+//!
+//! The definitions are those of CUTLASS's CuTe documentation, in particular of its pages
+//! `01_layout` and `02_layout_algebra`. An operation that cannot satisfy the post-conditions
+//! documented there returns a [`CuteError`].
 //!
 //! ```
 //! use pgemm_cute::Layout;
@@ -19,9 +22,9 @@
 //! # }
 //! ```
 //!
-//! Differences in form, not in meaning: there is no compile-time integer, so everything behaves as
-//! CuTe's static integers do (modes of extent 1 are dropped where a static 1 would be, and a
-//! compact stride of a mode of extent 1 is 0).
+//! This crate has no compile-time integers, and its operations treat every integer as CuTe treats a
+//! static one. In particular, coalescing drops every mode of extent 1, and such a mode has stride 0
+//! in a compact layout.
 
 mod any;
 mod coalesce;
@@ -33,6 +36,7 @@ mod divide;
 mod error;
 mod inverse;
 mod layout;
+mod modes;
 mod parse;
 mod product;
 mod recast;
@@ -53,7 +57,7 @@ pub use tiler::Tiler;
 pub use tuple::{IntTuple, MAX_DEPTH};
 pub use tv::TvLayout;
 
-/// The guide in the repository's documentation; its examples run as tests.
+/// The layout guide of the repository's documentation, whose examples run as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/layouts.md")]
 struct LayoutsGuide;

@@ -1,15 +1,18 @@
-//! Reading CuTe notation: tuples, layouts, tilers.
+//! Parser of CuTe notation: tuples, layouts, tilers, swizzles and composed layouts.
 
 use std::str::FromStr;
 
 use crate::{AnyLayout, ComposedLayout, CuteError, IntTuple, Layout, MAX_DEPTH, Swizzle, Tiler};
 
 impl IntTuple {
-    /// Reads a tuple such as `(3,(2,3))`. Spaces are free, and an integer may carry the `_` that
-    /// CuTe prints before static integers.
+    /// Parses a tuple such as `(3,(2,3))`.
+    ///
+    /// Spaces have no meaning. An integer may have the prefix `_`, which CuTe prints before static
+    /// integers.
     ///
     /// # Errors
-    /// [`CuteError::Parse`] with the position of what does not fit.
+    /// Returns [`CuteError::Parse`] with the byte position of the first character that does not
+    /// fit.
     pub fn parse(text: &str) -> Result<Self, CuteError> {
         let mut parser = Parser::new(text);
         let node = parser.node(0)?;
@@ -19,7 +22,7 @@ impl IntTuple {
 }
 
 impl Layout {
-    /// Reads a layout such as `((2,4),8):((1,2),16)`. A shape alone is column-major.
+    /// Parses a layout such as `((2,4),8):((1,2),16)`. A shape without a stride is column-major.
     ///
     /// ```
     /// use pgemm_cute::{CuteError, Layout};
@@ -30,7 +33,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as [`Layout::new`].
+    /// Returns [`CuteError::Parse`] with the byte position of the first character that does not
+    /// fit, otherwise the errors of [`Layout::new`].
     pub fn parse(text: &str) -> Result<Self, CuteError> {
         let mut parser = Parser::new(text);
         let layout = parser.layout()?;
@@ -40,12 +44,14 @@ impl Layout {
 }
 
 impl Tiler {
-    /// Reads a layout, or a tuple of tilers such as `(4:1,8:2)`; `<4:1,8:2>` and `[4:1,8:2]` mean
-    /// the same. An integer `n` stands for `n:1`, so `(3,8)` is the tiler of that shape, and `_`
-    /// keeps a mode.
+    /// Parses a layout, or a tuple of tilers such as `(4:1,8:2)`.
+    ///
+    /// `<4:1,8:2>` and `[4:1,8:2]` are equivalent to `(4:1,8:2)`. An integer `n` stands for the
+    /// layout `n:1`, so `(3,8)` is the tiler of that shape. `_` keeps a mode whole.
     ///
     /// # Errors
-    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as [`Layout::new`].
+    /// Returns [`CuteError::Parse`] with the byte position of the first character that does not
+    /// fit, otherwise the errors of [`Layout::new`].
     pub fn parse(text: &str) -> Result<Self, CuteError> {
         let mut parser = Parser::new(text);
         let node = parser.node(0)?;
@@ -55,10 +61,11 @@ impl Tiler {
 }
 
 impl Swizzle {
-    /// Reads a swizzle such as `Sw<3,4,3>`.
+    /// Parses a swizzle such as `Sw<3,4,3>`.
     ///
     /// # Errors
-    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as [`Swizzle::new`].
+    /// Returns [`CuteError::Parse`] with the byte position of the first character that does not
+    /// fit, otherwise the errors of [`Swizzle::new`].
     pub fn parse(text: &str) -> Result<Self, CuteError> {
         let mut parser = Parser::new(text);
         let swizzle = parser.swizzle()?;
@@ -68,11 +75,11 @@ impl Swizzle {
 }
 
 impl ComposedLayout {
-    /// Reads a composed layout such as `Sw<3,4,3> o 0 o (8,8):(8,1)`.
+    /// Parses a composed layout such as `Sw<3,4,3> o 0 o (8,8):(8,1)`.
     ///
     /// # Errors
-    /// [`CuteError::Parse`] with the position of what does not fit, otherwise as
-    /// [`ComposedLayout::new`].
+    /// Returns [`CuteError::Parse`] with the byte position of the first character that does not
+    /// fit, otherwise the errors of [`ComposedLayout::new`].
     pub fn parse(text: &str) -> Result<Self, CuteError> {
         let mut parser = Parser::new(text);
         let swizzle = parser.swizzle()?;
@@ -88,10 +95,10 @@ impl ComposedLayout {
 }
 
 impl AnyLayout {
-    /// Reads a layout or a composed layout.
+    /// Parses a composed layout if the text starts with `Sw`, otherwise a layout.
     ///
     /// # Errors
-    /// As [`Layout::parse`] and [`ComposedLayout::parse`].
+    /// Returns the errors of [`Layout::parse`] and [`ComposedLayout::parse`].
     pub fn parse(text: &str) -> Result<Self, CuteError> {
         if text.trim_start().starts_with("Sw") {
             ComposedLayout::parse(text).map(Self::Composed)
@@ -115,7 +122,7 @@ macro_rules! from_str {
 
 from_str!(IntTuple Layout Tiler Swizzle ComposedLayout AnyLayout);
 
-/// What the notation can hold, before it is known to be a tuple, a layout or a tiler.
+/// A parsed expression, before it is converted to a tuple, a layout or a tiler.
 struct Node {
     position: usize,
     kind: Kind,
@@ -142,7 +149,7 @@ impl<'a> Parser<'a> {
         CuteError::Parse { input: self.text.into(), position, expected }
     }
 
-    /// The next character that is not a space, without taking it.
+    /// Skips spaces and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
         let rest = self.text.get(self.position..).unwrap_or("");
         let trimmed = rest.trim_start();
@@ -150,14 +157,14 @@ impl<'a> Parser<'a> {
         trimmed.chars().next()
     }
 
-    /// Takes `token` if it comes next.
+    /// Consumes `token` if it is next, and returns whether it was.
     fn accept(&mut self, token: &str) -> bool {
         self.peek();
-        let comes = self.text.get(self.position..).is_some_and(|rest| rest.starts_with(token));
-        if comes {
+        let is_next = self.text.get(self.position..).is_some_and(|rest| rest.starts_with(token));
+        if is_next {
             self.position += token.len();
         }
-        comes
+        is_next
     }
 
     fn expect(&mut self, token: &str, expected: &'static str) -> Result<(), CuteError> {
@@ -204,7 +211,7 @@ impl<'a> Parser<'a> {
         self.peek();
         let position = self.position;
         u32::try_from(self.integer("a number of bits")?)
-            .map_err(|_| self.error(position, "a number of bits from 0 up"))
+            .map_err(|_| self.error(position, "a number of bits of at least 0"))
     }
 
     fn layout(&mut self) -> Result<Layout, CuteError> {
@@ -247,7 +254,7 @@ impl<'a> Parser<'a> {
             _ => return Ok(Node { position, kind: Kind::Int(self.integer(EXPECTED)?) }),
         };
         if depth == MAX_DEPTH {
-            return Err(self.error(position, "no deeper nesting than 32 levels"));
+            return Err(self.error(position, "at most 32 levels of nesting"));
         }
         self.position += 1;
         let mut modes = Vec::new();
@@ -266,7 +273,7 @@ impl<'a> Parser<'a> {
             Kind::Tuple(modes) => modes.into_iter().map(|mode| self.tuple(mode)).collect(),
             Kind::Pair(..) => Err(self.error(
                 node.position,
-                "integers and tuples of integers only (a tuple of layouts is a tiler)",
+                "an integer or a tuple of integers (a tuple of layouts is a tiler)",
             )),
             Kind::Underscore => Err(self.error(node.position, "an integer after `_`")),
         }

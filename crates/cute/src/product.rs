@@ -1,11 +1,14 @@
-//! Products: repeating a layout according to another.
+//! Products: repeat a layout (the block) according to another layout (the tiler).
 
 use crate::{CuteError, IntTuple, Layout, Tiler};
 
 impl Layout {
-    /// The product with a layout `B`: this layout, and `B` with every element replaced by a
-    /// repetition of this layout. Formally `(A, complement of A up to |A| * cosize(B), o B)`. With
-    /// a tuple of tilers, mode by mode.
+    /// Returns the product with a tiler `B`, a layout of rank 2.
+    ///
+    /// Mode 0 is this layout `A`, the block. Mode 1 is `B` with its indices scaled to positions of
+    /// whole blocks. The result is `(A, complement(A, size(A) * cosize(B)) o B)`.
+    ///
+    /// A tuple of tilers multiplies mode by mode: `((M,TileM), (N,TileN), L, ...)`.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -19,7 +22,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::complement`] and [`Layout::compose`].
+    /// Returns the errors of [`Layout::complement`] and [`Layout::compose`].
     pub fn logical_product(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.product_by(&tiler.into())
     }
@@ -37,40 +40,45 @@ impl Layout {
                 let repeated = self.complement(cosize)?.compose_layout(repeats)?;
                 Layout::concat([self, &repeated])
             }
-            Tiler::Tuple(tilers) => self.by_tiler("logical_product", tilers, Layout::product_by),
+            Tiler::Tuple(tilers) => {
+                self.apply_by_mode("logical_product", tilers, Layout::product_by)
+            }
         }
     }
 
-    /// [`Layout::logical_product`], gathered into the blocks and the repetitions:
-    /// `((m, n, ...), (repeat_m, repeat_n, ..., further modes))`.
+    /// Multiplies like [`Layout::logical_product`] and gathers the blocks into mode 0 and the
+    /// repetitions into mode 1: `((M,N,...), (TileM,TileN,...,L,...))`.
     ///
     /// # Errors
-    /// As [`Layout::logical_product`], and [`CuteError::UndividedMode`] if the tiler keeps a mode.
+    /// Returns the errors of [`Layout::logical_product`], and [`CuteError::UndividedMode`] if the
+    /// tiler keeps a mode whole.
     pub fn zipped_product(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         let tiler = tiler.into();
         self.product_by(&tiler)?.unzip("zipped_product", &tiler)
     }
 
-    /// [`Layout::zipped_product`] with the repetitions unpacked:
-    /// `((m, n, ...), repeat_m, repeat_n, ..., further modes)`.
+    /// Multiplies like [`Layout::zipped_product`] and unpacks the repetitions: `((M,N,...), TileM,
+    /// TileN, ..., L, ...)`.
     ///
     /// # Errors
-    /// As [`Layout::zipped_product`].
+    /// Returns the errors of [`Layout::zipped_product`].
     pub fn tiled_product(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.zipped_product(tiler)?.unpack(1)
     }
 
-    /// [`Layout::zipped_product`] with both parts unpacked:
-    /// `(m, n, ..., repeat_m, repeat_n, ..., further modes)`.
+    /// Multiplies like [`Layout::zipped_product`] and unpacks both blocks and repetitions: `(M, N,
+    /// ..., TileM, TileN, ..., L, ...)`.
     ///
     /// # Errors
-    /// As [`Layout::zipped_product`].
+    /// Returns the errors of [`Layout::zipped_product`].
     pub fn flat_product(&self, tiler: impl Into<Tiler>) -> Result<Layout, CuteError> {
         self.zipped_product(tiler)?.unpack(0)
     }
 
-    /// Repeats this block over `tiler` with the modes of both paired up, block innermost: mode `i`
-    /// is `(block mode i, tiler mode i)`. The shorter of the two is padded with modes `1:0`.
+    /// Repeats this block over `tiler`, with each block contiguous in every mode.
+    ///
+    /// Mode `i` of the result is `(block mode i, tiler mode i)`. If the ranks differ, modes `1:0`
+    /// are appended to the layout of smaller rank.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -86,13 +94,15 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::logical_product`].
+    /// Returns the errors of [`Layout::logical_product`].
     pub fn blocked_product(&self, tiler: &Layout) -> Result<Layout, CuteError> {
         self.paired_product(tiler, false)
     }
 
-    /// Repeats this block over `tiler` with the modes of both paired up and interleaved: mode `i`
-    /// is `(tiler mode i, block mode i)`.
+    /// Repeats this block over `tiler`, with the blocks interleaved in every mode.
+    ///
+    /// Mode `i` of the result is `(tiler mode i, block mode i)`. If the ranks differ, modes `1:0`
+    /// are appended to the layout of smaller rank.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -107,7 +117,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::logical_product`].
+    /// Returns the errors of [`Layout::logical_product`].
     pub fn raked_product(&self, tiler: &Layout) -> Result<Layout, CuteError> {
         self.paired_product(tiler, true)
     }
@@ -131,15 +141,16 @@ impl Layout {
             })
             .collect::<Result<Vec<_>, _>>()?;
         match modes.as_slice() {
-            // Two integers pair up to a tuple, not to a tuple around one.
+            // Two layouts of depth 0 give one pair, without another tuple around it.
             [pair] if integers => Ok(pair.clone()),
             _ => Layout::concat(&modes),
         }
     }
 
-    /// Repeats this block until it has the shape `target`, first along mode 0, then mode 1, and so
-    /// on: a [`Layout::blocked_product`] whose result's shape is given instead of the number of
-    /// repeats.
+    /// Repeats this block until the result has the shape `target`, first along mode 0, then along
+    /// mode 1, and so on.
+    ///
+    /// This is a [`Layout::blocked_product`] that is specified by the shape of the result.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -153,8 +164,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::TileToShape`] if the block does not divide the target,
-    /// [`CuteError::RankTooSmall`] if it has more modes.
+    /// Returns [`CuteError::TileToShape`] if the extents of the block do not divide those of the
+    /// target, and [`CuteError::RankTooSmall`] if the block has more modes than the target.
     pub fn tile_to_shape(&self, target: impl Into<IntTuple>) -> Result<Layout, CuteError> {
         let target = target.into();
         let order = match &target {
@@ -164,10 +175,11 @@ impl Layout {
         self.tile_to_shape_ordered(target, order)
     }
 
-    /// [`Layout::tile_to_shape`], repeating along the modes in the order of the numbers in `order`.
+    /// Repeats this block like [`Layout::tile_to_shape`], along the modes in the order given by
+    /// `order`, smallest number first.
     ///
     /// # Errors
-    /// As [`Layout::tile_to_shape`] and [`Layout::ordered`].
+    /// Returns the errors of [`Layout::tile_to_shape`] and [`Layout::ordered`].
     pub fn tile_to_shape_ordered(
         &self,
         target: impl Into<IntTuple>,

@@ -1,11 +1,13 @@
-//! Recast: the same bytes seen as wider or narrower elements.
+//! Recast: the layout of the same bytes in wider or narrower elements.
 
 use crate::compose::ceil_div;
 use crate::{CuteError, IntTuple, Layout, Swizzle};
 
 impl Layout {
-    /// Sees each `factor` adjacent elements as one: a mode of stride 1 shrinks, larger strides are
-    /// divided.
+    /// Merges each group of `factor` adjacent elements into one wider element.
+    ///
+    /// The extent of a mode of stride 1 is divided by `factor`, and so are the strides that are
+    /// multiples of it. As in CuTe, the extent is rounded up if the factor does not divide it.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -14,11 +16,10 @@ impl Layout {
     /// assert_eq!(halves.upcast(8).unwrap().to_string(), "(8,8):(8,1)"); // 16-byte vectors
     /// ```
     ///
-    /// An extent that the elements do not fill is rounded up, as in CuTe.
-    ///
     /// # Errors
-    /// [`CuteError::RecastFactor`] for a factor below 1, [`CuteError::UpcastDivisibility`] for a
-    /// stride that neither divides the factor nor is a multiple of it.
+    /// Returns [`CuteError::RecastFactor`] for a factor below 1, and
+    /// [`CuteError::UpcastDivisibility`] for a stride that neither divides the factor nor is a
+    /// multiple of it.
     pub fn upcast(&self, factor: i64) -> Result<Layout, CuteError> {
         check_factor(factor)?;
         self.map_leaves(&|extent, stride| {
@@ -38,8 +39,10 @@ impl Layout {
         })
     }
 
-    /// Sees each element as `factor` smaller ones: a mode of stride 1 or -1 grows, other strides
-    /// are multiplied.
+    /// Splits each element into `factor` narrower elements.
+    ///
+    /// The extent of a mode of stride 1 or -1 is multiplied by `factor`, and so are all other
+    /// strides.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -49,8 +52,9 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::RecastFactor`] for a factor below 1, [`CuteError::DowncastStride`] if no mode
-    /// has stride 1, so that there is nowhere to put the smaller elements, [`CuteError::Overflow`].
+    /// Returns [`CuteError::RecastFactor`] for a factor below 1, [`CuteError::DowncastStride`] if
+    /// no mode has stride 1, and [`CuteError::Overflow`] if an extent or stride does not fit an
+    /// `i64`.
     pub fn downcast(&self, factor: i64) -> Result<Layout, CuteError> {
         check_factor(factor)?;
         if !self.stride().leaves().contains(&1) {
@@ -71,18 +75,29 @@ impl Layout {
         })
     }
 
-    /// The layout in elements of `to_bits` bits of what is a layout in elements of `from_bits`.
+    /// Converts the units of the layout from elements of `from_bits` bits to elements of `to_bits`
+    /// bits.
+    ///
+    /// ```
+    /// use pgemm_cute::Layout;
+    ///
+    /// let bytes = Layout::parse("(8,128):(128,1)").unwrap();
+    /// assert_eq!(bytes.recast(8, 16).unwrap().to_string(), "(8,64):(64,1)");
+    /// ```
     ///
     /// # Errors
-    /// As [`Layout::upcast`] and [`Layout::downcast`].
+    /// Returns the errors of [`Layout::upcast`] and [`Layout::downcast`], and
+    /// [`CuteError::ElementBits`] for a width below 1 bit.
     pub fn recast(&self, from_bits: i64, to_bits: i64) -> Result<Layout, CuteError> {
         let (up, down) = recast_factors(from_bits, to_bits)?;
         let wide = if up == 1 { self.clone() } else { self.upcast(up)? };
         if down == 1 { Ok(wide) } else { wide.downcast(down) }
     }
 
-    /// The widest aligned vectors that the layout consists of, in elements: its indices are whole
-    /// groups `n * i .. n * (i + 1)` of this many.
+    /// Returns the largest `n` for which the set of indices consists of whole groups `n * i .. n *
+    /// (i + 1)`.
+    ///
+    /// This is the length in elements of the widest aligned vector that can access the layout.
     ///
     /// ```
     /// use pgemm_cute::Layout;
@@ -91,7 +106,8 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// As [`Layout::logical_divide`], for layouts with overlapping modes or negative strides.
+    /// Returns the errors of [`Layout::logical_divide`] for layouts with overlapping modes or
+    /// negative strides.
     pub fn max_alignment(&self) -> Result<i64, CuteError> {
         let flat = self.coalesce();
         let divided = flat.logical_divide(flat.right_inverse())?;
@@ -121,8 +137,8 @@ impl Layout {
 }
 
 impl Swizzle {
-    /// The swizzle on elements `factor` times as large. Bits that address within such an element
-    /// are dropped.
+    /// Converts the swizzle to units of elements that are `factor` times as large. Bits that
+    /// address within such an element are dropped.
     ///
     /// ```
     /// use pgemm_cute::Swizzle;
@@ -132,7 +148,7 @@ impl Swizzle {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::SwizzleFactor`] unless the factor is a power of two.
+    /// Returns [`CuteError::SwizzleFactor`] unless the factor is a power of two.
     pub fn upcast(&self, factor: i64) -> Result<Swizzle, CuteError> {
         let log2 = log2(factor)?;
         match self.base().checked_sub(log2) {
@@ -141,26 +157,27 @@ impl Swizzle {
         }
     }
 
-    /// The swizzle on elements `factor` times as small.
+    /// Converts the swizzle to units of elements that are smaller by `factor`.
     ///
     /// # Errors
-    /// [`CuteError::SwizzleFactor`] unless the factor is a power of two,
-    /// [`CuteError::SwizzleParameters`] if the bits move beyond 62.
+    /// Returns [`CuteError::SwizzleFactor`] unless the factor is a power of two, and
+    /// [`CuteError::SwizzleParameters`] if the masks exceed 62 bits.
     pub fn downcast(&self, factor: i64) -> Result<Swizzle, CuteError> {
         Swizzle::new(self.bits(), self.base() + log2(factor)?, self.shift())
     }
 
-    /// The swizzle on elements of `to_bits` bits of what is a swizzle on elements of `from_bits`.
+    /// Converts the swizzle from units of `from_bits` bits to units of `to_bits` bits.
     ///
     /// # Errors
-    /// As [`Swizzle::upcast`] and [`Swizzle::downcast`].
+    /// Returns the errors of [`Swizzle::upcast`] and [`Swizzle::downcast`], and
+    /// [`CuteError::ElementBits`] for a width below 1 bit.
     pub fn recast(&self, from_bits: i64, to_bits: i64) -> Result<Swizzle, CuteError> {
         let (up, down) = recast_factors(from_bits, to_bits)?;
         self.upcast(up)?.downcast(down)
     }
 }
 
-/// The factors to cast up and then down by, in lowest terms.
+/// Returns the upcast factor and the downcast factor, in lowest terms. The upcast is applied first.
 pub(crate) fn recast_factors(from_bits: i64, to_bits: i64) -> Result<(i64, i64), CuteError> {
     if from_bits < 1 || to_bits < 1 {
         return Err(CuteError::ElementBits { from_bits, to_bits });
@@ -181,7 +198,7 @@ fn log2(factor: i64) -> Result<u32, CuteError> {
     }
 }
 
-/// Greatest common divisor of a positive and any integer.
+/// Returns the greatest common divisor of a positive integer and any integer.
 fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a, b.saturating_abs());
     while b != 0 {

@@ -1,10 +1,12 @@
-//! Slicing: fixing some modes of a layout.
+//! Slicing: fixes the coordinates of some modes of a layout.
 
 use crate::{ComposedLayout, CuteError, IntTuple, Layout};
 
 impl Layout {
-    /// Fixes the modes for which `coord` has a coordinate and keeps those for which it has `None`.
-    /// Returns the layout of the kept modes and the index at which it starts.
+    /// Fixes the modes for which `coord` holds a coordinate, and keeps the modes for which it holds
+    /// `None`.
+    ///
+    /// Returns the layout of the kept modes, and the index that the fixed coordinates contribute.
     ///
     /// ```
     /// use pgemm_cute::{Layout, Tiler};
@@ -19,8 +21,9 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// [`CuteError::SliceRank`] unless there is one entry per mode, [`CuteError::EmptyTuple`] if no
-    /// mode is kept, otherwise as [`Layout::index`] of each fixed mode.
+    /// Returns [`CuteError::SliceRank`] unless there is one entry per mode,
+    /// [`CuteError::EmptyTuple`] if no mode is kept, and otherwise the errors of [`Layout::index`]
+    /// for each fixed mode.
     pub fn slice(&self, coord: &[Option<IntTuple>]) -> Result<(Layout, i64), CuteError> {
         let modes = self.modes();
         if coord.len() != modes.len() {
@@ -34,7 +37,7 @@ impl Layout {
         for (mode, coord) in modes.into_iter().zip(coord) {
             match coord {
                 None => kept.push(mode),
-                // Sums to the index of a coordinate of the whole layout.
+                // The sum is the index of a coordinate of the whole layout, so it cannot overflow.
                 Some(coord) => offset += mode.index(coord)?,
             }
         }
@@ -43,13 +46,15 @@ impl Layout {
 }
 
 impl ComposedLayout {
-    /// [`Layout::slice`] with the start added to the offset under the swizzle.
+    /// Slices the layout like [`Layout::slice`], and adds the index of the fixed coordinates to the
+    /// offset.
     ///
     /// # Errors
-    /// As [`Layout::slice`].
+    /// Returns the errors of [`Layout::slice`].
     pub fn slice(&self, coord: &[Option<IntTuple>]) -> Result<ComposedLayout, CuteError> {
         let (layout, start) = self.layout().slice(coord)?;
-        // Within the reach of the offset and layout, which was checked when they were put together.
+        // The sum is within the range of offset and layout that `new` checked, so it cannot
+        // overflow.
         Self::new(self.swizzle(), self.offset() + start, layout)
     }
 }
@@ -60,7 +65,7 @@ mod tests {
     use crate::Swizzle;
 
     #[test]
-    fn slices_keep_the_function() {
+    fn a_slice_is_the_layout_at_the_fixed_coordinates() {
         let layout = Layout::parse("(4,(2,3),5):(30,(15,5),1)").unwrap();
         let swizzled = Swizzle::new(2, 1, 2).unwrap().over(&layout).unwrap();
         for column in 0..6 {

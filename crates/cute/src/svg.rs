@@ -15,14 +15,15 @@ use std::fmt::Write;
 
 use crate::{AnyLayout, CuteError, IntTuple, TvLayout};
 
-/// How a layout is drawn.
+/// Options for drawing a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Most cells that are drawn; a larger layout is an error. More than a million are never drawn.
+    /// Largest number of cells that is drawn; the limit is never above one million. A larger layout
+    /// is an error.
     pub max_cells: i64,
-    /// Smallest width and height of a cell in pixels. Cells widen for long labels.
+    /// Smallest width and height of a cell in pixels. Cells grow to fit their labels.
     pub cell_pixels: u32,
-    /// Number of colours in the cycle over indices or threads, from 1 to 8.
+    /// Number of colours, from 1 to 8, through which indices or threads cycle.
     pub colors: u32,
 }
 
@@ -32,23 +33,30 @@ impl Default for Options {
     }
 }
 
-/// Pastels that black text reads well on.
+/// Light colours on which black text is readable.
 const PALETTE: [&str; 8] =
     ["#f7f7f7", "#c6dbef", "#c7e9c0", "#fdd0a2", "#dadaeb", "#fcc5d9", "#fff3b0", "#b8e6e1"];
-/// Keeps pixel coordinates within 32 bits whatever the options say.
+/// Largest number of cells under any options. It keeps pixel coordinates within 32 bits.
 const MAX_CELLS: i64 = 1_000_000;
+/// Font size.
 const LABEL_PIXELS: u32 = 11;
-/// Advance of a digit in a monospaced font, as a fraction of its size in tenths.
+/// Distance between the lines of a label.
+const LINE_PIXELS: u32 = LABEL_PIXELS + 2;
+/// Width of a monospaced digit, in tenths of the font size.
 const ADVANCE_TENTHS: u32 = 6;
 
-/// Draws a layout as a grid: mode 0 down, mode 1 across, a layout of rank 1 as one row.
+/// Draws a layout as a grid. Mode 0 runs down and mode 1 runs across; a layout of rank 1 is one
+/// row.
 ///
-/// A cell shows its index, and its colour the index modulo [`Options::colors`]. A thread-value
-/// layout is drawn as its tile; a cell shows thread and value, and its colour the thread. A cell
-/// that several hold shows the first and how many more, one that nobody holds stays white.
+/// A cell shows its index, and its colour is the index modulo [`Options::colors`].
+///
+/// A thread-value layout is drawn as its tile. A cell then shows the thread and the value that hold
+/// the element, and its colour is the thread modulo [`Options::colors`]. If several thread-value
+/// pairs hold an element, the cell shows the first pair and the number of further pairs. An element
+/// that no thread holds is an empty white cell.
 ///
 /// # Errors
-/// [`CuteError::DrawRank`] for other ranks, [`CuteError::TooManyCells`] above
+/// Returns [`CuteError::DrawRank`] unless the rank is 1 or 2, and [`CuteError::TooManyCells`] above
 /// [`Options::max_cells`].
 pub fn draw(layout: &AnyLayout, options: &Options) -> Result<String, CuteError> {
     let title = layout.to_string();
@@ -65,7 +73,8 @@ pub fn draw(layout: &AnyLayout, options: &Options) -> Result<String, CuteError> 
         }
         AnyLayout::ThreadValue(tv) => {
             let mut grid = Grid::new(&title, tv.tile(), options)?;
-            // Threads and values share cells, so they have a limit of their own.
+            // Several thread-value pairs may share a cell, so the number of pairs is limited as
+            // well.
             check_cells(&title, tv.layout().size(), options)?;
             grid.fill_thread_values(tv);
             grid
@@ -91,14 +100,14 @@ struct Cell {
 struct Grid {
     rows: usize,
     columns: usize,
-    /// Column by column, as linear coordinates run.
+    /// The cells in column-major order, the order of linear coordinates.
     cells: Vec<Cell>,
 }
 
 impl Grid {
     fn new(title: &str, shape: &IntTuple, options: &Options) -> Result<Self, CuteError> {
         let (rows, columns) = match shape.modes() {
-            // A vector is drawn as one row.
+            // A layout of rank 1 is drawn as one row.
             [mode] => (1, mode.size()?),
             [rows, columns] => (rows.size()?, columns.size()?),
             modes => {
@@ -106,7 +115,7 @@ impl Grid {
             }
         };
         check_cells(title, shape.size()?, options)?;
-        // Both are at least 1, and at most the number of cells.
+        // Both are at least 1 and at most the number of cells.
         let (rows, columns) = (rows.unsigned_abs() as usize, columns.unsigned_abs() as usize);
         Ok(Self { rows, columns, cells: vec![Cell::default(); rows * columns] })
     }
@@ -140,17 +149,8 @@ impl Grid {
     }
 
     fn render(&self, title: &str, options: &Options) -> String {
-        let longest = self.cells.iter().flat_map(|cell| &cell.lines).map(String::len).max();
-        let axis_digits = (self.rows.max(self.columns) - 1).to_string().len();
-        let characters = longest.unwrap_or(1).max(axis_digits) as u32;
-        let lines = self.cells.iter().map(|cell| cell.lines.len()).max().unwrap_or(1) as u32;
-        let width = options.cell_pixels.clamp(1, 1000).max(text_width(characters) + 8);
-        let height = options.cell_pixels.clamp(1, 1000).max(lines * (LABEL_PIXELS + 2) + 6);
-        let (left, top) = (text_width(axis_digits as u32) + 14, 2 * (LABEL_PIXELS + 9));
-        let page_width = (left + self.columns as u32 * width + 2)
-            .max(text_width(title.chars().count() as u32) + 16);
-        let page_height = top + self.rows as u32 * height + 2;
-
+        let geometry = self.geometry(title, options);
+        let Geometry { page_width, page_height, .. } = geometry;
         let mut svg = String::new();
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -167,42 +167,78 @@ impl Grid {
             "<text x=\"8\" y=\"{baseline}\" text-anchor=\"start\" font-weight=\"bold\">{}</text>",
             escape(title)
         );
+        self.render_axes(&mut svg, &geometry);
+        let colors = i64::from(options.colors.clamp(1, PALETTE.len() as u32));
+        self.render_cells(&mut svg, &geometry, colors);
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn geometry(&self, title: &str, options: &Options) -> Geometry {
+        let longest = self.cells.iter().flat_map(|cell| &cell.lines).map(String::len).max();
+        let axis_digits = (self.rows.max(self.columns) - 1).to_string().len();
+        let characters = longest.unwrap_or(1).max(axis_digits) as u32;
+        let lines = self.cells.iter().map(|cell| cell.lines.len()).max().unwrap_or(1) as u32;
+        let smallest = options.cell_pixels.clamp(1, 1000);
+        let cell_width = smallest.max(text_width(characters) + 8);
+        let cell_height = smallest.max(lines * LINE_PIXELS + 6);
+        let (left, top) = (text_width(axis_digits as u32) + 14, 2 * (LABEL_PIXELS + 9));
+        let page_width = (left + self.columns as u32 * cell_width + 2)
+            .max(text_width(title.chars().count() as u32) + 16);
+        let page_height = top + self.rows as u32 * cell_height + 2;
+        Geometry { cell_width, cell_height, left, top, page_width, page_height }
+    }
+
+    /// Writes the column numbers above the grid and the row numbers to its left.
+    fn render_axes(&self, svg: &mut String, geometry: &Geometry) {
+        let &Geometry { cell_width, cell_height, left, top, .. } = geometry;
         for column in 0..self.columns as u32 {
-            let x = left + column * width + width / 2;
-            let y = top - 5;
+            let (x, y) = (left + column * cell_width + cell_width / 2, top - 5);
             let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\" fill=\"#666666\">{column}</text>");
         }
         for row in 0..self.rows as u32 {
-            let (x, y) = (left - 6, top + row * height + height / 2 + LABEL_PIXELS / 3);
+            let (x, y) = (left - 6, top + row * cell_height + cell_height / 2 + LABEL_PIXELS / 3);
             let _ = writeln!(
                 svg,
                 "<text x=\"{x}\" y=\"{y}\" text-anchor=\"end\" fill=\"#666666\">{row}</text>"
             );
         }
-        let colors = i64::from(options.colors.clamp(1, PALETTE.len() as u32));
+    }
+
+    fn render_cells(&self, svg: &mut String, geometry: &Geometry, colors: i64) {
+        let &Geometry { cell_width, cell_height, left, top, .. } = geometry;
         for (position, cell) in self.cells.iter().enumerate() {
             let (row, column) = ((position % self.rows) as u32, (position / self.rows) as u32);
-            let (x, y) = (left + column * width, top + row * height);
+            let (x, y) = (left + column * cell_width, top + row * cell_height);
             let fill = cell
                 .color
                 .and_then(|color| PALETTE.get(color.rem_euclid(colors).unsigned_abs() as usize))
                 .unwrap_or(&"#ffffff");
             let _ = writeln!(
                 svg,
-                "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{fill}\" \
-                 stroke=\"#444444\"/>"
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{cell_width}\" height=\"{cell_height}\" \
+                 fill=\"{fill}\" stroke=\"#444444\"/>"
             );
-            let line_height = LABEL_PIXELS + 2;
-            let block = cell.lines.len() as u32 * line_height;
+            let text_height = cell.lines.len() as u32 * LINE_PIXELS;
             for (line, text) in (0u32..).zip(&cell.lines) {
-                let x = x + width / 2;
-                let y = y + (height - block) / 2 + (line + 1) * line_height - 3;
+                let x = x + cell_width / 2;
+                let y = y + (cell_height - text_height) / 2 + (line + 1) * LINE_PIXELS - 3;
                 let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y}\">{}</text>", escape(text));
             }
         }
-        svg.push_str("</svg>\n");
-        svg
     }
+}
+
+/// Sizes and positions of the drawing, in pixels.
+struct Geometry {
+    cell_width: u32,
+    cell_height: u32,
+    /// Left edge of the grid.
+    left: u32,
+    /// Top edge of the grid.
+    top: u32,
+    page_width: u32,
+    page_height: u32,
 }
 
 fn text_width(characters: u32) -> u32 {
@@ -222,12 +258,12 @@ mod tests {
         draw(&layout.into(), &Options::default()).unwrap()
     }
 
-    /// Cells are the rectangles with a border; the background has none.
+    /// Counts the cells: rectangles with a border. The background rectangle has none.
     fn cells(svg: &str) -> usize {
         svg.matches("stroke=").count()
     }
 
-    /// Texts in the order of the document.
+    /// Returns the text elements in document order.
     fn texts(svg: &str) -> Vec<&str> {
         svg.split("<text ")
             .skip(1)
@@ -236,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn matrix_has_axes_and_indices() {
+    fn a_matrix_has_axes_and_indices() {
         let svg = drawn(Layout::parse("(2,3):(3,1)").unwrap());
         assert_eq!(cells(&svg), 6);
         let expected = ["(2,3):(3,1)", "0", "1", "2", "0", "1", "0", "3", "1", "4", "2", "5"];
@@ -245,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn vector_is_one_row() {
+    fn a_layout_of_rank_1_is_one_row() {
         let svg = drawn(Layout::parse("((4,2)):((2,1))").unwrap());
         let texts = texts(&svg);
         assert_eq!(texts[1..9], ["0", "1", "2", "3", "4", "5", "6", "7"]);
@@ -254,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn swizzle_is_applied_and_its_name_escaped() {
+    fn a_swizzle_is_applied_and_escaped_in_the_title() {
         let svg = drawn(AnyLayout::parse("Sw<1,0,1> o 0 o (2,2):(2,1)").unwrap());
         assert!(svg.contains("Sw&lt;1,0,1&gt; o 0 o (2,2):(2,1)") && !svg.contains("Sw<"));
         assert_eq!(texts(&svg)[5..], ["0", "3", "1", "2"]);
     }
 
     #[test]
-    fn colors_follow_indices_and_threads() {
+    fn colors_cycle_over_indices_and_threads() {
         let svg = drawn(Layout::parse("16:1").unwrap());
         assert!(PALETTE.iter().all(|color| svg.matches(color).count() == 2));
         let negative = drawn(Layout::parse("2:-1").unwrap());
@@ -272,8 +308,8 @@ mod tests {
     }
 
     #[test]
-    fn shared_and_unowned_cells_show() {
-        // Three threads hold element 0, nobody holds 2 and 3.
+    fn shared_and_empty_cells_are_marked() {
+        // Three threads hold each of elements 0 and 1, and no thread holds elements 2 and 3.
         let tv = TvLayout::new(Layout::parse("(3,2):(0,1)").unwrap(), (2, 2)).unwrap();
         let svg = drawn(tv);
         assert_eq!(cells(&svg), 4);
@@ -281,12 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_errors() {
+    fn exceeded_limits_are_errors() {
         let options = Options { max_cells: 63, ..Options::default() };
         let layout = AnyLayout::parse("(8,8)").unwrap();
         assert_eq!(
             draw(&layout, &options).unwrap_err().to_string(),
-            "drawing (8,8):(1,8): 64 cells, the limit is 63; draw a tile of it, or raise the limit"
+            "drawing (8,8):(1,8): it has 64 cells, the limit is 63; draw one tile of it, or raise \
+             the limit"
         );
         let cube = AnyLayout::parse("(2,2,2)").unwrap();
         assert!(matches!(draw(&cube, &options), Err(CuteError::DrawRank { rank: 3, .. })));

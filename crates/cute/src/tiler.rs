@@ -1,12 +1,15 @@
-//! Tilers: what a layout is composed with, divided by or multiplied by, by mode if need be.
+//! Tilers: the second operand of composition, division and product.
 
 use std::fmt;
 
 use crate::{CuteError, IntTuple, Layout};
 
-/// A layout, applied to a whole layout as a function of linear coordinates; or one tiler per mode.
+/// A layout, or a tuple of one tiler per mode.
 ///
-/// Layouts and lists of layouts convert into it, so that operations take either directly.
+/// A layout applies to the whole of the other operand, as a function of linear coordinates. A tuple
+/// applies mode by mode.
+///
+/// Layouts and lists of layouts convert into a tiler, so operations accept them directly.
 ///
 /// ```
 /// use pgemm_cute::Tiler;
@@ -19,19 +22,19 @@ use crate::{CuteError, IntTuple, Layout};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Tiler {
-    /// Applied to the mode it stands at, seen as one-dimensional.
+    /// A layout that applies to a mode as if the mode were one-dimensional.
     Layout(Layout),
     /// One tiler per mode.
     Tuple(Vec<Tiler>),
-    /// Leaves the mode it stands at as it is; written `_`.
+    /// Keeps a mode unchanged; written `_`.
     Keep,
 }
 
 impl Tiler {
-    /// The tiler of a shape: each leaf `n` stands for the layout `n:1`.
+    /// Creates the tiler of a shape, in which each leaf `n` stands for the layout `n:1`.
     ///
     /// # Errors
-    /// As [`Layout::new`].
+    /// Returns the errors of [`Layout::new`].
     pub fn shape(shape: impl Into<IntTuple>) -> Result<Self, CuteError> {
         match shape.into() {
             IntTuple::Int(extent) => Ok(Self::Layout(Layout::new(extent, 1)?)),

@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::CuteError;
 
-/// Deepest nesting that a layout, a coordinate or a parsed text may have.
+/// Largest nesting depth of a layout, a coordinate or a parsed text.
 pub const MAX_DEPTH: usize = 32;
 
-/// An integer, or a tuple of integer tuples.
+/// An integer or a tuple of integer tuples, which CuTe calls `IntTuple`.
 ///
-/// Integers and Rust tuples convert into it, so that a hierarchical shape can be written directly:
+/// Integers, arrays and Rust tuples of up to six elements convert into an `IntTuple`:
 ///
 /// ```
 /// use pgemm_cute::IntTuple;
@@ -20,14 +20,14 @@ pub const MAX_DEPTH: usize = 32;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IntTuple {
-    /// A leaf.
+    /// An integer leaf.
     Int(i64),
-    /// An ordered list of modes.
+    /// A tuple of modes.
     Tuple(Vec<IntTuple>),
 }
 
 impl IntTuple {
-    /// Number of modes; an integer has one.
+    /// Returns the number of modes. An integer has rank 1.
     pub fn rank(&self) -> usize {
         match self {
             Self::Int(_) => 1,
@@ -35,7 +35,7 @@ impl IntTuple {
         }
     }
 
-    /// Levels of nesting; an integer has depth 0, a tuple of integers depth 1.
+    /// Returns the number of nesting levels. An integer has depth 0, a tuple of integers depth 1.
     pub fn depth(&self) -> usize {
         match self {
             Self::Int(_) => 0,
@@ -43,7 +43,7 @@ impl IntTuple {
         }
     }
 
-    /// The value of a leaf, `None` for a tuple.
+    /// Returns the value of an integer, and `None` for a tuple.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Self::Int(value) => Some(*value),
@@ -51,7 +51,7 @@ impl IntTuple {
         }
     }
 
-    /// Mode `index`. An integer is its own mode 0.
+    /// Returns mode `index`, if it exists. An integer is its own mode 0.
     pub fn get(&self, index: usize) -> Option<&IntTuple> {
         match self {
             Self::Int(_) => (index == 0).then_some(self),
@@ -59,7 +59,7 @@ impl IntTuple {
         }
     }
 
-    /// The modes in order; an integer is a single mode.
+    /// Returns the modes in order. An integer is its own single mode.
     pub fn modes(&self) -> &[IntTuple] {
         match self {
             Self::Int(_) => std::slice::from_ref(self),
@@ -67,13 +67,13 @@ impl IntTuple {
         }
     }
 
-    /// Product of all leaves.
+    /// Returns the product of all leaves.
     ///
     /// # Errors
-    /// [`CuteError::Overflow`] if the product does not fit 64 bits.
+    /// Returns [`CuteError::Overflow`] if the product does not fit an `i64`.
     pub fn size(&self) -> Result<i64, CuteError> {
         let leaves = self.leaves();
-        // A zero makes the product zero whatever the partial products are.
+        // A tuple with a zero leaf has size 0, even if the product of the other leaves overflows.
         if leaves.contains(&0) {
             return Ok(0);
         }
@@ -82,10 +82,17 @@ impl IntTuple {
         })
     }
 
-    /// The sizes of the modes: `((2,4),8)` gives `(8,8)`, an integer itself.
+    /// Replaces each mode by its size, as CuTe's `product_each` does. An integer stays as it is.
+    ///
+    /// ```
+    /// use pgemm_cute::IntTuple;
+    ///
+    /// let shape = IntTuple::from(((2, 4), 8));
+    /// assert_eq!(shape.product_each().unwrap(), (8, 8).into());
+    /// ```
     ///
     /// # Errors
-    /// [`CuteError::Overflow`] if a product does not fit 64 bits.
+    /// Returns [`CuteError::Overflow`] if a product does not fit an `i64`.
     pub fn product_each(&self) -> Result<IntTuple, CuteError> {
         match self {
             Self::Int(_) => Ok(self.clone()),
@@ -95,7 +102,7 @@ impl IntTuple {
         }
     }
 
-    /// The leaves from left to right.
+    /// Returns the leaves from left to right.
     pub fn leaves(&self) -> Vec<i64> {
         fn visit(tuple: &IntTuple, leaves: &mut Vec<i64>) {
             match tuple {
@@ -108,7 +115,7 @@ impl IntTuple {
         leaves
     }
 
-    /// The same leaves without nesting: depth at most 1.
+    /// Removes the nesting. The result has the same leaves and depth 0 or 1.
     pub fn flatten(&self) -> IntTuple {
         match self {
             Self::Int(_) => self.clone(),
@@ -116,7 +123,7 @@ impl IntTuple {
         }
     }
 
-    /// Whether both have the same nesting.
+    /// Returns whether both tuples have the same nesting, which CuTe calls congruence.
     pub fn is_congruent(&self, other: &IntTuple) -> bool {
         match (self, other) {
             (Self::Int(_), Self::Int(_)) => true,
@@ -127,8 +134,16 @@ impl IntTuple {
         }
     }
 
-    /// Whether every tuple of `self` has a tuple of the same rank in `other`: the nesting of
-    /// `self` is a coarser or equal one.
+    /// Returns whether `self` is weakly congruent with `other`: the nesting of `other` is that of
+    /// `self`, except that any integer of `self` may correspond to a tuple in `other`.
+    ///
+    /// ```
+    /// use pgemm_cute::IntTuple;
+    ///
+    /// let tuple = |text| IntTuple::parse(text).unwrap();
+    /// assert!(tuple("(4,6)").is_weakly_congruent(&tuple("((2,2),6)")));
+    /// assert!(!tuple("((2,2),6)").is_weakly_congruent(&tuple("(4,6)")));
+    /// ```
     pub fn is_weakly_congruent(&self, other: &IntTuple) -> bool {
         match (self, other) {
             (Self::Int(_), _) => true,
@@ -139,8 +154,10 @@ impl IntTuple {
         }
     }
 
-    /// Whether every coordinate of the shape `self` is a coordinate of the shape `other`:
-    /// the sizes agree, and `other` only refines modes of `self`.
+    /// Returns whether the shape `self` is compatible with the shape `other`.
+    ///
+    /// Compatibility means that every coordinate of `self` is also a coordinate of `other`. `other`
+    /// may refine an integer of `self` into a tuple of the same size.
     ///
     /// ```
     /// use pgemm_cute::IntTuple;
@@ -159,7 +176,7 @@ impl IntTuple {
         }
     }
 
-    /// Whether the nesting stays within `limit` levels, without walking deeper than that.
+    /// Returns whether the nesting has at most `limit` levels. The recursion stops at that depth.
     pub(crate) fn is_within_depth(&self, limit: usize) -> bool {
         match self {
             Self::Int(_) => true,
@@ -169,7 +186,7 @@ impl IntTuple {
         }
     }
 
-    /// Whether some tuple in it has no modes.
+    /// Returns whether the tuple or a tuple nested in it has no modes.
     pub(crate) fn has_empty_tuple(&self) -> bool {
         match self {
             Self::Int(_) => false,
@@ -177,7 +194,7 @@ impl IntTuple {
         }
     }
 
-    /// A list of modes, as an integer when there is exactly one.
+    /// Returns the tuple of `modes`, or the mode itself if there is exactly one.
     pub(crate) fn unwrapped(mut modes: Vec<IntTuple>) -> IntTuple {
         match modes.len() {
             1 => modes.remove(0),

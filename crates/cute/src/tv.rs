@@ -1,11 +1,13 @@
-//! Thread-value layouts: which thread holds which element of a tile in which of its values.
+//! Thread-value layouts: the elements of a tile that each thread holds in each of its values.
 
 use std::fmt;
 
 use crate::coord::{colex_index, idx2crd, is_within};
 use crate::{CuteError, IntTuple, Layout};
 
-/// A layout from `(thread, value)` to linear (column-major) coordinates of a tile.
+/// A layout from (thread, value) to linear (column-major) coordinates of a tile.
+///
+/// CuTe uses such layouts to describe the fragments of MMA and copy atoms.
 ///
 /// ```
 /// use pgemm_cute::{Layout, TvLayout};
@@ -28,12 +30,14 @@ pub struct TvLayout {
 }
 
 impl TvLayout {
-    /// The thread-value layout `layout`, whose indices are column-major positions in a tile of
-    /// shape `tile`. It need not be a bijection: values may be replicated over threads.
+    /// Creates a thread-value layout whose indices are linear (column-major) coordinates of a tile
+    /// of shape `tile`.
+    ///
+    /// The layout need not be a bijection: several threads may hold the same element.
     ///
     /// # Errors
-    /// [`CuteError::ThreadValueRank`] unless the layout has the two modes thread and value,
-    /// [`CuteError::OutsideTile`] if an index lies outside the tile.
+    /// Returns [`CuteError::ThreadValueRank`] unless the layout has the two modes thread and value,
+    /// and [`CuteError::OutsideTile`] if an index lies outside the tile.
     pub fn new(layout: Layout, tile: impl Into<IntTuple>) -> Result<Self, CuteError> {
         let tile = tile.into();
         let size = Layout::col_major(&tile)?.size();
@@ -47,65 +51,81 @@ impl TvLayout {
         Ok(Self { layout, tile })
     }
 
-    /// The thread-value layout of threads arranged over a tile, each holding a block of values.
-    /// `threads` maps coordinates to thread numbers, `values` coordinates within a thread's block
-    /// to value numbers; mode `i` of the tile is as long as mode `i` of both together. It is the
-    /// right inverse of their raked product.
+    /// Creates the thread-value layout of threads that are arranged over a tile and each hold a
+    /// block of values.
+    ///
+    /// `threads` maps coordinates to thread numbers, and `values` maps coordinates within a
+    /// thread's block to value numbers. The extent of each mode of the tile is the product of the
+    /// extents of both layouts in this mode. The result is the right inverse of the raked product
+    /// of `threads` and `values`, as in CuTe's `make_tiled_copy`.
     ///
     /// # Errors
-    /// [`CuteError::NotCompact`] unless each takes every number from 0 to its size once.
+    /// Returns [`CuteError::NotCompact`] unless each of both layouts takes every number in
+    /// `0..size` exactly once.
     pub fn from_threads_and_values(threads: &Layout, values: &Layout) -> Result<Self, CuteError> {
         for (what, layout) in [("thread", threads), ("value", values)] {
             if !layout.is_bijection() {
                 return Err(CuteError::NotCompact { what, layout: Box::new(layout.clone()) });
             }
         }
-        let product = wrapped(threads)?.raked_product(&wrapped(values)?)?;
+        let product = wrap_in_mode(threads)?.raked_product(&wrap_in_mode(values)?)?;
         let layout = product.right_inverse().with_shape([threads.size(), values.size()])?;
         Self::new(layout, product.shape().product_each()?)
     }
 
-    /// The layout from `(thread, value)` to linear coordinates of the tile.
+    /// Returns the layout from (thread, value) to linear coordinates of the tile.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Shape of the tile.
+    /// Returns the shape of the tile.
     pub fn tile(&self) -> &IntTuple {
         &self.tile
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     pub fn threads(&self) -> i64 {
         self.layout.shape().get(0).and_then(|mode| mode.size().ok()).unwrap_or(1)
     }
 
-    /// Number of values that each thread holds.
+    /// Returns the number of values that each thread holds.
     pub fn values(&self) -> i64 {
         self.layout.size() / self.threads()
     }
 
-    /// Linear coordinate in the tile of value `value` of thread `thread`.
+    /// Returns the linear coordinate of the element that thread `thread` holds in value `value`.
     ///
     /// # Errors
-    /// [`CuteError::OutOfBounds`] if there is no such thread or value.
+    /// Returns [`CuteError::OutOfBounds`] if the thread or the value does not exist.
     pub fn index(&self, thread: i64, value: i64) -> Result<i64, CuteError> {
         self.layout.index([thread, value])
     }
 
-    /// Coordinate in the tile of value `value` of thread `thread`, with the tile's nesting.
+    /// Returns the natural coordinate, within the tile, of the element that thread `thread` holds
+    /// in value `value`.
     ///
     /// # Errors
-    /// [`CuteError::OutOfBounds`] if there is no such thread or value.
+    /// Returns [`CuteError::OutOfBounds`] if the thread or the value does not exist.
     pub fn coordinate(&self, thread: i64, value: i64) -> Result<IntTuple, CuteError> {
         idx2crd(&IntTuple::Int(self.index(thread, value)?), &self.tile)
     }
 
-    /// Where each `(thread, value)` lies in `data`, a layout of the tile: `data o layout`.
+    /// Returns the composition `data o layout`, which maps (thread, value) to the index in `data`,
+    /// a layout of the tile.
+    ///
+    /// ```
+    /// use pgemm_cute::{Layout, TvLayout};
+    ///
+    /// let threads = Layout::row_major((8, 4)).unwrap();
+    /// let values = Layout::row_major((1, 8)).unwrap();
+    /// let tv = TvLayout::from_threads_and_values(&threads, &values).unwrap();
+    /// let row_major = Layout::row_major((8, 32)).unwrap();
+    /// assert_eq!(tv.over(&row_major).unwrap().to_string(), "((4,8),8):((8,32),1)");
+    /// ```
     ///
     /// # Errors
-    /// [`CuteError::TileMismatch`] if the tile's coordinates are not coordinates of `data`,
-    /// otherwise as [`Layout::compose`].
+    /// Returns [`CuteError::TileMismatch`] if the tile is not compatible with the shape of `data`,
+    /// otherwise the errors of [`Layout::compose`].
     pub fn over(&self, data: &Layout) -> Result<Layout, CuteError> {
         if !self.tile.is_compatible(data.shape()) {
             return Err(CuteError::TileMismatch {
@@ -116,7 +136,7 @@ impl TvLayout {
         data.compose(&self.layout)
     }
 
-    /// The layout from tile coordinates to `thread + threads * value`.
+    /// Returns the layout from coordinates of the tile to `thread + threads * value`.
     ///
     /// ```
     /// use pgemm_cute::{Layout, TvLayout};
@@ -126,17 +146,17 @@ impl TvLayout {
     /// ```
     ///
     /// # Errors
-    /// As [`TvLayout::check_bijection`].
+    /// Returns the errors of [`TvLayout::check_bijection`].
     pub fn inverse(&self) -> Result<Layout, CuteError> {
         self.check_bijection()?;
         self.layout.right_inverse().with_shape(self.tile.clone())
     }
 
-    /// The `(thread, value)` that holds a coordinate of the tile.
+    /// Returns the (thread, value) that holds the element at a coordinate of the tile.
     ///
     /// # Errors
-    /// [`CuteError::CoordinateProfile`] or [`CuteError::OutOfBounds`] if the coordinate is not in
-    /// the tile, otherwise as [`TvLayout::check_bijection`].
+    /// Returns [`CuteError::CoordinateProfile`] or [`CuteError::OutOfBounds`] if the coordinate is
+    /// not in the tile, otherwise the errors of [`TvLayout::check_bijection`].
     pub fn owner(&self, coord: impl Into<IntTuple>) -> Result<(i64, i64), CuteError> {
         let coord = coord.into();
         let natural = idx2crd(&coord, &self.tile)?;
@@ -152,18 +172,19 @@ impl TvLayout {
         Ok((number % self.threads(), number / self.threads()))
     }
 
-    /// Whether every element of the tile belongs to exactly one thread and value.
+    /// Returns whether exactly one (thread, value) holds each element of the tile.
     pub fn is_bijection(&self) -> bool {
         self.check_bijection().is_ok()
     }
 
-    /// Checks that every element of the tile belongs to exactly one thread and value.
+    /// Checks that exactly one (thread, value) holds each element of the tile.
     ///
     /// # Errors
-    /// [`CuteError::NotABijection`] with the first element that does not, in column-major order.
+    /// Returns [`CuteError::NotABijection`] with the first element, in column-major order, that
+    /// violates this.
     pub fn check_bijection(&self) -> Result<(), CuteError> {
-        // By increasing stride, each mode must start where those before it end. Where the first
-        // one starts earlier an element repeats; where it starts later one is left out.
+        // By increasing stride, each mode must start at the end of the modes before it. An earlier
+        // start repeats an element, and a later start skips one.
         let size = self.tile.size()?;
         let mut modes = self.layout.flat_modes();
         modes.retain(|&(extent, _)| extent > 1);
@@ -176,7 +197,7 @@ impl TvLayout {
             if stride > covered {
                 break;
             }
-            // At most the cosize of the layout.
+            // The product is at most the cosize of the layout.
             covered *= extent;
         }
         if covered < size { Err(self.not_a_bijection(covered, false)) } else { Ok(()) }
@@ -200,7 +221,8 @@ impl fmt::Display for TvLayout {
     }
 }
 
-/// An integer layout as a layout of one mode, so that its product with another keeps rank 1.
-fn wrapped(layout: &Layout) -> Result<Layout, CuteError> {
+/// Wraps a layout of depth 0 into one mode, so that its product with another such layout has rank
+/// 1.
+fn wrap_in_mode(layout: &Layout) -> Result<Layout, CuteError> {
     if layout.shape().as_int().is_some() { Layout::concat([layout]) } else { Ok(layout.clone()) }
 }

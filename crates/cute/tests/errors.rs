@@ -1,4 +1,4 @@
-//! What each kind of refusal says: what was asked, the rule, and what to do.
+//! Invalid input: each kind returns its error variant, and messages state request, rule and remedy.
 
 use pgemm_cute::{
     AnyLayout, ComposedLayout, CuteError, IntTuple, Layout, MAX_DEPTH, Swizzle, Tiler, TvLayout,
@@ -56,7 +56,7 @@ fn parse_errors_carry_the_position() {
 }
 
 #[test]
-fn notations_that_read_the_same() {
+fn equivalent_notations_parse_to_the_same_value() {
     let expected = layout("((2,4),8):((1,2),16)");
     for text in ["((_2,_4),_8):((_1,_2),_16)", " ( ( 2 , 4 ) , 8 ) : ( ( 1 , 2 ) , 16 ) "] {
         assert_eq!(layout(text), expected);
@@ -73,7 +73,7 @@ fn notations_that_read_the_same() {
 }
 
 #[test]
-fn nesting_is_bounded() {
+fn nesting_depth_is_limited() {
     let deep = |levels: usize| format!("{}1{}", "(".repeat(levels), ")".repeat(levels));
     assert!(Layout::parse(&deep(MAX_DEPTH)).is_ok());
     assert!(matches!(Layout::parse(&deep(MAX_DEPTH + 1)), Err(CuteError::Parse { .. })));
@@ -89,7 +89,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn layouts_that_do_not_exist() {
+fn invalid_layouts_are_rejected() {
     assert!(matches!(Layout::new((2, 3), 1), Err(CuteError::NotCongruent { .. })));
     assert!(matches!(Layout::new((2, 0), (1, 2)), Err(CuteError::ExtentNotPositive { extent: 0 })));
     let empty = IntTuple::Tuple(Vec::new());
@@ -105,11 +105,12 @@ fn layouts_that_do_not_exist() {
 }
 
 #[test]
-fn coordinates_outside_the_layout() {
+fn invalid_coordinates_are_rejected() {
     let matrix = layout("(4,(2,3)):(6,(3,1))");
     assert_eq!(
         message(matrix.index((4, 0))),
-        "coordinate (4,0) is outside shape (4,(2,3)); each part must be in 0..extent"
+        "coordinate (4,0) is outside shape (4,(2,3)); the coordinate in each mode must be in \
+         0..extent"
     );
     assert!(matches!(matrix.index((0, (2, 0))), Err(CuteError::OutOfBounds { .. })));
     assert!(matches!(matrix.index((0, -1)), Err(CuteError::OutOfBounds { .. })));
@@ -118,18 +119,18 @@ fn coordinates_outside_the_layout() {
 }
 
 #[test]
-fn composition_says_which_rule_failed() {
+fn composition_errors_name_the_violated_condition() {
     assert_eq!(
         message(layout("(6,2):(8,2)").compose(layout("2:7"))),
-        "(6,2):(8,2) o 2:7: stride 7 meets a mode of extent 6 in (6,2):(8,2), and neither divides \
-         the other (stride divisibility condition); choose a stride that divides 6 or is a \
-         multiple of it"
+        "cannot compose (6,2):(8,2) o 2:7: stride 7 meets a mode of extent 6 in (6,2):(8,2), and \
+         neither divides the other (stride divisibility condition); choose a stride that divides 6 \
+         or is a multiple of it"
     );
     assert_eq!(
         message(layout("(6,4):(8,2)").compose(layout("9:1"))),
-        "(6,4):(8,2) o 9:1: 9 elements are to be taken from a mode of (6,4):(8,2) that gives 6 at \
-         this stride, and 6 does not divide 9 (shape divisibility condition); choose an extent \
-         that is a multiple of 6, or at most that"
+        "cannot compose (6,4):(8,2) o 9:1: a mode of (6,4):(8,2) provides 6 of the 9 elements to \
+         be selected at this stride, and 6 does not divide 9 (shape divisibility condition); \
+         choose an extent that is a multiple of 6 or at most 6"
     );
     let carry = layout("(6,2):(8,2)").compose(layout("(2,2):(3,5)"));
     assert!(matches!(carry, Err(CuteError::Carry { reach: 8, extent: 6, .. })), "{carry:?}");
@@ -138,12 +139,13 @@ fn composition_says_which_rule_failed() {
     let tiler = Tiler::shape((2, 2, 2)).unwrap();
     assert_eq!(
         message(layout("(4,4)").compose(&tiler)),
-        "composition: 3 modes for (4,4):(1,4), which has rank 2; give at most one per mode"
+        "composition: 3 modes were given for (4,4):(1,4), which has rank 2; give at most one per \
+         mode of the layout"
     );
 }
 
 #[test]
-fn other_operations_say_what_they_need() {
+fn other_operations_reject_invalid_operands() {
     let a = layout("(4,4):(1,4)");
     assert!(matches!(a.mode(2), Err(CuteError::NoSuchMode { mode: 2, rank: 2, .. })));
     assert!(matches!(a.group_modes(1, 3), Err(CuteError::ModeRange { end: 3, .. })));
@@ -176,7 +178,7 @@ fn other_operations_say_what_they_need() {
 }
 
 #[test]
-fn swizzles_that_do_not_exist() {
+fn invalid_swizzles_are_rejected() {
     assert!(matches!(Swizzle::new(3, 4, 2), Err(CuteError::SwizzleParameters { .. })));
     assert!(Swizzle::new(u32::MAX, u32::MAX, i32::MIN).is_err());
     assert!(Swizzle::new(0, 63, 0).is_err());
@@ -196,14 +198,14 @@ fn swizzles_that_do_not_exist() {
 }
 
 #[test]
-fn composed_layouts_that_have_no_inverse() {
+fn composed_layouts_without_inverse_are_rejected() {
     let offset = ComposedLayout::parse("Sw<1,0,2> o 1 o (4,4):(4,1)").unwrap();
     assert!(matches!(offset.right_inverse(), Err(CuteError::OffsetNotZero { offset: 1, .. })));
     assert!(matches!(offset.upcast(2), Err(CuteError::OffsetDivisibility { .. })));
-    // Two bits are swizzled together; the inverse would keep one of them in each mode.
-    let torn = ComposedLayout::parse("Sw<2,0,2> o 0 o (2,2,4):(2,1,4)").unwrap();
-    assert!(matches!(torn.right_inverse(), Err(CuteError::SwizzleNotCarried { .. })));
-    // Half of the swizzle's period: indices leave the range that is inverted.
+    // The swizzle moves a run of two bits, and the inverse would place one of them in each mode.
+    let split_run = ComposedLayout::parse("Sw<2,0,2> o 0 o (2,2,4):(2,1,4)").unwrap();
+    assert!(matches!(split_run.right_inverse(), Err(CuteError::SwizzleNotCarried { .. })));
+    // The layout covers half of the swizzle's period, so indices leave the inverted range.
     let partial = ComposedLayout::parse("Sw<1,0,-2> o 0 o 4:1").unwrap();
     assert!(partial.right_inverse().is_err());
     let large = Swizzle::new(1, 0, 2).unwrap().over(&layout("(4096,4096)")).unwrap();
@@ -211,7 +213,7 @@ fn composed_layouts_that_have_no_inverse() {
 }
 
 #[test]
-fn thread_value_layouts_that_do_not_fit() {
+fn invalid_thread_value_layouts_are_rejected() {
     let rank = TvLayout::new(layout("4:1"), 4);
     assert!(matches!(rank, Err(CuteError::ThreadValueRank { .. })));
     let outside = TvLayout::new(layout("(4,2):(1,4)"), (2, 3));
@@ -221,8 +223,8 @@ fn thread_value_layouts_that_do_not_fit() {
     let replicated = TvLayout::new(layout("(4,2):(0,1)"), (2, 1)).unwrap();
     assert_eq!(
         message(replicated.check_bijection()),
-        "thread-value layout (4,2):(0,1) is no bijection onto the tile (2,1): element (0,0) is held \
-         more than once, it must be exactly once"
+        "thread-value layout (4,2):(0,1) is not a bijection onto the tile (2,1): element (0,0) is \
+         held more than once; it must be held exactly once"
     );
     let huge = TvLayout::new(layout("(1000000000000,1000000):(0,0)"), (2, 1)).unwrap();
     assert!(!huge.is_bijection());

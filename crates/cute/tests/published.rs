@@ -1,4 +1,5 @@
-//! The examples that CuTe's documentation states, by page and section.
+//! The examples of CuTe's documentation, by section of its pages `01_layout` and
+//! `02_layout_algebra`.
 
 use pgemm_cute::{CuteError, IntTuple, Layout, Tiler, crd2idx, idx2crd};
 
@@ -10,7 +11,7 @@ fn tiler(text: &str) -> Tiler {
     Tiler::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Operations on a layout and a second argument, by name, so that the examples are a table.
+/// Applies the operation of the given name to two operands in CuTe notation.
 fn apply(operation: &str, a: &str, b: &str) -> Result<String, CuteError> {
     let a = layout(a);
     let integer = || b.parse::<i64>().unwrap();
@@ -32,7 +33,7 @@ fn apply(operation: &str, a: &str, b: &str) -> Result<String, CuteError> {
     Ok(result.to_string())
 }
 
-/// Where it is published, operation, layout, argument, result.
+/// Each row holds source, operation, layout, second operand and result.
 const EXAMPLES: &[(&str, &str, &str, &str, &str)] = &[
     ("02 Coalesce", "coalesce", "(2,(1,6)):(1,(6,2))", "", "12:1"),
     ("02 Coalesce, col-major", "coalesce", "(2,4):(1,2)", "", "8:1"),
@@ -122,7 +123,7 @@ const EXAMPLES: &[(&str, &str, &str, &str, &str)] = &[
         "(3,4):(1,3)",
         "((3,2),(4,5)):((10,5),(30,1))",
     ),
-    // Results stated by the assertions of the published unit tests.
+    // These results are assertions in CUTLASS, `test/unit/cute/core/logical_divide.cpp`.
     ("logical_divide.cpp, 2 by 32", "logical_divide", "2:1", "32:1", "(32,1):(1,0)"),
     ("logical_divide.cpp, 48 by 32", "logical_divide", "48:1", "32:1", "(32,2):(1,32)"),
     ("logical_divide.cpp, 32 by 48", "logical_divide", "32:1", "48:1", "(48,1):(1,0)"),
@@ -130,7 +131,7 @@ const EXAMPLES: &[(&str, &str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn examples_of_the_algebra() {
+fn examples_of_the_layout_algebra_page() {
     for (source, operation, a, b, expected) in EXAMPLES {
         match apply(operation, a, b) {
             Ok(result) => assert_eq!(&result, expected, "{source}: {operation} of {a} and {b}"),
@@ -140,7 +141,7 @@ fn examples_of_the_algebra() {
 }
 
 #[test]
-fn composition_table_of_the_algebra_page() {
+fn composition_table_of_the_layout_algebra_page() {
     let (a, b) = (layout("(6,2):(8,2)"), layout("(4,3):(3,1)"));
     let result = a.compose(&b).unwrap();
     let expected = [0, 24, 2, 26, 8, 32, 10, 34, 16, 40, 18, 42];
@@ -164,7 +165,7 @@ fn constructors_of_the_layout_page() {
 }
 
 #[test]
-fn prints_of_the_layout_page() {
+fn printed_indices_of_the_layout_page() {
     let one_dimensional = |text| layout(text).indices().collect::<Vec<_>>();
     assert_eq!(one_dimensional("(2,4):(1,2)"), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(one_dimensional("(2,4):(12,1)"), [0, 12, 1, 13, 2, 14, 3, 15]);
@@ -207,7 +208,7 @@ fn coordinates_of_the_layout_page() {
         assert_eq!(idx2crd(&coordinate, &shape), Ok((1, (1, 2)).into()));
         assert_eq!(crd2idx(&coordinate, &shape, &stride), Ok(17));
     }
-    // The table of equivalent coordinates, in order.
+    // The page tabulates these equivalent coordinates in this order.
     for linear in 0..18 {
         let natural = idx2crd(&linear.into(), &shape).unwrap();
         let expected = (linear % 3, (linear / 3 % 2, linear / 6));
@@ -217,7 +218,7 @@ fn coordinates_of_the_layout_page() {
 }
 
 #[test]
-fn manipulation_of_the_layout_page() {
+fn mode_manipulation_of_the_layout_page() {
     let show = |layout: Result<Layout, CuteError>| layout.unwrap().to_string();
     let a = Layout::col_major((4, (3, 6))).unwrap();
     assert_eq!(a.to_string(), "(4,(3,6)):(1,(4,12))");

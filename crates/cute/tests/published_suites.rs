@@ -1,4 +1,5 @@
-//! The layouts of CuTe's unit tests, under the post-conditions that those tests check.
+//! The layouts of CuTe's unit tests (CUTLASS, `test/unit/cute/core`), with the post-conditions that
+//! those tests check.
 
 use pgemm_cute::{ComposedLayout, Layout};
 
@@ -6,7 +7,8 @@ fn layout(text: &str) -> Layout {
     Layout::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// composition.cpp: `compatible(B, R)` and `R(c) = A(B(c))`.
+/// Pairs (A, B) of composition.cpp. The composition R satisfies `compatible(B, R)` and
+/// `R(c) = A(B(c))`.
 const COMPOSITIONS: &[(&str, &str)] = &[
     ("1:0", "1:0"),
     ("1:0", "1:1"),
@@ -47,7 +49,7 @@ const COMPOSITIONS: &[(&str, &str)] = &[
     ("16:2", "4:2"),
     ("(128,24,5):(1,128,3072)", "64:2"),
     ("(128,24,5):(1,128,3072)", "480:32"),
-    // The last mode goes on beyond the domain.
+    // The last mode continues beyond the domain.
     ("1:0", "4:1"),
     ("1:1", "4:1"),
     ("4:1", "4:2"),
@@ -55,14 +57,14 @@ const COMPOSITIONS: &[(&str, &str)] = &[
     ("(4,3):(3,1)", "8:1"),
     ("(4,3,1):(3,1,0)", "24:1"),
     ("(4,3,1):(3,1,0)", "4:1"),
-    // The left-hand side is coalesced first, a middle mode is cut short.
+    // The left-hand side is coalesced first, and the result contains part of a middle mode.
     ("(4,6,8):(1,4,7)", "6:1"),
     ("(4,6,8,10):(2,3,5,7)", "6:12"),
     ("(8,8):(8,1)", "2:3"),
     ("(8,8):(8,1)", "3:3"),
     ("3:1", "4:1"),
     ("(48,24,5):(1,128,3072)", "32:1"),
-    // Negative strides.
+    // These layouts have negative strides.
     ("4:-1", "4:1"),
     ("4:1", "4:-1"),
     ("4:-1", "4:-1"),
@@ -87,9 +89,9 @@ fn compositions() {
 }
 
 #[test]
-fn compositions_that_are_refused() {
-    // Not a multiple of the first mode, not contained in it, and a carry that CuTe's conditions
-    // do not see.
+fn compositions_that_are_not_layouts_are_rejected() {
+    // The first four violate a divisibility condition.
+    // The last two carry or borrow between modes, which CuTe's conditions do not detect.
     for (a, b) in [
         ("(8,8):(8,1)", "4:3"),
         ("(6,2):(8,2)", "2:7"),
@@ -102,7 +104,8 @@ fn compositions_that_are_refused() {
     }
 }
 
-/// composition.cpp, swizzled layouts: the swizzle on the right moves left, and meets its inverse.
+/// The swizzled layouts of composition.cpp. The swizzle on the right moves to the left. In the
+/// second case it cancels there with its inverse.
 #[test]
 fn swizzled_compositions() {
     let matrix = layout("(8,8):(8,1)");
@@ -117,6 +120,7 @@ fn swizzled_compositions() {
     }
 }
 
+/// The layouts of inverse_right.cpp and inverse_left.cpp.
 const INVERTED: &[&str] = &[
     "1:0",
     "1:1",
@@ -142,7 +146,7 @@ const INVERTED: &[&str] = &[
     "(((((32,4),1),(32,2)),4),1,(2,2),2):(((((262144,4),0),(0,1)),8388608),0,(2,16),32)",
 ];
 
-/// inverse_right.cpp: `L(R(i)) = i`; inverse_left.cpp: `L(R(L(i))) = L(i)`.
+/// The right inverse satisfies `L(R(i)) = i`, and the left inverse satisfies `L(R(L(i))) = L(i)`.
 #[test]
 fn inverses() {
     for text in INVERTED {
@@ -179,7 +183,8 @@ fn inverses_of_swizzled_layouts() {
     }
 }
 
-/// complement.cpp: ordered, disjoint, and together at least the target.
+/// The layouts of complement.cpp. The complement is ordered and disjoint from the layout, and both
+/// together have at least the target cosize.
 #[test]
 fn complements() {
     for (text, targets) in [
@@ -222,7 +227,8 @@ fn complements() {
     }
 }
 
-/// logical_divide.cpp: `rank(R) = 2` and `compatible(B, mode 0 of R)`.
+/// The layouts of logical_divide.cpp. The result R has rank 2, and B is compatible with mode 0
+/// of R.
 #[test]
 fn logical_divides() {
     for (a, tile) in [
@@ -254,7 +260,8 @@ fn logical_divides() {
     }
 }
 
-/// logical_product.cpp: mode 0 of R is A and `compatible(B, mode 1 of R)`.
+/// The layouts of logical_product.cpp. Mode 0 of the result R is A, and B is compatible with mode 1
+/// of R.
 #[test]
 fn logical_products() {
     for (block, repeats) in [
@@ -288,10 +295,10 @@ fn logical_products() {
     }
 }
 
-/// The accumulator layouts of the published MMA tutorial: an 8x8 tile over 8 threads, and the
-/// warpgroup's 64x128 tile over 128 threads.
+/// The accumulator layouts of CuTe's page `0t_mma_atom`: the 8x8 tile of an MMA of 8 threads, and
+/// the 64x128 tile of a warpgroup of 128 threads.
 #[test]
-fn accumulator_layouts_of_the_mma_tutorial() {
+fn accumulator_layouts_of_the_mma_atom_page() {
     use pgemm_cute::TvLayout;
     let small = layout("((2,2,2),(2,2,2)):((1,16,4),(8,2,32))");
     assert!(TvLayout::new(small, (8, 8)).unwrap().is_bijection());
@@ -299,7 +306,7 @@ fn accumulator_layouts_of_the_mma_tutorial() {
     let tv = TvLayout::new(warpgroup, (64, 128)).unwrap();
     assert!(tv.is_bijection());
     assert_eq!((tv.threads(), tv.values()), (128, 64));
-    // Thread 1 holds columns 2 and 3 of row 0, then of row 8; thread 4 starts row 1.
+    // Thread 1 holds columns 2 and 3 of row 0, then of row 8. Thread 4 holds the start of row 1.
     assert_eq!(tv.coordinate(1, 0), Ok((0, 2).into()));
     assert_eq!(tv.coordinate(1, 1), Ok((0, 3).into()));
     assert_eq!(tv.coordinate(1, 2), Ok((8, 2).into()));

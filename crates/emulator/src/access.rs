@@ -1,22 +1,20 @@
-//! Ordinary and atomic accesses, single elements, reductions, and `ldmatrix`/`stmatrix`: the generic proxy.
+//! Ordinary loads and stores and those of single elements: the generic proxy.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 
-use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
+use pgemm_ir::{Access, Element, Order, Scope, Space, Type};
 
 use crate::execute::Flow;
+use crate::fault::{At, Outcome};
 use crate::late::LateStore;
-use crate::machine::{At, Emulator, Outcome};
+use crate::machine::Emulator;
 use crate::memory::Place;
+use crate::number;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::ReportKind;
 use crate::shadow::{self, CELL_BYTES, Conflict, Observer, ShadowSpace};
 use crate::state::{LANES, Warp};
-use crate::value::{narrow, widen};
-
-/// Bytes of one row of an 8×8 matrix of 16-bit elements.
-const MATRIX_ROW_BYTES: u32 = 16;
 
 /// A weak access of a word in global memory.
 pub(crate) const WEAK_WORD: Access = Access {
@@ -28,14 +26,14 @@ pub(crate) const WEAK_WORD: Access = Access {
     once: false,
 };
 
-/// Lanes with the addresses that they access, in the order of the lanes.
-struct Addresses {
+/// Lanes with the addresses that they access, in lane order.
+pub(crate) struct Addresses {
     all: [(usize, u64); LANES],
     count: usize,
 }
 
 impl Addresses {
-    fn of(
+    pub(crate) fn of(
         program: &Program,
         warp: &Warp,
         address: Slot,
@@ -49,13 +47,14 @@ impl Addresses {
         addresses
     }
 
-    /// Of all active lanes.
-    fn active(program: &Program, warp: &Warp, address: Slot) -> Self {
+    /// The addresses of all active lanes.
+    pub(crate) fn active(program: &Program, warp: &Warp, address: Slot) -> Self {
         Self::of(program, warp, address, warp.active_lanes())
     }
 
-    /// Of the lanes that read on their own: one where the address is uniform and all read the same.
-    fn read(program: &Program, warp: &Warp, address: Slot) -> Self {
+    /// The addresses of the active lanes, or of one lane if the address is uniform and all lanes
+    /// read the same.
+    pub(crate) fn read(program: &Program, warp: &Warp, address: Slot) -> Self {
         let count = if warp.scalar(program, address).is_some() { 1 } else { LANES };
         Self::of(program, warp, address, warp.active_lanes().take(count))
     }
@@ -75,7 +74,7 @@ impl Emulator<'_> {
         self.checks.races || self.checks.uninitialised
     }
 
-    /// The offset in shared memory of a range that must lie inside and be aligned.
+    /// The offset in shared memory of a range. Fails unless it is inside and aligned.
     pub(crate) fn shared_offset(
         &self,
         rank: usize,
@@ -100,7 +99,7 @@ impl Emulator<'_> {
         Ok(offset as usize)
     }
 
-    fn global_place(
+    pub(crate) fn global_place(
         &self,
         address: u64,
         bytes: u32,
@@ -126,7 +125,7 @@ impl Emulator<'_> {
             && let Some(offset) = self.memory.first_uninitialised(place, bytes as usize)
         {
             let byte = self.memory.describe(address + offset as u64).to_string();
-            let message = format!("{byte} is read, but nobody has written it");
+            let message = format!("{byte} is read, but nothing has written it");
             return Err(self.fault(ReportKind::UninitialisedRead, message, at, what));
         }
         Ok(place)
@@ -170,7 +169,7 @@ impl Emulator<'_> {
                 warp.set(dest, lane, bits(data));
             }
         }
-        // An acquire orders what was written before it: check with what is known now.
+        // The acquire comes first: what it orders before the load is no race.
         self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
         let Some(found) = found else { return Ok(Flow::Next) };
         warp.note_load(found.finish());
@@ -273,7 +272,7 @@ impl Emulator<'_> {
         for &(lane, from) in &*addresses {
             let place = self.global_place(from, size, false, at, what)?;
             let bits = word(self.memory.bytes(place, size as usize)) as u16;
-            warp.set(dest, lane, widen(element, bits));
+            warp.set(dest, lane, number::widen(element, bits).to_bits().into());
         }
         self.observe(warp, at, Space::Global, &addresses, size, false, false, what)
     }
@@ -300,7 +299,8 @@ impl Emulator<'_> {
         let publishes = self.publishes_among(at, Space::Global, &addresses);
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
         for &(lane, to) in &*addresses {
-            let bytes = narrow(element, warp.get(program, value, lane)).to_le_bytes();
+            let value = f32::from_bits(warp.get(program, value, lane) as u32);
+            let bytes = number::round(element, value).to_le_bytes();
             let bytes = &bytes[..size as usize];
             if may_meet {
                 let mut data = [0u8; 32];
@@ -319,75 +319,9 @@ impl Emulator<'_> {
         Ok(())
     }
 
-    /// Lanes go one after the other, in their order.
-    pub(crate) fn atomic(
-        &mut self,
-        program: &Program,
-        warp: &mut Warp,
-        at: At,
-        op: AtomicOp,
-        (order, scope): (Order, Scope),
-        (address, value, dest): (Slot, Slot, Slot),
-    ) -> Outcome<Flow> {
-        let what = "writes atomically";
-        let access = Access { order, scope, ..WEAK_WORD };
-        self.after_dependency(program, warp, at, what)?;
-        for lane in warp.active_lanes() {
-            let to = warp.get(program, address, lane);
-            self.global_place(to, 4, true, at, what)?;
-            let place = self.global_place(to, 4, false, at, what)?;
-            // What it acquires is ordered before what it writes.
-            self.acquire(warp, at, access, to);
-            self.observe(warp, at, Space::Global, &[(lane, to)], 4, true, true, what)?;
-            let old = word(self.memory.bytes(place, 4));
-            let value = warp.get(program, value, lane) as u32;
-            let new = match op {
-                AtomicOp::Add => old.wrapping_add(value),
-                AtomicOp::Inc if old >= value => 0,
-                AtomicOp::Inc => old + 1,
-                AtomicOp::Exch => value,
-            };
-            self.memory.store(place, &new.to_le_bytes());
-            warp.set(dest, lane, u64::from(old));
-            self.publish(warp, at, access, to, true);
-        }
-        self.words_changed();
-        warp.unfenced_lanes |= warp.active;
-        warp.tick();
-        Ok(Flow::Visible)
-    }
-
-    /// Sums are made in the order in which warps come here, so that their rounding depends on the schedule.
-    pub(crate) fn reduce(
-        &mut self,
-        program: &Program,
-        warp: &mut Warp,
-        at: At,
-        address: Slot,
-        values: &[Slot],
-    ) -> Outcome<Flow> {
-        let what = "adds to memory";
-        let bytes = 4 * values.len() as u32;
-        self.after_dependency(program, warp, at, what)?;
-        let addresses = Addresses::active(program, warp, address);
-        for &(lane, to) in &*addresses {
-            self.global_place(to, bytes, true, at, what)?;
-            let place = self.global_place(to, bytes, false, at, what)?;
-            let mut sums = [0; 16];
-            sums[..bytes as usize].copy_from_slice(self.memory.bytes(place, bytes as usize));
-            for (sum, &value) in sums.chunks_exact_mut(4).zip(values) {
-                let (old, value) = (word(sum), warp.get(program, value, lane) as u32);
-                sum.copy_from_slice(&add_flushed(old, value).to_le_bytes());
-            }
-            self.memory.store(place, &sums[..bytes as usize]);
-        }
-        self.observe(warp, at, Space::Global, &addresses, bytes, true, true, what)?;
-        warp.unfenced_lanes |= warp.active;
-        Ok(Flow::Visible)
-    }
-
-    /// Two lanes of one store must not put different values into the same place: which one stays is undefined.
-    fn check_lanes_agree(
+    /// Fails if two lanes of one store write different values to the same address: the result would
+    /// be undefined.
+    pub(crate) fn check_lanes_agree(
         &self,
         at: At,
         lane: usize,
@@ -403,9 +337,9 @@ impl Emulator<'_> {
         Ok(())
     }
 
-    /// Records an access of some lanes in shadow memory and fails where it conflicts with another.
+    /// Records an access of some lanes in shadow memory. Fails if it conflicts with another access.
     #[allow(clippy::too_many_arguments)]
-    fn observe(
+    pub(crate) fn observe(
         &mut self,
         warp: &Warp,
         at: At,
@@ -432,7 +366,7 @@ impl Emulator<'_> {
         let log = &mut self.log;
         let mut observer = Observer::new(log, &warp.knowledge, access, shadow_space, checks);
         let mut failed: Option<(usize, u64, Conflict)> = None;
-        // Lanes whose whole words lie side by side are looked at together.
+        // Neighbouring lanes that access consecutive words are checked together.
         let together = |a: &(usize, u64), b: &(usize, u64)| {
             bytes.is_multiple_of(CELL_BYTES as u32) && a.1 + u64::from(bytes) == b.1
         };
@@ -472,133 +406,23 @@ impl Emulator<'_> {
         };
         Err(self.conflict(conflict, &access, what, &place))
     }
-
-    /// The row addresses of `ldmatrix` and `stmatrix`, checked.
-    fn matrix_rows(
-        &self,
-        program: &Program,
-        warp: &Warp,
-        at: At,
-        address: Slot,
-        count: usize,
-        what: &str,
-    ) -> Outcome<Addresses> {
-        self.whole_warp(warp, at, what)?;
-        let rows = Addresses::of(program, warp, address, 0..8 * count);
-        for &(_, row) in &*rows {
-            let (bytes, align) = (MATRIX_ROW_BYTES, MATRIX_ROW_BYTES);
-            self.shared_offset(at.id.rank, row, bytes, align, at, what)?;
-        }
-        Ok(rows)
-    }
-
-    pub(crate) fn load_matrix(
-        &mut self,
-        program: &Program,
-        warp: &mut Warp,
-        at: At,
-        transpose: bool,
-        address: Slot,
-        dests: &[Slot],
-    ) -> Outcome {
-        let what = "loads matrices";
-        let rows = self.matrix_rows(program, warp, at, address, dests.len(), what)?;
-        self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, false, false, what)?;
-        let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
-        for (matrix, &dest) in dests.iter().enumerate() {
-            for lane in 0..LANES {
-                let element = |i: usize| {
-                    let (row, column) = matrix_element(lane, i, transpose);
-                    let start = (rows[matrix * 8 + row].1 - u64::from(SMEM_BASE)) as usize;
-                    let at = start + column * 2;
-                    u64::from(u16::from_le_bytes([smem[at], smem[at + 1]]))
-                };
-                warp.set(dest, lane, element(0) | element(1) << 16);
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn store_matrix(
-        &mut self,
-        program: &Program,
-        warp: &mut Warp,
-        at: At,
-        transpose: bool,
-        address: Slot,
-        values: &[Slot],
-    ) -> Outcome {
-        let what = "stores matrices";
-        let rows = self.matrix_rows(program, warp, at, address, values.len(), what)?;
-        self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, true, false, what)?;
-        let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
-        for (matrix, &value) in values.iter().enumerate() {
-            for lane in 0..LANES {
-                let pair = warp.get(program, value, lane);
-                for i in 0..2 {
-                    let (row, column) = matrix_element(lane, i, transpose);
-                    let start = (rows[matrix * 8 + row].1 - u64::from(SMEM_BASE)) as usize;
-                    let half = (pair >> (16 * i)) as u16;
-                    let at = start + column * 2;
-                    smem[at..at + 2].copy_from_slice(&half.to_le_bytes());
-                }
-            }
-        }
-        warp.unfenced_lanes |= warp.active;
-        Ok(())
-    }
 }
 
-/// Whether each lane's address is beyond the last one's, as it mostly is: then no two lanes access the same.
+/// Whether addresses increase with the lanes, as they mostly do. Then no two lanes access the same
+/// address.
 fn ascend(addresses: &[(usize, u64)]) -> bool {
     addresses.is_sorted_by(|(_, before), (_, after)| before < after)
 }
 
-/// Row and column of element `i` of a lane's pair in an 8×8 matrix.
-fn matrix_element(lane: usize, i: usize, transpose: bool) -> (usize, usize) {
-    let (row, column) = (lane / 4, lane % 4 * 2 + i);
-    if transpose { (column, row) } else { (row, column) }
-}
-
-fn word(bytes: &[u8]) -> u32 {
+pub(crate) fn word(bytes: &[u8]) -> u32 {
     bits(bytes) as u32
 }
 
-/// A little-endian number, of 4 and 8 bytes the quickest.
+/// A little-endian number. 4 and 8 bytes, the most frequent sizes, have a fast path.
 fn bits(bytes: &[u8]) -> u64 {
     match *bytes {
         [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
         [a, b, c, d, e, f, g, h] => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
         _ => bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u64::from(byte)),
-    }
-}
-
-/// A sum of binary32 as reductions in global memory make it: subnormal operands and sums are zero (PTX ISA, "red").
-fn add_flushed(a: u32, b: u32) -> u32 {
-    let flush = |bits: u32| {
-        let value = f32::from_bits(bits);
-        if value.is_subnormal() { 0f32.copysign(value) } else { value }
-    };
-    flush((flush(a) + flush(b)).to_bits()).to_bits()
-}
-
-pub(crate) fn element_bytes(ty: Type) -> u32 {
-    if matches!(ty, Type::U64 | Type::F64) { 8 } else { 4 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reductions_flush_subnormals() {
-        let add = |a: f32, b: f32| f32::from_bits(add_flushed(a.to_bits(), b.to_bits()));
-        let least = f32::MIN_POSITIVE;
-        assert_eq!(add(1.5, 2.25), 3.75);
-        assert_eq!(add(least, least / 2.0), least);
-        assert_eq!(add(1.5 * least, -least), 0.0);
-        assert!(add(-1.5 * least, least).is_sign_negative());
-        assert!(add(-least / 2.0, -0.0).is_sign_negative());
-        assert!(add(f32::NAN, 1.0).is_nan());
     }
 }

@@ -1,18 +1,19 @@
-//! Vector clocks. A component is one sequential thing of a cluster: a warp, a warpgroup's wgmma queue, an mbarrier, a
-//! thread's bulk groups. Components of other clusters are rare (only global memory orders them) and kept apart. Clusters of later
-//! launches have higher numbers; the host counts as a cluster of one component.
+//! Vector clocks. A component is a sequential part of a cluster: a warp, a warpgroup's wgmma queue,
+//! an mbarrier, a thread's bulk groups. Components of other clusters are kept apart: there are few
+//! of them, since only global memory orders clusters. Clusters of later launches have higher
+//! numbers. The host counts as a cluster of one component.
 
 use std::collections::BTreeMap;
 
 /// The host's number among the clusters.
 pub(crate) const HOST: u32 = u32::MAX;
 
-/// How much of each component's past is known.
+/// For each component, the time up to which its past is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     own: Vec<u32>,
     foreign: BTreeMap<u32, Vec<u32>>,
-    /// Of clusters with lower numbers all is known: their launches are over.
+    /// Everything is known of clusters with lower numbers: their launches have ended.
     floor: u32,
 }
 
@@ -33,12 +34,12 @@ fn meet_times(to: &mut Vec<u32>, from: &[u32]) {
 }
 
 impl Clock {
-    /// Knows all of the clusters below `floor`, and the host up to `host`.
+    /// A clock that knows everything of the clusters below `floor`, and the host up to `host`.
     pub(crate) fn of_launch(floor: u32, host: u32) -> Self {
         Clock { own: Vec::new(), foreign: BTreeMap::from([(HOST, vec![host])]), floor }
     }
 
-    /// Learns all of the clusters below `floor`.
+    /// Learns everything of the clusters below `floor`.
     pub(crate) fn raise_floor(&mut self, floor: u32) {
         self.floor = self.floor.max(floor);
     }
@@ -50,12 +51,12 @@ impl Clock {
         }
     }
 
-    /// The time known of a component of this clock's own cluster.
+    /// The known time of a component of the own cluster.
     pub(crate) fn get(&self, component: u32) -> u32 {
         self.own.get(component as usize).copied().unwrap_or(0)
     }
 
-    /// Raises one component of the own cluster.
+    /// Raises the known time of a component of the own cluster.
     pub(crate) fn raise(&mut self, component: u32, time: u32) {
         let component = component as usize;
         if self.own.len() <= component {
@@ -64,7 +65,7 @@ impl Clock {
         self.own[component] = self.own[component].max(time);
     }
 
-    /// Forgets what is known of one component beyond `time`.
+    /// Limits the known time of a component of the own cluster.
     pub(crate) fn lower(&mut self, component: u32, time: u32) {
         if let Some(known) = self.own.get_mut(component as usize) {
             *known = (*known).min(time);
@@ -76,7 +77,7 @@ impl Clock {
         times.and_then(|times| times.get(component as usize)).copied().unwrap_or(0)
     }
 
-    /// Learns all that a clock of the same cluster knows.
+    /// Learns what a clock of the same cluster knows.
     pub(crate) fn join(&mut self, other: &Clock) {
         join_times(&mut self.own, &other.own);
         self.floor = self.floor.max(other.floor);
@@ -85,7 +86,7 @@ impl Clock {
         }
     }
 
-    /// Learns all that a clock of another cluster knows.
+    /// Learns what a clock of another cluster knows.
     fn join_from(&mut self, cluster: u32, other: &Clock, other_cluster: u32) {
         join_times(self.foreign.entry(other_cluster).or_default(), &other.own);
         self.floor = self.floor.max(other.floor);
@@ -98,7 +99,7 @@ impl Clock {
         }
     }
 
-    /// Keeps only what both know.
+    /// Keeps what both clocks know.
     fn meet(&mut self, other: &Clock) {
         meet_times(&mut self.own, &other.own);
         self.floor = self.floor.min(other.floor);
@@ -112,31 +113,32 @@ impl Clock {
     }
 }
 
-/// What an actor knows: which accesses happened before it, and which of them the async proxy sees.
+/// The knowledge of an actor: the accesses that happened before it, and the ones among them that
+/// the async proxy sees.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Knowledge {
-    /// Happens-before, through the generic proxy.
-    pub(crate) seen: Clock,
+    /// The accesses that happened before, through the generic proxy.
+    pub(crate) before: Clock,
     /// Generic accesses to shared memory that a proxy fence has passed on to the async proxy.
     pub(crate) async_shared: Clock,
-    /// The same for global memory.
+    /// Generic accesses to global memory that a proxy fence has passed on to the async proxy.
     pub(crate) async_global: Clock,
-    /// Writes to global memory that a map fence has released to those who use tensor maps.
+    /// Writes to global memory that a map fence has released to uses of tensor maps.
     pub(crate) maps: Clock,
     /// Whether the grids that this one depends on have ended.
     pub(crate) dependency: bool,
 }
 
 impl Knowledge {
-    /// What a launch starts with: all that earlier ones did, and the host up to `host`.
+    /// The knowledge of a launch at its start: all earlier launches, and the host up to `host`.
     pub(crate) fn of_launch(floor: u32, host: u32) -> Self {
-        let [seen, async_shared, async_global, maps] =
+        let [before, async_shared, async_global, maps] =
             std::array::from_fn(|_| Clock::of_launch(floor, host));
-        Knowledge { seen, async_shared, async_global, maps, dependency: false }
+        Knowledge { before, async_shared, async_global, maps, dependency: false }
     }
 
     pub(crate) fn join(&mut self, other: &Knowledge) {
-        self.seen.join(&other.seen);
+        self.before.join(&other.before);
         self.async_shared.join(&other.async_shared);
         self.async_global.join(&other.async_global);
         self.maps.join(&other.maps);
@@ -147,7 +149,7 @@ impl Knowledge {
         if cluster == other_cluster {
             return self.join(other);
         }
-        self.seen.join_from(cluster, &other.seen, other_cluster);
+        self.before.join_from(cluster, &other.before, other_cluster);
         self.async_shared.join_from(cluster, &other.async_shared, other_cluster);
         self.async_global.join_from(cluster, &other.async_global, other_cluster);
         self.maps.join_from(cluster, &other.maps, other_cluster);
@@ -155,7 +157,7 @@ impl Knowledge {
     }
 
     pub(crate) fn meet(&mut self, other: &Knowledge) {
-        self.seen.meet(&other.seen);
+        self.before.meet(&other.before);
         self.async_shared.meet(&other.async_shared);
         self.async_global.meet(&other.async_global);
         self.maps.meet(&other.maps);
@@ -191,20 +193,20 @@ mod tests {
     fn knowledge_travels_between_clusters_and_back() {
         let epoch = Epoch { cluster: 0, component: 3, time: 7 };
         let mut of_zero = Knowledge::default();
-        of_zero.seen.raise(3, 7);
+        of_zero.before.raise(3, 7);
         let mut of_one = Knowledge::default();
-        assert!(!epoch.known_to(&of_one.seen, 1));
+        assert!(!epoch.known_to(&of_one.before, 1));
         of_one.join_from(1, &of_zero, 0);
-        assert!(epoch.known_to(&of_one.seen, 1));
+        assert!(epoch.known_to(&of_one.before, 1));
         let mut other_of_zero = Knowledge::default();
         other_of_zero.join_from(0, &of_one, 1);
-        assert!(epoch.known_to(&other_of_zero.seen, 0));
+        assert!(epoch.known_to(&other_of_zero.before, 0));
         let later = Epoch { time: 8, ..epoch };
-        assert!(!later.known_to(&other_of_zero.seen, 0));
+        assert!(!later.known_to(&other_of_zero.before, 0));
     }
 
     #[test]
-    fn of_earlier_launches_all_is_known() {
+    fn earlier_launches_are_known() {
         let earlier = Epoch { cluster: 3, component: 9, time: 70 };
         let later = Epoch { cluster: 4, ..earlier };
         let host = Epoch { cluster: HOST, component: 0, time: 2 };

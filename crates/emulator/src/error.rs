@@ -1,4 +1,4 @@
-//! Launches that cannot be run at all.
+//! Launches that cannot be run.
 
 use pgemm_ir::{Location, Violation};
 
@@ -7,21 +7,22 @@ use pgemm_ir::{Location, Violation};
 pub enum SetupError {
     /// The number of arguments differs from that of parameters.
     #[error(
-        "the launch has {asked} arguments, the kernel {parameters} parameters: pass one for each"
+        "the launch has {arguments} arguments and the kernel has {parameters} parameters: pass one \
+         for each"
     )]
     ArgumentCount {
         /// Arguments of the launch.
-        asked: usize,
+        arguments: usize,
         /// Parameters of the kernel.
         parameters: usize,
     },
-    /// An argument's type differs from its parameter's.
+    /// An argument has another type than its parameter.
     #[error("the argument for parameter '{name}' has another type than the kernel declares")]
     ArgumentType {
         /// The parameter.
         name: String,
     },
-    /// A tensor map that the hardware does not take.
+    /// A tensor map that the hardware does not accept.
     #[error("tensor map '{name}': {rule}")]
     TensorMap {
         /// The parameter.
@@ -31,16 +32,17 @@ pub enum SetupError {
     },
     /// The grid is empty or not a multiple of the cluster.
     #[error(
-        "a grid of {grid:?} CTAs: use a positive multiple of the kernel's cluster of {cluster} along x"
+        "a grid of {grid:?} CTAs: use a positive multiple of the kernel's cluster of {cluster} \
+         along x"
     )]
     Grid {
-        /// CTAs asked for.
+        /// CTAs of the launch.
         grid: [u32; 3],
         /// CTAs of a cluster.
         cluster: u32,
     },
-    /// No cluster may be resident.
-    #[error("at least one cluster must be resident")]
+    /// The options allow no resident cluster.
+    #[error("no cluster may be resident: allow at least one")]
     NoResidentCluster,
     /// The CTA has no threads or too many.
     #[error("a CTA of {threads} threads: roles must add up to 128 to 1024")]
@@ -48,19 +50,19 @@ pub enum SetupError {
         /// Threads of the CTA.
         threads: u32,
     },
-    /// Shared-memory regions reach beyond what a CTA has.
+    /// Shared-memory regions end beyond what a CTA has.
     #[error("{bytes} bytes of shared memory: a CTA has {} at most", pgemm_ir::MAX_SMEM_BYTES)]
     SharedMemory {
-        /// Bytes that the kernel asks for.
+        /// Bytes that the kernel needs.
         bytes: u32,
     },
-    /// Roles are not lowered yet.
+    /// Roles are not lowered.
     #[error("{location}: the kernel still has roles: run pgemm_ir::legalise first")]
     NotLegalised {
-        /// Where they are declared.
+        /// Place of the declaration.
         location: Location,
     },
-    /// The kernel is no well-formed program.
+    /// The kernel is not a well-formed program.
     #[error("the kernel is malformed: {0}")]
     Malformed(Violation),
 }

@@ -1,24 +1,26 @@
-//! One step of a warp: values and control flow here, everything else by the module of its idea.
+//! One step of a warp. Values and control flow are here; other operations are in modules of their
+//! own.
 
 use pgemm_ir::Special;
 
-use crate::machine::{At, Emulator, Outcome};
+use crate::fault::{At, Outcome};
+use crate::machine::Emulator;
 use crate::program::{Program, Slot, Step};
 use crate::report::ReportKind;
 use crate::state::{FULL, Frame, LANES, WARPGROUP_WARPS, Wait, Warp};
 use crate::value::{Function, evaluate};
 
-/// What a warp does after a step.
+/// How a warp goes on after a step.
 pub(crate) enum Flow {
-    /// The next step.
+    /// With the next step.
     Next,
-    /// Another step.
+    /// With another step.
     Jump(u32),
-    /// The next step, after others have had a chance to run.
+    /// With the next step, after others have had a chance to run.
     Visible,
-    /// The same step, once it may go on.
+    /// With the same step, once what it waits for has happened.
     Blocked(Wait),
-    /// Nothing.
+    /// Not at all.
     Exit,
 }
 
@@ -51,6 +53,9 @@ impl Emulator<'_> {
             Step::Copy(pairs) => copy(program, warp, pairs),
             Step::TouchFragments(fragments) => self.touch_fragments(warp, at, fragments)?,
             Step::AccGet { acc, index, dest } => self.acc_get(warp, at, *acc, *index, *dest)?,
+            Step::AccSet { acc, index, value } => {
+                self.acc_set(program, warp, at, *acc, *index, *value)?;
+            }
 
             Step::Jump(target) => return Ok(Flow::Jump(*target)),
             Step::Branch { condition, otherwise } => {
@@ -174,14 +179,14 @@ impl Emulator<'_> {
                 self.whole_warp(warp, at, "multiplies")?;
                 mma.run(program, warp);
             }
-            Step::SetMaxRegisters { count, increase } => {
-                return self.set_max_registers(warp, at, *count, *increase);
+            Step::SetMaxRegisters { count, change } => {
+                return self.set_max_registers(warp, at, *count, *change);
             }
         }
         Ok(Flow::Next)
     }
 
-    /// Fails unless all lanes of the warp are here.
+    /// Fails unless all lanes of the warp are active.
     pub(crate) fn whole_warp(&self, warp: &Warp, at: At, what: &str) -> Outcome {
         if warp.active == FULL {
             return Ok(());
@@ -193,7 +198,8 @@ impl Emulator<'_> {
         Err(self.fault(ReportKind::Divergence, message, at, what))
     }
 
-    /// Fails where global memory is touched by a warp that does not know the grids that this one depends on to have ended.
+    /// Fails if the kernel waits for the grids that it depends on, and no such wait is ordered
+    /// before this access of the warp to global memory.
     pub(crate) fn after_dependency(
         &self,
         program: &Program,
@@ -204,7 +210,7 @@ impl Emulator<'_> {
         if !program.depends_on_grids || warp.knowledge.dependency {
             return Ok(());
         }
-        let message = "global memory is touched, and no grid dependency wait is ordered before: \
+        let message = "global memory is accessed, and no grid dependency wait is ordered before: \
                        wait in this warp, or synchronise with one that has waited"
             .to_owned();
         Err(self.fault(ReportKind::MissingGridDependencyWait, message, at, what))
@@ -234,7 +240,7 @@ impl Emulator<'_> {
     }
 }
 
-/// The lanes, among all, whose condition holds.
+/// The mask of the lanes whose condition holds.
 fn truth(program: &Program, warp: &Warp, condition: Slot) -> u32 {
     let values = warp.all(program, condition);
     values.iter().enumerate().fold(0, |mask, (lane, &value)| mask | u32::from(value != 0) << lane)
@@ -255,7 +261,7 @@ fn evaluate_step(
             evaluate(function, [&a, &b, &c], std::slice::from_mut(out));
         }
         Slot::Varying(dest) => {
-            // No operand shares its place with the result.
+            // No operand shares its slot with the result.
             let mut out = [0; LANES];
             let mut same = [[0; LANES]; 3];
             for (slot, same) in args.iter().zip(&mut same).take(function.operands()) {
@@ -273,7 +279,7 @@ fn evaluate_step(
     }
 }
 
-/// Copies in the active lanes; uniform values are the same for whoever is active.
+/// Copies values in the active lanes. A uniform value is copied as a whole.
 fn copy(program: &Program, warp: &mut Warp, pairs: &[(Slot, Slot)]) {
     if let [(from, to)] = pairs {
         let values = warp.all(program, *from);

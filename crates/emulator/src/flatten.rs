@@ -1,10 +1,9 @@
-//! From a kernel's tree of blocks to a flat list of steps, with values still in places of their own.
+//! Flattens a kernel's tree of blocks to a list of steps, in which each value still has a place of
+//! its own.
 
-use pgemm_ir::{
-    ASource, Access, BinaryOp, Block, CompareOp, Element, Inst, Kernel, LocId, Op, Type, ValueId,
-};
+use pgemm_ir::{Access, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type, ValueId, Wgmma};
 
-use crate::access::{WEAK_WORD, element_bytes};
+use crate::access::WEAK_WORD;
 use crate::error::SetupError;
 use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WgmmaStep};
 use crate::uniform;
@@ -18,7 +17,7 @@ pub(crate) struct Flat {
     pub(crate) constants: Vec<u64>,
     /// First and last step of each loop.
     pub(crate) loops: Vec<(usize, usize)>,
-    /// Registers of A in all wgmma.
+    /// Number of values that are registers of A of a wgmma.
     pub(crate) fragments: usize,
 }
 
@@ -28,15 +27,11 @@ pub(crate) fn flatten(kernel: &Kernel, constants: Vec<u64>) -> Result<Flat, Setu
     let mut fragments = vec![None; kernel.values.len()];
     let mut fragment_count = 0;
     kernel.visit(&mut |inst| {
-        if let Op::Wgmma(op) = &inst.op
-            && op.a_source == ASource::Registers
-        {
-            for value in inst.args.iter().take(4) {
-                fragments[value.index()].get_or_insert_with(|| {
-                    fragment_count += 1;
-                    fragment_count - 1
-                });
-            }
+        for value in inst.fragments() {
+            fragments[value.index()].get_or_insert_with(|| {
+                fragment_count += 1;
+                fragment_count - 1
+            });
         }
     });
     let mut flatten = Flatten {
@@ -98,7 +93,7 @@ impl Flatten<'_> {
         values.iter().map(|&value| self.place(value)).collect()
     }
 
-    /// Says that fragments among `values` were written.
+    /// Notes that fragments among `values` were written.
     fn touch(&mut self, values: &[ValueId], loc: LocId) {
         let touched: Box<[u32]> =
             values.iter().filter_map(|value| self.fragments[value.index()]).collect();
@@ -131,39 +126,6 @@ impl Flatten<'_> {
         Ok(&[])
     }
 
-    fn inst(&mut self, inst: &Inst) -> Result<(), SetupError> {
-        let loc = inst.loc;
-        match &inst.op {
-            Op::Roles(_) => {
-                return Err(SetupError::NotLegalised {
-                    location: self.kernel.location(loc).clone(),
-                });
-            }
-            Op::For => self.for_loop(inst)?,
-            Op::While => self.while_loop(inst)?,
-            Op::If => self.branch(inst)?,
-            Op::Const(constant) => {
-                self.places[inst.results[0].index()] = self.constant(constant.bits());
-                self.touch(&inst.results, loc);
-            }
-            Op::Param(param) | Op::MapParam(param) => {
-                self.places[inst.results[0].index()] = Slot::Constant(param.0);
-            }
-            Op::SmemAddress(region) => {
-                let address = SMEM_BASE + self.kernel.region(*region).offset;
-                self.places[inst.results[0].index()] = self.constant(u64::from(address));
-            }
-            // The emulator has neither other grids nor caches.
-            Op::GridDependencyLaunch | Op::PrefetchLine => {}
-            _ => {
-                let step = self.step(inst);
-                self.push(step, loc);
-                self.touch(&inst.results, loc);
-            }
-        }
-        Ok(())
-    }
-
     fn for_loop(&mut self, inst: &Inst) -> Result<(), SetupError> {
         let (loc, body) = (inst.loc, &inst.blocks[0]);
         let [begin, end, step] = [0, 1, 2].map(|i| self.place(inst.args[i]));
@@ -177,7 +139,7 @@ impl Flatten<'_> {
             _ => Slot::Uniform(self.next),
         };
         self.next += 1;
-        // The step too may vary, and then the index does.
+        // If the step varies, so does the index.
         let divergent = matches!(condition, Slot::Varying(_));
         if divergent {
             self.push(Step::EnterLoop, loc);
@@ -249,14 +211,17 @@ impl Flatten<'_> {
         Ok(())
     }
 
-    /// Lets `others` live where `values` do.
+    /// Gives `others` the places of `values`.
     fn share(&mut self, values: &[ValueId], others: &[ValueId]) {
         for (&value, &other) in values.iter().zip(others) {
             self.places[other.index()] = self.place(value);
         }
     }
 
-    fn step(&mut self, inst: &Inst) -> Step {
+    /// Flattens one instruction. Every operation is listed: a new one does not compile until the
+    /// emulator runs it.
+    fn inst(&mut self, inst: &Inst) -> Result<(), SetupError> {
+        let loc = inst.loc;
         let arg = |index: usize| self.place(inst.args[index]);
         let ty = |index: usize| self.kernel.ty(inst.args[index]);
         let pure = |function: Function| {
@@ -268,7 +233,33 @@ impl Flatten<'_> {
             Step::Evaluate { function, args, dest: self.place(inst.results[0]) }
         };
         let dest = || self.place(inst.results[0]);
-        match &inst.op {
+        let step = match &inst.op {
+            Op::Roles(_) => {
+                return Err(SetupError::NotLegalised {
+                    location: self.kernel.location(loc).clone(),
+                });
+            }
+            Op::For => return self.for_loop(inst),
+            Op::While => return self.while_loop(inst),
+            Op::If => return self.branch(inst),
+            // The block ends before it.
+            Op::Yield => return Ok(()),
+            Op::Const(constant) => {
+                self.places[inst.results[0].index()] = self.constant(constant.bits());
+                self.touch(&inst.results, loc);
+                return Ok(());
+            }
+            Op::Param(param) | Op::MapParam(param) => {
+                self.places[inst.results[0].index()] = Slot::Constant(param.0);
+                return Ok(());
+            }
+            Op::SmemAddress(region) => {
+                let address = SMEM_BASE + self.kernel.region(*region).offset;
+                self.places[inst.results[0].index()] = self.constant(u64::from(address));
+                return Ok(());
+            }
+            // The emulator has neither other grids nor caches.
+            Op::GridDependencyLaunch | Op::PrefetchLine => return Ok(()),
             Op::Special(special) => Step::Special { special: *special, dest: dest() },
             Op::Unary(op) => pure(Function::Unary(*op, ty(0))),
             Op::Binary(op) => pure(Function::Binary(*op, ty(0))),
@@ -287,15 +278,16 @@ impl Flatten<'_> {
             Op::Clock => Step::Clock { dest: dest() },
             Op::Elect => Step::Elect { dest: dest() },
             Op::AccGet(acc, index) => Step::AccGet { acc: *acc, index: *index, dest: dest() },
+            Op::AccSet(acc, index) => Step::AccSet { acc: *acc, index: *index, value: arg(0) },
             Op::Load(access) => Step::Load {
                 access: *access,
-                size: element_bytes(access.ty),
+                size: access.ty.bytes().unwrap_or(4),
                 address: arg(0),
                 dests: self.place_all(&inst.results),
             },
             Op::Store(access) => Step::Store {
                 access: *access,
-                size: element_bytes(access.ty),
+                size: access.ty.bytes().unwrap_or(4),
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
@@ -313,14 +305,14 @@ impl Flatten<'_> {
             Op::Reduce { .. } => {
                 Step::Reduce { address: arg(0), values: self.place_all(&inst.args[1..]) }
             }
-            // Four bytes are like any others.
-            Op::LoadElement(Element::F32) => Step::Load {
+            // A binary32 moves as a word.
+            Op::LoadElement(element) if element.bits() == 32 => Step::Load {
                 access: WEAK_WORD,
                 size: 4,
                 address: arg(0),
                 dests: self.place_all(&inst.results),
             },
-            Op::StoreElement(Element::F32) => Step::Store {
+            Op::StoreElement(element) if element.bits() == 32 => Step::Store {
                 access: WEAK_WORD,
                 size: 4,
                 address: arg(0),
@@ -374,7 +366,7 @@ impl Flatten<'_> {
             Op::WarpSync => Step::WarpSync,
             Op::GridDependencyWait => Step::GridDependencyWait,
             Op::PrefetchMap => Step::PrefetchMap { map: arg(0) },
-            // A policy changes no value.
+            // Cache policies change no value.
             Op::TmaLoad { rank, multicast, .. } => {
                 let end = 3 + *rank as usize;
                 Step::TmaLoad(Box::new(TmaLoad {
@@ -390,20 +382,21 @@ impl Flatten<'_> {
                 source: arg(1),
                 coordinates: self.place_all(&inst.args[2..2 + *rank as usize]),
             },
-            // Wherever the box lies, no value changes: only its dimensions are looked at.
+            // No value changes, so only the number of dimensions is checked.
             Op::TmaPrefetch { rank, .. } => Step::TmaPrefetch { map: arg(0), coordinates: *rank },
             Op::BulkCommit => Step::BulkCommit,
             Op::BulkWait { pending, read } => Step::BulkWait { pending: *pending, read: *read },
             Op::WgmmaFence => Step::WgmmaFence,
             Op::Wgmma(op) => {
-                let registers = inst.args.len() - 2;
-                let a = &inst.args[..registers];
+                let b = inst.args.len() - 2;
+                let fragments = inst.fragments().iter();
                 Step::Wgmma(Box::new(WgmmaStep {
                     op: *op,
-                    a: self.place_all(a),
-                    fragments: a.iter().filter_map(|v| self.fragments[v.index()]).collect(),
-                    b: arg(registers),
-                    accumulate: arg(registers + 1),
+                    misuse: misuse(self.kernel, inst, op),
+                    a: self.place_all(&inst.args[..b]),
+                    fragments: fragments.filter_map(|v| self.fragments[v.index()]).collect(),
+                    b: arg(b),
+                    accumulate: arg(b + 1),
                 }))
             }
             Op::WgmmaCommit => Step::WgmmaCommit,
@@ -412,20 +405,24 @@ impl Flatten<'_> {
                 let (args, results) = (self.place_all(&inst.args), self.place_all(&inst.results));
                 Step::WarpMma(Box::new(WarpMmaStep::new(mma, &args, &results)))
             }
-            Op::SetMaxRegisters { count, increase } => {
-                Step::SetMaxRegisters { count: *count, increase: *increase }
+            Op::SetMaxRegisters { count, change } => {
+                Step::SetMaxRegisters { count: *count, change: *change }
             }
-            Op::Const(_)
-            | Op::Param(_)
-            | Op::MapParam(_)
-            | Op::SmemAddress(_)
-            | Op::For
-            | Op::While
-            | Op::If
-            | Op::Roles(_)
-            | Op::GridDependencyLaunch
-            | Op::PrefetchLine
-            | Op::Yield => unreachable!("handled by inst and block"),
-        }
+        };
+        self.push(step, loc);
+        self.touch(&inst.results, loc);
+        Ok(())
     }
+}
+
+/// The reason why the hardware has no such wgmma, if it has none.
+fn misuse(kernel: &Kernel, inst: &Inst, op: &Wgmma) -> Option<String> {
+    if let Some(error) = inst.op.attribute_errors().first() {
+        return Some(error.to_string());
+    }
+    let group = kernel.accumulator(op.acc);
+    let fits = group.columns() == op.n && op.a.accumulators_with(op.b).contains(&group.ty);
+    let message =
+        || format!("n = {} and {} inputs do not fit the registers of {}", op.n, op.a, op.acc);
+    (!fits).then(message)
 }

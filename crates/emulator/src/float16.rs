@@ -1,20 +1,27 @@
-//! The product of f16 that tensor cores add up in f16. How they round on the way is not documented; here the products of one
-//! instruction and the accumulator are added up in binary32, and the sum is rounded once to the nearest f16.
+//! The product of f16 operands that tensor cores add up in f16. How they round intermediate sums is
+//! not documented. Here the products of one instruction and the accumulator are added up in
+//! binary32, and the sum is rounded once to the nearest f16.
 
 use half::f16;
 
 use crate::mma;
 
-/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` depth × n, `tile` 64 × n, of numbers that f16 has.
+/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` is depth × n, `tile` is 64
+/// × n. All numbers are representable in f16.
 pub(crate) fn multiply(tile: &mut [f32], a: &[f32], b: &[f32], n: usize, accumulate: bool) {
     mma::multiply(tile, a, b, n, accumulate);
     tile.iter_mut().for_each(|sum| *sum = f16::from_f32(*sum).to_f32());
 }
 
-/// Two sums of neighbouring columns in a register, the first in the low half.
+/// Two sums of neighbouring columns as a register, the first in the low half.
 pub(crate) fn pack([low, high]: [f32; 2]) -> u32 {
     let [low, high] = [low, high].map(|sum| u32::from(f16::from_f32(sum).to_bits()));
     low | high << 16
+}
+
+/// The two sums of a register.
+pub(crate) fn unpack(register: u32) -> [f32; 2] {
+    [register, register >> 16].map(|bits| f16::from_bits(bits as u16).to_f32())
 }
 
 #[cfg(test)]
@@ -32,7 +39,8 @@ mod tests {
 
     #[test]
     fn each_step_rounds_once_to_nearest_even() {
-        // Half a unit of 2048: alone it is a tie, which goes to even; a whole one from two halves stays.
+        // Half a unit of 2048: alone it is a tie, which goes to even; a whole one from two halves
+        // stays.
         assert_eq!(add(2048.0, &[1.0, 0.0, 0.0, 0.0], 1.0), 2048.0);
         assert_eq!(add(2050.0, &[1.0, 0.0, 0.0, 0.0], 1.0), 2052.0);
         assert_eq!(add(2048.0, &[1.0, 1.0, 0.0, 0.0], 1.0), 2050.0);
@@ -50,5 +58,6 @@ mod tests {
     #[test]
     fn the_even_column_is_in_the_low_half() {
         assert_eq!(pack([1.0, -2.0]), 0xc000_3c00);
+        assert_eq!(unpack(0xc000_3c00), [1.0, -2.0]);
     }
 }

@@ -1,6 +1,7 @@
-//! The product of 8-bit floats as Hopper's tensor cores add it up: products and accumulator are aligned to the largest of them,
-//! cut off 13 places below its leading bit, added, and the sum is cut off in the same way (DeepSeek-AI, *DeepSeek-V3 Technical
-//! Report*, arXiv:2412.19437, 2024, §3.5.2, reports about 14 bits).
+//! Products of 8-bit floats as Hopper's tensor cores add them up. Products and accumulator are
+//! aligned to the largest of them, truncated 13 places below its leading bit and added, and the sum
+//! is truncated in the same way. DeepSeek-AI, *DeepSeek-V3 Technical Report*, arXiv:2412.19437,
+//! 2024, §3.5.2, reports about 14 bits.
 
 use crate::mma::{self, TILE_ROWS};
 
@@ -10,13 +11,14 @@ const FRACTION_BITS: u32 = 13;
 /// Places of a binary32 below its leading bit.
 const MANTISSA_BITS: u32 = 23;
 
-/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` depth × n, `tile` 64 × n. All of the depth is one block.
+/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` is depth × n, `tile` is 64
+/// × n. The whole depth is added at once.
 pub(crate) fn multiply(tile: &mut [f32], a: &[f32], b: &[f32], n: usize, accumulate: bool) {
     if !accumulate {
         tile.fill(0.0);
     }
     if aligning_loses_nothing(tile, a, b) {
-        // No sum of theirs needs more bits than binary32 has.
+        // No sum needs more bits than binary32 has.
         mma::multiply(tile, a, b, n, true);
         tile.iter_mut().for_each(|sum| *sum = cut(*sum));
     } else {
@@ -36,7 +38,7 @@ fn multiply_aligned(tile: &mut [f32], a: &[f32], b: &[f32], n: usize) {
         for (&a, b) in a.iter().zip(b.chunks_exact(n)) {
             for (largest, &b) in largest.iter_mut().zip(b) {
                 let product = (a * b).abs();
-                // A NaN stays.
+                // NaN is kept.
                 let grows = product > *largest || product.is_nan();
                 *largest = if grows { product } else { *largest };
             }
@@ -49,7 +51,8 @@ fn multiply_aligned(tile: &mut [f32], a: &[f32], b: &[f32], n: usize) {
         }
         for (&a, b) in a.iter().zip(b.chunks_exact(n)) {
             for ((sum, &b), &places) in sums.iter_mut().zip(b).zip(&places) {
-                // Integers of at most 14 bits, so all of their sums are exact. Where the largest is infinite, they are not used.
+                // Integers of at most 14 bits, so all sums are exact. They are not used if the
+                // largest is infinite.
                 *sum += truncate(a * b * places);
             }
         }
@@ -64,22 +67,23 @@ fn multiply_aligned(tile: &mut [f32], a: &[f32], b: &[f32], n: usize) {
     }
 }
 
-/// Whether no bit of an accumulator or a product lies more places below the largest number there may be than are kept.
+/// Whether aligning truncates nothing: no bit of an accumulator or a product is further below the
+/// largest possible number than the places that are kept.
 fn aligning_loses_nothing(tile: &[f32], a: &[f32], b: &[f32]) -> bool {
     let [tile, a, b] = [tile, a, b].map(Span::of);
     let lowest = tile.lowest.min(a.lowest + b.lowest);
     let highest = tile.highest.max(a.highest + b.highest + 1);
     let finite = [tile, a, b].iter().all(|span| span.highest < 128);
-    // Far from where numbers become subnormal.
+    // Numbers are far from subnormal.
     finite && highest > -64 && lowest >= highest - FRACTION_BITS as i32
 }
 
-/// The exponents of bits that are set in some numbers.
+/// The exponents of the bits that are set in some numbers.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Of the lowest, or less; of zeros alone, beyond all others.
+    /// Exponent of the lowest bit, or less. Beyond all others if all numbers are zero.
     lowest: i32,
-    /// Of the highest; 128 where a number is not finite.
+    /// Exponent of the highest bit; 128 if a number is not finite.
     highest: i32,
 }
 
@@ -98,7 +102,8 @@ impl Span {
     }
 }
 
-/// The exponent of a number's leading bit. No product of 8-bit floats is near binary32's ends, so no sum of them is.
+/// The exponent of a number's leading bit. Products of 8-bit floats and their sums are far from the
+/// ends of the range of binary32.
 fn exponent(value: f32) -> i32 {
     (value.to_bits() >> MANTISSA_BITS & 0xff) as i32 - 127
 }
@@ -107,7 +112,8 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127).clamp(1, 254) as u32) << MANTISSA_BITS)
 }
 
-/// The integer next to a number below 2^22, towards zero: what vector instructions of any processor do, unlike `as i32`.
+/// A number below 2^22, rounded towards zero. All processors have vector instructions for this
+/// form, unlike for `as i32`.
 fn truncate(value: f32) -> f32 {
     const UNITS: f32 = (1 << MANTISSA_BITS) as f32;
     let magnitude = value.abs();
@@ -116,7 +122,7 @@ fn truncate(value: f32) -> f32 {
     (nearest - beyond).copysign(value)
 }
 
-/// A sum without what lies below the places that are kept. Zero has no sign.
+/// A sum, truncated to the places that are kept. Zero has no sign.
 fn cut(sum: f32) -> f32 {
     f32::from_bits((sum + 0.0).to_bits() & (u32::MAX << (MANTISSA_BITS - FRACTION_BITS)))
 }
@@ -125,10 +131,10 @@ fn cut(sum: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// What instructions have of k.
+    /// Depth of an instruction.
     const DEPTH: usize = 32;
 
-    /// One row of A against columns of B, zeros behind either; every row is the same.
+    /// One row of A times columns of B, both padded with zeros. Every row is the same.
     fn product(a: &[f32], columns: &[&[f32]], sums: &[f32]) -> Vec<f32> {
         let n = columns.len();
         let mut row = a.to_vec();
@@ -146,7 +152,7 @@ mod tests {
     #[test]
     fn what_lies_below_the_places_kept_is_cut_off() {
         let one = [1.0, 0.0];
-        // 2^-13 of the largest counts, half of that does not, on either side.
+        // 2^-13 of the largest number counts, half of that does not, for either sign.
         let sums = [8192.0, 16384.0, -16384.0, 16383.0, -1.5];
         let found = product(&[1.0, 0.0], &[&one[..]; 5], &sums);
         assert_eq!(found, [8193.0, 16384.0, -16384.0, 16384.0, -0.5]);
@@ -172,7 +178,8 @@ mod tests {
         assert!(product(&[1.0, 1.0], &[&[1.0, f32::NAN][..]], &[1.0])[0].is_nan());
     }
 
-    /// Numbers with up to four significant bits that look random, of exponents from 0 below `exponents`, some of them zero.
+    /// Pseudo-random numbers with up to four significant bits and exponents from 0 to below
+    /// `exponents`. Some are zero.
     fn numbers(seed: u32, count: usize, exponents: u32) -> Vec<f32> {
         let mut state = seed;
         let mut below = |limit: u32| {
@@ -186,7 +193,7 @@ mod tests {
         (0..count).map(|_| number()).collect()
     }
 
-    /// As the module's text says it, in integers.
+    /// The sum by the description of the module, in integers.
     fn reference(sum: f32, products: impl Iterator<Item = f32> + Clone) -> f32 {
         let addends = products.chain([sum]);
         let largest = addends.clone().fold(0.0, |largest: f32, addend| largest.max(addend.abs()));

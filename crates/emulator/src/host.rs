@@ -1,4 +1,5 @@
-//! The host as one more actor: it reads and writes global memory while the kernel runs, and launches the kernel again.
+//! The host as an actor: it reads and writes global memory while the kernel runs, and launches the
+//! kernel again.
 
 use std::collections::VecDeque;
 use std::{mem, panic};
@@ -6,16 +7,18 @@ use std::{mem, panic};
 use pgemm_ir::{Launch, LocId, Location};
 
 use crate::clock::{Epoch, HOST, Knowledge};
+use crate::fault::{Fault, Outcome};
 use crate::late::{LateStore, any_overlaps};
-use crate::machine::{Checks, Emulator, Fault, Operation, Outcome, cluster_count};
+use crate::machine::{Emulator, Operation, cluster_count};
 use crate::memory::{Memory, Place};
+use crate::options::Checks;
 use crate::ordering::{Publications, Published};
 use crate::program::Program;
 use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{Access, AccessLog, Conflict, GlobalShadows, Observer, Proxy, ShadowSpace};
 
-/// A host program that runs beside the kernel, one thread of it. A turn is what it does without anybody else coming between, so
-/// a step that others may observe half done takes several turns.
+/// A thread of a host program that runs beside the kernel. Nothing else runs during a turn. A step
+/// that others can observe half done takes several turns.
 pub trait Host {
     /// Takes a turn.
     fn step(&mut self, memory: &mut HostView<'_>) -> HostStep;
@@ -27,30 +30,31 @@ impl<F: FnMut(&mut HostView<'_>) -> HostStep> Host for F {
     }
 }
 
-/// What a turn of the host came to.
+/// The result of a turn of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostStep {
     /// There is more to do.
     Ran,
-    /// Nothing to do until others have changed something: the next turn comes after somebody else's. Where all others are blocked
-    /// or have ended, that is a deadlock.
+    /// There is nothing to do until something changes. Another actor runs before the next turn; if
+    /// all others are blocked or have ended, that is a deadlock.
     Waits,
-    /// As [`Ran`](Self::Ran), and the kernel is launched once more, to start when all launches before it have ended. What they
-    /// and, until now, the host have done happens before it.
+    /// There is more to do, and the kernel is launched once more. The launch starts when all
+    /// launches before it have ended. All that they and the host have done until now happens before
+    /// it.
     Launch(Launch),
-    /// Nothing more, ever.
+    /// The host program has ended.
     Done,
 }
 
-/// A launch that waits for those before it.
+/// A launch that waits for earlier launches to end.
 pub(crate) struct NextLaunch {
     pub(crate) program: Program,
     pub(crate) cluster_count: u32,
-    /// What is known of the host at the start.
+    /// The time of the host that is known at the start.
     pub(crate) host_time: u32,
 }
 
-/// The host and what is known of it.
+/// The host and its state.
 pub(crate) struct HostActor<'a> {
     host: &'a mut dyn Host,
     state: HostState,
@@ -59,7 +63,7 @@ pub(crate) struct HostActor<'a> {
 impl<'a> HostActor<'a> {
     pub(crate) fn new(host: &'a mut dyn Host) -> Self {
         let mut knowledge = Knowledge::default();
-        knowledge.seen.raise(COMPONENT, 1);
+        knowledge.before.raise(COMPONENT, 1);
         let state = HostState {
             knowledge,
             waits: false,
@@ -96,31 +100,34 @@ struct HostState {
     knowledge: Knowledge,
     /// Its last turn had nothing to do.
     waits: bool,
-    /// Somebody else has run since.
+    /// Another actor has run since.
     others_ran: bool,
     /// It waits, and no word has changed since.
     polls: bool,
     /// Stores that others do not see yet.
     late_stores: VecDeque<LateStore>,
-    /// Its turn has let some of them go.
+    /// Its turn has made some of them visible.
     stored: bool,
     done: bool,
-    /// Where it accessed memory.
+    /// Source lines of its accesses.
     locations: Vec<&'static panic::Location<'static>>,
-    /// The latest of them.
+    /// The line of the latest access.
     latest: Option<usize>,
     fault: Option<HostFault>,
 }
 
-/// What an access of the host did wrong.
+/// A faulty access of the host.
 enum HostFault {
     Refused { kind: ReportKind, message: String, loc: LocId, what: &'static str },
     Conflict { conflict: Conflict, access: Access, address: u64, what: &'static str },
 }
 
-/// Global memory as the host's turn sees it. Words that it stores may be seen by others only later, in the order of the stores: a
-/// fence, a launch or an access of its own to the same bytes lets them go first. Words of 4 and 8 bytes lie at multiples of their size. The run reports the first
-/// access that goes wrong when the turn ends; until then, reads of memory that is not there give zeros.
+/// Global memory as the host sees it during a turn.
+///
+/// Words that the host stores become visible to others later, in the order of the stores. A fence,
+/// a launch, or an access of the host to the same bytes makes earlier stores visible first. Words
+/// of 4 and 8 bytes have addresses that are multiples of their size. The run reports the first
+/// faulty access when the turn ends; until then, reads of memory that does not exist give zeros.
 pub struct HostView<'v> {
     memory: &'v mut Memory,
     shadows: &'v mut GlobalShadows,
@@ -129,9 +136,9 @@ pub struct HostView<'v> {
     state: &'v mut HostState,
     checks: Checks,
     nanoseconds: u64,
-    /// Number beyond those of all clusters so far, where none of them runs or waits to.
+    /// The number after those of all clusters so far, if no launch runs or waits.
     ended: Option<u32>,
-    /// Source lines of the kernel, which come before those of the host.
+    /// Number of source lines of the kernel. Those of the host come after them.
     kernel_locations: usize,
 }
 
@@ -160,12 +167,13 @@ impl HostView<'_> {
         self.store(address, &value.to_le_bytes());
     }
 
-    /// A sequentially consistent fence at system scope: others see what the host has stored before it loads anything more.
+    /// A sequentially consistent fence at system scope: earlier stores become visible before later
+    /// loads.
     pub fn fence_seq_cst(&mut self) {
-        self.let_stores_go();
+        self.make_stores_visible();
     }
 
-    /// Reads bytes in no order of their own: something must order them after their writes.
+    /// Reads bytes without ordering: something else must order them after their writes.
     #[track_caller]
     pub fn read(&mut self, address: u64, bytes: usize) -> Vec<u8> {
         self.order_late_stores(address, bytes);
@@ -175,7 +183,7 @@ impl HostView<'_> {
         }
     }
 
-    /// Writes bytes in no order of their own: something must order later reads after them.
+    /// Writes bytes without ordering: something else must order later reads after them.
     #[track_caller]
     pub fn write(&mut self, address: u64, data: &[u8]) {
         self.order_late_stores(address, data.len());
@@ -184,16 +192,16 @@ impl HostView<'_> {
         }
     }
 
-    /// Whether a launch has not ended yet, as querying its stream says. Where none is left, all that they did happens before
-    /// what the host does next.
+    /// Whether a launch has not ended, as a query of its stream would say. If all have ended, all
+    /// that they did happens before what the host does next.
     pub fn kernel_runs(&mut self) -> bool {
         if let Some(end) = self.ended {
-            self.state.knowledge.seen.raise_floor(end);
+            self.state.knowledge.before.raise_floor(end);
         }
         self.ended.is_none()
     }
 
-    /// What the clock of the GPU shows.
+    /// The time of the clock of the GPU.
     pub fn nanoseconds(&self) -> u64 {
         self.nanoseconds
     }
@@ -220,18 +228,18 @@ impl HostView<'_> {
         }
     }
 
-    /// Lets others see what the host has stored, if the host itself now accesses part of it.
+    /// Makes earlier stores visible if the host accesses bytes of one of them.
     fn order_late_stores(&mut self, address: u64, bytes: usize) {
         if any_overlaps(&self.state.late_stores, address, bytes as u64) {
-            self.let_stores_go();
+            self.make_stores_visible();
         }
     }
 
-    fn let_stores_go(&mut self) {
-        self.state.let_stores_go(self.memory, self.published);
+    fn make_stores_visible(&mut self) {
+        self.state.make_stores_visible(self.memory, self.published);
     }
 
-    /// Checks and records an access, `strong` if it is one of a word.
+    /// Checks and records an access. Accesses of words are `strong`.
     #[track_caller]
     fn access(
         &mut self,
@@ -252,7 +260,7 @@ impl HostView<'_> {
         if !self.checks.races || !self.memory.writable(place) || bytes == 0 {
             return Some(place);
         }
-        let time = self.state.knowledge.seen.get(COMPONENT);
+        let time = self.state.knowledge.before.get(COMPONENT);
         let epoch = Epoch { cluster: HOST, component: COMPONENT, time };
         let access = Access { epoch, proxy: Proxy::Generic, strong, actor: ACTOR, loc };
         let (knowledge, checks) = (&self.state.knowledge, (true, false));
@@ -296,7 +304,7 @@ impl HostView<'_> {
             && let Some(offset) = memory.first_uninitialised(place, bytes)
         {
             let byte = memory.describe(address + offset as u64);
-            let message = format!("{byte} is read, but nobody has written it");
+            let message = format!("{byte} is read, but nothing has written it");
             return Err((ReportKind::UninitialisedRead, message));
         }
         Ok(place)
@@ -305,24 +313,24 @@ impl HostView<'_> {
 
 impl HostState {
     fn tick(&mut self) {
-        let time = self.knowledge.seen.get(COMPONENT) + 1;
-        self.knowledge.seen.raise(COMPONENT, time);
+        let time = self.knowledge.before.get(COMPONENT) + 1;
+        self.knowledge.before.raise(COMPONENT, time);
     }
 
-    /// Lets others see what it has stored.
-    fn let_stores_go(&mut self, memory: &mut Memory, published: &mut Publications) {
+    /// Makes all of its stores visible.
+    fn make_stores_visible(&mut self, memory: &mut Memory, published: &mut Publications) {
         for store in self.late_stores.drain(..) {
             store.arrive(memory, published);
             self.stored = true;
         }
     }
 
-    /// Notes what went wrong, if it is the first.
+    /// Notes a fault, if it is the first.
     fn fail(&mut self, fault: HostFault) {
         self.fault.get_or_insert(fault);
     }
 
-    /// Notes the source line that calls, and numbers it after those of the kernel.
+    /// Notes the source line of the caller. Its number comes after those of the kernel.
     #[track_caller]
     fn locate(&mut self, kernel_locations: usize) -> LocId {
         let caller = panic::Location::caller();
@@ -343,7 +351,7 @@ impl Emulator<'_> {
         (!state.done && (!state.waits || state.others_ran), state.polls)
     }
 
-    /// Notes that somebody else runs.
+    /// Notes that another actor runs.
     pub(crate) fn host_may_go_on(&mut self) {
         if let Some(host) = &mut self.host {
             host.state.others_ran = true;
@@ -371,7 +379,7 @@ impl Emulator<'_> {
         state.waits = step == HostStep::Waits;
         state.done = step == HostStep::Done;
         if matches!(step, HostStep::Launch(_)) {
-            state.let_stores_go(self.memory, &mut self.published);
+            state.make_stores_visible(self.memory, &mut self.published);
         }
         let (late, stored, fault) =
             (state.late_stores.len(), mem::take(&mut state.stored), state.fault.take());
@@ -389,7 +397,7 @@ impl Emulator<'_> {
         }
     }
 
-    /// Lets each of the host's stores be an operation that can go on.
+    /// Makes each of the host's stores an operation that the schedule can choose.
     fn expect_host_stores(&mut self, stores: usize) {
         let of_host = |operation: &&Operation| **operation == Operation::HostStore;
         let known = self.ready_operations.iter().filter(of_host).count();
@@ -397,7 +405,7 @@ impl Emulator<'_> {
         self.ready_operations.extend(std::iter::repeat_n(Operation::HostStore, new));
     }
 
-    /// Lets the host's oldest store go, if one is left.
+    /// Makes the host's oldest store visible, if one is left.
     pub(crate) fn advance_host_store(&mut self) {
         let store = self.host.as_mut().and_then(|host| host.state.late_stores.pop_front());
         if let Some(store) = store {
@@ -418,7 +426,7 @@ impl Emulator<'_> {
             }
         };
         let Some(HostActor { state, .. }) = &mut self.host else { return Ok(()) };
-        let host_time = state.knowledge.seen.get(COMPONENT);
+        let host_time = state.knowledge.before.get(COMPONENT);
         state.tick();
         self.next_launches.push_back(NextLaunch { program, cluster_count, host_time });
         Ok(())
@@ -437,7 +445,7 @@ impl Emulator<'_> {
         }
     }
 
-    /// Where a host that is not done last accessed memory.
+    /// The place of the latest access of a host that has not ended.
     pub(crate) fn host_site(&self) -> Option<(Actor, LocId, String)> {
         let state = self.host.as_ref().map(|host| &host.state).filter(|state| !state.done)?;
         let loc = LocId((self.kernel.locations.len() + state.latest?) as u32);

@@ -1,6 +1,7 @@
-//! Stores that others see late: an ordered store to global memory stays with its warp, or the host, until the schedule lets it
-//! go, and meanwhile the same warp may load other words, or end. Stores go in their order, and whatever else orders a later
-//! operation after them, such as a sequentially consistent fence, lets them go first. The end of a cluster waits for them.
+//! Stores that become visible late. An ordered store to global memory stays with its warp, or with
+//! the host, until the schedule makes it visible. Meanwhile the same warp may load other words, or
+//! end. Stores become visible in their order. An operation that must come after them, such as a
+//! sequentially consistent fence, makes them visible first. The end of a cluster waits for them.
 
 use std::collections::VecDeque;
 
@@ -12,11 +13,11 @@ use crate::ordering::{Publications, Published};
 use crate::program::{Program, Step};
 use crate::state::{Warp, WarpId};
 
-/// A word, or a few that lie side by side, on its way to memory.
+/// One or more consecutive words on the way to memory.
 pub(crate) struct LateStore {
     pub(crate) address: u64,
     pub(crate) data: Box<[u8]>,
-    /// What it passes on.
+    /// What it releases.
     pub(crate) released: Option<Published>,
 }
 
@@ -25,7 +26,7 @@ impl LateStore {
         self.address < address + bytes && address < self.address + self.data.len() as u64
     }
 
-    /// Lets others see it.
+    /// Makes it visible.
     pub(crate) fn arrive(self, memory: &mut Memory, published: &mut Publications) {
         if let Some(place) = memory.locate(self.address, self.data.len()) {
             memory.store(place, &self.data);
@@ -38,7 +39,7 @@ impl LateStore {
     }
 }
 
-/// Whether any of some stores is to a range.
+/// Whether one of the stores overlaps a range.
 pub(crate) fn any_overlaps(stores: &VecDeque<LateStore>, address: u64, bytes: u64) -> bool {
     stores.iter().any(|store| store.overlaps(address, bytes))
 }
@@ -71,12 +72,47 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::LoopTest { .. }
         | Step::ExitLoop
         | Step::Exit => true,
-        _ => false,
+        Step::AccGet { .. }
+        | Step::AccSet { .. }
+        | Step::TouchFragments(_)
+        | Step::Atomic { .. }
+        | Step::Reduce { .. }
+        | Step::LoadElement { .. }
+        | Step::StoreElement { .. }
+        | Step::LoadMatrix { .. }
+        | Step::StoreMatrix { .. }
+        | Step::MbarrierInit { .. }
+        | Step::MbarrierArrive { .. }
+        | Step::MbarrierArriveExpect { .. }
+        | Step::MbarrierArriveCluster { .. }
+        | Step::MbarrierWait { .. }
+        | Step::FenceMbarrierInit
+        | Step::FenceProxy(_)
+        | Step::FenceMapRelease
+        | Step::FenceMapAcquire { .. }
+        | Step::BarrierSync { .. }
+        | Step::BarrierArrive { .. }
+        | Step::ClusterArrive { .. }
+        | Step::ClusterWait
+        | Step::WarpSync
+        | Step::GridDependencyWait
+        | Step::PrefetchMap { .. }
+        | Step::TmaLoad(_)
+        | Step::TmaStore { .. }
+        | Step::TmaPrefetch { .. }
+        | Step::BulkCommit
+        | Step::BulkWait { .. }
+        | Step::WgmmaFence
+        | Step::Wgmma(_)
+        | Step::WgmmaCommit
+        | Step::WgmmaWait { .. }
+        | Step::WarpMma(_)
+        | Step::SetMaxRegisters { .. } => false,
     }
 }
 
 impl Emulator<'_> {
-    /// Keeps the stores of a warp from others for now.
+    /// Keeps stores of a warp until the schedule makes them visible.
     pub(crate) fn store_late(&mut self, warp: &mut Warp, id: WarpId, stores: Vec<LateStore>) {
         self.cluster_mut(id.slot).flights += stores.len();
         let operations = stores.iter().map(|_| Operation::LateStore(id));
@@ -84,7 +120,7 @@ impl Emulator<'_> {
         warp.late_stores.extend(stores);
     }
 
-    /// Lets all stores of a warp go if its next step must come after them.
+    /// Makes all stores of a warp visible if its next step must come after them.
     pub(crate) fn order_late_stores(&mut self, program: &Program, warp: &mut Warp, slot: usize) {
         if warp.late_stores.is_empty() || may_stay(program, warp) {
             return;
@@ -96,7 +132,7 @@ impl Emulator<'_> {
         self.words_changed();
     }
 
-    /// Lets the oldest store of a warp go, if one is left.
+    /// Makes the oldest store of a warp visible, if one is left.
     pub(crate) fn advance_late_store(&mut self, id: WarpId) {
         let Some(cluster) = &mut self.clusters[id.slot] else { return };
         let stores = &mut cluster.ctas[id.rank].warps[id.warp].late_stores;

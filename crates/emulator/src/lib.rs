@@ -1,14 +1,19 @@
-//! Runs kernel IR on the CPU and finds races, deadlocks and misuse: warps in lockstep, mbarriers, TMA, wgmma and proxies
-//! behave as on the hardware, asynchronous operations are actors of their own, and every schedule can be replayed.
+//! Runs kernel IR on the CPU and finds races, deadlocks and misuse. mbarriers, TMA, wgmma and
+//! memory proxies behave as on the hardware. The lanes of a warp run in lockstep, asynchronous
+//! operations are actors of their own, and every schedule can be replayed.
 //!
 //! See `docs/emulator.md` for the model.
 
 mod access;
+mod accumulator;
+mod atomic;
 mod barrier;
-mod byte;
 mod clock;
+mod deadlock;
 mod error;
 mod execute;
+mod exit;
+mod fault;
 mod flatten;
 mod float16;
 mod float8;
@@ -16,11 +21,15 @@ mod host;
 mod late;
 mod machine;
 mod maps;
+mod matrix;
 mod mbarrier;
 mod memory;
 mod mma;
+mod number;
+mod options;
 mod ordering;
 mod program;
+mod registers;
 mod report;
 mod schedule;
 mod shadow;
@@ -34,8 +43,9 @@ mod wgmma;
 
 pub use error::SetupError;
 pub use host::{Host, HostStep, HostView};
-pub use machine::{Checks, Emulator, Options};
+pub use machine::Emulator;
 pub use maps::tensor_map_image;
 pub use memory::{Memory, MemoryError, Permission};
+pub use options::{Checks, Options};
 pub use report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
 pub use schedule::Schedule;

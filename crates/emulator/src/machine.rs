@@ -1,97 +1,37 @@
-//! The emulator: which clusters are resident, who runs next, and how a run ends.
+//! The emulator: residency of clusters, choice of the actor that runs next, and the end of a run.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::rc::Rc;
 
-use pgemm_ir::{Kernel, Launch, LocId, Location, MAX_SMEM_BYTES, Op, Rule, Violation};
+use pgemm_ir::{Kernel, Launch, MAX_SMEM_BYTES, Op, Rule, Violation};
 
-use crate::clock::{Epoch, Knowledge};
+use crate::clock::Knowledge;
 use crate::error::SetupError;
 use crate::execute::Flow;
+use crate::fault::{At, Outcome};
 use crate::host::{Host, HostActor, NextLaunch};
 use crate::memory::Memory;
 use crate::mma::OperandTables;
+use crate::options::{Checks, Options};
 use crate::ordering::{Publications, Published};
-use crate::program::{Program, SMEM_BASE, Step};
-use crate::report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
+use crate::program::{Program, Step};
+use crate::report::{Report, Site, Statistics};
 use crate::schedule::{Runnable, Schedule, Scheduler};
-use crate::shadow::{Access, AccessLog, Conflict, GlobalShadows, Proxy};
+use crate::shadow::{AccessLog, GlobalShadows};
 use crate::state::{Cluster, Launched, Wait, Warp, WarpId};
 use crate::tma::Flight;
 
-/// Which of the checks that cost time are made. Bounds, alignment, misuse and deadlocks always are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checks {
-    /// Happens-before and proxy fences of all memory accesses and barrier initialisations.
-    pub races: bool,
-    /// Reads of bytes that nobody has written.
-    pub uninitialised: bool,
-    /// Fences and waits between register accesses and wgmma.
-    pub registers: bool,
-}
-
-impl Checks {
-    /// All checks.
-    pub const fn all() -> Self {
-        Self { races: true, uninitialised: true, registers: true }
-    }
-
-    /// None: values only.
-    pub const fn none() -> Self {
-        Self { races: false, uninitialised: false, registers: false }
-    }
-}
-
-/// How to run a launch.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Who runs next.
-    pub schedule: Schedule,
-    /// Clusters resident at once, at most; all of the grid where `None`. A cluster takes the place of one that exited.
-    pub resident_clusters: Option<u32>,
-    /// What is checked.
-    pub checks: Checks,
-    /// Operations of warps, and turns of the host, after which the run is taken for a livelock.
-    pub max_steps: u64,
-    /// By how much each operation of a warp, and each turn of the host, moves on the clock of the GPU. The default is 1 ns: a
-    /// wait of 10 µs by the clock takes 10 000 operations of whoever runs meanwhile.
-    pub step_nanoseconds: u64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            schedule: Schedule::round_robin(),
-            resident_clusters: None,
-            checks: Checks::all(),
-            max_steps: 1_000_000_000,
-            step_nanoseconds: 1,
-        }
-    }
-}
-
-/// What went wrong, before it is made a report.
-#[derive(Debug)]
-pub(crate) struct Fault {
-    pub(crate) kind: ReportKind,
-    pub(crate) message: String,
-    pub(crate) sites: Vec<(Actor, LocId, String)>,
-    pub(crate) notes: Vec<String>,
-}
-
-pub(crate) type Outcome<T = ()> = Result<T, Box<Fault>>;
-
-/// An asynchronous operation that can make a step.
+/// An asynchronous operation that can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// A TMA operation.
     Flight(usize),
     /// The wgmma queue of a warpgroup: cluster slot, CTA rank, warpgroup.
     Wgmma(usize, usize, usize),
-    /// A store of a warp that others do not see yet.
+    /// A store of a warp that is not visible yet.
     LateStore(WarpId),
-    /// The same of the host.
+    /// A store of the host that is not visible yet.
     HostStore,
 }
 
@@ -101,13 +41,13 @@ pub struct Emulator<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) program: Rc<Program>,
     pub(crate) checks: Checks,
-    max_steps: u64,
+    pub(crate) max_steps: u64,
     step_nanoseconds: u64,
     resident_limit: Option<u32>,
     cluster_count: u32,
     next_cluster: u32,
     resident: u32,
-    /// Of the warps that are ready, those that seem to poll.
+    /// Number of ready warps that seem to poll.
     polling: usize,
     scheduler: Scheduler,
     pub(crate) launched: Launched,
@@ -125,11 +65,11 @@ pub struct Emulator<'a> {
     pub(crate) statistics: Statistics,
 }
 
-/// Steps that a warp makes at most before others get a turn.
+/// Most steps of a warp before other actors get a turn.
 const SLICE_STEPS: u32 = 4096;
 
 impl<'a> Emulator<'a> {
-    /// Prepares to run `launch` of `kernel`, which is legalised, on `memory`.
+    /// Prepares to run `launch` of a legalised `kernel` on `memory`.
     ///
     /// # Errors
     /// The kernel is malformed, or the launch does not fit it.
@@ -181,16 +121,16 @@ impl<'a> Emulator<'a> {
         })
     }
 
-    /// Lets a host act while the launch runs, as one more actor: see [`Host`].
+    /// Lets a host act while the launch runs: see [`Host`].
     pub fn with_host(mut self, host: &'a mut dyn Host) -> Self {
         self.host = Some(HostActor::new(host));
         self
     }
 
-    /// Runs the launch to its end, and the host and what it launches to theirs.
+    /// Runs until the launch, the host and the launches of the host have ended.
     ///
     /// # Errors
-    /// The first thing that goes wrong.
+    /// The first fault.
     pub fn run(mut self) -> Result<Statistics, Box<Report>> {
         match self.run_to_end() {
             Ok(()) => {
@@ -254,7 +194,7 @@ impl<'a> Emulator<'a> {
         }
     }
 
-    /// Whether no launch runs or waits to.
+    /// Whether no launch runs or waits.
     pub(crate) fn idle(&self) -> bool {
         self.grid_ended() && self.next_launches.is_empty()
     }
@@ -263,12 +203,13 @@ impl<'a> Emulator<'a> {
         self.resident == 0 && self.next_cluster == self.cluster_count
     }
 
-    /// The number of the next launch's first cluster, which no clock has heard of yet.
+    /// The number of the next launch's first cluster.
     pub(crate) fn cluster_end(&self) -> u32 {
         self.launched.first_cluster + self.cluster_count
     }
 
-    /// Starts the next launch once the one before has ended: all that it did has happened before.
+    /// Starts the next launch once the launch before has ended. All that it did has happened
+    /// before.
     fn start_launch(&mut self) {
         if !self.grid_ended() {
             return;
@@ -315,7 +256,8 @@ impl<'a> Emulator<'a> {
         }
     }
 
-    /// The cluster in a slot that is in use: every caller holds a warp or an operation of it.
+    /// The cluster in a slot. The slot is in use, since every caller has a warp or an operation of
+    /// it.
     pub(crate) fn cluster(&self, slot: usize) -> &Cluster {
         self.clusters[slot].as_ref().expect("a slot with warps or operations is in use")
     }
@@ -328,7 +270,7 @@ impl<'a> Emulator<'a> {
         &mut self.cluster_mut(id.slot).ctas[id.rank].warps[id.warp]
     }
 
-    /// Lets a warp run until it blocks, exits, or does something that others could see.
+    /// Lets a warp run until it blocks, exits, or does something that others can observe.
     fn slice(&mut self, id: WarpId) -> Outcome {
         let program = Rc::clone(&self.program);
         let mut warp = mem::take(self.warp_mut(id));
@@ -346,7 +288,7 @@ impl<'a> Emulator<'a> {
         }
     }
 
-    /// Those who seemed to poll may find something now.
+    /// Notes that words have changed: actors that poll may find something.
     pub(crate) fn words_changed(&mut self) {
         if let Some(host) = &mut self.host {
             host.may_find_more();
@@ -420,27 +362,9 @@ impl<'a> Emulator<'a> {
         Err(self.livelock(Vec::new()))
     }
 
-    fn livelock(&self, mut sites: Vec<(Actor, LocId, String)>) -> Box<Fault> {
-        let message = format!(
-            "after {} operations the kernel is not done: a loop that never ends, or raise max_steps",
-            self.max_steps
-        );
-        sites.extend(self.host_site());
-        sites.extend(self.blocked_warps());
-        Box::new(Fault { kind: ReportKind::Livelock, message, sites, notes: Vec::new() })
-    }
-
-    /// What the clock of the GPU shows.
+    /// The time of the clock of the GPU.
     pub(crate) fn nanoseconds(&self) -> u64 {
         self.statistics.steps * self.step_nanoseconds
-    }
-
-    /// The source line of a place in the kernel or in the host.
-    fn source(&self, loc: LocId) -> Location {
-        match self.kernel.locations.get(loc.index()) {
-            Some(location) => location.clone(),
-            None => self.host_location(loc.index() - self.kernel.locations.len()),
-        }
     }
 
     /// Makes a warp that was blocked runnable.
@@ -453,7 +377,7 @@ impl<'a> Emulator<'a> {
         }
     }
 
-    /// Wakes the warps of a CTA that wait for what `which` says.
+    /// Wakes the warps of a CTA whose wait `which` accepts.
     pub(crate) fn wake_where(&mut self, slot: usize, rank: usize, which: impl Fn(Wait) -> bool) {
         let warps = &self.cluster(slot).ctas[rank].warps;
         let woken: Vec<usize> = (0..warps.len()).filter(|&warp| which(warps[warp].wait)).collect();
@@ -462,121 +386,12 @@ impl<'a> Emulator<'a> {
         }
     }
 
-    /// Frees a cluster's place once nothing of it is left.
+    /// Frees a cluster's slot once nothing of it runs or is in flight.
     pub(crate) fn retire_cluster(&mut self, slot: usize) {
         let cluster = self.cluster(slot);
         if cluster.running_ctas == 0 && cluster.flights == 0 {
             self.clusters[slot] = None;
             self.resident -= 1;
-        }
-    }
-
-    /// The warp at `at`, for reports.
-    pub(crate) fn actor(&self, at: At) -> Actor {
-        self.cluster(at.id.slot).actor(ActorKind::Warp, at.id.rank, at.id.warp)
-    }
-
-    /// A fault of the warp at `at`, which there does `what`.
-    pub(crate) fn fault(
-        &self,
-        kind: ReportKind,
-        message: String,
-        at: At,
-        what: &str,
-    ) -> Box<Fault> {
-        let sites = vec![(self.actor(at), at.loc, what.to_owned())];
-        Box::new(Fault { kind, message, sites, notes: Vec::new() })
-    }
-
-    /// An ordinary access of a warp at this moment.
-    pub(crate) fn generic_access(
-        &self,
-        warp: &Warp,
-        at: At,
-        lane: Option<usize>,
-        strong: bool,
-    ) -> Access {
-        let mut actor = self.actor(at);
-        actor.lane = lane.map(|lane| lane as u32);
-        Access {
-            epoch: Epoch {
-                cluster: self.cluster(at.id.slot).id,
-                component: warp.component,
-                time: warp.time(),
-            },
-            proxy: Proxy::Generic,
-            strong,
-            actor,
-            loc: at.loc,
-        }
-    }
-
-    /// Puts a conflict that an observer found into words.
-    pub(crate) fn conflict(
-        &self,
-        conflict: Conflict,
-        access: &Access,
-        what: &str,
-        place: &str,
-    ) -> Box<Fault> {
-        let mut sites = vec![(access.actor, access.loc, what.to_owned())];
-        let mut other_site = |other: u32, writes: bool| {
-            let other = self.log.get(other);
-            let verb = if writes { "wrote it" } else { "read it" };
-            sites.push((other.actor, other.loc, verb.to_owned()));
-        };
-        let (kind, message) = match conflict {
-            Conflict::Uninitialised => (
-                ReportKind::UninitialisedRead,
-                format!("{place} is read, but nobody has written it"),
-            ),
-            Conflict::Mbarrier => (
-                ReportKind::MbarrierMisuse,
-                format!("{place} belongs to an mbarrier, which other operations must not touch"),
-            ),
-            Conflict::Race { other, other_writes } => {
-                other_site(other, other_writes);
-                (ReportKind::Race, format!("nothing orders two accesses to {place}"))
-            }
-            Conflict::MissingProxyFence { other } => {
-                other_site(other, true);
-                let message = format!(
-                    "{place} was written through the generic proxy and is used by the async proxy \
-                     without a proxy fence between"
-                );
-                (ReportKind::MissingProxyFence, message)
-            }
-            Conflict::MissingMapFence { other } => {
-                other_site(other, true);
-                let message = format!(
-                    "{place} belongs to a tensor map, and no map fence released its write, or none in \
-                     the thread that uses it acquired it since (at system scope, if the host wrote it)"
-                );
-                (ReportKind::MissingMapFence, message)
-            }
-        };
-        Box::new(Fault { kind, message, sites, notes: Vec::new() })
-    }
-
-    /// Says in words where a shared-memory address lies.
-    pub(crate) fn describe_shared(&self, slot: usize, rank: usize, address: u32) -> String {
-        let cta = self.cluster(slot).ctas[rank].index;
-        let offset = i64::from(address) - i64::from(SMEM_BASE);
-        let regions: Vec<String> = self
-            .kernel
-            .regions
-            .iter()
-            .filter(|region| {
-                let range = i64::from(region.offset)..i64::from(region.offset + region.bytes);
-                range.contains(&offset)
-            })
-            .map(|region| format!("'{}' + {}", region.name, offset - i64::from(region.offset)))
-            .collect();
-        match regions.is_empty() {
-            true => format!("shared memory of CTA {cta} at offset {offset} (in no region)"),
-            false => {
-                format!("shared memory of CTA {cta} at offset {offset} ({})", regions.join(", "))
-            }
         }
     }
 }
@@ -591,8 +406,8 @@ pub(crate) fn cluster_count(kernel: &Kernel, launch: &Launch) -> Result<u32, Set
     Ok((ctas / cluster) as u32)
 }
 
-/// Fails where running would make no sense. Whatever else the verifier knows, the emulator finds out for itself: it must
-/// also run what the verifier refuses, to show why.
+/// Fails if the kernel is not well formed. The emulator runs kernels that break other rules of the
+/// verifier, to show the consequences.
 fn check_form(kernel: &Kernel) -> Result<(), SetupError> {
     let mut roles = None;
     kernel.visit(&mut |inst| {
@@ -619,11 +434,4 @@ fn check_form(kernel: &Kernel) -> Result<(), SetupError> {
         Some(violation) => Err(SetupError::Malformed(violation)),
         None => Ok(()),
     }
-}
-
-/// A warp at an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
-    pub(crate) id: WarpId,
-    pub(crate) loc: LocId,
 }

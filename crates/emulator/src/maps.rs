@@ -1,9 +1,11 @@
-//! Tensor maps: parameters, and those that lie in global memory as an image of 128 bytes, with the fences that these need.
+//! Tensor maps that are parameters, and tensor maps in global memory (images of 128 bytes) with the
+//! fences that they need.
 //!
-//! A use of a map in memory reads its bytes, as a TMA operation does at any moment until it has completed. What wrote them must
-//! be ordered before, and passed on by two fences: a release after the write, by whoever knows of it, and an acquire of the
-//! map by the thread that uses it, when it knows of the release. The host has no such fences: what it writes needs the
-//! acquire only, at system scope, and what it wrote before a launch none.
+//! A use of a map in memory reads the bytes of the map; a TMA operation may do so until it
+//! completes. The writes of these bytes must be ordered before, and two fences must pass them on: a
+//! release by a thread that knows of the writes, then an acquire of the map by the thread that uses
+//! it. The host has no such fences. What it writes while kernels run needs only the acquire, at
+//! system scope; what it wrote before the launch needs none.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,33 +14,31 @@ use pgemm_ir::{Element, Scope, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
 use crate::clock::Clock;
 use crate::error::SetupError;
-use crate::machine::{At, Emulator, Outcome};
+use crate::fault::{At, Outcome};
+use crate::machine::Emulator;
 use crate::program::{PARAMETER_MAPS, Program, Slot, TensorMap, check_map};
 use crate::report::ReportKind;
 use crate::shadow::{Access, Observer, Proxy, ShadowSpace};
 use crate::state::{FULL, Warp};
 
-/// Bytes of a tensor map in memory, and what its address is a multiple of.
+/// Size and alignment of a tensor map in memory, in bytes.
 pub(crate) const MAP_BYTES: usize = 128;
 
-/// How the image of a tensor map starts.
+/// The first word of the image of a tensor map.
 const MAGIC: u64 = u64::from_le_bytes(*b"tensmap1");
 
-const SWIZZLES: [SwizzleMode; 4] =
-    [SwizzleMode::None, SwizzleMode::B32, SwizzleMode::B64, SwizzleMode::B128];
-
-/// What stands for a tensor map in emulated global memory, where `KernelBuilder::tensor_map_at` finds it: 128 bytes for an
-/// address that is a multiple of 128, in a format of the emulator's own.
+/// The image of a tensor map in emulated global memory, for `KernelBuilder::tensor_map_at`: 128
+/// bytes for an address that is a multiple of 128, in a format of the emulator.
 ///
 /// # Errors
-/// The hardware takes no such map, as for a parameter.
+/// The hardware does not accept such a map.
 pub fn tensor_map_image(
     spec: &TensorMapSpec,
     argument: &TensorMapArgument,
 ) -> Result<[u8; MAP_BYTES], SetupError> {
     check_map("in memory", spec, argument)?;
     let element = Element::ALL.iter().position(|&element| element == spec.element);
-    let swizzle = SWIZZLES.iter().position(|&swizzle| swizzle == spec.swizzle);
+    let swizzle = SwizzleMode::ALL.iter().position(|&swizzle| swizzle == spec.swizzle);
     let [element, swizzle] = [element, swizzle].map(|index| index.unwrap_or(0) as u64);
     let mut words = [0; MAP_BYTES / 8];
     words[0] = MAGIC;
@@ -56,7 +56,7 @@ pub fn tensor_map_image(
     Ok(image)
 }
 
-/// The map that an image stands for, if it is one.
+/// The map of an image; `None` if the bytes are not an image.
 fn decode(image: &[u8]) -> Option<(TensorMapSpec, TensorMapArgument)> {
     let mut words = [0; MAP_BYTES / 8];
     for (word, bytes) in words.iter_mut().zip(image.chunks_exact(8)) {
@@ -70,7 +70,7 @@ fn decode(image: &[u8]) -> Option<(TensorMapSpec, TensorMapArgument)> {
     let spec = TensorMapSpec {
         element: *Element::ALL.get(byte(0))?,
         box_extents: (0..rank).map(|dimension| byte(3 + dimension) as u32 + 1).collect(),
-        swizzle: *SWIZZLES.get(byte(1))?,
+        swizzle: *SwizzleMode::ALL.get(byte(1))?,
     };
     let argument = TensorMapArgument {
         address: words[2],
@@ -84,12 +84,12 @@ fn decode(image: &[u8]) -> Option<(TensorMapSpec, TensorMapArgument)> {
 /// A tensor map that an operand points to.
 pub(crate) struct FoundMap {
     pub(crate) map: Rc<TensorMap>,
-    /// Where it lies, if in memory.
+    /// Its address, if it lies in memory.
     address: Option<u64>,
 }
 
 impl Warp {
-    /// What acquire fences in a lane have passed on of the map at an address.
+    /// The writes of the map at an address that acquire fences have passed on to a lane.
     fn acquired_map(&self, address: u64, lane: usize) -> Option<&Clock> {
         let acquired = self.acquired_maps.get(&address)?;
         acquired.iter().find(|(lanes, _)| lanes >> lane & 1 != 0).map(|(_, clock)| clock)
@@ -120,12 +120,12 @@ impl Emulator<'_> {
                 let map = Rc::new(TensorMap { name, spec, argument });
                 Ok(FoundMap { map, address: Some(pointer) })
             }
-            Some(None) => fault("what was written is no tensor map at"),
-            None => fault("nobody has written all 128 bytes of a tensor map at"),
+            Some(None) => fault("the bytes are not a tensor map at"),
+            None => fault("nothing has written all 128 bytes of a tensor map at"),
         }
     }
 
-    /// Fails unless a tensor map in memory may lie at an address.
+    /// Fails unless a tensor map can lie at an address of memory.
     fn check_map_address(&self, address: u64, at: At, what: &str) -> Outcome {
         let missing = if !address.is_multiple_of(MAP_BYTES as u64) {
             "a tensor map lies at a multiple of 128, not at"
@@ -138,7 +138,8 @@ impl Emulator<'_> {
         Err(self.fault(ReportKind::TmaMisuse, message, at, what))
     }
 
-    /// The tensor map that an operand points to, which must have as many dimensions as there are coordinates.
+    /// The tensor map that an operand points to. Fails unless it has as many dimensions as there
+    /// are coordinates.
     pub(crate) fn map_of_rank(
         &self,
         program: &Program,
@@ -156,7 +157,7 @@ impl Emulator<'_> {
         Ok(found)
     }
 
-    /// Checks and records that `access`, which a lane starts, reads a map, if that lies in memory.
+    /// Checks and records that an access of a lane reads a map, if the map lies in memory.
     pub(crate) fn read_map(
         &mut self,
         warp: &Warp,
@@ -185,7 +186,7 @@ impl Emulator<'_> {
         })
     }
 
-    /// A map that a cache may fetch: nothing to do but the checks.
+    /// A prefetch of a map, of which only the checks are made.
     pub(crate) fn prefetch_map(
         &mut self,
         program: &Program,
@@ -202,7 +203,7 @@ impl Emulator<'_> {
         Ok(())
     }
 
-    /// A box that L2 may fetch: nothing to do but the checks.
+    /// A prefetch of a box, of which only the checks are made.
     pub(crate) fn tma_prefetch(
         &mut self,
         program: &Program,
@@ -221,20 +222,20 @@ impl Emulator<'_> {
         Ok(())
     }
 
-    /// What the warp knows is released to uses of tensor maps.
+    /// Releases what the warp knows to uses of tensor maps.
     pub(crate) fn fence_map_release(&mut self, warp: &mut Warp) {
         let own = warp.component;
         let knowledge = &mut warp.knowledge;
-        // A fence in some lanes does not cover what the others wrote.
+        // A fence in some lanes does not cover writes of the others.
         let before = knowledge.maps.get(own);
-        knowledge.maps.join(&knowledge.seen);
+        knowledge.maps.join(&knowledge.before);
         if warp.active != FULL && warp.unfenced_lanes & !warp.active != 0 {
             knowledge.maps.lower(own, before);
         }
         warp.tick();
     }
 
-    /// What was released of maps, as the warp knows, holds for its active lanes' uses of one of them.
+    /// Passes the released writes that the warp knows of on to its active lanes' uses of a map.
     pub(crate) fn fence_map_acquire(
         &mut self,
         program: &Program,
@@ -245,7 +246,7 @@ impl Emulator<'_> {
     ) -> Outcome {
         let mut clock = warp.knowledge.maps.clone();
         if scope == Scope::System {
-            clock.join_host(&warp.knowledge.seen);
+            clock.join_host(&warp.knowledge.before);
         }
         let mut addresses = BTreeMap::new();
         for lane in warp.active_lanes() {

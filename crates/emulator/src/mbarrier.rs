@@ -1,10 +1,12 @@
-//! mbarriers: phases that complete when all arrivals and all announced bytes are in (PTX ISA, "mbarrier").
+//! mbarriers, whose phases complete with all arrivals and all announced bytes (PTX ISA,
+//! "mbarrier").
 
 use pgemm_ir::LocId;
 
 use crate::clock::Knowledge;
 use crate::execute::Flow;
-use crate::machine::{At, Emulator, Outcome};
+use crate::fault::{At, Outcome};
+use crate::machine::Emulator;
 use crate::program::{Program, Slot};
 use crate::report::{Actor, ReportKind};
 use crate::state::{Wait, Warp, WarpId};
@@ -12,7 +14,8 @@ use crate::state::{Wait, Warp, WarpId};
 /// Largest arrival count and transaction count.
 const MAX_COUNT: u32 = (1 << 20) - 1;
 
-/// An mbarrier of a CTA. Its component's time is 1 once initialised and goes up by one with every phase.
+/// An mbarrier of a CTA. The time of its component is 1 once it is initialised and advances with
+/// every phase.
 pub(crate) struct Mbarrier {
     pub(crate) address: u32,
     pub(crate) component: u32,
@@ -21,18 +24,19 @@ pub(crate) struct Mbarrier {
     pub(crate) count: u32,
     /// Arrivals that the phase still lacks.
     pub(crate) pending: u32,
-    /// Bytes announced and not yet landed; negative while bytes land before they are announced.
+    /// Bytes that are announced and have not landed. Negative if bytes land before they are
+    /// announced.
     pub(crate) bytes: i64,
     /// Phases completed.
     pub(crate) phase: u32,
-    /// What this phase's arrivals knew.
+    /// The knowledge of the arrivals of this phase.
     pub(crate) arriving: Knowledge,
-    /// What the last phase's arrivals knew.
+    /// The knowledge of the arrivals of the last phase.
     pub(crate) completed: Knowledge,
     pub(crate) waiters: Vec<usize>,
 }
 
-/// What a phase could not take.
+/// Why a phase cannot count arrivals or bytes.
 pub(crate) enum Refused {
     TooManyArrivals,
     TransactionCount,
@@ -54,17 +58,18 @@ impl Mbarrier {
         }
     }
 
-    /// The time that what completes in the present phase belongs to.
+    /// The time of copies that complete in the present phase.
     pub(crate) fn time(&self) -> u32 {
         self.phase + 2
     }
 
-    /// Whether a wait for `parity` goes through.
+    /// Whether the phase of this parity has completed.
     pub(crate) fn passed(&self, parity: u32) -> bool {
         self.phase % 2 != parity
     }
 
-    /// Counts bytes (announced positive, landed negative), then arrivals; says whether the phase completed.
+    /// Counts bytes (positive if announced, negative if landed), then arrivals. Returns whether the
+    /// phase has completed.
     fn update(&mut self, bytes: i64, arrivals: u32) -> Result<bool, Refused> {
         self.bytes += bytes;
         if self.bytes.unsigned_abs() > u64::from(MAX_COUNT) {
@@ -74,7 +79,7 @@ impl Mbarrier {
         let complete = self.pending == 0 && self.bytes == 0;
         if complete {
             self.completed = std::mem::take(&mut self.arriving);
-            self.completed.seen.raise(self.component, self.time());
+            self.completed.before.raise(self.component, self.time());
             self.phase += 1;
             self.pending = self.count;
         }
@@ -95,7 +100,7 @@ impl Mbarrier {
 }
 
 impl Emulator<'_> {
-    /// The barrier at an address of a CTA; it need not be initialised.
+    /// The barrier at an address of a CTA. It need not be initialised.
     fn mbarrier_index(&self, rank: usize, address: u32, at: At, what: &str) -> Outcome<usize> {
         if let Some(index) = self.cluster(at.id.slot).ctas[rank].mbarrier_at(address) {
             return Ok(index);
@@ -109,8 +114,8 @@ impl Emulator<'_> {
         Err(self.fault(kind, format!("there is no mbarrier at {place}"), at, what))
     }
 
-    /// The barrier at an address of a CTA, which must be initialised, as the warp must know. Peers and the async proxy
-    /// (`beyond`) also need a fence after the initialisation.
+    /// The barrier at an address of a CTA. Fails unless it is initialised and the warp knows that.
+    /// Peers and the async proxy (`beyond`) also need a fence after the initialisation.
     pub(crate) fn known_mbarrier(
         &self,
         warp: &Warp,
@@ -130,7 +135,7 @@ impl Emulator<'_> {
         if !self.checks.races {
             return Ok(index);
         }
-        let ordered = warp.knowledge.seen.get(barrier.component) > 0;
+        let ordered = warp.knowledge.before.get(barrier.component) > 0;
         let fenced = !beyond || warp.knowledge.async_shared.get(barrier.component) > 0;
         if ordered && fenced {
             return Ok(index);
@@ -166,7 +171,8 @@ impl Emulator<'_> {
             let barrier = &mut cta.mbarriers[index];
             if let Some((earlier, loc)) = barrier.initialised {
                 let place = self.describe_shared(at.id.slot, at.id.rank, address);
-                let message = format!("the mbarrier at {place} is initialised again, in use");
+                let message =
+                    format!("the mbarrier at {place} is initialised again while it is in use");
                 let mut fault = self.fault(ReportKind::MbarrierMisuse, message, at, what);
                 fault.sites.push((earlier, loc, "initialised it first".to_owned()));
                 return Err(fault);
@@ -174,7 +180,7 @@ impl Emulator<'_> {
             barrier.initialised = Some((actor, at.loc));
             barrier.count = count;
             barrier.pending = count;
-            warp.knowledge.seen.raise(barrier.component, 1);
+            warp.knowledge.before.raise(barrier.component, 1);
             warp.initialised.push(barrier.component);
         }
         Ok(())
@@ -222,7 +228,7 @@ impl Emulator<'_> {
             .map_err(|message| self.fault(ReportKind::MbarrierMisuse, message, at, what))
     }
 
-    /// Bytes that landed in a CTA's shared memory.
+    /// Counts bytes that have landed in a CTA's shared memory.
     pub(crate) fn mbarrier_complete(
         &mut self,
         slot: usize,
@@ -257,7 +263,7 @@ impl Emulator<'_> {
                 Err(match refused {
                     Refused::TooManyArrivals => format!(
                         "the mbarrier at {place} gets more than its {count} arrivals in a phase \
-                         (the phase still lacks {bytes} bytes)"
+                         (which still lacks {bytes} bytes)"
                     ),
                     Refused::TransactionCount => format!(
                         "the transaction count of the mbarrier at {place} goes to {bytes}: \
@@ -293,7 +299,7 @@ impl Emulator<'_> {
         Ok(Flow::Visible)
     }
 
-    /// Fails unless the cluster has a CTA of this rank, and it has not exited.
+    /// Fails unless the cluster has a CTA of this rank that has not exited.
     pub(crate) fn check_peer(&self, rank: usize, at: At, what: &str) -> Outcome {
         let cluster = self.cluster(at.id.slot);
         let (kind, message) = match cluster.ctas.get(rank) {
@@ -383,7 +389,7 @@ mod tests {
         assert!(matches!(barrier.update(128, 1), Ok(false)));
         assert!(matches!(barrier.update(-64, 0), Ok(true)));
         assert!(barrier.passed(0) && !barrier.passed(1));
-        assert_eq!(barrier.completed.seen.get(5), 2);
+        assert_eq!(barrier.completed.before.get(5), 2);
     }
 
     #[test]

@@ -1,34 +1,34 @@
-//! Global memory: named allocations at made-up addresses, far apart, that know which of their bytes were ever written.
+//! Global memory: named allocations at distant emulated addresses, which keep track of the bytes
+//! that were written.
 
 use std::fmt;
 
-/// Allocation `i` starts at `(i + 1) << ADDRESS_BITS`, so an address that runs off one allocation meets no other.
+/// Allocation `i` starts at `(i + 1) << ADDRESS_BITS`, so an address beyond one allocation is in no
+/// other.
 const ADDRESS_BITS: u32 = 36;
 
 /// Whether a kernel may write an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// Kernels only read it.
+    /// Kernels may read it.
     ReadOnly,
-    /// Kernels read and write it.
+    /// Kernels may read and write it.
     ReadWrite,
 }
 
-/// An access of the host to memory that is not there.
+/// A faulty access of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// No allocation holds the range.
-    #[error(
-        "no allocation holds the {bytes} bytes at {address:#x}: use an address that Memory handed out"
-    )]
+    #[error("no allocation holds the {bytes} bytes at {address:#x}: use an address from Memory")]
     OutOfBounds {
-        /// First byte asked for.
+        /// Address of the first byte.
         address: u64,
-        /// Length asked for.
+        /// Number of bytes.
         bytes: u64,
     },
     /// The range was never written.
-    #[error("the byte at {address:#x} was never written: the kernel left it out")]
+    #[error("the byte at {address:#x} was never written")]
     Uninitialised {
         /// The first byte that was never written.
         address: u64,
@@ -49,7 +49,7 @@ pub struct Memory {
     allocations: Vec<Allocation>,
 }
 
-/// Where a range of addresses lies.
+/// The place of a range of addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) allocation: usize,
@@ -62,7 +62,7 @@ impl Memory {
         Self::default()
     }
 
-    /// Allocates `bytes` bytes that nobody has written and returns their address, a multiple of 256.
+    /// Allocates `bytes` unwritten bytes and returns their address, a multiple of 256.
     pub fn allocate(&mut self, name: &str, bytes: usize) -> u64 {
         self.push(name, vec![0; bytes], false, Permission::ReadWrite)
     }
@@ -98,7 +98,7 @@ impl Memory {
         Ok(self.bytes(place, bytes))
     }
 
-    /// Reads `bytes` bytes, zeros where nothing was written.
+    /// Reads `bytes` bytes. Unwritten bytes are zero.
     pub fn read_raw(&self, address: u64, bytes: usize) -> Result<&[u8], MemoryError> {
         Ok(self.bytes(self.host_place(address, bytes)?, bytes))
     }
@@ -114,7 +114,7 @@ impl Memory {
         self.locate(address, bytes).ok_or(MemoryError::OutOfBounds { address, bytes: bytes as u64 })
     }
 
-    /// Where a range lies, if one allocation holds it all.
+    /// The place of a range, if one allocation holds all of it.
     pub(crate) fn locate(&self, address: u64, bytes: usize) -> Option<Place> {
         let allocation = usize::try_from((address >> ADDRESS_BITS).checked_sub(1)?).ok()?;
         let offset = (address & ((1 << ADDRESS_BITS) - 1)) as usize;
@@ -122,7 +122,7 @@ impl Memory {
         (offset.checked_add(bytes)? <= size).then_some(Place { allocation, offset })
     }
 
-    /// Says in words where an address lies.
+    /// An address in words.
     pub(crate) fn describe(&self, address: u64) -> Description<'_> {
         Description { memory: self, address }
     }

@@ -1,18 +1,17 @@
-//! The arithmetic of wgmma: which bytes a descriptor names, what they mean, and the product.
+//! The arithmetic of wgmma: the bytes that a descriptor names, the numbers that they hold, and the
+//! product.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use half::{bf16, f16};
-use pgemm_ir::{Element, OperandMajor, SwizzleMode, Type};
+use pgemm_ir::{Element, Format, OperandMajor, SwizzleMode, Type};
 
-use crate::byte::{E4M3_NUMBERS, E5M2_NUMBERS};
-use crate::{float8, float16};
+use crate::{float8, float16, number};
 
 /// Rows of a warpgroup's tile.
 pub(crate) const TILE_ROWS: usize = 64;
 
-/// Bytes that a descriptor's layout counts in.
+/// Bytes of a chunk, the unit of descriptor layouts.
 pub(crate) const CHUNK_BYTES: u32 = 16;
 
 /// A matrix descriptor (PTX ISA, "Matrix descriptor"), unpacked.
@@ -44,14 +43,14 @@ impl Descriptor {
         }
     }
 
-    /// The address that the hardware reads a chunk at `offset` bytes from the start from.
+    /// The address from which the hardware reads the chunk at `offset` bytes from the start.
     pub(crate) fn address(self, offset: u32) -> u32 {
         self.swizzle.apply(self.start + offset)
     }
 }
 
-/// Offsets of an operand's chunks from its start, before the swizzle. K-major: two chunks along K for each row;
-/// MN-major: the chunks along MN for each k.
+/// Offsets of an operand's chunks from its start, before the swizzle. A K-major operand has two
+/// chunks along K for each row; an MN-major operand has the chunks along MN for each k.
 fn chunk_offsets(descriptor: Descriptor, major: OperandMajor, rows: u32, depth: u32) -> Rc<[u32]> {
     let Descriptor { leading, stride, swizzle, .. } = descriptor;
     // Chunks of a swizzle span.
@@ -76,7 +75,7 @@ fn chunk_offsets(descriptor: Descriptor, major: OperandMajor, rows: u32, depth: 
 
 type TableKey = (u32, u32, SwizzleMode, OperandMajor, u32, u32);
 
-/// Chunk offsets of the operands met so far: kernels use few descriptor layouts.
+/// Chunk offsets of the operands so far. Kernels use few descriptor layouts.
 #[derive(Default)]
 pub(crate) struct OperandTables {
     tables: HashMap<TableKey, Rc<[u32]>>,
@@ -98,13 +97,13 @@ impl OperandTables {
     }
 }
 
-/// What tensor cores multiply and add.
+/// The numbers that tensor cores multiply and add.
 pub(crate) trait Scalar: Copy + Default {
     /// `self + a·b`.
     fn accumulate(self, a: Self, b: Self) -> Self;
-    /// Decodes the elements in `bytes`.
+    /// Appends the elements in `bytes` as tensor cores read them.
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<Self>);
-    /// [`multiply`] as tensor cores do it with operands of this element and accumulators of this type.
+    /// [`multiply`] with the rounding of tensor cores for this element type and accumulator type.
     fn multiply(
         _: (Element, Type),
         tile: &mut [Self],
@@ -118,7 +117,7 @@ pub(crate) trait Scalar: Copy + Default {
 }
 
 impl Scalar for f32 {
-    // Products of two elements of at most 12 significant bits are exact, so each step rounds once.
+    // Products of elements of at most 12 significant bits are exact, so each step rounds once.
     fn accumulate(self, a: f32, b: f32) -> f32 {
         self + a * b
     }
@@ -131,26 +130,18 @@ impl Scalar for f32 {
         n: usize,
         accumulate: bool,
     ) {
-        match types {
-            (_, Type::B32) => float16::multiply(tile, a, b, n, accumulate),
-            (Element::E4m3 | Element::E5m2, _) => float8::multiply(tile, a, b, n, accumulate),
-            _ => multiply(tile, a, b, n, accumulate),
+        let (element, accumulator) = types;
+        if accumulator == Type::B32 {
+            float16::multiply(tile, a, b, n, accumulate);
+        } else if element.bits() == 8 {
+            float8::multiply(tile, a, b, n, accumulate);
+        } else {
+            multiply(tile, a, b, n, accumulate);
         }
     }
 
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<f32>) {
-        let pairs = bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
-        match element {
-            Element::Bf16 => out.extend(pairs.map(|bits| bf16::from_bits(bits).to_f32())),
-            Element::F16 => out.extend(pairs.map(|bits| f16::from_bits(bits).to_f32())),
-            Element::E4m3 => out.extend(bytes.iter().map(|&bits| E4M3_NUMBERS[usize::from(bits)])),
-            Element::E5m2 => out.extend(bytes.iter().map(|&bits| E5M2_NUMBERS[usize::from(bits)])),
-            // The tensor core reads the upper 19 bits.
-            _ => out.extend(bytes.chunks_exact(4).map(|word| {
-                let bits = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-                f32::from_bits(bits & !0x1fff)
-            })),
-        }
+        number::widen_all(element, bytes, out);
     }
 }
 
@@ -160,15 +151,17 @@ impl Scalar for i32 {
     }
 
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<i32>) {
-        match element {
-            Element::S8 => out.extend(bytes.iter().map(|&byte| i32::from(byte as i8))),
+        match element.format() {
+            Format::Integer { signed: true } => {
+                out.extend(bytes.iter().map(|&byte| i32::from(byte.cast_signed())));
+            }
             _ => out.extend(bytes.iter().map(|&byte| i32::from(byte))),
         }
     }
 }
 
-/// An operand in shared memory, by chunks in the order of [`OperandTables::offsets`], as `rows × depth` (K inner) or, with
-/// `k_outer`, as `depth × rows`.
+/// The numbers of an operand from its chunks, which are in the order of [`OperandTables::offsets`].
+/// The result is `rows × depth` (K inner) or, with `k_outer`, `depth × rows`.
 pub(crate) fn read_operand<T: Scalar>(
     chunks: &[[u8; CHUNK_BYTES as usize]],
     major: OperandMajor,
@@ -178,7 +171,7 @@ pub(crate) fn read_operand<T: Scalar>(
 ) -> Vec<T> {
     let mut values: Vec<T> = Vec::with_capacity(rows * depth + 16);
     T::decode(element, chunks.as_flattened(), &mut values);
-    // What was read is rows × depth for K-major, depth × (rows, rounded up to a chunk) for MN-major.
+    // The chunks hold rows × depth for K-major, depth × (rows, rounded up to a chunk) for MN-major.
     match (major, k_outer) {
         (OperandMajor::K, false) => values,
         (OperandMajor::K, true) => transpose(&values, rows, depth),
@@ -197,17 +190,18 @@ fn transpose<T: Scalar>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
     out
 }
 
-/// Products that tensor cores keep all bits of binary32 of, and integers.
+/// The product for integers, and for floats whose sums tensor cores keep in binary32.
 ///
-/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` depth × n, `tile` 64 × n. Sums run along K, one
-/// rounding a step, so that results do not depend on anything else.
+/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` is depth × n, `tile` is 64
+/// × n. Sums run along K and are rounded once per step, so results depend on nothing else.
 pub(crate) fn multiply<T: Scalar>(tile: &mut [T], a: &[T], b: &[T], n: usize, accumulate: bool) {
     let depth = a.len() / TILE_ROWS;
     for (row, a) in tile.chunks_exact_mut(n).zip(a.chunks_exact(depth)) {
         if !accumulate {
             row.fill(T::default());
         }
-        // Four k at a time: the row is loaded and stored a quarter as often. Every depth is a multiple of eight.
+        // Four k at a time, so that the row is loaded and stored less often. Every depth is a
+        // multiple of eight.
         for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4 * n)) {
             let (b0, b) = b.split_at(n);
             let (b1, b) = b.split_at(n);
@@ -273,7 +267,7 @@ mod tests {
         let offsets = chunk_offsets(descriptor, OperandMajor::K, 16, 16);
         assert_eq!(offsets[..4], [0, 16, 128, 144]);
         assert_eq!(offsets[16..18], [1024, 1040]);
-        // Row 1: chunk 0 is stored where chunk 1 would be.
+        // In row 1 the swizzle exchanges chunks 0 and 1.
         assert_eq!(descriptor.address(offsets[2]), 1024 + 128 + 16);
     }
 

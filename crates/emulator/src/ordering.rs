@@ -1,33 +1,35 @@
-//! Fences, and what ordered accesses to memory pass on (PTX ISA, "Memory Consistency Model").
+//! Fences, and the ordering that ordered accesses to memory establish (PTX ISA, "Memory Consistency
+//! Model").
 
 use std::collections::BTreeMap;
 
 use pgemm_ir::{Access, Order, ProxyFence, Scope, Space};
 
 use crate::clock::{HOST, Knowledge};
-use crate::machine::{At, Emulator};
+use crate::fault::At;
+use crate::machine::Emulator;
 use crate::state::{FULL, Warp};
 
-/// What is passed on, by CTA, where it is in shared memory, and address.
+/// Releases by location: the CTA, for shared memory, and the address.
 pub(crate) type Publications = BTreeMap<(Option<u32>, u64), Vec<Published>>;
 
-/// What a location passes on to those who read it with acquire.
+/// A release that is visible at a location: an acquire there learns its knowledge.
 pub(crate) struct Published {
     cluster: u32,
     cta: u32,
-    /// Of the store, and of what released before it.
+    /// The scopes of the store and of the release.
     scopes: [Scope; 2],
     knowledge: Box<Knowledge>,
 }
 
 impl Published {
-    /// What the host passes on by a release at system scope.
+    /// A release of the host at system scope.
     pub(crate) fn by_host(knowledge: &Knowledge) -> Self {
         let scopes = [Scope::System; 2];
         Published { cluster: HOST, cta: HOST, scopes, knowledge: Box::new(knowledge.clone()) }
     }
 
-    /// Lets the host learn of it by an acquire at system scope.
+    /// Lets the host learn it by an acquire at system scope.
     pub(crate) fn tell_host(&self, knowledge: &mut Knowledge) {
         let (from, to) = ((self.cluster, self.cta), (HOST, HOST));
         if self.scopes.into_iter().all(|scope| reaches(scope, from, to)) {
@@ -36,12 +38,13 @@ impl Published {
         }
     }
 
-    /// Forgets that grids which a launch depends on are over: the next launch depends on others.
+    /// Forgets that the grids that a launch depends on have ended: the next launch depends on
+    /// others.
     pub(crate) fn end_launch(&mut self) {
         self.knowledge.dependency = false;
     }
 
-    /// Whether it comes from the same place and goes to the same threads.
+    /// Whether it comes from the same CTA and has the same scopes.
     fn goes_like(&self, other: &Published) -> bool {
         (self.cluster, self.cta, self.scopes) == (other.cluster, other.cta, other.scopes)
     }
@@ -72,9 +75,9 @@ impl Emulator<'_> {
             ProxyFence::SharedCta => &mut knowledge.async_shared,
             ProxyFence::Global => &mut knowledge.async_global,
         };
-        // A fence in some lanes does not cover what the others wrote.
+        // A fence in some lanes does not cover writes of the others.
         let before = visible.get(own);
-        visible.join(&knowledge.seen);
+        visible.join(&knowledge.before);
         if warp.active != FULL && warp.unfenced_lanes & !warp.active != 0 {
             visible.lower(own, before);
         } else {
@@ -98,7 +101,7 @@ impl Emulator<'_> {
         }
     }
 
-    /// The cluster, numbered as clocks know it, and the CTA of a warp.
+    /// The cluster of a warp, by its number in clocks, and its CTA.
     fn place_of(&self, at: At) -> (u32, u32) {
         let cluster = self.cluster(at.id.slot);
         (cluster.id, cluster.ctas[at.id.rank].index)
@@ -109,7 +112,7 @@ impl Emulator<'_> {
         ((space == Space::Shared).then_some(cta), address)
     }
 
-    /// Whether something is passed on at one of some addresses, or between them.
+    /// Whether a release is visible at one of the addresses, or between them.
     pub(crate) fn publishes_among(&self, at: At, space: Space, addresses: &[(usize, u64)]) -> bool {
         let all = addresses.iter().map(|&(_, address)| address);
         let (Some(first), Some(last)) = (all.clone().min(), all.max()) else { return false };
@@ -117,7 +120,7 @@ impl Emulator<'_> {
         !self.published.is_empty() && self.published.range(first..=last).next().is_some()
     }
 
-    /// What a store of the warp passes on.
+    /// What a store of the warp releases.
     pub(crate) fn released(&self, warp: &Warp, at: At, access: Access) -> Option<Published> {
         let released = match access.order {
             order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
@@ -131,8 +134,8 @@ impl Emulator<'_> {
         })
     }
 
-    /// A store to `address` passes on what it releases, and ends what was passed on there before. An atomic operation
-    /// (`adds`) continues it: who reads what it wrote has also read what it read.
+    /// Makes the release of a store visible at `address`. It replaces earlier releases there. An
+    /// atomic operation (`adds`) continues them: who reads its result has also read what it read.
     pub(crate) fn publish(
         &mut self,
         warp: &Warp,
@@ -157,7 +160,7 @@ impl Emulator<'_> {
         }
     }
 
-    /// A load from `address` learns what was passed on there, at once or at the next fence.
+    /// Lets a load from `address` learn the releases there, at once or at the next fence.
     pub(crate) fn acquire(&self, warp: &mut Warp, at: At, access: Access, address: u64) {
         if access.order == Order::Weak {
             return;
@@ -173,7 +176,7 @@ impl Emulator<'_> {
             if acquires(access.order) {
                 warp.knowledge.join_from(to.0, &published.knowledge, from.0);
             } else {
-                // Kept as the other cluster sees it, until a fence takes it over.
+                // A later fence takes it over.
                 warp.observed.entry(from).or_default().join(&published.knowledge);
             }
         }

@@ -1,11 +1,13 @@
-//! The flat form that warps execute: a kernel's tree of blocks as a list of steps with jumps, so that a warp can stop
-//! before any step and go on later. Values live in slots: one number where they are the same in all lanes of a warp.
+//! The flat form that warps execute: a kernel's tree of blocks as a list of steps with jumps, so
+//! that a warp can stop before any step and go on later. Values are in slots. A value that is the
+//! same in all lanes of a warp is one number.
 
 use std::rc::Rc;
 
 use pgemm_ir::{
     AccId, Access, Argument, AtomicOp, Element, Kernel, Launch, LocId, Order, ParamKind,
-    ProxyFence, RegionKind, Scope, Special, TensorMapArgument, TensorMapSpec, Type, Wgmma,
+    ProxyFence, RegionKind, RegisterChange, Scope, Special, TensorMapArgument, TensorMapSpec, Type,
+    Wgmma,
 };
 
 use crate::error::SetupError;
@@ -14,18 +16,20 @@ use crate::slots;
 use crate::value::Function;
 use crate::warp_mma::WarpMmaStep;
 
-/// Where shared memory starts: the hardware keeps the first KiB for itself.
+/// The first address of shared memory. The hardware keeps the KiB below.
 pub(crate) const SMEM_BASE: u32 = 1024;
 
-/// Address of the first tensor map among the parameters; no allocation lies there. The others follow, one apart.
+/// Address of the first parameter, if it is a tensor map. No allocation lies there; the addresses
+/// of the others follow, one apart.
 pub(crate) const PARAMETER_MAPS: u64 = 1 << 63;
 
-/// Where a value lives. While compiling, the number of a value; afterwards, of a slot.
+/// The place of a value. During compilation the number is that of the value, afterwards that of the
+/// slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// In the program's table.
     Constant(u32),
-    /// The same in all lanes.
+    /// One value for all lanes.
     Uniform(u32),
     /// One value for each lane.
     Varying(u32),
@@ -58,13 +62,18 @@ pub(crate) enum Step {
         index: u32,
         dest: Slot,
     },
+    AccSet {
+        acc: AccId,
+        index: u32,
+        value: Slot,
+    },
     /// Copies in the active lanes, all reads before all writes.
     Copy(Box<[(Slot, Slot)]>),
-    /// These registers, fragments of a later wgmma, were just written.
+    /// Notes that these registers of A of a later wgmma were written.
     TouchFragments(Box<[u32]>),
 
     Jump(u32),
-    /// Goes on where the uniform condition holds, else jumps.
+    /// Goes on if the uniform condition holds, else jumps.
     Branch {
         condition: Slot,
         otherwise: u32,
@@ -80,7 +89,7 @@ pub(crate) enum Step {
     },
     EndSplit,
     EnterLoop,
-    /// Leaves with the lanes whose condition does not hold.
+    /// Deactivates the lanes whose condition does not hold. Leaves the loop if none is left.
     LoopTest {
         condition: Slot,
         exit: u32,
@@ -114,13 +123,13 @@ pub(crate) enum Step {
         address: Slot,
         values: Box<[Slot]>,
     },
-    /// An element of 16 bits.
+    /// Loads an element of 16 or 8 bits.
     LoadElement {
         element: Element,
         address: Slot,
         dest: Slot,
     },
-    /// An element of 16 bits.
+    /// Stores an element of 16 or 8 bits.
     StoreElement {
         element: Element,
         address: Slot,
@@ -207,7 +216,7 @@ pub(crate) enum Step {
     WarpMma(Box<WarpMmaStep>),
     SetMaxRegisters {
         count: u32,
-        increase: bool,
+        change: RegisterChange,
     },
 }
 
@@ -225,6 +234,8 @@ pub(crate) struct TmaLoad {
 #[derive(Clone, Debug)]
 pub(crate) struct WgmmaStep {
     pub(crate) op: Wgmma,
+    /// The reason why the hardware has no such instruction, if it has none.
+    pub(crate) misuse: Option<String>,
     /// One descriptor or four registers.
     pub(crate) a: Box<[Slot]>,
     /// Numbers of the registers of A among all fragments of the kernel.
@@ -290,6 +301,7 @@ impl Step {
                 visit(parity, false);
             }
             Step::BarrierSync { id, .. } | Step::BarrierArrive { id, .. } => visit(id, false),
+            Step::AccSet { value, .. } => visit(value, false),
             Step::PrefetchMap { map }
             | Step::TmaPrefetch { map, .. }
             | Step::FenceMapAcquire { map, .. } => visit(map, false),
@@ -336,10 +348,10 @@ impl Step {
     }
 }
 
-/// A tensor map as the emulator reads it.
+/// A tensor map with its argument.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorMap {
-    /// A parameter's in quotes, or its place in memory.
+    /// The name of the parameter in quotes, or the address in memory.
     pub(crate) name: String,
     pub(crate) spec: TensorMapSpec,
     pub(crate) argument: TensorMapArgument,
@@ -358,7 +370,7 @@ pub(crate) struct Program {
     pub(crate) fragments: usize,
     /// By parameter.
     pub(crate) maps: Vec<Option<Rc<TensorMap>>>,
-    /// Somewhere the kernel waits for the grids that it depends on.
+    /// Whether the kernel waits for the grids that it depends on.
     pub(crate) depends_on_grids: bool,
     /// First byte and number of the mbarriers of each region, by address.
     pub(crate) mbarriers: Vec<(u32, u32)>,
@@ -369,7 +381,7 @@ impl Program {
     pub(crate) fn compile(kernel: &Kernel, launch: &Launch) -> Result<Program, SetupError> {
         if kernel.params.len() != launch.arguments.len() {
             return Err(SetupError::ArgumentCount {
-                asked: launch.arguments.len(),
+                arguments: launch.arguments.len(),
                 parameters: kernel.params.len(),
             });
         }
@@ -422,7 +434,7 @@ impl Program {
     }
 }
 
-/// Fails where the hardware takes no such tensor map.
+/// Fails if the hardware does not accept the tensor map.
 pub(crate) fn check_map(
     name: &str,
     spec: &TensorMapSpec,

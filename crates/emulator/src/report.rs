@@ -1,4 +1,4 @@
-//! What a run says: statistics when all went well, otherwise the first thing that went wrong.
+//! The result of a run: statistics, or a report of the first fault.
 
 use std::fmt;
 
@@ -6,62 +6,65 @@ use pgemm_ir::Location;
 
 use crate::schedule::Schedule;
 
-/// What went wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportKind {
-    /// Two accesses to the same bytes, at least one of them a write, that nothing orders.
+    /// Nothing orders two accesses to the same bytes, of which at least one is a write.
     Race,
-    /// A generic write is ordered before an access of the async proxy, but no proxy fence lies between them.
+    /// A generic write is ordered before an access of the async proxy, but there is no proxy fence
+    /// in between.
     MissingProxyFence,
-    /// A tensor map in global memory was written in order before its use, but no map fence releases the write or none acquires it.
+    /// A write of a tensor map in global memory is ordered before its use, but no map fence
+    /// releases the write or none acquires it.
     MissingMapFence,
-    /// Bytes are read that nobody has written.
+    /// Bytes are read that nothing has written.
     UninitialisedRead,
-    /// An address outside of what it should point into.
+    /// An address is outside of the memory that the operation may access.
     OutOfBounds,
-    /// An address that is not aligned as its use asks.
+    /// An address does not have the alignment that the operation needs.
     Misaligned,
-    /// A write to an allocation that is read-only.
+    /// A read-only allocation is written.
     ReadOnlyWrite,
-    /// No actor can go on, and not all are done.
+    /// No actor can go on, and not all have ended.
     Deadlock,
     /// The step limit is reached.
     Livelock,
-    /// An mbarrier used wrongly: not initialised, initialised twice, too many arrivals, transaction count out of range.
+    /// An mbarrier is not initialised, is initialised twice, gets too many arrivals, or its
+    /// transaction count is out of range.
     MbarrierMisuse,
-    /// An mbarrier used where its initialisation is not ordered or not fenced.
+    /// An mbarrier is used, but its initialisation is not ordered before or not fenced.
     MbarrierInitNotVisible,
-    /// A named barrier used wrongly: number, thread count, or a warp that arrives twice.
+    /// A named barrier has a wrong number or thread count, or a warp arrives twice.
     NamedBarrierMisuse,
-    /// The cluster barrier used wrongly: two arrivals or a wait without one.
+    /// A warp arrives twice at the cluster barrier, or waits without an arrival.
     ClusterBarrierMisuse,
-    /// An operation that needs a whole warp (or uniform operands) is reached by some lanes only.
+    /// Only some lanes reach an operation of the whole warp, or its operands differ between lanes.
     Divergence,
-    /// `setmaxnreg` used wrongly.
+    /// `setmaxnreg` has a wrong count or direction.
     RegisterMisuse,
     /// The warps of a warpgroup do not issue the same wgmma or `setmaxnreg` operations.
     WarpgroupMismatch,
-    /// A wgmma that the hardware does not have, or a malformed descriptor.
+    /// The hardware does not have the wgmma, or a descriptor is malformed.
     WgmmaMisuse,
-    /// A wgmma touches registers that no `wgmma.fence` has ordered before it.
+    /// A wgmma uses registers, and no `wgmma.fence` orders an earlier access to them before it.
     MissingWgmmaFence,
-    /// Registers of a wgmma in flight are touched, or a warp ends before its wgmma are waited for.
+    /// Registers of a wgmma in flight are used, or a warp exits before it has waited for its wgmma.
     RegistersInFlight,
-    /// Accumulators are read, or accumulated to, that no wgmma has written.
+    /// Accumulators are read or added to that nothing has written.
     UninitialisedAccumulator,
-    /// A TMA operation that the tensor map or the cluster does not allow.
+    /// The tensor map or the cluster does not allow a TMA operation.
     TmaMisuse,
-    /// A thread ends, or its CTA does, while a TMA operation may still use the shared memory.
+    /// A thread or its CTA exits while a TMA operation may still use the shared memory.
     ExitWithTmaInFlight,
-    /// Global memory is touched before the grids that this one depends on are known to have ended.
+    /// Global memory is accessed before the grids that this one depends on are known to have ended.
     MissingGridDependencyWait,
-    /// A remote operation on a CTA that has, or may have, exited.
+    /// A remote operation uses a CTA that has exited, or that may have.
     ExitedPeer,
-    /// The host asks for a launch that does not fit the kernel.
+    /// The host requests a launch that does not fit the kernel.
     HostMisuse,
 }
 
-/// What kind of actor acts.
+/// The kind of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActorKind {
     /// A warp.
@@ -72,16 +75,16 @@ pub enum ActorKind {
     TmaStore,
     /// A wgmma that the warp's warpgroup issued.
     Wgmma,
-    /// The host; the numbers beside it are 0.
+    /// The host. Its other numbers are 0.
     Host,
 }
 
-/// Who acts.
+/// An actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Actor {
-    /// What it is.
+    /// Its kind.
     pub kind: ActorKind,
-    /// Which launch of the run, from 0.
+    /// Number of the launch in the run, from 0.
     pub launch: u32,
     /// Cluster in the grid.
     pub cluster: u32,
@@ -89,7 +92,7 @@ pub struct Actor {
     pub cta: u32,
     /// Warp in the CTA.
     pub warp: u32,
-    /// Lane in the warp, where it is one.
+    /// Lane in the warp, if the fault belongs to one.
     pub lane: Option<u32>,
 }
 
@@ -113,27 +116,28 @@ impl fmt::Display for Actor {
     }
 }
 
-/// One of the parties to what went wrong.
+/// An actor that takes part in a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Who.
+    /// The actor.
     pub actor: Actor,
     /// The source line of the operation.
     pub location: Location,
-    /// What it did there.
+    /// What it did there, in words.
     pub what: String,
 }
 
-/// The first thing that went wrong in a run.
+/// The first fault of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What.
+    /// Its kind.
     pub kind: ReportKind,
-    /// The same in words.
+    /// What went wrong, in words.
     pub message: String,
-    /// Where: the operation that failed first, then the other side of a race; every blocked warp of a deadlock.
+    /// The operation that failed, then the other access of a race. For a deadlock, every blocked
+    /// warp.
     pub sites: Vec<Site>,
-    /// Replays the run up to here.
+    /// The schedule that replays the run up to the fault.
     pub schedule: Schedule,
     /// Barrier states and the like, one line each.
     pub notes: Vec<String>,
@@ -154,16 +158,16 @@ impl fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
-/// What a run did.
+/// What a run did, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Operations that warps executed, and turns of the host.
     pub steps: u64,
-    /// TMA loads that landed, each destination CTA for itself.
+    /// TMA loads that landed, counted for each destination CTA.
     pub tma_loads: u64,
     /// TMA stores.
     pub tma_stores: u64,
-    /// Bytes that TMA brought to shared memory.
+    /// Bytes that TMA loaded to shared memory.
     pub tma_load_bytes: u64,
     /// Warpgroup MMAs.
     pub wgmmas: u64,

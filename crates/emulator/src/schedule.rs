@@ -1,6 +1,7 @@
-//! Who runs next: a policy, and the list of choices that it led to, which can be replayed.
+//! Schedules: a policy chooses the actor that runs next. The choices of a run can be replayed.
 
-/// In which order warps and asynchronous operations run. Every policy is deterministic.
+/// The order in which warps, asynchronous operations and the host run. Every schedule is
+/// deterministic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule(Policy);
 
@@ -15,51 +16,55 @@ enum Policy {
 }
 
 impl Schedule {
-    /// Warps and asynchronous operations take turns, each in order, and so does the host with every warp.
+    /// Warps and asynchronous operations alternate, each in order. The host has a turn in each
+    /// round of all warps.
     pub fn round_robin() -> Self {
         Self(Policy::RoundRobin)
     }
 
-    /// Any runnable actor, with equal probability.
+    /// Every runnable actor has the same probability.
     pub fn seeded(seed: u64) -> Self {
         Self(Policy::Random(seed))
     }
 
-    /// An asynchronous operation completes only when neither a warp nor the host can do more than poll (or after operations
-    /// were passed over very often); warps and host run in random order, and so do the operations.
+    /// An asynchronous operation completes only when neither a warp nor the host can do more than
+    /// poll, or after operations were passed over very often. Warps and host run in random order,
+    /// and so do the operations.
     pub fn async_late(seed: u64) -> Self {
         Self(Policy::AsyncLate(seed))
     }
 
-    /// An asynchronous operation completes before any warp runs on; warps and host run in random order.
+    /// Asynchronous operations complete before any warp runs on. Warps and host run in random
+    /// order.
     pub fn async_early(seed: u64) -> Self {
         Self(Policy::AsyncEarly(seed))
     }
 
-    /// Any runnable actor, but of ordered stores to global memory others see most only long after, so that a missing sequentially
-    /// consistent fence shows.
+    /// Every runnable actor has the same probability, but most ordered stores to global memory
+    /// become visible only long after, so that a missing sequentially consistent fence shows.
     pub fn stores_late(seed: u64) -> Self {
         Self(Policy::StoresLate(seed))
     }
 
-    /// The choices of an earlier run, from its report or statistics; the first runnable actor where they end.
+    /// The choices of an earlier run, from its report or statistics. After their end the first
+    /// runnable actor runs.
     pub fn replay(choices: Vec<u32>) -> Self {
         Self(Policy::Replay(choices))
     }
 }
 
-/// Turns with a runnable asynchronous operation before `async_late` lets one go: a warp may be polling for its effect
-/// without seeming to.
+/// Turns with a runnable asynchronous operation after which `async_late` runs one. A warp may poll
+/// for its effect without seeming to.
 const PATIENCE: u32 = 20_000;
 
-/// How many times a late store is passed over, on average, by `stores_late`.
+/// How many times `stores_late` passes over a store on average.
 const LATENESS: usize = 64;
 
-/// Who can run.
+/// The actors that can run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Runnable {
     pub(crate) warps: usize,
-    /// How many of the warps seem to poll for what others do.
+    /// Number of the warps that seem to poll.
     pub(crate) polling: usize,
     pub(crate) operations: usize,
     pub(crate) host: bool,
@@ -77,7 +82,7 @@ impl Runnable {
         self.warps + self.operations
     }
 
-    /// Whether anybody but an asynchronous operation may get on.
+    /// Whether a warp or the host can do more than poll.
     fn lively(self) -> bool {
         self.warps > self.polling || self.host && !self.host_polls
     }
@@ -88,7 +93,7 @@ pub(crate) struct Scheduler {
     policy: Policy,
     state: u64,
     passed_over: u32,
-    /// Turns since the host's last.
+    /// Turns since the last turn of the host.
     without_host: usize,
     choices: Vec<u32>,
 }
@@ -106,7 +111,7 @@ impl Scheduler {
         Self { policy, state, passed_over: 0, without_host: 0, choices: Vec::new() }
     }
 
-    /// SplitMix64: a few operations, and any seed is a good one.
+    /// SplitMix64, which takes few operations and any seed.
     fn random(&mut self, below: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -115,14 +120,15 @@ impl Scheduler {
         ((z ^ (z >> 31)) % below as u64) as usize
     }
 
-    /// A warp or the host, each with the same probability; at least one of them can run.
+    /// A warp or the host, each with the same probability. At least one of them can run.
     fn random_thread(&mut self, who: Runnable) -> usize {
         let choice = self.random(who.warps + usize::from(who.host));
         if choice == who.warps { who.host_choice() } else { choice }
     }
 
-    /// Picks one of those who can run, counted in the order of warps, asynchronous operations and the host; somebody can.
-    /// `is_late_store` says it of an operation's number.
+    /// Picks an actor that can run, by its number in the order of warps, asynchronous operations
+    /// and the host. There is at least one. `is_late_store` says whether an operation is a store
+    /// that is not visible yet.
     pub(crate) fn choose(&mut self, who: Runnable, is_late_store: impl Fn(usize) -> bool) -> usize {
         let Runnable { warps, operations, host, .. } = who;
         let threads = warps > 0 || host;
@@ -163,7 +169,7 @@ impl Scheduler {
         choice
     }
 
-    /// The host once in a round of all warps; else a warp and an operation in turns.
+    /// The host once in each round of all warps; else a warp and an operation alternate.
     fn turn(&mut self, who: Runnable) -> usize {
         let others = who.warps + who.operations;
         self.without_host += 1;
@@ -218,7 +224,7 @@ mod tests {
     fn late_operations_are_not_starved() {
         let mut late = Scheduler::new(&Schedule::async_late(1));
         assert!((0..=PATIENCE).any(|_| choose(&mut late, of(1, 1)) == 1));
-        // Nor kept waiting by those who only poll.
+        // Actors that only poll do not keep them waiting.
         let polling = Runnable { polling: 2, host: true, host_polls: true, ..of(2, 1) };
         assert_eq!(choose(&mut late, polling), 2);
         assert_ne!(choose(&mut late, Runnable { host_polls: false, ..polling }), 2);

@@ -1,6 +1,7 @@
-//! Shadow memory: for every four bytes (two or one where global memory is accessed so), who wrote them last and who has read
-//! them since. Accesses are logged once and cells hold their numbers, so a box or an operand of thousands of cells
-//! costs a comparison for each.
+//! Shadow memory: for every four bytes, the access that wrote them last and the accesses that have
+//! read them since. Global memory that is accessed in smaller parts has cells of two bytes or one.
+//! Accesses are logged once and cells hold their numbers, so a box or an operand of thousands of
+//! cells costs one comparison for each cell.
 
 use std::iter::repeat_n;
 
@@ -19,8 +20,9 @@ const MBARRIER: u32 = u32::MAX;
 /// Set in a field that names a set of accesses.
 const SET: u32 = 1 << 31;
 
-/// The last write and the reads since, as numbers in the [`AccessLog`]. Atomic accesses that nothing orders do not race
-/// with each other, but others may race with any of them: so they, and what they found, stay together.
+/// The last write and the reads since, as numbers in the [`AccessLog`]. Unordered atomic accesses
+/// do not race with each other, but another access may race with any of them. So a field can name a
+/// set of accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     write: u32,
@@ -31,7 +33,7 @@ impl Cell {
     pub(crate) const MBARRIER: Cell = Cell { write: MBARRIER, read: NONE };
 }
 
-/// Through which path an access reaches memory.
+/// The path by which an access reaches memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proxy {
     /// Loads and stores.
@@ -47,13 +49,13 @@ pub(crate) enum Proxy {
 pub(crate) struct Access {
     pub(crate) epoch: Epoch,
     pub(crate) proxy: Proxy,
-    /// Relaxed or stronger: does not race with another such access.
+    /// Whether it is relaxed or stronger, and so does not race with other such accesses.
     pub(crate) strong: bool,
     pub(crate) actor: Actor,
     pub(crate) loc: LocId,
 }
 
-/// Every access of the run that a cell may still name.
+/// The accesses of the run.
 pub(crate) struct AccessLog {
     accesses: Vec<Access>,
     sets: Vec<Box<[u32]>>,
@@ -82,22 +84,23 @@ impl AccessLog {
     }
 }
 
-/// Why an access is wrong, and at which cell of the slice that was passed.
+/// A conflict of an access. It is reported with the index of the cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conflict {
-    /// Nobody has written the cell.
+    /// Nothing has written the cell.
     Uninitialised,
     /// The cell is part of an mbarrier.
     Mbarrier,
     /// Nothing orders the other access before this one.
     Race { other: u32, other_writes: bool },
-    /// The other access is ordered before this one, but no fence has passed it to the async proxy.
+    /// The other access is ordered before this one, but no fence has passed it on to the async
+    /// proxy.
     MissingProxyFence { other: u32 },
     /// The other access is ordered before this use of a tensor map, but not by map fences.
     MissingMapFence { other: u32 },
 }
 
-/// Which state space is accessed: it decides which proxy fence is asked for.
+/// The state space of an access, which decides what proxy fence it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShadowSpace {
     Shared,
@@ -113,7 +116,7 @@ pub(crate) struct Observer<'a> {
     space: ShadowSpace,
     races: bool,
     uninitialised: bool,
-    /// What map fences have passed on, for the read of a tensor map.
+    /// For the read of a tensor map: the writes that map fences have passed on.
     acquired: Option<&'a Clock>,
     known_write: u32,
     readers_before: u32,
@@ -148,13 +151,14 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// The same for the read of a tensor map, before which map fences have passed on what `acquired` knows.
+    /// Makes the access the read of a tensor map to which map fences have passed on what `acquired`
+    /// knows.
     pub(crate) fn of_map(self, acquired: &'a Clock) -> Self {
         Self { acquired: Some(acquired), ..self }
     }
 
     fn ordered(&self, epoch: Epoch) -> bool {
-        epoch.known_to(&self.knowledge.seen, self.access.epoch.cluster)
+        epoch.known_to(&self.knowledge.before, self.access.epoch.cluster)
     }
 
     fn check_against_writes(&self, writers: u32) -> Result<(), Conflict> {
@@ -195,8 +199,9 @@ impl<'a> Observer<'a> {
         Ok(())
     }
 
-    /// Those of some accesses that later ones may race with although they do not race with this one: not those that are
-    /// ordered before it, unless they are weak and this one is strong, since another strong one need not be after it.
+    /// The accesses of a set that a later access may race with, even if it is ordered after this
+    /// one. Accesses that are ordered before this one are dropped. A weak access stays if this one
+    /// is strong, since another strong access need not be ordered after it.
     fn kept(&self, accesses: u32) -> Vec<u32> {
         let keeps = |&other: &u32| {
             let other = self.log.get(other);
@@ -217,7 +222,7 @@ impl<'a> Observer<'a> {
         }
     }
 
-    /// The accesses that count once this one has joined them.
+    /// The set of accesses with this one added.
     fn add_to(&mut self, accesses: u32) -> u32 {
         if self.log.members(&accesses).contains(&self.id) {
             return accesses;
@@ -269,7 +274,7 @@ impl<'a> Observer<'a> {
         }
         self.check_against_reads(cell.read)?;
         if !self.access.strong {
-            // All others are ordered before it.
+            // All other accesses are ordered before it.
             return Ok(Cell { write: self.id, read: NONE });
         }
         let write = self.add_to(cell.write);
@@ -289,20 +294,20 @@ impl<'a> Observer<'a> {
     }
 }
 
-/// The cells of an allocation of global memory, which stand for whole words until somebody accesses part of one: then
-/// for halves of them, or for bytes.
+/// The cells of an allocation of global memory. They stand for words until part of a word is
+/// accessed, then for halves of words or for bytes.
 pub(crate) struct GlobalShadow {
     cells: Vec<Cell>,
     cell_bytes: usize,
 }
 
 impl GlobalShadow {
-    /// For `bytes` bytes that nobody has accessed.
+    /// The cells of `bytes` bytes without accesses.
     fn new(bytes: usize) -> Self {
         Self { cells: vec![Cell::default(); bytes.div_ceil(CELL_BYTES)], cell_bytes: CELL_BYTES }
     }
 
-    /// The cells of a range of bytes, and how many bytes each of them stands for.
+    /// The cells of a range of bytes, and the number of bytes that each of them stands for.
     pub(crate) fn cells(&mut self, offset: usize, bytes: u32) -> (&mut [Cell], usize) {
         let end = offset + bytes as usize;
         let aligned = 1 << (offset | end).trailing_zeros().min(CELL_BYTES.ilog2());
@@ -321,7 +326,7 @@ impl GlobalShadow {
 pub(crate) struct GlobalShadows(Vec<Option<GlobalShadow>>);
 
 impl GlobalShadows {
-    /// Those of an allocation, of `bytes` bytes.
+    /// The cells of an allocation of `bytes` bytes.
     pub(crate) fn of(&mut self, allocation: usize, bytes: usize) -> &mut GlobalShadow {
         if self.0.len() <= allocation {
             self.0.resize_with(allocation + 1, || None);

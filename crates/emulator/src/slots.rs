@@ -1,4 +1,5 @@
-//! Gives values slots: those that are never alive together share one, so that a warp's values stay small.
+//! Assigns slots to values. Values that are never alive together share a slot, so that the state of
+//! a warp stays small.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,8 +14,8 @@ struct Range {
     uniform: bool,
 }
 
-/// Replaces value numbers in `steps` by slots and returns how many uniform and varying slots there are. `loops` are the
-/// first and last steps of loops.
+/// Replaces value numbers in `steps` by slots and returns how many uniform and varying slots there
+/// are. `loops` are the first and last steps of loops.
 pub(crate) fn assign(steps: &mut [Step], loops: &[(usize, usize)]) -> (usize, usize) {
     let mut ranges: Vec<Option<Range>> = Vec::new();
     for (at, step) in steps.iter_mut().enumerate() {
@@ -31,8 +32,8 @@ pub(crate) fn assign(steps: &mut [Step], loops: &[(usize, usize)]) -> (usize, us
         });
     }
 
-    // What comes from before a loop and is used in it must survive every iteration. Inner loops first: a range that
-    // grows to the end of an inner loop may then lie in the outer one.
+    // A value from before a loop that is used in it must survive every iteration. Inner loops come
+    // first: a range that grows to the end of an inner loop may then end in the outer one.
     let mut loops = loops.to_vec();
     loops.sort_by_key(|&(first, _)| Reverse(first));
     for range in ranges.iter_mut().flatten() {

@@ -1,8 +1,8 @@
-//! What a resident cluster consists of: CTAs with their shared memory and barriers, warpgroups, warps.
+//! The state of a resident cluster: CTAs with their shared memory and barriers, warpgroups, warps.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pgemm_ir::{Kernel, LocId, Scope};
+use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
 use crate::late::LateStore;
@@ -19,10 +19,10 @@ pub(crate) const WARPGROUP_WARPS: usize = 4;
 /// All lanes.
 pub(crate) const FULL: u32 = u32::MAX;
 
-/// Fruitless loads after which a warp is taken to poll.
+/// Number of fruitless loads after which a warp counts as polling.
 const POLLS: u32 = 2;
 
-/// A warp by place: the cluster's slot, the CTA's rank, the warp's index.
+/// A warp: the cluster's slot, the CTA's rank, the warp's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WarpId {
     pub(crate) slot: usize,
@@ -33,7 +33,7 @@ pub(crate) struct WarpId {
 /// What a warp waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Nothing: it runs or is about to.
+    /// Nothing: it can run.
     #[default]
     None,
     /// A phase of an mbarrier.
@@ -50,7 +50,7 @@ pub(crate) enum Wait {
     Registers { count: u32 },
 }
 
-/// What control flow comes back to.
+/// The lanes that control flow returns to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// Lanes that were active before.
@@ -69,14 +69,14 @@ pub(crate) struct BulkThread {
     pub(crate) open: u32,
     /// Closed groups so far.
     pub(crate) committed: u32,
-    /// Operations of each group, the open one included, that have not yet read; and not yet written.
+    /// By group, the open one included: operations that have not read yet, and not written yet.
     pub(crate) unread: Vec<u32>,
     pub(crate) unwritten: Vec<u32>,
     /// Groups whose reads the thread has waited for.
     pub(crate) waited: u32,
-    /// Groups that the thread has waited for altogether.
+    /// Groups whose writes the thread has waited for too.
     pub(crate) waited_full: u32,
-    /// Where the latest store is.
+    /// Place of the latest store.
     pub(crate) loc: Option<LocId>,
 }
 
@@ -95,21 +95,22 @@ pub(crate) struct WgmmaWarp {
     pub(crate) retired_operations: u64,
     /// A fence was executed since the last commit.
     pub(crate) batch_fenced: bool,
-    /// By accumulator: touched since the last fence; operations issued when last used.
+    /// By accumulator group.
     pub(crate) accumulators: Vec<RegisterUse>,
-    /// The same by fragment of A.
+    /// By register of A.
     pub(crate) fragments: Vec<RegisterUse>,
-    /// Where the latest wgmma is.
+    /// Place of the latest wgmma.
     pub(crate) loc: Option<LocId>,
 }
 
 /// The history of registers that wgmma use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RegisterUse {
+    /// Ordinary code has used them since the last fence.
     pub(crate) touched: bool,
     /// Operations issued up to and including the last that uses them.
     pub(crate) used: u64,
-    /// Where they were last used or touched.
+    /// Place of the latest use.
     pub(crate) loc: Option<LocId>,
 }
 
@@ -125,23 +126,25 @@ pub(crate) struct Warp {
     pub(crate) exited: bool,
     pub(crate) component: u32,
     pub(crate) knowledge: Knowledge,
-    /// What a later relaxed store publishes: scope of the last fence and the knowledge then.
+    /// Scope of the last release fence and the knowledge then, which later relaxed stores release.
     pub(crate) fenced: Option<(Scope, Box<Knowledge>)>,
-    /// What relaxed loads saw, for the next fence: cluster and CTA, and what was published there.
+    /// By cluster and CTA: knowledge that relaxed loads have found, for the next acquire fence.
     pub(crate) observed: BTreeMap<(u32, u32), Knowledge>,
-    /// Stores that others do not see yet.
+    /// Stores that are not visible yet.
     pub(crate) late_stores: VecDeque<LateStore>,
-    /// By address of a tensor map, what its acquire fences have passed on to some lanes.
+    /// By address of a tensor map: masks of lanes and the writes that acquire fences have passed on
+    /// to them.
     pub(crate) acquired_maps: BTreeMap<u64, Vec<(u32, Clock)>>,
-    /// By step, what its latest ordered loads have found.
+    /// By step: what its latest ordered load has found.
     pub(crate) polled: BTreeMap<usize, u64>,
-    /// Ordered loads in a row that found what they had found before, with nothing else done that others could see.
+    /// Number of ordered loads in a row that found the same as before, without another visible
+    /// effect in between.
     pub(crate) fruitless: u32,
-    /// Lanes that wrote shared memory since a proxy fence or barrier covered them.
+    /// Lanes with writes to shared memory since the last proxy fence or barrier.
     pub(crate) unfenced_lanes: u32,
     /// Components of mbarriers that this warp initialised and has not fenced yet.
     pub(crate) initialised: Vec<u32>,
-    /// Those that it has fenced: known to whoever meets it, even at a relaxed barrier.
+    /// The components that this warp has fenced. Even a relaxed cluster barrier passes them on.
     pub(crate) fenced_inits: Vec<u32>,
     /// It has arrived at the cluster barrier and not yet waited.
     pub(crate) cluster_arrived: bool,
@@ -164,7 +167,7 @@ impl Warp {
         }
     }
 
-    /// The value, where it is the same in all lanes by construction.
+    /// The value, if it is the same in all lanes by construction.
     pub(crate) fn scalar(&self, program: &Program, slot: Slot) -> Option<u64> {
         match slot {
             Slot::Constant(index) => Some(program.constants[index as usize]),
@@ -202,7 +205,7 @@ impl Warp {
         })
     }
 
-    /// Writes one lane, or the only value.
+    /// Writes the value of one lane, or the value of all lanes.
     pub(crate) fn set(&mut self, slot: Slot, lane: usize, value: u64) {
         match slot {
             Slot::Constant(_) => {}
@@ -211,25 +214,25 @@ impl Warp {
         }
     }
 
-    /// Writes all lanes of a value that has them.
+    /// Writes all lanes of a value that varies.
     pub(crate) fn set_all(&mut self, slot: Slot, value: impl Fn(usize) -> u64) {
         if let Slot::Varying(index) = slot {
             self.lanes[index as usize] = std::array::from_fn(value);
         }
     }
 
-    /// The present point in the warp's life.
+    /// The present time of the warp.
     pub(crate) fn time(&self) -> u32 {
-        self.knowledge.seen.get(self.component)
+        self.knowledge.before.get(self.component)
     }
 
-    /// Starts a new point in the warp's life: what it did before may be known to others, what it does next is not.
+    /// Advances the time of the warp: what it does next is not yet known to others.
     pub(crate) fn tick(&mut self) {
         let time = self.time() + 1;
-        self.knowledge.seen.raise(self.component, time);
+        self.knowledge.before.raise(self.component, time);
     }
 
-    /// An ordered load at this step has found these values.
+    /// Notes what an ordered load at this step has found.
     pub(crate) fn note_load(&mut self, found: u64) {
         match self.polled.insert(self.pc, found) {
             Some(before) if before == found => self.fruitless += 1,
@@ -237,12 +240,12 @@ impl Warp {
         }
     }
 
-    /// Whether it seems to wait in a loop for what others do.
+    /// Whether it seems to wait in a loop for other actors.
     pub(crate) fn polls(&self) -> bool {
         self.fruitless >= POLLS
     }
 
-    /// A barrier has brought the warp's lanes together with each other.
+    /// Notes that the lanes of the warp have met at a barrier.
     pub(crate) fn met(&mut self) {
         self.unfenced_lanes = 0;
     }
@@ -251,7 +254,7 @@ impl Warp {
 /// A named barrier of a CTA.
 #[derive(Default)]
 pub(crate) struct NamedBarrier {
-    /// Threads that the first arrival of this round named.
+    /// Threads that the first arrival of this round expects.
     pub(crate) threads: u32,
     pub(crate) arrived: u32,
     pub(crate) participants: Vec<usize>,
@@ -269,12 +272,12 @@ pub(crate) struct Cta {
     pub(crate) named: [NamedBarrier; 16],
     pub(crate) warps: Vec<Warp>,
     pub(crate) warpgroups: Vec<Warpgroup>,
-    /// Registers given back and not yet taken.
+    /// Registers in the pool.
     pub(crate) free_registers: u32,
-    /// `setmaxnreg` of each warpgroup: count, whether it increases, and who came first.
-    pub(crate) register_changes: Vec<Vec<(u32, bool, LocId, Actor)>>,
+    /// `setmaxnreg` of each warpgroup: count, direction, and the warp that came first.
+    pub(crate) register_changes: Vec<Vec<(u32, RegisterChange, LocId, Actor)>>,
     pub(crate) running: usize,
-    /// What its warps knew when they exited.
+    /// The knowledge of its warps when they exited.
     pub(crate) at_exit: Knowledge,
     /// The latest remote arrival of each component at this CTA's barriers.
     pub(crate) remote: HashMap<u32, (Epoch, Actor, LocId)>,
@@ -282,14 +285,14 @@ pub(crate) struct Cta {
     pub(crate) landed: HashMap<u32, (Epoch, Actor, LocId)>,
 }
 
-/// What the clusters of a launch have in common.
+/// The common state of the clusters of a launch.
 #[derive(Default)]
 pub(crate) struct Launched {
-    /// From 0.
+    /// Number of the launch, from 0.
     pub(crate) number: u32,
-    /// Number of its first cluster among those of all launches.
+    /// Number of its first cluster among the clusters of all launches.
     pub(crate) first_cluster: u32,
-    /// What its warps start with.
+    /// The knowledge of its warps at the start.
     pub(crate) knowledge: Knowledge,
 }
 
@@ -297,9 +300,9 @@ pub(crate) struct Launched {
 pub(crate) struct Cluster {
     /// Index in the grid.
     pub(crate) index: u32,
-    /// Which launch of the run it belongs to.
+    /// Number of its launch.
     pub(crate) launch: u32,
-    /// Number among the clusters of all launches, as clocks know it.
+    /// Number among the clusters of all launches, which clocks use.
     pub(crate) id: u32,
     pub(crate) ctas: Vec<Cta>,
     /// Warps that have neither arrived at the cluster barrier nor exited.
@@ -309,14 +312,14 @@ pub(crate) struct Cluster {
     pub(crate) cluster_arrivals: Knowledge,
     pub(crate) cluster_complete: Knowledge,
     pub(crate) cluster_waiters: Vec<(usize, usize)>,
-    /// Asynchronous operations under way, and stores that others do not see yet.
+    /// Asynchronous operations in flight, and stores that are not visible yet.
     pub(crate) flights: usize,
     pub(crate) running_ctas: usize,
     pub(crate) components: u32,
 }
 
 impl Cluster {
-    /// The cluster of an index in a launch's grid.
+    /// A cluster of a launch.
     pub(crate) fn new(
         kernel: &Kernel,
         program: &Program,
@@ -356,7 +359,7 @@ impl Cluster {
         self.components - 1
     }
 
-    /// Names a warp for reports.
+    /// A warp as an actor of reports.
     pub(crate) fn actor(&self, kind: ActorKind, rank: usize, warp: usize) -> Actor {
         Actor {
             kind,
@@ -431,7 +434,7 @@ impl Cta {
         }
     }
 
-    /// The barrier at an address, if one may be there.
+    /// The barrier at an address, if there is one.
     pub(crate) fn mbarrier_at(&self, address: u32) -> Option<usize> {
         self.mbarriers.binary_search_by_key(&address, |barrier| barrier.address).ok()
     }

@@ -1,30 +1,32 @@
-//! TMA: boxes of tensor maps copied between global and shared memory by actors of their own.
+//! TMA: copies of boxes of tensor maps between global and shared memory. Each copy is an actor.
 
 use std::rc::Rc;
 
-use pgemm_ir::{Element, LocId, SwizzleMode};
+use pgemm_ir::{Format, LocId, SwizzleMode};
 
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
-use crate::machine::{At, Emulator, Fault, Operation, Outcome};
+use crate::fault::{At, Fault, Outcome};
+use crate::machine::{Emulator, Operation};
 use crate::maps::FoundMap;
+use crate::number;
 use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
 use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
 use crate::state::{BulkThread, Wait, Warp, WarpId};
 
-/// Boxes begin at multiples of so many bytes of a line.
+/// Unit of bytes in which boxes begin along the innermost dimension.
 const TMA_UNIT_BYTES: i64 = 16;
 
-/// Bytes that are moved, and swizzled, together.
+/// Unit of bytes of copies and swizzles.
 const CHUNK_BYTES: u32 = 16;
 
-/// A TMA operation under way.
+/// A TMA operation in flight.
 pub(crate) struct Flight {
     slot: usize,
-    /// Number of the cluster, as clocks know it.
+    /// Number of the cluster, which clocks use.
     cluster: u32,
-    /// CTA whose shared memory is used.
+    /// Rank of the CTA whose shared memory is used.
     rank: usize,
     pub(crate) actor: Actor,
     pub(crate) loc: LocId,
@@ -70,14 +72,14 @@ impl Flight {
 struct Row {
     /// Row in the box.
     index: u32,
-    /// First byte within the row, and bytes, that lie in the tensor.
+    /// First byte within the row that lies in the tensor, and number of such bytes.
     start: usize,
     bytes: usize,
     /// Global address of the first such byte.
     address: u64,
 }
 
-/// The rows of a box that are at least in part within the tensor.
+/// The rows of a box that lie at least partly within the tensor.
 fn rows(map: &TensorMap, first: [i64; 5]) -> Vec<Row> {
     let (spec, argument) = (&map.spec, &map.argument);
     let element = u64::from(spec.element.bytes());
@@ -112,26 +114,14 @@ fn rows(map: &TensorMap, first: [i64; 5]) -> Vec<Row> {
     rows
 }
 
-/// Rounds binary32 words to the 10 fraction bits of tf32, to nearest even, as the loads of such maps do. A NaN stays one.
-fn round_to_tf32(words: &mut [u8]) {
-    for word in words.chunks_exact_mut(4) {
-        let bits = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-        let rounded = if f32::from_bits(bits).is_nan() {
-            bits | 0x0040_0000
-        } else {
-            bits + 0xfff + (bits >> 13 & 1)
-        };
-        word.copy_from_slice(&(rounded & !0x1fff).to_le_bytes());
-    }
-}
-
-/// Alignment of a box in shared memory: the swizzle pattern repeats from there.
+/// Alignment of a box in shared memory: the period of the swizzle pattern.
 fn box_alignment(swizzle: SwizzleMode) -> u32 {
     swizzle.span_bytes().map_or(128, |span| span * 8)
 }
 
 impl Emulator<'_> {
-    /// Checks what loads and stores have in common and gives the map, the coordinates and the box size.
+    /// Makes the checks of loads and stores, and returns the map, the coordinates and the address
+    /// in shared memory.
     fn tma_box(
         &self,
         program: &Program,
@@ -148,11 +138,13 @@ impl Emulator<'_> {
         for (first, &slot) in first.iter_mut().zip(coordinates) {
             *first = i64::from(warp.get(program, slot, lane) as u32 as i32);
         }
-        // The hardware stops with an illegal instruction there, whatever the map's address.
+        // Otherwise the hardware stops with an illegal instruction, whatever the address of the
+        // map.
         let begins = first[0] * i64::from(spec.element.bytes());
         if begins % TMA_UNIT_BYTES != 0 {
             let message = format!(
-                "a box that begins at byte {begins} of a line: boxes begin at multiples of {TMA_UNIT_BYTES}"
+                "a box begins at byte {begins} of a line, but boxes begin at multiples of \
+                 {TMA_UNIT_BYTES}"
             );
             return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
         }
@@ -284,7 +276,7 @@ impl Emulator<'_> {
                     staged: None,
                 },
             };
-            // Whoever waits until the group has read also knows that it has read its maps.
+            // A wait for the reads of the group also covers the reads of its maps.
             let access = flight.access(component, group as u32 + 1);
             self.read_map(warp, lane, &found, access, what)?;
             self.launch_flight(flight);
@@ -320,16 +312,16 @@ impl Emulator<'_> {
         for thread in bulk.iter_mut().filter(|thread| waiting()(thread)) {
             let target = thread.committed.saturating_sub(pending);
             thread.waited = thread.waited.max(target);
-            knowledge.seen.raise(thread.read_component, target);
+            knowledge.before.raise(thread.read_component, target);
             if !read {
                 thread.waited_full = thread.waited_full.max(target);
-                knowledge.seen.raise(thread.write_component, target);
+                knowledge.before.raise(thread.write_component, target);
             }
         }
         Ok(Flow::Visible)
     }
 
-    /// Lets a TMA operation make its next step.
+    /// Advances a TMA operation by a step.
     pub(crate) fn advance_flight(&mut self, index: usize) -> Outcome {
         let Some(mut flight) = self.flights[index].take() else { return Ok(()) };
         let map = Rc::clone(&flight.map);
@@ -366,7 +358,7 @@ impl Emulator<'_> {
         Ok(())
     }
 
-    /// Copies a box to shared memory and completes its bytes.
+    /// Copies a box to shared memory and completes its bytes on the mbarrier.
     fn land(&mut self, flight: &Flight, map: &TensorMap, barrier: usize) -> Outcome {
         let what = "copies a box";
         let (slot, rank) = (flight.slot, flight.rank);
@@ -409,8 +401,9 @@ impl Emulator<'_> {
                 data[start..start + row.bytes].copy_from_slice(self.memory.bytes(place, row.bytes));
             }
         }
-        if map.spec.element == Element::Tf32 {
-            round_to_tf32(&mut data);
+        // Loads through maps of tf32 round (CUDA Driver API, "cuTensorMapEncodeTiled").
+        if let (Format::Float(format), 32) = (map.spec.element.format(), map.spec.element.bits()) {
+            number::round_words(format, &mut data);
         }
         let swizzle = map.spec.swizzle;
         let cta = &mut self.cluster_mut(slot).ctas[rank];
@@ -458,7 +451,7 @@ impl Emulator<'_> {
         {
             let byte = self.memory.describe(address + byte as u64).to_string();
             let message =
-                format!("tensor map {}: {byte} is read, but nobody has written it", map.name);
+                format!("tensor map {}: {byte} is read, but nothing has written it", map.name);
             return Err(flight.fault(ReportKind::UninitialisedRead, message, what));
         }
         if !writable || !self.checks.races {
@@ -486,7 +479,7 @@ impl Emulator<'_> {
         warp.bulk.iter().find(|thread| thread.lane == lane)
     }
 
-    /// Notes progress of a store; its warp may have exited.
+    /// Notes the progress of a store. Its warp may have exited.
     fn store_progress(&mut self, id: WarpId, lane: u32, progress: impl FnOnce(&mut BulkThread)) {
         let warp = self.warp_mut(id);
         if let Some(thread) = warp.bulk.iter_mut().find(|thread| thread.lane == lane) {
@@ -521,7 +514,7 @@ impl Emulator<'_> {
             let mut observer =
                 Observer::new(&mut self.log, knowledge, access, ShadowSpace::Shared, checks);
             let mut failed = None;
-            // Only what goes to global memory has to be there.
+            // Only bytes that go to global memory must have been written.
             'rows: for row in rows(map, flight.first) {
                 let begin = row.start as u32 / CHUNK_BYTES * CHUNK_BYTES;
                 let end = (row.start + row.bytes) as u32;
@@ -564,13 +557,14 @@ impl Emulator<'_> {
     ) -> Outcome {
         let component = match self.bulk_thread(id, lane) {
             Some(thread) => thread.write_component,
-            // Its thread has exited, so nobody can know of the write any more.
+            // The thread has exited, so nothing can be ordered after the write.
             None => self.cluster_mut(flight.slot).new_component(),
         };
         let access = flight.access(component, group as u32 + 1);
         let inner = map.spec.box_extents[0] * map.spec.element.bytes();
         for mut row in rows(map, flight.first) {
-            // The last unit of 16 bytes is written whole, even where the tensor ends inside of it: an H200 does so.
+            // The last unit of 16 bytes is written as a whole, even if the tensor ends within it.
+            // This was observed on an H200.
             let rest = inner as usize - row.start;
             row.bytes = row.bytes.next_multiple_of(CHUNK_BYTES as usize).min(rest);
             self.observe_global(flight, map, &access, row.address, row.bytes, true)?;

@@ -1,8 +1,9 @@
-//! Which values are the same in all lanes of a warp that define them.
+//! Analysis of the values that are the same in all lanes of a warp.
 
-use pgemm_ir::{Block, Inst, Kernel, Op, Special, ValueId};
+use pgemm_ir::{Block, Control, Effect, Inst, Kernel, Op, Threads, Uniformity, ValueId};
 
-/// For each value, whether it is uniform. Values that a loop carries are so only if all copies of them are.
+/// For each value, whether it is uniform. A value that a loop carries is uniform only if all copies
+/// of it are.
 pub(crate) fn analyse(kernel: &Kernel) -> Vec<bool> {
     let mut analysis = Analysis { uniform: vec![true; kernel.values.len()], changed: true };
     while analysis.changed {
@@ -36,7 +37,7 @@ impl Analysis {
         }
     }
 
-    /// Lets values that share a place agree.
+    /// Gives values that share a slot the same uniformity.
     fn unite(&mut self, uniform: bool, values: &[ValueId]) {
         let uniform = uniform && values.iter().all(|&value| self.is(value));
         values.iter().for_each(|&value| self.set(value, uniform));
@@ -48,16 +49,31 @@ impl Analysis {
 
     fn inst(&mut self, inst: &Inst) {
         inst.blocks.iter().for_each(|block| self.block(block));
-        match &inst.op {
-            Op::Special(Special::Thread | Special::Lane)
-            | Op::Elect
-            | Op::Clock
-            | Op::AccGet(..)
-            | Op::Atomic { .. }
-            | Op::WarpMma(_)
-            | Op::LoadMatrix { .. } => inst.results.iter().for_each(|&v| self.set(v, false)),
-            Op::ShuffleFirst | Op::AssumeUniform => {}
-            Op::For => {
+        match inst.op.effect() {
+            Effect::Control(kind) => self.control(inst, kind),
+            Effect::Pure
+            | Effect::Reads
+            | Effect::Acts
+            | Effect::ReadsAccumulator(_)
+            | Effect::WritesAccumulator(_)
+            | Effect::Wgmma(_)
+            | Effect::Bulk(_) => {
+                let operands = inst.args.iter().all(|&value| self.is(value));
+                let uniform = match (&inst.op, inst.op.uniformity()) {
+                    // The lanes of a warp load at the same moment.
+                    (Op::Load(_) | Op::LoadElement(_) | Op::LoadNarrow { .. }, _) => operands,
+                    (_, Uniformity::AsOperands) => operands,
+                    (_, Uniformity::In(threads)) => threads <= Threads::Warp,
+                    (_, Uniformity::AtLeastIn(threads)) => threads <= Threads::Warp || operands,
+                };
+                inst.results.iter().for_each(|&value| self.set(value, uniform));
+            }
+        }
+    }
+
+    fn control(&mut self, inst: &Inst, kind: Control) {
+        match kind {
+            Control::For => {
                 let body = &inst.blocks[0];
                 let index = self.is(inst.args[0]) && self.is(inst.args[2]);
                 self.set(body.params[0], index);
@@ -67,7 +83,7 @@ impl Analysis {
                     self.unite(uniform, &[body.params[1 + i], inst.results[i]]);
                 }
             }
-            Op::While => {
+            Control::While => {
                 let (test, body) = (&inst.blocks[0], &inst.blocks[1]);
                 let same_trips = yielded(test).iter().all(|&value| self.is(value));
                 for (i, &out) in yielded(body).iter().enumerate() {
@@ -75,17 +91,15 @@ impl Analysis {
                     self.unite(uniform, &[test.params[i], body.params[i], inst.results[i]]);
                 }
             }
-            Op::If => {
+            Control::If => {
                 let condition = self.is(inst.args[0]);
                 for (i, &result) in inst.results.iter().enumerate() {
                     let same = inst.blocks.iter().all(|block| self.is(yielded(block)[i]));
                     self.set(result, condition && same);
                 }
             }
-            _ => {
-                let uniform = inst.args.iter().all(|&value| self.is(value));
-                inst.results.iter().for_each(|&value| self.set(value, uniform));
-            }
+            // They define no values.
+            Control::Roles | Control::Yield => {}
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Arithmetic: operations that only compute results from their operands, over one lane (uniform values) or 32.
+//! Arithmetic: operations that only compute results from their operands, in one lane (for uniform
+//! values) or in 32.
 
-use half::{bf16, f16};
 use pgemm_ir::{BinaryOp, CompareOp, DescriptorLayout, Element, Half, SwizzleMode, Type, UnaryOp};
 
-use crate::byte;
+use crate::number;
 
 /// A pure operation with its types. Values are bits, zero-extended to 64.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    /// How many operands it takes.
+    /// Number of its operands.
     pub(crate) fn operands(self) -> usize {
         match self {
             Function::Unary(..)
@@ -50,7 +50,7 @@ fn bits(value: f32) -> u64 {
     u64::from(value.to_bits())
 }
 
-/// Zero of the same sign in place of a subnormal number.
+/// The number, or zero of the same sign if it is subnormal.
 fn normal(value: f32) -> f32 {
     if value.is_subnormal() { 0f32.copysign(value) } else { value }
 }
@@ -90,25 +90,8 @@ fn each2(out: &mut [u64], a: &[u64], b: &[u64], f: impl Fn(u64, u64) -> u64) {
     }
 }
 
-/// A binary32 rounded to nearest even to an element type of 16 bits, or of 8 with zeros above.
-pub(crate) fn narrow(element: Element, value: u64) -> u16 {
-    match element {
-        _ if element.bytes() == 1 => byte::round(element, float(value)).into(),
-        Element::F16 => f16::from_f32(float(value)).to_bits(),
-        _ => bf16::from_f32(float(value)).to_bits(),
-    }
-}
-
-/// An element of a type of 16 bits, or of the lower 8, as a binary32.
-pub(crate) fn widen(element: Element, value: u16) -> u64 {
-    match element {
-        _ if element.bytes() == 1 => bits(byte::widen(element, value as u8)),
-        Element::F16 => bits(f16::from_bits(value).to_f32()),
-        _ => bits(bf16::from_bits(value).to_f32()),
-    }
-}
-
-/// Evaluates a function on as many lanes as `out` has; operands that the function does not take are ignored.
+/// Evaluates a function on as many lanes as `out` has. Operands that the function does not have are
+/// ignored.
 pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u64]) {
     match function {
         Function::Unary(op, ty) => match (op, ty) {
@@ -120,7 +103,7 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
             (UnaryOp::Neg, _) => each1(out, a, |a| word(signed(a).wrapping_neg())),
             (UnaryOp::Abs, Type::F64) => each1(out, a, |a| double(a).abs().to_bits()),
             (UnaryOp::Abs, _) => each1(out, a, |a| bits(float(a).abs())),
-            // Rounded to nearest, which the hardware comes within two units in the last place of.
+            // Rounded to nearest. The hardware is within two units in the last place.
             (UnaryOp::Exp2, _) => {
                 each1(out, a, |a| bits(normal(f64::from(normal(float(a))).exp2() as f32)))
             }
@@ -156,12 +139,12 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
         },
         Function::Copy => out.copy_from_slice(a),
         Function::Pack(element) => each2(out, a, b, |low, high| {
-            let above = element.bytes() * 8;
-            u64::from(narrow(element, low)) | u64::from(narrow(element, high)) << above
+            let [low, high] = [low, high].map(|value| number::round(element, float(value)));
+            u64::from(low) | u64::from(high) << element.bits()
         }),
         Function::Unpack(element, half) => {
-            let shift = if half == Half::High { element.bytes() * 8 } else { 0 };
-            each1(out, a, |a| widen(element, (a >> shift) as u16));
+            let shift = if half == Half::High { element.bits() } else { 0 };
+            each1(out, a, |a| bits(number::widen(element, (a >> shift) as u16)));
         }
         Function::PermuteBytes => {
             for (i, out) in out.iter_mut().enumerate() {
@@ -186,7 +169,7 @@ fn permute_bytes(bytes: u64, selector: u32) -> u32 {
         let byte = bytes[(nibble & 7) as usize];
         match nibble & 8 {
             0 => byte,
-            // All bits are its sign.
+            // The sign bit, repeated.
             _ => (byte.cast_signed() >> 7).cast_unsigned(),
         }
     }))
@@ -251,7 +234,7 @@ fn signed_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         }),
         BinaryOp::Min => each2(out, a, b, |a, b| word(signed(a).min(signed(b)))),
         BinaryOp::Max => each2(out, a, b, |a, b| word(signed(a).max(signed(b)))),
-        // An arithmetic shift by 32 or more leaves the sign, as the hardware's clamped amount does.
+        // The hardware clamps the amount, so a shift by 32 or more leaves the sign.
         BinaryOp::Shr => each2(out, a, b, |a, b| word(signed(a) >> b.min(31))),
         _ => unsigned_binary(op, a, b, out),
     }
@@ -264,7 +247,7 @@ fn unsigned_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Add => each2(out, a, b, |a, b| low(a.wrapping_add(b))),
         BinaryOp::Sub => each2(out, a, b, |a, b| low(a.wrapping_sub(b))),
         BinaryOp::Mul => each2(out, a, b, |a, b| low(a.wrapping_mul(b))),
-        // Lanes that take no part may hold anything.
+        // Inactive lanes may hold any bits.
         BinaryOp::MulHigh => each2(out, a, b, |a, b| low(a).wrapping_mul(low(b)) >> 32),
         BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(0xffff_ffff)),
         BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
@@ -285,7 +268,7 @@ fn wide_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Div => each2(out, a, b, |a, b| a.checked_div(b).unwrap_or(u64::MAX)),
         BinaryOp::Rem => each2(out, a, b, |a, b| a.checked_rem(b).unwrap_or(a)),
         BinaryOp::Min => each2(out, a, b, u64::min),
-        // The verifier lets floats only have the latter.
+        // The verifier allows the latter only for floats.
         BinaryOp::Max | BinaryOp::MaxNan => each2(out, a, b, u64::max),
         BinaryOp::And => each2(out, a, b, |a, b| a & b),
         BinaryOp::Or => each2(out, a, b, |a, b| a | b),

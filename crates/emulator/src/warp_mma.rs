@@ -1,4 +1,5 @@
-//! Warp-level MMA: fragments of all lanes are gathered to matrices by their layouts, multiplied, and dealt out again.
+//! Warp-level MMA: the fragments of all lanes are gathered to matrices by their layouts,
+//! multiplied, and scattered again.
 
 use pgemm_cute::TvLayout;
 use pgemm_ir::{Fragments, WarpMma};
@@ -16,7 +17,7 @@ pub(crate) struct WarpMmaStep {
     d: Box<[Slot]>,
 }
 
-/// One fragment: its values, and where each of them lies in the matrix in each lane.
+/// One fragment: its values, and the position of each value of each lane in the matrix.
 #[derive(Clone, Debug)]
 struct Fragment {
     values: Box<[Slot]>,
@@ -25,7 +26,7 @@ struct Fragment {
 }
 
 impl WarpMmaStep {
-    /// The operands in the order of the operation's. The verifier has seen them.
+    /// An MMA of these operands and results, which have the signature of the operation.
     pub(crate) fn new(mma: &WarpMma, args: &[Slot], results: &[Slot]) -> WarpMmaStep {
         let Some(Fragments { a, b, c }) = mma.fragments() else {
             unreachable!("the verifier refuses {mma}")
@@ -49,7 +50,8 @@ impl WarpMmaStep {
         self.d.iter_mut().for_each(|slot| visit(slot, true));
     }
 
-    /// Products are added in the order of k, each rounded with its sum once. The hardware's order is not documented.
+    /// Adds products in the order of k, with one rounding each. The order of the hardware is not
+    /// documented.
     pub(crate) fn run(&self, program: &Program, warp: &mut Warp) {
         let WarpMma { m, n, k, .. } = self.mma;
         let [m, n, k] = [m, n, k].map(|extent| extent as usize);

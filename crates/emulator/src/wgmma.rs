@@ -1,14 +1,15 @@
-//! wgmma: each warpgroup has a queue of operations that an actor of its own executes, in order, at any moment between
-//! their issue by all four warps and the wait for their group.
+//! wgmma. Each warpgroup has a queue of operations. An actor executes them in order, at any moment
+//! between their issue by all four warps and the wait for their group.
 
 use std::collections::VecDeque;
 
-use pgemm_ir::{ASource, AccId, Element, Kernel, LocId, OperandMajor, Type, Wgmma};
+use pgemm_ir::{ASource, Element, Kernel, LocId, OperandMajor, Wgmma};
 
+use crate::accumulator::{Tile, Values};
 use crate::clock::{Epoch, Knowledge};
 use crate::execute::Flow;
-use crate::float16;
-use crate::machine::{At, Emulator, Fault, Operation, Outcome};
+use crate::fault::{At, Fault, Outcome};
+use crate::machine::{Emulator, Operation};
 use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, TILE_ROWS, read_operand};
 use crate::program::{Program, SMEM_BASE, Slot, WgmmaStep};
 use crate::report::{Actor, ActorKind, ReportKind};
@@ -27,34 +28,21 @@ pub(crate) struct Warpgroup {
     executed: u64,
     /// The operation at the front has been made ready.
     scheduled: bool,
-    accumulators: Vec<Tile>,
-}
-
-/// The accumulators of a warpgroup: 64 rows.
-enum Tile {
-    /// Also of f16, which registers hold two of.
-    Float {
-        defined: bool,
-        values: Vec<f32>,
-    },
-    Integer {
-        defined: bool,
-        values: Vec<i32>,
-    },
+    pub(crate) accumulators: Vec<Tile>,
 }
 
 /// An operation that some warps of the warpgroup have issued.
 struct Pending {
     op: Wgmma,
-    /// Group in the warpgroup's order.
+    /// Number of its group.
     group: u32,
     a: Option<u64>,
     b: u64,
     accumulate: bool,
-    /// Registers of A by row-major element, as bits of 32-bit words: warp, register, lane.
+    /// Registers of A as 32-bit words, by warp, register and lane.
     fragments: Vec<u32>,
     issued_by: u32,
-    /// What all warps that issued it know.
+    /// The knowledge that all warps that issued it have in common.
     knowledge: Knowledge,
     actor: Actor,
     loc: LocId,
@@ -62,39 +50,13 @@ struct Pending {
 
 impl Warpgroup {
     pub(crate) fn new(kernel: &Kernel, component: u32) -> Self {
-        let tile = |acc: &pgemm_ir::Accumulator| {
-            let elements = acc.columns() as usize * TILE_ROWS;
-            match acc.ty {
-                Type::S32 => Tile::Integer { defined: false, values: vec![0; elements] },
-                _ => Tile::Float { defined: false, values: vec![0.0; elements] },
-            }
-        };
         Warpgroup {
             component,
             queue: VecDeque::new(),
             executed: 0,
             scheduled: false,
-            accumulators: kernel.accumulators.iter().map(tile).collect(),
+            accumulators: kernel.accumulators.iter().map(Tile::new).collect(),
         }
-    }
-}
-
-fn supported(op: &Wgmma) -> Result<(), &'static str> {
-    use Element::{Bf16, E4m3, E5m2, F16, S8, Tf32, U8};
-    let types = matches!(
-        (op.a, op.b),
-        (F16, F16) | (Bf16, Bf16) | (Tf32, Tf32) | (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8)
-    );
-    let mn_major =
-        op.b_major == OperandMajor::Mn || op.a_source == ASource::Shared(OperandMajor::Mn);
-    if !types {
-        Err("no wgmma multiplies these element types")
-    } else if mn_major && op.a.bytes() != 2 {
-        Err("only 16-bit operands can be MN-major")
-    } else if !op.n.is_multiple_of(8) || !(8..=256).contains(&op.n) {
-        Err("n must be a multiple of 8 from 8 to 256")
-    } else {
-        Ok(())
     }
 }
 
@@ -122,69 +84,8 @@ impl Emulator<'_> {
             if self.checks.registers && before.used > retired {
                 let message = "registers of A are written while a wgmma that reads them is in \
                                flight";
-                return Err(self.in_flight(message, at, "writes them", before.loc));
+                return Err(self.registers_in_flight(message, at, "writes them", before.loc));
             }
-        }
-        Ok(())
-    }
-
-    fn in_flight(&self, message: &str, at: At, what: &str, issued: Option<LocId>) -> Box<Fault> {
-        let mut fault = self.fault(ReportKind::RegistersInFlight, message.to_owned(), at, what);
-        if let Some(loc) = issued {
-            fault.sites.push((self.actor(at), loc, "issued the wgmma".to_owned()));
-        }
-        fault
-    }
-
-    pub(crate) fn acc_get(
-        &mut self,
-        warp: &mut Warp,
-        at: At,
-        acc: AccId,
-        index: u32,
-        dest: Slot,
-    ) -> Outcome {
-        let what = "reads an accumulator";
-        let retired = warp.wgmma.retired_operations;
-        let registers = &mut warp.wgmma.accumulators[acc.index()];
-        registers.touched = true;
-        if self.checks.registers && registers.used > retired {
-            let message = "accumulators are read while a wgmma that writes them is in flight";
-            let issued = registers.loc;
-            return Err(self.in_flight(message, at, what, issued));
-        }
-        registers.loc = Some(at.loc);
-        let accumulator = self.kernel.accumulator(acc);
-        let (columns, packed) = (accumulator.columns() as usize, accumulator.ty == Type::B32);
-        if index >= accumulator.registers {
-            let message = format!("register {index} of {} accumulators", accumulator.registers);
-            return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
-        }
-        let cta = &self.cluster(at.id.slot).ctas[at.id.rank];
-        let group = &cta.warpgroups[at.id.warp / WARPGROUP_WARPS];
-        let index = index as usize * if packed { 2 } else { 1 };
-        let row = at.id.warp % WARPGROUP_WARPS * 16 + index % 4 / 2 * 8;
-        let column = index / 4 * 8 + index % 2;
-        let element = |lane: usize| (row + lane / 4) * columns + column + lane % 4 * 2;
-        let defined = match &group.accumulators[acc.index()] {
-            Tile::Float { defined, values } => {
-                warp.set_all(dest, |lane| {
-                    let at = element(lane);
-                    u64::from(match packed {
-                        true => float16::pack([values[at], values[at + 1]]),
-                        false => values[at].to_bits(),
-                    })
-                });
-                *defined
-            }
-            Tile::Integer { defined, values } => {
-                warp.set_all(dest, |lane| u64::from(values[element(lane)] as u32));
-                *defined
-            }
-        };
-        if !defined && self.checks.registers {
-            let message = format!("no wgmma has written {acc}");
-            return Err(self.fault(ReportKind::UninitialisedAccumulator, message, at, what));
         }
         Ok(())
     }
@@ -282,19 +183,8 @@ impl Emulator<'_> {
 
     fn check_wgmma(&self, warp: &Warp, at: At, step: &WgmmaStep, what: &str) -> Outcome {
         let op = &step.op;
-        if let Err(rule) = supported(op) {
-            return Err(self.fault(ReportKind::WgmmaMisuse, rule.to_owned(), at, what));
-        }
-        let accumulator = self.kernel.accumulator(op.acc);
-        let adds_up = match op.a {
-            Element::S8 | Element::U8 => accumulator.ty == Type::S32,
-            Element::F16 => accumulator.ty != Type::S32,
-            _ => accumulator.ty == Type::F32,
-        };
-        if accumulator.columns() != op.n || !adds_up {
-            let message =
-                format!("n = {} and {} inputs do not fit the registers of {}", op.n, op.a, op.acc);
-            return Err(self.fault(ReportKind::WgmmaMisuse, message, at, what));
+        if let Some(misuse) = &step.misuse {
+            return Err(self.fault(ReportKind::WgmmaMisuse, misuse.clone(), at, what));
         }
         if !self.checks.registers {
             return Ok(());
@@ -304,7 +194,7 @@ impl Emulator<'_> {
         let touched = fragments.chain([accumulators]).find(|registers| registers.touched);
         if !warp.wgmma.batch_fenced || touched.is_some() {
             let message = match touched.is_some() {
-                true => "its registers were touched and no wgmma.fence has ordered that before it",
+                true => "its registers were used and no wgmma.fence orders that before it",
                 false => "a batch of wgmma starts without a wgmma.fence",
             };
             let kind = ReportKind::MissingWgmmaFence;
@@ -340,12 +230,12 @@ impl Emulator<'_> {
             wgmma.retired_operations = needed;
             wgmma.issued_at_commit.drain(..finished);
             wgmma.retired = target;
-            warp.knowledge.seen.raise(group.component, target);
+            warp.knowledge.before.raise(group.component, target);
         }
         Ok(Flow::Visible)
     }
 
-    /// Makes the warpgroup's next operation ready once all warps have issued it.
+    /// Makes the warpgroup's next operation ready once all of its warps have issued it.
     fn schedule_wgmma(&mut self, slot: usize, rank: usize, index: usize) {
         let group = &mut self.cluster_mut(slot).ctas[rank].warpgroups[index];
         let all = (1 << WARPGROUP_WARPS) - 1;
@@ -364,16 +254,17 @@ impl Emulator<'_> {
         group.scheduled = false;
         let Some(pending) = group.queue.pop_front() else { return Ok(()) };
         let acc = pending.op.acc.index();
-        let undefined = Tile::Float { defined: false, values: Vec::new() };
-        let mut tile = std::mem::replace(&mut group.accumulators[acc], undefined);
-        match &mut tile {
-            Tile::Float { defined, values } => {
+        let mut tile = std::mem::take(&mut group.accumulators[acc]);
+        let defined = tile.is_defined();
+        match &mut tile.values {
+            Values::Float(values) => {
                 self.execute_wgmma(slot, rank, index, &pending, defined, values)?;
             }
-            Tile::Integer { defined, values } => {
+            Values::Integer(values) => {
                 self.execute_wgmma(slot, rank, index, &pending, defined, values)?;
             }
         }
+        tile.define_all();
         let group = &mut self.cluster_mut(slot).ctas[rank].warpgroups[index];
         group.accumulators[acc] = tile;
         group.executed += 1;
@@ -396,13 +287,14 @@ impl Emulator<'_> {
         rank: usize,
         index: usize,
         pending: &Pending,
-        defined: &mut bool,
+        defined: bool,
         values: &mut [T],
     ) -> Outcome {
         let op = &pending.op;
         let (n, depth) = (op.n as usize, op.k() as usize);
-        if pending.accumulate && !*defined && self.checks.registers {
-            let message = format!("accumulates to {}, which no wgmma has written", op.acc);
+        if pending.accumulate && !defined && self.checks.registers {
+            let message =
+                format!("accumulates to {}, which nothing has written as a whole", op.acc);
             let sites = vec![(pending.actor, pending.loc, "issued it".to_owned())];
             let kind = ReportKind::UninitialisedAccumulator;
             return Err(Box::new(Fault { kind, message, sites, notes: Vec::new() }));
@@ -422,11 +314,10 @@ impl Emulator<'_> {
         let b: Vec<T> = read_operand(&chunks, op.b_major, op.b, (n, depth), true);
         let types = (op.a, self.kernel.accumulator(op.acc).ty);
         T::multiply(types, values, &a, &b, n, pending.accumulate);
-        *defined = true;
         Ok(())
     }
 
-    /// The chunks that a descriptor names, checked.
+    /// The chunks that a descriptor names, with the checks of their reads.
     fn operand_chunks(
         &mut self,
         (slot, rank, index): (usize, usize, usize),
@@ -493,8 +384,8 @@ impl Emulator<'_> {
     }
 }
 
-/// A from registers as 64 × depth: register `r` of a lane holds elements of row `lane / 4 + r % 2 * 8` of its warp's 16
-/// rows (PTX ISA, "Register fragments for wgmma.mma_async").
+/// A from registers as 64 × depth. Register `r` of a lane holds elements of row `lane / 4 + r % 2 *
+/// 8` of the 16 rows of its warp (PTX ISA, "Register fragments for wgmma.mma_async").
 fn register_operand<T: Scalar>(element: Element, fragments: &[u32], depth: usize) -> Vec<T> {
     let mut a = vec![T::default(); TILE_ROWS * depth];
     let packed = 4 / element.bytes() as usize;

@@ -2,48 +2,14 @@
 //! is; multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
+use pgemm_plan::{Major, PlanError, Problem};
 use rayon::prelude::*;
 
 use crate::epilogue::Applied;
+pub use crate::error::CpuError;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;
 use crate::matrix::panel::{Panel, Working, add_product};
-use crate::problem::{Major, Problem, ProblemError};
-
-/// What the CPU backend cannot compute.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CpuError {
-    /// The problem is impossible or does not fit its matrices.
-    #[error(transparent)]
-    Problem(#[from] ProblemError),
-
-    /// The operands are of types that it does not multiply.
-    #[error(
-        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, both f32, both f64, or any mix \
-         of e4m3 and e5m2, or of s8 and u8. Convert them"
-    )]
-    Inputs {
-        /// Element type of A.
-        a: Element,
-        /// Element type of B.
-        b: Element,
-    },
-
-    /// C or D is of a type that it does not read or write.
-    #[error(
-        "the cpu backend does not take a {matrix} of {found} with inputs of {input}: use {possible}"
-    )]
-    Output {
-        /// `C` or `D`.
-        matrix: &'static str,
-        /// Its element type.
-        found: Element,
-        /// Element type of A.
-        input: Element,
-        /// The types that it takes, as they print.
-        possible: String,
-    },
-}
 
 /// The types that C and D may have; none where A and B are not multiplied.
 fn outputs(a: Element, b: Element) -> &'static [Element] {
@@ -101,7 +67,7 @@ pub(crate) fn run_applied(
     problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
     let (found, needed) = (d.layout(), problem.d_layout());
     if found != needed {
-        return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
+        return Err(PlanError::LayoutMismatch { matrix: "D", found, needed }.into());
     }
     let c = c.filter(|_| problem.beta != 0.0);
     if problem.d_major == Major::M {
@@ -222,11 +188,11 @@ fn blocks<T: Working>(
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::MatrixLayout;
     use proptest::prelude::*;
 
     use super::*;
     use crate::numerics::{Accumulation, ErrorModel, Reference};
-    use crate::problem::MatrixLayout;
 
     fn matrix(layout: MatrixLayout, element: Element) -> HostMatrix {
         let mut matrix = HostMatrix::zeros(layout, element).unwrap();
@@ -476,7 +442,7 @@ mod tests {
         let mut wide = half(problem.with_d_leading_dimension(9).d_layout());
         assert!(matches!(
             run(&problem, &a, &b, None, &mut wide),
-            Err(CpuError::Problem(ProblemError::LayoutMismatch { matrix: "D", .. }))
+            Err(CpuError::Problem(PlanError::LayoutMismatch { matrix: "D", .. }))
         ));
     }
 }

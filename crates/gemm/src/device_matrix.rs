@@ -1,12 +1,13 @@
 //! [`DeviceMatrix`]: a matrix in device memory, of any type, with its layout. What [`HostMatrix`] is on the host.
 
 use pgemm_ir::Element;
+use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::driver::{Device, DeviceBuffer, StreamRef};
 use crate::error::{Error, Result};
-use crate::gemm::{Gemm, Pointers};
+use crate::gemm::Gemm;
 use crate::matrix::HostMatrix;
-use crate::problem::{MatrixLayout, Problem, ProblemError};
+use crate::work::Pointers;
 
 /// A matrix in device memory. As with [`DeviceBuffer`], work on one stream is done in order, and work on another must be waited
 /// for; dropping it waits for the work that uses it.
@@ -122,7 +123,7 @@ impl Gemm {
     /// Like [`multiply`](Self::multiply), for D = activation(alpha·A·B + beta·C + bias).
     ///
     /// # Errors
-    /// As [`multiply`](Self::multiply); where the epilogue has a bias, [`ProblemError::MissingBias`], or one that is no row of as
+    /// As [`multiply`](Self::multiply); where the epilogue has a bias, [`PlanError::MissingBias`], or one that is no row of as
     /// many elements.
     pub fn multiply_inputs(
         &self,
@@ -136,13 +137,13 @@ impl Gemm {
         let bias = self.checked_bias(problem, bias)?;
         let batch = problem.batch.count;
         if batch != 1 {
-            return Err(ProblemError::MatrixCount { matrix: "A", found: 1, needed: batch }.into());
+            return Err(PlanError::MatrixCount { matrix: "A", found: 1, needed: batch }.into());
         }
         let c = c.filter(|_| problem.beta != 0.0);
         problem.check_layouts(a.layout, b.layout, c.map(DeviceMatrix::layout))?;
         let (found, needed) = (d.layout, problem.d_layout());
         if found != needed {
-            return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
+            return Err(PlanError::LayoutMismatch { matrix: "D", found, needed }.into());
         }
         // Layouts of matrices know neighbours only.
         if problem.a.step != 1 || problem.b.step != 1 {
@@ -186,10 +187,11 @@ impl Gemm {
         bias: Option<&'a DeviceMatrix>,
     ) -> Result<Option<&'a DeviceMatrix>> {
         let Some(length) = self.config().bias_length(problem) else { return Ok(None) };
-        let bias = bias.ok_or_else(|| self.config().missing_bias(length))?;
+        let epilogue = self.config().epilogue;
+        let bias = bias.ok_or(PlanError::MissingBias { epilogue, length })?;
         let (found, needed) = (bias.layout, MatrixLayout::row_major(1, length));
         if found != needed {
-            return Err(ProblemError::LayoutMismatch { matrix: "the bias", found, needed }.into());
+            return Err(PlanError::LayoutMismatch { matrix: "the bias", found, needed }.into());
         }
         Ok(Some(bias))
     }

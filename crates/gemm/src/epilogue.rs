@@ -1,69 +1,9 @@
-//! Epilogues on the host: the bias as a matrix of one row, activations in binary64, and what of a config an epilogue must fit.
+//! Epilogues on the host: the bias as a matrix of one row, and activations in binary64.
 
-use pgemm_ir::Element;
-use pgemm_kernels::{Activation, AnySpec, BiasAlong, Epilogue};
+use pgemm_kernels::{Activation, BiasAlong, Epilogue};
+use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
-use crate::choice::Choice;
-use crate::config::Config;
-use crate::error::{Error, Result};
 use crate::matrix::HostMatrix;
-use crate::problem::{MatrixLayout, Problem, ProblemError};
-
-impl Config {
-    /// Sets what happens to results on their way to D.
-    pub fn with_epilogue(self, epilogue: Epilogue) -> Self {
-        Config { epilogue, ..self }
-    }
-
-    /// Element type of the bias: D's, or bf16 where that is an 8-bit float.
-    pub fn bias_dtype(&self) -> Element {
-        Epilogue::bias_type(self.output_dtype())
-    }
-
-    /// Elements of the bias, where the epilogue adds one.
-    pub(crate) fn bias_length(&self, problem: &Problem) -> Option<usize> {
-        self.epilogue.bias().map(|_| self.epilogue.bias_length(problem.m, problem.n))
-    }
-
-    /// What a call says that was given no bias.
-    pub(crate) fn missing_bias(&self, length: usize) -> Error {
-        ProblemError::MissingBias { epilogue: self.epilogue.to_string(), length }.into()
-    }
-
-    /// Checks the epilogue for these types.
-    ///
-    /// # Errors
-    /// [`Error::InvalidKnob`] where results are integers.
-    pub(crate) fn check_epilogue(&self) -> Result<()> {
-        let output = self.output_dtype();
-        if self.epilogue.is_none() || !matches!(output, Element::S32 | Element::S8) {
-            return Ok(());
-        }
-        Err(Error::InvalidKnob {
-            knob: "epilogue",
-            asked: self.epilogue.to_string(),
-            limit: format!("it is for results in floating point, and D is of {output}"),
-            nearest: "none, or an output of f32, f16 or bf16".into(),
-        })
-    }
-
-    /// Checks that a kernel that was named has this epilogue, or none to which it can be attached.
-    ///
-    /// # Errors
-    /// [`Error::InvalidKnob`] where it has another one.
-    pub(crate) fn check_epilogue_of(&self, spec: &AnySpec) -> Result<()> {
-        let own = Choice::plain(*spec).epilogue();
-        if own.is_none() || own == self.epilogue {
-            return Ok(());
-        }
-        Err(Error::InvalidKnob {
-            knob: "epilogue",
-            asked: self.epilogue.to_string(),
-            limit: format!("the kernel {spec} has the epilogue {own}"),
-            nearest: own.to_string(),
-        })
-    }
-}
 
 /// An epilogue with the values of its bias.
 #[derive(Clone, Debug, Default)]
@@ -81,18 +21,18 @@ impl Applied {
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
-    ) -> Result<Applied, ProblemError> {
+    ) -> Result<Applied, PlanError> {
         if epilogue.bias().is_none() {
             return Ok(Applied { epilogue, bias: vec![] });
         }
         let length = epilogue.bias_length(problem.m, problem.n);
         let needed = MatrixLayout::row_major(1, length);
         let Some(bias) = bias else {
-            return Err(ProblemError::MissingBias { epilogue: epilogue.to_string(), length });
+            return Err(PlanError::MissingBias { epilogue, length });
         };
         let found = bias.layout();
         if found != needed {
-            return Err(ProblemError::LayoutMismatch { matrix: "the bias", found, needed });
+            return Err(PlanError::LayoutMismatch { matrix: "the bias", found, needed });
         }
         Ok(Applied { epilogue, bias: bias.to_f64_vec() })
     }
@@ -147,10 +87,12 @@ pub(crate) fn activate(activation: Activation, x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use pgemm_ir::Element;
+    use pgemm_plan::{Config, Major};
+
     use super::*;
     use crate::host::{self, Backend, Inputs};
     use crate::numerics::{Accumulation, ErrorModel, Reference};
-    use crate::problem::Major;
 
     #[test]
     fn activations_are_right_at_known_places_and_at_the_ends() {
@@ -167,27 +109,6 @@ mod tests {
         }
         for smooth in [Activation::Gelu, Activation::Silu] {
             assert!(activate(smooth, -0.0).is_sign_negative());
-        }
-    }
-
-    #[test]
-    fn integers_have_no_epilogue() {
-        let epilogue: Epilogue = "bias_n|relu".parse().unwrap();
-        for (config, fine) in [
-            (Config::new(Element::S8), false),
-            (Config::new(Element::S8).with_output(Element::S8), false),
-            (Config::new(Element::S8).with_output(Element::F32), true),
-            (Config::new(Element::E4m3).with_output(Element::E4m3), true),
-        ] {
-            let checked = config.clone().with_epilogue(epilogue).check_epilogue();
-            assert_eq!(checked.is_ok(), fine, "{config:?}");
-            if let Err(error) = checked {
-                let text = error.to_string();
-                assert!(
-                    text.contains("bias_n|relu") && text.contains("f32, f16 or bf16"),
-                    "{text}"
-                );
-            }
         }
     }
 
@@ -268,16 +189,5 @@ mod tests {
         assert!(refused(Some(&short)).contains("the bias is"), "{}", refused(Some(&short)));
         let wide = zeros(MatrixLayout::row_major(1, 3), Element::F32);
         assert!(refused(Some(&wide)).contains("the bias is of f32"));
-    }
-
-    #[test]
-    fn configs_without_an_epilogue_are_written_as_before() {
-        let plain = Config::new(Element::Bf16);
-        let text = serde_json::to_string(&plain).unwrap();
-        assert!(!text.contains("epilogue"), "{text}");
-        let fused = plain.with_epilogue("bias_n|silu".parse().unwrap());
-        let text = serde_json::to_string(&fused).unwrap();
-        assert!(text.contains("\"bias_n|silu\""), "{text}");
-        assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), fused);
     }
 }

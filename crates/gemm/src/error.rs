@@ -1,8 +1,20 @@
-//! The one error type of this crate. Each variant says what was asked, what the limit is and what to do.
+//! [`Error`]: what calls of this library return. Each variant says what was requested, what the limit is and what to do. Parts
+//! that have more to say have an enum of their own, each a variant here. The tuner and its measurements are not part of it:
+//! [`TuneError`](crate::tune::TuneError), [`MeasureError`](crate::measure::MeasureError).
+
+mod cpu;
+mod driver;
+mod engine;
+mod matrix;
+mod numerics;
 
 use std::path::PathBuf;
 
-use crate::driver::{DriverVersion, LaunchError, TensorMapError};
+pub use cpu::CpuError;
+pub use driver::{DriverVersion, LaunchError, TensorMapError};
+pub use engine::EngineError;
+pub use matrix::MatrixError;
+pub use numerics::NumericsError;
 
 /// What [`Error`] is returned in.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -161,19 +173,6 @@ pub enum Error {
     Launch(#[from] LaunchError),
 
     // ---- what the caller asks for ----
-    /// A knob has a value that nothing can be built from.
-    #[error("{knob} = {asked} is not possible: {limit}. The nearest legal value is {nearest}")]
-    InvalidKnob {
-        /// The knob's name in `Config`.
-        knob: &'static str,
-        /// The value asked for, as the user would type it.
-        asked: String,
-        /// What bounds it, with numbers.
-        limit: String,
-        /// The nearest value that works.
-        nearest: String,
-    },
-
     /// Two extents that must be equal differ.
     #[error("{what} is {found}, and {needed} is needed: {why}")]
     DimensionMismatch {
@@ -187,15 +186,6 @@ pub enum Error {
         why: &'static str,
     },
 
-    /// A size does not fit the integer that must hold it.
-    #[error("{what} is too large: it must not exceed {limit}. Split the problem")]
-    Overflow {
-        /// What overflows, such as `m × lda × bytes per element`.
-        what: &'static str,
-        /// The largest value that works.
-        limit: u64,
-    },
-
     /// A host matrix is of another type than the config says.
     #[error(
         "{matrix} is of {found}, and the config says {needed}: convert it, or change the config"
@@ -207,16 +197,6 @@ pub enum Error {
         found: pgemm_ir::Element,
         /// The config's.
         needed: pgemm_ir::Element,
-    },
-
-    /// The kernel asked for by name is for another kind of problem.
-    #[error(
-        "the kernel {spec} does not compute this problem: its types or majors differ. Leave the spec out, or take one \
-         from `pgemm kernel list` that has the problem's"
-    )]
-    SpecMismatch {
-        /// The spec asked for.
-        spec: pgemm_kernels::AnySpec,
     },
 
     /// A device address at which no matrix can be.
@@ -352,38 +332,34 @@ pub enum Error {
     )]
     UncleanKernel {
         /// The spec asked for.
-        spec: pgemm_kernels::AnySpec,
+        spec: pgemm_kernels::Spec,
         /// What the driver reported.
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
-    /// The kernel that lays operands out anew is spoiled by the driver's JIT.
+    /// The driver's JIT compiles the repack kernel with spills.
     #[error(
-        "operands have to be laid out anew, and this driver does not compile the kernel for that cleanly: {}. Align \
-         operands and their lines to 16 bytes, along k where their type needs it, or update the NVIDIA driver",
+        "operands have to be repacked, and this driver does not compile the repack kernel cleanly: {}. Align operands and \
+         their lines to 16 bytes, along k where their type needs it, or update the NVIDIA driver",
         report.findings().join(", ")
     )]
-    UncleanRelayout {
+    UncleanRepack {
         /// What the driver reported.
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
     // ---- kernels ----
-    /// A spec that no kernel can be built from.
-    #[error(transparent)]
-    Spec(#[from] pgemm_kernels::AnySpecError),
-
     /// A kernel cannot be built.
     #[error(transparent)]
-    Kernel(Box<pgemm_kernels::AnyKernelError>),
+    Kernel(Box<pgemm_kernels::KernelError>),
 
-    /// The kernel that lays operands out anew cannot be built.
+    /// The repack kernel cannot be built.
     #[error(transparent)]
-    Relayout(Box<pgemm_kernels::RelayoutError>),
+    Repack(Box<pgemm_kernels::RepackError>),
 
     /// A kernel cannot be lowered.
     #[error(transparent)]
-    Emit(#[from] pgemm_ptx::EmitError),
+    Emit(Box<pgemm_ptx::EmitError>),
 
     /// The emulator cannot run the launch.
     #[error(transparent)]
@@ -397,35 +373,26 @@ pub enum Error {
     #[error(transparent)]
     EmulatorMemory(#[from] pgemm_emulator::MemoryError),
 
-    // ---- benchmarks ----
-    /// A benchmark gave no number.
-    #[error(transparent)]
-    Bench(#[from] crate::bench::BenchError),
-
-    /// Nothing was tuned, or results cannot be used.
-    #[error(transparent)]
-    Tune(#[from] crate::tune::TuneError),
-
     // ---- problems, matrices and their comparison ----
-    /// The problem is impossible, or a matrix does not fit it.
+    /// The problem or the config is impossible, or a matrix does not fit the problem.
     #[error(transparent)]
-    Problem(#[from] crate::problem::ProblemError),
+    Plan(#[from] pgemm_plan::PlanError),
 
     /// The resident engine does not take a job, or does not finish it.
     #[error(transparent)]
-    Engine(#[from] crate::engine::EngineError),
+    Engine(#[from] EngineError),
 
     /// A host matrix cannot be made or used so.
     #[error(transparent)]
-    Matrix(#[from] crate::matrix::MatrixError),
+    Matrix(#[from] MatrixError),
 
     /// The CPU backend cannot compute this.
     #[error(transparent)]
-    Cpu(#[from] crate::cpu::CpuError),
+    Cpu(#[from] CpuError),
 
     /// A result cannot be judged.
     #[error(transparent)]
-    Numerics(#[from] crate::numerics::NumericsError),
+    Numerics(#[from] NumericsError),
 
     // ---- the machine around it ----
     /// A file could not be read or written.
@@ -436,36 +403,47 @@ pub enum Error {
         /// What the operating system says.
         source: std::io::Error,
     },
+
+    /// A file that holds no results of the tuner that this version can read.
+    #[error(
+        "{path} holds no autotune results of this version: {finding}. It is left as it is; tune again into another file"
+    )]
+    DamagedResults {
+        /// The file.
+        path: PathBuf,
+        /// Where and why reading it failed.
+        finding: String,
+    },
+
+    /// Results of the tuner that were found on another device, driver or version.
+    #[error(
+        "{path} was tuned elsewhere: {difference}. It is left as it is; tune again on this machine"
+    )]
+    ForeignResults {
+        /// The file.
+        path: PathBuf,
+        /// What differs, there and here.
+        difference: String,
+    },
 }
 
 /// Boxed, because it carries a whole spec, and every `Result` of this crate would grow to its size.
-impl From<pgemm_kernels::AnyKernelError> for Error {
-    fn from(error: pgemm_kernels::AnyKernelError) -> Self {
+impl From<pgemm_kernels::KernelError> for Error {
+    fn from(error: pgemm_kernels::KernelError) -> Self {
         Error::Kernel(Box::new(error))
     }
 }
 
-impl From<pgemm_kernels::RelayoutError> for Error {
-    fn from(error: pgemm_kernels::RelayoutError) -> Self {
-        Error::Relayout(Box::new(error))
+/// Boxed for the same reason.
+impl From<pgemm_ptx::EmitError> for Error {
+    fn from(error: pgemm_ptx::EmitError) -> Self {
+        Error::Emit(Box::new(error))
     }
 }
 
-impl From<pgemm_kernels::SpecError> for Error {
-    fn from(error: pgemm_kernels::SpecError) -> Self {
-        Error::Spec(error.into())
-    }
-}
-
-impl From<pgemm_kernels::FfmaSpecError> for Error {
-    fn from(error: pgemm_kernels::FfmaSpecError) -> Self {
-        Error::Spec(error.into())
-    }
-}
-
-impl From<pgemm_kernels::DmmaSpecError> for Error {
-    fn from(error: pgemm_kernels::DmmaSpecError) -> Self {
-        Error::Spec(error.into())
+impl From<pgemm_kernels::RepackError> for Error {
+    fn from(error: pgemm_kernels::RepackError) -> Self {
+        Error::Repack(Box::new(error))
     }
 }
 

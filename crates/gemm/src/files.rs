@@ -1,8 +1,9 @@
-//! JSON files of measurements: a reader sees an old file or a new one, never half of either, and learns why it cannot read
-//! one of another schema.
+//! Files of results: a reader sees an old file or a new one, never half of either, and learns why it cannot read one of
+//! another schema. Also what stands at their head: the date and the command line.
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use tempfile::NamedTempFile;
 use crate::error::{Error, Result};
 
 /// The folder of a file; the current one where the path names none.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -19,7 +20,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 ///
 /// # Errors
 /// [`Error::Io`] with the folder.
-pub(crate) fn check_folder(folder: &Path) -> Result<()> {
+pub fn check_folder(folder: &Path) -> Result<()> {
     temporary(folder).map(drop).map_err(|source| Error::Io { path: folder.to_owned(), source })
 }
 
@@ -27,7 +28,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Io`] with the path; what was there is then still there.
-pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
+pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     stage(folder_of(path), content)
         .and_then(|file| Ok(file.persist(path)?))
         .map(drop)
@@ -38,20 +39,20 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// Those of [`write()`].
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = indented(value).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     write(path, &text)
 }
 
 /// A value as indented JSON that ends its last line.
-pub(crate) fn indented(value: &impl Serialize) -> io::Result<Vec<u8>> {
+pub fn indented(value: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec_pretty(value)?;
     text.push(b'\n');
     Ok(text)
 }
 
 /// The whole content on disk under a passing name, in the folder where the file will be.
-pub(crate) fn stage(folder: &Path, content: &[u8]) -> io::Result<NamedTempFile> {
+pub fn stage(folder: &Path, content: &[u8]) -> io::Result<NamedTempFile> {
     let mut file = temporary(folder)?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
@@ -72,7 +73,7 @@ fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
 }
 
 /// What JSON with a field `schema` of this value holds, or in words why it cannot be read.
-pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], schema: u32) -> Result<T, String> {
+pub fn parse<T: DeserializeOwned>(text: &[u8], schema: u32) -> Result<T, String> {
     #[derive(Deserialize)]
     struct Head {
         schema: u32,
@@ -84,8 +85,55 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], schema: u32) -> Result<T, 
     serde_json::from_slice(text).map_err(|error| error.to_string())
 }
 
+/// This process's command line, one string for each argument.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// The time, UTC, ISO 8601, to the second.
+pub fn now() -> String {
+    iso_8601(SystemTime::now())
+}
+
+/// `2026-11-20T11:45:00Z`.
+fn iso_8601(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of the Gregorian calendar, `days` after 1970-01-01.
+fn civil(mut days: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    loop {
+        let length = if leap(year) { 366 } else { 365 };
+        if days < length {
+            break;
+        }
+        days -= length;
+        year += 1;
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    (year, month, days + 1)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -134,5 +182,15 @@ mod tests {
             let why = parse::<File>(text.as_bytes(), 3).unwrap_err();
             assert!(why.contains(part), "{text}: {why}");
         }
+    }
+
+    #[test]
+    fn dates_are_iso_8601() {
+        let at = |seconds| iso_8601(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(951_868_799), "2000-02-29T23:59:59Z");
+        assert_eq!(at(1_795_175_100), "2026-11-20T11:45:00Z");
+        assert_eq!(at(4_102_444_799), "2099-12-31T23:59:59Z");
     }
 }

@@ -4,59 +4,29 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pgemm_ir::{Argument, Kernel};
+use pgemm_ir::Kernel;
 use pgemm_kernels::{
-    AnyKernel, AnyKernelError, AnySpec, GemmKernel, KernelSpec, L2Policies, MatrixArgument,
-    TMA_ALIGN_BYTES, Work, Workspace,
+    GemmKernel, Quantity, RepackKernel, RepackSpec, RunValue, RunValues, Spec, TMA_ALIGN_BYTES,
+    Workspace,
+};
+use pgemm_plan::{
+    Batch, Choice, Config, Major, OperandAccess, OperandAlignment, OperandLayout, Plan,
+    PlannedProblem, Problem, Repacks, Split,
 };
 use pgemm_ptx::ResourceReport;
 
-use crate::batch::Batch;
 use crate::cache::{CacheKey, JitCache, Outcome};
-use crate::choice::Choice;
-use crate::config::{Config, Split};
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use crate::error::{Error, Result};
-use crate::pass::{LoadedPass, PassLaunch, PassSpec, Passed};
-use crate::plan::Plan;
-use crate::problem::{Major, OperandLayout, Problem};
-use crate::reading::{Aligned, Reading, Seen};
-use crate::tune::Picks;
+use crate::repack::{LoadedRepack, RepackLaunches, RepackedOperands};
+use crate::tuned::Picks;
+use crate::work::{Pointers, factor_of_products, in_kernel_order, moves_by_tma, work};
 use crate::workspace::{Account, Workspaces};
 
-/// Where operands that are laid out anew begin in a workspace: behind what split tiles need.
+/// Repacked operands begin at a multiple of it in a workspace, behind what split tiles need.
 const OPERANDS_ALIGN: u64 = 1024;
-
-/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the size of an element. Those
-/// that are multiples of 16 bytes, as all allocations are, are the fastest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pointers {
-    /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is loaded.
-    pub a: u64,
-    /// B, in the config's type, as A.
-    pub b: u64,
-    /// C, in the output type; not looked at where beta is 0. May be D.
-    pub c: u64,
-    /// D, in the output type.
-    pub d: u64,
-    /// The bias, in [`Config::bias_dtype`], of [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements, the same for all
-    /// products of a batch; not looked at where the epilogue has none.
-    pub bias: u64,
-}
-
-impl Pointers {
-    /// Those of a product without a bias.
-    pub fn new(a: u64, b: u64, c: u64, d: u64) -> Self {
-        Pointers { a, b, c, d, bias: 0 }
-    }
-
-    /// The same with a bias.
-    pub fn with_bias(self, bias: u64) -> Self {
-        Pointers { bias, ..self }
-    }
-}
 
 /// Device memory that the caller gives a launch as its workspace: see [`Gemm::run_prepared_with_workspace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +58,8 @@ struct Inner {
     cache: Arc<JitCache>,
     /// What was tuned on this device.
     picks: Arc<Picks>,
-    kernels: Mutex<HashMap<AnySpec, Loaded>>,
-    passes: Mutex<HashMap<PassSpec, Arc<LoadedPass>>>,
+    kernels: Mutex<HashMap<Spec, Loaded>>,
+    repacks: Mutex<HashMap<RepackSpec, Arc<LoadedRepack>>>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes: what TMA reads of operands without depth.
     zeros: DeviceBuffer,
@@ -109,7 +79,9 @@ enum Loaded {
 }
 
 struct LoadedKernel {
-    gemm: AnyKernel,
+    gemm: GemmKernel,
+    /// The parameters that each run sets.
+    run_parameters: Vec<(usize, Quantity)>,
     function: Function,
     /// Clusters that run at once.
     resident_clusters: u32,
@@ -121,7 +93,7 @@ struct PlanKey {
     extents: [usize; 3],
     a: OperandLayout,
     b: OperandLayout,
-    aligned: Aligned,
+    alignment: OperandAlignment,
     d_major: Major,
     /// C's, where it is read.
     c_leading_dimension: Option<usize>,
@@ -131,13 +103,13 @@ struct PlanKey {
 }
 
 impl PlanKey {
-    fn new(problem: &Problem, aligned: Aligned) -> Self {
+    fn new(problem: &Problem, alignment: OperandAlignment) -> Self {
         let batch = problem.batch.normalised();
         PlanKey {
             extents: [problem.m, problem.n, problem.k],
             a: problem.a,
             b: problem.b,
-            aligned,
+            alignment,
             d_major: problem.d_major,
             c_leading_dimension: (problem.beta != 0.0).then_some(problem.c_leading_dimension),
             d_leading_dimension: problem.d_leading_dimension,
@@ -150,7 +122,7 @@ impl PlanKey {
 pub struct Prepared {
     problem: Problem,
     /// As the kernel sees it.
-    seen: Seen,
+    planned: PlannedProblem,
     plan: Plan,
     kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
@@ -162,9 +134,9 @@ pub struct Prepared {
 struct Patched {
     arguments: PreparedArguments,
     workspaces: Workspaces,
-    /// The launch before, where operands are laid out anew.
-    pass: Option<PassLaunch>,
-    /// Where that leaves them in a workspace.
+    /// The repack launches before, where operands are not read in place.
+    repack: Option<RepackLaunches>,
+    /// Where the repacked operands begin in a workspace.
     operands: u64,
 }
 
@@ -179,7 +151,7 @@ impl Prepared {
         &self.plan
     }
 
-    /// Bytes of device memory held for partial sums and for operands that are laid out anew; 0 where every tile is computed
+    /// Bytes of device memory held for partial sums and for repacked operands; 0 where every tile is computed
     /// whole and both operands are read in place. Each stream on which the problem
     /// was run, and each stream of a capture, has its own: what a capture used goes to the next stream or capture once the
     /// graph and its executables are gone, the rest is freed with this problem.
@@ -247,7 +219,7 @@ impl Gemm {
             cache,
             picks,
             kernels: Mutex::default(),
-            passes: Mutex::default(),
+            repacks: Mutex::default(),
             prepared: Mutex::default(),
             zeros,
             account: Arc::default(),
@@ -292,14 +264,14 @@ impl Gemm {
     }
 
     /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
-    /// workspace where the plan splits tiles along k or lays operands out anew. Runs of this problem at addresses that are
+    /// workspace where the plan splits tiles along k or repacks operands. Runs of this problem at addresses that are
     /// multiples of 16 then only patch addresses and launch.
     ///
     /// # Errors
     /// The problem is malformed, no kernel can compute it, memory for the workspace is lacking, or the driver refuses; [`Error::UncleanKernel`] where it spoils the kernel that the config names,
     /// [`Error::NoCleanKernel`] where it spoils all that the planner could take.
     pub fn prepare(&self, problem: &Problem) -> Result<Arc<Prepared>> {
-        self.prepare_for(problem, Aligned::ALL)
+        self.prepare_for(problem, OperandAlignment::ALIGNED)
     }
 
     /// Like [`prepare`](Self::prepare), for operands at addresses that are as far off multiples of 16 as these, and as others
@@ -309,19 +281,20 @@ impl Gemm {
     /// As [`prepare`](Self::prepare).
     pub fn prepare_at(&self, problem: &Problem, pointers: &Pointers) -> Result<Arc<Prepared>> {
         problem.validate()?;
-        self.prepare_for(problem, Aligned::of(problem, &self.0.config, pointers))
+        self.prepare_for(problem, alignment(problem, &self.0.config, pointers))
     }
 
-    fn prepare_for(&self, problem: &Problem, aligned: Aligned) -> Result<Arc<Prepared>> {
-        let key = PlanKey::new(problem, aligned);
+    fn prepare_for(&self, problem: &Problem, alignment: OperandAlignment) -> Result<Arc<Prepared>> {
+        let key = PlanKey::new(problem, alignment);
         if let Some(prepared) = lock(&self.0.prepared).get(&key) {
             return Ok(prepared.clone());
         }
         let Inner { device, config, picks, .. } = &*self.0;
         let sms = device.properties().sm_count;
-        let plans = Plan::candidates_at(problem, config, sms, picks, aligned)?;
+        let plans = Plan::candidates_with(problem, config, sms, &**picks, alignment)?;
         let prepared = first_clean(config, plans, |plan| {
-            self.prepare_plan(problem, Seen::planned(problem, config, plan.readings), plan)
+            let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
+            self.prepare_plan(problem, planned, plan)
         })?;
         Ok(lock(&self.0.prepared).entry(key).or_insert_with(|| Arc::new(prepared)).clone())
     }
@@ -330,14 +303,15 @@ impl Gemm {
     ///
     /// # Errors
     /// As [`prepare`](Self::prepare); the choice does not fit the problem or this config's types.
-    pub(crate) fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
+    pub fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
         let Config { dtype, b, epilogue, .. } = self.0.config;
         let output = Some(self.0.config.output_dtype());
         let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
         let sms = self.0.device.properties().sm_count;
         let plans = Plan::candidates(problem, &config, sms)?;
         first_clean(&config, plans, |plan| {
-            self.prepare_plan(problem, Seen::planned(problem, &config, plan.readings), plan)
+            let planned = PlannedProblem::with_accesses(problem, &config, plan.accesses);
+            self.prepare_plan(problem, planned, plan)
         })
     }
 
@@ -345,7 +319,12 @@ impl Gemm {
     ///
     /// # Errors
     /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from being launched.
-    fn prepare_plan(&self, problem: &Problem, seen: Seen, mut plan: Plan) -> Result<Prepared> {
+    fn prepare_plan(
+        &self,
+        problem: &Problem,
+        planned: PlannedProblem,
+        mut plan: Plan,
+    ) -> Result<Prepared> {
         let spec = plan.spec;
         let (kernel, outcome) = match self.load(&spec)? {
             (Loaded::Ready(kernel), outcome) => (kernel, outcome),
@@ -355,7 +334,7 @@ impl Gemm {
         };
         plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
         plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
-        self.pack(problem, seen, plan, kernel, outcome)
+        self.pack(problem, planned, plan, kernel, outcome)
     }
 
     /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened, which
@@ -377,7 +356,7 @@ impl Gemm {
         stream: StreamRef<'_>,
     ) -> Result<()> {
         if problem.is_empty() {
-            return problem.validate().map_err(Error::from);
+            return Ok(problem.validate()?);
         }
         let prepared = self.prepared_for_run(problem, pointers, stream)?;
         // SAFETY: the caller vouches for addresses and stream.
@@ -391,18 +370,18 @@ impl Gemm {
         pointers: &Pointers,
         stream: StreamRef<'_>,
     ) -> Result<Arc<Prepared>> {
-        let aligned = Aligned::of(problem, &self.0.config, pointers);
-        let known = lock(&self.0.prepared).get(&PlanKey::new(problem, aligned)).cloned();
+        let alignment = alignment(problem, &self.0.config, pointers);
+        let known = lock(&self.0.prepared).get(&PlanKey::new(problem, alignment)).cloned();
         match known {
             Some(prepared) => Ok(prepared),
             None if stream.is_capturing()? => Err(Error::CaptureUnprepared),
-            None => self.prepare_for(problem, aligned),
+            None => self.prepare_for(problem, alignment),
         }
     }
 
     /// Enqueues a prepared problem with these scalars and addresses: patches them and launches. At addresses of operands that
     /// are further off multiples of 16 than it was prepared for, it is prepared anew. Where the plan splits tiles
-    /// along k or lays operands out anew, the first run on a stream or in a capture takes the workspace that [`prepare`](Self::prepare) left, or
+    /// along k or repacks operands, the first run on a stream or in a capture takes the workspace that [`prepare`](Self::prepare) left, or
     /// allocates one and waits for its counters to be zeroed; captures do not forbid that. No other run allocates or waits.
     ///
     /// # Errors
@@ -484,12 +463,13 @@ impl Gemm {
                 return Err(Error::Address { matrix, address, align });
             }
         }
-        let Prepared { seen, plan, kernel, .. } = prepared;
-        let Pointers { a, b, c, d, .. } = seen.pointers(pointers);
-        let far = |address: u64, reading| {
-            reading == Reading::InPlace && !address.is_multiple_of(TMA_ALIGN_BYTES)
+        let Prepared { planned, plan, kernel, .. } = prepared;
+        let Pointers { a, b, c, d, .. } = *pointers;
+        let [a, b] = planned.in_order([a, b]);
+        let unaligned = |address: u64, access| {
+            access == OperandAccess::InPlace && !address.is_multiple_of(TMA_ALIGN_BYTES)
         };
-        if reads_operands && (far(a, plan.readings.a) || far(b, plan.readings.b)) {
+        if reads_operands && (unaligned(a, plan.accesses.a) || unaligned(b, plan.accesses.b)) {
             let problem = prepared.problem.with_alpha(alpha).with_beta(beta);
             let prepared = self.prepared_for_run(&problem, pointers, stream)?;
             // SAFETY: the caller's promises are the same.
@@ -498,7 +478,7 @@ impl Gemm {
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;
         let mut patched = lock(&prepared.patched);
-        let Patched { arguments, workspaces, pass, operands } = &mut *patched;
+        let Patched { arguments, workspaces, repack, operands } = &mut *patched;
         let workspace = match own {
             // SAFETY: the caller vouches for the memory.
             Some(own) => unsafe { given(own, workspaces.size(), stream) }?,
@@ -511,37 +491,31 @@ impl Gemm {
                 address => address,
             }?,
         };
-        let Passed { operands: [a, b], scales } = match pass {
-            // SAFETY: the caller vouches for the operands and the stream, and the workspace has room for the results.
-            Some(pass) => unsafe { pass.enqueue([a, b], workspace + *operands, stream) }?,
-            None if reads_operands => Passed { operands: [a, b], scales: None },
-            None => Passed { operands: [self.0.zeros.address(); 2], scales: None },
+        let RepackedOperands { operands: [a, b], scales } = match repack {
+            // SAFETY: the caller vouches for the operands and the stream, and the workspace has room for the copies.
+            Some(repack) => unsafe { repack.enqueue([a, b], workspace + *operands, stream) }?,
+            None if reads_operands => RepackedOperands { operands: [a, b], scales: None },
+            None => RepackedOperands { operands: [self.0.zeros.address(); 2], scales: None },
         };
-        let (a, b) = as_kernel_sees(plan, a, b);
+        let (a, b) = in_kernel_order(plan, a, b);
         let [a_scales, b_scales] = scales.unwrap_or_default();
-        let (a_scales, b_scales) = as_kernel_sees(plan, a_scales, b_scales);
+        let (a_scales, b_scales) = in_kernel_order(plan, a_scales, b_scales);
         let c = if reads_c { c } else { d };
         let spec = kernel.gemm.spec();
-        let by_tma = moves_by_tma(&spec, &seen.problem, reads_c, [c, d]);
-        let params = &kernel.gemm.kernel().params;
-        for (index, param) in params.iter().enumerate() {
-            match param.name.as_str() {
-                "a" => arguments.set_address(index, a)?,
-                "b" => arguments.set_address(index, b)?,
-                "c" if by_tma => arguments.set_address(index, c)?,
-                "d" if by_tma => arguments.set_address(index, d)?,
-                // Not looked at.
-                "c" | "d" => {}
-                "c_address" => arguments.set_address(index, c)?,
-                "d_address" => arguments.set_address(index, d)?,
-                "direct" => arguments.set(index, &Argument::U32((!by_tma).into()))?,
-                "workspace" => arguments.set_address(index, workspace)?,
-                "bias" => arguments.set_address(index, pointers.bias)?,
-                "a_scales" => arguments.set_address(index, a_scales)?,
-                "b_scales" => arguments.set_address(index, b_scales)?,
-                "alpha" => arguments.set(index, &spec.factor(alpha))?,
-                "beta" => arguments.set(index, &spec.factor(beta))?,
-                _ => {}
+        let run = RunValues {
+            matrices: [a, b, c, d],
+            scales: [a_scales, b_scales],
+            bias: pointers.bias,
+            workspace,
+            alpha,
+            beta,
+            stored_by_threads: !moves_by_tma(spec, &planned.problem, reads_c, [c, d]),
+        };
+        for &(index, quantity) in &kernel.run_parameters {
+            match kernel.gemm.signature.run_value(quantity, &run) {
+                Some(RunValue::Address(address)) => arguments.set_address(index, address)?,
+                Some(RunValue::Number(number)) => arguments.set(index, &number)?,
+                None => {}
             }
         }
         // SAFETY: the arguments match the kernel's parameters, the caller vouches for addresses and stream.
@@ -604,18 +578,24 @@ impl Gemm {
     }
 
     /// The kernel of a spec, compiled and loaded where it isn't yet, and what happened in the cache then.
-    fn load(&self, spec: &AnySpec) -> Result<(Loaded, Option<Outcome>)> {
+    fn load(&self, spec: &Spec) -> Result<(Loaded, Option<Outcome>)> {
         if let Some(loaded) = lock(&self.0.kernels).get(spec) {
             return Ok((loaded.clone(), None));
         }
-        let gemm = spec.build()?;
-        let kernel = gemm.kernel();
+        let gemm = GemmKernel::build(spec)?;
+        let kernel = &gemm.kernel;
         let (compiled, outcome) = self.compile(&spec.to_string(), kernel)?;
         let loaded = match compiled {
             Ok(function) => {
                 let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
                 let resident_clusters = driver::max_active_clusters(&function, &launch)?;
-                Loaded::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
+                let run_parameters = gemm.signature.run_parameters();
+                Loaded::Ready(Arc::new(LoadedKernel {
+                    gemm,
+                    run_parameters,
+                    function,
+                    resident_clusters,
+                }))
             }
             Err(report) => Loaded::Unclean(report),
         };
@@ -624,14 +604,14 @@ impl Gemm {
     }
 
     /// A resident kernel, and how many CTAs of it run at once.
-    pub(crate) fn load_resident(&self, spec: KernelSpec) -> Result<(GemmKernel, Function, u32)> {
-        let gemm = pgemm_kernels::build(&spec).map_err(AnyKernelError::from)?;
+    pub(crate) fn load_resident(&self, spec: Spec) -> Result<(GemmKernel, Function, u32)> {
+        let gemm = GemmKernel::build(&spec)?;
         let kernel = &gemm.kernel;
         let function = match self.compile(&spec.to_string(), kernel)?.0 {
             Ok(function) => function,
             Err(report) => {
                 let report = report.into();
-                return Err(Error::UncleanKernel { spec: AnySpec::Wgmma(spec), report });
+                return Err(Error::UncleanKernel { spec, report });
             }
         };
         let launch = LaunchConfig::of(kernel, [1, 1, 1]);
@@ -639,19 +619,19 @@ impl Gemm {
         Ok((gemm, function, resident))
     }
 
-    /// The kernel of a pass.
-    fn load_pass(&self, spec: PassSpec) -> Result<Arc<LoadedPass>> {
-        if let Some(loaded) = lock(&self.0.passes).get(&spec) {
+    /// A repack kernel, compiled and loaded where it isn't yet.
+    fn load_repack(&self, spec: RepackSpec) -> Result<Arc<LoadedRepack>> {
+        if let Some(loaded) = lock(&self.0.repacks).get(&spec) {
             return Ok(loaded.clone());
         }
-        let kernel = spec.build()?;
-        let name = kernel.kernel().name.clone();
-        let function = match self.compile(&name, kernel.kernel())?.0 {
+        let kernel = RepackKernel::build(spec)?;
+        let name = kernel.kernel.name.clone();
+        let function = match self.compile(&name, &kernel.kernel)?.0 {
             Ok(function) => function,
-            Err(report) => return Err(Error::UncleanRelayout { report: report.into() }),
+            Err(report) => return Err(Error::UncleanRepack { report: report.into() }),
         };
-        let loaded = Arc::new(LoadedPass { kernel, function });
-        lock(&self.0.passes).insert(spec, loaded.clone());
+        let loaded = Arc::new(LoadedRepack { kernel, function });
+        lock(&self.0.repacks).insert(spec, loaded.clone());
         Ok(loaded)
     }
 
@@ -687,7 +667,7 @@ impl Gemm {
     fn pack(
         &self,
         problem: &Problem,
-        seen: Seen,
+        planned: PlannedProblem,
         plan: Plan,
         kernel: Arc<LoadedKernel>,
         outcome: Option<Outcome>,
@@ -695,37 +675,42 @@ impl Gemm {
         let zeros = self.0.zeros.address();
         // Addresses, the workspace's too, are patched before each launch.
         let nowhere = Pointers::new(zeros, zeros, zeros, zeros);
-        let work = work(&seen.problem, &plan, &nowhere, 0);
+        let work = work(&planned.problem, &plan, &nowhere, 0);
         let of_kernel = kernel.gemm.workspace(&work);
-        let (passes, bytes) = seen.passes();
+        let repacks @ Repacks { bytes, .. } = planned.repacks();
         let operands = of_kernel.bytes.next_multiple_of(OPERANDS_ALIGN);
         // Both operands of every kernel have elements of one size.
-        let kernels = PassSpec::of(&passes, self.0.config.dtype.bytes());
+        let kernels = repacks.kernels(self.0.config.dtype.bytes());
         let kernels: Vec<_> =
-            kernels.into_iter().map(|spec| self.load_pass(spec)).collect::<Result<_>>()?;
-        let pass = PassLaunch::new(&self.0.device, &kernels, passes)?;
+            kernels.into_iter().map(|spec| self.load_repack(spec)).collect::<Result<_>>()?;
+        let repack = RepackLaunches::new(&self.0.device, &kernels, repacks)?;
         let size =
             if bytes == 0 { of_kernel } else { Workspace { bytes: operands + bytes, ..of_kernel } };
         let workspaces = Workspaces::new(&self.0.device, self.0.account.clone(), size)?;
         let bound = kernel.gemm.bind(&work);
-        let maps = kernel.gemm.kernel().tensor_maps();
+        let maps = kernel.gemm.kernel.tensor_maps();
         let arguments =
             PreparedArguments::new(&self.0.device, &bound.arguments, maps, L2Promotion::default())?;
         let launch = LaunchConfig {
             // Kernels wait, by griddepcontrol.wait, before they touch global memory.
             programmatic_dependent_launch: plan.dependent_launch,
-            ..LaunchConfig::of(kernel.gemm.kernel(), bound.grid)
+            ..LaunchConfig::of(&kernel.gemm.kernel, bound.grid)
         };
         Ok(Prepared {
             problem: *problem,
-            seen,
+            planned,
             plan,
             kernel,
             launch,
-            patched: Mutex::new(Patched { arguments, workspaces, pass, operands }),
+            patched: Mutex::new(Patched { arguments, workspaces, repack, operands }),
             outcome,
         })
     }
+}
+
+/// The alignment of the operands at these addresses.
+fn alignment(problem: &Problem, config: &Config, pointers: &Pointers) -> OperandAlignment {
+    OperandAlignment::of(problem, config, [pointers.a, pointers.b])
 }
 
 /// A workspace of the caller's, with its counters set to zero on the stream; 0 where none is needed.
@@ -755,7 +740,7 @@ unsafe fn given(own: CallerWorkspace, size: Workspace, stream: StreamRef<'_>) ->
 /// # Errors
 /// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] where the planner has no other left;
 /// any other error of `prepare`.
-pub(crate) fn first_clean<T>(
+fn first_clean<T>(
     config: &Config,
     plans: impl IntoIterator<Item = Plan>,
     mut prepare: impl FnMut(Plan) -> Result<T>,
@@ -767,72 +752,6 @@ pub(crate) fn first_clean<T>(
         }
     }
     Err(Error::NoCleanKernel { dtype: config.dtype })
-}
-
-/// alpha as kernels get it: no product at all is 0, infinite as alpha may be.
-fn factor_of_products(k: usize, alpha: f64) -> f64 {
-    if k == 0 { 0.0 } else { alpha }
-}
-
-/// What the kernel of `plan` gets to see of a problem with a row-major D and operands that it reads in place: of a swapped one Dᵀ = Bᵀ·Aᵀ, the same bytes read the other way. Where
-/// beta is 0, C stands in D's place.
-pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
-    let batch = problem.batch.normalised();
-    let (m, n) = as_kernel_sees(plan, problem.m as u32, problem.n as u32);
-    let (a, b) = as_kernel_sees(
-        plan,
-        matrix(pointers.a, problem.a.leading_dimension, batch.a),
-        matrix(pointers.b, problem.b.leading_dimension, batch.b),
-    );
-    let (a_policy, b_policy) = as_kernel_sees(plan, plan.l2.a, plan.l2.b);
-    let d = matrix(pointers.d, problem.d_leading_dimension, batch.d);
-    let c = matrix(pointers.c, problem.c_leading_dimension, batch.c);
-    Work {
-        m,
-        n,
-        k: problem.k as u32,
-        batch: batch.count as u32,
-        alpha: factor_of_products(problem.k, problem.alpha),
-        beta: problem.beta,
-        a,
-        b,
-        c: if problem.beta == 0.0 { d } else { c },
-        d,
-        raster_rows: plan.raster_rows,
-        clusters: plan.clusters,
-        split_tiles: plan.split_tiles,
-        workers: plan.workers,
-        unordered: plan.unordered,
-        workspace,
-        l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
-        scales: None,
-        bias: pointers.bias,
-    }
-}
-
-/// A matrix for the kernel, the first of those of a batch.
-fn matrix(address: u64, leading_dimension: usize, batch_stride: usize) -> MatrixArgument {
-    MatrixArgument {
-        address,
-        leading_dimension: leading_dimension as u64,
-        batch_stride: batch_stride as u64,
-    }
-}
-
-/// Whether TMA moves C and D at these addresses. The kernels of f64 and f32 move them otherwise, wherever they are.
-fn moves_by_tma(spec: &AnySpec, problem: &Problem, reads_c: bool, [c, d]: [u64; 2]) -> bool {
-    let batch = problem.batch.normalised();
-    let d = matrix(d, problem.d_leading_dimension, batch.d);
-    let c = if reads_c { matrix(c, problem.c_leading_dimension, batch.c) } else { d };
-    match spec {
-        AnySpec::Wgmma(spec) => spec.moves_by_tma(problem.d_layout().line_length() as u64, &c, &d),
-        AnySpec::Dmma(_) | AnySpec::Ffma(_) => false,
-    }
-}
-
-/// What belongs to (M, A) and to (N, B) of the problem, as the kernel's (M, A) and (N, B).
-fn as_kernel_sees<T>(plan: &Plan, of_a: T, of_b: T) -> (T, T) {
-    if plan.swapped() { (of_b, of_a) } else { (of_a, of_b) }
 }
 
 /// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.

@@ -9,21 +9,20 @@ use std::time::{Duration, Instant};
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_ir::Element as Dtype;
-use pgemm_kernels::Work;
+use pgemm_kernels::{GemmKernel, RepackKernel, Work};
+use pgemm_plan::{
+    Config, MatrixLayout, OperandAlignment, Plan, PlanError, PlannedProblem, Problem,
+};
 
 use crate::cache::Outcome;
-use crate::config::Config;
 use crate::cpu;
 use crate::driver::{Device, DeviceBuffer, Stream};
 use crate::epilogue::Applied;
-use crate::error::{Error, Result};
-use crate::gemm::{Gemm, Pointers, work};
+use crate::error::{CpuError, Error, Result};
+use crate::gemm::Gemm;
 use crate::matrix::HostMatrix;
-use crate::pass::{PassSpec, Passed};
-use crate::plan::{self, Plan};
-use crate::problem::{MatrixLayout, Problem, ProblemError};
-use crate::reading::{Aligned, Seen};
-use crate::tune::Picks;
+use crate::repack::RepackedOperands;
+use crate::work::{Pointers, work};
 
 /// Where GEMMs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +168,7 @@ pub fn multiply(
 ) -> Result<Product> {
     let needed = problem.batch.count;
     if needed != 1 {
-        return Err(ProblemError::MatrixCount { matrix: "A", found: 1, needed }.into());
+        return Err(PlanError::MatrixCount { matrix: "A", found: 1, needed }.into());
     }
     let Inputs { a, b, c, bias } = inputs;
     let c = c.map_or(&[][..], slice::from_ref);
@@ -200,7 +199,7 @@ pub fn multiply_batch(
     config.check_precision()?;
     config.check_epilogue()?;
     let applied = Applied::new(problem, config.epilogue, inputs.bias)?;
-    plan::check(problem, config)?;
+    Plan::check_problem(problem, config)?;
     let mut d = (0..problem.batch.count)
         .map(|_| {
             let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype())?;
@@ -208,16 +207,15 @@ pub fn multiply_batch(
             Ok(d)
         })
         .collect::<Result<Vec<_>>>()?;
-    let nothing = (None, Duration::ZERO, Duration::ZERO, None);
-    let (plan, prepare, compute, cache) = match executor {
-        _ if problem.is_empty() => nothing,
+    let computed = match executor {
+        _ if problem.is_empty() => Computed::NOTHING,
         Executor::Cpu { .. } => {
             let start = Instant::now();
             for (index, d) in d.iter_mut().enumerate() {
                 let Inputs { a, b, c, .. } = inputs.of(index);
                 cpu::run_applied(&problem.one(), &applied, a, b, c, d)?;
             }
-            (None, Duration::ZERO, start.elapsed(), None)
+            Computed { compute: start.elapsed(), ..Computed::NOTHING }
         }
         Executor::Emulator => with_buffers(config, problem, inputs, &mut d, |buffers| {
             on_emulator(config, problem, buffers)
@@ -231,6 +229,7 @@ pub fn multiply_batch(
         if d.layout() == tight { Ok(d) } else { d.relayout(tight) }
     };
     let d = d.into_iter().map(tight).collect::<std::result::Result<_, _>>()?;
+    let Computed { plan, prepare, compute, cache } = computed;
     Ok(Products { d, plan, prepare, compute, cache })
 }
 
@@ -257,10 +256,10 @@ fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> 
         ("C", c.len(), if problem.beta == 0.0 { 0 } else { batch.matrices(batch.c) }),
     ] {
         if found == 0 && needed == 1 && matrix == "C" {
-            return Err(ProblemError::MissingC { beta: problem.beta.to_string() }.into());
+            return Err(PlanError::MissingC { beta: problem.beta }.into());
         }
         if found != needed {
-            return Err(ProblemError::MatrixCount { matrix, found, needed }.into());
+            return Err(PlanError::MatrixCount { matrix, found, needed }.into());
         }
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
@@ -334,22 +333,97 @@ fn lines(matrix: &HostMatrix, first: usize) -> impl Iterator<Item = (Range<usize
     })
 }
 
-/// How something was computed, how long preparing and computing took, and what happened in the kernel cache.
-pub(crate) type Computed = (Option<Plan>, Duration, Duration, Option<Outcome>);
-
-/// What the matrices' allocations hold.
-pub(crate) struct Buffers<'a> {
-    pub(crate) a: &'a [u8],
-    pub(crate) b: &'a [u8],
-    /// None where beta is 0, or C is D.
-    pub(crate) c: Option<&'a [u8]>,
-    pub(crate) d: &'a mut [u8],
-    pub(crate) bias: Option<&'a [u8]>,
-    /// Bytes before the first element of A, B, C, D and the bias. Allocations begin at multiples of 256.
-    pub(crate) offsets: [u64; 5],
+/// How something was computed.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    /// The plan; `None` on the CPU, and where D is empty.
+    pub plan: Option<Plan>,
+    /// Planning, compiling, loading.
+    pub prepare: Duration,
+    /// Computing, without copies to and from a device.
+    pub compute: Duration,
+    /// What happened in the kernel cache, on CUDA.
+    pub cache: Option<Outcome>,
 }
 
-impl Buffers<'_> {
+impl Computed {
+    /// Nothing was to be done.
+    const NOTHING: Computed =
+        Computed { plan: None, prepare: Duration::ZERO, compute: Duration::ZERO, cache: None };
+}
+
+/// Bytes of allocations on the host that hold the matrices of a problem, each from an offset on.
+pub struct Allocations<'a> {
+    /// A.
+    pub a: &'a [u8],
+    /// B.
+    pub b: &'a [u8],
+    /// C; `None` where beta is 0, or C is D.
+    pub c: Option<&'a [u8]>,
+    /// D.
+    pub d: &'a mut [u8],
+    /// The bias; `None` where the epilogue adds none.
+    pub bias: Option<&'a [u8]>,
+    /// Bytes before the first element of A, B, C, D and the bias. Allocations begin at multiples of 256.
+    pub offsets: [u64; 5],
+}
+
+/// Computes D = alpha·A·B + beta·C, with the config's epilogue, of matrices inside of larger allocations, on a device or in the
+/// emulator. The allocations are copied there as a whole, and D's is copied back.
+///
+/// # Errors
+/// The problem is impossible; types, majors or knobs have no kernel; [`Error::BufferLength`] for an allocation that ends before
+/// its matrix does; memory runs out; the emulator finds the kernel wrong; [`CpuError::Allocations`] for the CPU backend, which
+/// takes matrices only.
+pub fn multiply_allocations(
+    executor: &Executor,
+    config: &Config,
+    problem: &Problem,
+    allocations: Allocations<'_>,
+) -> Result<Computed> {
+    problem.validate()?;
+    let problem = &problem.normalised();
+    config.check_precision()?;
+    config.check_epilogue()?;
+    Plan::check_problem(problem, config)?;
+    allocations.check(config, problem)?;
+    match executor {
+        _ if problem.is_empty() => Ok(Computed::NOTHING),
+        Executor::Cpu { .. } => Err(CpuError::Allocations.into()),
+        Executor::Emulator => on_emulator(config, problem, allocations),
+        Executor::Cuda(device) => on_cuda(device, config, problem, allocations),
+    }
+}
+
+impl Allocations<'_> {
+    /// Checks that every matrix ends inside of its allocation, and that there is a bias where the epilogue adds one.
+    fn check(&self, config: &Config, problem: &Problem) -> Result<()> {
+        config.check_bias_given(problem, self.bias.is_some())?;
+        let ([a, b], output) = (config.operands(), config.output_dtype());
+        let spans = problem.spans();
+        // Where there is no C, D stands in its place.
+        let d = if self.c.is_none() { spans.d.max(spans.c) } else { spans.d };
+        let bias = config.bias_length(problem).unwrap_or_default();
+        for (index, (matrix, bytes, element, needed)) in [
+            ("A", Some(self.a.len()), a, spans.a),
+            ("B", Some(self.b.len()), b, spans.b),
+            ("C", self.c.map(<[u8]>::len), output, spans.c),
+            ("D", Some(self.d.len()), output, d),
+            ("the bias", self.bias.map(<[u8]>::len), config.bias_dtype(), bias),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let Some(bytes) = bytes else { continue };
+            let offset = usize::try_from(self.offsets[index]).unwrap_or(usize::MAX);
+            let found = bytes.saturating_sub(offset) / element.bytes() as usize;
+            if found < needed {
+                return Err(Error::BufferLength { matrix, found, needed });
+            }
+        }
+        Ok(())
+    }
+
     /// The matrices in allocations at these addresses.
     fn pointers(&self, [a, b, c, d, bias]: [u64; 5]) -> Pointers {
         let offsets = self.offsets;
@@ -365,7 +439,7 @@ fn with_buffers(
     problem: &Problem,
     inputs: BatchInputs<'_>,
     d: &mut [HostMatrix],
-    compute: impl FnOnce(Buffers<'_>) -> Result<Computed>,
+    compute: impl FnOnce(Allocations<'_>) -> Result<Computed>,
 ) -> Result<Computed> {
     let batch = problem.batch;
     let (a, b) = (laid_together(inputs.a, batch.a)?, laid_together(inputs.b, batch.b)?);
@@ -374,7 +448,7 @@ fn with_buffers(
         c => Some(laid_together(c, batch.c)?),
     };
     let mut all_d = room_for(problem.d_layout(), config.output_dtype(), d.len(), batch.d)?;
-    let computed = compute(Buffers {
+    let computed = compute(Allocations {
         a: a.bytes(),
         b: b.bytes(),
         c: c.as_ref().map(|c| c.bytes()),
@@ -386,11 +460,11 @@ fn with_buffers(
     Ok(computed)
 }
 
-pub(crate) fn on_cuda(
+fn on_cuda(
     device: &Device,
     config: &Config,
     problem: &Problem,
-    buffers: Buffers<'_>,
+    buffers: Allocations<'_>,
 ) -> Result<Computed> {
     let start = Instant::now();
     let gemm = Gemm::create(device, config.clone())?;
@@ -417,17 +491,14 @@ pub(crate) fn on_cuda(
     stream.synchronize()?;
     let compute = start.elapsed();
     d.copy_to_host(0, buffers.d, stream.as_ref())?;
-    Ok((Some(prepared.plan().clone()), prepare, compute, prepared.cache_outcome()))
+    let (plan, cache) = (Some(prepared.plan().clone()), prepared.cache_outcome());
+    Ok(Computed { plan, prepare, compute, cache })
 }
 
 /// SMs that the emulator pretends to have: a few, so that CTAs walk several tiles.
 const EMULATED_SMS: u32 = 4;
 
-pub(crate) fn on_emulator(
-    config: &Config,
-    problem: &Problem,
-    buffers: Buffers<'_>,
-) -> Result<Computed> {
+fn on_emulator(config: &Config, problem: &Problem, buffers: Allocations<'_>) -> Result<Computed> {
     let mut memory = Memory::new();
     let mut upload = |name: &str, bytes: Option<&[u8]>, permission| {
         bytes.map_or(0, |bytes| memory.upload(name, bytes, permission))
@@ -453,44 +524,44 @@ fn emulate(
     pointers: &Pointers,
 ) -> Result<Computed> {
     let start = Instant::now();
-    let aligned = Aligned::of(problem, config, pointers);
-    let mut plans = Plan::candidates_at(problem, config, EMULATED_SMS, &Picks::default(), aligned)?;
+    let alignment = OperandAlignment::of(problem, config, [pointers.a, pointers.b]);
+    let mut plans = Plan::candidates_with(problem, config, EMULATED_SMS, &(), alignment)?;
     // There is one, or an error said why not.
     let Some(plan) = plans.next() else { return Err(Error::NoCleanKernel { dtype: config.dtype }) };
-    let seen = Seen::planned(problem, config, plan.readings);
-    let gemm = plan.spec.build()?;
+    let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
+    let gemm = GemmKernel::build(&plan.spec)?;
     let prepare = start.elapsed();
 
-    let mut pointers = seen.pointers(pointers);
+    let mut sources = planned.in_order([pointers.a, pointers.b]);
     if problem.k == 0 {
         // Operands without depth are read as one row of zeros.
-        pointers.a = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
-        pointers.b = pointers.a;
+        sources = [memory.upload("zeros", &[0; 16], Permission::ReadOnly); 2];
     }
-    let (passes, bytes) = seen.passes();
-    let laid_out = memory.allocate("operands", bytes as usize);
+    let repacks = planned.repacks();
+    let copies = memory.allocate("operands", repacks.bytes as usize);
     let start = Instant::now();
-    let sources = [pointers.a, pointers.b];
-    let placed: Vec<_> = passes
+    let matrices: Vec<_> = repacks
+        .operands
         .iter()
         .zip(sources)
-        .filter_map(|(pass, source)| Some(pass.as_ref()?.placed(source, laid_out)))
+        .filter_map(|(repack, source)| Some(repack.as_ref()?.at(source, copies)))
         .collect();
-    for spec in PassSpec::of(&passes, config.dtype.bytes()) {
-        let kernel = spec.build()?;
-        let launch = kernel.bind(&placed[0], placed.get(1))?;
-        Emulator::new(kernel.kernel(), &launch, memory, Options::default())?.run()?;
+    for spec in repacks.kernels(config.dtype.bytes()) {
+        let kernel = RepackKernel::build(spec)?;
+        let launch = kernel.bind(&matrices[0], matrices.get(1))?;
+        Emulator::new(&kernel.kernel, &launch, memory, Options::default())?.run()?;
     }
-    let Passed { operands, scales } = Passed::new(&passes, sources, laid_out);
-    [pointers.a, pointers.b] = operands;
+    let RepackedOperands { operands: [a, b], scales } =
+        RepackedOperands::new(&repacks, sources, copies);
+    let pointers = Pointers { a, b, ..*pointers };
     let scales = scales.map(|[a, b]| if plan.swapped() { [b, a] } else { [a, b] });
-    let work = Work { scales, ..work(&seen.problem, &plan, &pointers, 0) };
+    let work = Work { scales, ..work(&planned.problem, &plan, &pointers, 0) };
     let size = gemm.workspace(&work);
     let workspace = memory.allocate("workspace", size.bytes as usize);
     memory.write(workspace, &vec![0; size.zeroed as usize])?;
     let launch = gemm.bind(&Work { workspace, ..work });
-    Emulator::new(gemm.kernel(), &launch, memory, Options::default())?.run()?;
-    Ok((Some(plan), prepare, start.elapsed(), None))
+    Emulator::new(&gemm.kernel, &launch, memory, Options::default())?.run()?;
+    Ok(Computed { plan: Some(plan), prepare, compute: start.elapsed(), cache: None })
 }
 
 #[cfg(test)]

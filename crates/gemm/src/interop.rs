@@ -27,11 +27,12 @@ use std::sync::Arc;
 
 use ::cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut};
 use pgemm_ir::Element;
+use pgemm_plan::{PlanError, Problem};
 
 use crate::driver::{ContextRef, Device, StreamRef};
 use crate::error::{Error, Result};
-use crate::gemm::{Gemm, Pointers};
-use crate::problem::{Problem, ProblemError};
+use crate::gemm::Gemm;
+use crate::work::Pointers;
 
 pub use ::cudarc;
 pub use float8::{F8E4M3, F8E5M2};
@@ -151,7 +152,7 @@ impl Gemm {
     /// [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements at least, of [`Config::bias_dtype`](crate::Config::bias_dtype).
     ///
     /// # Errors
-    /// As [`matmul`](Self::matmul); [`Error::InvalidKnob`] where the config's epilogue adds no bias.
+    /// As [`matmul`](Self::matmul); [`PlanError::UnusedBias`] where the config's epilogue adds no bias.
     pub fn matmul_with_bias<
         A: DeviceElement,
         B: DeviceElement,
@@ -211,8 +212,7 @@ impl Gemm {
 
     /// Refuses what calls without a bias cannot compute.
     fn check_no_bias(&self, problem: &Problem) -> Result<()> {
-        let length = self.config().bias_length(problem);
-        length.map_or(Ok(()), |length| Err(self.config().missing_bias(length)))
+        Ok(self.config().check_bias_given(problem, false)?)
     }
 
     /// Checks length, type and context of a bias.
@@ -221,12 +221,8 @@ impl Gemm {
         problem: &Problem,
         bias: &impl DevicePtr<T>,
     ) -> Result<()> {
-        let length = self.config().bias_length(problem).ok_or_else(|| Error::InvalidKnob {
-            knob: "epilogue",
-            asked: self.config().epilogue.to_string(),
-            limit: "a bias is given, and this adds none".into(),
-            nearest: "bias_n or bias_m".into(),
-        })?;
+        self.config().check_bias_given(problem, true)?;
+        let length = self.config().bias_length(problem).unwrap_or_default();
         check_type::<T>("the bias", self.config().bias_dtype())?;
         check_length("the bias", bias.len(), length)?;
         check_context(self.device(), bias.stream(), "the bias")
@@ -295,15 +291,16 @@ fn check_in_place(problem: &Problem) -> Result<()> {
     }
     if problem.beta != 0.0 && problem.c_leading_dimension != problem.d_leading_dimension {
         let (found, needed) = (problem.c_layout(), problem.d_layout());
-        return Err(ProblemError::LayoutMismatch { matrix: "C, which is D,", found, needed }.into());
+        return Err(PlanError::LayoutMismatch { matrix: "C, which is D,", found, needed }.into());
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::Major;
+
     use super::*;
-    use crate::problem::Major;
 
     #[test]
     fn types_hold_what_they_are_named_for() {

@@ -30,52 +30,43 @@
 //! | many small ones on the device, without launches | [`engine`] |
 //! | on the host, beyond device memory | [`outofcore`], [`Gemm::multiply_host`] |
 
-mod batch;
-pub mod bench;
 pub mod cache;
-pub mod cases;
-mod choice;
-mod config;
 pub mod cpu;
 mod device_matrix;
 pub mod driver;
 pub mod engine;
 mod epilogue;
 pub mod error;
-mod files;
+pub mod files;
 mod gemm;
-pub mod heuristic;
 pub mod host;
 pub mod interop;
 pub mod matrix;
+pub mod measure;
 pub mod numerics;
 pub mod outofcore;
-mod pass;
-mod plan;
-mod precision;
-pub mod problem;
-mod reading;
+pub mod power;
+mod repack;
+pub mod stats;
 pub mod tune;
+mod tuned;
+mod work;
 mod workspace;
 
-pub use batch::Batch;
-pub use choice::{Choice, Decomposition};
-pub use config::{Config, MAX_SPLITS, Split};
-pub use cpu::CpuError;
 pub use device_matrix::{DeviceInputs, DeviceMatrix};
-pub use error::{Error, Result};
-pub use gemm::{CallerWorkspace, Gemm, Pointers, Prepared};
-pub use matrix::{HostMatrix, MatrixError};
-pub use numerics::{
-    Accumulation, Check, Comparison, ErrorModel, NumericsError, Reference, WorstElement,
-};
+pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
+pub use gemm::{CallerWorkspace, Gemm, Prepared};
+pub use matrix::HostMatrix;
+pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};
 pub use pgemm_ir::Element as Dtype;
 pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
-pub use pgemm_kernels::{AnySpec, Cluster, L2Policies, L2Policy, Schedule};
-pub use plan::{Candidates, Plan};
-pub use precision::Precision;
-pub use problem::{Major, MatrixLayout, OperandLayout, Order, Problem, ProblemError, Spans};
-pub use reading::{Reading, Readings};
+pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
+pub use pgemm_plan::{
+    Batch, Candidates, Choice, Config, Decomposition, DeviceFacts, MAX_SPLITS, Major, MatrixLayout,
+    OperandAccess, OperandAccesses, OperandAlignment, OperandLayout, Order, Plan, PlanError,
+    Precision, Problem, Spans, Split, TunedChoices, UnknownPrecision, UnknownSplit, heuristic,
+};
+pub use work::Pointers;
 
 /// What other threads may share: the compiler refuses it otherwise.
 const _: () = {
@@ -93,13 +84,3 @@ const _: () = {
     shared::<driver::Event>();
     sent::<driver::Graph>();
 };
-
-/// The guide's examples run as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/getting-started.md")]
-struct GettingStarted;
-
-/// As above.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/rust.md")]
-struct RustGuide;

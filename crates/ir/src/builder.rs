@@ -1,79 +1,58 @@
-//! [`KernelBuilder`]: writes a kernel. Every method that emits an operation records the Rust line that called it and the
-//! named scopes around it. Control flow is structured: closures build the nested blocks.
+//! [`KernelBuilder`] writes a kernel. Every method that emits an operation records the Rust line
+//! that called it and the named scopes around it. Control flow is structured: closures build the
+//! nested blocks.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::marker::PhantomData;
 use std::panic;
 
-use crate::carried::Carried;
+use crate::error::BuildError;
 use crate::smem::{self, SmemRequest};
 use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{
     AccId, Accumulator, Block, Inst, Kernel, LocId, Location, Op, Param, ParamId, ParamKind,
     Region, RegionId, RegionKind, Role, RoleId, Special, TensorMapSpec, Type, ValueId,
+    WARPGROUP_THREADS,
 };
 
-/// A kernel that could not be built.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum BuildError {
-    /// The static part of what a loop carries changed in its body.
-    #[error(
-        "{location}: what the loop carries changes in its body: {before} before, {after} after; \
-             issue as many batches as are retired in each iteration"
-    )]
-    CarriedChanged {
-        /// Where the loop is.
-        location: Location,
-        /// Static state before the body.
-        before: String,
-        /// Static state after it.
-        after: String,
-    },
-    /// The two sides of a branch give back different static state.
-    #[error(
-        "{location}: the two sides of the branch differ: {then} and {otherwise}; \
-             make both leave the same batches in flight"
-    )]
-    BranchesDiffer {
-        /// Where the branch is.
-        location: Location,
-        /// Static state of the first side.
-        then: String,
-        /// Static state of the second.
-        otherwise: String,
-    },
-    /// A wait for more batches than are in flight.
-    #[error("{location}: waits until {asked} batches are in flight, but only {in_flight} are")]
-    WaitsForNothing {
-        /// Where the wait is.
-        location: Location,
-        /// Batches that may stay in flight.
-        asked: u32,
-        /// Batches in flight.
-        in_flight: u32,
-    },
-    /// Roles were never declared, so the kernel has no threads.
-    #[error("kernel {name} declares no warp roles: call warp_roles once")]
-    NoRoles {
-        /// Kernel name.
-        name: String,
-    },
-}
-
 pub(crate) struct State {
-    kernel: Kernel,
+    pub(crate) kernel: Kernel,
     requests: Vec<SmemRequest>,
     blocks: Vec<Block>,
     scopes: Vec<String>,
     caller: Option<&'static panic::Location<'static>>,
     locations: HashMap<Location, LocId>,
+    /// Batches of MMAs that the warpgroup has in flight here.
+    batches_in_flight: u32,
+    barriers: Vec<BarrierDeclaration>,
+    /// The role whose block is open.
+    pub(crate) role: Option<RoleId>,
     errors: Vec<BuildError>,
+}
+
+/// Stands for the number of the CTA's threads until the kernel is finished.
+pub(crate) const WHOLE_CTA: u32 = u32::MAX;
+
+/// Named barriers, and the roles that use them.
+struct BarrierDeclaration {
+    name: String,
+    count: u32,
+    threads: u32,
+    /// By role. `None` stands for the code of all threads.
+    users: BTreeSet<Option<RoleId>>,
+}
+
+/// The place of an instruction in a block that is still open.
+#[derive(Clone, Copy)]
+pub(crate) struct InstPlace {
+    block: usize,
+    inst: usize,
 }
 
 /// Builds one kernel.
 pub struct KernelBuilder {
-    state: RefCell<State>,
+    pub(crate) state: RefCell<State>,
 }
 
 impl KernelBuilder {
@@ -99,12 +78,15 @@ impl KernelBuilder {
                 scopes: vec![],
                 caller: None,
                 locations: HashMap::new(),
+                batches_in_flight: 0,
+                barriers: vec![],
+                role: None,
                 errors: vec![],
             }),
         }
     }
 
-    /// The kernel, with its shared memory placed.
+    /// Finishes the kernel and gives its regions offsets in shared memory.
     pub fn finish(self) -> Result<Kernel, BuildError> {
         let mut state = self.state.into_inner();
         if let Some(error) = state.errors.into_iter().next() {
@@ -113,11 +95,22 @@ impl KernelBuilder {
         if state.kernel.roles.is_empty() {
             return Err(BuildError::NoRoles { name: state.kernel.name });
         }
+        for declared in &state.barriers {
+            declared.check(&state.kernel)?;
+        }
         let offsets = smem::place(&state.requests);
         for (region, offset) in state.kernel.regions.iter_mut().zip(offsets) {
             region.offset = offset;
         }
         state.kernel.body = state.blocks.pop().unwrap_or_default();
+        let cta_threads = state.kernel.threads();
+        state.kernel.visit_blocks_mut(&mut |block| {
+            for inst in &mut block.insts {
+                if let Op::BarrierSync { threads: threads @ WHOLE_CTA } = &mut inst.op {
+                    *threads = cta_threads;
+                }
+            }
+        });
         Ok(state.kernel)
     }
 
@@ -129,13 +122,6 @@ impl KernelBuilder {
         let id = ParamId(state.kernel.params.len() as u32);
         state.kernel.params.push(Param { name: name.to_owned(), kind });
         id
-    }
-
-    /// Asks that the registers and threads of this many CTAs fit on one SM at once (1 without a call). Shared memory is not looked at: where
-    /// it has room for fewer, registers are left for CTAs of other launches. Roles can raise their registers only by what others gave back of
-    /// [`Kernel::entry_registers`].
-    pub fn ctas_per_sm(&self, ctas: u32) {
-        self.state.borrow_mut().kernel.ctas_per_sm = ctas;
     }
 
     /// Declares a scalar parameter and reads it.
@@ -152,7 +138,7 @@ impl KernelBuilder {
         TensorMap { pointer: self.value(Op::MapParam(id), vec![]), spec, policy: None }
     }
 
-    /// The tensor map of this spec that lies at an address of global memory, a multiple of 128.
+    /// A tensor map of this spec at an address of global memory, a multiple of 128.
     #[track_caller]
     pub fn tensor_map_at<'k>(
         &'k self,
@@ -162,7 +148,7 @@ impl KernelBuilder {
         TensorMap { pointer: self.value(Op::MapAt, vec![address.id]), spec, policy: None }
     }
 
-    /// Asks for shared memory. Regions whose lifetimes do not overlap may share bytes.
+    /// Requests shared memory. Regions whose lifetimes do not overlap may share bytes.
     pub fn region(
         &self,
         name: impl Into<String>,
@@ -182,6 +168,18 @@ impl KernelBuilder {
         id
     }
 
+    /// Bytes of shared memory that the regions declared so far take, placed.
+    pub fn smem_bytes(&self) -> u32 {
+        let requests = &self.state.borrow().requests;
+        let ends = smem::place(requests).into_iter().zip(requests);
+        ends.map(|(offset, request)| offset + request.bytes).max().unwrap_or(0)
+    }
+
+    /// The tensor maps among the parameters declared so far, in order.
+    pub fn tensor_maps(&self) -> Vec<TensorMapSpec> {
+        self.state.borrow().kernel.tensor_maps().cloned().collect()
+    }
+
     /// The first byte of a region.
     #[track_caller]
     pub fn smem_address(&self, region: RegionId) -> Val<'_, ty::Smem> {
@@ -193,15 +191,6 @@ impl KernelBuilder {
         let id = AccId(state.kernel.accumulators.len() as u32);
         state.kernel.accumulators.push(Accumulator { ty, registers });
         id
-    }
-
-    /// Declares the roles of the CTA's warpgroups and builds the block of each. Once in a kernel.
-    #[track_caller]
-    pub fn warp_roles<'k>(&'k self, declare: impl FnOnce(&mut Roles<'k>)) {
-        let mut roles = Roles { builder: self, ids: vec![], blocks: vec![] };
-        declare(&mut roles);
-        let Roles { ids, blocks, .. } = roles;
-        self.emit(Op::Roles(ids), vec![], &[], blocks);
     }
 
     // Emission
@@ -225,15 +214,19 @@ impl KernelBuilder {
         id
     }
 
-    /// Builds what `body` emits as if its caller's caller had written it: for helpers whose own lines would tell the
-    /// kernel's author nothing.
+    /// Gives what `body` emits the place of the caller's caller: for helpers whose own lines would
+    /// tell the kernel's author nothing.
     #[track_caller]
     pub(crate) fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
         self.at(panic::Location::caller(), body)
     }
 
-    /// Builds what `body` emits as if it had been written at `caller`.
-    fn at<R>(&self, caller: &'static panic::Location<'static>, body: impl FnOnce() -> R) -> R {
+    /// Gives what `body` emits the place `caller`.
+    pub(crate) fn at<R>(
+        &self,
+        caller: &'static panic::Location<'static>,
+        body: impl FnOnce() -> R,
+    ) -> R {
         let outer = {
             let mut state = self.state.borrow_mut();
             let outer = state.caller;
@@ -298,7 +291,50 @@ impl KernelBuilder {
         state.errors.push(error(location));
     }
 
-    /// Builds what `body` emits under a named scope: locations carry the name.
+    /// Nesting of the block that is open.
+    pub(crate) fn depth(&self) -> usize {
+        self.state.borrow().blocks.len()
+    }
+
+    /// The place of the last instruction.
+    pub(crate) fn last_place(&self) -> InstPlace {
+        let blocks = &self.state.borrow().blocks;
+        let insts = blocks.last().map_or(0, |block| block.insts.len());
+        InstPlace { block: blocks.len() - 1, inst: insts - 1 }
+    }
+
+    /// Replaces an operation by one of the same operands and results. Its block is still open.
+    pub(crate) fn replace_op(&self, place: InstPlace, op: Op) {
+        self.state.borrow_mut().blocks[place.block].insts[place.inst].op = op;
+    }
+
+    /// Adds named barriers; their declaration and the number of the first of them.
+    pub(crate) fn declare_barriers(&self, name: &str, count: u32, threads: u32) -> (usize, u32) {
+        let mut state = self.state.borrow_mut();
+        // The first is that of all threads.
+        let first =
+            state.barriers.iter().fold(1, |sum: u32, other| sum.saturating_add(other.count));
+        let (name, users) = (name.to_owned(), BTreeSet::new());
+        state.barriers.push(BarrierDeclaration { name, count, threads, users });
+        (state.barriers.len() - 1, first)
+    }
+
+    /// Notes that the code being built uses named barriers.
+    pub(crate) fn use_barriers(&self, index: usize) {
+        let mut state = self.state.borrow_mut();
+        let role = state.role;
+        state.barriers[index].users.insert(role);
+    }
+
+    pub(crate) fn batches_in_flight(&self) -> u32 {
+        self.state.borrow().batches_in_flight
+    }
+
+    pub(crate) fn set_batches_in_flight(&self, batches: u32) {
+        self.state.borrow_mut().batches_in_flight = batches;
+    }
+
+    /// Gives the locations of what `body` emits a named scope.
     pub fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
         self.state.borrow_mut().scopes.push(name.to_owned());
         let result = body();
@@ -306,7 +342,7 @@ impl KernelBuilder {
         result
     }
 
-    fn block<R>(&self, params: Vec<ValueId>, body: impl FnOnce() -> R) -> (Block, R) {
+    pub(crate) fn block<R>(&self, params: Vec<ValueId>, body: impl FnOnce() -> R) -> (Block, R) {
         self.state.borrow_mut().blocks.push(Block { params, insts: vec![] });
         let result = body();
         let block =
@@ -314,134 +350,18 @@ impl KernelBuilder {
         (block, result)
     }
 
-    fn types(&self, values: &[ValueId]) -> Vec<Type> {
+    pub(crate) fn types(&self, values: &[ValueId]) -> Vec<Type> {
         let state = self.state.borrow();
         values.iter().map(|&value| state.kernel.ty(value)).collect()
     }
 
-    fn fresh(&self, types: &[Type]) -> Vec<ValueId> {
+    pub(crate) fn fresh(&self, types: &[Type]) -> Vec<ValueId> {
         types.iter().map(|&ty| self.new_value(ty)).collect()
     }
 
-    // Control flow
-
-    /// `for index in (begin..end).step_by(step)`, carrying `init` from iteration to iteration.
+    /// Ends a block with a `Yield`.
     #[track_caller]
-    pub fn for_carry<'k, C: Carried<'k>>(
-        &'k self,
-        begin: impl IntoVal<'k, ty::U32>,
-        end: impl IntoVal<'k, ty::U32>,
-        step: impl IntoVal<'k, ty::U32>,
-        init: C,
-        body: impl FnOnce(Val<'k, ty::U32>, C) -> C,
-    ) -> C {
-        let mut args = vec![begin.into_val(self).id, end.into_val(self).id, step.into_val(self).id];
-        let mut inits = vec![];
-        let before = init.split(&mut inits);
-        let types = self.types(&inits);
-        args.extend(&inits);
-
-        let index = self.new_value(Type::U32);
-        let params = self.fresh(&types);
-        let carried = C::join(self, &mut params.clone().into_iter(), before.clone());
-        let block_params = [vec![index], params].concat();
-        let (mut block, (outs, after)) = self.block(block_params, || {
-            let mut outs = vec![];
-            let after = body(self.wrap(index), carried).split(&mut outs);
-            (outs, after)
-        });
-        if before != after {
-            let (before, after) = (format!("{before:?}"), format!("{after:?}"));
-            self.fail(|location| BuildError::CarriedChanged { location, before, after });
-        }
-        self.close(&mut block, outs);
-        let results = self.emit(Op::For, args, &types, vec![block]);
-        C::join(self, &mut results.into_iter(), before)
-    }
-
-    /// `for index in (begin..end).step_by(step)`.
-    #[track_caller]
-    pub fn for_range<'k>(
-        &'k self,
-        begin: impl IntoVal<'k, ty::U32>,
-        end: impl IntoVal<'k, ty::U32>,
-        step: impl IntoVal<'k, ty::U32>,
-        body: impl FnOnce(Val<'k, ty::U32>),
-    ) {
-        self.for_carry(begin, end, step, (), |index, ()| body(index));
-    }
-
-    /// While `condition` holds of what is carried, runs `body` on it; gives back what failed the condition.
-    #[track_caller]
-    pub fn while_<'k, C: Carried<'k>>(
-        &'k self,
-        init: C,
-        condition: impl FnOnce(C) -> Val<'k, ty::Bool>,
-        body: impl FnOnce(C) -> C,
-    ) -> C {
-        let mut inits = vec![];
-        let before = init.split(&mut inits);
-        let types = self.types(&inits);
-        let join = |values: Vec<ValueId>| C::join(self, &mut values.into_iter(), before.clone());
-
-        let params = self.fresh(&types);
-        let carried = join(params.clone());
-        let (mut test, holds) = self.block(params, || condition(carried));
-        self.close(&mut test, vec![holds.id]);
-
-        let params = self.fresh(&types);
-        let carried = join(params.clone());
-        let (mut block, (outs, after)) = self.block(params, || {
-            let mut outs = vec![];
-            let after = body(carried).split(&mut outs);
-            (outs, after)
-        });
-        if before != after {
-            let (before, after) = (format!("{before:?}"), format!("{after:?}"));
-            self.fail(|location| BuildError::CarriedChanged { location, before, after });
-        }
-        self.close(&mut block, outs);
-        let results = self.emit(Op::While, inits, &types, vec![test, block]);
-        join(results)
-    }
-
-    /// Runs `then` where `condition` holds.
-    #[track_caller]
-    pub fn if_<'k>(&'k self, condition: Val<'k, ty::Bool>, then: impl FnOnce()) {
-        self.if_else(condition, then, || ());
-    }
-
-    /// Runs `then` where `condition` holds, else `otherwise`; both give back the same kind of values.
-    #[track_caller]
-    pub fn if_else<'k, C: Carried<'k>>(
-        &'k self,
-        condition: Val<'k, ty::Bool>,
-        then: impl FnOnce() -> C,
-        otherwise: impl FnOnce() -> C,
-    ) -> C {
-        let side = |body: Box<dyn FnOnce() -> C + '_>| {
-            let (block, (outs, fixed)) = self.block(vec![], || {
-                let mut outs = vec![];
-                let fixed = body().split(&mut outs);
-                (outs, fixed)
-            });
-            (block, outs, fixed)
-        };
-        let (mut then, outs, fixed) = side(Box::new(then));
-        let (mut otherwise, other_outs, other_fixed) = side(Box::new(otherwise));
-        let types = self.types(&outs);
-        self.close(&mut then, outs);
-        self.close(&mut otherwise, other_outs);
-        if fixed != other_fixed {
-            let (then, otherwise) = (format!("{fixed:?}"), format!("{other_fixed:?}"));
-            self.fail(|location| BuildError::BranchesDiffer { location, then, otherwise });
-        }
-        let results = self.emit(Op::If, vec![condition.id], &types, vec![then, otherwise]);
-        C::join(self, &mut results.into_iter(), fixed)
-    }
-
-    #[track_caller]
-    fn close(&self, block: &mut Block, outs: Vec<ValueId>) {
+    pub(crate) fn close(&self, block: &mut Block, outs: Vec<ValueId>) {
         let loc = self.location();
         block.insts.push(Inst { op: Op::Yield, args: outs, results: vec![], blocks: vec![], loc });
     }
@@ -461,7 +381,7 @@ impl KernelBuilder {
     }
 }
 
-/// A tensor map, a parameter or in memory: its address and what the kernel fixed of it.
+/// A tensor map that is a parameter or lies in memory: its address and its spec.
 #[derive(Clone)]
 pub struct TensorMap<'k> {
     pub(crate) pointer: Val<'k, ty::MapPtr>,
@@ -470,43 +390,25 @@ pub struct TensorMap<'k> {
     pub(crate) policy: Option<Val<'k, ty::U64>>,
 }
 
-/// The roles being declared: see [`KernelBuilder::warp_roles`].
-pub struct Roles<'k> {
-    builder: &'k KernelBuilder,
-    ids: Vec<RoleId>,
-    blocks: Vec<Block>,
-}
-
-impl<'k> Roles<'k> {
-    /// The next `warpgroups` warpgroups run `body` with `registers` registers per thread. The body gets the warpgroup's
-    /// index within the role.
-    #[track_caller]
-    pub fn role(
-        &mut self,
-        name: &str,
-        warpgroups: u32,
-        registers: u32,
-        body: impl FnOnce(Val<'k, ty::U32>),
-    ) {
-        let builder = self.builder;
-        let first = {
-            let mut state = builder.state.borrow_mut();
-            let first = state.kernel.warpgroups();
-            let id = RoleId(state.kernel.roles.len() as u32);
-            state.kernel.roles.push(Role { name: name.to_owned(), warpgroups, registers });
-            self.ids.push(id);
-            first
-        };
-        let caller = panic::Location::caller();
-        let index = || {
-            builder.at(caller, || {
-                let warpgroup = builder.special(Special::Warpgroup);
-                if first == 0 { warpgroup } else { warpgroup - first }
-            })
-        };
-        let enter = || builder.scope(name, || body(index()));
-        let (mut block, ()) = builder.block(vec![], enter);
-        builder.close(&mut block, vec![]);
-        self.blocks.push(block);
+impl BarrierDeclaration {
+    /// Fails unless as many threads can meet as the barrier waits for.
+    fn check(&self, kernel: &Kernel) -> Result<(), BuildError> {
+        if self.users.is_empty() || self.users.contains(&None) {
+            return Ok(());
+        }
+        let roles: Vec<&Role> =
+            self.users.iter().flatten().filter_map(|id| kernel.roles.get(id.index())).collect();
+        let warpgroups: u32 = roles.iter().map(|role| role.warpgroups).sum();
+        let available = warpgroups.saturating_mul(WARPGROUP_THREADS);
+        if self.threads <= available {
+            return Ok(());
+        }
+        let names: Vec<&str> = roles.iter().map(|role| role.name.as_str()).collect();
+        Err(BuildError::BarrierNeverCompletes {
+            name: self.name.clone(),
+            threads: self.threads,
+            available,
+            roles: names.join(", "),
+        })
     }
 }

@@ -1,18 +1,19 @@
-//! What loops and branches hand on: values that become block parameters, and build-time state that goes along unchanged.
+//! [`Carried`]: what loops carry and branches give back. Run-time values become block parameters;
+//! build-time state goes along unchanged.
 
 use crate::builder::KernelBuilder;
 use crate::value::{Scalar, Val};
 use crate::{Type, ValueId};
 
-/// Something that a loop carries from one iteration to the next or a branch gives back.
+/// Something that a loop carries from one iteration to the next or a branch returns.
 pub trait Carried<'k>: Sized {
-    /// What is known when the kernel is built. It must be the same on every path.
+    /// The part that is known when the kernel is built. It must be the same on every path.
     type Static: Clone + PartialEq + std::fmt::Debug;
 
-    /// Takes it apart, appending its run-time values.
+    /// Appends its run-time values and returns its static part.
     fn split(self, values: &mut Vec<ValueId>) -> Self::Static;
 
-    /// Puts it together again from as many values as `split` appended.
+    /// Restores it from as many values as `split` appended.
     fn join(
         builder: &'k KernelBuilder,
         values: &mut std::vec::IntoIter<ValueId>,

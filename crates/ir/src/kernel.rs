@@ -22,20 +22,28 @@ pub const SM_REGISTERS: u32 = 65_536;
 /// Threads of a warpgroup.
 pub const WARPGROUP_THREADS: u32 = 128;
 
-/// A kernel in the language: what the verifier checks, the passes rewrite, and PTX and the emulator consume.
+/// Warps of a warpgroup.
+pub const WARPGROUP_WARPS: u32 = 4;
+
+/// Named barriers of a CTA (PTX ISA, "barrier"). They have the numbers from 0 on.
+pub const NAMED_BARRIERS: u32 = 16;
+
+/// A kernel in the language: what the verifier checks, the passes rewrite, and PTX and the emulator
+/// consume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
     /// Entry name: a PTX identifier.
     pub name: String,
     /// Parameters in launch order.
     pub params: Vec<Param>,
-    /// CTAs of a cluster along x; clusters are one-dimensional in the grid, kernels map ranks to tiles themselves.
+    /// CTAs of a cluster along x. Clusters are one-dimensional in the grid; kernels map ranks to
+    /// tiles.
     pub cluster: u32,
     /// CTAs whose registers and threads must fit on one SM at once: 1 to 8.
     pub ctas_per_sm: u32,
     /// Roles in warpgroup order; their warpgroups add up to the CTA.
     pub roles: Vec<Role>,
-    /// Shared-memory regions, placed.
+    /// Shared-memory regions with their offsets.
     pub regions: Vec<Region>,
     /// Accumulator register groups.
     pub accumulators: Vec<Accumulator>,
@@ -43,7 +51,7 @@ pub struct Kernel {
     pub values: Vec<Type>,
     /// The code.
     pub body: Block,
-    /// Where instructions come from.
+    /// Sources of instructions.
     pub locations: Vec<Location>,
 }
 
@@ -52,11 +60,11 @@ pub struct Kernel {
 pub struct Param {
     /// Name, a PTX identifier.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: ParamKind,
 }
 
-/// What a kernel parameter is.
+/// The kind of a kernel parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParamKind {
     /// A scalar: `U32`, `U64`, `F32` or `F64`.
@@ -85,14 +93,14 @@ pub enum RegionKind {
     Mbarrier,
 }
 
-/// A placed piece of shared memory.
+/// A piece of shared memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Region {
     /// Name, for reports.
     pub name: String,
     /// What it holds.
     pub kind: RegionKind,
-    /// First byte, from the start of the CTA's dynamic shared memory (which is aligned to 1024).
+    /// First byte, from the start of the CTA's dynamic shared memory, which is aligned to 1024.
     pub offset: u32,
     /// Size in bytes.
     pub bytes: u32,
@@ -100,7 +108,8 @@ pub struct Region {
     pub align: u32,
 }
 
-/// A group of accumulator registers, the same number in each thread of a warpgroup; one instance per warpgroup.
+/// A group of accumulator registers, the same number in each thread of a warpgroup; one instance
+/// per warpgroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accumulator {
     /// Register type: `F32`, `S32`, or `B32` for two f16 each.
@@ -110,12 +119,12 @@ pub struct Accumulator {
 }
 
 impl Accumulator {
-    /// Registers of this type that a thread has of 64 × n sums.
+    /// Registers of this type that a thread needs for 64 × n sums.
     pub fn registers_for(ty: Type, n: u32) -> u32 {
         n / 2 / Accumulator::packed(ty)
     }
 
-    /// Columns of the 64 rows whose sums they hold.
+    /// Columns of the 64 × n sums that they hold.
     pub fn columns(&self) -> u32 {
         self.registers.saturating_mul(2 * Accumulator::packed(self.ty))
     }
@@ -126,7 +135,7 @@ impl Accumulator {
     }
 }
 
-/// A straight list of instructions with parameters.
+/// A list of instructions with parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
     /// Values defined on entry: loop index, carried values.
@@ -146,11 +155,23 @@ pub struct Inst {
     pub results: Vec<ValueId>,
     /// Nested blocks of control operations.
     pub blocks: Vec<Block>,
-    /// Where it comes from.
+    /// Its source.
     pub loc: LocId,
 }
 
-/// A place in the Rust source of a kernel, with the named builder scopes around it, outermost first.
+impl Inst {
+    /// The registers that a wgmma reads A from, which belong to it while it is in flight; none for
+    /// other operations.
+    pub fn fragments(&self) -> &[ValueId] {
+        match &self.op {
+            Op::Wgmma(wgmma) => self.args.get(..wgmma.a_registers()).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+}
+
+/// A place in the Rust source of a kernel, with the named builder scopes around it, outermost
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// Source file.
@@ -189,8 +210,8 @@ impl Kernel {
         self.regions.iter().map(|region| region.offset + region.bytes).max().unwrap_or(0)
     }
 
-    /// Registers per thread that the launch can give each thread before `setmaxnreg`, where as many CTAs are on an SM as
-    /// must fit: a multiple of 8, at most 255 rounded down to 248 by the granularity.
+    /// Registers that each thread has before `setmaxnreg`, if as many CTAs are on an SM as the
+    /// kernel declares: a multiple of 8, at most 248 (255, rounded down to the granularity).
     pub fn entry_registers(&self) -> u32 {
         let threads = self.threads().saturating_mul(self.ctas_per_sm).max(1);
         (SM_REGISTERS / threads / 8 * 8).min(248)
@@ -206,7 +227,7 @@ impl Kernel {
         self.params.iter().position(|param| param.name == name).map(|i| ParamId(i as u32))
     }
 
-    /// What the kernel states about its parameters that are tensor maps, in launch order.
+    /// The specs of parameters that are tensor maps, in launch order.
     pub fn tensor_maps(&self) -> impl Iterator<Item = &TensorMapSpec> {
         self.params.iter().filter_map(|param| match &param.kind {
             ParamKind::TensorMap(spec) => Some(spec),
@@ -247,8 +268,8 @@ impl Kernel {
         walk(&self.body, visit);
     }
 
-    /// Calls `visit` for every block, outer before inner; the callback may rewrite its instructions (passes and the
-    /// mutation tests do).
+    /// Calls `visit` for every block, outer before inner. The callback may rewrite its
+    /// instructions, as passes and the mutation tests do.
     pub fn visit_blocks_mut(&mut self, visit: &mut dyn FnMut(&mut Block)) {
         fn walk(block: &mut Block, visit: &mut dyn FnMut(&mut Block)) {
             visit(block);

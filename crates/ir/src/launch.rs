@@ -1,26 +1,29 @@
-//! What a kernel is launched with, in a form that every backend reads: the CUDA backend encodes it for the driver, the
-//! emulator interprets it as it is.
+//! Launches and tensor maps, in a form that every back end reads. The CUDA back end encodes them
+//! for the driver; the emulator interprets them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Element;
+use crate::named::named;
 
-/// The shared-memory swizzle of a TMA box: 16-byte chunks are permuted within rows of this many bytes
-/// (PTX ISA, "Swizzling modes").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum SwizzleMode {
-    /// Rows are stored as they come.
-    None,
-    /// 32-byte span, `Swizzle<1,4,3>` on byte addresses.
-    B32,
-    /// 64-byte span, `Swizzle<2,4,3>` on byte addresses.
-    B64,
-    /// 128-byte span, `Swizzle<3,4,3>` on byte addresses.
-    B128,
+named! {
+    /// The shared-memory swizzle of a TMA box: 16-byte chunks are permuted within rows of this many
+    /// bytes (PTX ISA, "Swizzling modes").
+    #[derive(Serialize, Deserialize)]
+    pub enum SwizzleMode {
+        /// Rows are stored without a permutation.
+        None = "unswizzled",
+        /// 32-byte span, `Swizzle<1,4,3>` on byte addresses.
+        B32 = "b32",
+        /// 64-byte span, `Swizzle<2,4,3>` on byte addresses.
+        B64 = "b64",
+        /// 128-byte span, `Swizzle<3,4,3>` on byte addresses.
+        B128 = "b128",
+    }
 }
 
 impl SwizzleMode {
-    /// The span in bytes, `None` where nothing is swizzled.
+    /// The span in bytes; `None` without a swizzle.
     pub const fn span_bytes(self) -> Option<u32> {
         match self {
             SwizzleMode::None => None,
@@ -40,22 +43,24 @@ impl SwizzleMode {
         }
     }
 
-    /// The byte address that `address` is stored at: bits 4.. are XORed with bits 7.. .
+    /// The byte address at which the byte of `address` is stored: bits from 4 on are XORed with
+    /// bits from 7 on.
     pub const fn apply(self, address: u32) -> u32 {
         let mask = ((1 << self.bits()) - 1) << 7;
         address ^ ((address & mask) >> 3)
     }
 }
 
-/// The part of a tensor map that the kernel decides: element type, box and swizzle. The rest (address, extents, strides)
-/// comes with each launch as a [`TensorMapArgument`].
+/// The part of a tensor map that the kernel decides: element type, box and swizzle. Address,
+/// extents and strides come with each launch as a [`TensorMapArgument`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorMapSpec {
     /// Element type in global and shared memory.
     pub element: Element,
-    /// Box extents in elements, innermost (contiguous) dimension first; its length is the rank, 1 to 5.
+    /// Box extents in elements, innermost (contiguous) dimension first. Their number is the rank, 1
+    /// to 5.
     pub box_extents: Vec<u32>,
-    /// How box rows are placed in shared memory.
+    /// Swizzle of the box in shared memory.
     pub swizzle: SwizzleMode,
 }
 
@@ -78,7 +83,8 @@ pub struct TensorMapArgument {
     pub address: u64,
     /// Extents in elements, innermost first.
     pub extents: Vec<u64>,
-    /// Strides in bytes of dimensions 1.., multiples of 16; one fewer than `extents` (dimension 0 is contiguous).
+    /// Strides in bytes of the dimensions from 1 on, multiples of 16. There is one fewer than
+    /// `extents`, since dimension 0 is contiguous.
     pub strides: Vec<u64>,
 }
 
@@ -97,7 +103,8 @@ pub enum Argument {
     TensorMap(TensorMapArgument),
 }
 
-/// A kernel launch: everything but the kernel and the stream. Cluster shape, threads and shared memory are the kernel's.
+/// A kernel launch: everything but the kernel and the stream. Cluster shape, threads and shared
+/// memory belong to the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// CTAs along x, y, z; a multiple of the cluster shape.

@@ -1,44 +1,60 @@
 //! The kernel language: typed IR, builder, verifier, passes and text form.
 
+mod accumulators;
+mod barriers;
 mod builder;
 mod carried;
+mod control;
+mod copies;
 mod element;
+mod error;
 mod kernel;
 mod launch;
 mod memory;
 mod mma;
+mod mma_queue;
+mod named;
 mod op;
 pub mod passes;
-mod pipeline;
+mod ring;
+mod roles;
 mod smem;
 mod sync;
 pub mod text;
 mod types;
 mod value;
 pub mod verify;
-mod warpgroup;
 
-pub use builder::{BuildError, KernelBuilder, Roles, TensorMap};
+pub use accumulators::{Accumulators, MmaAtom};
+pub use barriers::{NamedBarrier, NamedBarriers};
+pub use builder::{KernelBuilder, TensorMap};
 pub use carried::Carried;
-pub use element::{Element, UnknownElement};
+pub use copies::Copies;
+pub use element::{Element, FloatFormat, Format, UnknownElement};
+pub use error::BuildError;
 pub use kernel::{
-    Accumulator, Block, Inst, Kernel, Location, MAX_SMEM_BYTES, Param, ParamKind, Region,
-    RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES,
-    WARPGROUP_THREADS,
+    Accumulator, Block, Inst, Kernel, Location, MAX_SMEM_BYTES, NAMED_BARRIERS, Param, ParamKind,
+    Region, RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES,
+    WARPGROUP_THREADS, WARPGROUP_WARPS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
 pub use mma::{Fragments, WarpMma};
+pub use mma_queue::{
+    Batch, BatchSource, FragmentOfA, MmaQueue, Pending, QueueBatch, QueueState, Resident, Retired,
+    RunningAccumulators,
+};
 pub use op::{
-    ASource, Access, AtomicOp, BinaryOp, CompareOp, Convergence, DescriptorLayout, Half, Op,
-    OperandMajor, Order, ProxyFence, Scope, Space, Special, UnaryOp, Wgmma,
+    ASource, Access, AtomicOp, AttributeError, BinaryOp, BulkEffect, CompareOp, Control,
+    DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, RegisterChange,
+    Scope, Space, Special, Threads, UnaryOp, Uniformity, Wgmma, WgmmaEffect,
 };
 pub use passes::{PassError, legalise, optimise};
-pub use pipeline::{ReadSlot, Relay, Release, Ring, RingCursor, WriteSlot};
+pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor};
+pub use roles::{Occupancy, Roles};
 pub use smem::SmemRequest;
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
 pub use value::{IntoVal, Scalar, Val, ty};
 pub use verify::{Rule, VerifyError, Violation, verify};
-pub use warpgroup::{Accumulators, Batch, FragmentOfA, MmaAtom, Pending, Retired};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/language.md")]

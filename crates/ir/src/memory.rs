@@ -1,11 +1,13 @@
-//! Builder methods for memory: ordinary and atomic accesses, single elements, reductions, 8×8 matrices, TMA boxes.
+//! Builder methods for memory: ordinary and atomic accesses, single elements, reductions, 8×8
+//! matrices, TMA boxes.
 
 use crate::builder::{KernelBuilder, TensorMap};
 use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{Access, AtomicOp, Element, Op, Order, Scope, Space, Type, ValueId};
 
 impl KernelBuilder {
-    /// Loads `N` (1, 2 or 4) consecutive values from shared memory; the address is aligned to all of them.
+    /// Loads `N` (1, 2 or 4) consecutive values from shared memory. The address is a multiple of
+    /// the size of all of them together.
     #[track_caller]
     pub fn load_shared<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -14,7 +16,8 @@ impl KernelBuilder {
         self.load(weak::<T>(Space::Shared, N), address.id)
     }
 
-    /// Stores `N` (1, 2 or 4) consecutive values to shared memory; the address is aligned to all of them.
+    /// Stores `N` (1, 2 or 4) consecutive values to shared memory. The address is a multiple of the
+    /// size of all of them together.
     #[track_caller]
     pub fn store_shared<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -24,7 +27,8 @@ impl KernelBuilder {
         self.with_values(Op::Store(weak::<T>(Space::Shared, N)), address.id, values);
     }
 
-    /// Loads `N` (1, 2 or 4) consecutive values from global memory, weakly; the address is aligned to all of them.
+    /// Loads `N` (1, 2 or 4) consecutive values from global memory, weakly. The address is a
+    /// multiple of the size of all of them together.
     #[track_caller]
     pub fn load_global<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -33,7 +37,7 @@ impl KernelBuilder {
         self.load(weak::<T>(Space::Global, N), address.id)
     }
 
-    /// The same of what nobody reads again soon, so that caches keep other things.
+    /// Does the same for data that nothing reads again soon, so that caches keep other data.
     #[track_caller]
     pub fn load_global_once<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -42,14 +46,15 @@ impl KernelBuilder {
         self.load(Access { once: true, ..weak::<T>(Space::Global, N) }, address.id)
     }
 
-    /// Asks L2 to fetch the line that holds the address, of mapped memory, ahead of its load, also before the grid dependency wait: later
-    /// writes reach L2 too. Each thread may do so on its own.
+    /// Asks L2 to fetch the line that holds an address of mapped memory. It may come before the
+    /// grid dependency wait, since later writes reach L2 too. Each thread may do so on its own.
     #[track_caller]
     pub fn prefetch_line<'k>(&'k self, address: Val<'k, ty::U64>) {
         self.effect(Op::PrefetchLine, vec![address.id]);
     }
 
-    /// Stores `N` (1, 2 or 4) consecutive values to global memory, weakly; the address is aligned to all of them.
+    /// Stores `N` (1, 2 or 4) consecutive values to global memory, weakly. The address is a
+    /// multiple of the size of all of them together.
     #[track_caller]
     pub fn store_global<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -59,8 +64,9 @@ impl KernelBuilder {
         self.with_values(Op::Store(weak::<T>(Space::Global, N)), address.id, values);
     }
 
-    /// Loads one matrix element (`F32`, or a type that is packed) from global memory, weakly, and widens it, which is exact. The
-    /// address is a multiple of the element's size. Each thread may do so on its own.
+    /// Loads one matrix element from global memory, weakly, as the binary32 of the same value. The
+    /// type is one of [`Element::is_movable`], the address a multiple of its size. Each thread may
+    /// do so on its own.
     #[track_caller]
     pub fn load_element<'k>(
         &'k self,
@@ -70,9 +76,9 @@ impl KernelBuilder {
         self.value(Op::LoadElement(element), vec![address.id])
     }
 
-    /// Stores one matrix element (`F32`, or a type that is packed) to global memory, weakly, rounded to nearest even as
-    /// [`pack`](Val::pack) does. The address is a multiple of the element's size, and bytes beside the element are left
-    /// alone. Each thread may do so on its own.
+    /// Stores one matrix element to global memory, weakly, rounded as [`pack`](Val::pack) does. The
+    /// type is one of [`Element::is_movable`], the address a multiple of its size, and the bytes
+    /// beside the element do not change. Each thread may do so on its own.
     #[track_caller]
     pub fn store_element<'k>(
         &'k self,
@@ -83,14 +89,15 @@ impl KernelBuilder {
         self.effect(Op::StoreElement(element), vec![address.id, value.id]);
     }
 
-    /// Loads one or two bytes from global memory, weakly, with zeros above. The address is a multiple of their number.
+    /// Loads one or two bytes from global memory, weakly, with zeros above. The address is a
+    /// multiple of their number.
     #[track_caller]
     pub fn load_narrow<'k>(&'k self, address: Val<'k, ty::U64>, bytes: u32) -> Val<'k, ty::U32> {
         self.value(Op::LoadNarrow { space: Space::Global, bytes }, vec![address.id])
     }
 
-    /// Stores the lowest one or two bytes of `value` to global memory, weakly. The address is a multiple of their number,
-    /// and bytes beside it are left alone.
+    /// Stores the lowest one or two bytes of `value` to global memory, weakly. The address is a
+    /// multiple of their number, and the bytes beside them do not change.
     #[track_caller]
     pub fn store_narrow<'k>(
         &'k self,
@@ -101,7 +108,7 @@ impl KernelBuilder {
         self.effect(Op::StoreNarrow { space: Space::Global, bytes }, vec![address.id, value.id]);
     }
 
-    /// As [`load_narrow`](Self::load_narrow), from shared memory.
+    /// Does the same as [`load_narrow`](Self::load_narrow), from shared memory.
     #[track_caller]
     pub fn load_narrow_shared<'k>(
         &'k self,
@@ -111,7 +118,7 @@ impl KernelBuilder {
         self.value(Op::LoadNarrow { space: Space::Shared, bytes }, vec![address.id])
     }
 
-    /// As [`store_narrow`](Self::store_narrow), to shared memory.
+    /// Does the same as [`store_narrow`](Self::store_narrow), to shared memory.
     #[track_caller]
     pub fn store_narrow_shared<'k>(
         &'k self,
@@ -122,8 +129,8 @@ impl KernelBuilder {
         self.effect(Op::StoreNarrow { space: Space::Shared, bytes }, vec![address.id, value.id]);
     }
 
-    /// Loads a word of global memory with acquire at GPU scope: what was done before the release that wrote it is visible
-    /// afterwards.
+    /// Loads a word of global memory with acquire at GPU scope: what happened before the release
+    /// that wrote it is visible afterwards.
     #[track_caller]
     pub fn load_acquire<'k>(&'k self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
         self.load_ordered(address, Order::Acquire, Scope::Gpu)
@@ -141,8 +148,9 @@ impl KernelBuilder {
         value
     }
 
-    /// Loads `N` (1, 2 or 4) consecutive words from global memory by one instruction, relaxed or with acquire; each is an access of its
-    /// own. The address is aligned to all of them.
+    /// Loads `N` (1, 2 or 4) consecutive words from global memory by one instruction, relaxed or
+    /// with acquire. Each word is an access of its own. The address is a multiple of the size of
+    /// all of them together.
     #[track_caller]
     pub fn load_ordered_many<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -166,7 +174,7 @@ impl KernelBuilder {
         self.with_values(Op::Store(access), address.id, [value]);
     }
 
-    /// An atomic operation on a word of global memory: what it held before.
+    /// An atomic operation on a word of global memory. The result is the old word.
     #[track_caller]
     pub fn atomic<'k>(
         &'k self,
@@ -180,8 +188,8 @@ impl KernelBuilder {
         self.value(Op::Atomic { op, order, scope }, vec![address.id, value.id])
     }
 
-    /// Adds `values` (1, 2 or 4) to consecutive elements of global memory, each atomically, in no order with other
-    /// reductions; the address is aligned to all of them.
+    /// Adds `values` (1, 2 or 4) to consecutive elements of global memory, each atomically, in no
+    /// order with other reductions. The address is a multiple of the size of all of them together.
     #[track_caller]
     pub fn reduce_add<'k, const N: usize>(
         &'k self,
@@ -197,7 +205,7 @@ impl KernelBuilder {
         std::array::from_fn(|i| self.wrap(results[i]))
     }
 
-    /// An operation without results on an address and values.
+    /// Emits an operation without results on an address and values.
     #[track_caller]
     fn with_values<'k, T: Scalar, const N: usize>(
         &'k self,
@@ -210,8 +218,8 @@ impl KernelBuilder {
         self.effect(op, args);
     }
 
-    /// `ldmatrix`: loads `N` (1, 2 or 4) 8×8 matrices of 16-bit elements; lanes 8i.. give the row addresses of matrix i,
-    /// whose rows become columns where `transpose`.
+    /// `ldmatrix`: loads `N` (1, 2 or 4) 8×8 matrices of 16-bit elements. Lanes `8i..8i+8` give the
+    /// row addresses of matrix `i`. With `transpose`, rows become columns.
     #[track_caller]
     pub fn load_matrix<'k, const N: usize>(
         &'k self,
@@ -223,8 +231,8 @@ impl KernelBuilder {
         std::array::from_fn(|i| self.wrap(results[i]))
     }
 
-    /// `stmatrix`: stores `N` (1, 2 or 4) 8×8 matrices of 16-bit elements; lanes 8i.. give the row addresses of matrix i,
-    /// whose columns become rows where `transpose`.
+    /// `stmatrix`: stores `N` (1, 2 or 4) 8×8 matrices of 16-bit elements. Lanes `8i..8i+8` give
+    /// the row addresses of matrix `i`. With `transpose`, columns become rows.
     #[track_caller]
     pub fn store_matrix<'k, const N: usize>(
         &'k self,
@@ -248,7 +256,8 @@ impl KernelBuilder {
         self.effect(Op::BulkWait { pending, read: true }, vec![]);
     }
 
-    /// Waits until at most `pending` of this thread's TMA store groups are unfinished: the others' writes are done.
+    /// Waits until at most `pending` of this thread's TMA store groups are unfinished. The writes
+    /// of the others are done.
     #[track_caller]
     pub fn bulk_wait(&self, pending: u32) {
         self.effect(Op::BulkWait { pending, read: false }, vec![]);
@@ -261,14 +270,15 @@ fn weak<T: Scalar>(space: Space, vector: usize) -> Access {
 }
 
 impl<'k> TensorMap<'k> {
-    /// The same map, whose copies and prefetches of boxes tell L2 how long to keep the bytes: a policy as the PTX instruction `createpolicy`
-    /// makes it.
+    /// The same map with an L2 cache policy for its copies and prefetches of boxes. The PTX
+    /// instruction `createpolicy` makes such policies.
     #[track_caller]
     pub fn with_policy(&self, policy: impl IntoVal<'k, ty::U64>) -> Self {
         TensorMap { policy: Some(policy.into_val(self.pointer.builder)), ..self.clone() }
     }
 
-    /// Makes what this thread has acquired of the bytes of a map in memory hold for its uses of the map.
+    /// Lets this thread's later uses of a map in memory see the bytes of the map that it has
+    /// acquired.
     #[track_caller]
     pub fn fence_acquire(&self, scope: Scope) {
         self.pointer.builder.effect(Op::FenceMapAcquire(scope), vec![self.pointer.id]);
@@ -280,8 +290,8 @@ impl<'k> TensorMap<'k> {
         self.pointer.builder.effect(Op::PrefetchMap, vec![self.pointer.id]);
     }
 
-    /// Asks L2 to fetch the box at `coordinates` (innermost first) ahead of its load, also before the grid dependency wait:
-    /// later writes reach L2 too. Every active thread asks once.
+    /// Asks L2 to fetch the box at `coordinates` (innermost first). It may come before the grid
+    /// dependency wait, since later writes reach L2 too. Every active thread asks once.
     #[track_caller]
     pub fn prefetch_box(&self, coordinates: &[Val<'k, ty::U32>]) {
         let mut args = vec![self.pointer.id];
@@ -291,8 +301,9 @@ impl<'k> TensorMap<'k> {
         self.pointer.builder.effect(op, args);
     }
 
-    /// Starts the copy of the box at `coordinates` (innermost first) to `destination`; its bytes complete on `mbarrier`.
-    /// Every active thread starts one.
+    /// Starts the copy of the box at `coordinates` (innermost first) to `destination`. Its bytes
+    /// complete on `mbarrier`, which must expect them: [`Copies`](crate::Copies) counts them. Every
+    /// active thread starts a copy.
     #[track_caller]
     pub fn load(
         &self,
@@ -303,7 +314,7 @@ impl<'k> TensorMap<'k> {
         self.copy_in(destination, mbarrier, coordinates, None);
     }
 
-    /// Like [`load`](Self::load), into every CTA of `mask` at the same offsets.
+    /// Does the same as [`load`](Self::load) in every CTA of `mask`, at the same offsets.
     #[track_caller]
     pub fn load_multicast(
         &self,
@@ -335,8 +346,8 @@ impl<'k> TensorMap<'k> {
         self.pointer.builder.effect(op, args);
     }
 
-    /// Starts the copy of the box at `source` to `coordinates` (innermost first); elements outside the tensor are left
-    /// out. Belongs to the thread's next bulk group.
+    /// Starts the copy of the box at `source` to `coordinates` (innermost first), without the
+    /// elements outside of the tensor. It belongs to the thread's next bulk group.
     #[track_caller]
     pub fn store(&self, source: Val<'k, ty::Smem>, coordinates: &[Val<'k, ty::U32>]) {
         let mut args = vec![self.pointer.id, source.id];

@@ -1,5 +1,6 @@
-//! [`WarpMma`]: the MMA of one warp on registers. What an instruction computes is data: its shape, its types, and CuTe's
-//! thread–value layouts of its fragments, from which kernels derive addresses and the emulator its meaning.
+//! [`WarpMma`]: the MMA of one warp on registers. An instruction is described by data: its shape,
+//! its types, and CuTe's thread–value layouts of its fragments. Kernels derive addresses from the
+//! layouts, and the emulator computes by them.
 
 use std::fmt;
 
@@ -27,7 +28,8 @@ pub struct WarpMma {
     pub accumulator: Type,
 }
 
-/// Which lane of a warp holds which elements in which of its values. Layouts map (lane, value) to column-major positions.
+/// The distribution of a matrix over the lanes of a warp. Each layout maps (lane, value) to the
+/// column-major position of the element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragments {
     /// A: positions in `(m, k)`.
@@ -39,10 +41,10 @@ pub struct Fragments {
 }
 
 impl WarpMma {
-    /// Every warp MMA that there is.
+    /// Every warp MMA that exists.
     pub const ALL: [WarpMma; 3] = [WarpMma::f64(4), WarpMma::f64(8), WarpMma::f64(16)];
 
-    /// The f64 instruction of depth `k`: 4, 8 or 16 exist.
+    /// The f64 instruction of depth `k`: 4, 8 or 16.
     pub const fn f64(k: u32) -> WarpMma {
         WarpMma { m: 16, n: 8, k, operand: Element::F64, accumulator: Type::F64 }
     }
@@ -67,8 +69,8 @@ impl WarpMma {
         self.m.saturating_mul(self.n) / LANES
     }
 
-    /// The layouts of its fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and those of the
-    /// other depths); `None` where there is no such instruction.
+    /// The layouts of its fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating
+    /// point type" and the sections of the other depths). `None` if there is no such instruction.
     ///
     /// ```
     /// use pgemm_ir::WarpMma;
@@ -82,7 +84,7 @@ impl WarpMma {
         if !self.exists() {
             return None;
         }
-        // Four lanes lie side by side along k, eight groups of them along m or n.
+        // Four lanes are neighbours along k, and eight groups of them along m or n.
         let steps = self.k / 4;
         let layout = |text: &str, tile: [u32; 2]| {
             TvLayout::new(Layout::parse(text).ok()?, tile.map(i64::from)).ok()
@@ -103,8 +105,8 @@ impl fmt::Display for WarpMma {
 }
 
 impl KernelBuilder {
-    /// D = A·B + C by the whole warp. [`WarpMma::fragments`] says which elements this lane's values are; there are as many as
-    /// [`WarpMma::a_values`], `b_values` and `c_values` say.
+    /// D = A·B + C by the whole warp. [`WarpMma::fragments`] says which elements this lane's values
+    /// are. Their numbers are [`WarpMma::a_values`], `b_values` and `c_values`.
     #[track_caller]
     pub fn warp_mma<'k, T: Scalar>(
         &'k self,

@@ -1,4 +1,5 @@
-//! Shared-memory planning: places regions so that those alive at the same time never overlap.
+//! Shared-memory planning: gives regions offsets such that regions that are alive at the same time
+//! do not overlap.
 
 use std::ops::Range;
 
@@ -9,7 +10,7 @@ pub struct SmemRequest {
     pub bytes: u32,
     /// Alignment in bytes, a power of two up to 1024.
     pub align: u32,
-    /// The phases of the kernel in which the region is alive; the kernel numbers its phases itself.
+    /// The phases of the kernel in which the region is alive. The kernel numbers its phases itself.
     pub lifetime: Range<u32>,
 }
 
@@ -20,8 +21,8 @@ impl SmemRequest {
     }
 }
 
-/// The offset of each request: the most strictly aligned first, each at the lowest place that no region of an
-/// overlapping lifetime takes.
+/// The offset of each request. The most strictly aligned requests come first, each at the lowest
+/// offset that no region of an overlapping lifetime takes.
 pub fn place(requests: &[SmemRequest]) -> Vec<u32> {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(requests[i].align), i));

@@ -1,4 +1,5 @@
-//! Builder methods for synchronisation: mbarriers, warp, named and cluster barriers, fences, dependent grids.
+//! Builder methods for synchronisation: mbarriers, warp and cluster barriers, fences, dependent
+//! grids.
 
 use crate::builder::KernelBuilder;
 use crate::value::{IntoVal, Val, ty};
@@ -18,6 +19,7 @@ impl<'k> Val<'k, ty::Smem> {
     }
 
     /// Announces `bytes` that TMA will complete on this phase, and arrives.
+    /// [`mbarrier_expect_copies`](Self::mbarrier_expect_copies) computes them from the copies.
     #[track_caller]
     pub fn mbarrier_arrive_expect(self, bytes: u32) {
         self.builder.effect(Op::MbarrierArriveExpect { bytes }, vec![self.id]);
@@ -70,13 +72,14 @@ impl KernelBuilder {
         self.effect(Op::Fence(order, scope), vec![]);
     }
 
-    /// Orders this thread's generic writes before uses of tensor maps by those who acquire what it then releases.
+    /// Orders this thread's generic writes before uses of tensor maps by threads that acquire what
+    /// it then releases.
     #[track_caller]
     pub fn fence_map_release(&self, scope: Scope) {
         self.effect(Op::FenceMapRelease(scope), vec![]);
     }
 
-    /// Lets the thread rest for about so many nanoseconds.
+    /// Suspends the thread for about this many nanoseconds.
     #[track_caller]
     pub fn sleep<'k>(&'k self, nanoseconds: impl IntoVal<'k, ty::U32>) {
         let nanoseconds = nanoseconds.into_val(self);
@@ -95,21 +98,7 @@ impl KernelBuilder {
         self.effect(Op::WarpSync, vec![]);
     }
 
-    /// Waits at named barrier `id` for `threads` threads.
-    #[track_caller]
-    pub fn barrier_sync<'k>(&'k self, id: impl IntoVal<'k, ty::U32>, threads: u32) {
-        let id = id.into_val(self);
-        self.effect(Op::BarrierSync { threads }, vec![id.id]);
-    }
-
-    /// Arrives at named barrier `id` without waiting, one of `threads` threads that arrive or wait there.
-    #[track_caller]
-    pub fn barrier_arrive<'k>(&'k self, id: impl IntoVal<'k, ty::U32>, threads: u32) {
-        let id = id.into_val(self);
-        self.effect(Op::BarrierArrive { threads }, vec![id.id]);
-    }
-
-    /// Arrives at the cluster barrier; `relaxed` without ordering memory.
+    /// Arrives at the cluster barrier, without ordering memory if `relaxed`.
     #[track_caller]
     pub fn cluster_arrive(&self, relaxed: bool) {
         self.effect(Op::ClusterArrive { relaxed }, vec![]);
@@ -121,8 +110,9 @@ impl KernelBuilder {
         self.effect(Op::ClusterWait, vec![]);
     }
 
-    /// Waits until the grids that this one depends on have ended and what they wrote is visible. Nothing may touch global
-    /// memory before, but for prefetches of tensor maps, and of boxes and lines into L2.
+    /// Waits until the grids that this one depends on have ended and their writes are visible.
+    /// Before it, only prefetches of tensor maps, and of boxes and lines into L2, may touch global
+    /// memory.
     #[track_caller]
     pub fn grid_dependency_wait(&self) {
         self.effect(Op::GridDependencyWait, vec![]);

@@ -2,71 +2,47 @@
 
 use std::fmt;
 
-/// The type of an SSA value: what one thread holds in one register (or predicate).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Type {
-    /// A predicate.
-    Bool,
-    /// 32-bit unsigned integer.
-    U32,
-    /// 32-bit signed integer.
-    S32,
-    /// 64-bit unsigned integer; also a global-memory byte address.
-    U64,
-    /// binary32.
-    F32,
-    /// binary64.
-    F64,
-    /// Two 16-bit elements packed into 32 bits, the first in the low half, or two 8-bit ones in the low half, the first in the
-    /// low byte.
-    B32,
-    /// A byte address in this CTA's shared memory.
-    Smem,
-    /// A byte address in the shared memory of any CTA of the cluster (`shared::cluster` window).
-    ClusterSmem,
-    /// The address of a tensor map.
-    MapPtr,
-    /// A wgmma shared-memory matrix descriptor (64 bits).
-    Descriptor,
-}
+use crate::named::named;
 
-impl Type {
-    /// Every type.
-    pub const ALL: [Type; 11] = [
-        Type::Bool,
-        Type::U32,
-        Type::S32,
-        Type::U64,
-        Type::F32,
-        Type::F64,
-        Type::B32,
-        Type::Smem,
-        Type::ClusterSmem,
-        Type::MapPtr,
-        Type::Descriptor,
-    ];
-
-    /// The name in the text form.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Type::Bool => "bool",
-            Type::U32 => "u32",
-            Type::S32 => "s32",
-            Type::U64 => "u64",
-            Type::F32 => "f32",
-            Type::F64 => "f64",
-            Type::B32 => "b32",
-            Type::Smem => "smem",
-            Type::ClusterSmem => "cluster_smem",
-            Type::MapPtr => "map",
-            Type::Descriptor => "desc",
-        }
+named! {
+    /// The type of an SSA value: what one thread holds in one register (or predicate).
+    #[derive(PartialOrd, Ord)]
+    pub enum Type {
+        /// A predicate.
+        Bool = "bool",
+        /// 32-bit unsigned integer.
+        U32 = "u32",
+        /// 32-bit signed integer.
+        S32 = "s32",
+        /// 64-bit unsigned integer; also a global-memory byte address.
+        U64 = "u64",
+        /// binary32.
+        F32 = "f32",
+        /// binary64.
+        F64 = "f64",
+        /// Two packed elements: of 16 bits with the first in the low half, or of 8 bits in the low
+        /// half with the first in the low byte.
+        B32 = "b32",
+        /// A byte address in this CTA's shared memory.
+        Smem = "smem",
+        /// A byte address in the shared memory of any CTA of the cluster (`shared::cluster`
+        /// window).
+        ClusterSmem = "cluster_smem",
+        /// The address of a tensor map.
+        MapPtr = "map",
+        /// A wgmma shared-memory matrix descriptor (64 bits).
+        Descriptor = "desc",
     }
 }
 
-impl fmt::Display for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+impl Type {
+    /// Bytes of a value in memory; `None` for types that loads and stores do not move.
+    pub const fn bytes(self) -> Option<u32> {
+        match self {
+            Type::U32 | Type::S32 | Type::F32 | Type::B32 => Some(4),
+            Type::U64 | Type::F64 => Some(8),
+            Type::Bool | Type::Smem | Type::ClusterSmem | Type::MapPtr | Type::Descriptor => None,
+        }
     }
 }
 
@@ -131,6 +107,12 @@ impl std::hash::Hash for Constant {
     }
 }
 
+/// The handles of one of the kernel's tables. The text form is prefix and number.
+pub(crate) trait EntityId: Sized {
+    const PREFIX: &'static str;
+    fn of_number(number: u32) -> Self;
+}
+
 macro_rules! entity {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
@@ -141,6 +123,14 @@ macro_rules! entity {
             /// Position in the kernel's table of these entities.
             pub const fn index(self) -> usize {
                 self.0 as usize
+            }
+        }
+
+        impl EntityId for $name {
+            const PREFIX: &'static str = $prefix;
+
+            fn of_number(number: u32) -> Self {
+                $name(number)
             }
         }
 

@@ -1,5 +1,5 @@
-//! [`Val`]: a value that the kernel holds when it runs. Rust values are known when the kernel is built; nothing converts a
-//! `Val` back, so confusing the two does not compile.
+//! [`Val`]: a value that the kernel holds when it runs. Rust values are known when the kernel is
+//! built. Nothing converts a `Val` back, so confusing the two does not compile.
 
 use std::marker::PhantomData;
 use std::ops;
@@ -35,7 +35,7 @@ pub mod ty {
         F32,
         /// binary64.
         F64,
-        /// Two packed 16-bit elements.
+        /// Two packed elements of 16 or 8 bits.
         B32,
         /// Shared-memory byte address.
         Smem,
@@ -69,9 +69,9 @@ impl<T> Clone for Val<'_, T> {
 
 impl<T> Copy for Val<'_, T> {}
 
-/// Something usable where a `Val<T>` is wanted: a `Val`, or a Rust constant.
+/// Something that can be used as a `Val<T>`: a `Val`, or a Rust constant.
 pub trait IntoVal<'k, T: Scalar> {
-    /// The value, made a constant of the kernel where it is a Rust one.
+    /// The value. A Rust value becomes a constant of the kernel.
     fn into_val(self, builder: &'k KernelBuilder) -> Val<'k, T>;
 }
 
@@ -169,13 +169,14 @@ impl<'k> Val<'k, ty::U32> {
         (self + (divisor - 1)) / divisor
     }
 
-    /// The upper 32 of the product's 64 bits.
+    /// The upper 32 of the 64 bits of the product.
     #[track_caller]
     pub fn multiply_high(self, rhs: impl IntoVal<'k, ty::U32>) -> Self {
         self.binary(BinaryOp::MulHigh, rhs)
     }
 
-    /// Bytes of the eight of this and `high`, this one's first: nibble `i` of the selector says which is byte `i`.
+    /// Four of the eight bytes of this word and `high`, this word's first. Nibble `i` of the
+    /// selector says which one becomes byte `i`: see [`Op::PermuteBytes`].
     #[track_caller]
     pub fn permute_bytes(self, high: Self, selector: impl IntoVal<'k, ty::U32>) -> Self {
         let selector = selector.into_val(self.builder);
@@ -206,14 +207,15 @@ impl<'k> Val<'k, ty::U32> {
         self.builder.value(Op::Bitcast(Type::S32), vec![self.id])
     }
 
-    /// Lane 0's value in all lanes of the warp: the verifier takes it for warp-uniform, so that operations that a warp
-    /// executes together may stand under a condition on it.
+    /// Lane 0's value in all lanes of the warp. The verifier knows it to be warp-uniform, so
+    /// operations that a warp executes together may stand under a condition on it.
     #[track_caller]
     pub fn warp_uniform(self) -> Self {
         self.builder.value(Op::ShuffleFirst, vec![self.id])
     }
 
-    /// The same for the warpgroup: the kernel vouches that all of its warps have the same value.
+    /// Lane 0's value in all lanes of the warp. The kernel vouches that all warps of the warpgroup
+    /// have the same value, and the verifier takes it to be warpgroup-uniform.
     #[track_caller]
     pub fn warpgroup_uniform(self) -> Self {
         self.builder.value(Op::AssumeUniform, vec![self.id])
@@ -227,7 +229,7 @@ impl<'k> Val<'k, ty::S32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
     }
 
-    /// The nearest binary32, of two the even one.
+    /// The nearest binary32; ties go to even.
     #[track_caller]
     pub fn to_f32(self) -> Val<'k, ty::F32> {
         self.builder.value(Op::Convert(Type::F32), vec![self.id])
@@ -247,7 +249,7 @@ impl<'k> Val<'k, ty::U64> {
         self.builder.value(Op::Convert(Type::U32), vec![self.id])
     }
 
-    /// The global address `bytes` further on.
+    /// The global address plus `bytes`.
     #[track_caller]
     pub fn byte_offset(self, bytes: impl IntoVal<'k, ty::U32>) -> Self {
         self + bytes.into_val(self.builder).widen()
@@ -255,14 +257,14 @@ impl<'k> Val<'k, ty::U64> {
 }
 
 impl<'k> Val<'k, ty::Smem> {
-    /// The address `bytes` further on.
+    /// The address plus `bytes`.
     #[track_caller]
     pub fn offset(self, bytes: impl IntoVal<'k, ty::U32>) -> Self {
         let bytes = bytes.into_val(self.builder);
         self.builder.value(Op::SmemOffset, vec![self.id, bytes.id])
     }
 
-    /// The same place in the shared memory of another CTA of the cluster.
+    /// The same offset in the shared memory of another CTA of the cluster.
     #[track_caller]
     pub fn in_cta(self, rank: impl IntoVal<'k, ty::U32>) -> Val<'k, ty::ClusterSmem> {
         let rank = rank.into_val(self.builder);
@@ -271,7 +273,7 @@ impl<'k> Val<'k, ty::Smem> {
 }
 
 impl<'k> Val<'k, ty::Descriptor> {
-    /// The descriptor `bytes` further on, a multiple of 16.
+    /// The descriptor, moved on by `bytes`, a multiple of 16.
     #[track_caller]
     pub fn advance(self, bytes: u32) -> Self {
         if bytes == 0 {
@@ -308,7 +310,7 @@ macro_rules! fused {
                 self.builder.value(Op::Unary(UnaryOp::Abs), vec![self.id])
             }
 
-            /// The same with the other sign.
+            /// The number with the other sign.
             #[track_caller]
             pub fn negated(self) -> Self {
                 self.builder.value(Op::Unary(UnaryOp::Neg), vec![self.id])
@@ -326,26 +328,28 @@ impl<'k> Val<'k, ty::F32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
     }
 
-    /// Two to the power of it, off by two units in the last place at most; subnormal operands and results become zero.
+    /// Two to the power of this number. The error is at most two units in the last place; subnormal
+    /// operands and results become zero.
     #[track_caller]
     pub fn exp2(self) -> Self {
         self.builder.value(Op::Unary(UnaryOp::Exp2), vec![self.id])
     }
 
-    /// Its reciprocal, off by one unit in the last place at most; subnormal operands and results become zero.
+    /// The reciprocal. The error is at most one unit in the last place; subnormal operands and
+    /// results become zero.
     #[track_caller]
     pub fn reciprocal(self) -> Self {
         self.builder.value(Op::Unary(UnaryOp::Reciprocal), vec![self.id])
     }
 
-    /// The larger of two values, NaN where one of them is, and +0 of the two zeros.
+    /// The larger of two values: NaN if one of them is NaN, and +0 of the two zeros.
     #[track_caller]
     pub fn max_nan(self, rhs: impl IntoVal<'k, ty::F32>) -> Self {
         self.binary(BinaryOp::MaxNan, rhs)
     }
 
-    /// Packs this (low) and `high` into two elements of 16 or 8 bits, rounding to nearest even. Those of 8 bits saturate, and have
-    /// zeros above them.
+    /// Packs this value (low) and `high` into two elements of 16 or 8 bits, rounded to nearest
+    /// even. Elements of 8 bits saturate, and have zeros above them.
     #[track_caller]
     pub fn pack(self, high: Self, element: Element) -> Val<'k, ty::B32> {
         self.builder.value(Op::Pack(element), vec![self.id, high.id])
@@ -361,7 +365,7 @@ impl<'k> Val<'k, ty::F64> {
 }
 
 impl<'k> Val<'k, ty::B32> {
-    /// Both elements' bits, the first one's below.
+    /// The bits of both elements, the first in the low half.
     #[track_caller]
     pub fn bits(self) -> Val<'k, ty::U32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])

@@ -1,8 +1,9 @@
-//! Division by numbers that a launch knows. The hardware has no instruction for it, and what the assembler writes instead takes
-//! about fifty cycles, several times before a kernel's first load; a multiplication by the reciprocal takes a tenth of that.
+//! Division by numbers that a launch knows. The hardware has no instruction for integer division,
+//! and what the assembler writes instead takes about fifty cycles, several times before a kernel's
+//! first load. A multiplication by the reciprocal takes a tenth of that.
 //! T. Granlund, P. Montgomery: Division by Invariant Integers using Multiplication (PLDI 1994).
 
-use pgemm_ir::{Argument, KernelBuilder, Val, ty};
+use pgemm_ir::{Val, ty};
 
 /// A divisor that is three kernel parameters, or words of memory.
 #[derive(Clone, Copy)]
@@ -13,20 +14,9 @@ pub struct Divisor<'k> {
     shift: Val<'k, ty::U32>,
 }
 
-/// What the name of a divisor's parameter has at its end where it is not the number.
-const MULTIPLIER: &str = "_multiplier";
-const SHIFT: &str = "_shift";
-
 impl<'k> Divisor<'k> {
-    /// Declares the parameters `<name>`, `<name>_multiplier` and `<name>_shift`.
-    pub fn declare(b: &'k KernelBuilder, name: &str) -> Self {
-        let [value, multiplier, shift] =
-            ["", MULTIPLIER, SHIFT].map(|end| b.param(&format!("{name}{end}")));
-        Divisor { value, multiplier, shift }
-    }
-
-    /// One that memory has: the number, its multiplier and shift, as [`words`] gives them.
-    pub fn of([value, multiplier, shift]: [Val<'k, ty::U32>; 3]) -> Self {
+    /// The number, and the multiplier and shift of its [`reciprocal`].
+    pub fn new([value, multiplier, shift]: [Val<'k, ty::U32>; 3]) -> Self {
         Divisor { value, multiplier, shift }
     }
 
@@ -36,7 +26,7 @@ impl<'k> Divisor<'k> {
         (quotient, dividend - quotient * self.value)
     }
 
-    /// This one where `condition` holds, else `other`.
+    /// This divisor where `condition` holds, else `other`.
     pub fn or(self, condition: Val<'k, ty::Bool>, other: Self) -> Self {
         let either = |this, other| condition.select(this, other);
         Divisor {
@@ -47,26 +37,10 @@ impl<'k> Divisor<'k> {
     }
 }
 
-/// A number, at least 1 and at most 2^31, with what a [`Divisor`] has of it.
-pub(crate) fn words(value: u32) -> [u32; 3] {
-    let [multiplier, shift] = reciprocal(value);
-    [value, multiplier, shift]
-}
-
-/// The value of parameter `param`, if it is one of divisor `name`, whose number is `value`, at least 1 and at most 2^31.
-pub(crate) fn argument(param: &str, name: &str, value: u32) -> Option<Argument> {
-    let [multiplier, shift] = reciprocal(value);
-    match param.strip_prefix(name)? {
-        "" => Some(Argument::U32(value)),
-        MULTIPLIER => Some(Argument::U32(multiplier)),
-        SHIFT => Some(Argument::U32(shift)),
-        _ => None,
-    }
-}
-
-/// For a divisor d, the s with 2^(s-1) < d <= 2^s, and 2^(31+s) / d rounded up. The product of that with n below 2^31 is too
-/// large by less than n, so less than 2^31: over 2^(31+s) its floor is that of n / d.
-fn reciprocal(divisor: u32) -> [u32; 2] {
+/// The multiplier and shift for a divisor d of 1 to 2^31: with 2^(s-1) < d <= 2^s the shift is s and
+/// the multiplier 2^(31+s) / d rounded up. The product of the multiplier with n below 2^31 is too
+/// large by less than n, so by less than 2^31: over 2^(31+s) its floor is that of n / d.
+pub(crate) fn reciprocal(divisor: u32) -> [u32; 2] {
     let shift = divisor.next_power_of_two().trailing_zeros();
     let multiplier = (1u64 << (31 + shift)).div_ceil(divisor.into());
     [multiplier as u32, shift]

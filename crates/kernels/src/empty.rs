@@ -1,6 +1,6 @@
 //! A kernel that does nothing: what a launch costs beside its work.
 
-use pgemm_ir::{Kernel, KernelBuilder};
+use pgemm_ir::{Kernel, KernelBuilder, Occupancy};
 
 use crate::probe::ProbeError;
 
@@ -13,7 +13,7 @@ const REGISTERS: u32 = 24;
 /// [`ProbeError::Build`] or [`ProbeError::Passes`] where the language does not take it.
 pub fn empty_kernel() -> Result<Kernel, ProbeError> {
     let builder = KernelBuilder::new("empty", 1);
-    builder.warp_roles(|roles| {
+    builder.warp_roles(Occupancy::ONE_CTA, |roles| {
         roles.role("nothing", 1, REGISTERS, |_| ());
     });
     let kernel = builder.finish().map_err(|error| ProbeError::Build(Box::new(error)))?;

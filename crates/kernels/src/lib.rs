@@ -1,56 +1,49 @@
-//! The GEMM kernels, written in the kernel language: [`KernelSpec`] → [`GemmKernel`] → [`pgemm_ir::Launch`], and
-//! [`DmmaSpec`] → [`DmmaKernel`] for f64, [`FfmaSpec`] → [`FfmaKernel`] for f32 on CUDA cores; [`AnySpec`] → [`AnyKernel`] is
-//! one of these. [`RelayoutKernel`] lays operands out anew where TMA or wgmma cannot read them as they lie,
-//! [`SplitKernel`] splits f32 into the terms that kernels of [`Terms`] multiply. And a probe of the
-//! memory's bandwidth, [`ProbeKernel`].
+//! The GEMM kernels, written in the kernel language: a [`Spec`] says which parts a kernel is composed
+//! of, [`Resources`] what it takes of an SM, [`Signature`] what it is launched with, and
+//! [`GemmKernel`] holds its code. A [`Work`] becomes a launch.
+//!
+//! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can read,
+//! or split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`] measures the
+//! bandwidth of memory.
 
-mod activation;
-mod arithmetic;
-mod batch;
-mod bias;
-mod bytes;
 pub mod catalogue;
-mod direct;
+mod compute;
 mod divisor;
-mod dmma;
+mod dtype;
 mod empty;
 mod epilogue;
-mod family;
-mod ffma;
-mod fragment;
-mod fusion;
-mod gemm;
-mod lanes;
+mod fixup;
+mod kernel;
 mod launch;
+mod layout;
 mod mainloop;
-mod names;
-mod operand;
+mod operands;
+mod output;
+mod params;
 mod probe;
-mod promotion;
-mod reduction;
-mod relayout;
+mod problem;
+mod repack;
 pub mod resident;
-mod scales;
-mod scheduler;
-mod shared;
+mod source;
 mod spec;
-mod staging;
-mod sums;
-mod walk;
 
-pub use arithmetic::{Arithmetic, Terms};
-pub use dmma::{DmmaError, DmmaKernel, DmmaSpec, DmmaSpecError, Warps};
+pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type};
 pub use empty::empty_kernel;
-pub use family::{AnyKernel, AnyKernelError, AnySpec, AnySpecError};
-pub use ffma::{FfmaError, FfmaKernel, FfmaSpec, FfmaSpecError, ThreadTile};
-pub use fusion::{Activation, BiasAlong, Epilogue, EpilogueError};
-pub use gemm::{GemmKernel, KernelError, build, describe};
-pub use launch::{L2Policies, L2Policy, MatrixArgument, TMA_ALIGN_BYTES, Work, Workspace};
-pub use operand::{BoxPlace, OperandTile};
-pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
-pub use relayout::{
-    MatrixRelayout, MatrixSplit, RELAYOUT_CHUNK_BYTES, RelayoutError, RelayoutKernel, RelayoutKind,
-    RelayoutSpec, ScalesKernel, SplitKernel, SplitSpec,
+pub use epilogue::staging::{STAGING_ROWS, Staging};
+pub use epilogue::{Activation, BiasAlong, Epilogue, EpilogueError};
+pub use kernel::{GemmKernel, KernelError, describe};
+pub use launch::{
+    Count, DivisorPart, L2Policies, L2Policy, Matrix, MatrixArgument, Parameter, Quantity,
+    RunValue, RunValues, Signature, TMA_ALIGN_BYTES, Work, Workspace,
 };
-pub use spec::{Cluster, KernelSpec, OutputMajor, RegisterBudget, Schedule, SpecError, Tile};
-pub use staging::{STAGING_ROWS, Staging};
+pub use operands::{BoxPlace, OperandTile, StageTile};
+pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
+pub use repack::{
+    CopyKind, CopySpec, MatrixRepack, REPACK_CHUNK_BYTES, RepackError, RepackField, RepackKernel,
+    RepackQuantity, RepackSpec, SplitSpec,
+};
+pub use spec::{
+    BiasLoads, Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, RegisterBudget, RegisterUse,
+    Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps,
+    WgmmaSpec, WorkSource,
+};

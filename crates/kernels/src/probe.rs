@@ -2,9 +2,9 @@
 //! every kernel whose operands come from memory.
 
 use pgemm_ir::{
-    Argument, AtomicOp, BuildError, Element, Kernel, KernelBuilder, Launch, MAX_SMEM_BYTES, Order,
-    ParamKind, PassError, RegionId, RegionKind, Scope, SmemRequest, Special, SwizzleMode,
-    TensorMap, TensorMapArgument, TensorMapSpec, Val, WARPGROUP_THREADS, ty,
+    Argument, AtomicOp, BuildError, Element, Kernel, KernelBuilder, Launch, MAX_SMEM_BYTES,
+    Occupancy, Order, ParamKind, PassError, RegionId, RegionKind, Scope, SmemRequest, Special,
+    SwizzleMode, TensorMap, TensorMapArgument, TensorMapSpec, Val, WARPGROUP_THREADS, ty,
 };
 
 use crate::launch::L2Policy;
@@ -82,7 +82,7 @@ impl ProbeSpec {
             let nearest = self.box_bytes.saturating_add(step / 2) / step * step;
             return Err(SpecError::Knob {
                 knob: "box_bytes",
-                asked: self.box_bytes,
+                requested: self.box_bytes,
                 limit: format!("must be a multiple of {step} from {step} to {}", 64 << 10),
                 nearest: nearest.clamp(step, 64 << 10),
             });
@@ -91,7 +91,7 @@ impl ProbeSpec {
         if !(2..=most).contains(&self.stages) {
             return Err(SpecError::Knob {
                 knob: "stages",
-                asked: self.stages,
+                requested: self.stages,
                 limit: format!("must be 2 to {most}"),
                 nearest: self.stages.clamp(2, most),
             });
@@ -200,12 +200,12 @@ impl<'k> Probe<'k> {
                 self.map.prefetch_map();
                 b.fence_mbarrier_init();
             });
-            b.barrier_sync(0, 2 * WARPGROUP_THREADS);
+            b.sync_cta();
             // As GEMM kernels do, which it is compared with.
             b.grid_dependency_launch();
             b.grid_dependency_wait();
         });
-        b.warp_roles(|roles| {
+        b.warp_roles(Occupancy::ONE_CTA, |roles| {
             roles.role("producer", 1, 40, |_| {
                 b.if_(b.special(Special::Warp).eq(0), || b.if_(b.elect(), || self.load()));
             });
@@ -230,8 +230,9 @@ impl<'k> Probe<'k> {
         self.for_each((b.constant(0), b.constant(0)), |index, (stage, phase)| {
             self.barrier(self.empty, stage).mbarrier_wait(phase ^ 1);
             let full = self.barrier(self.full, stage);
-            full.mbarrier_arrive_expect(self.spec.box_bytes);
-            self.map.load(self.stage(stage), full, &[b.constant(0), index * rows]);
+            full.mbarrier_expect_copies(|copies| {
+                copies.load(&self.map, self.stage(stage), &[b.constant(0), index * rows]);
+            });
         });
     }
 

@@ -13,23 +13,19 @@ use std::thread;
 use assemblers::assemblers;
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule};
-use pgemm_kernels::{AnyKernel, AnySpec, GemmKernel, KernelSpec, build, catalogue};
+use pgemm_kernels::{GemmKernel, Spec, catalogue};
 use pgemm_ptx::ptxas::Ptxas;
 use set::covering_set;
 
 /// Builds the kernels, checks them on two threads, and fails with all that is wrong.
-fn check_all<S: Sync, K, E: ToString>(
-    specs: &[S],
-    build: impl Fn(&S) -> Result<K, E> + Sync,
-    check: impl Fn(usize, &K) -> Vec<String> + Sync,
-) {
+fn check_all(specs: &[Spec], check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut failures = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(spec) = specs.get(index) else { return failures };
-            match build(spec) {
+            match GemmKernel::build(spec) {
                 Ok(gemm) => failures.extend(check(index, &gemm)),
                 Err(error) => failures.push(error.to_string()),
             }
@@ -51,9 +47,9 @@ fn check_all<S: Sync, K, E: ToString>(
 #[test]
 #[ignore = "the whole catalogue: run by .ci/run"]
 fn every_kernel_is_right_in_the_emulator() {
-    let specs: Vec<KernelSpec> = catalogue::specs().collect();
-    check_all(&specs, build, |index, gemm: &GemmKernel| {
-        let spec = &gemm.spec;
+    let specs: Vec<Spec> = catalogue::specs().collect();
+    check_all(&specs, |index, gemm| {
+        let spec = gemm.spec();
         // Four cluster tiles, of one product or of two with the same A or B.
         let case =
             match index % 4 {
@@ -102,16 +98,16 @@ fn assemblers_take_the_catalogue_without_spills() {
 #[test]
 #[ignore = "with the whole catalogue: run by .ci/run"]
 fn every_assembler_takes_the_covering_set_without_spills() {
-    assemble_all(covering_set().into_iter().map(AnySpec::from).collect(), &assemblers());
+    assemble_all(covering_set(), &assemblers());
 }
 
-fn assemble_all(specs: Vec<AnySpec>, assemblers: &[Ptxas]) {
+fn assemble_all(specs: Vec<Spec>, assemblers: &[Ptxas]) {
     if assemblers.is_empty() {
         return;
     }
-    check_all(&specs, AnySpec::build, |_, gemm: &AnyKernel| {
+    check_all(&specs, |_, gemm| {
         let spec = gemm.spec();
-        let ptx = match pgemm_ptx::emit(gemm.kernel()) {
+        let ptx = match pgemm_ptx::emit(&gemm.kernel) {
             Ok(ptx) => ptx,
             Err(error) => return vec![format!("{spec}: {error}")],
         };

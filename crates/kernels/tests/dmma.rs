@@ -10,7 +10,7 @@ use matrix::{C, MAJORS, Matrix, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor};
 use pgemm_kernels::{
-    Activation, AnySpec, BiasAlong, DmmaKernel, DmmaSpec, L2Policies, Work, catalogue,
+    Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
 };
 
 /// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
@@ -24,9 +24,9 @@ const SHAPES: [&str; 7] = [
     "128x32x16-s2-w8x1-k8",
 ];
 
-fn kernel(majors: &str, shape: &str) -> DmmaKernel {
-    let spec: DmmaSpec = format!("f64-{majors}-f64-{shape}").parse().unwrap();
-    DmmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
+fn kernel(majors: &str, shape: &str) -> GemmKernel {
+    let spec: Spec = format!("f64-{majors}-f64-{shape}").parse().unwrap();
+    GemmKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ fn real(seed: u64, index: usize) -> f64 {
 /// Runs a case and compares every element of D, and what lies behind its rows, with a reference; `bound` gives the error
 /// that is allowed for a sum of absolute values.
 fn run(
-    dmma: &DmmaKernel,
+    dmma: &GemmKernel,
     case: Case,
     number: fn(u64, usize) -> f64,
     bound: impl Fn(f64) -> f64,
@@ -85,8 +85,10 @@ fn run(
         OperandMajor::Mn => Matrix::new(count, [k, lines], true, |at, i, line| value(at, line, i)),
     };
     let mut memory = Memory::new();
-    let (a_matrix, b_matrix) =
-        (operand(dmma.spec.a_major, a_count, m, &a), operand(dmma.spec.b_major, b_count, n, &b));
+    let (a_matrix, b_matrix) = (
+        operand(dmma.spec().a_major, a_count, m, &a),
+        operand(dmma.spec().b_major, b_count, n, &b),
+    );
     let mut a_argument = a_matrix.upload(&mut memory, "A", Permission::ReadOnly);
     let mut b_argument = b_matrix.upload(&mut memory, "B", Permission::ReadOnly);
     if k == 0 {
@@ -104,7 +106,7 @@ fn run(
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
         _ => d,
     };
-    let added = bias_of(&dmma.spec.epilogue, m, n, |index| number(4, index));
+    let added = bias_of(&dmma.spec().epilogue, m, n, |index| number(4, index));
     let bytes: Vec<u8> = added.iter().flat_map(|value| value.to_le_bytes()).collect();
     let bias = memory.upload("the bias", &bytes, Permission::ReadOnly);
     let work = Work {
@@ -135,10 +137,10 @@ fn run(
     let launch = dmma.bind(&work);
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&dmma.kernel, &launch, &mut memory, options).unwrap();
-    emulator.run().map_err(|report| format!("{} {case:?}: {report}", dmma.spec))?;
+    emulator.run().map_err(|report| format!("{} {case:?}: {report}", dmma.spec()))?;
     let counters = memory.read_raw(workspace, size.zeroed as usize).unwrap();
     if counters.iter().any(|byte| *byte != 0) {
-        return Err(format!("{} {case:?}: counters are left behind", dmma.spec));
+        return Err(format!("{} {case:?}: counters are left behind", dmma.spec()));
     }
 
     let bytes = memory.read_raw(d.address, d_matrix.values.len() * 8).unwrap();
@@ -150,7 +152,7 @@ fn run(
             if !found.is_nan() {
                 return Err(format!(
                     "{} {case:?}: row {row} of D {at} is written beyond its end",
-                    dmma.spec
+                    dmma.spec()
                 ));
             }
             continue;
@@ -167,14 +169,14 @@ fn run(
             expected += beta * c(at, row, column);
             magnitude += (beta * c(at, row, column)).abs();
         }
-        let bias = match dmma.spec.epilogue.bias() {
+        let bias = match dmma.spec().epilogue.bias() {
             None => 0.0,
             Some(BiasAlong::N) => added[column],
             Some(BiasAlong::M) => added[row],
         };
         expected += bias;
         magnitude += bias.abs();
-        match dmma.spec.epilogue.activation() {
+        match dmma.spec().epilogue.activation() {
             None => {}
             Some(Activation::Relu) => expected = expected.max(0.0),
             Some(other) => panic!("{other} has a bound of its own"),
@@ -183,7 +185,7 @@ fn run(
         if difference.is_nan() || difference > bound(magnitude) {
             return Err(format!(
                 "{} {case:?}: D {at} is {found} at row {row}, column {column}, and not {expected}",
-                dmma.spec
+                dmma.spec()
             ));
         }
     }
@@ -192,7 +194,7 @@ fn run(
 
 #[track_caller]
 fn check(
-    dmma: &DmmaKernel,
+    dmma: &GemmKernel,
     case: Case,
     number: fn(u64, usize) -> f64,
     bound: impl Fn(f64) -> f64,
@@ -211,7 +213,7 @@ fn products_of_integers_are_exact() {
     for majors in MAJORS {
         for shape in SHAPES {
             let dmma = kernel(majors, shape);
-            let tile = dmma.spec.tile;
+            let tile = dmma.spec().tile;
             let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
             let seed = (m * n + majors.len()) as u64;
             check(&dmma, product(m, n, 83), integer, |_| 0.0, Schedule::seeded(seed));
@@ -230,7 +232,7 @@ fn epilogues_are_applied_once() {
         ("kk", "64x64x16-s3-w1x4-k16", "relu"),
     ] {
         let dmma = kernel(majors, &format!("{shape}-e{epilogue}"));
-        let tile = dmma.spec.tile;
+        let tile = dmma.spec().tile;
         let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
         let exact = |case, seed| check(&dmma, case, integer, |_| 0.0, Schedule::seeded(seed));
         exact(product(m, n, 20), 31);
@@ -242,12 +244,9 @@ fn epilogues_are_applied_once() {
 
 #[test]
 fn every_kernel_of_the_catalogue_is_exact_on_integers() {
-    let specs = catalogue::all().filter_map(|spec| match spec {
-        AnySpec::Dmma(spec) => Some(spec),
-        AnySpec::Wgmma(_) | AnySpec::Ffma(_) => None,
-    });
+    let specs = catalogue::all().filter(|spec| matches!(spec.mainloop, MainloopSpec::Dmma(_)));
     for (index, spec) in specs.enumerate() {
-        let dmma = DmmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
+        let dmma = GemmKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
         let (m, n) = (spec.tile.m as usize + 3, spec.tile.n as usize * 2 - 5);
         let k = (spec.stages as usize + 1) * spec.tile.k as usize - 9;
         let c = [C::None, C::Apart, C::InPlace][index % 3];
@@ -328,7 +327,7 @@ fn sums_of_reals_stay_within_their_bound() {
                 alpha: 1.0 / 3.0,
                 beta: 0.7,
                 c: C::Apart,
-                ..product(dmma.spec.tile.m as usize + 1, 67, 333)
+                ..product(dmma.spec().tile.m as usize + 1, 67, 333)
             };
             // Reference and kernel round once or twice in each of k steps, and in the few of the epilogue.
             let roundings = 2.0 * (2.0 * case.k as f64 + 4.0);
@@ -350,7 +349,7 @@ fn kernels_without_their_synchronisation_fail() {
         ("the barrier behind initialisation", |op| matches!(op, Op::BarrierSync { .. })),
     ];
     let whole = kernel("mk", "64x64x16-s2-w2x2-k8");
-    let fails = |dmma: &DmmaKernel| {
+    let fails = |dmma: &GemmKernel| {
         let schedules = [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(4)];
         schedules
             .into_iter()
@@ -391,9 +390,10 @@ fn shared_memory_keeps_up_with_the_tensor_cores() {
     for majors in MAJORS {
         for shape in SHAPES {
             let dmma = kernel(majors, shape);
-            let spec = dmma.spec;
+            let spec = dmma.spec();
             let (multiplied, read) = stage_traffic(&dmma.kernel);
-            let (m, n) = spec.warp_tile();
+            let MainloopSpec::Dmma(mainloop) = spec.mainloop else { panic!("{spec}") };
+            let (m, n) = mainloop.warp_tile(spec.tile);
             assert_eq!((multiplied, read), (m * n * 16, (m + n) * 16 * 8), "{spec}");
         }
         let (multiplied, read) = stage_traffic(&kernel(majors, SHAPES[0]).kernel);
@@ -410,8 +410,8 @@ fn assemblers_take_it_without_spills() {
             let ptx = pgemm_ptx::emit(&dmma.kernel).unwrap();
             for ptxas in &assemblers {
                 let report =
-                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", dmma.spec));
-                assert!(report.is_clean(), "{}: {report:?}", dmma.spec);
+                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", dmma.spec()));
+                assert!(report.is_clean(), "{}: {report:?}", dmma.spec());
             }
         }
     }

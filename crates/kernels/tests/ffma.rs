@@ -12,7 +12,7 @@ use matrix::{C, MAJORS, Matrix, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
 use pgemm_kernels::{
-    Activation, AnySpec, BiasAlong, FfmaKernel, FfmaSpec, L2Policies, Work, catalogue,
+    Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
 };
 
 /// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
@@ -26,9 +26,9 @@ const SHAPES: [&str; 7] = [
     "64x64x8-s5-t8x4-w2x2",
 ];
 
-fn kernel(majors: &str, shape: &str) -> FfmaKernel {
-    let spec: FfmaSpec = format!("f32-{majors}-f32-{shape}").parse().unwrap();
-    FfmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
+fn kernel(majors: &str, shape: &str) -> GemmKernel {
+    let spec: Spec = format!("f32-{majors}-f32-{shape}").parse().unwrap();
+    GemmKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ fn real(seed: u64, index: usize) -> f32 {
 
 /// Runs a case and compares every element of D bit for bit with multiply-adds one after the other along k, and what lies
 /// behind its rows with what was there.
-fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> {
+fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> {
     let Case { m, n, k, alpha, beta, matrices, .. } = case;
     let batch = matrices.into_iter().max().unwrap_or(1);
     // By product, row and column, or line and depth.
@@ -90,8 +90,10 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         OperandMajor::Mn => Matrix::new(count, [k, lines], true, |at, i, line| value(at, line, i)),
     };
     let mut memory = Memory::new();
-    let (a_matrix, b_matrix) =
-        (operand(ffma.spec.a_major, a_count, m, &a), operand(ffma.spec.b_major, b_count, n, &b));
+    let (a_matrix, b_matrix) = (
+        operand(ffma.spec().a_major, a_count, m, &a),
+        operand(ffma.spec().b_major, b_count, n, &b),
+    );
     let mut a_argument = a_matrix.upload(&mut memory, "A", Permission::ReadOnly);
     let mut b_argument = b_matrix.upload(&mut memory, "B", Permission::ReadOnly);
     if k == 0 {
@@ -110,7 +112,7 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         _ => d,
     };
     // An element off what four at once would be.
-    let added = bias_of(&ffma.spec.epilogue, m, n, |index| value(4, index));
+    let added = bias_of(&ffma.spec().epilogue, m, n, |index| value(4, index));
     let values = [&[f32::NAN], &added[..]].concat();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let bias = memory.upload("the bias", &bytes, Permission::ReadOnly) + 4;
@@ -142,10 +144,10 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
     let launch = ffma.bind(&work);
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&ffma.kernel, &launch, &mut memory, options).unwrap();
-    emulator.run().map_err(|report| format!("{} {case:?}: {report}", ffma.spec))?;
+    emulator.run().map_err(|report| format!("{} {case:?}: {report}", ffma.spec()))?;
     let counters = memory.read_raw(workspace, size.zeroed as usize).unwrap();
     if counters.iter().any(|byte| *byte != 0) {
-        return Err(format!("{} {case:?}: counters are left behind", ffma.spec));
+        return Err(format!("{} {case:?}: counters are left behind", ffma.spec()));
     }
 
     let bytes = memory.read_raw(d.address, d_matrix.values.len() * 4).unwrap();
@@ -157,7 +159,7 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
             if !found.is_nan() {
                 return Err(format!(
                     "{} {case:?}: row {row} of D {at} is written beyond its end",
-                    ffma.spec
+                    ffma.spec()
                 ));
             }
             continue;
@@ -166,15 +168,15 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
             part.fold(0.0, |sum, i| a(at, row, i).mul_add(b(at, column, i), sum))
         };
         let sum =
-            parts(&case, ffma.spec.tile.k as usize).into_iter().map(sum_of).fold(0.0, Add::add);
-        let product = match ffma.spec.epilogue.bias() {
+            parts(&case, ffma.spec().tile.k as usize).into_iter().map(sum_of).fold(0.0, Add::add);
+        let product = match ffma.spec().epilogue.bias() {
             None => alpha * sum,
             Some(BiasAlong::N) => alpha.mul_add(sum, added[column]),
             Some(BiasAlong::M) => alpha.mul_add(sum, added[row]),
         };
         let expected =
             if beta == 0.0 { product } else { c(at, row, column).mul_add(beta, product) };
-        let expected = match ffma.spec.epilogue.activation() {
+        let expected = match ffma.spec().epilogue.activation() {
             None => expected,
             Some(Activation::Relu) => expected.max(0.0),
             Some(other) => panic!("{other} is not exact"),
@@ -182,7 +184,7 @@ fn run(ffma: &FfmaKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         if found != expected {
             return Err(format!(
                 "{} {case:?}: D {at} is {found} at row {row}, column {column}, and not {expected}",
-                ffma.spec
+                ffma.spec()
             ));
         }
     }
@@ -200,7 +202,7 @@ fn epilogues_are_applied_once() {
         ("kk", "64x64x8-s5-t8x4-w2x2", "relu"),
     ] {
         let ffma = kernel(majors, &format!("{shape}-e{epilogue}"));
-        let tile = ffma.spec.tile;
+        let tile = ffma.spec().tile;
         let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
         check(&ffma, Case { alpha: 0.7, ..product(m, n, 20) }, Schedule::seeded(31));
         let with_c =
@@ -214,7 +216,7 @@ fn epilogues_are_applied_once() {
 }
 
 #[track_caller]
-fn check(ffma: &FfmaKernel, case: Case, schedule: Schedule) {
+fn check(ffma: &GemmKernel, case: Case, schedule: Schedule) {
     run(ffma, case, schedule).unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -228,7 +230,7 @@ fn sums_are_those_of_multiply_adds_along_k() {
     for majors in MAJORS {
         for shape in SHAPES {
             let ffma = kernel(majors, shape);
-            let tile = ffma.spec.tile;
+            let tile = ffma.spec().tile;
             // One tile is whole, the others are cut short.
             let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
             let case = Case { alpha: 1.0 / 3.0, ..product(m, n, 35) };
@@ -239,12 +241,9 @@ fn sums_are_those_of_multiply_adds_along_k() {
 
 #[test]
 fn every_kernel_of_the_catalogue_is_right() {
-    let specs = catalogue::all().filter_map(|spec| match spec {
-        AnySpec::Ffma(spec) => Some(spec),
-        _ => None,
-    });
+    let specs = catalogue::all().filter(|spec| matches!(spec.mainloop, MainloopSpec::Ffma(_)));
     for (index, spec) in specs.enumerate() {
-        let ffma = FfmaKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
+        let ffma = GemmKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
         let (m, n) = (spec.tile.m as usize + 3, spec.tile.n as usize - 5);
         let k = (spec.stages as usize / 2 + 1) * spec.tile.k as usize - 9;
         let c = [C::None, C::Apart, C::InPlace][index % 3];
@@ -300,7 +299,7 @@ fn batches_share_what_they_have_one_of() {
 fn split_tiles_are_added_up_along_k() {
     for (majors, shape) in [("kk", SHAPES[5]), ("mn", SHAPES[6]), ("kn", SHAPES[0])] {
         let ffma = kernel(majors, shape);
-        let tile = ffma.spec.tile;
+        let tile = ffma.spec().tile;
         // Shares of the only tile, some of them longer.
         let (m, n, k) = (tile.m as usize - 5, tile.n as usize - 1, 7 * tile.k as usize - 3);
         for (workers, ctas) in [(2, 2), (3, 1), (7, 4)] {
@@ -329,7 +328,7 @@ fn kernels_without_their_synchronisation_fail() {
         ("the fence behind transposition", |op| matches!(op, Op::FenceProxy(_))),
     ];
     let whole = kernel("mk", "64x64x8-s2-t8x4-w2x2");
-    let fails = |ffma: &FfmaKernel| {
+    let fails = |ffma: &GemmKernel| {
         let schedules = [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(4)];
         schedules.into_iter().any(|schedule| run(ffma, product(70, 80, 100), schedule).is_err())
     };
@@ -370,9 +369,10 @@ fn a_stage_is_multiplied_with_the_fewest_loads() {
     for majors in MAJORS {
         for shape in SHAPES {
             let ffma = kernel(majors, shape);
-            let (thread, k) = (ffma.spec.thread, ffma.spec.tile.k);
+            let MainloopSpec::Ffma(mainloop) = ffma.spec().mainloop else { panic!() };
+            let (thread, k) = (mainloop.thread, ffma.spec().tile.k);
             let expected = (thread.m * thread.n * k, (thread.m + thread.n) / 4 * k);
-            assert_eq!(stage_operations(&ffma.kernel), expected, "{}", ffma.spec);
+            assert_eq!(stage_operations(&ffma.kernel), expected, "{}", ffma.spec());
         }
     }
 }
@@ -386,8 +386,8 @@ fn assemblers_take_it_without_spills() {
             let ptx = pgemm_ptx::emit(&ffma.kernel).unwrap();
             for ptxas in &assemblers {
                 let report =
-                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", ffma.spec));
-                assert!(report.is_clean(), "{}: {report:?}", ffma.spec);
+                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", ffma.spec()));
+                assert!(report.is_clean(), "{}: {report:?}", ffma.spec());
             }
         }
     }

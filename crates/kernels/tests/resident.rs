@@ -16,8 +16,8 @@ use pgemm_kernels::resident::layout::{
 };
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 use pgemm_kernels::{
-    Activation, Arithmetic, BiasAlong, Epilogue, GemmKernel, KernelSpec, L2Policies,
-    MatrixArgument, Work, build, catalogue,
+    Activation, BiasAlong, Epilogue, GemmKernel, L2Policies, MatrixArgument, Spec, Summation, Work,
+    catalogue,
 };
 
 const SPECS: [&str; 3] = [
@@ -110,7 +110,7 @@ fn activated(epilogue: Epilogue, x: f64) -> f64 {
 }
 
 /// Whether a result is what it should be: integers are, and smooth functions of them nearly.
-fn is_right(spec: &KernelSpec, found: f64, wanted: f64) -> bool {
+fn is_right(spec: &Spec, found: f64, wanted: f64) -> bool {
     match spec.epilogue.activation() {
         None | Some(Activation::Relu) => found == wanted,
         _ => {
@@ -122,7 +122,7 @@ fn is_right(spec: &KernelSpec, found: f64, wanted: f64) -> bool {
 
 /// Puts the jobs' matrices and records there.
 fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> {
-    let KernelSpec { a: operand, b_major, output, epilogue, .. } = kernel.spec;
+    let Spec { a: operand, b_major, output, epilogue, .. } = *kernel.spec();
     let mut placed: Vec<Placed> = vec![];
     let mut submitted = [0; LANES as usize];
     let mut tiles = [0u32; LANES as usize];
@@ -199,7 +199,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
         let number = &mut submitted[job.lane as usize];
         let own = Completion::of(job.lane, *number);
         *number += 1;
-        let record = kernel.record(&work, seed as u32 + 1).unwrap();
+        let record = kernel.signature.record(&work, seed as u32 + 1).unwrap();
         let after: Vec<_> = job.after.iter().map(|&before| placed[before].own).collect();
         let to_end = &mut tiles[job.lane as usize];
         *to_end += record.tiles();
@@ -250,8 +250,8 @@ fn run_to(
     command: u32,
 ) -> (Statistics, u32, usize) {
     const IDLE: u64 = 20_000;
-    let spec: KernelSpec = name.parse().unwrap();
-    let kernel = build(&spec).unwrap();
+    let spec: Spec = name.parse().unwrap();
+    let kernel = GemmKernel::build(&spec).unwrap();
     let mut memory = Memory::new();
     let placed = place(&kernel, jobs, &mut memory);
     let host = memory.upload("doorbells", &[0; 64], Permission::ReadWrite);
@@ -266,7 +266,8 @@ fn run_to(
         completions: memory.upload("completions", &completions_bytes, Permission::ReadWrite),
         entries: memory.allocate("entries", entries_bytes),
     };
-    let launch = |number| -> Launch { kernel.bind_resident(&queue, ctas, number, IDLE).unwrap() };
+    let launch =
+        |number| -> Launch { kernel.signature.bind_queue(&queue, ctas, number, IDLE).unwrap() };
     let (mut launches, mut rung) = (1, [0u32; LANES as usize]);
     let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
     let (mut at, mut finished) = (0, 0);
@@ -400,8 +401,8 @@ fn jobs_of_many_shapes_are_right_under_any_schedule() {
 }
 
 /// A kernel with another epilogue.
-fn with_epilogue(spec: KernelSpec, epilogue: &str) -> KernelSpec {
-    KernelSpec { epilogue: epilogue.parse().unwrap(), ..spec }
+fn with_epilogue(spec: Spec, epilogue: &str) -> Spec {
+    Spec { epilogue: epilogue.parse().unwrap(), ..spec }
 }
 
 #[test]
@@ -435,7 +436,7 @@ fn epilogues_take_the_bias_of_each_job() {
 
 #[test]
 fn kernels_of_all_types_take_epilogues() {
-    let floats = |spec: &KernelSpec| spec.output != Element::S32;
+    let floats = |spec: &Spec| spec.output != Element::S32;
     for (at, spec) in picked().into_iter().filter(floats).enumerate() {
         let spec = with_epilogue(spec, ["bias_n|relu", "bias_m"][at % 2]);
         let jobs = [job(64, 64, 256), job(144, 80, 128)];
@@ -519,7 +520,7 @@ fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
 }
 
 /// What engines keep on the device where no knob asks for another kernel.
-fn picked() -> Vec<KernelSpec> {
+fn picked() -> Vec<Spec> {
     use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
     let types = [
         (Bf16, Bf16),
@@ -538,13 +539,13 @@ fn picked() -> Vec<KernelSpec> {
             for b in [OperandMajor::K, OperandMajor::Mn] {
                 if b == OperandMajor::K || element.bytes() == 2 {
                     let majors = [OperandMajor::K, b];
-                    let promotions = match element {
-                        E4m3 | E5m2 => &[None, Some(128)][..],
-                        _ => &[None],
+                    let promoted = Summation::Promoted { interval: 128 };
+                    let summations = match element {
+                        E4m3 | E5m2 => &[Summation::TensorCore, promoted][..],
+                        _ => &[Summation::TensorCore],
                     };
-                    specs.extend(promotions.iter().map(|&promotion| {
-                        let arithmetic = Arithmetic { promotion, ..Arithmetic::default() };
-                        catalogue::resident([element; 2], output, majors, arithmetic, small)
+                    specs.extend(summations.iter().map(|&summation| {
+                        catalogue::resident([element; 2], output, majors, summation, small)
                     }));
                 }
             }
@@ -556,14 +557,14 @@ fn picked() -> Vec<KernelSpec> {
 #[test]
 fn assemblers_take_it_without_spills() {
     for assembler in assemblers() {
-        let specs: Vec<KernelSpec> =
+        let specs: Vec<Spec> =
             SPECS.map(|name| name.parse().unwrap()).into_iter().chain(picked()).collect();
         let fused = specs.iter().filter(|spec| spec.output != Element::S32).flat_map(|spec| {
             let epilogues = ["bias_n|gelu", "bias_m|silu", "bias_n|relu"];
             epilogues.map(|epilogue| with_epilogue(*spec, epilogue))
         });
         for spec in fused.chain(specs.iter().copied()) {
-            let (name, kernel) = (spec.to_string(), build(&spec).unwrap());
+            let (name, kernel) = (spec.to_string(), GemmKernel::build(&spec).unwrap());
             let ptx = pgemm_ptx::emit(&kernel.kernel).unwrap();
             let report = assembler.assemble(&ptx).unwrap();
             assert!(report.is_clean(), "{name}: {report:?}");

@@ -8,7 +8,7 @@ use assemblers::assemblers;
 use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Element, Kernel, Launch};
-use pgemm_kernels::{MatrixRelayout, MatrixSplit, ScalesKernel, SplitKernel, SplitSpec, Terms};
+use pgemm_kernels::{MatrixRepack, RepackKernel, RepackSpec, SplitSpec, Terms};
 
 const SPECS: [SplitSpec; 3] = [
     SplitSpec { element: Element::Tf32, terms: Terms::X3 },
@@ -26,22 +26,23 @@ struct Case {
     k: usize,
     before: usize,
     step: usize,
-    turned: bool,
+    transposed: bool,
     batch: usize,
 }
 
 impl Case {
     /// Where element `i` of a line of the result lies in the source.
     fn place(&self, line: usize, i: usize) -> usize {
-        let (line, i, length) = if self.turned { (i, line, self.lines) } else { (line, i, self.k) };
+        let (line, i, length) =
+            if self.transposed { (i, line, self.lines) } else { (line, i, self.k) };
         self.before + (line * length + i) * self.step
     }
 
-    fn matrix(&self, source: u64, destination: u64, pitch: u64) -> MatrixRelayout {
+    fn matrix(&self, [source, destination, scales]: [u64; 3], pitch: u64) -> MatrixRepack {
         let of_one = self.lines / self.batch;
         let (lines, length, stride) =
-            if self.turned { (self.k, of_one, self.lines) } else { (of_one, self.k, self.k) };
-        MatrixRelayout {
+            if self.transposed { (self.k, of_one, self.lines) } else { (of_one, self.k, self.k) };
+        MatrixRepack {
             source: source + 4 * self.before as u64,
             lines: lines as u32,
             length: length as u32,
@@ -49,10 +50,11 @@ impl Case {
             step: self.step as u64,
             destination,
             pitch,
-            turned: self.turned,
+            transposed: self.transposed,
             batch: self.batch as u32,
             batch_stride: self.place(of_one, 0).abs_diff(self.before) as u64,
             result_batch_stride: of_one as u64 * pitch,
+            scales,
         }
     }
 }
@@ -143,14 +145,14 @@ fn run(kernel: &Kernel, launch: &Launch, memory: &mut Memory, schedule: Schedule
 }
 
 /// A matrix in the emulator's memory.
-struct Placed {
+struct SplitMatrix {
     case: Case,
     values: Vec<f32>,
-    split: MatrixSplit,
+    matrix: MatrixRepack,
 }
 
-impl Placed {
-    fn new(memory: &mut Memory, spec: SplitSpec, case: Case, seed: u64) -> Placed {
+impl SplitMatrix {
+    fn new(memory: &mut Memory, spec: SplitSpec, case: Case, seed: u64) -> SplitMatrix {
         let values = samples(&case, seed);
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let source = memory.upload("source", &bytes, Permission::ReadOnly);
@@ -159,16 +161,16 @@ impl Placed {
         let destination = memory.upload("result", &result, Permission::ReadWrite);
         let scales =
             memory.upload("scales", &vec![UNTOUCHED; case.lines * 4], Permission::ReadWrite);
-        let matrix = case.matrix(source, destination, pitch);
-        Placed { case, values, split: MatrixSplit { matrix, scales } }
+        let matrix = case.matrix([source, destination, scales], pitch);
+        SplitMatrix { case, values, matrix }
     }
 
     /// Compares every term of every element, and the zeros behind a line's end; nothing else is written.
     fn check(&self, memory: &Memory, spec: SplitSpec) {
-        let Placed { case, values, split } = self;
-        let pitch = split.matrix.pitch as usize;
-        let found = memory.read_raw(split.matrix.destination, pitch * case.lines).unwrap();
-        let scales = memory.read_raw(split.scales, case.lines * 4).unwrap();
+        let SplitMatrix { case, values, matrix } = self;
+        let pitch = matrix.pitch as usize;
+        let found = memory.read_raw(matrix.destination, pitch * case.lines).unwrap();
+        let scales = memory.read_raw(matrix.scales, case.lines * 4).unwrap();
         let (count, span) =
             (spec.terms.count() as usize, (Terms::SPAN_BYTES / spec.element.bytes()) as usize);
         for (index, found) in found.chunks(pitch).enumerate() {
@@ -208,17 +210,18 @@ impl Placed {
 }
 
 fn check(spec: SplitSpec, cases: &[Case], schedule: Schedule) {
-    let kernel = SplitKernel::build(spec).unwrap();
     let mut memory = Memory::new();
-    let placed: Vec<_> =
-        (1..).zip(cases).map(|(seed, case)| Placed::new(&mut memory, spec, *case, seed)).collect();
-    let second = placed.get(1).map(|placed| &placed.split);
-    if spec.scaled() {
-        let scales = ScalesKernel::build().unwrap();
-        let launch = scales.bind(&placed[0].split, second);
-        run(&scales.kernel, &launch, &mut memory, schedule.clone());
+    let placed: Vec<_> = (1..)
+        .zip(cases)
+        .map(|(seed, case)| SplitMatrix::new(&mut memory, spec, *case, seed))
+        .collect();
+    let second = placed.get(1).map(|placed| &placed.matrix);
+    let scales = spec.scaled().then_some(RepackSpec::Scales);
+    for spec in scales.into_iter().chain([RepackSpec::Split(spec)]) {
+        let kernel = RepackKernel::build(spec).unwrap();
+        let launch = kernel.bind(&placed[0].matrix, second).unwrap();
+        run(&kernel.kernel, &launch, &mut memory, schedule.clone());
     }
-    run(&kernel.kernel, &kernel.bind(&placed[0].split, second), &mut memory, schedule);
     for placed in &placed {
         placed.check(&memory, spec);
     }
@@ -227,10 +230,10 @@ fn check(spec: SplitSpec, cases: &[Case], schedule: Schedule) {
 #[test]
 fn lines_of_any_length_and_address_are_split_in_both_directions() {
     for spec in SPECS {
-        for turned in [false, true] {
+        for transposed in [false, true] {
             for (lines, k) in [(1, 1), (9, 200), (150, 7), (70, 129), (7, 1100)] {
                 for (before, step) in [(0, 1), (3, 1), (1, 2)] {
-                    let case = Case { lines, k, before, step, turned, batch: 1 };
+                    let case = Case { lines, k, before, step, transposed, batch: 1 };
                     check(spec, &[case], Schedule::seeded(lines as u64));
                 }
             }
@@ -240,12 +243,13 @@ fn lines_of_any_length_and_address_are_split_in_both_directions() {
 
 #[test]
 fn two_matrices_in_one_launch_are_split() {
-    let copied = Case { lines: 37, k: 301, before: 1, step: 1, turned: false, batch: 1 };
-    let turned = Case { lines: 65, k: 43, turned: true, ..copied };
-    let [of_three, of_five] = [Case { lines: 39, batch: 3, ..copied }, Case { batch: 5, ..turned }];
+    let copied = Case { lines: 37, k: 301, before: 1, step: 1, transposed: false, batch: 1 };
+    let transposed = Case { lines: 65, k: 43, transposed: true, ..copied };
+    let [of_three, of_five] =
+        [Case { lines: 39, batch: 3, ..copied }, Case { batch: 5, ..transposed }];
     for spec in SPECS {
-        check(spec, &[copied, turned], Schedule::round_robin());
-        check(spec, &[turned, copied], Schedule::async_late(1));
+        check(spec, &[copied, transposed], Schedule::round_robin());
+        check(spec, &[transposed, copied], Schedule::async_late(1));
         check(spec, &[of_three, of_five], Schedule::seeded(2));
         check(spec, &[of_five, copied], Schedule::seeded(3));
     }
@@ -254,16 +258,15 @@ fn two_matrices_in_one_launch_are_split() {
 #[test]
 fn other_terms_are_refused() {
     let spec = SplitSpec { element: Element::E4m3, terms: Terms::X3 };
-    let error = SplitKernel::build(spec).unwrap_err().to_string();
+    let error = RepackKernel::build(RepackSpec::Split(spec)).unwrap_err().to_string();
     assert!(error.contains("tf32, bf16 or f16"), "{error}");
 }
 
 #[test]
 fn assemblers_take_them_without_spills() {
-    let splits = SPECS.map(|spec| SplitKernel::build(spec).unwrap().kernel);
-    let kernels = splits.into_iter().chain([ScalesKernel::build().unwrap().kernel]);
     let assemblers = assemblers();
-    for kernel in kernels {
+    for spec in SPECS.map(RepackSpec::Split).into_iter().chain([RepackSpec::Scales]) {
+        let kernel = RepackKernel::build(spec).unwrap().kernel;
         let ptx = pgemm_ptx::emit(&kernel).unwrap();
         for ptxas in &assemblers {
             let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{error}"));

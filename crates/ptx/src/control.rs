@@ -1,5 +1,5 @@
-//! Structured control flow as labels and branches. Carried values and results live in registers of their own, which
-//! every `Yield` moves into.
+//! Structured control flow as labels and branches. Carried values and results live in registers of
+//! their own, which every `Yield` writes.
 
 use pgemm_ir::{Block, Inst, Op, Type, ValueId};
 
@@ -11,19 +11,9 @@ use crate::operand::{Class, Operand, Register};
 type Move = (Register, Type, Operand);
 
 impl Emitter<'_> {
-    pub(crate) fn control(&mut self, inst: &Inst) -> Result<(), EmitError> {
-        match &inst.op {
-            Op::For => self.for_loop(inst),
-            Op::While => self.while_loop(inst),
-            Op::If => self.branch(inst),
-            Op::Roles(_) => Err(EmitError::RolesNotLowered { at: self.at(inst) }),
-            // Blocks take their last instruction off before they are walked.
-            _ => Err(EmitError::MisplacedYield { at: self.at(inst) }),
-        }
-    }
-
-    /// The test is at the loop's end, behind a guard at entry where no constant shows that the body runs.
-    fn for_loop(&mut self, inst: &Inst) -> Result<(), EmitError> {
+    /// The test is at the loop's end. A guard at entry comes before it, unless constants show that
+    /// the body runs.
+    pub(crate) fn for_loop(&mut self, inst: &Inst) -> Result<(), EmitError> {
         let [body] = self.blocks(inst)?;
         let [begin, end, step, init @ ..] = &inst.args[..] else {
             return Err(self.arity(inst, "operands", 3, inst.args.len()));
@@ -49,7 +39,7 @@ impl Emitter<'_> {
         }
         self.label(&format!("$for{number}"));
         if runs {
-            // What is to be written out is written out by loops of the host.
+            // Kernels unroll with Rust loops; the assembler must not unroll further.
             ptx!(self, ".pragma \"nounroll\"");
         }
         self.block(inst, body, &carried)?;
@@ -63,7 +53,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn while_loop(&mut self, inst: &Inst) -> Result<(), EmitError> {
+    pub(crate) fn while_loop(&mut self, inst: &Inst) -> Result<(), EmitError> {
         let [condition, body] = self.blocks(inst)?;
         let number = self.next_label();
         let lists = [&condition.params[..], &body.params, &inst.results];
@@ -82,7 +72,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn branch(&mut self, inst: &Inst) -> Result<(), EmitError> {
+    pub(crate) fn branch(&mut self, inst: &Inst) -> Result<(), EmitError> {
         let [then, otherwise] = self.blocks(inst)?;
         let [condition] = self.args(inst)?;
         let condition = self.register(inst, condition)?;
@@ -169,8 +159,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Does all moves as if at once: a register is written only after the moves that read it; cycles go through a
-    /// scratch register.
+    /// Does all moves as if at once: a register is written only after the moves that read it.
+    /// Cycles go through a scratch register.
     fn parallel_copy(&mut self, mut moves: Vec<Move>) {
         moves.retain(|&(to, _, from)| from != Operand::Register(to));
         while !moves.is_empty() {

@@ -1,9 +1,10 @@
-//! The state of one emission: the text so far, what stands for each value, and the counters of registers and labels.
+//! The state of one emission: the text so far, the operand that stands for each value, and the
+//! counters of registers and labels.
 
 use std::collections::HashMap;
 use std::fmt;
 
-use pgemm_ir::{AccId, Block, Inst, Kernel, LocId, Location, Op, Type, ValueId};
+use pgemm_ir::{AccId, Block, Inst, Kernel, LocId, Location, Op, Param, ParamId, Type, ValueId};
 
 use crate::EmitError;
 use crate::operand::{Class, Operand, Register, immediate, smem_symbol};
@@ -12,11 +13,11 @@ use crate::tensor_core;
 /// Emits the body of a kernel, instruction by instruction.
 pub(crate) struct Emitter<'k> {
     pub(crate) kernel: &'k Kernel,
-    /// Warp index, made uniform at entry, where all threads are converged.
+    /// The warp index, made uniform at entry, where all threads are converged.
     pub(crate) warp: Option<Register>,
-    /// Warpgroup index, likewise.
+    /// The warpgroup index, made uniform likewise.
     pub(crate) warpgroup: Option<Register>,
-    /// The accumulator groups to initialise before an instruction.
+    /// By instruction: the accumulator groups to initialise before it.
     pub(crate) first_uses: HashMap<*const Inst, Vec<AccId>>,
     text: String,
     annotate: bool,
@@ -113,14 +114,24 @@ impl<'k> Emitter<'k> {
         EmitError::OutOfRange { op: op_name(&inst.op), what, value, limit, at: self.at(inst) }
     }
 
+    /// Fails where an operand's constant is out of range.
+    pub(crate) fn within(
+        &self,
+        inst: &Inst,
+        what: &'static str,
+        value: u32,
+        least: u32,
+        most: u32,
+        limit: &'static str,
+    ) -> Result<(), EmitError> {
+        if (least..=most).contains(&value) {
+            return Ok(());
+        }
+        Err(self.out_of_range(inst, what, value, limit))
+    }
+
     pub(crate) fn unsupported_type(&self, inst: &Inst, ty: Type) -> EmitError {
-        let op = match &inst.op {
-            Op::Unary(op) => format!("{op:?}"),
-            Op::Binary(op) => format!("{op:?}"),
-            Op::Compare(op) => format!("Compare {op:?}"),
-            op => op_name(op),
-        };
-        EmitError::UnsupportedType { op, ty, at: self.at(inst) }
+        EmitError::UnsupportedType { op: op_name(&inst.op), ty, at: self.at(inst) }
     }
 
     pub(crate) fn arity(
@@ -144,6 +155,16 @@ impl<'k> Emitter<'k> {
             [result] => Ok(result),
             _ => Err(self.arity(inst, "results", 1, inst.results.len())),
         }
+    }
+
+    /// A declared parameter.
+    pub(crate) fn parameter(&self, inst: &Inst, param: ParamId) -> Result<&'k Param, EmitError> {
+        let params = &self.kernel.params;
+        params.get(param.index()).ok_or_else(|| EmitError::UnknownParameter {
+            param,
+            count: params.len(),
+            at: self.at(inst),
+        })
     }
 
     /// The nested blocks, exactly `N`.
@@ -256,81 +277,100 @@ impl<'k> Emitter<'k> {
         Ok(())
     }
 
+    /// Emits one instruction. Every operation is listed: a new one does not compile until it has
+    /// PTX.
     fn inst(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        if let Some(error) = inst.op.attribute_errors().into_iter().next() {
+            let (op, error) = (op_name(&inst.op), Box::new(error));
+            return Err(EmitError::Attribute { op, error, at: self.at(inst) });
+        }
         match &inst.op {
-            Op::Const(_)
-            | Op::Param(_)
-            | Op::MapParam(_)
-            | Op::MapAt
-            | Op::Special(_)
-            | Op::Clock
-            | Op::SmemAddress(_)
-            | Op::Unary(_)
-            | Op::Binary(_)
-            | Op::Fma
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Convert(_)
-            | Op::Bitcast(_)
-            | Op::Pack(_)
-            | Op::Unpack(..)
-            | Op::PermuteBytes
-            | Op::SmemOffset
-            | Op::MapShared
-            | Op::Elect
-            | Op::ShuffleFirst
-            | Op::AssumeUniform => self.value(inst),
-            Op::Descriptor(_)
-            | Op::DescriptorAdvance(_)
-            | Op::AccGet(..)
-            | Op::WgmmaFence
-            | Op::Wgmma(_)
-            | Op::WgmmaCommit
-            | Op::WgmmaWait { .. }
-            | Op::SetMaxRegisters { .. } => self.tensor_core(inst),
+            Op::Const(constant) => self.constant(inst, *constant),
+            Op::Param(id) => self.scalar_parameter(inst, *id),
+            Op::MapParam(id) => self.map_parameter(inst, *id),
+            Op::MapAt => self.map_at(inst),
+            Op::Special(special) => self.special(inst, *special),
+            Op::Clock => self.clock(inst),
+            Op::SmemAddress(region) => self.smem_address(inst, *region),
+            Op::Unary(op) => self.unary(inst, *op),
+            Op::Binary(op) => self.binary(inst, *op),
+            Op::Fma => self.fma(inst),
+            Op::Compare(op) => self.compare(inst, *op),
+            Op::Select => self.select(inst),
+            Op::Convert(to) => self.convert(inst, *to),
+            Op::Bitcast(to) => self.bitcast(inst, *to),
+            Op::Pack(element) => self.pack(inst, *element),
+            Op::Unpack(element, half) => self.unpack(inst, *element, *half),
+            Op::PermuteBytes => self.permute_bytes(inst),
+            Op::SmemOffset => self.smem_offset(inst),
+            Op::MapShared => self.map_shared(inst),
+            Op::Descriptor(layout) => self.descriptor(inst, layout),
+            Op::DescriptorAdvance(bytes) => self.descriptor_advance(inst, *bytes),
+            Op::Elect => self.elect(inst),
+            Op::ShuffleFirst | Op::AssumeUniform => self.shuffle_first(inst),
+            Op::AccGet(acc, index) => self.accumulator_get(inst, *acc, *index),
+            Op::AccSet(acc, index) => self.accumulator_set(inst, *acc, *index),
+
+            Op::Load(access) => self.load(inst, access),
+            Op::Store(access) => self.store(inst, access),
+            Op::Atomic { op, order, scope } => self.atomic(inst, *op, *order, *scope),
+            Op::Reduce { vector } => self.reduce(inst, *vector),
+            Op::LoadElement(element) => self.load_element(inst, *element),
+            Op::StoreElement(element) => self.store_element(inst, *element),
+            Op::LoadNarrow { space, bytes } => self.load_narrow(inst, *space, *bytes),
+            Op::StoreNarrow { space, bytes } => self.store_narrow(inst, *space, *bytes),
+            Op::LoadMatrix { count, transpose } => self.load_matrix(inst, *count, *transpose),
+            Op::StoreMatrix { count, transpose } => self.store_matrix(inst, *count, *transpose),
+
+            Op::MbarrierInit { count } => self.mbarrier_init(inst, *count),
+            Op::MbarrierArrive => self.mbarrier_arrive(inst),
+            Op::MbarrierArriveExpect { bytes } => self.mbarrier_arrive_expect(inst, *bytes),
+            Op::MbarrierArriveCluster => self.mbarrier_arrive_cluster(inst),
+            Op::MbarrierWait => self.mbarrier_wait(inst),
+            Op::FenceMbarrierInit => self.plain(inst, "fence.mbarrier_init.release.cluster"),
+            Op::FenceProxy(fence) => self.fence_proxy(inst, *fence),
+            Op::Fence(order, scope) => self.fence(inst, *order, *scope),
+            Op::FenceMapRelease(scope) => self.fence_map_release(inst, *scope),
+            Op::FenceMapAcquire(scope) => self.fence_map_acquire(inst, *scope),
+            Op::Sleep => self.sleep(inst),
+            Op::BarrierSync { threads } => self.named_barrier(inst, "sync", *threads),
+            Op::BarrierArrive { threads } => self.named_barrier(inst, "arrive", *threads),
+            Op::WarpSync => self.plain(inst, "bar.warp.sync 0xffffffff"),
+            Op::ClusterArrive { relaxed } => self.cluster_arrive(inst, *relaxed),
+            Op::ClusterWait => self.plain(inst, "barrier.cluster.wait.acquire.aligned"),
+            Op::GridDependencyWait => self.plain(inst, "griddepcontrol.wait"),
+            Op::GridDependencyLaunch => self.plain(inst, "griddepcontrol.launch_dependents"),
+
+            Op::PrefetchLine => self.prefetch_line(inst),
+            Op::PrefetchMap => self.prefetch_map(inst),
+            Op::TmaLoad { rank, multicast, policy } => {
+                self.tma_load(inst, *rank, *multicast, *policy)
+            }
+            Op::TmaStore { rank, policy } => self.tma_store(inst, *rank, *policy),
+            Op::TmaPrefetch { rank, policy } => self.tma_prefetch(inst, *rank, *policy),
+            Op::BulkCommit => self.plain(inst, "cp.async.bulk.commit_group"),
+            Op::BulkWait { pending, read } => self.bulk_wait(inst, *pending, *read),
+
+            Op::WgmmaFence => self.plain(inst, "wgmma.fence.sync.aligned"),
+            Op::Wgmma(wgmma) => self.wgmma(inst, wgmma),
+            Op::WgmmaCommit => self.plain(inst, "wgmma.commit_group.sync.aligned"),
+            Op::WgmmaWait { pending } => {
+                self.plain(inst, &format!("wgmma.wait_group.sync.aligned {pending}"))
+            }
             Op::WarpMma(mma) => self.warp_mma(inst, mma),
-            Op::Load(_)
-            | Op::Store(_)
-            | Op::Atomic { .. }
-            | Op::Reduce { .. }
-            | Op::LoadElement(_)
-            | Op::StoreElement(_)
-            | Op::LoadNarrow { .. }
-            | Op::StoreNarrow { .. }
-            | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. }
-            | Op::MbarrierInit { .. }
-            | Op::MbarrierArrive
-            | Op::MbarrierArriveExpect { .. }
-            | Op::MbarrierArriveCluster
-            | Op::MbarrierWait
-            | Op::FenceMbarrierInit
-            | Op::FenceProxy(_)
-            | Op::Fence(..)
-            | Op::FenceMapRelease(_)
-            | Op::FenceMapAcquire(_)
-            | Op::Sleep
-            | Op::BarrierSync { .. }
-            | Op::BarrierArrive { .. }
-            | Op::ClusterArrive { .. }
-            | Op::ClusterWait
-            | Op::WarpSync
-            | Op::GridDependencyWait
-            | Op::GridDependencyLaunch
-            | Op::PrefetchLine
-            | Op::PrefetchMap
-            | Op::TmaLoad { .. }
-            | Op::TmaStore { .. }
-            | Op::TmaPrefetch { .. }
-            | Op::BulkCommit
-            | Op::BulkWait { .. } => self.memory(inst),
-            Op::For | Op::While | Op::If | Op::Roles(_) | Op::Yield => self.control(inst),
+            Op::SetMaxRegisters { count, change } => self.set_max_registers(inst, *count, *change),
+
+            Op::For => self.for_loop(inst),
+            Op::While => self.while_loop(inst),
+            Op::If => self.branch(inst),
+            Op::Roles(_) => Err(EmitError::RolesNotLowered { at: self.at(inst) }),
+            // Blocks take their last instruction off before they are walked.
+            Op::Yield => Err(EmitError::MisplacedYield { at: self.at(inst) }),
         }
     }
 }
 
-/// The name of an operation, without its attributes.
+/// The name of an operation in errors: that of the text form.
 pub(crate) fn op_name(op: &Op) -> String {
-    let debug = format!("{op:?}");
-    debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+    op.name()
 }

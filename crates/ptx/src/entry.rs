@@ -1,6 +1,6 @@
 //! The module around the code: version, shared memory, entry, parameters and declarations.
 
-use pgemm_ir::{Element, Kernel, Op, ParamKind, SM_THREADS, Special, Type};
+use pgemm_ir::{Kernel, Op, ParamKind, SM_THREADS, Special, Type};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
@@ -110,8 +110,8 @@ fn accumulators(kernel: &Kernel) -> Result<String, EmitError> {
     Ok(text)
 }
 
-/// Warp and warpgroup indices go through a shuffle, which all lanes must reach together: so it happens at entry, and a
-/// read inside divergent code is a read of its result.
+/// Warp and warpgroup indices go through a shuffle, which all lanes must reach together. So it
+/// happens at entry, and divergent code reads its result.
 fn uniform_indices(emitter: &mut Emitter<'_>) {
     let (mut warp, mut warpgroup) = (false, false);
     emitter.kernel.visit(&mut |inst| match inst.op {
@@ -140,13 +140,13 @@ fn uniform_indices(emitter: &mut Emitter<'_>) {
     }
 }
 
-/// Whether a wgmma multiplies s8 by u8, which PTX has from 8.4 on.
+/// Whether a wgmma multiplies signed by unsigned integers, which PTX has from 8.4 on (PTX ISA,
+/// "wgmma.mma_async").
 fn mixes_integers(kernel: &Kernel) -> bool {
     let mut mixes = false;
     kernel.visit(&mut |inst| {
         if let Op::Wgmma(mma) = &inst.op {
-            let integer = |element| matches!(element, Element::S8 | Element::U8);
-            mixes |= integer(mma.a) && integer(mma.b) && mma.a != mma.b;
+            mixes |= mma.a.is_integer() && mma.a != mma.b;
         }
     });
     mixes

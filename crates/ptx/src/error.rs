@@ -1,32 +1,35 @@
-//! Why a kernel has no PTX.
+//! Errors of the PTX back end.
 
 use pgemm_ir::{
-    AccId, Element, Location, Order, ParamId, RegionId, SM_THREADS, Type, ValueId, WarpMma,
+    AccId, AttributeError, Element, Location, ParamId, RegionId, SM_THREADS, Type, ValueId,
 };
 
-/// A kernel, or one of its operations, that cannot be lowered to PTX. `at` is where the operation comes from.
+/// A kernel, or one of its operations, that cannot be lowered to PTX. `at` is where the operation
+/// comes from.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EmitError {
-    /// Warp roles are still there.
+    /// The kernel still has warp roles.
     #[error(
-        "{at}: Roles has no PTX form: legalise the kernel first, which lowers it to If and SetMaxRegisters"
+        "{at}: roles have no PTX form: legalise the kernel first, which lowers them to branches \
+         and register counts"
     )]
     RolesNotLowered {
         /// Source of the operation.
         at: Location,
     },
-    /// A name that PTX does not take.
+    /// A name that is not a PTX identifier.
     #[error(
-        "'{name}' is no PTX identifier: begin with a letter or '_', go on with letters, digits, '_' or '$', \
-         at most 1024 characters"
+        "'{name}' is not a PTX identifier: begin with a letter or '_', go on with letters, digits, \
+         '_' or '$', at most 1024 characters"
     )]
     BadIdentifier {
         /// The name of the kernel or of a parameter.
         name: String,
     },
-    /// A name that is taken.
+    /// A name that is used twice.
     #[error(
-        "the name '{name}' is used twice ('smem' names the dynamic shared memory): rename a parameter"
+        "the name '{name}' is used twice ('smem' names the dynamic shared memory): rename a \
+         parameter"
     )]
     DuplicateName {
         /// The name of the kernel or of a parameter.
@@ -35,27 +38,30 @@ pub enum EmitError {
     /// A CTA of an impossible size.
     #[error("the roles make {threads} threads: a CTA has 128 to 1024 (1 to 8 warpgroups)")]
     Threads {
-        /// Threads asked for.
+        /// Threads that the roles declare.
         threads: u64,
     },
     /// A cluster of an impossible size.
     #[error(
-        "a cluster of {cluster} CTAs: 1 to 16 exist (above 8 the launch must allow non-portable sizes)"
+        "a cluster of {cluster} CTAs: use 1 to 16 (above 8 the launch must allow non-portable \
+         sizes)"
     )]
     Cluster {
-        /// CTAs asked for.
+        /// CTAs that the kernel declares.
         cluster: u32,
     },
-    /// More CTAs on an SM than it can hold, or none.
-    #[error("{ctas} CTAs of {threads} threads per SM: at least 1, and {SM_THREADS} threads in all")]
+    /// More CTAs on an SM than it can hold, or no CTA.
+    #[error(
+        "{ctas} CTAs of {threads} threads per SM: use at least 1, and {SM_THREADS} threads in all"
+    )]
     CtasPerSm {
-        /// CTAs asked for.
+        /// CTAs that the kernel declares.
         ctas: u32,
-        /// Threads of each.
+        /// Threads of each CTA.
         threads: u64,
     },
     /// A scalar parameter of a type that launches do not pass.
-    #[error("parameter '{name}' has type {ty}: scalar parameters are u32, u64 or f32")]
+    #[error("parameter '{name}' has type {ty}: scalar parameters are u32, u64, f32 or f64")]
     ParameterType {
         /// Parameter name.
         name: String,
@@ -67,9 +73,9 @@ pub enum EmitError {
     ParameterKind {
         /// The parameter.
         param: ParamId,
-        /// What it is.
+        /// Its kind.
         found: &'static str,
-        /// What the operation needs.
+        /// The kind that the operation needs.
         expected: &'static str,
         /// The operation.
         op: String,
@@ -79,7 +85,7 @@ pub enum EmitError {
     /// A parameter that the kernel lacks.
     #[error("{at}: {param} does not exist: the kernel has {count} parameters")]
     UnknownParameter {
-        /// The parameter asked for.
+        /// The parameter.
         param: ParamId,
         /// Parameters of the kernel.
         count: usize,
@@ -89,7 +95,7 @@ pub enum EmitError {
     /// A region that the kernel lacks.
     #[error("{at}: {region} does not exist: the kernel has {count} regions")]
     UnknownRegion {
-        /// The region asked for.
+        /// The region.
         region: RegionId,
         /// Regions of the kernel.
         count: usize,
@@ -97,13 +103,13 @@ pub enum EmitError {
         at: Location,
     },
     /// An accumulator group, or a register of one, that the kernel lacks.
-    #[error("{at}: {acc} has {registers} registers, register {index} was asked for")]
+    #[error("{at}: {acc} has {registers} registers, not register {index}")]
     UnknownAccumulator {
-        /// The group asked for.
+        /// The group.
         acc: AccId,
-        /// The register asked for.
+        /// The register.
         index: u32,
-        /// Registers of the group, 0 where the group does not exist.
+        /// Registers of the group, 0 if the group does not exist.
         registers: u32,
         /// Source of the operation.
         at: Location,
@@ -167,57 +173,40 @@ pub enum EmitError {
     UnsupportedType {
         /// The operation.
         op: String,
-        /// The type asked for.
+        /// The type.
         ty: Type,
         /// Source of the operation.
         at: Location,
     },
     /// A conversion or bit cast that does not exist.
     #[error(
-        "{at}: no {op} from {from} to {to}: Convert goes between u32 or s32 and u64, and from u32 or s32 to f32; \
-         Bitcast among u32, s32, f32 and b32"
+        "{at}: no {op} from {from}: convert goes between u32 or s32 and u64, and from u32 or s32 \
+         to f32; bitcast goes among u32, s32, f32 and b32, and between u64 and f64"
     )]
     UnsupportedConversion {
-        /// `Convert` or `Bitcast`.
+        /// `convert` or `bitcast` with the result type.
         op: String,
         /// Operand type.
         from: Type,
-        /// Result type.
-        to: Type,
         /// Source of the operation.
         at: Location,
     },
-    /// An element of a type that is not packed, or not moved alone.
-    #[error(
-        "{at}: {op} of {element}: Pack and Unpack take f16, bf16, e4m3, e5m2 and s8, LoadElement and StoreElement f32 too"
-    )]
+    /// An element type without conversions.
+    #[error("{at}: {op} has no conversion of {element}")]
     UnsupportedElement {
-        /// `Pack`, `Unpack`, `LoadElement` or `StoreElement`.
+        /// The operation.
         op: String,
-        /// Element asked for.
+        /// The element type.
         element: Element,
         /// Source of the operation.
         at: Location,
     },
-    /// A memory order that the access or fence does not have.
+    /// A wgmma with accumulators of a type that it does not have.
     #[error(
-        "{at}: {op} with order {order:?}: loads are weak, relaxed or acquire, stores weak, relaxed or release, \
-         atomics relaxed, acquire, release or acquire-release, fences acquire-release or sequentially consistent"
+        "{at}: wgmma of {a} by {b} does not accumulate in {acc}: use {}",
+        a.accumulators_with(*b).iter().map(|ty| ty.name()).collect::<Vec<_>>().join(" or ")
     )]
-    UnsupportedOrder {
-        /// `Load`, `Store`, `Atomic` or `Fence`.
-        op: String,
-        /// Order asked for.
-        order: Order,
-        /// Source of the operation.
-        at: Location,
-    },
-    /// Operand types that no wgmma multiplies.
-    #[error(
-        "{at}: no wgmma of {a} by {b} into {acc}: f16×f16, bf16×bf16, tf32×tf32 and any mix of e4m3 and e5m2 go to \
-         f32, any mix of s8 and u8 to s32, f16×f16 to b32 as well"
-    )]
-    UnsupportedMma {
+    UnsupportedAccumulator {
         /// Element type of A.
         a: Element,
         /// Element type of B.
@@ -227,32 +216,26 @@ pub enum EmitError {
         /// Source of the operation.
         at: Location,
     },
-    /// An MN-major wgmma operand that is not 16 bits wide.
-    #[error("{at}: wgmma reads {element} operands K-major only: repack it, or use f16 or bf16")]
-    UnsupportedMajor {
-        /// Element type of the operand.
-        element: Element,
+    /// An attribute outside of what the instruction has.
+    #[error("{at}: {op}: {error}")]
+    Attribute {
+        /// The operation.
+        op: String,
+        /// The attribute, its value and the possible values.
+        error: Box<AttributeError>,
         /// Source of the operation.
         at: Location,
     },
-    /// A shape or type that no warp MMA has.
-    #[error("{at}: there is no warp MMA {mma}: f64 has m16n8k4, m16n8k8 and m16n8k16")]
-    UnsupportedWarpMma {
-        /// The instruction asked for.
-        mma: WarpMma,
-        /// Source of the operation.
-        at: Location,
-    },
-    /// An attribute outside what the hardware has.
+    /// An operand outside of what the hardware has.
     #[error("{at}: {op} with {what} {value}: {limit}")]
     OutOfRange {
         /// The operation.
         op: String,
-        /// Which attribute.
+        /// The operand or the attribute.
         what: &'static str,
-        /// The value asked for.
+        /// Its value.
         value: u32,
-        /// What is possible.
+        /// The possible values.
         limit: &'static str,
         /// Source of the operation.
         at: Location,

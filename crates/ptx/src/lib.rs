@@ -1,19 +1,22 @@
-//! Lowers kernel IR to PTX text for `sm_90a`, and asks `ptxas` what a text costs.
+//! Lowers kernel IR to PTX text for `sm_90a`, and assembles it with `ptxas` to learn what it costs.
 //!
-//! [`emit`] takes a kernel after `pgemm_ir`'s passes: `Op::Roles` is already `If` and `SetMaxRegisters`. The same kernel
-//! gives the same text, byte for byte, with registers and labels numbered in program order. Kernels are expected to have
-//! passed the verifier: on others the result is an error or a text that `ptxas` refuses, never a panic.
+//! [`emit`] takes a kernel after `pgemm_ir`'s passes: `Op::Roles` is already `If` and
+//! `SetMaxRegisters`. The same kernel gives the same text, byte for byte, with registers and labels
+//! numbered in program order. Kernels are expected to have passed the verifier. For others the
+//! result is an error or a text that `ptxas` refuses, never a panic.
 
+mod barrier;
 mod control;
+mod element;
 mod emitter;
 mod entry;
 mod error;
 mod memory;
 mod operand;
-mod packed;
 pub mod ptxas;
 mod report;
 mod tensor_core;
+mod tma;
 mod values;
 mod warp_mma;
 
@@ -22,18 +25,20 @@ use pgemm_ir::Kernel;
 pub use error::EmitError;
 pub use report::ResourceReport;
 
-/// The PTX of a kernel, in its canonical form: no comments, so that hashes and snapshots stay stable.
+/// The PTX of a kernel in its canonical form, without comments, so that hashes and snapshots stay
+/// stable.
 ///
 /// # Errors
-/// See [`EmitError`]: roles that are not lowered yet, and attributes outside what the hardware has.
+/// See [`EmitError`]: roles that are not lowered, and attributes outside of what the hardware has.
 pub fn emit(kernel: &Kernel) -> Result<String, EmitError> {
     entry::module(kernel, false)
 }
 
-/// The same code as [`emit`] with `// file:line (scopes)` above the instructions of each source line.
+/// The same code as [`emit`] with `// file:line (scopes)` above the instructions of each source
+/// line.
 ///
 /// # Errors
-/// As [`emit`].
+/// The same as those of [`emit`].
 pub fn emit_annotated(kernel: &Kernel) -> Result<String, EmitError> {
     entry::module(kernel, true)
 }

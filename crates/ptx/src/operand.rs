@@ -1,4 +1,4 @@
-//! Virtual registers and what a PTX operand can be.
+//! Virtual registers and PTX operands.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl Class {
         }
     }
 
-    /// What its register names begin with.
+    /// The prefix of its register names.
     pub(crate) const fn prefix(self) -> &'static str {
         match self {
             Class::Predicate => "%p",
@@ -77,7 +77,7 @@ impl fmt::Display for Register {
     }
 }
 
-/// What stands for an SSA value.
+/// The operand that stands for an SSA value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// A register.

@@ -1,4 +1,5 @@
-//! The offline assembler, for tests and `pgemm kernel check`. Running kernels needs only the driver.
+//! The offline assembler, for tests and `pgemm kernel check`. Running kernels needs only the
+//! driver.
 
 use std::env;
 use std::fs;
@@ -8,26 +9,27 @@ use std::process::Command;
 
 use crate::ResourceReport;
 
-/// Why a kernel was not assembled.
+/// A kernel that was not assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum PtxasError {
-    /// No assembler.
+    /// There is no assembler.
     #[error(
-        "no ptxas: run scripts/ptxas.sh, set PGEMM_PTXAS to a ptxas binary, or put one on PATH (CUDA 12.3 or newer)"
+        "no ptxas: run scripts/ptxas.sh, set PGEMM_PTXAS to a ptxas binary, or put one on PATH \
+         (CUDA 12.3 or newer)"
     )]
     NotFound,
     /// `PGEMM_PTXAS` names no file.
     #[error("PGEMM_PTXAS is {path}, which is not a file: set it to a ptxas binary or unset it")]
     NotAFile {
-        /// What the variable says.
+        /// Value of the variable.
         path: PathBuf,
     },
-    /// A file could not be written or the program not be started.
+    /// A file could not be written, or the program could not be started.
     #[error("cannot run {path}")]
     Io {
         /// The assembler.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -36,15 +38,15 @@ pub enum PtxasError {
     Refused {
         /// The assembler.
         path: PathBuf,
-        /// What it said.
+        /// Its log.
         log: String,
     },
     /// The assembler succeeded without a report on a kernel.
-    #[error("{path} reported on no kernel: does the text have an entry? It said:\n{log}")]
+    #[error("{path} reported on no kernel: does the text have an entry? Its log:\n{log}")]
     NoReport {
         /// The assembler.
         path: PathBuf,
-        /// What it said.
+        /// Its log.
         log: String,
     },
 }
@@ -61,10 +63,12 @@ impl Ptxas {
         Ptxas { path: path.into() }
     }
 
-    /// The assembler to use: `PGEMM_PTXAS`, else the newest of [`Ptxas::installed`], else the one on `PATH`.
+    /// The assembler to use: `PGEMM_PTXAS`, else the newest of [`Ptxas::installed`], else the one
+    /// on `PATH`.
     ///
     /// # Errors
-    /// [`PtxasError::NotFound`] where there is none, [`PtxasError::NotAFile`] where `PGEMM_PTXAS` is wrong.
+    /// [`PtxasError::NotFound`] if there is none, [`PtxasError::NotAFile`] if `PGEMM_PTXAS` is
+    /// wrong.
     pub fn find() -> Result<Ptxas, PtxasError> {
         if let Some(path) = env::var_os("PGEMM_PTXAS").map(PathBuf::from) {
             return if path.is_file() {
@@ -84,8 +88,8 @@ impl Ptxas {
             .ok_or(PtxasError::NotFound)
     }
 
-    /// The assemblers that `scripts/ptxas.sh` installed in `.tools` of this folder or the nearest one above it that has
-    /// any, oldest version first.
+    /// The assemblers that `scripts/ptxas.sh` installed, oldest version first. They are in `.tools`
+    /// of this folder, or of the nearest folder above it that has any.
     pub fn installed() -> Vec<Ptxas> {
         let Ok(here) = env::current_dir() else { return Vec::new() };
         here.ancestors()
@@ -94,15 +98,16 @@ impl Ptxas {
             .unwrap_or_default()
     }
 
-    /// Where the binary is.
+    /// The path of the binary.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Assembles PTX for `sm_90a` and reports what it costs; the code itself is thrown away.
+    /// Assembles PTX for `sm_90a` and reports what it costs. The code itself is discarded.
     ///
     /// # Errors
-    /// [`PtxasError::Refused`] with the assembler's own words where the text is wrong or its registers cannot suffice.
+    /// [`PtxasError::Refused`] with the assembler's log if the text is wrong or registers cannot
+    /// suffice.
     pub fn assemble(&self, ptx: &str) -> Result<ResourceReport, PtxasError> {
         let io = |source| PtxasError::Io { path: self.path.clone(), source };
         let folder = tempfile::tempdir().map_err(io)?;

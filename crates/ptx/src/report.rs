@@ -1,13 +1,13 @@
-//! What the assembler says of a kernel: registers, stack, spills and warnings. `ptxas -v` and the driver's JIT info log
-//! (`CU_JIT_LOG_VERBOSE`) share the format.
+//! The assembler's report on a kernel: registers, stack, spills and warnings. `ptxas -v` and the
+//! driver's JIT info log (`CU_JIT_LOG_VERBOSE`) share the format.
 
 use serde::{Deserialize, Serialize};
 
 /// The resources of an assembled kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceReport {
-    /// Registers per thread at launch; `None` where the log reports on no kernel, as when the driver had the code in its own
-    /// cache.
+    /// Registers per thread at launch. `None` if the log reports on no kernel, as when the driver
+    /// had the code in its own cache.
     pub registers: Option<u32>,
     /// Named barriers.
     pub barriers: u32,
@@ -15,17 +15,18 @@ pub struct ResourceReport {
     pub smem_bytes: u32,
     /// Stack frame in bytes per thread.
     pub stack_bytes: u32,
-    /// Bytes that each thread stores to local memory for want of registers.
+    /// Bytes that each thread stores to local memory because registers do not suffice.
     pub spill_store_bytes: u32,
-    /// Bytes that each thread loads back.
+    /// Bytes that each thread loads back from there.
     pub spill_load_bytes: u32,
-    /// Lines with a warning or a code such as `C7510`, which say what the assembler could not do: ignored
-    /// `setmaxnreg`, serialised wgmma, spills.
+    /// Lines with a warning or with a code such as `C7510`. They report what the assembler could
+    /// not do: ignored `setmaxnreg`, serialised wgmma, spills.
     pub warnings: Vec<String>,
 }
 
 impl ResourceReport {
-    /// Reads a log. Of several kernels in one log, the largest figure of each kind.
+    /// Reads a log. If it reports on several kernels, the result has the largest figure of each
+    /// kind.
     pub fn parse(log: &str) -> ResourceReport {
         let mut report = ResourceReport::default();
         for line in log.lines() {
@@ -49,7 +50,8 @@ impl ResourceReport {
         report
     }
 
-    /// No stack, no spill and no warning: what every kernel of the catalogue must reach.
+    /// Whether there is no stack, no spill and no warning. Every kernel of the catalogue must be
+    /// clean.
     pub fn is_clean(&self) -> bool {
         self.stack_bytes == 0
             && self.spill_store_bytes == 0
@@ -57,7 +59,7 @@ impl ResourceReport {
             && self.warnings.is_empty()
     }
 
-    /// What keeps the kernel from being [clean](Self::is_clean), each in words; nothing where it is.
+    /// What keeps the kernel from being [clean](Self::is_clean), one entry each.
     pub fn findings(&self) -> Vec<String> {
         let figures = [
             (self.stack_bytes, "bytes of stack"),
@@ -70,7 +72,7 @@ impl ResourceReport {
     }
 }
 
-/// The number that stands right before `unit`.
+/// The number right before `unit`.
 fn number_before(line: &str, unit: &str) -> Option<u32> {
     let (before, _) = line.split_once(unit)?;
     before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -128,7 +130,7 @@ ptxas info    : Compile time = 9.134 ms
         assert_eq!(report.findings(), [""; 0]);
     }
 
-    /// The driver's JIT writes the lines with other beginnings.
+    /// Lines of the driver's JIT begin in another way.
     #[test]
     fn the_drivers_log_is_read_alike() {
         let log = "info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized\n\

@@ -1,96 +1,85 @@
 //! Operations that compute values: constants, parameters, arithmetic, conversions, addresses.
 
-use pgemm_ir::{BinaryOp, CompareOp, Inst, Op, ParamKind, Special, Type, UnaryOp};
+use pgemm_ir::{
+    BinaryOp, CompareOp, Constant, Inst, ParamId, ParamKind, RegionId, Special, Type, UnaryOp,
+};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, op_name, ptx};
 use crate::operand::{Class, Operand, Register, immediate};
 
 impl Emitter<'_> {
-    pub(crate) fn value(&mut self, inst: &Inst) -> Result<(), EmitError> {
-        match &inst.op {
-            Op::Const(constant) => {
-                let result = self.result(inst)?;
-                self.bind(inst, result, Operand::Immediate(constant.bits()))
-            }
-            Op::Param(_) | Op::MapParam(_) => self.parameter(inst),
-            Op::MapAt => {
-                // A global address is its own generic address.
-                let [address] = self.args(inst)?;
-                let address = self.register(inst, address)?;
-                let result = self.result(inst)?;
-                self.bind(inst, result, Operand::Register(address))
-            }
-            Op::Special(special) => self.special(inst, *special),
-            Op::Clock => {
-                let [] = self.args(inst)?;
-                let result = self.define_result(inst)?;
-                ptx!(self, "mov.u64 {result}, %globaltimer");
-                Ok(())
-            }
-            Op::SmemAddress(region) => {
-                let Some(placed) = self.kernel.regions.get(region.index()) else {
-                    let count = self.kernel.regions.len();
-                    return Err(EmitError::UnknownRegion {
-                        region: *region,
-                        count,
-                        at: self.at(inst),
-                    });
-                };
-                let result = self.result(inst)?;
-                self.bind(inst, result, Operand::Smem(placed.offset))
-            }
-            Op::Unary(op) => self.unary(inst, *op),
-            Op::Binary(op) => self.binary(inst, *op),
-            Op::Fma => {
-                let [a, b, c] = self.args(inst)?;
-                let ty = self.ty(inst, a)?;
-                if !matches!(ty, Type::F32 | Type::F64) {
-                    return Err(self.unsupported_type(inst, ty));
-                }
-                let operands = self.read_list(inst, &[a, b, c])?;
-                let result = self.define_result(inst)?;
-                ptx!(self, "fma.rn.{} {result}, {operands}", ty.name());
-                Ok(())
-            }
-            Op::Compare(op) => self.compare(inst, *op),
-            Op::Select => self.select(inst),
-            Op::Convert(to) => self.convert(inst, *to),
-            Op::Bitcast(to) => self.bitcast(inst, *to),
-            Op::Pack(element) => self.pack(inst, *element),
-            Op::Unpack(element, half) => self.unpack(inst, *element, *half),
-            Op::PermuteBytes => {
-                let [low, high, selector] = self.args(inst)?;
-                let operands = self.read_list(inst, &[low, high, selector])?;
-                let result = self.define_result(inst)?;
-                ptx!(self, "prmt.b32 {result}, {operands}");
-                Ok(())
-            }
-            Op::SmemOffset => self.smem_offset(inst),
-            Op::MapShared => {
-                let [smem, rank] = self.args(inst)?;
-                let smem = self.address(inst, smem)?;
-                let rank = self.read(inst, rank)?;
-                let result = self.define_result(inst)?;
-                ptx!(self, "mapa.shared::cluster.u32 {result}, {smem}, {rank}");
-                Ok(())
-            }
-            Op::Elect => {
-                let [] = self.args(inst)?;
-                let result = self.define_result(inst)?;
-                ptx!(self, "elect.sync _|{result}, 0xffffffff");
-                Ok(())
-            }
-            Op::ShuffleFirst | Op::AssumeUniform => {
-                let [value] = self.args(inst)?;
-                let value = self.register(inst, value)?;
-                let result = self.define_result(inst)?;
-                ptx!(self, "shfl.sync.idx.b32 {result}, {value}, 0, 31, 0xffffffff");
-                Ok(())
-            }
-            // The dispatcher sends nothing else here.
-            _ => Ok(()),
+    pub(crate) fn constant(&mut self, inst: &Inst, constant: Constant) -> Result<(), EmitError> {
+        let result = self.result(inst)?;
+        self.bind(inst, result, Operand::Immediate(constant.bits()))
+    }
+
+    /// A global address is its own generic address (PTX ISA, "Generic Addressing").
+    pub(crate) fn map_at(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [address] = self.args(inst)?;
+        let address = self.register(inst, address)?;
+        let result = self.result(inst)?;
+        self.bind(inst, result, Operand::Register(address))
+    }
+
+    pub(crate) fn clock(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [] = self.args(inst)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "mov.u64 {result}, %globaltimer");
+        Ok(())
+    }
+
+    pub(crate) fn smem_address(&mut self, inst: &Inst, region: RegionId) -> Result<(), EmitError> {
+        let Some(region) = self.kernel.regions.get(region.index()) else {
+            let count = self.kernel.regions.len();
+            return Err(EmitError::UnknownRegion { region, count, at: self.at(inst) });
+        };
+        let result = self.result(inst)?;
+        self.bind(inst, result, Operand::Smem(region.offset))
+    }
+
+    pub(crate) fn fma(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [a, b, c] = self.args(inst)?;
+        let ty = self.ty(inst, a)?;
+        if !matches!(ty, Type::F32 | Type::F64) {
+            return Err(self.unsupported_type(inst, ty));
         }
+        let operands = self.read_list(inst, &[a, b, c])?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "fma.rn.{} {result}, {operands}", ty.name());
+        Ok(())
+    }
+
+    pub(crate) fn permute_bytes(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [low, high, selector] = self.args(inst)?;
+        let operands = self.read_list(inst, &[low, high, selector])?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "prmt.b32 {result}, {operands}");
+        Ok(())
+    }
+
+    pub(crate) fn map_shared(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [smem, rank] = self.args(inst)?;
+        let smem = self.address(inst, smem)?;
+        let rank = self.read(inst, rank)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "mapa.shared::cluster.u32 {result}, {smem}, {rank}");
+        Ok(())
+    }
+
+    pub(crate) fn elect(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [] = self.args(inst)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "elect.sync _|{result}, 0xffffffff");
+        Ok(())
+    }
+
+    pub(crate) fn shuffle_first(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [value] = self.args(inst)?;
+        let value = self.register(inst, value)?;
+        let result = self.define_result(inst)?;
+        ptx!(self, "shfl.sync.idx.b32 {result}, {value}, 0, 31, 0xffffffff");
+        Ok(())
     }
 
     /// A new register for the one result.
@@ -99,20 +88,22 @@ impl Emitter<'_> {
         self.define(inst, result)
     }
 
-    fn parameter(&mut self, inst: &Inst) -> Result<(), EmitError> {
-        let (Op::Param(id) | Op::MapParam(id)) = inst.op else { return Ok(()) };
-        let count = self.kernel.params.len();
-        let Some(param) = self.kernel.params.get(id.index()) else {
-            return Err(EmitError::UnknownParameter { param: id, count, at: self.at(inst) });
-        };
-        let (scalar, map) = ("scalar", "tensor map");
-        match (&inst.op, &param.kind) {
-            (Op::Param(_), ParamKind::Scalar(ty)) => {
+    pub(crate) fn scalar_parameter(&mut self, inst: &Inst, id: ParamId) -> Result<(), EmitError> {
+        let param = self.parameter(inst, id)?;
+        match &param.kind {
+            ParamKind::Scalar(ty) => {
                 let result = self.define_result(inst)?;
                 ptx!(self, "ld.param.{} {result}, [{}]", ty.name(), param.name);
                 Ok(())
             }
-            (Op::MapParam(_), ParamKind::TensorMap(_)) => {
+            ParamKind::TensorMap(_) => Err(self.other_kind(inst, id, ["tensor map", "scalar"])),
+        }
+    }
+
+    pub(crate) fn map_parameter(&mut self, inst: &Inst, id: ParamId) -> Result<(), EmitError> {
+        let param = self.parameter(inst, id)?;
+        match &param.kind {
+            ParamKind::TensorMap(_) => {
                 // TMA takes the generic address of a map (PTX ISA, "Tensor-map").
                 let address = self.scratch(Class::B64);
                 ptx!(self, "mov.b64 {address}, {}", param.name);
@@ -120,16 +111,21 @@ impl Emitter<'_> {
                 ptx!(self, "cvta.param.u64 {result}, {address}");
                 Ok(())
             }
-            (op, kind) => {
-                let is_map = matches!(kind, ParamKind::TensorMap(_));
-                let (found, expected) = if is_map { (map, scalar) } else { (scalar, map) };
-                let (op, at) = (op_name(op), self.at(inst));
-                Err(EmitError::ParameterKind { param: id, found, expected, op, at })
-            }
+            ParamKind::Scalar(_) => Err(self.other_kind(inst, id, ["scalar", "tensor map"])),
         }
     }
 
-    fn special(&mut self, inst: &Inst, special: Special) -> Result<(), EmitError> {
+    fn other_kind(
+        &self,
+        inst: &Inst,
+        param: ParamId,
+        [found, expected]: [&'static str; 2],
+    ) -> EmitError {
+        let (op, at) = (op_name(&inst.op), self.at(inst));
+        EmitError::ParameterKind { param, found, expected, op, at }
+    }
+
+    pub(crate) fn special(&mut self, inst: &Inst, special: Special) -> Result<(), EmitError> {
         let uniform = match special {
             Special::Warp => self.warp,
             Special::Warpgroup => self.warpgroup,
@@ -146,7 +142,7 @@ impl Emitter<'_> {
             Special::CtaRank => "%cluster_ctarank",
             Special::Cluster => "%clusterid.x",
             Special::ClusterCount => "%nclusterid.x",
-            // The entry has the indices of warps and warpgroups ready.
+            // Warp and warpgroup indices come from the entry.
             Special::Thread | Special::Warp | Special::Warpgroup => "%tid.x",
         };
         let result = self.define_result(inst)?;
@@ -154,7 +150,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn unary(&mut self, inst: &Inst, op: UnaryOp) -> Result<(), EmitError> {
+    pub(crate) fn unary(&mut self, inst: &Inst, op: UnaryOp) -> Result<(), EmitError> {
         let [a] = self.args(inst)?;
         let ty = self.ty(inst, a)?;
         let opcode = match (op, ty) {
@@ -176,7 +172,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn binary(&mut self, inst: &Inst, op: BinaryOp) -> Result<(), EmitError> {
+    pub(crate) fn binary(&mut self, inst: &Inst, op: BinaryOp) -> Result<(), EmitError> {
         let [left, right] = self.args(inst)?;
         let ty = self.ty(inst, left)?;
         let integer = matches!(ty, Type::U32 | Type::S32 | Type::U64);
@@ -212,7 +208,7 @@ impl Emitter<'_> {
             ptx!(self, "{opcode} {result}, {a}, {b}");
             return Ok(());
         }
-        // PTX leaves division by zero open; the IR does not.
+        // PTX leaves the result of a division by zero unspecified; the IR does not.
         let by_zero = if op == BinaryOp::Div { immediate(ty, u64::MAX) } else { a.clone() };
         let zero = self.scratch(Class::Predicate);
         let divided = self.scratch(Class::of(ty));
@@ -223,7 +219,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn compare(&mut self, inst: &Inst, op: CompareOp) -> Result<(), EmitError> {
+    pub(crate) fn compare(&mut self, inst: &Inst, op: CompareOp) -> Result<(), EmitError> {
         let [left, right] = self.args(inst)?;
         let ty = self.ty(inst, left)?;
         let equality = matches!(op, CompareOp::Eq | CompareOp::Ne);
@@ -260,7 +256,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn select(&mut self, inst: &Inst) -> Result<(), EmitError> {
+    pub(crate) fn select(&mut self, inst: &Inst) -> Result<(), EmitError> {
         let [condition, yes, no] = self.args(inst)?;
         let ty = self.ty(inst, yes)?;
         let condition = self.read(inst, condition)?;
@@ -284,7 +280,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn convert(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
+    pub(crate) fn convert(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
         let [a] = self.args(inst)?;
         let from = self.ty(inst, a)?;
         let opcode = match (from, to) {
@@ -293,7 +289,7 @@ impl Emitter<'_> {
             (Type::U64, Type::U32 | Type::S32) => "cvt.u32.u64",
             (Type::U32, Type::F32) => "cvt.rn.f32.u32",
             (Type::S32, Type::F32) => "cvt.rn.f32.s32",
-            _ => return Err(self.unsupported_conversion(inst, from, to)),
+            _ => return Err(self.unsupported_conversion(inst, from)),
         };
         let a = self.read(inst, a)?;
         let result = self.define_result(inst)?;
@@ -301,21 +297,16 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    fn unsupported_conversion(&self, inst: &Inst, from: Type, to: Type) -> EmitError {
+    fn unsupported_conversion(&self, inst: &Inst, from: Type) -> EmitError {
         let (op, at) = (op_name(&inst.op), self.at(inst));
-        EmitError::UnsupportedConversion { op, from, to, at }
+        EmitError::UnsupportedConversion { op, from, at }
     }
 
-    fn bitcast(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
+    pub(crate) fn bitcast(&mut self, inst: &Inst, to: Type) -> Result<(), EmitError> {
         let [a] = self.args(inst)?;
         let from = self.ty(inst, a)?;
-        let bits = |ty| match ty {
-            Type::U32 | Type::S32 | Type::F32 | Type::B32 => Some(32),
-            Type::U64 | Type::F64 => Some(64),
-            _ => None,
-        };
-        let (Some(size), true) = (bits(from), bits(from) == bits(to)) else {
-            return Err(self.unsupported_conversion(inst, from, to));
+        let (Some(bytes), true) = (from.bytes(), from.bytes() == to.bytes()) else {
+            return Err(self.unsupported_conversion(inst, from));
         };
         let operand = self.operand(inst, a)?;
         let result = self.result(inst)?;
@@ -323,14 +314,14 @@ impl Emitter<'_> {
         match operand {
             Operand::Register(register) if register.class != Class::of(to) => {
                 let result = self.define(inst, result)?;
-                ptx!(self, "mov.b{size} {result}, {register}");
+                ptx!(self, "mov.b{} {result}, {register}", bytes * 8);
                 Ok(())
             }
             _ => self.bind(inst, result, operand),
         }
     }
 
-    fn smem_offset(&mut self, inst: &Inst) -> Result<(), EmitError> {
+    pub(crate) fn smem_offset(&mut self, inst: &Inst) -> Result<(), EmitError> {
         let [base, bytes] = self.args(inst)?;
         let operands = (self.operand(inst, base)?, self.operand(inst, bytes)?);
         if let (Operand::Smem(offset), Operand::Immediate(more)) = operands {

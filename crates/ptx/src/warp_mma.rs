@@ -6,11 +6,8 @@ use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
 
 impl Emitter<'_> {
-    /// A and B are K-major by nature: `row.col`.
+    /// A and B are K-major by nature: `row.col` (PTX ISA, "mma").
     pub(crate) fn warp_mma(&mut self, inst: &Inst, mma: &WarpMma) -> Result<(), EmitError> {
-        if !mma.exists() {
-            return Err(EmitError::UnsupportedWarpMma { mma: *mma, at: self.at(inst) });
-        }
         let [a, b, c] = [mma.a_values(), mma.b_values(), mma.c_values()].map(|n| n as usize);
         if inst.args.len() != a + b + c {
             return Err(self.arity(inst, "operands", a + b + c, inst.args.len()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pgemm::tune::{
     ProblemKey, Progress, Results, TuneError, TuneOptions, TuneResult, Tuner, install_folder,
 };
-use pgemm::{Config, Error, Plan, Problem};
+use pgemm::{Config, Plan, Problem};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -56,7 +56,7 @@ pub fn autotune<'py>(
         };
         options.check()?;
         // What is wrong with the request is said before a device is needed.
-        Plan::candidates(&problem, &config, USUAL_SMS)?;
+        Plan::best(&problem, &config, USUAL_SMS)?;
         let key = ProblemKey::of(&problem, &config);
         let mut stopped = None;
         let mut show = |step: Progress| {
@@ -110,7 +110,7 @@ fn tune(
         }
     };
     let tuned = tuner.tune(key, &mut |step| show(step));
-    if let Err(Error::Tune(TuneError::Stopped)) = &tuned
+    if let Err(TuneError::Stopped) = &tuned
         && results.problems.is_empty()
     {
         // Nothing is in it; that it stays is no harm.

@@ -4,8 +4,9 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pgemm::engine::EngineError;
+use pgemm::measure::MeasureError;
 use pgemm::tune::TuneError;
-use pgemm::{CpuError, Error, MatrixError};
+use pgemm::{CpuError, Error, MatrixError, PlanError};
 use pgemm_kernels::resident::record::RecordError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -85,8 +86,8 @@ pub enum Failure {
 
 impl Failure {
     /// An argument that is not what it must be.
-    pub fn argument(message: impl Into<String>) -> Failure {
-        Failure::Said(Class::Argument, message.into())
+    pub fn argument(message: impl ToString) -> Failure {
+        Failure::Said(Class::Argument, message.to_string())
     }
 
     /// Element types that nothing multiplies.
@@ -111,7 +112,9 @@ impl Failure {
     /// The same error as one of element types, which nothing but them can cause.
     pub fn of_types(self) -> Failure {
         match self {
-            Failure::Library(error @ Error::InvalidKnob { .. }) => Failure::Library(error),
+            Failure::Library(Error::Plan(error)) if error.knob().is_some() => {
+                Failure::Library(error.into())
+            }
             Failure::Library(error) if class_of(&error) == Class::NotSupported => {
                 Failure::dtype(error.to_string())
             }
@@ -126,6 +129,12 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<PlanError> for Failure {
+    fn from(error: PlanError) -> Failure {
+        Failure::Library(error.into())
+    }
+}
+
 impl From<MatrixError> for Failure {
     fn from(error: MatrixError) -> Failure {
         Failure::Library(error.into())
@@ -134,7 +143,15 @@ impl From<MatrixError> for Failure {
 
 impl From<TuneError> for Failure {
     fn from(error: TuneError) -> Failure {
-        Failure::Library(error.into())
+        let class = match error {
+            TuneError::Gemm(error) | TuneError::Measure(MeasureError::Gemm(error)) => {
+                return Failure::Library(error);
+            }
+            TuneError::NoTrials | TuneError::Budget { .. } => Class::Argument,
+            TuneError::Stopped => Class::File,
+            _ => Class::Internal,
+        };
+        Failure::Said(class, error.to_string())
     }
 }
 
@@ -165,29 +182,25 @@ fn class_of(error: &Error) -> Class {
         Error::Driver { .. } | Error::Jit { .. } | Error::Launch(_) | Error::TensorMap(_) => {
             Class::Driver
         }
-        Error::InvalidKnob { .. }
-        | Error::SpecMismatch { .. }
-        | Error::NoCleanKernel { .. }
+        Error::Plan(error) if error.is_unsupported() => Class::NotSupported,
+        Error::NoCleanKernel { .. }
         | Error::UncleanKernel { .. }
-        | Error::UncleanRelayout { .. }
-        | Error::Kernel(_)
-        | Error::Spec(_) => Class::NotSupported,
+        | Error::UncleanRepack { .. }
+        | Error::Kernel(_) => Class::NotSupported,
         Error::MatrixType { .. }
         | Error::Cpu(CpuError::Inputs { .. } | CpuError::Output { .. }) => Class::Dtype,
-        Error::Problem(_)
+        Error::Plan(_)
         | Error::Cpu(CpuError::Problem(_))
         | Error::Matrix(_)
         | Error::DimensionMismatch { .. }
-        | Error::Overflow { .. }
         | Error::Address { .. }
         | Error::ZeroByte { .. } => Class::Argument,
-        Error::Tune(
-            TuneError::NoTrials | TuneError::Budget { .. } | TuneError::TooLarge { .. },
-        ) => Class::Argument,
         Error::CaptureUnprepared | Error::PreparedWithoutC | Error::StreamWaits { .. } => {
             Class::State
         }
-        Error::Io { .. } | Error::Tune(_) => Class::File,
+        Error::Io { .. } | Error::DamagedResults { .. } | Error::ForeignResults { .. } => {
+            Class::File
+        }
         Error::Engine(error) => class_of_engine(error),
         _ => Class::Internal,
     }

@@ -1,6 +1,6 @@
 //! `matmul` and `linear`: what they are given becomes views, a product and a result in the caller's library.
 
-use pgemm::{BiasAlong, Epilogue, Problem, ProblemError};
+use pgemm::{BiasAlong, Epilogue, PlanError, Problem};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -167,8 +167,7 @@ impl<'py> Call<'_, 'py> {
         }
         let c = read("c", self.c.filter(|_| self.beta != 0.0))?;
         if c.is_none() && self.beta != 0.0 {
-            let beta = self.beta.to_string();
-            return Err(pgemm::Error::from(ProblemError::MissingC { beta }).into());
+            return Err(pgemm::Error::from(PlanError::MissingC { beta: self.beta }).into());
         }
         Ok(Arrays { a, b, c, bias: read("bias", self.bias)?, out: read("out", self.out)? })
     }

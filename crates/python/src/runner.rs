@@ -160,9 +160,7 @@ pub fn describe(
 }
 
 fn first_plan(problem: &Problem, config: &Config, sms: u32) -> Result<String, Failure> {
-    let mut plans = Plan::candidates_with(problem, config, sms, &Picks::default())?;
-    let lacking = || Error::NoCleanKernel { dtype: config.dtype };
-    let first = plans.next().ok_or_else(lacking)?;
+    let first = Plan::best(problem, config, sms)?;
     Ok(format!("{}: {first}", first.spec))
 }
 

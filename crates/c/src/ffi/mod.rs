@@ -10,7 +10,6 @@ mod queued;
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pgemm::tune::Picks;
 use pgemm::{Plan, Pointers};
 
 use crate::abi::*;
@@ -197,8 +196,7 @@ pub unsafe extern "C" fn pgemm_config_describe(
         // SAFETY: the caller's structs are ones that pgemm_config_init and pgemm_problem_init have filled.
         let (asked, problem) = unsafe { (asked(config)?, read_problem(problem)?) };
         let sms = if sm_count == 0 { USUAL_SMS } else { sm_count };
-        let mut plans = Plan::candidates_with(&problem, &asked.config, sms, &Picks::default())?;
-        let first = plans.next().ok_or_else(|| Failure::unsupported("no kernel computes this"))?;
+        let first = Plan::best(&problem, &asked.config, sms)?;
         // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is wanted.
         unsafe { write_text(&handle::line(&first), text, capacity, length) }
     })

@@ -3,7 +3,7 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ, Shape};
-use persistent_gemm::{Config, Dtype, Plan, Precision, Problem, Reading};
+use persistent_gemm::{Config, Dtype, OperandAccess, Plan, Precision, Problem};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let named = knobs.spec.as_ref().map(parse::operands_of);
     let dtype = args.dtype.or(named.map(|[a, _]| a)).unwrap_or(Dtype::Bf16);
     let b_dtype = args.b_dtype.or(named.map(|[_, b]| b).filter(|_| args.dtype.is_none()));
-    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output()));
+    let output = args.output_dtype.or(knobs.spec.map(|spec| spec.output));
     let precision = parse::precision(args.precision, knobs.spec.as_ref());
     let config = knobs.config(parse::elements(dtype, b_dtype, output, precision));
     let problem = |size| args.majors.problem(size);
@@ -117,8 +117,8 @@ impl Ranked {
         let candidates = plans.len();
         plans.truncate(top);
         let estimated = |plan: Plan| {
-            let shape = Shape::planned(&problem, config, plan.readings);
-            let cycles = plan.pass_cycles + heuristic::cycles(&plan.choice(), shape, sms);
+            let shape = Shape::with_accesses(&problem, config, plan.accesses);
+            let cycles = plan.repack_cycles + heuristic::cycles(&plan.choice(), shape, sms);
             (plan, cycles)
         };
         let plans = plans.into_iter().map(estimated).collect();
@@ -149,17 +149,17 @@ impl Ranked {
             parse::types(config),
             parse::majors(&self.problem),
             self.sms,
-            self.passes()
+            self.repacked()
         )
     }
 
-    /// Which operands are laid out anew before the first candidate's kernel; others' may have other majors.
-    fn passes(&self) -> String {
+    /// Which operands are repacked before the first candidate's kernel. Other candidates may repack others.
+    fn repacked(&self) -> String {
         let Some((plan, _)) = self.plans.first() else { return String::new() };
-        [("A", plan.readings.a), ("B", plan.readings.b)]
+        [("A", plan.accesses.a), ("B", plan.accesses.b)]
             .into_iter()
-            .filter(|(_, reading)| *reading != Reading::InPlace)
-            .map(|(operand, reading)| format!("{operand} {reading}, "))
+            .filter(|(_, access)| *access != OperandAccess::InPlace)
+            .map(|(operand, access)| format!("{operand} {access}, "))
             .collect()
     }
 
@@ -196,7 +196,7 @@ impl Ranked {
         );
         let yes_or_no = |yes| if yes { "yes" } else { "no" }.to_owned();
         for (index, (plan, cycles)) in self.plans.iter().enumerate() {
-            let ctas = match plan.spec.cluster().size() {
+            let ctas = match plan.spec.cluster.size() {
                 1 => plan.clusters.to_string(),
                 size => format!("{}x{size}", plan.clusters),
             };
@@ -226,7 +226,7 @@ impl Ranked {
                 "rank": index + 1,
                 "plan": plan,
                 "swapped": plan.swapped(),
-                "ctas": u64::from(plan.clusters) * u64::from(plan.spec.cluster().size()),
+                "ctas": u64::from(plan.clusters) * u64::from(plan.spec.cluster.size()),
                 "needs_workspace": needs_workspace(plan),
                 "estimated_cycles": cycles,
                 "estimated_microseconds": cycles / NOMINAL_MHZ,
@@ -248,5 +248,5 @@ impl Ranked {
 
 /// Whether partial sums or operands are left in device memory.
 fn needs_workspace(plan: &Plan) -> bool {
-    plan.split_tiles > 0 || plan.pass_cycles > 0.0
+    plan.split_tiles > 0 || plan.repack_cycles > 0.0
 }

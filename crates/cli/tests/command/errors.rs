@@ -48,7 +48,7 @@ fn types_that_are_unknown_or_not_computed_with() {
             ("u8 --output-dtype u8", "u8 by u8 into u8"),
         ] {
             line(&format!("run --m 4 --n 4 --k 4 --dtype {types} --backend {backend}"))
-                .refused(&[part, "f16×f16 and bf16×bf16 give the same type or f32"]);
+                .refused(&[part, "f16×f16 → f16 or f32; bf16×bf16"]);
         }
         for (scalar, part) in
             [("--alpha 0.5", "alpha is 0.5"), ("--beta 3e9", "beta is 3000000000")]
@@ -189,7 +189,7 @@ fn tiles_that_fit_neither_shared_memory_nor_registers() {
             .refused(&[
                 "tile 256x192x128 with 4 stages needs",
                 "232448",
-                "use a smaller tile, 128x192x128",
+                "use a smaller tile, such as 128x192x128",
             ]);
         line(&format!("{small} --backend {backend} --tile 128x256x64 --prefetch-depth 9"))
             .refused(&["with 9 stages needs", "232448", "4 stages fit"]);

@@ -114,7 +114,7 @@ fn files_of_numpy_itself_on_cpu_and_emulator() {
     }
 }
 
-/// f32 files, as tf32: rounded, and B in C order read in place. Then the product in integers of rounded values, B laid out anew.
+/// f32 files, as tf32: rounded, and B in C order read in place. Then the product in integers of rounded values, B repacked.
 #[test]
 fn files_of_numpy_in_tf32_and_as_integers() {
     const TF32: f64 = 1.0 / 2048.0;
@@ -127,7 +127,7 @@ fn files_of_numpy_in_tf32_and_as_integers() {
         let run =
             multiply(&a, &b, &out, &["--backend", backend, "--dtype", "tf32", "--verify"]).fine();
         assert!(run.stderr.contains("A: f32 converted to tf32"), "{}", run.stderr);
-        assert!(!run.stdout.contains("laid out anew"), "{}", run.stdout);
+        assert!(!run.stdout.contains("repacked"), "{}", run.stdout);
         let (d, float) = read_npy(&out);
         assert!(float == Float::F32);
         let ratio = worst_ratio(&d, &read_npy(&a).0, &read_npy(&b).0, TF32, 0.0);
@@ -136,8 +136,8 @@ fn files_of_numpy_in_tf32_and_as_integers() {
         let integers = ["--backend", backend, "--dtype", "s8", "--verify"];
         let run = multiply(&a, &b, &out, &integers).fine();
         assert!(run.stdout.contains("s8 -> s32"), "{}", run.stdout);
-        let laid_out = run.stdout.contains("B laid out anew along k");
-        assert_eq!(laid_out, backend == "emulator", "{}", run.stdout);
+        let repacked = run.stdout.contains("B repacked along k");
+        assert_eq!(repacked, backend == "emulator", "{}", run.stdout);
         // int32 has the size of float32.
         assert_eq!(std::fs::metadata(&out).unwrap().len(), bytes);
     }

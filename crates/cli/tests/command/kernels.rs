@@ -145,7 +145,7 @@ fn plans_are_those_of_the_planner_in_its_order() {
     let least = heuristic::cycles(&plans[0].choice(), [1536, 1280, 4096], 78);
     for (index, plan) in plans[..7].iter().enumerate() {
         let cycles = heuristic::cycles(&plan.choice(), [1536, 1280, 4096], 78);
-        let ctas = match plan.spec.cluster().size() {
+        let ctas = match plan.spec.cluster.size() {
             1 => plan.clusters.to_string(),
             size => format!("{}x{size}", plan.clusters),
         };
@@ -171,7 +171,7 @@ fn plans_are_those_of_the_planner_in_its_order() {
         assert_eq!(row["rank"], index + 1);
         assert_eq!(row["plan"], serde_json::to_value(plan).unwrap());
         assert_eq!(row["swapped"], plan.swapped());
-        assert_eq!(row["ctas"], plan.clusters * plan.spec.cluster().size());
+        assert_eq!(row["ctas"], plan.clusters * plan.spec.cluster.size());
         for (figure, expected) in [
             ("estimated_cycles", cycles),
             ("estimated_microseconds", cycles / 1700.0),
@@ -225,7 +225,7 @@ fn knobs_shape_what_is_planned() {
     let text = line(passes).fine().stdout;
     // Of the transposed problem.
     assert!(text.contains("B n-major, D m-major"), "{text}");
-    assert!(text.contains("SMs: A laid out anew along k, by the"), "{text}");
+    assert!(text.contains("SMs: A repacked along k, by the"), "{text}");
     // tf32 goes through registers there, unless a kernel is named that reads it along k.
     let turned = "kernel plan --problem 512 --dtype tf32 --b-major n --json --top 1";
     for (spec, reading) in [("", "in_place"), ("--spec tf32-kk-f32-64x64x64-s5-w1-c1x1", "turned")]
@@ -251,8 +251,8 @@ fn knobs_shape_what_is_planned() {
     let tiles = |at: usize| {
         let plan = &json[at]["plans"][0]["plan"];
         let tiles = plan["tiles"].as_u64().unwrap();
-        let spec: pgemm_kernels::AnySpec = plan["spec"].as_str().unwrap().parse().unwrap();
-        let (tile, cluster) = (spec.tile(), spec.cluster());
+        let spec: pgemm_kernels::Spec = plan["spec"].as_str().unwrap().parse().unwrap();
+        let (tile, cluster) = (spec.tile, spec.cluster);
         (tiles, 512u32.div_ceil(tile.m * cluster.m) * 512u32.div_ceil(tile.n * cluster.n))
     };
     let ((batched, of_one), (single, tiles)) = (tiles(0), tiles(1));

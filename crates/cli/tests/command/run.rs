@@ -186,7 +186,7 @@ fn split_and_swapped_products_are_right() {
     // Lines of 330 elements are 660 bytes.
     for part in [
         "3 tiles on 4 CTAs (0.75 waves), all split along k among 9 workers (split-3), ",
-        ", A laid out anew, B laid out anew, A and B swapped, ",
+        ", A repacked, B repacked, A and B swapped, ",
     ] {
         assert!(text.contains(part), "{text}");
     }

@@ -1,4 +1,5 @@
-//! Atomic operations and reductions in global memory, and what they order; written with the builder.
+//! Atomic operations and reductions in global memory, and the order that they make. The kernels
+//! are written with the builder.
 
 use pgemm_emulator::{Memory, Options, Permission, ReportKind, Schedule};
 use pgemm_ir::{
@@ -11,7 +12,7 @@ use crate::kernel::{fails_with, passes, role, run_with, words};
 const CTAS: u32 = 3;
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// Zeroed memory for each name.
+/// An allocation of zeroed memory for each name.
 fn zeroed<const N: usize>(memory: &mut Memory, names: [&str; N]) -> [u64; N] {
     names.map(|name| memory.upload(name, &ZEROS, Permission::ReadWrite))
 }
@@ -81,7 +82,7 @@ fn what_is_exchanged_is_handed_on_once() {
     });
 }
 
-/// Each CTA writes a word and counts itself; the last adds them up.
+/// Each CTA writes a word and increments a counter. The CTA that counts last adds the words up.
 fn last_arriver(order: Order, scope: Scope, fences: bool) -> Kernel {
     role(|b| {
         let [counter, data] = two_pointers(b);
@@ -128,7 +129,7 @@ fn whoever_counts_last_has_seen_all_others() {
     }
 }
 
-/// CTA 0 polls until the others have counted themselves, each after writing a word.
+/// Each other CTA writes a word and increments a counter. CTA 0 polls the counter until all have.
 fn polled(order: Order) -> Kernel {
     role(|b| {
         let [counter, data] = two_pointers(b);
@@ -157,7 +158,7 @@ fn an_acquire_learns_of_all_that_were_counted() {
     fails_with(&polled(Order::Relaxed), 3, |m| two(m).0, ReportKind::Race, &["read", "write"]);
 }
 
-/// All threads of all CTAs add to the same elements; the CTA that is last by the counter reads the sums.
+/// All threads of all CTAs add to the same elements. The CTA that counts last reads the sums.
 fn reduced<const N: usize>() -> Kernel {
     role(|b| {
         let [counter, data] = two_pointers(b);
@@ -166,16 +167,16 @@ fn reduced<const N: usize>() -> Kernel {
         let lane = b.special(Special::Lane);
         let own = data.byte_offset(lane * (4 * N as u32));
         b.reduce_add(own, std::array::from_fn::<_, N, _>(|i| b.constant(i as f32 + 0.5)));
-        b.barrier_sync(0, 128);
+        b.sync_cta();
         in_thread_0(b, || {
             let order = Order::AcquireRelease;
             let before = b.atomic(AtomicOp::Inc, counter, CTAS - 1, order, Scope::Gpu);
             b.store_shared(ticket, [before]);
         });
-        b.barrier_sync(0, 128);
+        b.sync_cta();
         let [before] = b.load_shared::<ty::U32, 1>(ticket);
         b.if_(before.warp_uniform().eq(CTAS - 1), || {
-            b.barrier_sync(1, 128);
+            b.named_barrier("last", 4).sync();
             let sums: [Val<'_, ty::F32>; N] = b.load_global(own);
             b.if_(b.special(Special::Warp).eq(0), || {
                 b.store_global(own.byte_offset(2048), sums.map(|sum| sum + 1.0));
@@ -190,7 +191,7 @@ fn reductions_add_up_and_the_last_cta_reads_them() {
         passes(&reduced::<N>(), CTAS, two, |memory, [counter, data]| {
             let sums = words(memory, data + 2048, 32 * N);
             for (i, sum) in sums.into_iter().enumerate() {
-                // Four warps in each of the CTAs.
+                // Each CTA has four warps.
                 assert_eq!(f32::from_bits(sum), 12.0 * ((i % N) as f32 + 0.5) + 1.0);
             }
             assert_eq!(words(memory, counter, 1), [0]);
@@ -203,7 +204,7 @@ fn reductions_add_up_and_the_last_cta_reads_them() {
 
 #[test]
 fn the_order_of_reductions_is_the_schedules() {
-    // 2^24 takes two ones that come together, but not one after the other.
+    // Adding 1 to 2^24 twice rounds to 2^24 each time. Adding 1 + 1 = 2 to it is exact.
     let kernel = role(|b| {
         let [_, data] = two_pointers(b);
         let first = b.special(Special::Cta).eq(0);
@@ -224,7 +225,7 @@ fn the_order_of_reductions_is_the_schedules() {
     assert_eq!(sums, [16_777_216.0, 16_777_218.0]);
 }
 
-/// CTA 1 acts once CTA 0 has; CTA 2 is ordered with nobody.
+/// CTA 1 acts after CTA 0. CTA 2 is ordered with neither.
 fn three(
     first: impl FnOnce(&KernelBuilder, Val<'_, ty::U64>),
     second: impl FnOnce(&KernelBuilder, Val<'_, ty::U64>),
@@ -266,7 +267,7 @@ fn zeroes(b: &KernelBuilder, data: Val<'_, ty::U64>) {
 
 #[test]
 fn a_reduction_does_not_hide_an_earlier_one() {
-    // The reader knows one of two reductions, whichever comes first.
+    // The reader is ordered after one of the two reductions, whichever comes first.
     let kernel = three(adds_in_order, reads, adds);
     fails_with(&kernel, CTAS, |m| two(m).0, ReportKind::Race, &["add", "read"]);
     passes(&three(adds_in_order, reads, |_, _| ()), CTAS, two, |_, _| ());

@@ -1,7 +1,7 @@
 //! mbarriers, named barriers, the cluster barrier, `setmaxnreg`, and how CTAs end.
 
 use pgemm_emulator::{Memory, Options, ReportKind, Schedule};
-use pgemm_ir::{BinaryOp, KernelBuilder, Op, Special, Type, ValueId};
+use pgemm_ir::{BinaryOp, KernelBuilder, Occupancy, Op, RegisterChange, Special, Type, ValueId};
 
 use crate::kernel::{Writer, fails, passes, run_with};
 
@@ -9,7 +9,8 @@ fn arrive(w: &mut Writer, barrier: ValueId) {
     w.run(Op::MbarrierArrive, &[barrier]);
 }
 
-/// Warp 0 writes, arrives; warp 1 waits (or not) and reads; three rounds, handed back through a second barrier.
+/// In each of three rounds warp 0 writes and arrives at a barrier. Warp 1 waits for it (or does
+/// not), reads, and hands the memory back through a second barrier.
 fn ring(waits: bool, hands_back: bool) -> pgemm_ir::Kernel {
     let mut w = Writer::new(1);
     let data = w.data("data", 128);
@@ -54,7 +55,7 @@ fn a_reader_that_does_not_wait_races() {
     for seed in 0..20 {
         let options = Options { schedule: Schedule::seeded(seed), ..Options::default() };
         let report = run_with(&kernel, 1, vec![], &mut Memory::new(), options).unwrap_err();
-        // Depending on who comes first, the data is not there at all.
+        // Under some schedules the reader comes first, before the memory was ever written.
         assert!(
             matches!(report.kind, ReportKind::Race | ReportKind::UninitialisedRead),
             "{report}"
@@ -69,7 +70,7 @@ fn a_writer_that_does_not_wait_races_whatever_the_schedule() {
         let options = Options { schedule: Schedule::seeded(seed), ..Options::default() };
         match run_with(&kernel, 1, vec![], &mut Memory::new(), options) {
             Ok(_) => panic!("seed {seed}: nothing was found"),
-            // The writer can even be so fast that the reader misses a phase for ever.
+            // A fast writer can let two phases pass, so that the reader waits for ever.
             Err(report) => {
                 assert!(matches!(report.kind, ReportKind::Race | ReportKind::Deadlock), "{report}")
             }
@@ -101,7 +102,7 @@ fn mbarrier_initialisation_must_be_ordered_before_its_use() {
     let barrier = w.mbarrier();
     let flag = w.data("flag", 16);
     w.in_thread(0, |w| w.at("init").run(Op::MbarrierInit { count: 1 }, &[barrier]));
-    // An ordinary flag orders nothing, and is not meant to: thread 32 merely comes later under every schedule.
+    // The weak flag orders nothing. It only makes thread 32 come later under every schedule.
     let (id, value) = (w.u32(1), w.u32(1));
     w.in_warp(0, |w| w.run(Op::BarrierArrive { threads: 64 }, &[id]));
     w.in_warp(1, |w| {
@@ -223,7 +224,8 @@ fn a_warp_arrives_once_in_a_round() {
     fails(&w.finish(), ReportKind::NamedBarrierMisuse, &["again"]);
 }
 
-/// Both CTAs of a cluster initialise a barrier, meet, and arrive at each other's.
+/// Both CTAs of a cluster initialise a barrier, wait at the cluster barrier, and arrive at each
+/// other's barrier.
 fn neighbours(fenced: bool, relaxed: bool, stays: bool) -> pgemm_ir::Kernel {
     let mut w = Writer::new(1).cluster(2);
     let barrier = w.mbarrier();
@@ -317,11 +319,13 @@ fn budgets(lower: u32, raise: u32) -> pgemm_ir::Kernel {
         producer,
         &[],
         |w| {
-            w.at("lower").run(Op::SetMaxRegisters { count: lower, increase: false }, &[]);
+            w.at("lower")
+                .run(Op::SetMaxRegisters { count: lower, change: RegisterChange::Decrease }, &[]);
             vec![]
         },
         |w| {
-            w.at("raise").run(Op::SetMaxRegisters { count: raise, increase: true }, &[]);
+            w.at("raise")
+                .run(Op::SetMaxRegisters { count: raise, change: RegisterChange::Increase }, &[]);
             vec![]
         },
     );
@@ -339,16 +343,15 @@ fn registers_come_from_those_who_gave_them_back() {
 fn ctas_that_share_an_sm_share_its_registers() {
     let pair = |load: u32, compute: u32| {
         let b = KernelBuilder::new("pair", 1);
-        b.ctas_per_sm(2);
-        b.warp_roles(|roles| {
+        b.warp_roles(Occupancy::ctas(2), |roles| {
             roles.role("load", 1, load, |_| b.warp_sync());
             roles.role("compute", 2, compute, |_| b.warp_sync());
         });
         pgemm_ir::optimise(b.finish().unwrap()).unwrap()
     };
     passes(&pair(40, 96), 1, |_| (vec![], ()), |_, ()| ());
-    // Three warpgroups enter with 80 each, so 240 are all that they can share: 32 + 2 × 112 are too many, though half
-    // an SM has them.
+    // Three warpgroups start with 80 registers per thread, 240 in sum. 32 + 2 × 112 is more than
+    // that, although half an SM has enough registers.
     let report =
         run_with(&pair(32, 112), 1, vec![], &mut Memory::new(), Options::default()).unwrap_err();
     assert_eq!(report.kind, ReportKind::Deadlock);
@@ -367,11 +370,11 @@ fn register_counts_are_legal_and_agree() {
         first,
         &[],
         |w| {
-            w.at("a").run(Op::SetMaxRegisters { count: 40, increase: false }, &[]);
+            w.at("a").run(Op::SetMaxRegisters { count: 40, change: RegisterChange::Decrease }, &[]);
             vec![]
         },
         |w| {
-            w.at("b").run(Op::SetMaxRegisters { count: 48, increase: false }, &[]);
+            w.at("b").run(Op::SetMaxRegisters { count: 48, change: RegisterChange::Decrease }, &[]);
             vec![]
         },
     );

@@ -1,5 +1,7 @@
-//! Stores that others see late, and an end that no submitter misses: a kernel that idles says that it ends, and looks once more;
-//! the host submits, and looks whether it must launch again. Each needs a fence between the two.
+//! Stores that other observers see late (Dekker's pattern). An idle kernel announces its end and
+//! then looks for a job once more. The host submits a job and then looks whether the kernel has
+//! announced its end, in which case it launches again. Both need a fence between their store and
+//! their load.
 
 use pgemm_emulator::{
     HostStep, HostView, Memory, Options, Permission, Report, ReportKind, Schedule,
@@ -12,10 +14,10 @@ use crate::kernel::{passes, role, run_with, schedules, words};
 const RUNS: u32 = 0;
 const ENDS: u32 = 1;
 const JOBS: u64 = 4;
-/// Nanoseconds, so operations, without a job after which the kernel ends.
+/// Nanoseconds without a job after which the kernel ends. An operation takes one nanosecond.
 const IDLE: u64 = 80;
 
-/// Serves jobs until there have been none for a while. `without` names what is left out.
+/// Serves jobs until there has been none for a while. `without` names the step that is left out.
 fn server(without: &'static str) -> Kernel {
     role(move |b| {
         let [doorbell, state, done] =
@@ -67,8 +69,8 @@ fn server(without: &'static str) -> Kernel {
     })
 }
 
-/// Submits jobs with pauses that follow from a seed, and launches again where the kernel says that it ends. Gives back how many
-/// launches there were.
+/// Submits jobs with pauses drawn from a seed, and launches again if the kernel has announced its
+/// end. Returns the number of launches.
 fn submit(kernel: &Kernel, schedule: Schedule, seed: u64, fence: bool) -> Result<u32, Box<Report>> {
     let mut memory = Memory::new();
     let [doorbell, state, done] = ["doorbell", "state", "done"]
@@ -122,7 +124,7 @@ fn no_job_is_missed_when_the_kernel_ends() {
     for schedule in schedules() {
         submit(&kernel, schedule, 5, true).unwrap();
     }
-    // Some of the runs had to launch again, and some did not.
+    // Some runs had to launch again, and some did not.
     assert!(launches.contains(&1) && launches.iter().any(|&launches| launches > 2));
 }
 
@@ -144,7 +146,7 @@ fn without_a_fence_or_the_second_look_some_job_is_missed() {
     }
 }
 
-/// Two CTAs each store a word of their own, do something, and look at the other's.
+/// Each of two CTAs stores a word, runs `between`, and loads the other's word.
 fn crossing(between: impl for<'k> Fn(&'k KernelBuilder, [Val<'k, ty::U64>; 2])) -> Kernel {
     role(|b| {
         let [flags, output] = ["flags", "output"].map(|name| b.param::<ty::U64>(name));

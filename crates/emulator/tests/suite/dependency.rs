@@ -1,4 +1,5 @@
-//! Grids that depend on others: nothing may touch global memory before the wait.
+//! Programmatic dependent launch: a grid must not access global memory before
+//! `griddepcontrol.wait`.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{
@@ -8,7 +9,7 @@ use pgemm_ir::{
 
 use crate::kernel::{fails_with, matrix, passes, role, words};
 
-/// Keeps lines in L2 longer than others.
+/// The `createpolicy` value for `evict_last`.
 const EVICT_LAST: u64 = 0x14f0_0000_0000_0000;
 
 fn arguments(memory: &mut Memory) -> (Vec<Argument>, u64) {
@@ -24,7 +25,7 @@ struct Operands<'k> {
     barrier: Val<'k, ty::Smem>,
 }
 
-/// A kernel whose mbarrier is ready.
+/// A kernel with an initialised mbarrier.
 fn kernel(body: impl for<'k> FnOnce(&'k KernelBuilder, Operands<'k>)) -> Kernel {
     role(|b| {
         let spec = TensorMapSpec {
@@ -42,7 +43,7 @@ fn kernel(body: impl for<'k> FnOnce(&'k KernelBuilder, Operands<'k>)) -> Kernel 
             barrier.mbarrier_init(1);
             b.fence_mbarrier_init();
         });
-        b.barrier_sync(0, 128);
+        b.sync_cta();
         body(b, Operands { data, map, tile, barrier });
     })
 }
@@ -64,7 +65,7 @@ fn one_warp_waits_and_hands_the_others_what_it_knows() {
                 }
             });
             match how {
-                "barrier" => b.barrier_sync(0, 128),
+                "barrier" => b.sync_cta(),
                 "mbarrier" => operands.barrier.mbarrier_wait(0),
                 _ => {}
             }
@@ -92,7 +93,7 @@ fn a_grid_that_never_waits_depends_on_none() {
     });
 }
 
-/// One access in thread 0, then or before it the wait.
+/// One access by thread 0, after or before the wait.
 fn one_access(access: &'static str, waits_first: bool) -> Kernel {
     kernel(move |b, operands| {
         let Operands { data, map, tile, barrier } = operands;
@@ -144,7 +145,7 @@ fn every_kind_of_access_comes_after_the_wait() {
 #[test]
 fn maps_and_boxes_are_prefetched_before_the_wait() {
     let kernel = kernel(|b, operands| {
-        // Half of this box lies outside of the tensor.
+        // Half of this box is outside the tensor.
         let [x, y] = [8, 0].map(|at| b.constant(at));
         b.if_(b.special(Special::Thread).eq(0), || {
             operands.map.prefetch_box(&[x, y]);
@@ -173,7 +174,7 @@ fn stores_by_tma_come_after_the_wait() {
             let thread = b.special(Special::Thread);
             b.store_shared(tile.offset(thread * 4), [thread]);
             b.fence_proxy_async();
-            b.barrier_sync(0, 128);
+            b.sync_cta();
             b.if_(thread.eq(0), || {
                 if waits_first {
                     b.grid_dependency_wait();

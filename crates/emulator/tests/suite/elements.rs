@@ -1,4 +1,5 @@
-//! Single elements of global memory: rounding, alignment, and races between neighbours; written with the builder.
+//! Loads and stores of single elements of global memory: rounding, alignment, and races between
+//! neighbours. The kernels are written with the builder.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{
@@ -10,11 +11,11 @@ use crate::kernel::{fails_with, passes, role, words};
 
 const ELEMENTS: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
 
-/// With those of one byte, which no address is wrong for.
+/// All movable element types, including one-byte types, for which every address is aligned.
 const ALL: [Element; 6] =
     [Element::F32, Element::F16, Element::Bf16, Element::E4m3, Element::E5m2, Element::S8];
 
-/// What a binary32 is in memory, and what that is as a binary32.
+/// The bits that a binary32 is stored as, and the binary32 that those bits load as.
 fn stored(element: Element, value: f32) -> (Vec<u8>, f32) {
     match element {
         Element::F16 => {
@@ -33,12 +34,12 @@ fn stored(element: Element, value: f32) -> (Vec<u8>, f32) {
     }
 }
 
-/// The value of an element of one byte.
+/// The value of a one-byte element.
 fn value_of(element: Element, byte: u8) -> f32 {
     match element {
         Element::E5m2 => half::f16::from_bits(u16::from(byte) << 8).to_f32(),
         Element::S8 => f32::from(byte.cast_signed()),
-        // A binary16 whose exponent is 8 less, but for the one NaN.
+        // The same bits as a binary16 with a bias that is 8 greater, except for the NaN.
         _ if byte & 0x7f == 0x7f => f32::NAN,
         _ => {
             let bits = (u16::from(byte) & 0x80) << 8 | (u16::from(byte) & 0x7f) << 7;
@@ -47,7 +48,7 @@ fn value_of(element: Element, byte: u8) -> f32 {
     }
 }
 
-/// Of all finite ones the nearest, of two with an even pattern, with the sign of the number.
+/// The nearest finite value. Ties go to the even bit pattern, and the sign is kept.
 fn nearest_byte(element: Element, value: f32) -> u8 {
     if value.is_nan() {
         return if element == Element::S8 { 0 } else { 0x7f };
@@ -63,13 +64,13 @@ fn nearest_byte(element: Element, value: f32) -> u8 {
     signed.min_by(order).unwrap()
 }
 
-/// Numbers, ties, overflow and what is no number.
+/// Ordinary numbers, ties, overflow, infinities and NaN.
 const VALUES: [f32; 20] = [
     0.0,
     -0.0,
     1.0,
     -1.5,
-    // Halfway between two neighbours of binary16, then of bfloat16: to the even one, down and up.
+    // Ties between neighbours of binary16, then of bfloat16. One rounds down and one up.
     1.0 + 1.0 / 2048.0,
     1.0 + 3.0 / 2048.0,
     1.0 + 1.0 / 256.0,
@@ -79,7 +80,7 @@ const VALUES: [f32; 20] = [
     1e-7,
     f32::INFINITY,
     f32::NAN,
-    // The same of 8-bit types, the ends of their ranges, and what is beyond.
+    // Ties of the 8-bit types, the ends of their ranges, and values beyond.
     1.0625,
     1.1875,
     -1.375,
@@ -89,7 +90,8 @@ const VALUES: [f32; 20] = [
     f32::NEG_INFINITY,
 ];
 
-/// Thread `i` of the first 20 moves element `i`, from and to addresses that are `shift` elements past a multiple of 256.
+/// Thread `i` of the first 20 copies element `i`. Source and destination start `shift` elements
+/// past a multiple of 256 bytes.
 fn moves(from: Element, to: Element, shift: u32) -> Kernel {
     role(move |b| {
         let [input, output] = ["input", "output"].map(|name| b.param::<ty::U64>(name));
@@ -136,7 +138,8 @@ fn elements_are_widened_exactly_and_rounded_to_nearest_even() {
     }
 }
 
-/// Thread `i` of the first 21 moves `bytes` bytes by way of shared memory, from and to any multiple of them.
+/// Thread `i` of the first 21 copies `bytes` bytes through shared memory. The addresses are any
+/// multiple of `bytes`.
 #[test]
 fn narrow_accesses_touch_no_neighbour_and_fill_with_zeros() {
     for bytes in [1, 2] {
@@ -209,7 +212,7 @@ fn ties_go_to_even() {
     }
 }
 
-/// Thread 0 loads or stores an element at `offset` bytes into memory.
+/// Thread 0 loads or stores an element at byte `offset` of the allocation.
 fn one_access(element: Element, store: bool, offset: u32) -> Kernel {
     role(move |b| {
         let address = b.param::<ty::U64>("data").byte_offset(offset);
@@ -232,7 +235,7 @@ fn memory_of(bytes: usize) -> impl Fn(&mut Memory) -> Vec<Argument> {
 fn addresses_are_multiples_of_one_element_inside_of_memory() {
     for element in ELEMENTS {
         let size = element.bytes();
-        // The last bytes of memory whose size is no multiple of four.
+        // The last bytes of an allocation whose size is not a multiple of four.
         let bytes = 10;
         let last = (bytes - size) / size * size;
         for store in [false, true] {
@@ -258,7 +261,7 @@ fn elements_need_memory_that_may_be_accessed_so() {
         };
         let kernel = one_access(element, true, 4);
         fails_with(&kernel, 1, read_only, ReportKind::ReadOnlyWrite, &["here"]);
-        // Only what is beside the element was written.
+        // Only the bytes beside the element were written.
         let unwritten = |memory: &mut Memory| {
             let address = memory.allocate("data", 16);
             memory.write(address, &[0; 4]).unwrap();
@@ -272,7 +275,7 @@ fn elements_need_memory_that_may_be_accessed_so() {
 
 type Act = fn(&KernelBuilder, Val<'_, ty::U64>);
 
-/// Two CTAs act on the same memory, with nothing that orders them.
+/// Two CTAs access the same memory, and nothing orders them.
 fn two(first: Act, second: Act) -> Kernel {
     role(move |b| {
         let data = b.param::<ty::U64>("data");
@@ -361,7 +364,8 @@ fn accesses_that_share_bytes_race() {
 
 #[test]
 fn what_was_written_by_words_is_known_by_halves() {
-    // CTA 0 writes a word, then half of the next one, and so the cells are split; CTA 1 reads a half of the first.
+    // CTA 0 writes a word and then half of the next word, which splits the shadow cells. CTA 1
+    // reads a half of the first word.
     let first: Act = |b, data| {
         b.store_global(data, [b.constant::<ty::U32>(7)]);
         store_low(b, data);
@@ -404,6 +408,6 @@ fn lanes_that_write_up_and_down_are_compared_with_all_before() {
         })
     };
     passes(&kernel(32), 1, |m| (memory_of(8)(m), ()), |_, ()| ());
-    // Beyond lane 1's address, at lane 0's.
+    // Lane 1's range ends where lane 0's begins.
     fails_with(&kernel(2), 1, memory_of(8), ReportKind::Race, &["here"]);
 }

@@ -1,4 +1,5 @@
-//! A host beside the kernel: words that both poll, records, launches one after the other, and ends that nobody misses.
+//! A host that runs beside the kernel: words that both poll, replay of recorded runs, and several
+//! launches in a row.
 
 use pgemm_emulator::{
     ActorKind, Emulator, HostStep, HostView, Memory, Options, Permission, Report, ReportKind,
@@ -8,7 +9,7 @@ use pgemm_ir::{Argument, Kernel, KernelBuilder, Launch, Order, Scope, Special, V
 
 use crate::kernel::{role, schedules, words};
 
-/// Runs a kernel beside a host.
+/// Runs a kernel together with a host program.
 pub fn run_hosted(
     kernel: &Kernel,
     ctas: u32,
@@ -41,7 +42,7 @@ fn options(schedule: Schedule) -> Options {
     Options { schedule, max_steps: 200_000, ..Options::default() }
 }
 
-/// Zeroed words: a doorbell, a word for the answer, and data.
+/// Zeroed words: a doorbell, an answer, and data.
 fn mailbox(memory: &mut Memory) -> ([u64; 3], Vec<Argument>) {
     let words = ["doorbell", "answer", "data"]
         .map(|name| memory.upload(name, &[0; 256], Permission::ReadWrite));
@@ -50,7 +51,7 @@ fn mailbox(memory: &mut Memory) -> ([u64; 3], Vec<Argument>) {
 
 const ROUNDS: u32 = 5;
 
-/// Waits for each round of the doorbell, doubles a number and answers.
+/// A kernel that waits for each round of the doorbell, doubles a number and answers.
 fn doubler(acquire: Scope, release: Order) -> Kernel {
     role(move |b| {
         let [doorbell, answer, data] = ["doorbell", "answer", "data"].map(|name| b.param(name));
@@ -69,39 +70,39 @@ fn doubler(acquire: Scope, release: Order) -> Kernel {
     })
 }
 
-/// Asks the doubler for each round in turn, with its own number and one more.
-fn asker([doorbell, answer, data]: [u64; 3]) -> impl FnMut(&mut HostView<'_>) -> HostStep {
-    let (mut asked, mut number) = (0, 3u32);
+/// A host that sends numbers to the doubling kernel, one a round, and checks the answers.
+fn requester([doorbell, answer, data]: [u64; 3]) -> impl FnMut(&mut HostView<'_>) -> HostStep {
+    let (mut round, mut number) = (0, 3u32);
     move |memory| {
-        if memory.load_acquire_u32(answer) < asked {
+        if memory.load_acquire_u32(answer) < round {
             return HostStep::Waits;
         }
-        if asked > 0 {
+        if round > 0 {
             let doubled = memory.read(data, 4);
             assert_eq!(doubled, (2 * number).to_le_bytes());
             number = 2 * number + 1;
         }
-        if asked == ROUNDS {
+        if round == ROUNDS {
             return HostStep::Done;
         }
-        asked += 1;
+        round += 1;
         memory.write(data, &number.to_le_bytes());
-        memory.store_release_u32(doorbell, asked);
+        memory.store_release_u32(doorbell, round);
         HostStep::Ran
     }
 }
 
-fn ask(kernel: &Kernel, schedule: Schedule) -> Result<Statistics, Box<Report>> {
+fn request(kernel: &Kernel, schedule: Schedule) -> Result<Statistics, Box<Report>> {
     let mut memory = Memory::new();
     let (places, arguments) = mailbox(&mut memory);
-    run_hosted(kernel, 1, &arguments, &mut memory, options(schedule), asker(places))
+    run_hosted(kernel, 1, &arguments, &mut memory, options(schedule), requester(places))
 }
 
 #[test]
 fn host_and_kernel_answer_each_other() {
     let kernel = doubler(Scope::System, Order::Release);
     for schedule in schedules() {
-        let statistics = ask(&kernel, schedule).unwrap_or_else(|report| panic!("{report}"));
+        let statistics = request(&kernel, schedule).unwrap_or_else(|report| panic!("{report}"));
         assert!(statistics.host_turns > u64::from(ROUNDS));
     }
 }
@@ -109,13 +110,13 @@ fn host_and_kernel_answer_each_other() {
 #[test]
 fn without_release_or_with_a_narrow_scope_they_race() {
     for schedule in schedules() {
-        let report = ask(&doubler(Scope::Gpu, Order::Release), schedule.clone()).unwrap_err();
+        let report = request(&doubler(Scope::Gpu, Order::Release), schedule.clone()).unwrap_err();
         assert_eq!(report.kind, ReportKind::Race, "{report}");
         assert!(report.sites.iter().any(|site| site.actor.kind == ActorKind::Host), "{report}");
         assert!(report.to_string().contains("the host"), "{report}");
 
-        // The host looks at what nobody released to it.
-        let report = ask(&doubler(Scope::System, Order::Relaxed), schedule).unwrap_err();
+        // The host reads a word that no thread released to it.
+        let report = request(&doubler(Scope::System, Order::Relaxed), schedule).unwrap_err();
         assert_eq!(report.kind, ReportKind::Race, "{report}");
         let [host, kernel] = &report.sites[..] else { panic!("{report}") };
         assert_eq!(host.actor.kind, ActorKind::Host);
@@ -127,11 +128,11 @@ fn without_release_or_with_a_narrow_scope_they_race() {
 #[test]
 fn runs_with_a_host_are_replayed() {
     let kernel = doubler(Scope::System, Order::Release);
-    let first = ask(&kernel, Schedule::seeded(7)).unwrap();
-    assert_eq!(first, ask(&kernel, Schedule::replay(first.choices.clone())).unwrap());
+    let first = request(&kernel, Schedule::seeded(7)).unwrap();
+    assert_eq!(first, request(&kernel, Schedule::replay(first.choices.clone())).unwrap());
     let kernel = doubler(Scope::Gpu, Order::Release);
-    let report = ask(&kernel, Schedule::seeded(7)).unwrap_err();
-    let again = ask(&kernel, report.schedule.clone()).unwrap_err();
+    let report = request(&kernel, Schedule::seeded(7)).unwrap_err();
+    let again = request(&kernel, report.schedule.clone()).unwrap_err();
     assert_eq!(report, again);
 }
 
@@ -175,7 +176,7 @@ fn what_the_host_must_not_do_is_reported() {
         let options = options(Schedule::round_robin());
         run_hosted(&kernel, 1, &arguments, &mut memory, options, host).unwrap_err().kind
     };
-    // Allocations lie so far apart.
+    // The distance between two allocations.
     const NEXT: u64 = 1 << 36;
     assert_eq!(
         try_to(|memory, [doorbell, ..]| {
@@ -199,7 +200,8 @@ fn what_the_host_must_not_do_is_reported() {
     );
 }
 
-/// Counts its launches without any order but that of launches; the last thread of the launch's only CTA tells the host.
+/// Counts its launches in plain memory, ordered by nothing but the launches themselves. The last
+/// thread of the only CTA tells the host.
 fn counting() -> Kernel {
     role(|b| {
         let [doorbell, answer, data] = ["doorbell", "answer", "data"].map(|name| b.param(name));
@@ -228,7 +230,7 @@ fn launches_come_one_after_the_other() {
             if memory.kernel_runs() {
                 return HostStep::Waits;
             }
-            // All launches have ended, so nothing races with this.
+            // All launches have ended, so this read is ordered.
             assert_eq!(memory.read(data, 4), 4u32.to_le_bytes());
             memory.write(doorbell, &[1; 4]);
             HostStep::Done

@@ -1,12 +1,13 @@
-//! Writes small kernels operation by operation, right and wrong ones alike, and runs them under several schedules.
+//! A helper that writes small kernels operation by operation, correct and incorrect ones, and runs
+//! them under several schedules.
 
 use std::panic;
 
 use pgemm_emulator::{Checks, Emulator, Memory, Options, Report, ReportKind, Schedule, Statistics};
 use pgemm_ir::{
     AccId, Access, Accumulator, Argument, BinaryOp, Block, CompareOp, Constant, DescriptorLayout,
-    Element, Inst, Kernel, KernelBuilder, Launch, LocId, Location, Op, Order, Param, ParamId,
-    ParamKind, Region, RegionId, RegionKind, Role, Scope, Space, Special, SwizzleMode,
+    Element, Inst, Kernel, KernelBuilder, Launch, LocId, Location, Occupancy, Op, Order, Param,
+    ParamId, ParamKind, Region, RegionId, RegionKind, Role, Scope, Space, Special, SwizzleMode,
     TensorMapArgument, TensorMapSpec, Type, ValueId,
 };
 
@@ -48,7 +49,7 @@ impl Writer {
         self.kernel
     }
 
-    /// Names the next operation, so that a test finds it in a report.
+    /// Labels the next operation. Tests look for the label in reports.
     pub fn at(&mut self, label: &'static str) -> &mut Self {
         self.label = Some(label);
         self
@@ -73,7 +74,7 @@ impl Writer {
         self.blocks.last_mut().unwrap().insts.push(inst);
     }
 
-    /// An operation with results.
+    /// Appends an operation with results.
     #[track_caller]
     pub fn ops(&mut self, op: Op, args: &[ValueId], types: &[Type]) -> Vec<ValueId> {
         let results: Vec<ValueId> = types.iter().map(|&ty| self.value(ty)).collect();
@@ -81,13 +82,13 @@ impl Writer {
         results
     }
 
-    /// An operation with one result.
+    /// Appends an operation with one result.
     #[track_caller]
     pub fn op(&mut self, op: Op, args: &[ValueId], ty: Type) -> ValueId {
         self.ops(op, args, &[ty])[0]
     }
 
-    /// An operation without results.
+    /// Appends an operation without results.
     #[track_caller]
     pub fn run(&mut self, op: Op, args: &[ValueId]) {
         self.inst(op, args, vec![], vec![]);
@@ -190,7 +191,7 @@ impl Writer {
         self.op(Op::SmemAddress(id), &[], Type::Smem)
     }
 
-    /// Shared memory for data, aligned to 1024 bytes.
+    /// Declares shared memory for data, aligned to 1024 bytes.
     pub fn data(&mut self, name: &str, bytes: u32) -> ValueId {
         self.region(name, RegionKind::Data(Element::F32), bytes, 1024)
     }
@@ -226,7 +227,7 @@ impl Writer {
         ParamId(self.kernel.params.len() as u32 - 1)
     }
 
-    /// Keeps the label for a later operation.
+    /// Keeps the pending label for a later operation.
     fn unlabelled(&mut self, body: impl FnOnce(&mut Self) -> ValueId) -> ValueId {
         let label = self.label.take();
         let value = body(self);
@@ -366,10 +367,11 @@ impl Writer {
     }
 }
 
-/// A kernel of one warpgroup, written with the builder and through all passes; its scopes are labels.
+/// A kernel of one warpgroup that is written with the builder and goes through all passes. Its
+/// scopes are the labels.
 pub fn role(body: impl for<'k> FnOnce(&'k KernelBuilder)) -> Kernel {
     let b = KernelBuilder::new("test", 1);
-    b.warp_roles(|roles| roles.role("all", 1, 128, |_| body(&b)));
+    b.warp_roles(Occupancy::ONE_CTA, |roles| roles.role("all", 1, 128, |_| body(&b)));
     pgemm_ir::optimise(b.finish().unwrap()).unwrap()
 }
 
@@ -409,8 +411,8 @@ pub fn run_with(
     Emulator::new(kernel, &launch, memory, options).unwrap().run()
 }
 
-/// Runs a kernel that must not fail, under every schedule; `prepare` makes its memory and arguments, `verify` looks at
-/// the memory afterwards.
+/// Runs a kernel that must not fail under every schedule. `prepare` makes its memory and arguments,
+/// and `verify` checks the memory afterwards.
 #[track_caller]
 pub fn passes<T>(
     kernel: &Kernel,
@@ -430,7 +432,8 @@ pub fn passes<T>(
     }
 }
 
-/// Runs a kernel that must fail in the same way under every schedule, at the operations with these labels in any order.
+/// Runs a kernel that must fail under every schedule. The report must be of this kind and must name
+/// the operations with these labels, in any order.
 #[track_caller]
 pub fn fails_with(
     kernel: &Kernel,
@@ -466,7 +469,7 @@ pub fn fails_with(
     last.unwrap()
 }
 
-/// The same for a kernel without parameters, on one cluster.
+/// Like [`reports_with`] for a kernel without parameters, on one cluster.
 #[track_caller]
 pub fn fails(kernel: &Kernel, kind: ReportKind, labels: &[&str]) -> Box<Report> {
     fails_with(kernel, kernel.cluster, |_| vec![], kind, labels)

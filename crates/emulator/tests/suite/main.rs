@@ -1,5 +1,5 @@
-//! Small kernels for every mechanism, right and wrong: the wrong ones must be reported, by kind and source line, under
-//! every schedule.
+//! Small kernels for every mechanism of the emulator. Correct kernels must run without a report.
+//! Incorrect ones must be reported under every schedule, with the right kind and source lines.
 
 mod atomics;
 mod barriers;

@@ -1,4 +1,4 @@
-//! Tensor maps in global memory: who wrote them, and the fences between that and their use.
+//! Tensor maps in global memory: the fences that are needed between a write of a map and its use.
 
 use pgemm_emulator::{
     ActorKind, HostStep, HostView, Memory, Options, Permission, Report, ReportKind, Schedule,
@@ -12,12 +12,12 @@ use pgemm_ir::{
 use crate::host::{in_thread_0, poll, run_hosted};
 use crate::kernel::{fails_with, matrix, passes, role, run_with, schedules, words};
 
-/// Boxes of a row of 32 words.
+/// A box of one row of 32 words.
 fn row_spec() -> TensorMapSpec {
     TensorMapSpec { element: Element::F32, box_extents: vec![32, 1], swizzle: SwizzleMode::None }
 }
 
-/// A map of two rows of 32 words.
+/// A tensor map of two rows of 32 words.
 fn image(address: u64) -> [u8; 128] {
     let argument = TensorMapArgument { address, extents: vec![32, 2], strides: vec![128] };
     tensor_map_image(&row_spec(), &argument).unwrap()
@@ -27,7 +27,7 @@ fn numbers(first: u32) -> Vec<u8> {
     (first..first + 64).flat_map(u32::to_le_bytes).collect()
 }
 
-/// Shared memory for a row, aligned as TMA asks.
+/// Shared memory for a row, with the alignment that TMA needs.
 fn row<'k>(b: &'k KernelBuilder, name: &str) -> Val<'k, ty::Smem> {
     b.smem_address(b.region(name, RegionKind::Data(Element::F32), SmemRequest::whole(128, 128)))
 }
@@ -39,7 +39,7 @@ fn ready_barrier<'k>(b: &'k KernelBuilder) -> Val<'k, ty::Smem> {
         barrier.mbarrier_init(1);
         b.fence_mbarrier_init();
     });
-    b.barrier_sync(0, 128);
+    b.sync_cta();
     barrier
 }
 
@@ -111,7 +111,7 @@ fn what_is_no_map_is_not_used() {
         fails_with(&copier(offset, false), 1, prepare, kind, &["use"]).message
     };
     let zeros = |memory: &mut Memory| uploaded(memory, &[0; 256]).0;
-    assert!(misuse(128, zeros).contains("no tensor map at"));
+    assert!(misuse(128, zeros).contains("are not a tensor map at"));
     assert!(misuse(64, zeros).contains("a multiple of 128"));
     assert!(misuse(256, zeros).contains("no tensor map is a parameter"));
     let partly = |memory: &mut Memory| {
@@ -119,7 +119,7 @@ fn what_is_no_map_is_not_used() {
         memory.write(maps, &image(1 << 36)[..64]).unwrap();
         vec![Argument::U64(maps), Argument::U64(memory.allocate("output", 128))]
     };
-    assert!(misuse(0, partly).contains("nobody has written all 128 bytes"));
+    assert!(misuse(0, partly).contains("nothing has written all 128 bytes"));
 }
 
 #[test]
@@ -147,8 +147,9 @@ fn the_address_of_a_parameter_is_none_in_memory() {
     fails_with(&kernel, 1, arguments, ReportKind::TmaMisuse, &["use"]);
 }
 
-/// CTA 0 copies maps, one after the other, from the host's ring to one slot of its own by TMA and publishes them; CTA 1 stores a
-/// row through each and tells the host. `without` names the step that is left out.
+/// CTA 0 copies tensor maps from the host's ring to one slot by TMA, one after the other, and
+/// publishes each. CTA 1 stores a row through each map and tells the host. `without` names the step
+/// that is left out.
 fn relay(without: &'static str) -> Kernel {
     let does = move |step: &str| without != step;
     role(move |b| {
@@ -222,7 +223,8 @@ fn relay(without: &'static str) -> Kernel {
 
 const JOBS: u32 = 3;
 
-/// Runs the relay with a host that makes the maps; `waits` until one is used before it hands over the next.
+/// Runs the relay kernel with a host that makes the maps. If `waits`, the host waits until a map
+/// was used before it hands over the next.
 fn run_relay(kernel: &Kernel, schedule: Schedule, waits: bool) -> Result<Statistics, Box<Report>> {
     let mut memory = Memory::new();
     let outputs: Vec<u64> = (0..JOBS).map(|_| memory.upload("output", &[0; 256], RW)).collect();
@@ -288,7 +290,7 @@ fn every_fence_of_the_hand_over_is_needed() {
                 Ok(_) => panic!("without {without} under {schedule:?}: nothing was found"),
                 Err(report) => report,
             };
-            // A map that is used before it was copied is not there at all.
+            // Under some schedules the map is used before it was copied.
             let early = without == "bulk wait" && report.kind == ReportKind::TmaMisuse;
             assert!(report.kind == kind || early, "without {without}: {report}");
         }
@@ -304,7 +306,7 @@ fn a_slot_is_written_again_only_after_its_uses() {
     }
 }
 
-/// Uses a map that the host writes while the kernel runs, where it lies.
+/// Uses a map in place that the host writes while the kernel runs.
 fn direct(acquire: Option<Scope>) -> Kernel {
     role(move |b| {
         let [maps, doorbell, output] =

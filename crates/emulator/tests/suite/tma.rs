@@ -7,7 +7,7 @@ use pgemm_ir::{
 
 use crate::kernel::{Writer, access, fails_with, matrix, passes, run_with, words};
 
-/// A 20 × 10 matrix of words, row pitch 96 bytes, element (r, c) = 100 r + c.
+/// A 20 × 10 matrix of words with a row pitch of 96 bytes. Element (r, c) is 100 r + c.
 fn input(memory: &mut Memory) -> Argument {
     let mut bytes = vec![0xee; 96 * 10];
     for row in 0..10u32 {
@@ -25,7 +25,7 @@ fn element(row: i32, column: i32) -> u32 {
     if inside { (100 * row + column) as u32 } else { 0 }
 }
 
-/// Loads the box at `at` in thread 0, waits in every thread and puts the box out word by word.
+/// Thread 0 loads the box at `at`. All threads wait for it and write it to the output.
 fn loading(element: Element, extents: [u32; 2], swizzle: SwizzleMode, at: [i32; 2]) -> Kernel {
     let mut w = Writer::new(1);
     let map = w.map("input", element, &extents, swizzle);
@@ -81,7 +81,7 @@ fn boxes_land_swizzled_and_zero_filled() {
 #[test]
 fn maps_of_tf32_round_to_nearest_even_as_they_load() {
     let kernel = loading(Element::Tf32, [16, 8], SwizzleMode::None, [0, 0]);
-    // The last of ten fraction bits is 0x2000.
+    // tf32 has ten fraction bits. The last of them is 0x2000.
     let cases: [(u32, u32); 10] = [
         (0x3f80_0000, 0x3f80_0000),
         (0x3f80_0fff, 0x3f80_0000),
@@ -251,7 +251,7 @@ fn prefetches_have_the_rank_of_their_map() {
         with_input(|w, map, _, _| {
             let (thread, zero) = (w.special(Special::Thread), w.u32(0));
             w.in_thread(0, |w| {
-                // Behind a branch only the emulator knows the map.
+                // The map is chosen by a branch, so only the emulator can check its rank.
                 let first = w.is(thread, 0);
                 let chosen = w.choose(first, &[Type::MapPtr], |_| vec![map], |_| vec![map]);
                 let args = [&chosen[..], &[zero; 3][..rank as usize]].concat();
@@ -338,11 +338,12 @@ fn multicast_boxes_land_in_every_cta_of_the_mask() {
 fn multicast_masks_name_ctas_of_the_cluster() {
     let arguments = |memory: &mut Memory| multicast_arguments(memory).0;
     fails_with(&multicast(5), 2, arguments, ReportKind::TmaMisuse, &["load"]);
-    // Who is left out waits for ever.
+    // A CTA outside the mask waits for ever.
     fails_with(&multicast(1), 2, arguments, ReportKind::Deadlock, &["wait"]);
 }
 
-/// All threads write a box, thread 0 stores it at `at`, then `after` runs in thread 0 (and `all` in all).
+/// All threads write a box and thread 0 stores it at `at`. Then `after` runs in thread 0 and `all`
+/// in all threads.
 fn storing(at: [i32; 2], after: impl FnOnce(&mut Writer, ValueId)) -> Kernel {
     let mut w = Writer::new(1);
     let map = w.map("output", Element::F32, &[16, 8], SwizzleMode::B64);

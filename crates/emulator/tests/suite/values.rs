@@ -62,7 +62,7 @@ fn bytes_are_permuted_and_their_signs_repeated() {
     let output = w.scalar("output", Type::U64);
     let thread = w.special(Special::Thread);
     let (low, high) = (w.u32(0x8002_0100), w.u32(0x0706_0504));
-    // Any place for the lowest byte, with and without its sign; then the eighth, fourth and first.
+    // Each selector for the lowest result byte, plain and as its sign, with fixed other bytes.
     let sixteen = w.u32(16);
     let place = w.binary(BinaryOp::Rem, thread, sixteen);
     let selector = w.u32(0x0370);
@@ -109,7 +109,7 @@ fn loops_with_different_trip_counts_keep_each_lane_its_result() {
     let output = w.scalar("output", Type::U64);
     let lane = w.special(Special::Lane);
     let [zero, one] = [0, 1].map(|value| w.u32(value));
-    // Carries a pair that changes places in every iteration.
+    // The loop carries a pair that is swapped in every iteration.
     let results = w.for_each([zero, lane, one], &[zero, one], |w, index, carried| {
         let next = w.binary(BinaryOp::Add, carried[0], index);
         vec![carried[1], next]
@@ -134,7 +134,7 @@ fn while_loops_run_until_every_lane_is_done() {
     let thread = w.special(Special::Thread);
     let [zero, one, two] = [0, 1, 2].map(|value| w.u32(value));
     let start = w.binary(BinaryOp::Add, thread, one);
-    // Collatz steps until 1.
+    // Counts the Collatz steps until 1.
     let results = w.while_(
         &[start, zero],
         |w, carried| w.compare(CompareOp::Ne, carried[0], one),
@@ -243,7 +243,7 @@ fn matrices_move_between_registers_and_shared_memory() {
         let of_warp = w.binary(BinaryOp::Mul, warp, warp_bytes);
         let offset = w.binary(BinaryOp::Add, row, of_warp);
         let address = w.offset(data, offset);
-        // Matrix m, element (r, c) is m * 64 + r * 8 + c, two in a register.
+        // Element (r, c) of matrix m is m * 64 + r * 8 + c. A register holds two elements.
         let pairs: Vec<_> = (0..4u32)
             .map(|matrix| {
                 let [two, base] = [0x2_0002, matrix * 64 * 0x1_0001 + 0x1_0000].map(|v| w.u32(v));
@@ -389,7 +389,7 @@ fn launches_that_do_not_fit_the_kernel_are_refused() {
     ));
     assert!(matches!(
         new([2, 1, 1], vec![], Options::default()),
-        Some(SetupError::ArgumentCount { asked: 0, parameters: 1 })
+        Some(SetupError::ArgumentCount { arguments: 0, parameters: 1 })
     ));
     assert!(matches!(
         new([2, 1, 1], vec![Argument::U64(1)], Options::default()),

@@ -1,4 +1,4 @@
-//! Warp-level MMA on registers, and what surrounds it: binary64 values in memory and in arithmetic.
+//! Warp-level MMA on registers, and binary64 values in memory and in arithmetic.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{Argument, Special, Val, WarpMma, ty};
@@ -16,11 +16,11 @@ fn read(memory: &Memory, address: &Argument, count: usize) -> Vec<f64> {
     bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Numbers without a pattern whose sums of products are exact.
+/// Pseudo-random numbers whose sums of products are exact.
 fn numbers(seed: u64, count: usize) -> Vec<f64> {
     let mut state = seed;
     let mut next = || {
-        // Knuth's MMIX generator.
+        // The constants of Knuth's MMIX generator.
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 40) as f64 - f64::from(1u32 << 23)
     };
@@ -37,8 +37,8 @@ fn element<'k>(
     matrix.byte_offset((row * columns + column) * 8)
 }
 
-/// Every lane loads its elements one by one by the formulas of the PTX ISA, so that the layouts in data do not prove
-/// themselves.
+/// Every lane loads its elements by the formulas of the PTX ISA. The test thus does not rely on the
+/// layouts that the emulator uses.
 #[test]
 fn the_product_is_that_of_the_matrices() {
     for mma in WarpMma::ALL {
@@ -95,7 +95,7 @@ fn the_whole_warp_multiplies_together() {
         });
     });
     pgemm_ir::verify(&kernel).unwrap();
-    // The same under a condition that differs from lane to lane.
+    // The same operation under a condition that differs between lanes.
     kernel.visit_blocks_mut(&mut |block| {
         for inst in &mut block.insts {
             if inst.op == pgemm_ir::Op::Special(Special::Warp) {
@@ -118,9 +118,9 @@ fn doubles_go_through_shared_memory_in_pairs() {
         let thread = b.special(Special::Thread);
         let [x] = b.load_global::<ty::F64, 1>(data.byte_offset(thread * 8));
         b.store_shared(b.smem_address(stage).offset(thread * 16), [x, x.mul_add(scale, 1.0)]);
-        b.barrier_sync(0, 128);
+        b.sync_cta();
         let [x, y] = b.load_shared::<ty::F64, 2>(b.smem_address(stage).offset((thread ^ 1) * 16));
-        b.barrier_sync(0, 128);
+        b.sync_cta();
         let positive = x.lt(y).select::<ty::F64>(y, x);
         b.store_global(data.byte_offset(thread * 8), [positive / scale]);
     });

@@ -7,7 +7,7 @@ use pgemm_ir::{
     OperandMajor, ProxyFence, Space, Special, SwizzleMode, Type, ValueId, Wgmma,
 };
 
-use crate::kernel::{Writer, access, fails, matrix, passes, run_with};
+use crate::kernel::{Writer, access, fails, matrix, passes, run_with, words};
 
 const ROWS: u32 = 64;
 const COLUMNS: u32 = 32;
@@ -21,8 +21,8 @@ fn b(k: u32, column: u32) -> f32 {
     ((column * 5 + k * 2) % 9) as f32 - 4.0
 }
 
-/// An operand of `rows` along M or N in the layout that a major and a swizzle ask for: the boxes to load (first element
-/// along both dimensions of memory), and the descriptor.
+/// An operand of `rows` along M or N in the layout of a major and a swizzle: the boxes to load
+/// (the coordinates of their first elements) and the descriptor.
 struct Operand {
     major: OperandMajor,
     box_extents: [u32; 2],
@@ -89,7 +89,7 @@ fn instruction(acc: AccId, a_source: ASource, b_major: OperandMajor) -> Op {
     Op::Wgmma(Wgmma { acc, n: COLUMNS, a, b, a_source, b_major })
 }
 
-/// Puts register `index` of every thread out at `output[index * 128 + thread]`.
+/// Stores register `index` of every thread to `output[index * 128 + thread]`.
 fn put_out(w: &mut Writer, acc: AccId, output: ValueId, registers: u32) {
     put_out_as(w, Type::F32, acc, output, registers);
 }
@@ -108,7 +108,7 @@ fn put_out_as(w: &mut Writer, ty: Type, acc: AccId, output: ValueId, registers: 
     }
 }
 
-/// Where the documentation of `AccGet` says that an element is.
+/// The position of an element by the documentation of `AccGet`.
 fn place(row: u32, column: u32) -> u32 {
     let thread = row / 16 * 32 + row % 8 * 4 + column % 8 / 2;
     let register = column / 8 * 4 + row % 16 / 8 * 2 + column % 2;
@@ -134,9 +134,9 @@ fn every_operand_layout_gives_the_product() {
     let mut layouts = Vec::new();
     for major in majors {
         for swizzle in swizzles {
-            // A box of 16 columns of K fills only 32 bytes of a row.
+            // A box of 16 columns along K has rows of only 32 bytes.
             let wide = matches!(swizzle, SwizzleMode::B64 | SwizzleMode::B128);
-            // A span of 64 columns does not fit into 32.
+            // A span of 64 columns does not fit into rows of 32 bytes.
             let narrow = major == OperandMajor::Mn && swizzle == SwizzleMode::B128;
             if !(major == OperandMajor::K && wide) {
                 layouts.push((major, swizzle, narrow));
@@ -199,7 +199,7 @@ fn every_operand_layout_gives_the_product() {
     }
 }
 
-/// A kernel whose threads fill both operands, K-major without swizzle, with ones, then run `body`.
+/// A kernel whose threads fill both operands (K-major, no swizzle) with ones and then run `body`.
 fn with_ones(fence: bool, body: impl FnOnce(&mut Writer, AccId, [ValueId; 2])) -> Kernel {
     let mut w = Writer::new(1);
     let acc = w.accumulator(Type::F32, COLUMNS / 2);
@@ -298,6 +298,122 @@ fn undefined_accumulators_are_neither_read_nor_added_to() {
     fails(&kernel, ReportKind::UninitialisedAccumulator, &["get"]);
 }
 
+/// Writes `128 * index + thread` to register `index` of each thread.
+fn set_all(w: &mut Writer, acc: AccId, registers: u32) {
+    let thread = w.special(Special::Thread);
+    for index in 0..registers {
+        let first = w.u32(128 * index);
+        let number = w.binary(BinaryOp::Add, first, thread);
+        let value = w.op(Op::Convert(Type::F32), &[number], Type::F32);
+        w.at("set").run(Op::AccSet(acc, index), &[value]);
+    }
+}
+
+#[test]
+fn batches_add_to_written_accumulators() {
+    let kernel = with_ones(true, |w, acc, places| {
+        let output = w.scalar("output", Type::U64);
+        set_all(w, acc, COLUMNS / 2);
+        batch(w, acc, places, true);
+        w.run(Op::WgmmaWait { pending: 0 }, &[]);
+        put_out(w, acc, output, COLUMNS / 2);
+    });
+    passes(
+        &kernel,
+        1,
+        |memory| {
+            let output = memory.allocate("output", (ROWS * COLUMNS * 4) as usize);
+            (vec![Argument::U64(output)], output)
+        },
+        |memory, output| {
+            let bytes = memory.read(output, (ROWS * COLUMNS * 4) as usize).unwrap();
+            for (index, word) in bytes.chunks_exact(4).enumerate() {
+                let found = f32::from_le_bytes(word.try_into().unwrap());
+                assert_eq!(found, index as f32 + DEPTH as f32);
+            }
+        },
+    );
+}
+
+#[test]
+fn registers_of_two_sums_are_written_whole() {
+    let mut w = Writer::new(1);
+    let acc = w.accumulator(Type::B32, 4);
+    let output = w.scalar("output", Type::U64);
+    let thread = w.special(Special::Thread);
+    let bits = w.op(Op::Bitcast(Type::B32), &[thread], Type::B32);
+    (0..4).for_each(|index| w.run(Op::AccSet(acc, index), &[bits]));
+    put_out_as(&mut w, Type::B32, acc, output, 4);
+    passes(
+        &w.finish(),
+        1,
+        |memory| {
+            let output = memory.allocate("output", 4 * 128 * 4);
+            (vec![Argument::U64(output)], output)
+        },
+        |memory, output| {
+            let expected: Vec<u32> = (0..4 * 128).map(|index| index % 128).collect();
+            assert_eq!(words(memory, output, 4 * 128), expected);
+        },
+    );
+}
+
+#[test]
+fn accumulators_are_written_before_the_fence_and_after_the_wait() {
+    let kernel = with_ones(true, |w, acc, places| {
+        w.run(Op::WgmmaFence, &[]);
+        set_all(w, acc, COLUMNS / 2);
+        issue(w, acc, places, true);
+    });
+    fails(&kernel, ReportKind::MissingWgmmaFence, &["set", "wgmma"]);
+
+    let kernel = with_ones(true, |w, acc, places| {
+        batch(w, acc, places, false);
+        set_all(w, acc, 1);
+        w.run(Op::WgmmaWait { pending: 0 }, &[]);
+    });
+    fails(&kernel, ReportKind::RegistersInFlight, &["set", "wgmma"]);
+}
+
+#[test]
+fn accumulators_are_written_in_full_before_they_are_added_to() {
+    let kernel = with_ones(true, |w, acc, places| {
+        set_all(w, acc, COLUMNS / 2 - 1);
+        batch(w, acc, places, true);
+        w.run(Op::WgmmaWait { pending: 0 }, &[]);
+    });
+    fails(&kernel, ReportKind::UninitialisedAccumulator, &["wgmma"]);
+
+    let kernel = with_ones(true, |w, acc, _| {
+        w.in_thread(5, |w| set_all(w, acc, 1));
+        w.at("get").op(Op::AccGet(acc, 0), &[], Type::F32);
+    });
+    fails(&kernel, ReportKind::UninitialisedAccumulator, &["get"]);
+}
+
+/// A batch on two sets, then a batch on the second only. After a wait that leaves one batch in
+/// flight the first set is idle.
+#[test]
+fn sets_in_flight_are_told_apart() {
+    let kernel = |read_first: bool| {
+        with_ones(true, |w, first, places| {
+            let second = w.accumulator(Type::F32, COLUMNS / 2);
+            w.run(Op::WgmmaFence, &[]);
+            issue(w, first, places, false);
+            issue(w, second, places, false);
+            w.run(Op::WgmmaCommit, &[]);
+            batch(w, second, places, true);
+            w.run(Op::WgmmaWait { pending: 1 }, &[]);
+            let read = if read_first { first } else { second };
+            w.at("get").op(Op::AccGet(read, 0), &[], Type::F32);
+            w.run(Op::WgmmaWait { pending: 0 }, &[]);
+            w.op(Op::AccGet(second, 0), &[], Type::F32);
+        })
+    };
+    passes(&kernel(true), 1, |_| (vec![], ()), |_, ()| ());
+    fails(&kernel(false), ReportKind::RegistersInFlight, &["get", "wgmma"]);
+}
+
 #[test]
 fn a_warp_does_not_end_before_its_wgmma() {
     let kernel = with_ones(true, |w, acc, places| batch(w, acc, places, false));
@@ -332,7 +448,7 @@ fn operands_are_not_overwritten_while_they_are_read() {
         let options = Options { schedule: Schedule::seeded(seed), ..Options::default() };
         let mut memory = Memory::new();
         let report = run_with(&kernel(false), 1, vec![], &mut memory, options).unwrap_err();
-        // The wgmma may find the new value, or the store may find the wgmma's read.
+        // The conflict is found at the wgmma or at the store, whichever runs later.
         assert_eq!(report.kind, ReportKind::Race, "{report}");
     }
 }
@@ -397,7 +513,7 @@ fn instructions_that_do_not_exist_are_refused() {
     fails(&kernel, ReportKind::WgmmaMisuse, &["wgmma"]);
 }
 
-/// A from registers, all ones; the fragments are made before or after the fence.
+/// A comes from registers and is all ones. The fragments are made before or after the fence.
 fn from_registers(fenced: bool, rewritten: bool) -> Kernel {
     with_ones(true, move |w, acc, places| {
         let thread = w.special(Special::Thread);
@@ -452,7 +568,7 @@ fn a_from_registers_gives_the_product() {
         w.tma_load(map, data, barrier, [0, 0]);
     });
     w.wait(barrier, 0);
-    // Each thread's four registers lie together.
+    // Each thread's four registers are contiguous in the input.
     let (thread, sixteen) = (w.special(Special::Thread), w.u32(16));
     let bytes = w.binary(BinaryOp::Mul, thread, sixteen);
     let bytes = w.op(Op::Convert(Type::U64), &[bytes], Type::U64);
@@ -521,7 +637,7 @@ fn sums_in_f16_are_two_in_a_register() {
     w.run(Op::WgmmaCommit, &[]);
     w.run(Op::WgmmaWait { pending: 0 }, &[]);
     put_out_as(&mut w, Type::B32, acc, output, registers);
-    // Sums beyond what f16 has all integers of, so that they round.
+    // The sums exceed 2048, so that f16 rounds them.
     let scaled = |value: f32| f16::from_f32(19.0 * value + 1.0);
     passes(
         &w.finish(),

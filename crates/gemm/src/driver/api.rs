@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-use crate::error::{Error, Result};
+use crate::error::{DriverVersion, Error, Result};
 
 /// The oldest driver that works: kernels are PTX ISA 8.3, which came with CUDA 12.3 (PTX ISA, "Release history").
 pub const MINIMUM_DRIVER: DriverVersion = DriverVersion { major: 12, minor: 3 };
@@ -21,29 +21,6 @@ const DEINITIALIZED: c_uint = 4;
 const NO_DEVICE: c_uint = 100;
 pub(super) const NOT_READY: c_uint = 600;
 const CONTEXT_IS_DESTROYED: c_uint = 709;
-
-/// The CUDA version that a driver supports, as `nvidia-smi` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DriverVersion {
-    /// Major version: 12 for CUDA 12.8.
-    pub major: u32,
-    /// Minor version: 8 for CUDA 12.8.
-    pub minor: u32,
-}
-
-impl DriverVersion {
-    /// From `cuDriverGetVersion`: 1000 · major + 10 · minor.
-    fn from_raw(raw: c_int) -> Self {
-        let raw = raw.max(0).unsigned_abs();
-        DriverVersion { major: raw / 1000, minor: raw % 1000 / 10 }
-    }
-}
-
-impl fmt::Display for DriverVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
 
 /// Declares the table of functions and how it is filled: one line for each symbol of libcuda.
 macro_rules! functions {

@@ -6,9 +6,8 @@ use std::fmt;
 use pgemm_ir::{Argument, TensorMapArgument, TensorMapSpec};
 
 use super::device::Device;
-use super::launch::LaunchError;
 use super::tensor_map::{L2Promotion, TensorMap};
-use crate::error::Result;
+use crate::error::{LaunchError, Result};
 
 /// Where one argument lies. 64 bytes is the alignment that a tensor map needs; scalars lie at the start.
 #[derive(Clone, Copy)]

@@ -14,9 +14,8 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
 
-use super::api::{Driver, DriverVersion};
-use super::stream_waits;
-use crate::error::{Error, Result};
+use super::api::Driver;
+use crate::error::{DriverVersion, Error, Result};
 
 /// What the driver knows about a device without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +253,7 @@ impl Device {
         let driver = Driver::load()?;
         let mut handle: sys::CUdevice = 0;
         {
-            let _current = Current::enter(driver, context.raw)?;
+            let _current = CurrentContext::enter(driver, context.raw)?;
             // SAFETY: `handle` is a valid place, and a context is current.
             let code = unsafe { (driver.api().cuCtxGetDevice)(&mut handle) };
             driver.check("cuCtxGetDevice", code)?;
@@ -303,20 +302,12 @@ impl Device {
         Ok(free as u64)
     }
 
-    /// Waits for all work in the context, on every stream: first for jobs of resident engines that streams wait for.
+    /// Makes the context current on this thread until the guard is dropped.
     ///
     /// # Errors
-    /// [`Error::Driver`] with the failure of any earlier asynchronous work.
-    pub fn synchronize(&self) -> Result<()> {
-        stream_waits::settle(self);
-        let _current = self.enter()?;
-        // SAFETY: the context is current.
-        self.0.driver.check("cuCtxSynchronize", unsafe { (self.0.driver.api().cuCtxSynchronize)() })
-    }
-
-    /// Makes the context current on this thread until the guard is dropped.
-    pub(crate) fn enter(&self) -> Result<Current> {
-        Current::enter(self.0.driver, self.0.context)
+    /// [`Error::Driver`] if a call fails.
+    pub fn enter(&self) -> Result<CurrentContext> {
+        CurrentContext::enter(self.0.driver, self.0.context)
     }
 
     /// Whether both are one device in one context.
@@ -336,14 +327,14 @@ impl fmt::Debug for Device {
 }
 
 /// While it lives, a context is current on this thread. It restores what was current before.
-pub(crate) struct Current {
+pub struct CurrentContext {
     driver: Driver,
     pushed: bool,
     /// The stack of contexts is the thread's own: the guard must be dropped where it was made.
     _this_thread: PhantomData<*const ()>,
 }
 
-impl Current {
+impl CurrentContext {
     fn enter(driver: Driver, context: sys::CUcontext) -> Result<Self> {
         let pushed = current(driver)? != context;
         if pushed {
@@ -352,11 +343,11 @@ impl Current {
                 (driver.api().cuCtxPushCurrent_v2)(context)
             })?;
         }
-        Ok(Current { driver, pushed, _this_thread: PhantomData })
+        Ok(CurrentContext { driver, pushed, _this_thread: PhantomData })
     }
 }
 
-impl Drop for Current {
+impl Drop for CurrentContext {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped: sys::CUcontext = ptr::null_mut();

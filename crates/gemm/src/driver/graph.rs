@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 
 use super::device::Device;
 use super::stream::StreamRef;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Recorded work, instantiated and ready to launch.
 pub struct Graph {
@@ -32,6 +32,22 @@ impl Graph {
         stream: StreamRef<'_>,
         work: impl FnOnce(StreamRef<'_>) -> Result<()>,
     ) -> Result<Self> {
+        // SAFETY: the caller's promises are the same.
+        unsafe { Self::capture_with(device, stream, work) }
+    }
+
+    /// Like [`capture`](Self::capture), for work that returns errors of the caller's own.
+    ///
+    /// # Safety
+    /// As [`capture`](Self::capture).
+    ///
+    /// # Errors
+    /// As [`capture`](Self::capture).
+    pub unsafe fn capture_with<E: From<Error>>(
+        device: &Device,
+        stream: StreamRef<'_>,
+        work: impl FnOnce(StreamRef<'_>) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let driver = device.driver();
         let _current = device.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

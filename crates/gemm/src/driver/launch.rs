@@ -8,91 +8,12 @@ use cudarc::driver::sys;
 use super::arguments::PreparedArguments;
 use super::module::Function;
 use super::stream::StreamRef;
-use crate::error::Result;
+use crate::error::{LaunchError, Result};
 
 /// CTAs along x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MAX_GRID: [u32; 3] = [(1 << 31) - 1, 65_535, 65_535];
 /// CTAs in a cluster that every Hopper device can place.
 const MAX_CLUSTER: u64 = 8;
-
-/// Why a kernel cannot be launched.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LaunchError {
-    /// The grid has no CTA or too many.
-    #[error(
-        "a grid of {grid:?} CTAs is not possible: it must be 1 to [2147483647, 65535, 65535]. Split the problem"
-    )]
-    Grid {
-        /// CTAs along x, y and z.
-        grid: [u32; 3],
-    },
-    /// The cluster is empty or too large.
-    #[error(
-        "a cluster of {cluster:?} CTAs is not possible: it must have 1 to 8. Choose a smaller cluster"
-    )]
-    Cluster {
-        /// CTAs along x, y and z.
-        cluster: [u32; 3],
-    },
-    /// The grid is not made of whole clusters.
-    #[error(
-        "a grid of {grid:?} CTAs is not a multiple of the cluster {cluster:?}: round the grid up"
-    )]
-    PartialCluster {
-        /// CTAs along x, y and z of the grid.
-        grid: [u32; 3],
-        /// CTAs along x, y and z of a cluster.
-        cluster: [u32; 3],
-    },
-    /// The CTA is empty or larger than the kernel allows.
-    #[error("{asked} threads per CTA are not possible: this kernel takes 1 to {limit}")]
-    Threads {
-        /// Threads asked for.
-        asked: u32,
-        /// Most threads that the kernel can have.
-        limit: u32,
-    },
-    /// More shared memory than there is, or than the kernel was prepared for.
-    #[error(
-        "{asked} bytes of shared memory per CTA are not possible: the limit is {limit}. Use smaller tiles or fewer stages"
-    )]
-    SharedMemory {
-        /// Bytes asked for.
-        asked: u64,
-        /// Bytes there are.
-        limit: u64,
-    },
-    /// The tensor maps given do not match the arguments.
-    #[error(
-        "the launch has {found} tensor-map arguments, and the kernel states {needed}: bind the kernel's own arguments"
-    )]
-    TensorMapCount {
-        /// Tensor-map arguments of the launch.
-        found: usize,
-        /// Tensor maps that the kernel states.
-        needed: usize,
-    },
-    /// An argument does not exist or is of another kind.
-    #[error("argument {index} is not {wanted}: it is {found}")]
-    ArgumentKind {
-        /// Position among the arguments.
-        index: usize,
-        /// What was to be set.
-        wanted: &'static str,
-        /// What is there.
-        found: &'static str,
-    },
-    /// Another number of arguments than prepared.
-    #[error(
-        "{found} arguments were given for a kernel prepared with {needed}: bind the kernel's own arguments"
-    )]
-    ArgumentCount {
-        /// Arguments given.
-        found: usize,
-        /// Arguments prepared.
-        needed: usize,
-    },
-}
 
 /// Everything about a launch but the kernel, its arguments and the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,14 +19,14 @@ mod stream;
 mod stream_waits;
 mod tensor_map;
 
-pub use api::{Driver, DriverVersion, MINIMUM_DRIVER};
+pub use api::{Driver, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
 pub(crate) use bell::Bell;
 pub(crate) use capture::{CaptureInfo, Uncaptured};
-pub use device::{ContextRef, Device, DeviceProperties};
+pub use device::{ContextRef, CurrentContext, Device, DeviceProperties};
 pub use graph::Graph;
 pub use jit::{compile, compile_with_report};
-pub use launch::{LaunchConfig, LaunchError, launch, max_active_clusters};
+pub use launch::{LaunchConfig, launch, max_active_clusters};
 pub(crate) use mailbox::Mailbox;
 pub use memory::DeviceBuffer;
 pub(crate) use memory::zero;
@@ -34,4 +34,6 @@ pub use module::{Function, FunctionAttributes, Module};
 pub(crate) use pinned::{Direction, Lines, PinnedBuffer, Registration, copy_lines, is_pinned};
 pub use stream::{Event, Stream, StreamRef, Timing};
 pub(crate) use stream_waits::{StreamJobs, StreamWaits};
-pub use tensor_map::{L2Promotion, TensorMap, TensorMapError, check_argument, check_spec};
+pub use tensor_map::{L2Promotion, TensorMap, check_argument, check_spec};
+
+pub use crate::error::{DriverVersion, LaunchError, TensorMapError};

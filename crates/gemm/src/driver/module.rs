@@ -9,9 +9,8 @@ use cudarc::driver::sys;
 use sys::CUfunction_attribute as Attribute;
 
 use super::device::Device;
-use super::launch::LaunchError;
 use super::stream_waits;
-use crate::error::{Error, Result};
+use crate::error::{Error, LaunchError, Result};
 
 /// Shared memory that a kernel may use without asking (CUDA C++ Programming Guide, compute capability 9.0), in bytes.
 const DEFAULT_SHARED_MEMORY_BYTES: u32 = 48 << 10;

@@ -74,6 +74,20 @@ pub(super) fn settle(device: &Device) {
     }
 }
 
+impl Device {
+    /// Waits for all work in the context, on every stream: first for jobs of resident engines that streams wait for.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] with the failure of any earlier asynchronous work.
+    pub fn synchronize(&self) -> Result<()> {
+        settle(self);
+        let _current = self.enter()?;
+        let driver = self.driver();
+        // SAFETY: the context is current.
+        driver.check("cuCtxSynchronize", unsafe { (driver.api().cuCtxSynchronize)() })
+    }
+}
+
 fn gate_of(device: &Device) -> Option<Arc<Gate>> {
     if ENGINES.load(Ordering::Relaxed) == 0 {
         return None;

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use pgemm_ir::{Element, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
 use super::device::Device;
-use crate::error::Result;
+use crate::error::{Result, TensorMapError};
 
 const MAX_RANK: usize = 5;
 /// Addresses and strides are multiples of this (CUDA driver API, `cuTensorMapEncodeTiled`).
@@ -17,88 +17,6 @@ const MAX_EXTENT: u64 = 1 << 32;
 /// Strides are below this.
 const STRIDE_LIMIT_BYTES: u64 = 1 << 40;
 const MAX_BOX_EXTENT: u32 = 256;
-
-/// Why a tensor map cannot be encoded. Dimension 0 is the innermost, contiguous one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TensorMapError {
-    /// The box has no dimension or too many.
-    #[error(
-        "a tensor map of rank {rank} is not possible: the rank must be 1 to 5. Fold dimensions together"
-    )]
-    Rank {
-        /// The box's number of dimensions.
-        rank: usize,
-    },
-    /// The argument's number of dimensions is not the kernel's.
-    #[error(
-        "a tensor map of rank {needed} needs {needed} extents and one stride fewer, and got {extents} and {strides}"
-    )]
-    Dimensions {
-        /// The rank that the kernel states.
-        needed: usize,
-        /// Extents given.
-        extents: usize,
-        /// Strides given.
-        strides: usize,
-    },
-    /// A box extent is out of range.
-    #[error(
-        "box extent {extent} of dimension {dimension} is not possible: it must be 1 to 256. Use several boxes"
-    )]
-    BoxExtent {
-        /// The dimension.
-        dimension: usize,
-        /// The extent asked for, in elements.
-        extent: u32,
-    },
-    /// A box row is not a multiple of 16 bytes.
-    #[error(
-        "a box row of {bytes} bytes is not possible: it must be a multiple of 16. Widen dimension 0 of the box"
-    )]
-    BoxRow {
-        /// Bytes of dimension 0 of the box.
-        bytes: u32,
-    },
-    /// A box row is longer than the swizzle's span.
-    #[error(
-        "a box row of {bytes} bytes does not fit a swizzle span of {span}. Narrow dimension 0 of the box"
-    )]
-    SwizzleSpan {
-        /// Bytes of dimension 0 of the box.
-        bytes: u32,
-        /// The swizzle's span in bytes.
-        span: u32,
-    },
-    /// The address is null or unaligned.
-    #[error(
-        "address {address:#x} is not possible: it must be a multiple of 16 other than 0. Copy the matrix, or repack it"
-    )]
-    Address {
-        /// The address asked for.
-        address: u64,
-    },
-    /// An extent is out of range.
-    #[error(
-        "extent {extent} of dimension {dimension} is not possible: it must be 1 to 2^32. Split the problem"
-    )]
-    Extent {
-        /// The dimension.
-        dimension: usize,
-        /// The extent asked for, in elements.
-        extent: u64,
-    },
-    /// A stride is unaligned or out of range.
-    #[error(
-        "a stride of {bytes} bytes for dimension {dimension} is not possible: it must be a multiple of 16 below 2^40. Pad \
-         the rows, or repack the matrix"
-    )]
-    Stride {
-        /// The dimension, 1 or more.
-        dimension: usize,
-        /// The stride asked for, in bytes.
-        bytes: u64,
-    },
-}
 
 /// How far the L2 cache reads ahead of a tensor map's loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

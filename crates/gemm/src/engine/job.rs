@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgemm_ir::{TensorMapArgument, TensorMapSpec};
 use pgemm_kernels::resident::record::{Completion, Record};
-use pgemm_kernels::{Epilogue, GemmKernel, KernelSpec, MatrixArgument, TMA_ALIGN_BYTES, Work};
+use pgemm_kernels::{Epilogue, GemmKernel, MatrixArgument, Spec, TMA_ALIGN_BYTES, Work};
+use pgemm_plan::{Major, OperandLayout, Problem};
 
 use super::Shared;
-use super::error::EngineError;
 use crate::driver::{Device, L2Promotion, TensorMap};
-use crate::error::{Error, Result};
-use crate::gemm::Pointers;
-use crate::problem::{Major, OperandLayout, Problem};
+use crate::error::{EngineError, Error, Result};
+use crate::work::Pointers;
 
 /// A problem at addresses, checked and ready to be submitted as often as wanted, to the engine that prepared it. Clones are the same job.
 #[derive(Clone)]
@@ -39,8 +38,8 @@ impl Job {
         pointers: &Pointers,
     ) -> Result<Self> {
         let kernel = &engine.kernel;
-        problem.check_scalars(kernel.spec.output)?;
-        let work = work(&kernel.spec, problem, pointers, engine.zeros.address())?;
+        problem.check_scalars(kernel.spec().output)?;
+        let work = work(kernel.spec(), problem, pointers, engine.zeros.address())?;
         let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
         let record = engine.records.write(&bytes, &engine.queue)?;
         let last = AtomicU64::new(NEVER);
@@ -84,7 +83,7 @@ impl fmt::Debug for Job {
 
 /// The bytes of a record, and its tiles.
 fn record(device: &Device, kernel: &GemmKernel, work: &Work, stamp: u32) -> Result<(u32, Vec<u8>)> {
-    let record = kernel.record(work, stamp).map_err(EngineError::from)?;
+    let record = kernel.signature.record(work, stamp).map_err(EngineError::from)?;
     let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
         TensorMap::encode(device, spec, argument, L2Promotion::default())
     };
@@ -106,7 +105,7 @@ fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
 }
 
 /// The problem as the kernel takes it.
-fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
+fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
     let Problem { m, n, k, beta, .. } = *problem;
     let majors = |a: Major, b: Major| format!("{a}-major and {b}-major");
     let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {
@@ -178,7 +177,7 @@ fn work(spec: &KernelSpec, problem: &Problem, pointers: &Pointers, zeros: u64) -
 }
 
 /// Rows of tiles that are walked together: about as many elements along m as along n of the tiles under way at once.
-fn raster_rows(spec: &KernelSpec, problem: &Problem) -> u32 {
+fn raster_rows(spec: &Spec, problem: &Problem) -> u32 {
     const UNDER_WAY: f64 = 132.0;
     let rows = (UNDER_WAY * f64::from(spec.tile.n) / f64::from(spec.tile.m)).sqrt().round();
     let all = problem.m.div_ceil(spec.tile.m as usize).max(1);

@@ -6,11 +6,12 @@
 //! freeing memory. A job must not wait for such work, and such work must not wait for a job that is not submitted yet.
 
 mod ends;
-mod error;
 mod future;
 mod job;
+mod patience;
 mod pick;
 mod queue;
+mod signal;
 mod streams;
 mod ticket;
 mod watcher;
@@ -21,22 +22,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use pgemm_kernels::resident::QueueQuantity;
 use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
 use pgemm_kernels::resident::record::{Completion, RecordError};
-use pgemm_kernels::{GemmKernel, KernelSpec};
+use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::driver::{
     self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, Stream,
     StreamJobs, StreamRef, StreamWaits, Uncaptured,
 };
 use crate::error::{Error, Result};
-use crate::gemm::{Gemm, Pointers};
-use crate::problem::Problem;
+use crate::gemm::Gemm;
+use crate::work::Pointers;
+use pgemm_plan::Problem;
 use queue::{Queue, Records, lock};
 use streams::Streams;
 use watcher::Watcher;
 
-pub use error::EngineError;
+pub use crate::error::EngineError;
 pub use job::Job;
 pub use pick::Goal;
 pub use ticket::Ticket;
@@ -134,11 +137,12 @@ impl Engine {
         let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;
         let idle = options.idle.as_nanos().min(u128::from(u64::MAX)) as u64;
         let bound = kernel
-            .bind_resident(&queue.memory(records.address()), ctas, 0, idle)
+            .signature
+            .bind_queue(&queue.memory(records.address()), ctas, 0, idle)
             .map_err(EngineError::from)?;
         let maps = kernel.kernel.tensor_maps();
         let arguments = PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::None)?;
-        let number = kernel.kernel.params.iter().position(|param| param.name == "launch");
+        let number = kernel.signature.queue_position(QueueQuantity::Launch);
         let launch = LaunchConfig::of(&kernel.kernel, bound.grid);
         let shared = Shared {
             device,
@@ -166,8 +170,8 @@ impl Engine {
     }
 
     /// The kernel.
-    pub fn spec(&self) -> &KernelSpec {
-        &self.shared.kernel.spec
+    pub fn spec(&self) -> &Spec {
+        self.shared.kernel.spec()
     }
 
     /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy to the device. The number of jobs that are
@@ -501,7 +505,7 @@ impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shared = &self.shared;
         f.debug_struct("Engine")
-            .field("spec", &shared.kernel.spec.to_string())
+            .field("spec", &shared.kernel.spec().to_string())
             .field("ctas", &shared.launch.grid[0])
             .field("launches", &self.launches())
             .finish()

@@ -1,16 +1,10 @@
 //! Which kernel an engine keeps on the device.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{AnySpec, Cluster, KernelSpec, Schedule};
+use pgemm_kernels::{Cluster, Schedule, Spec, WorkSource};
+use pgemm_plan::{Choice, Config, Plan, PlanError, Precision, Problem, Split};
 
-use super::error::EngineError;
-use crate::choice::Choice;
-use crate::config::{Config, Split};
-use crate::error::{Error, Result};
-use crate::plan::Plan;
-use crate::precision::Precision;
-use crate::problem::Problem;
-use crate::reading::Reading;
+use crate::error::{EngineError, Error, Result};
 
 /// What an engine's jobs are wanted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +23,7 @@ const SPAN_BYTES: u32 = 128;
 ///
 /// # Errors
 /// A knob is impossible, the epilogue among them, or the types have no kernel that stays.
-pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<KernelSpec> {
+pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<Spec> {
     config.check_epilogue()?;
     let spec = match config.spec {
         Some(spec) => {
@@ -38,18 +32,18 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
         }
         None => planned(config, typical, goal, sms)?,
     };
-    let AnySpec::Wgmma(spec) = spec else {
+    if spec.wgmma().is_none() {
         return Err(EngineError::Kernel { spec: spec.to_string() }.into());
-    };
-    let spec = KernelSpec { resident: true, ..spec };
+    }
+    let spec = Spec { source: WorkSource::Queue, ..spec };
     // The queue takes a little shared memory, and as many stages as there are do not always fit beside it.
-    let spec = KernelSpec { stages: spec.stages.min(spec.most_stages()), ..spec };
-    spec.validate().map_err(pgemm_kernels::AnySpecError::from)?;
+    let spec = Spec { stages: spec.stages.min(spec.most_stages()), ..spec };
+    spec.validate().map_err(PlanError::from)?;
     Ok(spec)
 }
 
 /// The planner's, with a tile of the goal's.
-fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<AnySpec> {
+fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<Spec> {
     let large = typical.m.div_ceil(128) * typical.n.div_ceil(128) * typical.batch.count.max(1);
     let small = typical.m <= 64 || goal == Goal::Latency && large < sms as usize;
     let k = SPAN_BYTES / config.dtype.bytes();
@@ -74,8 +68,7 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<A
         ..config.clone()
     };
     let plans = Plan::candidates(typical, &config, sms)?;
-    let in_place =
-        |plan: &&Plan| plan.readings.a == Reading::InPlace && plan.readings.b == Reading::InPlace;
+    let in_place = |plan: &&Plan| plan.accesses.are_in_place();
     let plan = plans.iter().find(in_place);
     plan.map(|plan| plan.spec)
         .ok_or_else(|| Error::from(EngineError::Operand { operand: "one of the operands" }))
@@ -83,8 +76,9 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<A
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::Major;
+
     use super::*;
-    use crate::problem::Major;
 
     fn picked(element: Element, b: Major, [m, n, k]: [usize; 3], goal: Goal) -> Result<String> {
         let typical = Problem::new(m, n, k, Major::K, b);

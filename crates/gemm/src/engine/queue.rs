@@ -10,10 +10,9 @@ use pgemm_kernels::resident::layout::{
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 
 use super::COPIES_BEFORE;
-use super::error::EngineError;
 use super::job::Job;
 use crate::driver::{Device, DeviceBuffer, Mailbox, Stream, StreamRef};
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// Where the host's words are, in bytes.
 const STATE_AT: usize = 64;

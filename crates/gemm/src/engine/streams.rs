@@ -8,12 +8,11 @@ use std::thread;
 
 use pgemm_kernels::resident::layout::LANES;
 
-use super::error::EngineError;
 use super::job::Job;
 use super::queue::{Queue, lock};
 use super::{BELLS_BEFORE, HOST, Shared};
 use crate::driver::{Bell, Device, Event, Stream, StreamRef, Timing};
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// The lanes that streams have, by their numbers.
 pub(super) struct Streams {

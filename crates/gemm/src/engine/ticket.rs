@@ -8,53 +8,15 @@ use std::time::{Duration, Instant};
 use pgemm_kernels::resident::layout::LANES;
 use pgemm_kernels::resident::record::Completion;
 
-use super::error::EngineError;
-use super::future::Signal;
+use super::patience::{Patience, REST, SPIN};
+use super::signal::Signal;
 use super::watcher::Watched;
 use super::{HOST, Shared};
 use crate::driver::StreamRef;
-use crate::error::Result;
-
-/// So long a wait asks without pause: a job of few tiles takes less.
-pub(super) const SPIN: Duration = Duration::from_micros(50);
-
-/// Between two questions after that.
-pub(super) const REST: Duration = Duration::from_micros(20);
+use crate::error::{EngineError, Result};
 
 /// Before a wait rests it asks whenever it gets the core: Linux adds some 50 µs to every sleep.
 const YIELD: Duration = Duration::from_millis(1);
-
-/// How often a wait looks whether the kernel failed.
-const LOOK: Duration = Duration::from_millis(5);
-
-/// What a wait knows of its engine's progress.
-pub(super) struct Patience {
-    looked: Instant,
-    /// When the engine's number of what is done was last another one.
-    moved: Instant,
-    progress: u64,
-}
-
-impl Patience {
-    /// From now on, with the number as it is now.
-    pub(super) fn new(progress: u64) -> Self {
-        let now = Instant::now();
-        Patience { looked: now, moved: now, progress }
-    }
-
-    /// Now and then: for how long nothing got done. `None` where it is not yet time to look again.
-    pub(super) fn look(&mut self, progress: impl FnOnce() -> u64) -> Option<Duration> {
-        if self.looked.elapsed() < LOOK {
-            return None;
-        }
-        self.looked = Instant::now();
-        let progress = progress();
-        if progress != self.progress {
-            (self.moved, self.progress) = (self.looked, progress);
-        }
-        Some(self.moved.elapsed())
-    }
-}
 
 /// A job that was submitted. It is done whether the ticket is kept or not. A future, too, which is ready when the job is done.
 pub struct Ticket {

@@ -5,11 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::error::EngineError;
+use super::patience::{Patience, REST, SPIN};
 use super::queue::lock;
 use super::streams::spawn;
-use super::ticket::{Patience, REST, SPIN};
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// What a watcher looks at: a job, of the same engine as all others that it has.
 pub(super) trait Watched: Send + 'static {

@@ -3,11 +3,9 @@
 
 use half::bf16;
 use pgemm_ir::Element;
+use pgemm_plan::{Major, OperandAccess, OperandAccesses, Precision};
 
 use super::*;
-use crate::precision::Precision;
-use crate::problem::Major;
-use crate::reading::{Reading, Readings};
 
 /// Small integers that look random.
 fn integer(seed: usize, index: usize) -> i32 {
@@ -31,12 +29,12 @@ fn span((lines, length): (usize, usize), line: usize, step: usize) -> usize {
 
 /// Computes the problem with matrices so many elements behind multiples of 16 bytes, compares all of D with the sums, and
 /// says how its operands were read.
-fn check(problem: Problem, dtype: Element, off: [usize; 4]) -> Readings {
+fn check(problem: Problem, dtype: Element, off: [usize; 4]) -> OperandAccesses {
     check_as(&Config::new(dtype), problem, off)
 }
 
 /// The same with this config.
-fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
+fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> OperandAccesses {
     let dtype = config.dtype;
     let output = config.output_dtype();
     let (sizes, outputs) = (dtype.bytes() as usize, output.bytes() as usize);
@@ -62,7 +60,7 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
         d: upload("D", output, 4, d_span, off[3], Permission::ReadWrite),
         bias: 0,
     };
-    let (plan, ..) = emulate(config, &problem, &mut memory, &pointers).unwrap();
+    let plan = emulate(config, &problem, &mut memory, &pointers).unwrap().plan;
 
     let at = |operand: crate::OperandLayout, line: usize, i: usize| {
         line * operand.leading_dimension + i * operand.step
@@ -95,42 +93,54 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> Readings {
         assert_eq!(found, element(output, value), "{problem:?} of {dtype}, {off:?}: {index}");
     }
     assert!(sizes > 0);
-    plan.unwrap().readings
+    plan.unwrap().accesses
 }
 
 #[test]
 fn operands_at_any_address_are_read() {
-    use Reading::{InPlace, LaidOut, Turned};
+    use OperandAccess::{InPlace, Repacked, RepackedAlongK};
     let problem = |a, b| Problem::new(40, 48, 32, a, b).with_alpha(2.0).with_beta(-1.0);
     let (k, m, n) = (Major::K, Major::M, Major::N);
-    let readings = |a, b| Readings { a, b };
-    assert_eq!(check(problem(k, n), Element::Bf16, [0; 4]), readings(InPlace, InPlace));
-    assert_eq!(check(problem(k, n), Element::Bf16, [1, 0, 0, 0]), readings(LaidOut, InPlace));
-    assert_eq!(check(problem(m, k), Element::Bf16, [0, 3, 1, 2]), readings(InPlace, LaidOut));
-    assert_eq!(check(problem(m, n), Element::S8, [5, 1, 1, 3]), readings(Turned, Turned));
-    assert_eq!(check(problem(k, n), Element::Tf32, [0, 1, 0, 1]), readings(InPlace, Turned));
-    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), readings(LaidOut, InPlace));
-    assert_eq!(check(problem(m, k), Element::Tf32, [0, 0, 3, 1]), readings(InPlace, InPlace));
+    let accesses = |a, b| OperandAccesses { a, b };
+    assert_eq!(check(problem(k, n), Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
+    assert_eq!(check(problem(k, n), Element::Bf16, [1, 0, 0, 0]), accesses(Repacked, InPlace));
+    assert_eq!(check(problem(m, k), Element::Bf16, [0, 3, 1, 2]), accesses(InPlace, Repacked));
+    assert_eq!(
+        check(problem(m, n), Element::S8, [5, 1, 1, 3]),
+        accesses(RepackedAlongK, RepackedAlongK)
+    );
+    assert_eq!(
+        check(problem(k, n), Element::Tf32, [0, 1, 0, 1]),
+        accesses(InPlace, RepackedAlongK)
+    );
+    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), accesses(Repacked, InPlace));
+    assert_eq!(check(problem(m, k), Element::Tf32, [0, 0, 3, 1]), accesses(InPlace, InPlace));
     // B is the larger one.
-    assert_eq!(check(problem(m, n), Element::Tf32, [0, 0, 1, 0]), readings(Turned, InPlace));
+    assert_eq!(
+        check(problem(m, n), Element::Tf32, [0, 0, 1, 0]),
+        accesses(RepackedAlongK, InPlace)
+    );
     check(problem(m, n).with_d_major(Major::M), Element::Tf32, [0; 4]);
-    assert_eq!(check(problem(m, n), Element::F64, [1, 1, 1, 1]), readings(LaidOut, LaidOut));
+    assert_eq!(check(problem(m, n), Element::F64, [1, 1, 1, 1]), accesses(Repacked, Repacked));
 }
 
 /// Packed, in the lines of others, one for all, at strides that TMA does not take.
 #[test]
 fn batches_are_multiplied_however_they_lie() {
-    use Reading::{InPlace, LaidOut, Turned};
+    use OperandAccess::{InPlace, Repacked, RepackedAlongK};
     let (k, m, n) = (Major::K, Major::M, Major::N);
-    let readings = |a, b| Readings { a, b };
+    let accesses = |a, b| OperandAccesses { a, b };
     let problem = |a, b| Problem::new(24, 40, 32, a, b).with_alpha(2.0).with_beta(-1.0);
     let packed = problem(k, n).with_batch(3);
-    assert_eq!(check(packed, Element::Bf16, [0; 4]), readings(InPlace, InPlace));
+    assert_eq!(check(packed, Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
     let shared = packed.with_b_batch_stride(0).with_c_batch_stride(0);
-    assert_eq!(check(shared, Element::Bf16, [0, 0, 1, 0]), readings(InPlace, InPlace));
+    assert_eq!(check(shared, Element::Bf16, [0, 0, 1, 0]), accesses(InPlace, InPlace));
     let odd = packed.with_a_batch_stride(801).with_d_batch_stride(1003);
-    assert_eq!(check(odd, Element::Bf16, [0; 4]), readings(LaidOut, InPlace));
-    assert_eq!(check(odd.with_c_batch_stride(7), Element::F64, [1; 4]), readings(LaidOut, LaidOut));
+    assert_eq!(check(odd, Element::Bf16, [0; 4]), accesses(Repacked, InPlace));
+    assert_eq!(
+        check(odd.with_c_batch_stride(7), Element::F64, [1; 4]),
+        accesses(Repacked, Repacked)
+    );
     // Heads side by side: a head's rows are parts of longer ones.
     let heads = problem(k, k)
         .with_a_leading_dimension(3 * 32)
@@ -140,13 +150,16 @@ fn batches_are_multiplied_however_they_lie() {
         .with_a_batch_stride(32)
         .with_b_batch_stride(32)
         .with_d_batch_stride(40);
-    assert_eq!(check(heads, Element::Bf16, [0; 4]), readings(InPlace, InPlace));
-    assert_eq!(check(problem(m, n).with_batch(2), Element::S8, [0; 4]), readings(Turned, Turned));
+    assert_eq!(check(heads, Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
+    assert_eq!(
+        check(problem(m, n).with_batch(2), Element::S8, [0; 4]),
+        accesses(RepackedAlongK, RepackedAlongK)
+    );
     let turned = problem(m, k).with_d_major(Major::M).with_batch(2).with_a_batch_stride(0);
-    assert_eq!(check(turned, Element::S8, [1, 0, 0, 1]), readings(InPlace, Turned));
+    assert_eq!(check(turned, Element::S8, [1, 0, 0, 1]), accesses(InPlace, RepackedAlongK));
     check(problem(m, k).with_batch(2).with_c_batch_stride(3), Element::F32, [0, 1, 0, 0]);
     let shared = problem(k, n).with_batch(3).with_b_batch_stride(0);
-    assert_eq!(check(shared, Element::Tf32, [0; 4]), readings(InPlace, InPlace));
+    assert_eq!(check(shared, Element::Tf32, [0; 4]), accesses(InPlace, InPlace));
     for precision in ["tf32x3", "f16x3"] {
         let precision: Precision = precision.parse().unwrap();
         let config = Config::new(Element::F32).with_precision(precision);
@@ -172,17 +185,17 @@ fn vectors_are_broadcast_and_elements_lie_apart() {
 /// Small integers are their own first terms.
 #[test]
 fn operands_of_32_bits_are_split_however_they_lie() {
-    use Reading::{Split, SplitTurned};
+    use OperandAccess::{Split, SplitAlongK};
     let (k, m, n) = (Major::K, Major::M, Major::N);
     for precision in [Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9] {
         let config = Config::new(Element::F32).with_precision(precision);
         let problem = |a, b| Problem::new(40, 77, 101, a, b).with_alpha(2.0).with_beta(-1.0);
-        let readings = check_as(&config, problem(k, n), [1, 0, 3, 2]);
-        assert_eq!((readings.a, readings.b), (Split, SplitTurned));
+        let accesses = check_as(&config, problem(k, n), [1, 0, 3, 2]);
+        assert_eq!((accesses.a, accesses.b), (Split, SplitAlongK));
         let wide = problem(m, k).with_a_step(2).with_a_leading_dimension(90);
-        let readings = check_as(&config, wide.with_d_major(Major::M), [0, 3, 0, 0]);
+        let accesses = check_as(&config, wide.with_d_major(Major::M), [0, 3, 0, 0]);
         // Of the transposed problem.
-        assert_eq!((readings.a, readings.b), (Split, SplitTurned));
+        assert_eq!((accesses.a, accesses.b), (Split, SplitAlongK));
         for swapped in [false, true] {
             let config = Config { swapped: Some(swapped), ..config.clone() };
             let rows = problem(k, k).with_a_leading_dimension(0).with_c_leading_dimension(0);

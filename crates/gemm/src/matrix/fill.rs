@@ -4,13 +4,13 @@
 use std::convert::Infallible;
 
 use pgemm_ir::Element;
+use pgemm_plan::Order;
 use rand::TryRng;
 use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 
 use super::convert::{Scalar, with_scalar};
 use super::{HostMatrix, MatrixError};
-use crate::problem::Order;
 
 /// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection in which every input bit reaches every output bit.
 fn mix(mut z: u64) -> u64 {
@@ -103,10 +103,7 @@ impl HostMatrix {
     /// A bound is not finite, or `low > high`.
     pub fn fill_uniform(&mut self, seed: u64, low: f64, high: f64) -> Result<(), MatrixError> {
         if !(low.is_finite() && high.is_finite() && low <= high) {
-            return Err(MatrixError::EmptyInterval {
-                low: low.to_string(),
-                high: high.to_string(),
-            });
+            return Err(MatrixError::EmptyInterval { low, high });
         }
         self.fill_with(|row, column| {
             let unit = ElementStream::new(seed, row, column).unit();
@@ -166,8 +163,9 @@ impl HostMatrix {
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::MatrixLayout;
+
     use super::*;
-    use crate::problem::MatrixLayout;
 
     #[test]
     fn fills_depend_on_the_element_only() {

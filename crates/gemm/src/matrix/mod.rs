@@ -10,67 +10,10 @@ use bytemuck::Pod;
 use pgemm_ir::Element;
 use rayon::prelude::*;
 
-use crate::problem::{MatrixLayout, Order, ProblemError};
 use convert::{Scalar, with_scalar};
 
-/// What a host matrix cannot do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MatrixError {
-    /// The layout is impossible.
-    #[error(transparent)]
-    Layout(#[from] ProblemError),
-
-    /// The buffer has the wrong length.
-    #[error("a {layout} matrix of {element} takes {needed} {unit}, and {found} were given")]
-    Length {
-        /// The matrix.
-        layout: MatrixLayout,
-        /// Its element type.
-        element: Element,
-        /// What it takes.
-        needed: usize,
-        /// What was given.
-        found: usize,
-        /// `bytes` or `values`.
-        unit: &'static str,
-    },
-
-    /// The allocation failed.
-    #[error("{bytes} bytes of host memory are not to be had: free memory, or use a smaller matrix")]
-    OutOfMemory {
-        /// Bytes asked for.
-        bytes: usize,
-    },
-
-    /// There is no such element.
-    #[error("element ({row}, {column}) lies outside a {layout} matrix")]
-    OutOfRange {
-        /// The row asked for.
-        row: usize,
-        /// The column asked for.
-        column: usize,
-        /// The matrix.
-        layout: MatrixLayout,
-    },
-
-    /// A copy must keep rows and columns.
-    #[error("a {from} matrix cannot be laid out as {to}: rows and columns must stay as they are")]
-    Shape {
-        /// The matrix.
-        from: MatrixLayout,
-        /// The layout asked for.
-        to: MatrixLayout,
-    },
-
-    /// A random fill needs an interval.
-    #[error("there are no values from {low} to {high}: give finite bounds with low ≤ high")]
-    EmptyInterval {
-        /// The lower bound, as it prints.
-        low: String,
-        /// The upper bound, as it prints.
-        high: String,
-    },
-}
+pub use crate::error::MatrixError;
+use pgemm_plan::{MatrixLayout, Order};
 
 /// A matrix in host memory. Gaps between lines belong to the buffer and are kept as they are by every operation except
 /// [`poison`](HostMatrix::poison).
@@ -395,10 +338,10 @@ fn convert_line<S: Scalar, T: Scalar>(
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::{Order, PlanError};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::problem::Order;
 
     fn layouts() -> impl Strategy<Value = MatrixLayout> {
         (0usize..9, 0usize..9, 0usize..4, any::<bool>()).prop_map(
@@ -527,7 +470,7 @@ mod tests {
         ));
         assert!(matches!(
             HostMatrix::zeros(MatrixLayout::row_major(usize::MAX, 2), Element::F16),
-            Err(MatrixError::Layout(ProblemError::TooManyBytes { .. }))
+            Err(MatrixError::Layout(PlanError::TooManyBytes { .. }))
         ));
         assert!(matches!(
             HostMatrix::zeros(MatrixLayout::row_major(1 << 30, 1 << 30), Element::F16),

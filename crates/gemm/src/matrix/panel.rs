@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use pgemm_plan::Order;
 use rayon::prelude::*;
 
 use super::HostMatrix;
 use super::convert::{Scalar, with_scalar};
-use crate::problem::Order;
 
 /// A working precision of the `gemm` crate.
 pub(crate) trait Working: Copy + Send + Sync + 'static {

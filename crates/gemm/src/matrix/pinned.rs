@@ -2,9 +2,9 @@
 
 use std::ptr::NonNull;
 
-use super::{HostMatrix, MatrixError};
+use super::HostMatrix;
 use crate::driver::{Device, Registration};
-use crate::error::Result;
+use crate::error::{MatrixError, Result};
 
 /// Words of a page, by which memory is pinned.
 const PAGE_WORDS: usize = 4096 / size_of::<u64>();

@@ -1,12 +1,12 @@
 //! The derivation in the module docs, as coefficients of what the reference knows about an element.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, AnySpec, Terms};
+use pgemm_kernels::{Activation, Spec, Terms, WgmmaSpec};
+use pgemm_plan::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::format::Format;
 use super::{NumericsError, compensated};
-use crate::precision::Precision;
 
 /// How the products are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -47,12 +47,10 @@ impl Accumulation {
     }
 
     /// That of a kernel with these inputs, whatever their values.
-    pub fn of(spec: &AnySpec) -> Accumulation {
+    pub fn of(spec: &Spec) -> Accumulation {
         let precision = Precision::of(spec);
-        let AnySpec::Wgmma(spec) = spec else {
-            return Accumulation::on_tensor_cores(spec.operands()[0]);
-        };
-        match (spec.arithmetic.promotion, Accumulation::on_tensor_cores(spec.a)) {
+        let promotion = spec.wgmma().and_then(WgmmaSpec::promotion);
+        match (promotion, Accumulation::on_tensor_cores(spec.a)) {
             _ if precision.terms().is_some() => Accumulation::Emulated(precision),
             _ if precision == Precision::F16 => Accumulation::TensorCore16,
             (Some(interval), Accumulation::TensorCore8) => Accumulation::Promoted8(interval),

@@ -2,10 +2,10 @@
 //! Knuth's two-sum and Dekker's product of halves (T. Ogita, S. M. Rump and S. Oishi, *Accurate Sum and Dot Product*, SIAM
 //! Journal on Scientific Computing 26(6), 2005, has the algorithm and its bound).
 
+use pgemm_plan::Order;
 use rayon::prelude::*;
 
 use crate::matrix::panel::Panel;
-use crate::problem::Order;
 
 /// What the sum of `k` products is off by at most beside its last rounding, in parts of the sum of magnitudes: `γₖ²` of the
 /// compensation, and 2⁻⁷⁵ for each product, whose halves are cut off, not rounded, so that no exponent overflows.
@@ -90,10 +90,10 @@ fn row_major(panel: &Panel<f64>) -> std::borrow::Cow<'_, [f64]> {
 #[cfg(test)]
 mod tests {
     use pgemm_ir::Element;
+    use pgemm_plan::MatrixLayout;
 
     use super::*;
     use crate::matrix::HostMatrix;
-    use crate::problem::MatrixLayout;
 
     fn panel(layout: MatrixLayout, values: &[f64]) -> Panel<f64> {
         let matrix = HostMatrix::from_f64(layout, Element::F64, values).unwrap();

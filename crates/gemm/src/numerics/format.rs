@@ -70,9 +70,10 @@ impl Format {
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::MatrixLayout;
+
     use super::*;
     use crate::matrix::HostMatrix;
-    use crate::problem::MatrixLayout;
 
     fn rounded(element: Element, value: f64) -> f64 {
         HostMatrix::from_f64(MatrixLayout::row_major(1, 1), element, &[value])

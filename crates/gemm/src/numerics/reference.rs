@@ -2,6 +2,7 @@
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Activation, Epilogue};
+use pgemm_plan::{Order, Problem};
 use rayon::prelude::*;
 
 use super::bound::{Bound, Magnitudes, Setting};
@@ -12,7 +13,6 @@ use crate::epilogue::Applied;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
-use crate::problem::{Order, Problem};
 
 /// `alpha * A·B + beta * C` in double precision, with an epilogue of it or not, and `|A|·|B|`. It takes 16 bytes per element of D
 /// (8 more with a C, and with an activation) and about
@@ -169,7 +169,7 @@ impl Reference {
 
     /// The exact result of an element, counted row after row, as a D of type `output` has it: modulo 2^32 in 32-bit integers, and in
     /// the range of types that saturate. It is not rounded.
-    pub(crate) fn expected(&self, index: usize, output: Element) -> f64 {
+    pub fn expected(&self, index: usize, output: Element) -> f64 {
         let value = self.values[index];
         match Format::saturation(output) {
             _ if output == Element::S32 => wrapped(value),
@@ -179,7 +179,7 @@ impl Reference {
     }
 
     /// Factor of the products.
-    pub(crate) fn alpha(&self) -> f64 {
+    pub fn alpha(&self) -> f64 {
         self.problem.alpha
     }
 

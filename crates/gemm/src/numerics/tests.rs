@@ -7,12 +7,11 @@ use rand::{RngExt, SeedableRng, seq::SliceRandom};
 mod f16;
 
 use super::*;
+use pgemm_ir::Element;
 use pgemm_kernels::Terms;
+use pgemm_plan::{Major, MatrixLayout, PlanError, Precision, Problem};
 
 use crate::matrix::HostMatrix;
-use crate::precision::Precision;
-use crate::problem::MatrixLayout;
-use crate::problem::{Major, Problem};
 
 /// `x + y` truncated to binary32.
 fn add_truncating(x: f32, y: f32) -> f32 {
@@ -774,11 +773,11 @@ fn what_cannot_be_judged_is_an_error() {
     assert!(matches!(reference.compare(&d, &model), Err(NumericsError::Shape { .. })));
     assert!(matches!(
         Reference::new(&problem.with_beta(1.0), &a, &b, None),
-        Err(NumericsError::Problem(ProblemError::MissingC { .. }))
+        Err(NumericsError::Problem(PlanError::MissingC { .. }))
     ));
     assert!(matches!(
         Reference::new(&problem, &b, &b, None),
-        Err(NumericsError::Problem(ProblemError::LayoutMismatch { matrix: "A", .. }))
+        Err(NumericsError::Problem(PlanError::LayoutMismatch { matrix: "A", .. }))
     ));
     let deep = Problem::new(1, 1, 1 << 23, Major::K, Major::K);
     let line = HostMatrix::zeros(deep.a_layout(), Element::Bf16).unwrap();

@@ -9,9 +9,9 @@
 use std::fmt;
 
 use pgemm_ir::Element;
+use pgemm_plan::{MatrixLayout, Order, Problem};
 
-use super::schedule::{Operand, Tile};
-use crate::problem::{MatrixLayout, Order, Problem};
+use super::tile::{Operand, Tile};
 
 /// Slots begin at multiples of it.
 const SLOT_ALIGN: u64 = 512;

@@ -1,10 +1,11 @@
 //! Which blocking is fastest in a given memory, by a model of its steps at the rates of the link and the tensor cores.
 
-use pgemm_ir::Element;
+use pgemm_plan::Problem;
 
 use super::blocking::{Blocking, Places, Shapes};
-use super::schedule::{Operand, Schedule, Tile};
-use crate::problem::Problem;
+use super::rates::Rates;
+use super::schedule::Schedule;
+use super::tile::{Operand, Tile};
 
 /// Blocks are multiples of it, in each direction, where they do not span the matrix.
 const GRANULE: usize = 256;
@@ -16,62 +17,6 @@ const WIDE_FIRST: usize = 512;
 const COMPARED: usize = 2048;
 /// Blockings whose schedules are made and compared: those that are fastest by that.
 const FINALISTS: usize = 32;
-
-/// How fast things go, by which blockings are compared.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rates {
-    /// Bytes a second from the host to the device.
-    pub up_bytes_per_second: f64,
-    /// Bytes a second from the device to the host.
-    pub down_bytes_per_second: f64,
-    /// Operations a second, an addition or a multiplication each.
-    pub operations_per_second: f64,
-}
-
-impl Rates {
-    /// A PCIe 5.0 link and an H200, by order of magnitude.
-    pub fn usual(dtype: Element) -> Self {
-        let operations_per_second = match dtype {
-            Element::F32 => 45e12,
-            Element::F64 => 55e12,
-            Element::Tf32 => 370e12,
-            Element::E4m3 | Element::E5m2 | Element::S8 | Element::U8 | Element::S32 => 1.3e15,
-            Element::F16 | Element::Bf16 => 700e12,
-        };
-        let link = 52e9;
-        Rates { up_bytes_per_second: link, down_bytes_per_second: link, operations_per_second }
-    }
-
-    /// Beginning a copy or a launch takes some µs.
-    const START: f64 = 5e-6;
-    /// What a line of a copy takes beside its bytes, where lines have gaps between them and are shorter than
-    /// [`LONG_LINE`](Self::LONG_LINE): in products of pinned matrices, either way, on an H200, 0.08 to 0.13 µs.
-    const LINE: f64 = 0.12e-6;
-    /// Bytes of lines that are copied as fast as if there were no gaps between them.
-    const LONG_LINE: u64 = 20 << 10;
-
-    pub(crate) fn up(&self, bytes: u64, lines: usize) -> f64 {
-        Self::copy(bytes, lines, self.up_bytes_per_second)
-    }
-
-    pub(crate) fn down(&self, bytes: u64, lines: usize) -> f64 {
-        Self::copy(bytes, lines, self.down_bytes_per_second)
-    }
-
-    fn copy(bytes: u64, lines: usize, bytes_per_second: f64) -> f64 {
-        let short = bytes < lines as u64 * Self::LONG_LINE;
-        let gaps = if short { lines as f64 * Self::LINE } else { 0.0 };
-        bytes as f64 / bytes_per_second + gaps + Self::START
-    }
-
-    /// Seconds of a product, by waves of tiles of 128×256 on 132 SMs.
-    pub(crate) fn product(&self, [m, n, k]: [usize; 3]) -> f64 {
-        let tiles = m.div_ceil(128) * n.div_ceil(256);
-        let waves = tiles.div_ceil(132);
-        let operations = (waves * 132) as f64 * (2 * 128 * 256) as f64 * k as f64;
-        operations / self.operations_per_second + Self::START
-    }
-}
 
 /// The blocking that takes the least time in so many bytes of device memory, with its schedule.
 ///

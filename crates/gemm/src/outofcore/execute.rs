@@ -8,19 +8,20 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use pgemm_kernels::BiasAlong;
+use pgemm_plan::{Order, Plan};
 
 use super::blocking::{Blocking, Shapes};
-use super::schedule::{Lane, Operand, Schedule, Tile, Work};
+use super::schedule::{Lane, Schedule, Work};
 use super::staging::{Region, Ring};
+use super::tile::{Operand, Tile};
 use super::{Budget, HostOperands, Planned, Progress, Report};
 use crate::driver::{
     DeviceBuffer, Direction, Event, Lines, Stream, StreamRef, Timing, copy_lines, is_pinned,
 };
 use crate::error::Result;
-use crate::gemm::{CallerWorkspace, Gemm, Pointers, Prepared};
+use crate::gemm::{CallerWorkspace, Gemm, Prepared};
 use crate::matrix::HostMatrix;
-use crate::plan::Plan;
-use crate::problem::Order;
+use crate::work::Pointers;
 
 /// The products of a schedule, by extents and by whether they read C: those at the ends of the matrices are smaller than others.
 pub(super) struct PreparedProducts(HashMap<([usize; 3], bool), Arc<Prepared>>);

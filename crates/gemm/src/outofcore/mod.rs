@@ -28,26 +28,28 @@
 mod blocking;
 mod choose;
 mod execute;
+mod link;
+mod rates;
 mod schedule;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 use std::fmt;
 
-use crate::config::Config;
 use crate::driver::DeviceBuffer;
 use crate::epilogue::Applied;
 use crate::error::{Error, Result};
 use crate::gemm::{CallerWorkspace, Gemm};
 use crate::matrix::HostMatrix;
-use crate::plan::Plan;
-use crate::problem::{Problem, ProblemError};
 
 pub use blocking::Blocking;
 use blocking::{Places, Shapes};
-pub use choose::Rates;
 use choose::choose;
+pub use link::LinkSpeed;
+use pgemm_plan::{Config, Plan, PlanError, Problem};
+pub use rates::Rates;
 use schedule::Schedule;
 
 /// What a product may take, and what is expected of the machine.
@@ -303,7 +305,7 @@ fn check(
     problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
     if d.layout() != problem.d_layout() {
         let (found, needed) = (d.layout(), problem.d_layout());
-        return Err(ProblemError::LayoutMismatch { matrix: "D", found, needed }.into());
+        return Err(PlanError::LayoutMismatch { matrix: "D", found, needed }.into());
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
     Applied::new(problem, config.epilogue, bias)?;

@@ -8,35 +8,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::blocking::{Blocking, Shapes};
-use super::choose::Rates;
-
-/// Whose tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Operand {
-    A,
-    B,
-    /// Lies in the slot of the block of D.
-    C,
-}
-
-impl Operand {
-    /// The axes of the product (m, n, k) along its rows and columns.
-    pub fn axes(self) -> [usize; 2] {
-        match self {
-            Operand::A => [0, 2],
-            Operand::B => [2, 1],
-            Operand::C => [0, 1],
-        }
-    }
-}
-
-/// A tile: its place along the rows and columns of its matrix, in tiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tile {
-    pub operand: Operand,
-    pub row: usize,
-    pub column: usize,
-}
+use super::rates::Rates;
+use super::tile::{Operand, Tile};
 
 /// What a step does. Slots are numbered from 0 for each of A, B and D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,16 +4,18 @@
 use std::collections::{HashMap, HashSet};
 
 use pgemm_ir::Element;
+use pgemm_plan::{Major, MatrixLayout, Problem};
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::blocking::{Blocking, Places, Shapes};
-use super::choose::{Rates, choose};
-use super::schedule::{Lane, Operand, Schedule, Tile, Work};
+use super::choose::choose;
+use super::rates::Rates;
+use super::schedule::{Lane, Schedule, Work};
+use super::tile::{Operand, Tile};
 use crate::cpu;
 use crate::matrix::HostMatrix;
-use crate::problem::{Major, MatrixLayout, Problem};
 
 fn shapes(problem: Problem, a: Element, d: Element) -> Shapes {
     Shapes { problem, elements: [a, a, d], fused: false }

@@ -3,11 +3,7 @@
 use std::collections::HashMap;
 
 use pgemm_kernels::{OutputMajor, Schedule, Tile};
-
-use super::results::ProblemKey;
-use crate::choice::Choice;
-use crate::config::Split;
-use crate::heuristic;
+use pgemm_plan::{Choice, ProblemKey, Split, heuristic};
 
 /// Each choice of the same tile before it, the peer's included, ranks a choice as if it took this much longer: what the model
 /// tells apart least well are tiles, so that few trials should go to different ones first.
@@ -25,7 +21,7 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
     let mut ranked = Vec::new();
     for choice in heuristic::rank(key.specs(), shape, sms, None) {
         let usual = choice.raster_rows;
-        let (tile, cluster) = (choice.spec.tile(), choice.spec.cluster());
+        let (tile, cluster) = (choice.spec.tile, choice.spec.cluster);
         let [m, _, _] = choice.extents(extents);
         let rows = m.div_ceil(u64::from(tile.m * cluster.m)).max(1);
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
@@ -54,7 +50,7 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
 /// What choices of one tile have in common.
 fn tile_of(choice: &Choice) -> (Tile, Schedule, OutputMajor, Split) {
     let spec = choice.spec;
-    (spec.tile(), spec.schedule(), spec.d_major(), choice.split)
+    (spec.tile, spec.schedule(), spec.d_major, choice.split)
 }
 
 #[cfg(test)]
@@ -65,7 +61,7 @@ mod tests {
 
     use super::*;
     use crate::Plan;
-    use crate::tune::results::tests::key_of as key;
+    use crate::tuned::tests::key_of as key;
 
     const SMS: u32 = 132;
 
@@ -84,7 +80,7 @@ mod tests {
         assert!(!all.contains(&peer));
         let specs: HashSet<_> = all.iter().map(|candidate| candidate.spec).collect();
         assert_eq!(specs, key.specs().collect());
-        assert!(specs.iter().any(|spec| spec.cluster() != Cluster::NONE));
+        assert!(specs.iter().any(|spec| spec.cluster != Cluster::NONE));
         assert!(all.iter().all(|candidate| candidate.raster_rows >= 1));
     }
 

@@ -4,12 +4,10 @@
 
 use std::ops::ControlFlow;
 
-use serde::{Deserialize, Serialize};
-
 use super::error::TuneError;
-use super::interval::{CONFIDENCE, Interval, median_interval};
-use crate::bench::Summary;
-use crate::choice::Choice;
+use crate::stats::{CONFIDENCE, Summary, median_interval};
+use crate::tuned::{Finalist, Timing, Trial, TuneOptions};
+use pgemm_plan::Choice;
 
 /// Longest budget of a problem, seconds.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -24,21 +22,6 @@ const RUNG_ROUNDS: u32 = 5;
 /// Deciding rounds. Of 21, the 6th smallest and the 6th largest hold the median with 97.3 %.
 const FINAL_ROUNDS: u32 = 21;
 
-/// How much to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TuneOptions {
-    /// Candidates at most, besides the heuristic's pick.
-    pub trials: usize,
-    /// Seconds of measurement for each problem. Compiling and verifying come on top.
-    pub seconds: f64,
-}
-
-impl Default for TuneOptions {
-    fn default() -> Self {
-        TuneOptions { trials: 50, seconds: 60.0 }
-    }
-}
-
 impl TuneOptions {
     /// Whether anything can be measured so.
     ///
@@ -49,7 +32,7 @@ impl TuneOptions {
             return Err(TuneError::NoTrials);
         }
         if !(self.seconds > 0.0 && self.seconds <= MAX_SECONDS) {
-            return Err(TuneError::Budget { asked: self.seconds, limit: MAX_SECONDS });
+            return Err(TuneError::Budget { requested: self.seconds, limit: MAX_SECONDS });
         }
         Ok(())
     }
@@ -70,7 +53,7 @@ pub trait Timer {
     ///
     /// # Errors
     /// Whatever keeps the peer, or everybody, from being measured. One candidate that cannot run is [`Run::Failed`].
-    fn race(&mut self, candidates: &[Choice], effort: Effort) -> crate::Result<Vec<Run>>;
+    fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>, TuneError>;
 }
 
 /// What became of a candidate in a race.
@@ -80,48 +63,6 @@ pub enum Run {
     Timed(Timing),
     /// It cannot run, or computes wrongly: why.
     Failed(String),
-}
-
-/// A candidate's numbers in one race.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Timing {
-    /// Median microseconds per GEMM.
-    pub microseconds: f64,
-    /// The peer's time over the candidate's, for each round: above 1 the candidate is faster.
-    pub ratios: Vec<f64>,
-}
-
-/// All that was read of one candidate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trial {
-    /// The candidate.
-    #[serde(flatten)]
-    pub candidate: Choice,
-    /// Its numbers in each rung that it took part in.
-    pub rungs: Vec<Timing>,
-    /// Why it was left out, where it cannot run or computes wrongly.
-    pub failure: Option<String>,
-}
-
-/// The candidate that was left, and the fresh rounds that judge it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finalist {
-    /// The candidate.
-    #[serde(flatten)]
-    pub candidate: Choice,
-    /// Median of the ratios: the time of the heuristic's pick over its own.
-    pub ratio: f64,
-    /// Where the median lies.
-    pub interval: Interval,
-    /// The rounds.
-    pub timing: Timing,
-}
-
-impl Finalist {
-    /// Whether it is faster than the heuristic's pick beyond what chance explains.
-    pub fn wins(&self) -> bool {
-        self.interval.lower > 1.0
-    }
 }
 
 /// What a search found.
@@ -153,7 +94,7 @@ pub fn search(
     candidates: &[Choice],
     options: &TuneOptions,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> crate::Result<Search> {
+) -> Result<Search, TuneError> {
     options.check()?;
     let mut progress = |step| match progress(step) {
         ControlFlow::Continue(()) => Ok(()),

@@ -1,18 +1,24 @@
-//! [`Tuner`]: the search on a GPU, timed by the benchmark harness.
+//! [`Tuner`]: the search on a GPU, timed by the measuring harness.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use pgemm_plan::{Choice, Config, Plan, ProblemKey};
+
 use super::candidates::candidates;
-use super::results::{Platform, ProblemKey, TuneResult};
-use super::search::{Effort, Progress, Run, Timer, Timing, TuneOptions, search};
-use crate::bench::{Bench, BenchError, Contestant, GemmContestant, OperandSets, Outcome, Protocol};
-use crate::choice::Choice;
-use crate::config::Config;
+use super::error::TuneError;
+use super::search::{Effort, Progress, Run, Search, Timer, search};
 use crate::driver::{Device, StreamRef};
-use crate::error::{Error, Result};
-use crate::gemm::{Gemm, first_clean};
-use crate::plan::Plan;
+use crate::error::Error;
+use crate::gemm::Gemm;
+use crate::measure::{
+    Contestant, Elements, GemmContestant, Harness, MeasureError, Measurement, OperandSets,
+    Protocol, Race,
+};
+use crate::stats::Summary;
+use crate::tuned::{Platform, Timing, TuneOptions, TuneResult};
+
+type Result<T, E = TuneError> = std::result::Result<T, E>;
 
 /// Seed of the random operands.
 const SEED: u64 = 1;
@@ -24,7 +30,7 @@ const WARM_UP_SECONDS: f64 = 1.5;
 /// Tunes problems on one device.
 #[derive(Debug)]
 pub struct Tuner {
-    bench: Bench,
+    harness: Harness,
     options: TuneOptions,
 }
 
@@ -35,12 +41,12 @@ impl Tuner {
     /// Those of [`TuneOptions::check`], or driver errors.
     pub fn new(device: &Device, options: TuneOptions) -> Result<Tuner> {
         options.check()?;
-        Ok(Tuner { bench: Bench::new(device)?, options })
+        Ok(Tuner { harness: Harness::new(device)?, options })
     }
 
     /// Where its results hold.
     pub fn platform(&self) -> Platform {
-        Platform::of(self.bench.device().properties())
+        Platform::of(self.harness.device().properties())
     }
 
     /// Tunes one problem; [`Results::complete`](super::Results::complete) goes through many. Earlier results are not
@@ -55,21 +61,40 @@ impl Tuner {
         key: &ProblemKey,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<TuneResult> {
-        let device = self.bench.device();
+        let device = self.harness.device();
         let sms = device.properties().sm_count;
         let config = key.config();
-        // What a pass before would make of it is another problem.
+        // With repacked operands it would be another problem.
         let plans = Plan::candidates(&key.problem(), &config, sms)?.into_iter();
         let plans = plans.filter(|plan| key.has_majors_of(&plan.choice()));
-        let operands = self.bench.operands(&key.problem(), key.elements(), SEED)?;
-        let enter = |plan: Plan| Entry::new(device, &operands, plan.choice());
-        let peer = first_clean(&config, plans, enter)?;
+        let operands = self.harness.operands(&key.problem(), Elements::of(key), SEED)?;
+        let peer = first_entry(device, &operands, &config, plans)?;
         let candidates = candidates(key, sms, &peer.candidate, self.options.trials);
         let heuristic = peer.candidate;
-        let mut timer = BenchTimer { bench: &self.bench, operands, peer, entered: Vec::new() };
-        let search = search(&mut timer, &candidates, &self.options, progress)?;
-        Ok(TuneResult::new(*key, heuristic, self.options, search))
+        let harness = &self.harness;
+        let mut timer = DeviceTimer { harness, operands, peer, entered: Vec::new() };
+        let Search { trials, finalist } = search(&mut timer, &candidates, &self.options, progress)?;
+        Ok(TuneResult::new(*key, heuristic, self.options, trials, finalist))
     }
+}
+
+/// The first plan whose kernel the driver compiles cleanly, as a contestant.
+///
+/// # Errors
+/// [`Error::NoCleanKernel`], or whatever else keeps a kernel from being launched.
+fn first_entry(
+    device: &Device,
+    operands: &Arc<OperandSets>,
+    config: &Config,
+    plans: impl Iterator<Item = Plan>,
+) -> Result<Entry, MeasureError> {
+    for plan in plans {
+        match Entry::new(device, operands, plan.choice()) {
+            Err(MeasureError::Gemm(Error::UncleanKernel { .. })) => {}
+            entered => return entered,
+        }
+    }
+    Err(Error::NoCleanKernel { dtype: config.dtype }.into())
 }
 
 /// A candidate as a contestant. Reports and errors name contestants, and several differ in their raster only.
@@ -80,7 +105,11 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(device: &Device, operands: &Arc<OperandSets>, candidate: Choice) -> Result<Entry> {
+    fn new(
+        device: &Device,
+        operands: &Arc<OperandSets>,
+        candidate: Choice,
+    ) -> Result<Entry, MeasureError> {
         let config = Config::for_choice(candidate);
         let contestant = GemmContestant::new(&Gemm::create(device, config)?, operands)?;
         Ok(Entry { candidate, name: candidate.to_string(), contestant })
@@ -96,76 +125,77 @@ impl Contestant for Entry {
         self.contestant.details()
     }
 
-    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<()> {
+    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         self.contestant.enqueue(set, stream)
     }
 }
 
 /// Times on the GPU. Kernels are loaded when they first race and stay loaded.
-struct BenchTimer<'a> {
-    bench: &'a Bench,
+struct DeviceTimer<'a> {
+    harness: &'a Harness,
     operands: Arc<OperandSets>,
     peer: Entry,
     entered: Vec<(Choice, Result<Entry, String>)>,
 }
 
-impl Timer for BenchTimer<'_> {
+impl Timer for DeviceTimer<'_> {
     fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>> {
         for candidate in candidates {
             if !self.entered.iter().any(|(entered, _)| entered == candidate) {
-                let entry = Entry::new(self.bench.device(), &self.operands, *candidate);
+                let entry = Entry::new(self.harness.device(), &self.operands, *candidate);
                 self.entered.push((*candidate, entry.map_err(|error| error.to_string())));
             }
         }
-        let outcome = loop {
-            let mut runnable: Vec<&mut dyn Contestant> = self
-                .entered
-                .iter_mut()
-                .filter(|(candidate, _)| candidates.contains(candidate))
-                .filter_map(|(_, entry)| entry.as_mut().ok())
-                .map(|entry| entry as &mut dyn Contestant)
-                .collect();
-            if runnable.is_empty() {
+        let measurement = loop {
+            let mut runnable: Vec<&mut dyn Contestant> = vec![&mut self.peer];
+            runnable.extend(
+                self.entered
+                    .iter_mut()
+                    .filter(|(candidate, _)| candidates.contains(candidate))
+                    .filter_map(|(_, entry)| entry.as_mut().ok())
+                    .map(|entry| entry as &mut dyn Contestant),
+            );
+            if runnable.len() == 1 {
                 break None;
             }
-            let protocol = protocol(effort, runnable.len() + 1);
-            let raced =
-                self.bench.compare_many(&self.operands, &mut runnable, &mut self.peer, &protocol);
-            match raced {
-                Ok(outcome) => break Some(outcome),
-                // Whoever computes wrongly leaves, and the others begin again.
-                Err(Error::Bench(BenchError::WrongResult { contestant, set, rows, finding })) => {
+            let protocol = protocol(effort, runnable.len());
+            match self.harness.race(&self.operands, &mut runnable, &protocol) {
+                Ok(Race { measurement, .. }) => break Some(measurement),
+                // A candidate that computes wrongly leaves, and the others begin again.
+                Err(MeasureError::WrongResult { contestant, set, rows, finding }) => {
                     let wrong = self.entered.iter_mut().find(|(_, entry)| {
                         entry.as_ref().is_ok_and(|entry| entry.name == contestant)
                     });
-                    let error = BenchError::WrongResult { contestant, set, rows, finding };
+                    let error = MeasureError::WrongResult { contestant, set, rows, finding };
                     match wrong {
                         Some((_, entry)) => *entry = Err(error.to_string()),
                         None => return Err(error.into()),
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         };
-        Ok(candidates.iter().map(|candidate| self.run_of(candidate, outcome.as_ref())).collect())
+        // Those that ran, in the order of the race; the peer stands first.
+        let ran = self.entered.iter().filter(|(candidate, _)| candidates.contains(candidate));
+        let ran: Vec<Choice> =
+            ran.filter(|(_, entry)| entry.is_ok()).map(|(candidate, _)| *candidate).collect();
+        let run_of = |candidate: &Choice| self.run_of(candidate, &ran, measurement.as_ref());
+        Ok(candidates.iter().map(run_of).collect())
     }
 }
 
-impl BenchTimer<'_> {
-    fn run_of(&self, candidate: &Choice, outcome: Option<&Outcome>) -> Run {
+impl DeviceTimer<'_> {
+    fn run_of(&self, candidate: &Choice, ran: &[Choice], measurement: Option<&Measurement>) -> Run {
         let entered = self.entered.iter().find(|(entered, _)| entered == candidate);
-        let name = match entered {
-            Some((_, Ok(entry))) => &entry.name,
-            Some((_, Err(why))) => return Run::Failed(why.clone()),
-            None => return Run::Failed("it did not race".to_owned()),
-        };
-        let timing = outcome.and_then(|outcome| {
-            // The peer stands first.
-            let index = outcome.contestants.iter().position(|summary| summary.name == *name)?;
-            Some(Timing {
-                microseconds: outcome.contestants.get(index)?.microseconds.median,
-                ratios: outcome.measurement.ratios(index, outcome.peer),
-            })
+        if let Some((_, Err(why))) = entered {
+            return Run::Failed(why.clone());
+        }
+        let timing = measurement.and_then(|measurement| {
+            let index = 1 + ran.iter().position(|other| other == candidate)?;
+            let seconds = measurement.seconds_per_gemm(index);
+            let microseconds: Vec<f64> = seconds.iter().map(|seconds| seconds * 1e6).collect();
+            let microseconds = Summary::of(&microseconds)?.median;
+            Some(Timing { microseconds, ratios: measurement.ratios(index, 0) })
         });
         timing.map_or_else(|| Run::Failed("it did not race".to_owned()), Run::Timed)
     }

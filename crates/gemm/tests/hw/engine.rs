@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::engine::{Engine, EngineOptions, Goal, Job, Ticket};
 use persistent_gemm::{
-    AnySpec, Config, Dtype, Gemm, HostMatrix, Major, Pointers, Precision, Problem, cpu,
+    Config, Dtype, Gemm, HostMatrix, Major, Pointers, Precision, Problem, Spec, cpu,
 };
-use pgemm_kernels::KernelSpec;
 
 use crate::device::device;
 
@@ -72,15 +71,15 @@ impl Known {
     }
 }
 
-pub(crate) fn engine(device: &Device, spec: &str) -> (Config, KernelSpec, Engine) {
-    let spec: KernelSpec = spec.parse().unwrap();
-    let config = Config::for_spec(AnySpec::Wgmma(spec));
+pub(crate) fn engine(device: &Device, spec: &str) -> (Config, Spec, Engine) {
+    let spec: Spec = spec.parse().unwrap();
+    let config = Config::for_spec(spec);
     let gemm = Gemm::create(device, config.clone()).unwrap();
     let typical = Problem::new(512, 512, 512, Major::K, b_major(&spec));
     (config, spec, Engine::start(&gemm, &typical, EngineOptions::default()).unwrap())
 }
 
-fn b_major(spec: &KernelSpec) -> Major {
+fn b_major(spec: &Spec) -> Major {
     match spec.b_major {
         pgemm_ir::OperandMajor::K => Major::K,
         pgemm_ir::OperandMajor::Mn => Major::N,
@@ -299,7 +298,7 @@ fn what_was_submitted_is_finished_or_said_to_be_given_up() {
     let stream = Stream::new(&device).unwrap();
     let problem = Problem::new(1024, 1024, 1024, Major::K, Major::K);
     for (end, sms) in [("drop", None), ("stop", None), ("abort", None), ("abort", Some(1))] {
-        let config = Config::for_spec(AnySpec::Wgmma(SPECS[0].parse().unwrap()));
+        let config = Config::for_spec(SPECS[0].parse().unwrap());
         let gemm = Gemm::create(&device, config.clone()).unwrap();
         let options = EngineOptions { sms, ..EngineOptions::default() };
         let engine = Engine::start(&gemm, &problem, options).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::engine::{Engine, EngineOptions, Job};
-use persistent_gemm::{AnySpec, Config, Gemm, Major, Pointers, Problem};
+use persistent_gemm::{Config, Gemm, Major, Pointers, Problem};
 
 use crate::device::device;
 use crate::engine::{Known, SPECS, engine};
@@ -16,8 +16,7 @@ const BYTES: usize = 64 << 20;
 fn long_job(device: &Device, sms: Option<u32>) -> (Engine, Job, [DeviceBuffer; 3]) {
     const EXTENTS: [usize; 3] = [8192, 8192, 2048];
     let [m, n, k] = EXTENTS;
-    let gemm =
-        Gemm::create(device, Config::for_spec(AnySpec::Wgmma(SPECS[0].parse().unwrap()))).unwrap();
+    let gemm = Gemm::create(device, Config::for_spec(SPECS[0].parse().unwrap())).unwrap();
     let problem = Problem::new(m, n, k, Major::K, Major::K);
     let options = EngineOptions { sms, ..EngineOptions::default() };
     let engine = Engine::start(&gemm, &problem, options).unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use persistent_gemm::driver::{DeviceBuffer, Stream};
 use persistent_gemm::engine::{Engine, EngineOptions, Goal};
 use persistent_gemm::{
-    Accumulation, AnySpec, BiasAlong, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major,
-    MatrixLayout, Pointers, Problem, Reference, cpu,
+    Accumulation, BiasAlong, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, MatrixLayout,
+    Pointers, Problem, Reference, cpu,
 };
 
 use crate::device::device;
@@ -68,8 +68,7 @@ fn epilogues_of_jobs_are_inside_the_bound() {
                 let bias = Some(&bias).filter(|_| length > 0);
                 let reference =
                     Reference::with_epilogue(&problem, (&a, &b, c), config.epilogue, bias).unwrap();
-                let accumulation =
-                    Accumulation::of(&AnySpec::Wgmma(*engine.spec())).of_random_signs();
+                let accumulation = Accumulation::of(engine.spec()).of_random_signs();
                 let model = ErrorModel { accumulation, a: config.dtype, b: config.dtype };
                 let comparison = reference.compare(&d, &model).unwrap();
                 assert!(comparison.passed, "{} {problem:?}: {comparison}", engine.spec());

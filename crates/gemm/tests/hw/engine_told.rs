@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::Stream;
 use persistent_gemm::engine::{Engine, EngineOptions, Job, Ticket};
-use persistent_gemm::{AnySpec, Config, Gemm, Major, Problem};
+use persistent_gemm::{Config, Gemm, Major, Problem};
 
 use crate::device::device;
 use crate::engine::{Known, SPECS, cpu_seconds, engine};
@@ -159,7 +159,7 @@ fn a_process_may_end_with_callbacks_to_come() {
 fn callbacks_hear_of_an_abort() {
     let Some(device) = device("callbacks_hear_of_an_abort") else { return };
     let stream = Stream::new(&device).unwrap();
-    let config = Config::for_spec(AnySpec::Wgmma(SPECS[0].parse().unwrap()));
+    let config = Config::for_spec(SPECS[0].parse().unwrap());
     let gemm = Gemm::create(&device, config.clone()).unwrap();
     let problem = Problem::new(1024, 1024, 1024, Major::K, Major::K);
     let engine = Engine::start(&gemm, &problem, EngineOptions::default()).unwrap();

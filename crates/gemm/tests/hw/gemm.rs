@@ -4,15 +4,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use persistent_gemm::bench::{Elements, error_model};
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{BatchInputs, Executor, Inputs, multiply, multiply_batch};
+use persistent_gemm::measure::{Elements, error_model};
 use persistent_gemm::{
     Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Plan, Pointers, Precision,
     Problem, Reference, Split,
 };
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::{AnySpec, OutputMajor, catalogue};
+use pgemm_kernels::{OutputMajor, Spec, catalogue};
 
 use crate::device::{device, shard};
 
@@ -180,8 +180,7 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
 #[test]
 fn every_kernel_of_the_catalogue() {
     let Some(device) = device("every_kernel_of_the_catalogue") else { return };
-    let specs: Vec<(usize, AnySpec)> =
-        shard(catalogue::all().filter(has_plain_operands).enumerate());
+    let specs: Vec<(usize, Spec)> = shard(catalogue::all().filter(has_plain_operands).enumerate());
     // Compiling takes most of the time. The driver compiles on several threads at once, but better in several processes.
     let next = AtomicUsize::new(0);
     let work = || {
@@ -206,20 +205,19 @@ fn every_kernel_of_the_catalogue() {
 }
 
 /// Whether a kernel's operands are as matrices lie; `hw_terms` has the others.
-fn has_plain_operands(spec: &AnySpec) -> bool {
-    let AnySpec::Wgmma(spec) = spec else { return true };
-    spec.arithmetic.terms.is_none() && !spec.arithmetic.scaled
+fn has_plain_operands(spec: &Spec) -> bool {
+    spec.terms().is_none() && !spec.scaled
 }
 
 /// A problem of a few ragged tiles; every other one with C and exact.
-fn ragged_problem(spec: &AnySpec, index: usize) -> (Problem, Fill) {
-    let (m, n) = (spec.tile().m as usize * 2 + 24, spec.tile().n as usize * 2 + 40);
+fn ragged_problem(spec: &Spec, index: usize) -> (Problem, Fill) {
+    let (m, n) = (spec.tile.m as usize * 2 + 24, spec.tile.n as usize * 2 + 40);
     // Lines of D that TMA moves.
-    let line = 16 / spec.output().bytes() as usize;
+    let line = 16 / spec.output.bytes() as usize;
     let (m, n) = (m.next_multiple_of(line), n.next_multiple_of(line));
     // A column-major D is that of a problem whose operands change places.
     let (a_major, b_major) = spec.majors();
-    let (m, n, of_a, of_b) = match spec.d_major() {
+    let (m, n, of_a, of_b) = match spec.d_major {
         OutputMajor::N => (m, n, a_major, b_major),
         OutputMajor::M => (n, m, b_major, a_major),
     };
@@ -227,7 +225,7 @@ fn ragged_problem(spec: &AnySpec, index: usize) -> (Problem, Fill) {
     let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
     // A few stages and a part of one, and rows of whole 16 bytes: these are of every type. Sums in f16 stay exact.
     let most = if Precision::of(spec) == Precision::F16 { 3 } else { 5 };
-    let k = spec.tile().k as usize * (2 + index % most) + 16;
+    let k = spec.tile.k as usize * (2 + index % most) + 16;
     let problem = Problem::new(m, n, k, a_major, b_major);
     if index.is_multiple_of(2) {
         (problem, Fill::Random)

@@ -63,13 +63,13 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
     let sets = [1, 5].map(|seed| Operands::new(&config, &problem, Fill::Normal, seed, &stream));
 
     // The same entry with its body cut out: same parameters, threads and shared memory.
-    let built = prepared.plan().spec.build().unwrap();
-    let ptx = pgemm_ptx::emit(built.kernel()).unwrap();
+    let built = pgemm_kernels::GemmKernel::build(&prepared.plan().spec).unwrap();
+    let ptx = pgemm_ptx::emit(&built.kernel).unwrap();
     let entry = ptx.find(".entry").unwrap();
     let body = entry + ptx[entry..].find("\n{").unwrap();
     let empty = format!("{}\n{{\n    ret;\n}}\n", &ptx[..body]);
     let (module, _) = compile(device, &empty).unwrap();
-    let function = module.function(&built.kernel().name, built.kernel().smem_bytes()).unwrap();
+    let function = module.function(&built.kernel.name, built.kernel.smem_bytes()).unwrap();
     let plan = prepared.plan();
     let matrix =
         |address| MatrixArgument { address, leading_dimension: problem.k as u64, batch_stride: 0 };
@@ -95,10 +95,10 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         scales: None,
         bias: 0,
     });
-    let maps = built.kernel().tensor_maps();
+    let maps = built.kernel.tensor_maps();
     let arguments =
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig::of(built.kernel(), bound.grid);
+    let config = LaunchConfig::of(&built.kernel, bound.grid);
 
     // cudarc's buffers, on its default stream: with one stream it keeps no events, which would cost as much again.
     let context = CudaContext::new(0).unwrap();

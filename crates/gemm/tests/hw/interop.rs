@@ -11,7 +11,7 @@ use persistent_gemm::interop::cudarc::driver::{
 use persistent_gemm::interop::{DeviceElement, F8E4M3, F8E5M2, bf16, f16};
 use persistent_gemm::{
     Config, DeviceInputs, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout,
-    Problem, ProblemError, cpu,
+    PlanError, Problem, cpu,
 };
 
 use crate::device::device;
@@ -175,7 +175,7 @@ fn check_bias<A: Value, D: Value, Bias: Value>(context: &Arc<CudaContext>, confi
     let short = short.unwrap_err();
     assert!(matches!(short, Error::BufferLength { matrix: "the bias", .. }), "{short}");
     let missing = gemm.matmul(&problem, a_slice, b_slice, &mut d, &stream).unwrap_err();
-    assert!(matches!(missing, Error::Problem(ProblemError::MissingBias { .. })), "{missing}");
+    assert!(matches!(missing, Error::Plan(PlanError::MissingBias { .. })), "{missing}");
 
     let stream = gemm.stream();
     let [a, b, c, bias] =
@@ -185,7 +185,7 @@ fn check_bias<A: Value, D: Value, Bias: Value>(context: &Arc<CudaContext>, confi
     gemm.multiply_inputs(&problem, inputs, &mut d, stream).unwrap();
     assert_eq!(d.download(stream).unwrap(), expected, "{config:?} of matrices");
     let missing = gemm.multiply(&problem, &a, &b, Some(&c), &mut d, stream).unwrap_err();
-    assert!(matches!(missing, Error::Problem(ProblemError::MissingBias { .. })), "{missing}");
+    assert!(matches!(missing, Error::Plan(PlanError::MissingBias { .. })), "{missing}");
     let other = DeviceInputs { bias: Some(&a), ..inputs };
     let other = gemm.multiply_inputs(&problem, other, &mut d, stream).unwrap_err();
     assert!(other.to_string().starts_with("the bias is"), "{other}");
@@ -212,5 +212,5 @@ fn a_bias_is_added_in_typed_calls() {
     let mut d = stream.alloc_zeros::<f32>(64).unwrap();
     let problem = Problem::new(8, 8, 8, Major::K, Major::N);
     let unused = gemm.matmul_with_bias(&problem, &a, &a, &a, &mut d, &stream).unwrap_err();
-    assert!(matches!(unused, Error::InvalidKnob { knob: "epilogue", .. }), "{unused}");
+    assert!(matches!(unused, Error::Plan(PlanError::UnusedBias { .. })), "{unused}");
 }

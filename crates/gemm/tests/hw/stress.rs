@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::{
-    AnySpec, Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, Split, cpu,
+    Config, Dtype, Gemm, HostMatrix, Major, Pointers, Problem, Spec, Split, cpu,
 };
 
 use crate::device::device;
@@ -132,7 +132,7 @@ fn growth(device: &Device, what: &str, rounds: usize, mut round: impl FnMut(usiz
 #[test]
 fn nothing_is_kept_of_what_was_dropped() {
     let Some(device) = device("nothing_is_kept_of_what_was_dropped") else { return };
-    let spec: AnySpec = "bf16-kk-bf16-128x128x64-s4-w2-c1x1".parse().unwrap();
+    let spec: Spec = "bf16-kk-bf16-128x128x64-s4-w2-c1x1".parse().unwrap();
     let config = Config::for_spec(spec).with_split(Split::SplitK(2));
     growth(&device, "GEMMs created and dropped", 10_000, |_| {
         Gemm::create(&device, config.clone()).unwrap();

@@ -11,7 +11,7 @@ use persistent_gemm::{
 };
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{
-    GemmKernel, KernelSpec, L2Policies, MatrixArgument, OutputMajor, Terms, Work, build, catalogue,
+    GemmKernel, L2Policies, MatrixArgument, OutputMajor, Spec, Terms, Work, catalogue,
 };
 
 use crate::device::device;
@@ -24,8 +24,8 @@ struct Split {
 }
 
 /// Splits the lines of `values`, `k` long. Scales of f16 bring the largest of each line to 2^13 at least.
-fn split(spec: &KernelSpec, values: &[f64], k: usize) -> Split {
-    let terms = spec.arithmetic.terms.unwrap();
+fn split(spec: &Spec, values: &[f64], k: usize) -> Split {
+    let terms = spec.terms().unwrap();
     let (count, element) = (terms.count() as usize, spec.a);
     let lines = values.len() / k;
     let (span, stored_k) =
@@ -33,7 +33,7 @@ fn split(spec: &KernelSpec, values: &[f64], k: usize) -> Split {
     let stored_k = stored_k as usize;
     let exponent = |line: &[f64]| {
         let largest = line.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
-        if spec.arithmetic.scaled { largest.log2().floor() as i32 - 13 } else { 0 }
+        if spec.scaled { largest.log2().floor() as i32 - 13 } else { 0 }
     };
     let scales: Vec<f64> = values.chunks(k).map(|line| 2f64.powi(exponent(line))).collect();
     let mut rest: Vec<f64> = values.iter().enumerate().map(|(i, v)| v / scales[i / k]).collect();
@@ -64,7 +64,7 @@ struct Case {
 
 impl Case {
     /// For a kernel as it sees the problem: D column-major where its is.
-    fn new(spec: &KernelSpec, [m, n, k]: [usize; 3]) -> Case {
+    fn new(spec: &Spec, [m, n, k]: [usize; 3]) -> Case {
         let problem = Problem::new(m, n, k, Major::K, Major::K);
         let matrix = |layout: MatrixLayout, seed| {
             let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
@@ -84,7 +84,7 @@ impl Case {
     }
 
     /// How D lies.
-    fn d_layout(&self, spec: &KernelSpec) -> MatrixLayout {
+    fn d_layout(&self, spec: &Spec) -> MatrixLayout {
         let Problem { m, n, .. } = self.problem;
         match spec.d_major {
             OutputMajor::N => MatrixLayout::row_major(m, n),
@@ -96,7 +96,7 @@ impl Case {
     fn work(&self, gemm: &GemmKernel, parts: [u64; 4], d: u64, workspace: u64) -> Work {
         let [a, b, a_scales, b_scales] = parts;
         let Problem { m, n, k, .. } = self.problem;
-        let tiles = gemm.cluster_tiles(m as u32, n as u32) as u32;
+        let tiles = gemm.spec().cluster_tiles(m as u32, n as u32) as u32;
         let operand = |address, split: &Split| MatrixArgument {
             address,
             leading_dimension: split.stored_k as u64,
@@ -104,11 +104,11 @@ impl Case {
         };
         let d = MatrixArgument {
             address: d,
-            leading_dimension: self.d_layout(&gemm.spec).leading_dimension as u64,
+            leading_dimension: self.d_layout(gemm.spec()).leading_dimension as u64,
             batch_stride: 0,
         };
         // The first tile is split in two where k has as many stages.
-        let split_tiles = u32::from(k as u32 > gemm.spec.tile.k);
+        let split_tiles = u32::from(k as u32 > gemm.spec().tile.k);
         Work {
             m: m as u32,
             n: n as u32,
@@ -139,12 +139,12 @@ impl Case {
         [a.bytes.clone(), b.bytes.clone(), bytes(&a.scales), bytes(&b.scales)]
     }
 
-    fn compare(&self, spec: &KernelSpec, bytes: &[u8]) -> Comparison {
+    fn compare(&self, spec: &Spec, bytes: &[u8]) -> Comparison {
         let d = HostMatrix::from_bytes(self.d_layout(spec), Dtype::F32, bytes).unwrap();
         let Problem { m, n, .. } = self.problem;
         let d = d.relayout(MatrixLayout::row_major(m, n)).unwrap();
         let reference = Reference::new(&self.problem, &self.a, &self.b, None).unwrap();
-        let model = ErrorModel::new(Accumulation::of(&(*spec).into()), Dtype::F32);
+        let model = ErrorModel::new(Accumulation::of(spec), Dtype::F32);
         reference.compare(&d, &model).unwrap()
     }
 
@@ -162,8 +162,8 @@ fn emulate(gemm: &GemmKernel, case: &Case) -> Comparison {
     memory.write(workspace, &vec![0; size.zeroed as usize]).unwrap();
     let launch = gemm.bind(&case.work(gemm, parts, d, workspace));
     let emulator = Emulator::new(&gemm.kernel, &launch, &mut memory, Options::default()).unwrap();
-    emulator.run().unwrap_or_else(|report| panic!("{}: {report}", gemm.spec));
-    case.compare(&gemm.spec, memory.read_raw(d, case.d_bytes()).unwrap())
+    emulator.run().unwrap_or_else(|report| panic!("{}: {report}", gemm.spec()));
+    case.compare(gemm.spec(), memory.read_raw(d, case.d_bytes()).unwrap())
 }
 
 fn run(device: &Device, gemm: &GemmKernel, case: &Case) -> Comparison {
@@ -186,21 +186,21 @@ fn run(device: &Device, gemm: &GemmKernel, case: &Case) -> Comparison {
     unsafe { launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
     let mut found = vec![0; case.d_bytes()];
     d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
-    case.compare(&gemm.spec, &found)
+    case.compare(gemm.spec(), &found)
 }
 
 /// Every kernel of the catalogue for operands of terms.
 fn kernels() -> impl Iterator<Item = GemmKernel> {
-    let specs = catalogue::specs().filter(|spec| spec.arithmetic.terms.is_some());
-    specs.map(|spec| build(&spec).unwrap())
+    let specs = catalogue::specs().filter(|spec| spec.terms().is_some());
+    specs.map(|spec| GemmKernel::build(&spec).unwrap())
 }
 
 #[test]
 fn terms_stay_inside_of_their_bound_in_the_emulator() {
-    for gemm in kernels().filter(|gemm| gemm.spec.tile.m == 64) {
-        let case = Case::new(&gemm.spec, [72, 24, 140]);
+    for gemm in kernels().filter(|gemm| gemm.spec().tile.m == 64) {
+        let case = Case::new(gemm.spec(), [72, 24, 140]);
         let comparison = emulate(&gemm, &case);
-        assert!(comparison.passed, "{}: {comparison}", gemm.spec);
+        assert!(comparison.passed, "{}: {comparison}", gemm.spec());
     }
 }
 
@@ -209,12 +209,11 @@ fn terms_stay_inside_of_their_bound_on_the_device() {
     let Some(device) = device("terms_stay_inside") else { return };
     for gemm in kernels() {
         for extents in [[300, 404, 4100], [1000, 200, 1], [64, 8, 64]] {
-            let case = Case::new(&gemm.spec, extents);
+            let case = Case::new(gemm.spec(), extents);
             let comparison = run(&device, &gemm, &case);
-            assert!(comparison.passed, "{} {extents:?}: {comparison}", gemm.spec);
-            let (error, precision) =
-                (comparison.relative_frobenius, Precision::of(&gemm.spec.into()));
-            println!("{precision} {} {extents:?}: relative error {error:.3e}", gemm.spec);
+            assert!(comparison.passed, "{} {extents:?}: {comparison}", gemm.spec());
+            let (error, precision) = (comparison.relative_frobenius, Precision::of(gemm.spec()));
+            println!("{precision} {} {extents:?}: relative error {error:.3e}", gemm.spec());
         }
     }
 }

@@ -1,21 +1,17 @@
-//! Common subexpressions: a pure operation computed before, in this block or one around it, is not computed again.
+//! Common subexpressions: a pure operation that was computed before, in this block or one around
+//! it, is not computed again.
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::{ASource, BinaryOp, Block, Inst, Kernel, Op, Type, ValueId};
+use crate::{BinaryOp, Block, Inst, Kernel, Op, Type, ValueId};
 
 /// Merges common subexpressions. Expects a verified kernel.
 ///
-/// Register-A fragments of wgmma are left alone: a value merged with one could be read while the instruction is in flight.
+/// Register-A fragments of wgmma are not merged with other values, which could be read while the
+/// instruction is in flight.
 pub fn cse(kernel: &mut Kernel) {
     let mut fragments = BTreeSet::new();
-    kernel.visit(&mut |inst| {
-        if let Op::Wgmma(wgmma) = &inst.op
-            && wgmma.a_source == ASource::Registers
-        {
-            fragments.extend(inst.args.iter().take(4).copied());
-        }
-    });
+    kernel.visit(&mut |inst| fragments.extend(inst.fragments()));
     let mut pass = Pass {
         values: &kernel.values,
         fragments,
@@ -68,7 +64,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The operation and its operands, those of commutative integer operations in order.
+    /// The operation and its operands; operands of commutative integer operations are sorted.
     fn expression(&self, inst: &Inst) -> Expression {
         use BinaryOp::{Add, And, Max, Min, Mul, Or, Xor};
 

@@ -1,15 +1,16 @@
-//! Removes what nobody uses: pure operations, and branches and counted loops of nothing else.
+//! Removes unused pure operations, and branches and counted loops that hold nothing else.
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{Block, Inst, Kernel, Op, ValueId};
+use crate::{Block, Control, Effect, Inst, Kernel, ValueId};
 
 /// Removes unused pure operations. Expects a verified kernel.
 pub fn dce(kernel: &mut Kernel) {
     sweep(&mut kernel.body, &mut HashSet::new());
 }
 
-/// Uses come after definitions, so one walk from the back sees every use first; yields keep carried values alive.
+/// Uses come after definitions, so one walk from the back sees every use first; yields keep carried
+/// values alive.
 fn sweep(block: &mut Block, used: &mut HashSet<ValueId>) {
     let mut kept = Vec::with_capacity(block.insts.len());
     for mut inst in std::mem::take(&mut block.insts).into_iter().rev() {
@@ -28,17 +29,24 @@ fn sweep(block: &mut Block, used: &mut HashSet<ValueId>) {
 }
 
 fn removable(inst: &Inst) -> bool {
-    match inst.op {
-        Op::If | Op::For => inst
-            .blocks
-            .iter()
-            .flat_map(|block| &block.insts)
-            .all(|inst| inst.op == Op::Yield || removable(inst)),
-        _ => inst.op.is_pure(),
+    match inst.op.effect() {
+        Effect::Pure => true,
+        Effect::Control(Control::If | Control::For) => {
+            let mut insts = inst.blocks.iter().flat_map(|block| &block.insts);
+            insts.all(|inst| inst.op.effect() == Effect::Control(Control::Yield) || removable(inst))
+        }
+        // A `While` may run forever.
+        Effect::Control(Control::While | Control::Roles | Control::Yield)
+        | Effect::Reads
+        | Effect::Acts
+        | Effect::ReadsAccumulator(_)
+        | Effect::WritesAccumulator(_)
+        | Effect::Wgmma(_)
+        | Effect::Bulk(_) => false,
     }
 }
 
-/// Numbers values in program order and forgets those without a definition. Expects a verified kernel.
+/// Numbers values in program order and drops those without a definition. Expects a verified kernel.
 pub fn renumber(kernel: &mut Kernel) {
     let mut numbers = HashMap::new();
     let mut types = Vec::new();

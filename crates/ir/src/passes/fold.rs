@@ -1,8 +1,8 @@
-//! Constant folding and algebraic identities, with exactly the semantics that [`BinaryOp`] documents. Branches on constants
-//! are inlined and loops without iterations removed.
+//! Constant folding and algebraic identities, with exactly the semantics that [`BinaryOp`]
+//! documents. Branches on constants are inlined and loops without iterations removed.
 //!
-//! binary32 is folded only between constants and only to numbers: the payload of a NaN and the sign of `min(-0, 0)` are
-//! the hardware's. binary64 is not folded.
+//! binary32 is folded only between constants and only to numbers: the hardware decides the payload
+//! of a NaN and the sign of `min(-0, 0)`. binary64 is not folded.
 
 use std::collections::HashMap;
 use std::mem;
@@ -23,7 +23,7 @@ struct Folder<'k> {
     replaced: HashMap<ValueId, ValueId>,
 }
 
-/// What an instruction with one result comes down to.
+/// What an instruction with one result reduces to.
 enum Folded {
     Constant(Constant),
     Value(ValueId),

@@ -1,19 +1,22 @@
-//! Lowers what backends do not see: roles become a chain of `If` on the warpgroup index with `SetMaxRegisters`, and
-//! unsigned products, quotients and remainders by powers of two become shifts and masks, and predicates are selected by
-//! logic.
+//! Lowers what the back ends do not handle. Roles become a chain of `If` on the warpgroup index
+//! with `SetMaxRegisters`. Unsigned products, quotients and remainders by powers of two become
+//! shifts and masks. Selects of predicates become logic.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::mem;
 
 use crate::{
-    BinaryOp, Block, CompareOp, Constant, Inst, Kernel, LocId, Op, Role, RoleId, Special, Type,
-    UnaryOp, ValueId,
+    BinaryOp, Block, CompareOp, Constant, Inst, Kernel, LocId, Op, RegisterChange, Role, RoleId,
+    Special, Type, UnaryOp, ValueId,
 };
 
-/// Lowers [`Op::Roles`], unsigned arithmetic by powers of two and [`Op::Select`] of predicates. Expects a verified kernel.
+/// Lowers [`Op::Roles`], unsigned arithmetic by powers of two and [`Op::Select`] of predicates.
+/// Expects a verified kernel.
 ///
-/// Each role's block starts with the `SetMaxRegisters` that takes it from [`Kernel::entry_registers`] to its budget, none
-/// where they are equal. The chain tests roles in warpgroup order, so the last role needs no test.
+/// Each role's block starts with the `SetMaxRegisters` that takes it from
+/// [`Kernel::entry_registers`] to its budget, unless these are equal. The chain tests roles in
+/// warpgroup order, so the last role needs no test.
 pub fn legalise(kernel: &mut Kernel) {
     let mut body = mem::take(&mut kernel.body);
     lower_roles(kernel, &mut body);
@@ -73,15 +76,17 @@ fn lower_roles(kernel: &mut Kernel, body: &mut Block) {
     body.insts.splice(position..position, lowered);
 }
 
-/// A role's code without its final `Yield`, behind its register request. A role without a block only gives registers
-/// back, so that others can have them.
+/// A role's code without its final `Yield`, after its register request. A role without a block only
+/// gives registers back, so that others can have them.
 fn with_budget(role: &Role, block: Option<Block>, entry: u32, loc: LocId) -> Vec<Inst> {
     let count = role.registers;
-    let increase = count > entry;
-    let mut insts = Vec::new();
-    if count != entry && (block.is_some() || !increase) {
-        insts.push(inst(Op::SetMaxRegisters { count, increase }, vec![], vec![], loc));
-    }
+    let change = match count.cmp(&entry) {
+        Ordering::Less => Some(RegisterChange::Decrease),
+        Ordering::Greater if block.is_some() => Some(RegisterChange::Increase),
+        Ordering::Equal | Ordering::Greater => None,
+    };
+    let set = change.map(|change| Op::SetMaxRegisters { count, change });
+    let mut insts: Vec<Inst> = set.map(|op| inst(op, vec![], vec![], loc)).into_iter().collect();
     insts.extend(block.into_iter().flat_map(|block| block.insts));
     if insts.last().is_some_and(|inst| inst.op == Op::Yield) {
         insts.pop();
@@ -94,8 +99,8 @@ fn nested(mut insts: Vec<Inst>, loc: LocId) -> Block {
     Block { params: Vec::new(), insts }
 }
 
-/// `constants` holds the integer constants defined so far; each has one definition, so entries of closed blocks do no
-/// harm.
+/// `constants` holds the integer constants defined so far. Each has one definition, so entries of
+/// closed blocks do no harm.
 fn lower_arithmetic(
     values: &mut Vec<Type>,
     constants: &mut HashMap<ValueId, u64>,
@@ -141,7 +146,7 @@ fn select_by_logic(values: &mut Vec<Type>, select: &mut Inst, lowered: &mut Vec<
     select.args = vec![yes, no];
 }
 
-/// The shift or mask that computes the same: operation, left operand, constant right operand.
+/// The shift or mask that computes the same: operation, left operand and constant right operand.
 fn cheaper(
     values: &[Type],
     constants: &HashMap<ValueId, u64>,

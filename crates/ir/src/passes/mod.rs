@@ -1,7 +1,7 @@
 //! Passes over a verified kernel. PTX and the emulator both consume what [`optimise`] returns.
 //!
-//! Passes keep the source location of every instruction they keep, and never move, duplicate or drop an operation that
-//! has an effect.
+//! Passes keep the source location of every instruction that they keep. They never move, duplicate
+//! or drop an operation that has an effect.
 
 mod cse;
 mod dce;
@@ -18,16 +18,16 @@ use crate::{Kernel, VerifyError, verify};
 /// Why a kernel could not be optimised.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PassError {
-    /// The kernel breaks the language's rules as it is written.
+    /// The kernel breaks the rules of the language.
     #[error(transparent)]
     Invalid(#[from] VerifyError),
-    /// A pass made an invalid kernel out of a valid one.
+    /// A pass turned a valid kernel into an invalid one.
     #[error("a pass broke a valid kernel; please report it with the kernel's text form: {0}")]
     Broken(VerifyError),
 }
 
-/// Brings a kernel into the form that both backends consume: verify, [`fold`], [`cse`], [`dce`], [`legalise`], verify.
-/// Values are numbered in program order in the end.
+/// Brings a kernel into the form that both back ends consume: verify, [`fold`], [`cse`], [`dce`],
+/// [`legalise`], the first three passes again, verify. Values are numbered in program order.
 ///
 /// # Errors
 /// [`PassError::Invalid`] with every rule that the kernel breaks.
@@ -37,7 +37,7 @@ pub fn optimise(mut kernel: Kernel) -> Result<Kernel, PassError> {
     cse(&mut kernel);
     dce(&mut kernel);
     legalise(&mut kernel);
-    // Legalisation leaves constants without use, makes equal ones and predicates of constants.
+    // Legalisation leaves unused and equal constants, and predicates of constants.
     fold(&mut kernel);
     cse(&mut kernel);
     dce(&mut kernel);

@@ -1,4 +1,4 @@
-//! Tokens of the text form, with their places.
+//! The tokens of the text form, with their places.
 
 /// A place in the text, line and column from 1; columns count characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Token<'t> {
 }
 
 impl Token<'_> {
-    /// For error messages.
+    /// The token in error messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Token::Word(word) => format!("'{word}'"),

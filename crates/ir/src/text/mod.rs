@@ -14,21 +14,16 @@
 //! loc1 = "kernel.rs":11:5 in "epilogue" > "store"
 //! ```
 //!
-//! An instruction is `results = operation.words[attributes] operands blocks !location`, with nested blocks as
-//! `(parameters) { … }`. Operands start on the line of their operation. Comments are `// …` and `/* … */`.
+//! An instruction is `results = operation.words[attributes] operands blocks !location`, with nested
+//! blocks as `(parameters) { … }`. Operands start on the line of their operation. Comments are
+//! `// …` and `/* … */`.
 
-mod attributes;
 mod lexer;
 mod parser;
 mod print;
 
 pub use parser::{ParseError, parse};
 pub use print::{TextOptions, to_text};
-
-/// The name of an operation in the text form, without numbers.
-pub(crate) fn operation_name(op: &crate::Op) -> String {
-    attributes::encode(op).0.join(".")
-}
 
 #[cfg(test)]
 pub(crate) mod tests;

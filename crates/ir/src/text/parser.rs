@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::attributes::{Item, Named, decode};
 use super::lexer::{Place, Token, tokens};
+use crate::named::Named;
+use crate::op::{Source, TEXTS, readers};
+use crate::types::EntityId;
 use crate::{
     Accumulator, Block, Constant, Element, Inst, Kernel, LocId, Location, Op, Param, ParamKind,
     Region, RegionKind, Role, SwizzleMode, TensorMapSpec, Type, ValueId,
 };
 
-/// Blocks inside each other, at most; kernels have a handful.
+/// Blocks inside each other, at most. Kernels have a handful.
 const MAX_DEPTH: usize = 64;
 
-/// A text that is no kernel.
+/// A text that is not a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct ParseError {
@@ -20,11 +22,12 @@ pub struct ParseError {
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// What was found and what is possible.
+    /// What was found and what was expected.
     pub message: String,
 }
 
-/// The kernel that a text describes. It is not verified. Instructions without a location get their place in the text.
+/// Reads the kernel that a text describes. It is not verified. Instructions without a location get
+/// their place in the text.
 ///
 /// # Errors
 /// The first place where the text leaves the grammar.
@@ -44,7 +47,7 @@ fn error(place: Place, message: String) -> ParseError {
     ParseError { line: place.line, column: place.column, message }
 }
 
-/// Stands for the location of an instruction that names none until the table is complete.
+/// Stands for the location of an instruction without one until the table is complete.
 const UNPLACED: u32 = u32::MAX;
 
 struct Parser<'t> {
@@ -128,7 +131,7 @@ impl<'t> Parser<'t> {
 
     fn named<T: Named>(&mut self, what: &str) -> Parsed<T> {
         if let Token::Word(word) = self.peek()
-            && let Some(found) = T::from_name(word)
+            && let Some(found) = T::of_text(word)
         {
             self.position += 1;
             return Ok(found);
@@ -136,7 +139,8 @@ impl<'t> Parser<'t> {
         self.wanted(what)
     }
 
-    /// `prefix7 =` at the start of a declaration, if the next token is a word with this prefix and number.
+    /// Reads `prefix7 =` at the start of a declaration, if the next token has this prefix and
+    /// number.
     fn declares(&mut self, prefix: &str, index: usize) -> Parsed<bool> {
         let Token::Word(word) = self.peek() else { return Ok(false) };
         let Some(id) = entity(word, prefix) else { return Ok(false) };
@@ -334,7 +338,7 @@ impl<'t> Parser<'t> {
                 args.push(self.value()?);
             }
         }
-        // Locations are numbered outer before inner, as instructions are visited.
+        // Locations are numbered as instructions are visited: outer before inner.
         let slot = self.unplaced.len();
         let mut blocks = Vec::new();
         while self.is('(') || self.is('{') {
@@ -344,7 +348,10 @@ impl<'t> Parser<'t> {
             let place = self.place();
             let word = self.word("a location")?;
             let Some(id) = entity(word, "loc").filter(|id| *id != UNPLACED) else {
-                return Err(error(place, format!("'{word}' is no location: they are 'loc0', …")));
+                return Err(error(
+                    place,
+                    format!("'{word}' is not a location: locations are 'loc0', …"),
+                ));
             };
             self.explicit.push((id, place));
             LocId(id)
@@ -362,9 +369,9 @@ impl<'t> Parser<'t> {
             words.push(self.word("an attribute")?);
         }
         if let ["const", ty] = words[..] {
-            return match Type::from_name(ty) {
+            return match Type::of_text(ty) {
                 Some(ty) => self.constant(ty).map(Op::Const),
-                None => Err(error(place, format!("'{ty}' is no type"))),
+                None => Err(error(place, format!("'{ty}' is not a type"))),
             };
         }
         let mut items = Vec::new();
@@ -377,9 +384,9 @@ impl<'t> Parser<'t> {
             }
             self.mark(']')?;
         }
-        decode(&words, &items).ok_or_else(|| {
+        read(&words, &items).ok_or_else(|| {
             let name = words.join(".");
-            error(place, format!("'{name}' with these attributes is no operation"))
+            error(place, format!("'{name}' with these attributes is not an operation"))
         })
     }
 
@@ -424,7 +431,7 @@ impl<'t> Parser<'t> {
         Ok(constant)
     }
 
-    /// Every location that is named must be in the table.
+    /// Fails if an instruction names a location that is not in the table.
     fn check_locations(&self, kernel: &Kernel) -> Parsed<()> {
         match self.explicit.iter().find(|(id, _)| *id as usize >= kernel.locations.len()) {
             Some((id, place)) => Err(error(
@@ -435,7 +442,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Value types, which must be without gaps.
+    /// The types of values, whose numbers must have no gaps.
     fn values(&self) -> Parsed<Vec<Type>> {
         let mut values = Vec::with_capacity(self.types.len());
         for (&id, &(ty, place)) in &self.types {
@@ -476,6 +483,87 @@ impl<'t> Parser<'t> {
             column: place.column,
             scopes: Vec::new(),
         }));
+    }
+}
+
+/// One entry between brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Item<'t> {
+    /// `key=7`.
+    Key(&'t str, u32),
+    /// `acc7`: prefix and number.
+    Entity(&'t str, u32),
+    /// `7`.
+    Number(u32),
+}
+
+/// The operation with these words and items; `None` where there is none. `const` is read apart.
+fn read(words: &[&str], items: &[Item<'_>]) -> Option<Op> {
+    let (first, rest) = words.split_first()?;
+    TEXTS.iter().zip(readers()).find_map(|(text, reader)| {
+        let words = match *text {
+            "" => words,
+            text if text == *first => rest,
+            _ => return None,
+        };
+        let mut source = Attributes { words, items };
+        let op = reader(&mut source)?;
+        (source.words.is_empty() && source.items.is_empty()).then_some(op)
+    })
+}
+
+/// The words and items of an operation that are not read yet.
+struct Attributes<'t> {
+    words: &'t [&'t str],
+    items: &'t [Item<'t>],
+}
+
+impl Attributes<'_> {
+    fn item<T>(&mut self, read: impl FnOnce(Item<'_>) -> Option<T>) -> Option<T> {
+        let (first, rest) = self.items.split_first()?;
+        let found = read(*first)?;
+        self.items = rest;
+        Some(found)
+    }
+}
+
+impl Source for Attributes<'_> {
+    fn word<T: Named>(&mut self) -> Option<T> {
+        let (first, rest) = self.words.split_first()?;
+        let found = T::of_text(first)?;
+        self.words = rest;
+        Some(found)
+    }
+
+    fn flag(&mut self, word: &'static str) -> bool {
+        match self.words.split_first() {
+            Some((first, rest)) if *first == word => {
+                self.words = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn key(&mut self, key: &'static str) -> Option<u32> {
+        self.item(|item| match item {
+            Item::Key(found, value) if found == key => Some(value),
+            _ => None,
+        })
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.item(|item| match item {
+            Item::Number(value) => Some(value),
+            _ => None,
+        })
+    }
+
+    fn entity<E: EntityId>(&mut self) -> Option<E> {
+        self.item(|item| match item {
+            Item::Entity(prefix, number) if prefix == E::PREFIX => Some(E::of_number(number)),
+            _ => None,
+        })
     }
 }
 

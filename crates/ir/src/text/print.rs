@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
-use super::attributes::{Item, Named, encode};
+use crate::op::Form;
 use crate::{Block, Constant, Inst, Kernel, Op, ParamKind, RegionKind, ValueId};
 
 /// What [`to_text`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Source locations, as a suffix of each instruction and a table at the end. Without them the text is shorter and
-    /// does not change with the kernel's Rust source; [`parse`](super::parse) then takes places in the text.
+    /// Source locations, as a suffix of each instruction and a table at the end. Without them the
+    /// text is shorter and does not change with the kernel's Rust source. [`parse`](super::parse)
+    /// then uses places in the text.
     pub locations: bool,
 }
 
@@ -19,8 +20,8 @@ impl Default for TextOptions {
     }
 }
 
-/// The text form of a kernel. With locations, [`parse`](super::parse) gives back an equal kernel, as long as every value
-/// that it defines has a type.
+/// The text form of a kernel. With locations, [`parse`](super::parse) returns an equal kernel,
+/// if every value that it defines has a type.
 pub fn to_text(kernel: &Kernel, options: TextOptions) -> String {
     let mut printer = Printer { kernel, options, out: String::new() };
     printer.header();
@@ -129,15 +130,10 @@ impl Printer<'_> {
             self.definitions(&inst.results);
             self.out.push_str(" = ");
         }
-        let (words, items) = encode(&inst.op);
+        let Form { words, items } = inst.op.form();
         put!(self, "{}", words.join("."));
         if !items.is_empty() {
-            let item = |item: &Item<'_>| match item {
-                Item::Key(key, value) => format!("{key}={value}"),
-                Item::Entity(prefix, id) => format!("{prefix}{id}"),
-                Item::Number(value) => value.to_string(),
-            };
-            let items: Vec<String> = items.iter().map(item).collect();
+            let items: Vec<String> = items.iter().map(ToString::to_string).collect();
             put!(self, "[{}]", items.join(", "));
         }
         if let Op::Const(constant) = inst.op {
@@ -162,7 +158,7 @@ impl Printer<'_> {
             Constant::U32(value) => put!(self, " {value}"),
             Constant::S32(value) => put!(self, " {value}"),
             Constant::U64(value) => put!(self, " {value}"),
-            // By bits, so that NaN payloads survive.
+            // The bits, so that NaN payloads survive.
             Constant::F32(value) => put!(self, " {:#010x} /* {value:?} */", value.to_bits()),
             Constant::F64(value) => put!(self, " {:#018x} /* {value:?} */", value.to_bits()),
             Constant::B32(bits) => put!(self, " {bits:#010x}"),
@@ -194,7 +190,7 @@ fn note_params(block: &Block, defined: &mut [bool]) {
     note(&block.params, defined);
 }
 
-/// In double quotes; quotes, backslashes and control characters escaped as in Rust.
+/// The text in double quotes. Quotes, backslashes and control characters are escaped as in Rust.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {

@@ -1,10 +1,11 @@
-//! Rule 15: TMA stores are committed, and their groups awaited before the CTA gives its shared memory away.
+//! Rule 15: TMA stores are committed, and their groups awaited before the CTA ends.
 //!
-//! Stores, commits and waits stand under elections that the verifier does not correlate, so it asks only for what no
-//! execution can do without: a commit that can follow the store, and a wait for all groups that can follow the commit.
+//! Stores, commits and waits stand under elections that the verifier does not correlate. So it only
+//! demands what no correct execution lacks: a commit that can follow the store, and a wait for all
+//! groups that can follow the commit.
 
 use super::{Report, Rule};
-use crate::{Block, Op};
+use crate::{Block, BulkEffect, Control, Effect};
 
 pub(super) fn check(report: &mut Report<'_>) {
     let kernel = report.kernel;
@@ -28,8 +29,8 @@ pub(super) fn check(report: &mut Report<'_>) {
             report.at(
                 Rule::BulkGroups,
                 store.loc,
-                "no wait for all bulk groups can follow this TMA store: wait with 0 pending before \
-                 the CTA ends"
+                "no wait for all bulk groups can follow this TMA store: wait with 0 pending groups \
+                 before the CTA ends"
                     .into(),
             );
         }
@@ -64,16 +65,17 @@ impl Event {
 fn collect(block: &Block, loops: &mut Vec<usize>, position: &mut usize, events: &mut Vec<Event>) {
     for inst in &block.insts {
         *position += 1;
-        let kind = match inst.op {
-            Op::TmaStore { .. } => Some(Kind::Store),
-            Op::BulkCommit => Some(Kind::Commit),
-            Op::BulkWait { pending: 0, .. } => Some(Kind::WaitAll),
+        let effect = inst.op.effect();
+        let kind = match effect {
+            Effect::Bulk(BulkEffect::Store) => Some(Kind::Store),
+            Effect::Bulk(BulkEffect::Commit) => Some(Kind::Commit),
+            Effect::Bulk(BulkEffect::Wait(0)) => Some(Kind::WaitAll),
             _ => None,
         };
         if let Some(kind) = kind {
             events.push(Event { kind, loc: inst.loc, position: *position, loops: loops.clone() });
         }
-        let is_loop = matches!(inst.op, Op::For | Op::While);
+        let is_loop = matches!(effect, Effect::Control(Control::For | Control::While));
         if is_loop {
             loops.push(*position);
         }
@@ -86,14 +88,14 @@ fn collect(block: &Block, loops: &mut Vec<usize>, position: &mut usize, events: 
     }
 }
 
-/// A wait right behind a store, with no commit between them, waits for nothing of it.
+/// A wait after a store without a commit in between does not wait for the store.
 fn straight_lines(report: &mut Report<'_>, block: &Block) {
     let mut open = false;
     for inst in &block.insts {
-        match inst.op {
-            Op::TmaStore { .. } => open = true,
-            Op::BulkCommit => open = false,
-            Op::BulkWait { .. } if open => {
+        match inst.op.effect() {
+            Effect::Bulk(BulkEffect::Store) => open = true,
+            Effect::Bulk(BulkEffect::Commit) => open = false,
+            Effect::Bulk(BulkEffect::Wait(_)) if open => {
                 report.at(
                     Rule::BulkGroups,
                     inst.loc,

@@ -1,45 +1,55 @@
-//! The verifier: what can be decided about a kernel without running it. All violations are reported, each with the rule,
-//! what is wrong and by how much, what to do, and the Rust source line.
+//! The verifier: what can be decided about a kernel without running it. All violations are
+//! reported, each with the rule, what is wrong and by how much, what to do, and the Rust source
+//! line.
 //!
 //! It accepts kernels before and after legalisation. Rules, in the order of [`Rule`]:
 //!
-//! 1. **Names**: the kernel's and its parameters' names are PTX identifiers, parameters and roles have distinct names,
-//!    and parameters fit into the launch's parameter space.
-//! 2. **Entities**: every value, parameter, region, accumulator, role and location that is named exists.
-//! 3. **Structure**: control operations have the blocks, block parameters and yields of their signature; `Yield` ends
-//!    every nested block and stands nowhere else.
+//! 1. **Names**: the names of the kernel and its parameters are PTX identifiers. Parameters, roles
+//!    and regions have distinct names. Parameters fit into the launch's parameter space.
+//! 2. **Entities**: every value, parameter, region, accumulator, role and location that is named
+//!    exists.
+//! 3. **Structure**: control operations have the blocks, block parameters and yields of their
+//!    signature. `Yield` ends every nested block and stands nowhere else.
 //! 4. **Definitions**: a value is defined once.
 //! 5. **Dominance**: a value is used only after its definition, in its block or one nested in it.
 //! 6. **Types**: operands and results have the number and types of the operation's signature.
-//! 7. **Attributes**: constants of an operation are in the range that the instruction has: vector widths, memory orders,
-//!    mbarrier counts, barrier numbers and threads, wait depths, loop steps.
+//! 7. **Attributes**: constants of an operation are in the range that the instruction has: vector
+//!    widths, memory orders, mbarrier counts, wait depths, loop steps.
 //! 8. **Wgmma shapes**: `n`, element pair, majors and accumulator belong to one instruction.
 //! 9. **Descriptors**: byte offsets are multiples of 16 below 2^18.
-//! 10. **TMA**: ranks, boxes and swizzles are encodable; a copy has the rank of its map and its box fits its region, as far
-//!     as map, region and offset are known.
-//! 11. **Uniformity**: operations that a whole warp or warpgroup executes together stand only under control flow that is
-//!     provably uniform for it.
-//! 12. **Wgmma fence**: on every path a `WgmmaFence` stands between the previous commit or accumulator read and the first
-//!     `Wgmma` of a batch, and after the definition of register-A fragments.
+//! 10. **TMA**: ranks, boxes and swizzles are encodable. A copy has the rank of its map and its box
+//!     fits its region, as far as map, region and offset are known.
+//! 11. **Uniformity**: operations that a whole warp or warpgroup executes together stand only under
+//!     control flow that is provably uniform for it.
+//! 12. **Wgmma fence**: on every path a `WgmmaFence` stands between the first `Wgmma` of a batch
+//!     and the previous commit, the last read or write of its accumulators, and the definition of
+//!     its register-A fragments.
 //! 13. **Wgmma commit**: every `Wgmma` is committed before the next wait and before its role ends.
-//! 14. **In flight**: accumulators and register-A fragments are not touched, fragments not redefined and roles not ended,
-//!     while a group that uses them may be in flight.
+//! 14. **In flight**: while a group may be in flight, its accumulators are neither read nor
+//!     written, its register-A fragments are neither read nor defined again, and its role does not
+//!     end.
 //! 15. **Bulk groups**: a TMA store can be followed by a commit, and that by a wait for all groups.
-//! 16. **Roles**: at most one `Roles`, in the outermost block, listing declared roles once; `SetMaxRegisters` only as
-//!     legalisation makes it.
-//! 17. **Registers**: budgets are what `setmaxnreg` can set, fit the SM together, and hold the accumulators.
-//! 18. **Shared memory**: regions are aligned, inside the limit, hold what operations use them for, and mbarriers overlap
-//!     nothing.
-//! 19. **Cluster**: 1 to 8 CTAs (the portable sizes).
+//! 16. **Roles**: there is at most one `Roles`, in the kernel's own block, which lists declared
+//!     roles once. `SetMaxRegisters` stands only where legalisation puts it.
+//! 17. **Registers**: budgets are what `setmaxnreg` can set, fit the SM together, and hold the
+//!     accumulators.
+//! 18. **Shared memory**: regions are aligned, end inside the limit and hold what operations use
+//!     them for. mbarriers overlap nothing.
+//! 19. **Cluster**: it has 1 to 8 CTAs (the portable sizes).
+//! 20. **Residency**: as many CTAs fit on an SM as the kernel declares.
+//! 21. **Named barriers**: numbers are 0 to 15, and a barrier is for no more threads than use it,
+//!     as far as the number is constant.
 //!
-//! "On every path" means every path through the structured control flow; conditions are not correlated with each other,
-//! and loops are taken to run any number of times unless their bounds are constant.
+//! "On every path" means every path through the structured control flow. Conditions are not
+//! correlated with each other, and loops are taken to run any number of times unless their bounds
+//! are constant.
 //!
-//! Left to the emulator, because it depends on run-time indices: overlap of data regions in time, proxy fences between the
-//! right accesses, barrier arrivals against who really arrives, addresses and alignment of computed offsets, races and
-//! deadlocks.
+//! What depends on run-time indices is left to the emulator: overlap of data regions in time, proxy
+//! fences between the right accesses, barrier arrivals against who really arrives, addresses and
+//! alignment of computed offsets, races and deadlocks.
 
 mod attributes;
+mod barriers;
 mod bulk;
 mod resources;
 mod signature;
@@ -95,8 +105,10 @@ pub enum Rule {
     SharedMemory,
     /// The cluster is launchable.
     Cluster,
-    /// As many CTAs can be on an SM as the kernel asks for.
+    /// As many CTAs fit on an SM as the kernel declares.
     Residency,
+    /// Named barriers exist and can complete.
+    NamedBarriers,
 }
 
 impl fmt::Display for Rule {
@@ -122,6 +134,7 @@ impl fmt::Display for Rule {
             Rule::SharedMemory => "shared memory",
             Rule::Cluster => "cluster",
             Rule::Residency => "residency",
+            Rule::NamedBarriers => "named barriers",
         };
         write!(f, "rule {} ({name})", *self as u32)
     }
@@ -189,6 +202,7 @@ pub fn verify(kernel: &Kernel) -> Result<(), VerifyError> {
     uniformity::check(&mut report, &facts);
     wgmma::check(&mut report, &facts);
     bulk::check(&mut report);
+    barriers::check(&mut report, &facts);
     if report.violations.is_empty() {
         Ok(())
     } else {
@@ -215,8 +229,8 @@ impl Report<'_> {
     }
 }
 
-/// What is known of values without running: constants and where addresses come from. Holds nothing for values that are
-/// carried or selected.
+/// Static facts about values: constants, and the region of an address. There are none about values
+/// that are carried or selected.
 struct Facts {
     constants: HashMap<ValueId, Constant>,
     maps: HashMap<ValueId, ParamId>,

@@ -1,21 +1,22 @@
-//! Rules 1 and 16 to 20: names, roles, register budgets, shared memory, cluster and CTAs per SM, as the kernel declares
-//! them.
+//! Rules 1 and 16 to 20: the kernel's declarations of names, roles, register budgets, shared
+//! memory, cluster and CTAs per SM.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use super::{Report, Rule};
 use crate::{
-    ASource, AccId, Block, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind,
-    SM_REGISTERS, SM_THREADS, Type, WARPGROUP_THREADS,
+    AccId, Block, Entity, Inst, Kernel, LocId, MAX_SMEM_BYTES, Op, ParamKind, RegionKind,
+    RegisterChange, SM_REGISTERS, SM_THREADS, Type, WARPGROUP_THREADS,
 };
 
-/// Registers per thread that a role needs besides its accumulators: addresses, loop counters, predicates, epilogue values.
-/// Measured on Hopper: 208 accumulators fit a budget of 240, 224 spill.
+/// Registers per thread that a role needs besides its accumulators: addresses, loop counters,
+/// predicates, epilogue values. Measured on Hopper: 208 accumulators fit a budget of 240, 224
+/// spill.
 pub const ROLE_REGISTER_RESERVE: u32 = 24;
 
-/// Registers per thread that one wgmma needs besides its accumulators out of what the launch gives before `setmaxnreg`; the
-/// four of A in registers come on top. Measured with ptxas 13.0, which refuses less (C7602).
+/// Registers per thread that one wgmma needs besides its accumulators before any `setmaxnreg`. A in
+/// registers needs four more. Measured with ptxas 13.0, which refuses fewer (C7602).
 pub const ENTRY_REGISTER_RESERVE: u32 = 26;
 
 /// Bytes of kernel parameters that a launch takes (PTX ISA 8.1 and later, sm_70 and later).
@@ -33,21 +34,21 @@ pub(super) fn check(report: &mut Report<'_>) {
     if !(1..=8).contains(&cluster) {
         report.declaration(
             Rule::Cluster,
-            format!("a cluster of {cluster} CTAs: 1 to 8 are portable"),
+            format!("a cluster of {cluster} CTAs: use 1 to 8, the portable sizes"),
         );
     }
     residency(report);
 }
 
-/// CTAs per SM that a kernel can ask for.
+/// CTAs per SM that a kernel can declare.
 const RESIDENT_CTAS: RangeInclusive<u32> = 1..=8;
 
-/// The threads of an SM.
+/// CTAs per SM against the threads of an SM.
 fn residency(report: &mut Report<'_>) {
     let kernel = report.kernel;
     let ctas = kernel.ctas_per_sm;
     if !RESIDENT_CTAS.contains(&ctas) {
-        let message = format!("{ctas} CTAs per SM: ask for 1 to 8");
+        let message = format!("{ctas} CTAs per SM: declare 1 to 8");
         report.declaration(Rule::Residency, message);
         return;
     }
@@ -57,20 +58,20 @@ fn residency(report: &mut Report<'_>) {
         report.declaration(
             Rule::Residency,
             format!(
-                "{ctas} CTAs of {threads} threads are {together} on an SM: it holds {SM_THREADS}; \
-                 ask for fewer CTAs"
+                "{ctas} CTAs of {threads} threads are {together} on an SM, which holds \
+                 {SM_THREADS}: declare fewer CTAs"
             ),
         );
     }
 }
 
-/// Threads that the roles declare, however many.
+/// Threads that the roles declare.
 fn threads(kernel: &Kernel) -> u64 {
     let warpgroups: u64 = kernel.roles.iter().map(|role| u64::from(role.warpgroups)).sum();
     warpgroups * u64::from(WARPGROUP_THREADS)
 }
 
-/// Registers at entry, `None` where the declaration is broken.
+/// Registers at entry; `None` if the declarations are broken.
 fn entry_registers(kernel: &Kernel) -> Option<u32> {
     let sound =
         (1..=MAX_THREADS).contains(&threads(kernel)) && RESIDENT_CTAS.contains(&kernel.ctas_per_sm);
@@ -95,24 +96,24 @@ fn names(report: &mut Report<'_>) {
             report.declaration(
                 Rule::Names,
                 format!(
-                    "{what} name '{name}' is no PTX identifier: use a letter and then letters, \
+                    "{what} name '{name}' is not a PTX identifier: use a letter and then letters, \
                      digits, '_' and '$'"
                 ),
             );
         }
     }
-    let mut taken = BTreeSet::new();
-    for param in &kernel.params {
-        if !taken.insert(&param.name) {
-            let message = format!("two parameters are called '{}': rename one", param.name);
-            report.declaration(Rule::Names, message);
-        }
-    }
-    let mut taken = BTreeSet::new();
-    for role in &kernel.roles {
-        if !taken.insert(&role.name) {
-            let message = format!("two roles are called '{}': rename one", role.name);
-            report.declaration(Rule::Names, message);
+    let duplicates = [
+        ("parameters", kernel.params.iter().map(|param| &param.name).collect::<Vec<_>>()),
+        ("roles", kernel.roles.iter().map(|role| &role.name).collect()),
+        ("regions", kernel.regions.iter().map(|region| &region.name).collect()),
+    ];
+    for (what, names) in duplicates {
+        let mut taken = BTreeSet::new();
+        for name in names {
+            if !taken.insert(name) {
+                let message = format!("two {what} are called '{name}': rename one");
+                report.declaration(Rule::Names, message);
+            }
         }
     }
     let bytes = kernel.params.iter().fold(0u64, |offset, param| {
@@ -165,7 +166,7 @@ fn roles(report: &mut Report<'_>) {
             format!("the roles have {threads} threads together: a CTA has at most {MAX_THREADS}"),
         );
     }
-    // Another number is reported as such.
+    // Other numbers are reported by `residency`.
     let ctas = if RESIDENT_CTAS.contains(&kernel.ctas_per_sm) { kernel.ctas_per_sm } else { 1 };
     let limit = SM_REGISTERS / ctas;
     if registers > u64::from(limit) {
@@ -177,8 +178,8 @@ fn roles(report: &mut Report<'_>) {
         report.declaration(
             Rule::Registers,
             format!(
-                "the roles need {} = {registers} registers: {holder} {limit}, {over} fewer; lower a \
-                 budget",
+                "the roles need {} = {registers} registers: {holder} {limit}, {over} fewer; lower \
+                 a budget",
                 breakdown.join(" + ")
             ),
         );
@@ -192,7 +193,7 @@ fn roles(report: &mut Report<'_>) {
         report.at(
             Rule::Roles,
             loc,
-            "registers are set by hand next to roles: remove it, roles have budgets".into(),
+            "registers are set next to roles: remove it, roles have budgets".into(),
         );
     }
 }
@@ -203,7 +204,7 @@ struct Nesting {
     in_loop: bool,
 }
 
-/// Where `Roles` and `SetMaxRegisters` stand.
+/// The places of `Roles` and `SetMaxRegisters`.
 struct Placement<'r, 'k> {
     report: &'r mut Report<'k>,
     roles: Option<LocId>,
@@ -217,7 +218,7 @@ impl Placement<'_, '_> {
         for inst in &block.insts {
             match &inst.op {
                 Op::Roles(_) => self.roles(inst, nesting),
-                Op::SetMaxRegisters { count, increase } => {
+                Op::SetMaxRegisters { count, change } => {
                     self.set_registers.get_or_insert(inst.loc);
                     if nesting.in_loop {
                         self.report.at(
@@ -227,12 +228,15 @@ impl Placement<'_, '_> {
                                 .into(),
                         );
                     }
-                    let wrong = |entry: &u32| {
-                        if *increase { count < entry } else { count > entry }
+                    let wrong = |entry: &u32| match change {
+                        RegisterChange::Increase => count < entry,
+                        RegisterChange::Decrease => count > entry,
                     };
                     if let Some(entry) = self.entry.filter(wrong) {
-                        let (now, other) =
-                            if *increase { ("raised", "lower") } else { ("lowered", "raise") };
+                        let (now, other) = match change {
+                            RegisterChange::Increase => ("raised", "lower"),
+                            RegisterChange::Decrease => ("lowered", "raise"),
+                        };
                         self.report.at(
                             Rule::Registers,
                             inst.loc,
@@ -255,14 +259,14 @@ impl Placement<'_, '_> {
             self.report.at(
                 Rule::Roles,
                 inst.loc,
-                "roles stand in a nested block: move them to the kernel's own block".into(),
+                "roles are declared in a nested block: move them to the kernel's own block".into(),
             );
         }
         if self.roles.replace(inst.loc).is_some() {
             self.report.at(
                 Rule::Roles,
                 inst.loc,
-                "roles split a second time: a kernel does so once".into(),
+                "roles are declared a second time: a kernel declares them once".into(),
             );
         }
         let mut seen = BTreeSet::new();
@@ -287,7 +291,8 @@ fn accumulators(report: &mut Report<'_>) {
             report.declaration(
                 Rule::WgmmaShape,
                 format!(
-                    "{id} has {} registers: use n / 2, n / 4 of b32, for n of 8 to 256 in steps of 8",
+                    "{id} has {} registers: use n / 2, or n / 4 of b32, for an n of 8 to 256 in \
+                     steps of 8",
                     group.registers
                 ),
             );
@@ -303,11 +308,8 @@ fn accumulators(report: &mut Report<'_>) {
     let mut hungriest = BTreeMap::new();
     kernel.visit(&mut |inst| {
         if let Op::Wgmma(wgmma) = &inst.op {
-            let reserve = match wgmma.a_source {
-                ASource::Shared(_) => ENTRY_REGISTER_RESERVE,
-                ASource::Registers => ENTRY_REGISTER_RESERVE + 4,
-            };
-            // The one that needs most, of these the first.
+            let reserve = ENTRY_REGISTER_RESERVE + wgmma.a_registers() as u32;
+            // The first wgmma with the largest need.
             let (most, loc) = hungriest.entry(wgmma.acc).or_insert((reserve, inst.loc));
             if reserve > *most {
                 (*most, *loc) = (reserve, inst.loc);
@@ -330,7 +332,8 @@ fn accumulators(report: &mut Report<'_>) {
         }
     }
 
-    // Before legalisation budgets belong to role blocks, after it to the code behind `SetMaxRegisters`.
+    // Before legalisation budgets belong to role blocks, after it to the code that follows
+    // `SetMaxRegisters`.
     let mut budgets = Vec::new();
     collect_budgets(kernel, &kernel.body, &mut budgets);
     for (budget, insts, loc) in budgets {
@@ -384,15 +387,10 @@ fn collect_budgets<'k>(
 
 fn collect_used(insts: &[Inst], used: &mut BTreeSet<AccId>) {
     for inst in insts {
-        match &inst.op {
-            Op::AccGet(id, _) => {
-                used.insert(*id);
-            }
-            Op::Wgmma(wgmma) => {
-                used.insert(wgmma.acc);
-            }
-            _ => {}
-        }
+        used.extend(inst.op.entities().into_iter().filter_map(|entity| match entity {
+            Entity::Accumulator(id) => Some(id),
+            Entity::Param(_) | Entity::Region(_) | Entity::Role(_) => None,
+        }));
         for block in &inst.blocks {
             collect_used(&block.insts, used);
         }

@@ -1,8 +1,8 @@
-//! Rules 2 to 5: everything named exists, blocks are well formed, each value has one definition that dominates its uses.
+//! Rules 2 to 5: everything that is named exists, blocks are well formed, and each value has one
+//! definition that dominates its uses.
 
 use super::{Report, Rule};
-use crate::text::operation_name;
-use crate::{Block, Inst, Op, Type, ValueId};
+use crate::{Block, Control, Effect, Entity, Inst, Op, Type, ValueId};
 
 pub(super) fn check(report: &mut Report<'_>) {
     let kernel = report.kernel;
@@ -115,30 +115,23 @@ impl Walk<'_, '_> {
         if inst.loc.index() >= kernel.locations.len() {
             self.missing(inst, &format!("location {}", inst.loc), kernel.locations.len());
         }
-        match &inst.op {
-            Op::Param(id) | Op::MapParam(id) if id.index() >= kernel.params.len() => {
-                self.missing(inst, &format!("parameter {id}"), kernel.params.len());
-            }
-            Op::SmemAddress(id) if id.index() >= kernel.regions.len() => {
-                self.missing(inst, &format!("region {id}"), kernel.regions.len());
-            }
-            Op::AccGet(id, _) if id.index() >= kernel.accumulators.len() => {
-                self.missing(inst, &format!("accumulator {id}"), kernel.accumulators.len());
-            }
-            Op::Wgmma(wgmma) if wgmma.acc.index() >= kernel.accumulators.len() => {
-                let what = format!("accumulator {}", wgmma.acc);
-                self.missing(inst, &what, kernel.accumulators.len());
-            }
-            Op::Roles(ids) => {
-                for id in ids.iter().filter(|id| id.index() >= kernel.roles.len()) {
-                    self.missing(inst, &format!("role {id}"), kernel.roles.len());
+        for entity in inst.op.entities() {
+            let (what, index, count) = match entity {
+                Entity::Param(id) => (format!("parameter {id}"), id.index(), kernel.params.len()),
+                Entity::Region(id) => (format!("region {id}"), id.index(), kernel.regions.len()),
+                Entity::Accumulator(id) => {
+                    (format!("accumulator {id}"), id.index(), kernel.accumulators.len())
                 }
+                Entity::Role(id) => (format!("role {id}"), id.index(), kernel.roles.len()),
+            };
+            if index >= count {
+                self.missing(inst, &what, count);
             }
-            _ => {}
         }
     }
 
-    /// Block counts, parameters and yields. Results are matched against the carried types by the signature rule.
+    /// Block counts, parameters and yields. Results are matched against the carried types by the
+    /// signature rule.
     fn control(&mut self, inst: &Inst) {
         let kernel = self.report.kernel;
         let types = |values: &[ValueId]| -> Vec<Option<Type>> {
@@ -152,28 +145,37 @@ impl Walk<'_, '_> {
         };
         // Parameters and yield of each block.
         type Shape = (Vec<Option<Type>>, Vec<Option<Type>>);
-        let shape: Vec<Shape> = match &inst.op {
-            Op::For => vec![(u32_first(&results), results)],
-            Op::While => {
+        let shape: Vec<Shape> = match inst.op.effect() {
+            Effect::Control(Control::For) => vec![(u32_first(&results), results)],
+            Effect::Control(Control::While) => {
                 vec![(results.clone(), vec![Some(Type::Bool)]), (results.clone(), results)]
             }
-            Op::If => vec![(vec![], results.clone()), (vec![], results)],
-            Op::Roles(ids) => vec![(vec![], vec![]); ids.len()],
-            _ => vec![],
+            Effect::Control(Control::If) => vec![(vec![], results.clone()), (vec![], results)],
+            Effect::Control(Control::Roles) => {
+                vec![(vec![], vec![]); inst.op.entities().len()]
+            }
+            Effect::Control(Control::Yield)
+            | Effect::Pure
+            | Effect::Reads
+            | Effect::Acts
+            | Effect::ReadsAccumulator(_)
+            | Effect::WritesAccumulator(_)
+            | Effect::Wgmma(_)
+            | Effect::Bulk(_) => vec![],
         };
         if shape.len() != inst.blocks.len() {
-            let (asked, found) = (shape.len(), inst.blocks.len());
+            let (wanted, found) = (shape.len(), inst.blocks.len());
             self.report.at(
                 Rule::Structure,
                 inst.loc,
-                format!("{} takes {asked} nested blocks and has {found}", operation_name(&inst.op)),
+                format!("{} takes {wanted} nested blocks and has {found}", inst.op.name()),
             );
         }
         for (index, (block, (params, yields))) in inst.blocks.iter().zip(shape).enumerate() {
             let found = types(&block.params);
             if found != params {
                 let message = format!(
-                    "block {index} has parameters ({}): the operation hands it ({})",
+                    "block {index} has parameters ({}): the operation passes it ({})",
                     list(&found),
                     list(&params)
                 );

@@ -1,46 +1,39 @@
-//! Rule 11: which values are the same in all threads of a CTA, warpgroup or warp, and what may stand under a condition.
+//! Rule 11: in which threads values are the same, and what may stand under a condition on them.
 
 use std::collections::HashMap;
 
 use super::{Facts, Report, Rule};
-use crate::text::operation_name;
-use crate::{BinaryOp, Block, CompareOp, Convergence, Inst, Kernel, LocId, Op, Special, ValueId};
-
-/// The largest set of threads in which a value (or the decision to get here) is the same; later is weaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    Cta,
-    Warpgroup,
-    Warp,
-    Thread,
-}
+use crate::{
+    BinaryOp, Block, CompareOp, Control, Effect, Inst, Kernel, LocId, Op, Special, Threads,
+    Uniformity, ValueId,
+};
 
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
     let kernel = report.kernel;
     let mut analysis = Analysis {
         facts,
         units: HashMap::new(),
-        levels: vec![Level::Cta; kernel.values.len()],
+        threads: vec![Threads::Cta; kernel.values.len()],
         changed: true,
         refused: Vec::new(),
     };
     kernel.visit(&mut |inst| analysis.learn_unit(inst));
-    // Levels only weaken, so this ends; the last round sees the fixpoint.
+    // Sets of threads only shrink, so this ends. The last round sees the fixpoint.
     while analysis.changed {
         analysis.changed = false;
         analysis.refused.clear();
-        analysis.block(kernel, &kernel.body, Level::Cta);
+        analysis.block(kernel, &kernel.body, Threads::Cta);
     }
     for (name, loc, control, needed) in analysis.refused {
-        let set = if needed == Level::Warp { "warp" } else { "warpgroup" };
-        let found = if control == Level::Thread { "thread" } else { "warp" };
+        let set = if needed == Threads::Warp { "warp" } else { "warpgroup" };
+        let found = if control == Threads::Thread { "thread" } else { "warp" };
         report.at(
             Rule::Uniformity,
             loc,
             format!(
-                "all threads of a {set} execute {name} together, and it stands under a condition or \
-                 loop bound that can differ from {found} to {found}: move it out, or compute the \
-                 condition from {set}-uniform values"
+                "all threads of a {set} execute {name} together, but it stands under a condition \
+                 or loop bound that can differ from {found} to {found}: move it out, or compute \
+                 the condition from {set}-uniform values"
             ),
         );
     }
@@ -48,23 +41,24 @@ pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
 
 struct Analysis<'a> {
     facts: &'a Facts,
-    /// For values that count threads in program order (thread, warp and warpgroup index, and quotients of them): the
-    /// number of threads for each step.
+    /// The number of threads between two values, for values that count threads in program order:
+    /// thread, warp and warpgroup index, and quotients of them.
     units: HashMap<ValueId, u64>,
-    levels: Vec<Level>,
+    /// By value: the largest set of threads in which it is the same.
+    threads: Vec<Threads>,
     changed: bool,
-    /// Operation, level of its control flow, level that it needs.
-    refused: Vec<(String, LocId, Level, Level)>,
+    /// Operation, threads that reach it together, and threads that must.
+    refused: Vec<(String, LocId, Threads, Threads)>,
 }
 
-/// The level of a value that changes only every `threads` threads.
-fn every(threads: u64) -> Level {
+/// The threads in which a value is the same that changes only every `threads` threads.
+fn every(threads: u64) -> Threads {
     if threads == 0 || threads.is_multiple_of(128) {
-        Level::Warpgroup
+        Threads::Warpgroup
     } else if threads.is_multiple_of(32) {
-        Level::Warp
+        Threads::Warp
     } else {
-        Level::Thread
+        Threads::Thread
     }
 }
 
@@ -92,120 +86,106 @@ impl Analysis<'_> {
         self.units.get(&value)?.checked_mul(factor(self.facts.u32(by)?))
     }
 
-    fn level(&self, value: ValueId) -> Level {
-        self.levels.get(value.index()).copied().unwrap_or(Level::Cta)
+    fn threads(&self, value: ValueId) -> Threads {
+        self.threads.get(value.index()).copied().unwrap_or(Threads::Cta)
     }
 
-    fn join<'v>(&self, values: impl IntoIterator<Item = &'v ValueId>) -> Level {
-        values.into_iter().map(|value| self.level(*value)).max().unwrap_or(Level::Cta)
+    fn join<'v>(&self, values: impl IntoIterator<Item = &'v ValueId>) -> Threads {
+        values.into_iter().map(|value| self.threads(*value)).max().unwrap_or(Threads::Cta)
     }
 
-    fn weaken(&mut self, value: ValueId, level: Level) {
-        if let Some(held) = self.levels.get_mut(value.index())
-            && *held < level
+    fn weaken(&mut self, value: ValueId, to: Threads) {
+        if let Some(held) = self.threads.get_mut(value.index())
+            && *held < to
         {
-            *held = level;
+            *held = to;
             self.changed = true;
         }
     }
 
-    fn weaken_all(&mut self, values: &[ValueId], by: &[ValueId], level: Level) {
+    fn weaken_all(&mut self, values: &[ValueId], by: &[ValueId], to: Threads) {
         for (value, by) in values.iter().zip(by) {
-            self.weaken(*value, self.level(*by).max(level));
+            self.weaken(*value, self.threads(*by).max(to));
         }
     }
 
-    fn block(&mut self, kernel: &Kernel, block: &Block, control: Level) {
+    fn block(&mut self, kernel: &Kernel, block: &Block, control: Threads) {
         for inst in &block.insts {
-            let limit = match inst.op.convergence() {
-                Convergence::Thread => Level::Thread,
-                Convergence::Warp => Level::Warp,
-                Convergence::Warpgroup => Level::Warpgroup,
-            };
-            if control > limit {
-                self.refused.push((operation_name(&inst.op), inst.loc, control, limit));
+            let together = inst.op.executed_by();
+            if control > together {
+                self.refused.push((inst.op.name(), inst.loc, control, together));
             }
-            match &inst.op {
-                Op::For | Op::While | Op::If | Op::Roles(_) => self.control(kernel, inst, control),
-                _ => {
-                    let level = self.result(inst);
+            match inst.op.effect() {
+                Effect::Control(kind) => self.control(kernel, inst, kind, control),
+                Effect::Pure
+                | Effect::Reads
+                | Effect::Acts
+                | Effect::ReadsAccumulator(_)
+                | Effect::WritesAccumulator(_)
+                | Effect::Wgmma(_)
+                | Effect::Bulk(_) => {
+                    let threads = self.result(inst);
                     for &result in &inst.results {
-                        self.weaken(result, level);
+                        self.weaken(result, threads);
                     }
                 }
             }
         }
     }
 
-    fn control(&mut self, kernel: &Kernel, inst: &Inst, control: Level) {
-        match (&inst.op, &inst.blocks[..]) {
-            (Op::If, blocks) => {
+    fn control(&mut self, kernel: &Kernel, inst: &Inst, kind: Control, control: Threads) {
+        match (kind, &inst.blocks[..]) {
+            (Control::If, blocks) => {
                 let condition = self.join(&inst.args);
                 for block in blocks {
                     self.block(kernel, block, control.max(condition));
                     self.weaken_all(&inst.results, yields(block), condition);
                 }
             }
-            (Op::For, [body]) if inst.args.len() >= 3 => {
+            (Control::For, [body]) if inst.args.len() >= 3 => {
                 let (bounds, init) = inst.args.split_at(3);
                 let bounds = self.join(bounds);
                 if let Some((index, carried)) = body.params.split_first() {
                     self.weaken(*index, bounds);
-                    self.weaken_all(carried, init, Level::Cta);
+                    self.weaken_all(carried, init, Threads::Cta);
                     self.block(kernel, body, control.max(bounds));
-                    self.weaken_all(carried, yields(body), Level::Cta);
+                    self.weaken_all(carried, yields(body), Threads::Cta);
                 }
                 self.weaken_all(&inst.results, init, bounds);
                 self.weaken_all(&inst.results, yields(body), bounds);
             }
-            (Op::While, [condition, body]) => {
+            (Control::While, [condition, body]) => {
                 // Threads that leave the loop in different rounds carry different values out of it.
                 let leaves = self.join(yields(condition));
                 let inside = control.max(leaves);
-                self.weaken_all(&condition.params, &inst.args, Level::Cta);
+                self.weaken_all(&condition.params, &inst.args, Threads::Cta);
                 self.block(kernel, condition, inside);
-                self.weaken_all(&body.params, &condition.params, Level::Cta);
+                self.weaken_all(&body.params, &condition.params, Threads::Cta);
                 self.block(kernel, body, inside);
-                self.weaken_all(&condition.params, yields(body), Level::Cta);
+                self.weaken_all(&condition.params, yields(body), Threads::Cta);
                 self.weaken_all(&inst.results, &condition.params, leaves);
             }
-            (Op::Roles(_), blocks) => {
+            (Control::Roles, blocks) => {
                 for block in blocks {
-                    self.block(kernel, block, control.max(Level::Warpgroup));
+                    self.block(kernel, block, control.max(Threads::Warpgroup));
                 }
             }
-            // The structure rule reports other shapes.
-            _ => {}
+            // `block` reads the yielded values. The structure rule reports malformed control
+            // operations.
+            (Control::Yield | Control::For | Control::While, _) => {}
         }
     }
 
-    fn result(&self, inst: &Inst) -> Level {
-        let plain = self.join(&inst.args);
+    /// The threads in which the results are the same.
+    fn result(&self, inst: &Inst) -> Threads {
+        let operands = self.join(&inst.args);
+        let plain = match inst.op.uniformity() {
+            Uniformity::AsOperands => operands,
+            Uniformity::In(threads) => threads,
+            Uniformity::AtLeastIn(threads) => operands.min(threads),
+        };
+        // Counts of threads are the same in more threads than their operands.
         match (&inst.op, &inst.args[..]) {
-            (Op::Special(special), _) => match special {
-                Special::Thread | Special::Lane => Level::Thread,
-                Special::Warp => Level::Warp,
-                Special::Warpgroup => Level::Warpgroup,
-                Special::Cta
-                | Special::CtaCount
-                | Special::CtaRank
-                | Special::Cluster
-                | Special::ClusterCount => Level::Cta,
-            },
-            (
-                Op::Elect
-                | Op::Load(_)
-                | Op::LoadElement(_)
-                | Op::LoadNarrow { .. }
-                | Op::LoadMatrix { .. }
-                | Op::Atomic { .. }
-                | Op::WarpMma(_)
-                | Op::AccGet(..)
-                | Op::Clock,
-                _,
-            ) => Level::Thread,
-            (Op::ShuffleFirst, _) => plain.min(Level::Warp),
-            (Op::AssumeUniform, _) => plain.min(Level::Warpgroup),
             (Op::Binary(BinaryOp::Shr | BinaryOp::Div), _) => match &inst.results[..] {
                 [result] => self.units.get(result).map_or(plain, |unit| plain.min(every(*unit))),
                 _ => plain,
@@ -221,7 +201,8 @@ impl Analysis<'_> {
                     None => plain,
                 }
             }
-            // A count on one side of a threshold: the same within every group that the threshold does not cut.
+            // A count on one side of a threshold: the same within every group that the threshold
+            // does not cut.
             (Op::Compare(op), &[left, right]) => {
                 let cut = |value: ValueId, limit: ValueId, inclusive: bool| {
                     let first_beyond = u64::from(self.facts.u32(limit)?) + u64::from(inclusive);

@@ -1,35 +1,27 @@
-//! Rules 12 to 14: the order of wgmma, fences, commits, waits and register accesses, as a dataflow over the structured
-//! control flow. The state holds what may be the case on some path, so that joining is union and loops reach a fixpoint.
+//! Rules 12 to 14: the order of wgmma, fences, commits, waits and register accesses, as a dataflow
+//! analysis over the structured control flow. The state holds what may be the case on some path, so
+//! joining is union and loops reach a fixpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Facts, Report, Rule};
-use crate::{ASource, AccId, Block, Inst, LocId, Op, ValueId, Violation};
+use crate::{AccId, Block, Control, Effect, Inst, LocId, ValueId, Violation, WgmmaEffect};
 
-/// Groups that are told apart; `WgmmaWait` can name no more, so older ones share the last place.
+/// Groups in flight that are kept apart. `WgmmaWait` cannot count further, so older groups share
+/// the last place.
 const GROUPS: usize = 8;
 
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
     let kernel = report.kernel;
     let mut fragments = BTreeSet::new();
-    kernel.visit(&mut |inst| fragments.extend(register_operands(inst)));
+    kernel.visit(&mut |inst| fragments.extend(inst.fragments()));
     let mut flow = Flow { report, facts, fragments };
     let mut state = State { unfenced: true, ..State::default() };
     flow.block(&kernel.body, &mut state);
     flow.end(&state, "the kernel");
 }
 
-/// The register-A fragments of a wgmma.
-fn register_operands(inst: &Inst) -> &[ValueId] {
-    match &inst.op {
-        Op::Wgmma(wgmma) if wgmma.a_source == ASource::Registers => {
-            inst.args.get(..4).unwrap_or_default()
-        }
-        _ => &[],
-    }
-}
-
-/// What a group of wgmma uses, with the place of a wgmma that does.
+/// The registers that a group uses, with the place of a wgmma that uses them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Group {
     accumulators: BTreeMap<AccId, LocId>,
@@ -47,10 +39,10 @@ impl Group {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
-    /// No fence since the kernel's start or the last commit.
+    /// There is no fence since the kernel's start or the last commit.
     unfenced: bool,
-    /// Accumulators read since the last fence.
-    read: BTreeSet<AccId>,
+    /// Accumulators read or written since the last fence.
+    touched: BTreeSet<AccId>,
     /// Fragments defined since the last fence.
     fresh: BTreeSet<ValueId>,
     /// The batch that is not yet committed.
@@ -62,7 +54,7 @@ struct State {
 impl State {
     fn join(&mut self, other: &State) {
         self.unfenced |= other.unfenced;
-        self.read.extend(&other.read);
+        self.touched.extend(&other.touched);
         self.fresh.extend(&other.fresh);
         self.open.join(&other.open);
         if self.groups.len() < other.groups.len() {
@@ -121,7 +113,8 @@ impl Flow<'_, '_> {
     }
 
     fn inst(&mut self, inst: &Inst, state: &mut State) {
-        if !matches!(inst.op, Op::Wgmma(_)) {
+        let effect = inst.op.effect();
+        if !matches!(effect, Effect::Wgmma(WgmmaEffect::Multiply(_))) {
             for &arg in &inst.args {
                 if state.uses_fragment(arg) {
                     self.report.at(
@@ -135,14 +128,39 @@ impl Flow<'_, '_> {
                 }
             }
         }
-        match (&inst.op, &inst.blocks[..]) {
-            (Op::WgmmaFence, _) => {
+        match effect {
+            Effect::Pure | Effect::Reads | Effect::Acts | Effect::Bulk(_) => {}
+            Effect::ReadsAccumulator(acc) => self.touch(inst, acc, "read", state),
+            Effect::WritesAccumulator(acc) => self.touch(inst, acc, "written", state),
+            Effect::Wgmma(effect) => self.wgmma(inst, effect, state),
+            Effect::Control(kind) => self.control(inst, kind, state),
+        }
+        self.define(&inst.results, inst.loc, state);
+    }
+
+    /// Ordinary code reads or writes an accumulator register.
+    fn touch(&mut self, inst: &Inst, acc: AccId, verb: &str, state: &mut State) {
+        if state.uses_accumulator(acc) {
+            self.report.at(
+                Rule::InFlight,
+                inst.loc,
+                format!(
+                    "{acc} is {verb} while a wgmma may still write it: wait for its group before"
+                ),
+            );
+        }
+        state.touched.insert(acc);
+    }
+
+    fn wgmma(&mut self, inst: &Inst, effect: WgmmaEffect, state: &mut State) {
+        match effect {
+            WgmmaEffect::Fence => {
                 state.unfenced = false;
-                state.read.clear();
+                state.touched.clear();
                 state.fresh.clear();
             }
-            (Op::Wgmma(wgmma), _) => self.wgmma(inst, wgmma.acc, state),
-            (Op::WgmmaCommit, _) => {
+            WgmmaEffect::Multiply(acc) => self.multiply(inst, acc, state),
+            WgmmaEffect::Commit => {
                 state.unfenced = true;
                 let batch = std::mem::take(&mut state.open);
                 state.groups.insert(0, batch);
@@ -153,7 +171,7 @@ impl Flow<'_, '_> {
                     last.join(&oldest);
                 }
             }
-            (Op::WgmmaWait { pending }, _) => {
+            WgmmaEffect::Wait(pending) => {
                 if !state.open.accumulators.is_empty() {
                     self.report.at(
                         Rule::WgmmaCommit,
@@ -163,40 +181,32 @@ impl Flow<'_, '_> {
                             .into(),
                     );
                 }
-                state.groups.truncate(*pending as usize);
+                state.groups.truncate(pending as usize);
             }
-            (Op::AccGet(acc, _), _) => {
-                if state.uses_accumulator(*acc) {
-                    self.report.at(
-                        Rule::InFlight,
-                        inst.loc,
-                        format!(
-                            "{acc} is read while a wgmma may still write it: wait for its group \
-                             before"
-                        ),
-                    );
-                }
-                state.read.insert(*acc);
-            }
-            (Op::If, [then, otherwise]) => {
+        }
+    }
+
+    fn control(&mut self, inst: &Inst, kind: Control, state: &mut State) {
+        match (kind, &inst.blocks[..]) {
+            (Control::If, [then, otherwise]) => {
                 let mut other = state.clone();
                 self.block(then, state);
                 self.block(otherwise, &mut other);
                 state.join(&other);
             }
-            (Op::Roles(_), blocks) => {
+            (Control::Roles, blocks) => {
                 let before = state.clone();
                 for block in blocks {
                     let mut role = before.clone();
                     self.block(block, &mut role);
                     self.end(&role, "the role");
-                    // Reported; the code behind the roles starts clean.
+                    // That is reported; the code behind the roles starts clean.
                     role.open = Group::default();
                     role.groups.clear();
                     state.join(&role);
                 }
             }
-            (Op::For, [body]) => {
+            (Control::For, [body]) => {
                 let mut out = state.clone();
                 self.fixpoint(state, |flow, state| {
                     out = state.clone();
@@ -207,7 +217,7 @@ impl Flow<'_, '_> {
                     *state = out;
                 }
             }
-            (Op::While, [condition, body]) => {
+            (Control::While, [condition, body]) => {
                 let mut leaves = state.clone();
                 self.fixpoint(state, |flow, state| {
                     leaves = state.clone();
@@ -218,12 +228,13 @@ impl Flow<'_, '_> {
                 });
                 *state = leaves;
             }
-            _ => {}
+            // The structure rule reports other shapes.
+            (Control::Yield | Control::If | Control::For | Control::While, _) => {}
         }
-        self.define(&inst.results, inst.loc, state);
     }
 
-    /// Runs a loop until the state at its head covers that at its end. Only the last round's violations count.
+    /// Runs a loop until the state at its head covers that at its end. Only the last round's
+    /// violations count.
     fn fixpoint(&mut self, head: &mut State, mut round: impl FnMut(&mut Self, &State) -> State) {
         let reported: Vec<Violation> = std::mem::take(&mut self.report.violations);
         loop {
@@ -239,37 +250,36 @@ impl Flow<'_, '_> {
         self.report.violations.extend(last);
     }
 
-    fn wgmma(&mut self, inst: &Inst, acc: AccId, state: &mut State) {
-        if state.unfenced || state.read.contains(&acc) {
+    fn multiply(&mut self, inst: &Inst, acc: AccId, state: &mut State) {
+        if state.unfenced || state.touched.contains(&acc) {
             self.report.at(
                 Rule::WgmmaFence,
                 inst.loc,
                 format!(
-                    "no wgmma fence on every path since the last commit or read of {acc}: put one \
-                     before the batch"
+                    "there is no wgmma fence on every path since the last commit and the last read \
+                     or write of {acc}: put one before the batch"
                 ),
             );
             state.unfenced = false;
-            state.read.remove(&acc);
+            state.touched.remove(&acc);
         }
-        let operands = register_operands(inst);
-        for value in operands {
+        for value in inst.fragments() {
             if state.fresh.remove(value) {
                 self.report.at(
                     Rule::WgmmaFence,
                     inst.loc,
                     format!(
                         "the A fragment {value} is written after the wgmma fence: put the fence \
-                         behind it"
+                         after the write"
                     ),
                 );
             }
         }
         state.open.accumulators.entry(acc).or_insert(inst.loc);
-        state.open.fragments.extend(operands);
+        state.open.fragments.extend(inst.fragments());
     }
 
-    /// Nothing may be left when the threads go.
+    /// No wgmma may be left when the threads exit.
     fn end(&mut self, state: &State, what: &str) {
         if let Some((acc, loc)) = state.open.accumulators.first_key_value() {
             self.report.at(

@@ -2,10 +2,15 @@
 
 use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
+use super::QueueQuantity;
 use super::layout::{ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, MOST_AFTER, RECORD_WORDS, Word};
-use crate::divisor;
-use crate::gemm::GemmKernel;
-use crate::launch::{TMA_ALIGN_BYTES, Work};
+use crate::launch::{
+    Count, DivisorPart, Matrix, Parameter, Quantity, Signature, TMA_ALIGN_BYTES, Values, Work,
+};
+use crate::operands::BatchMap;
+
+/// Tiles of a job, at most one less: tickets tell as many apart.
+const MOST_TILES: u64 = 1 << 30;
 
 /// A job that a resident kernel cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +73,8 @@ impl Completion {
     }
 }
 
-/// A problem at addresses in the form that the kernel reads, for as many jobs as name it, but for the bytes of the maps, which each backend has in its own.
+/// A problem at addresses in the form that the kernel reads, for as many jobs as name it. Each
+/// backend has the bytes of the maps in a form of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The maps of A, B, D and C, in this order.
@@ -77,73 +83,85 @@ pub struct Record {
     pub words: [u32; RECORD_WORDS as usize],
 }
 
-impl GemmKernel {
-    /// The record of a job, with this stamp: a number, not 0, that no other record of its queue has had.
+/// The matrices whose maps a record holds, in order.
+const MAPS: [Matrix; 4] = [Matrix::A, Matrix::B, Matrix::D, Matrix::C];
+
+/// The place of a matrix's map among those of a record.
+pub(super) const fn map_index(matrix: Matrix) -> u32 {
+    match matrix {
+        Matrix::A => 0,
+        Matrix::B => 1,
+        Matrix::D => 2,
+        Matrix::C => 3,
+    }
+}
+
+/// What the words of a record say, but for its stamp and the steps of its matrices: the quantities
+/// that a launched kernel has as parameters.
+fn rows() -> impl Iterator<Item = (u32, Quantity)> {
+    let single = [
+        (Word::Tiles, Quantity::Tiles),
+        (Word::KTiles, Quantity::count(Count::KTiles)),
+        (Word::Alpha, Quantity::Alpha),
+        (Word::Beta, Quantity::Beta),
+        (Word::FullGroups, Quantity::count(Count::FullGroups)),
+        (Word::Bias, Quantity::Bias),
+        (Word::BiasLength, Quantity::BiasLength),
+    ];
+    let divisors = [
+        (Word::OfOne, Count::TilesOfProduct),
+        (Word::OfGroup, Count::TilesOfGroup),
+        (Word::RasterRows, Count::RasterRows),
+        (Word::LastRows, Count::LastRows),
+    ];
+    let parts = [DivisorPart::Value, DivisorPart::Multiplier, DivisorPart::Shift];
+    let divisors = divisors.into_iter().flat_map(move |(word, count)| {
+        let part = move |(at, part)| (word as u32 + at, Quantity::Count(count, part));
+        (0..).zip(parts).map(part)
+    });
+    single.into_iter().map(|(word, quantity)| (word as u32, quantity)).chain(divisors)
+}
+
+impl Signature {
+    /// The record of a job, with this stamp: a number, not 0, that no other record of its queue has
+    /// had.
     ///
     /// # Errors
-    /// The kernel is not resident, or cannot do it.
+    /// The kernel is not resident, or cannot do the job.
     pub fn record(&self, work: &Work, stamp: u32) -> Result<Record, RecordError> {
         let spec = &self.spec;
-        if !spec.resident {
+        if !spec.is_resident() {
             return Err(RecordError::Launched { spec: spec.to_string() });
         }
-        if !spec.moves_by_tma(spec.lines(work)[0], &work.c, &work.d) {
+        let values = Values::new(spec, work);
+        if !spec.moves_by_tma(values.output_lines()[0], &work.c, &work.d) {
             return Err(RecordError::Misaligned);
         }
         if work.split_tiles > 0 {
             return Err(RecordError::Split { tiles: work.split_tiles });
         }
-        let [rows, columns] = [work.m.div_ceil(spec.tile.m), work.n.div_ceil(spec.tile.n)];
-        let tiles = u64::from(rows) * u64::from(columns) * u64::from(work.batch);
+        let tiles = spec.cluster_tiles(work.m, work.n) * u64::from(work.batch);
         if tiles == 0 {
             return Err(RecordError::Empty);
         }
-        if tiles >= 1 << 30 {
+        if tiles >= MOST_TILES {
             return Err(RecordError::TooLarge { tiles });
         }
-        let tiles = tiles as u32;
         let mut words = [0; RECORD_WORDS as usize];
-        let mut put = |word: Word, values: &[u32]| {
-            words[word as usize..][..values.len()].copy_from_slice(values);
-        };
-        put(Word::Tiles, &[tiles]);
-        put(Word::Stamp, &[stamp]);
-        put(Word::KTiles, &[work.k.div_ceil(spec.tile.k).max(1)]);
-        let steps = [&work.a, &work.b, &work.c, &work.d];
-        let steps = (0..).zip(steps).map(|(at, matrix)| u32::from(matrix.batch_stride != 0) << at);
-        put(Word::Steps, &[steps.sum()]);
-        let bits = |factor: f64| match spec.factor(factor) {
-            Argument::U32(bits) => bits,
-            Argument::F32(value) => value.to_bits(),
-            // A factor is one of these.
-            _ => 0,
-        };
-        put(Word::Alpha, &[bits(work.alpha)]);
-        put(Word::Beta, &[bits(work.beta)]);
-        put(Word::OfOne, &divisor::words(rows * columns));
-        let raster = work.raster_rows.max(1);
-        put(Word::OfGroup, &divisor::words(raster.min(rows) * columns));
-        put(Word::FullGroups, &[rows / raster]);
-        put(Word::RasterRows, &divisor::words(raster));
-        put(Word::LastRows, &divisor::words((rows % raster).max(1)));
-        let bias_length = spec.epilogue.bias_length(work.m as usize, work.n as usize);
-        if bias_length > 0 {
-            put(Word::Bias, &[work.bias as u32, (work.bias >> 32) as u32]);
-            put(Word::BiasLength, &[bias_length as u32]);
+        for (at, quantity) in rows() {
+            let own = values.words(quantity);
+            words[at as usize..][..own.len()].copy_from_slice(&own);
         }
-        let [a, b, c, d] = self.maps(work);
-        let output = spec.staging().tensor_map();
-        let with_spec = |mut spec: TensorMapSpec, argument| {
-            spec.box_extents.push(1);
-            (spec, argument)
+        words[Word::Stamp as usize] = stamp;
+        let step = |matrix: Matrix| work.matrix(matrix).batch_step() << matrix as u32;
+        words[Word::Steps as usize] = Matrix::ALL.into_iter().map(step).sum();
+        let boxes = |matrix| match matrix {
+            Matrix::A => spec.a_tile().tensor_map(),
+            Matrix::B => spec.b_tile().tensor_map(),
+            Matrix::C | Matrix::D => spec.resources().staging.tensor_map(),
         };
-        let maps = [
-            with_spec(spec.a_tile().tensor_map(), a),
-            with_spec(spec.b_tile().tensor_map(), b),
-            with_spec(output.clone(), d),
-            with_spec(output, c),
-        ];
-        Ok(Record { maps, words })
+        let map = |matrix| (BatchMap::boxes(boxes(matrix)), values.map(matrix));
+        Ok(Record { maps: MAPS.map(map), words })
     }
 }
 
@@ -196,33 +214,33 @@ pub struct QueueMemory {
     pub entries: u64,
 }
 
-impl GemmKernel {
-    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves when it was idle for so long.
+impl Signature {
+    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves when
+    /// it was idle for so long.
     ///
     /// # Errors
     /// The kernel is not resident.
-    pub fn bind_resident(
+    pub fn bind_queue(
         &self,
         memory: &QueueMemory,
         ctas: u32,
         launch: u32,
         idle_nanoseconds: u64,
     ) -> Result<Launch, RecordError> {
-        if !self.spec.resident {
-            return Err(RecordError::Launched { spec: self.spec.to_string() });
-        }
-        let argument = |name: &str| match name {
-            "queue" => Argument::U64(memory.queue),
-            "records" => Argument::U64(memory.records),
-            "completions" => Argument::U64(memory.completions),
-            "entries" => Argument::U64(memory.entries),
-            "doorbells" => Argument::U64(memory.doorbells),
-            "state" => Argument::U64(memory.state),
-            "launch" => Argument::U32(launch),
-            "idle_nanoseconds" => Argument::U64(idle_nanoseconds),
-            name => unreachable!("resident::write declares no parameter {name}"),
+        let argument = |parameter: &Parameter| match parameter {
+            Parameter::Problem(_) => Err(RecordError::Launched { spec: self.spec.to_string() }),
+            Parameter::Queue(quantity) => Ok(match quantity {
+                QueueQuantity::Queue => Argument::U64(memory.queue),
+                QueueQuantity::Records => Argument::U64(memory.records),
+                QueueQuantity::Completions => Argument::U64(memory.completions),
+                QueueQuantity::Entries => Argument::U64(memory.entries),
+                QueueQuantity::Doorbells => Argument::U64(memory.doorbells),
+                QueueQuantity::State => Argument::U64(memory.state),
+                QueueQuantity::Launch => Argument::U32(launch),
+                QueueQuantity::IdleNanoseconds => Argument::U64(idle_nanoseconds),
+            }),
         };
-        let arguments = self.kernel.params.iter().map(|param| argument(&param.name)).collect();
+        let arguments = self.parameters.iter().map(argument).collect::<Result<_, _>>()?;
         Ok(Launch { grid: [ctas, 1, 1], arguments })
     }
 }

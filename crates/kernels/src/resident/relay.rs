@@ -9,7 +9,8 @@ use super::layout::{
     ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, LANES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot,
     Word, doorbell, queue,
 };
-use super::leader;
+use super::{QueueQuantity, leader};
+use crate::params::Params;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
@@ -106,18 +107,22 @@ struct Known<'k> {
 
 impl<'k> Relay<'k> {
     /// Declares its parameters and its shared memory.
-    pub(crate) fn new(b: &'k KernelBuilder, [queue, records]: [Val<'k, ty::U64>; 2]) -> Self {
+    pub(crate) fn declare(
+        params: &Params<'k, QueueQuantity>,
+        [queue, records]: [Val<'k, ty::U64>; 2],
+    ) -> Self {
+        let b = params.b;
         let word = SmemRequest::whole(SMEM_BYTES, 16);
         Relay {
             b,
-            word: b.region("told", RegionKind::Data(Element::S32), word),
-            doorbells: b.param("doorbells"),
-            entries: b.param("entries"),
-            state: b.param("state"),
+            word: b.region("relay", RegionKind::Data(Element::S32), word),
+            doorbells: params.scalar(QueueQuantity::Doorbells),
+            entries: params.scalar(QueueQuantity::Entries),
+            state: params.scalar(QueueQuantity::State),
             queue,
             records,
-            launch: b.param("launch"),
-            idle: b.param("idle_nanoseconds"),
+            launch: params.scalar(QueueQuantity::Launch),
+            idle: params.scalar(QueueQuantity::IdleNanoseconds),
         }
     }
 
@@ -391,7 +396,7 @@ mod tests {
     /// be free, and whether the next job's and the ring's last job's are.
     fn kernel() -> Kernel {
         let b = KernelBuilder::new("free", 1);
-        b.warp_roles(|roles| {
+        b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
             roles.role("all", 1, 128, |_| {
                 let jobs = b.param::<ty::U32>("jobs");
                 let told = b.param::<ty::U64>("told");

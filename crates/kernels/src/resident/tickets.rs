@@ -12,11 +12,10 @@ use super::layout::{
 };
 use super::leader;
 use super::relay::{GIVEN_UP, LAST};
-use crate::bias::Vector;
 use crate::divisor::Divisor;
-use crate::scheduler::{Scheduler, TileOrigin};
-use crate::spec::{Cluster, KernelSpec, Tile};
-use crate::walk::{SplitArguments, Walk};
+use crate::problem::Vector;
+use crate::source::{Raster, TileOrigin};
+use crate::spec::{Spec, Tile};
 
 /// Tiles that a CTA knows of at once.
 const SLOTS: u32 = 2;
@@ -59,6 +58,17 @@ pub(crate) struct Tickets<'k> {
 pub(crate) struct TileCursor<'k> {
     slot: Val<'k, ty::U32>,
     phase: Val<'k, ty::U32>,
+}
+
+/// Who reads the tiles of a CTA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// One thread: the loader.
+    Thread,
+    /// All lanes of a warp.
+    Warp,
+    /// All warps of a consumer warpgroup, which read the same words.
+    Warpgroup,
 }
 
 /// A tile of a job.
@@ -112,9 +122,9 @@ struct Seen<'k> {
 
 impl<'k> Tickets<'k> {
     /// Declares the ring, whose slots `readers` warps or threads read.
-    pub(crate) fn new(
+    pub(crate) fn declare(
         b: &'k KernelBuilder,
-        spec: &KernelSpec,
+        spec: &Spec,
         readers: u32,
         [queue, records]: [Val<'k, ty::U64>; 2],
     ) -> Self {
@@ -169,11 +179,11 @@ impl<'k> Tickets<'k> {
         self.b.smem_address(self.words).offset(cursor.slot * TILE_BYTES)
     }
 
-    /// The next tile: all lanes of a warp, or one thread where `alone`.
+    /// The next tile.
     pub(crate) fn take(
         &self,
         cursor: TileCursor<'k>,
-        alone: bool,
+        reader: Reader,
     ) -> (JobTile<'k>, TileCursor<'k>) {
         let b = self.b;
         self.barrier(self.full, cursor).mbarrier_wait(cursor.phase);
@@ -183,16 +193,19 @@ impl<'k> Tickets<'k> {
         let [beta, stamp, ..] = quad(Word::Beta as u32);
         let [m, n, batch, job] = quad(RECORD_WORDS);
         let [record, ..] = quad(RECORD_WORDS + 4);
-        let bias = (self.has_bias && !alone).then(|| quad(Word::Bias as u32));
+        let bias = (self.has_bias && reader == Reader::Warpgroup).then(|| quad(Word::Bias as u32));
         let empty = self.barrier(self.empty, cursor);
-        if alone {
+        if reader == Reader::Thread {
             empty.mbarrier_arrive();
         } else {
             b.warp_sync();
             self.first(|| empty.mbarrier_arrive());
         }
-        // Every warp of a warpgroup reads the same words.
-        let all = |word: Val<'k, ty::U32>| if alone { word } else { word.warpgroup_uniform() };
+        let all = |word: Val<'k, ty::U32>| match reader {
+            Reader::Thread => word,
+            Reader::Warp => word.warp_uniform(),
+            Reader::Warpgroup => word.warpgroup_uniform(),
+        };
         let tile = JobTile {
             origin: TileOrigin { m: all(m), n: all(n), batch: all(batch) },
             k_tiles: all(k_tiles),
@@ -445,28 +458,17 @@ impl<'k> Tickets<'k> {
                 let [value] = b.load_shared(at.offset(word * 4));
                 value
             };
-            let divisor = |at: Word| Divisor::of([0, 1, 2].map(|word| read(at as u32 + word)));
-            let (zero, one) = (b.constant(0), Divisor::of([b.constant(1); 3]));
-            let walk = Walk {
-                units: zero,
-                of_one: divisor(Word::OfOne),
-                of_group: divisor(Word::OfGroup),
+            let divisor = |at: Word| Divisor::new([0, 1, 2].map(|word| read(at as u32 + word)));
+            let raster = Raster {
+                tiles_of_product: divisor(Word::OfOne),
+                tiles_of_group: divisor(Word::OfGroup),
                 full_groups: read(Word::FullGroups as u32),
                 raster_rows: divisor(Word::RasterRows),
                 last_rows: divisor(Word::LastRows),
-                k_tiles: one,
-                split: SplitArguments {
-                    tiles: zero,
-                    workers: zero,
-                    share: one,
-                    larger_share: one,
-                    larger: zero,
-                    splits: zero,
-                    abreast: one,
-                },
             };
-            let scheduler = Scheduler::new(b, self.tile, Cluster { m: 1, n: 1 }, walk);
-            let TileOrigin { m, n, batch } = scheduler.origin(ticket - found.first);
+            let zero = b.constant(0);
+            let [batch, row, column] = raster.place(ticket - found.first);
+            let (m, n) = (row * self.tile.m, column * self.tile.n);
             b.store_shared(at.offset(RECORD_WORDS * 4), [m, n, batch, found.job]);
             let rest = at.offset(RECORD_WORDS * 4 + 16);
             b.store_shared(rest, [found.record, zero, zero, zero]);

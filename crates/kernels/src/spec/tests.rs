@@ -1,7 +1,15 @@
+use pgemm_ir::MAX_SMEM_BYTES;
+
 use super::*;
 
-fn spec(name: &str) -> KernelSpec {
+fn spec(name: &str) -> Spec {
     name.parse().unwrap()
+}
+
+/// The width of the tile that an error about registers advises.
+fn widest_of(error: SpecError) -> u32 {
+    let SpecError::Registers { advice, .. } = error else { panic!("{error}") };
+    advice.rsplit('x').next().unwrap().parse().unwrap()
 }
 
 #[test]
@@ -20,6 +28,13 @@ fn names_parse_back_and_only_canonical_ones_do() {
         "f16-mn-f32-128x128x64-s4-w2-c1x1-scaled-acc16",
         "f16-kk-f16-128x128x64-s4-w2-c1x1-acc16-ebias_m.gelu",
         "bf16-kk-f32-128x128x64-s4-w2-c1x1-erelu",
+        "bf16-kk-f32-128x128x64-s3-w2-c1x1-erelu-resident",
+        "f64-kn-f64-128x128x16-s6-w2x4-k8",
+        "f64-mk-f64-64x64x16-s8-w2x2-k16",
+        "f64-kk-f64-64x64x16-s8-w2x2-k8-ebias_n",
+        "f32-kn-f32-128x256x16-s8-t8x16-w2x4",
+        "f32-mk-f32-64x64x32-s4-t8x4-w2x2",
+        "f32-kk-f32-192x192x8-s9-t12x12-w4x2-ebias_m.gelu",
     ] {
         assert_eq!(spec(name).to_string(), name);
         assert_eq!(spec(name).validate(), Ok(()));
@@ -48,8 +63,24 @@ fn names_parse_back_and_only_canonical_ones_do() {
         "f16-kk-f16-128x128x64-s4-w2-c1x1-e",
         "f16-kk-f16-128x128x64-s4-w2-c1x1-enone",
         "f16-kk-f16-128x128x64-s4-w2-c1x1-esilu.bias_n",
+        "bf16-kk-f32-128x128x64-s4-w2-c1x1-resident-erelu",
+        "f64-kn-f64",
+        "f64-nk-f64-128x128x16-s6-w2x4-k8",
+        "f64-knk-f64-128x128x16-s6-w2x4-k8",
+        "f64-kn-f64-128x128x16-s6-w8-k8",
+        "f64-kn-f64-128x128x16-s6-w2x4-k08",
+        "f64-kn-f64-128x128x16-s6-w2x4-k8-x",
+        "f64-kn-f64-128x128x16-s6-w2x4-k8-p16",
+        "f64-kn-f64-128x128x16-s6-w2x4-k8-erelu-erelu",
+        "f64-kn-f64-99999999999x128x16-s6-w2x4-k8",
+        "f32-nk-f32-128x256x16-s8-t8x16-w2x4",
+        "f32-knk-f32-128x256x16-s8-t8x16-w2x4",
+        "f32-kn-f32-128x256x16-s8-t8x16-w8",
+        "f32-kn-f32-128x256x16-s8-t08x16-w2x4",
+        "f32-kn-f32-128x256x16-s8-t8x16-w2x4-x",
+        "f32-kn-f32-128x256x16-s8-t8x16-w2x4-egelu.bias_m",
     ] {
-        assert!(bad.parse::<KernelSpec>().is_err(), "{bad}");
+        assert!(bad.parse::<Spec>().is_err(), "{bad}");
     }
 }
 
@@ -57,7 +88,7 @@ fn names_parse_back_and_only_canonical_ones_do() {
 fn a_ring_too_deep_names_the_stages_that_fit() {
     let error = spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1").validate().unwrap_err();
     let SpecError::SharedMemory { fitting_stages, .. } = error else { panic!("{error}") };
-    let fits = KernelSpec { stages: fitting_stages, ..spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1") };
+    let fits = Spec { stages: fitting_stages, ..spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1") };
     assert_eq!(fits.validate(), Ok(()));
     assert!(error.to_string().ends_with("3 stages fit"), "{error}");
 
@@ -70,14 +101,13 @@ fn a_ring_too_deep_names_the_stages_that_fit() {
 #[test]
 fn a_tile_too_wide_for_registers_names_the_widest() {
     let error = spec("bf16-kk-bf16-256x256x64-s2-w2-c1x1").validate().unwrap_err();
-    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
-    assert_eq!(nearest_n, 208);
+    assert_eq!(widest_of(error), 208);
     let widest = spec("bf16-kk-bf16-256x208x64-s3-w2-c1x1");
     assert_eq!(widest.validate(), Ok(()));
 
     let error = spec("bf16-kk-bf16-192x208x64-s3-w3-c1x1").validate().unwrap_err();
-    let SpecError::Registers { limit, nearest_n, .. } = error else { panic!("{error}") };
-    assert_eq!((limit, nearest_n), (128, 192));
+    assert!(matches!(error, SpecError::Registers { available: 128, .. }), "{error}");
+    assert_eq!(widest_of(error), 192);
 }
 
 #[test]
@@ -101,6 +131,19 @@ fn impossible_knobs_name_the_nearest_legal_value() {
         ("bf16-kk-bf16-128x128x64-s4-w2-c3x1", 2),
         ("bf16-kk-bf16-128x128x64-s4-w2-c4x4", 2),
         ("bf16-kk-bf16-128x128x64-s4-w2-c16x1", 8),
+        ("f64-kk-f64-120x128x16-s6-w2x4-k8", 128),
+        ("f64-kk-f64-128x4096x16-s6-w2x4-k8", 256),
+        ("f64-kk-f64-128x128x32-s6-w2x4-k8", 16),
+        ("f64-kk-f64-128x128x16-s6-w2x3-k8", 2),
+        ("f64-kk-f64-128x128x16-s6-w0x4-k8", 1),
+        ("f64-kk-f64-128x128x16-s6-w2x4-k4", 8),
+        ("f64-kk-f64-128x128x16-s1-w2x4-k8", 2),
+        ("f32-kk-f32-128x256x64-s8-t8x16-w2x4", 32),
+        ("f32-kk-f32-128x256x16-s1-t8x16-w2x4", 2),
+        ("f32-kk-f32-128x256x16-s8-t8x16-w2x3", 2),
+        ("f32-kk-f32-128x256x16-s8-t8x16-w0x4", 1),
+        ("f32-kk-f32-128x256x16-s8-t9x16-w2x4", 8),
+        ("f32-kk-f32-128x256x16-s8-t8x0-w2x4", 4),
     ] {
         match spec(name).validate() {
             Err(SpecError::Knob { nearest: found, .. }) => assert_eq!(found, nearest, "{name}"),
@@ -110,21 +153,67 @@ fn impossible_knobs_name_the_nearest_legal_value() {
 }
 
 #[test]
+fn every_grid_of_ffma_warps_and_parts_has_a_tile() {
+    let usual = spec("f32-kk-f32-128x256x16-s2-t8x16-w2x4");
+    for (m, n) in [(1, 4), (1, 8), (2, 2), (2, 4), (4, 1), (4, 2), (8, 1)] {
+        // As a caller may write it; names end at 4096.
+        let tile = Tile { m: u32::MAX, n: 0, k: 8 };
+        let with = |m_of_thread, n_of_thread, tile| {
+            let thread = ThreadTile { m: m_of_thread, n: n_of_thread };
+            let ffma = FfmaSpec { thread, warps: Warps { m, n } };
+            Spec { tile, mainloop: MainloopSpec::Ffma(ffma), ..usual }
+        };
+        let nearest = |spec: Spec| match spec.validate() {
+            Err(SpecError::Knob { nearest, .. }) => nearest,
+            other => panic!("{other:?}"),
+        };
+        let thread_m = nearest(with(u32::MAX, u32::MAX, tile));
+        let thread_n = nearest(with(thread_m, u32::MAX, tile));
+        let impossible = with(thread_m, thread_n, tile);
+        let Err(SpecError::Extents { nearest, .. }) = impossible.validate() else {
+            panic!("{impossible} must not be legal")
+        };
+        match with(thread_m, thread_n, nearest).validate() {
+            Ok(()) | Err(SpecError::Registers { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let error = spec("f32-kk-f32-128x128x16-s2-t8x16-w2x4").validate().unwrap_err();
+    let SpecError::Extents { nearest, .. } = error else { panic!("{error}") };
+    assert_eq!((nearest.m, nearest.n), (128, 256));
+}
+
+#[test]
+fn what_does_not_fit_says_what_would() {
+    for name in ["f64-kk-f64-128x128x16-s2-w2x4-k8", "f32-kk-f32-128x128x16-s2-t8x16-w4x1"] {
+        let error = Spec { stages: u32::MAX, ..spec(name) }.validate().unwrap_err();
+        let SpecError::SharedMemory { fitting_stages, .. } = error else { panic!("{error}") };
+        assert_eq!(Spec { stages: fitting_stages, ..spec(name) }.validate(), Ok(()));
+    }
+    for name in [
+        "f64-kk-f64-128x128x16-s4-w2x2-k8",
+        "f64-kk-f64-128x128x16-s4-w2x4-k16",
+        "f32-kk-f32-256x256x16-s2-t16x16-w2x4",
+    ] {
+        let error = spec(name).validate().unwrap_err();
+        assert!(matches!(error, SpecError::Registers { .. }), "{error}");
+    }
+}
+
+#[test]
 fn sums_in_f16_leave_room_for_wider_tiles() {
     let widest = spec("f16-kk-f32-256x256x64-s3-w2-c1x1-acc16");
-    assert_eq!((widest.accumulator_registers(), widest.validate()), (128, Ok(())));
+    assert_eq!((widest.resources().registers.accumulators, widest.validate()), (128, Ok(())));
     let alone = spec("f16-kk-f16-256x256x64-s3-w1-c1x1-acc16");
     let error = alone.validate().unwrap_err();
-    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
-    assert_eq!(nearest_n, 216);
+    assert_eq!(widest_of(error), 216);
 }
 
 #[test]
 fn an_epilogue_leaves_room_for_narrower_tiles() {
     assert_eq!(spec("bf16-kk-bf16-128x208x64-s4-p2-c2x1").validate(), Ok(()));
     let error = spec("bf16-kk-bf16-128x208x64-s4-p2-c2x1-ebias_n").validate().unwrap_err();
-    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
-    assert_eq!(nearest_n, 200);
+    assert_eq!(widest_of(error), 200);
     assert_eq!(spec("bf16-kk-bf16-128x200x64-s4-p2-c2x1-ebias_n").validate(), Ok(()));
     let integers = spec("s8-kk-s8-128x128x128-s4-w2-c1x1-erelu").validate().unwrap_err();
     assert!(integers.to_string().contains("use a D of f32, f16 or bf16"), "{integers}");
@@ -139,10 +228,9 @@ fn promoted_sums_leave_room_for_narrower_tiles() {
         ("e4m3-kk-f32-192x256x128-s2-w3-c1x1-p128", 112),
     ] {
         let error = spec(name).validate().unwrap_err();
-        let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
-        assert_eq!(nearest_n, widest, "{error}");
+        assert_eq!(widest_of(error), widest);
         let tile = Tile { n: widest, ..spec(name).tile };
-        assert_eq!(KernelSpec { tile, ..spec(name) }.validate(), Ok(()));
+        assert_eq!(Spec { tile, ..spec(name) }.validate(), Ok(()));
     }
 }
 
@@ -151,7 +239,6 @@ fn types_that_tensor_cores_multiply_are_legal_and_no_others() {
     for (name, legal) in [
         ("tf32-kk-f32-128x128x32-s4-w2-c1x1", true),
         ("tf32-kk-tf32-128x128x32-s4-w2-c1x1", false),
-        ("f32-kk-f32-128x128x32-s4-w2-c1x1", false),
         ("e4m3-kk-f32-128x128x128-s4-w2-c1x1", true),
         ("e4m3_e5m2-kk-bf16-128x128x128-s4-w2-c1x1", true),
         ("e5m2_e4m3-kkm-f16-128x128x128-s4-w2-c1x1", true),
@@ -165,6 +252,8 @@ fn types_that_tensor_cores_multiply_are_legal_and_no_others() {
         ("s8-kk-f32-128x128x128-s4-w2-c1x1", true),
         ("u8_s8-kk-s8-128x128x128-s4-w2-c1x1", true),
         ("s8-kk-u8-128x128x128-s4-w2-c1x1", false),
+        ("f64-kn-f32-128x128x16-s6-w2x4-k8", false),
+        ("f32-kn-f64-128x256x16-s8-t8x16-w2x4", false),
     ] {
         let spec = spec(name);
         assert_eq!(spec.to_string(), name);
@@ -195,7 +284,6 @@ fn an_m_major_a_of_tf32_goes_through_registers() {
         assert_eq!(matches!(found, Err(SpecError::Major { .. })), !legal, "{name}: {found:?}");
     }
     let error = spec("tf32-mk-f32-128x192x32-s4-p2-c1x1").validate().unwrap_err();
-    let SpecError::Registers { nearest_n, .. } = error else { panic!("{error}") };
-    assert_eq!(nearest_n, 160);
+    assert_eq!(widest_of(error), 160);
     assert_eq!(spec("tf32-mk-f32-128x160x32-s4-p2-c1x1").validate(), Ok(()));
 }

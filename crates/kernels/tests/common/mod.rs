@@ -9,8 +9,8 @@ use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Activation, BiasAlong, Epilogue, GemmKernel, KernelSpec, L2Policies, L2Policy, MatrixArgument,
-    OutputMajor, Terms, Work,
+    Activation, BiasAlong, Epilogue, GemmKernel, L2Policies, L2Policy, MatrixArgument, OutputMajor,
+    Spec, Terms, Work,
 };
 
 /// Where C lies.
@@ -72,7 +72,7 @@ impl Batch {
 impl Case {
     /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
     /// and n so far that the last CTAs of a cluster have nothing to do, but with lines of D that TMA stores.
-    pub fn ragged(spec: &KernelSpec, tiles: [u32; 2], k_tiles: u32) -> Case {
+    pub fn ragged(spec: &Spec, tiles: [u32; 2], k_tiles: u32) -> Case {
         let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
         let m = cut(spec.tile.m * spec.cluster.m, tiles[0]);
         let n = cut(spec.tile.n * spec.cluster.n, tiles[1]);
@@ -166,10 +166,10 @@ impl fmt::Display for Failure {
 
 impl Problem {
     /// Makes the operands in the types and majors of `spec`.
-    pub fn new(spec: &KernelSpec, case: Case) -> Problem {
+    pub fn new(spec: &Spec, case: Case) -> Problem {
         let (m, n, k) = (case.m as usize, case.n as usize, case.k as usize);
-        let terms = spec.arithmetic.terms;
-        let count = u64::from(spec.arithmetic.term_count());
+        let terms = spec.terms();
+        let count = u64::from(terms.map_or(1, Terms::count));
         let matrices @ [a_count, b_count, c_count] = case.batch.matrices();
         let products_count = case.batch.count as usize;
         // The matrix of a product.
@@ -182,7 +182,7 @@ impl Problem {
         let (a, b) = (operand(1, a_count * m, spec.a), operand(2, b_count * n, spec.b));
         let products = terms.map_or(vec![(0, 0)], Terms::products);
         let c = integers(3, c_count * m * n, 8);
-        let scale = |at: usize| if spec.arithmetic.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
+        let scale = |at: usize| if spec.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
         let scales = [a_count * m, b_count * n].map(|lines| (0..lines).map(scale).collect());
         let bias = match spec.epilogue.bias() {
             None => vec![],
@@ -298,12 +298,12 @@ impl Problem {
             leading_dimension: self.d.leading_dimension as u64,
             batch_stride: self.d.batch_stride as u64,
         };
-        let factors = [alpha_of(&gemm.spec, case), case.beta];
-        let [alpha, beta] = factors.map(|factor| match gemm.spec.output {
+        let factors = [alpha_of(gemm.spec(), case), case.beta];
+        let [alpha, beta] = factors.map(|factor| match gemm.spec().output {
             Element::S32 => integer_factor(factor).into(),
             _ => factor.into(),
         });
-        let scales = gemm.spec.arithmetic.scaled;
+        let scales = gemm.spec().scaled;
         let mut work = Work {
             m: case.m,
             n: case.n,
@@ -331,9 +331,9 @@ impl Problem {
             }),
             bias: 0,
         };
-        if gemm.spec.epilogue.bias().is_some() {
+        if gemm.spec().epilogue.bias().is_some() {
             let bias = memory.upload("the bias", &self.bias, Permission::ReadOnly);
-            work.bias = bias + bias_offset(&gemm.spec, case.off[0]) as u64;
+            work.bias = bias + bias_offset(gemm.spec(), case.off[0]) as u64;
         }
         let workspace = gemm.workspace(&work);
         if workspace.bytes > 0 {
@@ -364,8 +364,8 @@ impl Problem {
         match found.iter().zip(&self.d.bytes).position(|(found, expected)| found != expected) {
             None => Ok(()),
             Some(byte) => {
-                let element =
-                    (byte as i64 - self.d.guard as i64).div_euclid(gemm.spec.output.bytes().into());
+                let element = (byte as i64 - self.d.guard as i64)
+                    .div_euclid(gemm.spec().output.bytes().into());
                 let apart = match self.d.batch_stride {
                     0 => self.d.bytes.len() as i64,
                     stride => stride as i64,
@@ -413,11 +413,11 @@ impl Operand {
 }
 
 /// Bytes before a bias that is `off` elements beyond whole 16-byte units.
-fn bias_offset(spec: &KernelSpec, off: usize) -> usize {
+fn bias_offset(spec: &Spec, off: usize) -> usize {
     off * Epilogue::bias_type(spec.output).bytes() as usize
 }
 
-fn bias_bytes(spec: &KernelSpec, bias: &[i32], off: usize) -> Vec<u8> {
+fn bias_bytes(spec: &Spec, bias: &[i32], off: usize) -> Vec<u8> {
     let element = Epilogue::bias_type(spec.output);
     let mut bytes = vec![POISON; bias_offset(spec, off)];
     for &value in bias {
@@ -471,7 +471,7 @@ fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
 
 /// Factor of A·B. Integers have large products: as floats and as integers of 8 bits they are scaled to where some of these
 /// saturate.
-fn alpha_of(spec: &KernelSpec, case: &Case) -> f32 {
+fn alpha_of(spec: &Spec, case: &Case) -> f32 {
     let integers = matches!(spec.a, Element::S8 | Element::U8) && spec.output != Element::S32;
     case.alpha * if integers { 2f32.powi(-11) } else { 1.0 }
 }

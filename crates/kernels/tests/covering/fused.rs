@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use pgemm_emulator::Schedule;
 use pgemm_ir::Element;
-use pgemm_kernels::{GemmKernel, KernelSpec, build};
+use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::common::{CPlace, Case, Problem};
 use crate::set::covering_set;
@@ -15,12 +15,12 @@ const EPILOGUES: [&str; 5] = ["bias_n|relu", "bias_m", "relu", "bias_n", "bias_m
 
 /// The kernels with one epilogue each, and with another.
 static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
-    let floats = |spec: &KernelSpec| !matches!(spec.output, Element::S32 | Element::S8);
-    let specs: Vec<KernelSpec> = covering_set().into_iter().filter(floats).collect();
+    let floats = |spec: &Spec| !matches!(spec.output, Element::S32 | Element::S8);
+    let specs: Vec<Spec> = covering_set().into_iter().filter(floats).collect();
     [0, 2].map(|turn| {
-        let fused = |(index, spec): (usize, &KernelSpec)| {
+        let fused = |(index, spec): (usize, &Spec)| {
             let epilogue = EPILOGUES[(index + turn) % EPILOGUES.len()].parse().unwrap();
-            KernelSpec { epilogue, ..*spec }
+            Spec { epilogue, ..*spec }
         };
         let fused: Vec<_> = specs.iter().enumerate().map(fused).collect();
         // The widest tiles leave epilogues too few registers.
@@ -28,16 +28,16 @@ static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
         assert!(legal.len() * 10 > specs.len() * 9, "{} of {}", legal.len(), specs.len());
         legal
             .into_iter()
-            .map(|spec| build(spec).unwrap_or_else(|error| panic!("{error}")))
+            .map(|spec| GemmKernel::build(spec).unwrap_or_else(|error| panic!("{error}")))
             .collect()
     })
 });
 
-fn run(turn: usize, schedule: Schedule, case: impl Fn(&KernelSpec) -> Case) {
+fn run(turn: usize, schedule: Schedule, case: impl Fn(&Spec) -> Case) {
     for gemm in &KERNELS[turn] {
-        let case = case(&gemm.spec);
-        if let Err(failure) = Problem::new(&gemm.spec, case).run(gemm, under(schedule.clone())) {
-            panic!("{}, {case:?}: {failure}", gemm.spec);
+        let case = case(gemm.spec());
+        if let Err(failure) = Problem::new(gemm.spec(), case).run(gemm, under(schedule.clone())) {
+            panic!("{}, {case:?}: {failure}", gemm.spec());
         }
     }
 }

@@ -10,24 +10,24 @@ use std::sync::LazyLock;
 
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule};
-use pgemm_kernels::{GemmKernel, KernelSpec, build, catalogue};
+use pgemm_kernels::{GemmKernel, Spec, catalogue};
 use set::covering_set;
 
 static KERNELS: LazyLock<Vec<GemmKernel>> = LazyLock::new(|| {
-    let build = |spec: &KernelSpec| build(spec).unwrap_or_else(|error| panic!("{error}"));
+    let build = |spec: &Spec| GemmKernel::build(spec).unwrap_or_else(|error| panic!("{error}"));
     covering_set().iter().map(build).collect()
 });
 
 /// Runs one case of each kernel under each choice of options, or by turns under two of three: where these are schedules, tests
 /// name them in orders that differ, so that a kernel's turn leaves out one kind here and another there.
-fn run(case: impl Fn(&KernelSpec) -> Case, options: &[Options]) {
+fn run(case: impl Fn(&Spec) -> Case, options: &[Options]) {
     for (index, gemm) in KERNELS.iter().enumerate() {
-        let case = case(&gemm.spec);
-        let problem = Problem::new(&gemm.spec, case);
+        let case = case(gemm.spec());
+        let problem = Problem::new(gemm.spec(), case);
         let left_out = |turn: usize| options.len() == 3 && index % 3 == turn;
         for (_, options) in options.iter().enumerate().filter(|&(turn, _)| !left_out(turn)) {
             if let Err(failure) = problem.run(gemm, options.clone()) {
-                panic!("{}, {case:?}, {options:?}: {failure}", gemm.spec);
+                panic!("{}, {case:?}, {options:?}: {failure}", gemm.spec());
             }
         }
     }
@@ -44,14 +44,14 @@ fn the_set_is_small_and_has_what_the_catalogue_lacks() {
         println!("{spec}");
     }
     assert!((40..=170).contains(&set.len()), "{}", set.len());
-    let catalogued = |spec: &KernelSpec| catalogue::specs().any(|known| known == *spec);
+    let catalogued = |spec: &Spec| catalogue::specs().any(|known| known == *spec);
     assert!(set.iter().any(|spec| !catalogued(spec)));
 }
 
 #[test]
 fn rings_that_wrap_and_tiles_cut_short() {
     // More tiles than clusters, the last ones with CTAs beyond the edge.
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let (tiles, clusters) = match spec.cluster.size() {
             1 => ([2, 2], 2),
             2 => ([1, 3], 2),
@@ -66,7 +66,7 @@ fn rings_that_wrap_and_tiles_cut_short() {
 
 #[test]
 fn k_shorter_than_the_ring_with_c() {
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], spec.stages - 1).scaled(-1.0, 0.5, CPlace::Apart);
         case.batch(3, [false, true, false])
     };
@@ -76,7 +76,7 @@ fn k_shorter_than_the_ring_with_c() {
 
 #[test]
 fn one_k_tile_with_c_in_place() {
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let case = Case::ragged(spec, [2, 1], 1).scaled(0.5, -2.0, CPlace::InPlace);
         case.batch(2, [true, false, false])
     };
@@ -92,14 +92,14 @@ fn off(case: Case, c: usize, d: usize) -> Case {
 #[test]
 fn c_and_d_that_tma_does_not_move() {
     // Whole tiles and cut ones, C anywhere.
-    let alone = |spec: &KernelSpec| off(Case::ragged(spec, [2, 2], 2), 0, 1);
+    let alone = |spec: &Spec| off(Case::ragged(spec, [2, 2], 2), 0, 1);
     run(alone, &[under(Schedule::seeded(11))]);
-    let c_alone = |spec: &KernelSpec| {
+    let c_alone = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], 2).scaled(0.5, -2.0, CPlace::Apart);
         off(case.batch(2, [false, false, true]), 1, 0)
     };
     run(c_alone, &[under(Schedule::async_late(3))]);
-    let in_place = |spec: &KernelSpec| {
+    let in_place = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], 3).scaled(-1.0, 0.5, CPlace::InPlace);
         off(case.batch(2, [false; 3]), 3, 3)
     };
@@ -108,12 +108,12 @@ fn c_and_d_that_tma_does_not_move() {
 
 #[test]
 fn split_tiles_of_a_d_that_tma_does_not_move() {
-    let of_two = |spec: &KernelSpec| {
+    let of_two = |spec: &Spec| {
         let case = Case::ragged(spec, [2, 2], 5).scaled(-1.0, 0.5, CPlace::Apart);
         Case { clusters: 3, ..off(case.split(4, 8, false), 1, 3) }
     };
     run(of_two, &[under(Schedule::seeded(14))]);
-    let of_many = |spec: &KernelSpec| {
+    let of_many = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], 10).split(2, 20, false);
         Case { clusters: 20, ..off(case.batch(2, [false; 3]), 0, 1) }
     };
@@ -122,7 +122,7 @@ fn split_tiles_of_a_d_that_tma_does_not_move() {
 
 #[test]
 fn no_k_at_all() {
-    let case = |spec: &KernelSpec| Case {
+    let case = |spec: &Spec| Case {
         k: 0,
         ..Case::ragged(spec, [1, 1], 1).scaled(2.0, 0.5, CPlace::Apart).batch(2, [false; 3])
     };
@@ -132,7 +132,7 @@ fn no_k_at_all() {
 #[test]
 fn tiles_shared_by_workers_that_cross_them() {
     // Stream-K: three workers on up to four tiles, and whole tiles behind them.
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let (tiles, batch, split, clusters) = match spec.cluster.size() {
             1 => ([1, 2], 2, 3, 3),
             2 => ([2, 2], 1, 4, 2),
@@ -149,7 +149,7 @@ fn tiles_shared_by_workers_that_cross_them() {
 #[test]
 fn tiles_split_evenly_with_c() {
     // Split-K: four workers a tile.
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], 9).scaled(-1.0, 0.5, CPlace::Apart);
         Case { clusters: 4, ..case.split(2, 8, false).batch(2, [false, false, true]) }
     };
@@ -159,7 +159,7 @@ fn tiles_split_evenly_with_c() {
 #[test]
 fn tiles_of_many() {
     // Narrow pieces; early arrivals hand theirs over where the last ones come after all polls.
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 2], 10).scaled(-1.0, 0.5, CPlace::Apart);
         Case { clusters: 20, ..case.split(2, 20, false) }
     };
@@ -170,7 +170,7 @@ fn tiles_of_many() {
 #[test]
 fn one_cluster_in_the_order_of_k() {
     // Shares that end inside of tiles: the one cluster has tiles of two and of three by turns, and never waits.
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let case = Case::ragged(spec, [2, 2], 5);
         Case { clusters: 1, ..case.split(4, 8, false) }
     };
@@ -179,7 +179,7 @@ fn one_cluster_in_the_order_of_k() {
 
 #[test]
 fn sums_in_any_order() {
-    let case = |spec: &KernelSpec| {
+    let case = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], 5).scaled(0.5, -2.0, CPlace::InPlace);
         Case { clusters: 3, ..case.split(2, 5, true).batch(2, [false; 3]) }
     };

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 
 use pgemm_ir::Element;
 use pgemm_kernels::{
-    Arithmetic, Cluster, Epilogue, KernelSpec, OutputMajor, Schedule, Tile, catalogue,
+    Cluster, Epilogue, MainloopSpec, OutputMajor, Schedule, Spec, Tile, WgmmaSpec, WorkSource,
+    catalogue,
 };
 
 /// A, B and output.
@@ -125,11 +126,11 @@ type Choice = [usize; CHOICES.len()];
 /// How many pairs a choice covers.
 const PAIRS: usize = CHOICES.len() * (CHOICES.len() - 1) / 2;
 
-fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice) -> KernelSpec {
+fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice) -> Spec {
     let (a, b, output) = TYPES[types];
     let (a_major, b_major) = catalogue::MAJORS[majors];
     let (m, consumers, schedule) = ROWS[rows];
-    KernelSpec {
+    Spec {
         a,
         b,
         output,
@@ -138,12 +139,11 @@ fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice)
         d_major: OUTPUT_MAJORS[d_major],
         tile: Tile { m, n: COLUMNS[columns], k: DEPTHS[depth] / a.bytes() },
         stages: STAGES[stages],
-        consumers,
-        schedule,
         cluster: CLUSTERS[cluster],
-        arithmetic: Arithmetic::default(),
+        mainloop: MainloopSpec::Wgmma(WgmmaSpec::new(consumers, schedule)),
+        scaled: false,
         epilogue: Epilogue::NONE,
-        resident: false,
+        source: WorkSource::Launch,
     }
 }
 
@@ -156,7 +156,7 @@ fn pairs(choice: &Choice) -> impl Iterator<Item = usize> {
 
 /// The covering specs, those by turns, those of other types, those with arithmetic of their own, and some whose A goes through
 /// registers.
-pub fn covering_set() -> Vec<KernelSpec> {
+pub fn covering_set() -> Vec<Spec> {
     let named = BY_TURNS.into_iter().chain(OTHER_TYPES).chain(ARITHMETIC).chain(FROM_REGISTERS);
     let named = named.map(|name| name.parse().unwrap_or_else(|error| panic!("{error}")));
     pairwise().into_iter().chain(named).collect()
@@ -177,14 +177,14 @@ impl Candidate {
         for (to, pair) in all.iter_mut().zip(pairs(&choice)) {
             *to = u16::try_from(pair).expect("there are few choices");
         }
-        let KernelSpec { tile, cluster, .. } = spec(choice);
+        let Spec { tile, cluster, .. } = spec(choice);
         let size = tile.m * tile.n * tile.k * cluster.size();
         Candidate { choice, pairs: all, gain: PAIRS, size }
     }
 }
 
 /// Takes the spec that covers most of what is left, the smallest of these, until nothing is.
-fn pairwise() -> Vec<KernelSpec> {
+fn pairwise() -> Vec<Spec> {
     let mut legal: Vec<Candidate> = (0..CHOICES.iter().product())
         .map(|mut index: usize| {
             CHOICES.map(|count| {

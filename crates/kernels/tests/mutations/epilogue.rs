@@ -16,7 +16,7 @@ fn no_proxy_fence_before_the_store() {
     Subject::new(ALONE)
         .without(|inst, _| matches!(inst.op, Op::FenceProxy(_)))
         .verifier_accepts()
-        .emulator_reports(ReportKind::MissingProxyFence, &["d.map.store(", "b.store_matrix("]);
+        .emulator_reports(ReportKind::MissingProxyFence, &["map.store(", "b.store_matrix("]);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn proxy_fence_before_the_writes() {
             });
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::MissingProxyFence, &["d.map.store(", "b.store_matrix("]);
+        .emulator_reports(ReportKind::MissingProxyFence, &["map.store(", "b.store_matrix("]);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn no_barrier_between_staging_and_its_store() {
             if remove { Edit::Remove } else { Edit::Keep }
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "map.store("]);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn barrier_in_the_branch_of_one_thread() {
                 }
             });
         })
-        .verifier_refuses(Rule::Uniformity, "b.barrier_sync(self.barrier")
-        .emulator_reports(ReportKind::Divergence, &["b.barrier_sync(self.barrier"]);
+        .verifier_refuses(Rule::Uniformity, "self.barrier.sync(")
+        .emulator_reports(ReportKind::Divergence, &["self.barrier.sync("]);
 }
 
 #[test]
@@ -77,11 +77,12 @@ fn no_barrier_between_the_wait_for_staging_and_its_writes() {
     Subject::new(ALONE)
         .rewrite(|inst, line| {
             let after_fence = mem::replace(&mut fenced, matches!(inst.op, Op::FenceProxy(_)));
-            let sync = matches!(inst.op, Op::BarrierSync { .. }) && line.contains("self.barrier");
+            let sync =
+                matches!(inst.op, Op::BarrierSync { .. }) && line.contains("self.barrier.sync(");
             if sync && !after_fence { Edit::Remove } else { Edit::Keep }
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "map.store("]);
 }
 
 #[test]
@@ -89,23 +90,23 @@ fn staging_written_while_it_is_stored() {
     Subject::new(ALONE)
         .without(|inst, line| matches!(inst.op, Op::BulkWait { .. }) && line != DRAIN)
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "map.store("]);
 }
 
 #[test]
 fn exit_while_staging_is_stored() {
     Subject::new(WIDE)
         .without(|inst, _| matches!(inst.op, Op::BulkWait { pending: 0, .. }))
-        .verifier_refuses(Rule::BulkGroups, "d.map.store(")
-        .emulator_reports(ReportKind::ExitWithTmaInFlight, &["d.map.store("]);
+        .verifier_refuses(Rule::BulkGroups, "map.store(")
+        .emulator_reports(ReportKind::ExitWithTmaInFlight, &["map.store("]);
 }
 
 #[test]
 fn stores_not_committed() {
     Subject::new(ALONE)
         .without(|inst, _| inst.op == Op::BulkCommit)
-        .verifier_refuses(Rule::BulkGroups, "d.map.store(")
-        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "d.map.store("]);
+        .verifier_refuses(Rule::BulkGroups, "map.store(")
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "map.store("]);
 }
 
 #[test]
@@ -123,16 +124,18 @@ fn staging_lies_over_the_ring() {
 #[test]
 fn c_read_before_it_is_there() {
     Subject::with(ALONE, |case| case.scaled(1.0, 1.0, CPlace::Apart))
-        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("self.c_full"))
+        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains(".c_full"))
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.load_matrix", "c.map.load("]);
+        .emulator_reports(ReportKind::Race, &["b.load_matrix", "map.load(copies, place.buffer"]);
 }
 
 #[test]
 fn c_read_where_beta_is_0() {
     Subject::new(ALONE)
         .with_op(|op, line| match op {
-            Op::Compare(CompareOp::Ne) if line.contains("beta") => Some(Op::Compare(CompareOp::Eq)),
+            Op::Compare(CompareOp::Ne) if line.contains("factors[1].ne(") => {
+                Some(Op::Compare(CompareOp::Eq))
+            }
             _ => None,
         })
         .verifier_accepts()
@@ -143,10 +146,10 @@ fn c_read_where_beta_is_0() {
 fn barrier_not_initialised() {
     Subject::with(ALONE, |case| case.scaled(1.0, 1.0, CPlace::InPlace))
         .without(|inst, line| {
-            matches!(inst.op, Op::MbarrierInit { .. }) && line.contains("self.c_full")
+            matches!(inst.op, Op::MbarrierInit { .. }) && line.contains(".c_full")
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::MbarrierMisuse, &["self.c_full.mbarrier_arrive_expect("]);
+        .emulator_reports(ReportKind::MbarrierMisuse, &[".c_full.mbarrier_expect_copies("]);
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn every_cluster_starts_at_the_first_tile() {
             _ => None,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["d.map.store("]);
+        .emulator_reports(ReportKind::Race, &["map.store("]);
 }
 
 #[test]
@@ -189,5 +192,5 @@ fn memory_touched_before_the_grids_that_it_depends_on_have_ended() {
             });
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::MissingGridDependencyWait, &["self.map.load("]);
+        .emulator_reports(ReportKind::MissingGridDependencyWait, &["map.load("]);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use pgemm_emulator::{Options, Report, ReportKind, Schedule};
 use pgemm_ir::{BinaryOp, Constant, Inst, Kernel, Location, Op, Rule, Type, ValueId, verify};
-use pgemm_kernels::{GemmKernel, KernelSpec, build};
+use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::common::{Case, Failure, Problem};
 
@@ -37,8 +37,8 @@ impl Subject {
     }
 
     pub fn with(name: &str, change: impl FnOnce(Case) -> Case) -> Subject {
-        let spec: KernelSpec = name.parse().unwrap();
-        let gemm = build(&spec).unwrap();
+        let spec: Spec = name.parse().unwrap();
+        let gemm = GemmKernel::build(&spec).unwrap();
         let problem = Problem::new(&spec, change(Case::ragged(&spec, [2, 2], spec.stages + 2)));
         for schedule in schedules() {
             let options = Options { schedule, ..Options::default() };

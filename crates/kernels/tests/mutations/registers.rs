@@ -1,7 +1,7 @@
 //! Bugs of the warpgroup MMAs and the registers that they write.
 
 use pgemm_emulator::ReportKind;
-use pgemm_ir::{Constant, Op, Rule, SwizzleMode};
+use pgemm_ir::{Constant, Op, RegisterChange, Rule, SwizzleMode};
 
 use crate::mutant::{ALONE, REGISTERS, Subject};
 
@@ -18,7 +18,7 @@ fn batches_not_committed() {
     Subject::new(ALONE)
         .without(|inst, _| inst.op == Op::WgmmaCommit)
         .verifier_refuses(Rule::WgmmaCommit, "pending.wait_until(")
-        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma("]);
+        .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn fragments_loaded_while_others_are_multiplied() {
         })
         .verifier_refuses(Rule::InFlight, "self.b.load_shared::")
         // The stage is freed too early too, which shows first.
-        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma_of_registers("]);
+        .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma_of_registers("]);
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn descriptor_without_swizzle() {
 fn consumers_ask_for_more_registers_than_there_are() {
     Subject::new(ALONE)
         .with_op(|op, _| match *op {
-            Op::SetMaxRegisters { increase: true, .. } => {
-                Some(Op::SetMaxRegisters { count: 256, increase: true })
+            Op::SetMaxRegisters { change: RegisterChange::Increase, .. } => {
+                Some(Op::SetMaxRegisters { count: 256, change: RegisterChange::Increase })
             }
             _ => None,
         })

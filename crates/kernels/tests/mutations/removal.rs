@@ -1,8 +1,8 @@
 //! Nothing in the kernels is there without need: each effect, removed alone, is noticed in the emulator.
 
 use pgemm_emulator::{Options, Schedule};
-use pgemm_ir::{Inst, Kernel, Location, Op};
-use pgemm_kernels::{GemmKernel, KernelSpec, build};
+use pgemm_ir::{Inst, Kernel, Location, Op, RegisterChange};
+use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::common::{CPlace, Case, Problem};
 use crate::mutant::{ALONE, PAIR, TURNS, WIDE};
@@ -11,7 +11,9 @@ use crate::mutant::{ALONE, PAIR, TURNS, WIDE};
 /// registers that a thread needs: only the assembler knows these.
 fn has_effect(inst: &Inst) -> bool {
     match inst.op {
-        Op::Yield | Op::PrefetchMap | Op::SetMaxRegisters { increase: true, .. } => false,
+        Op::Yield
+        | Op::PrefetchMap
+        | Op::SetMaxRegisters { change: RegisterChange::Increase, .. } => false,
         Op::GridDependencyLaunch | Op::GridDependencyWait => false,
         Op::PrefetchLine | Op::TmaPrefetch { .. } => false,
         _ => inst.blocks.is_empty() && inst.results.is_empty() && !inst.op.is_pure(),
@@ -36,8 +38,8 @@ fn without_effect(kernel: &Kernel, index: usize) -> Option<(Kernel, Op, Location
 }
 
 fn every_effect_is_missed(name: &str) {
-    let spec: KernelSpec = name.parse().unwrap();
-    let gemm = build(&spec).unwrap();
+    let spec: Spec = name.parse().unwrap();
+    let gemm = GemmKernel::build(&spec).unwrap();
     let case = Case { clusters: 2, ..Case::ragged(&spec, [2, 2], spec.stages + 2) };
     let two_products = Case { clusters: 2, ..Case::ragged(&spec, [1, 2], spec.stages + 2) };
     // Each needs something that the others do without.
@@ -71,7 +73,7 @@ fn every_effect_is_missed(name: &str) {
     ];
     let mut index = 0;
     while let Some((kernel, op, location)) = without_effect(&gemm.kernel, index) {
-        let mutant = GemmKernel { spec, kernel };
+        let mutant = GemmKernel { kernel, ..gemm.clone() };
         let noticed = schedules.iter().any(|schedule| {
             let schedule = schedule.clone();
             let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };

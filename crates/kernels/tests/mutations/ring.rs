@@ -13,67 +13,67 @@ fn stage_released_while_its_batch_may_still_run() {
             _ => None,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma("]);
+        .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
 }
 
 #[test]
 fn too_many_bytes_expected() {
     Subject::new(ALONE)
         .with_op(|op, line| match *op {
-            Op::MbarrierArriveExpect { bytes } if line.contains("acquire") => {
+            Op::MbarrierArriveExpect { bytes } if line.contains("self.ring.fill(") => {
                 Some(Op::MbarrierArriveExpect { bytes: bytes + 128 })
             }
             _ => None,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Deadlock, &["self.ring.wait_full("]);
+        .emulator_reports(ReportKind::Deadlock, &["ring.wait_full("]);
 }
 
 #[test]
 fn bytes_of_b_not_expected() {
     let subject = Subject::new(ALONE);
-    let b_bytes = subject.gemm.spec.b_tile().bytes();
+    let b_bytes = subject.gemm.spec().b_tile().bytes();
     subject
         .with_op(|op, line| match *op {
-            Op::MbarrierArriveExpect { bytes } if line.contains("acquire") => {
+            Op::MbarrierArriveExpect { bytes } if line.contains("self.ring.fill(") => {
                 Some(Op::MbarrierArriveExpect { bytes: bytes - b_bytes })
             }
             _ => None,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma("]);
+        .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
 }
 
 #[test]
 fn producer_does_not_wait() {
     Subject::new(ALONE)
-        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("self.ring.acquire("))
+        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("self.ring.fill("))
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load("]);
+        .emulator_reports(ReportKind::Race, &["map.load("]);
 }
 
 #[test]
 fn producer_waits_for_the_wrong_parity() {
     Subject::new(ALONE)
-        .with_other_parity("self.ring.acquire(")
+        .with_other_parity("self.ring.fill(")
         .verifier_accepts()
-        .emulator_reports(ReportKind::Deadlock, &["self.ring.acquire(", "self.ring.wait_full("]);
+        .emulator_reports(ReportKind::Deadlock, &["self.ring.fill(", "ring.wait_full("]);
 }
 
 #[test]
 fn consumer_does_not_wait() {
     Subject::new(ALONE)
-        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("self.ring.wait_full("))
+        .without(|inst, line| inst.op == Op::MbarrierWait && line.contains("ring.wait_full("))
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma("]);
+        .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
 }
 
 #[test]
 fn consumer_waits_for_the_wrong_parity() {
     Subject::new(ALONE)
-        .with_other_parity("self.ring.wait_full(")
+        .with_other_parity("ring.wait_full(")
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load(", "batch.mma("]);
+        .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn whole_warp_produces() {
     Subject::new(ALONE)
         .with_op(|op, _| (*op == Op::Elect).then_some(Op::Const(Constant::Bool(true))))
         .verifier_accepts()
-        .emulator_reports(ReportKind::MbarrierMisuse, &["self.ring.acquire("]);
+        .emulator_reports(ReportKind::MbarrierMisuse, &["self.ring.fill("]);
 }
 
 #[test]
@@ -89,17 +89,17 @@ fn barrier_initialisation_not_fenced() {
     Subject::new(ALONE)
         .without(|inst, _| inst.op == Op::FenceMbarrierInit)
         .verifier_accepts()
-        .emulator_reports(ReportKind::MbarrierInitNotVisible, &["self.map.load("]);
+        .emulator_reports(ReportKind::MbarrierInitNotVisible, &["map.load("]);
 }
 
 #[test]
 fn cta_does_not_wait_for_barrier_initialisation() {
     Subject::new(ALONE)
         .without(|inst, line| {
-            matches!(inst.op, Op::BarrierSync { .. }) && line.contains("barrier_sync(0,")
+            matches!(inst.op, Op::BarrierSync { .. }) && line.contains("b.sync_cta()")
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::MbarrierInitNotVisible, &["self.ring.wait_full("]);
+        .emulator_reports(ReportKind::MbarrierInitNotVisible, &["ring.wait_full("]);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn cluster_does_not_wait_for_barrier_initialisation() {
     Subject::new(PAIR)
         .without(|inst, _| inst.op == Op::ClusterWait)
         .verifier_accepts()
-        .emulator_reports(ReportKind::MbarrierInitNotVisible, &["self.ring.wait_full("]);
+        .emulator_reports(ReportKind::MbarrierInitNotVisible, &["ring.wait_full("]);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn empty_barrier_without_the_peers_consumers() {
                 _ => None,
             })
             .verifier_accepts()
-            .emulator_reports(ReportKind::Race, &["self.map.load_multicast(", "batch.mma("]);
+            .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
     }
 }
 
@@ -135,7 +135,7 @@ fn empty_barrier_with_a_consumer_too_many() {
             _ => None,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Deadlock, &["self.ring.acquire("]);
+        .emulator_reports(ReportKind::Deadlock, &["self.ring.fill("]);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn shared_tile_sent_to_one_cta_only() {
             _ => Edit::Keep,
         })
         .verifier_accepts()
-        .emulator_reports(ReportKind::Deadlock, &["self.ring.wait_full("]);
+        .emulator_reports(ReportKind::Deadlock, &["ring.wait_full("]);
 }
 
 /// The kernel whose CTAs compare the turn with their index in another way.
@@ -165,14 +165,14 @@ fn other_turns(compare: CompareOp) -> Mutant {
 fn two_ctas_fill_the_same_stage() {
     other_turns(CompareOp::Le)
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["self.map.load_multicast("]);
+        .emulator_reports(ReportKind::Race, &["map.load("]);
 }
 
 #[test]
 fn a_stage_that_is_nobodys_turn() {
     other_turns(CompareOp::Lt)
         .verifier_accepts()
-        .emulator_reports(ReportKind::Deadlock, &["self.ring.wait_full("]);
+        .emulator_reports(ReportKind::Deadlock, &["ring.wait_full("]);
 }
 
 #[test]

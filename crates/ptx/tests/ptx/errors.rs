@@ -1,9 +1,11 @@
-//! Kernels without PTX: each gets an error that says what was asked and what is possible, never a panic.
+//! Kernels that cannot be emitted. Each gets an error with the value and the possible values, never
+//! a panic.
 
 use crate::support::{Ops, weak};
 use pgemm_ir::{
     ASource, Access, AtomicOp, BinaryOp, DescriptorLayout, Element, Kernel, Op, OperandMajor,
-    Order, ParamKind, RegionId, RoleId, Scope, Space, SwizzleMode, Type, ValueId, WarpMma, Wgmma,
+    Order, ParamKind, RegionId, RegisterChange, RoleId, Scope, Space, SwizzleMode, Type, ValueId,
+    WarpMma, Wgmma,
 };
 use pgemm_ptx::{EmitError, emit};
 
@@ -78,6 +80,18 @@ fn broken_structure_is_found() {
         k.one(Op::SmemAddress(RegionId(3)), &[], Type::Smem);
     });
     assert!(matches!(region, EmitError::UnknownRegion { .. }), "{region}");
+    let register = error(|k| {
+        let acc = k.accumulator(Type::F32, 4);
+        let value = k.param("v", Type::F32);
+        k.run(Op::AccSet(acc, 4), &[value]);
+    });
+    assert!(matches!(register, EmitError::UnknownAccumulator { .. }), "{register}");
+    let integer = error(|k| {
+        let acc = k.accumulator(Type::F32, 4);
+        let value = k.param("v", Type::U32);
+        k.run(Op::AccSet(acc, 0), &[value]);
+    });
+    assert!(matches!(integer, EmitError::UnsupportedType { .. }), "{integer}");
     let kind = error(|k| {
         let id = k.declare("m", ParamKind::Scalar(Type::U32));
         k.one(Op::MapParam(id), &[], Type::MapPtr);
@@ -89,18 +103,18 @@ fn broken_structure_is_found() {
 fn attributes_are_checked() {
     let attempts: [(Op, &str); 13] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
-        (Op::WgmmaWait { pending: 8 }, "0 to 7"),
-        (Op::SetMaxRegisters { count: 100, increase: true }, "steps of 8"),
-        (Op::Fence(Order::Relaxed, Scope::Gpu), "Relaxed"),
+        (Op::WgmmaWait { pending: 8 }, "wgmma_wait: pending is 8: use 0 to 7"),
+        (Op::SetMaxRegisters { count: 100, change: RegisterChange::Increase }, "steps of 8"),
+        (Op::Fence(Order::Relaxed, Scope::Gpu), "order is relaxed: use acquire_release"),
         (Op::TmaLoad { rank: 6, multicast: false, policy: false }, "1 to 5"),
         (Op::TmaPrefetch { rank: 0, policy: false }, "1 to 5"),
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
-        (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "Weak"),
-        (Op::LoadElement(Element::Tf32), "of tf32"),
-        (Op::StoreElement(Element::U8), "f32 too"),
-        (Op::LoadNarrow { space: Space::Global, bytes: 3 }, "1 or 2 bytes"),
-        (Op::BarrierSync { threads: 48 }, "multiple of 32"),
-        (Op::DescriptorAdvance(8), "multiple of 16"),
+        (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "order is weak"),
+        (Op::LoadElement(Element::Tf32), "element is tf32"),
+        (Op::StoreElement(Element::U8), "use f16, bf16, f32"),
+        (Op::LoadNarrow { space: Space::Global, bytes: 3 }, "bytes is 3: use 1 or 2"),
+        (Op::BarrierSync { threads: 48 }, "in steps of 32"),
+        (Op::DescriptorAdvance(8), "in steps of 16"),
     ];
     for (op, says) in attempts {
         let kernel: Kernel = {
@@ -155,28 +169,23 @@ fn wgmma_is_checked() {
     };
     use Element::{Bf16, E4m3, F16, S8, Tf32};
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
-    let found = attempt(Type::F32, 4, 8, Bf16, F16, k);
-    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
-    let found = attempt(Type::F32, 4, 8, S8, S8, k);
-    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
-    let found = attempt(Type::F32, 4, 8, Tf32, Tf32, mn);
-    assert!(matches!(found, EmitError::UnsupportedMajor { .. }), "{found}");
-    let found = attempt(Type::F32, 4, 8, E4m3, E4m3, mn);
-    assert!(matches!(found, EmitError::UnsupportedMajor { .. }), "{found}");
-    for (ty, registers, n, element) in [
-        (Type::F32, 4, 16, Bf16),
-        (Type::F32, 6, 12, Bf16),
-        (Type::F32, 128, 264, Bf16),
-        (Type::S32, 20, 40, S8),
-        (Type::B32, 8, 16, F16),
-    ] {
-        let found = attempt(ty, registers, n, element, element, k);
-        assert!(matches!(found, EmitError::OutOfRange { .. }), "n {n}: {found}");
+    for (a, b, major) in [(Bf16, F16, k), (Tf32, Tf32, mn), (E4m3, E4m3, mn)] {
+        let found = attempt(Type::F32, 4, 8, a, b, major);
+        assert!(matches!(found, EmitError::Attribute { .. }), "{found}");
     }
-    let found = attempt(Type::B32, 2, 8, Bf16, Bf16, k);
-    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
-    let found = attempt(Type::U64, 4, 8, Bf16, Bf16, k);
-    assert!(matches!(found, EmitError::UnsupportedMma { .. }), "{found}");
+    for (ty, n, element) in [(Type::F32, 12, Bf16), (Type::F32, 264, Bf16), (Type::S32, 40, S8)] {
+        let found = attempt(ty, n / 2, n, element, element, k);
+        assert!(matches!(found, EmitError::Attribute { .. }), "n {n}: {found}");
+    }
+    for (ty, registers, element) in [(Type::F32, 4, S8), (Type::B32, 2, Bf16), (Type::U64, 4, Bf16)]
+    {
+        let found = attempt(ty, registers, 8, element, element, k);
+        assert!(matches!(found, EmitError::UnsupportedAccumulator { .. }), "{found}");
+    }
+    for (ty, registers, element) in [(Type::F32, 4, Bf16), (Type::B32, 8, F16)] {
+        let found = attempt(ty, registers, 16, element, element, k);
+        assert!(matches!(found, EmitError::OutOfRange { .. }), "{found}");
+    }
 }
 
 #[test]
@@ -190,7 +199,7 @@ fn warp_mmas_are_checked() {
     let mma = WarpMma::f64(8);
     for unknown in [WarpMma::f64(5), WarpMma { n: 16, ..mma }] {
         let found = attempt(unknown, 10, 4);
-        assert!(matches!(found, EmitError::UnsupportedWarpMma { .. }), "{found}");
+        assert!(matches!(found, EmitError::Attribute { .. }), "{found}");
         assert!(found.to_string().contains("m16n8k16"), "{found}");
     }
     for (operands, results) in [(9, 4), (11, 4), (10, 3)] {

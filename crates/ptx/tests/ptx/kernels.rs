@@ -2,8 +2,8 @@
 
 use pgemm_ir::{
     ASource, Access, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout, Element, Half,
-    Kernel, Op, OperandMajor, Order, ProxyFence, Scope, Space, Special, SwizzleMode, Type, UnaryOp,
-    WarpMma, Wgmma,
+    Kernel, Op, OperandMajor, Order, ProxyFence, RegisterChange, Scope, Space, Special,
+    SwizzleMode, Type, UnaryOp, WarpMma, Wgmma,
 };
 
 use crate::support::{Ops, weak};
@@ -31,6 +31,7 @@ pub fn all() -> Vec<Kernel> {
         wgmma_kinds(),
         mixed_integers(),
         sums_in_f16(),
+        accumulator_writes(),
         doubles(),
         registers(),
         resident_pair(),
@@ -92,6 +93,7 @@ pub fn integers() -> Kernel {
         k.one(Op::Unary(UnaryOp::Not), &[value], ty);
     }
     k.one(Op::Unary(UnaryOp::Neg), &[s], Type::S32);
+    k.one(Op::Binary(BinaryOp::MulHigh), &[m, m], Type::U32);
     k.finish()
 }
 
@@ -249,11 +251,12 @@ pub fn loads_and_stores() -> Kernel {
     k.finish()
 }
 
-/// Types that binary32 is rounded to, two at a time.
+/// The types of the packed conversions from two binary32 values.
 const PACKED: [Element; 5] =
     [Element::F16, Element::Bf16, Element::E4m3, Element::E5m2, Element::S8];
 
-/// Elements of every type that one thread moves, in one thread and as constants too; single bytes and pairs of them.
+/// Loads and stores of single elements of every movable type, with computed and constant values.
+/// Also accesses of one byte and of two bytes.
 pub fn elements() -> Kernel {
     let mut k = Ops::new("elements", 1);
     let shared = k.region(0, 64);
@@ -312,7 +315,8 @@ pub fn atomics() -> Kernel {
     k.finish()
 }
 
-/// What a grid does that depends on one and has one depend on it.
+/// Programmatic dependent launch: a grid that waits for its predecessor and launches its
+/// dependents.
 pub fn dependent() -> Kernel {
     let mut k = Ops::new("dependent", 1);
     let out = k.param("out", Type::U64);
@@ -423,7 +427,7 @@ pub fn tma() -> Kernel {
     k.finish()
 }
 
-/// Tensor maps in memory, what hands them over, the clock and sleep.
+/// Tensor maps in memory with their fences, the clock and sleep.
 pub fn maps_in_memory() -> Kernel {
     let mut k = Ops::new("maps_in_memory", 1);
     let (maps, flag) = (k.param("maps", Type::U64), k.param("flag", Type::U64));
@@ -454,7 +458,7 @@ pub fn maps_in_memory() -> Kernel {
     k.finish()
 }
 
-/// Nested loops; the back edge of the outer one exchanges two carried values.
+/// Nested loops. The back edge of the outer loop swaps two carried values.
 pub fn for_loops() -> Kernel {
     let mut k = Ops::new("for_loops", 1);
     let out = k.param("out", Type::U64);
@@ -486,7 +490,7 @@ pub fn while_loop() -> Kernel {
     let body = k.block(&[u, u], |k, carried| {
         let three = k.u32(3);
         let next = k.one(Op::Binary(BinaryOp::Add), &[carried[0], three], u);
-        // The second takes the first's old value: it must move before the first changes.
+        // The second value takes the old value of the first, so it must move first.
         vec![next, carried[0]]
     });
     let results = k.control(Op::While, &[zero, zero], &[u, u], vec![condition, body]);
@@ -528,7 +532,7 @@ fn descriptor(k: &mut Ops, offset: u32, layout: DescriptorLayout) -> pgemm_ir::V
     k.one(Op::Descriptor(layout), &[smem], Type::Descriptor)
 }
 
-/// One instruction of each kind, each in a finished batch of its own.
+/// One wgmma of each kind, each in a batch of its own that is waited for.
 pub fn wgmma_kinds() -> Kernel {
     let mut k = Ops::new("wgmma_kinds", 1);
     let float = k.accumulator(Type::F32, 4);
@@ -600,7 +604,7 @@ pub fn mixed_integers() -> Kernel {
     k.finish()
 }
 
-/// Sums of f16 in f16, two in a register.
+/// f16 accumulators, two in a register.
 pub fn sums_in_f16() -> Kernel {
     let mut k = Ops::new("sums_in_f16", 1);
     let acc = k.accumulator(Type::B32, 4);
@@ -624,7 +628,54 @@ pub fn sums_in_f16() -> Kernel {
     k.finish()
 }
 
-/// What legalisation makes of a producer and a consumer.
+/// Accumulators that ordinary code writes before a loop of batches adds to them. One set is written
+/// in full, one in part, one under a condition. Only the first needs no initialisation.
+pub fn accumulator_writes() -> Kernel {
+    let mut k = Ops::new("accumulator_writes", 1);
+    let sets =
+        [k.accumulator(Type::F32, 4), k.accumulator(Type::B32, 2), k.accumulator(Type::F32, 4)];
+    let layout =
+        DescriptorLayout { swizzle: SwizzleMode::B128, leading_bytes: 0, stride_bytes: 1024 };
+    let a = descriptor(&mut k, 0, layout);
+    let b = descriptor(&mut k, 8192, layout);
+    let alpha = k.param("alpha", Type::F32);
+    let one = k.constant(Constant::F32(1.0));
+    for index in 0..4 {
+        k.run(Op::AccSet(sets[0], index), &[if index % 2 == 0 { alpha } else { one }]);
+    }
+    let pair = k.one(Op::Pack(Element::F16), &[alpha, one], Type::B32);
+    k.run(Op::AccSet(sets[1], 1), &[pair]);
+    let positive = k.one(Op::Compare(CompareOp::Gt), &[alpha, one], Type::Bool);
+    let then = k.block(&[], |k, _| {
+        (0..4).for_each(|index| k.run(Op::AccSet(sets[2], index), &[alpha]));
+        vec![]
+    });
+    let otherwise = k.block(&[], |_, _| vec![]);
+    k.control(Op::If, &[positive], &[], vec![then, otherwise]);
+    let (zero, count, step) = (k.u32(0), k.param("count", Type::U32), k.u32(1));
+    let yes = k.constant(Constant::Bool(true));
+    let body = k.block(&[Type::U32], |k, _| {
+        k.run(Op::WgmmaFence, &[]);
+        for acc in sets {
+            let a_source = ASource::Shared(OperandMajor::K);
+            let (element, b_major) = (Element::F16, OperandMajor::K);
+            let mma = Wgmma { acc, n: 8, a: element, b: element, a_source, b_major };
+            k.run(Op::Wgmma(mma), &[a, b, yes]);
+        }
+        k.run(Op::WgmmaCommit, &[]);
+        k.run(Op::WgmmaWait { pending: 0 }, &[]);
+        vec![]
+    });
+    k.control(Op::For, &[zero, count, step], &[], vec![body]);
+    let out = k.param("out", Type::U64);
+    let sums = [0, 2].map(|set| k.one(Op::AccGet(sets[set], 3), &[], Type::F32));
+    k.run(Op::Store(weak(Space::Global, Type::F32, 2)), &[out, sums[0], sums[1]]);
+    let pair = k.one(Op::AccGet(sets[1], 0), &[], Type::B32);
+    k.run(Op::Store(weak(Space::Global, Type::B32, 1)), &[out, pair]);
+    k.finish()
+}
+
+/// The budgets of a producer and a consumer as legalisation writes them.
 pub fn registers() -> Kernel {
     budgets(Ops::new("register_budgets", 2), 40, 232)
 }
@@ -640,19 +691,19 @@ pub fn budgets(mut k: Ops, producer: u32, consumer: u32) -> Kernel {
     let one = k.u32(1);
     let first = k.one(Op::Compare(CompareOp::Lt), &[warpgroup, one], Type::Bool);
     let then = k.block(&[], |k, _| {
-        k.run(Op::SetMaxRegisters { count: producer, increase: false }, &[]);
+        k.run(Op::SetMaxRegisters { count: producer, change: RegisterChange::Decrease }, &[]);
         vec![]
     });
     let otherwise = k.block(&[], |k, _| {
-        k.run(Op::SetMaxRegisters { count: consumer, increase: true }, &[]);
+        k.run(Op::SetMaxRegisters { count: consumer, change: RegisterChange::Increase }, &[]);
         vec![]
     });
     k.control(Op::If, &[first], &[], vec![then, otherwise]);
     k.finish()
 }
 
-/// D = A·B of one 64×64 tile per CTA: one warpgroup loads 64×64 boxes by TMA, multiplies them by wgmma and stores bf16
-/// through shared memory.
+/// D = A·B of one 64×64 tile per CTA: one warpgroup loads 64×64 boxes by TMA, multiplies them by
+/// wgmma and stores bf16 through shared memory.
 pub fn mini_gemm() -> Kernel {
     let mut k = Ops::new("mini_gemm", 1);
     let a_map = k.map("a_map", Element::Bf16, &[64, 64]);
@@ -717,13 +768,13 @@ pub fn mini_gemm() -> Kernel {
         }
         k.run(Op::WgmmaCommit, &[]);
         k.run(Op::WgmmaWait { pending: 0 }, &[]);
-        // All warps have read the tiles before the next copy overwrites them.
+        // All warps must have read the tiles before the next copy overwrites them.
         k.run(Op::BarrierSync { threads: 128 }, &[zero]);
         vec![k.one(Op::Binary(BinaryOp::Xor), &[phase, one], u)]
     });
     k.control(Op::For, &[zero, k_tiles, one, zero], &[u], vec![mainloop]);
 
-    // Lane l of warp w gives row 16w + l % 16 and 16-byte chunk l / 16 of each pair of matrices.
+    // Lane l of warp w addresses row 16w + l % 16 and 16-byte chunk l / 16 of each matrix pair.
     let lane = k.one(Op::Special(Special::Lane), &[], u);
     let warp = k.one(Op::Special(Special::Warp), &[], u);
     let constant = |k: &mut Ops, value| k.u32(value);

@@ -1,4 +1,4 @@
-//! The whole backend from IR to text: snapshots, the assembler's verdict, errors.
+//! The back end from IR to text: snapshots, assembly, errors.
 
 mod emission;
 mod errors;

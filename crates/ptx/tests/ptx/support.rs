@@ -1,4 +1,5 @@
-//! Writes IR op by op, without the builder's types, so that every operation and attribute can be reached.
+//! A helper that writes IR operation by operation, without the builder's types, so that tests reach
+//! every operation and attribute.
 
 use pgemm_ir::{
     AccId, Accumulator, Block, Constant, Element, Inst, Kernel, LocId, Location, Op, Param,
@@ -14,7 +15,7 @@ pub struct Ops {
 }
 
 impl Ops {
-    /// An empty kernel of some warpgroups.
+    /// An empty kernel of this many warpgroups.
     pub fn new(name: &str, warpgroups: u32) -> Ops {
         let location = |line, scopes: &[&str]| Location {
             file: "kernel.rs".to_owned(),
@@ -66,22 +67,22 @@ impl Ops {
         self.blocks.last_mut().expect("an open block").insts.push(inst);
     }
 
-    /// An operation with any results.
+    /// Appends an operation with any results.
     pub fn many(&mut self, op: Op, args: &[ValueId], results: &[Type]) -> Vec<ValueId> {
         self.control(op, args, results, vec![])
     }
 
-    /// An operation with one result.
+    /// Appends an operation with one result.
     pub fn one(&mut self, op: Op, args: &[ValueId], ty: Type) -> ValueId {
         self.many(op, args, &[ty])[0]
     }
 
-    /// An operation without results.
+    /// Appends an operation without results.
     pub fn run(&mut self, op: Op, args: &[ValueId]) {
         self.push(op, args, vec![], vec![]);
     }
 
-    /// An operation with nested blocks.
+    /// Appends an operation with nested blocks.
     pub fn control(
         &mut self,
         op: Op,

@@ -2,7 +2,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use pgemm::{Epilogue, Error, Pointers, Problem, ProblemError};
+use pgemm::{Epilogue, Error, PlanError, Pointers, Problem};
 use pyo3::prelude::*;
 
 use crate::compute::{bias_address, keeps_rows};
@@ -42,7 +42,7 @@ impl Arrays<'_, '_> {
     pub fn read(&self, beta: f64) -> Result<Read, Failure> {
         let c = self.c.filter(|_| beta != 0.0);
         if c.is_none() && beta != 0.0 {
-            return Err(Error::from(ProblemError::MissingC { beta: beta.to_string() }).into());
+            return Err(Error::from(PlanError::MissingC { beta }).into());
         }
         Ok(Read {
             a: Source::of("a", self.a)?,

@@ -2,21 +2,19 @@
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{OutputMajor, catalogue};
+use pgemm_plan::Split;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
-use crate::config::Split;
 
 /// Some candidates, told apart by their raster rows.
 fn candidates(count: u32) -> Vec<Choice> {
     let k = OperandMajor::K;
-    let spec = catalogue::specs_for([Element::Bf16; 2], k, k, OutputMajor::N, Element::Bf16)
-        .next()
-        .unwrap();
+    let spec = catalogue::specs_for([Element::Bf16; 2], k, k, OutputMajor::N, Element::Bf16)[0];
     let split = Split::Whole;
     (1..=count)
-        .map(|raster_rows| Choice { spec: spec.into(), raster_rows, split, dependent_launch: true })
+        .map(|raster_rows| Choice { spec, raster_rows, split, dependent_launch: true })
         .collect()
 }
 
@@ -35,7 +33,7 @@ impl<F: Fn(&Choice) -> Result<f64, String>> Model<F> {
 }
 
 impl<F: Fn(&Choice) -> Result<f64, String>> Timer for Model<F> {
-    fn race(&mut self, candidates: &[Choice], effort: Effort) -> crate::Result<Vec<Run>> {
+    fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>, TuneError> {
         self.races.push((candidates.len(), effort));
         let each = effort.seconds / f64::from(effort.rounds) / candidates.len() as f64;
         let noise = self.noise / each.sqrt();

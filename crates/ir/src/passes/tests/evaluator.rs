@@ -1,15 +1,14 @@
-//! Runs kernels of arithmetic, control flow and memory accesses, on bits and wide integers, so that it shares nothing
-//! with folding.
+//! An evaluator for kernels of arithmetic, control flow and memory accesses. It works on bits and
+//! wide integers, so that it shares no code with folding.
 
 use crate::*;
 
-/// The accesses of each of four warpgroups: address, and bits where it stores.
+/// The memory accesses of each of four warpgroups: the address and, for a store, the bits.
 pub(super) fn behaviour(kernel: &Kernel) -> Vec<Vec<(u64, Option<u64>)>> {
     (0..4).map(|warpgroup| Evaluator::run(kernel, warpgroup)).collect()
 }
 
-/// Runs one thread of a kernel and collects its accesses to memory: address, and bits where it stores. Written on bits
-/// and wide integers, so that it shares nothing with folding.
+/// Runs one thread of a kernel and collects its memory accesses.
 struct Evaluator<'k> {
     kernel: &'k Kernel,
     values: Vec<u64>,
@@ -85,7 +84,8 @@ impl<'k> Evaluator<'k> {
                 self.accesses.push((args[0], Some(args[1])));
                 vec![]
             }
-            // What it finds depends on what came before, so that no load may go missing, move or stand for another.
+            // The loaded value depends on all accesses before. A pass that removes, moves or
+            // merges loads thus changes the result.
             Op::LoadElement(_) => {
                 self.accesses.push((args[0], None));
                 let found = (args[0] as u16).wrapping_add(self.accesses.len() as u16);
@@ -153,7 +153,7 @@ fn mask(ty: Type) -> u64 {
     }
 }
 
-/// The number that the bits stand for.
+/// The number that the bits represent.
 fn signed(ty: Type, bits: u64) -> i128 {
     if ty == Type::S32 { i128::from(bits as u32 as i32) } else { i128::from(bits) }
 }

@@ -3,11 +3,11 @@
 use crate::text::tests::Choices;
 use crate::*;
 
-/// Makes valid kernels of arithmetic, branches, loops, stores and loads of elements.
+/// Generates valid kernels of arithmetic, branches, loops, and loads and stores of elements.
 pub(super) struct Generator {
     choices: Choices,
     values: Vec<Type>,
-    /// Values that may be used here, innermost last.
+    /// The values in scope, innermost last.
     visible: Vec<ValueId>,
     budget: usize,
 }
@@ -58,7 +58,7 @@ impl Generator {
         ValueId(self.values.len() as u32 - 1)
     }
 
-    /// Adds an instruction whose single result becomes visible.
+    /// Adds an instruction with one result and brings the result into scope.
     fn push(&mut self, insts: &mut Vec<Inst>, op: Op, args: Vec<ValueId>, ty: Type) -> ValueId {
         let result = self.define(ty);
         insts.push(inst(op, args, vec![result], vec![]));
@@ -78,7 +78,7 @@ impl Generator {
         }
     }
 
-    /// A value of a type: one that is there, or a new constant.
+    /// A value of a type: one in scope, or a new constant.
     fn operand(&mut self, insts: &mut Vec<Inst>, ty: Type) -> ValueId {
         let fits = |value: &&ValueId| self.values[value.index()] == ty;
         let there: Vec<ValueId> = self.visible.iter().filter(fits).copied().collect();
@@ -214,7 +214,7 @@ impl Generator {
             }
             14 => self.counted(insts, depth),
             15 => {
-                // Runs once or not at all: the condition carries itself out.
+                // The loop runs once or not at all.
                 let start = self.operand(insts, Type::Bool);
                 let [head, body] = [self.define(Type::Bool), self.define(Type::Bool)];
                 let mut end = self.nested(depth + 1, &[]).insts;

@@ -1,4 +1,5 @@
-//! Passes keep the meaning of random kernels, and what each of them does is shown on small ones.
+//! Tests of the passes: they keep the meaning of random kernels, and small kernels show the effect
+//! of each.
 
 mod evaluator;
 mod generator;
@@ -43,7 +44,7 @@ proptest! {
     }
 }
 
-/// A kernel of one role with a parameter `%0` and a store of the last value.
+/// The text of a kernel of one role with a parameter `%0` that stores the last value.
 fn expression(body: &str, ty: &str, last: &str) -> Kernel {
     let text = format!(
         r#"kernel "test", cluster 1
@@ -68,7 +69,7 @@ fn listing(kernel: &Kernel) -> String {
     text[start..].to_owned()
 }
 
-/// What the value is stored as after optimisation.
+/// The body of a kernel that stores the value, after optimisation.
 #[track_caller]
 fn becomes(body: &str, ty: &str, last: &str, expected: &str) {
     let optimised = optimise(expression(body, ty, last)).unwrap();
@@ -207,9 +208,9 @@ role0 = "all": 2 warpgroups, 128 registers
 "#;
     let lowered = |text: &str| listing(&optimise(parse(text).unwrap()).unwrap());
     assert_eq!(lowered(one), "{\n  set_max_registers.decrease[count=128]\n  bulk_commit\n}\n");
-    // 65536 / 256 = 256 registers, of which a thread can have 248 at entry.
+    // 65536 / 256 = 256 registers, but a thread has at most 248 at entry.
     assert_eq!(lowered(&one.replace("128 reg", "248 reg")), "{\n  bulk_commit\n}\n");
-    // Half as many where two CTAs share an SM.
+    // Half as many if two CTAs share an SM.
     let two = one.replace("cluster 1", "cluster 1, ctas_per_sm 2");
     assert_eq!(lowered(&two), "{\n  bulk_commit\n}\n");
     let unlisted = one

@@ -1,4 +1,4 @@
-//! Rules of what a kernel declares: names, roles, budgets, regions, cluster.
+//! Rules about declarations: names, roles, budgets, regions, the cluster.
 
 use super::{Rule, accepts, mma, rejects, simple, violations};
 
@@ -8,6 +8,9 @@ fn names() {
     rejects(&simple("").replace("\"out\"", "\"2out\""), Rule::Names, "'2out'");
     rejects(&simple("").replace("\"test\"", "\"a b\""), Rule::Names, "kernel name 'a b'");
     rejects(&simple("").replace("\"out\"", "\"map\""), Rule::Names, "two parameters");
+    rejects(&simple("").replace("\"full\"", "\"tile\""), Rule::Names, "two regions");
+    // A region and a parameter may share a name: reports say which of the two they mean.
+    accepts(&simple("").replace("\"full\"", "\"map\""));
 }
 
 #[test]
@@ -34,7 +37,11 @@ fn accumulators() {
     rejects(&simple("").replace("acc0 = f32, 64", "acc0 = u32, 64"), Rule::WgmmaShape, "u32");
     rejects(&simple("").replace("acc0 = f32, 64", "acc0 = f32, 130"), Rule::WgmmaShape, "130");
     accepts(&simple("").replace("acc0 = f32, 64", "acc0 = b32, 2"));
-    rejects(&simple("").replace("acc0 = f32, 64", "acc0 = b32, 66"), Rule::WgmmaShape, "n / 4 of");
+    rejects(
+        &simple("").replace("acc0 = f32, 64", "acc0 = b32, 66"),
+        Rule::WgmmaShape,
+        "n / 4 of b32",
+    );
 }
 
 /// Three warpgroups in two roles.
@@ -44,6 +51,44 @@ fn roles(body: &str) -> String {
         "role0 = \"producer\": 1 warpgroups, 40 registers
 role1 = \"consumer\": 2 warpgroups, 232 registers",
     )
+}
+
+#[test]
+fn named_barriers() {
+    let zero = "%0: u32 = const.u32 1\n";
+    accepts(&simple(&format!("{zero}barrier_sync[threads=96] %0")));
+    let rejects = |text: &str, words: &str| rejects(text, Rule::NamedBarriers, words);
+    rejects(
+        &simple(&format!("{zero}barrier_sync[threads=96] %0\nbarrier_sync[threads=160] %0")),
+        "a barrier of 160 threads: use at most the CTA's 128",
+    );
+    rejects(
+        &simple("%0: u32 = special.cta\nbarrier_arrive[threads=160] %0"),
+        "a barrier of 160 threads",
+    );
+    rejects(
+        &simple("%0: u32 = const.u32 16\nbarrier_sync[threads=128] %0"),
+        "named barrier 16: a CTA has 0 to 15",
+    );
+    let used = |outside: &str, producer: &str, consumer: &str| {
+        roles(&format!(
+            "{zero}{outside} roles[role0, role1] {{ {producer}\n yield }} {{ {consumer}\n yield }}"
+        ))
+    };
+    let sync = |threads: u32| format!("barrier_sync[threads={threads}] %0\n");
+    let arrive = |threads: u32| format!("barrier_arrive[threads={threads}] %0\n");
+    accepts(&used("", "", &sync(256)));
+    accepts(&used("", &arrive(384), &sync(384)));
+    accepts(&used(&sync(384), "", ""));
+    rejects(&used("", &sync(256), ""), "for 256 threads, but only the 128 of producer use it");
+    rejects(&used("", "", &sync(384)), "only the 256 of consumer");
+    // A use of another barrier does not help. A number that is known only at run time may be
+    // this barrier's.
+    let other = |number: &str| {
+        used(&format!("%9: u32 = {number}\n"), &arrive(128).replace("%0", "%9"), &sync(384))
+    };
+    rejects(&other("const.u32 2"), "named barrier 1 is for 384 threads, but only the 256");
+    accepts(&other("special.cta"));
 }
 
 #[test]
@@ -93,7 +138,7 @@ fn lowered_roles() {
         Rule::Registers,
         "lowered from 168 to 232",
     );
-    rejects(&lowered("set_max_registers.decrease[count=36]", up), Rule::Attributes, "36 registers");
+    rejects(&lowered("set_max_registers.decrease[count=36]", up), Rule::Attributes, "count is 36");
     rejects(&roles(&format!("{up}\nroles[role0] {{ yield }}")), Rule::Roles, "next to roles");
     rejects(
         &roles(&format!("%0: u32 = const.u32 1\nfor %0, %0, %0 (%1: u32) {{ {up}\n yield }}")),
@@ -126,7 +171,7 @@ fn register_budgets() {
     };
     accepts(&uses(104));
     rejects(&uses(112), Rule::Registers, "216 accumulators and needs 24 more");
-    // m64n256 on four warpgroups does not fit what threads enter with.
+    // The accumulators of m64n256 on four warpgroups exceed the registers at entry.
     let wide = |roles: &str| {
         mma("wgmma_fence
              wgmma.bf16.k.bf16.k[acc0, n=256] %0, %1, %2
@@ -155,7 +200,7 @@ fn regions() {
     rejects(&region("offset 16384", "offset 16376"), "overlap region 'tile' (0..16384)");
     rejects(&region("offset 16384", "offset 232440"), "ends at byte 232472: a CTA has 232448, 24");
     rejects(&region("offset 16384", "offset 4294967288"), "ends at byte 4294967320");
-    // Data regions may share bytes: their lifetimes are planned.
+    // Data regions may share bytes. The kernel's author plans their lifetimes.
     accepts(
         &simple("").replace(
             "acc0 =",
@@ -183,14 +228,14 @@ fn ctas_per_sm() {
     );
     accepts(&several(&simple("").replace("128 registers", "64 registers"), 8));
     for ctas in [0, 9, u32::MAX] {
-        rejects(&several(&simple(""), ctas), Rule::Residency, "ask for 1 to 8");
+        rejects(&several(&simple(""), ctas), Rule::Residency, "declare 1 to 8");
     }
     let crowded = simple("").replace("1 warpgroups, 128", "3 warpgroups, 24");
     accepts(&several(&crowded, 5));
     rejects(&several(&crowded, 6), Rule::Residency, "384 threads are 2304 on an SM");
-    // Whether shared memory has room for both is not asked.
+    // The rule does not check whether shared memory has room for both.
     accepts(&several(&simple("").replace("bytes 32,", "bytes 120000,"), 2));
-    // What threads enter with is halved, too.
+    // The registers at entry are halved, too.
     let lowered = |count: u32| {
         let text = roles(&format!("set_max_registers.decrease[count={count}]"));
         several(&text.replace("232 registers", "104 registers"), 2)

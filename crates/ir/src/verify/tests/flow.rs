@@ -2,7 +2,7 @@
 
 use super::{BOUNDS, Rule, accepts, copy, mma, rejects, simple, violations};
 
-/// Control flow on values of each kind, around an operation.
+/// An operation under control flow that depends on each kind of value.
 fn under(condition: &str, op: &str) -> String {
     simple(&format!(
         "%0: u32 = const.u32 64
@@ -48,7 +48,7 @@ fn uniformity_of_conditions() {
     for op in ["%5: f32 = load_element.bf16 %3", "store_element.bf16 %3, %4"] {
         accepts(&under(element, op));
     }
-    // Threads may read the clock one after the other.
+    // The threads may read the clock at different times.
     let clock = "%3: u64 = clock\n%4: u64 = const.u64 5\n%9: bool = lt %3, %4";
     rejects(clock, "barrier_sync[threads=128] %1", "all threads of a warp execute");
     for op in ["sleep %1", "fence_map_release.gpu", "%5: map = map_at %4\nfence_map_acquire.gpu %5"]
@@ -64,7 +64,7 @@ fn uniformity_of_conditions() {
 
 #[test]
 fn uniformity_of_thread_counts() {
-    // thread / 32, thread >> 7, warp / 4, thread < 64 and the like are as uniform as they look.
+    // thread / 32, thread >> 7, warp / 4, thread < 64 and similar values are recognised as uniform.
     let quotients = [
         ("%3: u32 = special.thread\n%4: u32 = shr %3, %1\n%9: bool = eq %4, %0", true, false),
         ("%3: u32 = special.thread\n%4: u32 = shr %3, %2\n%9: bool = eq %4, %0", true, true),
@@ -88,7 +88,7 @@ fn uniformity_of_thread_counts() {
 
 #[test]
 fn uniformity_through_loops_and_joins() {
-    // A value that differs from thread to thread reaches the bound only in the second iteration.
+    // A value that differs between threads reaches the loop bound in the second iteration only.
     let carried = |next: &str| {
         simple(&format!(
             "{BOUNDS}
@@ -104,7 +104,7 @@ fn uniformity_through_loops_and_joins() {
     };
     accepts(&carried("%6"));
     rejects(&carried("%4"), Rule::Uniformity, "all threads of a warp execute");
-    // Joins carry the uniformity of their condition.
+    // The results of an `if` are at most as uniform as its condition.
     let join = |condition: &str| {
         simple(&format!(
             "{BOUNDS}{condition}
@@ -115,7 +115,7 @@ fn uniformity_through_loops_and_joins() {
     };
     accepts(&join("%7: u32 = special.warp\n%4: bool = eq %7, %0"));
     rejects(&join("%4: bool = elect"), Rule::Uniformity, "all threads of a warp execute");
-    // Leaving a loop in different rounds carries different values out.
+    // Threads that leave a loop in different iterations carry different values out.
     let rounds = |bound: &str| {
         simple(&format!(
             "{BOUNDS}%4: u32 = special.{bound}
@@ -134,7 +134,8 @@ fn uniformity_through_loops_and_joins() {
     rejects(&rounds("lane"), Rule::Uniformity, "all threads of a warp execute");
 }
 
-/// One thread draws a number, hands it over through shared memory, and all act on it.
+/// One thread takes a number from a counter and passes it on through shared memory. All threads
+/// branch on it.
 #[test]
 fn a_number_drawn_by_one_thread_is_uniform_after_a_shuffle() {
     let drawn = |condition: &str| {
@@ -170,7 +171,8 @@ fn a_number_drawn_by_one_thread_is_uniform_after_a_shuffle() {
     accepts(&drawn("%10"));
     let found = super::violations(&drawn("%9"));
     assert!(!found.is_empty() && found.iter().all(|violation| violation.rule == Rule::Uniformity));
-    // Other warps may have other values, so it is not uniform for the warpgroup; and the shuffle itself needs its warp.
+    // Other warps may have other values, so the result is not uniform in the warpgroup. The shuffle
+    // itself needs its whole warp.
     let after = |shuffled: &str, op: &str| {
         simple(&format!(
             "{BOUNDS}%4: u32 = special.lane\n%5: u32 = shuffle_first {shuffled}
@@ -217,7 +219,7 @@ fn wgmma_fences() {
     rejects(
         &mma(&format!("wgmma_fence\n{read}{MMA}wgmma_commit\n{wait}")),
         Rule::WgmmaFence,
-        "read of acc0",
+        "read or write of acc0",
     );
     // The fence before the loop holds for the first iteration only.
     let body = format!("{MMA}wgmma_commit");
@@ -228,7 +230,7 @@ fn wgmma_fences() {
         Rule::WgmmaFence,
         "on every path",
     );
-    // A fence on one side of a branch is none.
+    // A fence on one side of a branch does not count.
     let branch = |other: &str| {
         mma(&format!(
             "if %2 {{ wgmma_fence\n yield }} {{ {other}\n yield }}\n{MMA}wgmma_commit\n{wait}"
@@ -236,7 +238,7 @@ fn wgmma_fences() {
     };
     accepts(&branch("wgmma_fence"));
     rejects(&branch(""), Rule::WgmmaFence, "on every path");
-    // A fence in a loop that may not run is none, in one that runs it is.
+    // A fence in a loop counts only if the loop runs at least once.
     let looped = |count: &str| {
         repeated(count, "wgmma_fence")
             .replace("wgmma_wait", &format!("{MMA}wgmma_commit\nwgmma_wait"))
@@ -272,11 +274,11 @@ fn accumulators_in_flight() {
     rejects(&mma(&format!("{batch}{read}{}", wait(0))), Rule::InFlight, "acc0 is read");
     rejects(&mma(&batch), Rule::InFlight, "wait for 0 groups");
     rejects(&mma(&format!("{batch}{}", wait(1))), Rule::InFlight, "wait for 0 groups");
-    // One batch stays in flight around the loop: read in the next iteration, it is caught.
+    // One batch stays in flight around the loop. A read in the next iteration is reported.
     let pipelined = format!("{batch}{}", wait(1));
     accepts(&repeated("special.cta", &pipelined));
     rejects(&repeated("special.cta", &format!("{read}{pipelined}")), Rule::InFlight, "acc0");
-    // Batches without a wait pile up and are all waited for.
+    // Several batches in flight need a wait for all of them.
     accepts(&repeated("special.cta", &batch));
     rejects(
         &repeated("special.cta", &batch)
@@ -285,6 +287,67 @@ fn accumulators_in_flight() {
         Rule::InFlight,
         "acc0 is read",
     );
+}
+
+/// Waits that leave batches on other accumulator sets in flight.
+#[test]
+fn partial_waits_with_several_sets() {
+    let batch = |instructions: &str| format!("wgmma_fence\n{instructions}wgmma_commit\n");
+    let (first, second) = (batch(MMA), batch(OTHER_MMA));
+    let both = batch(&format!("{MMA}{OTHER_MMA}"));
+    let wait = |pending: u32| format!("wgmma_wait[pending={pending}]\n");
+    let get = |acc: u32| format!("%3{acc}: f32 = acc_get[acc{acc}, 0]\n");
+    let (gets_first, gets_second) = (get(0), get(1));
+    let done = wait(0);
+    // Batches complete in order, whichever set they write.
+    for (body, broken) in [
+        (format!("{first}{second}{}{gets_first}{done}{gets_second}", wait(1)), None),
+        (format!("{first}{second}{}{gets_second}{done}", wait(1)), Some("acc1 is read")),
+        (format!("{first}{second}{first}{}{gets_second}{done}", wait(1)), None),
+        (format!("{first}{second}{first}{}{gets_first}{done}", wait(1)), Some("acc0 is read")),
+        (format!("{first}{second}{first}{}{gets_second}{done}", wait(2)), Some("acc1 is read")),
+        // A batch on both sets.
+        (format!("{both}{}{gets_first}{done}", wait(1)), Some("acc0 is read")),
+        (format!("{both}{first}{}{gets_second}{done}", wait(1)), None),
+        (format!("{both}{second}{}{gets_first}{done}", wait(1)), None),
+        (format!("{both}{second}{}{gets_second}{done}", wait(1)), Some("acc1 is read")),
+    ] {
+        match broken {
+            None => accepts(&mma(&body)),
+            Some(words) => rejects(&mma(&body), Rule::InFlight, words),
+        }
+    }
+    // Each iteration leaves the batch on the second set in flight and reads the first set.
+    let alternates = |reads: &str| format!("{first}{second}{}{reads}", wait(1));
+    accepts(&repeated("special.cta", &alternates(&gets_first)));
+    rejects(&repeated("special.cta", &alternates(&gets_second)), Rule::InFlight, "acc1");
+    // One side of a branch adds a batch. A wait that leaves one batch may leave either in flight.
+    let branch = |reads: &str| {
+        mma(&format!("{first}if %2 {{ {second} yield }} {{ yield }}\n{}{reads}{done}", wait(1)))
+    };
+    rejects(&branch(&gets_first), Rule::InFlight, "acc0");
+    rejects(&branch(&gets_second), Rule::InFlight, "acc1");
+}
+
+#[test]
+fn accumulators_are_written_by_idle_warpgroups() {
+    let batch = format!("wgmma_fence\n{MMA}wgmma_commit\n");
+    let wait = "wgmma_wait[pending=0]\n";
+    let set = "%40: f32 = const.f32 0\nacc_set[acc0, 3] %40\n";
+    accepts(&mma(&format!("{set}{batch}{wait}")));
+    accepts(&mma(&format!("{batch}{wait}{set}")));
+    rejects(&mma(&format!("{batch}{set}{wait}")), Rule::InFlight, "acc0 is written while");
+    rejects(
+        &mma(&format!("wgmma_fence\n{set}{MMA}wgmma_commit\n{wait}")),
+        Rule::WgmmaFence,
+        "read or write of acc0",
+    );
+    // A write of acc0 needs no fence before a batch on acc1 only.
+    accepts(&mma(&format!("wgmma_fence\n{set}{OTHER_MMA}wgmma_commit\n{wait}")));
+    // A write at the end of an iteration lacks a fence before the batch of the next iteration.
+    let looped = |body: &str| repeated("special.cta", &format!("{body}{MMA}wgmma_commit\n{wait}"));
+    accepts(&looped(&format!("{set}wgmma_fence\n")));
+    rejects(&looped(&format!("wgmma_fence\n{set}")), Rule::WgmmaFence, "put one before");
 }
 
 #[test]
@@ -317,7 +380,7 @@ fn register_fragments() {
     let late = violations(&mma(&format!("wgmma_fence\n{load}{instruction}wgmma_commit\n{wait}")));
     assert_eq!(late.len(), 4);
     assert!(late.iter().all(|violation| violation.rule == Rule::WgmmaFence), "{late:#?}");
-    // In a loop the next iteration writes the registers that the last one's batch still reads.
+    // The next iteration writes the registers that the batch of this iteration still reads.
     let body = |wait: u32| {
         format!("{load}wgmma_fence\n{instruction}wgmma_commit\nwgmma_wait[pending={wait}]")
     };
@@ -344,7 +407,7 @@ fn bulk_groups() {
         Rule::BulkGroups,
         "not committed",
     );
-    // In a loop the wait of the next iteration can follow.
+    // The wait of the next iteration can follow.
     let looped = |body: &str| {
         copy(&format!(
             "%5: u32 = const.u32 1

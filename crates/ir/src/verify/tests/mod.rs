@@ -1,4 +1,5 @@
-//! One accepted and at least one rejected kernel for each rule. Kernels are in the text form.
+//! Tests of the verifier: for each rule one accepted and at least one rejected kernel, in the text
+//! form.
 
 mod declarations;
 mod flow;
@@ -7,7 +8,7 @@ mod operations;
 use super::{Rule, verify};
 use crate::text::parse;
 
-/// A kernel of one warpgroup with some declarations to use.
+/// A kernel of one warpgroup with declarations that test bodies use.
 fn simple(body: &str) -> String {
     format!(
         r#"kernel "test", cluster 1
@@ -25,7 +26,7 @@ acc1 = f32, 32 registers
     )
 }
 
-/// The same with operands for wgmma: `%0`, `%1` descriptors, `%2` true.
+/// The same kernel with operands for wgmma: `%0` and `%1` are descriptors, `%2` is true.
 fn mma(body: &str) -> String {
     simple(&format!(
         "%90: smem = smem_address[region0]
@@ -36,7 +37,7 @@ fn mma(body: &str) -> String {
     ))
 }
 
-/// Numbers the values of a test text without gaps, so that fragments can choose their own.
+/// Renumbers the values of a test text without gaps, so that fragments can use any numbers.
 fn dense(text: &str) -> String {
     let mut numbers = Vec::new();
     let mut out = String::new();
@@ -68,7 +69,8 @@ fn accepts(text: &str) {
     assert!(found.is_empty(), "{found:#?}\n{text}");
 }
 
-/// Exactly one violation, of this rule, whose message contains the words.
+/// Asserts that there is exactly one violation, of this rule, and that its message contains the
+/// words.
 #[track_caller]
 fn rejects(text: &str, rule: Rule, words: &str) {
     let found = violations(text);
@@ -89,7 +91,7 @@ const BOUNDS: &str = "%0: u32 = const.u32 0
 %3: bool = const.bool true
 ";
 
-/// A copy in of the map's box: `%1` full barrier, `%2` zero.
+/// A TMA load of the map's box: `%1` is the full barrier, `%2` is zero.
 fn copy(body: &str) -> String {
     simple(&format!(
         "%0: smem = smem_address[region0]

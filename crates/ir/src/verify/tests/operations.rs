@@ -6,6 +6,8 @@ use super::{BOUNDS, Rule, accepts, copy, mma, parse, rejects, simple, verify};
 fn entities() {
     accepts(&simple("%0: f32 = acc_get[acc1, 0]"));
     rejects(&simple("%0: f32 = acc_get[acc2, 0]"), Rule::Entities, "acc2");
+    accepts(&simple("%0: f32 = const.f32 0\nacc_set[acc1, 0] %0"));
+    rejects(&simple("%0: f32 = const.f32 0\nacc_set[acc2, 0] %0"), Rule::Entities, "acc2");
     rejects(&simple("%0: smem = smem_address[region2]"), Rule::Entities, "region2");
     rejects(&simple("%0: u32 = param[param7]"), Rule::Entities, "param7");
     rejects(&simple("roles[role3] { yield }"), Rule::Entities, "role3");
@@ -41,7 +43,7 @@ fn structure() {
     rejects("for %0, %1, %2 (%5: u32) { }", "must end in yield");
     rejects("for %0, %1, %2 (%5: u32) { yield\n yield }", "nowhere else");
     rejects("yield", "nowhere else");
-    rejects("for %0, %1, %2 (%5: s32) { yield }", "(s32): the operation hands it (u32)");
+    rejects("for %0, %1, %2 (%5: s32) { yield }", "(s32): the operation passes it (u32)");
     rejects("for %0, %1, %2", "takes 1 nested blocks and has 0");
     rejects("if %3 { yield } { yield %0 }", "yields (u32): the operation takes ()");
     rejects("%4: u32 = if %3 { yield %0 } { yield %3 }", "yields (bool)");
@@ -122,7 +124,8 @@ fn types() {
     rejects("%4: bool = add %3, %3", "T one of u32, s32, u64, f32");
     rejects("%4: u64 = shl %0, %1", "(u32, u32) -> (u32)");
     rejects("%4: f32 = const.u32 1", "() -> (u32)");
-    rejects("%4: f32 = convert.f32 %3", "u32 or s32");
+    rejects("%4: f32 = convert.f32 %3", "(T) -> (f32) with T one of u32, s32");
+    rejects("%4: b32 = convert.b32 %3", "for no T");
     rejects("%4: u32 = param[param1]", "tensor map");
     rejects("%4: map = map_param[param0]", "scalar");
     rejects("%4: map = map_at %0", "(u64) -> (map)");
@@ -130,6 +133,7 @@ fn types() {
     rejects("%4: u64 = param[param0]\nfence_map_acquire.gpu %4", "(map) -> ()");
     rejects("%4: u64 = param[param0]\nsleep %4", "(u32) -> ()");
     rejects("%4: u32 = acc_get[acc0, 0]", "() -> (f32)");
+    rejects("acc_set[acc0, 0] %0", "(f32) -> ()");
     rejects("mbarrier_arrive %0", "(smem) -> ()");
     rejects("if %0 { yield } { yield }", "(bool) -> ()");
     rejects("%4: f32 = load.global.f32.weak.cta[vector=1] %0", "(u64) -> (f32)");
@@ -140,7 +144,7 @@ fn types() {
     rejects("%4: u64 = param[param0]\nstore_element.f16 %4, %0", "(u64, f32) -> ()");
     rejects("%4: f32 = shuffle_first %0", "(u32) -> (u32)");
     rejects("tma_load[rank=2] %0, %0", "(map, smem, smem, u32, u32) -> ()");
-    rejects("%4: bool = eq %3, %3", "(T, T) -> bool");
+    rejects("%4: bool = eq %3, %3", "(T, T) -> (bool)");
     let double = "%4: f64 = const.f64 0\n%5: u64 = const.u64 0\n";
     rejects(&format!("{double}%6: u64 = fma %5, %5, %5"), "T one of f32, f64");
     rejects(&format!("{double}%6: f64 = rem %4, %4"), "T one of u32, s32, u64");
@@ -152,8 +156,13 @@ fn types() {
     let results = "%6: f64, %7: f64, %8: f64, %9: f64";
     let mma = |shape: &str| format!("{double}{results} = warp_mma.f64.f64[{shape}] %4, %4");
     rejects(&mma("m=16, n=8, k=4"), "(f64, f64, f64, f64, f64, f64, f64) -> (f64, f64, f64, f64)");
-    rejects(&mma("m=16, n=8, k=32"), "one of m16n8k4 of f64 in f64, m16n8k8");
-    rejects(&mma("m=4294967295, n=8, k=4294967295"), "one of m16n8k4");
+    for shape in ["m=16, n=8, k=32", "m=4294967295, n=8, k=4294967295"] {
+        super::rejects(
+            &simple(&format!("{BOUNDS}{}", mma(shape))),
+            Rule::Attributes,
+            "use m16n8k4 of f64 in f64, m16n8k8",
+        );
+    }
 }
 
 #[test]
@@ -174,52 +183,66 @@ fn attributes() {
     let rejects = |body: &str, words: &str| {
         rejects(&simple(&format!("{BOUNDS}{full}{body}")), Rule::Attributes, words);
     };
-    rejects("mbarrier_init[count=0] %4", "0 arrivals");
-    rejects("mbarrier_init[count=1048576] %4", "1048576 arrivals");
-    rejects("mbarrier_arrive_expect[bytes=1048576] %4", "1048575 at most");
-    rejects("barrier_sync[threads=96] %1\nbarrier_sync[threads=160] %1", "up to the CTA's 128");
-    rejects("barrier_sync[threads=40] %1", "multiple of 32");
-    rejects("%5: u32 = const.u32 16\nbarrier_sync[threads=128] %5", "0 to 15");
+    rejects("mbarrier_init[count=0] %4", "mbarrier_init: count is 0: use 1 to 1048575");
+    rejects("mbarrier_init[count=1048576] %4", "count is 1048576");
+    rejects("mbarrier_arrive_expect[bytes=1048576] %4", "bytes is 1048576: use 0 to 1048575");
+    rejects("barrier_sync[threads=40] %1", "threads is 40: use 32 to 1024 in steps of 32");
     rejects(
         "%5: u64 = param[param0]
          %6: u64, %7: u64, %8: u64, %9: u64 = load.global.u64.weak.cta[vector=4] %5",
-        "up to 2",
+        "vector is 4: use 1 or 2",
     );
     rejects(
         "%5: u64 = param[param0]
          %6: u32, %7: u32, %8: u32 = load.global.u32.weak.cta[vector=3] %5",
-        "a vector of 3",
+        "vector is 3: use 1, 2 or 4",
     );
-    rejects("%5: u64 = param[param0]\n%6: u32 = load.global.u32.weak.gpu[vector=1] %5", "no scope");
+    rejects(
+        "%5: u64 = param[param0]\n%6: u32 = load.global.u32.weak.gpu[vector=1] %5",
+        "scope is gpu: use cta",
+    );
     accepts(&simple(
         "%5: u64 = param[param0]\n%6: u32 = load.global.u32.weak.cta.once[vector=1] %5",
     ));
     for more in ["%6: u32 = load.global.u32.relaxed.gpu.once", "store.global.u32.weak.cta.once"] {
         let value = if more.starts_with("store") { ", %0" } else { "" };
-        rejects(&format!("%5: u64 = param[param0]\n{more}[vector=1] %5{value}"), "made once");
+        rejects(&format!("%5: u64 = param[param0]\n{more}[vector=1] %5{value}"), "once is true");
     }
     rejects(
         "%5: u64 = param[param0]\n%6: u32 = load.global.u32.release.gpu[vector=1] %5",
-        "a load",
+        "order is release: use weak, relaxed or acquire",
     );
-    rejects("%5: u64 = param[param0]\nstore.global.u32.acquire.gpu[vector=1] %5, %0", "a store");
+    rejects(
+        "%5: u64 = param[param0]\nstore.global.u32.acquire.gpu[vector=1] %5, %0",
+        "order is acquire",
+    );
     rejects(
         "%5: u64 = param[param0]\n%6: u32 = atomic.add.weak.cta %5, %0",
-        "an atomic is relaxed",
+        "order is weak: use relaxed, acquire, release or acquire_release",
     );
     rejects(
         "%5: u64 = param[param0]\n%6: f32 = const.f32 0\nreduce_add[vector=3] %5, %6, %6, %6",
-        "a reduction of 3 f32",
+        "reduce_add: vector is 3: use 1, 2 or 4",
     );
-    rejects("fence.release.gpu", "a fence is");
-    rejects("%5: smem = smem_address[region0]\nload_matrix[count=0] %5", "0 matrices");
-    rejects("wgmma_wait[pending=8]", "7 at most");
+    rejects(
+        "fence.release.gpu",
+        "order is release: use acquire_release or sequentially_consistent",
+    );
+    rejects(
+        "%5: smem = smem_address[region0]\nload_matrix[count=0] %5",
+        "count is 0: use 1, 2 or 4",
+    );
+    rejects("wgmma_wait[pending=8]", "pending is 8: use 0 to 7");
     rejects("%5: f32 = acc_get[acc1, 32]", "32 registers, not 32");
+    rejects("%5: f32 = const.f32 0\nacc_set[acc1, 32] %5", "32 registers, not 32");
     rejects("for %2, %1, %0 (%5: u32) { yield }", "step is 0");
-    rejects("%5: f32 = const.f32 0\n%6: b32 = pack.f32 %5, %5", "f32 is no packed type");
-    rejects("%5: b32 = bitcast.b32 %0\n%6: f32 = unpack.u8.low %5", "u8 is no packed type");
+    rejects(
+        "%5: f32 = const.f32 0\n%6: b32 = pack.f32 %5, %5",
+        "element is f32: use f16, bf16, e4m3, e5m2 or s8",
+    );
+    rejects("%5: b32 = bitcast.b32 %0\n%6: f32 = unpack.u8.low %5", "element is u8");
     for element in ["tf32", "f64", "u8", "s32"] {
-        let words = format!("{element} is no element that one thread moves: use f32, f16, bf16,");
+        let words = format!("element is {element}: use f16, bf16, f32, e4m3, e5m2 or s8");
         rejects(&format!("%5: u64 = param[param0]\n%6: f32 = load_element.{element} %5"), &words);
         rejects(
             &format!(
@@ -250,10 +273,13 @@ fn wgmma_shapes() {
         rejects(&batch(instruction), Rule::WgmmaShape, words);
     };
     rejects("wgmma.f16.k.f16.k[acc0, n=64] %0, %1, %2", "n = 64 needs 32 of f32");
-    rejects("wgmma.bf16.k.f16.k[acc0, n=128] %0, %1, %2", "bf16 × f16 is no wgmma");
-    rejects("wgmma.f32.k.f32.k[acc0, n=128] %0, %1, %2", "f32 × f32 is no wgmma");
-    rejects("wgmma.tf32.k.tf32.mn[acc0, n=128] %0, %1, %2", "B of tf32 is read K-major only");
-    rejects("wgmma.e4m3.mn.e4m3.k[acc0, n=128] %0, %1, %2", "A of e4m3 is read K-major only");
+    rejects(
+        "wgmma.bf16.k.f16.k[acc0, n=128] %0, %1, %2",
+        "element pair is bf16 × f16: use f16 × f16, bf16 × bf16, tf32 × tf32",
+    );
+    rejects("wgmma.f32.k.f32.k[acc0, n=128] %0, %1, %2", "element pair is f32 × f32");
+    rejects("wgmma.tf32.k.tf32.mn[acc0, n=128] %0, %1, %2", "major of B is mn: use k for tf32");
+    rejects("wgmma.e4m3.mn.e4m3.k[acc0, n=128] %0, %1, %2", "major of A is mn: use k for e4m3");
     rejects("wgmma.bf16.k.bf16.k[acc0, n=64] %0, %1, %2", "n = 64 needs 32");
     rejects("wgmma.s8.k.s8.k[acc0, n=128] %0, %1, %2", "accumulates in s32");
     super::rejects(
@@ -277,12 +303,15 @@ fn descriptors() {
     let rejects = |op: &str, words: &str| {
         rejects(&simple(&format!("{address}{op}")), Rule::Descriptors, words);
     };
-    rejects("%1: desc = descriptor.b64[leading=8, stride=16] %0", "leading byte offset is 8");
-    rejects("%1: desc = descriptor.b64[leading=0, stride=262144] %0", "stride byte offset");
+    rejects(
+        "%1: desc = descriptor.b64[leading=8, stride=16] %0",
+        "leading is 8: use 0 to 262128 in steps of 16",
+    );
+    rejects("%1: desc = descriptor.b64[leading=0, stride=262144] %0", "stride is 262144");
     rejects(
         "%1: desc = descriptor.b64[leading=0, stride=16] %0\n
          %2: desc = descriptor_advance[bytes=40] %1",
-        "not 40",
+        "bytes is 40",
     );
 }
 

@@ -1,0 +1,314 @@
+//! How fast the device reads memory, measured by the harness's protocol: the ceiling of GEMMs that read their operands once.
+//! Buffers rotate as operand sets do, so that they come from memory, and several shapes of the probe race: the fastest counts.
+
+use std::sync::Arc;
+
+use persistent_gemm::Error;
+use persistent_gemm::driver::{
+    self, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
+};
+use persistent_gemm::measure::{
+    Contestant, L2, MeasureError, Measurement, Protocol, SliceTimer, measure, operand_bytes,
+    random_matrix, set_count,
+};
+use persistent_gemm::stats::Summary;
+use pgemm_ir::Element;
+use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
+use pgemm_plan::MatrixLayout;
+use serde::{Deserialize, Serialize};
+
+use crate::bench::Bench;
+use crate::error::{BenchError, Result};
+use crate::outcome::{ContestantSummary, Outcome};
+
+/// Sizes of buffers that are usually measured, bytes: from what the L2 would hold to what it cannot.
+pub const BANDWIDTH_SIZES: [u64; 6] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 512 << 20, 2 << 30];
+
+/// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared memory.
+const SHAPES: [ProbeSpec; 3] = [shape(8 << 10, 12), shape(16 << 10, 12), shape(32 << 10, 7)];
+
+const POLICIES: [(L2Policy, &str); 2] =
+    [(L2Policy::Normal, "normal"), (L2Policy::EvictFirst, "evict-first")];
+
+/// Random bytes are made once, and copied from there to fill the buffers.
+const PIECE_BYTES: usize = 16 << 20;
+
+const fn shape(box_bytes: u32, stages: u32) -> ProbeSpec {
+    ProbeSpec { box_bytes, stages, checksums: false }
+}
+
+/// How fast buffers of one size are read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadBandwidth {
+    /// Size of a buffer, bytes.
+    pub bytes: u64,
+    /// Buffers that the launches rotated through.
+    pub buffers: usize,
+    /// Every shape of the probe, in the order of the slices.
+    pub probes: Vec<ProbeSpeed>,
+    /// The protocol's numbers.
+    pub protocol: Protocol,
+    /// Every slice; a GEMM here is one reading of a buffer.
+    pub measurement: Measurement,
+}
+
+/// How fast one shape of the probe reads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeSpeed {
+    /// Bytes of a TMA box, stages of the ring, L2 policy.
+    pub name: String,
+    /// 10⁹ bytes per second, one value for each round.
+    pub gigabytes_per_second: Summary,
+}
+
+impl ReadBandwidth {
+    /// The fastest shape, by its median: it is *the* read bandwidth.
+    pub fn fastest(&self) -> Option<&ProbeSpeed> {
+        let median = |probe: &ProbeSpeed| probe.gigabytes_per_second.median;
+        self.probes.iter().max_by(|a, b| median(a).total_cmp(&median(b)))
+    }
+
+    /// The measurement of the size that is nearest to `bytes`, by ratio.
+    pub fn nearest(measured: &[ReadBandwidth], bytes: u64) -> Option<&ReadBandwidth> {
+        let distance = |other: &ReadBandwidth| (other.bytes as f64 / bytes as f64).ln().abs();
+        measured.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
+    }
+}
+
+impl Outcome {
+    /// What a contestant has of the read bandwidth: the bytes of A, B and D (and of C, where it is read), each counted once,
+    /// over its time, and that over the bandwidth measured at the nearest size. `None` where nothing was measured, or the
+    /// operands were in a warm L2.
+    pub fn of_read_bandwidth(
+        &self,
+        contestant: &ContestantSummary,
+        measured: &[ReadBandwidth],
+    ) -> Option<f64> {
+        if self.l2() == L2::Warm {
+            return None;
+        }
+        let bytes = operand_bytes(&self.problem, self.elements).ok()? as u64;
+        let ceiling = ReadBandwidth::nearest(measured, bytes)?.fastest()?;
+        let gigabytes_per_second = bytes as f64 / (contestant.microseconds.median * 1e3);
+        Some(gigabytes_per_second / ceiling.gigabytes_per_second.median)
+    }
+}
+
+/// The probe on a device: its kernels are compiled once, for any number of sizes.
+pub struct BandwidthProbe<'a> {
+    bench: &'a Bench,
+    kernels: Vec<(ProbeKernel, Function)>,
+}
+
+impl<'a> BandwidthProbe<'a> {
+    /// Contestants in each measurement.
+    pub const SHAPES: usize = SHAPES.len() * POLICIES.len();
+
+    /// Compiles and loads every shape of the probe.
+    ///
+    /// # Errors
+    /// [`BenchError::Probe`], or driver errors.
+    pub fn new(bench: &'a Bench) -> Result<Self> {
+        let load = |spec| {
+            let probe = ProbeKernel::build(spec).map_err(BenchError::Probe)?;
+            let ptx = pgemm_ptx::emit(&probe.kernel)?;
+            let (module, _) = driver::compile(bench.device(), &ptx)?;
+            let function = module.function(&probe.kernel.name, probe.kernel.smem_bytes())?;
+            Ok((probe, function))
+        };
+        let kernels = SHAPES.into_iter().map(load).collect::<Result<_>>()?;
+        Ok(BandwidthProbe { bench, kernels })
+    }
+
+    /// Measures buffers of `bytes`, rounded up to whole KiB, filled with N(0, 1) in bf16. `protocol` is for
+    /// [`SHAPES`](Self::SHAPES) contestants; energy is left out.
+    ///
+    /// # Errors
+    /// [`MeasureError::SetsDoNotFit`], a protocol that measures nothing, or driver errors.
+    pub fn measure(&self, bytes: u64, protocol: &Protocol) -> Result<ReadBandwidth> {
+        let bench = self.bench;
+        let bytes = bytes.max(1).next_multiple_of(PROBE_ROW_BYTES.into());
+        let buffers = Arc::new(Buffers::new(bench, bytes)?);
+        let mut probes = Vec::new();
+        for (probe, function) in &self.kernels {
+            for (policy, policy_name) in POLICIES {
+                let ProbeSpec { box_bytes, stages, .. } = probe.spec;
+                let name = format!("{stages} boxes of {} KiB, {policy_name}", box_bytes >> 10);
+                probes.push(Reader::new(bench, probe, function, &buffers, policy, name)?);
+            }
+        }
+        let mut contestants: Vec<&mut dyn Contestant> =
+            probes.iter_mut().map(|probe| probe as &mut dyn Contestant).collect();
+        let protocol = Protocol { energy_rounds: 0, ..protocol.clone() };
+        let mut runner = SliceTimer::new(bench, &mut contestants, buffers.count)?;
+        let measurement = measure(&mut runner, &protocol)?;
+        drop(runner);
+        let speed = |(index, probe): (usize, &Reader)| {
+            let seconds = measurement.seconds_per_gemm(index);
+            let speeds: Vec<f64> = seconds.iter().map(|time| bytes as f64 / time / 1e9).collect();
+            let gigabytes_per_second = Summary::of(&speeds).ok_or(MeasureError::NoRounds)?;
+            Ok(ProbeSpeed { name: probe.name.clone(), gigabytes_per_second })
+        };
+        let speeds =
+            probes.iter().enumerate().map(speed).collect::<Result<Vec<_>, MeasureError>>()?;
+        let buffers = buffers.count;
+        Ok(ReadBandwidth { bytes, buffers, probes: speeds, protocol, measurement })
+    }
+}
+
+/// Buffers of one size, side by side.
+struct Buffers {
+    memory: DeviceBuffer,
+    bytes: u64,
+    count: usize,
+}
+
+impl Buffers {
+    fn new(bench: &Bench, bytes: u64) -> Result<Buffers> {
+        let (device, stream) = (bench.device(), bench.stream());
+        let size = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let count = set_count(size, device.properties().l2_bytes);
+        let free = device.free_memory_bytes()?;
+        if bytes.saturating_mul(count as u64).saturating_add(PIECE_BYTES as u64) > free {
+            return Err(MeasureError::SetsDoNotFit { sets: count, set_bytes: bytes, free }.into());
+        }
+        let element = Element::Bf16;
+        let row = PIECE_BYTES / element.bytes() as usize;
+        let piece = random_matrix(MatrixLayout::row_major(1, row), element, 1)?;
+        let piece = DeviceBuffer::from_host(device, piece.bytes(), stream)?;
+        let mut memory = DeviceBuffer::new(device, size * count)?;
+        for offset in (0..memory.bytes()).step_by(PIECE_BYTES) {
+            let left = PIECE_BYTES.min(memory.bytes() - offset);
+            memory.copy_from_device(offset, &piece, 0, left, stream)?;
+        }
+        stream.synchronize()?;
+        Ok(Buffers { memory, bytes, count })
+    }
+
+    fn address(&self, index: usize) -> u64 {
+        self.memory.address() + index as u64 * self.bytes
+    }
+}
+
+/// One shape of the probe on its buffers. For the harness a buffer is an operand set, though nothing is computed.
+struct Reader {
+    name: String,
+    function: Function,
+    launch: LaunchConfig,
+    /// Of each buffer.
+    arguments: Vec<PreparedArguments>,
+    _buffers: Arc<Buffers>,
+}
+
+impl Reader {
+    fn new(
+        bench: &Bench,
+        probe: &ProbeKernel,
+        function: &Function,
+        buffers: &Arc<Buffers>,
+        policy: L2Policy,
+        name: String,
+    ) -> Result<Reader> {
+        let device = bench.device();
+        let bind = |index| {
+            probe.bind(&ProbeWork {
+                address: buffers.address(index),
+                bytes: buffers.bytes,
+                policy,
+                ctas: device.properties().sm_count,
+                sums: 0,
+            })
+        };
+        let pack = |index| {
+            let maps = probe.kernel.tensor_maps();
+            PreparedArguments::new(device, &bind(index).arguments, maps, L2Promotion::default())
+        };
+        Ok(Reader {
+            name,
+            function: function.clone(),
+            launch: LaunchConfig {
+                // As GEMMs are launched.
+                programmatic_dependent_launch: true,
+                ..LaunchConfig::of(&probe.kernel, bind(0).grid)
+            },
+            arguments: (0..buffers.count).map(pack).collect::<Result<_, Error>>()?,
+            _buffers: buffers.clone(),
+        })
+    }
+}
+
+impl Contestant for Reader {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
+        let count = self.arguments.len();
+        let arguments =
+            self.arguments.get(set).ok_or(MeasureError::NoSuchSet { requested: set, count })?;
+        // SAFETY: the arguments were bound for this kernel, to buffers that live as long as this reader; the harness uses a
+        // stream of the same device and waits for it before it drops them.
+        Ok(unsafe { driver::launch(&self.function, &self.launch, arguments, stream) }?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Report;
+    use super::super::report::tests::report;
+    use super::*;
+
+    fn reading(bytes: u64, medians: &[f64]) -> ReadBandwidth {
+        let probes = medians.iter().enumerate().map(|(index, &speed)| ProbeSpeed {
+            name: index.to_string(),
+            gigabytes_per_second: Summary::of(&[speed]).unwrap(),
+        });
+        ReadBandwidth {
+            bytes,
+            buffers: 2,
+            probes: probes.collect(),
+            protocol: Protocol::default(),
+            measurement: report().outcomes.swap_remove(0).measurement,
+        }
+    }
+
+    #[test]
+    fn the_fastest_probe_at_the_nearest_size_is_the_ceiling() {
+        let measured = [reading(1000, &[10.0, 40.0, 20.0]), reading(4000, &[80.0, 60.0])];
+        for (bytes, nearest) in [(1, 1000), (1999, 1000), (2001, 4000), (1 << 40, 4000)] {
+            let found = ReadBandwidth::nearest(&measured, bytes).unwrap();
+            assert_eq!(found.bytes, nearest, "{bytes}");
+        }
+        assert_eq!(measured[0].fastest().unwrap().name, "1");
+        assert_eq!(ReadBandwidth::nearest(&[], 1), None);
+
+        // 64×16 and 16×32 bf16, C and D of 64×32 f32: 19456 bytes.
+        let outcome = report().outcomes.swap_remove(0);
+        let ours = &outcome.contestants[0];
+        let of = |outcome: &Outcome| outcome.of_read_bandwidth(ours, &measured);
+        let expected = 19_456.0 / (ours.microseconds.median * 1e3) / 80.0;
+        assert!((of(&outcome).unwrap() / expected - 1.0).abs() < 1e-12);
+        assert_eq!(of(&Outcome { operand_sets: 1, ..outcome.clone() }), None);
+        assert_eq!(outcome.of_read_bandwidth(ours, &[]), None);
+    }
+
+    #[test]
+    fn reports_keep_what_was_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        let report = Report { read_bandwidth: vec![reading(1000, &[10.0, 40.0])], ..report() };
+        report.write(&path).unwrap();
+        assert_eq!(Report::read(&path).unwrap(), report);
+    }
+
+    #[test]
+    fn every_shape_of_the_probe_can_be_built() {
+        for spec in SHAPES {
+            let probe = ProbeKernel::build(spec).unwrap();
+            assert!(pgemm_ptx::emit(&probe.kernel).is_ok(), "{spec:?}");
+            assert!(
+                BANDWIDTH_SIZES.iter().all(|bytes| bytes.is_multiple_of(spec.box_bytes.into()))
+            );
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! [`BenchError`]: the one error type of this crate.
+
+use std::path::PathBuf;
+
+use persistent_gemm::measure::MeasureError;
+use persistent_gemm::{Error, MatrixError, NumericsError};
+use pgemm_ir::Element;
+use pgemm_plan::PlanError;
+use pgemm_ptx::EmitError;
+
+/// What this crate returns.
+pub type Result<T, E = BenchError> = std::result::Result<T, E>;
+
+/// Why a benchmark gave no number.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// cuBLASLt is asked for where no device is used.
+    #[error(
+        "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda backend"
+    )]
+    PeerWithoutDevice {
+        /// The backend, as it prints.
+        backend: String,
+    },
+
+    /// libcublasLt was not found.
+    #[error(
+        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip install nvidia-cublas`), or \
+         set PGEMM_CUBLASLT to the library's file"
+    )]
+    CublasLtNotFound {
+        /// Every name that was tried.
+        tried: Vec<PathBuf>,
+    },
+
+    /// The library lacks a function.
+    #[error(
+        "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one that is"
+    )]
+    CublasLtSymbol {
+        /// The library.
+        path: PathBuf,
+        /// The function.
+        symbol: &'static str,
+    },
+
+    /// A cuBLASLt call failed.
+    #[error("{call} failed with {name} (status {status}): {what_to_do}")]
+    CublasLt {
+        /// The function.
+        call: &'static str,
+        /// Its cublasStatus_t.
+        status: i32,
+        /// The status's name.
+        name: String,
+        /// What usually helps.
+        what_to_do: &'static str,
+    },
+
+    /// cuBLASLt has no such product.
+    #[error("cuBLASLt does not compute {a} × {b} → {d} like this: {limit}")]
+    CublasLtTypes {
+        /// Element of A.
+        a: Element,
+        /// Element of B.
+        b: Element,
+        /// Element of C and D.
+        d: Element,
+        /// What it computes instead, and what to do.
+        limit: &'static str,
+    },
+
+    /// A scalar that the library has no type for where it adds up in integers or f16.
+    #[error(
+        "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: round it"
+    )]
+    CublasLtScalar {
+        /// `alpha` or `beta`.
+        scalar: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        wanted: &'static str,
+    },
+
+    /// The heuristic returned nothing.
+    #[error(
+        "cuBLASLt has no algorithm for {problem}: compare without this peer, or change layout or types"
+    )]
+    CublasLtNoAlgorithm {
+        /// The problem, as reports name it.
+        problem: String,
+    },
+
+    /// An algorithm that does not exist.
+    #[error("there is no cuBLASLt candidate {requested}: the heuristic returned {count}")]
+    NoSuchCandidate {
+        /// The index requested.
+        requested: usize,
+        /// How many there are.
+        count: usize,
+    },
+
+    /// An extent exceeds what cuBLASLt takes.
+    #[error("{what} = {value} exceeds the 63 bits that cuBLASLt takes: use a smaller problem")]
+    CublasLtExtent {
+        /// The extent's name.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+    },
+
+    /// A burst that is no time.
+    #[error(
+        "{requested} seconds for a choice are not possible: give more than 0 and at most {limit} s"
+    )]
+    Burst {
+        /// The time asked for, seconds.
+        requested: f64,
+        /// The longest, seconds.
+        limit: f64,
+    },
+
+    /// A factor that leaves out the best.
+    #[error(
+        "choices within {requested} times the best estimate cannot be: give a number of at least 1"
+    )]
+    Within {
+        /// The factor requested.
+        requested: f64,
+    },
+
+    /// A problem that a survey leaves out.
+    #[error(
+        "{m}x{n}x{k} is too large for a survey: {finding}. Leave it out, or measure it with `pgemm bench`"
+    )]
+    TooLarge {
+        /// Rows of A and D.
+        m: usize,
+        /// Columns of B and D.
+        n: usize,
+        /// Columns of A, rows of B.
+        k: usize,
+        /// What of it is too large.
+        finding: String,
+    },
+
+    /// The bandwidth probe could not be built.
+    #[error(transparent)]
+    Probe(pgemm_kernels::ProbeError),
+
+    /// Jobs of another kind than are measured in a row.
+    #[error(
+        "a stream of {what} is not measured: jobs are plain products, one at least, without an epilogue, a batch or C"
+    )]
+    StreamOf {
+        /// What was requested.
+        what: &'static str,
+    },
+
+    /// A report is not JSON of the expected form.
+    #[error("{path} is not a benchmark report: {finding}. Write it again with this version")]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// Where and why reading it failed.
+        finding: String,
+    },
+
+    /// A report was made under other conditions than those of now, so that its numbers and new ones do not belong together.
+    #[error(
+        "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, or measure under the same \
+         conditions"
+    )]
+    Resume {
+        /// The report.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// As the report has it.
+        file: String,
+        /// As it is now.
+        now: String,
+    },
+
+    /// A suite is not TOML.
+    #[error("the suite is not TOML: {finding}. See crates/bench/suite.toml for its form")]
+    SuiteSyntax {
+        /// Where and why reading it failed.
+        finding: String,
+    },
+
+    /// A family of a suite does not make sense.
+    #[error("family '{family}' of the suite cannot be used: {finding}")]
+    SuiteFamily {
+        /// The family.
+        family: String,
+        /// What is wrong with it.
+        finding: String,
+    },
+
+    /// A family that does not exist.
+    #[error("the suite has no family '{requested}': it has {}", families.join(", "))]
+    NoSuchFamily {
+        /// The name requested.
+        requested: String,
+        /// The names that there are.
+        families: Vec<String>,
+    },
+
+    /// The caller's progress function ended the survey.
+    #[error("stopped before the end, as asked")]
+    Stopped,
+
+    /// A survey without choices.
+    #[error("0 choices leave nothing to measure: ask for at least 1")]
+    NoChoices,
+
+    /// Something could not be measured.
+    #[error(transparent)]
+    Measure(MeasureError),
+
+    /// The library cannot compute the problem, or the driver fails.
+    #[error(transparent)]
+    Gemm(#[from] Error),
+}
+
+impl BenchError {
+    /// Whether a contestant computed something else than it should.
+    pub fn is_wrong_result(&self) -> bool {
+        matches!(self, BenchError::Measure(MeasureError::WrongResult { .. }))
+    }
+
+    /// Whether it is about cuBLASLt: the library is missing, does not compute the product, or failed.
+    pub fn is_of_peer(&self) -> bool {
+        matches!(
+            self,
+            BenchError::CublasLtNotFound { .. }
+                | BenchError::CublasLtSymbol { .. }
+                | BenchError::CublasLt { .. }
+                | BenchError::CublasLtTypes { .. }
+                | BenchError::CublasLtScalar { .. }
+                | BenchError::CublasLtNoAlgorithm { .. }
+                | BenchError::NoSuchCandidate { .. }
+                | BenchError::CublasLtExtent { .. }
+        )
+    }
+}
+
+/// A contestant of this crate gives its errors to the harness, from which they come back here.
+impl From<MeasureError> for BenchError {
+    fn from(error: MeasureError) -> BenchError {
+        match error {
+            MeasureError::Gemm(error) => BenchError::Gemm(error),
+            MeasureError::Contestant(error) => match error.downcast() {
+                Ok(error) => *error,
+                Err(error) => BenchError::Measure(MeasureError::Contestant(error)),
+            },
+            error => BenchError::Measure(error),
+        }
+    }
+}
+
+impl From<BenchError> for MeasureError {
+    fn from(error: BenchError) -> MeasureError {
+        match error {
+            BenchError::Gemm(error) => MeasureError::Gemm(error),
+            BenchError::Measure(error) => error,
+            error => MeasureError::Contestant(Box::new(error)),
+        }
+    }
+}
+
+impl From<PlanError> for BenchError {
+    fn from(error: PlanError) -> BenchError {
+        BenchError::Gemm(error.into())
+    }
+}
+
+impl From<EmitError> for BenchError {
+    fn from(error: EmitError) -> BenchError {
+        BenchError::Gemm(error.into())
+    }
+}
+
+impl From<MatrixError> for BenchError {
+    fn from(error: MatrixError) -> BenchError {
+        BenchError::Gemm(error.into())
+    }
+}
+
+impl From<NumericsError> for BenchError {
+    fn from(error: NumericsError) -> BenchError {
+        BenchError::Gemm(error.into())
+    }
+}

@@ -1,0 +1,49 @@
+//! Benchmarks of [`persistent_gemm`]: pairs at steady power, on random data larger than the cache, verified before they are
+//! timed. `docs/benchmarking.md` explains the protocol and how to read its numbers; the protocol itself is
+//! [`persistent_gemm::measure`].
+//!
+//! [`Bench::pair`] measures two [`Contestant`](persistent_gemm::measure::Contestant)s, [`Bench::compare_many`] several against
+//! one peer; [`CublasLtContestant`] is the vendor's library as the peer. [`BandwidthProbe`] measures how fast memory is read.
+//! [`Bench::stream_of_jobs`] measures many jobs in a row, [`Sample`] how wrong products are, [`Surveyor`] many choices briefly.
+//! [`Suite`] has the problems of the published benchmarks, and [`Case`] draws random ones.
+
+mod bandwidth;
+mod bench;
+mod cases;
+mod cublaslt;
+mod error;
+mod machine;
+mod names;
+mod numbers;
+mod out_of_core;
+mod outcome;
+mod peer;
+mod report;
+mod resume;
+mod score;
+mod stream;
+mod suite;
+mod survey;
+
+pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
+pub use bench::Bench;
+pub use cases::{Case, CaseOutcome, CaseSize, UnknownCaseSize};
+pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
+pub use error::{BenchError, Result};
+pub use machine::Machine;
+pub use names::problem_name;
+pub use numbers::{
+    Errors, KINDS, Kind, Measured, Mode, NumbersEntry, NumbersReport, Place, Sample, Values, Way,
+};
+pub use out_of_core::{OutOfCoreReport, OutOfCoreRow, out_of_core};
+pub use outcome::{ContestantSummary, Outcome, Row};
+pub use peer::CublasLtContestant;
+pub use report::{Report, SCHEMA};
+pub use resume::Conditions;
+pub use score::FamilyScore;
+pub use stream::{
+    AloneTimes, Clock, EMPTY, LAUNCHED, LeftOutWay, PEER, RESIDENT, StreamOutcome, StreamPeer,
+    StreamRequest, Way as StreamWay, WayTimes,
+};
+pub use suite::{Family, NotMeasured, Shapes, Suite};
+pub use survey::{Survey, SurveyOptions, SurveyRow, Surveyor};

@@ -1,0 +1,205 @@
+//! Products of host matrices by blocks: how fast the link is, what the parts take one after the other, and what is achieved.
+
+use std::path::Path;
+use std::time::Instant;
+
+use persistent_gemm::driver::Device;
+use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::outofcore::{Budget, HostOperands, LinkSpeed, Rates, Report};
+use persistent_gemm::{Error, Gemm, HostMatrix, Result};
+use pgemm_plan::{Config, Problem};
+use serde::Serialize;
+
+use crate::machine::Machine;
+
+/// One product by blocks.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutOfCoreRow {
+    /// Extents, majors, scalars.
+    pub problem: Problem,
+    /// Element types of A, B and D, as they print.
+    pub elements: [String; 3],
+    /// Bytes of device memory that it might take.
+    pub budget_bytes: u64,
+    /// Bytes that it took.
+    pub device_bytes: u64,
+    /// Blocks, order and slots.
+    pub blocking: String,
+    /// Products of blocks.
+    pub products: usize,
+    /// Bytes up and down.
+    pub moved_bytes: [u64; 2],
+    /// Seconds to pin A, B and D.
+    pub pin_seconds: f64,
+    /// Seconds of the steps up, of the products and of the steps down, each step alone.
+    pub part_seconds: [f64; 3],
+    /// Seconds with all of it at the same time, pinned, each run.
+    pub pinned_seconds: Vec<f64>,
+    /// Seconds of the steps up, of the products and of the steps down of the fastest of these.
+    pub busy_seconds: [f64; 3],
+    /// Seconds with matrices that are not pinned, each run.
+    pub pageable_seconds: Vec<f64>,
+    /// Seconds by the model.
+    pub expected_seconds: f64,
+    /// Elements of D that were compared with dot products in binary64.
+    pub sampled: usize,
+    /// The largest error among them, as a part of the sum of the products' magnitudes.
+    pub worst_error: f64,
+}
+
+impl OutOfCoreRow {
+    /// Seconds of the fastest run with pinned matrices.
+    pub fn achieved_seconds(&self) -> f64 {
+        self.pinned_seconds.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// What the slowest of the parts takes alone, as a part of what is achieved.
+    pub fn fraction(&self) -> f64 {
+        self.part_seconds.iter().copied().fold(0.0, f64::max) / self.achieved_seconds()
+    }
+}
+
+/// What was measured, and where.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutOfCoreReport {
+    /// The command line.
+    pub command: Vec<String>,
+    /// When it began.
+    pub date: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The link.
+    pub link: LinkSpeed,
+    /// One row for each problem.
+    pub rows: Vec<OutOfCoreRow>,
+}
+
+impl OutOfCoreReport {
+    /// A report without rows.
+    pub fn new(machine: Machine, link: LinkSpeed) -> Self {
+        OutOfCoreReport { command: command_line(), date: now(), machine, link, rows: vec![] }
+    }
+
+    /// Writes the file whole or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, path: &Path) -> Result<()> {
+        files::write_json(path, self)
+    }
+}
+
+/// Measures a product by blocks: with matrices that are not pinned, with matrices that are, and its steps one after the other.
+///
+/// # Errors
+/// As [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.
+pub fn out_of_core(
+    device: &Device,
+    config: &Config,
+    problem: &Problem,
+    budget_bytes: u64,
+    link: &LinkSpeed,
+    runs: usize,
+) -> Result<OutOfCoreRow> {
+    if !config.epilogue.is_none() {
+        return Err(Error::NotByBlocks {
+            what: "an epilogue, which is not measured",
+            instead: "measure it without; Gemm::multiply_host applies it",
+        });
+    }
+    let gemm = Gemm::create(device, config.clone())?;
+    let [a_type, b_type] = config.operands();
+    let output = config.output_dtype();
+    let random = |layout, element, seed| {
+        let mut matrix = HostMatrix::zeros(layout, element)?;
+        matrix.fill_random(seed);
+        Ok::<_, Error>(matrix)
+    };
+    let mut a = random(problem.a_layout(), a_type, 1)?;
+    let mut b = random(problem.b_layout(), b_type, 2)?;
+    let mut c =
+        if problem.beta == 0.0 { None } else { Some(random(problem.c_layout(), output, 3)?) };
+    let mut d = HostMatrix::zeros(problem.d_layout(), output)?;
+    d.poison();
+
+    let budget = Budget::new(budget_bytes);
+    let mut pageable_seconds = vec![];
+    for run in 0..runs + 1 {
+        let operands = HostOperands { a: &a, b: &b, c: c.as_ref(), bias: None };
+        let report = gemm.multiply_host(problem, operands, &mut d, &budget)?;
+        // The first has compiled kernels.
+        if run > 0 {
+            pageable_seconds.push(report.seconds);
+        }
+    }
+    let start = Instant::now();
+    for matrix in [Some(&mut a), Some(&mut b), c.as_mut(), Some(&mut d)].into_iter().flatten() {
+        matrix.pin(device)?;
+    }
+    let pin_seconds = start.elapsed().as_secs_f64();
+    d.poison();
+    let operands = HostOperands { a: &a, b: &b, c: c.as_ref(), bias: None };
+    let mut run = |budget: &Budget| gemm.multiply_host(problem, operands, &mut d, budget);
+    let serial = run(&budget.clone().with_one_at_a_time(true))?;
+    let computing = serial.busy_seconds[1].max(1e-9);
+    let rates = Rates {
+        up_bytes_per_second: link.up_with_down,
+        down_bytes_per_second: link.down_with_up,
+        operations_per_second: problem.operations()? as f64 / computing,
+    };
+    let budget = budget.with_rates(rates);
+    let mut fastest: Option<Report> = None;
+    let mut pinned_seconds = vec![];
+    for _ in 0..runs {
+        let report = run(&budget)?;
+        pinned_seconds.push(report.seconds);
+        if fastest.as_ref().is_none_or(|fastest| report.seconds < fastest.seconds) {
+            fastest = Some(report);
+        }
+    }
+    // The parts of the blocking that the measured rates chose.
+    let parts = run(&budget.with_one_at_a_time(true))?;
+    let fastest = fastest.unwrap_or_else(|| parts.clone());
+    let (sampled, worst_error) = sample(problem, operands, &d);
+    Ok(OutOfCoreRow {
+        problem: *problem,
+        elements: [a_type, b_type, output].map(|element| element.to_string()),
+        budget_bytes,
+        device_bytes: fastest.device_bytes,
+        blocking: fastest.blocking.to_string(),
+        products: fastest.products,
+        moved_bytes: fastest.moved_bytes,
+        pin_seconds,
+        part_seconds: parts.busy_seconds,
+        pinned_seconds,
+        busy_seconds: fastest.busy_seconds,
+        pageable_seconds,
+        expected_seconds: fastest.expected_seconds,
+        sampled,
+        worst_error,
+    })
+}
+
+/// Compares some elements of D, from all parts of it, with dot products in binary64.
+fn sample(problem: &Problem, operands: HostOperands<'_>, d: &HostMatrix) -> (usize, f64) {
+    const SAMPLES: usize = 64;
+    let Problem { m, n, k, alpha, beta, .. } = *problem;
+    let HostOperands { a, b, c, .. } = operands;
+    let value = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap_or(f64::NAN);
+    let mut worst = 0f64;
+    for sample in 0..SAMPLES {
+        // Strides that share no factor with usual extents.
+        let (row, column) = (sample * 6841 % m, sample * 7919 % n);
+        let (mut sum, mut magnitudes) = (0.0, f64::MIN_POSITIVE);
+        for depth in 0..k {
+            let product = value(a, row, depth) * value(b, depth, column);
+            sum += product;
+            magnitudes += product.abs();
+        }
+        let of_c = c.map_or(0.0, |c| beta * value(c, row, column));
+        let error = (value(d, row, column) - (alpha * sum + of_c)).abs();
+        let part = error / (alpha.abs() * magnitudes + of_c.abs());
+        worst = if part.is_nan() { f64::INFINITY } else { worst.max(part) };
+    }
+    (SAMPLES, worst)
+}

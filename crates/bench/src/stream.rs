@@ -1,0 +1,417 @@
+//! Many jobs in a row: one problem on many operand sets, as a launch each, in graphs, as a strided batch, and as jobs of a resident
+//! kernel, beside cuBLASLt. In steady state, contestant by contestant forwards and backwards; and one job alone from host to host.
+
+mod alone;
+mod report;
+mod ways;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use persistent_gemm::Gemm;
+use persistent_gemm::driver::Device;
+use persistent_gemm::engine::Goal;
+use persistent_gemm::measure::{
+    Contestant, Elements, GemmContestant, MeasureError, OperandSets, Verification, Verifier,
+    palindrome, set_bytes,
+};
+use persistent_gemm::stats::Summary;
+use pgemm_kernels::{Epilogue, Spec};
+use pgemm_plan::Problem;
+
+use self::alone::Alone;
+use self::ways::{
+    CublasLtBatch, Eager, GemmBatch, OnDevice, Queued, Resident, Runner, for_each_branch,
+};
+use crate::bench::Bench;
+use crate::cublaslt::{CublasLt, CublasLtPlan};
+use crate::error::{BenchError, Result};
+use crate::names::problem_name;
+use crate::peer::CublasLtContestant;
+
+pub use report::{AloneTimes, Clock, LeftOutWay, StreamOutcome, Way, WayTimes};
+
+/// cuBLASLt, as reports call it.
+pub const PEER: &str = "cuBLASLt";
+/// Our kernel that the planner picks, launched.
+pub const LAUNCHED: &str = "launched";
+/// Our resident kernel.
+pub const RESIDENT: &str = "resident";
+/// A launch of a kernel that does nothing.
+pub const EMPTY: &str = "empty kernel";
+
+/// Branches of a graph.
+const BRANCHES: usize = 8;
+/// Timed repetitions of what the device's clock times, behind one that is not.
+const REPLAYS: u32 = 4;
+/// Rounds, each with a repetition forwards and one backwards.
+const ROUNDS: usize = 9;
+/// For so long each contestant runs before the rounds.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Operand sets take about as much device memory at most.
+const MOST_BYTES: usize = 4 << 30;
+/// A strided batch has as many products at most.
+const MOST_SETS: usize = 4096;
+/// Sets whose results are compared.
+const COMPARED_SETS: usize = 8;
+const SEED: u64 = 1;
+
+/// cuBLASLt for many jobs: a session, with its own workspace, for each branch of a graph.
+#[derive(Debug)]
+pub struct StreamPeer {
+    sessions: Vec<CublasLt>,
+    best: bool,
+}
+
+impl StreamPeer {
+    /// Opens the library. `best` asks for the fastest of the algorithms that its heuristic returns, instead of the first: in a graph,
+    /// and of a strided batch.
+    ///
+    /// # Errors
+    /// Those of [`CublasLt::open`].
+    pub fn open(device: &Device, best: bool) -> Result<StreamPeer> {
+        let sessions = (0..BRANCHES).map(|_| CublasLt::open(device));
+        Ok(StreamPeer { sessions: sessions.collect::<Result<_>>()?, best })
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+pub struct StreamRequest<'a> {
+    /// Each job, a plain product of [`StreamRequest::gemm`]'s types.
+    pub problem: Problem,
+    /// Its types.
+    pub elements: Elements,
+    /// Jobs in a row, at least one.
+    pub count: usize,
+    /// Ours, as it is launched.
+    pub gemm: &'a Gemm,
+    /// Beside whom.
+    pub peer: Option<&'a StreamPeer>,
+    /// Further resident kernels.
+    pub also: &'a [Spec],
+}
+
+/// Sets for so many jobs: one for each where they fit, else as many as divide the jobs into batches of about one size.
+fn sets_for(count: usize, set_bytes: usize) -> usize {
+    let most = (MOST_BYTES / set_bytes.max(1)).clamp(2, MOST_SETS);
+    count.div_ceil(count.div_ceil(most))
+}
+
+/// Up to [`COMPARED_SETS`] of them, the first and the last among them.
+fn compared(sets: usize) -> Vec<usize> {
+    let steps = COMPARED_SETS.min(sets).saturating_sub(1).max(1);
+    let mut compared: Vec<usize> = (0..=steps).map(|step| step * (sets - 1) / steps).collect();
+    compared.dedup();
+    compared
+}
+
+/// Who is timed, in which way.
+struct Entrant<'a> {
+    contestant: String,
+    way: Way,
+    details: serde_json::Value,
+    verification: Verification,
+    runner: Box<dyn Runner + 'a>,
+    /// Microseconds per job of all repetitions.
+    times: Vec<f64>,
+    host_times: Vec<f64>,
+}
+
+impl Entrant<'_> {
+    fn repeat(&mut self) -> Result<()> {
+        let reading = self.runner.repeat()?;
+        let per_job = 1e6 / self.runner.jobs() as f64;
+        self.times.push(reading.seconds * per_job);
+        self.host_times.extend(reading.host_seconds.map(|seconds| seconds * per_job));
+        Ok(())
+    }
+
+    /// Each round has two repetitions.
+    fn summary(self, operations: f64) -> Option<WayTimes> {
+        let of_rounds = |times: &[f64]| -> Vec<f64> {
+            times.chunks(2).map(|round| round.iter().sum::<f64>() / round.len() as f64).collect()
+        };
+        let rounds = of_rounds(&self.times);
+        let microseconds = Summary::of(&rounds)?;
+        Some(WayTimes {
+            contestant: self.contestant,
+            way: self.way,
+            details: self.details,
+            verification: self.verification,
+            clock: self.way.clock(),
+            jobs: self.runner.jobs(),
+            rounds,
+            microseconds,
+            host_microseconds: Summary::of(&of_rounds(&self.host_times)),
+            teraflops: operations / microseconds.median / 1e6,
+        })
+    }
+}
+
+impl Bench {
+    /// Measures many jobs in a row. What cannot be measured, or computes something else, is left out with its reason.
+    ///
+    /// # Errors
+    /// [`BenchError::StreamOf`] for what is no plain product, [`MeasureError::SetsDoNotFit`], a problem that our launched kernel or cuBLASLt
+    /// does not compute, a resident kernel that stops, or driver errors.
+    pub fn stream_of_jobs(&self, request: &StreamRequest<'_>) -> Result<StreamOutcome> {
+        let StreamRequest { problem, elements, count, .. } = *request;
+        check(&problem, elements, count)?;
+        let sets = sets_for(count, set_bytes(&problem, elements)?);
+        let (device, stream) = (self.device(), self.stream());
+        let operands = OperandSets::rotating(device, &problem, elements, sets, SEED, stream)?;
+        let operands = Arc::new(operands);
+        let mut field = Field {
+            bench: self,
+            request,
+            verifier: Verifier::new(&operands)?,
+            operands: &operands,
+            entrants: Vec::new(),
+            alone: Vec::new(),
+            left_out: Vec::new(),
+        };
+        field.enter_peer()?;
+        field.enter_launched()?;
+        field.enter_residents()?;
+        field.alone.push(Alone::empty(self)?);
+        let Field { mut entrants, mut alone, left_out, .. } = field;
+        race(&mut entrants)?;
+        let state = self.meter().sample();
+        let alone = alone::race(&mut alone)?;
+        let operations = problem.operations()? as f64;
+        let ways = entrants.into_iter().map(|entrant| entrant.summary(operations));
+        Ok(StreamOutcome {
+            name: problem_name(operands.problem(), elements),
+            problem: *operands.problem(),
+            elements,
+            count,
+            operand_sets: sets,
+            operand_bytes: operands.total_bytes(),
+            ways: ways.collect::<Option<_>>().ok_or(MeasureError::NoRounds)?,
+            alone,
+            left_out,
+            state,
+        })
+    }
+}
+
+fn check(problem: &Problem, elements: Elements, count: usize) -> Result<(), BenchError> {
+    let refused = |what| Err(BenchError::StreamOf { what });
+    match () {
+        () if count == 0 => refused("no jobs"),
+        () if !problem.batch.is_one() => refused("batches"),
+        () if elements.epilogue != Epilogue::NONE => refused("products with an epilogue"),
+        () if problem.beta != 0.0 => refused("products that add C"),
+        () => Ok(()),
+    }
+}
+
+/// Warms everybody up, then has them repeat in turns, forwards and backwards from another one in each round.
+fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
+    for entrant in entrants.iter_mut() {
+        let begin = Instant::now();
+        while begin.elapsed() < WARM_UP {
+            entrant.runner.repeat()?;
+        }
+    }
+    let contestants = entrants.len();
+    for round in 0..ROUNDS {
+        for at in palindrome(contestants, round % contestants.max(1)) {
+            entrants[at].repeat()?;
+        }
+    }
+    Ok(())
+}
+
+/// Everybody who runs on one problem, and what is needed to enter.
+struct Field<'a> {
+    bench: &'a Bench,
+    request: &'a StreamRequest<'a>,
+    verifier: Verifier<'a>,
+    operands: &'a Arc<OperandSets>,
+    entrants: Vec<Entrant<'a>>,
+    alone: Vec<Alone<'a>>,
+    left_out: Vec<LeftOutWay>,
+}
+
+impl<'a> Field<'a> {
+    /// Verifies a contestant in one way and enters it, or leaves it out with the reason.
+    fn enter(
+        &mut self,
+        contestant: &str,
+        way: Way,
+        details: serde_json::Value,
+        runner: Result<Box<dyn Runner + 'a>>,
+    ) -> Result<()> {
+        let what = format!("{contestant}, {}", way.name());
+        let verified = runner.and_then(|mut runner| {
+            let verification = self.verify(&what, &mut *runner)?;
+            Ok((runner, verification))
+        });
+        match verified {
+            Ok((runner, verification)) => {
+                let contestant = contestant.to_owned();
+                let (times, host_times) = (Vec::new(), Vec::new());
+                let entrant =
+                    Entrant { contestant, way, details, verification, runner, times, host_times };
+                self.entrants.push(entrant);
+                Ok(())
+            }
+            Err(error) => self.leave_out(what, error),
+        }
+    }
+
+    /// Runs all jobs on poisoned outputs, and compares.
+    fn verify(&self, what: &str, runner: &mut dyn Runner) -> Result<Verification> {
+        let stream = self.bench.stream();
+        self.operands.poison_outputs(stream)?;
+        stream.synchronize()?;
+        runner.repeat()?;
+        let sets = compared(self.operands.count());
+        Ok(self.verifier.compare(what, (Epilogue::NONE, 0.0), sets, stream)?)
+    }
+
+    /// A failure after which the device does nothing more ends the run, any other concerns this contestant only.
+    fn leave_out(&mut self, what: String, error: BenchError) -> Result<()> {
+        self.bench.stream().synchronize()?;
+        let wrong = error.is_wrong_result();
+        self.left_out.push(LeftOutWay { what, why: error.to_string(), wrong });
+        Ok(())
+    }
+
+    fn sets(&self) -> usize {
+        self.operands.count()
+    }
+
+    fn enter_peer(&mut self) -> Result<()> {
+        let Some(StreamPeer { sessions, best }) = self.request.peer else { return Ok(()) };
+        let Some(first) = sessions.first() else { return Ok(()) };
+        let (bench, count, operands, sets) =
+            (self.bench, self.request.count, self.operands, self.sets());
+        let plan_of = |session: &CublasLt| -> Result<Arc<CublasLtPlan>> {
+            session.plan(operands.problem(), operands.elements(), 0).map(Arc::new)
+        };
+        let plan = plan_of(first)?;
+        let at = |rank| CublasLtContestant::of(first, &plan, operands, rank).named(PEER);
+        let ranks = if *best { plan.candidates().len() } else { 1 };
+        let rank = fastest(ranks, |rank| OnDevice::graph(bench, Box::new(at(rank)), count, sets));
+        let one = || Box::new(at(rank)) as Box<dyn Contestant + 'a>;
+        let details = at(rank).details();
+        let eager = Eager { bench, contestant: one(), count, sets };
+        self.enter(PEER, Way::Eager, details.clone(), Ok(Box::new(eager)))?;
+        let graph = OnDevice::graph(bench, one(), count, sets);
+        self.enter(PEER, Way::Graph, details.clone(), boxed(graph))?;
+        let branches = for_each_branch(|branch| {
+            let session = &sessions[branch];
+            Ok(CublasLtContestant::of(session, &plan_of(session)?, operands, rank))
+        });
+        let branches =
+            branches.and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
+        self.enter(PEER, Way::Branches, details, boxed(branches))?;
+        self.alone.push(Alone::launched(bench, PEER, one(), sets));
+
+        match CublasLtBatch::plan(first, operands) {
+            Ok(plan) => {
+                let at = |rank| Box::new(CublasLtBatch::new(&plan, operands, rank));
+                let ranks = if *best { plan.candidates().len() } else { 1 };
+                let rank = fastest(ranks, |rank| OnDevice::batch(bench, at(rank), count, sets));
+                let batch = OnDevice::batch(bench, at(rank), count, sets);
+                self.enter(PEER, Way::Batch, at(rank).details(), boxed(batch))
+            }
+            Err(error) => self.leave_out(format!("{PEER}, {}", Way::Batch.name()), error),
+        }
+    }
+
+    fn enter_launched(&mut self) -> Result<()> {
+        let (bench, count, operands, sets) =
+            (self.bench, self.request.count, self.operands, self.sets());
+        let gemm = self.request.gemm;
+        let one = || GemmContestant::new(gemm, operands);
+        let details = one()?.details();
+        let contestant = || Ok::<_, BenchError>(Box::new(one()?) as Box<dyn Contestant + 'a>);
+        let eager = Eager { bench, contestant: contestant()?, count, sets };
+        self.enter(LAUNCHED, Way::Eager, details.clone(), Ok(Box::new(eager)))?;
+        let graph = OnDevice::graph(bench, contestant()?, count, sets);
+        self.enter(LAUNCHED, Way::Graph, details.clone(), boxed(graph))?;
+        let branches = for_each_branch(|_| Ok(one()?))
+            .and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
+        self.enter(LAUNCHED, Way::Branches, details, boxed(branches))?;
+        self.alone.push(Alone::launched(bench, LAUNCHED, contestant()?, sets));
+
+        match GemmBatch::new(gemm, operands) {
+            Ok(batch) => {
+                let details = batch.details();
+                let batch = OnDevice::batch(bench, Box::new(batch), count, sets);
+                self.enter(LAUNCHED, Way::Batch, details, boxed(batch))
+            }
+            Err(error) => self.leave_out(format!("{LAUNCHED}, {}", Way::Batch.name()), error),
+        }
+    }
+
+    /// An engine with a kernel for many jobs, one with a kernel for few, and those that were asked for.
+    fn enter_residents(&mut self) -> Result<()> {
+        let also = self.request.also;
+        let many = (None, Goal::Throughput);
+        self.enter_resident(RESIDENT.to_owned(), many, &[Way::Together, Way::OneByOne])?;
+        self.enter_resident(RESIDENT.to_owned(), (None, Goal::Latency), &[Way::Chain])?;
+        also.iter().try_for_each(|&spec| {
+            let ways = [Way::Together, Way::OneByOne, Way::Chain];
+            self.enter_resident(spec.to_string(), (Some(spec), Goal::default()), &ways)
+        })
+    }
+
+    /// Who does chains is also timed alone.
+    fn enter_resident(
+        &mut self,
+        name: String,
+        kernel: (Option<Spec>, Goal),
+        ways: &[Way],
+    ) -> Result<()> {
+        let resident = match Resident::new(self.request.gemm, kernel, self.operands) {
+            Ok(resident) => Rc::new(resident),
+            Err(error) => return self.leave_out(name, error),
+        };
+        let (count, details) = (self.request.count, resident.details());
+        let entered = self.entrants.len();
+        for &way in ways {
+            let queued = Queued { resident: resident.clone(), way, count };
+            let before = self.left_out.len();
+            self.enter(&name, way, details.clone(), Ok(Box::new(queued)))?;
+            if self.left_out[before..].iter().any(|left_out| !left_out.wrong) {
+                // It has failed, and would in other ways.
+                return Ok(());
+            }
+        }
+        if self.entrants.len() > entered && ways.contains(&Way::Chain) {
+            self.alone.push(Alone::resident(name, resident));
+        }
+        Ok(())
+    }
+}
+
+fn boxed<'a, R: Runner + 'a>(runner: Result<R>) -> Result<Box<dyn Runner + 'a>> {
+    runner.map(|runner| Box::new(runner) as Box<dyn Runner + 'a>)
+}
+
+/// The place of the fastest of several, each the best of a few repetitions; the first where none runs.
+fn fastest<R: Runner>(ranks: usize, mut make: impl FnMut(usize) -> Result<R>) -> usize {
+    const REPETITIONS: usize = 3;
+    if ranks < 2 {
+        return 0;
+    }
+    let mut time = |rank| -> Result<f64> {
+        let mut runner = make(rank)?;
+        let mut best = f64::INFINITY;
+        for _ in 0..REPETITIONS {
+            best = best.min(runner.repeat()?.seconds);
+        }
+        Ok(best)
+    };
+    let times = (0..ranks).map(|rank| time(rank).unwrap_or(f64::INFINITY));
+    times.enumerate().min_by(|x, y| x.1.total_cmp(&y.1)).map_or(0, |best| best.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What [`Bench::stream_of_jobs`](super::super::Bench::stream_of_jobs) found: plain data, a part of a report.
+
+use persistent_gemm::measure::{Elements, Verification};
+use persistent_gemm::power::PowerSample;
+use persistent_gemm::stats::Summary;
+use pgemm_plan::Problem;
+use serde::{Deserialize, Serialize};
+
+/// How jobs reach the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// A launch each, on one stream.
+    Eager,
+    /// A CUDA graph of a launch each, one after the other.
+    Graph,
+    /// A CUDA graph of a launch each, in several branches.
+    Branches,
+    /// Strided batches.
+    Batch,
+    /// Submitted to a resident kernel together.
+    Together,
+    /// Submitted to a resident kernel one after the other, without waiting.
+    OneByOne,
+    /// Submitted to a resident kernel, each to begin when the one before it is done.
+    Chain,
+}
+
+/// Which clock took a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// The host's, from before the first call until the host knows that all is done.
+    Host,
+    /// The device's, between events in front of and behind the work.
+    Device,
+}
+
+impl Way {
+    /// As tables and plots call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Way::Eager => "eager",
+            Way::Graph => "graph",
+            Way::Branches => "graph, 8 branches",
+            Way::Batch => "strided batch",
+            Way::Together => "together",
+            Way::OneByOne => "one by one",
+            Way::Chain => "chain",
+        }
+    }
+
+    /// Whether each job begins when the one before it is done, so that it could read what that stored.
+    pub const fn keeps_order(self) -> bool {
+        matches!(self, Way::Eager | Way::Graph | Way::Chain)
+    }
+
+    /// The clock that takes its time.
+    pub const fn clock(self) -> Clock {
+        match self {
+            Way::Graph | Way::Branches | Way::Batch => Clock::Device,
+            Way::Eager | Way::Together | Way::OneByOne | Way::Chain => Clock::Host,
+        }
+    }
+}
+
+/// Times of one contestant in one way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WayTimes {
+    /// Who: [`PEER`](super::PEER), [`LAUNCHED`](super::LAUNCHED), [`RESIDENT`](super::RESIDENT), or the kernel that was asked for.
+    pub contestant: String,
+    /// How its jobs reach the device.
+    pub way: Way,
+    /// What exactly runs.
+    pub details: serde_json::Value,
+    /// How its results were checked before it was timed.
+    pub verification: Verification,
+    /// The clock.
+    pub clock: Clock,
+    /// Jobs in a repetition: the count, or whole batches.
+    pub jobs: usize,
+    /// Microseconds per job of each round, from a repetition forwards and one backwards.
+    pub rounds: Vec<f64>,
+    /// The same, summarised.
+    pub microseconds: Summary,
+    /// Microseconds that the host is busy per job until the last one is enqueued or submitted; `None` where launches are few.
+    pub host_microseconds: Option<Summary>,
+    /// 10^12 multiplications and additions per second, from the median.
+    pub teraflops: f64,
+}
+
+/// One job alone, from the host's call until the host knows that it is done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AloneTimes {
+    /// Who, as in [`WayTimes::contestant`], or [`EMPTY`](super::EMPTY).
+    pub contestant: String,
+    /// How often.
+    pub samples: usize,
+    /// The shortest, µs.
+    pub min: f64,
+    /// The median, µs.
+    pub median: f64,
+    /// Nine of ten are shorter, µs.
+    pub p90: f64,
+    /// 99 of a hundred are shorter, µs.
+    pub p99: f64,
+    /// The longest, µs.
+    pub max: f64,
+}
+
+impl AloneTimes {
+    /// Of these microseconds; `None` of nothing.
+    pub(super) fn of(contestant: &str, mut samples: Vec<f64>) -> Option<AloneTimes> {
+        samples.sort_by(f64::total_cmp);
+        let last = samples.len().checked_sub(1)?;
+        let at = |part: f64| samples[((part * last as f64).round() as usize).min(last)];
+        Some(AloneTimes {
+            contestant: contestant.to_owned(),
+            samples: samples.len(),
+            min: at(0.0),
+            median: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            max: at(1.0),
+        })
+    }
+}
+
+/// A contestant, or one of its ways, that was not measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOutWay {
+    /// Who, and in which way if not in all.
+    pub what: String,
+    /// The reason.
+    pub why: String,
+    /// Whether it ran and computed something else.
+    pub wrong: bool,
+}
+
+/// One problem many times in a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamOutcome {
+    /// [`problem_name`](super::super::problem_name).
+    pub name: String,
+    /// Each job's.
+    pub problem: Problem,
+    /// Element types.
+    pub elements: Elements,
+    /// Jobs in a row.
+    pub count: usize,
+    /// Operand sets that they rotate through, and the products of a strided batch.
+    pub operand_sets: usize,
+    /// Bytes of all sets together.
+    pub operand_bytes: u64,
+    /// Everybody who ran.
+    pub ways: Vec<WayTimes>,
+    /// One job at a time.
+    pub alone: Vec<AloneTimes>,
+    /// Who did not run.
+    #[serde(default)]
+    pub left_out: Vec<LeftOutWay>,
+    /// The card right after the rounds.
+    pub state: PowerSample,
+}
+
+impl StreamOutcome {
+    /// The peer's fastest way, of those that keep the order where this one does.
+    pub fn fastest_peer(&self, way: Way) -> Option<&WayTimes> {
+        let peers = self.ways.iter().filter(|other| other.contestant == super::PEER);
+        let peers = peers.filter(|other| other.way.keeps_order() || !way.keeps_order());
+        peers.min_by(|x, y| x.microseconds.median.total_cmp(&y.microseconds.median))
+    }
+
+    /// The time of the peer's fastest way over this one's, medians; `None` for the peer's own and where there is none.
+    pub fn ratio(&self, times: &WayTimes) -> Option<f64> {
+        let peer = self.fastest_peer(times.way).filter(|_| times.contestant != super::PEER)?;
+        Some(peer.microseconds.median / times.microseconds.median)
+    }
+
+    /// Whether a result was wrong.
+    pub fn is_wrong(&self) -> bool {
+        self.left_out.iter().any(|left_out| left_out.wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::outcome;
+    use super::*;
+
+    #[test]
+    fn a_way_that_keeps_the_order_is_held_against_those_that_do() {
+        let outcome = outcome();
+        let of = |contestant: &str, way| {
+            let found = outcome
+                .ways
+                .iter()
+                .find(|times| (&*times.contestant, times.way) == (contestant, way));
+            outcome.ratio(found.unwrap())
+        };
+        // The peer takes 4 µs eagerly, 2 in a graph and 1 in branches.
+        assert_eq!(of(super::super::RESIDENT, Way::Together), Some(2.0));
+        assert_eq!(of(super::super::RESIDENT, Way::Chain), Some(0.5));
+        assert_eq!(of(super::super::PEER, Way::Eager), None);
+        let alone = StreamOutcome { ways: outcome.ways[3..].to_vec(), ..outcome.clone() };
+        assert_eq!(alone.ratio(&alone.ways[0]), None);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_samples() {
+        let samples = (0..=1000).rev().map(f64::from).collect();
+        let found = AloneTimes::of("x", samples).unwrap();
+        assert_eq!((found.samples, found.min, found.max), (1001, 0.0, 1000.0));
+        assert_eq!((found.median, found.p90, found.p99), (500.0, 900.0, 990.0));
+        assert_eq!(AloneTimes::of("x", vec![]), None);
+    }
+
+    #[test]
+    fn outcomes_survive_json() {
+        let outcome = outcome();
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert!(text.contains("\"one-by-one\"") && text.contains("\"host\""), "{text}");
+        assert_eq!(serde_json::from_str::<StreamOutcome>(&text).unwrap(), outcome);
+    }
+}

@@ -1,0 +1,239 @@
+//! Surveys: many choices for many problems, each timed alone and briefly, for fitting the heuristic's constants. cuBLASLt's
+//! first pick is timed in between, so that a drift of the clock can be divided out. What is measured and in which order is
+//! decided here; [`Surveyor`] measures.
+
+mod device;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use persistent_gemm::Error;
+use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::measure::LaunchMode;
+use pgemm_kernels::Cluster;
+use pgemm_plan::{Choice, ProblemKey, heuristic};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{BenchError, Result};
+use crate::machine::Machine;
+
+pub use device::Surveyor;
+
+/// The form of [`Survey`]; goes up when a field changes its meaning or disappears.
+const SCHEMA: u32 = 1;
+
+/// Choices between two readings of the peer.
+const PEER_EVERY: usize = 8;
+
+/// A problem that would take longer is left out, seconds.
+const MAX_PROBLEM_SECONDS: f64 = 30.0;
+
+/// Part of a choice's time that its warm-up takes in addition.
+const WARM_UP_SHARE: f64 = 0.2;
+
+/// GEMMs that are estimated to take less than this are launched in graphs, seconds: the host could not keep up.
+const GRAPH_BELOW_SECONDS: f64 = 50e-6;
+
+/// Turns the heuristic's cycles into seconds, roughly.
+const CLOCK_HZ: f64 = 1.7e9;
+
+/// What to measure, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SurveyOptions {
+    /// Seconds of each choice's burst of launches.
+    pub seconds_per_choice: f64,
+    /// Choices of a problem at most, the most promising first.
+    pub limit: usize,
+    /// Choices whose estimate is above this times the best are left out.
+    pub within: f64,
+    /// Whether kernels with clusters take part.
+    pub clusters: bool,
+}
+
+impl Default for SurveyOptions {
+    fn default() -> Self {
+        SurveyOptions { seconds_per_choice: 0.02, limit: 60, within: 3.0, clusters: false }
+    }
+}
+
+impl SurveyOptions {
+    /// Whether anything can be measured so.
+    ///
+    /// # Errors
+    /// No choices, a time that is none, or a factor below 1.
+    pub fn check(&self) -> Result<(), BenchError> {
+        if self.limit == 0 {
+            return Err(BenchError::NoChoices);
+        }
+        let requested = self.seconds_per_choice;
+        if !(requested > 0.0 && requested <= 1.0) {
+            return Err(BenchError::Burst { requested, limit: 1.0 });
+        }
+        if !(self.within >= 1.0 && self.within.is_finite()) {
+            return Err(BenchError::Within { requested: self.within });
+        }
+        Ok(())
+    }
+
+    /// What is worth measuring for a problem on `sms` SMs: every spec with the ways to split its tiles that may be worth it,
+    /// each with the heuristic's raster height, the most promising first.
+    pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
+        let shape = key.shape();
+        let specs = key.specs().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
+        let ranked = heuristic::rank(specs, shape, sms, None);
+        let cycles = |choice: &Choice| heuristic::cycles(choice, shape, sms);
+        let most = ranked.first().map_or(0.0, cycles) * self.within;
+        ranked.into_iter().take_while(|choice| cycles(choice) <= most).take(self.limit).collect()
+    }
+
+    /// About how long these choices take, seconds.
+    fn seconds(&self, key: &ProblemKey, choices: &[Choice], sms: u32) -> f64 {
+        let burst = (1.0 + WARM_UP_SHARE) * self.seconds_per_choice;
+        // At least a first launch, a warm-up and two that count.
+        choices.iter().map(|choice| (4.0 * expected_seconds(key, choice, sms)).max(burst)).sum()
+    }
+}
+
+/// The heuristic's estimate for one GEMM, seconds.
+fn expected_seconds(key: &ProblemKey, choice: &Choice, sms: u32) -> f64 {
+    heuristic::cycles(choice, key.shape(), sms) / CLOCK_HZ
+}
+
+/// What times choices of one problem. The GPU is one, and a cost model another in tests.
+trait SurveyTimer {
+    /// Microseconds per GEMM, or why it cannot run.
+    ///
+    /// # Errors
+    /// What keeps everything that follows from being measured.
+    fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>>;
+
+    /// Microseconds per GEMM of the peer; `None` where there is none.
+    ///
+    /// # Errors
+    /// As [`choice`](Self::choice).
+    fn peer(&mut self) -> Result<Option<f64>>;
+}
+
+/// One choice for one problem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SurveyRow {
+    /// The problem.
+    #[serde(flatten)]
+    pub key: ProblemKey,
+    /// What was timed.
+    #[serde(flatten)]
+    pub choice: Choice,
+    /// How launches reached the GPU.
+    pub launch: LaunchMode,
+    /// Microseconds per GEMM; `None` where it cannot run.
+    pub microseconds: Option<f64>,
+    /// Microseconds per GEMM of cuBLASLt's first pick: the last reading before this choice's, and the next one after.
+    pub peer_microseconds: [Option<f64>; 2],
+    /// Why it cannot run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Times `choices` in order, and the peer before, after and between them. `progress` hears before each how many are done, and
+/// whether to go on is up to it.
+fn rows(
+    timer: &mut dyn SurveyTimer,
+    key: &ProblemKey,
+    choices: &[Choice],
+    launch: LaunchMode,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+) -> Result<Vec<SurveyRow>> {
+    // To nanoseconds: files stay small, and bursts are no more exact.
+    let rounded = |microseconds: f64| (microseconds * 1e3).round() / 1e3;
+    let mut rows = Vec::with_capacity(choices.len());
+    let mut before = timer.peer()?.map(rounded);
+    for chunk in choices.chunks(PEER_EVERY) {
+        let first = rows.len();
+        for &choice in chunk {
+            if progress(rows.len()).is_break() {
+                return Err(BenchError::Stopped);
+            }
+            let timed = timer.choice(&choice)?;
+            rows.push(SurveyRow {
+                key: *key,
+                choice,
+                launch,
+                microseconds: timed.as_ref().ok().copied().map(rounded),
+                peer_microseconds: [before, None],
+                error: timed.err(),
+            });
+        }
+        let after = timer.peer()?.map(rounded);
+        rows.iter_mut().skip(first).for_each(|row| row.peer_microseconds[1] = after);
+        before = after;
+    }
+    Ok(rows)
+}
+
+/// A survey: one file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Survey {
+    /// 1; goes up when a field changes its meaning or disappears.
+    pub schema: u32,
+    /// The command line, one string for each argument.
+    pub command: Vec<String>,
+    /// When it began, UTC, ISO 8601.
+    pub date: String,
+    /// Version of this library.
+    pub version: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What was measured.
+    pub options: SurveyOptions,
+    /// One for each choice and problem.
+    #[serde(default, skip_serializing)]
+    pub rows: Vec<SurveyRow>,
+}
+
+impl Survey {
+    /// An empty survey that begins now, with this process's command line.
+    pub fn new(machine: Machine, options: SurveyOptions) -> Survey {
+        Survey {
+            schema: SCHEMA,
+            command: command_line(),
+            date: now(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine,
+            options,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Checks that a file can be made at `path`, and creates its folder where it is missing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the path.
+    pub fn check_path(path: &Path) -> Result<()> {
+        if path.is_dir() {
+            let source = std::io::ErrorKind::IsADirectory.into();
+            return Err(Error::Io { path: path.to_owned(), source }.into());
+        }
+        Ok(files::check_folder(files::folder_of(path))?)
+    }
+
+    /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of either.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the path.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let failed =
+            |error: serde_json::Error| Error::Io { path: path.to_owned(), source: error.into() };
+        Ok(files::write(path, self.text().map_err(failed)?.as_bytes())?)
+    }
+
+    fn text(&self) -> serde_json::Result<String> {
+        let head = serde_json::to_string(self)?;
+        let rows: Vec<String> =
+            self.rows.iter().map(serde_json::to_string).collect::<serde_json::Result<_>>()?;
+        let head = head.strip_suffix('}').unwrap_or(&head);
+        Ok(format!("{head},\"rows\":[\n{}\n]}}\n", rows.join(",\n")))
+    }
+}
+
+#[cfg(test)]
+mod tests;

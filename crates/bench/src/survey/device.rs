@@ -1,0 +1,350 @@
+//! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of random data, and kernels stay
+//! loaded, so that what a choice costs beside its burst is little.
+
+use std::ops::ControlFlow;
+
+use persistent_gemm::driver::{Device, DeviceBuffer, Event, Graph, StreamRef, Timing};
+use persistent_gemm::measure::{
+    Addresses, Elements, Harness, LaunchMode, graph_length, matrix_bytes, padded, random_matrix,
+    set_count,
+};
+use persistent_gemm::{Gemm, Pointers};
+use pgemm_plan::{Choice, Config, MatrixLayout, Problem, ProblemKey};
+
+use super::{
+    CLOCK_HZ, GRAPH_BELOW_SECONDS, MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, SurveyTimer,
+    WARM_UP_SHARE, expected_seconds, rows,
+};
+use crate::cublaslt::{CublasLt, CublasLtPlan};
+use crate::error::{BenchError, Result};
+use crate::machine::Machine;
+
+/// Seed of the random operands.
+const SEED: u64 = 1;
+
+/// Rows and bytes of each of the data that the pool repeats: 64 MiB and a bit, so that it doesn't repeat at a power of two.
+const RANDOM_ROWS: usize = 65_537;
+const RANDOM_ROW_BYTES: usize = 1024;
+
+/// Parts of the device's free memory that operands and results may take; workspaces need some of the rest.
+const OPERAND_SHARE: f64 = 0.5;
+const RESULT_SHARE: f64 = 0.3;
+
+/// Bursts for finding out how many launches a warm-up takes.
+const MOST_WARM_UPS: usize = 4;
+
+/// Most launches of one burst.
+const MOST_LAUNCHES: f64 = 65_536.0;
+
+/// Surveys problems of given element types on one device.
+pub struct Surveyor {
+    harness: Harness,
+    gemm: Gemm,
+    peer: Option<CublasLt>,
+    options: SurveyOptions,
+    elements: Elements,
+    operands: DeviceBuffer,
+    results: DeviceBuffer,
+    start: Event,
+    end: Event,
+}
+
+/// Bytes of a problem's matrices, and how many sets of them exceed twice the L2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sets {
+    a: usize,
+    b: usize,
+    d: usize,
+    count: usize,
+}
+
+impl Sets {
+    fn of(problem: &Problem, elements: Elements, l2_bytes: u64) -> Result<Sets> {
+        let [a, b, _, d] = matrix_bytes(problem, elements)?.map(padded);
+        let count = set_count(a.saturating_add(b).saturating_add(d), l2_bytes);
+        Ok(Sets { a, b, d, count })
+    }
+
+    fn operand_bytes(&self) -> usize {
+        self.a.saturating_add(self.b).saturating_mul(self.count)
+    }
+
+    fn result_bytes(&self) -> usize {
+        self.d.saturating_mul(self.count)
+    }
+
+    /// Where the matrices of a set lie in pools that begin at these addresses. There is no C.
+    fn addresses(&self, operands: u64, results: u64, set: usize) -> Addresses {
+        let a = operands + (set * (self.a + self.b)) as u64;
+        let d = results + (set * self.d) as u64;
+        Addresses { a, b: a + self.a as u64, c: d, d, bias: 0 }
+    }
+}
+
+impl Surveyor {
+    /// A surveyor for those of `keys` that fit: allocates and fills the pool. All keys must have the element types of
+    /// `elements`.
+    ///
+    /// # Errors
+    /// Those of [`SurveyOptions::check`], or driver errors.
+    pub fn new(
+        device: &Device,
+        peer: Option<CublasLt>,
+        options: SurveyOptions,
+        elements: Elements,
+        keys: &[ProblemKey],
+    ) -> Result<Surveyor> {
+        options.check()?;
+        let harness = Harness::new(device)?;
+        let free = device.free_memory_bytes()? as f64;
+        let (most_operands, most_results) = (OPERAND_SHARE * free, RESULT_SHARE * free);
+        let (mut operand_bytes, mut result_bytes) = (0, 0);
+        for key in keys {
+            let sets = Sets::of(&key.problem(), elements, device.properties().l2_bytes)?;
+            let (operands, results) = (sets.operand_bytes(), sets.result_bytes());
+            if operands as f64 <= most_operands && results as f64 <= most_results {
+                operand_bytes = operand_bytes.max(operands);
+                result_bytes = result_bytes.max(results);
+            }
+        }
+        let columns = RANDOM_ROW_BYTES / elements.a.bytes() as usize;
+        let host = random_matrix(MatrixLayout::row_major(RANDOM_ROWS, columns), elements.a, SEED)?;
+        let stream = harness.stream();
+        let random = DeviceBuffer::from_host(device, host.bytes(), stream)?;
+        let mut operands = DeviceBuffer::new(device, operand_bytes)?;
+        for start in (0..operand_bytes).step_by(random.bytes()) {
+            let bytes = random.bytes().min(operand_bytes - start);
+            operands.copy_from_device(start, &random, 0, bytes, stream)?;
+        }
+        stream.synchronize()?;
+        Ok(Surveyor {
+            gemm: Gemm::create(
+                device,
+                Config::new(elements.a).with_b_dtype(elements.b).with_output(elements.d),
+            )?,
+            operands,
+            results: DeviceBuffer::new(device, result_bytes)?,
+            start: Event::new(device, Timing::Enabled)?,
+            end: Event::new(device, Timing::Enabled)?,
+            harness,
+            peer,
+            options,
+            elements,
+        })
+    }
+
+    /// The surroundings, for the file.
+    pub fn machine(&self) -> Machine {
+        Machine::of(&self.harness, self.peer.as_ref())
+    }
+
+    /// Times a problem's choices. `progress` hears before each how many are done, and of how many, and may end it.
+    ///
+    /// # Errors
+    /// [`BenchError::TooLarge`] where the problem's operands do not fit, or it would take too long. The device has failed, so
+    /// that nothing more can be measured. [`BenchError::Stopped`] where `progress` ends it. A choice that cannot run is no error: its row says why.
+    pub fn survey(
+        &self,
+        key: &ProblemKey,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<Vec<SurveyRow>> {
+        let properties = self.harness.device().properties();
+        let sms = properties.sm_count;
+        let problem = key.problem();
+        let choices = self.options.choices(key, sms);
+        let sets = Sets::of(&problem, self.elements, properties.l2_bytes)?;
+        let seconds = self.options.seconds(key, &choices, sms);
+        let too_large = |finding| BenchError::TooLarge { m: key.m, n: key.n, k: key.k, finding };
+        if sets.operand_bytes() > self.operands.bytes()
+            || sets.result_bytes() > self.results.bytes()
+        {
+            let gigabytes = (sets.operand_bytes() + sets.result_bytes()) as f64 / 1e9;
+            return Err(too_large(format!(
+                "{} sets of operands take {gigabytes:.1} GB",
+                sets.count
+            )));
+        }
+        if seconds > MAX_PROBLEM_SECONDS {
+            return Err(too_large(format!("its choices would take some {seconds:.0} s")));
+        }
+        let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
+        let launch =
+            if expected < GRAPH_BELOW_SECONDS { LaunchMode::Graph } else { LaunchMode::Eager };
+        let peer = match self.peer.as_ref().map(|peer| peer.plan(&problem, self.elements, 0)) {
+            Some(Ok(plan)) => Some(plan),
+            Some(Err(error)) => {
+                tracing::warn!("the peer is left out: {error}");
+                None
+            }
+            None => None,
+        };
+        let mut timer =
+            DeviceTimer { surveyor: self, key: *key, problem, sets, launch, peer, expected };
+        let of = choices.len();
+        rows(&mut timer, key, &choices, launch, &mut |done| progress(done, of))
+    }
+}
+
+/// Times the choices of one problem.
+struct DeviceTimer<'a> {
+    surveyor: &'a Surveyor,
+    key: ProblemKey,
+    problem: Problem,
+    sets: Sets,
+    launch: LaunchMode,
+    peer: Option<CublasLtPlan>,
+    /// About how long the peer takes, seconds.
+    expected: f64,
+}
+
+impl SurveyTimer for DeviceTimer<'_> {
+    fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>> {
+        let Surveyor { harness, gemm, .. } = self.surveyor;
+        let sms = harness.device().properties().sm_count;
+        let expected = expected_seconds(&self.key, choice, sms);
+        let prepared = gemm.prepare_choice(&self.problem, *choice).map_err(BenchError::from);
+        let timed = prepared.and_then(|prepared| {
+            self.time(expected, &mut |addresses, stream| {
+                let Addresses { a, b, c, d, .. } = *addresses;
+                let Problem { alpha, beta, .. } = self.problem;
+                // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
+                // which the stream is waited for.
+                unsafe {
+                    gemm.run_prepared(&prepared, alpha, beta, &Pointers::new(a, b, c, d), stream)
+                }?;
+                Ok(())
+            })
+        });
+        let error = match timed {
+            Ok(seconds) => return Ok(Ok(seconds * 1e6)),
+            Err(error) => error,
+        };
+        self.survives(error).map(|error| Err(error.to_string()))
+    }
+
+    fn peer(&mut self) -> Result<Option<f64>> {
+        let Some(peer) = &self.peer else { return Ok(None) };
+        let seconds = self.time(self.expected, &mut |addresses, stream| {
+            // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the burst, after which the
+            // stream is waited for; all work of the survey is on this stream.
+            unsafe { peer.enqueue(0, addresses, stream) }
+        });
+        match seconds {
+            Ok(seconds) => {
+                self.expected = seconds;
+                Ok(Some(seconds * 1e6))
+            }
+            Err(error) => {
+                let error = self.survives(error)?;
+                tracing::warn!("the peer is left out: {error}");
+                self.peer = None;
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl DeviceTimer<'_> {
+    /// The error back where the device goes on after it: a kernel that has broken the context has broken it for all.
+    fn survives(&self, error: BenchError) -> Result<BenchError> {
+        match self.surveyor.harness.stream().synchronize() {
+            Ok(()) => Ok(error),
+            Err(_) => Err(error),
+        }
+    }
+
+    /// Seconds per GEMM of a burst of launches over rotating operand sets.
+    fn time(
+        &self,
+        expected: f64,
+        enqueue: &mut dyn FnMut(&Addresses, StreamRef<'_>) -> Result<()>,
+    ) -> Result<f64> {
+        let Surveyor { harness, options, operands, results, .. } = self.surveyor;
+        let stream = harness.stream();
+        let mut next = 0;
+        let mut launch = |stream: StreamRef<'_>| {
+            let addresses = self.sets.addresses(operands.address(), results.address(), next);
+            next = (next + 1) % self.sets.count;
+            enqueue(&addresses, stream)
+        };
+        // The first may load code.
+        launch(stream)?;
+        stream.synchronize()?;
+
+        let warm_up = WARM_UP_SHARE * options.seconds_per_choice;
+        let mut per_gemm = expected.max(1.0 / CLOCK_HZ);
+        for _ in 0..MOST_WARM_UPS {
+            let gemms = launches(warm_up / per_gemm);
+            let seconds = self.burst(gemms, &mut launch)?;
+            per_gemm = seconds / f64::from(gemms);
+            if seconds > warm_up / 4.0 {
+                break;
+            }
+        }
+        if self.launch == LaunchMode::Eager {
+            let gemms = launches(options.seconds_per_choice / per_gemm).max(2);
+            return Ok(self.burst(gemms, &mut launch)? / f64::from(gemms));
+        }
+        let length = graph_length(per_gemm, self.sets.count);
+        let record = |stream: StreamRef<'_>| (0..length).try_for_each(|_| launch(stream));
+        // SAFETY: what is recorded outlives the graph, which ends with this function, and the last burst is waited for.
+        let mut graph = unsafe { Graph::capture_with(harness.device(), stream, record)? };
+        let mut replay = |stream: StreamRef<'_>| Ok(graph.launch(stream)?);
+        let seconds = self.burst(1, &mut replay)?;
+        let replays = launches(options.seconds_per_choice / seconds);
+        Ok(self.burst(replays, &mut replay)? / (f64::from(replays) * length as f64))
+    }
+
+    /// Seconds from before the first of so many launches to after the last.
+    fn burst(
+        &self,
+        count: u32,
+        launch: &mut dyn FnMut(StreamRef<'_>) -> Result<()>,
+    ) -> Result<f64> {
+        let Surveyor { harness, start, end, .. } = self.surveyor;
+        let stream = harness.stream();
+        start.record(stream)?;
+        for _ in 0..count {
+            launch(stream)?;
+        }
+        end.record(stream)?;
+        end.synchronize()?;
+        // An event's resolution keeps the quotients of this finite.
+        Ok((f64::from(end.elapsed_ms(start)?) / 1e3).max(1e-7))
+    }
+}
+
+fn launches(count: f64) -> u32 {
+    count.ceil().clamp(1.0, MOST_LAUNCHES) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::Element;
+    use pgemm_plan::Major;
+
+    use super::*;
+
+    #[test]
+    fn sets_lie_one_after_another_within_their_pools() {
+        let problem = Problem::new(100, 200, 304, Major::K, Major::N);
+        let elements = Elements::new(Element::Bf16, Element::F32);
+        let sets = Sets::of(&problem, elements, 1 << 20).unwrap();
+        assert_eq!((sets.a, sets.b, sets.d), (61_440, 121_856, 80_896));
+        assert_eq!(sets.count, (2 << 20) / (61_440 + 121_856 + 80_896) + 1);
+        let mut ends = (1 << 30, 1 << 40);
+        for set in 0..sets.count {
+            let Addresses { a, b, c, d, .. } = sets.addresses(1 << 30, 1 << 40, set);
+            assert_eq!((a, d), ends);
+            assert_eq!((b - a, c), (61_440, d));
+            ends = (b + 121_856, d + 80_896);
+        }
+        assert_eq!(ends.0, (1 << 30) + sets.operand_bytes() as u64);
+        assert_eq!(ends.1, (1 << 40) + sets.result_bytes() as u64);
+    }
+
+    #[test]
+    fn bursts_have_at_least_one_launch_and_an_end() {
+        assert_eq!([0.0, 0.3, 7.2, 1e12].map(launches), [1, 1, 8, 65_536]);
+    }
+}

@@ -1,0 +1,29 @@
+//! Random products in the emulator: of all types, majors, strides, addresses, extents and scalars, small.
+
+use persistent_gemm::host::Executor;
+use pgemm_bench::{Case, CaseSize};
+
+/// How many there are: `pgemm run --case SEED --backend emulator` runs one again.
+const CASES: u64 = 120;
+
+#[test]
+fn small_random_products_are_right() {
+    for seed in 0..CASES {
+        let case = Case::new(seed, CaseSize::Small);
+        let outcome =
+            case.run(&Executor::Emulator).unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(outcome.untouched, "{case}: memory around D was written to");
+        assert!(outcome.passed(), "{case}: {:?}", outcome.worst());
+    }
+}
+
+#[test]
+fn the_cpu_computes_them_too() {
+    for seed in 0..CASES {
+        let case = Case::new(seed, CaseSize::Small);
+        let outcome = case
+            .run(&Executor::Cpu { because: None })
+            .unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(outcome.passed(), "{case}: {:?}", outcome.worst());
+    }
+}

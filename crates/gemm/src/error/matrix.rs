@@ -1,0 +1,63 @@
+//! What goes wrong with host matrices.
+
+use pgemm_ir::Element;
+use pgemm_plan::{MatrixLayout, PlanError};
+
+/// What a host matrix cannot do.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MatrixError {
+    /// The layout is impossible.
+    #[error(transparent)]
+    Layout(#[from] PlanError),
+
+    /// The buffer has the wrong length.
+    #[error("a {layout} matrix of {element} takes {needed} {unit}, and {found} were given")]
+    Length {
+        /// The matrix.
+        layout: MatrixLayout,
+        /// Its element type.
+        element: Element,
+        /// What it takes.
+        needed: usize,
+        /// What was given.
+        found: usize,
+        /// `bytes` or `values`.
+        unit: &'static str,
+    },
+
+    /// The allocation failed.
+    #[error("{bytes} bytes of host memory are not to be had: free memory, or use a smaller matrix")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+
+    /// There is no such element.
+    #[error("element ({row}, {column}) lies outside a {layout} matrix")]
+    OutOfRange {
+        /// The row asked for.
+        row: usize,
+        /// The column asked for.
+        column: usize,
+        /// The matrix.
+        layout: MatrixLayout,
+    },
+
+    /// A copy must keep rows and columns.
+    #[error("a {from} matrix cannot be laid out as {to}: rows and columns must stay as they are")]
+    Shape {
+        /// The matrix.
+        from: MatrixLayout,
+        /// The layout asked for.
+        to: MatrixLayout,
+    },
+
+    /// A random fill needs an interval.
+    #[error("there are no values from {low} to {high}: give finite bounds with low ≤ high")]
+    EmptyInterval {
+        /// The lower bound.
+        low: f64,
+        /// The upper bound.
+        high: f64,
+    },
+}

@@ -1,0 +1,13 @@
+//! What was tuned: results files, and the choices in them that plans look up ([`Picks`]). The tuner itself is
+//! [`tune`](crate::tune).
+
+mod picks;
+mod records;
+mod results;
+
+pub use picks::{Ignored, Picks, VARIABLE, install_folder};
+pub use records::{Finalist, Timing, Trial, TuneOptions};
+pub use results::{Platform, Results, SCHEMA, TuneResult};
+
+#[cfg(test)]
+pub(crate) use results::tests;

@@ -1,0 +1,240 @@
+//! Results files: what was tuned, on what, and every number behind it. They are written whole or not at all, after each
+//! problem, and read with suspicion.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use pgemm_plan::{Choice, ProblemKey};
+use serde::{Deserialize, Serialize};
+
+use super::records::{Finalist, Trial, TuneOptions};
+use crate::driver::DeviceProperties;
+use crate::error::{Error, Result};
+use crate::files::{self, now};
+use crate::power::driver_version;
+
+/// The form of [`Results`]; goes up when a field changes its meaning or disappears.
+pub const SCHEMA: u32 = 2;
+
+/// Where results hold: on this device, with this driver, with this version of the library.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Platform {
+    /// The device's name.
+    pub device: String,
+    /// The device's identity. Results hold on others of the same name too.
+    pub uuid: String,
+    /// Number of streaming multiprocessors.
+    pub sm_count: u32,
+    /// The CUDA version that the driver supports, such as `13.0`.
+    pub cuda: String,
+    /// The driver's version; `None` without NVML.
+    pub driver: Option<String>,
+    /// Version of this library.
+    pub version: String,
+}
+
+impl Platform {
+    /// A device under its present driver.
+    pub fn of(device: &DeviceProperties) -> Platform {
+        Platform {
+            device: device.name.clone(),
+            uuid: device.uuid_text(),
+            sm_count: device.sm_count,
+            cuda: device.driver_version.to_string(),
+            driver: driver_version(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Why results from here do not hold on `there`; `None` where they do. A driver version that is not known on one side
+    /// is no difference.
+    pub fn difference(&self, there: &Platform) -> Option<String> {
+        let text = |what: &str, ours: &str, theirs: &str| {
+            (ours != theirs).then(|| format!("{what} {ours} there, {theirs} here"))
+        };
+        let driver = match (&self.driver, &there.driver) {
+            (Some(ours), Some(theirs)) => text("driver", ours, theirs),
+            _ => None,
+        };
+        let differences: Vec<String> = [
+            text("device", &self.device, &there.device),
+            text("SMs:", &self.sm_count.to_string(), &there.sm_count.to_string()),
+            text("CUDA", &self.cuda, &there.cuda),
+            driver,
+            text("library version", &self.version, &there.version),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        (!differences.is_empty()).then(|| differences.join("; "))
+    }
+}
+
+/// What was found for one problem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuneResult {
+    /// The problem.
+    pub key: ProblemKey,
+    /// When it was decided, UTC, ISO 8601.
+    pub date: String,
+    /// How much was measured.
+    pub options: TuneOptions,
+    /// What to use: the finalist where it won, the heuristic's pick otherwise.
+    pub chosen: Choice,
+    /// The heuristic's pick, the peer of all ratios.
+    pub heuristic: Choice,
+    /// Who was left, and the rounds that judged it; `None` where no candidate could run.
+    pub finalist: Option<Finalist>,
+    /// Every candidate's numbers.
+    pub trials: Vec<Trial>,
+}
+
+impl TuneResult {
+    /// What follows from a search that ends now, with these trials and this finalist.
+    pub fn new(
+        key: ProblemKey,
+        heuristic: Choice,
+        options: TuneOptions,
+        trials: Vec<Trial>,
+        finalist: Option<Finalist>,
+    ) -> TuneResult {
+        let winner = finalist.as_ref().filter(|finalist| finalist.wins());
+        let chosen = winner.map_or(heuristic, |finalist| finalist.candidate);
+        let date = now();
+        TuneResult { key, date, options, chosen, heuristic, finalist, trials }
+    }
+}
+
+/// A results file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// When the file was begun, UTC, ISO 8601.
+    pub date: String,
+    /// Where they hold.
+    pub platform: Platform,
+    /// One entry for each problem.
+    pub problems: Vec<TuneResult>,
+}
+
+impl Results {
+    /// Results that begin now.
+    pub fn new(platform: Platform) -> Results {
+        Results { schema: SCHEMA, date: now(), platform, problems: Vec::new() }
+    }
+
+    /// The entry of a problem.
+    pub fn find(&self, key: &ProblemKey) -> Option<&TuneResult> {
+        self.problems.iter().find(|result| result.key == *key)
+    }
+
+    /// Has `tune` decide those of `keys` that have no entry, in order, and calls `keep` after each, so that an interruption
+    /// loses one at most. A problem for which `tune` returns `None` is left out. `go_on` is asked before each; where it
+    /// says no, neither that problem nor a later one is begun. Returns how many were not begun.
+    ///
+    /// # Errors
+    /// The first of `tune` or `keep`; entries made before stay.
+    pub fn complete<E>(
+        &mut self,
+        keys: &[ProblemKey],
+        mut go_on: impl FnMut() -> ControlFlow<()>,
+        mut tune: impl FnMut(&ProblemKey) -> Result<Option<TuneResult>, E>,
+        mut keep: impl FnMut(&Results) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        for (index, key) in keys.iter().enumerate() {
+            if self.find(key).is_some() {
+                continue;
+            }
+            if go_on().is_break() {
+                return Ok(keys.iter().skip(index).filter(|key| self.find(key).is_none()).count());
+            }
+            if let Some(result) = tune(key)? {
+                self.problems.push(result);
+                keep(self)?;
+            }
+        }
+        Ok(0)
+    }
+
+    /// Puts these results into `folder`, which is created where it is missing, under a new name `{device}_{timestamp}.json`,
+    /// and returns the path.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the path.
+    pub fn create_in(&self, folder: &Path) -> Result<PathBuf> {
+        let words = |text: &str| {
+            text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-', "_")
+        };
+        let stem = format!("{}_{}", words(&self.platform.device), words(&self.date));
+        let mut path = folder.join(format!("{stem}.json"));
+        let staged = files::indented(self).and_then(|text| files::stage(folder, &text));
+        let mut file = staged.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
+        // Another process may have begun in the same second.
+        for number in 2.. {
+            match file.persist_noclobber(&path) {
+                Ok(_) => break,
+                Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {
+                    path = folder.join(format!("{stem}_{number}.json"));
+                    file = taken.file;
+                }
+                Err(failed) => return Err(Error::Io { path, source: failed.error }),
+            }
+        }
+        Ok(path)
+    }
+
+    /// Writes the file anew, as indented JSON. A reader sees the old file or the new one, never half of either.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the path.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        files::write_json(path, self)
+    }
+
+    /// Creates the folder where it is missing, and checks that files can be made there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the folder.
+    pub fn check_folder(folder: &Path) -> Result<()> {
+        files::check_folder(folder)
+    }
+
+    /// Reads a file of this [`SCHEMA`] and checks that every choice is a kernel for its problem.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::DamagedResults`].
+    pub fn read(path: &Path) -> Result<Results> {
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let damaged = |finding| Error::DamagedResults { path: path.to_owned(), finding };
+        let results: Results = files::parse(&bytes, SCHEMA).map_err(damaged)?;
+        for TuneResult { key, chosen, .. } in &results.problems {
+            if !key.fits(chosen) {
+                let [a, b] = key.operands();
+                let finding = format!(
+                    "{chosen} is no kernel for {}x{}x{} with operands of {a}, {}-major, and {b}, {}-major, and {} output",
+                    key.m, key.n, key.k, key.a_major, key.b_major, key.output
+                );
+                return Err(damaged(finding));
+            }
+        }
+        Ok(results)
+    }
+
+    /// Reads a file to be continued on `here`.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), or [`Error::ForeignResults`].
+    pub fn read_for(path: &Path, here: &Platform) -> Result<Results> {
+        let results = Results::read(path)?;
+        match results.platform.difference(here) {
+            Some(difference) => Err(Error::ForeignResults { path: path.to_owned(), difference }),
+            None => Ok(results),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

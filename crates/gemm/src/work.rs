@@ -1,0 +1,102 @@
+//! What a kernel is told about a problem: addresses, extents, strides and scalars, in the order in which the kernel sees them.
+
+use pgemm_kernels::{L2Policies, MatrixArgument, Spec, Work};
+use pgemm_plan::{Plan, Problem};
+
+/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the size of an element. Those
+/// that are multiples of 16 bytes, as all allocations are, are the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointers {
+    /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is loaded.
+    pub a: u64,
+    /// B, in the config's type, as A.
+    pub b: u64,
+    /// C, in the output type; not looked at where beta is 0. May be D.
+    pub c: u64,
+    /// D, in the output type.
+    pub d: u64,
+    /// The bias, in [`Config::bias_dtype`](crate::Config::bias_dtype), of
+    /// [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements, the same for all products of a batch; not looked at
+    /// where the epilogue has none.
+    pub bias: u64,
+}
+
+impl Pointers {
+    /// Those of a product without a bias.
+    pub fn new(a: u64, b: u64, c: u64, d: u64) -> Self {
+        Pointers { a, b, c, d, bias: 0 }
+    }
+
+    /// The same with a bias.
+    pub fn with_bias(self, bias: u64) -> Self {
+        Pointers { bias, ..self }
+    }
+}
+
+/// alpha as kernels get it: 0 where there is no product at all, since alpha may be infinite.
+pub(crate) fn factor_of_products(k: usize, alpha: f64) -> f64 {
+    if k == 0 { 0.0 } else { alpha }
+}
+
+/// What the kernel of `plan` is told about a problem with a row-major D and operands that it reads in place. A kernel with
+/// swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same bytes. Where beta is 0, C stands in D's place.
+pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
+    let batch = problem.batch.normalised();
+    let (m, n) = in_kernel_order(plan, problem.m as u32, problem.n as u32);
+    let (a, b) = in_kernel_order(
+        plan,
+        matrix(pointers.a, problem.a.leading_dimension, batch.a),
+        matrix(pointers.b, problem.b.leading_dimension, batch.b),
+    );
+    let (a_policy, b_policy) = in_kernel_order(plan, plan.l2.a, plan.l2.b);
+    let d = matrix(pointers.d, problem.d_leading_dimension, batch.d);
+    let c = matrix(pointers.c, problem.c_leading_dimension, batch.c);
+    Work {
+        m,
+        n,
+        k: problem.k as u32,
+        batch: batch.count as u32,
+        alpha: factor_of_products(problem.k, problem.alpha),
+        beta: problem.beta,
+        a,
+        b,
+        c: if problem.beta == 0.0 { d } else { c },
+        d,
+        raster_rows: plan.raster_rows,
+        clusters: plan.clusters,
+        split_tiles: plan.split_tiles,
+        workers: plan.workers,
+        unordered: plan.unordered,
+        workspace,
+        l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
+        scales: None,
+        bias: pointers.bias,
+    }
+}
+
+/// A matrix for the kernel, the first of those of a batch.
+fn matrix(address: u64, leading_dimension: usize, batch_stride: usize) -> MatrixArgument {
+    MatrixArgument {
+        address,
+        leading_dimension: leading_dimension as u64,
+        batch_stride: batch_stride as u64,
+    }
+}
+
+/// Whether TMA moves C and D at these addresses.
+pub(crate) fn moves_by_tma(
+    spec: &Spec,
+    problem: &Problem,
+    reads_c: bool,
+    [c, d]: [u64; 2],
+) -> bool {
+    let batch = problem.batch.normalised();
+    let d = matrix(d, problem.d_leading_dimension, batch.d);
+    let c = if reads_c { matrix(c, problem.c_leading_dimension, batch.c) } else { d };
+    spec.moves_by_tma(problem.d_layout().line_length() as u64, &c, &d)
+}
+
+/// What belongs to (M, A) and to (N, B) of the problem, as the kernel's (M, A) and (N, B).
+pub(crate) fn in_kernel_order<T>(plan: &Plan, of_a: T, of_b: T) -> (T, T) {
+    if plan.swapped() { (of_b, of_a) } else { (of_a, of_b) }
+}

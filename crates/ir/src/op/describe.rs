@@ -1,0 +1,287 @@
+//! The vocabulary of the table of operations: types, effects, and which threads act together.
+
+use super::attributes::{BinaryOp, CompareOp, Special, UnaryOp};
+use super::form::Item;
+use super::limits::AttributeError;
+use super::{Op, table};
+use crate::{AccId, ParamId, Type};
+
+/// One or more operands or results in a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// One value of this type.
+    Is(Type),
+    /// One value of type T, the same in the whole signature, which is one of these.
+    T(&'static [Type]),
+    /// This many values of this type.
+    Many(Type, u32),
+    /// One value of the type of a scalar parameter.
+    Param(ParamId),
+    /// One value: the address of a parameter that is a tensor map.
+    Map(ParamId),
+    /// One value of the type of an accumulator's registers.
+    Accumulator(AccId),
+    /// All further values: what a loop carries, the same as operands and as results.
+    Carried,
+    /// All further values, of any types. The structure rule compares them with the nested blocks.
+    Any,
+}
+
+impl From<Type> for Slot {
+    fn from(ty: Type) -> Slot {
+        Slot::Is(ty)
+    }
+}
+
+/// The operands and results of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) operands: Vec<Slot>,
+    pub(crate) results: Vec<Slot>,
+}
+
+/// What an operation does besides computing its results from its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing. It may be merged with an equal operation, moved within its block, or dropped when
+    /// unused.
+    Pure,
+    /// It reads what changes while the kernel runs: memory, a clock, values of other lanes.
+    Reads,
+    /// It changes memory, signals, waits, orders what stands before and after it, or changes the
+    /// threads' resources.
+    Acts,
+    /// It copies a register of an accumulator group to a value.
+    ReadsAccumulator(AccId),
+    /// It writes a register of an accumulator group.
+    WritesAccumulator(AccId),
+    /// It belongs to the warpgroup's queue of wgmma groups.
+    Wgmma(WgmmaEffect),
+    /// It belongs to the thread's queue of bulk groups.
+    Bulk(BulkEffect),
+    /// It holds nested blocks or ends one.
+    Control(Control),
+}
+
+/// An operation on the queue of wgmma groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WgmmaEffect {
+    /// Orders register accesses before it with wgmma after it.
+    Fence,
+    /// Adds a wgmma to the open group, which writes these accumulators.
+    Multiply(AccId),
+    /// Closes the open group.
+    Commit,
+    /// Waits until at most this many groups are in flight.
+    Wait(u32),
+}
+
+/// An operation on the queue of bulk groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkEffect {
+    /// Adds a store to the open group.
+    Store,
+    /// Closes the open group.
+    Commit,
+    /// Waits until at most this many groups are unfinished.
+    Wait(u32),
+}
+
+/// The kinds of structured control flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// A counted loop with one block.
+    For,
+    /// A loop with a block for its condition and one for its body.
+    While,
+    /// A branch with two blocks.
+    If,
+    /// A branch by warpgroup with one block for each listed role.
+    Roles,
+    /// The end of a nested block.
+    Yield,
+}
+
+/// A set of threads that do the same or hold the same. A later set is smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Threads {
+    /// All threads of the CTA.
+    Cta,
+    /// All 128 threads of a warpgroup.
+    Warpgroup,
+    /// All 32 threads of a warp.
+    Warp,
+    /// Each thread on its own.
+    Thread,
+}
+
+/// In which threads a result is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uniformity {
+    /// Where all operands are.
+    AsOperands,
+    /// In these threads, whatever the operands.
+    In(Threads),
+    /// In these threads at least, and in more where all operands are the same in more.
+    AtLeastIn(Threads),
+}
+
+impl Op {
+    /// What it does besides computing its results.
+    pub fn effect(&self) -> Effect {
+        table::effect(self)
+    }
+
+    /// Whether it only computes results from its operands: see [`Effect::Pure`].
+    pub fn is_pure(&self) -> bool {
+        self.effect() == Effect::Pure
+    }
+
+    /// The threads that must execute the operation together (`.aligned`, `.sync`).
+    pub fn executed_by(&self) -> Threads {
+        table::executed_by(self)
+    }
+
+    /// In which threads its results are the same, where these threads reach it together.
+    pub fn uniformity(&self) -> Uniformity {
+        table::uniformity(self).unwrap_or(match self.effect() {
+            Effect::Pure => Uniformity::AsOperands,
+            // What a branch or a loop gives depends on its blocks: the analyses look at those.
+            Effect::Control(_) => Uniformity::AsOperands,
+            Effect::Reads
+            | Effect::Acts
+            | Effect::ReadsAccumulator(_)
+            | Effect::WritesAccumulator(_)
+            | Effect::Wgmma(_)
+            | Effect::Bulk(_) => Uniformity::In(Threads::Thread),
+        })
+    }
+
+    /// The attributes that are outside of the instruction's range. What depends on the kernel's
+    /// declarations or on operands is not judged.
+    pub fn attribute_errors(&self) -> Vec<AttributeError> {
+        let mut errors = Vec::new();
+        table::check_attributes(self, &mut errors);
+        errors
+    }
+
+    /// The entities that it names.
+    pub fn entities(&self) -> Vec<super::Entity> {
+        let items = self.form().items.into_iter();
+        items
+            .filter_map(|item| match item {
+                Item::Entity(entity) => Some(entity),
+                Item::Key(..) | Item::Number(_) => None,
+            })
+            .collect()
+    }
+
+    /// The name in the text form with the attributes that are words, such as `bulk_wait.read`.
+    pub fn name(&self) -> String {
+        self.form().words.join(".")
+    }
+
+    /// The first word of every operation's name, in the order of the table. Unary and binary
+    /// operations and comparisons have a first word each.
+    pub fn mnemonics() -> Vec<&'static str> {
+        let common = table::TEXTS.iter().copied().filter(|text| !text.is_empty());
+        let arithmetic = UnaryOp::ALL.map(UnaryOp::name).into_iter();
+        let arithmetic = arithmetic.chain(BinaryOp::ALL.map(BinaryOp::name));
+        common.chain(arithmetic).chain(CompareOp::ALL.map(CompareOp::name)).collect()
+    }
+
+    /// The first word of the name: see [`mnemonics`](Self::mnemonics).
+    pub fn mnemonic(&self) -> &'static str {
+        self.form().words.first().copied().unwrap_or_default()
+    }
+}
+
+impl Special {
+    /// The threads in which it is the same.
+    pub(super) fn threads(self) -> Threads {
+        match self {
+            Special::Thread | Special::Lane => Threads::Thread,
+            Special::Warp => Threads::Warp,
+            Special::Warpgroup => Threads::Warpgroup,
+            Special::Cta
+            | Special::CtaCount
+            | Special::CtaRank
+            | Special::Cluster
+            | Special::ClusterCount => Threads::Cta,
+        }
+    }
+}
+
+pub(super) const ARITHMETIC: &[Type] = &[Type::U32, Type::S32, Type::U64, Type::F32, Type::F64];
+pub(super) const FLOATS: &[Type] = &[Type::F32, Type::F64];
+pub(super) const INTEGERS: &[Type] = &[Type::U32, Type::S32, Type::U64];
+pub(super) const LOGICAL: &[Type] = &[Type::Bool, Type::U32, Type::S32, Type::U64];
+pub(super) const WORDS: &[Type] = &[Type::U32, Type::S32];
+const BITS_32: &[Type] = &[Type::U32, Type::S32, Type::F32, Type::B32];
+const BITS_64: &[Type] = &[Type::U64, Type::F64];
+
+impl UnaryOp {
+    /// The types that it exists for.
+    pub(super) const fn types(self) -> &'static [Type] {
+        match self {
+            UnaryOp::Not => LOGICAL,
+            UnaryOp::Neg => &[Type::S32, Type::F32, Type::F64],
+            UnaryOp::Abs => FLOATS,
+            UnaryOp::Exp2 | UnaryOp::Reciprocal => &[Type::F32],
+        }
+    }
+}
+
+impl BinaryOp {
+    /// The types that it exists for.
+    pub(super) const fn types(self) -> &'static [Type] {
+        match self {
+            BinaryOp::Add
+            | BinaryOp::Sub
+            | BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Min
+            | BinaryOp::Max => ARITHMETIC,
+            BinaryOp::MulHigh => &[Type::U32],
+            BinaryOp::MaxNan => &[Type::F32],
+            BinaryOp::Rem | BinaryOp::Shl | BinaryOp::Shr => INTEGERS,
+            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => LOGICAL,
+        }
+    }
+
+    /// The right operand: of the same type, or the amount of a shift.
+    pub(super) const fn right(self) -> Slot {
+        match self {
+            BinaryOp::Shl | BinaryOp::Shr => Slot::Is(Type::U32),
+            _ => Slot::T(self.types()),
+        }
+    }
+}
+
+/// The types that convert by value to this one.
+pub(super) const fn converts_to(to: Type) -> &'static [Type] {
+    match to {
+        Type::U64 | Type::F32 => WORDS,
+        Type::U32 | Type::S32 => &[Type::U64],
+        _ => &[],
+    }
+}
+
+/// The types whose bits can be those of this one.
+pub(super) const fn bits_of(to: Type) -> &'static [Type] {
+    match to {
+        Type::U32 | Type::S32 | Type::F32 | Type::B32 => BITS_32,
+        Type::U64 | Type::F64 => BITS_64,
+        _ => &[],
+    }
+}
+
+/// This many values of a type.
+pub(super) const fn many(ty: Type, count: u32) -> Slot {
+    Slot::Many(ty, count)
+}
+
+/// A value of a type that is there only if `present`.
+pub(super) const fn optional(ty: Type, present: bool) -> Slot {
+    Slot::Many(ty, present as u32)
+}

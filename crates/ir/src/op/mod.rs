@@ -1,0 +1,26 @@
+//! The closed set of operations. An [`Op`] holds the attributes; operands, results and nested
+//! blocks are in the [`Inst`](crate::Inst) around it, so that passes, the text form and the
+//! verifier treat all operations alike.
+//!
+//! Each operation is described once, by its row in the table of `table.rs`: attributes and their
+//! ranges, text, operand and result types, effect, and the threads that execute it together. The
+//! verifier, the text form and the passes read the table; the PTX back end and the emulator match
+//! every operation.
+
+mod attributes;
+mod describe;
+mod form;
+mod limits;
+mod table;
+
+pub use attributes::{
+    ASource, Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, OperandMajor, Order,
+    ProxyFence, RegisterChange, Scope, Space, Special, UnaryOp, Wgmma,
+};
+pub use describe::{BulkEffect, Control, Effect, Threads, Uniformity, WgmmaEffect};
+pub(crate) use describe::{Signature, Slot};
+pub use form::Entity;
+pub(crate) use form::{Form, Source};
+pub use limits::AttributeError;
+pub use table::Op;
+pub(crate) use table::{TEXTS, readers};

@@ -1,0 +1,5 @@
+//! Kernels that are written with the builder: the IR that it makes and the errors that it reports.
+
+mod accumulators;
+mod barriers;
+mod rings;

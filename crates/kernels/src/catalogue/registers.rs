@@ -1,0 +1,97 @@
+//! The specs of f64 and f32 that the planner may pick.
+
+use pgemm_ir::{Element, OperandMajor};
+
+use crate::epilogue::Epilogue;
+use crate::spec::{
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Spec, ThreadTile, Tile, Warps,
+    WorkSource,
+};
+
+/// Rows and columns of the CTA tile, warps along both, deepest ring worth having.
+type DmmaShape = (u32, u32, (u32, u32), u32);
+
+/// Largest first. Large ones read the least of shared memory for each multiply-add, others fill the device on problems that
+/// have few tiles, and those one block high or wide are for few rows or columns.
+const DMMA_SHAPES: [DmmaShape; 15] = [
+    (128, 128, (2, 4), 6),
+    (128, 128, (4, 2), 6),
+    (256, 64, (4, 2), 5),
+    (64, 256, (2, 4), 5),
+    (96, 128, (2, 4), 7),
+    (128, 96, (4, 2), 7),
+    (64, 128, (2, 4), 8),
+    (128, 64, (4, 2), 8),
+    (64, 96, (2, 2), 10),
+    (64, 64, (2, 2), 12),
+    (32, 64, (2, 2), 16),
+    (32, 128, (1, 4), 10),
+    (128, 32, (4, 1), 10),
+    (16, 128, (1, 8), 12),
+    (128, 16, (8, 1), 12),
+];
+
+/// Depth of a stage.
+const FFMA_TILE_K: u32 = 16;
+
+/// Rows and columns of the CTA tile, a thread's part, warps along m and n, deepest ring worth having.
+type FfmaShape = (u32, u32, (u32, u32), (u32, u32), u32);
+
+/// Largest first: parts of 8×16 and 12×12 load the least for each multiply-add, others fill the device on problems that have
+/// few tiles, and those one block high or wide are for few rows or columns.
+const FFMA_SHAPES: [FfmaShape; 11] = [
+    (192, 192, (12, 12), (4, 2), 8),
+    (128, 256, (8, 16), (2, 4), 8),
+    (256, 128, (16, 8), (4, 2), 8),
+    (128, 128, (8, 16), (4, 1), 6),
+    (128, 128, (8, 8), (2, 4), 8),
+    (128, 64, (8, 8), (4, 1), 8),
+    (64, 128, (8, 8), (2, 2), 8),
+    (64, 64, (8, 4), (2, 2), 12),
+    (32, 64, (4, 4), (2, 2), 16),
+    (32, 128, (4, 8), (1, 4), 10),
+    (128, 32, (8, 4), (4, 1), 10),
+];
+
+fn spec(
+    element: Element,
+    (a_major, b_major): (OperandMajor, OperandMajor),
+    tile: Tile,
+    stages: u32,
+    mainloop: MainloopSpec,
+) -> Spec {
+    Spec {
+        a: element,
+        b: element,
+        output: element,
+        a_major,
+        b_major,
+        d_major: OutputMajor::N,
+        tile,
+        stages,
+        cluster: Cluster::NONE,
+        mainloop,
+        scaled: false,
+        epilogue: Epilogue::NONE,
+        source: WorkSource::Launch,
+    }
+}
+
+/// Every f64 spec for operands of these majors.
+pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterator<Item = Spec> {
+    DMMA_SHAPES.into_iter().map(move |(m, n, warps, stages)| {
+        let dmma = DmmaSpec { warps: Warps { m: warps.0, n: warps.1 }, depth: 8 };
+        let tile = Tile { m, n, k: DmmaSpec::TILE_K };
+        spec(Element::F64, (a_major, b_major), tile, stages, MainloopSpec::Dmma(dmma))
+    })
+}
+
+/// Every f32 spec for operands of these majors.
+pub(super) fn ffma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterator<Item = Spec> {
+    FFMA_SHAPES.into_iter().map(move |(m, n, thread, warps, stages)| {
+        let thread = ThreadTile { m: thread.0, n: thread.1 };
+        let ffma = FfmaSpec { thread, warps: Warps { m: warps.0, n: warps.1 } };
+        let tile = Tile { m, n, k: FFMA_TILE_K };
+        spec(Element::F32, (a_major, b_major), tile, stages, MainloopSpec::Ffma(ffma))
+    })
+}

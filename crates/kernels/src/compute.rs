@@ -1,0 +1,259 @@
+//! The types that kernels sum and compute results in, as markers of run-time values.
+
+use pgemm_ir::{AtomicOp, Element, KernelBuilder, Order, Scalar, Scope, Val, ty};
+
+use crate::epilogue::Activation;
+use crate::launch::Quantity;
+use crate::params::Params;
+
+/// A type of sums: binary32, binary64, or 32-bit integers, which wrap.
+pub(crate) trait Sum: Scalar + 'static {
+    /// Zero.
+    fn zero(b: &KernelBuilder) -> Val<'_, Self>;
+
+    /// The neutral element: adding it changes no bit, not even the sign of a zero.
+    fn neutral(b: &KernelBuilder) -> Val<'_, Self>;
+
+    /// `a + b`.
+    fn add<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self>;
+}
+
+/// Sums that can be added to memory by several CTAs at once.
+pub(crate) trait AtomicSum: Sum {
+    /// Adds to four consecutive sums in global memory, each atomically, in no order with others.
+    fn reduce_add<'k>(b: &'k KernelBuilder, address: Val<'k, ty::U64>, sums: [Val<'k, Self>; 4]);
+}
+
+/// A type in which results are computed.
+pub(crate) trait Compute: Sum {
+    /// Declares a factor, alpha or beta. Integers are declared as the word of their bits.
+    fn factor<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, Self>;
+
+    /// The factor of these 32 bits. Only kernels of 32-bit results read factors from words.
+    fn from_word(word: Val<'_, ty::U32>) -> Val<'_, Self>;
+
+    /// `a · b`.
+    fn multiply<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self>;
+
+    /// `a · b + c`, of floats rounded once.
+    fn multiply_add<'k>(a: Val<'k, Self>, b: Val<'k, Self>, c: Val<'k, Self>) -> Val<'k, Self>;
+
+    /// An activation of a result that becomes a D of `output`. Of integers it is the value itself:
+    /// `Spec::validate` allows them none.
+    fn activate<'k>(value: Val<'k, Self>, activation: Activation, output: Element)
+    -> Val<'k, Self>;
+
+    /// Loads one element of C, or of a vector, from global memory.
+    fn load_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        element: Element,
+    ) -> Val<'k, Self>;
+
+    /// Stores one element of D to global memory.
+    fn store_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        element: Element,
+        value: Val<'k, Self>,
+    );
+}
+
+/// Sums that become results of type `R`: the same values, or of integers binary32, rounded to
+/// nearest even.
+pub(crate) trait Gives<R: Compute>: Sum {
+    /// The result of a sum.
+    fn result(sum: Val<'_, Self>) -> Val<'_, R>;
+}
+
+impl<S: Compute> Gives<S> for S {
+    fn result(sum: Val<'_, S>) -> Val<'_, S> {
+        sum
+    }
+}
+
+impl Gives<ty::F32> for ty::S32 {
+    fn result(sum: Val<'_, Self>) -> Val<'_, ty::F32> {
+        sum.to_f32()
+    }
+}
+
+impl Sum for ty::F32 {
+    fn zero(b: &KernelBuilder) -> Val<'_, Self> {
+        b.constant(0.0)
+    }
+
+    fn neutral(b: &KernelBuilder) -> Val<'_, Self> {
+        b.constant(-0.0)
+    }
+
+    fn add<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {
+        a + b
+    }
+}
+
+impl AtomicSum for ty::F32 {
+    fn reduce_add<'k>(b: &'k KernelBuilder, address: Val<'k, ty::U64>, sums: [Val<'k, Self>; 4]) {
+        b.reduce_add(address, sums);
+    }
+}
+
+impl Compute for ty::F32 {
+    fn factor<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, Self> {
+        params.scalar(quantity)
+    }
+
+    fn from_word(word: Val<'_, ty::U32>) -> Val<'_, Self> {
+        word.as_f32()
+    }
+
+    fn multiply<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {
+        a * b
+    }
+
+    fn multiply_add<'k>(a: Val<'k, Self>, b: Val<'k, Self>, c: Val<'k, Self>) -> Val<'k, Self> {
+        a.mul_add(b, c)
+    }
+
+    fn activate<'k>(
+        value: Val<'k, Self>,
+        activation: Activation,
+        output: Element,
+    ) -> Val<'k, Self> {
+        activation.in_binary32(value, output)
+    }
+
+    fn load_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        element: Element,
+    ) -> Val<'k, Self> {
+        b.load_element(address, element)
+    }
+
+    fn store_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        element: Element,
+        value: Val<'k, Self>,
+    ) {
+        b.store_element(address, element, value);
+    }
+}
+
+impl Sum for ty::F64 {
+    fn zero(b: &KernelBuilder) -> Val<'_, Self> {
+        b.constant(0.0)
+    }
+
+    fn neutral(b: &KernelBuilder) -> Val<'_, Self> {
+        b.constant(-0.0)
+    }
+
+    fn add<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {
+        a + b
+    }
+}
+
+impl Compute for ty::F64 {
+    fn factor<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, Self> {
+        params.scalar(quantity)
+    }
+
+    fn from_word(word: Val<'_, ty::U32>) -> Val<'_, Self> {
+        word.widen().as_f64()
+    }
+
+    fn multiply<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {
+        a * b
+    }
+
+    fn multiply_add<'k>(a: Val<'k, Self>, b: Val<'k, Self>, c: Val<'k, Self>) -> Val<'k, Self> {
+        a.mul_add(b, c)
+    }
+
+    fn activate<'k>(value: Val<'k, Self>, activation: Activation, _: Element) -> Val<'k, Self> {
+        activation.in_binary64(value)
+    }
+
+    fn load_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        _: Element,
+    ) -> Val<'k, Self> {
+        let [value] = b.load_global(address);
+        value
+    }
+
+    fn store_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        _: Element,
+        value: Val<'k, Self>,
+    ) {
+        b.store_global(address, [value]);
+    }
+}
+
+impl Sum for ty::S32 {
+    fn zero(b: &KernelBuilder) -> Val<'_, Self> {
+        b.constant(0)
+    }
+
+    fn neutral(b: &KernelBuilder) -> Val<'_, Self> {
+        Self::zero(b)
+    }
+
+    fn add<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {
+        a + b
+    }
+}
+
+impl AtomicSum for ty::S32 {
+    fn reduce_add<'k>(b: &'k KernelBuilder, address: Val<'k, ty::U64>, sums: [Val<'k, Self>; 4]) {
+        for (word, sum) in (0..).zip(sums) {
+            let address = address.byte_offset(word * 4);
+            b.atomic(AtomicOp::Add, address, sum.as_u32(), Order::Relaxed, Scope::Gpu);
+        }
+    }
+}
+
+impl Compute for ty::S32 {
+    fn factor<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, Self> {
+        params.scalar::<ty::U32>(quantity).as_s32()
+    }
+
+    fn from_word(word: Val<'_, ty::U32>) -> Val<'_, Self> {
+        word.as_s32()
+    }
+
+    fn multiply<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {
+        a * b
+    }
+
+    fn multiply_add<'k>(a: Val<'k, Self>, b: Val<'k, Self>, c: Val<'k, Self>) -> Val<'k, Self> {
+        c + a * b
+    }
+
+    fn activate<'k>(value: Val<'k, Self>, _: Activation, _: Element) -> Val<'k, Self> {
+        value
+    }
+
+    fn load_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        _: Element,
+    ) -> Val<'k, Self> {
+        let [value] = b.load_global(address);
+        value
+    }
+
+    fn store_element<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        _: Element,
+        value: Val<'k, Self>,
+    ) {
+        b.store_global(address, [value]);
+    }
+}

@@ -1,0 +1,413 @@
+//! The table of activations: for each function its name, its code in binary32 and binary64, its
+//! reference on the host, and its error. A function is added by a variant and a row here.
+//!
+//! gelu is `max(x, 0) − |x|·Q(|x|)` with Q = 1 − Φ, and Q is two to the power of a polynomial. That
+//! takes one `ex2` for each element and has no cancellation below zero; a relative error of Q is an
+//! absolute error of the polynomial. silu takes an `ex2` and a reciprocal. In binary64 Q is
+//! exp(−x²/2) times a rational function of |x|, and exp a polynomial and a power of two.
+//!
+//! The polynomials in binary32 are minimax fits of −log₂ Q by Lawson's iteration on [0, 5] (for
+//! results of up to 16 bits) and [0, 6.5], with a weight that allows what the row's error says;
+//! beyond these ranges they only have to lead to zero.
+
+use std::f64::consts::FRAC_1_SQRT_2;
+use std::fmt;
+
+use pgemm_ir::{Element, Val, ty};
+
+/// A function that an epilogue applies to each result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Activation {
+    /// max(x, 0); NaN stays NaN.
+    Relu,
+    /// x·Φ(x) with the distribution function Φ of N(0, 1): the exact form, by the error function.
+    Gelu,
+    /// x / (1 + exp(−x)), also called swish.
+    Silu,
+}
+
+/// What is known of an activation.
+struct Row {
+    /// How users write it.
+    name: &'static str,
+    /// Its code for results of a type, computed in binary32.
+    binary32: for<'k> fn(Val<'k, ty::F32>, Element) -> Val<'k, ty::F32>,
+    /// Its code in binary64.
+    binary64: for<'k> fn(Val<'k, ty::F64>) -> Val<'k, ty::F64>,
+    /// Its value in binary64 on the host, for any x but −∞ and NaN.
+    reference: fn(f64) -> f64,
+    /// The limit towards −∞.
+    below: f64,
+    /// Whether fractions come of integers.
+    makes_fractions: bool,
+    /// Whether its code needs registers for exponentials and polynomials.
+    is_long: bool,
+    /// The largest error of the code: relative, and absolute on top, for results in 16 or fewer
+    /// bits, in binary32 and in binary64.
+    errors: [[f64; 2]; 3],
+    /// The steepest slope, by which an error of the argument grows at most.
+    slope: f64,
+}
+
+/// 2 to the power of −`bits`.
+const fn parts(bits: u32) -> f64 {
+    1.0 / (1u64 << bits) as f64
+}
+
+const RELU: Row = Row {
+    name: "relu",
+    binary32: |x, _| x.max_nan(0.0),
+    binary64: |x| x.lt(0.0).select(0.0, x),
+    reference: |x| x.max(0.0),
+    below: 0.0,
+    makes_fractions: false,
+    is_long: false,
+    errors: [[0.0; 2]; 3],
+    slope: 1.0,
+};
+
+const GELU: Row = Row {
+    name: "gelu",
+    binary32: |x, output| gelu(x, if output.bytes() <= 2 { &NARROW } else { &WIDE }),
+    binary64: gelu_64,
+    reference: |x| x * (0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
+    below: -0.0,
+    makes_fractions: true,
+    is_long: true,
+    errors: [[parts(14), 1.5e-9], [parts(19), 1e-10], [parts(42), 1e-300]],
+    // Φ(√2) + √2·φ(√2), at √2.
+    slope: 1.129,
+};
+
+const SILU: Row = Row {
+    name: "silu",
+    binary32: |x, _| {
+        let x = x.max_nan(SILU_ENDS);
+        let decay = (x * -std::f32::consts::LOG2_E).exp2();
+        x * (decay + 1.0).reciprocal()
+    },
+    binary64: |x| {
+        let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
+        let value = x * x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
+        x.lt(-SILU_ENDS_64).select(-0.0, value)
+    },
+    reference: |x| x / (1.0 + (-x).exp()),
+    below: -0.0,
+    makes_fractions: true,
+    is_long: true,
+    errors: [[parts(19), 1e-11], [parts(19), 1e-11], [parts(42), 1e-300]],
+    // Near 2.4.
+    slope: 1.1,
+};
+
+impl Activation {
+    /// All of them.
+    pub const ALL: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
+
+    const fn row(self) -> &'static Row {
+        match self {
+            Activation::Relu => &RELU,
+            Activation::Gelu => &GELU,
+            Activation::Silu => &SILU,
+        }
+    }
+
+    /// How users write it.
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Its value on the host. NaN stays NaN, and a zero keeps its sign where the function has it.
+    pub fn reference(self, x: f64) -> f64 {
+        if x.is_nan() {
+            x
+        } else if x == f64::NEG_INFINITY {
+            self.row().below
+        } else {
+            (self.row().reference)(x)
+        }
+    }
+
+    /// The largest error of the code in kernels whose results have this type, before these are
+    /// rounded: a part of the value, and an absolute error on top.
+    pub const fn error(self, output: Element) -> [f64; 2] {
+        let errors = &self.row().errors;
+        match output.bytes() {
+            8 => errors[2],
+            4 => errors[1],
+            _ => errors[0],
+        }
+    }
+
+    /// The steepest slope, by which an error of the argument grows at most.
+    pub const fn slope(self) -> f64 {
+        self.row().slope
+    }
+
+    /// Whether fractions come of integers.
+    pub const fn makes_fractions(self) -> bool {
+        self.row().makes_fractions
+    }
+
+    /// Whether its code needs registers for exponentials and polynomials.
+    pub(crate) const fn is_long(self) -> bool {
+        self.row().is_long
+    }
+
+    /// Its code in binary64.
+    pub(crate) fn in_binary64(self, x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
+        (self.row().binary64)(x)
+    }
+
+    /// Its code in binary32, for results of this type. NaN stays NaN.
+    pub(crate) fn in_binary32(self, x: Val<'_, ty::F32>, output: Element) -> Val<'_, ty::F32> {
+        (self.row().binary32)(x, output)
+    }
+}
+
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Coefficients of −log₂ Q in rising powers of |x|, for results of 16 or fewer bits and for others.
+const NARROW: [f32; 7] = [
+    1.000_059_7,
+    1.150_227_5,
+    0.461_235_9,
+    0.051_123_053,
+    -0.007_129_947_7,
+    0.000_591_164_34,
+    -2.105_986e-5,
+];
+const WIDE: [f32; 11] = [
+    0.999_999_94,
+    1.151_106_1,
+    0.459_207_74,
+    0.052_474_264,
+    -0.006_985_069,
+    2.140_766_6e-5,
+    0.000_274_788,
+    -7.685_171e-5,
+    1.138_841_3e-5,
+    -9.354_206e-7,
+    3.346_749e-8,
+];
+
+/// From here on |x|·Q(|x|) is zero in binary32, where subnormal numbers count as zero.
+const GELU_ENDS: f32 = 16.0;
+
+/// Below this 1 / (1 + exp(−x)) is zero in the same way, and x times that would be NaN at −∞.
+const SILU_ENDS: f32 = -128.0;
+
+/// (|x| + 4)·Q(|x|)·exp(x²/2) as a polynomial of (|x| − 4) / (|x| + 4): a Chebyshev series, written
+/// in rising powers.
+const UPPER_64: [f64; 23] = [
+    0.755_285_130_415_751_4,
+    -0.607_896_641_971_893,
+    0.387_137_400_742_226_6,
+    -0.186_521_857_959_578_7,
+    0.060_396_574_890_360_92,
+    -0.007_540_188_968_891_619,
+    -0.003_479_692_356_651_502_5,
+    0.001_630_818_485_473_585_6,
+    0.000_133_344_209_160_147_67,
+    -0.000_231_095_137_787_289_16,
+    -1.907_676_030_718_460_6e-06,
+    3.514_560_235_904_388e-05,
+    7.146_021_531_247_902e-07,
+    -5.922_893_777_540_554e-06,
+    -6.249_551_077_526_777e-07,
+    1.026_984_070_141_327_3e-06,
+    2.647_337_281_931_606e-07,
+    -1.622_316_320_838_094_4e-07,
+    -7.878_360_342_318_211e-08,
+    1.956_960_893_925_816_3e-08,
+    1.606_738_695_568_381_7e-08,
+    -1.277_235_143_154_241_6e-09,
+    -1.688_657_696_368_032e-09,
+];
+const SHIFT_64: f64 = 4.0;
+
+/// The same ends in binary64: exp is not computed for less.
+const GELU_ENDS_64: f64 = 37.5;
+const SILU_ENDS_64: f64 = 700.0;
+
+/// 1.5·2⁵²: a sum with it is rounded to an integer, which its lowest bits then are.
+const ROUNDS_64: f64 = 6_755_399_441_055_744.0;
+
+/// ln 2 in two parts. The first has 32 bits, so that its product with a small integer is exact.
+const LN_2_64: [f64; 2] = [0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10];
+
+/// Terms of the series of exp. Its error on ±ln 2 / 2 is below 2⁻⁵⁶.
+const TERMS_64: u32 = 14;
+
+/// exp(x) for x from −704 to 0.
+fn exponential(x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
+    let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUNDS_64);
+    let power = shifted - ROUNDS_64;
+    let rest = power.mul_add(-LN_2_64[0], x);
+    let rest = power.mul_add(-LN_2_64[1], rest);
+    let factorial = |term: u32| (1..=term).map(f64::from).product::<f64>();
+    let last = x.constant(1.0 / factorial(TERMS_64 - 1));
+    let series = (0..TERMS_64 - 1).rev();
+    let series = series.fold(last, |sum, term| sum.mul_add(rest, 1.0 / factorial(term)));
+    // The exponent's field; what lies above it falls off.
+    (series.bits() + (shifted.bits() << 52)).as_f64()
+}
+
+fn gelu<'k>(x: Val<'k, ty::F32>, exponent: &[f32]) -> Val<'k, ty::F32> {
+    let magnitude = x.abs().min(GELU_ENDS);
+    let mut coefficients = exponent.iter().rev().map(|coefficient| -coefficient);
+    let (first, second) = (coefficients.next().unwrap_or(0.0), coefficients.next().unwrap_or(0.0));
+    let start = magnitude.mul_add(first, second);
+    let power = coefficients.fold(start, |sum, coefficient| sum.mul_add(magnitude, coefficient));
+    // −0, so that a zero keeps its sign.
+    magnitude.negated().mul_add(power.exp2(), x.max_nan(-0.0))
+}
+
+fn gelu_64(x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
+    let negative = x.lt(0.0);
+    let magnitude = x.abs().min(GELU_ENDS_64);
+    let inverse = x.constant(1.0) / (magnitude + SHIFT_64);
+    let place = inverse.mul_add(-2.0 * SHIFT_64, 1.0);
+    let (last, others) = (UPPER_64[UPPER_64.len() - 1], &UPPER_64[..UPPER_64.len() - 1]);
+    let last = x.constant(last);
+    let ratio = others.iter().rev().fold(last, |sum, &part| sum.mul_add(place, part));
+    let density = exponential(magnitude * magnitude * -0.5);
+    let upper = magnitude * density * ratio * inverse;
+    let upper = magnitude.ge(GELU_ENDS_64).select(0.0, upper);
+    negative.select(-0.0, x) - upper
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_emulator::{Emulator, Memory, Options, Permission};
+    use pgemm_ir::{Argument, Kernel, KernelBuilder, Launch, Special, WARPGROUP_THREADS};
+
+    use super::*;
+
+    /// One number for each thread, in global memory one behind the other.
+    fn kernel(write: impl Fn(&KernelBuilder, Val<'_, ty::U32>)) -> Kernel {
+        let b = KernelBuilder::new("activation", 1);
+        b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
+            roles.role("all", 1, 128, |_| {
+                let thread =
+                    b.special(Special::Cta) * WARPGROUP_THREADS + b.special(Special::Thread);
+                b.grid_dependency_wait();
+                write(&b, thread);
+            });
+        });
+        pgemm_ir::optimise(b.finish().unwrap()).unwrap()
+    }
+
+    fn run(kernel: &Kernel, bytes: &[u8], size: usize) -> Vec<u8> {
+        let mut memory = Memory::new();
+        let from = memory.upload("x", bytes, Permission::ReadOnly);
+        let to = memory.allocate("y", bytes.len());
+        let ctas = bytes.len() / size / WARPGROUP_THREADS as usize;
+        let arguments = vec![Argument::U64(from), Argument::U64(to)];
+        let launch = Launch { grid: [ctas as u32, 1, 1], arguments };
+        Emulator::new(kernel, &launch, &mut memory, Options::default()).unwrap().run().unwrap();
+        memory.read_raw(to, bytes.len()).unwrap().to_vec()
+    }
+
+    fn in_binary32(activation: Activation, output: Element, x: &[f32]) -> Vec<f32> {
+        let kernel = kernel(|b, thread| {
+            let [from, to] = ["from", "to"].map(|name| b.param::<ty::U64>(name));
+            let [x] = b.load_global(from.byte_offset(thread * 4));
+            b.store_global(to.byte_offset(thread * 4), [activation.in_binary32(x, output)]);
+        });
+        let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let found = run(&kernel, &bytes, 4);
+        found.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    }
+
+    fn in_binary64(activation: Activation, x: &[f64]) -> Vec<f64> {
+        let kernel = kernel(|b, thread| {
+            let [from, to] = ["from", "to"].map(|name| b.param::<ty::U64>(name));
+            let [x] = b.load_global(from.byte_offset(thread * 8));
+            b.store_global(to.byte_offset(thread * 8), [activation.in_binary64(x)]);
+        });
+        let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let found = run(&kernel, &bytes, 8);
+        found.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect()
+    }
+
+    /// 1024 numbers of each binade and sign, a fine grid around zero, and the largest numbers.
+    fn numbers() -> Vec<f32> {
+        let finite = (0..=255u32 << 10).map(|high| f32::from_bits(high << 13));
+        let finite = finite.filter(|x| x.is_finite()).flat_map(|x| [x, -x]);
+        let fine = (-200_000..200_000).map(|i| i as f32 * 1.0e-4);
+        let mut all: Vec<f32> = finite.chain(fine).chain([f32::MAX, f32::MIN]).collect();
+        all.resize(all.len().next_multiple_of(WARPGROUP_THREADS as usize), 1.0);
+        all
+    }
+
+    #[test]
+    fn binary32_is_within_its_bound() {
+        let x = numbers();
+        for activation in Activation::ALL {
+            for output in [Element::Bf16, Element::F32] {
+                let [relative, absolute] = activation.error(output);
+                // The hardware's ex2 and reciprocal may be off by three units in the last place more
+                // than the emulator's.
+                let hardware =
+                    if activation == Activation::Relu { 0.0 } else { 3.0 * 2f64.powi(-23) };
+                let found = in_binary32(activation, output, &x);
+                let mut most: f64 = 0.0;
+                for (x, found) in x.iter().zip(found) {
+                    let exact = activation.reference(f64::from(*x));
+                    let error = (f64::from(found) - exact).abs();
+                    let bound = (relative - hardware).max(0.0) * exact.abs() + absolute;
+                    assert!(error <= bound, "{activation}({x}) = {found}, not {exact}: {output}");
+                    most = most.max(if bound == 0.0 { 0.0 } else { error / bound });
+                }
+                let needed = activation == Activation::Relu || most > 0.2;
+                assert!(needed, "{activation} {output}: {most} of its bound");
+            }
+        }
+    }
+
+    #[test]
+    fn binary64_is_within_its_bound() {
+        let coarse = (-80_000..80_000).map(|i| f64::from(i) * 0.01);
+        let mut x: Vec<f64> = coarse.chain((-9_000..9_000).map(|i| f64::from(i) * 1e-3)).collect();
+        x.extend([1e300, -1e300, 1e-300, f64::MIN_POSITIVE, -1e-310]);
+        x.resize(x.len().next_multiple_of(WARPGROUP_THREADS as usize), 1.0);
+        for activation in Activation::ALL {
+            let [relative, absolute] = activation.error(Element::F64);
+            for (x, found) in x.iter().zip(in_binary64(activation, &x)) {
+                let exact = activation.reference(*x);
+                let bound = relative * exact.abs() + absolute;
+                assert!((found - exact).abs() <= bound, "{activation}({x}) = {found}, not {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn specials_are_kept() {
+        let mut x = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::MIN, f32::MAX];
+        x.resize(WARPGROUP_THREADS as usize, 1.0);
+        let doubles: Vec<f64> = x.iter().copied().map(f64::from).collect();
+        for activation in Activation::ALL {
+            let relu = activation == Activation::Relu;
+            let results = [Element::Bf16, Element::F32].map(|output| {
+                in_binary32(activation, output, &x).into_iter().map(f64::from).collect()
+            });
+            for found in results.into_iter().chain([in_binary64(activation, &doubles)]) {
+                assert!(found[0].is_nan());
+                assert_eq!(found[1], f64::INFINITY);
+                assert_eq!((found[2], found[3], found[4], found[5]), (0.0, 0.0, 0.0, 0.0));
+                assert!(found[3].is_sign_positive(), "{activation}");
+                assert!(found[6] >= f64::from(f32::MAX));
+                if !relu {
+                    for at in [2, 4] {
+                        assert!(found[at].is_sign_negative(), "{activation} {at}");
+                    }
+                }
+            }
+        }
+    }
+}

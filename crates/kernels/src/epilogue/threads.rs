@@ -1,0 +1,381 @@
+//! Moving a staging tile by threads, for a C or D whose address or lines are not multiples of 16
+//! bytes, which TMA does not move. Whole 16-byte units of D are stored as such, with their bytes
+//! shifted into place; what is left at both ends of each line, and all of C, goes element by
+//! element.
+
+use pgemm_ir::{Val, WARPGROUP_THREADS, ty};
+
+use super::staged::{Place, Store};
+use super::staging::STAGING_ROWS;
+use super::write::StagedResult;
+use crate::problem::OutputMatrix;
+use crate::repack::shift_down;
+use crate::spec::OutputMajor;
+
+const UNIT_BYTES: u32 = 16;
+
+/// Elements of C that a thread has in flight.
+const LOADS_IN_FLIGHT: u32 = 4;
+
+/// The index of a unit or element, and whether it exists.
+type Index<'k> = (Val<'k, ty::U32>, Val<'k, ty::Bool>);
+
+/// A 16-byte unit of D.
+#[derive(Clone, Copy)]
+struct Unit<'k> {
+    /// Whether it is stored.
+    stored: Val<'k, ty::Bool>,
+    /// Where it goes.
+    to: Val<'k, ty::U64>,
+    /// The units of the staging tile that it comes from.
+    from: [Val<'k, ty::Smem>; 2],
+    /// Bytes before it in the first of these.
+    shift: Val<'k, ty::U32>,
+}
+
+/// An element of D at an end of a line.
+#[derive(Clone, Copy)]
+struct End<'k> {
+    stored: Val<'k, ty::Bool>,
+    to: Val<'k, ty::U64>,
+    from: Val<'k, ty::Smem>,
+}
+
+/// The units of a tile that a thread stores, and the elements of the first half of its lines' ends,
+/// found before the mainloop.
+pub(crate) struct FoundUnits<'k> {
+    units: Vec<Unit<'k>>,
+    ends: Vec<End<'k>>,
+}
+
+/// The lines of one staging tile, or of some side by side, as they lie in C or D.
+struct Slice<'k> {
+    /// First line, and how many lines the matrix has from it on.
+    line: Val<'k, ty::U32>,
+    lines: Val<'k, ty::U32>,
+    /// Address of the first element of line 0 of the product's matrix.
+    address: Val<'k, ty::U64>,
+    /// Bytes from line to line.
+    stride: Val<'k, ty::U64>,
+    /// Bytes of each line, and how many of these lie inside of the matrix.
+    line_bytes: u32,
+    bytes: Val<'k, ty::U32>,
+    /// The staging buffer of the first.
+    buffer: Val<'k, ty::Smem>,
+}
+
+impl<'k> Slice<'k> {
+    /// Address of a line, counted from the first of the staging tile.
+    fn line(&self, line: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.address + (self.line + line).widen() * self.stride
+    }
+}
+
+impl<'k, R: StagedResult> Store<'_, 'k, R> {
+    /// Bytes of an element of D.
+    fn element_bytes(&self) -> u32 {
+        self.output.spec.output.bytes()
+    }
+
+    /// What `side_by_side` staging tiles hold of a matrix: the last of them at `place`, the first
+    /// in `buffer`.
+    fn slice(
+        &self,
+        matrix: &OutputMatrix<'k>,
+        place: &Place<'k>,
+        buffer: Val<'k, ty::Smem>,
+        side_by_side: u32,
+    ) -> Slice<'k> {
+        let [m, n] = self.problem.extents;
+        let staging = self.output.staging();
+        let before = side_by_side - 1;
+        let (line, lines, along, length) = match staging.major() {
+            OutputMajor::N => (place.row, m, place.column - before * staging.columns(), n),
+            OutputMajor::M => (place.column, n, place.row, m),
+        };
+        let size = self.element_bytes();
+        let left = |first: Val<'k, ty::U32>, extent: Val<'k, ty::U32>| extent - extent.min(first);
+        let line_bytes = side_by_side * staging.line_bytes();
+        Slice {
+            line,
+            lines: left(line, lines),
+            address: matrix.start(place.batch) + along.widen() * u64::from(size),
+            stride: matrix.stride,
+            line_bytes,
+            bytes: left(along, length).min(line_bytes / size) * size,
+            buffer,
+        }
+    }
+
+    /// Lines of a staging tile.
+    fn lines(&self) -> u32 {
+        let staging = self.output.staging();
+        match staging.major() {
+            OutputMajor::N => STAGING_ROWS,
+            OutputMajor::M => staging.columns(),
+        }
+    }
+
+    /// Brings the staging tile's elements of C into its buffer, which nobody may use any more.
+    pub(super) fn load_by_threads(&self, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
+        let b = self.output.b;
+        let thread = self.warpgroup.thread;
+        let size = self.element_bytes();
+        let slice = self.slice(&self.problem.c, place, buffer, 1);
+        let in_line = slice.line_bytes / size;
+        // Staging tiles have 64 lines, or lines of 64 elements, and 8 or more of the other: no
+        // round is cut short.
+        let round = WARPGROUP_THREADS * LOADS_IN_FLIGHT;
+        // Not a constant to the assembler, which would unroll the loop beyond the registers that
+        // large tiles leave.
+        let end = b.constant::<ty::U32>(self.lines() * in_line).warp_uniform();
+        b.for_range(0, end, round, |first| {
+            let elements: Vec<_> = (0..LOADS_IN_FLIGHT)
+                .map(|i| {
+                    let index = first + (thread + i * WARPGROUP_THREADS);
+                    let (line, offset) = (index / in_line, index % in_line * size);
+                    let inside = line.lt(slice.lines) & offset.lt(slice.bytes);
+                    let load = || {
+                        let address = slice.line(line).byte_offset(offset);
+                        match size {
+                            4 => b.load_global::<ty::U32, 1>(address)[0],
+                            _ => b.load_narrow(address, size),
+                        }
+                    };
+                    (line, offset, b.if_else(inside, load, || b.constant(0)))
+                })
+                .collect();
+            for (line, offset, element) in elements {
+                let place = self.staged_element(&slice, line, offset);
+                match size {
+                    4 => b.store_shared(place, [element]),
+                    _ => b.store_narrow_shared(place, size, element),
+                }
+            }
+        });
+    }
+
+    /// What this thread stores of a tile where threads store it, the last of its staging tiles at
+    /// `place`. `None` where registers cannot hold it.
+    pub(super) fn find_units(&self, place: &Place<'k>) -> Option<FoundUnits<'k>> {
+        let warpgroup = self.warpgroup;
+        let b = self.output.b;
+        let in_flight = self.output.resources.registers.stores_in_flight;
+        let [of_units, of_ends] = self.counts(place.side_by_side);
+        let [units, ends] = [of_units, of_ends].map(|count| count.div_ceil(WARPGROUP_THREADS));
+        if in_flight == 1 || units.max(ends) > in_flight {
+            return None;
+        }
+        let find = || {
+            let buffer = warpgroup.buffers;
+            let slice = self.slice(&self.problem.d, place, buffer, place.side_by_side);
+            let at = |i: u32, count: u32| {
+                let all = count.is_multiple_of(WARPGROUP_THREADS);
+                self.index(warpgroup.thread + i * WARPGROUP_THREADS, count, all)
+            };
+            let first_half = b.constant(0);
+            (
+                (0..units).map(|i| self.unit(&slice, at(i, of_units)).parts()).collect::<Vec<_>>(),
+                (0..ends)
+                    .map(|i| self.end(&slice, at(i, of_ends), first_half).parts())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let nothing = || {
+            let (no, nowhere, smem) = (b.constant(false), b.constant(0u64), warpgroup.buffers);
+            let unit = Unit { stored: no, to: nowhere, from: [smem; 2], shift: b.constant(0) };
+            let end = End { stored: no, to: nowhere, from: smem };
+            (vec![unit.parts(); units as usize], vec![end.parts(); ends as usize])
+        };
+        let (units, ends) = b.if_else(self.problem.by_threads, find, nothing);
+        Some(FoundUnits {
+            units: units.into_iter().map(Unit::of_parts).collect(),
+            ends: ends.into_iter().map(End::of_parts).collect(),
+        })
+    }
+
+    /// Stores the staging tile at `place`, and those that are stored with it, the first in
+    /// `buffer`. All of them must have been written.
+    pub(super) fn store_by_threads(
+        &self,
+        place: &Place<'k>,
+        buffer: Val<'k, ty::Smem>,
+        found: Option<&FoundUnits<'k>>,
+    ) {
+        let b = self.output.b;
+        let slice = self.slice(&self.problem.d, place, buffer, place.side_by_side);
+        let [units, ends] = self.counts(place.side_by_side);
+        match found {
+            Some(FoundUnits { units, ends }) => {
+                let units: Vec<_> = units.iter().map(|unit| self.load_unit(unit)).collect();
+                let ends: Vec<_> = ends.iter().map(|end| self.load_end(end)).collect();
+                for (stored, store) in units {
+                    b.if_(stored, store);
+                }
+                for (stored, store) in ends {
+                    b.if_(stored, store);
+                }
+            }
+            None => self.for_each_index(units, |at| self.load_unit(&self.unit(&slice, at))),
+        }
+        // Lines of whole units have as many bytes at both ends together as one unit, or none: one
+        // half of the ends, and the other where the matrix cuts lines.
+        let cut = slice.bytes.ne(slice.line_bytes);
+        b.for_range(u32::from(found.is_some()), cut.select::<ty::U32>(2, 1), 1, |half| {
+            self.for_each_index(ends, |at| self.load_end(&self.end(&slice, at, half)));
+        });
+    }
+
+    /// Units of a slice, and elements of one half of its lines' ends.
+    fn counts(&self, side_by_side: u32) -> [u32; 2] {
+        let staging = self.output.staging();
+        let units = side_by_side * staging.line_bytes() / UNIT_BYTES;
+        [units, UNIT_BYTES / self.element_bytes()].map(|in_line| self.lines() * in_line)
+    }
+
+    /// An index among `count`; in place of one beyond, the last, which does not count. `all` says
+    /// that none is beyond.
+    fn index(&self, index: Val<'k, ty::U32>, count: u32, all: bool) -> Index<'k> {
+        match all {
+            true => (index, self.output.b.constant(true)),
+            false => (index.min(count - 1), index.lt(count)),
+        }
+    }
+
+    /// Bytes of the line at an address before its first whole unit.
+    fn head(&self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
+        (self.output.b.constant::<ty::U32>(0) - address.low_word()) & (UNIT_BYTES - 1)
+    }
+
+    /// Unit `index` of a slice.
+    fn unit(&self, slice: &Slice<'k>, (index, exists): Index<'k>) -> Unit<'k> {
+        let in_line = slice.line_bytes / UNIT_BYTES;
+        let (line, unit) = (index / in_line, index % in_line);
+        let address = slice.line(line);
+        let head = self.head(address);
+        let offset = head + unit * UNIT_BYTES;
+        // Where the next unit belongs to no line, this one is not whole.
+        let next = (unit + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
+        let from = [unit, next].map(|unit| self.staged_unit(slice, line, unit));
+        let whole = line.lt(slice.lines) & slice.bytes.ge(offset + UNIT_BYTES);
+        Unit { stored: exists & whole, to: address.byte_offset(offset), from, shift: head }
+    }
+
+    /// Element `index` of the first or second half of the lines' ends.
+    fn end(
+        &self,
+        slice: &Slice<'k>,
+        (index, exists): Index<'k>,
+        half: Val<'k, ty::U32>,
+    ) -> End<'k> {
+        let size = self.element_bytes();
+        let at_ends = UNIT_BYTES / size;
+        let line = index / at_ends;
+        let ahead = (index % at_ends + half * at_ends) * size;
+        let address = slice.line(line);
+        let head = self.head(address);
+        let whole = (slice.bytes - slice.bytes.min(head)) / UNIT_BYTES * UNIT_BYTES;
+        let offset = ahead.lt(head).select(ahead, ahead + whole);
+        let from = self.staged_element(slice, line, offset.min(slice.line_bytes - size));
+        let inside = line.lt(slice.lines) & offset.lt(slice.bytes);
+        End { stored: exists & inside, to: address.byte_offset(offset), from }
+    }
+
+    /// Loads a unit from the staging tile: whether it is stored, and what stores it.
+    fn load_unit(&self, unit: &Unit<'k>) -> (Val<'k, ty::Bool>, impl FnOnce() + use<'k, R>) {
+        let (b, size) = (self.output.b, self.element_bytes());
+        let Unit { stored, to, from, shift } = *unit;
+        let [low, high] = from.map(|unit| b.load_shared::<ty::U32, 4>(unit));
+        (stored, move || b.store_global(to, shift_down(&low, &high, shift, size)))
+    }
+
+    /// Loads an element from the staging tile: whether it is stored, and what stores it.
+    fn load_end(&self, end: &End<'k>) -> (Val<'k, ty::Bool>, impl FnOnce() + use<'k, R>) {
+        let (b, size) = (self.output.b, self.element_bytes());
+        let End { stored, to, from } = *end;
+        let element = match size {
+            4 => b.load_shared::<ty::U32, 1>(from)[0],
+            _ => b.load_narrow_shared(from, size),
+        };
+        let store = move || match size {
+            4 => b.store_global(to, [element]),
+            _ => b.store_narrow(to, size, element),
+        };
+        (stored, store)
+    }
+
+    /// Runs `load` for `count` indices, the warpgroup's threads side by side, and then what it
+    /// returns where that holds. A thread with registers to spare loads several times before it
+    /// stores.
+    fn for_each_index<F: FnOnce()>(
+        &self,
+        count: u32,
+        load: impl Fn(Index<'k>) -> (Val<'k, ty::Bool>, F),
+    ) {
+        let b = self.output.b;
+        let together = self.output.resources.registers.stores_in_flight;
+        b.for_range(self.warpgroup.thread, count, together * WARPGROUP_THREADS, |first| {
+            let indices = (0..together).map(|i| {
+                let index = first + i * WARPGROUP_THREADS;
+                let all = count.is_multiple_of(together * WARPGROUP_THREADS);
+                load(self.index(index, count, all))
+            });
+            let loaded: Vec<_> = indices.collect();
+            for (stored, store) in loaded {
+                b.if_(stored, store);
+            }
+        });
+    }
+
+    /// The address of the element at a byte of a line.
+    fn staged_element(
+        &self,
+        slice: &Slice<'k>,
+        line: Val<'k, ty::U32>,
+        offset: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Smem> {
+        self.staged_unit(slice, line, offset / UNIT_BYTES).offset(offset % UNIT_BYTES)
+    }
+
+    /// The address of a unit of a line.
+    fn staged_unit(
+        &self,
+        slice: &Slice<'k>,
+        line: Val<'k, ty::U32>,
+        unit: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Smem> {
+        let staging = self.output.staging();
+        if slice.line_bytes == staging.line_bytes() {
+            return staging.unit_address(slice.buffer, line, unit);
+        }
+        let in_tile = staging.line_bytes() / UNIT_BYTES;
+        let buffer = slice.buffer.offset(unit / in_tile * staging.buffer_bytes());
+        staging.unit_address(buffer, line, unit % in_tile)
+    }
+}
+
+type UnitParts<'k> =
+    (Val<'k, ty::Bool>, Val<'k, ty::U64>, (Val<'k, ty::Smem>, Val<'k, ty::Smem>), Val<'k, ty::U32>);
+
+impl<'k> Unit<'k> {
+    /// As a tuple, which branches hand on.
+    fn parts(self) -> UnitParts<'k> {
+        (self.stored, self.to, (self.from[0], self.from[1]), self.shift)
+    }
+
+    fn of_parts((stored, to, (low, high), shift): UnitParts<'k>) -> Self {
+        Unit { stored, to, from: [low, high], shift }
+    }
+}
+
+impl<'k> End<'k> {
+    fn parts(self) -> (Val<'k, ty::Bool>, Val<'k, ty::U64>, Val<'k, ty::Smem>) {
+        (self.stored, self.to, self.from)
+    }
+
+    fn of_parts(
+        (stored, to, from): (Val<'k, ty::Bool>, Val<'k, ty::U64>, Val<'k, ty::Smem>),
+    ) -> Self {
+        End { stored, to, from }
+    }
+}

@@ -1,0 +1,74 @@
+//! Fix-up: the reduction of tiles that are split along K over several workers. [`staged`] reduces
+//! tiles of wgmma kernels by pieces, [`threads`] tiles of kernels that store D from registers,
+//! thread by thread.
+
+pub(crate) mod staged;
+pub(crate) mod threads;
+
+use std::vec::IntoIter;
+
+use pgemm_ir::{Carried, KernelBuilder, Type, Val, ValueId, ty};
+
+use crate::launch::{Work, Workspace};
+use crate::spec::Spec;
+
+/// Partial sums begin at a multiple of so many bytes.
+const PARTIALS_ALIGN: u32 = 256;
+
+impl Spec {
+    /// The memory for partial sums that `work` needs.
+    pub fn workspace(&self, work: &Work) -> Workspace {
+        if work.split_tiles == 0 {
+            Workspace { bytes: 0, zeroed: 0 }
+        } else if self.wgmma().is_some() {
+            staged::workspace(self, work)
+        } else {
+            threads::workspace(self, work)
+        }
+    }
+}
+
+/// A worker's part of a split tile in the workspace: what a consumer warpgroup computes of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Share<'k> {
+    /// The counter of arrivals.
+    arrived: Val<'k, ty::U64>,
+    /// This thread's sums in the first contributor's slot, in this worker's, and in that of the
+    /// only other.
+    first: Val<'k, ty::U64>,
+    own: Val<'k, ty::U64>,
+    other: Val<'k, ty::U64>,
+    /// Who arrive.
+    count: Val<'k, ty::U32>,
+    /// Whether all sums are added up from slots, and not the other's to those in registers.
+    from_slots: Val<'k, ty::Bool>,
+}
+
+impl<'k> Share<'k> {
+    /// That of a whole tile.
+    fn none(b: &'k KernelBuilder) -> Self {
+        let at = b.constant(0);
+        let (count, from_slots) = (b.constant(1), b.constant(false));
+        Share { arrived: at, first: at, own: at, other: at, count, from_slots }
+    }
+
+    /// Whether the arrival after which the counter stood at `place` is followed by one only.
+    fn is_last(&self, place: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+        (place % self.count).eq(self.count - 1)
+    }
+}
+
+impl<'k> Carried<'k> for Share<'k> {
+    type Static = ();
+
+    fn split(self, values: &mut Vec<ValueId>) {
+        values.extend([self.arrived, self.first, self.own, self.other].map(Val::id));
+        values.extend([self.count.id(), self.from_slots.id()]);
+    }
+
+    fn join(b: &'k KernelBuilder, values: &mut IntoIter<ValueId>, (): ()) -> Self {
+        let [arrived, first, own, other] = std::array::from_fn(|_| Val::join(b, values, Type::U64));
+        let count = Val::join(b, values, Type::U32);
+        Share { arrived, first, own, other, count, from_slots: Val::join(b, values, Type::Bool) }
+    }
+}

@@ -1,0 +1,116 @@
+//! The reduction of split tiles in kernels that store D from registers. A thread has the same
+//! elements of a tile in every CTA, so each thread counts for itself: it stores its sums into a slot
+//! of the workspace, counts itself in, and where it is the last of its number adds up the slots, in
+//! the order of K, and finishes its elements. Results are the same bit for bit on every run, nobody
+//! waits for a CTA that may not be running, and counters, which wrap, are left at zero.
+//!
+//! The slot of a worker's share of a tile is worker + tile, as in [`super::staged`].
+
+use pgemm_ir::{AtomicOp, KernelBuilder, Order, Scope, Special, Val, WARPGROUP_THREADS, ty};
+
+use super::PARTIALS_ALIGN;
+use crate::compute::Sum;
+use crate::launch::{Work, Workspace};
+use crate::source::{Scheduler, Segment};
+use crate::spec::Spec;
+
+/// Bytes of a thread's counter.
+const COUNTER_BYTES: u32 = 4;
+
+/// Sums of a thread that are taken together: as many loads are in flight.
+const GROUP: usize = 16;
+
+/// Consumer threads of a CTA.
+fn threads(spec: &Spec) -> u32 {
+    spec.consumers() * WARPGROUP_THREADS
+}
+
+/// Bytes of a slot: the sums of a tile.
+fn slot_bytes(spec: &Spec) -> u32 {
+    spec.tile.m * spec.tile.n * spec.accumulator().bytes()
+}
+
+/// The memory for partial sums of a launch.
+pub(super) fn workspace(spec: &Spec, work: &Work) -> Workspace {
+    let (tiles, workers) = (u64::from(work.split_tiles), u64::from(work.workers));
+    let counters = tiles * u64::from(threads(spec) * COUNTER_BYTES);
+    let counters = counters.next_multiple_of(PARTIALS_ALIGN.into());
+    let slots = (tiles + workers) * u64::from(slot_bytes(spec));
+    Workspace { bytes: counters + slots, zeroed: counters }
+}
+
+/// The workspace and who works on it.
+pub(crate) struct ThreadFixup<'k> {
+    b: &'k KernelBuilder,
+    scheduler: Scheduler<'k>,
+    workspace: Val<'k, ty::U64>,
+    threads: u32,
+    slot_bytes: u32,
+    element_bytes: u32,
+}
+
+impl<'k> ThreadFixup<'k> {
+    /// A reduction in a workspace.
+    pub(crate) fn new(
+        b: &'k KernelBuilder,
+        spec: &Spec,
+        scheduler: Scheduler<'k>,
+        workspace: Val<'k, ty::U64>,
+    ) -> Self {
+        ThreadFixup {
+            b,
+            scheduler,
+            workspace,
+            threads: threads(spec),
+            slot_bytes: slot_bytes(spec),
+            element_bytes: spec.accumulator().bytes(),
+        }
+    }
+
+    /// Hands in a thread's sums of a part of a tile. Gives those of the whole tile, and true, where
+    /// it is the last to.
+    pub(crate) fn contribute<S: Sum>(
+        &self,
+        segment: &Segment<'k>,
+        sums: &[Val<'k, S>],
+    ) -> (Vec<Val<'k, S>>, Val<'k, ty::Bool>) {
+        let (b, scheduler, bytes) = (self.b, &self.scheduler, self.element_bytes);
+        let thread = b.special(Special::Thread) - WARPGROUP_THREADS;
+        let all_counters = scheduler.split_tiles() * (self.threads * COUNTER_BYTES);
+        let partials = self
+            .workspace
+            .byte_offset(all_counters.div_ceil(PARTIALS_ALIGN) * PARTIALS_ALIGN)
+            .byte_offset(thread * bytes);
+        let contributors = scheduler.contributors(segment.tile);
+        let slot = |worker: Val<'k, ty::U32>| {
+            partials + (segment.tile + worker).widen() * u64::from(self.slot_bytes)
+        };
+        let place = |value: usize| value as u32 * self.threads * bytes;
+
+        let own = slot(scheduler.worker(segment.unit));
+        for (value, sum) in sums.iter().enumerate() {
+            b.store_global(own.byte_offset(place(value)), [*sum]);
+        }
+        let counter = (segment.tile * self.threads + thread) * COUNTER_BYTES;
+        let counter = self.workspace.byte_offset(counter);
+        let end = contributors.count - 1;
+        let arrived = b.atomic(AtomicOp::Inc, counter, end, Order::AcquireRelease, Scope::Gpu);
+        let last = arrived.eq(end);
+
+        let values: Vec<usize> = (0..sums.len()).collect();
+        let add_up = || {
+            let group = |values: &[usize]| {
+                let zeros = vec![S::zero(b); values.len()];
+                b.for_carry(0, contributors.count, 1, zeros, |index, sums| {
+                    let from = slot(contributors.first + index);
+                    let load =
+                        |value: &usize| b.load_global::<S, 1>(from.byte_offset(place(*value)))[0];
+                    let loaded: Vec<_> = values.iter().map(load).collect();
+                    sums.into_iter().zip(loaded).map(|(sum, other)| S::add(sum, other)).collect()
+                })
+            };
+            values.chunks(GROUP).flat_map(group).collect::<Vec<Val<'k, S>>>()
+        };
+        (b.if_else(last, add_up, || sums.to_vec()), last)
+    }
+}

@@ -1,0 +1,86 @@
+//! [`Tiling`]: how the tiles of a problem are counted, grouped and split, as numbers that a launch
+//! hands to its kernel.
+
+use super::Work;
+use super::quantity::{Count, DivisorPart};
+use crate::divisor;
+use crate::spec::Spec;
+
+/// The tiles of a problem, in cluster tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiling {
+    rows: u32,
+    columns: u32,
+    batch: u32,
+    raster_rows: u32,
+    k_tiles: u32,
+    split_tiles: u32,
+    workers: u32,
+    /// CTA tiles of all products.
+    cta_tiles: u32,
+}
+
+impl Tiling {
+    /// The tiles of `work` for the kernel of `spec`.
+    pub(crate) fn new(spec: &Spec, work: &Work) -> Self {
+        let (tile, cluster) = (spec.tile, spec.cluster);
+        let [rows, columns] = [tile.m, tile.n].map(u64::from);
+        let cta_tiles = u64::from(work.m).div_ceil(rows)
+            * u64::from(work.n).div_ceil(columns)
+            * u64::from(work.batch);
+        Tiling {
+            rows: work.m.div_ceil(tile.m * cluster.m),
+            columns: work.n.div_ceil(tile.n * cluster.n),
+            batch: work.batch,
+            raster_rows: work.raster_rows.max(1),
+            k_tiles: work.k.div_ceil(tile.k).max(1),
+            split_tiles: work.split_tiles,
+            workers: work.workers,
+            // Beyond 32 bits nothing asks for it: such work is refused before.
+            cta_tiles: cta_tiles.min(u32::MAX.into()) as u32,
+        }
+    }
+
+    /// CTA tiles of all products.
+    pub(crate) fn tiles(&self) -> u32 {
+        self.cta_tiles
+    }
+
+    /// A number, or a part of it as a divisor.
+    pub(crate) fn part(&self, count: Count, part: DivisorPart) -> u32 {
+        let value = self.count(count);
+        let [multiplier, shift] = divisor::reciprocal(value.max(1));
+        match part {
+            DivisorPart::Value => value,
+            DivisorPart::Multiplier => multiplier,
+            DivisorPart::Shift => shift,
+        }
+    }
+
+    fn count(&self, count: Count) -> u32 {
+        let Tiling { rows, columns, raster_rows, k_tiles, split_tiles, workers, .. } = *self;
+        let shared = split_tiles * k_tiles;
+        let share = shared / workers.max(1);
+        let splits = if split_tiles > 0 && workers.is_multiple_of(split_tiles) {
+            workers / split_tiles
+        } else {
+            1
+        };
+        match count {
+            Count::Units => workers + (rows * columns * self.batch - split_tiles),
+            Count::TilesOfProduct => (rows * columns).max(1),
+            Count::TilesOfGroup => (raster_rows.min(rows) * columns).max(1),
+            Count::FullGroups => rows / raster_rows,
+            Count::RasterRows => raster_rows,
+            Count::LastRows => (rows % raster_rows).max(1),
+            Count::KTiles => k_tiles,
+            Count::SplitTiles => split_tiles,
+            Count::Workers => workers,
+            Count::Share => share.max(1),
+            Count::LargerShare => share + 1,
+            Count::Larger => shared % workers.max(1),
+            Count::Splits => splits,
+            Count::Abreast => (workers / splits).max(1),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Layouts and swizzles at coordinates that are known when the kernel runs: where a thread finds
+//! its elements.
+
+use pgemm_cute::Layout;
+use pgemm_ir::{SwizzleMode, Val, ty};
+
+/// Address bits that a swizzle changes, and those below them (PTX ISA, "Swizzling modes").
+const SWIZZLED_BITS: u32 = 0x7f;
+
+/// A layout at a coordinate that lies within it.
+pub(crate) fn evaluate<'k>(layout: &Layout, coordinate: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+    let mut left = layout.size();
+    let mut rest = coordinate;
+    let mut sum: Option<Val<'k, ty::U32>> = None;
+    for (extent, stride) in layout.shape().leaves().into_iter().zip(layout.stride().leaves()) {
+        // The last mode needs no remainder.
+        let own = if extent == left { rest } else { rest % extent as u32 };
+        let term = own * stride as u32;
+        sum = Some(sum.map_or(term, |sum| sum + term));
+        rest = rest / extent as u32;
+        left /= extent;
+    }
+    // A layout has a mode at least.
+    sum.unwrap_or(coordinate)
+}
+
+/// A byte offset in a tile, swizzled.
+pub(crate) fn swizzled<'k>(bytes: Val<'k, ty::U32>, swizzle: SwizzleMode) -> Val<'k, ty::U32> {
+    let rows = bytes & (((1 << swizzle.bits()) - 1) << 7);
+    bytes ^ (rows >> 3)
+}
+
+/// A constant byte offset beside an offset that only the running thread knows, in a swizzled tile.
+///
+/// In a tile that is swizzled the two have no bit in common, and the swizzle is linear in bits: what
+/// it makes of their sum is what it makes of each of them, added in the bits above the swizzled ones
+/// and flipped in these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SwizzledOffset {
+    /// Bits of the thread's offset that are flipped.
+    pub(crate) flips: u32,
+    /// Bytes that are added behind it.
+    pub(crate) offset: u32,
+}
+
+impl SwizzledOffset {
+    /// The constant part `bytes`.
+    pub(crate) fn new(bytes: u32, swizzle: SwizzleMode) -> Self {
+        if swizzle == SwizzleMode::None {
+            return SwizzledOffset { flips: 0, offset: bytes };
+        }
+        let bytes = swizzle.apply(bytes);
+        SwizzledOffset { flips: bytes & SWIZZLED_BITS, offset: bytes & !SWIZZLED_BITS }
+    }
+
+    /// The whole offset, from the swizzled offset of the thread.
+    pub(crate) fn beside<'k>(self, thread: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        (thread ^ self.flips) + self.offset
+    }
+}

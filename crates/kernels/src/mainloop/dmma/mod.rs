@@ -1,0 +1,311 @@
+//! The mainloop of f64 kernels: consumer warps load fragments from stages and multiply them by warp
+//! MMAs.
+
+mod fragment;
+
+use pgemm_cute::{CuteError, Layout};
+use pgemm_ir::{
+    Carried, KernelBuilder, LoadSlot, RingCursor, Special, Type, Val, ValueId, WarpMma, ty,
+};
+
+use self::fragment::{Block, Load, Orders, Reader};
+use super::Mainloop;
+use super::pipelined::{self, Fragments, Step};
+use crate::epilogue::registers::{Group, RegisterSums};
+use crate::layout::evaluate;
+use crate::operands::{OperandTile, Operands, Side};
+use crate::source::Segment;
+use crate::spec::{DmmaSpec, Spec, Warps};
+
+/// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.
+const BLOCK_LINES: u32 = 16;
+
+/// Values of a row of D whose elements of C are loaded together.
+const MOST_TOGETHER: usize = 8;
+
+/// Values of a lane.
+type Values<'k> = Vec<Val<'k, ty::F64>>;
+
+/// One operand as consumer warps read it.
+struct ReadOperand {
+    index: usize,
+    tile: OperandTile,
+    reader: Reader,
+    /// Blocks of 16 lines that a warp reads.
+    blocks: u32,
+    /// Bytes from the lines of one warp to those of the next.
+    warp_bytes: u32,
+    /// By step and block.
+    loads: Vec<Vec<Vec<Load>>>,
+}
+
+/// The mainloop of a kernel.
+pub(crate) struct DmmaMainloop<'k> {
+    b: &'k KernelBuilder,
+    mma: WarpMma,
+    operands: Operands<'k>,
+    warps: Warps,
+    warp_tile: (u32, u32),
+    a: ReadOperand,
+    bt: ReadOperand,
+    /// Lane → row and → column of its first sum in a warp's part of a tile.
+    first: [Layout; 2],
+    groups: Vec<Group>,
+}
+
+/// What one consumer warp reads: for A and for B the swizzled byte offset of this lane's first block
+/// in a stage.
+pub(crate) struct Warp<'k> {
+    /// The first row and column of the warp's part of a tile.
+    first: [Val<'k, ty::U32>; 2],
+    a: Val<'k, ty::U32>,
+    bt: Val<'k, ty::U32>,
+}
+
+/// One step's fragments, by block.
+pub(crate) struct Held<'k> {
+    a: Vec<Values<'k>>,
+    bt: Vec<Values<'k>>,
+}
+
+impl<'k> DmmaMainloop<'k> {
+    /// Declares operands and ring.
+    ///
+    /// # Errors
+    /// A tile has no layout.
+    pub(crate) fn declare(
+        b: &'k KernelBuilder,
+        spec: &Spec,
+        dmma: &DmmaSpec,
+    ) -> Result<Self, CuteError> {
+        let mma = dmma.mma();
+        let (a_tile, b_tile) = (spec.a_tile(), spec.b_tile());
+        let tiles = vec![(Side::M, a_tile.staged()?), (Side::N, b_tile.staged()?)];
+        let operands = Operands::declare(b, spec, tiles, dmma.warps.count(), None);
+        let orders = Orders::new(spec.a_major, spec.b_major, dmma.depth)?;
+        let warp_tile = dmma.warp_tile(spec.tile);
+        let read = |index, tile: OperandTile, reader: Reader, lines: [u32; 2]| {
+            let [of_tile, of_warp] = lines;
+            let blocks = of_warp / BLOCK_LINES;
+            let steps = spec.tile.k / reader.depth();
+            let loads = |step| (0..blocks).map(|block| reader.loads(block, step)).collect();
+            Ok::<_, CuteError>(ReadOperand {
+                index,
+                tile,
+                blocks,
+                // The second warp's lines, as far as warps share them.
+                warp_bytes: tile.operand_offset(of_warp % of_tile, 0)?,
+                loads: (0..steps).map(loads).collect::<Result<_, CuteError>>()?,
+                reader,
+            })
+        };
+        let a_reader = Reader::new(a_tile, &Block::of_a(&mma)?, &orders.a_lines, &orders)?;
+        let b_reader = Reader::new(b_tile, &Block::of_b(&mma)?, &orders.b_lines, &orders)?;
+        let sums = orders.sums(&mma)?;
+        Ok(DmmaMainloop {
+            b,
+            mma,
+            operands,
+            warps: dmma.warps,
+            warp_tile,
+            a: read(0, a_tile, a_reader, [spec.tile.m, warp_tile.0])?,
+            bt: read(1, b_tile, b_reader, [spec.tile.n, warp_tile.1])?,
+            first: [sums[0].mode(0)?, sums[1].mode(0)?],
+            groups: groups(&sums, warp_tile)?,
+        })
+    }
+
+    fn fragments(
+        &self,
+        operand: &ReadOperand,
+        start: Val<'k, ty::U32>,
+        at: Step<'k>,
+    ) -> Vec<Values<'k>> {
+        (0..operand.blocks).map(|block| self.fragment(operand, start, at, block)).collect()
+    }
+
+    /// The fragment of one block.
+    fn fragment(
+        &self,
+        operand: &ReadOperand,
+        start: Val<'k, ty::U32>,
+        (stage, step): Step<'k>,
+        block: u32,
+    ) -> Values<'k> {
+        let b = self.b;
+        let (region, bytes) = self.operands.region(operand.index);
+        let mut values = vec![];
+        for load in &operand.loads[step as usize][block as usize] {
+            // Stages and warps' parts are aligned to more than what is flipped.
+            let address = region.offset(load.place.beside(stage * bytes + start));
+            let loaded = match load.count {
+                1 => b.load_shared::<ty::F64, 1>(address).to_vec(),
+                _ => b.load_shared::<ty::F64, 2>(address).to_vec(),
+            };
+            values.extend((load.first..).zip(loaded));
+        }
+        values.sort_by_key(|(value, _)| *value);
+        values.into_iter().map(|(_, loaded)| loaded).collect()
+    }
+
+    /// Multiplies one step's fragments; `after` runs behind each block of A.
+    fn multiply_step(&self, sums: &mut [Values<'k>], held: &Held<'k>, mut after: impl FnMut(u32)) {
+        let atoms = self.bt.reader.atoms;
+        for (i, own) in (0u32..).zip(&held.a) {
+            for (j, columns) in held.bt.iter().enumerate() {
+                let sums = &mut sums[i as usize * held.bt.len() + j];
+                let (own_b, own_sums) = (columns.len() / atoms, sums.len() / atoms);
+                for (columns, sums) in columns.chunks(own_b).zip(sums.chunks_mut(own_sums)) {
+                    let added = self.b.warp_mma(self.mma, own, columns, sums);
+                    sums.copy_from_slice(&added);
+                }
+            }
+            after(i);
+        }
+    }
+}
+
+/// Which elements of D a lane's sums are: those of each pair of blocks, A's blocks outer. `sums` maps
+/// (lane, value) to the row and to the column in a pair.
+fn groups(sums: &[Layout; 2], (rows, columns): (u32, u32)) -> Result<Vec<Group>, CuteError> {
+    let [row_of, column_of] = sums;
+    let count = row_of.size() / row_of.mode(0)?.size();
+    let blocks = (rows / BLOCK_LINES, columns / BLOCK_LINES);
+    let mut values = vec![];
+    for (i, j) in (0..blocks.0).flat_map(|i| (0..blocks.1).map(move |j| (i, j))) {
+        for value in 0..count {
+            let row = i * BLOCK_LINES + row_of.index([0, value])? as u32;
+            let column = j * BLOCK_LINES + column_of.index([0, value])? as u32;
+            let pair = i64::from(i * blocks.1 + j);
+            values.push((row, (column, (pair * count + value) as usize)));
+        }
+    }
+    values.sort_unstable();
+    let mut groups: Vec<Group> = vec![];
+    for (row, value) in values {
+        match groups.last_mut() {
+            Some(group) if group.row == row && group.values.len() < MOST_TOGETHER => {
+                group.values.push(value);
+            }
+            _ => groups.push(Group { row, values: vec![value] }),
+        }
+    }
+    Ok(groups)
+}
+
+impl<'k> RegisterSums<'k> for DmmaMainloop<'k> {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn worker(&self, warp: Val<'k, ty::U32>) -> Warp<'k> {
+        let (m, n) = (warp % self.warps.m, warp / self.warps.m);
+        let lane = self.b.special(Special::Lane);
+        let start = |operand: &ReadOperand, index: Val<'k, ty::U32>| {
+            operand.reader.lane_offset(lane) + index * operand.warp_bytes
+        };
+        Warp {
+            a: start(&self.a, m),
+            bt: start(&self.bt, n),
+            first: [m * self.warp_tile.0, n * self.warp_tile.1],
+        }
+    }
+
+    fn first_element(&self, warp: &Warp<'k>) -> [Val<'k, ty::U32>; 2] {
+        let lane = self.b.special(Special::Lane);
+        std::array::from_fn(|i| warp.first[i] + evaluate(&self.first[i], lane))
+    }
+}
+
+impl<'k> Mainloop<'k> for DmmaMainloop<'k> {
+    type Consumer = Warp<'k>;
+    /// By pair of blocks, A's blocks outer.
+    type Sums = Values<'k>;
+
+    fn operands(&self) -> &Operands<'k> {
+        &self.operands
+    }
+
+    fn init(&self) {
+        self.operands.init();
+    }
+
+    fn multiply<T>(
+        &self,
+        warp: &Warp<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+        ahead: Option<impl FnOnce() -> T>,
+        issued: impl FnOnce(),
+    ) -> (Values<'k>, RingCursor<'k>, Option<T>) {
+        let found = ahead.map(|ahead| ahead());
+        let (sums, cursor) = pipelined::multiply(self.b, self, warp, segment, cursor);
+        issued();
+        (sums.concat(), cursor, found)
+    }
+}
+
+impl<'k> Fragments<'k> for DmmaMainloop<'k> {
+    type Consumer = Warp<'k>;
+    type Held = Held<'k>;
+    type Sums = Vec<Values<'k>>;
+
+    fn operands(&self) -> &Operands<'k> {
+        &self.operands
+    }
+
+    fn steps(&self) -> u32 {
+        self.a.tile.k() / self.mma.k
+    }
+
+    fn zeros(&self) -> Vec<Values<'k>> {
+        let values = self.mma.c_values() as usize * self.bt.reader.atoms;
+        let pairs = (self.a.blocks * self.bt.blocks) as usize;
+        vec![vec![self.b.constant(0.0); values]; pairs]
+    }
+
+    fn wait(&self, cursor: RingCursor<'k>) -> LoadSlot<'k> {
+        self.operands.ring().wait_full_for_loads(self.b, cursor)
+    }
+
+    fn load(&self, warp: &Warp<'k>, at: Step<'k>) -> Held<'k> {
+        Held { a: self.fragments(&self.a, warp.a, at), bt: self.fragments(&self.bt, warp.bt, at) }
+    }
+
+    fn step(
+        &self,
+        warp: &Warp<'k>,
+        sums: &mut Vec<Values<'k>>,
+        held: Held<'k>,
+        next: Step<'k>,
+    ) -> Held<'k> {
+        // The first MMAs of the next step need all of B, but only one block of A.
+        let bt = self.fragments(&self.bt, warp.bt, next);
+        let mut a = vec![];
+        self.multiply_step(sums, &held, |block| {
+            a.push(self.fragment(&self.a, warp.a, next, block));
+        });
+        Held { a, bt }
+    }
+
+    fn last_step(&self, sums: &mut Vec<Values<'k>>, held: Held<'k>) {
+        self.multiply_step(sums, &held, |_| {});
+    }
+}
+
+impl<'k> Carried<'k> for Held<'k> {
+    type Static = [Vec<Vec<Type>>; 2];
+
+    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
+        [self.a, self.bt].map(|fragments| fragments.split(values))
+    }
+
+    fn join(
+        b: &'k KernelBuilder,
+        values: &mut std::vec::IntoIter<ValueId>,
+        fixed: Self::Static,
+    ) -> Self {
+        let [a, bt] = fixed.map(|fixed| Carried::join(b, values, fixed));
+        Held { a, bt }
+    }
+}

@@ -1,0 +1,251 @@
+//! The mainloop of f32 kernels on CUDA cores: helper warps transpose K-major tiles in their stage,
+//! and consumer threads load what they need of each depth and multiply it.
+
+mod tile;
+mod transpose;
+
+use pgemm_ir::{
+    Carried, KernelBuilder, LoadSlot, OperandMajor, Relay, RingCursor, Special, Type, Val, ValueId,
+    ty,
+};
+
+pub(crate) use self::tile::LineTile;
+use self::tile::{Dealt, QUAD};
+use self::transpose::Transposition;
+use super::Mainloop;
+use super::pipelined::{self, Fragments, Step};
+use crate::epilogue::registers::{Group, RegisterSums};
+use crate::operands::{Operands, Side};
+use crate::source::Segment;
+use crate::spec::{FfmaSpec, Spec, Warps};
+
+/// Warps that transpose: those of the producer's warpgroup beside the loader's.
+const TRANSPOSING_WARPS: u32 = 3;
+
+/// The mainloop of a kernel.
+pub(crate) struct FfmaMainloop<'k> {
+    b: &'k KernelBuilder,
+    operands: Operands<'k>,
+    /// Where some operand is transposed: tells consumers that it is.
+    relay: Option<Relay>,
+    k: u32,
+    warps: Warps,
+    /// The tiles of A and B, and how threads share their lines.
+    tiles: [LineTile; 2],
+    dealt: [Dealt; 2],
+    groups: Vec<Group>,
+}
+
+/// A consumer thread's first row and column in a tile.
+pub(crate) struct ThreadPlace<'k> {
+    first: [Val<'k, ty::U32>; 2],
+}
+
+/// A thread's elements of A and B of one depth.
+pub(crate) struct Held<'k> {
+    a: Vec<Val<'k, ty::F32>>,
+    bt: Vec<Val<'k, ty::F32>>,
+}
+
+impl<'k> FfmaMainloop<'k> {
+    /// Declares operands and ring.
+    pub(crate) fn declare(b: &'k KernelBuilder, spec: &Spec, ffma: &FfmaSpec) -> Self {
+        let tiles = spec.line_tiles(ffma);
+        let (lanes_m, lanes_n) = ffma.lanes(spec.tile);
+        let FfmaSpec { thread, warps } = *ffma;
+        let dealt = [
+            Dealt { lanes: lanes_m, warps: warps.m, thread: thread.m },
+            Dealt { lanes: lanes_n, warps: warps.n, thread: thread.n },
+        ];
+        let staged = vec![(Side::M, tiles[0].staged()), (Side::N, tiles[1].staged())];
+        let operands = Operands::declare(b, spec, staged, warps.count(), None);
+        let relay = spec
+            .transposes()
+            .then(|| Relay::new(b, "transposed", operands.ring(), TRANSPOSING_WARPS));
+        let [rows, columns] = dealt.map(|dealt| dealt.lines().collect::<Vec<u32>>());
+        let group = |(i, &row): (usize, &u32)| {
+            let place = |j: usize| i * columns.len() + j;
+            let values = columns.iter().enumerate().map(|(j, &column)| (column, place(j)));
+            Group { row, values: values.collect() }
+        };
+        let groups = rows.iter().enumerate().map(group).collect();
+        FfmaMainloop { b, operands, relay, k: spec.tile.k, warps, tiles, dealt, groups }
+    }
+
+    /// A thread's elements of one operand at one depth.
+    fn fragment(
+        &self,
+        operand: usize,
+        place: &ThreadPlace<'k>,
+        (stage, k): Step<'k>,
+    ) -> Vec<Val<'k, ty::F32>> {
+        let tile = &self.tiles[operand];
+        let first = tile.offset_of(place.first[operand]);
+        let start = self.operands.stage(operand, stage).offset(first);
+        let quads = self.dealt[operand].quads();
+        quads
+            .flat_map(|line| self.b.load_shared::<_, 4>(start.offset(tile.offset(line, k))))
+            .collect()
+    }
+
+    /// Adds one depth's products to the sums. They are walked to and fro along the shorter side:
+    /// neighbouring multiply-adds share an operand, which then is not read again. So each reads two
+    /// registers, as many as the register file gives in a cycle.
+    fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], held: &Held<'k>) {
+        let (rows, columns) = (held.a.len(), held.bt.len());
+        let (long, short) = (rows.max(columns), rows.min(columns));
+        for line in 0..long {
+            for step in 0..short {
+                let step = if line % 2 == 0 { step } else { short - 1 - step };
+                let (i, j) = if rows < columns { (step, line) } else { (line, step) };
+                let sum = &mut sums[i * columns + j];
+                *sum = held.a[i].mul_add(held.bt[j], *sum);
+            }
+        }
+    }
+}
+
+impl<'k> Mainloop<'k> for FfmaMainloop<'k> {
+    type Consumer = ThreadPlace<'k>;
+    /// Row by row.
+    type Sums = Vec<Val<'k, ty::F32>>;
+
+    fn operands(&self) -> &Operands<'k> {
+        &self.operands
+    }
+
+    fn init(&self) {
+        self.operands.init();
+        if let Some(relay) = &self.relay {
+            relay.init(self.b);
+        }
+    }
+
+    fn multiply<T>(
+        &self,
+        place: &ThreadPlace<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+        ahead: Option<impl FnOnce() -> T>,
+        issued: impl FnOnce(),
+    ) -> (Self::Sums, RingCursor<'k>, Option<T>) {
+        let found = ahead.map(|ahead| ahead());
+        let (sums, cursor) = pipelined::multiply(self.b, self, place, segment, cursor);
+        issued();
+        (sums, cursor, found)
+    }
+
+    fn helper_warps(&self) -> u32 {
+        if self.relay.is_some() { TRANSPOSING_WARPS } else { 0 }
+    }
+
+    fn help(
+        &self,
+        warp: Val<'k, ty::U32>,
+        k_count: Val<'k, ty::U32>,
+        cursor: RingCursor<'k>,
+    ) -> RingCursor<'k> {
+        let Some(relay) = &self.relay else { return cursor };
+        let (b, ring) = (self.b, self.operands.ring());
+        let along_k = (0..).zip(&self.tiles).filter(|(_, tile)| tile.major == OperandMajor::K);
+        let transposed: Vec<_> =
+            along_k.map(|(operand, tile)| (operand, Transposition::new(b, *tile))).collect();
+        b.for_carry(0, k_count, 1, cursor, |_, cursor| {
+            let slot = ring.wait_full_for_loads(b, cursor);
+            for (operand, transposition) in &transposed {
+                let stage = self.operands.stage(*operand, slot.stage());
+                transposition.run(b, stage, warp, TRANSPOSING_WARPS);
+            }
+            relay.pass(b, slot);
+            ring.advance(cursor)
+        })
+    }
+}
+
+impl<'k> RegisterSums<'k> for FfmaMainloop<'k> {
+    fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    fn worker(&self, warp: Val<'k, ty::U32>) -> ThreadPlace<'k> {
+        let lane = self.b.special(Special::Lane);
+        let first = |dealt: &Dealt, warp| dealt.first(dealt.place(lane), warp);
+        ThreadPlace {
+            first: [
+                first(&self.dealt[0], warp % self.warps.m),
+                first(&self.dealt[1], warp / self.warps.m),
+            ],
+        }
+    }
+
+    fn first_element(&self, place: &ThreadPlace<'k>) -> [Val<'k, ty::U32>; 2] {
+        place.first
+    }
+
+    fn vector(&self) -> u32 {
+        QUAD
+    }
+}
+
+impl<'k> Fragments<'k> for FfmaMainloop<'k> {
+    type Consumer = ThreadPlace<'k>;
+    type Held = Held<'k>;
+    type Sums = Vec<Val<'k, ty::F32>>;
+
+    fn operands(&self) -> &Operands<'k> {
+        &self.operands
+    }
+
+    fn steps(&self) -> u32 {
+        self.k
+    }
+
+    fn zeros(&self) -> Self::Sums {
+        let [m, n] = self.dealt.map(|dealt| dealt.thread);
+        vec![self.b.constant(0.0); (m * n) as usize]
+    }
+
+    fn wait(&self, cursor: RingCursor<'k>) -> LoadSlot<'k> {
+        match &self.relay {
+            Some(relay) => relay.wait(self.b, cursor),
+            None => self.operands.ring().wait_full_for_loads(self.b, cursor),
+        }
+    }
+
+    fn load(&self, place: &ThreadPlace<'k>, at: Step<'k>) -> Held<'k> {
+        Held { a: self.fragment(0, place, at), bt: self.fragment(1, place, at) }
+    }
+
+    fn step(
+        &self,
+        place: &ThreadPlace<'k>,
+        sums: &mut Self::Sums,
+        held: Held<'k>,
+        next: Step<'k>,
+    ) -> Held<'k> {
+        let next = self.load(place, next);
+        self.multiply_step(sums, &held);
+        next
+    }
+
+    fn last_step(&self, sums: &mut Self::Sums, held: Held<'k>) {
+        self.multiply_step(sums, &held);
+    }
+}
+
+impl<'k> Carried<'k> for Held<'k> {
+    type Static = [Vec<Type>; 2];
+
+    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
+        [self.a, self.bt].map(|fragments| fragments.split(values))
+    }
+
+    fn join(
+        b: &'k KernelBuilder,
+        values: &mut std::vec::IntoIter<ValueId>,
+        fixed: Self::Static,
+    ) -> Self {
+        let [a, bt] = fixed.map(|fixed| Carried::join(b, values, fixed));
+        Held { a, bt }
+    }
+}

@@ -1,0 +1,72 @@
+//! Transposing K-major tiles in shared memory, in place, before consumers read them. A warp takes
+//! blocks of 32 lines and up to 16 depths, which become as many rows of 32 elements. Each lane has a
+//! line: it loads four depths at once, and stores them to rows one by one, beside those of the other
+//! lanes. Neither has bank conflicts, loads thanks to the swizzle.
+
+use pgemm_ir::{KernelBuilder, Special, Val, ty};
+
+use super::tile::{BLOCK_LINES, ELEMENT_BYTES, LineTile, QUAD, QUAD_BYTES};
+use crate::layout::swizzled;
+
+/// Bytes of a row of a block.
+const ROW_BYTES: u32 = BLOCK_LINES * ELEMENT_BYTES;
+
+/// What a lane reads and writes in each block.
+pub(super) struct Transposition<'k> {
+    tile: LineTile,
+    /// Bytes from the start of a block to each of this lane's quads.
+    quads: Vec<Val<'k, ty::U32>>,
+    /// Bytes from the start of a row to this lane's element.
+    element: Val<'k, ty::U32>,
+}
+
+impl<'k> Transposition<'k> {
+    /// The transposition of K-major tiles.
+    pub(super) fn new(b: &'k KernelBuilder, tile: LineTile) -> Self {
+        let lane = b.special(Special::Lane);
+        let line = lane * (tile.box_depth * ELEMENT_BYTES);
+        let swizzled = swizzled(line, tile.tensor_map().swizzle);
+        Transposition {
+            tile,
+            quads: (0..tile.box_depth / QUAD).map(|quad| swizzled ^ (quad * QUAD_BYTES)).collect(),
+            element: lane * ELEMENT_BYTES,
+        }
+    }
+
+    /// Transposes the tile at `stage`: the blocks of warp `warp` of `warps`.
+    pub(super) fn run(
+        &self,
+        b: &'k KernelBuilder,
+        stage: Val<'k, ty::Smem>,
+        warp: Val<'k, ty::U32>,
+        warps: u32,
+    ) {
+        let blocks = self.tile.bytes() / self.block_bytes();
+        // No loop: what the assembler makes of one needs more registers.
+        for first in (0..blocks).step_by(warps as usize) {
+            let block = warp + first;
+            let transpose = || self.transpose(b, stage.offset(block * self.block_bytes()));
+            if first + warps <= blocks {
+                transpose();
+            } else {
+                b.if_(block.lt(blocks), transpose);
+            }
+        }
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.tile.box_depth * ROW_BYTES
+    }
+
+    /// Transposes the block at an address.
+    fn transpose(&self, b: &'k KernelBuilder, block: Val<'k, ty::Smem>) {
+        let quads = self.quads.iter().map(|&quad| b.load_shared::<ty::F32, 4>(block.offset(quad)));
+        let depths: Vec<_> = quads.flatten().collect();
+        // The bytes that one lane writes are read by others.
+        b.warp_sync();
+        let first = block.offset(self.element);
+        for (row, depth) in (0..).zip(depths) {
+            b.store_shared(first.offset(row * ROW_BYTES), [depth]);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of the
+//! next are loaded, which may be in the next stage.
+
+use pgemm_ir::{Carried, KernelBuilder, LoadSlot, RingCursor, Val, ty};
+
+use crate::operands::Operands;
+use crate::source::Segment;
+
+/// A stage, and a step in it.
+pub(super) type Step<'k> = (Val<'k, ty::U32>, u32);
+
+/// What is loaded and multiplied in each step.
+pub(super) trait Fragments<'k> {
+    /// What a consumer knows of its part of a tile.
+    type Consumer;
+    /// The fragments of one step.
+    type Held: Carried<'k>;
+    /// The sums of a consumer.
+    type Sums: Carried<'k>;
+
+    /// The operands.
+    fn operands(&self) -> &Operands<'k>;
+
+    /// Steps of a stage.
+    fn steps(&self) -> u32;
+
+    /// Sums of nothing.
+    fn zeros(&self) -> Self::Sums;
+
+    /// Waits until a stage can be read.
+    fn wait(&self, cursor: RingCursor<'k>) -> LoadSlot<'k>;
+
+    /// Loads the fragments of a step.
+    fn load(&self, consumer: &Self::Consumer, at: Step<'k>) -> Self::Held;
+
+    /// Multiplies one step's fragments, and loads those of the next.
+    fn step(
+        &self,
+        consumer: &Self::Consumer,
+        sums: &mut Self::Sums,
+        held: Self::Held,
+        next: Step<'k>,
+    ) -> Self::Held;
+
+    /// Multiplies the last step's fragments.
+    fn last_step(&self, sums: &mut Self::Sums, held: Self::Held);
+}
+
+/// Multiplies all stages of a segment. Gives the sums, and the cursor behind the stages.
+pub(super) fn multiply<'k, F: Fragments<'k>>(
+    b: &'k KernelBuilder,
+    fragments: &F,
+    consumer: &F::Consumer,
+    segment: &Segment<'k>,
+    cursor: RingCursor<'k>,
+) -> (F::Sums, RingCursor<'k>) {
+    let ring = fragments.operands().ring();
+    // Multiplies the steps of a stage up to the last, whose fragments are left. Nothing is left to
+    // read then, and the stage is free.
+    let all_but_last = |sums: &mut F::Sums, first: F::Held, slot: LoadSlot<'k>| {
+        let stage = slot.stage();
+        let steps = 1..fragments.steps();
+        let last =
+            steps.fold(first, |held, step| fragments.step(consumer, sums, held, (stage, step)));
+        ring.release_after_loads(b, slot);
+        last
+    };
+    let slot = fragments.wait(cursor);
+    let first = fragments.load(consumer, (slot.stage(), 0));
+    let start = (fragments.zeros(), first, slot, ring.advance(cursor));
+    let (mut sums, held, slot, cursor) =
+        b.for_carry(1, segment.k_count, 1, start, |_, (mut sums, held, slot, cursor)| {
+            let held = all_but_last(&mut sums, held, slot);
+            let slot = fragments.wait(cursor);
+            let next = fragments.step(consumer, &mut sums, held, (slot.stage(), 0));
+            (sums, next, slot, ring.advance(cursor))
+        });
+    let held = all_but_last(&mut sums, held, slot);
+    fragments.last_step(&mut sums, held);
+    (sums, cursor)
+}

@@ -1,0 +1,304 @@
+//! The mainloop of wgmma kernels: consumer warpgroups multiply stages in shared memory. Sums stay in
+//! the tensor core's accumulators or, where they are promoted, are added to others in registers
+//! ([`promotion`]). An A that wgmma cannot read from shared memory comes through registers
+//! ([`registers`]).
+
+mod fragment;
+mod promotion;
+mod registers;
+mod sums;
+
+use pgemm_cute::CuteError;
+use pgemm_ir::{
+    Batch, DescriptorLayout, Element, KernelBuilder, MmaAtom, Pending, ReadSlot, RingCursor, Type,
+    Val, ty,
+};
+
+pub(crate) use self::registers::fragment_registers;
+pub(crate) use self::sums::{Sums, SumsLayout};
+use super::{Mainloop, each_stage};
+use crate::compute::AtomicSum;
+use crate::operands::{OperandTile, Operands, Side};
+use crate::source::{CtaPlace, Segment};
+use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
+use promotion::{Part, Promoted};
+use registers::RegisterReader;
+
+/// Places of A and B in the list of operands.
+const A: usize = 0;
+const B: usize = 1;
+
+/// The mainloop of a kernel whose sums have type `S`.
+pub(crate) struct WgmmaMainloop<'k, S> {
+    b: &'k KernelBuilder,
+    operands: Operands<'k>,
+    atom: MmaAtom,
+    stages: u32,
+    blocks: u32,
+    summation: Summation,
+    /// How A is read, from shared memory or through registers.
+    a: ReadsA,
+    /// How MMAs read B.
+    bt: DescriptorReader,
+    /// Bytes from the first warpgroup's rows of A to the second's.
+    part_bytes: u32,
+    /// MMAs of each block of 64 rows in a pass, and passes of a stage: 1 unless sums are promoted
+    /// within a stage.
+    steps: usize,
+    passes: usize,
+    sums: std::marker::PhantomData<S>,
+}
+
+/// The layout of the sums that the mainloop of a spec leaves.
+///
+/// # Errors
+/// None that a spec can cause: the layouts are constants.
+pub(crate) fn sums_layout(spec: &Spec) -> Result<SumsLayout, CuteError> {
+    let rows = spec.reads_a_from_registers().then(fragment::rows).transpose()?;
+    SumsLayout::new(rows.as_ref())
+}
+
+/// How a mainloop reads A.
+enum ReadsA {
+    /// By descriptors.
+    Shared(DescriptorReader),
+    /// By loads to registers.
+    Registers(RegisterReader),
+}
+
+/// An operand as MMAs read it by descriptors.
+struct DescriptorReader {
+    descriptor: DescriptorLayout,
+    /// Bytes from the start of a warpgroup's part, for each block of 64 rows and each MMA.
+    offsets: Vec<Vec<u32>>,
+}
+
+impl DescriptorReader {
+    /// A reader of MMAs that begin at these depths, over `blocks` blocks of 64 rows.
+    fn new(tile: OperandTile, depths: &[u32], blocks: u32) -> Result<Self, CuteError> {
+        let of_block =
+            |block: u32| depths.iter().map(|&k| tile.operand_offset(64 * block, k)).collect();
+        let offsets = (0..blocks).map(of_block).collect::<Result<_, CuteError>>()?;
+        Ok(DescriptorReader { descriptor: tile.descriptor()?, offsets })
+    }
+}
+
+impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
+    /// Declares operands and ring.
+    ///
+    /// # Errors
+    /// A tile has no layout.
+    pub(crate) fn declare(
+        b: &'k KernelBuilder,
+        spec: &Spec,
+        wgmma: &WgmmaSpec,
+        cta: Option<CtaPlace<'k>>,
+    ) -> Result<Self, CuteError> {
+        let (a_tile, b_tile) = (spec.a_tile(), spec.b_tile());
+        let tiles = vec![(Side::M, a_tile.staged()?), (Side::N, b_tile.staged()?)];
+        let operands = Operands::declare(b, spec, tiles, spec.parts() * 4, cta);
+        let atom = MmaAtom {
+            n: spec.tile.n,
+            a: spec.a,
+            b: spec.b,
+            a_major: spec.a_major,
+            b_major: spec.b_major,
+            accumulator: match (spec.accumulator(), wgmma.summation) {
+                (Element::S32, _) => Type::S32,
+                (_, Summation::F16) => Type::B32,
+                _ => Type::F32,
+            },
+        };
+        let interval = wgmma.promotion().unwrap_or(spec.tile.k);
+        let [a_depths, b_depths] = depths(spec, atom.k(), interval);
+        let passes = (spec.tile.k / interval) as usize;
+        // The second warpgroup's first row, as far as warpgroups share the tile.
+        let next_part = match wgmma.schedule {
+            Schedule::Cooperative => 64 * spec.blocks() % spec.tile.m,
+            Schedule::PingPong => 0,
+        };
+        let a = if spec.reads_a_from_registers() {
+            ReadsA::Registers(RegisterReader::new(spec, a_tile)?)
+        } else {
+            ReadsA::Shared(DescriptorReader::new(a_tile, &a_depths, spec.blocks())?)
+        };
+        Ok(WgmmaMainloop {
+            b,
+            operands,
+            atom,
+            stages: spec.stages,
+            blocks: spec.blocks(),
+            summation: wgmma.summation,
+            a,
+            bt: DescriptorReader::new(b_tile, &b_depths, 1)?,
+            part_bytes: a_tile.operand_offset(next_part, 0)?,
+            steps: a_depths.len() / passes,
+            passes,
+            sums: std::marker::PhantomData,
+        })
+    }
+
+    fn issuer<'m>(&'m self, a: &'m DescriptorReader, part: Val<'k, ty::U32>) -> Issuer<'m, 'k, S> {
+        Issuer { mainloop: self, a, first: part * self.part_bytes }
+    }
+
+    /// Multiplies a stage, one block of 64 rows after the other in the same accumulators, each added
+    /// to its sums while other warpgroups multiply. The stage is free as soon as the last MMA has
+    /// read it.
+    fn promote(
+        &self,
+        issuer: &Issuer<'_, 'k, S>,
+        sums: Promoted<'k, S>,
+        slot: ReadSlot<'k>,
+    ) -> Promoted<'k, S> {
+        let b = self.b;
+        let stage = issuer.stage(&slot);
+        let blocks = self.blocks as usize;
+        let mut passes = (0..self.passes).flat_map(|pass| (0..blocks).map(move |at| (pass, at)));
+        let last = passes.next_back();
+        let sums = passes.fold(sums, |sums, (pass, block)| {
+            let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, stage, pass, block);
+            sums.add(b, block, Part::Early(&slot), issue, |_| {})
+        });
+        let Some((pass, block)) = last else { return sums };
+        let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, stage, pass, block);
+        sums.add(b, block, Part::Last(slot), issue, |retired| self.operands.release(retired))
+    }
+}
+
+/// The depths at which MMAs of A and B begin: for each interval of a stage all products of terms,
+/// and of each product its steps.
+fn depths(spec: &Spec, step: u32, interval: u32) -> [Vec<u32>; 2] {
+    let products = spec.terms().map_or(vec![(0, 0)], Terms::products);
+    let k = spec.tile.k;
+    let of = |term: fn((u32, u32)) -> u32| {
+        (0..k)
+            .step_by(interval as usize)
+            .flat_map(|first| products.iter().map(move |&terms| (first, term(terms))))
+            .flat_map(|(first, term)| {
+                let steps = (first..first + interval).step_by(step as usize);
+                steps.map(move |depth| term * k + depth)
+            })
+            .collect()
+    };
+    [of(|(a, _)| a), of(|(_, b)| b)]
+}
+
+impl<'k, S: AtomicSum> Mainloop<'k> for WgmmaMainloop<'k, S> {
+    /// The part of each tile that the warpgroup computes.
+    type Consumer = Val<'k, ty::U32>;
+    type Sums = Sums<'k, S>;
+
+    fn operands(&self) -> &Operands<'k> {
+        &self.operands
+    }
+
+    fn init(&self) {
+        self.operands.init();
+    }
+
+    fn multiply<T>(
+        &self,
+        &part: &Val<'k, ty::U32>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+        ahead: Option<impl FnOnce() -> T>,
+        issued: impl FnOnce(),
+    ) -> (Sums<'k, S>, RingCursor<'k>, Option<T>) {
+        let (b, ring) = (self.b, self.operands.ring());
+        let reader = match &self.a {
+            ReadsA::Shared(reader) => reader,
+            ReadsA::Registers(reader) => {
+                return self.multiply_from_registers(reader, part, segment, cursor, ahead, issued);
+            }
+        };
+        let issuer = self.issuer(reader, part);
+        if let Summation::Promoted { .. } = self.summation {
+            let promoted = Promoted::<S>::new(b, self.atom, self.blocks);
+            let stage = |(sums, cursor)| {
+                let slot = ring.wait_full(b, cursor);
+                let sums = self.promote(&issuer, sums, slot);
+                (sums, ring.advance(cursor))
+            };
+            let at = (promoted, cursor);
+            let ((sums, cursor), found) = each_stage(b, self.stages, segment, 0, at, ahead, stage);
+            issued();
+            return (Sums::Values(sums.into_values()), cursor, found);
+        }
+
+        let mut pending = b.accumulators(self.atom, self.blocks).start();
+        let slot = ring.wait_full(b, cursor);
+        issuer.issue(&mut pending, slot, false);
+        let cursor = ring.advance(cursor);
+
+        let stage = |(mut pending, cursor)| {
+            let slot = ring.wait_full(b, cursor);
+            issuer.issue(&mut pending, slot, true);
+            for retired in pending.wait_until(b, 1) {
+                self.operands.release(retired);
+            }
+            (pending, ring.advance(cursor))
+        };
+        let at = (pending, cursor);
+        let ((pending, cursor), found) = each_stage(b, self.stages, segment, 1, at, ahead, stage);
+        issued();
+        let (accumulators, retired) = pending.finish(b);
+        for retired in retired {
+            self.operands.release(retired);
+        }
+        (Sums::Accumulators(accumulators), cursor, found)
+    }
+}
+
+/// Issues the MMAs of one stage for a warpgroup.
+struct Issuer<'m, 'k, S> {
+    mainloop: &'m WgmmaMainloop<'k, S>,
+    a: &'m DescriptorReader,
+    /// Bytes from the tile of A to this warpgroup's rows.
+    first: Val<'k, ty::U32>,
+}
+
+/// The descriptors of A's and B's parts of a stage.
+type StageDescriptors<'k> = [Val<'k, ty::Descriptor>; 2];
+
+impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
+    fn issue(&self, pending: &mut Pending<ReadSlot<'k>>, slot: ReadSlot<'k>, accumulate: bool) {
+        let stage = self.stage(&slot);
+        pending.issue(self.mainloop.b, slot, |batch| {
+            for step in 0..self.mainloop.steps {
+                for block in 0..self.a.offsets.len() {
+                    self.mma(batch, stage, (block, block), step, accumulate || step > 0);
+                }
+            }
+        });
+    }
+
+    fn stage(&self, slot: &ReadSlot<'k>) -> StageDescriptors<'k> {
+        let WgmmaMainloop { b, operands, bt, .. } = self.mainloop;
+        let stage = slot.stage();
+        let a = b.descriptor(operands.stage(A, stage).offset(self.first), self.a.descriptor);
+        [a, b.descriptor(operands.stage(B, stage), bt.descriptor)]
+    }
+
+    /// One sum of block `block` of 64 rows, from zero on, in the only accumulators.
+    fn pass(&self, batch: &Batch<'k, '_>, stage: StageDescriptors<'k>, pass: usize, block: usize) {
+        let steps = self.mainloop.steps;
+        for step in 0..steps {
+            self.mma(batch, stage, (block, 0), pass * steps + step, step > 0);
+        }
+    }
+
+    /// MMA number `at` of a block of 64 rows, into accumulators `to`.
+    fn mma(
+        &self,
+        batch: &Batch<'k, '_>,
+        [a, bt]: StageDescriptors<'k>,
+        (block, to): (usize, usize),
+        at: usize,
+        accumulate: bool,
+    ) {
+        let a = a.advance(self.a.offsets[block][at]);
+        let bt = bt.advance(self.mainloop.bt.offsets[0][at]);
+        batch.mma(to, a, bt, accumulate);
+    }
+}

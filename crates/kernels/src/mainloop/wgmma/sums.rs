@@ -1,0 +1,151 @@
+//! The sums of a wgmma mainloop: which of them a thread holds, and in which registers.
+
+use std::ops::Range;
+
+use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
+use pgemm_ir::{Accumulators, KernelBuilder, Val, ty};
+
+use crate::compute::Sum;
+use crate::layout::evaluate;
+
+/// (thread, register) → (row, column) of 64 rows and 8 columns of sums (PTX ISA, "Register
+/// Fragments for wgmma", matrix D).
+const FRAGMENT: &str = "((4,8,4),(2,2)):((128,1,16),(64,8))";
+
+/// Rows and columns of a fragment.
+const ROWS: i64 = 64;
+const COLUMNS: i64 = 8;
+
+/// Which sums of a block of 64 rows a thread holds: quads of two rows and two neighbouring columns,
+/// each quad 8 columns behind the one before.
+pub(crate) struct SumsLayout {
+    /// (thread, register) → row + 64·column.
+    fragment: Layout,
+    /// Thread → first row, and → first column.
+    first: [Layout; 2],
+    second_row: u32,
+}
+
+impl SumsLayout {
+    /// The layout where row i of the MMA is row `rows(i)` of the tile; `None` where it is row i.
+    ///
+    /// # Errors
+    /// `rows` is no layout of 64 rows.
+    pub(crate) fn new(rows: Option<&Layout>) -> Result<Self, CuteError> {
+        let identity = Layout::new(ROWS, 1)?;
+        let (rows, columns) = (rows.unwrap_or(&identity), Layout::new(COLUMNS, 1)?);
+        let orders = Tiler::Tuple(vec![rows.into(), (&columns).into()]);
+        let fragment = TvLayout::new(Layout::parse(FRAGMENT)?, [ROWS, COLUMNS])?;
+        let through = |strides: [i64; 2]| {
+            fragment.over(&Layout::new([ROWS, COLUMNS], strides)?.compose(orders.clone())?)
+        };
+        let layout = through([1, ROWS])?;
+        Ok(SumsLayout {
+            second_row: (layout.index([0, 2])? - layout.index([0, 0])?) as u32,
+            first: [through([1, 0])?.mode(0)?, through([0, 1])?.mode(0)?],
+            fragment: layout,
+        })
+    }
+
+    /// Thread → row + 64·column of its first sum.
+    pub(crate) fn threads(&self) -> Result<Layout, CuteError> {
+        self.fragment.mode(0)
+    }
+
+    /// Row and column of a thread's first sum.
+    pub(crate) fn first_element<'k>(&self, thread: Val<'k, ty::U32>) -> [Val<'k, ty::U32>; 2] {
+        [0, 1].map(|mode| evaluate(&self.first[mode], thread))
+    }
+
+    /// Rows from the first two sums of a quad to the other two.
+    pub(crate) fn second_row(&self) -> u32 {
+        self.second_row
+    }
+}
+
+/// The sums of a thread in registers.
+pub(crate) enum Sums<'k, S> {
+    /// As the tensor core left them.
+    Accumulators(Accumulators),
+    /// As values, in the order of the accumulators' registers, for each block of 64 rows.
+    Values(Vec<Vec<Val<'k, S>>>),
+}
+
+impl<'k, S: Sum> Sums<'k, S> {
+    /// This thread's quad of group `group` of 8 columns, of block `block` of 64 rows.
+    pub(crate) fn quad(&self, b: &'k KernelBuilder, block: u32, group: u32) -> [Val<'k, S>; 4] {
+        std::array::from_fn(|i| {
+            let (block, index) = (block as usize, group * 4 + i as u32);
+            match self {
+                Sums::Accumulators(accumulators) => accumulators.get(b, block, index),
+                Sums::Values(values) => values[block][index as usize],
+            }
+        })
+    }
+
+    /// Adds others to the sums where `condition` holds. `others` loads those of some of `quads`
+    /// quads, counted over all blocks, at most `at_once` of them together.
+    pub(crate) fn add_where(
+        &mut self,
+        b: &'k KernelBuilder,
+        condition: Val<'k, ty::Bool>,
+        quads: u32,
+        at_once: u32,
+        others: impl Fn(Range<u32>) -> Vec<Val<'k, S>>,
+    ) {
+        let parts = (0..quads).step_by(at_once as usize);
+        let parts = parts.map(|first| first..quads.min(first + at_once));
+        match self {
+            Sums::Accumulators(accumulators) => b.if_(condition, || {
+                let per_block = quads * 4 / accumulators.blocks() as u32;
+                for part in parts {
+                    let first = part.start * 4;
+                    for (index, other) in (first..).zip(others(part)) {
+                        let (block, index) = ((index / per_block) as usize, index % per_block);
+                        let own = accumulators.get(b, block, index);
+                        accumulators.set(b, block, index, S::add(other, own));
+                    }
+                }
+            }),
+            Sums::Values(values) => {
+                let mut sums = values.iter().flatten().copied().collect::<Vec<_>>();
+                for part in parts {
+                    let own = part.start as usize * 4..part.end as usize * 4;
+                    let add = || {
+                        let own = sums[own.clone()].iter();
+                        others(part)
+                            .into_iter()
+                            .zip(own)
+                            .map(|(other, own)| S::add(other, *own))
+                            .collect()
+                    };
+                    let sum: Vec<Val<'k, S>> =
+                        b.if_else(condition, add, || sums[own.clone()].to_vec());
+                    sums[own].copy_from_slice(&sum);
+                }
+                let per_block = values[0].len();
+                *values = sums.chunks(per_block).map(<[_]>::to_vec).collect();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sum_of_a_block_has_one_thread() {
+        let swapped = Layout::parse("(2,32):(32,1)").unwrap();
+        for rows in [None, Some(&swapped)] {
+            let sums = SumsLayout::new(rows).unwrap();
+            let mut found: Vec<i64> = (0..128)
+                .flat_map(|thread| (0..4).map(move |register| [thread, register]))
+                .map(|place| sums.fragment.index(place).unwrap())
+                .collect();
+            found.sort_unstable();
+            assert!(found.into_iter().eq(0..512));
+        }
+        assert_eq!(SumsLayout::new(None).unwrap().second_row(), 8);
+    }
+}

@@ -1,0 +1,265 @@
+//! The operands of a stage: a list of tiles that lie side by side in each stage of the ring, and
+//! the loader that fills them by TMA. A loader needs one thread; in a cluster CTAs load parts of
+//! the tiles that they share and multicast them.
+
+mod batch;
+mod tile;
+
+use pgemm_ir::{
+    Copies, KernelBuilder, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
+    RingCursor, SmemRequest, Special, Val, ty,
+};
+
+pub(crate) use self::batch::BatchMap;
+pub use self::tile::{BoxPlace, OperandTile, StageTile};
+use crate::source::{CtaPlace, Segment, TileOrigin};
+use crate::spec::{Cluster, Spec};
+
+/// Alignment of operand tiles: the period of the 128-byte swizzle.
+const OPERAND_ALIGN: u32 = 1024;
+
+/// TMA copies of a tile that are instructions of their own. More are a loop, since many written out
+/// would take more registers than a producer has.
+const MOST_UNROLLED_COPIES: usize = 4;
+
+/// The dimension of D along which the lines of an operand lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Rows of A.
+    M,
+    /// Columns of B.
+    N,
+}
+
+/// One operand in shared memory: a tile in each stage.
+struct StagedOperand {
+    side: Side,
+    tile: StageTile,
+    region: RegionId,
+}
+
+/// The operands of a kernel and the ring that they travel through.
+pub(crate) struct Operands<'k> {
+    b: &'k KernelBuilder,
+    list: Vec<StagedOperand>,
+    ring: Ring,
+    /// Elements along K of a stage, as memory has them.
+    depth: u32,
+    shape: Cluster,
+    cta: Option<CtaPlace<'k>>,
+}
+
+impl<'k> Operands<'k> {
+    /// Declares the tiles and the ring. `readers` warps of a CTA free each stage.
+    pub(crate) fn declare(
+        b: &'k KernelBuilder,
+        spec: &Spec,
+        tiles: Vec<(Side, StageTile)>,
+        readers: u32,
+        cta: Option<CtaPlace<'k>>,
+    ) -> Self {
+        let mut names = ["a", "b"].into_iter();
+        let mut staged = |(side, tile): (Side, StageTile)| {
+            let request = SmemRequest::whole(spec.stages * tile.bytes, OPERAND_ALIGN);
+            let name = names.next().unwrap_or("operand");
+            let region = b.region(name, RegionKind::Data(tile.tensor_map.element), request);
+            StagedOperand { side, tile, region }
+        };
+        let list = tiles.into_iter().map(&mut staged).collect();
+        // Every warp that reads a stage frees it, in every CTA that this CTA fills stages for.
+        let senders = spec.cluster.m + spec.cluster.n - 1;
+        Operands {
+            b,
+            list,
+            ring: Ring::new(b, "ring", spec.stages, readers * senders),
+            depth: spec.stored_tile_k(),
+            shape: spec.cluster,
+            cta,
+        }
+    }
+
+    /// The ring.
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Initialises the ring's barriers: one thread.
+    pub(crate) fn init(&self) {
+        self.ring.init(self.b);
+    }
+
+    /// The first stage.
+    pub(crate) fn start(&self) -> RingCursor<'k> {
+        self.ring.start(self.b)
+    }
+
+    /// The region of operand `index`, and the bytes from its tile in one stage to that in the next.
+    pub(crate) fn region(&self, index: usize) -> (Val<'k, ty::Smem>, u32) {
+        let operand = &self.list[index];
+        (self.b.smem_address(operand.region), operand.tile.bytes)
+    }
+
+    /// The tile of operand `index` in a stage.
+    pub(crate) fn stage(&self, index: usize, stage: Val<'k, ty::U32>) -> Val<'k, ty::Smem> {
+        let (region, bytes) = self.region(index);
+        region.offset(stage * bytes)
+    }
+
+    /// Loader: fills a stage for each k-tile of a segment of the tile at `origin`, from `maps`, one
+    /// for each operand. One thread. `before` runs before each stage, with its number.
+    pub(crate) fn load(
+        &self,
+        maps: &[BatchMap<'k>],
+        origin: TileOrigin<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+        before: impl FnOnce(Val<'k, ty::U32>),
+    ) -> RingCursor<'k> {
+        let b = self.b;
+        let matrices: Vec<_> = maps.iter().map(|map| map.place(origin.batch)).collect();
+        b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
+            before(k_tile);
+            self.ring.fill(b, cursor, |stage, copies| {
+                let shares: Vec<_> =
+                    self.list.iter().map(|operand| self.share(operand.side)).collect();
+                let k = (segment.k_first + k_tile) * self.depth;
+                for (index, operand) in self.list.iter().enumerate() {
+                    let line = match operand.side {
+                        Side::M => origin.m,
+                        Side::N => origin.n,
+                    };
+                    let place = [line, k, matrices[index]];
+                    b.scope("load", || {
+                        self.load_tile(index, stage, copies, &maps[index], place, shares[index]);
+                    });
+                }
+            });
+            self.ring.advance(cursor)
+        })
+    }
+
+    /// This CTA's share of the tiles of a side, where its cluster shares them.
+    fn share(&self, side: Side) -> Option<Share<'k>> {
+        let (b, shape) = (self.b, self.shape);
+        let cta = self.cta?;
+        let share = match side {
+            // CTAs of one row: rank m + n * shape.m for every n.
+            Side::M => {
+                let row: u32 = (0..shape.n).map(|n| 1 << (n * shape.m)).sum();
+                Share { peers: shape.n, index: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
+            }
+            Side::N => {
+                let column = (1u32 << shape.m) - 1;
+                let first = cta.n * shape.m;
+                let mask = b.constant::<ty::U32>(column) << first;
+                Share { peers: shape.m, index: cta.m, mask }
+            }
+        };
+        Some(share).filter(|share| share.peers > 1)
+    }
+
+    /// Starts the copies of this CTA's share of an operand's tile at (line, k) of a matrix.
+    fn load_tile(
+        &self,
+        index: usize,
+        stage: Val<'k, ty::U32>,
+        copies: &Copies<'k>,
+        map: &BatchMap<'k>,
+        [line, k, matrix]: [Val<'k, ty::U32>; 3],
+        share: Option<Share<'k>>,
+    ) {
+        let (b, tile) = (self.b, &self.list[index].tile);
+        let destination = self.stage(index, stage);
+        let Some(share) = share else {
+            return tile.copy(b, map, copies, destination, [line, k, matrix]);
+        };
+        match tile.slice {
+            Some((lines, bytes)) => {
+                let first_line = share.index * lines;
+                let place = match tile.major {
+                    OperandMajor::K => [line + first_line, k, matrix],
+                    OperandMajor::Mn => [line, k + first_line, matrix],
+                };
+                let slice = destination.offset(share.index * bytes);
+                copies.slices(share.peers, share.mask, |copies| {
+                    tile.copy(b, map, copies, slice, place);
+                });
+            }
+            None => {
+                // Peers walk the same segments, so they agree on the stage of a k-tile and on whose
+                // turn it is. The stage is free in all of them: this CTA's empty barrier, which it
+                // has waited for, counts the peers' consumers too.
+                let my_turn = (stage % share.peers).eq(share.index);
+                copies.in_turn(my_turn, share.mask, |copies| {
+                    tile.copy(b, map, copies, destination, [line, k, matrix]);
+                });
+            }
+        }
+    }
+
+    /// Loader, at its end: stays until the peers' last arrivals, which would find no CTA otherwise.
+    pub(crate) fn drain(&self, cursor: RingCursor<'k>) {
+        if self.cta.is_some() {
+            self.ring.drain(self.b, cursor);
+        }
+    }
+
+    /// Consumer warp: frees a stage that the MMAs of a retired batch have read.
+    pub(crate) fn release(&self, retired: Retired<ReadSlot<'k>>) {
+        let lane = self.b.special(Special::Lane);
+        let to = match self.cta {
+            None => Release::Here { first_lane: lane.eq(0) },
+            Some(cta) => {
+                // Lane = rank of a CTA. CTAs of this row fill our A, those of this column our B.
+                let fills_a = (lane % self.shape.m).eq(cta.m);
+                let fills_b = (lane / self.shape.m).eq(cta.n);
+                let arrives = lane.lt(self.shape.size()) & (fills_a | fills_b);
+                Release::Cluster { arrives, rank: lane }
+            }
+        };
+        self.ring.release(self.b, retired, to);
+    }
+}
+
+/// A CTA's share of a tile that its peers in the cluster need too.
+#[derive(Clone, Copy)]
+struct Share<'k> {
+    peers: u32,
+    /// Which of the peers this CTA is.
+    index: Val<'k, ty::U32>,
+    /// Bits of the peers' ranks.
+    mask: Val<'k, ty::U32>,
+}
+
+impl StageTile {
+    /// Starts the copies of the boxes of the tile at (line, k) of a matrix.
+    fn copy<'k>(
+        &self,
+        b: &'k KernelBuilder,
+        map: &BatchMap<'k>,
+        copies: &Copies<'k>,
+        destination: Val<'k, ty::Smem>,
+        [line, k, matrix]: [Val<'k, ty::U32>; 3],
+    ) {
+        let copy = |copies: &Copies<'k>, [along, depth, bytes]: [Val<'k, ty::U32>; 3]| {
+            // Innermost dimension first.
+            let coordinates = match self.major {
+                OperandMajor::K => [k + depth, line + along, matrix],
+                OperandMajor::Mn => [line + along, k + depth, matrix],
+            };
+            map.load(copies, destination.offset(bytes), &coordinates);
+        };
+        // All boxes are as far apart as the first two.
+        if let [_, step, ..] = self.boxes[..]
+            && self.boxes.len() > MOST_UNROLLED_COPIES
+        {
+            copies.repeat(self.boxes.len() as u32, |i, copies| {
+                copy(copies, [i * step.mn, i * step.k, i * step.bytes]);
+            });
+        } else {
+            for place in &self.boxes {
+                copy(copies, [place.mn, place.k, place.bytes].map(|at| b.constant(at)));
+            }
+        }
+    }
+}

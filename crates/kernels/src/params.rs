@@ -1,0 +1,39 @@
+//! Kernel parameters that are declared together with what they mean. A kernel declares each
+//! parameter as a quantity; a launch walks the same list and gives each quantity its value. So
+//! parameters are found by their place in the list and never by name.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use pgemm_ir::{KernelBuilder, Scalar, TensorMap, TensorMapSpec, Val};
+
+/// The parameters of a kernel that is being built, each a quantity of type `Q`, whose text is the
+/// parameter's name.
+pub(crate) struct Params<'k, Q> {
+    pub(crate) b: &'k KernelBuilder,
+    quantities: RefCell<Vec<Q>>,
+}
+
+impl<'k, Q: Copy + fmt::Display> Params<'k, Q> {
+    /// No parameters yet.
+    pub(crate) fn new(b: &'k KernelBuilder) -> Self {
+        Params { b, quantities: RefCell::default() }
+    }
+
+    /// Declares a scalar parameter.
+    pub(crate) fn scalar<T: Scalar>(&self, quantity: Q) -> Val<'k, T> {
+        self.quantities.borrow_mut().push(quantity);
+        self.b.param(&quantity.to_string())
+    }
+
+    /// Declares a tensor map.
+    pub(crate) fn tensor_map(&self, quantity: Q, spec: TensorMapSpec) -> TensorMap<'k> {
+        self.quantities.borrow_mut().push(quantity);
+        self.b.tensor_map(&quantity.to_string(), spec)
+    }
+
+    /// What was declared, in the order of the kernel's parameters.
+    pub(crate) fn into_quantities(self) -> Vec<Q> {
+        self.quantities.into_inner()
+    }
+}

@@ -1,0 +1,152 @@
+//! [`Problem`]: what the roles of a kernel know of the problem that an item belongs to. A launched
+//! kernel has it in its parameters, a resident kernel in the record of a job.
+
+use pgemm_ir::{KernelBuilder, TensorMapSpec, Val, ty};
+
+use crate::compute::Compute;
+use crate::epilogue::BiasAlong;
+use crate::epilogue::scales::Scales;
+use crate::launch::{Matrix, Quantity};
+use crate::operands::{BatchMap, StageTile};
+use crate::params::Params;
+use crate::source::Scheduler;
+use crate::spec::Spec;
+
+/// The TMA boxes of a kernel's matrices.
+pub(crate) struct Boxes {
+    /// Of the operands.
+    pub(crate) operands: Vec<TensorMapSpec>,
+    /// Of C and D; `None` where TMA does not move them.
+    pub(crate) output: Option<TensorMapSpec>,
+}
+
+impl Boxes {
+    /// The boxes of the operands' tiles, and of C and D.
+    pub(crate) fn new(tiles: &[StageTile], output: Option<TensorMapSpec>) -> Self {
+        Boxes { operands: tiles.iter().map(|tile| tile.tensor_map.clone()).collect(), output }
+    }
+}
+
+/// C or D in global memory.
+#[derive(Clone)]
+pub(crate) struct OutputMatrix<'k> {
+    /// Its boxes, where TMA may move it.
+    pub(crate) map: Option<BatchMap<'k>>,
+    /// Address of element (0, 0) of the first product's matrix.
+    pub(crate) address: Val<'k, ty::U64>,
+    /// Bytes from one line, a row or a column, to the next.
+    pub(crate) stride: Val<'k, ty::U64>,
+    /// Bytes from the matrix of one product to that of the next.
+    pub(crate) batch_stride: Val<'k, ty::U64>,
+}
+
+impl<'k> OutputMatrix<'k> {
+    /// Declares the parameters of C or D; a tensor map where its boxes are given.
+    pub(crate) fn declare(
+        params: &Params<'k, Quantity>,
+        matrix: Matrix,
+        boxes: Option<TensorMapSpec>,
+    ) -> Self {
+        OutputMatrix {
+            map: boxes.map(|boxes| BatchMap::declare(params, matrix, boxes)),
+            address: params.scalar(Quantity::Address(matrix)),
+            stride: params.scalar(Quantity::Stride(matrix)),
+            batch_stride: params.scalar(Quantity::BatchStride(matrix)),
+        }
+    }
+
+    /// One that only TMA moves.
+    pub(crate) fn by_map(b: &'k KernelBuilder, map: Option<BatchMap<'k>>) -> Self {
+        let nowhere = b.constant(0u64);
+        OutputMatrix { map, address: nowhere, stride: nowhere, batch_stride: nowhere }
+    }
+
+    /// Address of element (0, 0) of the matrix of product `batch`.
+    pub(crate) fn start(&self, batch: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
+        self.address + batch.widen() * self.batch_stride
+    }
+}
+
+/// A vector of one element for each row or column of D.
+#[derive(Clone, Copy)]
+pub(crate) struct Vector<'k> {
+    pub(crate) address: Val<'k, ty::U64>,
+    /// Elements in it.
+    pub(crate) length: Val<'k, ty::U32>,
+}
+
+/// A problem: D = alpha·A·B + beta·C, computed in type `R`.
+#[derive(Clone)]
+pub(crate) struct Problem<'k, R> {
+    /// The maps of A and B.
+    pub(crate) operands: Vec<BatchMap<'k>>,
+    /// C.
+    pub(crate) c: OutputMatrix<'k>,
+    /// D.
+    pub(crate) d: OutputMatrix<'k>,
+    /// Rows and columns of D.
+    pub(crate) extents: [Val<'k, ty::U32>; 2],
+    /// Alpha and beta. C is not read where beta is 0.
+    pub(crate) factors: [Val<'k, R>; 2],
+    /// The bias, where the epilogue has one.
+    pub(crate) bias: Option<Vector<'k>>,
+    /// Whether threads move C and D, and not TMA.
+    pub(crate) by_threads: Val<'k, ty::Bool>,
+}
+
+impl<'k, R: Compute> Problem<'k, R> {
+    /// Whether C is read.
+    pub(crate) fn reads_c(&self, b: &'k KernelBuilder) -> Val<'k, ty::Bool> {
+        self.factors[1].ne(R::zero(b))
+    }
+}
+
+/// What a launched kernel has in its parameters.
+pub(crate) struct LaunchParameters<'k, R> {
+    pub(crate) problem: Problem<'k, R>,
+    pub(crate) scheduler: Scheduler<'k>,
+    /// Address of the workspace for partial sums.
+    pub(crate) workspace: Val<'k, ty::U64>,
+    /// Whether partial sums are added as they come; a kernel that stores D from registers adds them
+    /// in order all the same.
+    pub(crate) unordered: Val<'k, ty::Bool>,
+    /// The scales of rows and columns, where the spec has them.
+    pub(crate) scales: Option<Scales<'k>>,
+}
+
+impl<'k, R: Compute> LaunchParameters<'k, R> {
+    /// Declares them.
+    pub(crate) fn declare(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
+        let b = params.b;
+        let maps: Vec<BatchMap<'k>> = [Matrix::A, Matrix::B]
+            .into_iter()
+            .zip(&boxes.operands)
+            .map(|(matrix, boxes)| BatchMap::declare(params, matrix, boxes.clone()))
+            .collect();
+        let output = |matrix| OutputMatrix::declare(params, matrix, boxes.output.clone());
+        let (c, mut d) = (output(Matrix::C), output(Matrix::D));
+        let policy = |matrix| params.scalar::<ty::U64>(Quantity::Policy(matrix));
+        let operands: Vec<BatchMap<'k>> = maps
+            .into_iter()
+            .zip([Matrix::A, Matrix::B])
+            .map(|(map, matrix)| map.with_policy(policy(matrix)))
+            .collect();
+        d.map = d.map.map(|map| map.with_policy(policy(Matrix::D)));
+        let extents = [Quantity::Rows, Quantity::Columns].map(|extent| params.scalar(extent));
+        let scheduler = Scheduler::declare(params, spec);
+        let workspace = params.scalar(Quantity::Workspace);
+        let flag = |quantity| params.scalar::<ty::U32>(quantity).ne(0);
+        let (unordered, by_threads) = match boxes.output {
+            Some(_) => (flag(Quantity::Unordered), flag(Quantity::StoredByThreads)),
+            None => (b.constant(false), b.constant(false)),
+        };
+        let factors = [Quantity::Alpha, Quantity::Beta].map(|factor| R::factor(params, factor));
+        let scales = spec.scaled.then(|| Scales::declare(params, extents, &operands));
+        let bias = spec.epilogue.bias().map(|along| Vector {
+            address: params.scalar(Quantity::Bias),
+            length: if along == BiasAlong::N { extents[1] } else { extents[0] },
+        });
+        let problem = Problem { operands, c, d, extents, factors, bias, by_threads };
+        LaunchParameters { problem, scheduler, workspace, unordered, scales }
+    }
+}

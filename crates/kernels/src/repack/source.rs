@@ -1,0 +1,272 @@
+//! Reading the source: 16-byte chunks of its lines, wherever these begin. Where the elements of a
+//! line are neighbours, a chunk is one aligned load, or two whose bytes are shifted into place; loads
+//! never leave the matrix. Else, and at the matrix's very ends, its elements are loaded one by one.
+
+use pgemm_ir::{KernelBuilder, Val, ty};
+
+use super::CHUNK_BYTES;
+
+/// A matrix as it lies.
+pub(super) struct Source<'k> {
+    pub(super) b: &'k KernelBuilder,
+    pub(super) element_bytes: u32,
+    pub(super) address: Val<'k, ty::U64>,
+    /// One past its last byte, where elements are neighbours.
+    pub(super) end: Val<'k, ty::U64>,
+    /// Bytes from line to line.
+    pub(super) stride: Val<'k, ty::U64>,
+    /// Bytes from element to element.
+    pub(super) step: Val<'k, ty::U64>,
+    pub(super) lines: Val<'k, ty::U32>,
+    /// Whole chunks of a line, and bytes of the one behind these.
+    pub(super) full: Val<'k, ty::U32>,
+    pub(super) rest: Val<'k, ty::U32>,
+}
+
+/// Some elements of a line.
+#[derive(Clone, Copy)]
+pub(super) struct Chunk<'k> {
+    /// Address of the first; of some chunk of the matrix where there is none.
+    address: Val<'k, ty::U64>,
+    /// Bytes that the matrix has there: from 1 to 16.
+    there: Val<'k, ty::U32>,
+    /// Bytes that are asked for: those, or none.
+    wanted: Val<'k, ty::U32>,
+}
+
+/// How a chunk is read.
+#[derive(Clone, Copy)]
+struct Read<'k> {
+    chunk: Chunk<'k>,
+    /// The aligned units that it lies in: one twice where it is one.
+    low: Val<'k, ty::U64>,
+    high: Val<'k, ty::U64>,
+    /// Where it begins in the first.
+    shift: Val<'k, ty::U32>,
+    /// Whether its elements are neighbours and both units the matrix's.
+    inside: Val<'k, ty::Bool>,
+}
+
+/// How some chunks are read together.
+pub(super) struct Reads<'k> {
+    reads: Vec<Read<'k>>,
+    /// Whether all of them are aligned units of the matrix.
+    plain: Val<'k, ty::Bool>,
+}
+
+/// 16 bytes.
+pub(super) type Words<'k> = [Val<'k, ty::U32>; 4];
+
+impl<'k> Source<'k> {
+    /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then zeros.
+    pub(super) fn chunk(&self, line: Val<'k, ty::U32>, column: Val<'k, ty::U32>) -> Chunk<'k> {
+        let last = self.full - self.rest.eq(0).select::<ty::U32>(1, 0);
+        let (near_line, near) = (line.min(self.lines - 1), column.min(last));
+        let there = near.lt(self.full).select(CHUNK_BYTES, self.rest);
+        let inside = line.lt(self.lines) & column.lt(last + 1);
+        let elements = u64::from(CHUNK_BYTES / self.element_bytes);
+        let line = self.address + near_line.widen() * self.stride;
+        Chunk {
+            address: line + near.widen() * self.step * elements,
+            there,
+            wanted: inside.select(there, 0),
+        }
+    }
+
+    /// How some chunks are read.
+    pub(super) fn reads(&self, chunks: impl Iterator<Item = Chunk<'k>>) -> Reads<'k> {
+        let neighbours = self.step.eq(u64::from(self.element_bytes));
+        let read = |chunk: Chunk<'k>| {
+            let (low, shift) = (chunk.address & !15, chunk.address.low_word() & 15);
+            let high = low + shift.ne(0).select::<ty::U64>(16, 0);
+            let inside = neighbours & low.ge(self.address) & self.end.ge(high + 16);
+            Read { chunk, low, high, shift, inside }
+        };
+        let reads: Vec<_> = chunks.map(read).collect();
+        let plain = |read: &Read<'k>| read.inside & read.shift.eq(0);
+        let first = plain(&reads[0]);
+        Reads { plain: reads[1..].iter().fold(first, |all, read| all & plain(read)), reads }
+    }
+
+    /// Waits for what the launches before this one write; meanwhile L2 fetches what lies at the
+    /// beginnings of these chunks.
+    pub(super) fn await_dependencies(&self, reads: &Reads<'k>) {
+        for Read { chunk, low, inside, .. } in &reads.reads {
+            // One line or the other: what the address depends on is known before the wait then, and
+            // not computed behind it.
+            self.b.prefetch_line(inside.select(*low, chunk.address));
+        }
+        self.b.grid_dependency_wait();
+    }
+
+    /// The bytes of some chunks, all of which are in flight together; zeros for those that are not
+    /// wanted. At the matrix's ends, where a warp's threads go two ways, it waits twice.
+    pub(super) fn read(&self, chunks: &[Chunk<'k>]) -> Vec<Words<'k>> {
+        let b = self.b;
+        let each = |of: &dyn Fn(usize) -> Val<'k, ty::U64>| -> Vec<_> {
+            (0..chunks.len()).map(of).collect()
+        };
+        let low = each(&|i| chunks[i].address & !15);
+        let shifts: Vec<_> = chunks.iter().map(|chunk| chunk.address.low_word() & 15).collect();
+        let lasts = each(&|i| low[i] + shifts[i].ne(0).select::<ty::U64>(16, 0));
+        let neighbours = self.step.eq(u64::from(self.element_bytes));
+        let inside = (0..chunks.len()).fold(neighbours, |inside, i| {
+            inside & low[i].ge(self.address) & self.end.ge(lasts[i] + 16)
+        });
+        let none = shifts[1..].iter().fold(shifts[0], |all, shift| all | *shift).eq(0);
+        let load = |address| b.load_global_once::<ty::U32, 4>(address);
+        let words = b.if_else(
+            inside,
+            || {
+                b.if_else(
+                    none,
+                    || low.iter().flat_map(|address| load(*address)).collect::<Vec<_>>(),
+                    || {
+                        let halves: Vec<_> =
+                            (0..chunks.len()).map(|i| (load(low[i]), load(lasts[i]))).collect();
+                        let shifted = halves.iter().zip(&shifts);
+                        shifted
+                            .flat_map(|((low, high), shift)| {
+                                shift_down(low, high, *shift, self.element_bytes)
+                            })
+                            .collect()
+                    },
+                )
+            },
+            || chunks.iter().flat_map(|chunk| self.gather(chunk)).collect(),
+        );
+        let words = words.chunks(4).map(|words| std::array::from_fn(|i| words[i]));
+        words.zip(chunks).map(|(words, chunk)| self.cut(words, chunk.wanted)).collect()
+    }
+
+    /// A chunk element by element. Those beyond the end are copies of the last one.
+    fn gather(&self, chunk: &Chunk<'k>) -> Words<'k> {
+        let b = self.b;
+        let size = self.element_bytes;
+        let last = chunk.there / size - 1;
+        let address = |i: u32| chunk.address + last.min(i).widen() * self.step;
+        match size {
+            1 | 2 => std::array::from_fn(|word| {
+                let in_word = 4 / size;
+                (0..in_word)
+                    .map(|i| {
+                        let element = b.load_narrow(address(word as u32 * in_word + i), size);
+                        element << (8 * size * i)
+                    })
+                    .reduce(|word, element| word | element)
+                    .unwrap_or_else(|| b.constant(0))
+            }),
+            4 => std::array::from_fn(|i| b.load_global::<ty::U32, 1>(address(i as u32))[0]),
+            _ => {
+                let pairs = [0, 1].map(|i| b.load_global::<ty::U32, 2>(address(i)));
+                std::array::from_fn(|i| pairs[i / 2][i % 2])
+            }
+        }
+    }
+
+    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes before
+    /// all of it has been asked for. That takes registers.
+    pub(super) fn read_once(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
+        let b = self.b;
+        let load = |address| b.load_global_once::<ty::U32, 4>(address);
+        let both = |read: &Read<'k>| [load(read.low), load(read.high)].concat();
+        let come = |read: &Read<'k>| b.if_else(read.inside, || both(read), || self.elements(read));
+        let chunk = |read: &Read<'k>, come: &[_]| {
+            b.if_else(read.inside, || self.shifted(come, read.shift), || self.joined(come))
+        };
+        let words = b.if_else(
+            *plain,
+            || reads.iter().flat_map(|read| load(read.low)).collect::<Vec<_>>(),
+            || {
+                let all: Vec<_> = reads.iter().map(come).collect();
+                reads.iter().zip(&all).flat_map(|(read, come)| chunk(read, come)).collect()
+            },
+        );
+        let words = words.chunks(4).map(|words| std::array::from_fn(|i| words[i]));
+        words.zip(reads).map(|(words, read)| self.cut(words, read.chunk.wanted)).collect()
+    }
+
+    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words of
+    /// each, then nothing. Those beyond the end are copies of the last one.
+    fn elements(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
+        let b = self.b;
+        let size = self.element_bytes;
+        let last = chunk.there / size - 1;
+        // Of what is there anyway, so that the chunk's address takes no registers.
+        let first = low.byte_offset(*shift);
+        let address = |i: u32| first + last.min(i).widen() * self.step;
+        let narrow = |i: u32| b.load_narrow(address(i), size);
+        let mut words: Vec<_> = match size {
+            1 => (0..8).map(|i| narrow(2 * i) | (narrow(2 * i + 1) << 8)).collect(),
+            2 => (0..8).map(narrow).collect(),
+            4 => (0..4).flat_map(|i| b.load_global::<ty::U32, 1>(address(i))).collect(),
+            _ => (0..2).flat_map(|i| b.load_global::<ty::U32, 2>(address(i))).collect(),
+        };
+        words.resize(8, b.constant(0));
+        words
+    }
+
+    /// The chunk that begins at byte `shift` of two units.
+    fn shifted(
+        &self,
+        units: &[Val<'k, ty::U32>],
+        shift: Val<'k, ty::U32>,
+    ) -> Vec<Val<'k, ty::U32>> {
+        let [low, high] = [0, 4].map(|first| std::array::from_fn(|i| units[first + i]));
+        shift_down(&low, &high, shift, self.element_bytes).to_vec()
+    }
+
+    /// The chunk that consists of these elements.
+    fn joined(&self, elements: &[Val<'k, ty::U32>]) -> Vec<Val<'k, ty::U32>> {
+        match self.element_bytes {
+            1 | 2 => elements.chunks(2).map(|halves| halves[0] | (halves[1] << 16)).collect(),
+            _ => elements[..4].to_vec(),
+        }
+    }
+
+    /// The words with zeros from byte `wanted` on.
+    fn cut(&self, words: Words<'k>, wanted: Val<'k, ty::U32>) -> Words<'k> {
+        let b = self.b;
+        let cut = b.if_else(
+            wanted.ge(CHUNK_BYTES),
+            || words.to_vec(),
+            || {
+                (0..)
+                    .zip(words)
+                    .map(|(i, word)| {
+                        let bytes = wanted - wanted.min(i * 4);
+                        // Shifted beyond its end, nothing is left, and one less are all bits.
+                        word & ((b.constant::<ty::U32>(1) << (bytes * 8)) - 1)
+                    })
+                    .collect()
+            },
+        );
+        std::array::from_fn(|i| cut[i])
+    }
+}
+
+/// The 16 bytes from byte `shift` of 32 on: a multiple of `unit`, below 16.
+pub(crate) fn shift_down<'k>(
+    low: &Words<'k>,
+    high: &Words<'k>,
+    shift: Val<'k, ty::U32>,
+    unit: u32,
+) -> Words<'k> {
+    let words = [*low, *high].concat();
+    let by = |words: &[Val<'k, ty::U32>], bytes: u32| -> Vec<Val<'k, ty::U32>> {
+        let moves = (shift & bytes).ne(0);
+        let count = (bytes / 4) as usize;
+        words
+            .iter()
+            .zip(&words[count..])
+            .map(|(stays, moved)| moves.select(*moved, *stays))
+            .collect()
+    };
+    let words = by(&words, 8);
+    let words = if unit < 8 { by(&words, 4) } else { words };
+    if unit >= 4 {
+        return std::array::from_fn(|i| words[i]);
+    }
+    let selector = (shift & 3) * 0x1111 + 0x3210;
+    std::array::from_fn(|i| words[i].permute_bytes(words[i + 1], selector))
+}

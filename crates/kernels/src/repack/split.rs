@@ -1,0 +1,134 @@
+//! [`SplitSpec`]: matrices of binary32 become the terms that kernels of [`Terms`] multiply, each the
+//! nearest number of the element's type to what the terms before it leave. A chunk of four numbers
+//! becomes four of each term, in the term's span.
+//!
+//! What rounds beyond the type's largest number becomes that, and the next term takes the rest.
+//! Infinities and NaN have terms that are NaN, whose products are NaN too.
+
+use pgemm_ir::{Element, KernelBuilder, Val, ty};
+
+use super::source::Words;
+use super::{BATCH, CHUNK_BYTES, Units};
+use crate::spec::{SpecError, Terms};
+
+/// Bytes of the numbers that are split.
+pub(super) const BINARY32: u32 = 4;
+
+/// What binary32 is split into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SplitSpec {
+    /// Type of the terms: tf32, bf16 or f16, whose lines are scaled.
+    pub element: Element,
+    /// How many.
+    pub terms: Terms,
+}
+
+impl SplitSpec {
+    pub(super) fn validate(&self) -> Result<(), SpecError> {
+        if matches!(self.element, Element::Tf32 | Element::Bf16 | Element::F16) {
+            return Ok(());
+        }
+        let (what, limit) = ("terms of binary32", "are tf32, bf16 or f16".to_owned());
+        let spec = format!("{}{}", self.element, self.terms.suffix());
+        Err(SpecError::Combination { spec, what, limit })
+    }
+
+    /// Whether lines are divided by powers of two before, as the exponents of f16 need.
+    pub fn scaled(&self) -> bool {
+        self.element == Element::F16
+    }
+
+    /// Bytes of a line of the result for `k` numbers: whole spans of all terms.
+    pub fn pitch(&self, k: u32) -> u64 {
+        self.terms.stored_k(k.into(), self.element) * u64::from(self.element.bytes())
+    }
+
+    /// Chunks of four binary32 that fill a span of each term.
+    fn span_chunks(&self) -> u32 {
+        Terms::SPAN_BYTES / self.chunk_bytes()
+    }
+
+    /// Bytes of a term of four numbers.
+    fn chunk_bytes(&self) -> u32 {
+        CHUNK_BYTES / BINARY32 * self.element.bytes()
+    }
+
+    pub(super) fn units(&self) -> Units {
+        Units { element_bytes: BINARY32, chunks: self.span_chunks().into(), batch: BATCH }
+    }
+}
+
+/// Writes terms in place of chunks.
+#[derive(Clone, Copy)]
+pub(super) struct SplitStore<'k> {
+    pub(super) spec: SplitSpec,
+    /// Address of the scales.
+    pub(super) scales: Option<Val<'k, ty::U64>>,
+}
+
+impl<'k> SplitStore<'k> {
+    /// Stores the terms of chunk `column` of a line that begins at `address`.
+    pub(super) fn store(
+        &self,
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        line: Val<'k, ty::U32>,
+        column: Val<'k, ty::U32>,
+        words: Words<'k>,
+    ) {
+        let SplitSpec { element, terms } = self.spec;
+        let (of_span, bytes) = (self.spec.span_chunks(), self.spec.chunk_bytes());
+        let span = (column / of_span).widen() * u64::from(terms.count() * Terms::SPAN_BYTES);
+        let place = address + span + (column % of_span * bytes).widen();
+        let mut rest = words.map(Val::as_f32);
+        if let Some(scales) = self.scales {
+            let [scale] = b.load_global::<ty::U32, 1>(scales + line.widen() * 4);
+            let inverse = inverse(b, scale);
+            rest = rest.map(|value| value * inverse);
+        }
+        for term in 0..terms.count() {
+            let place = place + u64::from(term * Terms::SPAN_BYTES);
+            let last = term + 1 == terms.count();
+            let values = match element {
+                Element::F16 => {
+                    let packed = [0, 2].map(|i| rest[i].pack(rest[i + 1], Element::F16));
+                    b.store_global(place, packed.map(Val::<ty::B32>::bits));
+                    packed.map(|pair| pair.unpack(Element::F16)).concat()
+                }
+                Element::Bf16 => {
+                    let bits = rest.map(|value| nearest(value, 16));
+                    let pair = |i: usize| bits[i].permute_bytes(bits[i + 1], 0x7632);
+                    b.store_global(place, [pair(0), pair(2)]);
+                    bits.map(Val::as_f32).to_vec()
+                }
+                _ => {
+                    let bits = rest.map(|value| nearest(value, 13));
+                    b.store_global(place, bits);
+                    bits.map(Val::as_f32).to_vec()
+                }
+            };
+            if !last {
+                // Exact: the difference is a multiple of the number's last bit, and smaller than it.
+                rest = std::array::from_fn(|i| rest[i] - values[i]);
+            }
+        }
+    }
+}
+
+/// The reciprocal of a power of two from 2^-126 to 2^126, whose bits these are.
+fn inverse<'k>(b: &'k KernelBuilder, scale: Val<'k, ty::U32>) -> Val<'k, ty::F32> {
+    (b.constant::<ty::U32>(254 << 23) - scale).as_f32()
+}
+
+/// The bits of a number without the lowest `bits`: rounded to nearest even, but to the largest number
+/// rather than to infinity. NaN where it is infinite or NaN.
+fn nearest<'k>(value: Val<'k, ty::F32>, bits: u32) -> Val<'k, ty::U32> {
+    const INFINITE: u32 = 0x7f80_0000;
+    const NAN: u32 = 0x7fc0_0000;
+    let word = value.bits();
+    let magnitude = word & 0x7fff_ffff;
+    let half = (1 << (bits - 1)) - 1;
+    let rounded = (magnitude + half + ((magnitude >> bits) & 1)) & (u32::MAX << bits);
+    let finite = rounded.min(INFINITE - (1 << bits));
+    (word & (1 << 31)) | magnitude.lt(INFINITE).select::<ty::U32>(finite, NAN)
+}

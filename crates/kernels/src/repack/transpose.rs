@@ -1,0 +1,88 @@
+//! The matrix is transposed. A tile goes through shared memory in words that hold neighbours of the
+//! result: of elements of fewer than four bytes, a thread reads as many lines as a word has and
+//! permutes their bytes. Rows of the tile are lines of the result; their 16-byte chunks are permuted
+//! so that writes of words and reads of chunks both spread over all banks.
+
+use pgemm_ir::{Special, Val, ty};
+
+use super::source::Words;
+use super::{BATCH, CHUNK_BYTES, Job, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES, Tile};
+
+/// Threads side by side along the source's lines, and chunks of a row of the tile.
+const ABREAST: u32 = 8;
+
+/// Transposes a tile of the matrix.
+pub(super) fn transpose<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Smem>) {
+    let b = job.source.b;
+    let size = job.source.element_bytes;
+    let thread = b.special(Special::Thread);
+    // Lines of the source that one word of the result takes, and how many of these groups a tile has.
+    let in_word = (4 / size).max(1);
+    let groups = TRANSPOSED_BYTES / (in_word * size);
+    let group = thread / ABREAST % groups;
+    let side_by_side = THREADS / groups;
+    let passes = BATCH / in_word;
+    let in_chunk = CHUNK_BYTES / size;
+    // The chunk of the source's lines, in the tile.
+    let chunk = |pass: u32| {
+        let beside = thread / (ABREAST * groups) * ABREAST;
+        thread % ABREAST + beside + pass * side_by_side
+    };
+    let tile_chunks = TRANSPOSED_LINES / in_chunk;
+    let chunks = (0..BATCH).map(|i| {
+        let (pass, i) = (i / in_word, i % in_word);
+        let line = tile.row * (groups * in_word) + group * in_word + i;
+        job.source.chunk(line, tile.column * tile_chunks + chunk(pass))
+    });
+    let read = job.source.read(&chunks.collect::<Vec<_>>());
+    let row_of = |chunk: Val<'k, ty::U32>| smem.offset(chunk * (in_chunk * TRANSPOSED_BYTES));
+    for (pass, lines) in (0..passes).zip(read.chunks(in_word as usize)) {
+        let chunk = chunk(pass);
+        let first = group * in_word * size;
+        let place = ((first / CHUNK_BYTES) ^ (chunk % ABREAST)) * CHUNK_BYTES + first % CHUNK_BYTES;
+        let row = row_of(chunk).offset(place);
+        for (i, words) in (0..).zip(across(lines, size)) {
+            let place = row.offset(i * TRANSPOSED_BYTES);
+            match words[..] {
+                [word] => b.store_shared(place, [word]),
+                _ => b.store_shared(place, [words[0], words[1]]),
+            }
+        }
+    }
+    b.sync_cta();
+    let column = thread % ABREAST;
+    let result_column = tile.row * ABREAST + column;
+    for i in 0..BATCH {
+        let row = thread / ABREAST + i * (THREADS / ABREAST);
+        let place = (column ^ (row / in_chunk % ABREAST)) * CHUNK_BYTES;
+        let line = tile.column * TRANSPOSED_LINES + row;
+        let words = b.load_shared::<ty::U32, 4>(smem.offset(row * TRANSPOSED_BYTES).offset(place));
+        job.result.store(b, line, result_column, words);
+    }
+}
+
+/// For each element of a chunk, the word or words that it makes with those of the lines beside its own.
+fn across<'k>(lines: &[Words<'k>], size: u32) -> Vec<Vec<Val<'k, ty::U32>>> {
+    match (size, lines) {
+        (1, [a, b, c, d]) => (0..4)
+            .flat_map(|word| {
+                // Bytes 0, 1 and 2, 3 of both lines by turns.
+                let pairs = |x: &Words<'k>, y: &Words<'k>| {
+                    [0x5140, 0x7362].map(|selector| x[word].permute_bytes(y[word], selector))
+                };
+                let (above, below) = (pairs(a, b), pairs(c, d));
+                [0, 1].into_iter().flat_map(move |half| {
+                    [0x5410, 0x7632]
+                        .map(|selector| vec![above[half].permute_bytes(below[half], selector)])
+                })
+            })
+            .collect(),
+        (2, [a, b]) => (0..4)
+            .flat_map(|word| {
+                [0x5410, 0x7632].map(|selector| vec![a[word].permute_bytes(b[word], selector)])
+            })
+            .collect(),
+        (8, [words]) => words.chunks(2).map(<[_]>::to_vec).collect(),
+        (_, lines) => lines.iter().flatten().map(|word| vec![*word]).collect(),
+    }
+}

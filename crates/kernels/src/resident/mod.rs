@@ -1,0 +1,290 @@
+//! The resident kernel: launched once, it stays and works through jobs as they come in, each a GEMM
+//! of its own shape. One warp of the grid takes jobs in ([`relay`]), each CTA takes tiles of any of
+//! them ([`tickets`]), and the last warpgroup to store a part of a job tells whoever waits for it.
+//! Producer and consumers work as those of a launched kernel; what that has in its parameters they
+//! find in the job's record. docs/resident.md has the protocol.
+
+pub mod layout;
+mod leader;
+pub mod record;
+pub(crate) mod relay;
+pub(crate) mod tickets;
+
+use std::fmt;
+
+use pgemm_ir::{
+    AtomicOp, Carried, KernelBuilder, Order, RingCursor, Scope, TensorMapSpec, Val, ty,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::compute::Compute;
+use crate::launch::Matrix;
+use crate::operands::{BatchMap, Operands};
+use crate::params::Params;
+use crate::problem::{Boxes, OutputMatrix, Problem};
+use crate::source::{Item, Segment, Source, TileOrigin, Walker};
+use crate::spec::Spec;
+use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, queue};
+use relay::Relay;
+use tickets::{JobTile, Reader, Tickets};
+
+/// Shared memory that a resident kernel needs beside that of its spec.
+pub(crate) const SMEM_BYTES: u32 = (relay::SMEM_BYTES + tickets::SMEM_BYTES).next_multiple_of(1024);
+
+/// The producer asks for another tile when so many stages of this one are left: longer than it takes
+/// to find one.
+const ASKS_AHEAD: u32 = 16;
+
+/// What a parameter of a resident kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueQuantity {
+    /// The address of the queue's words in device memory.
+    Queue,
+    /// The address of the records.
+    Records,
+    /// The address of the host's completion words.
+    Completions,
+    /// The address of the host's doorbells.
+    Doorbells,
+    /// The address of the host's entries.
+    Entries,
+    /// The address of the word in which the kernel tells the host whether it runs.
+    State,
+    /// The number of the launch.
+    Launch,
+    /// How long the kernel stays idle before it leaves.
+    IdleNanoseconds,
+}
+
+impl fmt::Display for QueueQuantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QueueQuantity::Queue => "queue",
+            QueueQuantity::Records => "records",
+            QueueQuantity::Completions => "completions",
+            QueueQuantity::Doorbells => "doorbells",
+            QueueQuantity::Entries => "entries",
+            QueueQuantity::State => "state",
+            QueueQuantity::Launch => "launch",
+            QueueQuantity::IdleNanoseconds => "idle_nanoseconds",
+        })
+    }
+}
+
+/// The tiles of a queue's jobs.
+pub(crate) struct QueueSource<'k, R> {
+    b: &'k KernelBuilder,
+    spec: Spec,
+    boxes: Boxes,
+    queue: Val<'k, ty::U64>,
+    records: Val<'k, ty::U64>,
+    completions: Val<'k, ty::U64>,
+    tickets: Tickets<'k>,
+    relay: Relay<'k>,
+    result: std::marker::PhantomData<R>,
+}
+
+impl<'k, R: Compute> QueueSource<'k, R> {
+    /// Declares the queue's parameters and shared memory.
+    pub(crate) fn declare(params: &Params<'k, QueueQuantity>, spec: &Spec, boxes: Boxes) -> Self {
+        let queue = params.scalar(QueueQuantity::Queue);
+        let records = params.scalar(QueueQuantity::Records);
+        let completions = params.scalar(QueueQuantity::Completions);
+        let readers = 1 + spec.consumers() * 4;
+        QueueSource {
+            b: params.b,
+            spec: *spec,
+            boxes,
+            queue,
+            records,
+            completions,
+            tickets: Tickets::declare(params.b, spec, readers, [queue, records]),
+            relay: Relay::declare(params, [queue, records]),
+            result: std::marker::PhantomData,
+        }
+    }
+
+    /// The map of a matrix of a tile's job.
+    fn map(&self, tile: &JobTile<'k>, matrix: Matrix, boxes: &TensorMapSpec) -> BatchMap<'k> {
+        let at = record::map_index(matrix) * MAP_BYTES;
+        let address = self.records.byte_offset(tile.record * RECORD_BYTES + at);
+        let step = (tile.steps >> matrix as u32) & 1;
+        BatchMap::at(self.b, address, boxes.clone(), step)
+    }
+
+    /// The problem of a tile, as far as a walker needs it.
+    fn problem(&self, tile: &JobTile<'k>, walker: Walker<'k>) -> Problem<'k, R> {
+        let b = self.b;
+        let operands = match walker {
+            Walker::Consumer { .. } => vec![],
+            Walker::Loader | Walker::Helper => [Matrix::A, Matrix::B]
+                .into_iter()
+                .zip(&self.boxes.operands)
+                .map(|(matrix, boxes)| self.map(tile, matrix, boxes))
+                .collect(),
+        };
+        let output = |matrix| {
+            let boxes = self.boxes.output.as_ref();
+            let boxes = boxes.filter(|_| matches!(walker, Walker::Consumer { .. }));
+            OutputMatrix::by_map(b, boxes.map(|boxes| self.map(tile, matrix, boxes)))
+        };
+        let nothing = b.constant::<ty::U32>(0);
+        Problem {
+            operands,
+            c: output(Matrix::C),
+            d: output(Matrix::D),
+            extents: [nothing; 2],
+            factors: tile.factors.map(R::from_word),
+            bias: tile.bias,
+            by_threads: b.constant(false),
+        }
+    }
+
+    /// Makes what was written of a new record's maps hold for this walker's uses of them.
+    fn acquire_maps(
+        &self,
+        problem: &Problem<'k, R>,
+        walker: Walker<'k>,
+        is_new: Val<'k, ty::Bool>,
+    ) {
+        let b = self.b;
+        match walker {
+            Walker::Loader | Walker::Helper => {
+                b.if_(is_new, || problem.operands.iter().for_each(BatchMap::fence_acquire));
+                b.fence_proxy_async_global();
+            }
+            Walker::Consumer { leads } => b.if_(leads & is_new, || {
+                problem.d.map.iter().for_each(BatchMap::fence_acquire);
+                b.if_(problem.reads_c(b), || {
+                    problem.c.map.iter().for_each(BatchMap::fence_acquire);
+                });
+            }),
+        }
+    }
+
+    /// All stages of a tile.
+    fn segment(&self, tile: &JobTile<'k>) -> Segment<'k> {
+        let b = self.b;
+        let zero = b.constant(0);
+        Segment {
+            k_first: zero,
+            k_count: tile.k_tiles,
+            whole: b.constant(true),
+            tile: zero,
+            unit: zero,
+            last: b.constant(false),
+        }
+    }
+
+    /// Counts a tile's part as done. The last one of a job says so, once its stores can be seen. The
+    /// thread that issued them.
+    fn arrive(&self, job: Val<'k, ty::U32>) {
+        let b = self.b;
+        let slot = self.queue.byte_offset(job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT);
+        let at = |word: Slot| slot.byte_offset(word as u32 * 4);
+        let [tiles] = b.load_global::<ty::U32, 1>(at(Slot::Tiles));
+        let [completion, value] = b.load_global::<ty::U32, 2>(at(Slot::Completion));
+        b.bulk_wait(0);
+        b.fence_proxy_async_global();
+        let all = tiles * self.spec.parts();
+        let arrive = || {
+            let at = at(Slot::Arrived);
+            b.atomic(AtomicOp::Add, at, 1, Order::AcquireRelease, Scope::Gpu)
+        };
+        // Who is alone need not count.
+        let before = b.if_else(all.eq(1), || b.constant(0), arrive);
+        b.if_((before + 1).eq(all), || {
+            b.fence(Order::AcquireRelease, Scope::Gpu);
+            let here = self.queue.byte_offset(completion * 4 + queue::COMPLETIONS_AT);
+            b.store_ordered(here, value, Order::Relaxed, Scope::Gpu);
+            // D is device memory: what the device sees of it in L2 is what copies to the host read.
+            // A fence at system scope, which they would not need, is one at a time for all SMs, 0.7
+            // µs each.
+            let host = self.completions.byte_offset(completion * 4);
+            b.store_ordered(host, value, Order::Relaxed, Scope::System);
+            let freed = self.queue.byte_offset(job % RING_SLOTS * 4 + queue::FREED_AT);
+            // Counted, not stored: the relay may know by `done` alone that the slot is free, and
+            // then nothing orders this before what the slot's next job says there.
+            b.atomic(AtomicOp::Add, freed, RING_SLOTS, Order::Relaxed, Scope::Gpu);
+            let done = self.queue.byte_offset(queue::DONE_AT);
+            b.atomic(AtomicOp::Add, done, tiles, Order::Relaxed, Scope::Gpu);
+        });
+    }
+}
+
+impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
+    type Result = R;
+
+    fn init(&self) {
+        self.tickets.init();
+    }
+
+    fn for_each<C: Carried<'k> + Copy>(
+        &self,
+        walker: Walker<'k>,
+        init: C,
+        body: impl FnOnce(&Item<'k, R>, C) -> C,
+    ) -> C {
+        let b = self.b;
+        let reader = match walker {
+            Walker::Loader => Reader::Thread,
+            Walker::Consumer { .. } => Reader::Warpgroup,
+            Walker::Helper => Reader::Warp,
+        };
+        // No record has stamp 0.
+        let start = (self.tickets.start(), b.constant::<ty::U32>(0), init, b.constant(true));
+        let (_, _, carried, _) = b.while_(
+            start,
+            |(.., goes_on)| goes_on,
+            |(at, stamp, carried, _)| {
+                let (tile, at) = self.tickets.take(at, reader);
+                let exists = tile.k_tiles.ne(0);
+                let work = || {
+                    let problem = self.problem(&tile, walker);
+                    self.acquire_maps(&problem, walker, tile.stamp.ne(stamp));
+                    let (segment, origin) = (self.segment(&tile), Some(tile.origin));
+                    let job = Some(tile.job);
+                    body(&Item { segment, origin, problem, job }, carried)
+                };
+                let carried = b.if_else(exists, work, || carried);
+                (at, tile.stamp, carried, exists)
+            },
+        );
+        carried
+    }
+
+    fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
+        let b = self.b;
+        self.for_each(Walker::Loader, operands.start(), |item, cursor| {
+            let asks = item.segment.k_count.max(ASKS_AHEAD) - ASKS_AHEAD;
+            let before = |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(asks), || self.tickets.ask());
+            let (maps, origin) = (&item.problem.operands, self.origin(item));
+            operands.load(maps, origin, &item.segment, cursor, before)
+        })
+    }
+
+    fn origin(&self, item: &Item<'k, R>) -> TileOrigin<'k> {
+        let nowhere = || self.b.constant(0);
+        item.origin.unwrap_or_else(|| TileOrigin { m: nowhere(), n: nowhere(), batch: nowhere() })
+    }
+
+    fn finished(&self, item: &Item<'k, R>, walker: Walker<'k>) {
+        if let (Walker::Consumer { leads }, Some(job)) = (walker, item.job) {
+            self.b.scope("completion", || self.b.if_(leads, || self.arrive(job)));
+        }
+    }
+
+    fn helpers(&self) -> Vec<Box<dyn FnOnce() + '_>> {
+        let b = self.b;
+        vec![
+            Box::new(|| b.scope("tickets", || self.tickets.draw())),
+            Box::new(|| {
+                let is_first = b.special(pgemm_ir::Special::Cta).eq(0);
+                b.if_(is_first, || b.scope("relay", || self.relay.run()));
+            }),
+        ]
+    }
+}
+
+const _: () = assert!(RECORD_BYTES.is_multiple_of(MAP_BYTES));

@@ -1,0 +1,124 @@
+//! Work sources: where a CTA finds its work. Every role of the CTA walks the same sequence of
+//! items on its own. An item is some or all stages of an output tile, together with the problem
+//! that the tile is part of. A launched kernel has one problem ([`LaunchSource`]); a resident
+//! kernel takes tiles of any of a queue's jobs ([`crate::resident`]).
+
+mod launch;
+
+use pgemm_ir::{Carried, RingCursor, Val, ty};
+
+pub(crate) use self::launch::{LaunchSource, Raster, Scheduler};
+use crate::compute::Compute;
+use crate::operands::Operands;
+use crate::problem::Problem;
+
+/// A CTA's place in its cluster. Ranks run along M first.
+#[derive(Clone, Copy)]
+pub(crate) struct CtaPlace<'k> {
+    /// Along M.
+    pub(crate) m: Val<'k, ty::U32>,
+    /// Along N.
+    pub(crate) n: Val<'k, ty::U32>,
+}
+
+/// The first element of a CTA tile in the D of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct TileOrigin<'k> {
+    /// First row.
+    pub(crate) m: Val<'k, ty::U32>,
+    /// First column.
+    pub(crate) n: Val<'k, ty::U32>,
+    /// Which product of the batch.
+    pub(crate) batch: Val<'k, ty::U32>,
+}
+
+/// Some or all of the stages of an output tile.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment<'k> {
+    /// First stage.
+    pub(crate) k_first: Val<'k, ty::U32>,
+    /// Stages, at least 1.
+    pub(crate) k_count: Val<'k, ty::U32>,
+    /// True where these are all of the tile's.
+    pub(crate) whole: Val<'k, ty::Bool>,
+    /// Index of the cluster tile.
+    pub(crate) tile: Val<'k, ty::U32>,
+    /// The unit of work that it belongs to: a worker's share of split tiles, or a whole tile.
+    pub(crate) unit: Val<'k, ty::U32>,
+    /// True where this cluster has no work after it.
+    pub(crate) last: Val<'k, ty::Bool>,
+}
+
+/// One item of work.
+#[derive(Clone)]
+pub(crate) struct Item<'k, R> {
+    /// Its stages.
+    pub(crate) segment: Segment<'k>,
+    /// Where its tile lies, as far as the source has computed that.
+    pub(crate) origin: Option<TileOrigin<'k>>,
+    /// The problem of the tile.
+    pub(crate) problem: Problem<'k, R>,
+    /// The job that it is part of, where it comes from a queue.
+    pub(crate) job: Option<Val<'k, ty::U32>>,
+}
+
+/// Who walks the items.
+#[derive(Clone, Copy)]
+pub(crate) enum Walker<'k> {
+    /// The thread that loads operands.
+    Loader,
+    /// The threads of a consumer warpgroup, of which one issues the stores by TMA.
+    Consumer {
+        /// True in that thread.
+        leads: Val<'k, ty::Bool>,
+    },
+    /// The lanes of a helper warp.
+    Helper,
+}
+
+/// A sequence of items for each CTA.
+pub(crate) trait Source<'k> {
+    /// The type in which results are computed.
+    type Result: Compute;
+
+    /// Prepares it: one thread, before the CTA's barrier.
+    fn init(&self);
+
+    /// Lets the launches that depend on this one begin, once the CTA is set up.
+    fn release_dependents(&self) {}
+
+    /// Waits for the launches that this one depends on.
+    fn await_dependencies(&self) {}
+
+    /// Runs `body` for each item of this CTA.
+    fn for_each<C: Carried<'k> + Copy>(
+        &self,
+        walker: Walker<'k>,
+        init: C,
+        body: impl FnOnce(&Item<'k, Self::Result>, C) -> C,
+    ) -> C;
+
+    /// Runs `body` for the numbers of stages of this CTA's items, several items together where they
+    /// follow each other. For helper warps, which need not know where tiles lie.
+    fn for_each_run<C: Carried<'k> + Copy>(
+        &self,
+        init: C,
+        body: impl FnOnce(Val<'k, ty::U32>, C) -> C,
+    ) -> C {
+        self.for_each(Walker::Helper, init, |item, carried| body(item.segment.k_count, carried))
+    }
+
+    /// Loader: fills the stages of all items. Gives the cursor behind them. One thread.
+    fn load(&self, operands: &Operands<'k>) -> RingCursor<'k>;
+
+    /// Where the tile of an item lies.
+    fn origin(&self, item: &Item<'k, Self::Result>) -> TileOrigin<'k>;
+
+    /// Consumer: its stores of an item were issued.
+    fn finished(&self, _item: &Item<'k, Self::Result>, _walker: Walker<'k>) {}
+
+    /// What helper warps of the source run, one warp each.
+    fn helpers(&self) -> Vec<Box<dyn FnOnce() + '_>> {
+        vec![]
+    }
+}

@@ -1,0 +1,228 @@
+//! [`Spec`]: everything about a GEMM kernel that changes its code. Extents, strides, scalars,
+//! raster and grid are arguments of the launch.
+//!
+//! A spec has a readable name, which is also its key in files: see [`name`].
+
+mod mainloop;
+mod name;
+mod resources;
+mod validate;
+
+use pgemm_ir::{Argument, Element, OperandMajor};
+use serde::{Deserialize, Serialize};
+
+pub use self::mainloop::{
+    DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Summation, Terms, ThreadTile, Warps, WgmmaSpec,
+};
+pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
+pub use self::validate::SpecError;
+use crate::dtype::{Majors, Product};
+use crate::epilogue::Epilogue;
+use crate::epilogue::staging::Staging;
+use crate::mainloop::ffma::LineTile;
+use crate::operands::OperandTile;
+
+/// What one CTA computes at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Tile {
+    /// Rows of D.
+    pub m: u32,
+    /// Columns of D.
+    pub n: u32,
+    /// Elements along K of one stage.
+    pub k: u32,
+}
+
+/// CTAs that run together and share operand tiles by multicast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cluster {
+    /// CTAs along M. They share their B tiles.
+    pub m: u32,
+    /// CTAs along N. They share their A tiles.
+    pub n: u32,
+}
+
+impl Cluster {
+    /// No cluster: every CTA loads for itself.
+    pub const NONE: Cluster = Cluster { m: 1, n: 1 };
+
+    /// CTAs in the cluster.
+    pub const fn size(self) -> u32 {
+        self.m * self.n
+    }
+}
+
+/// The dimension in which C and D are contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum OutputMajor {
+    /// Along N: row-major.
+    N,
+    /// Along M: column-major.
+    M,
+}
+
+/// Where a kernel's work comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkSource {
+    /// One problem, or a strided batch of problems, per launch.
+    Launch,
+    /// Jobs of a queue in device memory. The kernel stays resident ([`crate::resident`]).
+    Queue,
+}
+
+/// A GEMM kernel: `D = activation(alpha·A·B + beta·C + bias)`, with C in the type and major of D.
+///
+/// Integer operands are summed in 32-bit integers, which wrap; all other operands are summed in
+/// binary32 or, for f64, in binary64. Elements of tf32 operands are binary32 in memory and are
+/// rounded to tf32 as TMA loads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Spec {
+    /// Element type of A.
+    pub a: Element,
+    /// Element type of B.
+    pub b: Element,
+    /// Element type of C and D.
+    pub output: Element,
+    /// Major of A: along K or along M.
+    pub a_major: OperandMajor,
+    /// Major of B: along K or along N.
+    pub b_major: OperandMajor,
+    /// Major of C and D.
+    pub d_major: OutputMajor,
+    /// CTA tile.
+    pub tile: Tile,
+    /// Stages of the shared-memory ring.
+    pub stages: u32,
+    /// Cluster shape.
+    pub cluster: Cluster,
+    /// The instruction that multiplies, and how threads share the tile.
+    pub mainloop: MainloopSpec,
+    /// Whether row i and column j of A·B are each multiplied by a binary32 scale of their own.
+    pub scaled: bool,
+    /// What happens to results before they are rounded.
+    pub epilogue: Epilogue,
+    /// Where work comes from.
+    pub source: WorkSource,
+}
+
+impl Spec {
+    /// Element types of A and B.
+    pub fn operands(&self) -> [Element; 2] {
+        [self.a, self.b]
+    }
+
+    /// Majors of A and B.
+    pub fn majors(&self) -> (OperandMajor, OperandMajor) {
+        (self.a_major, self.b_major)
+    }
+
+    /// The parameters of a wgmma kernel; `None` for kernels of other instructions.
+    pub fn wgmma(&self) -> Option<&WgmmaSpec> {
+        match &self.mainloop {
+            MainloopSpec::Wgmma(wgmma) => Some(wgmma),
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => None,
+        }
+    }
+
+    /// What each operand's elements are sums of; `None` where they are stored as they are.
+    pub fn terms(&self) -> Option<Terms> {
+        self.wgmma().and_then(|wgmma| wgmma.terms)
+    }
+
+    /// Consumer warpgroups.
+    pub fn consumers(&self) -> u32 {
+        self.mainloop.warpgroups()
+    }
+
+    /// How the consumer warpgroups share the work.
+    pub fn schedule(&self) -> Schedule {
+        self.wgmma().map_or(Schedule::Cooperative, |wgmma| wgmma.schedule)
+    }
+
+    /// Consumer warpgroups that share a tile, along M.
+    pub fn parts(&self) -> u32 {
+        match self.schedule() {
+            Schedule::Cooperative => self.consumers().max(1),
+            Schedule::PingPong => 1,
+        }
+    }
+
+    /// Blocks of 64 rows that each consumer warpgroup of a wgmma kernel computes of a tile.
+    pub fn blocks(&self) -> u32 {
+        self.tile.m / self.parts() / 64
+    }
+
+    /// Whether the kernel stays resident and takes jobs from a queue.
+    pub fn is_resident(&self) -> bool {
+        self.source == WorkSource::Queue
+    }
+
+    /// Type of the sums that consumers have after the mainloop.
+    pub fn accumulator(&self) -> Element {
+        Product::of(self.a, self.b).map_or(Element::F32, |product| product.sums)
+    }
+
+    /// Whether consumers of a wgmma kernel load A into registers, from which wgmma then reads it:
+    /// an M-major A that it cannot read from shared memory.
+    pub fn reads_a_from_registers(&self) -> bool {
+        let majors = Product::of(self.a, self.b).map(|product| product.majors);
+        self.a_major == OperandMajor::Mn
+            && majors == Some(Majors::KOrAFromRegisters)
+            && self.can_read_a_from_registers()
+    }
+
+    /// Whether the mainloop could load A into registers: it has no other use for them.
+    pub(super) fn can_read_a_from_registers(&self) -> bool {
+        self.wgmma().is_some_and(WgmmaSpec::is_plain) && !self.scaled
+    }
+
+    /// Elements along K of one stage in memory, those of every term included.
+    pub fn stored_tile_k(&self) -> u32 {
+        self.tile.k * self.terms().map_or(1, Terms::count)
+    }
+
+    /// Elements along K that A and B hold in memory where `k` are multiplied.
+    pub fn stored_k(&self, k: u32) -> u64 {
+        let k = u64::from(k);
+        self.terms().map_or(k, |terms| terms.stored_k(k, self.a))
+    }
+
+    /// The A tile of one stage in shared memory, as tensor cores read it.
+    pub fn a_tile(&self) -> OperandTile {
+        let peers = self.cluster.n;
+        OperandTile::new(self.a, self.a_major, self.tile.m, self.stored_tile_k(), peers)
+    }
+
+    /// The B tile of one stage in shared memory, as tensor cores read it.
+    pub fn b_tile(&self) -> OperandTile {
+        let peers = self.cluster.m;
+        OperandTile::new(self.b, self.b_major, self.tile.n, self.stored_tile_k(), peers)
+    }
+
+    /// The A and B tiles of one stage in shared memory, as threads of an FFMA kernel read them.
+    pub(crate) fn line_tiles(&self, ffma: &FfmaSpec) -> [LineTile; 2] {
+        let (k, box_depth) = (self.tile.k, ffma.box_depth(self.tile.k));
+        let tile = |major, lines| LineTile::new(major, lines, k, box_depth);
+        [tile(self.a_major, self.tile.m), tile(self.b_major, self.tile.n)]
+    }
+
+    /// The buffers through which consumers of a wgmma kernel store D.
+    pub fn staging(&self) -> Staging {
+        self.resources().staging
+    }
+
+    /// alpha or beta as the kernel takes it: in the type that its epilogue computes in. Where D is
+    /// of s32 these are the bits of a 32-bit integer: fractions are cut off, and values outside of
+    /// the range move to its nearest end.
+    pub fn factor(&self, value: f64) -> Argument {
+        match crate::dtype::compute_type(self.output) {
+            Element::S32 => Argument::U32((value as i32).cast_unsigned()),
+            Element::F64 => Argument::F64(value),
+            _ => Argument::F32(value as f32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

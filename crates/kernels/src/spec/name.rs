@@ -1,0 +1,208 @@
+//! Names of specs, which parse back. All begin with the operands, their majors, the type of D, the
+//! CTA tile and the stages; then follows how the tile is shared out.
+//!
+//! | instruction | form |
+//! |---|---|
+//! | wgmma | `bf16-kn-f32-256x192x64-s3-w2-c1x1`: consumer warpgroups, cluster |
+//! | DMMA | `f64-kn-f64-128x128x16-s6-w2x4-k8`: consumer warps along M and N, depth of the MMA |
+//! | FFMA | `f32-kn-f32-128x256x16-s8-t8x16-w2x4`: a thread's part, consumer warps |
+//!
+//! A and B of two types are written `e4m3_e5m2`; operands of several terms have a suffix
+//! (`tf32x3`); a third major, `kkm`, says that D is column-major; `p2` in place of `w2` says
+//! ping-pong. Further parts stand at the end, in this order: `-p128` (sums are promoted every 128
+//! elements of K), `-scaled`, `-acc16` (sums in f16), `-ebias_n.silu` (epilogue), `-resident`.
+
+use std::fmt;
+use std::str::{Chars, FromStr};
+
+use pgemm_ir::{Element, OperandMajor};
+
+use super::{
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Schedule, Spec, SpecError, Summation,
+    Terms, ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
+};
+use crate::dtype::{Instruction, Product};
+use crate::epilogue::Epilogue;
+
+const RESIDENT: &str = "-resident";
+const SCALED: &str = "scaled";
+const F16_SUMS: &str = "acc16";
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Spec { a, b, output, tile: Tile { m, n, k }, stages, .. } = self;
+        let terms = self.terms().map_or("", Terms::suffix);
+        if a == b {
+            write!(f, "{a}{terms}")?;
+        } else {
+            write!(f, "{a}_{b}{terms}")?;
+        }
+        let (a_major, b_major) = (letter(self.a_major, 'm'), letter(self.b_major, 'n'));
+        let d_major = if self.d_major == OutputMajor::M { "m" } else { "" };
+        write!(f, "-{a_major}{b_major}{d_major}-{output}-{m}x{n}x{k}-s{stages}")?;
+        match &self.mainloop {
+            MainloopSpec::Wgmma(wgmma) => {
+                let share = if wgmma.schedule == Schedule::PingPong { 'p' } else { 'w' };
+                let Cluster { m, n } = self.cluster;
+                write!(f, "-{share}{}-c{m}x{n}", wgmma.warpgroups)?;
+                if let Some(interval) = wgmma.promotion() {
+                    write!(f, "-p{interval}")?;
+                }
+                if self.scaled {
+                    write!(f, "-{SCALED}")?;
+                }
+                if wgmma.summation == Summation::F16 {
+                    write!(f, "-{F16_SUMS}")?;
+                }
+            }
+            MainloopSpec::Dmma(DmmaSpec { warps, depth }) => {
+                write!(f, "-w{}x{}-k{depth}", warps.m, warps.n)?;
+            }
+            MainloopSpec::Ffma(FfmaSpec { thread, warps }) => {
+                write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)?;
+            }
+        }
+        f.write_str(&self.epilogue.suffix())?;
+        f.write_str(if self.is_resident() { RESIDENT } else { "" })
+    }
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(name: &str) -> Result<Self, SpecError> {
+        // Only the canonical spelling, so that a name is a key.
+        parse(name)
+            .filter(|spec| spec.to_string() == name)
+            .ok_or_else(|| SpecError::Name { name: name.to_owned() })
+    }
+}
+
+impl TryFrom<String> for Spec {
+    type Error = SpecError;
+
+    fn try_from(name: String) -> Result<Self, SpecError> {
+        name.parse()
+    }
+}
+
+impl From<Spec> for String {
+    fn from(spec: Spec) -> String {
+        spec.to_string()
+    }
+}
+
+fn parse(name: &str) -> Option<Spec> {
+    let (name, source) = match name.strip_suffix(RESIDENT) {
+        Some(name) => (name, WorkSource::Queue),
+        None => (name, WorkSource::Launch),
+    };
+    let mut parts = name.split('-');
+    let (operands, terms) = strip_terms(parts.next()?);
+    let (a, b) = operands.split_once('_').unwrap_or((operands, operands));
+    let (a, b): (Element, Element) = (a.parse().ok()?, b.parse().ok()?);
+    let mut letters = parts.next()?.chars();
+    let (a_major, b_major) = majors(&mut letters)?;
+    let d_major = if letters.next().is_some() { OutputMajor::M } else { OutputMajor::N };
+    let output = parts.next()?.parse().ok()?;
+    let [m, n, k] = numbers(parts.next()?)?;
+    let [stages] = numbers(parts.next()?.strip_prefix('s')?)?;
+    let mut spec = Spec {
+        a,
+        b,
+        output,
+        a_major,
+        b_major,
+        d_major,
+        tile: Tile { m, n, k },
+        stages,
+        cluster: Cluster::NONE,
+        mainloop: MainloopSpec::Wgmma(WgmmaSpec::new(1, Schedule::Cooperative)),
+        scaled: false,
+        epilogue: Epilogue::NONE,
+        source,
+    };
+    let instruction = Product::of(a, b).map_or(Instruction::Wgmma, |product| product.instruction);
+    spec.mainloop = match instruction {
+        Instruction::Wgmma => {
+            let share = parts.next()?;
+            let (schedule, warpgroups) = match share.strip_prefix('w') {
+                Some(warpgroups) => (Schedule::Cooperative, warpgroups),
+                None => (Schedule::PingPong, share.strip_prefix('p')?),
+            };
+            let [warpgroups] = numbers(warpgroups)?;
+            let [m, n] = numbers(parts.next()?.strip_prefix('c')?)?;
+            spec.cluster = Cluster { m, n };
+            MainloopSpec::Wgmma(WgmmaSpec { terms, ..WgmmaSpec::new(warpgroups, schedule) })
+        }
+        Instruction::Dmma => {
+            let warps = warps(parts.next()?)?;
+            let [depth] = numbers(parts.next()?.strip_prefix('k')?)?;
+            MainloopSpec::Dmma(DmmaSpec { warps, depth })
+        }
+        Instruction::Ffma => {
+            let [m, n] = numbers(parts.next()?.strip_prefix('t')?)?;
+            let warps = warps(parts.next()?)?;
+            MainloopSpec::Ffma(FfmaSpec { thread: ThreadTile { m, n }, warps })
+        }
+    };
+    for part in parts {
+        // The canonical spelling is compared in the end: order and repetition do not matter here.
+        if let Some(text) = part.strip_prefix('e') {
+            spec.epilogue = Epilogue::from_suffix(text)?;
+        } else if part == SCALED {
+            spec.scaled = true;
+        } else if let MainloopSpec::Wgmma(wgmma) = &mut spec.mainloop {
+            wgmma.summation = match part.strip_prefix('p') {
+                Some(interval) => {
+                    let [interval] = numbers(interval)?;
+                    Summation::Promoted { interval }
+                }
+                None if part == F16_SUMS => Summation::F16,
+                None => return None,
+            };
+        } else {
+            return None;
+        }
+    }
+    Some(spec)
+}
+
+/// An operand's name without the suffix of its terms, and these.
+fn strip_terms(name: &str) -> (&str, Option<Terms>) {
+    let found = Terms::ALL
+        .into_iter()
+        .find_map(|terms| Some((name.strip_suffix(terms.suffix())?, Some(terms))));
+    found.unwrap_or((name, None))
+}
+
+/// Reads the majors of A and B.
+fn majors(letters: &mut Chars<'_>) -> Option<(OperandMajor, OperandMajor)> {
+    let mut major = |along_mn| match letters.next()? {
+        'k' => Some(OperandMajor::K),
+        letter if letter == along_mn => Some(OperandMajor::Mn),
+        _ => None,
+    };
+    Some((major('m')?, major('n')?))
+}
+
+fn letter(major: OperandMajor, along_mn: char) -> char {
+    match major {
+        OperandMajor::K => 'k',
+        OperandMajor::Mn => along_mn,
+    }
+}
+
+fn warps(part: &str) -> Option<Warps> {
+    let [m, n] = numbers(part.strip_prefix('w')?)?;
+    Some(Warps { m, n })
+}
+
+/// The numbers of a part of a name: `256x192x64`.
+fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
+    let numbers: Vec<u32> =
+        text.split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    // Larger ones could overflow the products that validation computes.
+    numbers.iter().all(|&number| number <= 4096).then_some(())?;
+    numbers.try_into().ok()
+}

@@ -1,0 +1,412 @@
+//! [`Resources`]: what a kernel takes of an SM, computed once from its parts. The kernel, its
+//! validation, the planner and `pgemm kernel show --resources` all read it; no other place states
+//! a threshold on registers or shared memory.
+
+use std::fmt;
+
+use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
+use serde::Serialize;
+
+use super::{DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Schedule, Spec, Summation, WgmmaSpec};
+use crate::dtype;
+use crate::epilogue::staging::Staging;
+use crate::mainloop::ffma::LineTile;
+use crate::mainloop::wgmma::fragment_registers;
+use crate::resident;
+
+/// Bytes kept for barriers behind the ring and the staging buffers.
+const BARRIER_BYTES: u32 = 1024;
+
+/// Registers per thread that a wgmma mainloop and its epilogue need beside the accumulators.
+/// With fewer the assembler spills.
+pub(super) const WGMMA_OTHER: u32 = 32;
+
+/// The same where results have 32 or 8 bits or are column-major, which need more addresses.
+const WGMMA_OTHER_LONG_ADDRESSES: u32 = 48;
+
+/// The same with a bias or an activation: ping-pong kernels of 128×208 would spill.
+const WGMMA_OTHER_FUSED: u32 = 40;
+
+/// Registers of an f64 thread beside accumulators and fragments, and those that the exponential
+/// function and polynomials take.
+const DMMA_OTHER: u32 = 16;
+const DMMA_ACTIVATION: u32 = 24;
+
+/// Registers of an f32 thread beside sums and fragments.
+const FFMA_OTHER: u32 = 24;
+
+/// Sums of a thread up to which half the registers of an SM suffice for a CTA.
+const SUMS_OF_HALF_SM: u32 = 32;
+
+/// Sums of a thread up to which it has registers for another worker's sums while it multiplies.
+const SUMS_LOOKED_AHEAD: u32 = 64;
+
+/// A consumer thread with fewer registers keeps half as many loads in flight.
+const PLENTY_OF_REGISTERS: u32 = 200;
+
+/// Elements or units of D that a thread with registers to spare keeps in flight.
+const STORES_IN_FLIGHT: u32 = 4;
+
+/// What one CTA of a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    /// Shared memory.
+    pub smem: SmemUse,
+    /// Registers per thread.
+    pub registers: RegisterUse,
+    /// CTAs among which the registers of an SM are shared out. The CTAs may belong to different
+    /// launches, such as a repack kernel and the GEMM behind it.
+    pub ctas_by_registers: u32,
+    /// CTAs of this kernel that an SM holds at once, by registers and shared memory.
+    pub ctas_per_sm: u32,
+    /// CTAs of one launch that work on an SM at once. A small wgmma kernel works with one: the
+    /// room of the second is for the next launch, whose CTAs set up while these still work.
+    pub working_ctas_per_sm: u32,
+    /// The buffers through which D is stored; of kernels that store D from registers, none.
+    #[serde(skip)]
+    pub staging: Staging,
+}
+
+/// Shared memory of a CTA, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SmemUse {
+    /// One stage of the ring.
+    pub stage: u32,
+    /// All stages.
+    pub ring: u32,
+    /// Staging buffers of all consumer warpgroups.
+    pub staging: u32,
+    /// Barriers, an upper bound.
+    pub barriers: u32,
+    /// The work queue of a resident kernel.
+    pub queue: u32,
+    /// What a CTA may use.
+    pub limit: u32,
+}
+
+impl SmemUse {
+    /// An upper bound of the bytes in use.
+    pub fn total(&self) -> u32 {
+        self.ring.saturating_add(self.staging + self.barriers + self.queue)
+    }
+}
+
+/// Registers per thread after `setmaxnreg`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RegisterBudget {
+    /// Threads of the producer's warpgroup.
+    pub producer: u32,
+    /// Threads of consumer warpgroups.
+    pub consumer: u32,
+}
+
+/// Registers of a consumer thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RegisterUse {
+    /// Accumulators and, where sums are promoted, the binary32 sums beside them.
+    pub accumulators: u32,
+    /// Fragments of operands.
+    pub fragments: u32,
+    /// Another worker's sums, loaded while this one still multiplies.
+    pub look_ahead: u32,
+    /// Addresses, counters and what the epilogue needs.
+    pub other: u32,
+    /// What each role has.
+    pub budget: RegisterBudget,
+    /// What a thread has before `setmaxnreg`, rounded down to the allocation unit. One MMA's
+    /// accumulators must fit into it.
+    pub at_launch: u32,
+    /// When a bias is loaded.
+    pub bias: BiasLoads,
+    /// Whether threads have registers to spare beside what they store.
+    pub is_plenty: bool,
+    /// Elements, or 16-byte units, that a thread keeps in flight where it stores D by itself.
+    pub stores_in_flight: u32,
+}
+
+impl RegisterUse {
+    /// Registers that a consumer thread needs while it multiplies.
+    pub fn needed(&self) -> u32 {
+        self.accumulators + self.fragments + self.other
+    }
+
+    /// Whether consumers look for the other share of a split tile, and load it, while they still
+    /// multiply.
+    pub fn looks_ahead(&self) -> bool {
+        self.look_ahead > 0
+    }
+
+    fn spare(&self) -> u32 {
+        self.budget.consumer.saturating_sub(self.needed() + self.look_ahead)
+    }
+}
+
+/// When threads load the elements of a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum BiasLoads {
+    /// All of a tile before its mainloop, so that nobody waits for them.
+    BeforeMainloop,
+    /// Those of what is stored next together.
+    WithStore,
+    /// Each where it is added: registers hold no more.
+    ByElement,
+}
+
+impl Spec {
+    /// What one CTA takes.
+    pub fn resources(&self) -> Resources {
+        match &self.mainloop {
+            MainloopSpec::Wgmma(wgmma) => self.wgmma_resources(wgmma),
+            MainloopSpec::Dmma(dmma) => self.dmma_resources(dmma),
+            MainloopSpec::Ffma(ffma) => self.ffma_resources(ffma),
+        }
+    }
+
+    /// CTAs of one launch that work on an SM at once, each on a tile of its own. A small wgmma kernel
+    /// works with one: the room of the second is for the next launch, whose CTAs set up while these
+    /// still work.
+    pub fn working_ctas_per_sm(&self) -> u32 {
+        match &self.mainloop {
+            MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => 1,
+            MainloopSpec::Ffma(ffma) => ffma.ctas_per_sm(),
+        }
+    }
+
+    /// Bytes of one stage.
+    pub fn stage_bytes(&self) -> u32 {
+        match &self.mainloop {
+            MainloopSpec::Ffma(ffma) => self.line_tiles(ffma).iter().map(LineTile::bytes).sum(),
+            _ => self.a_tile().bytes() + self.b_tile().bytes(),
+        }
+    }
+
+    /// Deepest ring that fits beside the fewest staging buffers.
+    pub fn most_stages(&self) -> u32 {
+        self.fitting_stages(self.smem_limit())
+    }
+
+    /// Bytes that the ring needs with the fewest staging buffers, and that it may use.
+    pub(super) fn least_smem(&self) -> (u32, u32) {
+        let ring = self.stages.saturating_mul(self.stage_bytes());
+        (ring.saturating_add(self.least_bytes_beside_ring()), self.smem_limit())
+    }
+
+    fn fitting_stages(&self, limit: u32) -> u32 {
+        limit.saturating_sub(self.least_bytes_beside_ring()) / self.stage_bytes().max(1)
+    }
+
+    /// Bytes beside the ring, with the fewest staging buffers.
+    fn least_bytes_beside_ring(&self) -> u32 {
+        let staging = self.wgmma().map_or(0, |_| self.fewest_staging().bytes());
+        self.consumers() * staging + BARRIER_BYTES + self.queue_bytes()
+    }
+
+    /// Bytes that a CTA may use when as few are used as can be.
+    fn smem_limit(&self) -> u32 {
+        match &self.mainloop {
+            MainloopSpec::Ffma(ffma) => share_of_sm(ffma.ctas_per_sm()),
+            _ => MAX_SMEM_BYTES,
+        }
+    }
+
+    fn queue_bytes(&self) -> u32 {
+        if self.is_resident() { resident::SMEM_BYTES } else { 0 }
+    }
+
+    fn fewest_staging(&self) -> Staging {
+        Staging::fewest(self.output, self.d_major, self.tile.n, self.blocks())
+    }
+
+    fn wgmma_resources(&self, wgmma: &WgmmaSpec) -> Resources {
+        let WgmmaSpec { warpgroups, summation, .. } = *wgmma;
+        // Blocks of sums in registers. Where sums are promoted, one block of the tensor core's
+        // accumulators serves all blocks in turn.
+        let promoted = matches!(summation, Summation::Promoted { .. });
+        let blocks = self.blocks() + u32::from(promoted);
+        let sums = blocks * self.tile.n / 2;
+        let accumulators = sums / wgmma.sums_per_register();
+        let fragments = if self.reads_a_from_registers() { fragment_registers(self) } else { 0 };
+
+        let resident = self.is_resident();
+        let is_half_sm = warpgroups == 1 && !resident && sums <= SUMS_OF_HALF_SM;
+        let ctas_by_registers = if is_half_sm { 2 } else { 1 };
+        let is_pair = is_half_sm && self.least_smem().0 <= share_of_sm(2);
+        let ctas_per_sm = if is_pair { 2 } else { 1 };
+        let limit = share_of_sm(ctas_per_sm);
+
+        let (producer, consumer) = match warpgroups {
+            // The queue's relay needs more than a producer does.
+            1 if resident => (96, 248),
+            2 if resident => (56, 224),
+            1 if is_half_sm => (128, 128),
+            1 => (40, 248),
+            2 if accumulators + fragments >= 192 => (24, 240),
+            2 => (40, 232),
+            _ => (32, 160),
+        };
+        let other = match (self.output.bytes(), self.d_major) {
+            (1 | 4, _) | (_, OutputMajor::M) => WGMMA_OTHER_LONG_ADDRESSES,
+            _ if !self.epilogue.is_none() => WGMMA_OTHER_FUSED,
+            _ => WGMMA_OTHER,
+        };
+        let threads = warpgroups.saturating_add(1).saturating_mul(WARPGROUP_THREADS);
+        let ring = self.stages.saturating_mul(self.stage_bytes());
+        let queue = self.queue_bytes();
+        let left = limit.saturating_sub(ring.saturating_add(BARRIER_BYTES + queue));
+        let staging = Staging::new(
+            self.output,
+            self.d_major,
+            self.tile.n,
+            self.blocks(),
+            left / warpgroups.max(1),
+        );
+        let mut registers = RegisterUse {
+            accumulators,
+            fragments,
+            look_ahead: if sums <= SUMS_LOOKED_AHEAD { sums } else { 0 },
+            other,
+            budget: RegisterBudget { producer, consumer },
+            at_launch: SM_REGISTERS / threads.saturating_mul(ctas_by_registers).max(1) / 8 * 8,
+            bias: BiasLoads::WithStore,
+            is_plenty: consumer >= PLENTY_OF_REGISTERS,
+            stores_in_flight: if is_half_sm { STORES_IN_FLIGHT } else { 1 },
+        };
+        registers.bias = self.bias_loads(&registers, &staging);
+        Resources {
+            smem: SmemUse {
+                stage: self.stage_bytes(),
+                ring,
+                staging: warpgroups * staging.bytes(),
+                barriers: BARRIER_BYTES,
+                queue,
+                limit,
+            },
+            registers,
+            ctas_by_registers,
+            ctas_per_sm,
+            working_ctas_per_sm: self.working_ctas_per_sm(),
+            staging,
+        }
+    }
+
+    /// When a bias is loaded. Ping-pong kernels do not load it ahead: while one warpgroup waits for
+    /// it the other multiplies.
+    fn bias_loads(&self, registers: &RegisterUse, staging: &Staging) -> BiasLoads {
+        use crate::epilogue::BiasAlong;
+        let Some(along) = self.epilogue.bias() else { return BiasLoads::WithStore };
+        let per_pair = dtype::bias_type(self.output).bytes();
+        let (of_tile, of_staging_tile) = match along {
+            BiasAlong::M => (2 * self.blocks(), 0),
+            BiasAlong::N => (self.tile.n / 4 * per_pair / 4, staging.columns() / 4 * per_pair / 4),
+        };
+        if self.schedule() == Schedule::Cooperative && of_tile <= registers.spare() {
+            BiasLoads::BeforeMainloop
+        } else if of_staging_tile > registers.spare() {
+            BiasLoads::ByElement
+        } else {
+            BiasLoads::WithStore
+        }
+    }
+
+    fn dmma_resources(&self, dmma: &DmmaSpec) -> Resources {
+        let (m, n) = dmma.warp_tile(self.tile);
+        let lane = |elements: u32| elements / 32 * 2;
+        let (a, b) = (lane(m * dmma.depth), lane(n * dmma.depth));
+        let activation = self.epilogue.activation().is_some_and(|activation| activation.is_long());
+        let (producer, consumer) = if self.consumers() == 1 { (40, 248) } else { (24, 240) };
+        self.register_resources(
+            RegisterUse {
+                accumulators: lane(m * n),
+                // Those of one step, of B also those of the next, and half of the next of A.
+                fragments: a + a / 2 + 2 * b,
+                look_ahead: 0,
+                other: DMMA_OTHER + if activation { DMMA_ACTIVATION } else { 0 },
+                budget: RegisterBudget { producer, consumer },
+                at_launch: 0,
+                bias: BiasLoads::ByElement,
+                is_plenty: true,
+                stores_in_flight: 1,
+            },
+            1,
+        )
+    }
+
+    fn ffma_resources(&self, ffma: &FfmaSpec) -> Resources {
+        // What the producer's warpgroup needs to transpose depends on how much of a line a lane
+        // holds at once. Where it only just fits, the assembler gives up placing operands in
+        // different banks of the register file, in all of the kernel.
+        let (producer, consumer) = match (ffma.warps.warpgroups(), self.transposes()) {
+            (1, _) => (40, 216),
+            (_, true) => (56, 224),
+            (_, false) => (40, 232),
+        };
+        self.register_resources(
+            RegisterUse {
+                accumulators: ffma.sums(),
+                // Those of one step and of the next.
+                fragments: 2 * (ffma.thread.m + ffma.thread.n),
+                look_ahead: 0,
+                other: FFMA_OTHER,
+                budget: RegisterBudget { producer, consumer },
+                at_launch: 0,
+                bias: BiasLoads::WithStore,
+                is_plenty: true,
+                stores_in_flight: 1,
+            },
+            ffma.ctas_per_sm(),
+        )
+    }
+
+    /// Those of a kernel that stores D from registers.
+    fn register_resources(&self, registers: RegisterUse, ctas_per_sm: u32) -> Resources {
+        let threads = (self.consumers() + 1) * WARPGROUP_THREADS * ctas_per_sm;
+        let at_launch = SM_REGISTERS / threads.max(1) / 8 * 8;
+        Resources {
+            smem: SmemUse {
+                stage: self.stage_bytes(),
+                ring: self.stages.saturating_mul(self.stage_bytes()),
+                staging: 0,
+                barriers: BARRIER_BYTES,
+                queue: 0,
+                limit: share_of_sm(ctas_per_sm),
+            },
+            registers: RegisterUse { at_launch, ..registers },
+            ctas_by_registers: ctas_per_sm,
+            ctas_per_sm,
+            working_ctas_per_sm: self.working_ctas_per_sm(),
+            staging: Staging::NONE,
+        }
+    }
+
+    /// Whether some operand of an FFMA kernel is transposed in shared memory before it is read.
+    pub(crate) fn transposes(&self) -> bool {
+        use pgemm_ir::OperandMajor::K;
+        matches!(self.mainloop, MainloopSpec::Ffma(_)) && (self.a_major == K || self.b_major == K)
+    }
+}
+
+/// Bytes of shared memory that a CTA may use where so many share an SM.
+fn share_of_sm(ctas: u32) -> u32 {
+    (SM_SMEM_BYTES / ctas - SYSTEM_SMEM_BYTES).min(MAX_SMEM_BYTES)
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Resources { smem, registers, .. } = self;
+        let RegisterBudget { producer, consumer } = registers.budget;
+        writeln!(f, "shared memory of a CTA, in bytes")?;
+        writeln!(f, "  ring              {:>7}  {} a stage", smem.ring, smem.stage)?;
+        writeln!(f, "  staging buffers   {:>7}", smem.staging)?;
+        writeln!(f, "  barriers          {:>7}  at most", smem.barriers)?;
+        writeln!(f, "  work queue        {:>7}", smem.queue)?;
+        writeln!(f, "  in all            {:>7}  of {}", smem.total(), smem.limit)?;
+        writeln!(f, "registers of a consumer thread")?;
+        writeln!(f, "  accumulators      {:>7}", registers.accumulators)?;
+        writeln!(f, "  fragments         {:>7}", registers.fragments)?;
+        writeln!(f, "  look-ahead        {:>7}", registers.look_ahead)?;
+        writeln!(f, "  everything else   {:>7}", registers.other)?;
+        writeln!(f, "  budget            {consumer:>7}  {producer} in the producer's warpgroup")?;
+        writeln!(f, "  at launch         {:>7}", registers.at_launch)?;
+        write!(f, "CTAs on an SM       {:>7}", self.ctas_per_sm)
+    }
+}

@@ -1,0 +1,525 @@
+//! Whether a kernel can be built from a [`Spec`]. Every error names the knob, what was asked, the
+//! limit, and a legal value near it.
+
+use pgemm_ir::{Element, OperandMajor};
+
+use super::{
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Resources, Schedule, Spec, Summation,
+    Terms, ThreadTile, Tile, Warps, WgmmaSpec,
+};
+use crate::dtype::{Instruction, Majors, Product, all_products};
+
+/// CTAs of a cluster that every Hopper device can run (CUDA programming guide, "Thread Block
+/// Clusters").
+const MOST_CTAS_OF_A_CLUSTER: u32 = 8;
+
+/// Most elements of one TMA box along one dimension.
+const MOST_BOX_LINES: u32 = 256;
+
+/// Blocks of 64 rows of a cooperative warpgroup, at most.
+const MOST_BLOCKS: u32 = 4;
+
+/// Lines of an operand that a DMMA warp reads as one block.
+const DMMA_BLOCK: u32 = 16;
+
+/// Lines of an operand that an FFMA warp transposes as one block.
+const FFMA_BLOCK: u32 = 32;
+
+/// Consumer warps along M that make up one warpgroup or two, with some along N.
+const WARPS_ALONG_M: [u32; 4] = [1, 2, 4, 8];
+
+/// A spec that no kernel can be built from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// Not the name of a spec.
+    #[error(
+        "'{name}' is not a kernel spec: expected the form bf16-kn-bf16-256x192x64-s3-w2-c1x1 \
+         (operands, majors of A and B, output, CTA tile, stages, consumer warpgroups, cluster), \
+         f64-kn-f64-128x128x16-s6-w2x4-k8 (…, consumer warps along m and n, depth of the MMA) or \
+         f32-kn-f32-128x256x16-s8-t8x16-w2x4 (…, a thread's part of the tile, consumer warps); \
+         `pgemm kernel list` shows examples"
+    )]
+    Name {
+        /// What was given.
+        name: String,
+    },
+    /// Types that no instruction multiplies.
+    #[error("no kernel multiplies {a} by {b} into {output}: there are {}", all_products())]
+    Types {
+        /// Element type of A.
+        a: Element,
+        /// Element type of B.
+        b: Element,
+        /// Element type of D.
+        output: Element,
+    },
+    /// An operand that the instruction cannot read in this major.
+    #[error(
+        "{operand} of {element} is read K-major here, so that k is contiguous: store A row-major \
+         and B column-major, or use f16 or bf16"
+    )]
+    Major {
+        /// A or B.
+        operand: &'static str,
+        /// Its type.
+        element: Element,
+    },
+    /// Parts that do not go together.
+    #[error("{spec} asks for {what}, which {limit}")]
+    Combination {
+        /// The spec.
+        spec: String,
+        /// Which part of it.
+        what: &'static str,
+        /// What the limit is, and what to do.
+        limit: String,
+    },
+    /// A knob outside its range.
+    #[error("{knob} = {requested}: {limit}; the nearest legal value is {nearest}")]
+    Knob {
+        /// Which knob.
+        knob: &'static str,
+        /// What was requested.
+        requested: u32,
+        /// What is legal.
+        limit: String,
+        /// A legal value close to it.
+        nearest: u32,
+    },
+    /// Threads that do not make up the tile.
+    #[error(
+        "{}x{} warps of 4x8 or 8x4 lanes with {}x{} elements each do not make up a tile of {}x{}: \
+         the nearest that they do is {}x{}",
+        warps.m, warps.n, thread.m, thread.n, tile.m, tile.n, nearest.m, nearest.n
+    )]
+    Extents {
+        /// CTA tile.
+        tile: Tile,
+        /// A thread's part.
+        thread: ThreadTile,
+        /// Consumer warps.
+        warps: Warps,
+        /// A tile that they make up.
+        nearest: Tile,
+    },
+    /// A ring that does not fit into shared memory.
+    #[error(
+        "tile {}x{}x{} with {stages} stages needs {needed} bytes of shared memory, and a CTA has \
+         {available}: {}",
+        tile.m, tile.n, tile.k, nearest_by_stages(*fitting_stages, *tile)
+    )]
+    SharedMemory {
+        /// CTA tile.
+        tile: Tile,
+        /// Stages that were requested.
+        stages: u32,
+        /// Bytes that they need, with the fewest staging buffers and the barriers.
+        needed: u32,
+        /// Bytes that a CTA can have.
+        available: u32,
+        /// Stages that would fit.
+        fitting_stages: u32,
+    },
+    /// Sums and fragments that do not fit into registers.
+    #[error(
+        "a tile of {}x{} over {warps} consumer warps needs {needed} registers per thread \
+         ({accumulators} of them accumulators), and each can have {available}: {advice}",
+        tile.m, tile.n
+    )]
+    Registers {
+        /// CTA tile.
+        tile: Tile,
+        /// Consumer warps.
+        warps: u32,
+        /// Accumulator registers per thread.
+        accumulators: u32,
+        /// Registers per thread that they need in all.
+        needed: u32,
+        /// Registers per thread that they can have.
+        available: u32,
+        /// What fits.
+        advice: String,
+    },
+}
+
+fn nearest_by_stages(stages: u32, tile: Tile) -> String {
+    if stages >= 2 {
+        return format!("{stages} stages fit");
+    }
+    let (m, n) = if tile.m >= tile.n { (tile.m / 2, tile.n) } else { (tile.m, tile.n / 2) };
+    format!("no ring of two stages fits; use a smaller tile, such as {m}x{n}x{}", tile.k)
+}
+
+impl Spec {
+    /// Whether a kernel can be built from it: the rule that defines the catalogue. Tiles may have
+    /// any extent along N that is a multiple of 8 (16 where an instruction or a store asks for it)
+    /// and along M of whole blocks of 64, clusters up to eight CTAs, and any ring that fits.
+    ///
+    /// # Errors
+    /// What is impossible, with a legal value close to it.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let Spec { a, b, output, .. } = *self;
+        let product = Product::of(a, b)
+            .filter(|product| product.outputs.contains(&output))
+            .ok_or(SpecError::Types { a, b, output })?;
+        for (operand, element, major) in [("A", a, self.a_major), ("B", b, self.b_major)] {
+            let legal = match product.majors {
+                Majors::Any => true,
+                Majors::KOrAFromRegisters if operand == "A" => self.can_read_a_from_registers(),
+                Majors::KOrAFromRegisters | Majors::K => false,
+            };
+            if major == OperandMajor::Mn && !legal {
+                return Err(SpecError::Major { operand, element });
+            }
+        }
+        match (&self.mainloop, product.instruction) {
+            (MainloopSpec::Wgmma(wgmma), Instruction::Wgmma) => self.validate_wgmma(wgmma),
+            (MainloopSpec::Dmma(dmma), Instruction::Dmma) => self.validate_dmma(dmma),
+            (MainloopSpec::Ffma(ffma), Instruction::Ffma) => self.validate_ffma(ffma),
+            _ => Err(SpecError::Types { a, b, output }),
+        }
+    }
+
+    fn refuse<T>(&self, what: &'static str, limit: impl Into<String>) -> Result<T, SpecError> {
+        Err(SpecError::Combination { spec: self.to_string(), what, limit: limit.into() })
+    }
+
+    fn validate_wgmma(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
+        let warpgroups = wgmma.warpgroups;
+        match wgmma.schedule {
+            Schedule::Cooperative => in_steps("consumers", warpgroups, 1, 1, 3)?,
+            Schedule::PingPong => in_steps("consumers", warpgroups, 2, 2, 2)?,
+        }
+        let rows = 64 * self.parts();
+        let most = rows * (MOST_BLOCKS / self.parts()).max(1);
+        in_steps("tile_m", self.tile.m, rows, rows, most)?;
+        in_steps("tile_n", self.tile.n, 8, 8, 256)?;
+        self.validate_columns()?;
+        self.validate_depth()?;
+        self.validate_summation(wgmma)?;
+        self.validate_epilogue()?;
+        self.validate_resident(wgmma)?;
+        self.validate_cluster()?;
+        self.validate_wgmma_registers(wgmma)?;
+        self.validate_ring()
+    }
+
+    /// Step in which a tile of a wgmma kernel can be as wide.
+    fn column_step(&self) -> u32 {
+        // TMA stores rows of 16 bytes or more. PTX ISA, "wgmma.mma_async": the shapes of integers.
+        let byte_rows = self.output.bytes() == 1 && self.d_major == OutputMajor::N;
+        let wide_integers = self.accumulator() == Element::S32 && self.tile.n > 32;
+        if byte_rows || wide_integers { 16 } else { 8 }
+    }
+
+    fn validate_columns(&self) -> Result<(), SpecError> {
+        if self.tile.n.is_multiple_of(self.column_step()) {
+            return Ok(());
+        }
+        let limit = if self.output.bytes() == 1 && self.d_major == OutputMajor::N {
+            "must be a multiple of 16 with a row-major D of one byte an element"
+        } else {
+            "must be 8, 16, 24, 32 or a multiple of 16 with integer operands"
+        };
+        let (knob, requested, nearest) = ("tile_n", self.tile.n, self.tile.n + 8);
+        Err(SpecError::Knob { knob, requested, limit: limit.into(), nearest })
+    }
+
+    /// A stage is half a swizzle span deep, one, or two.
+    fn validate_depth(&self) -> Result<(), SpecError> {
+        let depths = [64, 128, 256].map(|bytes| bytes / self.a.bytes());
+        if depths.contains(&self.tile.k) {
+            return Ok(());
+        }
+        let [half, one, two] = depths;
+        let requested = self.tile.k;
+        Err(SpecError::Knob {
+            knob: "tile_k",
+            requested,
+            limit: format!("must be {half}, {one} or {two} with {} operands", self.a),
+            nearest: depths.into_iter().min_by_key(|k| k.abs_diff(requested)).unwrap_or(one),
+        })
+    }
+
+    fn validate_summation(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
+        let integers = self.accumulator() == Element::S32;
+        if self.scaled && integers {
+            return self.refuse("scales", "are binary32, and integers are added up as such");
+        }
+        if wgmma.summation == Summation::F16 {
+            let what = "sums in f16";
+            if self.a != Element::F16 {
+                return self.refuse(what, format!("are of f16 operands, not of {}", self.a));
+            }
+            if wgmma.terms.is_some() {
+                return self.refuse(what, "are for all of k: leave terms out");
+            }
+        }
+        if wgmma.terms.is_some() {
+            self.validate_terms()?;
+        }
+        let Summation::Promoted { interval } = wgmma.summation else { return Ok(()) };
+        let what = "promotion";
+        if integers {
+            return self.refuse(what, "is for floats: sums of integers are exact already");
+        }
+        if wgmma.schedule == Schedule::PingPong {
+            let limit = "leaves the tensor core idle in a ping-pong kernel: use w in place of p";
+            return self.refuse(what, limit);
+        }
+        let step = 32 / self.a.bytes();
+        let divides = interval > 0 && self.tile.k.is_multiple_of(interval);
+        if !divides || !interval.is_multiple_of(step) {
+            let limit = format!(
+                "comes at multiples of {step} that divide the stage of {}: use -p{}",
+                self.tile.k, self.tile.k
+            );
+            return self.refuse(what, limit);
+        }
+        Ok(())
+    }
+
+    fn validate_terms(&self) -> Result<(), SpecError> {
+        let what = "operands of several terms";
+        let element = self.a;
+        let splits = element.is_float() && element.bytes() > 1;
+        if !splits || self.output != Element::F32 {
+            return self.refuse(what, "are of f16, bf16 or tf32 and give f32");
+        }
+        if [self.a_major, self.b_major] != [OperandMajor::K; 2] {
+            return self.refuse(what, "are stored along k: use majors kk");
+        }
+        let span = Terms::SPAN_BYTES / element.bytes();
+        if self.tile.k != span {
+            let count = self.terms().map_or(1, Terms::count);
+            return self.refuse(what, format!("have stages of {count} spans: use tile_k = {span}"));
+        }
+        Ok(())
+    }
+
+    fn validate_epilogue(&self) -> Result<(), SpecError> {
+        if self.epilogue.is_none() || self.output.is_float() {
+            return Ok(());
+        }
+        self.refuse("an epilogue", "is for results in floating point: use a D of f32, f16 or bf16")
+    }
+
+    fn validate_resident(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
+        let what = "a resident kernel";
+        match self.is_resident() {
+            true if self.cluster.size() > 1 => {
+                self.refuse(what, "takes tiles CTA by CTA: use a cluster of 1x1")
+            }
+            true if wgmma.warpgroups > 2 => {
+                self.refuse(what, "leaves registers for its queue: use 1 or 2 consumers")
+            }
+            true if self.scaled => {
+                self.refuse(what, "has alpha, beta and an epilogue only: leave the scales out")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_cluster(&self) -> Result<(), SpecError> {
+        let Cluster { m, n } = self.cluster;
+        for (knob, requested) in [("cluster_m", m), ("cluster_n", n)] {
+            if !matches!(requested, 1 | 2 | 4 | 8) {
+                let nearest = 1 << requested.clamp(1, MOST_CTAS_OF_A_CLUSTER).ilog2();
+                let limit = "must be 1, 2, 4 or 8".into();
+                return Err(SpecError::Knob { knob, requested, limit, nearest });
+            }
+        }
+        if self.cluster.size() <= MOST_CTAS_OF_A_CLUSTER {
+            return Ok(());
+        }
+        Err(SpecError::Knob {
+            knob: "cluster_n",
+            requested: n,
+            limit: format!(
+                "a cluster has at most {MOST_CTAS_OF_A_CLUSTER} CTAs, and it is {m} along m"
+            ),
+            nearest: MOST_CTAS_OF_A_CLUSTER / m,
+        })
+    }
+
+    /// All sums must fit into the consumers' budget. The assembler also gives the accumulators of
+    /// one instruction registers that the launch has, before any `setmaxnreg`.
+    fn validate_wgmma_registers(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
+        let Resources { registers, .. } = self.resources();
+        let columns_per_register = 2 * wgmma.sums_per_register();
+        let promoted = wgmma.promotion().is_some();
+        let blocks = self.blocks() + u32::from(promoted);
+        let beside = registers.needed() - registers.accumulators;
+        let whole = (blocks, registers.budget.consumer, beside);
+        let one = (1, registers.at_launch, super::resources::WGMMA_OTHER);
+        for (blocks, available, beside) in [whole, one] {
+            let accumulators = blocks * self.tile.n / columns_per_register;
+            let needed = accumulators + beside;
+            if needed > available {
+                let most = (available - beside) * columns_per_register / blocks;
+                let step = self.column_step();
+                return Err(SpecError::Registers {
+                    tile: self.tile,
+                    warps: wgmma.warpgroups * 4,
+                    accumulators,
+                    needed,
+                    available,
+                    advice: format!(
+                        "the nearest tile that fits is {}x{}",
+                        self.tile.m,
+                        most / step * step
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_ring(&self) -> Result<(), SpecError> {
+        let fitting_stages = self.most_stages();
+        if self.stages > fitting_stages {
+            let (needed, available) = self.least_smem();
+            return Err(SpecError::SharedMemory {
+                tile: self.tile,
+                stages: self.stages,
+                needed,
+                available,
+                fitting_stages,
+            });
+        }
+        in_steps("stages", self.stages, 1, 2, 16)
+    }
+
+    /// What kernels that store D from registers lack.
+    fn validate_plain(&self) -> Result<(), SpecError> {
+        if self.cluster != Cluster::NONE {
+            return self.refuse("a cluster", format!("{} kernels do not have", self.a));
+        }
+        if self.scaled {
+            return self.refuse("scales", format!("{} kernels do not have", self.a));
+        }
+        if self.is_resident() {
+            return self.refuse("a resident kernel", "needs operands of another type");
+        }
+        if self.d_major == OutputMajor::M {
+            return self.refuse("a column-major D", format!("{} kernels do not store", self.a));
+        }
+        Ok(())
+    }
+
+    fn validate_dmma(&self, dmma: &DmmaSpec) -> Result<(), SpecError> {
+        self.validate_plain()?;
+        let DmmaSpec { warps, depth } = *dmma;
+        one_of("mma_k", depth, &[8, 16])?;
+        one_of("tile_k", self.tile.k, &[DmmaSpec::TILE_K])?;
+        validate_warps(warps)?;
+        for (knob, requested, warps) in
+            [("tile_m", self.tile.m, warps.m), ("tile_n", self.tile.n, warps.n)]
+        {
+            let step = DMMA_BLOCK * warps;
+            let legal: Vec<u32> = (step..=MOST_BOX_LINES).step_by(step as usize).collect();
+            one_of(knob, requested, &legal)?;
+        }
+        self.validate_registers("use a smaller tile, more warps or an MMA of depth 8")?;
+        self.validate_ring()
+    }
+
+    fn validate_ffma(&self, ffma: &FfmaSpec) -> Result<(), SpecError> {
+        self.validate_plain()?;
+        let FfmaSpec { thread, warps } = *ffma;
+        one_of("tile_k", self.tile.k, &[8, 16, 32])?;
+        validate_warps(warps)?;
+        // Parts from which some tile can be made.
+        let parts = [4, 8, 12, 16];
+        let with = |legal: &dyn Fn(u32) -> bool| -> Vec<u32> {
+            parts.into_iter().filter(|&part| legal(part)).collect()
+        };
+        let along_m = with(&|m| parts.iter().any(|&n| !ffma_tiles(warps, (m, n)).is_empty()));
+        one_of("thread_m", thread.m, &along_m)?;
+        let along_n = with(&|n| !ffma_tiles(warps, (thread.m, n)).is_empty());
+        one_of("thread_n", thread.n, &along_n)?;
+        let Tile { m, n, k } = self.tile;
+        let distance = |&(other_m, other_n): &(u32, u32)| {
+            other_m.abs_diff(m).saturating_add(other_n.abs_diff(n))
+        };
+        let tiles = ffma_tiles(warps, (thread.m, thread.n));
+        match tiles.into_iter().min_by_key(distance) {
+            Some(nearest) if nearest != (m, n) => {
+                let nearest = Tile { m: nearest.0, n: nearest.1, k };
+                return Err(SpecError::Extents { tile: self.tile, thread, warps, nearest });
+            }
+            _ => {}
+        }
+        self.validate_registers("use a smaller part for each thread")?;
+        self.validate_ring()
+    }
+
+    fn validate_registers(&self, advice: &str) -> Result<(), SpecError> {
+        let Resources { registers, .. } = self.resources();
+        let (needed, available) = (registers.needed(), registers.budget.consumer);
+        if needed <= available {
+            return Ok(());
+        }
+        Err(SpecError::Registers {
+            tile: self.tile,
+            warps: self.consumers() * 4,
+            accumulators: registers.accumulators,
+            needed,
+            available,
+            advice: advice.into(),
+        })
+    }
+}
+
+/// The extents along M and N of CTA tiles that warps of threads with such parts make up.
+fn ffma_tiles(warps: Warps, (thread_m, thread_n): (u32, u32)) -> Vec<(u32, u32)> {
+    let legal = |lines: u32| lines.is_multiple_of(FFMA_BLOCK) && lines <= MOST_BOX_LINES;
+    [(4, 8), (8, 4)]
+        .map(|(m, n)| (m * thread_m * warps.m, n * thread_n * warps.n))
+        .into_iter()
+        .filter(|&(m, n)| legal(m) && legal(n))
+        .collect()
+}
+
+fn validate_warps(warps: Warps) -> Result<(), SpecError> {
+    one_of("warps_m", warps.m, &WARPS_ALONG_M)?;
+    let along_n: &[u32] = match warps.m {
+        1 => &[4, 8],
+        2 => &[2, 4],
+        4 => &[1, 2],
+        _ => &[1],
+    };
+    one_of("warps_n", warps.n, along_n)
+}
+
+/// Checks a knob that is a multiple of `step` from `least` to `most`.
+fn in_steps(
+    knob: &'static str,
+    requested: u32,
+    step: u32,
+    least: u32,
+    most: u32,
+) -> Result<(), SpecError> {
+    if requested.is_multiple_of(step) && (least..=most).contains(&requested) {
+        return Ok(());
+    }
+    let limit = if step == 1 {
+        format!("must be {least} to {most}")
+    } else {
+        format!("must be a multiple of {step} from {least} to {most}")
+    };
+    let rounded = requested.saturating_add(step / 2) / step * step;
+    Err(SpecError::Knob { knob, requested, limit, nearest: rounded.clamp(least, most) })
+}
+
+/// Checks a knob that has few legal values.
+fn one_of(knob: &'static str, requested: u32, legal: &[u32]) -> Result<(), SpecError> {
+    if legal.contains(&requested) {
+        return Ok(());
+    }
+    let nearest = legal.iter().copied().min_by_key(|value| value.abs_diff(requested));
+    let names: Vec<String> = legal.iter().map(u32::to_string).collect();
+    let limit = format!("must be one of {}", names.join(", "));
+    Err(SpecError::Knob { knob, requested, limit, nearest: nearest.unwrap_or(requested) })
+}

@@ -1,0 +1,119 @@
+//! Which kernels of the catalogue compute a problem, each with its rating.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, OnceLock};
+
+use pgemm_ir::{Element, OperandMajor};
+use pgemm_kernels::{OutputMajor, PRODUCTS, Spec, SpecError, Terms, catalogue};
+
+use crate::error::Result;
+use crate::heuristic::Rated;
+use crate::layout::Major;
+use crate::precision::Precision;
+use crate::problem::Problem;
+
+/// What kernels multiply: element types of A, B and D.
+pub fn types() -> impl Iterator<Item = [Element; 3]> {
+    PRODUCTS.iter().flat_map(|product| {
+        let pairs =
+            product.operands.iter().flat_map(|&a| product.operands.iter().map(move |&b| (a, b)));
+        pairs.flat_map(|(a, b)| product.outputs.iter().map(move |&output| [a, b, output]))
+    })
+}
+
+/// The specs of the catalogue for operands of these types and majors, A's before B's, rated: with the operands as they are,
+/// and with A and B swapped. Made once for each combination. Empty where types or majors have no kernel.
+pub fn rated(
+    operands: [Element; 2],
+    output: Element,
+    a: OperandMajor,
+    b: OperandMajor,
+) -> &'static [Rated] {
+    type Key = ([Element; 3], OperandMajor, OperandMajor);
+    static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<Rated>>>> = LazyLock::new(|| {
+        let with_majors = |types| catalogue::MAJORS.map(|(a, b)| ((types, a, b), OnceLock::new()));
+        types().flat_map(with_majors).collect()
+    });
+    let [a_type, b_type] = operands;
+    let Some(table) = TABLES.get(&([a_type, b_type, output], a, b)) else { return &[] };
+    table.get_or_init(|| {
+        let plain = catalogue::specs_for(operands, a, b, OutputMajor::N, output);
+        let swapped = catalogue::specs_for([b_type, a_type], b, a, OutputMajor::M, output);
+        plain.into_iter().chain(swapped).map(Rated::new).collect()
+    })
+}
+
+/// The specs of the catalogue for f32 that is split into such terms, rated, as [`rated`].
+pub fn rated_terms(element: Element, terms: Terms) -> &'static [Rated] {
+    static TABLES: [OnceLock<Vec<Rated>>; catalogue::TERM_TYPES.len()] =
+        [const { OnceLock::new() }; catalogue::TERM_TYPES.len()];
+    let types = catalogue::TERM_TYPES;
+    let Some(kind) = types.iter().position(|known| *known == (element, terms)) else { return &[] };
+    TABLES[kind].get_or_init(|| {
+        let majors = [OutputMajor::N, OutputMajor::M].into_iter();
+        let specs = majors.flat_map(|d| catalogue::specs_of_terms(element, terms, d));
+        specs.map(Rated::new).collect()
+    })
+}
+
+/// The specs for a problem as its kernel sees it, rated: with the operands as they are, and with A and B swapped.
+pub(crate) fn rated_for(
+    problem: &Problem,
+    operands: [Element; 2],
+    output: Element,
+    precision: Precision,
+    swapped: Option<bool>,
+) -> impl Iterator<Item = &'static Rated> + use<> {
+    let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
+    let rated = match precision.terms() {
+        None => rated(operands, output, a, b),
+        Some((element, terms)) => rated_terms(element, terms),
+    };
+    rated.iter().filter(move |rated| {
+        let spec = rated.spec;
+        Precision::of(&spec) == precision
+            && swapped.is_none_or(|swapped| swapped == (spec.d_major == OutputMajor::M))
+    })
+}
+
+/// The specs for a problem as its kernel sees it: with the operands as they are, and with A and B swapped.
+pub fn specs_for(
+    problem: &Problem,
+    operands: [Element; 2],
+    output: Element,
+    precision: Precision,
+    swapped: Option<bool>,
+) -> impl Iterator<Item = Spec> + use<> {
+    rated_for(problem, operands, output, precision, swapped).map(|rated| rated.spec)
+}
+
+/// Checks that there are kernels for operands of these types and majors, and for the scalars.
+///
+/// # Errors
+/// [`SpecError::Types`], [`SpecError::Major`], or scalars of an integer product that are no integers.
+pub(crate) fn check_types(
+    problem: &Problem,
+    operands: [Element; 2],
+    output: Element,
+) -> Result<()> {
+    let ([a, b], k) = (operands, OperandMajor::K);
+    let majors = (operand_major(problem.a.major), operand_major(problem.b.major));
+    if rated(operands, output, majors.0, majors.1).is_empty() {
+        let other_majors = !rated(operands, output, k, k).is_empty();
+        return Err(match majors {
+            (OperandMajor::Mn, _) if other_majors => SpecError::Major { operand: "A", element: a },
+            (_, OperandMajor::Mn) if other_majors => SpecError::Major { operand: "B", element: b },
+            _ => SpecError::Types { a, b, output },
+        }
+        .into());
+    }
+    problem.check_scalars(output)
+}
+
+/// The major in the kernels' terms.
+fn operand_major(major: Major) -> OperandMajor {
+    match major {
+        Major::K => OperandMajor::K,
+        Major::M | Major::N => OperandMajor::Mn,
+    }
+}

@@ -1,0 +1,143 @@
+//! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's.
+
+use pgemm_kernels::{Cluster, L2Policies, Schedule, Spec};
+
+use super::{Config, Split};
+
+impl Config {
+    /// Sets the macro-tile: `m` rows (a multiple of 64), `n` columns (a multiple of 8) and stages that are `k` elements deep (64, 128
+    /// or 256 bytes).
+    ///
+    /// ```
+    /// use pgemm_plan::{Config, Element, Split};
+    ///
+    /// let config = Config::new(Element::Bf16)
+    ///     .with_output(Element::F32)
+    ///     .with_tile(128, 256, 64)
+    ///     .with_cluster(2, 1)
+    ///     .with_split(Split::StreamK);
+    /// assert_eq!((config.tile_m, config.tile_n, config.tile_k), (Some(128), Some(256), Some(64)));
+    /// ```
+    pub fn with_tile(self, m: u32, n: u32, k: u32) -> Self {
+        Config { tile_m: Some(m), tile_n: Some(n), tile_k: Some(k), ..self }
+    }
+
+    /// Sets the cluster: `m` by `n` CTAs, up to 4, that share what they load.
+    pub fn with_cluster(self, m: u32, n: u32) -> Self {
+        Config { cluster: Some(Cluster { m, n }), ..self }
+    }
+
+    /// Sets the warps of a CTA: 8, 12 or 16.
+    pub fn with_warps_per_block(self, warps: u32) -> Self {
+        Config { warps_per_block: Some(warps), ..self }
+    }
+
+    /// Sets whether the consumer warpgroups share each tile or take turns with whole ones.
+    pub fn with_schedule(self, schedule: Schedule) -> Self {
+        Config { schedule: Some(schedule), ..self }
+    }
+
+    /// Sets the stages of the shared-memory ring.
+    pub fn with_prefetch_depth(self, stages: u32) -> Self {
+        Config { prefetch_depth: Some(stages), ..self }
+    }
+
+    /// Sets the rows of cluster tiles that are walked together.
+    pub fn with_raster_rows(self, rows: u32) -> Self {
+        Config { raster_rows: Some(rows), ..self }
+    }
+
+    /// Sets whether A and B change places.
+    pub fn with_swapped(self, swapped: bool) -> Self {
+        Config { swapped: Some(swapped), ..self }
+    }
+
+    /// Sets how tiles are split along k.
+    pub fn with_split(self, split: Split) -> Self {
+        Config { split: Some(split), ..self }
+    }
+
+    /// Sets whether partial sums may be added in the order in which they come.
+    pub fn with_unordered(self, unordered: bool) -> Self {
+        Config { unordered, ..self }
+    }
+
+    /// Sets how long L2 keeps what is read and written.
+    pub fn with_l2(self, l2: L2Policies) -> Self {
+        Config { l2: Some(l2), ..self }
+    }
+
+    /// Sets whether a launch may begin while the one before it on the stream ends.
+    pub fn with_dependent_launch(self, dependent: bool) -> Self {
+        Config { dependent_launch: Some(dependent), ..self }
+    }
+
+    /// Sets the most SMs to use.
+    pub fn with_sms(self, sms: u32) -> Self {
+        Config { sms: Some(sms), ..self }
+    }
+
+    /// Sets the kernel, by name, in place of tile, cluster, warps, stages and schedule. Types stay as they are:
+    /// [`for_spec`](Self::for_spec) takes the kernel's.
+    pub fn with_spec(self, spec: Spec) -> Self {
+        Config { spec: Some(spec), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::Element;
+    use pgemm_kernels::{Activation, Epilogue, L2Policy};
+
+    use super::*;
+    use crate::precision::Precision;
+
+    /// A field that no call sets is a knob without a `with_`: the one config is written out, with every field.
+    #[test]
+    fn every_knob_can_be_set_one_after_the_other() {
+        let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();
+        let epilogue = Epilogue::NONE.with_activation(Activation::Relu);
+        let l2 = L2Policies { a: L2Policy::EvictFirst, ..L2Policies::default() };
+        let set = Config::new(Element::E4m3)
+            .with_b_dtype(Element::E5m2)
+            .with_output(Element::F16)
+            .with_precision(Precision::Fast)
+            .with_epilogue(epilogue)
+            .with_tile(128, 256, 64)
+            .with_cluster(2, 1)
+            .with_warps_per_block(12)
+            .with_schedule(Schedule::PingPong)
+            .with_prefetch_depth(4)
+            .with_raster_rows(8)
+            .with_swapped(true)
+            .with_split(Split::SplitK(3))
+            .with_unordered(true)
+            .with_l2(l2)
+            .with_dependent_launch(false)
+            .with_sms(100)
+            .with_spec(spec);
+        let written = Config {
+            dtype: Element::E4m3,
+            b: Some(Element::E5m2),
+            output: Some(Element::F16),
+            precision: Some(Precision::Fast),
+            epilogue,
+            tile_m: Some(128),
+            tile_n: Some(256),
+            tile_k: Some(64),
+            cluster: Some(Cluster { m: 2, n: 1 }),
+            warps_per_block: Some(12),
+            schedule: Some(Schedule::PingPong),
+            prefetch_depth: Some(4),
+            raster_rows: Some(8),
+            swapped: Some(true),
+            split: Some(Split::SplitK(3)),
+            unordered: true,
+            l2: Some(l2),
+            dependent_launch: Some(false),
+            sms: Some(100),
+            spec: Some(spec),
+        };
+        assert_eq!(set, written);
+    }
+}

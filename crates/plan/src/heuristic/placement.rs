@@ -1,0 +1,117 @@
+//! [`TilePlacement`]: a problem in the tiles of a spec.
+
+use pgemm_kernels::Spec;
+
+use super::shape::Shape;
+use super::{READ_AGAIN, raster_rows};
+use crate::choice::Choice;
+use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
+use crate::split::{MAX_SPLITS, Split};
+
+/// A problem in the tiles of a spec.
+pub(super) struct TilePlacement {
+    /// Extents along m, n and k as the kernel sees them.
+    pub(super) extents: [f64; 3],
+    /// Lines of L2 that a slice of A and of B touches.
+    pub(super) lines: [f64; 2],
+    /// Products, and the matrices that they have of A and of B.
+    pub(super) batch: u64,
+    pub(super) matrices: [u64; 2],
+    /// Whether results have an activation that takes time.
+    pub(super) activated: bool,
+    /// Whether threads store D instead of TMA, and whether a repack kernel runs before.
+    pub(super) by_threads: bool,
+    pub(super) after_repack: bool,
+    /// Extents of one D in cluster tiles, and of k in stages.
+    pub(super) rows: u64,
+    pub(super) columns: u64,
+    pub(super) k_tiles: u64,
+    pub(super) sms: u32,
+    /// Clusters that run at once, and CTAs of each.
+    pub(super) clusters: u64,
+    pub(super) cluster_size: u64,
+    /// The usual raster height.
+    pub(super) raster_rows: u32,
+}
+
+impl TilePlacement {
+    /// A problem in the tiles of a spec.
+    pub(super) fn new(spec: Spec, shape: Shape, sms: u32) -> TilePlacement {
+        let whole = Choice::plain(spec);
+        let shape = if whole.swapped() { shape.swapped() } else { shape };
+        let Shape { extents: [m, n, k], lines, batch, matrices, activated, .. } = shape;
+        let Shape { by_threads, after_repack, .. } = shape;
+        let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
+        TilePlacement {
+            extents: [m, n, k].map(|extent| extent as f64),
+            lines,
+            batch,
+            matrices,
+            activated,
+            by_threads,
+            after_repack,
+            rows,
+            columns,
+            k_tiles,
+            sms,
+            clusters: clusters_at_once(&spec, sms),
+            cluster_size: u64::from(spec.cluster.size()),
+            raster_rows: raster_rows(&spec, m, sms),
+        }
+    }
+
+    pub(super) fn decompose(&self, split: Split) -> Decomposition {
+        Decomposition::new(self.tiles(), self.k_tiles, self.clusters, split)
+    }
+
+    /// Cluster tiles of all products.
+    pub(super) fn tiles(&self) -> u64 {
+        tiles_of(self.rows, self.columns, self.batch)
+    }
+
+    /// Bytes of all matrices A and B with elements of so many.
+    pub(super) fn operands(&self, element_bytes: f64) -> [f64; 2] {
+        let [m, n, k] = self.extents;
+        let [of_a, of_b] = self.matrices.map(|count| count as f64 * k * element_bytes);
+        [of_a * m, of_b * n]
+    }
+
+    /// What of these bytes more than one tile reads.
+    pub(super) fn read_again(&self, [a, b]: [f64; 2]) -> f64 {
+        let shared = self.matrices.map(|count| count < self.batch);
+        let again = |read: bool, bytes: f64| if read { bytes } else { 0.0 };
+        again(self.columns > 1 || shared[0], a) + again(self.rows > 1 || shared[1], b)
+    }
+
+    /// Bytes of DRAM's traffic where all elements have so many and tiles that share lines do not run together.
+    pub(super) fn traffic(&self, element_bytes: f64) -> f64 {
+        let [m, n, _] = self.extents;
+        let [a, b] = self.operands(element_bytes);
+        let again = READ_AGAIN * self.read_again([a, b]);
+        a + b + element_bytes * m * n * self.batch as f64 + again
+    }
+
+    /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and either pair one before any
+    /// gets a second. A cluster is spread over whole pairs.
+    pub(super) fn in_pair(&self, units: u64) -> f64 {
+        if self.cluster_size > 1 {
+            return units.div_ceil(self.clusters) as f64 * 2.0 / self.cluster_size as f64;
+        }
+        let (full, rest) = (units / self.clusters, units % self.clusters);
+        (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
+    }
+
+    /// Ways to split the tiles that may be worth it where the last wave leaves SMs without work.
+    pub(super) fn splits(&self) -> impl Iterator<Item = Split> + use<> {
+        let TilePlacement { clusters, k_tiles, .. } = *self;
+        let tiles = self.tiles();
+        let stream = (!tiles.is_multiple_of(clusters) && tiles.saturating_mul(k_tiles) > clusters)
+            .then_some(Split::StreamK);
+        // As many as one wave takes.
+        let fill = clusters / tiles.max(1);
+        let split = (2..=u64::from(MAX_SPLITS).min(k_tiles))
+            .contains(&fill)
+            .then_some(Split::SplitK(fill as u32));
+        stream.into_iter().chain(split)
+    }
+}

@@ -1,0 +1,46 @@
+//! [`Rated`]: a spec with what its model needs for every problem.
+
+use pgemm_kernels::{MainloopSpec, Spec};
+
+use super::dmma::DmmaModel;
+use super::ffma::FfmaModel;
+use super::placement::TilePlacement;
+use super::wgmma::WgmmaModel;
+use crate::choice::Choice;
+
+/// A spec that validates, with what the estimate of its cycles needs for every problem.
+#[derive(Clone, Copy, Debug)]
+pub struct Rated {
+    /// The spec.
+    pub spec: Spec,
+    model: Model,
+}
+
+/// The model of a mainloop.
+#[derive(Clone, Copy, Debug)]
+enum Model {
+    Wgmma(WgmmaModel),
+    Dmma(DmmaModel),
+    Ffma(FfmaModel),
+}
+
+impl Rated {
+    /// A spec that validates, rated.
+    pub fn new(spec: Spec) -> Self {
+        let model = match &spec.mainloop {
+            MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(&spec, wgmma)),
+            MainloopSpec::Dmma(dmma) => Model::Dmma(DmmaModel::new(&spec, dmma)),
+            MainloopSpec::Ffma(ffma) => Model::Ffma(FfmaModel::new(&spec, ffma)),
+        };
+        Rated { spec, model }
+    }
+
+    /// Estimated cycles of a choice of this spec.
+    pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
+        match &self.model {
+            Model::Wgmma(model) => model.cycles(placement, choice),
+            Model::Dmma(model) => model.cycles(placement, choice),
+            Model::Ffma(model) => model.cycles(placement, choice),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
+
+use pgemm_ir::Element;
+use pgemm_kernels::{Activation, MatrixArgument};
+
+use crate::config::Config;
+use crate::layout::OperandLayout;
+use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
+use crate::problem::Problem;
+
+/// Bytes of a line of L2, and of the slices of an operand's lines that TMA loads.
+const LINE_BYTES: u64 = 128;
+
+/// What estimates depend on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Extents along m, n and k.
+    pub extents: [u64; 3],
+    /// Lines of L2 that a slice of A and one of B touch in the mean: 1 where they are whole lines, below 2.
+    pub(super) lines: [f64; 2],
+    /// Products, and the matrices that they have of A and of B.
+    pub batch: u64,
+    pub(super) matrices: [u64; 2],
+    /// Whether results have an activation that takes more than a comparison.
+    pub(super) activated: bool,
+    /// Whether threads store D, since TMA cannot at any address.
+    pub(super) by_threads: bool,
+    /// Whether a repack kernel runs before.
+    pub(super) after_repack: bool,
+}
+
+impl Shape {
+    /// A problem that validates, as its kernel sees it: the transposed problem where D is column-major, and operands after they
+    /// have been repacked. Operands are assumed to begin where a line of L2 does.
+    pub fn of(problem: &Problem, config: &Config) -> Shape {
+        Shape::of_planned(&PlannedProblem::new(problem, config, OperandAlignment::ALIGNED))
+    }
+
+    /// The same for a kernel that accesses the operands as a plan says.
+    pub fn with_accesses(problem: &Problem, config: &Config, accesses: OperandAccesses) -> Shape {
+        Shape::of_planned(&PlannedProblem::with_accesses(problem, config, accesses))
+    }
+
+    /// A problem as its kernel sees it.
+    pub fn of_planned(planned: &PlannedProblem) -> Shape {
+        let PlannedProblem { problem, config, accesses, .. } = planned;
+        let [a, b] = config.operands();
+        let batch = problem.batch;
+        let d = MatrixArgument {
+            address: 0,
+            leading_dimension: problem.d_leading_dimension as u64,
+            batch_stride: batch.normalised().d as u64,
+        };
+        let line = problem.d_layout().line_length() as u64;
+        Shape {
+            extents: [problem.m, problem.n, problem.k].map(|extent| extent as u64),
+            lines: [
+                lines_of_slice(problem.a, a, problem.a_lines()),
+                lines_of_slice(problem.b, b, problem.b_lines()),
+            ],
+            batch: batch.count as u64,
+            matrices: [batch.a, batch.b].map(|stride| batch.matrices(stride) as u64),
+            activated: matches!(
+                config.epilogue.activation(),
+                Some(Activation::Gelu | Activation::Silu)
+            ),
+            by_threads: !d.is_moved_by_tma(line, config.output_dtype()),
+            after_repack: !accesses.are_in_place(),
+        }
+    }
+
+    /// With A and B in each other's place.
+    pub(super) fn swapped(self) -> Shape {
+        let Shape { extents: [m, n, k], lines: [a, b], matrices: [of_a, of_b], .. } = self;
+        Shape { extents: [n, m, k], lines: [b, a], matrices: [of_b, of_a], ..self }
+    }
+}
+
+/// One product, of operands of whole lines.
+impl From<[u64; 3]> for Shape {
+    fn from(extents: [u64; 3]) -> Shape {
+        let (activated, by_threads, after_repack) = (false, false, false);
+        let (lines, batch, matrices) = ([1.0; 2], 1, [1; 2]);
+        Shape { extents, lines, batch, matrices, activated, by_threads, after_repack }
+    }
+}
+
+/// Lines of L2 that a slice touches, in the mean over the operand's lines.
+fn lines_of_slice(
+    operand: OperandLayout,
+    element: Element,
+    (lines, length): (usize, usize),
+) -> f64 {
+    if lines <= 1 {
+        return 1.0;
+    }
+    let bytes = u64::from(element.bytes());
+    let slice = (length as u64).saturating_mul(bytes).min(LINE_BYTES);
+    let pitch = operand.leading_dimension as u64 * bytes;
+    // Where in a line of L2 slices begin: at the multiples of the pitch's and the line's common divisor, all equally often.
+    let apart = 1 << pitch.trailing_zeros().min(LINE_BYTES.trailing_zeros());
+    let crossing = (0..LINE_BYTES).step_by(apart).filter(|begin| begin + slice > LINE_BYTES);
+    1.0 + crossing.count() as f64 * apart as f64 / LINE_BYTES as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Major;
+    use crate::operands::OperandAccess;
+
+    fn lines(problem: Problem, element: Element) -> [f64; 2] {
+        Shape::of(&problem, &Config::new(element)).lines
+    }
+
+    #[test]
+    fn slices_cross_lines_of_l2_where_pitches_are_no_multiples() {
+        let problem = |k| Problem::new(512, 640, k, Major::K, Major::K);
+        let bf16 = Element::Bf16;
+        assert_eq!(lines(problem(4096), bf16), [1.0, 1.0]);
+        // Of 8208 bytes: one line of eight begins where one of L2 does.
+        assert_eq!(lines(problem(4104), bf16), [1.875, 1.875]);
+        assert_eq!(lines(problem(4104).with_b_leading_dimension(4160), bf16), [1.875, 1.0]);
+        assert_eq!(lines(problem(4128), bf16), [1.5, 1.5]);
+        assert_eq!(lines(problem(4104), Element::F64), [1.5, 1.5]);
+        // Repacked.
+        assert_eq!(lines(problem(4097), bf16), [1.0, 1.0]);
+        // Lines of 32 bytes share those of L2, of 48 they may not.
+        assert_eq!(lines(problem(16), bf16), [1.0, 1.0]);
+        assert_eq!(lines(problem(24), bf16), [1.25, 1.25]);
+        let row = Problem::new(1, 520, 4096, Major::K, Major::N);
+        assert_eq!(lines(row.with_a_leading_dimension(4104), bf16), [1.0, 1.875]);
+    }
+
+    #[test]
+    fn lines_are_those_of_the_accesses_of_a_plan() {
+        let config = Config::new(Element::Tf32);
+        let problem = Problem::new(512, 640, 4096, Major::M, Major::K);
+        let problem = problem.with_a_leading_dimension(516);
+        let plans = crate::Plan::candidates(&problem, &config, 132).unwrap();
+        for (access, unaligned) in
+            [(OperandAccess::InPlace, true), (OperandAccess::RepackedAlongK, false)]
+        {
+            let plan = plans.iter().find(|plan| plan.accesses.a == access).unwrap();
+            let shape = Shape::with_accesses(&problem, &config, plan.accesses);
+            assert_eq!(shape.lines[0] > 1.0, unaligned, "{access}");
+        }
+    }
+
+    #[test]
+    fn stores_by_threads_and_repack_kernels_are_known() {
+        let of = |problem: Problem| {
+            let shape = Shape::of(&problem, &Config::new(Element::Bf16));
+            (shape.by_threads, shape.after_repack)
+        };
+        let kk = |m, n, k| Problem::new(m, n, k, Major::K, Major::K);
+        assert_eq!(of(kk(512, 520, 1024)), (false, false));
+        assert_eq!(of(kk(511, 513, 1024)), (true, false));
+        // Lines of 1026 bytes at a leading dimension that is aligned.
+        assert_eq!(of(kk(511, 513, 1024).with_d_leading_dimension(520)), (true, false));
+        assert_eq!(of(kk(511, 520, 1023)), (false, true));
+        // A column-major D is aligned by its rows.
+        assert_eq!(of(kk(520, 513, 1024).with_d_major(Major::M)), (false, false));
+        let batch = kk(512, 520, 1024).with_batch(2).with_d_batch_stride(512 * 520 + 1);
+        assert_eq!(of(batch), (true, false));
+    }
+
+    /// As many products take longer than one, less than one after the other, and less where they share an operand.
+    #[test]
+    fn batches_fill_waves_together() {
+        let problem = Problem::new(512, 512, 512, Major::K, Major::K);
+        for element in [Element::Bf16, Element::F64, Element::F32] {
+            let config = Config::new(element);
+            let choice = crate::Plan::candidates(&problem, &config, 132).unwrap()[0].choice();
+            let cycles = |problem: Problem| {
+                crate::heuristic::cycles(&choice, Shape::of(&problem, &config), 132)
+            };
+            let (one, many) = (cycles(problem), cycles(problem.with_batch(64)));
+            assert!(many > 4.0 * one && many < 64.0 * one, "{element}: {one}, {many}");
+            let shared = cycles(problem.with_batch(64).with_b_batch_stride(0));
+            assert!(shared <= many, "{element}: {shared}, {many}");
+        }
+        let shape =
+            Shape::of(&problem.with_batch(3).with_a_batch_stride(0), &Config::new(Element::Bf16));
+        assert_eq!((shape.matrices, shape.swapped().matrices), ([1, 3], [3, 1]));
+    }
+
+    #[test]
+    fn operands_and_their_lines_change_places_together() {
+        let problem = Problem::new(512, 640, 4096, Major::K, Major::K);
+        let problem = problem.with_a_leading_dimension(4104);
+        let shape = Shape::of(&problem, &Config::new(Element::Bf16));
+        let transposed = Problem::new(512, 640, 4096, Major::K, Major::K)
+            .with_d_major(Major::M)
+            .with_a_leading_dimension(4104);
+        assert_eq!(Shape::of(&transposed, &Config::new(Element::Bf16)), shape.swapped());
+        assert_eq!(shape.swapped(), Shape { lines: [1.0, 1.875], ..[640, 512, 4096].into() });
+    }
+}

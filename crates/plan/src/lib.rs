@@ -1,0 +1,51 @@
+//! Planning of GEMMs for NVIDIA Hopper: which kernel computes a problem, on how many CTAs, in which order.
+//!
+//! A [`Problem`] has extents, layouts and scalars, a [`Config`] has element types and knobs. [`Plan::candidates`] gives the
+//! plans for the two, best first by a cost model ([`heuristic`]). Everything here is arithmetic: no device, no driver, no
+//! files.
+//!
+//! ```
+//! use pgemm_plan::{Config, Element, Major, Plan, Problem};
+//!
+//! # fn main() -> Result<(), pgemm_plan::PlanError> {
+//! let problem = Problem::new(4096, 4096, 4096, Major::K, Major::N);
+//! // On a device with 132 SMs.
+//! let plans = Plan::candidates(&problem, &Config::new(Element::Bf16), 132)?;
+//! println!("{}: {}", plans[0].spec, plans[0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod catalogue;
+mod choice;
+mod config;
+mod decomposition;
+mod device;
+mod error;
+pub mod heuristic;
+mod layout;
+mod operands;
+mod plan;
+mod precision;
+mod problem;
+mod split;
+mod tuning;
+
+pub use batch::Batch;
+pub use catalogue::{specs_for, types};
+pub use choice::Choice;
+pub use config::Config;
+pub use decomposition::Decomposition;
+pub use device::{DeviceFacts, NOMINAL_MHZ};
+pub use error::PlanError;
+pub use layout::{Major, MatrixLayout, OperandLayout, Order};
+pub use operands::{
+    OperandAccess, OperandAccesses, OperandAlignment, PlannedProblem, Repack, Repacks, TermSplit,
+};
+pub use pgemm_ir::Element;
+pub use plan::{Candidates, Plan};
+pub use precision::{Precision, UnknownPrecision, is_default as is_default_precision};
+pub use problem::{Problem, Spans};
+pub use split::{MAX_SPLITS, Split, UnknownSplit};
+pub use tuning::{KeyBatch, ProblemKey, TunedChoice, TunedChoices};

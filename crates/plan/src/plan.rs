@@ -1,0 +1,389 @@
+//! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
+
+mod describe;
+mod knobs;
+
+use pgemm_ir::Element;
+use pgemm_kernels::{Epilogue, L2Policies, L2Policy, Spec, SpecError};
+use serde::Serialize;
+
+use crate::catalogue::{check_types, rated_for, specs_for};
+use crate::choice::Choice;
+use crate::config::Config;
+use crate::decomposition::Decomposition;
+use crate::device::DeviceFacts;
+use crate::error::{PlanError, Result};
+use crate::heuristic::{self, Ranking, Shape};
+use crate::layout::Major;
+use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
+use crate::problem::Problem;
+use crate::split::Split;
+use crate::tuning::{ProblemKey, TunedChoices};
+
+/// Extents and coordinates are 32-bit and signed in TMA.
+const MAX_EXTENT: usize = i32::MAX as usize;
+
+/// Most products of a batch: two operands of so many matrices are repacked by fewer than 2^31 CTAs.
+const MAX_BATCH: usize = 1 << 28;
+
+/// No kernel counts the tiles of the problem.
+const TOO_MANY_TILES: PlanError =
+    PlanError::Overflow { what: "the number of tiles", limit: 1 << 31 };
+
+/// How a problem will be computed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// The kernel.
+    pub spec: Spec,
+    /// Rows of cluster tiles that are walked together.
+    pub raster_rows: u32,
+    /// How tiles are split along k.
+    pub split: Split,
+    /// Cluster tiles that are split.
+    pub split_tiles: u32,
+    /// Workers that share these.
+    pub workers: u32,
+    /// Whether partial sums are added as they come.
+    pub unordered: bool,
+    /// How long L2 keeps what is read and written.
+    pub l2: L2Policies,
+    /// How the kernel accesses A and B. JSON has it as `readings`.
+    #[serde(rename = "readings")]
+    pub accesses: OperandAccesses,
+    /// Estimated cycles of the repack kernels, 0 where both operands are read in place. JSON has it as `pass_cycles`.
+    #[serde(rename = "pass_cycles")]
+    pub repack_cycles: f64,
+    /// Whether the launch may begin while the one before it ends.
+    pub dependent_launch: bool,
+    /// Clusters launched.
+    pub clusters: u32,
+    /// Cluster tiles of the problem, all its products together.
+    pub tiles: u64,
+    /// Tiles over clusters: how often each cluster works.
+    pub waves: f64,
+    /// What of the request was decomposed or chosen, for people.
+    pub why: String,
+}
+
+impl Plan {
+    /// Checks what no problem can make possible: types without kernels, and knobs beyond their limits.
+    ///
+    /// # Errors
+    /// The types have no kernel, or a knob is impossible.
+    pub fn check_config(config: &Config, device: impl Into<DeviceFacts>) -> Result<()> {
+        // Only named kernels have majors that no problem changes.
+        let majors = |spec| Choice::plain(spec).majors();
+        let (a_major, b_major) = config.spec.map_or((Major::K, Major::K), majors);
+        let problem = Problem::new(1, 1, 1, a_major, b_major);
+        Plan::candidates(&problem, config, device).map(|_| ())
+    }
+
+    /// Checks that there are kernels for a config's types, and that they take the scalars of a problem that validates.
+    ///
+    /// # Errors
+    /// [`SpecError::Types`], [`SpecError::Major`], or a scalar that the kernels do not take.
+    pub fn check_problem(problem: &Problem, config: &Config) -> Result<()> {
+        let planned = PlannedProblem::new(problem, config, OperandAlignment::ALIGNED);
+        let PlannedProblem { problem, config, .. } = planned;
+        check_types(&problem, config.operands(), config.output_dtype())
+    }
+
+    /// The plans for a problem on a device, best first; one where the config names the kernel. For a column-major D they are
+    /// those of the transposed problem, in which A and B, m and n have changed places. The addresses of operands are assumed
+    /// to be multiples of 16.
+    ///
+    /// # Errors
+    /// The problem is malformed or too large, the types have no kernel, or a knob is impossible.
+    pub fn candidates(
+        problem: &Problem,
+        config: &Config,
+        device: impl Into<DeviceFacts>,
+    ) -> Result<Vec<Plan>> {
+        let alignment = OperandAlignment::ALIGNED;
+        Ok(Candidates::new(problem, config, device.into(), alignment)?.collect())
+    }
+
+    /// The best of the [`candidates`](Self::candidates), without making the others.
+    ///
+    /// # Errors
+    /// As [`candidates`](Self::candidates).
+    pub fn best(
+        problem: &Problem,
+        config: &Config,
+        device: impl Into<DeviceFacts>,
+    ) -> Result<Plan> {
+        let mut plans = Candidates::new(problem, config, device.into(), OperandAlignment::ALIGNED)?;
+        plans.next().ok_or(TOO_MANY_TILES)
+    }
+
+    /// Like [`candidates`](Self::candidates), for operands of such alignment. Each plan is made when it is requested. A tuned
+    /// choice for this problem comes before all others where the config leaves everything but types to the planner.
+    ///
+    /// # Errors
+    /// As [`candidates`](Self::candidates).
+    pub fn candidates_with(
+        problem: &Problem,
+        config: &Config,
+        device: impl Into<DeviceFacts>,
+        tuned: &dyn TunedChoices,
+        alignment: OperandAlignment,
+    ) -> Result<Candidates> {
+        let device = device.into();
+        let mut plans = Candidates::new(problem, config, device, alignment)?;
+        let Some(first) = plans.first.as_ref().filter(|_| config.leaves_all_to_planner()) else {
+            return Ok(plans);
+        };
+        // Where operands can be accessed in several ways, tuned choices are looked up for the way that the heuristic takes.
+        let planned = plans.planned(&first.choice());
+        let fits =
+            |choice: Choice| choice.with_epilogue(planned.config.epilogue).spec.validate().is_ok();
+        let found = tuned.tuned(&ProblemKey::of_planned(planned));
+        plans.tuned = found.filter(|found| fits(found.choice)).map(|found| {
+            let day = found.date.split('T').next().unwrap_or_default();
+            Plan::new(found.choice, planned, device, format!("tuned on {day}"))
+        });
+        Ok(plans)
+    }
+
+    /// What was chosen.
+    pub fn choice(&self) -> Choice {
+        let Plan { spec, raster_rows, split, dependent_launch, .. } = *self;
+        Choice { spec, raster_rows, split, dependent_launch }
+    }
+
+    /// Whether the kernel computes Dᵀ = Bᵀ·Aᵀ.
+    pub fn swapped(&self) -> bool {
+        self.choice().swapped()
+    }
+
+    fn new(choice: Choice, planned: &PlannedProblem, device: DeviceFacts, why: String) -> Plan {
+        let PlannedProblem { problem, config, accesses, .. } = planned;
+        let sms = device.limited_to(config.sms).sm_count;
+        let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
+        let Decomposition { tiles, split_tiles, workers, clusters, .. } =
+            choice.decompose(extents, problem.batch.count as u64, sms);
+        Plan {
+            spec: choice.with_epilogue(config.epilogue).spec,
+            raster_rows: choice.raster_rows,
+            split: choice.split,
+            // Countable ones fit.
+            split_tiles: split_tiles as u32,
+            workers: workers as u32,
+            unordered: config.unordered,
+            l2: config.l2.unwrap_or_else(|| l2_policies(&choice, problem)),
+            accesses: *accesses,
+            repack_cycles: planned.repack_cycles(),
+            dependent_launch: choice.dependent_launch,
+            clusters: clusters as u32,
+            tiles,
+            waves: tiles as f64 / clusters as f64,
+            why,
+        }
+    }
+}
+
+/// Plans for a problem, best first. The first is made at once, the others when they are asked for.
+pub struct Candidates {
+    /// The problem with all ways to access the operands; each choice has the majors of one.
+    accesses: Vec<PlannedProblem>,
+    device: DeviceFacts,
+    tuned: Option<Plan>,
+    first: Option<Plan>,
+    ranking: Option<Ranking>,
+}
+
+impl Candidates {
+    fn new(
+        problem: &Problem,
+        config: &Config,
+        device: DeviceFacts,
+        alignment: OperandAlignment,
+    ) -> Result<Self> {
+        problem.validate()?;
+        for (what, extent) in [("m", problem.m), ("n", problem.n), ("k", problem.k)] {
+            if extent > MAX_EXTENT {
+                return Err(PlanError::Overflow { what, limit: MAX_EXTENT as u64 });
+            }
+        }
+        if problem.batch.count > MAX_BATCH {
+            return Err(PlanError::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
+        }
+        let accesses = PlannedProblem::candidates(problem, config, alignment);
+        let (problem, config) = (&accesses[0].problem, &accesses[0].config);
+        let device = device.limited_to(config.sms);
+        let sms = device.sm_count;
+        let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
+        config.check_precision()?;
+        config.check_epilogue()?;
+        check_types(problem, operands, output)?;
+        check_swapped(&accesses)?;
+        let precision = config.precision();
+        let mut plans = Candidates {
+            accesses: accesses.clone(),
+            device,
+            tuned: None,
+            first: None,
+            ranking: None,
+        };
+        if let Some(choice) = by_name(&accesses, sms)? {
+            plans.first = plans.plan(choice, "as asked");
+        } else if config.shapes_kernel() {
+            // Tiles are of D as it lies, unless operands are asked to change places.
+            let swapped = Some(config.swapped.unwrap_or_default());
+            let base = accesses.iter().find_map(|planned| {
+                let mut specs = specs_for(&planned.problem, operands, output, precision, swapped);
+                Some((planned, specs.next()?))
+            });
+            let Some((planned, base)) = base else {
+                return Err(SpecError::Types { a, b, output }.into());
+            };
+            let (spec, raster, why) = knobs::by_knobs(&base, config)?;
+            let choice = choice_for(spec, Shape::of_planned(planned), config, sms, raster);
+            plans.first = plans.plan(choice, &why);
+        } else {
+            let rankings = accesses.iter().map(|planned| {
+                let specs =
+                    rated_for(&planned.problem, operands, output, precision, config.swapped);
+                let shape = Shape::of_planned(planned);
+                let ranking =
+                    Ranking::new(specs, shape, sms, config.split, config.dependent_launch);
+                (ranking, planned.repack_cycles())
+            });
+            plans.ranking = Ranking::of_accesses(rankings);
+            if plans.ranking.is_none() {
+                return Err(SpecError::Types { a, b, output }.into());
+            }
+            plans.first = plans.next_ranked();
+        }
+        match plans.first {
+            Some(_) => Ok(plans),
+            None => Err(TOO_MANY_TILES),
+        }
+    }
+
+    /// The problem as the kernel of a choice sees it.
+    fn planned(&self, choice: &Choice) -> &PlannedProblem {
+        let planned = self.accesses.iter().find(|planned| planned.has_majors_of(choice));
+        planned.unwrap_or(&self.accesses[0])
+    }
+
+    /// The plan of a choice; `None` where the kernel cannot count its tiles.
+    fn plan(&self, choice: Choice, why: &str) -> Option<Plan> {
+        let (planned, device) = (self.planned(&choice), self.device);
+        let Problem { m, n, k, batch, .. } = planned.problem;
+        let extents = [m, n, k].map(|extent| extent as u64);
+        choice
+            .decompose(extents, batch.count as u64, device.sm_count)
+            .is_countable()
+            .then(|| Plan::new(choice, planned, device, why.to_owned()))
+    }
+
+    fn next_ranked(&mut self) -> Option<Plan> {
+        loop {
+            let choice = self.ranking.as_mut()?.next()?;
+            let config = &self.accesses[0].config;
+            // An epilogue takes registers that the widest tiles have not.
+            if choice.with_epilogue(config.epilogue).spec.validate().is_err() {
+                continue;
+            }
+            let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+            let plan = self.plan(Choice { raster_rows, ..choice }, "by the heuristic");
+            if plan.is_some() {
+                return plan;
+            }
+        }
+    }
+}
+
+impl Iterator for Candidates {
+    type Item = Plan;
+
+    fn next(&mut self) -> Option<Plan> {
+        self.tuned.take().or_else(|| self.first.take()).or_else(|| self.next_ranked())
+    }
+}
+
+/// An operand that is smaller stays in L2 for whoever reads it next, bytes.
+const STREAMED_BYTES: u64 = 8 << 20;
+
+/// A D that is larger needs the lines of the operands to be evicted in their turn, bytes: where operands always go first, D
+/// fills L2, and 128×129280×7168 takes 6 % longer.
+const MOST_OUTPUT_BYTES: u64 = 15 << 20;
+
+/// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to the other.
+fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
+    let Problem { m, n, k, batch, .. } = *problem;
+    let [m, n, k] = choice.extents([m, n, k].map(|extent| extent as u64));
+    let (rows, columns, _) = choice.tiles([m, n, k]);
+    let products = batch.count as u64;
+    let results = m.saturating_mul(n).saturating_mul(products);
+    let output = results.saturating_mul(choice.spec.output.bytes().into());
+    if output > MOST_OUTPUT_BYTES {
+        return L2Policies::default();
+    }
+    let streamed = |readers: u64, extent: u64, element: Element, stride: usize| {
+        let matrices = batch.matrices(stride) as u64;
+        let bytes = extent.saturating_mul(k).saturating_mul(element.bytes().into());
+        let bytes = bytes.saturating_mul(matrices);
+        if readers == 1 && matrices == products && bytes >= STREAMED_BYTES {
+            L2Policy::EvictFirst
+        } else {
+            L2Policy::Normal
+        }
+    };
+    let [a, b] = choice.spec.operands();
+    let (of_a, of_b) = if choice.swapped() { (batch.b, batch.a) } else { (batch.a, batch.b) };
+    let (a, b) = (streamed(columns, m, a, of_a), streamed(rows, n, b, of_b));
+    let (a, b) = if choice.swapped() { (b, a) } else { (a, b) };
+    L2Policies { a, b, d: L2Policy::Normal }
+}
+
+/// The choice where the config names the kernel.
+fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
+    let config = &accesses[0].config;
+    let Some(spec) = config.spec else { return Ok(None) };
+    let plain = Choice::plain(spec);
+    let types = (plain.operands(), spec.output) == (config.operands(), config.output_dtype());
+    let planned = accesses.iter().find(|planned| types && planned.has_majors_of(&plain));
+    let Some(planned) = planned else { return Err(PlanError::SpecMismatch { spec }) };
+    config.check_epilogue_of(&spec)?;
+    // Rated as the kernel without one.
+    let choice = choice_for(
+        plain.with_epilogue(Epilogue::NONE).spec,
+        Shape::of_planned(planned),
+        config,
+        sms,
+        None,
+    );
+    choice.with_epilogue(config.epilogue).spec.validate()?;
+    Ok(Some(choice))
+}
+
+/// Refuses operands in each other's place where no kernel computes so.
+fn check_swapped(accesses: &[PlannedProblem]) -> Result<()> {
+    let config = &accesses[0].config;
+    let Config { swapped, .. } = *config;
+    let (operands, output) = (config.operands(), config.output_dtype());
+    let mut specs = accesses.iter().flat_map(|planned| {
+        specs_for(&planned.problem, operands, output, config.precision(), swapped)
+    });
+    match specs.next() {
+        Some(_) => Ok(()),
+        None => Err(PlanError::NotSwapped { requested: swapped.unwrap_or_default(), output }),
+    }
+}
+
+fn choice_for(spec: Spec, shape: Shape, config: &Config, sms: u32, raster: Option<u32>) -> Choice {
+    let plain = Choice::plain(spec);
+    let [m, _, _] = plain.extents(shape.extents);
+    let usual = || heuristic::raster_rows(&spec, m, sms);
+    let raster_rows = config.raster_rows.or(raster).unwrap_or_else(usual).max(1);
+    let choice = Choice { raster_rows, split: config.split.unwrap_or_default(), ..plain };
+    let launches = [true, false].map(|dependent_launch| Choice { dependent_launch, ..choice });
+    let cycles = launches.map(|choice| heuristic::cycles(&choice, shape, sms));
+    let dependent_launch = config.dependent_launch.unwrap_or(cycles[0] <= cycles[1]);
+    Choice { dependent_launch, ..choice }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+use pgemm_kernels::{Schedule, WgmmaSpec};
+
+use super::*;
+use crate::precision::Precision;
+
+fn problem(m: usize, n: usize, k: usize) -> Problem {
+    Problem::new(m, n, k, Major::K, Major::N)
+}
+
+#[test]
+fn large_problems_get_large_tiles_and_small_ones_fill_the_device() {
+    let config = Config::new(Element::Bf16);
+    let best = |m, n, k| Plan::candidates(&problem(m, n, k), &config, 132).unwrap().remove(0);
+    let large = best(8192, 8192, 8192);
+    assert!(large.spec.tile.m * large.spec.tile.n >= 128 * 160, "{large:?}");
+    let small = best(512, 512, 512);
+    assert!(small.tiles >= 32, "{small:?}");
+    assert!(small.clusters as u64 <= small.tiles);
+}
+
+#[test]
+fn a_macro_tile_is_decomposed_and_reported() {
+    let config = Config { tile_m: Some(512), tile_n: Some(512), ..Config::new(Element::Bf16) };
+    let plan = Plan::candidates(&problem(4096, 4096, 4096), &config, 132).unwrap().remove(0);
+    assert_eq!((plan.spec.tile.m, plan.spec.tile.n), (256, 128), "{plan:?}");
+    assert_eq!(plan.raster_rows, 2);
+    assert!(plan.why.contains("512x512"), "{}", plan.why);
+}
+
+/// An epilogue changes no choice but where its time counts: in turns another warpgroup multiplies meanwhile.
+#[test]
+fn epilogues_are_attached_to_what_is_picked() {
+    let plain = Config::new(Element::Bf16);
+    let fused = |text: &str| plain.clone().with_epilogue(text.parse().unwrap());
+    let best = |config: &Config, problem: &Problem| {
+        Plan::candidates(problem, config, 132).unwrap().remove(0)
+    };
+    for (m, d_major) in [(8192, Major::N), (16, Major::N), (1000, Major::M)] {
+        let problem = problem(m, 8192, 8192).with_d_major(d_major);
+        let (none, bias) = (best(&plain, &problem), best(&fused("bias_n|relu"), &problem));
+        assert_eq!(Spec { epilogue: Epilogue::NONE, ..bias.spec }, none.spec);
+        let own = bias.choice().epilogue();
+        let asked = fused("bias_n|relu").epilogue;
+        assert_eq!(own, if d_major == Major::M { asked.transposed() } else { asked });
+        // Named in either way it is the same.
+        let named = Config::for_choice(bias.choice());
+        if d_major == Major::N {
+            assert_eq!(best(&named, &problem).spec, bias.spec);
+            let attached = Config { spec: Some(none.spec), ..fused("bias_n|relu") };
+            assert_eq!(best(&attached, &problem).spec, bias.spec);
+            let text = Plan::candidates(&problem, &named.with_epilogue(Epilogue::NONE), 132);
+            assert!(text.unwrap_err().to_string().contains("has the epilogue bias_n|relu"));
+        }
+    }
+    let square = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+    for (name, counts) in [
+        ("bf16-kk-bf16-128x256x64-s4-w2-c2x1", true),
+        ("bf16-kk-bf16-128x128x64-s6-p2-c2x1", false),
+    ] {
+        let choice = Choice::plain(name.parse().unwrap());
+        let cycles = |config| heuristic::cycles(&choice, Shape::of(&square, &config), 132);
+        let ratio = cycles(fused("bias_n|gelu")) / cycles(plain.clone());
+        assert_eq!(ratio > 1.02, counts, "{name}: {ratio}");
+    }
+}
+
+#[test]
+fn choices_for_a_problem_have_its_majors() {
+    for (a, b) in
+        [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
+    {
+        let problem = Problem::new(64, 64, 64, a, b);
+        let plans = Plan::candidates(&problem, &Config::new(Element::Bf16), 132).unwrap();
+        for swapped in [false, true] {
+            let mut choices =
+                plans.iter().map(Plan::choice).filter(|choice| choice.swapped() == swapped);
+            let choice = choices.next().unwrap();
+            assert_eq!(choice.majors(), (a, b), "{choice}");
+        }
+    }
+}
+
+/// tf32 across k goes through registers where that takes less than a pass before, or another kernel after it.
+#[test]
+fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
+    use crate::operands::OperandAccess::{InPlace, RepackedAlongK};
+    let config = Config::new(Element::Tf32);
+    let plans = |[m, n, k]: [usize; 3], a, b, config: &Config| {
+        Plan::candidates(&Problem::new(m, n, k, a, b), config, 132).unwrap()
+    };
+    let (k, m, n) = (Major::K, Major::M, Major::N);
+    for (extents, a, b, found) in [
+        ([4096; 3], k, k, ((InPlace, InPlace), false)),
+        ([4096; 3], m, k, ((InPlace, InPlace), false)),
+        ([4096; 3], k, n, ((InPlace, InPlace), true)),
+        ([4096; 3], m, n, ((InPlace, RepackedAlongK), false)),
+        ([2048, 8192, 4096], m, n, ((RepackedAlongK, InPlace), true)),
+        // Weights stay where they are, few rows are transposed.
+        ([16, 8192, 8192], k, n, ((InPlace, InPlace), true)),
+        ([16, 8192, 8192], m, k, ((RepackedAlongK, InPlace), true)),
+    ] {
+        let plans = plans(extents, a, b, &config);
+        let best = &plans[0];
+        let accesses = (best.accesses.a, best.accesses.b);
+        assert_eq!((accesses, best.swapped()), found, "{extents:?} {a:?} {b:?}: {}", best.spec);
+        assert_eq!(best.repack_cycles > 0.0, accesses != (InPlace, InPlace));
+        let transposed = plans.iter().any(|plan| plan.choice().has_majors(k, k));
+        assert!(transposed, "{extents:?} {a:?} {b:?}");
+        // Named, each reads operands in its own way.
+        for plan in [best, &plans[plans.len() / 2], &plans[plans.len() - 1]] {
+            let problem = Problem::new(extents[0], extents[1], extents[2], a, b);
+            let named = Config::for_choice(plan.choice());
+            let again = Plan::candidates(&problem, &named, 132).unwrap().remove(0);
+            assert_eq!((again.spec, again.accesses), (plan.spec, plan.accesses));
+        }
+    }
+    // Tiles are of D as it lies, and operands change places where that is asked for.
+    let tile = Config { tile_m: Some(128), tile_n: Some(64), ..config.clone() };
+    for (asked, b, spec, transposed) in [
+        (None, n, "tf32-kk-f32-128x64", RepackedAlongK),
+        (Some(true), n, "tf32-mkm-f32-128x64", InPlace),
+        (None, k, "tf32-mk-f32-128x64", InPlace),
+    ] {
+        let a = if b == n { k } else { m };
+        let plan = plans([512; 3], a, b, &Config { swapped: asked, ..tile.clone() }).remove(0);
+        assert!(plan.spec.to_string().starts_with(spec), "{}", plan.spec);
+        assert_eq!(plan.accesses.b, transposed);
+    }
+    let unswapped = Config { swapped: Some(false), ..config };
+    assert_eq!(plans([512; 3], k, n, &unswapped)[0].accesses.b, RepackedAlongK);
+}
+
+#[test]
+fn a_large_operand_that_is_read_once_leaves_l2_to_the_other() {
+    let config = Config::new(Element::Bf16);
+    let l2 = |spec: &str, m, n, k| {
+        let mut config = config.clone();
+        config.spec = Some(spec.parse().unwrap());
+        let problem = Problem::new(m, n, k, Major::K, Major::K);
+        Plan::candidates(&problem, &config, 132).unwrap().remove(0).l2
+    };
+    let of = |a, b| L2Policies { a, b, d: L2Policy::Normal };
+    let (normal, first) = (L2Policy::Normal, L2Policy::EvictFirst);
+    // Weights are B here, and A of a kernel that computes the transpose.
+    let swapped = "bf16-kkm-bf16-64x16x128-s5-w1-c1x1";
+    assert_eq!(l2(swapped, 16, 6144, 4096), of(normal, first));
+    assert_eq!(l2(swapped, 17, 6144, 4096), of(normal, normal));
+    assert_eq!(l2(swapped, 16, 512, 4096), of(normal, normal));
+    let plain = "bf16-kk-bf16-128x64x64-s8-w2-c1x1";
+    assert_eq!(l2(plain, 128, 6144, 4096), of(normal, first));
+    assert_eq!(l2(plain, 8192, 64, 4096), of(first, normal));
+    assert_eq!(l2(plain, 4096, 4096, 4096), of(normal, normal));
+    // D is of 14 MiB, and of 16.
+    assert_eq!(l2(plain, 128, 57344, 8192), of(normal, first));
+    assert_eq!(l2(plain, 128, 65536, 8192), of(normal, normal));
+    let asked = of(L2Policy::EvictLast, normal);
+    let config = Config { l2: Some(asked), ..config };
+    let plan = Plan::candidates(&problem(16, 6144, 4096), &config, 132).unwrap().remove(0);
+    assert_eq!(plan.l2, asked);
+}
+
+#[test]
+fn extents_at_the_limits_are_planned_or_refused() {
+    let config = Config::new(Element::Bf16);
+    let plans = |m, n, k, config: &Config| Plan::candidates(&problem(m, n, k), config, 132);
+    for (m, n, k) in [(0, 64, 64), (64, 0, 64), (64, 64, 0), (1, 1, MAX_EXTENT)] {
+        assert!(!plans(m, n, k, &config).unwrap().is_empty(), "{m}x{n}x{k}");
+    }
+    let huge = plans(MAX_EXTENT, MAX_EXTENT, 1, &config).unwrap_err().to_string();
+    assert!(huge.contains("number of tiles"), "{huge}");
+    for split in [Split::SplitK(crate::split::MAX_SPLITS), Split::StreamK] {
+        let config = Config { split: Some(split), ..config.clone() };
+        assert!(plans(MAX_EXTENT, MAX_EXTENT, 1, &config).is_err());
+        assert!(!plans(1, 1, MAX_EXTENT, &config).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn plans_come_in_one_order_whether_asked_for_at_once_or_one_by_one() {
+    let (config, problem) = (Config::new(Element::Bf16), problem(1000, 3000, 5000));
+    let lazily =
+        Plan::candidates_with(&problem, &config, 132, &(), OperandAlignment::ALIGNED).unwrap();
+    let all = Plan::candidates(&problem, &config, 132).unwrap();
+    assert!(lazily.eq(all));
+}
+
+#[test]
+fn operands_of_two_types_change_places_with_them() {
+    use Element::{Bf16, E4m3, E5m2, F32, S8, S32, Tf32, U8};
+    for (a, b, output, shape) in [
+        (Tf32, Tf32, F32, [4096, 4096, 4096]),
+        (E4m3, E5m2, Bf16, [4096, 4096, 4096]),
+        (E5m2, E4m3, F32, [8, 4096, 4096]),
+        (U8, S8, S32, [8, 4096, 4096]),
+        (U8, S8, Bf16, [4096, 4096, 4096]),
+        (S8, S8, S8, [8, 4096, 4096]),
+        (E5m2, E4m3, E4m3, [8, 4096, 4096]),
+    ] {
+        let config = Config::new(a).with_b_dtype(b).with_output(output);
+        let problem = Problem::new(shape[0], shape[1], shape[2], Major::K, Major::K);
+        let plans = Plan::candidates(&problem, &config, 132).unwrap();
+        for swapped in [false, true] {
+            assert!(plans.iter().any(|plan| plan.swapped() == swapped), "{a} {b}");
+        }
+        for plan in &plans {
+            assert_eq!((plan.choice().operands(), plan.spec.output), ([a, b], output));
+            let named = Config::for_choice(plan.choice());
+            assert_eq!((named.operands(), named.output_dtype()), ([a, b], output));
+        }
+        // Few rows are a narrow tile's columns.
+        assert_eq!(plans[0].swapped(), shape[0] == 8, "{}", plans[0].spec);
+        let again = Config::for_choice(plans[0].choice());
+        assert_eq!(Plan::candidates(&problem, &again, 132).unwrap()[0].spec, plans[0].spec);
+    }
+    assert_eq!(Config::new(S8).with_b_dtype(S8), Config::new(S8));
+}
+
+#[test]
+fn sums_of_8_bit_floats_are_promoted_unless_fast_is_asked_for() {
+    let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+    let plans = |config: &Config| Plan::candidates(&problem, config, 132);
+    let full = Config::new(Element::E4m3);
+    for (precision, promotes) in [(Precision::Full, true), (Precision::Fast, false)] {
+        for plan in plans(&full.clone().with_precision(precision)).unwrap() {
+            let promotion = plan.spec.wgmma().and_then(WgmmaSpec::promotion);
+            assert_eq!(promotion.is_some(), promotes, "{}", plan.spec);
+        }
+    }
+    let asked = full.clone().with_precision(Precision::Full);
+    assert_eq!(plans(&full).unwrap(), plans(&asked).unwrap());
+    // Narrower tiles fit beside the second set of sums.
+    for (tile, found) in [
+        ([512, 512, 128], "256x128x128-s4-w2-c1x1-p128"),
+        ([128, 192, 64], "128x192x64-s8-w2-c1x1-p64"),
+        ([192, 192, 128], "192x96x128-s5-w3-c1x1-p128"),
+        ([64, 192, 256], "64x192x256-s3-w1-c1x1-p128"),
+    ] {
+        let [tile_m, tile_n, tile_k] = tile.map(Some);
+        let plan = plans(&Config { tile_m, tile_n, tile_k, ..full.clone() }).unwrap().remove(0);
+        assert!(plan.spec.to_string().ends_with(found), "{}", plan.spec);
+    }
+    let turns = Config { schedule: Some(Schedule::PingPong), ..full };
+    let text = plans(&turns).unwrap_err().to_string();
+    assert!(text.contains("use w in place of p"), "{text}");
+}
+
+#[test]
+fn f16_is_added_up_in_f16_only_where_that_is_asked_for() {
+    let in_f16 = |plan: &Plan| Precision::of(&plan.spec) == Precision::F16;
+    for (output, b_major) in [(Element::F16, Major::N), (Element::F32, Major::K)] {
+        let config = Config::new(Element::F16).with_output(output);
+        let asked = config.clone().with_precision(Precision::F16);
+        for [m, n, k] in [[8192, 8192, 8192], [512, 512, 512], [16, 4096, 4096]] {
+            let problem = Problem::new(m, n, k, Major::K, b_major);
+            let plans = |config| Plan::candidates(&problem, config, 132).unwrap();
+            assert!(!plans(&config).iter().any(in_f16));
+            assert!(plans(&asked).iter().all(in_f16));
+        }
+        // Tiles that sums in binary32 leave no registers for.
+        let problem = Problem::new(4096, 4096, 4096, Major::K, b_major);
+        let tile = |size| Config { tile_m: Some(size), tile_n: Some(size), ..asked.clone() };
+        for (size, found) in [(256, "256x256x64"), (512, "256x256x64")] {
+            let plan = Plan::candidates(&problem, &tile(size), 132).unwrap().remove(0);
+            assert!(plan.spec.to_string().contains(found), "{}", plan.spec);
+        }
+    }
+}
+
+#[test]
+fn types_and_scalars_without_a_kernel_are_refused() {
+    let refused = |config: &Config, problem: &Problem| {
+        Plan::candidates(problem, config, 132).unwrap_err().to_string()
+    };
+    let square = |a, b| Problem::new(64, 64, 64, a, b);
+    let fine = square(Major::K, Major::K);
+    for (config, types) in [
+        (Config::new(Element::Bf16).with_b_dtype(Element::F16), "bf16 by f16 into bf16"),
+        (Config::new(Element::S8).with_output(Element::U8), "s8 by s8 into u8"),
+        (Config::new(Element::Bf16).with_output(Element::E4m3), "bf16 by bf16 into e4m3"),
+        (Config::new(Element::Tf32).with_output(Element::Bf16), "tf32 by tf32 into bf16"),
+        (Config::new(Element::S8).with_b_dtype(Element::E4m3), "s8 by e4m3 into s32"),
+    ] {
+        let text = refused(&config, &fine);
+        assert!(text.contains(types), "{text}");
+    }
+    let integers = Config::new(Element::U8);
+    let text = refused(&integers, &fine.with_alpha(1.5));
+    assert!(text.contains("alpha is 1.5") && text.contains("round it"), "{text}");
+    assert!(Plan::candidates(&fine.with_alpha(-7.0), &integers, 132).is_ok());
+    let scaled = integers.with_output(Element::S8);
+    assert!(Plan::candidates(&fine.with_alpha(1.5), &scaled, 132).is_ok());
+    // The kernel's types are not the problem's.
+    let spec = "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1".parse().unwrap();
+    let other = Config::new(Element::E4m3);
+    let text = refused(&Config { spec: Some(spec), ..other }, &fine);
+    assert!(text.contains("its types or majors differ"), "{text}");
+}
+
+#[test]
+fn impossible_requests_say_what_is_possible() {
+    let bf16 = Config::new(Element::Bf16);
+    let refused = |config: &Config| {
+        Plan::candidates(&problem(64, 64, 64), config, 132).unwrap_err().to_string()
+    };
+    let text = refused(&Config {
+        prefetch_depth: Some(9),
+        tile_m: Some(256),
+        tile_n: Some(192),
+        ..bf16.clone()
+    });
+    assert!(text.contains("stages fit"), "{text}");
+    let text = refused(&Config { warps_per_block: Some(10), ..bf16.clone() });
+    assert!(text.contains("warps_per_block") && text.contains("12"), "{text}");
+    let text = refused(&Config { tile_m: Some(100), ..bf16.clone() });
+    assert!(text.contains("tile_m"), "{text}");
+    let text = refused(&Config::new(Element::F64).with_output(Element::F32));
+    assert!(text.contains("f64 by f64 into f32"), "{text}");
+    let mismatch = Config::for_spec("bf16-kk-bf16-128x128x64-s6-w2-c1x1".parse().unwrap());
+    assert!(refused(&mismatch).contains("bf16-kk-bf16"), "{}", refused(&mismatch));
+}

@@ -1,0 +1,139 @@
+//! TMA copies and prefetches, and the bulk groups of stores.
+
+use pgemm_ir::{Inst, ValueId};
+
+use crate::EmitError;
+use crate::emitter::{Emitter, ptx};
+use crate::operand::{Class, Operand};
+
+impl Emitter<'_> {
+    pub(crate) fn prefetch_line(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [address] = self.args(inst)?;
+        let address = self.address(inst, address)?;
+        ptx!(self, "prefetch.global.L2 [{address}]");
+        Ok(())
+    }
+
+    pub(crate) fn prefetch_map(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [map] = self.args(inst)?;
+        let map = self.register(inst, map)?;
+        ptx!(self, "prefetch.tensormap [{map}]");
+        Ok(())
+    }
+
+    pub(crate) fn bulk_wait(
+        &mut self,
+        inst: &Inst,
+        pending: u32,
+        read: bool,
+    ) -> Result<(), EmitError> {
+        let read = if read { ".read" } else { "" };
+        self.plain(inst, &format!("cp.async.bulk.wait_group{read} {pending}"))
+    }
+
+    pub(crate) fn tma_load(
+        &mut self,
+        inst: &Inst,
+        rank: u32,
+        multicast: bool,
+        policy: bool,
+    ) -> Result<(), EmitError> {
+        let expected = 3 + rank as usize + usize::from(multicast) + usize::from(policy);
+        let [map, to, barrier, rest @ ..] = &inst.args[..] else {
+            return Err(self.arity(inst, "operands", expected, inst.args.len()));
+        };
+        if inst.args.len() != expected {
+            return Err(self.arity(inst, "operands", expected, inst.args.len()));
+        }
+        let (coordinates, rest) = rest.split_at(rank as usize);
+        let (mask, policy) = rest.split_at(usize::from(multicast));
+        let mask = match mask {
+            [mask] => format!(", {}", self.cta_mask(inst, *mask)?),
+            _ => String::new(),
+        };
+        let (hint, policy) = self.cache_hint(inst, policy)?;
+        let map = self.register(inst, *map)?;
+        let to = self.address(inst, *to)?;
+        let barrier = self.address(inst, *barrier)?;
+        let coordinates = self.read_list(inst, coordinates)?;
+        let multicast = if multicast { ".multicast::cluster" } else { "" };
+        ptx!(
+            self,
+            "cp.async.bulk.tensor.{rank}d.shared::cluster.global\
+             .mbarrier::complete_tx::bytes{multicast}{hint} \
+             [{to}], [{map}, {{{coordinates}}}], [{barrier}]{mask}{policy}"
+        );
+        Ok(())
+    }
+
+    /// A CTA mask, which is a 16-bit operand (PTX ISA, "cp.async.bulk.tensor").
+    fn cta_mask(&mut self, inst: &Inst, mask: ValueId) -> Result<String, EmitError> {
+        if let Operand::Immediate(bits) = self.operand(inst, mask)? {
+            self.within(inst, "CTA mask", bits as u32, 1, 0xffff, "one bit for each of 16 CTAs")?;
+            return Ok(bits.to_string());
+        }
+        let mask = self.read(inst, mask)?;
+        let narrow = self.scratch(Class::B16);
+        ptx!(self, "cvt.u16.u32 {narrow}, {mask}");
+        Ok(narrow.to_string())
+    }
+
+    /// The suffix and the operand of an L2 policy; empty where there is none.
+    fn cache_hint(
+        &mut self,
+        inst: &Inst,
+        policy: &[ValueId],
+    ) -> Result<(&'static str, String), EmitError> {
+        match policy {
+            [policy] => Ok((".L2::cache_hint", format!(", {}", self.register(inst, *policy)?))),
+            _ => Ok(("", String::new())),
+        }
+    }
+
+    pub(crate) fn tma_store(
+        &mut self,
+        inst: &Inst,
+        rank: u32,
+        policy: bool,
+    ) -> Result<(), EmitError> {
+        let expected = 2 + rank as usize + usize::from(policy);
+        let (map, from, rest) = match &inst.args[..] {
+            [map, from, rest @ ..] if inst.args.len() == expected => (*map, *from, rest),
+            args => return Err(self.arity(inst, "operands", expected, args.len())),
+        };
+        let (coordinates, policy) = rest.split_at(rank as usize);
+        let (hint, policy) = self.cache_hint(inst, policy)?;
+        let map = self.register(inst, map)?;
+        let from = self.address(inst, from)?;
+        let coordinates = self.read_list(inst, coordinates)?;
+        ptx!(
+            self,
+            "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{hint} \
+             [{map}, {{{coordinates}}}], [{from}]{policy}"
+        );
+        Ok(())
+    }
+
+    pub(crate) fn tma_prefetch(
+        &mut self,
+        inst: &Inst,
+        rank: u32,
+        policy: bool,
+    ) -> Result<(), EmitError> {
+        let expected = 1 + rank as usize + usize::from(policy);
+        let (map, rest) = match &inst.args[..] {
+            [map, rest @ ..] if inst.args.len() == expected => (*map, rest),
+            args => return Err(self.arity(inst, "operands", expected, args.len())),
+        };
+        let (coordinates, policy) = rest.split_at(rank as usize);
+        let (hint, policy) = self.cache_hint(inst, policy)?;
+        let map = self.register(inst, map)?;
+        let coordinates = self.read_list(inst, coordinates)?;
+        ptx!(
+            self,
+            "cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{hint} \
+             [{map}, {{{coordinates}}}]{policy}"
+        );
+        Ok(())
+    }
+}
