@@ -15,8 +15,8 @@ pub(crate) struct Text {
     named: Option<LocId>,
     /// The source of the next lines.
     pub(crate) location: Option<LocId>,
-    /// The predicate under which the next instructions are executed.
-    pub(crate) guard: Option<Register>,
+    /// The predicate that the next instructions are executed under, and its value there.
+    pub(crate) guard: Option<(Register, bool)>,
 }
 
 impl Text {
@@ -28,8 +28,10 @@ impl Text {
     pub(crate) fn instruction(&mut self, kernel: &Kernel, instruction: fmt::Arguments<'_>) {
         self.annotation(kernel);
         self.lines.push('\t');
-        if let Some(guard) = self.guard {
-            self.append(format_args!("@{guard} "));
+        match self.guard {
+            Some((guard, true)) => self.append(format_args!("@{guard} ")),
+            Some((guard, false)) => self.append(format_args!("@!{guard} ")),
+            None => {}
         }
         self.append(instruction);
         self.lines.push_str(";\n");
