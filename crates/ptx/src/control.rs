@@ -90,7 +90,7 @@ impl Emitter<'_> {
         // The registers take what one block yields, and then, under the condition, what the one
         // instruction of the other block computes.
         for (short, other, holds) in [(then, otherwise, true), (otherwise, then, false)] {
-            if is_one_instruction(short) && instructions(other).next().is_none() {
+            if self.is_one_instruction(short) && self.instructions(other).next().is_none() {
                 self.block(inst, other, &results)?;
                 self.text.guard = Some((condition, holds));
                 let emitted = self.block(inst, short, &results);
@@ -222,33 +222,37 @@ impl Emitter<'_> {
             }
         }
     }
-}
 
-/// The operations of a nested block that are more than operands.
-fn instructions(block: &Block) -> impl Iterator<Item = &Inst> {
-    let is_operand =
-        |inst: &&Inst| matches!(inst.op, Op::Const(_) | Op::SmemAddress(_) | Op::Yield);
-    block.insts.iter().filter(move |inst| !is_operand(inst))
-}
+    /// The operations of a nested block that are more than operands.
+    fn instructions<'b>(&self, block: &'b Block) -> impl Iterator<Item = &'b Inst> {
+        let is_operand = |inst: &Inst| match (&inst.op, &inst.results[..]) {
+            (Op::Const(_) | Op::SmemAddress(_) | Op::Yield, _) => true,
+            (_, &[result]) => self.placement.is_offset(result),
+            _ => false,
+        };
+        block.insts.iter().filter(move |inst| !is_operand(inst))
+    }
 
-/// Whether a nested block is one access of memory or one computation, so that a predicate replaces
-/// the branch around it. Longer code under predicates makes the assembler keep more registers.
-fn is_one_instruction(block: &Block) -> bool {
-    let mut own = instructions(block);
-    let (first, second) = (own.next(), own.next());
-    let is_guardable = |inst: &Inst| match inst.op {
-        Op::Load(_)
-        | Op::Store(_)
-        | Op::LoadElement(_)
-        | Op::StoreElement(_)
-        | Op::LoadNarrow { .. }
-        | Op::StoreNarrow { .. }
-        | Op::Reduce { .. }
-        | Op::MbarrierArrive
-        | Op::MbarrierArriveExpect { .. }
-        | Op::MbarrierArriveCluster
-        | Op::PrefetchLine => true,
-        _ => inst.op.is_pure(),
-    };
-    first.is_some_and(is_guardable) && second.is_none()
+    /// Whether a nested block is one access of memory or one computation, so that a predicate
+    /// replaces the branch around it. Longer code under predicates makes the assembler keep more
+    /// registers.
+    fn is_one_instruction(&self, block: &Block) -> bool {
+        let mut own = self.instructions(block);
+        let (first, second) = (own.next(), own.next());
+        let is_guardable = |inst: &Inst| match inst.op {
+            Op::Load(_)
+            | Op::Store(_)
+            | Op::LoadElement(_)
+            | Op::StoreElement(_)
+            | Op::LoadNarrow { .. }
+            | Op::StoreNarrow { .. }
+            | Op::Reduce { .. }
+            | Op::MbarrierArrive
+            | Op::MbarrierArriveExpect { .. }
+            | Op::MbarrierArriveCluster
+            | Op::PrefetchLine => true,
+            _ => inst.op.is_pure(),
+        };
+        first.is_some_and(is_guardable) && second.is_none()
+    }
 }
