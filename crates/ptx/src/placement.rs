@@ -275,12 +275,14 @@ impl Walk<'_> {
         sharing.sort_by_key(|&value| std::cmp::Reverse(self.values[value].defined));
         for value in sharing {
             let facts = &self.values[value];
-            let last_use = facts.last_use;
-            match facts.shares {
-                Some((source, share)) if share == Share::Whole || facts.is_offset() => {
-                    self.extend(source, last_use);
-                }
-                _ => {}
+            let (last_use, is_offset) = (facts.last_use, facts.is_offset());
+            let Some((source, share)) = facts.shares else { continue };
+            if share == Share::Whole || is_offset {
+                self.extend(source, last_use);
+            }
+            // An offset of an offset is part of the same addresses.
+            if let Some(source) = self.values.get_mut(source.index()) {
+                source.addresses += usize::from(is_offset);
             }
         }
     }
