@@ -250,10 +250,8 @@ impl CublasLtPlan {
     /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by as much as an approximate tanh
     /// with 11 bits costs.
     pub fn slack(&self) -> f64 {
-        match self.epilogue.activation() {
-            Some(Activation::Gelu) => 3e-3,
-            _ => 0.0,
-        }
+        let is_gelu = self.epilogue.activation() == Some(Activation::Gelu);
+        if is_gelu { 3e-3 } else { 0.0 }
     }
 
     /// Enqueues the product with candidate `rank` on `stream`.
@@ -360,7 +358,8 @@ impl CublasLtPlan {
 /// What of an epilogue the library has, for a D that lies along n: a bias along n, relu, gelu.
 fn fused(asked: Epilogue) -> Epilogue {
     let bias = asked.bias().filter(|along| *along == BiasAlong::N);
-    let activation = asked.activation().filter(|activation| *activation != Activation::Silu);
+    let activation =
+        asked.activation().filter(|wanted| library::epilogue::activation(*wanted).is_some());
     let with_bias = bias.map_or(Epilogue::NONE, |along| Epilogue::NONE.with_bias(along));
     activation.map_or(with_bias, |activation| with_bias.with_activation(activation))
 }

@@ -348,7 +348,7 @@ impl Reference {
                 [products, results]
             })
             .reduce(|| [0.0; 2], largest);
-        if self.applied.activation().is_some_and(|activation| activation != Activation::Relu) {
+        if self.applied.activation().is_some_and(Activation::makes_fractions) {
             let reached = "fractions by the activation".to_owned();
             return Err(NumericsError::NotExact { limit: of_products, reached });
         }
