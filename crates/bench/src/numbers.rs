@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use persistent_gemm::files::{self, command_line, now};
-use persistent_gemm::host::{Backend, Executor, Inputs, multiply};
+use persistent_gemm::host::{BackendKind, Executor, Inputs, multiply};
 use persistent_gemm::measure::{
     Contestant, Elements, GemmContestant, L2, MeasureError, OperandSets, SampledReference,
     error_model,
@@ -49,8 +49,8 @@ impl Place {
     /// Finds the backend, and cuBLASLt where it is asked for.
     ///
     /// # Errors
-    /// [`BenchError::PeerWithoutDevice`], what [`Backend::find`] and [`CublasLt::open`] say, or driver errors.
-    pub fn find(backend: Backend, ordinal: u32, peer: bool) -> Result<Place> {
+    /// [`BenchError::PeerWithoutDevice`], what [`BackendKind::find`] and [`CublasLt::open`] say, or driver errors.
+    pub fn find(backend: BackendKind, ordinal: u32, peer: bool) -> Result<Place> {
         match backend.find(ordinal)? {
             Executor::Cuda(device) => Ok(Place::Device {
                 bench: Bench::new(&device)?,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use persistent_gemm::host::{Backend, BatchInputs, Executor, Inputs, Products, multiply_batch};
+use persistent_gemm::host::{BackendKind, BatchInputs, Executor, Inputs, Products, multiply_batch};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, MatrixLayout,
@@ -92,7 +92,7 @@ pub struct Args {
     beta: Option<f64>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
     #[arg(long, default_value = "auto")]
-    backend: Backend,
+    backend: BackendKind,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -434,8 +434,8 @@ fn report(
     verified: Option<&Verified>,
 ) -> Result<(), Failure> {
     let chosen = match (args.backend, executor) {
-        (Backend::Auto, Executor::Cpu { because: Some(reason) }) => reason.to_string(),
-        (Backend::Auto, _) => "a Hopper device is there".to_owned(),
+        (BackendKind::Auto, Executor::Cpu { because: Some(reason) }) => reason.to_string(),
+        (BackendKind::Auto, _) => "a Hopper device is there".to_owned(),
         _ => "as asked".to_owned(),
     };
     if args.json {

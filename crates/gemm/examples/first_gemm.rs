@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p persistent-gemm --example first_gemm`
 
-use persistent_gemm::host::{Backend, Executor, Inputs, multiply};
+use persistent_gemm::host::{BackendKind, Executor, Inputs, multiply};
 use persistent_gemm::{
     Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Problem, Reference,
 };
@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
     let reference = Reference::new(&problem, &a, &b, None)?;
 
     // CUDA on a Hopper device, else the CPU.
-    let executor = Backend::Auto.find(0)?;
+    let executor = BackendKind::Auto.find(0)?;
     let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
     let product = multiply(&executor, &config, &problem, inputs)?;
     let comparison = reference.compare_exact(&product.d)?;

@@ -79,7 +79,7 @@ mod tests {
     use pgemm_plan::{Config, Major};
 
     use super::*;
-    use crate::host::{self, Backend, Inputs};
+    use crate::host::{self, BackendKind, Inputs};
     use crate::numerics::{Accumulation, ErrorModel, Reference};
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
     /// The CPU is within the bound of the reference, which is three loops.
     #[test]
     fn the_cpu_and_the_reference_agree_with_three_loops() {
-        let executor = Backend::Cpu.find(0).unwrap();
+        let executor = BackendKind::Cpu.find(0).unwrap();
         for (index, (text, input, d_major)) in [
             ("bias_n|silu", Element::Bf16, Major::N),
             ("bias_m|gelu", Element::F32, Major::N),
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_bias_that_is_missing_or_no_row_of_its_type_is_refused() {
-        let executor = Backend::Cpu.find(0).unwrap();
+        let executor = BackendKind::Cpu.find(0).unwrap();
         let config = Config::new(Element::Bf16).with_epilogue("bias_n".parse().unwrap());
         let problem = Problem::new(2, 3, 4, Major::K, Major::K);
         let zeros = |layout, element| HostMatrix::zeros(layout, element).unwrap();

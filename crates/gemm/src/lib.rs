@@ -4,7 +4,7 @@
 //! and a config; it prepares problems and enqueues them on streams.
 //!
 //! ```
-//! use persistent_gemm::host::{Backend, Inputs, multiply};
+//! use persistent_gemm::host::{BackendKind, Inputs, multiply};
 //! use persistent_gemm::{Config, Dtype, HostMatrix, MatrixLayout, Problem};
 //!
 //! # fn main() -> Result<(), persistent_gemm::Error> {
@@ -13,7 +13,7 @@
 //! let b = HostMatrix::from_f64(layout, Dtype::Bf16, &[5.0, 6.0, 7.0, 8.0])?;
 //! let problem = Problem::of(&a.layout(), &b.layout())?;
 //! // A Hopper GPU where there is one, else the CPU.
-//! let executor = Backend::Auto.find(0)?;
+//! let executor = BackendKind::Auto.find(0)?;
 //! let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
 //! let product = multiply(&executor, &Config::new(Dtype::Bf16), &problem, inputs)?;
 //! assert_eq!(product.d.to_f64_vec(), [19.0, 22.0, 43.0, 50.0]);
@@ -30,6 +30,7 @@
 //! | many small ones on the device, without launches | [`engine`] |
 //! | on the host, beyond device memory | [`outofcore`], [`Gemm::multiply_host`] |
 
+mod backend;
 pub mod cache;
 pub mod cpu;
 mod device_matrix;
@@ -44,10 +45,12 @@ pub mod interop;
 pub mod matrix;
 pub mod measure;
 pub mod numerics;
+mod operands;
 pub mod outofcore;
 pub mod power;
-mod repack;
+mod sequence;
 pub mod stats;
+mod store;
 pub mod tune;
 mod tuned;
 mod work;
@@ -66,6 +69,7 @@ pub use pgemm_plan::{
     OperandAccess, OperandAccesses, OperandAlignment, OperandLayout, Order, Plan, PlanError,
     Precision, Problem, Spans, Split, TunedChoices, UnknownPrecision, UnknownSplit, heuristic,
 };
+pub use store::KernelStore;
 pub use work::Pointers;
 
 /// What other threads may share: the compiler refuses it otherwise.

@@ -37,7 +37,7 @@ impl Job {
         problem: &Problem,
         pointers: &Pointers,
     ) -> Result<Self> {
-        let kernel = &engine.kernel;
+        let kernel = &engine.kernel.gemm;
         problem.check_scalars(kernel.spec().output)?;
         let work = work(kernel.spec(), problem, pointers, engine.zeros.address())?;
         let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;

@@ -1,6 +1,7 @@
 //! Host matrices: one buffer of any element type, with order and leading dimension, and what tests and tools do to it:
 //! fill, convert, read and write single elements.
 
+pub(crate) mod batch;
 pub(crate) mod convert;
 mod fill;
 pub(crate) mod panel;

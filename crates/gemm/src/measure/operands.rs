@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{MeasureError, Result};
 use crate::driver::{Device, DeviceBuffer, StreamRef};
-use crate::host::{BatchInputs, laid_together, room_for, take_apart};
 use crate::matrix::HostMatrix;
+use crate::matrix::batch::{laid_together, room_for, take_apart};
+use crate::operands::BatchInputs;
 
 /// Element types of a product, how it is added up, and what happens to results; C has the type of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -14,9 +14,9 @@ use super::contestant::Contestant;
 use super::error::{MeasureError, Result};
 use super::operands::{Elements, OperandSets};
 use crate::driver::StreamRef;
-use crate::host::Inputs;
 use crate::matrix::{HostMatrix, MatrixError};
 use crate::numerics::{Accumulation, Comparison, ErrorModel, NumericsError, Reference};
+use crate::operands::Inputs;
 
 /// Products (m·n·k) up to which every element is compared.
 const FULL_PRODUCTS: u128 = 1 << 33;

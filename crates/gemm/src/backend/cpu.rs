@@ -1,0 +1,33 @@
+//! The CPU computes products itself, without a plan.
+
+use std::time::Instant;
+
+use pgemm_plan::{Config, Problem};
+
+use super::{Allocations, Backend, Computed, HostProducts};
+use crate::cpu;
+use crate::error::{CpuError, Result};
+use crate::operands::Inputs;
+
+pub(crate) struct Cpu;
+
+impl Backend for Cpu {
+    fn multiply(&self, products: HostProducts<'_>) -> Result<Computed> {
+        let HostProducts { problem, applied, inputs, d, .. } = products;
+        let start = Instant::now();
+        for (index, d) in d.iter_mut().enumerate() {
+            let Inputs { a, b, c, .. } = inputs.of(index);
+            cpu::run_applied(&problem.one(), applied, a, b, c, d)?;
+        }
+        Ok(Computed { compute: start.elapsed(), ..Computed::NOTHING })
+    }
+
+    fn multiply_allocations(
+        &self,
+        _config: &Config,
+        _problem: &Problem,
+        _allocations: Allocations<'_>,
+    ) -> Result<Computed> {
+        Err(CpuError::Allocations.into())
+    }
+}
