@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use persistent_gemm::files::{self, command_line, now};
-use persistent_gemm::host::{BackendKind, Executor, Inputs, multiply};
+use persistent_gemm::host::{BackendKind, Executor, multiply};
 use persistent_gemm::measure::{
     Contestant, Elements, GemmContestant, L2, MeasureError, OperandSets, SampledReference,
     error_model,
 };
-use persistent_gemm::{Accumulation, ErrorModel, Gemm, HostMatrix};
+use persistent_gemm::{Accumulation, ErrorModel, Gemm, HostMatrix, Operands};
 use pgemm_ir::Element;
 use pgemm_plan::{Config, Major, Problem};
 use serde::Serialize;
@@ -172,7 +172,7 @@ impl Sample {
         let model = place.model(elements, self.values);
         match place {
             Place::Host(executor) => {
-                let inputs = Inputs { a: &self.a, b: &self.b, c: None, bias: None };
+                let inputs = Operands::new(&self.a, &self.b);
                 let product = multiply(executor, way.config(), &self.problem, inputs)?;
                 // A plan holds numbers and texts only, which always have a JSON form.
                 let details = serde_json::to_value(&product.plan).unwrap_or_default();

@@ -79,8 +79,9 @@ mod tests {
     use pgemm_plan::{Config, Major};
 
     use super::*;
-    use crate::host::{self, BackendKind, Inputs};
+    use crate::host::{self, BackendKind};
     use crate::numerics::{Accumulation, ErrorModel, Reference};
+    use crate::operands::Operands;
 
     #[test]
     fn activations_are_right_at_known_places_and_at_the_ends() {
@@ -132,7 +133,7 @@ mod tests {
             let row = MatrixLayout::row_major(1, epilogue.bias_length(9, 13));
             let bias = random(row, config.bias_dtype(), seed + 30);
             let bias = Some(&bias).filter(|_| epilogue.bias().is_some());
-            let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias };
+            let inputs = Operands::new(&a, &b).c(&c).bias(bias);
             let d = host::multiply(&executor, &config, &problem, inputs).unwrap().d;
             let of = (&a, &b, Some(&c));
             let reference = Reference::with_epilogue(&problem, of, epilogue, bias).unwrap();
@@ -169,7 +170,7 @@ mod tests {
         let a = zeros(problem.a_layout(), Element::Bf16);
         let b = zeros(problem.b_layout(), Element::Bf16);
         let refused = |bias: Option<&HostMatrix>| {
-            let inputs = Inputs { a: &a, b: &b, c: None, bias };
+            let inputs = Operands::new(&a, &b).bias(bias);
             host::multiply(&executor, &config, &problem, inputs).err().unwrap().to_string()
         };
         assert!(refused(None).contains("a bias of 3 elements"));

@@ -222,7 +222,7 @@ pub enum Error {
     /// A workspace would be beyond the limit that the caller set.
     #[error(
         "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise it with \
-         Gemm::set_workspace_limit, bring a workspace with run_prepared_with_workspace, or set the split to whole"
+         Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or set the split to whole"
     )]
     WorkspaceLimit {
         /// Bytes of the workspace.

@@ -1,7 +1,6 @@
 //! GEMMs on host matrices, on any backend: what the command `pgemm run` does.
 
 use std::fmt;
-use std::slice;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,9 +12,10 @@ use crate::driver::Device;
 use crate::epilogue::Applied;
 use crate::error::{Error, Result};
 use crate::matrix::HostMatrix;
+use crate::operands::Operands;
 
 pub use crate::backend::{Allocations, Computed};
-pub use crate::operands::{BatchInputs, Inputs};
+pub use crate::operands::{HostBatch, HostOperand, HostOperands, HostResult};
 
 /// Where GEMMs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,24 +103,10 @@ impl fmt::Display for Executor {
     }
 }
 
-/// Computed products of a batch.
-pub struct Products {
-    /// D of each product, as [`Product::d`].
-    pub d: Vec<HostMatrix>,
-    /// How they were computed; `None` on the CPU.
-    pub plan: Option<Plan>,
-    /// Planning, compiling, loading.
-    pub prepare: Duration,
-    /// Computing, without copies to and from a device.
-    pub compute: Duration,
-    /// What happened in the kernel cache, on CUDA.
-    pub cache: Option<Outcome>,
-}
-
-/// A computed product.
-pub struct Product {
-    /// D without gaps, row-major or column-major as the problem says.
-    pub d: HostMatrix,
+/// A computed product, or those of a batch.
+pub struct Product<D = HostMatrix> {
+    /// D without gaps, row-major or column-major as the problem says; of a batch that of each product.
+    pub d: D,
     /// How it was computed; `None` on the CPU.
     pub plan: Option<Plan>,
     /// Planning, compiling, loading.
@@ -131,46 +117,41 @@ pub struct Product {
     pub cache: Option<Outcome>,
 }
 
-/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D was filled with NaN before.
+/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D was filled with NaN before. Operands are
+/// matrices, or slices of matrices for a batch: one for each product, or where the batch stride is 0 one for all. C is not
+/// looked at where beta is 0, nor is a bias that the epilogue does not add.
 ///
 /// # Errors
-/// The problem is impossible, a batch, or doesn't fit its matrices, which are of other types than the config's; types, majors or
-/// knobs have no kernel; memory runs out; the emulator finds the kernel wrong.
-pub fn multiply(
+/// The problem is impossible or doesn't fit its matrices, which are of other types than the config's; a matrix for each product
+/// is missing; types, majors or knobs have no kernel; memory runs out; the emulator finds the kernel wrong.
+pub fn multiply<A, B, C, V>(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
-    inputs: Inputs<'_>,
-) -> Result<Product> {
-    let needed = problem.batch.count;
-    if needed != 1 {
-        return Err(PlanError::MatrixCount { matrix: "A", found: 1, needed }.into());
-    }
-    let Inputs { a, b, c, bias } = inputs;
-    let c = c.map_or(&[][..], slice::from_ref);
-    let batch = BatchInputs { a: slice::from_ref(a), b: slice::from_ref(b), c, bias };
-    let Products { mut d, plan, prepare, compute, cache } =
-        multiply_batch(executor, config, problem, batch)?;
-    Ok(Product { d: d.swap_remove(0), plan, prepare, compute, cache })
+    operands: Operands<'_, A, B, C, V>,
+) -> Result<Product<A::Results>>
+where
+    A: HostResult + ?Sized,
+    B: HostOperand + ?Sized,
+    C: HostOperand + ?Sized,
+    V: HostOperand + ?Sized,
+{
+    let (d, computed) = multiply_batch(executor, config, problem, operands.batch())?;
+    let Computed { plan, prepare, compute, cache } = computed;
+    Ok(Product { d: A::results(d), plan, prepare, compute, cache })
 }
 
-/// Like [`multiply`], for all products of a batch.
-///
-/// # Errors
-/// As [`multiply`]; a matrix for each product is missing.
-pub fn multiply_batch(
+fn multiply_batch(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
-    inputs: BatchInputs<'_>,
-) -> Result<Products> {
+    inputs: HostBatch<'_>,
+) -> Result<(Vec<HostMatrix>, Computed)> {
     problem.validate()?;
     let problem = &problem.normalised();
-    let inputs = BatchInputs {
-        c: if problem.beta == 0.0 { &[] } else { inputs.c },
-        bias: inputs.bias.filter(|_| config.epilogue.bias().is_some()),
-        ..inputs
-    };
+    let inputs = inputs
+        .c(inputs.c.filter(|_| problem.beta != 0.0))
+        .bias(inputs.bias.filter(|_| config.epilogue.bias().is_some()));
     check_inputs(config, problem, inputs)?;
     config.check_precision()?;
     config.check_epilogue()?;
@@ -193,13 +174,13 @@ pub fn multiply_batch(
         if d.layout() == tight { Ok(d) } else { d.relayout(tight) }
     };
     let d = d.into_iter().map(tight).collect::<std::result::Result<_, _>>()?;
-    let Computed { plan, prepare, compute, cache } = computed;
-    Ok(Products { d, plan, prepare, compute, cache })
+    Ok((d, computed))
 }
 
 /// Checks numbers, layouts and types of the matrices of a problem that validates.
-fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> Result<()> {
-    let BatchInputs { a, b, c, bias } = inputs;
+fn check_inputs(config: &Config, problem: &Problem, inputs: HostBatch<'_>) -> Result<()> {
+    let Operands { a, b, c, bias } = inputs;
+    let c = c.unwrap_or_default();
     let batch = problem.batch;
     for (matrix, found, needed) in [
         ("A", a.len(), batch.matrices(batch.a)),
@@ -219,7 +200,7 @@ fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> 
         return Err(Error::MatrixType { matrix: "the bias", found, needed });
     }
     for index in 0..batch.count {
-        let Inputs { a, b, c, .. } = inputs.of(index);
+        let Operands { a, b, c, .. } = inputs.of(index);
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         for (matrix, found, needed) in [
             ("A", a.dtype(), a_type),
@@ -239,7 +220,7 @@ fn check_inputs(config: &Config, problem: &Problem, inputs: BatchInputs<'_>) -> 
 ///
 /// # Errors
 /// The problem is impossible; types, majors or knobs have no kernel; [`Error::BufferLength`] for an allocation that ends before
-/// its matrix does; memory runs out; the emulator finds the kernel wrong; [`CpuError::Allocations`] for the CPU backend, which
+/// its matrix does; memory runs out; the emulator finds the kernel wrong; [`CpuError::Allocations`](crate::CpuError::Allocations) for the CPU backend, which
 /// takes matrices only.
 pub fn multiply_allocations(
     executor: &Executor,

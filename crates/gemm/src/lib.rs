@@ -4,8 +4,8 @@
 //! and a config; it prepares problems and enqueues them on streams.
 //!
 //! ```
-//! use persistent_gemm::host::{BackendKind, Inputs, multiply};
-//! use persistent_gemm::{Config, Dtype, HostMatrix, MatrixLayout, Problem};
+//! use persistent_gemm::host::{BackendKind, multiply};
+//! use persistent_gemm::{Config, Dtype, HostMatrix, MatrixLayout, Operands, Problem};
 //!
 //! # fn main() -> Result<(), persistent_gemm::Error> {
 //! let layout = MatrixLayout::row_major(2, 2);
@@ -14,19 +14,19 @@
 //! let problem = Problem::of(&a.layout(), &b.layout())?;
 //! // A Hopper GPU where there is one, else the CPU.
 //! let executor = BackendKind::Auto.find(0)?;
-//! let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
-//! let product = multiply(&executor, &Config::new(Dtype::Bf16), &problem, inputs)?;
+//! let product = multiply(&executor, &Config::new(Dtype::Bf16), &problem, Operands::new(&a, &b))?;
 //! assert_eq!(product.d.to_f64_vec(), [19.0, 22.0, 43.0, 50.0]);
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! [`Operands`] say what a product is computed from, wherever it is:
+//!
 //! | matrices | how they are multiplied |
 //! |---|---|
 //! | on the host, on any backend | [`host::multiply`] |
-//! | on the device, with their layouts | [`DeviceMatrix`], [`Gemm::multiply`] |
-//! | in cudarc's buffers | [`interop`], [`Gemm::matmul`] |
-//! | at addresses, on anybody's stream | [`Gemm::run`], [`Gemm::run_prepared`] |
+//! | on the device, with their layouts ([`DeviceMatrix`]), or in cudarc's buffers ([`interop`]) | [`Gemm::run`] |
+//! | at addresses, on anybody's stream | [`Gemm::run_at`] |
 //! | many small ones on the device, without launches | [`engine`] |
 //! | on the host, beyond device memory | [`outofcore`], [`Gemm::multiply_host`] |
 
@@ -56,11 +56,12 @@ mod tuned;
 mod work;
 mod workspace;
 
-pub use device_matrix::{DeviceInputs, DeviceMatrix};
+pub use device_matrix::DeviceMatrix;
 pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
-pub use gemm::{CallerWorkspace, Gemm, Prepared};
+pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest};
 pub use matrix::HostMatrix;
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};
+pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operands};
 pub use pgemm_ir::Element as Dtype;
 pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};

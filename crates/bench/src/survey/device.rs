@@ -8,7 +8,7 @@ use persistent_gemm::measure::{
     Addresses, Elements, Harness, LaunchMode, graph_length, matrix_bytes, padded, random_matrix,
     set_count,
 };
-use persistent_gemm::{Gemm, Pointers};
+use persistent_gemm::{Gemm, Pointers, Preparation, RunRequest};
 use pgemm_plan::{Choice, Config, MatrixLayout, Problem, ProblemKey};
 
 use super::{
@@ -202,7 +202,9 @@ impl SurveyTimer for DeviceTimer<'_> {
         let Surveyor { harness, gemm, .. } = self.surveyor;
         let sms = harness.device().properties().sm_count;
         let expected = expected_seconds(&self.key, choice, sms);
-        let prepared = gemm.prepare_choice(&self.problem, *choice).map_err(BenchError::from);
+        let prepared = gemm
+            .prepare(Preparation::new(&self.problem).with_choice(*choice))
+            .map_err(BenchError::from);
         let timed = prepared.and_then(|prepared| {
             self.time(expected, &mut |addresses, stream| {
                 let Addresses { a, b, c, d, .. } = *addresses;
@@ -210,7 +212,11 @@ impl SurveyTimer for DeviceTimer<'_> {
                 // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
                 // which the stream is waited for.
                 unsafe {
-                    gemm.run_prepared(&prepared, alpha, beta, &Pointers::new(a, b, c, d), stream)
+                    gemm.run_at(
+                        RunRequest::prepared(&prepared, alpha, beta),
+                        &Pointers::new(a, b, c, d),
+                        stream,
+                    )
                 }?;
                 Ok(())
             })

@@ -63,7 +63,7 @@ impl Handle {
         // SAFETY: the stream exists and belongs to the context, as the caller vouches.
         let stream = unsafe { StreamRef::from_raw(self.gemm.device(), stream) };
         // SAFETY: as the caller vouches.
-        unsafe { self.gemm.run(problem, pointers, stream) }?;
+        unsafe { self.gemm.run_at(problem, pointers, stream) }?;
         self.queued.note(stream)
     }
 

@@ -7,7 +7,7 @@ use pgemm_plan::{Config, Problem};
 use super::{Allocations, Backend, Computed, HostProducts};
 use crate::cpu;
 use crate::error::{CpuError, Result};
-use crate::operands::Inputs;
+use crate::operands::Operands;
 
 pub(crate) struct Cpu;
 
@@ -16,7 +16,7 @@ impl Backend for Cpu {
         let HostProducts { problem, applied, inputs, d, .. } = products;
         let start = Instant::now();
         for (index, d) in d.iter_mut().enumerate() {
-            let Inputs { a, b, c, .. } = inputs.of(index);
+            let Operands { a, b, c, .. } = inputs.of(index);
             cpu::run_applied(&problem.one(), applied, a, b, c, d)?;
         }
         Ok(Computed { compute: start.elapsed(), ..Computed::NOTHING })

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::driver::{Device, DeviceBuffer, Stream};
 use crate::error::Result;
-use crate::gemm::Gemm;
+use crate::gemm::{Gemm, Preparation};
 use crate::work::Pointers;
 
 pub(crate) struct Cuda<'a>(pub(crate) &'a Device);
@@ -62,12 +62,11 @@ impl ProductMemory for DeviceMemory<'_> {
     ) -> Result<Computed> {
         let start = Instant::now();
         let gemm = Gemm::create(self.device, config.clone())?;
-        let prepared = gemm.prepare_at(problem, pointers)?;
+        let prepared = gemm.prepare(Preparation::new(problem).at(pointers))?;
         let prepare = start.elapsed();
         let start = Instant::now();
-        let (alpha, beta) = (problem.alpha, problem.beta);
         // SAFETY: the buffers hold the matrices as the problem describes them and live until the stream has been waited for.
-        unsafe { gemm.run_prepared(&prepared, alpha, beta, pointers, self.stream.as_ref()) }?;
+        unsafe { gemm.run_at(&prepared, pointers, self.stream.as_ref()) }?;
         self.stream.synchronize()?;
         let compute = start.elapsed();
         let (plan, cache) = (Some(prepared.plan().clone()), prepared.cache_outcome());

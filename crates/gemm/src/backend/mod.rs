@@ -14,7 +14,7 @@ use crate::epilogue::Applied;
 use crate::error::{Error, Result};
 use crate::matrix::HostMatrix;
 use crate::matrix::batch::{laid_together, room_for, take_apart};
-use crate::operands::BatchInputs;
+use crate::operands::HostBatch;
 use crate::work::Pointers;
 
 pub(crate) use cpu::Cpu;
@@ -27,7 +27,7 @@ pub(crate) struct HostProducts<'a> {
     pub(crate) problem: &'a Problem,
     /// The epilogue with its bias.
     pub(crate) applied: &'a Applied,
-    pub(crate) inputs: BatchInputs<'a>,
+    pub(crate) inputs: HostBatch<'a>,
     pub(crate) d: &'a mut [HostMatrix],
 }
 
@@ -104,10 +104,7 @@ fn multiply_together(backend: &impl Backend, products: HostProducts<'_>) -> Resu
     let HostProducts { config, problem, inputs, d, .. } = products;
     let batch = problem.batch;
     let (a, b) = (laid_together(inputs.a, batch.a)?, laid_together(inputs.b, batch.b)?);
-    let c = match inputs.c {
-        [] => None,
-        c => Some(laid_together(c, batch.c)?),
-    };
+    let c = inputs.c.map(|c| laid_together(c, batch.c)).transpose()?;
     let mut all_d = room_for(problem.d_layout(), config.output_dtype(), d.len(), batch.d)?;
     let allocations = Allocations {
         a: a.bytes(),

@@ -12,7 +12,7 @@ pub enum CpuError {
 
     /// Allocations were given in place of matrices.
     #[error(
-        "the cpu backend takes matrices, not allocations: use host::multiply_batch, or another backend"
+        "the cpu backend takes matrices, not allocations: use host::multiply, or another backend"
     )]
     Allocations,
 

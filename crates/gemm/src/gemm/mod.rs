@@ -1,6 +1,7 @@
 //! [`Gemm`]: GEMMs on device memory. Plan once, run often: [`Gemm::prepare`] compiles and loads, and a run of a prepared problem
 //! patches addresses and launches.
 
+mod device;
 mod prepared;
 mod run;
 
@@ -17,9 +18,10 @@ use crate::tuned::Picks;
 use crate::workspace::Account;
 use prepared::PlanKey;
 
-pub use prepared::Prepared;
+pub use prepared::{Preparation, Prepared};
+pub use run::RunRequest;
 
-/// Device memory that the caller gives a launch as its workspace: see [`Gemm::run_prepared_with_workspace`].
+/// Device memory that the caller gives a launch as its workspace: see [`RunRequest::with_workspace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerWorkspace {
     /// Where it begins: a multiple of [`ALIGN`](Self::ALIGN).
@@ -64,7 +66,7 @@ impl Gemm {
     /// where the config gives nothing but types.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if a knob is impossible whatever the problem, [`Error::OutOfMemory`].
+    /// [`Error::Plan`](crate::Error::Plan) if a knob is impossible whatever the problem, [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn create(device: &Device, config: Config) -> Result<Self> {
         let picks = Picks::from_environment(device.properties());
         Self::with_picks(device, config, picks)
@@ -132,7 +134,7 @@ impl Gemm {
     /// the caller's is waited for there, by [`StreamRef::synchronize`], or by [`Device::synchronize`] for all of them.
     ///
     /// # Errors
-    /// [`Error::Driver`] with the failure of any earlier work.
+    /// [`Error::Driver`](crate::Error::Driver) with the failure of any earlier work.
     pub fn sync(&self) -> Result<()> {
         self.0.stream.synchronize()
     }
@@ -144,7 +146,7 @@ impl Gemm {
 
     /// Sets the most bytes that the workspaces of all its problems may hold together; `None`, as at first, sets no limit. A run that
     /// needs more than is left frees what other problems and streams hold, after their launches, and fails with
-    /// [`Error::WorkspaceLimit`] where that is not enough. What graphs may replay is never freed. What is held beyond a new limit
+    /// [`Error::WorkspaceLimit`](crate::Error::WorkspaceLimit) where that is not enough. What graphs may replay is never freed. What is held beyond a new limit
     /// stays until then, or until [`trim`](Self::trim).
     pub fn set_workspace_limit(&self, bytes: Option<u64>) {
         self.0.account.set_limit(bytes.unwrap_or(u64::MAX));
@@ -154,7 +156,7 @@ impl Gemm {
     /// problems that nobody else holds. Kernels stay loaded. Returns the bytes of device memory that were freed.
     ///
     /// # Errors
-    /// [`Error::Driver`] if the driver refuses.
+    /// [`Error::Driver`](crate::Error::Driver) if the driver refuses.
     pub fn trim(&self) -> Result<u64> {
         let before = self.0.account.held();
         for prepared in self.all_prepared() {

@@ -101,26 +101,77 @@ impl Prepared {
     }
 }
 
-impl Gemm {
-    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
-    /// workspace where the plan splits tiles along k or repacks operands. Runs of this problem at addresses that are
-    /// multiples of 16 then only patch addresses and launch.
-    ///
-    /// # Errors
-    /// The problem is malformed, no kernel can compute it, memory for the workspace is lacking, or the driver refuses; [`Error::UncleanKernel`] where it spoils the kernel that the config names,
-    /// [`Error::NoCleanKernel`] where it spoils all that the planner could take.
-    pub fn prepare(&self, problem: &Problem) -> Result<Arc<Prepared>> {
-        self.prepare_for(problem, OperandAlignment::ALIGNED)
+/// What is prepared: a problem, and as far as they are known the places of its operands and how it is to be computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Preparation<'a> {
+    problem: &'a Problem,
+    pointers: Option<Pointers>,
+    choice: Option<Choice>,
+}
+
+impl<'a> Preparation<'a> {
+    /// The problem, with operands at addresses that are multiples of 16, computed as is expected to be fastest.
+    pub fn new(problem: &'a Problem) -> Self {
+        Preparation { problem, pointers: None, choice: None }
     }
 
-    /// Like [`prepare`](Self::prepare), for operands at addresses that are as far off multiples of 16 as these, and as others
-    /// that are multiples of it.
+    /// For operands at addresses that are as far off multiples of 16 as these, and as others that are multiples of it.
+    pub fn at(self, pointers: &Pointers) -> Self {
+        Preparation { pointers: Some(*pointers), ..self }
+    }
+
+    /// Computed by exactly this choice. What is prepared so is not remembered; its kernel stays loaded.
+    pub fn with_choice(self, choice: Choice) -> Self {
+        Preparation { choice: Some(choice), ..self }
+    }
+}
+
+impl<'a> From<&'a Problem> for Preparation<'a> {
+    fn from(problem: &'a Problem) -> Self {
+        Preparation::new(problem)
+    }
+}
+
+impl Gemm {
+    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
+    /// workspace where the plan splits tiles along k or repacks operands. Runs of this problem at such addresses then only
+    /// patch addresses and launch.
+    ///
+    /// ```no_run
+    /// # use persistent_gemm::{Choice, Error, Gemm, Pointers, Preparation, Problem};
+    /// # fn prepare(gemm: &Gemm, problem: &Problem, pointers: &Pointers, choice: Choice) -> Result<(), Error> {
+    /// let at_multiples_of_16 = gemm.prepare(problem)?;
+    /// let here = gemm.prepare(Preparation::new(problem).at(pointers))?;
+    /// let by_this_kernel = gemm.prepare(Preparation::new(problem).with_choice(choice))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// As [`prepare`](Self::prepare).
-    pub fn prepare_at(&self, problem: &Problem, pointers: &Pointers) -> Result<Arc<Prepared>> {
+    /// The problem is malformed, no kernel can compute it, a choice does not fit it or this config's types, memory for the
+    /// workspace is lacking, or the driver refuses. [`Error::UncleanKernel`] where the driver spoils the kernel that the config
+    /// or the choice names, [`Error::NoCleanKernel`] where it spoils all that the planner could take.
+    pub fn prepare<'a>(&self, preparation: impl Into<Preparation<'a>>) -> Result<Arc<Prepared>> {
+        let Preparation { problem, pointers, choice } = preparation.into();
         problem.validate()?;
-        self.prepare_for(problem, alignment(problem, &self.0.config, pointers))
+        let alignment = pointers.map_or(OperandAlignment::ALIGNED, |pointers| {
+            alignment(problem, &self.0.config, &pointers)
+        });
+        let Some(choice) = choice else { return self.prepare_for(problem, alignment) };
+        let Config { dtype, b, epilogue, .. } = self.0.config;
+        let output = Some(self.0.config.output_dtype());
+        let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
+        self.prepare_first(
+            problem,
+            &config,
+            Plan::candidates_with(
+                problem,
+                &config,
+                self.0.device.properties().sm_count,
+                &(),
+                alignment,
+            )?,
+        )
     }
 
     pub(super) fn prepare_for(
@@ -135,27 +186,22 @@ impl Gemm {
         let Inner { device, config, picks, .. } = &*self.0;
         let sms = device.properties().sm_count;
         let plans = Plan::candidates_with(problem, config, sms, &**picks, alignment)?;
+        let prepared = self.prepare_first(problem, config, plans)?;
+        Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
+    }
+
+    /// Prepares the first of these plans whose kernel the driver does not spoil.
+    fn prepare_first(
+        &self,
+        problem: &Problem,
+        config: &Config,
+        plans: impl IntoIterator<Item = Plan>,
+    ) -> Result<Arc<Prepared>> {
         let prepared = first_clean(config, plans, |plan| {
             let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
             self.prepare_plan(problem, planned, plan)
         })?;
-        Ok(lock(&self.0.prepared).entry(key).or_insert_with(|| Arc::new(prepared)).clone())
-    }
-
-    /// Like [`prepare`](Self::prepare), for exactly this choice. Its kernel stays loaded, and nothing else is remembered.
-    ///
-    /// # Errors
-    /// As [`prepare`](Self::prepare); the choice does not fit the problem or this config's types.
-    pub fn prepare_choice(&self, problem: &Problem, choice: Choice) -> Result<Prepared> {
-        let Config { dtype, b, epilogue, .. } = self.0.config;
-        let output = Some(self.0.config.output_dtype());
-        let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
-        let sms = self.0.device.properties().sm_count;
-        let plans = Plan::candidates(problem, &config, sms)?;
-        first_clean(&config, plans, |plan| {
-            let planned = PlannedProblem::with_accesses(problem, &config, plan.accesses);
-            self.prepare_plan(problem, planned, plan)
-        })
+        Ok(Arc::new(prepared))
     }
 
     /// A plan, ready to launch.

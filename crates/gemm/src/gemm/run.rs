@@ -11,31 +11,108 @@ use crate::driver::{self, StreamRef};
 use crate::error::{Error, Result};
 use crate::work::{Pointers, factor_of_products};
 
+/// What a run at addresses computes: a problem, or a prepared one, which is found without being looked up.
+#[derive(Clone, Copy)]
+pub struct RunRequest<'a> {
+    what: What<'a>,
+    workspace: Option<CallerWorkspace>,
+}
+
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Problem(&'a Problem),
+    Prepared(&'a Prepared, [f64; 2]),
+}
+
+impl<'a> RunRequest<'a> {
+    /// A prepared problem with these scalars in place of its own.
+    pub fn prepared(prepared: &'a Prepared, alpha: f64, beta: f64) -> Self {
+        RunRequest { what: What::Prepared(prepared, [alpha, beta]), workspace: None }
+    }
+
+    /// The same with a workspace of the caller's of [`workspace_required_bytes`](Prepared::workspace_required_bytes), whatever
+    /// it holds: the part with counters is set to zero on the stream before each launch. Nothing is allocated then. Problems
+    /// are best prepared for their addresses ([`Preparation::at`](super::Preparation::at)) where operands lie at no multiples
+    /// of 16: at such addresses a problem that was not needs what it needs when prepared anew.
+    pub fn with_workspace(self, workspace: CallerWorkspace) -> Self {
+        RunRequest { workspace: Some(workspace), ..self }
+    }
+}
+
+impl<'a> From<&'a Problem> for RunRequest<'a> {
+    fn from(problem: &'a Problem) -> Self {
+        RunRequest { what: What::Problem(problem), workspace: None }
+    }
+}
+
+/// With the scalars that it was prepared with.
+impl<'a> From<&'a Prepared> for RunRequest<'a> {
+    fn from(prepared: &'a Prepared) -> Self {
+        RunRequest::prepared(prepared, prepared.problem().alpha, prepared.problem().beta)
+    }
+}
+
+/// As of the prepared problem itself.
+impl<'a> From<&'a Arc<Prepared>> for RunRequest<'a> {
+    fn from(prepared: &'a Arc<Prepared>) -> Self {
+        RunRequest::from(&**prepared)
+    }
+}
+
 impl Gemm {
-    /// Enqueues D = alpha·A·B + beta·C on `stream` and returns. Prepares the problem first where that has not happened, which
-    /// at addresses of operands that are no multiples of 16 means [`prepare_at`](Self::prepare_at).
+    /// Enqueues D = alpha·A·B + beta·C, with the config's epilogue, of matrices at addresses, and returns. A problem is prepared
+    /// first where that has not happened; so is a prepared one at addresses of operands that are further off multiples of 16
+    /// than it was prepared for. Then addresses and scalars are patched, and the kernels launched.
+    ///
+    /// Where the plan splits tiles along k or repacks operands, the first run on a stream or in a capture takes the workspace
+    /// that [`prepare`](Self::prepare) left, or allocates one and waits for its counters to be zeroed; captures do not forbid
+    /// that. No other run of a prepared problem allocates or waits.
+    ///
+    /// ```no_run
+    /// # use persistent_gemm::driver::StreamRef;
+    /// # use persistent_gemm::{Error, Gemm, Pointers, Problem, RunRequest};
+    /// # unsafe fn run(gemm: &Gemm, problem: &Problem, at: &Pointers, stream: StreamRef<'_>) -> Result<(), Error> {
+    /// unsafe { gemm.run_at(problem, at, stream) }?;
+    /// let prepared = gemm.prepare(problem)?;
+    /// let (alpha, beta) = (2.0, 0.0);
+    /// unsafe { gemm.run_at(RunRequest::prepared(&prepared, alpha, beta), at, stream) }
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare); an address that is null or no multiple of an element's size; [`Error::CaptureUnprepared`] if the stream is being
-    /// captured and the problem was not prepared.
+    /// Those of [`prepare`](Self::prepare). An address that is null or no multiple of an element's size.
+    /// [`Error::CaptureUnprepared`] if the stream is being captured and the problem was not prepared for such addresses.
+    /// [`Error::PreparedWithoutC`] if beta is not 0 and was when the problem was prepared. Scalars of an integer product that
+    /// are no 32-bit integers, or that are beyond binary32 where the product is not of f64. [`Error::OutOfMemory`] where a
+    /// workspace is allocated, [`Error::WorkspaceLimit`] where it may not be, [`Error::Workspace`] where the caller's is too
+    /// small or not aligned. A launch that the driver refuses.
     ///
     /// # Safety
     /// The addresses must be those of matrices on this device as the problem describes them, alive and not otherwise written
     /// until the work on `stream` has been done. `stream` must belong to the device's context. Where it is being captured,
     /// matrices and this `Gemm` must live until the last replay has been done, and executables made from one graph must not
-    /// run at the same time.
-    pub unsafe fn run(
+    /// run at the same time. A problem that is prepared must have been so by this `Gemm`. A workspace must be memory of this
+    /// device that nobody else uses until the work on `stream` has been done, or, captured, while a replay runs.
+    pub unsafe fn run_at<'a>(
         &self,
-        problem: &Problem,
+        request: impl Into<RunRequest<'a>>,
         pointers: &Pointers,
         stream: StreamRef<'_>,
     ) -> Result<()> {
-        if problem.is_empty() {
-            return Ok(problem.validate()?);
+        let RunRequest { what, workspace } = request.into();
+        match what {
+            What::Problem(problem) if problem.is_empty() => Ok(problem.validate()?),
+            What::Problem(problem) => {
+                let prepared = self.prepared_for_run(problem, pointers, stream)?;
+                let scalars = [problem.alpha, problem.beta];
+                // SAFETY: the caller vouches for addresses, workspace and stream.
+                unsafe { self.enqueue(&prepared, scalars, pointers, workspace, stream) }
+            }
+            What::Prepared(prepared, scalars) => {
+                // SAFETY: as above.
+                unsafe { self.enqueue(prepared, scalars, pointers, workspace, stream) }
+            }
         }
-        let prepared = self.prepared_for_run(problem, pointers, stream)?;
-        // SAFETY: the caller vouches for addresses and stream.
-        unsafe { self.run_prepared(&prepared, problem.alpha, problem.beta, pointers, stream) }
     }
 
     /// The problem as it was prepared, or prepared now.
@@ -54,64 +131,12 @@ impl Gemm {
         }
     }
 
-    /// Enqueues a prepared problem with these scalars and addresses: patches them and launches. At addresses of operands that
-    /// are further off multiples of 16 than it was prepared for, it is prepared anew. Where the plan splits tiles
-    /// along k or repacks operands, the first run on a stream or in a capture takes the workspace that [`prepare`](Self::prepare) left, or
-    /// allocates one and waits for its counters to be zeroed; captures do not forbid that. No other run allocates or waits.
-    ///
-    /// # Errors
-    /// An address that is null or no multiple of an element's size; [`Error::CaptureUnprepared`] if the stream is being
-    /// captured and the problem was not prepared for such addresses; [`Error::PreparedWithoutC`] if beta isn't 0 and was when the problem was prepared; scalars
-    /// of an integer product that are no 32-bit integers, or that are beyond binary32 where the product is not of f64;
-    /// [`Error::OutOfMemory`] where a workspace is allocated, [`Error::WorkspaceLimit`] where it may not be; a launch that the
-    /// driver refuses.
-    ///
     /// # Safety
-    /// As [`run`](Self::run), for the problem that was prepared, by this `Gemm`.
-    pub unsafe fn run_prepared(
-        &self,
-        prepared: &Prepared,
-        alpha: f64,
-        beta: f64,
-        pointers: &Pointers,
-        stream: StreamRef<'_>,
-    ) -> Result<()> {
-        // SAFETY: the caller's promises are the same.
-        unsafe { self.enqueue(prepared, alpha, beta, pointers, None, stream) }
-    }
-
-    /// Like [`run_prepared`](Self::run_prepared), with a workspace of the caller's of
-    /// [`workspace_required_bytes`](Prepared::workspace_required_bytes), whatever it holds: the part with counters is set to
-    /// zero on the stream before each launch. Nothing is allocated. Problems are best prepared by
-    /// [`prepare_at`](Self::prepare_at) where operands lie at no multiples of 16: at such addresses a problem that was not needs
-    /// what it needs when prepared anew.
-    ///
-    /// # Errors
-    /// As [`run_prepared`](Self::run_prepared); [`Error::Workspace`] where it is too small or not aligned.
-    ///
-    /// # Safety
-    /// As [`run_prepared`](Self::run_prepared). The workspace must be memory of this device that nobody else uses until the work
-    /// on `stream` has been done, or, captured, while a replay runs.
-    pub unsafe fn run_prepared_with_workspace(
-        &self,
-        prepared: &Prepared,
-        alpha: f64,
-        beta: f64,
-        pointers: &Pointers,
-        workspace: CallerWorkspace,
-        stream: StreamRef<'_>,
-    ) -> Result<()> {
-        // SAFETY: the caller's promises are the same.
-        unsafe { self.enqueue(prepared, alpha, beta, pointers, Some(workspace), stream) }
-    }
-
-    /// # Safety
-    /// As the two functions above.
+    /// As [`run_at`](Self::run_at).
     unsafe fn enqueue(
         &self,
         prepared: &Prepared,
-        alpha: f64,
-        beta: f64,
+        [alpha, beta]: [f64; 2],
         pointers: &Pointers,
         own: Option<CallerWorkspace>,
         stream: StreamRef<'_>,
@@ -148,7 +173,7 @@ impl Gemm {
             let problem = prepared.problem().with_alpha(alpha).with_beta(beta);
             let prepared = self.prepared_for_run(&problem, pointers, stream)?;
             // SAFETY: the caller's promises are the same.
-            return unsafe { self.enqueue(&prepared, alpha, beta, pointers, own, stream) };
+            return unsafe { self.enqueue(&prepared, [alpha, beta], pointers, own, stream) };
         }
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;

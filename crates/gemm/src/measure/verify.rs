@@ -16,7 +16,7 @@ use super::operands::{Elements, OperandSets};
 use crate::driver::StreamRef;
 use crate::matrix::{HostMatrix, MatrixError};
 use crate::numerics::{Accumulation, Comparison, ErrorModel, NumericsError, Reference};
-use crate::operands::Inputs;
+use crate::operands::Operands;
 
 /// Products (m·n·k) up to which every element is compared.
 const FULL_PRODUCTS: u128 = 1 << 33;
@@ -157,7 +157,7 @@ fn references(
     let problem = operands.problem();
     let one = problem.one();
     let reference = |product| -> Result<_> {
-        let Inputs { a, b, c, bias } = operands.host().of(product);
+        let Operands { a, b, c, bias } = operands.host().of(product);
         let rows = sample_rows(&one, FULL_PRODUCTS, SAMPLE_SEED);
         Ok((product, SampledReference::new(&one, (a, b, c), rows, epilogue, bias)?))
     };
