@@ -20,7 +20,6 @@ use self::descriptors::{Desc, Layout, PreferenceGuard};
 use self::library::{Algo, Api, Handle, HeuristicResult, Status, config_attribute, desc_attribute};
 use self::types::{Scalars, Types};
 use crate::error::{BenchError, Result};
-use crate::names::problem_name;
 
 /// Workspace given to cuBLASLt. NVIDIA's documentation recommends 32 MiB on Hopper; twice that leaves no split-K
 /// algorithm out for lack of space.
@@ -165,8 +164,8 @@ impl CublasLt {
         };
         plan.ask_heuristic()?;
         if plan.candidates.is_empty() {
-            let problem = problem_name(asked.0, asked.1);
-            return Err(BenchError::CublasLtNoAlgorithm { problem });
+            let (problem, elements) = (Box::new(*asked.0), asked.1);
+            return Err(BenchError::CublasLtNoAlgorithm { problem, elements });
         }
         Ok(plan)
     }

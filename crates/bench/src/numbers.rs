@@ -59,7 +59,7 @@ impl Place {
             }),
             // There is no device, which is why cuBLASLt cannot run.
             Executor::Cpu { because: Some(reason) } if peer => Err((*reason).into()),
-            other if peer => Err(BenchError::PeerWithoutDevice { backend: other.to_string() }),
+            other if peer => Err(BenchError::PeerWithoutDevice { backend: other.kind() }),
             other => Ok(Place::Host(other)),
         }
     }

@@ -205,7 +205,10 @@ mod tests {
             (EngineError::AfterStream { job: 3 }, PGEMM_ERROR_INVALID_STATE),
             (EngineError::NoTicket { ticket: 0 }, PGEMM_ERROR_INVALID_ARGUMENT),
             (EngineError::Timeout { job: 3, waited: Duration::ZERO }, PGEMM_ERROR_TIMEOUT),
-            (EngineError::Failed { job: 3, cause: String::new() }, PGEMM_ERROR_DRIVER),
+            (
+                EngineError::Failed { job: 3, cause: std::sync::Arc::new(Error::NoDevice) },
+                PGEMM_ERROR_DRIVER,
+            ),
             (EngineError::Job(RecordError::Misaligned), PGEMM_ERROR_NOT_SUPPORTED),
         ] {
             assert_eq!(Failure::from(Error::from(error)).status, status);

@@ -27,7 +27,7 @@ pub fn multiply(
     device_bytes: u64,
 ) -> Result<(Product<Vec<HostMatrix>>, String), Failure> {
     let Executor::Cuda(device) = executor else {
-        return Err(UsageError::BlocksWithoutDevice { backend: executor.to_string() }.into());
+        return Err(UsageError::BlocksWithoutDevice { backend: executor.kind() }.into());
     };
     if problem.batch.count != 1 {
         return Err(UsageError::BlocksOfBatch.into());

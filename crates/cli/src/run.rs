@@ -355,7 +355,7 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
 fn bias(args: &Args, config: &Config, problem: &Problem) -> Result<Option<HostMatrix>, Failure> {
     if config.epilogue.bias().is_none() {
         return match &args.bias {
-            Some(_) => Err(UsageError::UnusedBias { epilogue: config.epilogue.to_string() }.into()),
+            Some(_) => Err(UsageError::UnusedBias { epilogue: config.epilogue }.into()),
             None => Ok(None),
         };
     }

@@ -34,21 +34,36 @@ pub enum BackendKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown backend '{asked}': use auto, cuda, emulator or cpu")]
 pub struct UnknownBackend {
-    /// What was asked for.
+    /// The name given.
     pub asked: String,
+}
+
+impl BackendKind {
+    /// Its name, as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BackendKind::Auto => "auto",
+            BackendKind::Cuda => "cuda",
+            BackendKind::Emulator => "emulator",
+            BackendKind::Cpu => "cpu",
+        }
+    }
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 impl FromStr for BackendKind {
     type Err = UnknownBackend;
 
     fn from_str(text: &str) -> Result<Self, UnknownBackend> {
-        match text {
-            "auto" => Ok(BackendKind::Auto),
-            "cuda" => Ok(BackendKind::Cuda),
-            "emulator" => Ok(BackendKind::Emulator),
-            "cpu" => Ok(BackendKind::Cpu),
-            _ => Err(UnknownBackend { asked: text.to_owned() }),
-        }
+        [BackendKind::Auto, BackendKind::Cuda, BackendKind::Emulator, BackendKind::Cpu]
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| UnknownBackend { asked: text.to_owned() })
     }
 }
 
@@ -84,6 +99,15 @@ impl BackendKind {
 }
 
 impl Executor {
+    /// Which backend it is.
+    pub fn kind(&self) -> BackendKind {
+        match self {
+            Executor::Cuda(_) => BackendKind::Cuda,
+            Executor::Emulator => BackendKind::Emulator,
+            Executor::Cpu { .. } => BackendKind::Cpu,
+        }
+    }
+
     fn backend(&self) -> Box<dyn Backend + '_> {
         match self {
             Executor::Cuda(device) => Box::new(Cuda(device)),
@@ -97,8 +121,7 @@ impl fmt::Display for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Executor::Cuda(device) => write!(f, "cuda ({})", device.properties().name),
-            Executor::Emulator => f.write_str("emulator"),
-            Executor::Cpu { .. } => f.write_str("cpu"),
+            other => other.kind().fmt(f),
         }
     }
 }

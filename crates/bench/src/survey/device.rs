@@ -16,7 +16,7 @@ use super::{
     WARM_UP_SHARE, expected_seconds, rows,
 };
 use crate::cublaslt::{CublasLt, CublasLtPlan};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, TooMuch};
 use crate::machine::Machine;
 
 /// Seed of the random operands.
@@ -158,14 +158,11 @@ impl Surveyor {
         if sets.operand_bytes() > self.operands.bytes()
             || sets.result_bytes() > self.results.bytes()
         {
-            let gigabytes = (sets.operand_bytes() + sets.result_bytes()) as f64 / 1e9;
-            return Err(too_large(format!(
-                "{} sets of operands take {gigabytes:.1} GB",
-                sets.count
-            )));
+            let bytes = sets.operand_bytes() + sets.result_bytes();
+            return Err(too_large(TooMuch::Memory { sets: sets.count, bytes: bytes as u64 }));
         }
         if seconds > MAX_PROBLEM_SECONDS {
-            return Err(too_large(format!("its choices would take some {seconds:.0} s")));
+            return Err(too_large(TooMuch::Time { seconds }));
         }
         let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
         let launch =

@@ -19,7 +19,7 @@ mod watcher;
 use std::fmt;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use pgemm_kernels::Spec;
@@ -95,7 +95,8 @@ struct Shared {
     zeros: DeviceBuffer,
     watchdog: Duration,
     phase: AtomicU32,
-    failure: Mutex<Option<String>>,
+    /// What failed first.
+    failure: OnceLock<Arc<Error>>,
     /// Dropped last, since what is dropped before frees memory.
     waits: StreamWaits,
 }
@@ -161,7 +162,7 @@ impl Engine {
             zeros,
             watchdog: options.watchdog,
             phase: AtomicU32::new(OPEN),
-            failure: Mutex::new(None),
+            failure: OnceLock::new(),
             waits,
         };
         let shared = Arc::new(shared);
@@ -361,7 +362,7 @@ impl Engine {
     /// stored is undefined, and streams that wait for them go on.
     ///
     /// # Errors
-    /// [`Error::Driver`] with the failure of the kernel.
+    /// [`EngineError::Failed`] with the failure of the kernel.
     pub fn abort(&self) -> Result<()> {
         self.shared.abort()
     }
@@ -416,12 +417,13 @@ impl Shared {
     /// it has not left knows that it looks at the doorbells again.
     ///
     /// # Errors
-    /// The launch's. The engine has failed then: jobs that were rung are not done later, when nobody has a ticket of theirs.
+    /// [`EngineError::Failed`] with the launch's. The engine has failed then: jobs that were rung are not done later, when nobody has a ticket of theirs.
     fn keep_running(&self) -> Result<()> {
-        self.launch_if_left().inspect_err(|error| {
-            self.fail(error);
+        self.launch_if_left().map_err(|error| {
+            let failed = self.fail(error);
             // It may have found a job at its last look.
             self.queue.control(doorbell::ABORT);
+            failed
         })
     }
 
@@ -464,11 +466,13 @@ impl Shared {
             FAILED => return Err(self.failed(ticket.job)),
             _ => {}
         }
-        if let Err(error) = self.is_idle() {
-            self.fail(&error);
-            return Err(self.failed(ticket.job));
+        match self.is_idle() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.fail(error);
+                Err(self.failed(ticket.job))
+            }
         }
-        Ok(())
     }
 
     /// Whether no kernel is on the device.
@@ -478,14 +482,19 @@ impl Shared {
         self.stream.as_ref().is_idle()
     }
 
-    fn fail(&self, error: &Error) {
-        lock(&self.failure).get_or_insert_with(|| error.to_string());
+    /// Notes that something failed, and returns what the engine's users are told.
+    fn fail(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| Arc::new(error));
         self.phase.store(FAILED, Ordering::Release);
+        self.failed(self.queue.submitted(HOST))
     }
 
+    /// The failure that was noted, while this job was under way.
     fn failed(&self, job: u32) -> Error {
-        let cause = lock(&self.failure).clone().unwrap_or_default();
-        EngineError::Failed { job, cause }.into()
+        match self.failure.get() {
+            Some(cause) => EngineError::Failed { job, cause: cause.clone() }.into(),
+            None => EngineError::Stopped.into(),
+        }
     }
 
     /// Whether a job is done, rather than given up.

@@ -3,7 +3,7 @@
 //! ```no_run
 //! use persistent_gemm::driver::Device;
 //! use persistent_gemm::outofcore::Budget;
-//! use persistent_gemm::{Operands, Config, Dtype, Gemm, HostMatrix, Problem};
+//! use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Operands, Problem};
 //!
 //! # fn product(a: &HostMatrix, b: &HostMatrix) -> Result<(), persistent_gemm::Error> {
 //! let gemm = Gemm::create(&Device::new(0)?, Config::new(Dtype::Bf16))?;
