@@ -29,6 +29,12 @@ pub enum BenchError {
         backend: BackendKind,
     },
 
+    /// A program without peers.
+    #[error(
+        "this program was built without peers: build pgemm-bench with its feature peers, or leave the comparison out"
+    )]
+    NoPeers,
+
     /// libcublasLt was not found.
     #[error(
         "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip install nvidia-cublas`), or \
@@ -244,7 +250,8 @@ impl BenchError {
     pub fn is_of_peer(&self) -> bool {
         matches!(
             self,
-            BenchError::CublasLtNotFound { .. }
+            BenchError::NoPeers
+                | BenchError::CublasLtNotFound { .. }
                 | BenchError::CublasLtSymbol { .. }
                 | BenchError::CublasLt { .. }
                 | BenchError::CublasLtTypes { .. }

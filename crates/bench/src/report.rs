@@ -86,7 +86,7 @@ pub(crate) mod tests {
     use pgemm_plan::{Major, Problem};
 
     use super::*;
-    use crate::cublaslt::CublasLtVersion;
+    use crate::cublaslt_facts::CublasLtVersion;
     use crate::names::problem_name;
     use crate::outcome::ContestantSummary;
 

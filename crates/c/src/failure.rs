@@ -98,9 +98,10 @@ fn status_of(error: &Error) -> Status {
             PGEMM_ERROR_DRIVER
         }
         Error::Plan(error) if error.is_unsupported() => PGEMM_ERROR_NOT_SUPPORTED,
-        Error::NoCleanKernel { .. } | Error::UncleanKernel { .. } | Error::UncleanRepack { .. } => {
-            PGEMM_ERROR_NOT_SUPPORTED
-        }
+        Error::NoCleanKernel { .. }
+        | Error::UncleanKernel { .. }
+        | Error::UncleanRepack { .. }
+        | Error::NoBackend { .. } => PGEMM_ERROR_NOT_SUPPORTED,
         Error::Plan(_)
         | Error::DimensionMismatch { .. }
         | Error::Address { .. }

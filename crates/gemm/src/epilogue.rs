@@ -1,40 +1,57 @@
 //! Epilogues on the host: the bias as a matrix of one row, and activations in binary64.
 
-use pgemm_kernels::{Activation, BiasAlong, Epilogue};
+use pgemm_kernels::Epilogue;
+#[cfg(feature = "cpu")]
+use pgemm_kernels::{Activation, BiasAlong};
 use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::matrix::HostMatrix;
 
+/// Checks the bias of a product, which is not looked at where the epilogue has none.
+///
+/// # Errors
+/// It is missing, or is no row of as many elements as it is added to, without gaps.
+pub(crate) fn check_bias(
+    problem: &Problem,
+    epilogue: Epilogue,
+    bias: Option<&HostMatrix>,
+) -> Result<(), PlanError> {
+    if epilogue.bias().is_none() {
+        return Ok(());
+    }
+    let length = epilogue.bias_length(problem.m, problem.n);
+    let Some(bias) = bias else {
+        return Err(PlanError::MissingBias { epilogue, length });
+    };
+    let (found, needed) = (bias.layout(), MatrixLayout::row_major(1, length));
+    if found != needed {
+        return Err(PlanError::LayoutMismatch { matrix: "the bias", found, needed });
+    }
+    Ok(())
+}
+
 /// An epilogue with the values of its bias.
+#[cfg(feature = "cpu")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied {
     epilogue: Epilogue,
     bias: Vec<f64>,
 }
 
+#[cfg(feature = "cpu")]
 impl Applied {
     /// `bias` is not looked at where the epilogue has none.
     ///
     /// # Errors
-    /// A bias is missing, or is no row of as many elements as it is added to, without gaps.
+    /// Those of [`check_bias`].
     pub(crate) fn new(
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
     ) -> Result<Applied, PlanError> {
-        if epilogue.bias().is_none() {
-            return Ok(Applied { epilogue, bias: vec![] });
-        }
-        let length = epilogue.bias_length(problem.m, problem.n);
-        let needed = MatrixLayout::row_major(1, length);
-        let Some(bias) = bias else {
-            return Err(PlanError::MissingBias { epilogue, length });
-        };
-        let found = bias.layout();
-        if found != needed {
-            return Err(PlanError::LayoutMismatch { matrix: "the bias", found, needed });
-        }
-        Ok(Applied { epilogue, bias: bias.to_f64_vec() })
+        check_bias(problem, epilogue, bias)?;
+        let bias = bias.filter(|_| epilogue.bias().is_some());
+        Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
 
     /// The same for Dᵀ in place of D.
@@ -73,7 +90,7 @@ impl Applied {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
     use pgemm_ir::Element;
     use pgemm_plan::{Config, Major};

@@ -175,6 +175,16 @@ pub enum Error {
     Launch(#[from] LaunchError),
 
     // ---- what the caller asks for ----
+    /// A backend that this program was built without.
+    #[error(
+        "this program was built without the {backend} backend: build persistent-gemm with its feature {backend}, or use another \
+         backend"
+    )]
+    NoBackend {
+        /// The backend, which has the name of its feature.
+        backend: &'static str,
+    },
+
     /// Two extents that must be equal differ.
     #[error("{what} is {found}, and {needed} is needed: {why}")]
     DimensionMismatch {
@@ -364,14 +374,17 @@ pub enum Error {
     Emit(Box<pgemm_ptx::EmitError>),
 
     /// The emulator cannot run the launch.
+    #[cfg(feature = "emulator")]
     #[error(transparent)]
     EmulatorSetup(#[from] pgemm_emulator::SetupError),
 
     /// The emulator found the kernel wrong.
+    #[cfg(feature = "emulator")]
     #[error("the emulator stopped: {0}")]
     Emulation(#[from] Box<pgemm_emulator::Report>),
 
     /// The emulator's memory was asked for something that it doesn't hold.
+    #[cfg(feature = "emulator")]
     #[error(transparent)]
     EmulatorMemory(#[from] pgemm_emulator::MemoryError),
 

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use pgemm_plan::{Config, MatrixLayout, Plan, PlanError, Problem};
 
-use crate::backend::{Backend, Cpu, Cuda, Emulated, HostProducts};
+#[cfg(feature = "cpu")]
+use crate::backend::Cpu;
+#[cfg(feature = "emulator")]
+use crate::backend::Emulated;
+use crate::backend::{Backend, Cuda, HostProducts};
 use crate::cache::Outcome;
 use crate::driver::Device;
-use crate::epilogue::Applied;
+use crate::epilogue::check_bias;
 use crate::error::{Error, Result};
 use crate::matrix::HostMatrix;
 use crate::operands::Operands;
@@ -81,20 +85,26 @@ pub enum Executor {
 }
 
 impl BackendKind {
-    /// Finds the backend. `Auto` never fails: without a Hopper device it takes the CPU and keeps the reason.
+    /// Finds the backend. Without a Hopper device `Auto` takes the CPU and keeps the reason.
     ///
     /// # Errors
-    /// `Cuda` without driver or Hopper device.
+    /// `Cuda` without driver or Hopper device, and so `Auto` in a program without the CPU backend; [`Error::NoBackend`] for a
+    /// backend that this program was built without.
     pub fn find(self, ordinal: u32) -> Result<Executor> {
-        match self {
-            BackendKind::Cuda => Ok(Executor::Cuda(Device::new(ordinal)?)),
-            BackendKind::Emulator => Ok(Executor::Emulator),
-            BackendKind::Cpu => Ok(Executor::Cpu { because: None }),
-            BackendKind::Auto => Ok(match Device::new(ordinal) {
+        let executor = match self {
+            BackendKind::Cuda => Executor::Cuda(Device::new(ordinal)?),
+            BackendKind::Emulator => Executor::Emulator,
+            BackendKind::Cpu => Executor::Cpu { because: None },
+            BackendKind::Auto => match Device::new(ordinal) {
                 Ok(device) => Executor::Cuda(device),
-                Err(error) => Executor::Cpu { because: Some(Box::new(error)) },
-            }),
-        }
+                Err(error) if cfg!(feature = "cpu") => {
+                    Executor::Cpu { because: Some(Box::new(error)) }
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        executor.backend()?;
+        Ok(executor)
     }
 }
 
@@ -108,11 +118,19 @@ impl Executor {
         }
     }
 
-    fn backend(&self) -> Box<dyn Backend + '_> {
+    /// What computes.
+    ///
+    /// # Errors
+    /// [`Error::NoBackend`].
+    fn backend(&self) -> Result<Box<dyn Backend + '_>> {
         match self {
-            Executor::Cuda(device) => Box::new(Cuda(device)),
-            Executor::Emulator => Box::new(Emulated),
-            Executor::Cpu { .. } => Box::new(Cpu),
+            Executor::Cuda(device) => Ok(Box::new(Cuda(device))),
+            #[cfg(feature = "emulator")]
+            Executor::Emulator => Ok(Box::new(Emulated)),
+            #[cfg(feature = "cpu")]
+            Executor::Cpu { .. } => Ok(Box::new(Cpu)),
+            #[cfg(not(all(feature = "cpu", feature = "emulator")))]
+            absent => Err(Error::NoBackend { backend: absent.kind().name() }),
         }
     }
 }
@@ -178,7 +196,7 @@ fn multiply_batch(
     check_inputs(config, problem, inputs)?;
     config.check_precision()?;
     config.check_epilogue()?;
-    let applied = Applied::new(problem, config.epilogue, inputs.bias)?;
+    check_bias(problem, config.epilogue, inputs.bias)?;
     Plan::check_problem(problem, config)?;
     let mut d = (0..problem.batch.count)
         .map(|_| {
@@ -187,10 +205,10 @@ fn multiply_batch(
             Ok(d)
         })
         .collect::<Result<Vec<_>>>()?;
-    let products = HostProducts { config, problem, applied: &applied, inputs, d: &mut d };
+    let products = HostProducts { config, problem, inputs, d: &mut d };
     let computed = match problem.is_empty() {
         true => Computed::NOTHING,
-        false => executor.backend().multiply(products)?,
+        false => executor.backend()?.multiply(products)?,
     };
     let tight = |d: HostMatrix| {
         let tight = MatrixLayout::tight(problem.m, problem.n, d.layout().order);
@@ -259,6 +277,6 @@ pub fn multiply_allocations(
     allocations.check(config, problem)?;
     match problem.is_empty() {
         true => Ok(Computed::NOTHING),
-        false => executor.backend().multiply_allocations(config, problem, allocations),
+        false => executor.backend()?.multiply_allocations(config, problem, allocations),
     }
 }

@@ -29,9 +29,19 @@
 //! | at addresses, on anybody's stream | [`Gemm::run_at`] |
 //! | many small ones on the device, without launches | [`engine`] |
 //! | on the host, beyond device memory | [`outofcore`], [`Gemm::multiply_host`] |
+//!
+//! Features, all of them on by default:
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `cpu` | the CPU backend, the reference in higher precision, and error bounds |
+//! | `emulator` | the emulator backend |
+//! | `power` | readings of clocks, power and energy |
+//! | `tuner` | the autotuner and its measurements; it needs `cpu` |
 
 mod backend;
 pub mod cache;
+#[cfg(feature = "cpu")]
 pub mod cpu;
 mod device_matrix;
 pub mod driver;
@@ -43,7 +53,9 @@ mod gemm;
 pub mod host;
 pub mod interop;
 pub mod matrix;
+#[cfg(feature = "tuner")]
 pub mod measure;
+#[cfg(feature = "cpu")]
 pub mod numerics;
 mod operands;
 pub mod outofcore;
@@ -60,6 +72,7 @@ pub use device_matrix::DeviceMatrix;
 pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
 pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest};
 pub use matrix::HostMatrix;
+#[cfg(feature = "cpu")]
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};
 pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operands};
 pub use pgemm_ir::Element as Dtype;

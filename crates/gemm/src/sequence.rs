@@ -3,6 +3,7 @@
 //! and a problem; a [`Launcher`] executes it, on the device or in the emulator.
 
 pub(crate) mod cuda;
+#[cfg(feature = "emulator")]
 mod emulated;
 
 use pgemm_ir::{Argument, TensorMapSpec};

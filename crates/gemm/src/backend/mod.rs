@@ -1,8 +1,10 @@
 //! [`Backend`]: where products of host matrices are computed. The cuda backend and the emulator have a memory of their own
 //! ([`ProductMemory`]), in which they execute the launches of a plan; the cpu backend computes the product itself.
 
+#[cfg(feature = "cpu")]
 mod cpu;
 mod cuda;
+#[cfg(feature = "emulator")]
 mod emulator;
 
 use std::time::Duration;
@@ -10,23 +12,22 @@ use std::time::Duration;
 use pgemm_plan::{Config, Plan, Problem};
 
 use crate::cache::Outcome;
-use crate::epilogue::Applied;
 use crate::error::{Error, Result};
 use crate::matrix::HostMatrix;
 use crate::matrix::batch::{laid_together, room_for, take_apart};
 use crate::operands::HostBatch;
 use crate::work::Pointers;
 
+#[cfg(feature = "cpu")]
 pub(crate) use cpu::Cpu;
 pub(crate) use cuda::Cuda;
+#[cfg(feature = "emulator")]
 pub(crate) use emulator::Emulated;
 
 /// Products that were checked: D of each, full of NaN, is to be computed.
 pub(crate) struct HostProducts<'a> {
     pub(crate) config: &'a Config,
     pub(crate) problem: &'a Problem,
-    /// The epilogue with its bias.
-    pub(crate) applied: &'a Applied,
     pub(crate) inputs: HostBatch<'a>,
     pub(crate) d: &'a mut [HostMatrix],
 }

@@ -4,6 +4,7 @@
 pub(crate) mod batch;
 pub(crate) mod convert;
 mod fill;
+#[cfg(feature = "cpu")]
 pub(crate) mod panel;
 mod pinned;
 

@@ -42,7 +42,7 @@ mod tile;
 use std::fmt;
 
 use crate::driver::DeviceBuffer;
-use crate::epilogue::Applied;
+use crate::epilogue::check_bias;
 use crate::error::{Error, Result};
 use crate::gemm::{CallerWorkspace, Gemm};
 use crate::matrix::HostMatrix;
@@ -288,7 +288,7 @@ fn check(
         return Err(PlanError::LayoutMismatch { matrix: "D", found, needed }.into());
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
-    Applied::new(problem, config.epilogue, bias)?;
+    check_bias(problem, config.epilogue, bias)?;
     let given = [
         ("A", Some(a), a_type),
         ("B", Some(b), b_type),
