@@ -103,8 +103,9 @@ impl Bench {
         let mut everybody: Vec<&mut dyn Contestant> =
             runnable.iter_mut().map(|candidate| candidate as &mut dyn Contestant).collect();
         if everybody.is_empty() {
-            let problem = problem_name(operands.problem(), operands.elements());
-            return Err(BenchError::CublasLtNoAlgorithm { problem });
+            let problem = Box::new(*operands.problem());
+            let elements = operands.elements();
+            return Err(BenchError::CublasLtNoAlgorithm { problem, elements });
         }
         let outcome = self.race(operands, &mut everybody, 0, protocol)?;
         let times = outcome.contestants.iter().map(|contestant| contestant.microseconds.median);

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use persistent_gemm::host::{self, Allocations, BatchInputs, Executor, Inputs};
-use persistent_gemm::{Accumulation, Comparison, ErrorModel, HostMatrix, Reference, Result};
+use persistent_gemm::host::{self, Allocations, Executor};
+use persistent_gemm::{
+    Accumulation, Comparison, ErrorModel, HostMatrix, Operands, Reference, Result,
+};
 use pgemm_ir::Element;
 use pgemm_kernels::Epilogue;
 use pgemm_plan::{
@@ -218,17 +220,13 @@ impl Case {
         let (a_copies, b_copies) = (copies(&a, [m, k], Major::K)?, copies(&b, [k, n], Major::N)?);
         let c_copies = copies(&c, [m, n], Major::N)?;
         let reads_c = problem.beta != 0.0;
-        let inputs = BatchInputs {
-            a: &a_copies,
-            b: &b_copies,
-            c: if reads_c { &c_copies } else { &[] },
-            bias: bias_copy,
-        };
+        let inputs =
+            Operands::new(&a_copies, &b_copies).c(reads_c.then_some(&c_copies)).bias(bias_copy);
 
         let before = d.clone();
         let (plan, computed) = match executor {
             Executor::Cpu { .. } => {
-                (None, Some(host::multiply_batch(executor, config, &plain, inputs)?.d))
+                (None, Some(host::multiply(executor, config, &plain, inputs)?.d))
             }
             _ => {
                 let allocations = Allocations {
@@ -246,7 +244,7 @@ impl Case {
         let computed = computed.map_or_else(|| copies(&d, [m, n], Major::N), Ok)?;
         let mut comparisons = vec![];
         for (index, d) in computed.iter().enumerate() {
-            let Inputs { a, b, c, .. } = inputs.of(index);
+            let Operands { a, b, c, .. } = inputs.of(index);
             let reference =
                 Reference::with_epilogue(&plain.one(), (a, b, c), config.epilogue, bias_copy)?;
             comparisons.push(match self.fill {

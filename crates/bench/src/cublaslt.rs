@@ -6,7 +6,6 @@ mod library;
 mod types;
 
 use std::ffi::{CStr, c_int, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 use persistent_gemm::driver::{Device, DeviceBuffer, StreamRef};
@@ -14,45 +13,15 @@ use persistent_gemm::measure::{Addresses, Elements};
 use pgemm_ir::Element;
 use pgemm_kernels::{Activation, BiasAlong, Epilogue};
 use pgemm_plan::{Major, Precision, Problem};
-use serde::{Deserialize, Serialize};
 
 use self::descriptors::{Desc, Layout, PreferenceGuard};
 use self::library::{Algo, Api, Handle, HeuristicResult, Status, config_attribute, desc_attribute};
 use self::types::{Scalars, Types};
+use crate::cublaslt_facts::{CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
 use crate::error::{BenchError, Result};
-use crate::names::problem_name;
-
-/// Workspace given to cuBLASLt. NVIDIA's documentation recommends 32 MiB on Hopper; twice that leaves no split-K
-/// algorithm out for lack of space.
-pub const WORKSPACE_BYTES: usize = 64 << 20;
 
 /// How many algorithms the heuristic is asked for. It returns what it has, on Hopper usually 8.
 const REQUESTED_ALGORITHMS: usize = 64;
-
-/// The library's version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CublasLtVersion {
-    /// Major version.
-    pub major: u32,
-    /// Minor version.
-    pub minor: u32,
-    /// Patch level.
-    pub patch: u32,
-}
-
-impl CublasLtVersion {
-    /// From what cublasLtGetVersion returns: 120805 is 12.8.5.
-    fn of(number: usize) -> CublasLtVersion {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
-        CublasLtVersion { major: number / 10_000, minor: number / 100 % 100, patch: number % 100 }
-    }
-}
-
-impl fmt::Display for CublasLtVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
 
 /// An open cuBLASLt with its workspace. One is enough for all problems on a device; work that uses it must stay on one
 /// stream, because plans share the workspace.
@@ -165,8 +134,8 @@ impl CublasLt {
         };
         plan.ask_heuristic()?;
         if plan.candidates.is_empty() {
-            let problem = problem_name(asked.0, asked.1);
-            return Err(BenchError::CublasLtNoAlgorithm { problem });
+            let (problem, elements) = (Box::new(*asked.0), asked.1);
+            return Err(BenchError::CublasLtNoAlgorithm { problem, elements });
         }
         Ok(plan)
     }
@@ -182,34 +151,6 @@ impl Drop for Session {
             }
         }
     }
-}
-
-/// One algorithm that the heuristic proposed, in the library's own numbering. `None` where this version has no such
-/// attribute.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CublasLtCandidate {
-    /// Place in the heuristic's order; 0 is its first pick.
-    pub rank: usize,
-    /// CUBLASLT_ALGO_CONFIG_ID.
-    pub algorithm_id: Option<u32>,
-    /// cublasLtMatmulTile_t.
-    pub tile_id: Option<u32>,
-    /// cublasLtMatmulStages_t.
-    pub stages_id: Option<u32>,
-    /// Number of K slices.
-    pub split_k: Option<u32>,
-    /// cublasLtReductionScheme_t of the slices.
-    pub reduction_scheme: Option<u32>,
-    /// Whether CTAs are swizzled.
-    pub cta_swizzling: Option<u32>,
-    /// The algorithm's custom option.
-    pub custom_option: Option<u32>,
-    /// cublasLtClusterShape_t.
-    pub cluster_shape_id: Option<u32>,
-    /// Workspace that it needs, bytes.
-    pub workspace_bytes: u64,
-    /// Waves of CTAs by the library's own count.
-    pub waves: f32,
 }
 
 /// One problem, ready to run with any of the heuristic's algorithms.
@@ -250,10 +191,8 @@ impl CublasLtPlan {
     /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by as much as an approximate tanh
     /// with 11 bits costs.
     pub fn slack(&self) -> f64 {
-        match self.epilogue.activation() {
-            Some(Activation::Gelu) => 3e-3,
-            _ => 0.0,
-        }
+        let is_gelu = self.epilogue.activation() == Some(Activation::Gelu);
+        if is_gelu { 3e-3 } else { 0.0 }
     }
 
     /// Enqueues the product with candidate `rank` on `stream`.
@@ -360,7 +299,8 @@ impl CublasLtPlan {
 /// What of an epilogue the library has, for a D that lies along n: a bias along n, relu, gelu.
 fn fused(asked: Epilogue) -> Epilogue {
     let bias = asked.bias().filter(|along| *along == BiasAlong::N);
-    let activation = asked.activation().filter(|activation| *activation != Activation::Silu);
+    let activation =
+        asked.activation().filter(|wanted| library::epilogue::activation(*wanted).is_some());
     let with_bias = bias.map_or(Epilogue::NONE, |along| Epilogue::NONE.with_bias(along));
     activation.map_or(with_bias, |activation| with_bias.with_activation(activation))
 }

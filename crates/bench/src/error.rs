@@ -1,12 +1,17 @@
 //! [`BenchError`]: the one error type of this crate.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use persistent_gemm::measure::MeasureError;
-use persistent_gemm::{Error, MatrixError, NumericsError};
+use persistent_gemm::error::FileDamage;
+use persistent_gemm::host::BackendKind;
+use persistent_gemm::measure::{Elements, MeasureError};
+use persistent_gemm::{Error, MatrixError, NumericsError, Problem};
 use pgemm_ir::Element;
 use pgemm_plan::PlanError;
 use pgemm_ptx::EmitError;
+
+use crate::names::problem_name;
 
 /// What this crate returns.
 pub type Result<T, E = BenchError> = std::result::Result<T, E>;
@@ -20,9 +25,15 @@ pub enum BenchError {
         "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda backend"
     )]
     PeerWithoutDevice {
-        /// The backend, as it prints.
-        backend: String,
+        /// The backend.
+        backend: BackendKind,
     },
+
+    /// A program without peers.
+    #[error(
+        "this program was built without peers: build pgemm-bench with its feature peers, or leave the comparison out"
+    )]
+    NoPeers,
 
     /// libcublasLt was not found.
     #[error(
@@ -86,11 +97,14 @@ pub enum BenchError {
 
     /// The heuristic returned nothing.
     #[error(
-        "cuBLASLt has no algorithm for {problem}: compare without this peer, or change layout or types"
+        "cuBLASLt has no algorithm for {}: compare without this peer, or change layout or types",
+        problem_name(problem, *elements)
     )]
     CublasLtNoAlgorithm {
-        /// The problem, as reports name it.
-        problem: String,
+        /// The problem.
+        problem: Box<Problem>,
+        /// Its element types.
+        elements: Elements,
     },
 
     /// An algorithm that does not exist.
@@ -180,7 +194,7 @@ pub enum BenchError {
         /// Columns of A, rows of B.
         k: usize,
         /// What of it is too large.
-        finding: String,
+        finding: TooMuch,
     },
 
     /// The bandwidth probe could not be built.
@@ -201,8 +215,8 @@ pub enum BenchError {
     Report {
         /// The file.
         path: PathBuf,
-        /// Where and why reading it failed.
-        finding: String,
+        /// Why it cannot be used.
+        finding: Box<FileDamage>,
     },
 
     /// A report was made under other conditions than those of now, so that its numbers and new ones do not belong together.
@@ -225,7 +239,7 @@ pub enum BenchError {
     #[error("the suite is not TOML: {finding}. See crates/bench/suite.toml for its form")]
     SuiteSyntax {
         /// Where and why reading it failed.
-        finding: String,
+        finding: Box<toml::de::Error>,
     },
 
     /// A family of a suite does not make sense.
@@ -234,7 +248,7 @@ pub enum BenchError {
         /// The family.
         family: String,
         /// What is wrong with it.
-        finding: String,
+        finding: Box<FamilyError>,
     },
 
     /// A family that does not exist.
@@ -273,7 +287,8 @@ impl BenchError {
     pub fn is_of_peer(&self) -> bool {
         matches!(
             self,
-            BenchError::CublasLtNotFound { .. }
+            BenchError::NoPeers
+                | BenchError::CublasLtNotFound { .. }
                 | BenchError::CublasLtSymbol { .. }
                 | BenchError::CublasLt { .. }
                 | BenchError::CublasLtTypes { .. }
@@ -331,4 +346,71 @@ impl From<NumericsError> for BenchError {
     fn from(error: NumericsError) -> BenchError {
         BenchError::Gemm(error.into())
     }
+}
+
+/// What of a problem is too large for a survey.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum TooMuch {
+    /// Its operands.
+    Memory {
+        /// Sets of operands.
+        sets: usize,
+        /// Bytes of all sets together.
+        bytes: u64,
+    },
+    /// The time that its choices would take.
+    Time {
+        /// In seconds.
+        seconds: f64,
+    },
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            TooMuch::Memory { sets, bytes } => {
+                write!(f, "{sets} sets of operands take {:.1} GB", bytes as f64 / 1e9)
+            }
+            TooMuch::Time { seconds } => write!(f, "its choices would take some {seconds:.0} s"),
+        }
+    }
+}
+
+/// What is wrong with a family of a suite.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FamilyError {
+    /// Its fields are not those of a family.
+    #[error(transparent)]
+    Syntax(#[from] toml::de::Error),
+    /// An element type that there is not.
+    #[error(transparent)]
+    Dtype(#[from] pgemm_ir::UnknownElement),
+    /// Extents in several ways, or in none.
+    #[error("its extents are given by one of `problems`, `sizes`, or `m` with `nk`")]
+    Extents,
+    /// A field that belongs to another kind of family.
+    #[error("`lda_extra` belongs to single products, and `count` to streams, which need it")]
+    OtherKind,
+    /// More or fewer extents than the kind has.
+    #[error("{extents:?} should have {needed} extents")]
+    ExtentCount {
+        /// The extents given.
+        extents: Vec<usize>,
+        /// How many are needed.
+        needed: usize,
+    },
+    /// A problem without elements.
+    #[error("{extents:?} has an extent of 0, which leaves nothing to time")]
+    Empty {
+        /// The extents given.
+        extents: Vec<usize>,
+    },
+    /// A text that names no majors.
+    #[error("'{text}' is no pair of majors: write kk, kn, mk or mn")]
+    Majors {
+        /// What is written.
+        text: String,
+    },
 }

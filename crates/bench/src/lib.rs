@@ -10,7 +10,12 @@
 mod bandwidth;
 mod bench;
 mod cases;
+#[cfg(feature = "peers")]
 mod cublaslt;
+#[cfg(not(feature = "peers"))]
+#[path = "cublaslt/absent.rs"]
+mod cublaslt;
+mod cublaslt_facts;
 mod error;
 mod machine;
 mod names;
@@ -30,7 +35,8 @@ mod survey;
 pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
 pub use bench::Bench;
 pub use cases::{Case, CaseOutcome, CaseSize, UnknownCaseSize};
-pub use cublaslt::{CublasLt, CublasLtCandidate, CublasLtPlan, CublasLtVersion, WORKSPACE_BYTES};
+pub use cublaslt::{CublasLt, CublasLtPlan};
+pub use cublaslt_facts::{CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::{BenchError, Result};
 pub use machine::Machine;
 pub use names::problem_name;

@@ -4,7 +4,8 @@ use persistent_gemm::measure::Harness;
 use persistent_gemm::power::{PowerSample, driver_version};
 use serde::{Deserialize, Serialize};
 
-use crate::cublaslt::{CublasLt, CublasLtVersion};
+use crate::cublaslt::CublasLt;
+use crate::cublaslt_facts::CublasLtVersion;
 
 /// The device and the software around it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use persistent_gemm::files::{self, command_line, now};
-use persistent_gemm::host::{Backend, Executor, Inputs, multiply};
+use persistent_gemm::host::{BackendKind, Executor, multiply};
 use persistent_gemm::measure::{
     Contestant, Elements, GemmContestant, L2, MeasureError, OperandSets, SampledReference,
     error_model,
 };
-use persistent_gemm::{Accumulation, ErrorModel, Gemm, HostMatrix};
+use persistent_gemm::{Accumulation, ErrorModel, Gemm, HostMatrix, Operands};
 use pgemm_ir::Element;
 use pgemm_plan::{Config, Major, Problem};
 use serde::Serialize;
@@ -49,8 +49,8 @@ impl Place {
     /// Finds the backend, and cuBLASLt where it is asked for.
     ///
     /// # Errors
-    /// [`BenchError::PeerWithoutDevice`], what [`Backend::find`] and [`CublasLt::open`] say, or driver errors.
-    pub fn find(backend: Backend, ordinal: u32, peer: bool) -> Result<Place> {
+    /// [`BenchError::PeerWithoutDevice`], what [`BackendKind::find`] and [`CublasLt::open`] say, or driver errors.
+    pub fn find(backend: BackendKind, ordinal: u32, peer: bool) -> Result<Place> {
         match backend.find(ordinal)? {
             Executor::Cuda(device) => Ok(Place::Device {
                 bench: Bench::new(&device)?,
@@ -59,7 +59,7 @@ impl Place {
             }),
             // There is no device, which is why cuBLASLt cannot run.
             Executor::Cpu { because: Some(reason) } if peer => Err((*reason).into()),
-            other if peer => Err(BenchError::PeerWithoutDevice { backend: other.to_string() }),
+            other if peer => Err(BenchError::PeerWithoutDevice { backend: other.kind() }),
             other => Ok(Place::Host(other)),
         }
     }
@@ -172,7 +172,7 @@ impl Sample {
         let model = place.model(elements, self.values);
         match place {
             Place::Host(executor) => {
-                let inputs = Inputs { a: &self.a, b: &self.b, c: None, bias: None };
+                let inputs = Operands::new(&self.a, &self.b);
                 let product = multiply(executor, way.config(), &self.problem, inputs)?;
                 // A plan holds numbers and texts only, which always have a JSON form.
                 let details = serde_json::to_value(&product.plan).unwrap_or_default();

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use persistent_gemm::driver::Device;
 use persistent_gemm::files::{self, command_line, now};
-use persistent_gemm::outofcore::{Budget, HostOperands, LinkSpeed, Rates, Report};
-use persistent_gemm::{Error, Gemm, HostMatrix, Result};
+use persistent_gemm::host::HostOperands;
+use persistent_gemm::outofcore::{Budget, LinkSpeed, Rates, Report};
+use persistent_gemm::{Error, Gemm, HostMatrix, Operands, Result};
 use pgemm_plan::{Config, Problem};
 use serde::Serialize;
 
@@ -125,8 +126,8 @@ pub fn out_of_core(
     let budget = Budget::new(budget_bytes);
     let mut pageable_seconds = vec![];
     for run in 0..runs + 1 {
-        let operands = HostOperands { a: &a, b: &b, c: c.as_ref(), bias: None };
-        let report = gemm.multiply_host(problem, operands, &mut d, &budget)?;
+        let operands = Operands::new(&a, &b).c(c.as_ref());
+        let report = gemm.multiply_host(problem, operands, &mut d, &budget, &mut |_| {})?;
         // The first has compiled kernels.
         if run > 0 {
             pageable_seconds.push(report.seconds);
@@ -138,8 +139,9 @@ pub fn out_of_core(
     }
     let pin_seconds = start.elapsed().as_secs_f64();
     d.poison();
-    let operands = HostOperands { a: &a, b: &b, c: c.as_ref(), bias: None };
-    let mut run = |budget: &Budget| gemm.multiply_host(problem, operands, &mut d, budget);
+    let operands = Operands::new(&a, &b).c(c.as_ref());
+    let mut run =
+        |budget: &Budget| gemm.multiply_host(problem, operands, &mut d, budget, &mut |_| {});
     let serial = run(&budget.clone().with_one_at_a_time(true))?;
     let computing = serial.busy_seconds[1].max(1e-9);
     let rates = Rates {
@@ -160,7 +162,7 @@ pub fn out_of_core(
     // The parts of the blocking that the measured rates chose.
     let parts = run(&budget.with_one_at_a_time(true))?;
     let fastest = fastest.unwrap_or_else(|| parts.clone());
-    let (sampled, worst_error) = sample(problem, operands, &d);
+    let (sampled, worst_error) = sample(problem, operands.of(0), &d);
     Ok(OutOfCoreRow {
         problem: *problem,
         elements: [a_type, b_type, output].map(|element| element.to_string()),
@@ -184,7 +186,7 @@ pub fn out_of_core(
 fn sample(problem: &Problem, operands: HostOperands<'_>, d: &HostMatrix) -> (usize, f64) {
     const SAMPLES: usize = 64;
     let Problem { m, n, k, alpha, beta, .. } = *problem;
-    let HostOperands { a, b, c, .. } = operands;
+    let Operands { a, b, c, .. } = operands;
     let value = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap_or(f64::NAN);
     let mut worst = 0f64;
     for sample in 0..SAMPLES {

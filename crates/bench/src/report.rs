@@ -69,7 +69,8 @@ impl Report {
     pub fn read(path: &Path) -> Result<Report> {
         let text =
             std::fs::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
-        let wrong = |finding| BenchError::Report { path: path.to_path_buf(), finding };
+        let wrong =
+            |finding| BenchError::Report { path: path.to_path_buf(), finding: Box::new(finding) };
         files::parse(&text, SCHEMA).map_err(wrong)
     }
 }
@@ -85,7 +86,7 @@ pub(crate) mod tests {
     use pgemm_plan::{Major, Problem};
 
     use super::*;
-    use crate::cublaslt::CublasLtVersion;
+    use crate::cublaslt_facts::CublasLtVersion;
     use crate::names::problem_name;
     use crate::outcome::ContestantSummary;
 

@@ -133,7 +133,7 @@ mod tests {
     use pgemm_ir::Element;
 
     use super::*;
-    use crate::cublaslt::CublasLtVersion;
+    use crate::cublaslt_facts::CublasLtVersion;
     use crate::report::tests::report;
 
     fn conditions(report: &Report) -> Conditions {

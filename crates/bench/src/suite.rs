@@ -7,7 +7,7 @@ use pgemm_ir::Element;
 use pgemm_plan::{Major, Problem};
 use serde::Deserialize;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, FamilyError};
 
 /// `suite.toml`, or a file like it: families in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,12 +94,12 @@ impl Suite {
     /// [`BenchError::SuiteSyntax`], or [`BenchError::SuiteFamily`] with the family and what is wrong with it.
     pub fn parse(text: &str) -> Result<Suite, BenchError> {
         let table: toml::Table = toml::from_str(text)
-            .map_err(|error| BenchError::SuiteSyntax { finding: error.to_string() })?;
+            .map_err(|error| BenchError::SuiteSyntax { finding: Box::new(error) })?;
         let families = table.into_iter().map(|(name, value)| {
-            let family = value.try_into().map_err(|error: toml::de::Error| error.to_string());
-            family
-                .and_then(|file: FileFamily| file.family(&name))
-                .map_err(|finding| BenchError::SuiteFamily { family: name, finding })
+            let family = value.try_into().map_err(FamilyError::from);
+            family.and_then(|file: FileFamily| file.family(&name)).map_err(|finding| {
+                BenchError::SuiteFamily { family: name, finding: Box::new(finding) }
+            })
         });
         Ok(Suite { families: families.collect::<Result<_, _>>()? })
     }
@@ -227,10 +227,10 @@ enum Kind {
 }
 
 impl FileFamily {
-    fn family(self, name: &str) -> Result<Family, String> {
+    fn family(self, name: &str) -> Result<Family, FamilyError> {
         let dtypes = self.dtypes.map(|names| {
             let dtypes = names.iter().map(|name| name.parse::<Element>());
-            dtypes.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())
+            dtypes.collect::<Result<Vec<_>, _>>()
         });
         let majors = match self.majors {
             // As linear layers have them.
@@ -244,51 +244,46 @@ impl FileFamily {
                 m.iter().flat_map(|&m| nk.iter().map(move |&[n, k]| vec![m, n, k])).collect()
             }
             _ => {
-                return Err(
-                    "its extents are given by one of `problems`, `sizes`, or `m` with `nk`".into(),
-                );
+                return Err(FamilyError::Extents);
             }
         };
-        let shapes =
-            match (self.kind, self.lda_extra, self.count) {
-                (Kind::Single, None, None) => Shapes::Single(arrays(extents)?),
-                (Kind::Single, Some(row_padding), None) => {
-                    Shapes::Unaligned { problems: arrays(extents)?, row_padding }
-                }
-                (Kind::Grouped, None, None) => Shapes::Grouped(arrays(extents)?),
-                (Kind::Batched, None, None) => Shapes::Batched(arrays(extents)?),
-                (Kind::Stream, None, Some(count)) => {
-                    Shapes::Stream { problems: arrays(extents)?, count }
-                }
-                _ => return Err(
-                    "`lda_extra` belongs to single products, and `count` to streams, which need it"
-                        .into(),
-                ),
-            };
+        let shapes = match (self.kind, self.lda_extra, self.count) {
+            (Kind::Single, None, None) => Shapes::Single(arrays(extents)?),
+            (Kind::Single, Some(row_padding), None) => {
+                Shapes::Unaligned { problems: arrays(extents)?, row_padding }
+            }
+            (Kind::Grouped, None, None) => Shapes::Grouped(arrays(extents)?),
+            (Kind::Batched, None, None) => Shapes::Batched(arrays(extents)?),
+            (Kind::Stream, None, Some(count)) => {
+                Shapes::Stream { problems: arrays(extents)?, count }
+            }
+            _ => return Err(FamilyError::OtherKind),
+        };
         Ok(Family { name: name.to_owned(), shapes, dtypes: dtypes.transpose()?, majors })
     }
 }
 
-fn arrays<const N: usize>(extents: Vec<Vec<usize>>) -> Result<Vec<[usize; N]>, String> {
+fn arrays<const N: usize>(extents: Vec<Vec<usize>>) -> Result<Vec<[usize; N]>, FamilyError> {
     let array = |extents: Vec<usize>| {
-        let extents: [usize; N] =
-            extents.try_into().map_err(|extents| format!("{extents:?} should have {N} extents"))?;
-        if extents.contains(&0) {
-            return Err(format!("{extents:?} has an extent of 0, which leaves nothing to time"));
+        let extents: [usize; N] = extents
+            .try_into()
+            .map_err(|extents| FamilyError::ExtentCount { extents, needed: N })?;
+        match extents.contains(&0) {
+            true => Err(FamilyError::Empty { extents: extents.to_vec() }),
+            false => Ok(extents),
         }
-        Ok(extents)
     };
     extents.into_iter().map(array).collect()
 }
 
 /// `kn`: the contiguous dimension of A, then that of B.
-fn majors(name: &str) -> Result<(Major, Major), String> {
+fn majors(name: &str) -> Result<(Major, Major), FamilyError> {
     match name {
         "kk" => Ok((Major::K, Major::K)),
         "kn" => Ok((Major::K, Major::N)),
         "mk" => Ok((Major::M, Major::K)),
         "mn" => Ok((Major::M, Major::N)),
-        _ => Err(format!("'{name}' is no pair of majors: write kk, kn, mk or mn")),
+        _ => Err(FamilyError::Majors { text: name.to_owned() }),
     }
 }
 

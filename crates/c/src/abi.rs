@@ -187,7 +187,7 @@ pub struct Config {
     /// the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
     pub autotune_file: *const c_char,
     /// What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
-    /// "bias_m" (to each row), one of "relu", "gelu" (the exact one, by the error function) and "silu", or both with | between
+    /// "bias_m" (to each row), an activation by its name, such as "relu" (docs/types.md lists all), or both with | between
     /// them: "bias_n|silu". Null, or "none": nothing. Where there is a bias, problem.bias is its address.
     pub epilogue: *const c_char,
 }

@@ -98,9 +98,10 @@ fn status_of(error: &Error) -> Status {
             PGEMM_ERROR_DRIVER
         }
         Error::Plan(error) if error.is_unsupported() => PGEMM_ERROR_NOT_SUPPORTED,
-        Error::NoCleanKernel { .. } | Error::UncleanKernel { .. } | Error::UncleanRepack { .. } => {
-            PGEMM_ERROR_NOT_SUPPORTED
-        }
+        Error::NoCleanKernel { .. }
+        | Error::UncleanKernel { .. }
+        | Error::UncleanRepack { .. }
+        | Error::NoBackend { .. } => PGEMM_ERROR_NOT_SUPPORTED,
         Error::Plan(_)
         | Error::DimensionMismatch { .. }
         | Error::Address { .. }
@@ -205,7 +206,10 @@ mod tests {
             (EngineError::AfterStream { job: 3 }, PGEMM_ERROR_INVALID_STATE),
             (EngineError::NoTicket { ticket: 0 }, PGEMM_ERROR_INVALID_ARGUMENT),
             (EngineError::Timeout { job: 3, waited: Duration::ZERO }, PGEMM_ERROR_TIMEOUT),
-            (EngineError::Failed { job: 3, cause: String::new() }, PGEMM_ERROR_DRIVER),
+            (
+                EngineError::Failed { job: 3, cause: std::sync::Arc::new(Error::NoDevice) },
+                PGEMM_ERROR_DRIVER,
+            ),
             (EngineError::Job(RecordError::Misaligned), PGEMM_ERROR_NOT_SUPPORTED),
         ] {
             assert_eq!(Failure::from(Error::from(error)).status, status);

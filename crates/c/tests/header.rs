@@ -29,3 +29,14 @@ fn the_header_is_that_of_the_code() {
         differs.unwrap_or(header.lines().count().min(made.lines().count())) + 1
     );
 }
+
+/// The header's comment on `epilogue` refers to this list.
+#[test]
+fn the_table_of_types_lists_every_activation() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/types.md");
+    let guide = std::fs::read_to_string(path).unwrap();
+    for activation in pgemm::Activation::ALL {
+        let row = format!("| {activation} | ");
+        assert!(guide.contains(&row), "docs/types.md has no row of {activation}");
+    }
+}

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::Device;
-use persistent_gemm::host::{BatchInputs, Executor, Inputs, Products};
+use persistent_gemm::host::{Executor, HostBatch, Product};
+use persistent_gemm::outofcore::Budget;
 use persistent_gemm::outofcore::LinkSpeed;
-use persistent_gemm::outofcore::{Budget, HostOperands};
-use persistent_gemm::{Config, Gemm, HostMatrix, MatrixLayout, Problem};
+use persistent_gemm::{Config, Gemm, HostMatrix, MatrixLayout, Operands, Problem};
 use pgemm_bench::{Bench, OutOfCoreReport, OutOfCoreRow, out_of_core};
 
 use crate::failure::Failure;
@@ -23,23 +23,23 @@ pub fn multiply(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
-    inputs: BatchInputs<'_>,
+    inputs: HostBatch<'_>,
     device_bytes: u64,
-) -> Result<(Products, String), Failure> {
+) -> Result<(Product<Vec<HostMatrix>>, String), Failure> {
     let Executor::Cuda(device) = executor else {
-        return Err(UsageError::BlocksWithoutDevice { backend: executor.to_string() }.into());
+        return Err(UsageError::BlocksWithoutDevice { backend: executor.kind() }.into());
     };
     if problem.batch.count != 1 {
         return Err(UsageError::BlocksOfBatch.into());
     }
-    let Inputs { a, b, c, bias } = inputs.of(0);
+    let Operands { a, b, c, bias, .. } = inputs.of(0);
     let mut d = HostMatrix::zeros(problem.d_layout(), config.output_dtype())?;
     d.poison();
     let start = Instant::now();
     let gemm = Gemm::create(device, config.clone())?;
     let bar = output::progress(0);
-    let operands = HostOperands { a, b, c, bias };
-    let report = gemm.multiply_host_with(
+    let operands = Operands::new(a, b).c(c).bias(bias);
+    let report = gemm.multiply_host(
         problem,
         operands,
         &mut d,
@@ -55,7 +55,7 @@ pub fn multiply(
     let tight = MatrixLayout::tight(problem.m, problem.n, d.layout().order);
     let d = if d.layout() == tight { d } else { d.relayout(tight)? };
     let by_blocks = report.to_string();
-    Ok((Products { d: vec![d], plan: report.plan, prepare, compute, cache: None }, by_blocks))
+    Ok((Product { d: vec![d], plan: report.plan, prepare, compute, cache: None }, by_blocks))
 }
 
 /// Measures products by blocks.

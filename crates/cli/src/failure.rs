@@ -52,7 +52,8 @@ pub fn is_wrong_result(error: &(dyn Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use persistent_gemm::{Dtype, Error};
+    use persistent_gemm::measure::{Elements, WrongElements, WrongOutput};
+    use persistent_gemm::{Dtype, Error, Major, Problem};
 
     use super::*;
 
@@ -80,7 +81,7 @@ mod tests {
             contestant: "ours".into(),
             set: 0,
             rows: 64,
-            finding: "one element differs".into(),
+            finding: WrongOutput { product: None, what: WrongElements::Unwritten(1) },
         };
         let large = || MeasureError::SetsDoNotFit { sets: 2, set_bytes: 1 << 40, free: 1 << 30 };
         for (error, is_wrong) in [(wrong as fn() -> MeasureError, true), (large, false)] {
@@ -91,7 +92,10 @@ mod tests {
                 assert_eq!(is_wrong_result(&*error), is_wrong);
             }
         }
-        let nothing = BenchError::CublasLtNoAlgorithm { problem: "bf16".into() };
+        let nothing = BenchError::CublasLtNoAlgorithm {
+            problem: Box::new(Problem::new(1, 1, 1, Major::K, Major::K)),
+            elements: Elements::new(Dtype::Bf16, Dtype::Bf16),
+        };
         assert!(concerns_one_problem(&nothing) && !is_wrong_result(&nothing));
         let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
         let full = TuneError::from(full);

@@ -3,11 +3,11 @@
 mod plan;
 
 use clap::{Args, Subcommand};
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
-    Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, MatrixLayout, Problem,
-    Reference, Split,
+    Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, MatrixLayout, Operands,
+    Problem, Reference, Split,
 };
 use pgemm_kernels::{GemmKernel, KernelError, OutputMajor, Spec, catalogue};
 use pgemm_ptx::ResourceReport;
@@ -360,7 +360,7 @@ fn emulate(
     let length = config.epilogue.bias_length(m, n);
     let mut bias = HostMatrix::zeros(MatrixLayout::row_major(1, length), config.bias_dtype())?;
     bias.fill_random(seed.wrapping_add(2));
-    let inputs = Inputs { a: &a, b: &b, c: None, bias: Some(&bias) };
+    let inputs = Operands::new(&a, &b).bias(&bias);
     let product = output::while_showing(format!("emulating {spec}"), || {
         multiply(&Executor::Emulator, config, &problem, inputs)
     })?;

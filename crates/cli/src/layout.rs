@@ -105,7 +105,7 @@ impl Operation {
     fn apply(&self, given: &AnyLayout) -> Result<Option<(String, Layout)>, Failure> {
         let plain = || match given {
             AnyLayout::Layout(layout) => Ok(layout),
-            swizzled => Err(UsageError::Swizzled { layout: swizzled.to_string() }),
+            swizzled => Err(UsageError::Swizzled { layout: Box::new(swizzled.clone()) }),
         };
         let tiler = |text: &str| -> Result<Tiler, Failure> { Ok(Tiler::parse(text)?) };
         let (operation, result) = if self.coalesce {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use comfy_table::Table;
-use persistent_gemm::host::{Backend, Executor};
+use persistent_gemm::host::{BackendKind, Executor};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Dtype, Major, Problem};
 use pgemm_bench::{Errors, KINDS, Kind, NumbersReport, Place, Sample, Values};
@@ -37,7 +37,7 @@ pub struct Args {
     against: Option<Peer>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
     #[arg(long, default_value = "auto")]
-    backend: Backend,
+    backend: BackendKind,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use clap::Args;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
-    Choice, Config, Dtype, Epilogue, Major, Plan, Precision, Problem, Split, UnknownSplit,
+    Activation, Choice, Config, Dtype, Epilogue, Major, Plan, Precision, Problem, Split,
+    UnknownSplit,
 };
 use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 
@@ -339,6 +340,17 @@ impl Majors {
     }
 }
 
+/// The help of `--epilogue`, with the activations of the table.
+fn epilogue_help() -> String {
+    let activation =
+        |activation: Activation| format!("{} = {}", activation.name(), activation.formula());
+    format!(
+        "What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), an \
+         activation ({}), or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none]",
+        Activation::ALL.map(activation).join("; ")
+    )
+}
+
 /// Knobs of the kernel and its launch; the planner fills in what is left out.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Knobs")]
@@ -350,9 +362,7 @@ pub struct Knobs {
         conflicts_with_all = ["tile", "cluster", "warps_per_block", "schedule", "prefetch_depth", "swapped"],
     )]
     pub spec: Option<Spec>,
-    /// What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), one of relu, gelu
-    /// and silu, or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none].
-    #[arg(long, value_name = "EPILOGUE")]
+    #[arg(long, value_name = "EPILOGUE", help = epilogue_help())]
     pub epilogue: Option<Epilogue>,
     /// Macro-tile MxNxK; what doesn't fit one CTA is decomposed.
     #[arg(long, value_name = "MxNxK", value_parser = tile)]

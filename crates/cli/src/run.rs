@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use persistent_gemm::host::{Backend, BatchInputs, Executor, Inputs, Products, multiply_batch};
+use persistent_gemm::host::{BackendKind, Executor, HostBatch, Product, multiply};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, MatrixLayout,
-    Plan, Precision, Problem, Reference,
+    Operands, Plan, Precision, Problem, Reference,
 };
 use pgemm_bench::{Case, CaseSize};
 use serde_json::json;
@@ -92,7 +92,7 @@ pub struct Args {
     beta: Option<f64>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
     #[arg(long, default_value = "auto")]
-    backend: Backend,
+    backend: BackendKind,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -130,8 +130,8 @@ struct Given {
 }
 
 impl Given {
-    fn inputs(&self) -> BatchInputs<'_> {
-        BatchInputs { a: &self.a, b: &self.b, c: &self.c, bias: self.bias.as_ref() }
+    fn inputs(&self) -> HostBatch<'_> {
+        Operands::new(&self.a, &self.b).c(&self.c).bias(self.bias.as_ref()).batch()
     }
 }
 
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let c = converted(&given.c, elements.d, "C")?;
     let converted_bias = given.bias.iter().cloned().collect::<Vec<_>>();
     let bias = converted(&converted_bias, config.bias_dtype(), "the bias")?;
-    let inputs = BatchInputs { a: &a, b: &b, c: &c, bias: bias.first() };
+    let inputs = Operands::new(&a[..], &b[..]).c(&c[..]).bias(bias.first());
     let (product, by_blocks) = match args.device_memory {
         Some(bytes) => {
             let computed = blocks::multiply(&executor, &config, &given.problem, inputs, bytes)?;
@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
         None => {
             let product = output::while_showing(format!("multiplying on {executor}"), || {
-                multiply_batch(&executor, &config, &given.problem, inputs)
+                multiply(&executor, &config, &given.problem, inputs)
             })?;
             (product, None)
         }
@@ -192,7 +192,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             // Sums of integers have no errors, so what is exact is the product of the matrices as they were multiplied.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
-                _ => BatchInputs { bias: inputs.bias, ..given.inputs() },
+                _ => given.inputs().bias(inputs.bias),
             };
             let verify = || verify(&given.problem, config.epilogue, inputs, &product, &model);
             output::while_showing("verifying", verify)?
@@ -355,7 +355,7 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
 fn bias(args: &Args, config: &Config, problem: &Problem) -> Result<Option<HostMatrix>, Failure> {
     if config.epilogue.bias().is_none() {
         return match &args.bias {
-            Some(_) => Err(UsageError::UnusedBias { epilogue: config.epilogue.to_string() }.into()),
+            Some(_) => Err(UsageError::UnusedBias { epilogue: config.epilogue }.into()),
             None => Ok(None),
         };
     }
@@ -399,8 +399,8 @@ fn error_model(
 fn verify(
     problem: &Problem,
     epilogue: Epilogue,
-    inputs: BatchInputs<'_>,
-    product: &Products,
+    inputs: HostBatch<'_>,
+    product: &Product<Vec<HostMatrix>>,
     model: &ErrorModel,
 ) -> Result<Option<Verified>, Failure> {
     let mut worst: Option<Verified> = None;
@@ -409,7 +409,7 @@ fn verify(
         (!comparison.passed, if ratio.is_nan() { f64::INFINITY } else { ratio })
     };
     for (index, d) in product.d.iter().enumerate() {
-        let Inputs { a, b, c, bias } = inputs.of(index);
+        let Operands { a, b, c, bias, .. } = inputs.of(index);
         let reference = Reference::with_epilogue(&problem.one(), (a, b, c), epilogue, bias)?;
         let comparison = reference.compare(d, model)?;
         if worst.as_ref().is_none_or(|worst| ratio(&worst.comparison) < ratio(&comparison)) {
@@ -430,12 +430,12 @@ fn report(
     executor: &Executor,
     config: &Config,
     problem: &Problem,
-    (product, by_blocks): (&Products, Option<&str>),
+    (product, by_blocks): (&Product<Vec<HostMatrix>>, Option<&str>),
     verified: Option<&Verified>,
 ) -> Result<(), Failure> {
     let chosen = match (args.backend, executor) {
-        (Backend::Auto, Executor::Cpu { because: Some(reason) }) => reason.to_string(),
-        (Backend::Auto, _) => "a Hopper device is there".to_owned(),
+        (BackendKind::Auto, Executor::Cpu { because: Some(reason) }) => reason.to_string(),
+        (BackendKind::Auto, _) => "a Hopper device is there".to_owned(),
         _ => "as asked".to_owned(),
     };
     if args.json {

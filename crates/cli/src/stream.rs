@@ -59,7 +59,7 @@ pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, 
     for way in also {
         let used = if resident(way).is_some() { streams } else { pairs };
         if !used {
-            return Err(UsageError::OtherKindOfKernel { spec: way.spec.to_string() });
+            return Err(UsageError::OtherKindOfKernel { spec: Box::new(way.spec) });
         }
     }
     Ok(also.iter().filter_map(resident).collect())

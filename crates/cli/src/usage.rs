@@ -1,5 +1,10 @@
 //! Requests that the arguments alone, or this machine, make impossible.
 
+use persistent_gemm::Epilogue;
+use persistent_gemm::host::BackendKind;
+use pgemm_cute::AnyLayout;
+use pgemm_kernels::Spec;
+
 use crate::output::bytes;
 
 /// Why a command is not even begun.
@@ -22,8 +27,8 @@ pub enum UsageError {
         "--bias names a bias, and the epilogue {epilogue} adds none: write --epilogue bias_n, or bias_m, or leave --bias out"
     )]
     UnusedBias {
-        /// The epilogue, as it prints.
-        epilogue: String,
+        /// The epilogue.
+        epilogue: Epilogue,
     },
 
     /// `bench` without sizes and suite.
@@ -39,7 +44,7 @@ pub enum UsageError {
     )]
     OtherKindOfKernel {
         /// The kernel.
-        spec: String,
+        spec: Box<Spec>,
     },
 
     /// `plot` of reports without anything to draw.
@@ -59,8 +64,8 @@ pub enum UsageError {
         "--device-memory is about a GPU's memory, and the backend is {backend}: leave it out, or use --backend cuda"
     )]
     BlocksWithoutDevice {
-        /// The backend, as it prints.
-        backend: String,
+        /// The backend.
+        backend: BackendKind,
     },
 
     /// A batch by blocks.
@@ -73,7 +78,7 @@ pub enum UsageError {
     )]
     Swizzled {
         /// The layout given.
-        layout: String,
+        layout: Box<AnyLayout>,
     },
 
     /// Matrices that would be killed for want of memory.

@@ -5,7 +5,7 @@
 use persistent_gemm::driver::Device;
 use persistent_gemm::interop::bf16;
 use persistent_gemm::interop::cudarc::driver::CudaContext;
-use persistent_gemm::{Config, Dtype, Gemm, Major, Problem};
+use persistent_gemm::{Config, Dtype, Gemm, Major, Operands, Problem};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // cudarc panics where there is no driver; this says why there is none.
@@ -25,10 +25,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (on_a, on_b) = (stream.clone_htod(&a)?, stream.clone_htod(&b)?);
     // The second half of a longer buffer.
     let mut results = stream.alloc_zeros::<bf16>(2 * m * n)?;
-    gemm.matmul(&problem, &on_a, &on_b, &mut results.slice_mut(m * n..), &stream)?;
+    gemm.run(&problem, Operands::new(&on_a, &on_b), &mut results.slice_mut(m * n..), &stream)?;
     // And once more, added to what is there: D = A·B + D.
     let plus = problem.with_beta(1.0);
-    gemm.matmul(&plus, &on_a, &on_b, &mut results.slice_mut(m * n..), &stream)?;
+    gemm.run(&plus, Operands::new(&on_a, &on_b), &mut results.slice_mut(m * n..), &stream)?;
 
     let found = stream.clone_dtoh(&results)?;
     for row in 0..m {
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert!(found[..m * n].iter().all(|&value| value == bf16::ZERO));
 
     // A buffer that is too short, or of another type, is refused.
-    let refused = gemm.matmul(&problem, &on_a.slice(1..), &on_b, &mut results, &stream);
+    let refused = gemm.run(&problem, Operands::new(&on_a.slice(1..), &on_b), &mut results, &stream);
     println!("right; and a short buffer is refused: {}", refused.expect_err("it is too short"));
     Ok(())
 }

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p persistent-gemm --example first_gemm`
 
-use persistent_gemm::host::{Backend, Executor, Inputs, multiply};
+use persistent_gemm::host::{BackendKind, Executor, multiply};
 use persistent_gemm::{
-    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Problem, Reference,
+    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Operands, Problem, Reference,
 };
 
 fn main() -> Result<(), Error> {
@@ -19,8 +19,8 @@ fn main() -> Result<(), Error> {
     let reference = Reference::new(&problem, &a, &b, None)?;
 
     // CUDA on a Hopper device, else the CPU.
-    let executor = Backend::Auto.find(0)?;
-    let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
+    let executor = BackendKind::Auto.find(0)?;
+    let inputs = Operands::new(&a, &b);
     let product = multiply(&executor, &config, &problem, inputs)?;
     let comparison = reference.compare_exact(&product.d)?;
     println!("{executor}: {comparison}");
@@ -41,7 +41,7 @@ fn main() -> Result<(), Error> {
     let [a, b] = on_device;
     let (a, b) = (a?, b?);
     let mut d = DeviceMatrix::zeros(problem.d_layout(), Dtype::F32, stream)?;
-    gemm.multiply(&problem, &a, &b, None, &mut d, stream)?;
+    gemm.run(&problem, Operands::new(&a, &b), &mut d, &stream)?;
     gemm.sync()?;
     let comparison = reference.compare_exact(&d.download(stream)?)?;
     println!("matrices on the device: {comparison}");

@@ -37,7 +37,7 @@ fn main() -> Result<(), Error> {
     // SAFETY: the buffers hold what the problem describes, and live, as the `Gemm` does, until the last launch was waited for.
     let mut graph = unsafe {
         Graph::capture(&device, stream, |stream| {
-            layers.iter().try_for_each(|pointers| gemm.run(&problem, pointers, stream))
+            layers.iter().try_for_each(|pointers| gemm.run_at(&problem, pointers, stream))
         })
     }?;
 

@@ -3,8 +3,8 @@
 //! `cargo run --release -p persistent-gemm --example out_of_core [-- SIZE [MEBIBYTES]]`
 
 use persistent_gemm::driver::Device;
-use persistent_gemm::outofcore::{Budget, HostOperands};
-use persistent_gemm::{Config, Dtype, Error, Gemm, HostMatrix, Major, Problem, cpu};
+use persistent_gemm::outofcore::Budget;
+use persistent_gemm::{Config, Dtype, Error, Gemm, HostMatrix, Major, Operands, Problem, cpu};
 
 fn main() -> Result<(), Error> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<usize>());
@@ -35,9 +35,9 @@ fn main() -> Result<(), Error> {
     }
     let gemm = Gemm::create(&device, Config::new(Dtype::F32))?;
     let budget = Budget::new((mebibytes as u64) << 20);
-    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
+    let operands = Operands::new(&a, &b);
     let mut shown = 0;
-    let report = gemm.multiply_host_with(&problem, operands, &mut d, &budget, &mut |progress| {
+    let report = gemm.multiply_host(&problem, operands, &mut d, &budget, &mut |progress| {
         let tenths = 10 * progress.done / progress.products;
         if tenths > shown {
             shown = tenths;

@@ -3,7 +3,9 @@
 //! `cargo run --release -p persistent-gemm --example streams_and_events`
 
 use persistent_gemm::driver::{Device, Event, Stream, Timing};
-use persistent_gemm::{Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Problem, cpu};
+use persistent_gemm::{
+    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Operands, Problem, cpu,
+};
 
 const SIZE: usize = 512;
 
@@ -44,13 +46,13 @@ fn main() -> Result<(), Error> {
     let halfway = Event::new(&device, Timing::Disabled)?;
     start.record(first.as_ref())?;
     // X = A·B₀ and Y = A·B₁ at the same time,
-    gemm.multiply(&problem, &on_device, &b[0], None, &mut x, first.as_ref())?;
-    gemm.multiply(&problem, &on_device, &b[1], None, &mut y, second.as_ref())?;
+    gemm.run(&problem, Operands::new(&on_device, &b[0]), &mut x, first)?;
+    gemm.run(&problem, Operands::new(&on_device, &b[1]), &mut y, second)?;
     // and A·B₀ + Y once both are there.
     halfway.record(second.as_ref())?;
     first.as_ref().wait(&halfway)?;
     let plus = problem.with_beta(1.0);
-    gemm.multiply(&plus, &on_device, &b[0], Some(&y), &mut sum, first.as_ref())?;
+    gemm.run(&plus, Operands::new(&on_device, &b[0]).c(&y), &mut sum, first)?;
     end.record(first.as_ref())?;
     end.synchronize()?;
     println!("three products of {SIZE}³ on two streams: {:.3} ms", end.elapsed_ms(&start)?);

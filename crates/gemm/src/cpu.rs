@@ -89,8 +89,7 @@ pub(crate) fn run_applied(
     }
     for (matrix, found) in [("C", c.map_or(outputs[0], HostMatrix::dtype)), ("D", d.dtype())] {
         if !outputs.contains(&found) {
-            let names: Vec<_> = outputs.iter().map(|output| output.name()).collect();
-            return Err(CpuError::Output { matrix, found, input, possible: names.join(" or ") });
+            return Err(CpuError::Output { matrix, found, input, possible: outputs });
         }
     }
 

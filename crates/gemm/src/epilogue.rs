@@ -1,40 +1,57 @@
 //! Epilogues on the host: the bias as a matrix of one row, and activations in binary64.
 
-use pgemm_kernels::{Activation, BiasAlong, Epilogue};
+use pgemm_kernels::Epilogue;
+#[cfg(feature = "cpu")]
+use pgemm_kernels::{Activation, BiasAlong};
 use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::matrix::HostMatrix;
 
+/// Checks the bias of a product, which is not looked at where the epilogue has none.
+///
+/// # Errors
+/// It is missing, or is no row of as many elements as it is added to, without gaps.
+pub(crate) fn check_bias(
+    problem: &Problem,
+    epilogue: Epilogue,
+    bias: Option<&HostMatrix>,
+) -> Result<(), PlanError> {
+    if epilogue.bias().is_none() {
+        return Ok(());
+    }
+    let length = epilogue.bias_length(problem.m, problem.n);
+    let Some(bias) = bias else {
+        return Err(PlanError::MissingBias { epilogue, length });
+    };
+    let (found, needed) = (bias.layout(), MatrixLayout::row_major(1, length));
+    if found != needed {
+        return Err(PlanError::LayoutMismatch { matrix: "the bias", found, needed });
+    }
+    Ok(())
+}
+
 /// An epilogue with the values of its bias.
+#[cfg(feature = "cpu")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied {
     epilogue: Epilogue,
     bias: Vec<f64>,
 }
 
+#[cfg(feature = "cpu")]
 impl Applied {
     /// `bias` is not looked at where the epilogue has none.
     ///
     /// # Errors
-    /// A bias is missing, or is no row of as many elements as it is added to, without gaps.
+    /// Those of [`check_bias`].
     pub(crate) fn new(
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
     ) -> Result<Applied, PlanError> {
-        if epilogue.bias().is_none() {
-            return Ok(Applied { epilogue, bias: vec![] });
-        }
-        let length = epilogue.bias_length(problem.m, problem.n);
-        let needed = MatrixLayout::row_major(1, length);
-        let Some(bias) = bias else {
-            return Err(PlanError::MissingBias { epilogue, length });
-        };
-        let found = bias.layout();
-        if found != needed {
-            return Err(PlanError::LayoutMismatch { matrix: "the bias", found, needed });
-        }
-        Ok(Applied { epilogue, bias: bias.to_f64_vec() })
+        check_bias(problem, epilogue, bias)?;
+        let bias = bias.filter(|_| epilogue.bias().is_some());
+        Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
 
     /// The same for Dᵀ in place of D.
@@ -69,53 +86,42 @@ impl Applied {
 
     /// The activation of a result, in binary64.
     pub(crate) fn activate(&self, value: f64) -> f64 {
-        self.activation().map_or(value, |activation| activate(activation, value))
+        self.activation().map_or(value, |activation| activation.reference(value))
     }
 }
 
-/// An activation in binary64. Of gelu and silu −∞ gives −0, and ±0 the same zero.
-pub(crate) fn activate(activation: Activation, x: f64) -> f64 {
-    match activation {
-        Activation::Relu if x.is_nan() => x,
-        Activation::Relu => x.max(0.0),
-        Activation::Gelu | Activation::Silu if x == f64::NEG_INFINITY => -0.0,
-        // erfc is accurate where Φ is small.
-        Activation::Gelu => x * (0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)),
-        Activation::Silu => x / (1.0 + (-x).exp()),
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "cpu"))]
 mod tests {
     use pgemm_ir::Element;
     use pgemm_plan::{Config, Major};
 
     use super::*;
-    use crate::host::{self, Backend, Inputs};
+    use crate::host::{self, BackendKind};
     use crate::numerics::{Accumulation, ErrorModel, Reference};
+    use crate::operands::Operands;
 
     #[test]
     fn activations_are_right_at_known_places_and_at_the_ends() {
         let near = |found: f64, value: f64| (found - value).abs() <= 4e-15 * value.abs();
         // Φ(1) = 0.8413447460685429, Φ(-3) = 0.0013498980316300946, 1/(1 + e) = 0.2689414213699951.
-        assert!(near(activate(Activation::Gelu, 1.0), 0.841_344_746_068_542_9));
-        assert!(near(activate(Activation::Gelu, -3.0), -3.0 * 0.001_349_898_031_630_094_6));
-        assert!(near(activate(Activation::Silu, -1.0), -0.268_941_421_369_995_1));
+        assert!(near(Activation::Gelu.reference(1.0), 0.841_344_746_068_542_9));
+        assert!(near(Activation::Gelu.reference(-3.0), -3.0 * 0.001_349_898_031_630_094_6));
+        assert!(near(Activation::Silu.reference(-1.0), -0.268_941_421_369_995_1));
         for activation in Activation::ALL {
-            let of = |x| activate(activation, x);
+            let of = |x| activation.reference(x);
             assert!(of(f64::NAN).is_nan());
             assert_eq!((of(f64::INFINITY), of(f64::NEG_INFINITY)), (f64::INFINITY, 0.0));
             assert_eq!((of(1e300), of(-1e300), of(0.0)), (1e300, 0.0, 0.0));
         }
         for smooth in [Activation::Gelu, Activation::Silu] {
-            assert!(activate(smooth, -0.0).is_sign_negative());
+            assert!(smooth.reference(-0.0).is_sign_negative());
         }
     }
 
     /// The CPU is within the bound of the reference, which is three loops.
     #[test]
     fn the_cpu_and_the_reference_agree_with_three_loops() {
-        let executor = Backend::Cpu.find(0).unwrap();
+        let executor = BackendKind::Cpu.find(0).unwrap();
         for (index, (text, input, d_major)) in [
             ("bias_n|silu", Element::Bf16, Major::N),
             ("bias_m|gelu", Element::F32, Major::N),
@@ -144,7 +150,7 @@ mod tests {
             let row = MatrixLayout::row_major(1, epilogue.bias_length(9, 13));
             let bias = random(row, config.bias_dtype(), seed + 30);
             let bias = Some(&bias).filter(|_| epilogue.bias().is_some());
-            let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias };
+            let inputs = Operands::new(&a, &b).c(&c).bias(bias);
             let d = host::multiply(&executor, &config, &problem, inputs).unwrap().d;
             let of = (&a, &b, Some(&c));
             let reference = Reference::with_epilogue(&problem, of, epilogue, bias).unwrap();
@@ -156,7 +162,7 @@ mod tests {
                     Some(BiasAlong::N) => bias.unwrap().get(0, column).unwrap(),
                     Some(BiasAlong::M) => bias.unwrap().get(0, row).unwrap(),
                 };
-                let value = epilogue.activation().map_or(sum + added, |f| activate(f, sum + added));
+                let value = epilogue.activation().map_or(sum + added, |f| f.reference(sum + added));
                 let found = reference.values()[row * 13 + column];
                 assert!((found - value).abs() <= 1e-13, "{text} {found} {value}");
             }
@@ -174,14 +180,14 @@ mod tests {
 
     #[test]
     fn a_bias_that_is_missing_or_no_row_of_its_type_is_refused() {
-        let executor = Backend::Cpu.find(0).unwrap();
+        let executor = BackendKind::Cpu.find(0).unwrap();
         let config = Config::new(Element::Bf16).with_epilogue("bias_n".parse().unwrap());
         let problem = Problem::new(2, 3, 4, Major::K, Major::K);
         let zeros = |layout, element| HostMatrix::zeros(layout, element).unwrap();
         let a = zeros(problem.a_layout(), Element::Bf16);
         let b = zeros(problem.b_layout(), Element::Bf16);
         let refused = |bias: Option<&HostMatrix>| {
-            let inputs = Inputs { a: &a, b: &b, c: None, bias };
+            let inputs = Operands::new(&a, &b).bias(bias);
             host::multiply(&executor, &config, &problem, inputs).err().unwrap().to_string()
         };
         assert!(refused(None).contains("a bias of 3 elements"));

@@ -5,6 +5,7 @@
 mod cpu;
 mod driver;
 mod engine;
+mod files;
 mod matrix;
 mod numerics;
 
@@ -13,8 +14,9 @@ use std::path::PathBuf;
 pub use cpu::CpuError;
 pub use driver::{DriverVersion, LaunchError, TensorMapError};
 pub use engine::EngineError;
+pub use files::{FileDamage, PlatformDifference, PlatformPart};
 pub use matrix::MatrixError;
-pub use numerics::NumericsError;
+pub use numerics::{Inexact, NumericsError};
 
 /// What [`Error`] is returned in.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -173,6 +175,16 @@ pub enum Error {
     Launch(#[from] LaunchError),
 
     // ---- what the caller asks for ----
+    /// A backend that this program was built without.
+    #[error(
+        "this program was built without the {backend} backend: build persistent-gemm with its feature {backend}, or use another \
+         backend"
+    )]
+    NoBackend {
+        /// The backend, which has the name of its feature.
+        backend: &'static str,
+    },
+
     /// Two extents that must be equal differ.
     #[error("{what} is {found}, and {needed} is needed: {why}")]
     DimensionMismatch {
@@ -222,7 +234,7 @@ pub enum Error {
     /// A workspace would be beyond the limit that the caller set.
     #[error(
         "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise it with \
-         Gemm::set_workspace_limit, bring a workspace with run_prepared_with_workspace, or set the split to whole"
+         Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or set the split to whole"
     )]
     WorkspaceLimit {
         /// Bytes of the workspace.
@@ -362,14 +374,17 @@ pub enum Error {
     Emit(Box<pgemm_ptx::EmitError>),
 
     /// The emulator cannot run the launch.
+    #[cfg(feature = "emulator")]
     #[error(transparent)]
     EmulatorSetup(#[from] pgemm_emulator::SetupError),
 
     /// The emulator found the kernel wrong.
+    #[cfg(feature = "emulator")]
     #[error("the emulator stopped: {0}")]
     Emulation(#[from] Box<pgemm_emulator::Report>),
 
     /// The emulator's memory was asked for something that it doesn't hold.
+    #[cfg(feature = "emulator")]
     #[error(transparent)]
     EmulatorMemory(#[from] pgemm_emulator::MemoryError),
 
@@ -411,19 +426,20 @@ pub enum Error {
     DamagedResults {
         /// The file.
         path: PathBuf,
-        /// Where and why reading it failed.
-        finding: String,
+        /// Why it cannot be used.
+        finding: Box<FileDamage>,
     },
 
     /// Results of the tuner that were found on another device, driver or version.
     #[error(
-        "{path} was tuned elsewhere: {difference}. It is left as it is; tune again on this machine"
+        "{path} was tuned elsewhere: {}. It is left as it is; tune again on this machine",
+        files::listed(differences)
     )]
     ForeignResults {
         /// The file.
         path: PathBuf,
-        /// What differs, there and here.
-        difference: String,
+        /// What differs.
+        differences: Vec<PlatformDifference>,
     },
 }
 
@@ -448,54 +464,4 @@ impl From<pgemm_kernels::RepackError> for Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Each says what was asked, what the limit is and what to do.
-    #[test]
-    fn what_only_other_machines_say_is_complete() {
-        let not_hopper = Error::NotHopper { name: "NVIDIA A100".into(), major: 8, minor: 0 };
-        let out_of_memory = Error::OutOfMemory { asked: 300, free: 200, total: 250 };
-        let too_old = Error::DriverTooOld {
-            found: DriverVersion { major: 11, minor: 8 },
-            needed: crate::driver::MINIMUM_DRIVER,
-        };
-        let report = pgemm_ptx::ResourceReport {
-            stack_bytes: 8,
-            warnings: vec!["info: (C7510) serialised".into()],
-            ..Default::default()
-        };
-        let unclean = Error::UncleanKernel {
-            spec: "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap(),
-            report: report.into(),
-        };
-        for (error, parts) in [
-            (
-                not_hopper,
-                [
-                    "NVIDIA A100 has compute capability 8.0",
-                    "need 9.0 (Hopper",
-                    "or use the cpu backend",
-                ],
-            ),
-            (out_of_memory, ["asked for 300 bytes", "200 of 250 are free", "use smaller matrices"]),
-            (
-                too_old,
-                ["supports CUDA 11.8", "need CUDA 12.3 or later", "Update the NVIDIA driver"],
-            ),
-            (
-                unclean,
-                [
-                    "kernel bf16-kk-bf16-64x64x64-s10-w1-c1x1 was asked for",
-                    "8 bytes of stack, info: (C7510) serialised",
-                    "another spec, or leave the kernel to the planner",
-                ],
-            ),
-        ] {
-            let text = error.to_string();
-            for part in parts {
-                assert!(text.contains(part), "'{part}' is missing in: {text}");
-            }
-        }
-    }
-}
+mod tests;

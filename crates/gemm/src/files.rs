@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, FileDamage, Result};
 
 /// The folder of a file; the current one where the path names none.
 pub fn folder_of(path: &Path) -> &Path {
@@ -72,17 +72,17 @@ fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// What JSON with a field `schema` of this value holds, or in words why it cannot be read.
-pub fn parse<T: DeserializeOwned>(text: &[u8], schema: u32) -> Result<T, String> {
+/// What JSON with a field `schema` of this value holds, or why it cannot be read.
+pub fn parse<T: DeserializeOwned>(text: &[u8], schema: u32) -> Result<T, FileDamage> {
     #[derive(Deserialize)]
     struct Head {
         schema: u32,
     }
-    let head: Head = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let head: Head = serde_json::from_slice(text)?;
     if head.schema != schema {
-        return Err(format!("its schema is {}, this version reads {schema}", head.schema));
+        return Err(FileDamage::Schema { found: head.schema, needed: schema });
     }
-    serde_json::from_slice(text).map_err(|error| error.to_string())
+    Ok(serde_json::from_slice(text)?)
 }
 
 /// This process's command line, one string for each argument.
@@ -179,7 +179,7 @@ mod tests {
             (r#"{"speed": 1}"#, "schema"),
             (r#"{"schema": 3, "sp"#, "EOF"),
         ] {
-            let why = parse::<File>(text.as_bytes(), 3).unwrap_err();
+            let why = parse::<File>(text.as_bytes(), 3).unwrap_err().to_string();
             assert!(why.contains(part), "{text}: {why}");
         }
     }

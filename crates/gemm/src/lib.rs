@@ -4,8 +4,8 @@
 //! and a config; it prepares problems and enqueues them on streams.
 //!
 //! ```
-//! use persistent_gemm::host::{Backend, Inputs, multiply};
-//! use persistent_gemm::{Config, Dtype, HostMatrix, MatrixLayout, Problem};
+//! use persistent_gemm::host::{BackendKind, multiply};
+//! use persistent_gemm::{Config, Dtype, HostMatrix, MatrixLayout, Operands, Problem};
 //!
 //! # fn main() -> Result<(), persistent_gemm::Error> {
 //! let layout = MatrixLayout::row_major(2, 2);
@@ -13,24 +13,35 @@
 //! let b = HostMatrix::from_f64(layout, Dtype::Bf16, &[5.0, 6.0, 7.0, 8.0])?;
 //! let problem = Problem::of(&a.layout(), &b.layout())?;
 //! // A Hopper GPU where there is one, else the CPU.
-//! let executor = Backend::Auto.find(0)?;
-//! let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
-//! let product = multiply(&executor, &Config::new(Dtype::Bf16), &problem, inputs)?;
+//! let executor = BackendKind::Auto.find(0)?;
+//! let product = multiply(&executor, &Config::new(Dtype::Bf16), &problem, Operands::new(&a, &b))?;
 //! assert_eq!(product.d.to_f64_vec(), [19.0, 22.0, 43.0, 50.0]);
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! [`Operands`] say what a product is computed from, wherever it is:
+//!
 //! | matrices | how they are multiplied |
 //! |---|---|
 //! | on the host, on any backend | [`host::multiply`] |
-//! | on the device, with their layouts | [`DeviceMatrix`], [`Gemm::multiply`] |
-//! | in cudarc's buffers | [`interop`], [`Gemm::matmul`] |
-//! | at addresses, on anybody's stream | [`Gemm::run`], [`Gemm::run_prepared`] |
+//! | on the device, with their layouts ([`DeviceMatrix`]), or in cudarc's buffers ([`interop`]) | [`Gemm::run`] |
+//! | at addresses, on anybody's stream | [`Gemm::run_at`] |
 //! | many small ones on the device, without launches | [`engine`] |
 //! | on the host, beyond device memory | [`outofcore`], [`Gemm::multiply_host`] |
+//!
+//! Features, all of them on by default:
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `cpu` | the CPU backend, the reference in higher precision, and error bounds |
+//! | `emulator` | the emulator backend |
+//! | `power` | readings of clocks, power and energy |
+//! | `tuner` | the autotuner and its measurements; it needs `cpu` |
 
+mod backend;
 pub mod cache;
+#[cfg(feature = "cpu")]
 pub mod cpu;
 mod device_matrix;
 pub mod driver;
@@ -42,22 +53,28 @@ mod gemm;
 pub mod host;
 pub mod interop;
 pub mod matrix;
+#[cfg(feature = "tuner")]
 pub mod measure;
+#[cfg(feature = "cpu")]
 pub mod numerics;
+mod operands;
 pub mod outofcore;
 pub mod power;
-mod repack;
+mod sequence;
 pub mod stats;
+mod store;
 pub mod tune;
 mod tuned;
 mod work;
 mod workspace;
 
-pub use device_matrix::{DeviceInputs, DeviceMatrix};
+pub use device_matrix::DeviceMatrix;
 pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
-pub use gemm::{CallerWorkspace, Gemm, Prepared};
+pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest};
 pub use matrix::HostMatrix;
+#[cfg(feature = "cpu")]
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};
+pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operands};
 pub use pgemm_ir::Element as Dtype;
 pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
@@ -66,6 +83,7 @@ pub use pgemm_plan::{
     OperandAccess, OperandAccesses, OperandAlignment, OperandLayout, Order, Plan, PlanError,
     Precision, Problem, Spans, Split, TunedChoices, UnknownPrecision, UnknownSplit, heuristic,
 };
+pub use store::KernelStore;
 pub use work::Pointers;
 
 /// What other threads may share: the compiler refuses it otherwise.

@@ -1,9 +1,9 @@
 //! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k, sums in any order.
 
-use persistent_gemm::host::{BatchInputs, Executor, Inputs, multiply, multiply_batch};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
-    Accumulation, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Precision, Problem,
-    Reference, Split,
+    Accumulation, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Operands, Precision,
+    Problem, Reference, Split,
 };
 
 /// Small integers: every sum is exact.
@@ -27,12 +27,12 @@ fn check_on(executor: &Executor, config: &Config, problem: &Problem) {
     let b = matrices(problem.b_layout(), config.b_dtype(), batch.b, 200);
     let c = matrices(problem.c_layout(), config.output_dtype(), batch.c, 300);
     let c = if problem.beta == 0.0 { &[][..] } else { &c };
-    let inputs = BatchInputs { a: &a, b: &b, c, bias: None };
-    let products = multiply_batch(executor, config, problem, inputs)
+    let inputs = Operands::new(&a, &b).c(c);
+    let products = multiply(executor, config, problem, inputs)
         .unwrap_or_else(|error| panic!("{config:?} {problem:?}: {error}"));
     assert_eq!(products.d.len(), batch.count);
     for (index, d) in products.d.iter().enumerate() {
-        let Inputs { a, b, c, .. } = inputs.of(index);
+        let Operands { a, b, c, .. } = inputs.of(index);
         let reference = Reference::new(&problem.one(), a, b, c).unwrap();
         let comparison = reference.compare_exact(d).unwrap();
         assert!(comparison.passed, "{config:?} {problem:?}: {index}\n{comparison}");
@@ -162,8 +162,7 @@ fn results_are_rounded_and_saturate() {
             let a = fill(problem.a_layout(), a_type, 1);
             let b = fill(problem.b_layout(), b_type, 2);
             let c = fill(problem.c_layout(), output, 3);
-            let inputs =
-                Inputs { a: &a, b: &b, c: (problem.beta != 0.0).then_some(&c), bias: None };
+            let inputs = Operands::new(&a, &b).c((problem.beta != 0.0).then_some(&c));
             let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
             let reference = Reference::new(&problem, &a, &b, inputs.c).unwrap();
             let accumulation = Accumulation::of(&product.plan.unwrap().spec).of_random_signs();
@@ -216,15 +215,15 @@ fn a_batch_of_nothing_and_one_without_its_matrices() {
         check_on(&executor, &config, &problem.with_batch(0));
         let a = matrix(problem.a_layout(), Dtype::Bf16, 1);
         let b = [2, 3, 4].map(|seed| matrix(problem.b_layout(), Dtype::Bf16, seed));
-        let inputs = BatchInputs { a: std::slice::from_ref(&a), b: &b, c: &[], bias: None };
-        let error = multiply_batch(&executor, &config, &problem, inputs).err().unwrap();
+        let inputs = Operands::new(std::slice::from_ref(&a), &b);
+        let error = multiply(&executor, &config, &problem, inputs).err().unwrap();
         assert!(error.to_string().contains("1 matrices A were given"), "{error}");
-        let inputs = Inputs { a: &a, b: &b[0], c: None, bias: None };
+        let inputs = Operands::new(&a, &b[0]);
         let error = multiply(&executor, &config, &problem, inputs).err().unwrap();
         assert!(error.to_string().contains("the batch needs 3"), "{error}");
         let overlapping = problem.with_a_batch_stride(0).with_d_batch_stride(15);
-        let inputs = BatchInputs { a: std::slice::from_ref(&a), b: &b, c: &[], bias: None };
-        let error = multiply_batch(&executor, &config, &overlapping, inputs).err().unwrap();
+        let inputs = Operands::new(std::slice::from_ref(&a), &b);
+        let error = multiply(&executor, &config, &overlapping, inputs).err().unwrap();
         assert!(error.to_string().contains("would overlap"), "{error}");
     }
 }
@@ -244,7 +243,7 @@ fn integers_wrap() {
         let a = fill(problem.a_layout(), Dtype::U8, 1);
         let b = fill(problem.b_layout(), Dtype::U8, 2);
         let c = fill(problem.c_layout(), Dtype::S32, 3);
-        let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias: None };
+        let inputs = Operands::new(&a, &b).c(&c);
         let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
         let reference = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
         assert!(reference.values().iter().all(|value| *value > 2f64.powi(33)));
@@ -273,7 +272,7 @@ fn tf32_is_rounded_as_it_is_loaded() {
         let reference = Reference::new(&problem, &a, &b, None).unwrap();
         let model = ErrorModel::new(Accumulation::Nearest, Dtype::Tf32);
         for executor in [Executor::Emulator, Executor::Cpu { because: None }] {
-            let inputs = Inputs { a: &raw_a, b: &raw_b, c: None, bias: None };
+            let inputs = Operands::new(&raw_a, &raw_b);
             let product = multiply(&executor, &Config::new(Dtype::Tf32), &problem, inputs).unwrap();
             let comparison = reference.compare(&product.d, &model).unwrap();
             assert!(comparison.passed, "{executor}: {comparison}");
@@ -327,7 +326,7 @@ fn promoted_sums_are_more_accurate() {
     let compare = |precision, split| {
         let config = Config::new(Dtype::E4m3).with_output(Dtype::F32).with_precision(precision);
         let config = Config { split: Some(split), ..config };
-        let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
+        let inputs = Operands::new(&a, &b);
         let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
         let spec = product.plan.unwrap().spec;
         assert_eq!(Precision::of(&spec), precision, "{spec}");

@@ -1,9 +1,9 @@
 //! f32 as sums of shorter numbers, through the library: in the emulator, and on the CPU, which computes in binary32 whatever the
 //! precision. D has to stay inside of the derived bound.
 
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout,
+    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Operands,
     Precision, Problem, Reference, Split,
 };
 
@@ -26,7 +26,7 @@ fn compare(executor: &Executor, config: &Config, problem: &Problem, mode: Precis
     let (a, b) = (matrix(problem.a_layout(), 1), matrix(problem.b_layout(), 2));
     let c = matrix(problem.c_layout(), 3);
     let c = (problem.beta != 0.0).then_some(&c);
-    let product = multiply(executor, config, problem, Inputs { a: &a, b: &b, c, bias: None })
+    let product = multiply(executor, config, problem, Operands::new(&a, &b).c(c))
         .unwrap_or_else(|error| panic!("{mode} {problem:?}: {error}"));
     if let (Some(plan), true) = (product.plan, problem.k > 0) {
         assert_eq!(Precision::of(&plan.spec), mode);
@@ -107,7 +107,7 @@ fn what_is_not_finite_makes_its_row_or_column_nan() {
                 if (k, column) == (69, 7) { f64::NAN } else { of_b[k * 40 + column] }
             },
         );
-        let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
+        let inputs = Operands::new(&a, &b);
         let d = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap().d;
         for row in 0..24 {
             for column in 0..40 {

@@ -1,8 +1,9 @@
 //! Products of arrays, on the device that they are on.
 
-use pgemm::host::{Executor, Inputs, multiply};
+use pgemm::host::{Executor, multiply};
 use pgemm::{
-    BiasAlong, Config, Dtype, Epilogue, HostMatrix, Major, MatrixLayout, Pointers, Problem,
+    BiasAlong, Config, Dtype, Epilogue, HostMatrix, Major, MatrixLayout, Operands, Pointers,
+    Problem,
 };
 
 use crate::errors::Failure;
@@ -107,8 +108,8 @@ impl Product {
                 };
                 let (a, b) = (read(0, self.types.a)?, read(1, self.types.b)?);
                 let c = (problem.beta != 0.0).then(|| read(2, self.types.d)).transpose()?;
-                let inputs = Inputs { a: &a, b: &b, c: c.as_ref(), bias: bias.as_ref() };
-                let product = multiply(&Executor::Cpu { because: None }, &config, &one, inputs)?;
+                let operands = Operands::new(&a, &b).c(c.as_ref()).bias(bias.as_ref());
+                let product = multiply(&Executor::Cpu { because: None }, &config, &one, operands)?;
                 // SAFETY: the result's memory is the caller's, and may be written.
                 unsafe { raw::scatter(product.d.bytes(), &matrix(3)) };
             }

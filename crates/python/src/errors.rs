@@ -186,6 +186,7 @@ fn class_of(error: &Error) -> Class {
         Error::NoCleanKernel { .. }
         | Error::UncleanKernel { .. }
         | Error::UncleanRepack { .. }
+        | Error::NoBackend { .. }
         | Error::Kernel(_) => Class::NotSupported,
         Error::MatrixType { .. }
         | Error::Cpu(CpuError::Inputs { .. } | CpuError::Output { .. }) => Class::Dtype,

@@ -144,6 +144,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("ACTIVATIONS", pgemm::Activation::ALL.map(pgemm::Activation::name))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

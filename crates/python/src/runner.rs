@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pgemm::cache::JitCache;
 use pgemm::driver::{ContextRef, Device};
 use pgemm::tune::{Picks, Platform};
 use pgemm::{Config, Error, Gemm, Major, Plan, Pointers, Problem};
@@ -184,7 +183,7 @@ pub fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
     };
     let Some(path) = autotune_file else { return Ok(Gemm::create(&device, config)?) };
     let picks = picks(path, &Platform::of(device.properties()))?;
-    Ok(Gemm::with_picks(&device, config, JitCache::from_environment(), Arc::new(picks))?)
+    Ok(Gemm::with_picks(&device, config, Arc::new(picks))?)
 }
 
 /// What was tuned, at a path that somebody names: unlike what the environment names, a file there must be usable.

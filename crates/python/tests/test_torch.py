@@ -419,6 +419,13 @@ def test_another_device_than_the_current_one(cuda):
         pg.matmul(a, b.to("cuda:0"))
 
 
+def test_every_activation_has_a_derivative():
+    from persistent_gemm import _core
+    from persistent_gemm.torch import _DERIVATIVES
+
+    assert sorted(_DERIVATIVES) == sorted(_core.ACTIVATIONS)
+
+
 if __name__ == "__main__":
     import sys
 

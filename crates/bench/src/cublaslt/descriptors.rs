@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use pgemm_kernels::{Activation, Epilogue};
+use pgemm_kernels::Epilogue;
 
 use super::library::{
     Api, MatmulDesc, MatrixLayout, PREFERENCE_MAX_WORKSPACE_BYTES, Preference, desc_attribute,
@@ -37,11 +37,7 @@ impl Desc {
 
     /// Has this epilogue done, with the bias at this address, which lives as long as the descriptor is used.
     pub(super) fn fuse(&self, fused: Epilogue, bias: u64) -> Result<(), BenchError> {
-        let activation = match fused.activation() {
-            Some(Activation::Relu) => epilogue::RELU,
-            Some(Activation::Gelu) => epilogue::GELU,
-            Some(Activation::Silu) | None => 0,
-        };
+        let activation = fused.activation().and_then(epilogue::activation).unwrap_or(0);
         let value = match fused.bias() {
             None => activation,
             Some(_) => activation | epilogue::BIAS,

@@ -79,11 +79,19 @@ pub(super) mod desc_attribute {
 /// cublasLtEpilogue_t: its values are bits.
 pub(super) mod epilogue {
     pub(in super::super) const DEFAULT: c_int = 1;
-    pub(in super::super) const RELU: c_int = 2;
     pub(in super::super) const BIAS: c_int = 4;
-    pub(in super::super) const GELU: c_int = 32;
+    const RELU: c_int = 2;
+    const GELU: c_int = 32;
+
+    /// The bits of an activation; `None` where the library has no such function.
+    pub(in super::super) fn activation(wanted: Activation) -> Option<c_int> {
+        let all = [(Activation::Relu, RELU), (Activation::Gelu, GELU)];
+        all.into_iter().find(|(activation, _)| *activation == wanted).map(|(_, bits)| bits)
+    }
 
     use std::ffi::c_int;
+
+    use pgemm_kernels::Activation;
 }
 
 /// cublasLtMatrixLayoutAttribute_t.

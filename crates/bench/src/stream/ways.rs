@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use persistent_gemm::driver::{Event, Graph, Stream, StreamRef, Timing};
 use persistent_gemm::engine::{Engine, EngineOptions, Goal, Job, Ticket};
 use persistent_gemm::measure::{Contestant, MeasureError, OperandSets};
-use persistent_gemm::{Error, Gemm, Pointers, Prepared};
+use persistent_gemm::{Error, Gemm, Pointers, Prepared, RunRequest};
 use pgemm_kernels::{Spec, WorkSource};
 use pgemm_plan::Problem;
 
@@ -224,7 +224,9 @@ impl Contestant for GemmBatch {
         let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
         let Problem { alpha, beta, .. } = *self.operands.problem();
         // SAFETY: the sets lie as the batch says, live as long as `self`, and every repetition ends with a wait.
-        Ok(unsafe { self.gemm.run_prepared(&self.prepared, alpha, beta, &pointers, stream) }?)
+        Ok(unsafe {
+            self.gemm.run_at(RunRequest::prepared(&self.prepared, alpha, beta), &pointers, stream)
+        }?)
     }
 }
 

@@ -8,7 +8,7 @@ use persistent_gemm::measure::{
     Addresses, Elements, Harness, LaunchMode, graph_length, matrix_bytes, padded, random_matrix,
     set_count,
 };
-use persistent_gemm::{Gemm, Pointers};
+use persistent_gemm::{Gemm, Pointers, Preparation, RunRequest};
 use pgemm_plan::{Choice, Config, MatrixLayout, Problem, ProblemKey};
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     WARM_UP_SHARE, expected_seconds, rows,
 };
 use crate::cublaslt::{CublasLt, CublasLtPlan};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, TooMuch};
 use crate::machine::Machine;
 
 /// Seed of the random operands.
@@ -158,14 +158,11 @@ impl Surveyor {
         if sets.operand_bytes() > self.operands.bytes()
             || sets.result_bytes() > self.results.bytes()
         {
-            let gigabytes = (sets.operand_bytes() + sets.result_bytes()) as f64 / 1e9;
-            return Err(too_large(format!(
-                "{} sets of operands take {gigabytes:.1} GB",
-                sets.count
-            )));
+            let bytes = sets.operand_bytes() + sets.result_bytes();
+            return Err(too_large(TooMuch::Memory { sets: sets.count, bytes: bytes as u64 }));
         }
         if seconds > MAX_PROBLEM_SECONDS {
-            return Err(too_large(format!("its choices would take some {seconds:.0} s")));
+            return Err(too_large(TooMuch::Time { seconds }));
         }
         let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
         let launch =
@@ -202,7 +199,9 @@ impl SurveyTimer for DeviceTimer<'_> {
         let Surveyor { harness, gemm, .. } = self.surveyor;
         let sms = harness.device().properties().sm_count;
         let expected = expected_seconds(&self.key, choice, sms);
-        let prepared = gemm.prepare_choice(&self.problem, *choice).map_err(BenchError::from);
+        let prepared = gemm
+            .prepare(Preparation::new(&self.problem).with_choice(*choice))
+            .map_err(BenchError::from);
         let timed = prepared.and_then(|prepared| {
             self.time(expected, &mut |addresses, stream| {
                 let Addresses { a, b, c, d, .. } = *addresses;
@@ -210,7 +209,11 @@ impl SurveyTimer for DeviceTimer<'_> {
                 // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
                 // which the stream is waited for.
                 unsafe {
-                    gemm.run_prepared(&prepared, alpha, beta, &Pointers::new(a, b, c, d), stream)
+                    gemm.run_at(
+                        RunRequest::prepared(&prepared, alpha, beta),
+                        &Pointers::new(a, b, c, d),
+                        stream,
+                    )
                 }?;
                 Ok(())
             })

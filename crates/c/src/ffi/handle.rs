@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use pgemm::cache::JitCache;
 use pgemm::driver::{ContextRef, Device, StreamRef};
 use pgemm::tune::Platform;
 use pgemm::{Error, Gemm, Plan, Pointers, Prepared, Problem};
@@ -32,7 +31,7 @@ impl Handle {
             None => Gemm::create(&device, config)?,
             Some(path) => {
                 let picks = picks(&path, &Platform::of(device.properties()))?;
-                Gemm::with_picks(&device, config, JitCache::from_environment(), Arc::new(picks))?
+                Gemm::with_picks(&device, config, Arc::new(picks))?
             }
         };
         Ok(Handle { gemm, queued: Queued::default() })
@@ -64,7 +63,7 @@ impl Handle {
         // SAFETY: the stream exists and belongs to the context, as the caller vouches.
         let stream = unsafe { StreamRef::from_raw(self.gemm.device(), stream) };
         // SAFETY: as the caller vouches.
-        unsafe { self.gemm.run(problem, pointers, stream) }?;
+        unsafe { self.gemm.run_at(problem, pointers, stream) }?;
         self.queued.note(stream)
     }
 

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
@@ -188,6 +188,13 @@ struct Inner {
     /// What keeps a context of the caller's alive, where it is not the caller.
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     properties: DeviceProperties,
+    /// What the users of this device share, as long as one of them is there.
+    shared: Mutex<Weak<dyn Any + Send + Sync>>,
+}
+
+/// What nobody has asked for yet.
+fn nothing_shared() -> Mutex<Weak<dyn Any + Send + Sync>> {
+    Mutex::new(Weak::<()>::new())
 }
 
 // SAFETY: CUDA contexts may be used from any thread; the raw pointer is an opaque handle that only the driver follows.
@@ -223,7 +230,15 @@ impl Device {
             (driver.api().cuDevicePrimaryCtxRetain)(&mut context, handle)
         })?;
         let _owner = None;
-        Ok(Device(Arc::new(Inner { driver, handle, context, retained: true, _owner, properties })))
+        Ok(Device(Arc::new(Inner {
+            driver,
+            handle,
+            context,
+            retained: true,
+            _owner,
+            properties,
+            shared: nothing_shared(),
+        })))
     }
 
     /// Works in a context of the caller's, which is neither retained nor destroyed.
@@ -270,7 +285,20 @@ impl Device {
             retained: false,
             _owner: owner,
             properties,
+            shared: nothing_shared(),
         })))
+    }
+
+    /// What all users of this device and of its clones share: what is there, or else what `make` makes. The device does not
+    /// keep it alive, since it may hold the device.
+    pub(crate) fn shared<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = shared.upgrade().and_then(|there| there.downcast().ok()) {
+            return there;
+        }
+        let made = Arc::new(make());
+        *shared = Arc::downgrade(&made) as Weak<dyn Any + Send + Sync>;
+        made
     }
 
     /// What the driver knows about the device.

@@ -48,11 +48,9 @@ impl Shared {
         let begin = Instant::now();
         let ended = self.stream.synchronize();
         tracing::debug!(waited = ?begin.elapsed(), "the resident kernel has left");
-        match &ended {
-            Ok(()) => self.let_streams_go(),
-            Err(error) => self.fail(error),
-        }
-        ended
+        ended.map_err(|error| self.fail(error))?;
+        self.let_streams_go();
+        Ok(())
     }
 
     /// What is not done will not be any more.
@@ -79,7 +77,7 @@ impl StreamJobs for Shared {
             Ok(_) => Some(job),
             // Calls of the driver do not wait then, but say so.
             Err(error) => {
-                self.fail(&error);
+                self.fail(error);
                 None
             }
         }

@@ -37,7 +37,7 @@ impl Job {
         problem: &Problem,
         pointers: &Pointers,
     ) -> Result<Self> {
-        let kernel = &engine.kernel;
+        let kernel = &engine.kernel.gemm;
         problem.check_scalars(kernel.spec().output)?;
         let work = work(kernel.spec(), problem, pointers, engine.zeros.address())?;
         let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
@@ -107,18 +107,14 @@ fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
 /// The problem as the kernel takes it.
 fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
     let Problem { m, n, k, beta, .. } = *problem;
-    let majors = |a: Major, b: Major| format!("{a}-major and {b}-major");
     let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {
         pgemm_ir::OperandMajor::K => Major::K,
         pgemm_ir::OperandMajor::Mn => mn,
     };
     let own = [along(spec.a_major, Major::M), along(spec.b_major, Major::N)];
     if own != [problem.a.major, problem.b.major] {
-        return Err(EngineError::Majors {
-            engine: majors(own[0], own[1]),
-            problem: majors(problem.a.major, problem.b.major),
-        }
-        .into());
+        let majors = [problem.a.major, problem.b.major];
+        return Err(EngineError::Majors { engine: own, problem: majors }.into());
     }
     if problem.d_major != Major::N {
         return Err(EngineError::Output { what: "this problem's is column-major" }.into());

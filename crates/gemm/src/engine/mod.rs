@@ -19,20 +19,21 @@ mod watcher;
 use std::fmt;
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use pgemm_kernels::Spec;
 use pgemm_kernels::resident::QueueQuantity;
 use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
 use pgemm_kernels::resident::record::{Completion, RecordError};
-use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::driver::{
-    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, Stream,
-    StreamJobs, StreamRef, StreamWaits, Uncaptured,
+    self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, StreamJobs,
+    StreamRef, StreamWaits, Uncaptured,
 };
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
+use crate::store::LoadedKernel;
 use crate::work::Pointers;
 use pgemm_plan::Problem;
 use queue::{Queue, Records, lock};
@@ -80,8 +81,7 @@ pub struct Engine {
 /// What tickets share with their engine.
 struct Shared {
     device: Device,
-    kernel: GemmKernel,
-    function: Function,
+    kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
     launcher: Mutex<PreparedArguments>,
     /// Where the launch's number is among its arguments.
@@ -95,7 +95,8 @@ struct Shared {
     zeros: DeviceBuffer,
     watchdog: Duration,
     phase: AtomicU32,
-    failure: Mutex<Option<String>>,
+    /// What failed first.
+    failure: OnceLock<Arc<Error>>,
     /// Dropped last, since what is dropped before frees memory.
     waits: StreamWaits,
 }
@@ -126,7 +127,8 @@ impl Engine {
         let sms = gemm.device().properties().sm_count;
         let spec = pick::spec(gemm.config(), typical, options.goal, sms)?;
         let device = gemm.device().clone();
-        let (kernel, function, resident) = gemm.load_resident(spec)?;
+        let kernel = gemm.store().kernel(&spec)?.0;
+        let resident = kernel.resident_clusters;
         let ctas = options.sms.unwrap_or(resident);
         if ctas == 0 || ctas > resident {
             return Err(EngineError::Sms { asked: ctas, limit: resident }.into());
@@ -137,17 +139,17 @@ impl Engine {
         let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;
         let idle = options.idle.as_nanos().min(u128::from(u64::MAX)) as u64;
         let bound = kernel
+            .gemm
             .signature
             .bind_queue(&queue.memory(records.address()), ctas, 0, idle)
             .map_err(EngineError::from)?;
-        let maps = kernel.kernel.tensor_maps();
+        let maps = kernel.gemm.kernel.tensor_maps();
         let arguments = PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::None)?;
-        let number = kernel.signature.queue_position(QueueQuantity::Launch);
-        let launch = LaunchConfig::of(&kernel.kernel, bound.grid);
+        let number = kernel.gemm.signature.queue_position(QueueQuantity::Launch);
+        let launch = LaunchConfig::of(&kernel.gemm.kernel, bound.grid);
         let shared = Shared {
             device,
             kernel,
-            function,
             launch,
             launcher: Mutex::new(arguments),
             number_at: number.unwrap_or(0),
@@ -160,7 +162,7 @@ impl Engine {
             zeros,
             watchdog: options.watchdog,
             phase: AtomicU32::new(OPEN),
-            failure: Mutex::new(None),
+            failure: OnceLock::new(),
             waits,
         };
         let shared = Arc::new(shared);
@@ -171,7 +173,7 @@ impl Engine {
 
     /// The kernel.
     pub fn spec(&self) -> &Spec {
-        self.shared.kernel.spec()
+        self.shared.kernel.gemm.spec()
     }
 
     /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy to the device. The number of jobs that are
@@ -360,7 +362,7 @@ impl Engine {
     /// stored is undefined, and streams that wait for them go on.
     ///
     /// # Errors
-    /// [`Error::Driver`] with the failure of the kernel.
+    /// [`EngineError::Failed`] with the failure of the kernel.
     pub fn abort(&self) -> Result<()> {
         self.shared.abort()
     }
@@ -415,12 +417,13 @@ impl Shared {
     /// it has not left knows that it looks at the doorbells again.
     ///
     /// # Errors
-    /// The launch's. The engine has failed then: jobs that were rung are not done later, when nobody has a ticket of theirs.
+    /// [`EngineError::Failed`] with the launch's. The engine has failed then: jobs that were rung are not done later, when nobody has a ticket of theirs.
     fn keep_running(&self) -> Result<()> {
-        self.launch_if_left().inspect_err(|error| {
-            self.fail(error);
+        self.launch_if_left().map_err(|error| {
+            let failed = self.fail(error);
             // It may have found a job at its last look.
             self.queue.control(doorbell::ABORT);
+            failed
         })
     }
 
@@ -436,7 +439,9 @@ impl Shared {
         let number = queue::launch_after(self.launches.load(Ordering::SeqCst));
         arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
         // SAFETY: the arguments are those of the kernel, and what they point to lives as long as this, which waits for the stream.
-        unsafe { driver::launch(&self.function, &self.launch, &arguments, self.stream.as_ref()) }?;
+        unsafe {
+            driver::launch(&self.kernel.function, &self.launch, &arguments, self.stream.as_ref())
+        }?;
         self.launches.store(number, Ordering::SeqCst);
         Ok(())
     }
@@ -461,11 +466,13 @@ impl Shared {
             FAILED => return Err(self.failed(ticket.job)),
             _ => {}
         }
-        if let Err(error) = self.is_idle() {
-            self.fail(&error);
-            return Err(self.failed(ticket.job));
+        match self.is_idle() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.fail(error);
+                Err(self.failed(ticket.job))
+            }
         }
-        Ok(())
     }
 
     /// Whether no kernel is on the device.
@@ -475,14 +482,19 @@ impl Shared {
         self.stream.as_ref().is_idle()
     }
 
-    fn fail(&self, error: &Error) {
-        lock(&self.failure).get_or_insert_with(|| error.to_string());
+    /// Notes that something failed, and returns what the engine's users are told.
+    fn fail(&self, error: Error) -> Error {
+        self.failure.get_or_init(|| Arc::new(error));
         self.phase.store(FAILED, Ordering::Release);
+        self.failed(self.queue.submitted(HOST))
     }
 
+    /// The failure that was noted, while this job was under way.
     fn failed(&self, job: u32) -> Error {
-        let cause = lock(&self.failure).clone().unwrap_or_default();
-        EngineError::Failed { job, cause }.into()
+        match self.failure.get() {
+            Some(cause) => EngineError::Failed { job, cause: cause.clone() }.into(),
+            None => EngineError::Stopped.into(),
+        }
     }
 
     /// Whether a job is done, rather than given up.
@@ -505,7 +517,7 @@ impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shared = &self.shared;
         f.debug_struct("Engine")
-            .field("spec", &shared.kernel.spec().to_string())
+            .field("spec", &shared.kernel.gemm.spec().to_string())
             .field("ctas", &shared.launch.grid[0])
             .field("launches", &self.launches())
             .finish()

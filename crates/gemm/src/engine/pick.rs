@@ -33,7 +33,7 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
         None => planned(config, typical, goal, sms)?,
     };
     if spec.wgmma().is_none() {
-        return Err(EngineError::Kernel { spec: spec.to_string() }.into());
+        return Err(EngineError::Kernel { spec: Box::new(spec) }.into());
     }
     let spec = Spec { source: WorkSource::Queue, ..spec };
     // The queue takes a little shared memory, and as many stages as there are do not always fit beside it.

@@ -92,7 +92,7 @@ impl Streams {
 /// Starts a thread of the engine's, which nobody joins.
 pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
     let started = thread::Builder::new().name(name.into()).spawn(body);
-    started.map(drop).map_err(|error| EngineError::Thread { cause: error.to_string() })
+    started.map(drop).map_err(|error| EngineError::Thread { cause: Arc::new(error) })
 }
 
 /// A lane for another stream: one that nobody had, or one whose jobs are all done.

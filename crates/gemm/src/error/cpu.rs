@@ -12,7 +12,7 @@ pub enum CpuError {
 
     /// Allocations were given in place of matrices.
     #[error(
-        "the cpu backend takes matrices, not allocations: use host::multiply_batch, or another backend"
+        "the cpu backend takes matrices, not allocations: use host::multiply, or another backend"
     )]
     Allocations,
 
@@ -30,7 +30,8 @@ pub enum CpuError {
 
     /// C or D is of a type that it does not read or write.
     #[error(
-        "the cpu backend does not take a {matrix} of {found} with inputs of {input}: use {possible}"
+        "the cpu backend does not take a {matrix} of {found} with inputs of {input}: use {}",
+        alternatives(possible)
     )]
     Output {
         /// `C` or `D`.
@@ -39,7 +40,13 @@ pub enum CpuError {
         found: Element,
         /// Element type of A.
         input: Element,
-        /// The types that it takes, as they print.
-        possible: String,
+        /// The types that it takes.
+        possible: &'static [Element],
     },
+}
+
+/// Types in words: `f16 or f32`.
+fn alternatives(types: &[Element]) -> String {
+    let names: Vec<_> = types.iter().map(|element| element.name()).collect();
+    names.join(" or ")
 }

@@ -1,11 +1,17 @@
 //! What goes wrong with an engine.
 
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use pgemm_kernels::Spec;
 use pgemm_kernels::resident::record::RecordError;
+use pgemm_plan::Major;
+
+use super::Error;
 
 /// Why an engine does not take a job, or does not finish it.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// The kernel cannot do the job.
@@ -17,17 +23,19 @@ pub enum EngineError {
     )]
     Kernel {
         /// The kernel that is launched.
-        spec: String,
+        spec: Box<Spec>,
     },
     /// The kernel's operands have other majors.
     #[error(
-        "the engine multiplies with a {engine} A and B, and the problem has a {problem} A and B: start another engine for it"
+        "the engine multiplies with a {}-major and {}-major A and B, and the problem has a {}-major and {}-major A and B: start another \
+         engine for it",
+        engine[0], engine[1], problem[0], problem[1]
     )]
     Majors {
-        /// The engine's, as `k` and `n`.
-        engine: String,
-        /// The problem's.
-        problem: String,
+        /// Those of the engine's A and B.
+        engine: [Major; 2],
+        /// Those of the problem's A and B.
+        problem: [Major; 2],
     },
     /// An operand that TMA cannot read.
     #[error(
@@ -132,8 +140,8 @@ pub enum EngineError {
     Failed {
         /// Its number.
         job: u32,
-        /// What the driver says.
-        cause: String,
+        /// What failed first.
+        cause: Arc<Error>,
     },
     /// The system starts no more threads.
     #[error(
@@ -141,7 +149,7 @@ pub enum EngineError {
     )]
     Thread {
         /// What the system says.
-        cause: String,
+        cause: Arc<io::Error>,
     },
     /// The stream is being captured.
     #[error(

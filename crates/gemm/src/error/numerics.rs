@@ -1,6 +1,9 @@
 //! What keeps a result from being judged.
 
+use std::fmt;
+
 use pgemm_ir::Element;
+use pgemm_kernels::Activation;
 use pgemm_plan::{MatrixLayout, PlanError};
 
 use super::matrix::MatrixError;
@@ -59,13 +62,35 @@ pub enum NumericsError {
     /// The result of these inputs depends on rounding.
     #[error(
         "the result is not exact for these inputs: they must be integers, and the magnitudes of the products of any element \
-         must sum up to at most {limit} (they reach {reached}). Use smaller integers or a smaller k, or compare with an \
+         must sum up to at most {limit} ({reached}). Use smaller integers or a smaller k, or compare with an \
          error bound"
     )]
     NotExact {
         /// The largest sum that is exact.
         limit: u64,
-        /// What it comes to, as it prints; `a fraction` where an input is not an integer.
-        reached: String,
+        /// What keeps the result from being exact.
+        reached: Inexact,
     },
+}
+
+/// What keeps a result from being exact.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Inexact {
+    /// An input is not an integer.
+    Fraction,
+    /// The activation makes fractions of integers.
+    Activation(Activation),
+    /// The magnitudes of an element's products sum up to this.
+    Sum(f64),
+}
+
+impl fmt::Display for Inexact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inexact::Fraction => f.write_str("there is a fraction among them"),
+            Inexact::Activation(activation) => write!(f, "{activation} makes fractions of them"),
+            Inexact::Sum(sum) => write!(f, "they reach {sum}"),
+        }
+    }
 }

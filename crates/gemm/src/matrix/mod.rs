@@ -1,8 +1,10 @@
 //! Host matrices: one buffer of any element type, with order and leading dimension, and what tests and tools do to it:
 //! fill, convert, read and write single elements.
 
+pub(crate) mod batch;
 pub(crate) mod convert;
 mod fill;
+#[cfg(feature = "cpu")]
 pub(crate) mod panel;
 mod pinned;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pgemm_kernels::Epilogue;
-use pgemm_plan::{Plan, Problem, Split};
+use pgemm_plan::{Plan, Split};
 
 use super::error::Result;
 use super::operands::OperandSets;
@@ -95,9 +95,8 @@ impl Contestant for GemmContestant {
         let addresses = self.operands.addresses(set)?;
         let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
         let pointers = pointers.with_bias(addresses.bias);
-        let Problem { alpha, beta, .. } = *self.operands.problem();
         // SAFETY: the operand sets lie on this device as their problem says and live as long as this contestant; the
         // harness uses a stream of the same device and waits for it before it drops them.
-        Ok(unsafe { self.gemm.run_prepared(&self.prepared, alpha, beta, &pointers, stream) }?)
+        Ok(unsafe { self.gemm.run_at(&self.prepared, &pointers, stream) }?)
     }
 }

@@ -1,10 +1,12 @@
 //! What keeps something from being measured.
 
 use std::error;
+use std::fmt;
 
 use pgemm_plan::PlanError;
 
 use crate::error::{Error, MatrixError, NumericsError};
+use crate::numerics::Comparison;
 
 /// What measuring returns.
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
@@ -99,7 +101,7 @@ pub enum MeasureError {
         /// How many rows were compared.
         rows: usize,
         /// What differs.
-        finding: String,
+        finding: WrongOutput,
     },
 
     /// A contestant that is not of this library failed.
@@ -126,5 +128,47 @@ impl From<MatrixError> for MeasureError {
 impl From<NumericsError> for MeasureError {
     fn from(error: NumericsError) -> MeasureError {
         MeasureError::Gemm(error.into())
+    }
+}
+
+/// What is wrong with a D, and in a batch with which one.
+#[derive(Clone, Debug)]
+pub struct WrongOutput {
+    /// The product of a batch; `None` of a single one.
+    pub product: Option<usize>,
+    /// What is wrong.
+    pub what: WrongElements,
+}
+
+/// What is wrong with the elements of a D.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WrongElements {
+    /// They differ from the reference.
+    Different(Box<Comparison>),
+    /// So many were not written.
+    Unwritten(usize),
+    /// Bytes between the rows were.
+    Overwritten,
+}
+
+impl fmt::Display for WrongOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(product) = self.product {
+            write!(f, "product {product}: ")?;
+        }
+        self.what.fmt(f)
+    }
+}
+
+impl fmt::Display for WrongElements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WrongElements::Different(comparison) => comparison.fmt(f),
+            WrongElements::Unwritten(elements) => write!(f, "{elements} elements are unwritten"),
+            WrongElements::Overwritten => {
+                f.write_str("bytes between the rows of D were overwritten")
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ mod protocol;
 mod verify;
 
 pub use contestant::{Contestant, GemmContestant};
-pub use error::MeasureError;
+pub use error::{MeasureError, WrongElements, WrongOutput};
 pub use harness::{Harness, Race, SliceTimer, graph_length};
 pub use operands::{
     Addresses, Elements, L2, OperandSets, matrix_bytes, operand_bytes, padded, random_matrix,

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{MeasureError, Result};
 use crate::driver::{Device, DeviceBuffer, StreamRef};
-use crate::host::{BatchInputs, laid_together, room_for, take_apart};
 use crate::matrix::HostMatrix;
+use crate::matrix::batch::{laid_together, room_for, take_apart};
+use crate::operands::{HostBatch, Operands};
 
 /// Element types of a product, how it is added up, and what happens to results; C has the type of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -252,13 +253,9 @@ impl OperandSets {
     }
 
     /// A, B and C on the host; no C where beta is 0.
-    pub fn host(&self) -> BatchInputs<'_> {
-        BatchInputs {
-            a: &self.host_a,
-            b: &self.host_b,
-            c: &self.host_c,
-            bias: self.host_bias.as_ref(),
-        }
+    pub fn host(&self) -> HostBatch<'_> {
+        let c = Some(&self.host_c[..]).filter(|c| !c.is_empty());
+        Operands::new(&self.host_a[..], &self.host_b[..]).c(c).bias(self.host_bias.as_ref())
     }
 
     /// Where the matrices of `set` lie.

@@ -11,12 +11,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::contestant::Contestant;
-use super::error::{MeasureError, Result};
+use super::error::{MeasureError, Result, WrongElements, WrongOutput};
 use super::operands::{Elements, OperandSets};
 use crate::driver::StreamRef;
-use crate::host::Inputs;
 use crate::matrix::{HostMatrix, MatrixError};
 use crate::numerics::{Accumulation, Comparison, ErrorModel, NumericsError, Reference};
+use crate::operands::Operands;
 
 /// Products (m·n·k) up to which every element is compared.
 const FULL_PRODUCTS: u128 = 1 << 33;
@@ -157,7 +157,7 @@ fn references(
     let problem = operands.problem();
     let one = problem.one();
     let reference = |product| -> Result<_> {
-        let Inputs { a, b, c, bias } = operands.host().of(product);
+        let Operands { a, b, c, bias } = operands.host().of(product);
         let rows = sample_rows(&one, FULL_PRODUCTS, SAMPLE_SEED);
         Ok((product, SampledReference::new(&one, (a, b, c), rows, epilogue, bias)?))
     };
@@ -220,9 +220,9 @@ impl<'a> Verifier<'a> {
                 rows,
                 finding,
             };
-            let of_product = |product, finding| match d.len() {
-                1 => finding,
-                _ => format!("product {product}: {finding}"),
+            let of_product = |product, what| {
+                let product = (d.len() != 1).then_some(product);
+                WrongOutput { product, what }
             };
             for (product, reference) in all {
                 let d = &d[*product];
@@ -252,23 +252,20 @@ impl<'a> Verifier<'a> {
 const SAMPLE_SEED: u64 = 0x5eed;
 
 /// What is wrong with a D, if anything.
-fn finding(comparison: &Comparison, d: &HostMatrix) -> Option<String> {
+fn finding(comparison: &Comparison, d: &HostMatrix) -> Option<WrongElements> {
     if !comparison.passed {
-        return Some(comparison.to_string());
+        return Some(WrongElements::Different(Box::new(comparison.clone())));
     }
     left_out(d)
 }
 
 /// What was not written of a D, or beside it.
-fn left_out(d: &HostMatrix) -> Option<String> {
-    let unwritten = unwritten(d);
-    if unwritten > 0 {
-        return Some(format!("{unwritten} elements are unwritten"));
+fn left_out(d: &HostMatrix) -> Option<WrongElements> {
+    match unwritten(d) {
+        0 if d.gaps_are_poison() => None,
+        0 => Some(WrongElements::Overwritten),
+        unwritten => Some(WrongElements::Unwritten(unwritten)),
     }
-    if !d.gaps_are_poison() {
-        return Some("bytes between the rows of D were overwritten".into());
-    }
-    None
 }
 
 /// Elements of a floating-point matrix that still have all bits set. Integers may have them rightly.
@@ -446,7 +443,7 @@ mod tests {
             assert!(comparison.passed, "{comparison}");
             assert_eq!(comparison.elements, 64 * 48);
             assert_eq!(
-                finding(&comparison, &d).unwrap(),
+                finding(&comparison, &d).unwrap().to_string(),
                 format!("{} elements are unwritten", (3000 - 64) * 48)
             );
 
@@ -473,9 +470,9 @@ mod tests {
             assert_eq!(rows, None);
             finding(&comparison, d)
         };
-        assert_eq!(check(&d), None);
+        assert!(check(&d).is_none());
         // Column 6 of row 1 lies in the gap.
         d.bytes_mut()[4 * (8 + 6)] = 0;
-        assert!(check(&d).unwrap().contains("between the rows"));
+        assert!(matches!(check(&d), Some(WrongElements::Overwritten)));
     }
 }

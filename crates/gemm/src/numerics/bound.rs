@@ -474,11 +474,11 @@ impl Bound {
         let lost = if doubles { 4.0 * k * alpha * single.smallest } else { 0.0 };
         let reference = reference.plus(Form { constant: lost, ..Form::default() }).times(slope);
         let reference = match setting.activation {
-            None | Some(Activation::Relu) => reference,
             // Its argument was rounded, which counts where it is small.
-            Some(_) => {
+            Some(activation) if activation.makes_fractions() => {
                 reference.plus(Form { result: 8.0, constant: 4.0, ..Form::default() }.times(double))
             }
+            _ => reference,
         };
         let value_shortfall = reference.times(total.value + total.result + unit);
         let rounded = 1.0 + gamma(2.0 * k + 8.0, double);

@@ -1,7 +1,7 @@
 //! The product in double precision, that of doubles in more, with the magnitudes that error bounds need.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, Epilogue};
+use pgemm_kernels::Epilogue;
 use pgemm_plan::{Order, Problem};
 use rayon::prelude::*;
 
@@ -10,6 +10,7 @@ use super::comparison::{Check, Comparison, Judged, judge};
 use super::format::Format;
 use super::{ErrorModel, NumericsError, compensated};
 use crate::epilogue::Applied;
+use crate::error::Inexact;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
@@ -348,17 +349,17 @@ impl Reference {
                 [products, results]
             })
             .reduce(|| [0.0; 2], largest);
-        if self.applied.activation().is_some_and(|activation| activation != Activation::Relu) {
-            let reached = "fractions by the activation".to_owned();
-            return Err(NumericsError::NotExact { limit: of_products, reached });
+        let inexact = |limit, reached| Err(NumericsError::NotExact { limit, reached });
+        let activation = self.applied.activation();
+        if let Some(activation) = activation.filter(|activation| activation.makes_fractions()) {
+            return inexact(of_products, Inexact::Activation(activation));
         }
         if !self.integral {
-            let reached = "a fraction".to_owned();
-            return Err(NumericsError::NotExact { limit: of_products, reached });
+            return inexact(of_products, Inexact::Fraction);
         }
         for (reached, limit) in [(products, of_products), (results, of_results)] {
             if reached > limit as f64 {
-                return Err(NumericsError::NotExact { limit, reached: reached.to_string() });
+                return inexact(limit, Inexact::Sum(reached));
             }
         }
         Ok(())

@@ -14,13 +14,14 @@ use super::blocking::{Blocking, Shapes};
 use super::schedule::{Lane, Schedule, Work};
 use super::staging::{Region, Ring};
 use super::tile::{Operand, Tile};
-use super::{Budget, HostOperands, Planned, Progress, Report};
+use super::{Budget, Planned, Progress, Report};
 use crate::driver::{
     DeviceBuffer, Direction, Event, Lines, Stream, StreamRef, Timing, copy_lines, is_pinned,
 };
 use crate::error::Result;
-use crate::gemm::{CallerWorkspace, Gemm, Prepared};
+use crate::gemm::{CallerWorkspace, Gemm, Prepared, RunRequest};
 use crate::matrix::HostMatrix;
+use crate::operands::{HostOperands, Operands};
 use crate::work::Pointers;
 
 /// The products of a schedule, by extents and by whether they read C: those at the ends of the matrices are smaller than others.
@@ -146,7 +147,7 @@ pub(super) fn execute(
     let events =
         steps.iter().map(|_| Ok([event()?, event()?])).collect::<Result<Vec<[Event; 2]>>>()?;
     let pins = |matrix: &HostMatrix| is_pinned(device, matrix.bytes());
-    let HostOperands { a, b, c, .. } = operands;
+    let Operands { a, b, c, .. } = operands;
     let pinned = [pins(a), pins(b), c.is_none_or(pins), pins(d)];
     let ring =
         |needed: bool| needed.then(|| Ring::new(device, budget.staging_bytes / 2)).transpose();
@@ -376,12 +377,11 @@ impl Run<'_> {
             // All were prepared.
             return Ok(());
         };
-        let (alpha, beta) = (problem.alpha, problem.beta);
+        let request = RunRequest::prepared(prepared, problem.alpha, problem.beta);
+        let request = request.with_workspace(workspace);
         // SAFETY: the slots hold the tiles, as the events before it say, until those after it; products follow each other on the
         // stream, so that they share the workspace.
-        unsafe {
-            gemm.run_prepared_with_workspace(prepared, alpha, beta, &pointers, workspace, stream)
-        }
+        unsafe { gemm.run_at(request, &pointers, stream) }
     }
 }
 

@@ -2,15 +2,18 @@
 //!
 //! ```no_run
 //! use persistent_gemm::driver::Device;
-//! use persistent_gemm::outofcore::{Budget, HostOperands};
-//! use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Problem};
+//! use persistent_gemm::outofcore::Budget;
+//! use persistent_gemm::{Config, Dtype, Gemm, HostMatrix, Operands, Problem};
 //!
 //! # fn product(a: &HostMatrix, b: &HostMatrix) -> Result<(), persistent_gemm::Error> {
 //! let gemm = Gemm::create(&Device::new(0)?, Config::new(Dtype::Bf16))?;
 //! let problem = Problem::of(&a.layout(), &b.layout())?;
 //! let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16)?;
-//! let operands = HostOperands { a, b, c: None, bias: None };
-//! let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(4 << 30))?;
+//! let operands = Operands::new(a, b);
+//! let budget = Budget::new(4 << 30);
+//! let report = gemm.multiply_host(&problem, operands, &mut d, &budget, &mut |progress| {
+//!     println!("{} of {}", progress.done, progress.products);
+//! })?;
 //! println!("{report}");
 //! # Ok(())
 //! # }
@@ -39,10 +42,11 @@ mod tile;
 use std::fmt;
 
 use crate::driver::DeviceBuffer;
-use crate::epilogue::Applied;
+use crate::epilogue::check_bias;
 use crate::error::{Error, Result};
 use crate::gemm::{CallerWorkspace, Gemm};
 use crate::matrix::HostMatrix;
+use crate::operands::{HostOperand, HostOperands, Operands};
 
 pub use blocking::Blocking;
 use blocking::{Places, Shapes};
@@ -85,19 +89,6 @@ impl Budget {
     pub fn with_one_at_a_time(self, one_at_a_time: bool) -> Self {
         Budget { one_at_a_time, ..self }
     }
-}
-
-/// A, B and C on the host.
-#[derive(Clone, Copy)]
-pub struct HostOperands<'a> {
-    /// A.
-    pub a: &'a HostMatrix,
-    /// B.
-    pub b: &'a HostMatrix,
-    /// C; not looked at where beta is 0.
-    pub c: Option<&'a HostMatrix>,
-    /// The bias where the epilogue has one, as that of [`host::Inputs`](crate::host::Inputs); not looked at otherwise.
-    pub bias: Option<&'a HostMatrix>,
 }
 
 /// How far a product has come.
@@ -151,41 +142,30 @@ impl fmt::Display for Report {
 
 impl Gemm {
     /// Computes D = alpha·A·B + beta·C of host matrices in the device memory of the budget, however large they are, and waits for it.
-    /// See [`outofcore`](self).
+    /// `progress` is told on this thread how far it is. See [`outofcore`](self).
     ///
     /// # Errors
-    /// Those of [`run`](Self::run); matrices that do not lie as the problem says or are of other types than the config's;
+    /// Those of [`run_at`](Self::run_at); matrices that do not lie as the problem says or are of other types than the config's;
     /// [`Error::NotByBlocks`] for a batch and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
     /// smallest blocks take more; [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
     /// anything.
-    pub fn multiply_host(
+    pub fn multiply_host<C, V>(
         &self,
         problem: &Problem,
-        operands: HostOperands<'_>,
-        d: &mut HostMatrix,
-        budget: &Budget,
-    ) -> Result<Report> {
-        self.multiply_host_with(problem, operands, d, budget, &mut |_| {})
-    }
-
-    /// Like [`multiply_host`](Self::multiply_host), and tells how far it is, on this thread.
-    ///
-    /// # Errors
-    /// As [`multiply_host`](Self::multiply_host).
-    pub fn multiply_host_with(
-        &self,
-        problem: &Problem,
-        operands: HostOperands<'_>,
+        operands: Operands<'_, HostMatrix, HostMatrix, C, V>,
         d: &mut HostMatrix,
         budget: &Budget,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Report> {
+    ) -> Result<Report>
+    where
+        C: HostOperand,
+        V: HostOperand,
+    {
+        let operands = operands.of(0);
         check(self.config(), problem, operands, d)?;
-        let operands = HostOperands {
-            c: operands.c.filter(|_| problem.beta != 0.0),
-            bias: operands.bias.filter(|_| self.config().epilogue.bias().is_some()),
-            ..operands
-        };
+        let operands = operands
+            .c(operands.c.filter(|_| problem.beta != 0.0))
+            .bias(operands.bias.filter(|_| self.config().epilogue.bias().is_some()));
         let planned = planned(self, problem, budget)?;
         if problem.is_empty() {
             return Ok(planned.report([0.0; 3], 0.0, [true; 4]));
@@ -299,7 +279,7 @@ fn check(
             instead: "copy them to matrices with a step of 1",
         });
     }
-    let HostOperands { a, b, c, bias } = operands;
+    let Operands { a, b, c, bias } = operands;
     let c = c.filter(|_| problem.beta != 0.0);
     let bias = bias.filter(|_| config.epilogue.bias().is_some());
     problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
@@ -308,7 +288,7 @@ fn check(
         return Err(PlanError::LayoutMismatch { matrix: "D", found, needed }.into());
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
-    Applied::new(problem, config.epilogue, bias)?;
+    check_bias(problem, config.epilogue, bias)?;
     let given = [
         ("A", Some(a), a_type),
         ("B", Some(b), b_type),

@@ -1,15 +1,23 @@
 //! The autotuner: races kernels of the catalogue against the cost model's pick by successive halving, and keeps what it found
 //! in JSON files, from which [`Gemm`](crate::Gemm) takes it. `docs/autotuning.md` explains the search and the files.
 
+#[cfg(feature = "tuner")]
 mod candidates;
+#[cfg(feature = "tuner")]
 mod error;
+#[cfg(feature = "tuner")]
 mod search;
+#[cfg(feature = "tuner")]
 mod tuner;
 
+#[cfg(feature = "tuner")]
 pub use candidates::{RASTER_PRIOR, candidates};
+#[cfg(feature = "tuner")]
 pub use error::TuneError;
 pub use pgemm_plan::{KeyBatch, ProblemKey, TunedChoice};
+#[cfg(feature = "tuner")]
 pub use search::{Effort, Progress, Run, Search, Timer, search};
+#[cfg(feature = "tuner")]
 pub use tuner::Tuner;
 
 pub use crate::stats::{CONFIDENCE, Interval, median_interval};

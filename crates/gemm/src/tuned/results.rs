@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::records::{Finalist, Trial, TuneOptions};
 use crate::driver::DeviceProperties;
-use crate::error::{Error, Result};
+use crate::error::{Error, FileDamage, PlatformDifference, PlatformPart, Result};
 use crate::files::{self, now};
 use crate::power::driver_version;
 
@@ -47,27 +47,26 @@ impl Platform {
         }
     }
 
-    /// Why results from here do not hold on `there`; `None` where they do. A driver version that is not known on one side
-    /// is no difference.
-    pub fn difference(&self, there: &Platform) -> Option<String> {
-        let text = |what: &str, ours: &str, theirs: &str| {
-            (ours != theirs).then(|| format!("{what} {ours} there, {theirs} here"))
+    /// In what `there` differs, so that results from here do not hold there; nothing where they do. A driver version that is
+    /// not known on one side is no difference.
+    pub fn differences(&self, there: &Platform) -> Vec<PlatformDifference> {
+        let unlike = |part, ours: &str, theirs: &str| {
+            let (there, here) = (ours.to_owned(), theirs.to_owned());
+            (ours != theirs).then_some(PlatformDifference { part, there, here })
         };
         let driver = match (&self.driver, &there.driver) {
-            (Some(ours), Some(theirs)) => text("driver", ours, theirs),
+            (Some(ours), Some(theirs)) => unlike(PlatformPart::Driver, ours, theirs),
             _ => None,
         };
-        let differences: Vec<String> = [
-            text("device", &self.device, &there.device),
-            text("SMs:", &self.sm_count.to_string(), &there.sm_count.to_string()),
-            text("CUDA", &self.cuda, &there.cuda),
+        let sm_counts = [self.sm_count, there.sm_count].map(|count| count.to_string());
+        let parts = [
+            unlike(PlatformPart::Device, &self.device, &there.device),
+            unlike(PlatformPart::SmCount, &sm_counts[0], &sm_counts[1]),
+            unlike(PlatformPart::Cuda, &self.cuda, &there.cuda),
             driver,
-            text("library version", &self.version, &there.version),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        (!differences.is_empty()).then(|| differences.join("; "))
+            unlike(PlatformPart::Library, &self.version, &there.version),
+        ];
+        parts.into_iter().flatten().collect()
     }
 }
 
@@ -208,16 +207,15 @@ impl Results {
     pub fn read(path: &Path) -> Result<Results> {
         let bytes =
             std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-        let damaged = |finding| Error::DamagedResults { path: path.to_owned(), finding };
+        let damaged = |finding: FileDamage| Error::DamagedResults {
+            path: path.to_owned(),
+            finding: Box::new(finding),
+        };
         let results: Results = files::parse(&bytes, SCHEMA).map_err(damaged)?;
         for TuneResult { key, chosen, .. } in &results.problems {
             if !key.fits(chosen) {
-                let [a, b] = key.operands();
-                let finding = format!(
-                    "{chosen} is no kernel for {}x{}x{} with operands of {a}, {}-major, and {b}, {}-major, and {} output",
-                    key.m, key.n, key.k, key.a_major, key.b_major, key.output
-                );
-                return Err(damaged(finding));
+                let (choice, key) = (Box::new(*chosen), Box::new(*key));
+                return Err(damaged(FileDamage::Choice { choice, key }));
             }
         }
         Ok(results)
@@ -229,10 +227,11 @@ impl Results {
     /// Those of [`read`](Self::read), or [`Error::ForeignResults`].
     pub fn read_for(path: &Path, here: &Platform) -> Result<Results> {
         let results = Results::read(path)?;
-        match results.platform.difference(here) {
-            Some(difference) => Err(Error::ForeignResults { path: path.to_owned(), difference }),
-            None => Ok(results),
+        let differences = results.platform.differences(here);
+        if differences.is_empty() {
+            return Ok(results);
         }
+        Err(Error::ForeignResults { path: path.to_owned(), differences })
     }
 }
 

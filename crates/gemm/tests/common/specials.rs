@@ -5,8 +5,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use persistent_gemm::host::{Executor, Inputs, multiply};
-use persistent_gemm::{Config, Dtype, HostMatrix, Major, Precision, Problem, Split};
+use persistent_gemm::host::{Executor, multiply};
+use persistent_gemm::{Config, Dtype, HostMatrix, Major, Operands, Precision, Problem, Split};
 
 /// Hands the names of all checks to a macro.
 macro_rules! every_check {
@@ -166,7 +166,7 @@ impl<'e> Case<'e> {
 
     /// Computes D and holds every element against what it should be, rounded once to D's type. Returns D.
     fn check(&self, what: &str, zeros: Zeros) -> HostMatrix {
-        let inputs = Inputs { a: &self.a, b: &self.b, c: self.c.as_ref(), bias: None };
+        let inputs = Operands::new(&self.a, &self.b).c(self.c.as_ref());
         let product = multiply(self.executor, &self.config, &self.problem, inputs);
         let d = product.unwrap_or_else(|error| panic!("{what}, {}: {error}", self.name())).d;
         let mut expected = HostMatrix::zeros(d.layout(), d.dtype()).unwrap();
@@ -392,7 +392,7 @@ pub fn sums_in_f16_overflow(executor: &Executor) {
                 large.iter().find(|(at, _)| *at == column).map_or(0.0, |(_, value)| *value)
             });
             case.b.fill_with(|_, _| 1.0);
-            let inputs = Inputs { a: &case.a, b: &case.b, c: None, bias: None };
+            let inputs = Operands::new(&case.a, &case.b);
             let d = multiply(executor, &case.config, &case.problem, inputs).unwrap().d;
             let found = d.get(M - 1, N - 1).unwrap();
             assert_eq!(found.is_infinite(), infinite, "65504 + {last} in {output}: {found}");
@@ -501,7 +501,7 @@ pub fn integers_wrap(executor: &Executor) {
         for (alpha, beta) in [(1, 0), (-77_777, 3)] {
             case = case.scaled(alpha as f64).plus(f64::from(beta));
             case.c.as_mut().unwrap().fill_with(|_, _| f64::from(i32::MAX));
-            let inputs = Inputs { a: &case.a, b: &case.b, c: case.c.as_ref(), bias: None };
+            let inputs = Operands::new(&case.a, &case.b).c(case.c.as_ref());
             let d = multiply(executor, &case.config, &case.problem, inputs).unwrap().d;
             let whole =
                 i128::from(alpha) * i128::from(sum) + i128::from(beta) * i128::from(i32::MAX);

@@ -2,10 +2,10 @@
 //! for all launches of a prepared problem, another for the next.
 
 use persistent_gemm::driver::{DeviceBuffer, Stream};
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
     Accumulation, Config, Dtype, Epilogue, ErrorModel, Gemm, HostMatrix, Major, MatrixLayout,
-    Pointers, Precision, Problem, Reference, Split,
+    Operands, Pointers, Precision, Problem, Reference, RunRequest, Split,
 };
 
 use crate::device::device;
@@ -37,7 +37,7 @@ fn check(executor: &Executor, config: &Config, problem: &Problem) -> f64 {
     let length = config.epilogue.bias_length(problem.m, problem.n);
     let bias = random(MatrixLayout::row_major(1, length), config.bias_dtype(), 4);
     let bias = Some(&bias).filter(|_| length > 0);
-    let inputs = Inputs { a: &a, b: &b, c, bias };
+    let inputs = Operands::new(&a, &b).c(c).bias(bias);
     let product = multiply(executor, config, problem, inputs).unwrap();
     let plan = product.plan.expect("it is not empty");
     assert_eq!(
@@ -136,7 +136,7 @@ fn specials_are_kept() {
             let empty = |layout| HostMatrix::zeros(layout, dtype).unwrap();
             let (a, b) = (empty(problem.a_layout()), empty(problem.b_layout()));
             let c = HostMatrix::from_f64(problem.c_layout(), dtype, &values).unwrap();
-            let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias: None };
+            let inputs = Operands::new(&a, &b).c(&c);
             let d = multiply(&executor, &config, &problem, inputs).unwrap().d.to_f64_vec();
             assert!(d[0].is_nan(), "{dtype} {text}: {d:?}");
             assert_eq!(
@@ -167,7 +167,10 @@ fn a_prepared_problem_takes_another_bias() {
         let pointers = Pointers::new(zeros.address(), zeros.address(), 0, d.address());
         let pointers = pointers.with_bias(bias.address() + 2 * first);
         // SAFETY: all buffers are as large as the problem says, and live until the stream has been waited for.
-        unsafe { gemm.run_prepared(&prepared, 0.0, 0.0, &pointers, stream.as_ref()) }.unwrap();
+        unsafe {
+            gemm.run_at(RunRequest::prepared(&prepared, 0.0, 0.0), &pointers, stream.as_ref())
+        }
+        .unwrap();
         let mut found = vec![0u8; 2 * 72 * 64];
         d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
         stream.synchronize().unwrap();
@@ -178,6 +181,8 @@ fn a_prepared_problem_takes_another_bias() {
     }
     let pointers = Pointers::new(zeros.address(), zeros.address(), 0, d.address());
     // SAFETY: nothing is launched.
-    let refused = unsafe { gemm.run_prepared(&prepared, 0.0, 0.0, &pointers, stream.as_ref()) };
+    let refused = unsafe {
+        gemm.run_at(RunRequest::prepared(&prepared, 0.0, 0.0), &pointers, stream.as_ref())
+    };
     assert!(refused.unwrap_err().to_string().contains("the bias"));
 }

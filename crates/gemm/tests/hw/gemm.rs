@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
-use persistent_gemm::host::{BatchInputs, Executor, Inputs, multiply, multiply_batch};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::measure::{Elements, error_model};
 use persistent_gemm::{
-    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Plan, Pointers, Precision,
-    Problem, Reference, Split,
+    Comparison, Config, Dtype, Gemm, HostMatrix, Major, MatrixLayout, Operands, Plan, Pointers,
+    Precision, Problem, Reference, Split,
 };
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{OutputMajor, Spec, catalogue};
@@ -45,12 +45,11 @@ fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: F
     let a = matrices(problem.a_layout(), config.dtype, batch.a, seed);
     let b = matrices(problem.b_layout(), config.b_dtype(), batch.b, seed + 1);
     let c = matrices(problem.c_layout(), config.output_dtype(), batch.c, seed + 2);
-    let inputs =
-        BatchInputs { a: &a, b: &b, c: if problem.beta == 0.0 { &[] } else { &c }, bias: None };
-    let products = multiply_batch(&Executor::Cuda(device.clone()), config, problem, inputs)
+    let inputs = Operands::new(&a, &b).c((problem.beta != 0.0).then_some(&c));
+    let products = multiply(&Executor::Cuda(device.clone()), config, problem, inputs)
         .unwrap_or_else(|error| panic!("{problem:?}: {error}"));
     let compare = |(index, d): (usize, &HostMatrix)| {
-        let Inputs { a, b, c, .. } = inputs.of(index);
+        let Operands { a, b, c, .. } = inputs.of(index);
         let reference = Reference::new(&problem.one(), a, b, c).unwrap();
         match fill {
             Fill::Integers if config.precision() == Precision::F16 => {
@@ -103,7 +102,7 @@ fn singles_are_added_up_along_k() {
     for plan in Plan::candidates(&problem, &Config::new(Dtype::F32), 132).unwrap() {
         let config = Config { split: Some(Split::Whole), ..Config::for_choice(plan.choice()) };
         let executor = Executor::Cuda(device.clone());
-        let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
+        let inputs = Operands::new(&a, &b);
         let product = multiply(&executor, &config, &problem, inputs).unwrap();
         assert!(product.d.to_f64_vec() == expected, "{}", plan.spec);
     }
@@ -120,7 +119,7 @@ fn scalars_of_doubles_are_doubles() {
     let alpha = 1.0 + f64::EPSILON;
     let one = HostMatrix::from_f64(MatrixLayout::row_major(1, 1), Dtype::F64, &[1.0]).unwrap();
     let problem = Problem::new(1, 1, 1, Major::K, Major::N).with_alpha(alpha);
-    let inputs = Inputs { a: &one, b: &one, c: None, bias: None };
+    let inputs = Operands::new(&one, &one);
     let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
     assert_eq!(product.d.get(0, 0), Some(alpha));
 }
@@ -167,7 +166,7 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
             HostMatrix::from_bytes(matrix.layout(), Dtype::Tf32, matrix.bytes()).unwrap()
         };
         let (raw_a, raw_b) = (raw(&a), raw(&b));
-        let inputs = Inputs { a: &raw_a, b: &raw_b, c: None, bias: None };
+        let inputs = Operands::new(&raw_a, &raw_b);
         let config = Config::new(Dtype::Tf32);
         let product = multiply(&Executor::Cuda(device.clone()), &config, &problem, inputs).unwrap();
         let model = error_model(Elements::new(Dtype::Tf32, Dtype::F32));
@@ -264,7 +263,7 @@ fn no_depth_gives_beta_c_and_empty_results_do_nothing() {
     for (m, n) in [(0, 8), (8, 0)] {
         let problem = Problem::new(m, n, 8, Major::K, Major::K);
         // SAFETY: an empty result touches no memory.
-        unsafe { gemm.run(&problem, &nowhere, stream.as_ref()) }.unwrap();
+        unsafe { gemm.run_at(&problem, &nowhere, stream.as_ref()) }.unwrap();
     }
 }
 
@@ -286,7 +285,7 @@ fn beta_zero_never_reads_c() {
     for c in [dd.address(), 0] {
         let pointers = Pointers::new(da.address(), db.address(), c, dd.address());
         // SAFETY: the buffers hold what the problem says and outlive the synchronisation.
-        unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
+        unsafe { gemm.run_at(&problem, &pointers, stream.as_ref()) }.unwrap();
         stream.synchronize().unwrap();
         dd.copy_to_host(0, d.bytes_mut(), stream.as_ref()).unwrap();
         let reference = Reference::new(&problem, &a, &b, None).unwrap();
@@ -303,7 +302,7 @@ fn bad_arguments_are_refused_with_what_to_do() {
     let problem = Problem::new(64, 64, 64, Major::K, Major::K);
     let refused = |problem: &Problem, pointers: Pointers| {
         // SAFETY: refused before anything is launched.
-        unsafe { gemm.run(problem, &pointers, stream.as_ref()) }.unwrap_err().to_string()
+        unsafe { gemm.run_at(problem, &pointers, stream.as_ref()) }.unwrap_err().to_string()
     };
     let fine = Pointers::new(1 << 20, 1 << 20, 0, 1 << 20);
     let text = refused(&problem, Pointers { a: 0, ..fine });
@@ -314,7 +313,7 @@ fn bad_arguments_are_refused_with_what_to_do() {
     assert!(text.contains("C is at address"), "{text}");
     let gemm_s8 = Gemm::create(&device, Config::new(Dtype::S8)).unwrap();
     // SAFETY: refused before anything is launched.
-    let text = unsafe { gemm_s8.run(&problem.with_alpha(0.5), &fine, stream.as_ref()) };
+    let text = unsafe { gemm_s8.run_at(&problem.with_alpha(0.5), &fine, stream.as_ref()) };
     let text = text.unwrap_err().to_string();
     assert!(text.contains("alpha is 0.5"), "{text}");
     let huge = Problem::new(1 << 32, 64, 64, Major::K, Major::K);

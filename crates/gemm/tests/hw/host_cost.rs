@@ -8,11 +8,11 @@ use persistent_gemm::driver::{
 };
 use persistent_gemm::interop::bf16;
 use persistent_gemm::interop::cudarc::driver::CudaContext;
-use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem, Split};
+use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem, RunRequest, Split};
 use pgemm_kernels::{MatrixArgument, Work};
 
 use crate::device::device;
-use crate::operands::{Fill, Operands};
+use crate::operands::{Fill, MatrixSet};
 
 fn problem() -> Problem {
     Problem::new(128, 128, 128, Major::K, Major::K)
@@ -23,8 +23,8 @@ fn config() -> Config {
 }
 
 /// Small integers on the device, and where a result goes.
-fn operands(stream: &Stream, seed: u64) -> Operands {
-    Operands::new(&config(), &problem(), Fill::Integers, seed, stream)
+fn operands(stream: &Stream, seed: u64) -> MatrixSet {
+    MatrixSet::new(&config(), &problem(), Fill::Integers, seed, stream)
 }
 
 /// Median microseconds of one call, over bursts that the queue holds.
@@ -60,7 +60,7 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
     let prepared = gemm.prepare(&problem).unwrap();
     let held = prepared.workspace_bytes();
     assert_eq!(held > 0, config.split != Some(Split::Whole), "{:?}", prepared.plan());
-    let sets = [1, 5].map(|seed| Operands::new(&config, &problem, Fill::Normal, seed, &stream));
+    let sets = [1, 5].map(|seed| MatrixSet::new(&config, &problem, Fill::Normal, seed, &stream));
 
     // The same entry with its body cut out: same parameters, threads and shared memory.
     let built = pgemm_kernels::GemmKernel::build(&prepared.plan().spec).unwrap();
@@ -115,17 +115,23 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         }));
         // SAFETY: the operands outlive the work, which `microseconds` waits for.
         costs[1].push(microseconds(&stream, || unsafe {
-            gemm.run_prepared(&prepared, 1.0, 0.0, &sets[0].pointers(), stream.as_ref()).unwrap();
+            gemm.run_at(
+                RunRequest::prepared(&prepared, 1.0, 0.0),
+                &sets[0].pointers(),
+                stream.as_ref(),
+            )
+            .unwrap();
         }));
         let mut turn = 0;
         // SAFETY: as above; every address changes each time.
         costs[2].push(microseconds(&stream, || unsafe {
             turn ^= 1;
             let pointers = sets[turn].pointers();
-            gemm.run_prepared(&prepared, 1.0, 0.0, &pointers, stream.as_ref()).unwrap();
+            gemm.run_at(RunRequest::prepared(&prepared, 1.0, 0.0), &pointers, stream.as_ref())
+                .unwrap();
         }));
         costs[3].push(microseconds(&stream, || {
-            gemm.matmul(&problem, &a, &b, &mut d, &cudarcs).unwrap();
+            gemm.run(&problem, persistent_gemm::Operands::new(&a, &b), &mut d, &cudarcs).unwrap();
         }));
     }
     let held_then = prepared.workspace_bytes();
@@ -153,13 +159,17 @@ fn captured_runs_replay_and_unprepared_ones_are_refused() {
     let pointers = operands.pointers();
     // SAFETY: the operands outlive the graph's last replay, which is waited for.
     let refused = unsafe {
-        Graph::capture(&device, stream.as_ref(), |stream| gemm.run(&problem(), &pointers, stream))
+        Graph::capture(&device, stream.as_ref(), |stream| {
+            gemm.run_at(&problem(), &pointers, stream)
+        })
     };
     assert!(matches!(refused, Err(Error::CaptureUnprepared)), "{refused:?}");
     gemm.prepare(&problem()).unwrap();
     // SAFETY: as above.
     let mut graph = unsafe {
-        Graph::capture(&device, stream.as_ref(), |stream| gemm.run(&problem(), &pointers, stream))
+        Graph::capture(&device, stream.as_ref(), |stream| {
+            gemm.run_at(&problem(), &pointers, stream)
+        })
     }
     .unwrap();
     for _ in 0..2 {
@@ -181,7 +191,8 @@ fn many_threads_share_one_gemm() {
                 for round in 0..20 {
                     let operands = operands(&stream, thread * 100 + round);
                     // SAFETY: the operands outlive the work, which `check` waits for.
-                    unsafe { gemm.run(&problem(), &operands.pointers(), stream.as_ref()) }.unwrap();
+                    unsafe { gemm.run_at(&problem(), &operands.pointers(), stream.as_ref()) }
+                        .unwrap();
                     operands.check(stream.as_ref());
                 }
             });

@@ -4,14 +4,14 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use persistent_gemm::driver::{Device, StreamRef};
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::interop::cudarc::driver::{
     CudaContext, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits,
 };
 use persistent_gemm::interop::{DeviceElement, F8E4M3, F8E5M2, bf16, f16};
 use persistent_gemm::{
-    Config, DeviceInputs, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout,
-    PlanError, Problem, cpu,
+    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout, Operands, PlanError,
+    Problem, cpu,
 };
 
 use crate::device::device;
@@ -80,12 +80,12 @@ fn check<A: Value, B: Value, D: Value>(context: &Arc<CudaContext>, config: Confi
     let (a, b) = (upload::<A>(&upstream, &a), upload::<B>(&upstream, &b));
     let c = upload::<D>(&upstream, &c);
     let mut d = upstream.alloc_zeros::<D>(72 * 56).unwrap();
-    gemm.matmul_with_c(&problem, &a, &b, &c, &mut d, &stream).unwrap();
+    gemm.run(&problem, Operands::new(&a, &b).c(&c), &mut d, &stream).unwrap();
     assert_eq!(upstream.clone_dtoh(&d).unwrap(), expected, "{config:?}");
     // C in D's place, and views that begin in the middle of a buffer.
     let mut long = upstream.alloc_zeros::<D>(72 * 56 + 5).unwrap();
     upstream.memcpy_dtod(&c, &mut long.slice_mut(5..)).unwrap();
-    gemm.matmul(&problem, &a.as_view(), &b, &mut long.slice_mut(5..), &stream).unwrap();
+    gemm.run(&problem, Operands::new(&a.as_view(), &b), &mut long.slice_mut(5..), &stream).unwrap();
     let found = upstream.clone_dtoh(&long).unwrap();
     assert_eq!(found[5..], expected, "{config:?}");
     assert_eq!(found[..5], [D::of(0.0); 5]);
@@ -118,19 +118,19 @@ fn buffers_that_do_not_fit_are_refused() {
     let problem = Problem::new(8, 8, 8, Major::K, Major::N);
     let a = stream.alloc_zeros::<bf16>(64).unwrap();
     let mut d = stream.alloc_zeros::<bf16>(64).unwrap();
-    gemm.matmul(&problem, &a, &a, &mut d, &stream).unwrap();
+    gemm.run(&problem, Operands::new(&a, &a), &mut d, &stream).unwrap();
 
-    let short = gemm.matmul(&problem, &a.slice(1..), &a, &mut d, &stream).unwrap_err();
+    let short = gemm.run(&problem, Operands::new(&a.slice(1..), &a), &mut d, &stream).unwrap_err();
     assert!(matches!(short, Error::BufferLength { matrix: "A", found: 63, needed: 64 }), "{short}");
     let apart = problem.with_b_leading_dimension(9);
-    let short = gemm.matmul(&apart, &a, &a, &mut d, &stream).unwrap_err();
+    let short = gemm.run(&apart, Operands::new(&a, &a), &mut d, &stream).unwrap_err();
     assert!(matches!(short, Error::BufferLength { matrix: "B", needed: 71, .. }), "{short}");
     let batch = problem.with_batch(2).with_a_batch_stride(0).with_b_batch_stride(0);
-    let short = gemm.matmul(&batch, &a, &a, &mut d, &stream).unwrap_err();
+    let short = gemm.run(&batch, Operands::new(&a, &a), &mut d, &stream).unwrap_err();
     assert!(matches!(short, Error::BufferLength { matrix: "D", needed: 128, .. }), "{short}");
 
     let wide = stream.alloc_zeros::<f32>(64).unwrap();
-    let other = gemm.matmul(&problem, &wide, &a, &mut d, &stream).unwrap_err();
+    let other = gemm.run(&problem, Operands::new(&wide, &a), &mut d, &stream).unwrap_err();
     assert!(matches!(other, Error::BufferType { matrix: "A", found: "f32", .. }), "{other}");
     assert!(StreamRef::from_cudarc(&device, &stream).is_ok());
 }
@@ -156,7 +156,7 @@ fn check_bias<A: Value, D: Value, Bias: Value>(context: &Arc<CudaContext>, confi
     let row = MatrixLayout::row_major(1, length);
     let mut bias = HostMatrix::zeros(row, config.bias_dtype()).unwrap();
     bias.fill_integers(4, 5);
-    let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+    let inputs = Operands::new(&a, &b).c(&c).bias(&bias);
     let expected = multiply(&Executor::Cpu { because: None }, &config, &problem, inputs).unwrap().d;
 
     let values: Vec<D> = expected.to_f64_vec().into_iter().map(D::of).collect();
@@ -164,30 +164,30 @@ fn check_bias<A: Value, D: Value, Bias: Value>(context: &Arc<CudaContext>, confi
     let row = upload::<Bias>(&stream, &bias);
     let mut d = stream.alloc_zeros::<D>(72 * 56).unwrap();
     let (a_slice, b_slice, c_slice) = &on_device;
-    gemm.matmul_with_c_and_bias(&problem, a_slice, b_slice, c_slice, &row, &mut d, &stream)
-        .unwrap();
+    let operands = Operands::new(a_slice, b_slice).bias(&row);
+    gemm.run(&problem, operands.c(c_slice), &mut d, &stream).unwrap();
     assert_eq!(stream.clone_dtoh(&d).unwrap(), values, "{config:?}");
     stream.memcpy_dtod(c_slice, &mut d).unwrap();
-    gemm.matmul_with_bias(&problem, a_slice, b_slice, &row, &mut d, &stream).unwrap();
+    gemm.run(&problem, operands, &mut d, &stream).unwrap();
     assert_eq!(stream.clone_dtoh(&d).unwrap(), values, "{config:?} in place");
 
-    let short = gemm.matmul_with_bias(&problem, a_slice, b_slice, &row.slice(1..), &mut d, &stream);
+    let short = gemm.run(&problem, operands.bias(&row.slice(1..)), &mut d, &stream);
     let short = short.unwrap_err();
     assert!(matches!(short, Error::BufferLength { matrix: "the bias", .. }), "{short}");
-    let missing = gemm.matmul(&problem, a_slice, b_slice, &mut d, &stream).unwrap_err();
+    let missing = gemm.run(&problem, Operands::new(a_slice, b_slice), &mut d, &stream).unwrap_err();
     assert!(matches!(missing, Error::Plan(PlanError::MissingBias { .. })), "{missing}");
 
     let stream = gemm.stream();
     let [a, b, c, bias] =
         [&a, &b, &c, &bias].map(|matrix| DeviceMatrix::upload(matrix, stream).unwrap());
     let mut d = DeviceMatrix::zeros(problem.d_layout(), config.output_dtype(), stream).unwrap();
-    let inputs = DeviceInputs { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
-    gemm.multiply_inputs(&problem, inputs, &mut d, stream).unwrap();
+    let inputs = Operands::new(&a, &b).c(&c).bias(&bias);
+    gemm.run(&problem, inputs, &mut d, &stream).unwrap();
     assert_eq!(d.download(stream).unwrap(), expected, "{config:?} of matrices");
-    let missing = gemm.multiply(&problem, &a, &b, Some(&c), &mut d, stream).unwrap_err();
+    let missing = gemm.run(&problem, Operands::new(&a, &b).c(&c), &mut d, &stream).unwrap_err();
     assert!(matches!(missing, Error::Plan(PlanError::MissingBias { .. })), "{missing}");
-    let other = DeviceInputs { bias: Some(&a), ..inputs };
-    let other = gemm.multiply_inputs(&problem, other, &mut d, stream).unwrap_err();
+    let other = inputs.bias(&a);
+    let other = gemm.run(&problem, other, &mut d, &stream).unwrap_err();
     assert!(other.to_string().starts_with("the bias is"), "{other}");
 }
 
@@ -211,6 +211,6 @@ fn a_bias_is_added_in_typed_calls() {
     let a = stream.alloc_zeros::<f32>(64).unwrap();
     let mut d = stream.alloc_zeros::<f32>(64).unwrap();
     let problem = Problem::new(8, 8, 8, Major::K, Major::N);
-    let unused = gemm.matmul_with_bias(&problem, &a, &a, &a, &mut d, &stream).unwrap_err();
+    let unused = gemm.run(&problem, Operands::new(&a, &a).bias(&a), &mut d, &stream).unwrap_err();
     assert!(matches!(unused, Error::Plan(PlanError::UnusedBias { .. })), "{unused}");
 }

@@ -2,7 +2,9 @@
 //! are no neighbours; on streams that run at once and in graphs, whose operands that are laid out anew must not meet.
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Graph, Stream, StreamRef};
-use persistent_gemm::{Config, Dtype, Error, Gemm, Major, OperandLayout, Pointers, Problem};
+use persistent_gemm::{
+    Config, Dtype, Error, Gemm, Major, OperandLayout, Pointers, Preparation, Problem,
+};
 
 use crate::device::device;
 
@@ -64,7 +66,7 @@ impl Case {
 
     fn run(&self, gemm: &Gemm, stream: StreamRef<'_>) -> Result<(), Error> {
         // SAFETY: the buffers hold what the problem says and outlive the check, which waits for the stream.
-        unsafe { gemm.run(&self.problem, &self.pointers(), stream) }
+        unsafe { gemm.run_at(&self.problem, &self.pointers(), stream) }
     }
 
     /// Compares D and what lies around it, after the work on the stream.
@@ -158,7 +160,7 @@ fn graphs_lay_operands_out_each_time_they_are_replayed() {
     gemm.prepare(&problem).unwrap();
     let pointers = case.pointers();
     // SAFETY: matrices and Gemm outlive the last replay.
-    let record = |stream: StreamRef<'_>| unsafe { gemm.run(&problem, &pointers, stream) };
+    let record = |stream: StreamRef<'_>| unsafe { gemm.run_at(&problem, &pointers, stream) };
     // SAFETY: as above.
     let mut graph = unsafe { Graph::capture(&device, stream.as_ref(), record) }.unwrap();
     for seed in [50, 60] {
@@ -177,7 +179,7 @@ fn graphs_lay_operands_out_each_time_they_are_replayed() {
     // SAFETY: as above.
     let refused = unsafe { Graph::capture(&device, stream.as_ref(), record) };
     assert!(matches!(refused.err(), Some(Error::CaptureUnprepared)));
-    gemm.prepare_at(&shifted.problem, &shifted.pointers()).unwrap();
+    gemm.prepare(Preparation::new(&shifted.problem).at(&shifted.pointers())).unwrap();
     // SAFETY: as above.
     let mut graph = unsafe { Graph::capture(&device, stream.as_ref(), record) }.unwrap();
     graph.launch(stream.as_ref()).unwrap();

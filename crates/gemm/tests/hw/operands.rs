@@ -16,7 +16,7 @@ pub enum Fill {
 }
 
 /// Matrices that live until they are dropped, which waits for the work on them.
-pub struct Operands {
+pub struct MatrixSet {
     config: Config,
     problem: Problem,
     fill: Fill,
@@ -27,7 +27,7 @@ pub struct Operands {
     device_d: DeviceBuffer,
 }
 
-impl Operands {
+impl MatrixSet {
     /// Fills A and B from the seed, and D with NaN.
     pub fn new(
         config: &Config,
@@ -35,7 +35,7 @@ impl Operands {
         fill: Fill,
         seed: u64,
         stream: &Stream,
-    ) -> Operands {
+    ) -> MatrixSet {
         let matrix = |layout: MatrixLayout, seed| {
             let mut matrix = HostMatrix::zeros(layout, config.dtype).unwrap();
             match fill {
@@ -52,7 +52,7 @@ impl Operands {
         };
         let (device_a, device_b, device_d) = (upload(&a), upload(&b), upload(&d));
         let (config, problem) = (config.clone(), *problem);
-        let mut operands = Operands { config, problem, fill, a, b, device_a, device_b, device_d };
+        let mut operands = MatrixSet { config, problem, fill, a, b, device_a, device_b, device_d };
         operands.poison(stream.as_ref());
         operands
     }

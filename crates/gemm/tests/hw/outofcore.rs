@@ -4,10 +4,11 @@
 use std::cell::Cell;
 
 use persistent_gemm::driver::{Device, Stream};
-use persistent_gemm::host::{Executor, Inputs, multiply};
-use persistent_gemm::outofcore::{Budget, HostOperands};
+use persistent_gemm::host::{Executor, multiply};
+use persistent_gemm::outofcore::Budget;
 use persistent_gemm::{
-    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout, Problem, Split, cpu,
+    Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, MatrixLayout, Operands, Problem,
+    Split, cpu,
 };
 
 use crate::device::device;
@@ -36,9 +37,9 @@ fn check(device: &Device, config: &Config, problem: &Problem, budget: &Budget, p
     }
     let gemm = Gemm::create(device, config.clone()).unwrap();
     let mut done = 0;
-    let operands = HostOperands { a: &a, b: &b, c: Some(&c), bias: None };
+    let operands = Operands::new(&a, &b).c(&c);
     let report = gemm
-        .multiply_host_with(problem, operands, &mut d, budget, &mut |progress| {
+        .multiply_host(problem, operands, &mut d, budget, &mut |progress| {
             assert_eq!(progress.done, done + 1);
             done = progress.done;
         })
@@ -99,8 +100,10 @@ fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
     let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
     let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
     let gemm = Gemm::create(&device, config.clone()).unwrap();
-    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
-    let report = gemm.multiply_host(&problem, operands, &mut d, &Budget::new(24 << 20)).unwrap();
+    let operands = Operands::new(&a, &b);
+    let report = gemm
+        .multiply_host(&problem, operands, &mut d, &Budget::new(24 << 20), &mut |_| {})
+        .unwrap();
     assert!(report.products >= 4, "{report}");
 
     let gemm = Gemm::create(&device, config.with_split(Split::Whole)).unwrap();
@@ -108,7 +111,7 @@ fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
     let (a, b) =
         (DeviceMatrix::upload(&a, stream).unwrap(), DeviceMatrix::upload(&b, stream).unwrap());
     let mut whole = DeviceMatrix::zeros(problem.d_layout(), Dtype::Bf16, stream).unwrap();
-    gemm.multiply(&problem, &a, &b, None, &mut whole, stream).unwrap();
+    gemm.run(&problem, Operands::new(&a, &b), &mut whole, &stream).unwrap();
     gemm.sync().unwrap();
     assert_eq!(d, whole.download(stream).unwrap());
 }
@@ -132,16 +135,17 @@ fn epilogues_are_applied_to_blocks() {
         let c = integers(problem.c_layout(), output, 3);
         let row = MatrixLayout::row_major(1, config.epilogue.bias_length(1000, 777));
         let bias = integers(row, config.bias_dtype(), 4);
-        let inputs = Inputs { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+        let inputs = Operands::new(&a, &b).c(&c).bias(&bias);
         let expected =
             multiply(&Executor::Cpu { because: None }, &config, &problem, inputs).unwrap();
         let gemm = Gemm::create(&device, config.clone()).unwrap();
         let mut d = HostMatrix::zeros(problem.d_layout(), output).unwrap();
-        let operands = HostOperands { a: &a, b: &b, c: Some(&c), bias: Some(&bias) };
+        let operands = Operands::new(&a, &b).c(&c).bias(&bias);
         for bytes in [3 << 19, 1 << 30] {
             d.poison();
             let budget = Budget::new(bytes);
-            let report = gemm.multiply_host(&problem, operands, &mut d, &budget).unwrap();
+            let report =
+                gemm.multiply_host(&problem, operands, &mut d, &budget, &mut |_| {}).unwrap();
             assert!(
                 report.device_bytes <= bytes && (bytes == 1 << 30 || report.products > 1),
                 "{report}"
@@ -149,8 +153,9 @@ fn epilogues_are_applied_to_blocks() {
             assert_eq!(d.to_f64_vec(), expected.d.to_f64_vec(), "{config:?} {report}");
         }
         if config.epilogue.bias().is_some() {
-            let without = HostOperands { bias: None, ..operands };
-            let refused = gemm.multiply_host(&problem, without, &mut d, &Budget::new(1 << 30));
+            let without = operands.bias(None::<&HostMatrix>);
+            let refused =
+                gemm.multiply_host(&problem, without, &mut d, &Budget::new(1 << 30), &mut |_| {});
             assert!(refused.unwrap_err().to_string().contains("a bias of"));
         }
     }
@@ -165,13 +170,13 @@ fn the_device_gives_no_more_memory_than_the_budget_says() {
         (integers(problem.a_layout(), Dtype::F32, 1), integers(problem.b_layout(), Dtype::F32, 2));
     let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::F32).unwrap();
     let gemm = Gemm::create(&device, config).unwrap();
-    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
+    let operands = Operands::new(&a, &b);
     // Kernels are loaded once.
     let budget = Budget::new(64 << 20);
-    gemm.multiply_host(&problem, operands, &mut d, &budget).unwrap();
+    gemm.multiply_host(&problem, operands, &mut d, &budget, &mut |_| {}).unwrap();
     let before = device.free_memory_bytes().unwrap();
     let least = Cell::new(before);
-    gemm.multiply_host_with(&problem, operands, &mut d, &budget, &mut |_| {
+    gemm.multiply_host(&problem, operands, &mut d, &budget, &mut |_| {
         least.set(least.get().min(device.free_memory_bytes().unwrap()));
     })
     .unwrap();
@@ -196,9 +201,9 @@ fn what_cannot_be_done_by_blocks_is_said() {
         integers(problem.b_layout(), Dtype::Bf16, 2),
     );
     let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
-    let operands = HostOperands { a: &a, b: &b, c: None, bias: None };
+    let operands = Operands::new(&a, &b);
     let mut refused = |problem: &Problem, bytes| {
-        gemm.multiply_host(problem, operands, &mut d, &Budget::new(bytes)).unwrap_err()
+        gemm.multiply_host(problem, operands, &mut d, &Budget::new(bytes), &mut |_| {}).unwrap_err()
     };
     let error = refused(&problem, 1 << 20);
     assert!(matches!(error, Error::DeviceBudget { whole_k: true, .. }), "{error}");
@@ -208,5 +213,5 @@ fn what_cannot_be_done_by_blocks_is_said() {
     // All is as before.
     let stream = Stream::new(&device).unwrap();
     stream.synchronize().unwrap();
-    gemm.multiply_host(&problem, operands, &mut d, &Budget::new(1 << 30)).unwrap();
+    gemm.multiply_host(&problem, operands, &mut d, &Budget::new(1 << 30), &mut |_| {}).unwrap();
 }

@@ -1,10 +1,10 @@
 //! Special values on the device: what the emulator takes for granted of tensor cores.
 
 use persistent_gemm::driver::{DeviceBuffer, Stream};
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
-    Accumulation, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, Pointers, Precision, Problem,
-    Reference, Split,
+    Accumulation, Config, Dtype, ErrorModel, Gemm, HostMatrix, Major, Operands, Pointers,
+    Precision, Problem, Reference, Split,
 };
 
 use crate::device::device;
@@ -48,7 +48,7 @@ fn c_on_the_device_is_not_read_where_beta_is_zero() {
         let (c, d_address) = (dc.address(), dd.address());
         let pointers = Pointers::new(da.address(), db.address(), c, d_address);
         // SAFETY: the buffers hold what the problem says and outlive the synchronisation.
-        unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
+        unsafe { gemm.run_at(&problem, &pointers, stream.as_ref()) }.unwrap();
         stream.synchronize().unwrap();
         dd.copy_to_host(0, d.bytes_mut(), stream.as_ref()).unwrap();
         let comparison = Reference::new(&problem, &a, &b, None).unwrap().compare_exact(&d).unwrap();
@@ -70,7 +70,7 @@ fn sums_in_f16_beside_the_emulators() {
         matrix
     };
     let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
-    let inputs = Inputs { a: &a, b: &b, c: None, bias: None };
+    let inputs = Operands::new(&a, &b);
     let compute = |executor: &Executor| multiply(executor, &config, &problem, inputs).unwrap().d;
     let found = compute(&Executor::Cuda(device));
     let reference = Reference::new(&problem, &a, &b, None).unwrap();

@@ -6,10 +6,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use persistent_gemm::driver::{Device, Graph, Stream, StreamRef};
-use persistent_gemm::{Config, Dtype, Gemm, Major, Prepared, Problem, Split};
+use persistent_gemm::{Config, Dtype, Gemm, Major, Prepared, Problem, RunRequest, Split};
 
 use crate::device::device;
-use crate::operands::{Fill, Operands};
+use crate::operands::{Fill, MatrixSet};
 
 /// Results in f32, where another order of the sum shows.
 fn config(split: Split) -> Config {
@@ -54,15 +54,16 @@ fn prepare(device: &Device, config: Config, problem: &Problem) -> (Gemm, Arc<Pre
 }
 
 /// Enqueues the product of these operands.
-fn run(gemm: &Gemm, prepared: &Prepared, operands: &Operands, stream: StreamRef<'_>) {
+fn run(gemm: &Gemm, prepared: &Prepared, operands: &MatrixSet, stream: StreamRef<'_>) {
     // SAFETY: operands wait for the work on them when they are dropped.
-    unsafe { gemm.run_prepared(prepared, 1.0, 0.0, &operands.pointers(), stream) }.unwrap();
+    unsafe { gemm.run_at(RunRequest::prepared(prepared, 1.0, 0.0), &operands.pointers(), stream) }
+        .unwrap();
 }
 
 /// Another stream with more work than the device has room for.
 struct Noise {
     gemm: Gemm,
-    operands: Operands,
+    operands: MatrixSet,
     stream: Stream,
 }
 
@@ -71,7 +72,7 @@ impl Noise {
         let stream = Stream::new(device).unwrap();
         let config = Config::new(Dtype::Bf16);
         let problem = Problem::new(2048, 3072, 512, Major::K, Major::K);
-        let operands = Operands::new(&config, &problem, Fill::Integers, 77, &stream);
+        let operands = MatrixSet::new(&config, &problem, Fill::Integers, 77, &stream);
         Noise { gemm: Gemm::create(device, config).unwrap(), operands, stream }
     }
 
@@ -81,7 +82,7 @@ impl Noise {
             let problem = Problem::new(m, 3072, 512, Major::K, Major::K);
             let (pointers, stream) = (self.operands.pointers(), self.stream.as_ref());
             // SAFETY: as in `run`; fewer rows than the operands have.
-            unsafe { self.gemm.run(&problem, &pointers, stream) }.unwrap();
+            unsafe { self.gemm.run_at(&problem, &pointers, stream) }.unwrap();
         }
     }
 }
@@ -98,7 +99,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
         let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
         // Different operands: partial sums of the other graph would show.
         let mut operands =
-            [3, 4].map(|seed| Operands::new(&config, &problem(), Fill::Normal, seed, &streams[0]));
+            [3, 4].map(|seed| MatrixSet::new(&config, &problem(), Fill::Normal, seed, &streams[0]));
         let eager = operands.each_ref().map(|operands| {
             run(&gemm, &prepared, operands, streams[0].as_ref());
             operands.result(streams[0].as_ref())
@@ -137,7 +138,7 @@ fn workspaces_of_graphs_that_are_gone_are_used_again() {
     let config = config(Split::SplitK(4));
     let (gemm, prepared) = prepare(&device, config.clone(), &problem());
     let stream = Stream::new(&device).unwrap();
-    let mut operands = Operands::new(&config, &problem(), Fill::Normal, 5, &stream);
+    let mut operands = MatrixSet::new(&config, &problem(), Fill::Normal, 5, &stream);
     run(&gemm, &prepared, &operands, stream.as_ref());
     let eager = operands.result(stream.as_ref());
     let each = prepared.workspace_bytes();
@@ -167,7 +168,7 @@ fn sums_have_one_order_whatever_else_runs() {
     let stream = Stream::new(&device).unwrap();
     for (config, problem) in cases() {
         let (gemm, prepared) = prepare(&device, config.clone(), &problem);
-        let mut operands = Operands::new(&config, &problem, Fill::Normal, 6, &stream);
+        let mut operands = MatrixSet::new(&config, &problem, Fill::Normal, 6, &stream);
         run(&gemm, &prepared, &operands, stream.as_ref());
         let first = operands.result(stream.as_ref());
         let comparison = operands.compare(&first);
@@ -193,7 +194,7 @@ fn sums_in_any_order_are_right() {
         let (gemm, prepared) = prepare(&device, config.clone(), &problem);
         assert!(prepared.plan().unordered, "{:?}", prepared.plan());
         for fill in [Fill::Normal, Fill::Integers] {
-            let mut operands = Operands::new(&config, &problem, fill, 7, &stream);
+            let mut operands = MatrixSet::new(&config, &problem, fill, 7, &stream);
             for round in 0..10 {
                 operands.poison(stream.as_ref());
                 noise.go_on(round);
@@ -216,12 +217,12 @@ fn threads_and_streams_share_one_split_problem() {
             for thread in 0..4 {
                 let (gemm, prepared, config, device) = (&gemm, &prepared, &config, &device);
                 scope.spawn(move || {
-                    let mut sets: Vec<(Stream, Operands)> = (0..STREAMS)
+                    let mut sets: Vec<(Stream, MatrixSet)> = (0..STREAMS)
                         .map(|index| {
                             let stream = Stream::new(device).unwrap();
                             let seed = thread * STREAMS + index;
                             let fill = Fill::Integers;
-                            let operands = Operands::new(config, &problem(), fill, seed, &stream);
+                            let operands = MatrixSet::new(config, &problem(), fill, seed, &stream);
                             (stream, operands)
                         })
                         .collect();

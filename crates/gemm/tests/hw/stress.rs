@@ -92,7 +92,7 @@ fn one_thread(device: &Device, known: &[Known], largest: usize, thread: usize) {
             d.fill_u8(0, expected.len(), 0xff, stream.as_ref()).unwrap();
             let pointers = Pointers::new(a.address(), b.address(), 0, d.address());
             // SAFETY: all buffers outlive the work, which is waited for below.
-            unsafe { gemm.run(problem, &pointers, stream.as_ref()) }.unwrap();
+            unsafe { gemm.run_at(problem, &pointers, stream.as_ref()) }.unwrap();
         }
         for (lane, (stream, d)) in lanes.iter().enumerate() {
             let Known { problem, expected, .. } = which(lane);
@@ -161,7 +161,7 @@ fn nothing_is_kept_of_what_was_dropped() {
         let gemm = Gemm::create(&device, config.clone()).unwrap();
         let pointers = Pointers::new(operand.address(), operand.address(), 0, d.address());
         // SAFETY: the buffers are as large as the largest matrix, whatever they hold, and outlive the work.
-        unsafe { gemm.run(&problem, &pointers, stream.as_ref()) }.unwrap();
+        unsafe { gemm.run_at(&problem, &pointers, stream.as_ref()) }.unwrap();
         stream.synchronize().unwrap();
     });
 }

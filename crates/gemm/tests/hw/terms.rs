@@ -4,9 +4,9 @@
 use persistent_gemm::driver::{
     Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
 };
-use persistent_gemm::host::{Executor, Inputs, multiply};
+use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout,
+    Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Operands,
     Precision, Problem, Reference,
 };
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
@@ -240,8 +240,7 @@ fn f32_is_split_on_the_device() {
             };
             let (a, b) = (matrix(problem.a_layout(), 1), matrix(problem.b_layout(), 2));
             let c = matrix(problem.c_layout(), 3);
-            let inputs =
-                Inputs { a: &a, b: &b, c: (problem.beta != 0.0).then_some(&c), bias: None };
+            let inputs = Operands::new(&a, &b).c((problem.beta != 0.0).then_some(&c));
             let product = multiply(&executor, &config, &problem, inputs).unwrap();
             let reference = Reference::new(&problem, &a, &b, inputs.c).unwrap();
             let model = ErrorModel::new(Accumulation::Emulated(mode), Dtype::F32);

@@ -2,21 +2,21 @@
 
 use persistent_gemm::driver::{DeviceBuffer, Graph, Stream};
 use persistent_gemm::{
-    CallerWorkspace, Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Problem, Split,
-    cpu,
+    CallerWorkspace, Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Problem,
+    RunRequest, Split, cpu,
 };
 
 use crate::device::device;
-use crate::operands::{Fill, Operands};
+use crate::operands::{Fill, MatrixSet};
 
 fn split() -> (Config, Problem) {
     let config = Config::new(Dtype::Bf16).with_split(Split::SplitK(4));
     (config, Problem::new(256, 256, 2048, Major::K, Major::K))
 }
 
-fn set(stream: &Stream, seed: u64) -> Operands {
+fn set(stream: &Stream, seed: u64) -> MatrixSet {
     let (config, problem) = split();
-    Operands::new(&config, &problem, Fill::Normal, seed, stream)
+    MatrixSet::new(&config, &problem, Fill::Normal, seed, stream)
 }
 
 #[test]
@@ -32,11 +32,15 @@ fn a_workspace_of_the_callers_does_whatever_it_holds() {
     assert!(needed > 0 && prepared.workspace_bytes() == 0 && gemm.workspace_bytes() == 0);
     let mut operands = set(&stream, 1);
     let mut workspace = DeviceBuffer::new(&device, needed as usize).unwrap();
-    let run = |operands: &Operands, workspace: CallerWorkspace| {
+    let run = |operands: &MatrixSet, workspace: CallerWorkspace| {
         let (pointers, stream) = (operands.pointers(), stream.as_ref());
         // SAFETY: operands and workspace outlive the work, which is waited for, and nobody else uses them.
         unsafe {
-            gemm.run_prepared_with_workspace(&prepared, 1.0, 0.0, &pointers, workspace, stream)
+            gemm.run_at(
+                RunRequest::prepared(&prepared, 1.0, 0.0).with_workspace(workspace),
+                &pointers,
+                stream,
+            )
         }
     };
     for garbage in [0xff, 0x01, 0x00] {
@@ -57,8 +61,13 @@ fn a_workspace_of_the_callers_does_whatever_it_holds() {
         assert!(matches!(refused, Error::Workspace { .. }), "{refused}");
     }
     // SAFETY: nothing is enqueued.
-    let refused =
-        unsafe { gemm.run_prepared(&prepared, 1.0, 0.0, &operands.pointers(), stream.as_ref()) };
+    let refused = unsafe {
+        gemm.run_at(
+            RunRequest::prepared(&prepared, 1.0, 0.0),
+            &operands.pointers(),
+            stream.as_ref(),
+        )
+    };
     assert!(matches!(refused, Err(Error::WorkspaceLimit { .. })), "{refused:?}");
 }
 
@@ -71,7 +80,7 @@ fn limits_are_kept_by_freeing_what_others_hold() {
     let one = prepared.workspace_required_bytes();
     assert_eq!(gemm.workspace_bytes(), one);
     let streams = [(); 4].map(|()| Stream::new(&device).unwrap());
-    let mut sets: Vec<Operands> =
+    let mut sets: Vec<MatrixSet> =
         streams.iter().zip(1..).map(|(stream, seed)| set(stream, seed)).collect();
     let mut all = |limit: Option<u64>| {
         gemm.set_workspace_limit(limit);
@@ -79,7 +88,7 @@ fn limits_are_kept_by_freeing_what_others_hold() {
             for (operands, stream) in sets.iter_mut().zip(&streams) {
                 operands.poison(stream.as_ref());
                 // SAFETY: the operands outlive the work, which `check` waits for.
-                unsafe { gemm.run(&problem, &operands.pointers(), stream.as_ref()) }.unwrap();
+                unsafe { gemm.run_at(&problem, &operands.pointers(), stream.as_ref()) }.unwrap();
             }
             for (operands, stream) in sets.iter().zip(&streams) {
                 operands.check(stream.as_ref());
@@ -109,7 +118,7 @@ fn trimming_leaves_graphs_what_they_use() {
     gemm.prepare(&problem).unwrap();
     // SAFETY: operands and Gemm outlive the last replay, which is waited for.
     let mut graph = unsafe {
-        Graph::capture(&device, stream.as_ref(), |stream| gemm.run(&problem, &pointers, stream))
+        Graph::capture(&device, stream.as_ref(), |stream| gemm.run_at(&problem, &pointers, stream))
     }
     .unwrap();
     let held = gemm.workspace_bytes();
@@ -153,9 +162,10 @@ fn graphs_launched_again_see_what_the_matrices_hold_then() {
         persistent_gemm::Pointers::new(buffers[0].address(), buffers[1].address(), 0, d.address());
     gemm.prepare(&problem).unwrap();
     // SAFETY: the buffers outlive the last replay, which is waited for.
-    let mut graph =
-        unsafe { Graph::capture(&device, stream, |stream| gemm.run(&problem, &pointers, stream)) }
-            .unwrap();
+    let mut graph = unsafe {
+        Graph::capture(&device, stream, |stream| gemm.run_at(&problem, &pointers, stream))
+    }
+    .unwrap();
     for seed in [10, 20, 30] {
         let matrices = integers(&problem, seed);
         for (buffer, matrix) in buffers.iter_mut().zip(&matrices) {
@@ -180,11 +190,12 @@ fn matrices_on_the_device_are_checked_before_they_are_multiplied() {
     let (on_a, on_b) = (upload(&a), upload(&b));
     let mut d = DeviceMatrix::zeros(problem.d_layout(), Dtype::Bf16, stream).unwrap();
     let mut multiply = |problem: &Problem, a: &DeviceMatrix, c: Option<&DeviceMatrix>| {
-        gemm.multiply(problem, a, &on_b, c, &mut d, stream)
+        gemm.run(problem, persistent_gemm::Operands::new(a, &on_b).c(c), &mut d, &stream)
     };
     multiply(&problem, &on_a, None).unwrap();
     assert!(multiply(&problem, &on_b, None).is_err(), "B in A's place");
-    assert!(multiply(&problem.with_beta(1.0), &on_a, None).is_err(), "no C");
+    let other = problem.with_beta(1.0).with_c_leading_dimension(100);
+    assert!(multiply(&other, &on_a, None).is_err(), "a D that is C and lies otherwise");
     assert!(multiply(&problem.with_batch(2), &on_a, None).is_err(), "a batch");
     assert!(multiply(&problem.with_a_step(2), &on_a, None).is_err(), "elements that are apart");
     let wide = upload(&a.convert(Dtype::F32).unwrap());

@@ -1,5 +1,6 @@
 //! The table of activations: for each function its name, its code in binary32 and binary64, its
-//! reference on the host, and its error. A function is added by a variant and a row here.
+//! reference on the host, and its error. A function is added by a variant and a row here. The
+//! command, the Python module, the C library and the reference of the tests read this table.
 //!
 //! gelu is `max(x, 0) − |x|·Q(|x|)` with Q = 1 − Φ, and Q is two to the power of a polynomial. That
 //! takes one `ex2` for each element and has no cancellation below zero; a relative error of Q is an
@@ -15,7 +16,8 @@ use std::fmt;
 
 use pgemm_ir::{Element, Val, ty};
 
-/// A function that an epilogue applies to each result.
+/// A function that an epilogue applies to each result. Code outside of this module asks the table and
+/// does not match on the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Activation {
     /// max(x, 0); NaN stays NaN.
@@ -30,6 +32,8 @@ pub enum Activation {
 struct Row {
     /// How users write it.
     name: &'static str,
+    /// What it computes, in one line for the help of the command.
+    formula: &'static str,
     /// Its code for results of a type, computed in binary32.
     binary32: for<'k> fn(Val<'k, ty::F32>, Element) -> Val<'k, ty::F32>,
     /// Its code in binary64.
@@ -56,6 +60,7 @@ const fn parts(bits: u32) -> f64 {
 
 const RELU: Row = Row {
     name: "relu",
+    formula: "max(x, 0)",
     binary32: |x, _| x.max_nan(0.0),
     binary64: |x| x.lt(0.0).select(0.0, x),
     reference: |x| x.max(0.0),
@@ -68,6 +73,7 @@ const RELU: Row = Row {
 
 const GELU: Row = Row {
     name: "gelu",
+    formula: "x·Φ(x), by the error function",
     binary32: |x, output| gelu(x, if output.bytes() <= 2 { &NARROW } else { &WIDE }),
     binary64: gelu_64,
     reference: |x| x * (0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
@@ -81,6 +87,7 @@ const GELU: Row = Row {
 
 const SILU: Row = Row {
     name: "silu",
+    formula: "x / (1 + exp(−x))",
     binary32: |x, _| {
         let x = x.max_nan(SILU_ENDS);
         let decay = (x * -std::f32::consts::LOG2_E).exp2();
@@ -117,6 +124,11 @@ impl Activation {
         self.row().name
     }
 
+    /// What it computes, in one line.
+    pub const fn formula(self) -> &'static str {
+        self.row().formula
+    }
+
     /// Its value on the host. NaN stays NaN, and a zero keeps its sign where the function has it.
     pub fn reference(self, x: f64) -> f64 {
         if x.is_nan() {
@@ -149,8 +161,9 @@ impl Activation {
         self.row().makes_fractions
     }
 
-    /// Whether its code needs registers for exponentials and polynomials.
-    pub(crate) const fn is_long(self) -> bool {
+    /// Whether its code takes instructions and registers for exponentials and polynomials, rather
+    /// than a comparison.
+    pub const fn is_long(self) -> bool {
         self.row().is_long
     }
 

@@ -1,7 +1,7 @@
 //! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, MatrixArgument};
+use pgemm_kernels::MatrixArgument;
 
 use crate::config::Config;
 use crate::layout::OperandLayout;
@@ -60,10 +60,7 @@ impl Shape {
             ],
             batch: batch.count as u64,
             matrices: [batch.a, batch.b].map(|stride| batch.matrices(stride) as u64),
-            activated: matches!(
-                config.epilogue.activation(),
-                Some(Activation::Gelu | Activation::Silu)
-            ),
+            activated: config.epilogue.activation().is_some_and(|activation| activation.is_long()),
             by_threads: !d.is_moved_by_tma(line, config.output_dtype()),
             after_repack: !accesses.are_in_place(),
         }

@@ -54,7 +54,7 @@ const BY_THREADS_PER_BYTE: f64 = 0.08;
 const RAGGED_BY_THREADS: f64 = 3.0;
 const COLUMNS_BY_THREADS: f64 = 1.5;
 
-/// Cycles more for each element of a tile where gelu or silu are applied: 4096³ on an H200, by a kernel that nothing hides them in.
+/// Cycles more for each element of a tile where an activation with an exponential is applied: 4096³ on an H200, by a kernel that nothing hides them in.
 const ACTIVATION_PER_ELEMENT: f64 = 0.16;
 
 /// So much longer where rows of staging tiles are not whole lines of 128 bytes.

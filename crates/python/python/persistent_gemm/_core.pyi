@@ -9,6 +9,8 @@ from persistent_gemm import describe as describe
 from persistent_gemm import linear as linear
 from persistent_gemm import matmul as matmul
 
+ACTIVATIONS: list[str]
+
 def compute(
     a: Any,
     b: Any,

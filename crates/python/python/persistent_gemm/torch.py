@@ -98,14 +98,14 @@ def _of_gelu(z):
     return (1 + torch.erf(z * math.sqrt(0.5))) / 2 + z * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
-# Derivatives of activations, of functions that have derivatives themselves.
+# Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives themselves.
 _DERIVATIVES = {"relu": lambda z: (z > 0).to(z.dtype), "gelu": _of_gelu, "silu": _of_silu}
 
 
 def _activation(epilogue):
     """The name of an epilogue's activation, if it has one."""
     last = epilogue.split("|")[-1].strip() if epilogue else None
-    return last if last in _DERIVATIVES else None
+    return last if last in _core.ACTIVATIONS else None
 
 
 def _without_activation(epilogue):

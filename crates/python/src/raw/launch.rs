@@ -17,7 +17,7 @@ pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u
     // SAFETY: as the caller vouches.
     unsafe {
         let stream = StreamRef::from_raw(gemm.device(), stream as *mut c_void);
-        gemm.run(problem, pointers, stream)
+        gemm.run_at(problem, pointers, stream)
     }
 }
 

@@ -283,11 +283,11 @@ fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
 #[test]
 fn results_hold_on_the_same_device_driver_and_version_only() {
     let here = platform();
-    assert_eq!(here.difference(&here), None);
+    assert_eq!(here.differences(&here), []);
     let another_card = Platform { uuid: "GPU-1".into(), ..platform() };
-    assert_eq!(another_card.difference(&here), None);
+    assert_eq!(another_card.differences(&here), []);
     let unknown_driver = Platform { driver: None, ..platform() };
-    assert_eq!(unknown_driver.difference(&here), None);
+    assert_eq!(unknown_driver.differences(&here), []);
     for (other, part) in [
         (Platform { device: "NVIDIA H100".into(), ..platform() }, "device NVIDIA H100 there"),
         (Platform { sm_count: 78, ..platform() }, "SMs: 78 there, 132 here"),
@@ -295,7 +295,7 @@ fn results_hold_on_the_same_device_driver_and_version_only() {
         (Platform { driver: Some("570.1".into()), ..platform() }, "driver 570.1 there"),
         (Platform { version: "0.0.9".into(), ..platform() }, "library version 0.0.9 there"),
     ] {
-        let difference = other.difference(&here).unwrap();
+        let difference = other.differences(&here)[0].to_string();
         assert!(difference.starts_with(part), "{difference}");
         let folder = tempfile::tempdir().unwrap();
         let foreign = Results { platform: other, ..results() };

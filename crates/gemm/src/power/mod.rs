@@ -1,16 +1,21 @@
 //! Clocks, power, temperature and energy of one GPU, read through NVML. NVML is loaded at run time and found by the
-//! CUDA device's identity, never by index: the two libraries may count devices differently.
+//! CUDA device's identity, never by index: the two libraries may count devices differently. Without the feature `power`
+//! nothing is read.
+
+#[cfg(not(feature = "power"))]
+mod absent;
+#[cfg(feature = "power")]
+mod nvml;
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use nvml_wrapper::Nvml;
-use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
-use nvml_wrapper::enums::device::SampleValue;
-use nvml_wrapper::structs::device::FieldId;
-use nvml_wrapper::sys_exports::field_id::NVML_FI_DEV_POWER_INSTANT;
 use serde::{Deserialize, Serialize};
+
+#[cfg(not(feature = "power"))]
+use absent::{Sensors, version};
+#[cfg(feature = "power")]
+use nvml::{Sensors, version};
 
 /// What the card was doing at one moment. A field is `None` where NVML is absent or does not answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,15 +46,15 @@ pub struct EnergyReading {
 /// Reads one GPU's NVML sensors; every reading is `None` where NVML is absent.
 #[derive(Debug)]
 pub struct PowerMeter {
-    device: Option<nvml_wrapper::Device<'static>>,
+    sensors: Option<Sensors>,
 }
 
 impl PowerMeter {
     /// Finds the GPU by its UUID, `GPU-…` as nvidia-smi writes it. Without NVML, or where it does not know the GPU, the
     /// meter reads nothing and says so once per process.
     pub fn open(uuid: &str) -> PowerMeter {
-        let device = nvml().and_then(|nvml| nvml.device_by_uuid(uuid).ok());
-        if device.is_none() {
+        let sensors = Sensors::of(uuid);
+        if sensors.is_none() {
             static SAID: OnceLock<()> = OnceLock::new();
             SAID.get_or_init(|| {
                 tracing::warn!(
@@ -58,39 +63,32 @@ impl PowerMeter {
                 );
             });
         }
-        PowerMeter { device }
+        PowerMeter { sensors }
     }
 
     /// A meter that reads nothing.
     pub fn absent() -> PowerMeter {
-        PowerMeter { device: None }
+        PowerMeter { sensors: None }
     }
 
     /// Whether there is a sensor behind it.
     pub fn is_available(&self) -> bool {
-        self.device.is_some()
+        self.sensors.is_some()
     }
 
     /// Clocks, power, temperature and throttle reasons now. Takes well under a millisecond and does not wait for the GPU.
     pub fn sample(&self) -> PowerSample {
-        let Some(device) = &self.device else { return PowerSample::default() };
-        PowerSample {
-            sm_clock_mhz: device.clock_info(Clock::SM).ok(),
-            memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
-            power_watts: instant_power(device).or_else(|| device.power_usage().ok().map(watts)),
-            temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-            throttle_reasons: device.current_throttle_reasons().ok().map(throttle_names),
-        }
+        self.sensors.as_ref().map(Sensors::sample).unwrap_or_default()
     }
 
     /// The power limit in force, watts.
     pub fn limit_watts(&self) -> Option<f64> {
-        self.device.as_ref()?.enforced_power_limit().ok().map(watts)
+        self.sensors.as_ref()?.limit_watts()
     }
 
     /// Energy drawn since the driver was loaded, millijoules. Advances in steps about 100 ms apart.
     pub fn energy_millijoules(&self) -> Option<u64> {
-        self.device.as_ref()?.total_energy_consumption().ok()
+        self.sensors.as_ref()?.energy_millijoules()
     }
 
     /// Records the energy counter's steps until `finished` says so, asking once per millisecond. `None` where fewer than
@@ -107,7 +105,7 @@ impl PowerMeter {
 
 /// The driver's version as NVML names it, such as `580.95.05`.
 pub fn driver_version() -> Option<String> {
-    nvml()?.sys_driver_version().ok()
+    version()
 }
 
 /// The first and last change of a counter.
@@ -134,36 +132,6 @@ impl TickWatch {
         let joules = high.checked_sub(low)? as f64 / 1e3;
         (seconds > 0.0).then(|| EnergyReading { watts: joules / seconds, seconds, joules })
     }
-}
-
-/// The process's NVML. The name with the version is the one that drivers install; the crate's default is the
-/// development link, which most machines lack.
-fn nvml() -> Option<&'static Nvml> {
-    static NVML: OnceLock<Option<Nvml>> = OnceLock::new();
-    NVML.get_or_init(|| {
-        Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().or_else(|_| Nvml::init()).ok()
-    })
-    .as_ref()
-}
-
-/// The average lags by a second, which would keep a warm-up from being seen to settle.
-fn instant_power(device: &nvml_wrapper::Device<'static>) -> Option<f64> {
-    let sample = device.field_values_for(&[FieldId(NVML_FI_DEV_POWER_INSTANT)]).ok()?.pop()?;
-    match sample.ok()?.value.ok()? {
-        SampleValue::U32(milliwatts) if milliwatts > 0 => Some(watts(milliwatts)),
-        _ => None,
-    }
-}
-
-fn watts(milliwatts: u32) -> f64 {
-    f64::from(milliwatts) / 1e3
-}
-
-fn throttle_names(reasons: ThrottleReasons) -> Vec<String> {
-    (reasons - ThrottleReasons::NONE - ThrottleReasons::GPU_IDLE)
-        .iter_names()
-        .map(|(name, _)| name.to_owned())
-        .collect()
 }
 
 #[cfg(test)]
@@ -202,12 +170,5 @@ mod tests {
         ticks.observe(start + Duration::from_millis(10), 6);
         ticks.observe(start + Duration::from_millis(20), 6);
         assert_eq!(ticks.reading(), None);
-    }
-
-    #[test]
-    fn idle_is_not_a_throttle_reason() {
-        let reasons = ThrottleReasons::GPU_IDLE | ThrottleReasons::SW_POWER_CAP;
-        assert_eq!(throttle_names(reasons), ["SW_POWER_CAP"]);
-        assert!(throttle_names(ThrottleReasons::NONE).is_empty());
     }
 }

@@ -60,7 +60,7 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> OperandAccess
         d: upload("D", output, 4, d_span, off[3], Permission::ReadWrite),
         bias: 0,
     };
-    let plan = emulate(config, &problem, &mut memory, &pointers).unwrap().plan;
+    let plan = memory.compute(config, &problem, &pointers).unwrap().plan;
 
     let at = |operand: crate::OperandLayout, line: usize, i: usize| {
         line * operand.leading_dimension + i * operand.step

@@ -1,0 +1,80 @@
+//! What goes wrong with the files of the tuner and of benchmarks.
+
+use std::fmt;
+
+use pgemm_plan::{Choice, ProblemKey};
+
+/// Why a JSON file of this project cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileDamage {
+    /// It is no JSON of the expected form.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It is of another version of the form.
+    #[error("its schema is {found}, this version reads {needed}")]
+    Schema {
+        /// The file's.
+        found: u32,
+        /// That of this version.
+        needed: u32,
+    },
+    /// A choice in it is not one for its problem.
+    #[error(
+        "{choice} is no kernel for {}x{}x{} with operands of {}, {}-major, and {}, {}-major, and {} output",
+        key.m, key.n, key.k, key.operands()[0], key.a_major, key.operands()[1], key.b_major, key.output
+    )]
+    Choice {
+        /// The choice.
+        choice: Box<Choice>,
+        /// The problem.
+        key: Box<ProblemKey>,
+    },
+}
+
+/// Something in which the platform of results differs from this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlatformDifference {
+    /// What differs.
+    pub part: PlatformPart,
+    /// As it is where the results were found.
+    pub there: String,
+    /// As it is here.
+    pub here: String,
+}
+
+/// A part of a platform that results depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlatformPart {
+    /// The device's name.
+    Device,
+    /// The number of streaming multiprocessors.
+    SmCount,
+    /// The CUDA version that the driver supports.
+    Cuda,
+    /// The driver's version.
+    Driver,
+    /// The version of this library.
+    Library,
+}
+
+impl fmt::Display for PlatformDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlatformDifference { part, there, here } = self;
+        let part = match part {
+            PlatformPart::Device => "device",
+            PlatformPart::SmCount => "SMs:",
+            PlatformPart::Cuda => "CUDA",
+            PlatformPart::Driver => "driver",
+            PlatformPart::Library => "library version",
+        };
+        write!(f, "{part} {there} there, {here} here")
+    }
+}
+
+/// The differences in one line.
+pub(super) fn listed(differences: &[PlatformDifference]) -> String {
+    let texts: Vec<_> = differences.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}

@@ -1,0 +1,46 @@
+use super::*;
+
+/// Each says what was asked, what the limit is and what to do.
+#[test]
+fn what_only_other_machines_say_is_complete() {
+    let not_hopper = Error::NotHopper { name: "NVIDIA A100".into(), major: 8, minor: 0 };
+    let out_of_memory = Error::OutOfMemory { asked: 300, free: 200, total: 250 };
+    let too_old = Error::DriverTooOld {
+        found: DriverVersion { major: 11, minor: 8 },
+        needed: crate::driver::MINIMUM_DRIVER,
+    };
+    let report = pgemm_ptx::ResourceReport {
+        stack_bytes: 8,
+        warnings: vec!["info: (C7510) serialised".into()],
+        ..Default::default()
+    };
+    let unclean = Error::UncleanKernel {
+        spec: "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap(),
+        report: report.into(),
+    };
+    for (error, parts) in [
+        (
+            not_hopper,
+            [
+                "NVIDIA A100 has compute capability 8.0",
+                "need 9.0 (Hopper",
+                "or use the cpu backend",
+            ],
+        ),
+        (out_of_memory, ["asked for 300 bytes", "200 of 250 are free", "use smaller matrices"]),
+        (too_old, ["supports CUDA 11.8", "need CUDA 12.3 or later", "Update the NVIDIA driver"]),
+        (
+            unclean,
+            [
+                "kernel bf16-kk-bf16-64x64x64-s10-w1-c1x1 was asked for",
+                "8 bytes of stack, info: (C7510) serialised",
+                "another spec, or leave the kernel to the planner",
+            ],
+        ),
+    ] {
+        let text = error.to_string();
+        for part in parts {
+            assert!(text.contains(part), "'{part}' is missing in: {text}");
+        }
+    }
+}

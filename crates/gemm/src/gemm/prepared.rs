@@ -1,0 +1,316 @@
+//! Problems that are ready to launch: planned, their kernels loaded, their arguments packed.
+
+use std::sync::{Arc, Mutex};
+
+use pgemm_kernels::RepackKernel;
+use pgemm_plan::{
+    Batch, Choice, Config, Major, OperandAlignment, OperandLayout, Plan, PlannedProblem, Problem,
+};
+
+use super::{Gemm, Inner, lock};
+use crate::cache::Outcome;
+use crate::error::{Error, Result};
+use crate::sequence::Sequence;
+use crate::sequence::cuda::CudaStep;
+use crate::work::Pointers;
+use crate::workspace::Workspaces;
+
+/// What of a problem a prepared launch depends on: all but the addresses and scalars.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PlanKey {
+    extents: [usize; 3],
+    a: OperandLayout,
+    b: OperandLayout,
+    alignment: OperandAlignment,
+    d_major: Major,
+    /// C's, where it is read.
+    c_leading_dimension: Option<usize>,
+    d_leading_dimension: usize,
+    /// That of C is 0 where it is not read.
+    batch: Batch,
+}
+
+impl PlanKey {
+    pub(super) fn new(problem: &Problem, alignment: OperandAlignment) -> Self {
+        let batch = problem.batch.normalised();
+        PlanKey {
+            extents: [problem.m, problem.n, problem.k],
+            a: problem.a,
+            b: problem.b,
+            alignment,
+            d_major: problem.d_major,
+            c_leading_dimension: (problem.beta != 0.0).then_some(problem.c_leading_dimension),
+            d_leading_dimension: problem.d_leading_dimension,
+            batch: Batch { c: if problem.beta == 0.0 { 0 } else { batch.c }, ..batch },
+        }
+    }
+}
+
+/// A problem that is ready to launch.
+pub struct Prepared {
+    problem: Problem,
+    sequence: Sequence,
+    patched: Mutex<Patched>,
+    outcome: Option<Outcome>,
+}
+
+/// What each run changes.
+pub(super) struct Patched {
+    /// The kernels of the steps, in order.
+    pub(super) steps: Vec<CudaStep>,
+    pub(super) workspaces: Workspaces,
+}
+
+impl Prepared {
+    /// What happened in the cache; `None` where the kernel was loaded already.
+    pub fn cache_outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// How the problem is computed.
+    pub fn plan(&self) -> &Plan {
+        self.sequence.plan()
+    }
+
+    /// Bytes of device memory held for partial sums and for repacked operands; 0 where every tile is computed
+    /// whole and both operands are read in place. Each stream on which the problem
+    /// was run, and each stream of a capture, has its own: what a capture used goes to the next stream or capture once the
+    /// graph and its executables are gone, the rest is freed with this problem.
+    pub fn workspace_bytes(&self) -> u64 {
+        lock(&self.patched).workspaces.bytes()
+    }
+
+    /// Bytes of the workspace of one launch; 0 where it needs none.
+    pub fn workspace_required_bytes(&self) -> u64 {
+        lock(&self.patched).workspaces.size().bytes
+    }
+
+    /// The problem, with the scalars that it was prepared with.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Its launches.
+    pub(super) fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+
+    /// What each run changes.
+    pub(super) fn patched(&self) -> &Mutex<Patched> {
+        &self.patched
+    }
+}
+
+/// What is prepared: a problem, and as far as they are known the places of its operands and how it is to be computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Preparation<'a> {
+    problem: &'a Problem,
+    pointers: Option<Pointers>,
+    choice: Option<Choice>,
+}
+
+impl<'a> Preparation<'a> {
+    /// The problem, with operands at addresses that are multiples of 16, computed as is expected to be fastest.
+    pub fn new(problem: &'a Problem) -> Self {
+        Preparation { problem, pointers: None, choice: None }
+    }
+
+    /// For operands at addresses that are as far off multiples of 16 as these, and as others that are multiples of it.
+    pub fn at(self, pointers: &Pointers) -> Self {
+        Preparation { pointers: Some(*pointers), ..self }
+    }
+
+    /// Computed by exactly this choice. What is prepared so is not remembered; its kernel stays loaded.
+    pub fn with_choice(self, choice: Choice) -> Self {
+        Preparation { choice: Some(choice), ..self }
+    }
+}
+
+impl<'a> From<&'a Problem> for Preparation<'a> {
+    fn from(problem: &'a Problem) -> Self {
+        Preparation::new(problem)
+    }
+}
+
+impl Gemm {
+    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
+    /// workspace where the plan splits tiles along k or repacks operands. Runs of this problem at such addresses then only
+    /// patch addresses and launch.
+    ///
+    /// ```no_run
+    /// # use persistent_gemm::{Choice, Error, Gemm, Pointers, Preparation, Problem};
+    /// # fn prepare(gemm: &Gemm, problem: &Problem, pointers: &Pointers, choice: Choice) -> Result<(), Error> {
+    /// let at_multiples_of_16 = gemm.prepare(problem)?;
+    /// let here = gemm.prepare(Preparation::new(problem).at(pointers))?;
+    /// let by_this_kernel = gemm.prepare(Preparation::new(problem).with_choice(choice))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The problem is malformed, no kernel can compute it, a choice does not fit it or this config's types, memory for the
+    /// workspace is lacking, or the driver refuses. [`Error::UncleanKernel`] where the driver spoils the kernel that the config
+    /// or the choice names, [`Error::NoCleanKernel`] where it spoils all that the planner could take.
+    pub fn prepare<'a>(&self, preparation: impl Into<Preparation<'a>>) -> Result<Arc<Prepared>> {
+        let Preparation { problem, pointers, choice } = preparation.into();
+        problem.validate()?;
+        let alignment = pointers.map_or(OperandAlignment::ALIGNED, |pointers| {
+            alignment(problem, &self.0.config, &pointers)
+        });
+        let Some(choice) = choice else { return self.prepare_for(problem, alignment) };
+        let Config { dtype, b, epilogue, .. } = self.0.config;
+        let output = Some(self.0.config.output_dtype());
+        let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
+        self.prepare_first(
+            problem,
+            &config,
+            Plan::candidates_with(
+                problem,
+                &config,
+                self.0.device.properties().sm_count,
+                &(),
+                alignment,
+            )?,
+        )
+    }
+
+    pub(super) fn prepare_for(
+        &self,
+        problem: &Problem,
+        alignment: OperandAlignment,
+    ) -> Result<Arc<Prepared>> {
+        let key = PlanKey::new(problem, alignment);
+        if let Some(prepared) = lock(&self.0.prepared).get(&key) {
+            return Ok(prepared.clone());
+        }
+        let Inner { device, config, picks, .. } = &*self.0;
+        let sms = device.properties().sm_count;
+        let plans = Plan::candidates_with(problem, config, sms, &**picks, alignment)?;
+        let prepared = self.prepare_first(problem, config, plans)?;
+        Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
+    }
+
+    /// Prepares the first of these plans whose kernel the driver does not spoil.
+    fn prepare_first(
+        &self,
+        problem: &Problem,
+        config: &Config,
+        plans: impl IntoIterator<Item = Plan>,
+    ) -> Result<Arc<Prepared>> {
+        let prepared = first_clean(config, plans, |plan| {
+            let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
+            self.prepare_plan(problem, planned, plan)
+        })?;
+        Ok(Arc::new(prepared))
+    }
+
+    /// A plan, ready to launch.
+    ///
+    /// # Errors
+    /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from being launched.
+    fn prepare_plan(
+        &self,
+        problem: &Problem,
+        planned: PlannedProblem,
+        mut plan: Plan,
+    ) -> Result<Prepared> {
+        let Inner { device, config, store, zeros, account, .. } = &*self.0;
+        let (kernel, outcome) = store.kernel(&plan.spec)?;
+        plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
+        plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
+        // Both operands of every kernel have elements of one size.
+        let repacks = planned.repacks().kernels(config.dtype.bytes());
+        let repacks = repacks.into_iter().map(|spec| store.repack(spec));
+        let repacks = repacks.collect::<Result<Vec<_>>>()?;
+        let kernels: Vec<&RepackKernel> = repacks.iter().map(|repack| &repack.kernel).collect();
+        let sequence = Sequence::new(planned, plan, &kernel.gemm, &kernels, zeros.address())?;
+        let functions = repacks.iter().map(|repack| &repack.function).chain([&kernel.function]);
+        let steps = sequence.steps().iter().zip(functions);
+        let steps = steps.map(|(step, function)| CudaStep::new(device, step, function));
+        let steps = steps.collect::<Result<_>>()?;
+        let workspaces = Workspaces::new(device, account.clone(), sequence.workspace())?;
+        let patched = Mutex::new(Patched { steps, workspaces });
+        Ok(Prepared { problem: *problem, sequence, patched, outcome })
+    }
+}
+
+/// The alignment of the operands at these addresses.
+pub(super) fn alignment(
+    problem: &Problem,
+    config: &Config,
+    pointers: &Pointers,
+) -> OperandAlignment {
+    OperandAlignment::of(problem, config, [pointers.a, pointers.b])
+}
+
+/// What `prepare` makes of the first plan whose kernel the driver does not spoil.
+///
+/// # Errors
+/// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] where the planner has no other left;
+/// any other error of `prepare`.
+fn first_clean<T>(
+    config: &Config,
+    plans: impl IntoIterator<Item = Plan>,
+    mut prepare: impl FnMut(Plan) -> Result<T>,
+) -> Result<T> {
+    for plan in plans {
+        match prepare(plan) {
+            Err(Error::UncleanKernel { .. }) if config.spec.is_none() => {}
+            prepared => return prepared,
+        }
+    }
+    Err(Error::NoCleanKernel { dtype: config.dtype })
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ptx::ResourceReport;
+
+    use super::*;
+    use crate::Dtype;
+
+    /// The plans of `config` for a problem, given to a driver that spoils the first `spoilt` of them.
+    fn picked(config: &Config, spoilt: usize) -> (Vec<Plan>, Result<Plan>) {
+        let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        let plans: Vec<Plan> = Plan::candidates(&problem, config, 132).unwrap();
+        let mut left = spoilt;
+        let picked = first_clean(config, plans.clone(), |plan| {
+            if left == 0 {
+                return Ok(plan);
+            }
+            left -= 1;
+            let report = ResourceReport { spill_store_bytes: 72, ..ResourceReport::default() };
+            Err(Error::UncleanKernel { spec: plan.spec, report: report.into() })
+        });
+        (plans, picked)
+    }
+
+    #[test]
+    fn the_planner_goes_on_to_the_first_kernel_that_the_driver_does_not_spoil() {
+        let config = Config::new(Dtype::Bf16);
+        let (plans, first) = picked(&config, 0);
+        assert_eq!(first.unwrap(), plans[0]);
+        assert_eq!(picked(&config, 2).1.unwrap(), plans[2]);
+        let none = picked(&config, plans.len()).1;
+        assert!(matches!(none, Err(Error::NoCleanKernel { dtype: Dtype::Bf16 })), "{none:?}");
+    }
+
+    #[test]
+    fn a_kernel_that_was_asked_for_and_is_spoilt_is_named_with_what_the_driver_said() {
+        let name = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
+        let config = Config::for_spec(name.parse().unwrap());
+        let (plans, picked) = picked(&config, 1);
+        assert_eq!(plans.len(), 1);
+        let message = picked.unwrap_err().to_string();
+        assert!(message.contains(name) && message.contains("72 bytes spilled"), "{message}");
+    }
+
+    #[test]
+    fn what_else_goes_wrong_ends_the_search() {
+        let config = Config::new(Dtype::Bf16);
+        let problem = Problem::new(64, 64, 64, Major::K, Major::K);
+        let plans = Plan::candidates(&problem, &config, 132).unwrap();
+        let ended = first_clean(&config, plans, |_| Err::<(), _>(Error::NoDevice));
+        assert!(matches!(ended, Err(Error::NoDevice)), "{ended:?}");
+    }
+}

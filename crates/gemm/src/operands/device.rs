@@ -1,0 +1,93 @@
+//! Matrices on the device as operands, and the streams on which they are multiplied.
+
+use cudarc::driver::SyncOnDrop;
+use pgemm_ir::Element;
+use pgemm_plan::MatrixLayout;
+
+use super::{NoOperand, Sealed};
+use crate::driver::{ContextRef, Device, Stream, StreamRef};
+use crate::error::{Error, Result};
+
+/// What an operand says of itself before it is used.
+pub struct OperandFacts {
+    /// How it lies; `None` where it is a buffer that lies as the problem says.
+    pub(crate) layout: Option<MatrixLayout>,
+    /// Elements from the first on.
+    pub(crate) elements: usize,
+    pub(crate) stored: StoredType,
+    pub(crate) context: ContextRef,
+}
+
+/// The type of the elements.
+pub(crate) enum StoredType {
+    /// This one.
+    Element(Element),
+    /// A Rust type that may hold several.
+    Rust { name: &'static str, holds: &'static [Element] },
+}
+
+/// An operand in use. The use ends when it is dropped, after the product was enqueued.
+pub struct Use<'a> {
+    pub(crate) _guard: Option<SyncOnDrop<'a>>,
+}
+
+/// A matrix or vector on the device that a product reads: a [`DeviceMatrix`](crate::DeviceMatrix), or on a stream of cudarc's
+/// a `CudaSlice`, a `CudaView` or a `CudaViewMut`.
+pub trait DeviceOperand<S: ?Sized>: Sealed {
+    #[doc(hidden)]
+    fn facts(&self) -> OperandFacts;
+
+    /// Its address, to be read on the stream.
+    #[doc(hidden)]
+    fn read<'a>(&'a self, stream: &'a S) -> (u64, Use<'a>);
+}
+
+/// A matrix on the device that a product writes.
+pub trait DeviceResult<S: ?Sized>: DeviceOperand<S> {
+    /// Its address, to be written on the stream.
+    #[doc(hidden)]
+    fn write<'a>(&'a mut self, stream: &'a S) -> (u64, Use<'a>);
+}
+
+/// A stream to multiply on: ours, anybody's by a [`StreamRef`], or cudarc's.
+pub trait DeviceStream: Sealed {
+    /// The stream, as one of the device's context.
+    ///
+    /// # Errors
+    /// [`Error::OtherContext`](crate::Error::OtherContext) where it is of another one.
+    #[doc(hidden)]
+    fn of_device<'a>(&'a self, device: &'a Device) -> Result<StreamRef<'a>>;
+}
+
+/// A stream, unless it is of another context than the device's.
+fn in_context<'a>(stream: StreamRef<'a>, device: &Device) -> Result<StreamRef<'a>> {
+    if stream.device().same_context(device) {
+        return Ok(stream);
+    }
+    Err(Error::OtherContext { what: "the stream" })
+}
+
+impl Sealed for Stream {}
+impl Sealed for StreamRef<'_> {}
+
+impl DeviceStream for Stream {
+    fn of_device<'a>(&'a self, device: &'a Device) -> Result<StreamRef<'a>> {
+        in_context(self.as_ref(), device)
+    }
+}
+
+impl DeviceStream for StreamRef<'_> {
+    fn of_device<'a>(&'a self, device: &'a Device) -> Result<StreamRef<'a>> {
+        in_context(*self, device)
+    }
+}
+
+impl<S: ?Sized> DeviceOperand<S> for NoOperand {
+    fn facts(&self) -> OperandFacts {
+        match *self {}
+    }
+
+    fn read<'a>(&'a self, _stream: &'a S) -> (u64, Use<'a>) {
+        match *self {}
+    }
+}

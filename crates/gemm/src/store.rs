@@ -1,0 +1,153 @@
+//! [`KernelStore`]: the kernels that are loaded on a device, shared by all GEMMs and engines of it.
+//! A kernel that is not loaded yet is compiled by the driver's JIT, which loads it in milliseconds
+//! where it is in the driver's own cache. Whether the JIT compiled it well is a verdict that the
+//! disk cache ([`JitCache`]) keeps from one process to the next.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pgemm_ir::Kernel;
+use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
+use pgemm_ptx::ResourceReport;
+
+use crate::cache::{CacheKey, JitCache, Outcome};
+use crate::driver::{self, Device, Function, LaunchConfig};
+use crate::error::{Error, Result};
+
+/// A GEMM kernel on the device, launched or resident.
+pub(crate) struct LoadedKernel {
+    pub(crate) gemm: GemmKernel,
+    pub(crate) function: Function,
+    /// Clusters that run at once.
+    pub(crate) resident_clusters: u32,
+}
+
+/// A repack kernel on the device.
+pub(crate) struct LoadedRepack {
+    pub(crate) kernel: RepackKernel,
+    pub(crate) function: Function,
+}
+
+/// A kernel on the device, or why it is not used.
+#[derive(Clone)]
+enum Stored {
+    Ready(Arc<LoadedKernel>),
+    /// The driver's JIT spills or serialises it.
+    Unclean(ResourceReport),
+}
+
+/// The kernels that are loaded on a device. They are unloaded when nobody uses the store any more.
+pub struct KernelStore {
+    device: Device,
+    verdicts: JitCache,
+    kernels: Mutex<HashMap<Spec, Stored>>,
+    repacks: Mutex<HashMap<RepackSpec, Arc<LoadedRepack>>>,
+}
+
+impl KernelStore {
+    /// The store of a device: the one that is in use, else a new one, with the disk cache that the
+    /// environment names.
+    pub fn of(device: &Device) -> Arc<KernelStore> {
+        device.shared(|| KernelStore {
+            device: device.clone(),
+            verdicts: JitCache::from_environment(),
+            kernels: Mutex::default(),
+            repacks: Mutex::default(),
+        })
+    }
+
+    /// What is known of kernels from earlier processes.
+    pub fn cache(&self) -> &JitCache {
+        &self.verdicts
+    }
+
+    /// The kernel of a spec, compiled and loaded where it is not yet, and what happened in the disk
+    /// cache then.
+    ///
+    /// # Errors
+    /// [`Error::UncleanKernel`] where the driver spoils it; a kernel that cannot be built or loaded.
+    pub(crate) fn kernel(&self, spec: &Spec) -> Result<(Arc<LoadedKernel>, Option<Outcome>)> {
+        let known = lock(&self.kernels).get(spec).cloned();
+        let (stored, outcome) = match known {
+            Some(stored) => (stored, None),
+            None => {
+                let (stored, outcome) = self.load(spec)?;
+                lock(&self.kernels).insert(*spec, stored.clone());
+                (stored, Some(outcome))
+            }
+        };
+        match stored {
+            Stored::Ready(kernel) => Ok((kernel, outcome)),
+            Stored::Unclean(report) => {
+                Err(Error::UncleanKernel { spec: *spec, report: report.into() })
+            }
+        }
+    }
+
+    fn load(&self, spec: &Spec) -> Result<(Stored, Outcome)> {
+        let gemm = GemmKernel::build(spec)?;
+        let kernel = &gemm.kernel;
+        let (compiled, outcome) = self.compile(&spec.to_string(), kernel)?;
+        let stored = match compiled {
+            Ok(function) => {
+                let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
+                let resident_clusters = driver::max_active_clusters(&function, &launch)?;
+                Stored::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
+            }
+            Err(report) => Stored::Unclean(report),
+        };
+        Ok((stored, outcome))
+    }
+
+    /// A repack kernel, compiled and loaded where it is not yet.
+    ///
+    /// # Errors
+    /// [`Error::UncleanRepack`] where the driver spoils it; a kernel that cannot be built or loaded.
+    pub(crate) fn repack(&self, spec: RepackSpec) -> Result<Arc<LoadedRepack>> {
+        if let Some(loaded) = lock(&self.repacks).get(&spec) {
+            return Ok(loaded.clone());
+        }
+        let kernel = RepackKernel::build(spec)?;
+        let function = match self.compile(&kernel.kernel.name, &kernel.kernel)?.0 {
+            Ok(function) => function,
+            Err(report) => return Err(Error::UncleanRepack { report: report.into() }),
+        };
+        let loaded = Arc::new(LoadedRepack { kernel, function });
+        lock(&self.repacks).insert(spec, loaded.clone());
+        Ok(loaded)
+    }
+
+    /// Compiles a kernel, or says why it is not to be used; and what happened in the disk cache.
+    fn compile(
+        &self,
+        name: &str,
+        kernel: &Kernel,
+    ) -> Result<(std::result::Result<Function, ResourceReport>, Outcome)> {
+        let device = &self.device;
+        let ptx = pgemm_ptx::emit(kernel)?;
+        let key = CacheKey::new(name, &ptx, device.properties());
+        let mut module = None;
+        let (report, outcome) = self.verdicts.get_or_build(&key, || {
+            let (compiled, report) = driver::compile_with_report(device, &ptx)?;
+            module = Some(compiled);
+            Ok::<_, Error>(report)
+        })?;
+        if !report.is_clean() {
+            tracing::warn!(
+                "this driver does not compile {name} cleanly, so it is not used: {}",
+                report.findings().join(", ")
+            );
+            return Ok((Err(report), outcome));
+        }
+        let module = match module {
+            Some(module) => module,
+            None => driver::compile(device, &ptx)?.0,
+        };
+        Ok((Ok(module.function(&kernel.name, kernel.smem_bytes())?), outcome))
+    }
+}
+
+/// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
