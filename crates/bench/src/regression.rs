@@ -101,22 +101,19 @@ pub struct RegressionRow {
 /// The frozen sample of this crate, `regression.toml`.
 ///
 /// # Errors
-/// [`BenchError::SuiteSyntax`] or [`BenchError::SuiteFamily`] if this version was built with a broken file.
+/// [`BenchError::SuiteSyntax`] if this version was built with a broken file.
 pub fn regression_sample() -> Result<Vec<RegressionProblem>> {
     let file: File = toml::from_str(include_str!("../regression.toml"))
-        .map_err(|error| BenchError::SuiteSyntax { finding: error.to_string() })?;
+        .map_err(|error| BenchError::SuiteSyntax { finding: Box::new(error) })?;
     let groups = [
         (RegressionKind::Launch, file.products),
         (RegressionKind::Jobs, file.jobs),
         (RegressionKind::Calls, file.calls),
     ];
-    let mut sample = Vec::new();
-    for (kind, groups) in groups {
-        for group in groups {
-            group.add_to(&mut sample, kind)?;
-        }
-    }
-    Ok(sample)
+    let problems = groups
+        .into_iter()
+        .flat_map(|(kind, groups)| groups.into_iter().flat_map(move |group| group.problems(kind)));
+    Ok(problems.collect())
 }
 
 /// `regression.toml`.
@@ -131,58 +128,63 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Group {
-    dtype: String,
-    output: Option<String>,
+    dtype: Element,
+    output: Option<Element>,
     #[serde(default)]
     precision: Precision,
-    epilogue: Option<String>,
-    majors: Option<String>,
+    #[serde(default)]
+    epilogue: Epilogue,
+    #[serde(default)]
+    majors: Majors,
     #[serde(default)]
     beta: f64,
     split: Option<String>,
-    problems: Vec<Vec<usize>>,
+    problems: Vec<Extents>,
+}
+
+/// The contiguous dimensions of A and B, and an `m` where D is column-major.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Majors {
+    #[default]
+    Kk,
+    Kn,
+    Mk,
+    Mn,
+    Mnm,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged)]
+enum Extents {
+    /// M, N, K.
+    One([usize; 3]),
+    /// M, N, K, and the batch.
+    Batch([usize; 4]),
 }
 
 impl Group {
-    fn add_to(self, sample: &mut Vec<RegressionProblem>, kind: RegressionKind) -> Result<()> {
-        let invalid = |what: &dyn fmt::Display| BenchError::SuiteFamily {
-            family: format!("{kind} {}", self.dtype),
-            finding: what.to_string(),
+    fn problems(self, kind: RegressionKind) -> impl Iterator<Item = RegressionProblem> {
+        let (a_major, b_major, d_major) = match self.majors {
+            Majors::Kk => (Major::K, Major::K, Major::N),
+            Majors::Kn => (Major::K, Major::N, Major::N),
+            Majors::Mk => (Major::M, Major::K, Major::N),
+            Majors::Mn => (Major::M, Major::N, Major::N),
+            Majors::Mnm => (Major::M, Major::N, Major::M),
         };
-        let element = |name: &str| name.parse::<Element>().map_err(|error| invalid(&error));
-        let a = element(&self.dtype)?;
-        let d = match &self.output {
-            Some(name) => element(name)?,
-            None => Config::new(a).output_dtype(),
-        };
-        let epilogue = match &self.epilogue {
-            Some(name) => name.parse::<Epilogue>().map_err(|error| invalid(&error))?,
-            None => Epilogue::NONE,
-        };
-        let (a_major, b_major, d_major) = match self.majors.as_deref() {
-            None | Some("kk") => (Major::K, Major::K, Major::N),
-            Some("kn") => (Major::K, Major::N, Major::N),
-            Some("mk") => (Major::M, Major::K, Major::N),
-            Some("mn") => (Major::M, Major::N, Major::N),
-            Some("mnm") => (Major::M, Major::N, Major::M),
-            Some(other) => {
-                let what = format!("'{other}' are no majors of the sample: kk, kn, mk, mn or mnm");
-                return Err(invalid(&what));
-            }
-        };
-        let elements = Elements { precision: self.precision, epilogue, ..Elements::new(a, d) };
-        for extents in &self.problems {
-            let (m, n, k, batch) = match extents[..] {
-                [m, n, k] => (m, n, k, 1),
-                [m, n, k, batch] => (m, n, k, batch),
-                _ => return Err(invalid(&format!("{extents:?} should have 3 or 4 numbers"))),
+        let output = self.output.unwrap_or_else(|| Config::new(self.dtype).output_dtype());
+        let (precision, epilogue) = (self.precision, self.epilogue);
+        let elements = Elements { precision, epilogue, ..Elements::new(self.dtype, output) };
+        let knobs = ReleaseKnobs { split: self.split, ..ReleaseKnobs::default() };
+        self.problems.into_iter().map(move |extents| {
+            let ([m, n, k], batch) = match extents {
+                Extents::One(extents) => (extents, 1),
+                Extents::Batch([m, n, k, batch]) => ([m, n, k], batch),
             };
             let problem = Problem::new(m, n, k, a_major, b_major).with_d_major(d_major);
-            let knobs = ReleaseKnobs { split: self.split.clone(), ..ReleaseKnobs::default() };
             let problem = problem.with_batch(batch).with_beta(self.beta);
-            sample.push(RegressionProblem { kind, problem, elements, knobs });
-        }
-        Ok(())
+            RegressionProblem { kind, problem, elements, knobs: knobs.clone() }
+        })
     }
 }
 
