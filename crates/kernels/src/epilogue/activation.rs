@@ -26,6 +26,12 @@ pub enum Activation {
     Gelu,
     /// x / (1 + exp(−x)), also called swish.
     Silu,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + exp(−x)), the logistic function.
+    Sigmoid,
+    /// x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2: gelu with an approximation of Φ.
+    GeluTanh,
 }
 
 /// What is known of an activation.
@@ -107,15 +113,115 @@ const SILU: Row = Row {
     slope: 1.1,
 };
 
+const TANH: Row = Row {
+    name: "tanh",
+    formula: "the hyperbolic tangent",
+    binary32: |x, _| {
+        let magnitude = x.abs();
+        let decay = (magnitude * (-2.0 * std::f32::consts::LOG2_E)).exp2();
+        let large = (x.constant(1.0) - decay) * (decay + 1.0).reciprocal();
+        let square = x * x;
+        let [above, below] = TANH_PADE.map(|[first, second, third, fourth]| {
+            let [first, second, third, fourth] = [first, second, third, fourth].map(|c| c as f32);
+            square.mul_add(first, second).mul_add(square, third).mul_add(square, fourth)
+        });
+        let small = x * (above * below.reciprocal());
+        magnitude.lt(1.0).select(small, x.lt(0.0).select(large.negated(), large))
+    },
+    binary64: |x| {
+        let magnitude = x.abs();
+        let decay = exponential(magnitude.min(TANH_ENDS_64) * -2.0);
+        let large = (x.constant(1.0) - decay) / (decay + 1.0);
+        let square = x * x;
+        let [above, below] = TANH_PADE.map(|[first, second, third, fourth]| {
+            square.mul_add(first, second).mul_add(square, third).mul_add(square, fourth)
+        });
+        let small = x * (above / below);
+        let value = magnitude.lt(0.5).select(small, x.lt(0.0).select(large.negated(), large));
+        x.eq(x).select(value, x)
+    },
+    reference: f64::tanh,
+    below: -1.0,
+    makes_fractions: true,
+    is_long: true,
+    errors: [[parts(20), 0.0], [parts(20), 0.0], [parts(42), 1e-300]],
+    slope: 1.0,
+};
+
+const SIGMOID: Row = Row {
+    name: "sigmoid",
+    formula: "1 / (1 + exp(−x))",
+    binary32: |x, _| ((x * -std::f32::consts::LOG2_E).exp2() + 1.0).reciprocal(),
+    binary64: |x| {
+        let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
+        let value = x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
+        x.eq(x).select(value, x)
+    },
+    reference: |x| 1.0 / (1.0 + (-x).exp()),
+    below: 0.0,
+    makes_fractions: true,
+    is_long: true,
+    errors: [[parts(19), 1e-11], [parts(19), 1e-11], [parts(42), 1e-300]],
+    slope: 0.25,
+};
+
+/// It is x times the sigmoid of 2·√(2/π)·(x + 0.044715·x³).
+const GELU_TANH: Row = Row {
+    name: "gelu_tanh",
+    formula: "x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2",
+    binary32: |x, _| {
+        let x = x.max_nan(-GELU_ENDS);
+        let scale = -2.0 * GELU_TANH_SCALE * std::f64::consts::LOG2_E;
+        let inner = (x * x).mul_add((scale * GELU_TANH_CUBE) as f32, scale as f32);
+        x * ((x * inner).exp2() + 1.0).reciprocal()
+    },
+    binary64: |x| {
+        let inner = (x * x).mul_add(GELU_TANH_CUBE, 1.0) * (2.0 * GELU_TANH_SCALE);
+        let decay = exponential((x * inner).abs().min(SILU_ENDS_64).negated());
+        let value = x * x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
+        x.lt(-GELU_ENDS_64).select(-0.0, value)
+    },
+    reference: |x| x / (1.0 + (-2.0 * GELU_TANH_SCALE * (x + GELU_TANH_CUBE * x * x * x)).exp()),
+    below: -0.0,
+    makes_fractions: true,
+    is_long: true,
+    errors: [[parts(17), 1e-11], [parts(17), 1e-11], [parts(40), 1e-290]],
+    // Near √2, as gelu.
+    slope: 1.13,
+};
+
+/// √(2/π) and the factor of x³ in gelu by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units",
+/// 2016).
+const GELU_TANH_SCALE: f64 = 0.797_884_560_802_865_4;
+const GELU_TANH_CUBE: f64 = 0.044_715;
+
+/// Numerator and denominator of tanh(x) / x in falling powers of x²: the continued fraction of tanh
+/// to its seventh level. Its relative error is below 2⁻³⁷ up to 1, and below 2⁻⁵¹ up to 1/2.
+const TANH_PADE: [[f64; 4]; 2] =
+    [[1.0, 378.0, 17_325.0, 135_135.0], [28.0, 3_150.0, 62_370.0, 135_135.0]];
+
+/// From here on tanh is ±1 in binary64.
+const TANH_ENDS_64: f64 = 20.0;
+
 impl Activation {
     /// All of them.
-    pub const ALL: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::Silu];
+    pub const ALL: [Activation; 6] = [
+        Activation::Relu,
+        Activation::Gelu,
+        Activation::Silu,
+        Activation::Tanh,
+        Activation::Sigmoid,
+        Activation::GeluTanh,
+    ];
 
     const fn row(self) -> &'static Row {
         match self {
             Activation::Relu => &RELU,
             Activation::Gelu => &GELU,
             Activation::Silu => &SILU,
+            Activation::Tanh => &TANH,
+            Activation::Sigmoid => &SIGMOID,
+            Activation::GeluTanh => &GELU_TANH,
         }
     }
 
@@ -405,19 +511,25 @@ mod tests {
         x.resize(WARPGROUP_THREADS as usize, 1.0);
         let doubles: Vec<f64> = x.iter().copied().map(f64::from).collect();
         for activation in Activation::ALL {
-            let relu = activation == Activation::Relu;
-            let results = [Element::Bf16, Element::F32].map(|output| {
-                in_binary32(activation, output, &x).into_iter().map(f64::from).collect()
+            let results = [Element::Bf16, Element::F32, Element::F64].map(|output| {
+                let found: Vec<f64> = match output {
+                    Element::F64 => in_binary64(activation, &doubles),
+                    _ => in_binary32(activation, output, &x).into_iter().map(f64::from).collect(),
+                };
+                (output, found)
             });
-            for found in results.into_iter().chain([in_binary64(activation, &doubles)]) {
-                assert!(found[0].is_nan());
-                assert_eq!(found[1], f64::INFINITY);
-                assert_eq!((found[2], found[3], found[4], found[5]), (0.0, 0.0, 0.0, 0.0));
-                assert!(found[3].is_sign_positive(), "{activation}");
-                assert!(found[6] >= f64::from(f32::MAX));
-                if !relu {
-                    for at in [2, 4] {
-                        assert!(found[at].is_sign_negative(), "{activation} {at}");
+            for (output, found) in results {
+                assert!(found[0].is_nan(), "{activation} {output}");
+                let [relative, absolute] = activation.error(output);
+                for (x, found) in doubles.iter().zip(found).skip(1).take(6) {
+                    let exact = activation.reference(*x);
+                    let close = (found - exact).abs() <= relative * exact.abs() + absolute;
+                    assert!(found == exact || close, "{activation}({x}) = {found}: {output}");
+                    // relu of a negative number is a zero of either sign.
+                    let signed = exact == 0.0 && activation != Activation::Relu;
+                    if signed && found == 0.0 {
+                        let same = found.is_sign_negative() == exact.is_sign_negative();
+                        assert!(same, "{activation}({x}) = {found}: {output}");
                     }
                 }
             }
