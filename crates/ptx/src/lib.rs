@@ -7,6 +7,7 @@
 
 mod barrier;
 mod control;
+mod cubin;
 mod element;
 mod emitter;
 mod entry;

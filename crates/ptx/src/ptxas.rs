@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::ResourceReport;
+use crate::{ResourceReport, cubin};
 
 /// A kernel that was not assembled.
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +124,11 @@ impl Ptxas {
         if !output.status.success() {
             return Err(PtxasError::Refused { path: self.path.clone(), log });
         }
-        let report = ResourceReport::parse(&log);
+        let code = fs::read(folder.path().join("kernel.cubin")).map_err(io)?;
+        let report = ResourceReport {
+            moves_to_uniform: cubin::moves_to_uniform(&code),
+            ..ResourceReport::parse(&log)
+        };
         match report.registers {
             Some(_) => Ok(report),
             None => Err(PtxasError::NoReport { path: self.path.clone(), log }),

@@ -19,6 +19,9 @@ pub struct ResourceReport {
     pub spill_store_bytes: u32,
     /// Bytes that each thread loads back from there.
     pub spill_load_bytes: u32,
+    /// Moves of a thread's register to a uniform register in the code. `None` if there is only a log.
+    /// Many mean that the assembler does not see that warps stay together.
+    pub moves_to_uniform: Option<u32>,
     /// Lines with a warning or with a code such as `C7510`. They report what the assembler could
     /// not do: ignored `setmaxnreg`, serialised wgmma, spills.
     pub warnings: Vec<String>,
