@@ -60,8 +60,8 @@ enum Share {
 }
 
 impl Placement {
-    /// The places of a kernel's values. `zeroes` says before which operations
-    /// accumulator groups are zeroed.
+    /// The places of a kernel's values. `zeroes` says before which operations accumulator groups
+    /// are zeroed.
     pub(crate) fn of(kernel: &Kernel, zeroes: &dyn Fn(&Inst) -> bool) -> Placement {
         let mut walk = Walk {
             kernel,
@@ -105,9 +105,8 @@ impl Placement {
 
     /// Whether a loop that begins with a value can carry it in its register.
     pub(crate) fn can_be_carried_on(&self, value: ValueId) -> bool {
-        let facts = self.values.get(value.index());
-        facts
-            .is_some_and(|facts| facts.outcome != Outcome::Elsewhere && facts.is_used_once_beside())
+        let Some(facts) = self.values.get(value.index()) else { return false };
+        facts.outcome != Outcome::Elsewhere && facts.is_used_once_beside()
     }
 }
 

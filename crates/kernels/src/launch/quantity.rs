@@ -32,7 +32,7 @@ impl Matrix {
     }
 }
 
-/// A number of the tiling of a problem ([`Tiling`]), in cluster tiles. Numbers by which the device
+/// A number of the tiling of a problem (`Tiling`), in cluster tiles. Numbers by which the device
 /// divides come with their reciprocal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,7 +67,7 @@ pub enum Count {
     Abreast,
 }
 
-/// A part of a divisor: see [`crate::divisor`].
+/// A part of a divisor by which the device divides: it multiplies by a reciprocal and shifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DivisorPart {

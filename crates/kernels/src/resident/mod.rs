@@ -1,8 +1,8 @@
 //! The resident kernel: launched once, it stays and works through jobs as they come in, each a GEMM
-//! of its own shape. One warp of the grid takes jobs in ([`relay`]), each CTA takes tiles of any of
-//! them ([`tickets`]), and the last warpgroup to store a part of a job tells whoever waits for it.
-//! Producer and consumers work as those of a launched kernel; what that has in its parameters they
-//! find in the job's record. docs/resident.md has the protocol.
+//! of its own shape. One warp of the grid takes jobs in (`relay.rs`), each CTA takes tiles of any
+//! of them (`tickets.rs`), and the last warpgroup to store a part of a job tells whoever waits for
+//! it. Producer and consumers work as those of a launched kernel; what that has in its parameters
+//! they find in the job's record. docs/resident.md has the protocol.
 
 pub mod layout;
 mod leader;

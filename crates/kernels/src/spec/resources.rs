@@ -38,7 +38,7 @@ const FFMA_OTHER: u32 = 24;
 /// Sums of a thread up to which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
 
-/// Sums of a thread up to which it has registers for another worker's sums while it multiplies.
+/// Sums of a thread up to which it may hold another worker's sums while it multiplies.
 const SUMS_LOOKED_AHEAD: u32 = 64;
 
 /// A consumer thread with fewer registers keeps half as many loads in flight.
@@ -260,10 +260,14 @@ impl Spec {
             self.blocks(),
             left / warpgroups.max(1),
         );
+        // Half an SM's registers do not hold both another worker's sums and fragments of A.
+        let needed = accumulators + fragments + other;
+        let has_room = !is_half_sm || needed + sums <= consumer;
+        let can_look_ahead = sums <= SUMS_LOOKED_AHEAD && has_room;
         let mut registers = RegisterUse {
             accumulators,
             fragments,
-            look_ahead: if sums <= SUMS_LOOKED_AHEAD { sums } else { 0 },
+            look_ahead: if can_look_ahead { sums } else { 0 },
             other,
             budget: RegisterBudget { producer, consumer },
             at_launch: SM_REGISTERS / threads.saturating_mul(ctas_by_registers).max(1) / 8 * 8,

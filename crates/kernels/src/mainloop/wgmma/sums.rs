@@ -84,7 +84,8 @@ impl<'k, S: Sum> Sums<'k, S> {
     }
 
     /// Adds others to the sums where `condition` holds. `others` loads those of some of `quads`
-    /// quads, counted over all blocks, at most `at_once` of them together.
+    /// quads, counted over all blocks, at most `at_once` of them together. Each part has a branch of
+    /// its own, beyond which the assembler starts no loads: it would run out of registers.
     pub(crate) fn add_where(
         &mut self,
         b: &'k KernelBuilder,
@@ -96,17 +97,19 @@ impl<'k, S: Sum> Sums<'k, S> {
         let parts = (0..quads).step_by(at_once as usize);
         let parts = parts.map(|first| first..quads.min(first + at_once));
         match self {
-            Sums::Accumulators(accumulators) => b.if_(condition, || {
+            Sums::Accumulators(accumulators) => {
                 let per_block = quads * 4 / accumulators.blocks() as u32;
                 for part in parts {
-                    let first = part.start * 4;
-                    for (index, other) in (first..).zip(others(part)) {
-                        let (block, index) = ((index / per_block) as usize, index % per_block);
-                        let own = accumulators.get(b, block, index);
-                        accumulators.set(b, block, index, S::add(other, own));
-                    }
+                    b.if_(condition, || {
+                        let first = part.start * 4;
+                        for (index, other) in (first..).zip(others(part)) {
+                            let (block, index) = ((index / per_block) as usize, index % per_block);
+                            let own = accumulators.get(b, block, index);
+                            accumulators.set(b, block, index, S::add(other, own));
+                        }
+                    });
                 }
-            }),
+            }
             Sums::Values(values) => {
                 let mut sums = values.iter().flatten().copied().collect::<Vec<_>>();
                 for part in parts {
