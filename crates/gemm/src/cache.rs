@@ -65,6 +65,7 @@ impl CacheKey {
 
 /// Where a report came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// From the cache.
     Hit,

@@ -23,6 +23,7 @@ pub use crate::operands::{HostBatch, HostOperand, HostOperands, HostResult};
 
 /// Where GEMMs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BackendKind {
     /// CUDA on a Hopper device, else the CPU.
     Auto,
@@ -72,6 +73,7 @@ impl FromStr for BackendKind {
 }
 
 /// A backend that is there.
+#[non_exhaustive]
 pub enum Executor {
     /// This device.
     Cuda(Device),

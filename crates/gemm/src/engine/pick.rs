@@ -8,6 +8,7 @@ use crate::error::{EngineError, Error, Result};
 
 /// What an engine's jobs are wanted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Goal {
     /// Many jobs at once, or large ones: large tiles.
     #[default]
@@ -57,16 +58,12 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     };
     let [m, n, k] = tile;
     let own_tile = config.tile_m.is_some() || config.tile_n.is_some() || config.tile_k.is_some();
-    let config = Config {
-        tile_m: config.tile_m.or(Some(m)),
-        tile_n: config.tile_n.or(Some(n)),
-        tile_k: config.tile_k.or(Some(k)),
-        schedule: config.schedule.or((!own_tile).then_some(schedule)),
-        cluster: config.cluster.or(Some(Cluster { m: 1, n: 1 })),
-        split: Some(Split::Whole),
-        swapped: Some(false),
-        ..config.clone()
-    };
+    let mut config = config.clone().with_split(Split::Whole).with_swapped(false);
+    config.tile_m.get_or_insert(m);
+    config.tile_n.get_or_insert(n);
+    config.tile_k.get_or_insert(k);
+    config.cluster.get_or_insert(Cluster { m: 1, n: 1 });
+    config.schedule = config.schedule.or((!own_tile).then_some(schedule));
     let plans = Plan::candidates(typical, &config, sms)?;
     let in_place = |plan: &&Plan| plan.accesses.are_in_place();
     let plan = plans.iter().find(in_place);

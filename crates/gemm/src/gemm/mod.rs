@@ -103,7 +103,7 @@ impl Gemm {
             return Ok(gemm.clone());
         }
         let Inner { device, config, picks, .. } = &*self.0;
-        let config = Config { split: config.split.or(Some(Split::Whole)), ..config.clone() };
+        let config = config.clone().with_split(config.split.unwrap_or(Split::Whole));
         let gemm = Self::with_picks(device, config, picks.clone())?;
         gemm.set_workspace_limit(Some(0));
         *by_blocks = Some(gemm.clone());

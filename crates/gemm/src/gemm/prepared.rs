@@ -158,9 +158,9 @@ impl Gemm {
             alignment(problem, &self.0.config, &pointers)
         });
         let Some(choice) = choice else { return self.prepare_for(problem, alignment) };
-        let Config { dtype, b, epilogue, .. } = self.0.config;
-        let output = Some(self.0.config.output_dtype());
-        let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
+        let own = &self.0.config;
+        let mut config = Config::for_choice(choice).with_output(own.output_dtype());
+        (config.dtype, config.b, config.epilogue) = (own.dtype, own.b, own.epilogue);
         self.prepare_first(
             problem,
             &config,

@@ -108,14 +108,12 @@ impl SampledReference {
                 reference: Reference::with_epilogue(problem, (a, b, c), epilogue, bias)?,
             });
         };
-        let part = Problem {
-            m: rows.len(),
-            a: OperandLayout::new(Major::K, problem.k.max(1)),
-            d_major: Major::N,
-            c_leading_dimension: problem.n.max(1),
-            d_leading_dimension: problem.n.max(1),
-            ..*problem
-        };
+        let mut part = problem
+            .with_d_major(Major::N)
+            .with_c_leading_dimension(problem.n.max(1))
+            .with_d_leading_dimension(problem.n.max(1));
+        part.m = rows.len();
+        part.a = OperandLayout::new(Major::K, problem.k.max(1));
         let a = gather_rows(a, &rows)?;
         let c = c.filter(|_| problem.beta != 0.0).map(|c| gather_rows(c, &rows)).transpose()?;
         let of_rows = match (epilogue.bias(), bias) {
@@ -401,7 +399,8 @@ mod tests {
         let deep = Problem::new(512, 65_536, 1 << 20, Major::K, Major::K);
         assert_eq!(sample_rows(&deep, FULL_PRODUCTS, 7).unwrap().len(), MIN_SAMPLED_ROWS);
         // Fewer rows than a sample would have: all of them.
-        assert_eq!(sample_rows(&Problem { m: 5, ..deep }, FULL_PRODUCTS, 7), None);
+        let flat = Problem::new(5, 65_536, 1 << 20, Major::K, Major::K);
+        assert_eq!(sample_rows(&flat, FULL_PRODUCTS, 7), None);
     }
 
     #[test]

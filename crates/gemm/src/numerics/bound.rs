@@ -11,6 +11,7 @@ use super::{NumericsError, compensated};
 /// How the products are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Accumulation {
     /// Every addition, or multiplication and addition in one, rounds to the nearest binary32: CPUs, CUDA cores. With f64, every multiplication and addition rounds to the
     /// nearest binary64: everybody.

@@ -10,6 +10,7 @@ use crate::matrix::HostMatrix;
 /// What the elements were held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Check {
     /// A derived error bound.
     ErrorBound,

@@ -80,8 +80,7 @@ fn cases(executor: &Executor) -> impl Iterator<Item = Case<'_>> {
     let in_f16 = [Dtype::F16, Dtype::F32].map(in_f16);
     planned.into_iter().chain(in_f16).flat_map(move |planned| {
         let a = planned.dtype;
-        let (split, swapped) = (Some(Split::SplitK(2)), Some(true));
-        let split = Config { split, swapped, ..planned.clone() };
+        let split = planned.clone().with_split(Split::SplitK(2)).with_swapped(true);
         let has_splits =
             !matches!(a, Dtype::F32 | Dtype::F64) && !matches!(executor, Executor::Cpu { .. });
         let configs = std::iter::once(planned).chain(has_splits.then_some(split));
@@ -471,7 +470,8 @@ pub fn sums_of_integers_are_scaled(executor: &Executor) {
             for split in [None, Some(Split::SplitK(2))] {
                 let split = split.filter(|_| !matches!(executor, Executor::Cpu { .. }));
                 let config = Config::new(a).with_b_dtype(b).with_output(output);
-                let config = Config { split, ..config };
+                let mut config = config;
+                config.split = split;
                 let mut case = Case::new(executor, config, [M, N, 300]);
                 // Sums from -12 to 11.
                 case.a.fill_with(|row, column| if column == 299 { row as f64 - 12.0 } else { 0.0 });

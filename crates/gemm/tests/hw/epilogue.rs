@@ -79,7 +79,8 @@ fn epilogues_of_all_types_are_inside_the_bound() {
     {
         // Half of them each, by turns: most of the time goes to the driver's compiler.
         for (at, text) in EPILOGUES.into_iter().enumerate().skip(index % 2).step_by(2) {
-            let config = Config { precision, ..Config::new(a).with_output(output) };
+            let mut config = Config::new(a).with_output(output);
+            config.precision = precision;
             let config = config.with_epilogue(text.parse().unwrap());
             let d_major = if (index + at) % 3 == 0 { Major::M } else { Major::N };
             for [m, n, k] in [[700, 520, 256], [16, 4096, 512], [333, 77, 1001]] {
@@ -109,7 +110,7 @@ fn split_tiles_and_products_without_depth_have_them_too() {
         for text in EPILOGUES {
             let config = Config::new(dtype).with_epilogue(text.parse().unwrap());
             for split in [Split::SplitK(2), Split::SplitK(7), Split::StreamK] {
-                let config = Config { split: Some(split), ..config.clone() };
+                let config = config.clone().with_split(split);
                 let problem = Problem::new(300, 200, 4096, Major::K, Major::K);
                 check(&executor, &config, &problem.with_alpha(0.02).with_beta(-1.0));
             }

@@ -100,7 +100,7 @@ fn singles_are_added_up_along_k() {
         .map(|(row, column)| f64::from(sum(row, column)))
         .collect();
     for plan in Plan::candidates(&problem, &Config::new(Dtype::F32), 132).unwrap() {
-        let config = Config { split: Some(Split::Whole), ..Config::for_choice(plan.choice()) };
+        let config = Config::for_choice(plan.choice()).with_split(Split::Whole);
         let executor = Executor::Cuda(device.clone());
         let inputs = Operands::new(&a, &b);
         let product = multiply(&executor, &config, &problem, inputs).unwrap();
@@ -190,7 +190,7 @@ fn every_kernel_of_the_catalogue() {
             let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
             let split = ways[index % ways.len()];
             let unordered = index % 11 == 3;
-            let config = Config { split: Some(split), unordered, ..Config::for_spec(spec) };
+            let config = Config::for_spec(spec).with_split(split).with_unordered(unordered);
             let comparison = check(&device, &config, &problem, index as u64, fill);
             assert!(comparison.passed, "{spec} {split}: {problem:?}\n{comparison}");
         }
@@ -240,8 +240,10 @@ fn several_tiles_of_each_cta_in_ragged_raster_groups() {
         let problem = Problem::new(2000, 1816, 328, Major::K, Major::N).with_beta(1.0);
         for split in [Split::Whole, Split::StreamK] {
             let (sms, raster_rows) = (Some(sms), Some(raster_rows));
-            let config =
-                Config { sms, raster_rows, split: Some(split), ..Config::new(Dtype::Bf16) };
+            let config = Config::new(Dtype::Bf16)
+                .with_sms(sms)
+                .with_raster_rows(raster_rows)
+                .with_split(split);
             let comparison = check(&device, &config, &problem, 5, Fill::Integers);
             assert!(comparison.passed, "{config:?}\n{comparison}");
         }

@@ -46,11 +46,11 @@ fn microseconds(stream: &Stream, mut call: impl FnMut()) -> f64 {
 #[test]
 fn a_prepared_run_costs_little_more_than_an_empty_launch() {
     let Some(device) = device("a_prepared_run_costs_little_more") else { return };
-    let whole = Config { split: Some(Split::Whole), ..config() };
+    let whole = config().with_split(Split::Whole);
     run_beside_an_empty_launch(&device, whole, problem());
     // With a workspace to look up.
     let deep = Problem::new(128, 128, 1024, Major::K, Major::K);
-    let split = Config { split: Some(Split::SplitK(4)), ..config() };
+    let split = config().with_split(Split::SplitK(4));
     run_beside_an_empty_launch(&device, split, deep);
 }
 

@@ -63,7 +63,7 @@ fn sums_in_f16_beside_the_emulators() {
     let Some(device) = device("sums_in_f16_beside_the_emulators") else { return };
     let problem = Problem::new(64, 96, 1024, Major::K, Major::K);
     let config = Config::new(Dtype::F16).with_output(Dtype::F32).with_precision(Precision::F16);
-    let config = Config { split: Some(Split::Whole), ..config };
+    let config = config.with_split(Split::Whole);
     let normal = |layout, seed| {
         let mut matrix = HostMatrix::zeros(layout, Dtype::F16).unwrap();
         matrix.fill_normal(seed);

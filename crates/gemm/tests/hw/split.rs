@@ -13,7 +13,7 @@ use crate::operands::{Fill, MatrixSet};
 
 /// Results in f32, where another order of the sum shows.
 fn config(split: Split) -> Config {
-    Config { split: Some(split), ..Config::new(Dtype::Bf16).with_output(Dtype::F32) }
+    Config::new(Dtype::Bf16).with_output(Dtype::F32).with_split(split)
 }
 
 fn problem() -> Problem {
@@ -32,7 +32,7 @@ fn deep() -> Problem {
 
 /// Each way to split, few parts and many, and a few rows computed transposed.
 fn cases() -> [(Config, Problem); 5] {
-    let swapped = Config { swapped: Some(true), ..config(Split::SplitK(3)) };
+    let swapped = config(Split::SplitK(3)).with_swapped(true);
     [
         (config(Split::StreamK), problem()),
         (config(Split::SplitK(4)), problem()),
@@ -94,7 +94,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
     for split in [Split::SplitK(4), Split::StreamK] {
         // Half of the device each, so that both are there at once; tiles too few for it, so that they are split.
         let sms = Some(device.properties().sm_count / 2);
-        let config = Config { sms, tile_m: Some(128), tile_n: Some(128), ..config(split) };
+        let config = config(split).with_sms(sms).with_tile_m(128).with_tile_n(128);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());
         let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
         // Different operands: partial sums of the other graph would show.
@@ -190,7 +190,7 @@ fn sums_in_any_order_are_right() {
     let noise = Noise::new(&device);
     let stream = Stream::new(&device).unwrap();
     for (config, problem) in cases() {
-        let config = Config { unordered: true, ..config };
+        let config = config.with_unordered(true);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem);
         assert!(prepared.plan().unordered, "{:?}", prepared.plan());
         for fill in [Fill::Normal, Fill::Integers] {

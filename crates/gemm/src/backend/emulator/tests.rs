@@ -197,7 +197,7 @@ fn operands_of_32_bits_are_split_however_they_lie() {
         // Of the transposed problem.
         assert_eq!((accesses.a, accesses.b), (Split, SplitAlongK));
         for swapped in [false, true] {
-            let config = Config { swapped: Some(swapped), ..config.clone() };
+            let config = config.clone().with_swapped(swapped);
             let rows = problem(k, k).with_a_leading_dimension(0).with_c_leading_dimension(0);
             check_as(&config, rows, [0; 4]);
         }
