@@ -1,4 +1,5 @@
-//! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k, sums in any order.
+//! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k,
+//! sums in any order.
 
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
@@ -59,7 +60,8 @@ fn operands_change_places_in_all_majors() {
     }
 }
 
-/// What neither TMA nor wgmma takes as it lies: lines of any length, any major of every type, a column-major D.
+/// What neither TMA nor wgmma takes as it lies: lines of any length, any major of every type, a
+/// column-major D.
 #[test]
 fn matrices_are_multiplied_however_they_lie() {
     use Dtype::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
@@ -86,7 +88,8 @@ fn matrices_are_multiplied_however_they_lie() {
     }
 }
 
-/// Every pair of types that is read along k only, with each type of D, as the operands are and in each other's place.
+/// Every pair of types that is read along k only, with each type of D, as the operands are and in
+/// each other's place.
 #[test]
 fn operands_of_all_types_are_multiplied() {
     use Dtype::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
@@ -134,8 +137,8 @@ fn floats_of_32_and_64_bits_are_multiplied_in_all_majors() {
     }
 }
 
-/// Results of one byte of any values, in the range and beyond, and sums of integers by a factor: within their bounds, with TMA and
-/// without, in one part and in several.
+/// Results of one byte of any values, in the range and beyond, and sums of integers by a factor:
+/// within their bounds, with TMA and without, in one part and in several.
 #[test]
 fn results_are_rounded_and_saturate() {
     use Dtype::{Bf16, E4m3, E5m2, F32, S8, U8};
@@ -180,7 +183,8 @@ fn results_are_rounded_and_saturate() {
     }
 }
 
-/// As many tiles in all as SMs or more, split ones among them, with an operand that all products share.
+/// As many tiles in all as SMs or more, split ones among them, with an operand that all products
+/// share.
 #[test]
 fn batches_are_one_list_of_tiles() {
     use Dtype::{Bf16, E4m3, F32, F64};
@@ -251,7 +255,8 @@ fn integers_wrap() {
     }
 }
 
-/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for registers or for shared memory.
+/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for
+/// registers or for shared memory.
 #[test]
 fn tf32_is_rounded_as_it_is_loaded() {
     for (a_major, b_major) in

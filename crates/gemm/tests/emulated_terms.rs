@@ -1,5 +1,5 @@
-//! f32 as sums of shorter numbers, through the library: in the emulator, and on the CPU, which computes in binary32 whatever the
-//! precision. D has to stay inside of the derived bound.
+//! f32 as sums of shorter numbers, through the library: in the emulator, and on the CPU, which
+//! computes in binary32 whatever the precision. D has to stay inside of the derived bound.
 
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{

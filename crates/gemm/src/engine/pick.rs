@@ -20,7 +20,8 @@ pub enum Goal {
 /// Stages of a k-tile's depth: one swizzle span.
 const SPAN_BYTES: u32 = 128;
 
-/// The kernel for jobs like `typical`: that of the config's knobs, and of the goal where these leave it open.
+/// The kernel for jobs like `typical`: that of the config's knobs, and of the goal where these
+/// leave it open.
 ///
 /// # Errors
 /// A knob is impossible, the epilogue among them, or the types have no kernel that stays.
@@ -37,7 +38,8 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
         return Err(EngineError::Kernel { spec: Box::new(spec) }.into());
     }
     let spec = Spec { source: WorkSource::Queue, ..spec };
-    // The queue takes a little shared memory, and as many stages as there are do not always fit beside it.
+    // The queue takes a little shared memory, and as many stages as there are do not always fit
+    // beside it.
     let spec = Spec { stages: spec.stages.min(spec.most_stages()), ..spec };
     spec.validate().map_err(PlanError::from)?;
     Ok(spec)
@@ -48,7 +50,8 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     let large = typical.m.div_ceil(128) * typical.n.div_ceil(128) * typical.batch.count.max(1);
     let small = typical.m <= 64 || goal == Goal::Latency && large < sms as usize;
     let k = SPAN_BYTES / config.dtype.bytes();
-    // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same tile.
+    // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same
+    // tile.
     let promotes = matches!(config.dtype, Element::E4m3 | Element::E5m2)
         && config.precision() == Precision::Full;
     let (tile, schedule) = match (small, promotes) {

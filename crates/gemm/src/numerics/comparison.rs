@@ -66,7 +66,8 @@ pub struct Comparison {
     /// `‖D − reference‖ / ‖reference‖` in the Frobenius norm, over finite elements.
     #[serde(with = "any_float")]
     pub relative_frobenius: f64,
-    /// What `relative_frobenius` may reach: the Frobenius norm of the elements' bounds over that of the reference.
+    /// What `relative_frobenius` may reach: the Frobenius norm of the elements' bounds over that of
+    /// the reference.
     #[serde(with = "any_float")]
     pub frobenius_bound: f64,
 }
@@ -111,7 +112,8 @@ pub(super) struct Judged {
     pub(super) defined: bool,
     /// An infinity of the sign of the reference is right.
     pub(super) may_overflow: bool,
-    /// A partial sum may be infinite, so that any infinity is right, and NaN, the difference of two.
+    /// A partial sum may be infinite, so that any infinity is right, and NaN, the difference of
+    /// two.
     pub(super) sums_may_overflow: bool,
 }
 

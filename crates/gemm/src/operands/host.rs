@@ -3,7 +3,8 @@
 use super::{NoOperand, Operands, Sealed};
 use crate::matrix::HostMatrix;
 
-/// A matrix on the host, or the matrices of a batch: one for each product, or where the batch stride is 0 one for all.
+/// A matrix on the host, or the matrices of a batch: one for each product, or where the batch
+/// stride is 0 one for all.
 pub trait HostOperand: Sealed {
     /// The matrices.
     fn matrices(&self) -> &[HostMatrix];

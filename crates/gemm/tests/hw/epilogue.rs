@@ -1,5 +1,5 @@
-//! Epilogues on the device: every combination on products of all families, within the derived bounds; what is special; one bias
-//! for all launches of a prepared problem, another for the next.
+//! Epilogues on the device: every combination on products of all families, within the derived
+//! bounds; what is special; one bias for all launches of a prepared problem, another for the next.
 
 use persistent_gemm::driver::{DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, multiply};
@@ -27,7 +27,8 @@ fn random(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
     matrix
 }
 
-/// Computes a product with random matrices and compares it; gives the largest part of the bound that was needed.
+/// Computes a product with random matrices and compares it; gives the largest part of the bound
+/// that was needed.
 fn check(executor: &Executor, config: &Config, problem: &Problem) -> f64 {
     let [a_type, b_type] = config.operands();
     let a = random(problem.a_layout(), a_type, 1);
@@ -167,7 +168,8 @@ fn a_prepared_problem_takes_another_bias() {
     for first in [0u64, 1, 64, 101] {
         let pointers = Pointers::new(zeros.address(), zeros.address(), 0, d.address());
         let pointers = pointers.with_bias(bias.address() + 2 * first);
-        // SAFETY: all buffers are as large as the problem says, and live until the stream has been waited for.
+        // SAFETY: all buffers are as large as the problem says, and live until the stream has been
+        // waited for.
         unsafe {
             gemm.run_at(RunRequest::prepared(&prepared, 0.0, 0.0), &pointers, stream.as_ref())
         }

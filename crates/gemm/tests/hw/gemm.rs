@@ -1,5 +1,5 @@
-//! GEMMs on the device against the reference: every kernel of the catalogue, and what random products do not have.
-//! Integers as results are compared exactly, whatever the operands hold.
+//! GEMMs on the device against the reference: every kernel of the catalogue, and what random
+//! products do not have. Integers as results are compared exactly, whatever the operands hold.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -34,8 +34,8 @@ fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64, fill: Fill) -> HostMatr
     matrix
 }
 
-/// Runs one problem, or a batch, on the device and compares D, which was full of NaN before, with the reference: the comparison of
-/// the product that fails, or has the largest error.
+/// Runs one problem, or a batch, on the device and compares D, which was full of NaN before, with
+/// the reference: the comparison of the product that fails, or has the largest error.
 fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: Fill) -> Comparison {
     let batch = problem.batch;
     let matrices = |layout, dtype, stride, seed: u64| -> Vec<HostMatrix> {
@@ -79,7 +79,8 @@ fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: F
         .expect("there is a product")
 }
 
-/// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them, as long as tiles are whole.
+/// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them, as
+/// long as tiles are whole.
 #[test]
 fn singles_are_added_up_along_k() {
     let Some(device) = device("singles_are_added_up_along_k") else { return };
@@ -124,7 +125,8 @@ fn scalars_of_doubles_are_doubles() {
     assert_eq!(product.d.get(0, 0), Some(alpha));
 }
 
-/// What attention multiplies: heads side by side in each row, whose batch strides are shorter than the lines.
+/// What attention multiplies: heads side by side in each row, whose batch strides are shorter than
+/// the lines.
 #[test]
 fn heads_side_by_side_and_large_batches() {
     let Some(device) = device("heads_side_by_side_and_large_batches") else { return };
@@ -180,7 +182,8 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
 fn every_kernel_of_the_catalogue() {
     let Some(device) = device("every_kernel_of_the_catalogue") else { return };
     let specs: Vec<(usize, Spec)> = shard(catalogue::all().filter(has_plain_operands).enumerate());
-    // Compiling takes most of the time. The driver compiles on several threads at once, but better in several processes.
+    // Compiling takes most of the time. The driver compiles on several threads at once, but better
+    // in several processes.
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
@@ -222,7 +225,8 @@ fn ragged_problem(spec: &Spec, index: usize) -> (Problem, Fill) {
     };
     let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
     let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
-    // A few stages and a part of one, and rows of whole 16 bytes: these are of every type. Sums in f16 stay exact.
+    // A few stages and a part of one, and rows of whole 16 bytes: these are of every type. Sums in
+    // f16 stay exact.
     let most = if Precision::of(spec) == Precision::F16 { 3 } else { 5 };
     let k = spec.tile.k as usize * (2 + index % most) + 16;
     let problem = Problem::new(m, n, k, a_major, b_major);

@@ -1,5 +1,5 @@
-//! Problems whose tiles are split along k: launches that run at once do not share a workspace, sums have one order whatever
-//! else runs, and the other order is right too.
+//! Problems whose tiles are split along k: launches that run at once do not share a workspace, sums
+//! have one order whatever else runs, and the other order is right too.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -76,7 +76,8 @@ impl Noise {
         Noise { gemm: Gemm::create(device, config).unwrap(), operands, stream }
     }
 
-    /// Some more of it: kernels of a quarter of a wave to several waves, so that SMs come free at changing times.
+    /// Some more of it: kernels of a quarter of a wave to several waves, so that SMs come free at
+    /// changing times.
     fn go_on(&self, round: usize) {
         for m in [2048, 128 << (round % 4), 640] {
             let problem = Problem::new(m, 3072, 512, Major::K, Major::K);
@@ -92,7 +93,8 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
     const RUNS: usize = 8;
     let Some(device) = device("captures_replayed_at_once") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
-        // Half of the device each, so that both are there at once; tiles too few for it, so that they are split.
+        // Half of the device each, so that both are there at once; tiles too few for it, so that
+        // they are split.
         let sms = Some(device.properties().sm_count / 2);
         let config = config(split).with_sms(sms).with_tile_m(128).with_tile_n(128);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());
