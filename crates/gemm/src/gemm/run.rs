@@ -10,7 +10,7 @@ use super::prepared::{Patched, PlanKey, Prepared, alignment};
 use super::{CallerWorkspace, Gemm, lock};
 use crate::driver::{self, StreamRef};
 use crate::error::{Error, Result};
-use crate::work::{Pointers, factor_of_products};
+use crate::work::Pointers;
 
 /// What a run at addresses computes: a problem, or a prepared one, which is found without being
 /// looked up.
@@ -158,7 +158,6 @@ impl Gemm {
         prepared.problem().with_alpha(alpha).with_beta(beta).check_scalars(output)?;
         let reads_operands = prepared.problem().k > 0;
         let adds_bias = self.0.config.epilogue.bias().is_some();
-        let alpha = factor_of_products(prepared.problem().k, alpha);
         let ([a, b], output) = (self.0.config.operands(), self.0.config.output_dtype());
         for (matrix, address, element, read) in [
             ("A", pointers.a, a, reads_operands),

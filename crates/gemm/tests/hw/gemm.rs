@@ -328,3 +328,16 @@ fn bad_arguments_are_refused_with_what_to_do() {
     let enormous = DeviceBuffer::new(&device, 1 << 45).unwrap_err().to_string();
     assert!(enormous.contains("memory"), "{enormous}");
 }
+
+/// The second GEMM finds the kernel that the first one loaded.
+#[test]
+fn gemms_of_a_device_share_their_kernels() {
+    let Some(device) = device("gemms_of_a_device_share_their_kernels") else { return };
+    let problem = Problem::new(256, 256, 256, Major::K, Major::K);
+    let config = Config::new(Dtype::Bf16);
+    let first = Gemm::create(&device, config.clone()).unwrap();
+    first.prepare(&problem).unwrap();
+    let second = Gemm::create(&device.clone(), config).unwrap();
+    let prepared = second.prepare(&problem).unwrap();
+    assert_eq!(prepared.cache_outcome(), None, "loaded a second time");
+}
