@@ -125,6 +125,43 @@ pub enum BenchError {
         value: usize,
     },
 
+    /// The shared library of a release cannot be loaded.
+    #[error(
+        "{path} cannot be loaded as a release of persistent-gemm: {source}. Give the path of its libpersistent_gemm.so"
+    )]
+    ReleaseNotLoaded {
+        /// The file.
+        path: PathBuf,
+        /// What the dynamic loader says.
+        source: libloading::Error,
+    },
+
+    /// The shared library lacks a function.
+    #[error(
+        "{path} has no function {symbol}: it is not libpersistent_gemm.so of version 0.1 or later"
+    )]
+    ReleaseSymbol {
+        /// The file.
+        path: PathBuf,
+        /// The function.
+        symbol: &'static str,
+    },
+
+    /// A function of a release failed.
+    #[error("{call} of {path} failed: {message}")]
+    Release {
+        /// The release's library.
+        path: PathBuf,
+        /// The function.
+        call: &'static str,
+        /// What `pgemm_last_error` says.
+        message: String,
+    },
+
+    /// A knob that C cannot take.
+    #[error("a knob of a release holds a zero byte, which ends a text in C: leave it out")]
+    ReleaseText(#[source] std::ffi::NulError),
+
     /// A burst that is no time.
     #[error(
         "{requested} seconds for a choice are not possible: give more than 0 and at most {limit} s"

@@ -23,6 +23,8 @@ mod numbers;
 mod out_of_core;
 mod outcome;
 mod peer;
+mod regression;
+mod release;
 mod report;
 mod resume;
 mod score;
@@ -44,6 +46,11 @@ pub use numbers::{
 pub use out_of_core::{OutOfCoreReport, OutOfCoreRow, out_of_core};
 pub use outcome::{ContestantSummary, Outcome, Row};
 pub use peer::CublasLtContestant;
+pub use regression::{
+    LEAST_MEAN, LEAST_RATIO, Regression, RegressionKind, RegressionProblem, RegressionRow,
+    regression_sample,
+};
+pub use release::{Release, ReleaseContestant, ReleaseEngine, ReleaseKnobs};
 pub use report::{Report, SCHEMA};
 pub use resume::Conditions;
 pub use score::FamilyScore;

@@ -14,6 +14,7 @@ mod numbers;
 mod output;
 mod parse;
 mod plot;
+mod regression;
 mod run;
 mod stream;
 mod suite;
@@ -67,6 +68,11 @@ enum Command {
     /// Every type and mode, on N(0,1), uniform [0,1), values of wide range, and integers, over short and long sums. The exit
     /// status is 1 where a result of ours is outside of its derived bound. See docs/numbers.md.
     Numbers(numbers::Args),
+    /// Measure a release against an older one on the frozen regression sample.
+    ///
+    /// Both are given as shared libraries of the C interface. They run in pairs in one process, on the same operands, and are
+    /// verified before they are timed. A pair that seems slower is measured again.
+    Regression(regression::Args),
     /// Find the fastest kernels by measuring, and use them from now on.
     ///
     /// Candidates are raced against the heuristic's pick, the better half goes on, and fresh rounds decide: a candidate is
@@ -108,6 +114,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Numbers(args) => numbers::run(&args),
+        Command::Regression(args) => regression::run(&args),
         Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Layout(args) => layout::run(&args),

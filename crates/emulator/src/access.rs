@@ -3,28 +3,18 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 
-use pgemm_ir::{Access, Element, Order, Scope, Space, Type};
+use pgemm_ir::{Access, Element, Order, Space};
 
-use crate::execute::Flow;
 use crate::fault::{At, Outcome};
-use crate::late::LateStore;
+use crate::lanes::LANES;
+use crate::late_store::LateStore;
 use crate::machine::Emulator;
 use crate::memory::Place;
 use crate::number;
-use crate::program::{Program, SMEM_BASE, Slot};
+use crate::program::{Program, SMEM_BASE, Slot, WEAK_WORD};
 use crate::report::ReportKind;
 use crate::shadow::{self, CELL_BYTES, Conflict, Observer, ShadowSpace};
-use crate::state::{LANES, Warp};
-
-/// A weak access of a word in global memory.
-pub(crate) const WEAK_WORD: Access = Access {
-    space: Space::Global,
-    ty: Type::U32,
-    vector: 1,
-    order: Order::Weak,
-    scope: Scope::Cta,
-    once: false,
-};
+use crate::state::{Flow, Warp};
 
 /// Lanes with the addresses that they access, in lane order.
 pub(crate) struct Addresses {

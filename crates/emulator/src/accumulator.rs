@@ -1,66 +1,15 @@
 //! The accumulators of wgmma, and the operations by which ordinary code reads and writes them.
 
-use pgemm_ir::{AccId, Accumulator, LocId, Type};
+use pgemm_ir::{AccId, LocId, Type};
 
 use crate::fault::{At, Fault, Outcome};
 use crate::float16;
+use crate::lanes::{LANES, WARPGROUP_WARPS};
 use crate::machine::Emulator;
-use crate::mma::TILE_ROWS;
 use crate::program::{Program, Slot};
 use crate::report::ReportKind;
-use crate::state::{LANES, WARPGROUP_WARPS, Warp};
-
-/// The sums of one accumulator group of a warpgroup: 64 rows, row-major.
-#[derive(Default)]
-pub(crate) struct Tile {
-    pub(crate) values: Values,
-    /// By sum: whether something has written it.
-    defined: Vec<bool>,
-    /// Number of sums that nothing has written.
-    undefined: usize,
-}
-
-/// The numbers of a tile.
-pub(crate) enum Values {
-    /// binary32, also for f16 sums.
-    Float(Vec<f32>),
-    Integer(Vec<i32>),
-}
-
-impl Default for Values {
-    fn default() -> Values {
-        Values::Float(Vec::new())
-    }
-}
-
-impl Tile {
-    pub(crate) fn new(group: &Accumulator) -> Tile {
-        let sums = group.columns() as usize * TILE_ROWS;
-        let values = match group.ty {
-            Type::S32 => Values::Integer(vec![0; sums]),
-            _ => Values::Float(vec![0.0; sums]),
-        };
-        Tile { values, defined: vec![false; sums], undefined: sums }
-    }
-
-    /// Whether every sum has been written.
-    pub(crate) fn is_defined(&self) -> bool {
-        self.undefined == 0
-    }
-
-    /// Every sum is written.
-    pub(crate) fn define_all(&mut self) {
-        if self.undefined > 0 {
-            self.undefined = 0;
-            self.defined.fill(true);
-        }
-    }
-
-    fn define(&mut self, sum: usize) {
-        self.undefined -= usize::from(!self.defined[sum]);
-        self.defined[sum] = true;
-    }
-}
+use crate::state::Warp;
+use crate::tile::Values;
 
 /// Where the sums of one register lie in a tile.
 #[derive(Clone, Copy)]

@@ -2,12 +2,11 @@
 
 use pgemm_ir::{Access, AtomicOp, Order, Scope, Space};
 
-use crate::access::{Addresses, WEAK_WORD, word};
-use crate::execute::Flow;
+use crate::access::{Addresses, word};
 use crate::fault::{At, Outcome};
 use crate::machine::Emulator;
-use crate::program::{Program, Slot};
-use crate::state::Warp;
+use crate::program::{Program, Slot, WEAK_WORD};
+use crate::state::{Flow, Warp};
 
 impl Emulator<'_> {
     /// An atomic operation in each active lane, one after the other in lane order.

@@ -2,12 +2,12 @@
 
 use std::mem;
 
-use crate::execute::Flow;
 use crate::fault::{At, Outcome};
+use crate::lanes::LANES;
 use crate::machine::Emulator;
 use crate::program::{Program, Slot};
 use crate::report::ReportKind;
-use crate::state::{LANES, Wait, Warp, WarpId};
+use crate::state::{Flow, Wait, Warp, WarpId};
 
 impl Emulator<'_> {
     pub(crate) fn named_barrier(

@@ -4,25 +4,12 @@
 use pgemm_ir::Special;
 
 use crate::fault::{At, Outcome};
+use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
 use crate::machine::Emulator;
 use crate::program::{Program, Slot, Step};
 use crate::report::ReportKind;
-use crate::state::{FULL, Frame, LANES, WARPGROUP_WARPS, Wait, Warp};
+use crate::state::{Flow, Frame, Warp};
 use crate::value::{Function, evaluate};
-
-/// How a warp goes on after a step.
-pub(crate) enum Flow {
-    /// With the next step.
-    Next,
-    /// With another step.
-    Jump(u32),
-    /// With the next step, after others have had a chance to run.
-    Visible,
-    /// With the same step, once what it waits for has happened.
-    Blocked(Wait),
-    /// Not at all.
-    Exit,
-}
 
 impl Emulator<'_> {
     pub(crate) fn step(&mut self, program: &Program, warp: &mut Warp, at: At) -> Outcome<Flow> {

@@ -3,12 +3,10 @@
 
 use pgemm_ir::{Access, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type, ValueId, Wgmma};
 
-use crate::access::WEAK_WORD;
 use crate::error::SetupError;
-use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WgmmaStep};
+use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WEAK_WORD, WarpMmaStep, WgmmaStep};
 use crate::uniform;
 use crate::value::Function;
-use crate::warp_mma::WarpMmaStep;
 
 /// A flat kernel.
 pub(crate) struct Flat {

@@ -4,12 +4,12 @@
 
 use half::f16;
 
-use crate::mma;
+use crate::product;
 
 /// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` is depth × n, `tile` is 64
 /// × n. All numbers are representable in f16.
 pub(crate) fn multiply(tile: &mut [f32], a: &[f32], b: &[f32], n: usize, accumulate: bool) {
-    mma::multiply(tile, a, b, n, accumulate);
+    product::multiply(tile, a, b, n, accumulate);
     tile.iter_mut().for_each(|sum| *sum = f16::from_f32(*sum).to_f32());
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn unpack(register: u32) -> [f32; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mma::TILE_ROWS;
+    use crate::product::TILE_ROWS;
 
     /// What one row of `a` times one column of `b` adds to `sum`.
     fn add(sum: f32, a: &[f32], b: f32) -> f32 {

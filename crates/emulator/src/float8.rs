@@ -3,7 +3,7 @@
 //! is truncated in the same way. DeepSeek-AI, *DeepSeek-V3 Technical Report*, arXiv:2412.19437,
 //! 2024, §3.5.2, reports about 14 bits.
 
-use crate::mma::{self, TILE_ROWS};
+use crate::product::{self, TILE_ROWS};
 
 /// Places kept below the leading bit.
 const FRACTION_BITS: u32 = 13;
@@ -19,7 +19,7 @@ pub(crate) fn multiply(tile: &mut [f32], a: &[f32], b: &[f32], n: usize, accumul
     }
     if aligning_loses_nothing(tile, a, b) {
         // No sum needs more bits than binary32 has.
-        mma::multiply(tile, a, b, n, true);
+        product::multiply(tile, a, b, n, true);
         tile.iter_mut().for_each(|sum| *sum = cut(*sum));
     } else {
         multiply_aligned(tile, a, b, n);

@@ -2,18 +2,16 @@
 //! kernel again.
 
 use std::collections::VecDeque;
-use std::{mem, panic};
+use std::panic;
 
-use pgemm_ir::{Launch, LocId, Location};
+use pgemm_ir::{Launch, LocId};
 
 use crate::clock::{Epoch, HOST, Knowledge};
-use crate::fault::{Fault, Outcome};
-use crate::late::{LateStore, any_overlaps};
-use crate::machine::{Emulator, Operation, cluster_count};
+use crate::late_store::{LateStore, any_overlaps};
 use crate::memory::{Memory, Place};
 use crate::options::Checks;
-use crate::ordering::{Publications, Published};
 use crate::program::Program;
+use crate::published::{Publications, Published};
 use crate::report::{Actor, ActorKind, ReportKind};
 use crate::shadow::{Access, AccessLog, Conflict, GlobalShadows, Observer, Proxy, ShadowSpace};
 
@@ -56,8 +54,8 @@ pub(crate) struct NextLaunch {
 
 /// The host and its state.
 pub(crate) struct HostActor<'a> {
-    host: &'a mut dyn Host,
-    state: HostState,
+    pub(crate) host: &'a mut dyn Host,
+    pub(crate) state: HostState,
 }
 
 impl<'a> HostActor<'a> {
@@ -90,34 +88,34 @@ impl<'a> HostActor<'a> {
 }
 
 /// The host's only component.
-const COMPONENT: u32 = 0;
+pub(crate) const COMPONENT: u32 = 0;
 
 /// The host among the actors of a report.
-const ACTOR: Actor =
+pub(crate) const ACTOR: Actor =
     Actor { kind: ActorKind::Host, launch: 0, cluster: 0, cta: 0, warp: 0, lane: None };
 
-struct HostState {
-    knowledge: Knowledge,
+pub(crate) struct HostState {
+    pub(crate) knowledge: Knowledge,
     /// Its last turn had nothing to do.
-    waits: bool,
+    pub(crate) waits: bool,
     /// Another actor has run since.
-    others_ran: bool,
+    pub(crate) others_ran: bool,
     /// It waits, and no word has changed since.
-    polls: bool,
+    pub(crate) polls: bool,
     /// Stores that others do not see yet.
-    late_stores: VecDeque<LateStore>,
+    pub(crate) late_stores: VecDeque<LateStore>,
     /// Its turn has made some of them visible.
-    stored: bool,
-    done: bool,
+    pub(crate) stored: bool,
+    pub(crate) done: bool,
     /// Source lines of its accesses.
-    locations: Vec<&'static panic::Location<'static>>,
+    pub(crate) locations: Vec<&'static panic::Location<'static>>,
     /// The line of the latest access.
-    latest: Option<usize>,
-    fault: Option<HostFault>,
+    pub(crate) latest: Option<usize>,
+    pub(crate) fault: Option<HostFault>,
 }
 
 /// A faulty access of the host.
-enum HostFault {
+pub(crate) enum HostFault {
     Refused { kind: ReportKind, message: String, loc: LocId, what: &'static str },
     Conflict { conflict: Conflict, access: Access, address: u64, what: &'static str },
 }
@@ -129,17 +127,17 @@ enum HostFault {
 /// of 4 and 8 bytes have addresses that are multiples of their size. The run reports the first
 /// faulty access when the turn ends; until then, reads of memory that does not exist give zeros.
 pub struct HostView<'v> {
-    memory: &'v mut Memory,
-    shadows: &'v mut GlobalShadows,
-    log: &'v mut AccessLog,
-    published: &'v mut Publications,
-    state: &'v mut HostState,
-    checks: Checks,
-    nanoseconds: u64,
+    pub(crate) memory: &'v mut Memory,
+    pub(crate) shadows: &'v mut GlobalShadows,
+    pub(crate) log: &'v mut AccessLog,
+    pub(crate) published: &'v mut Publications,
+    pub(crate) state: &'v mut HostState,
+    pub(crate) checks: Checks,
+    pub(crate) nanoseconds: u64,
     /// The number after those of all clusters so far, if no launch runs or waits.
-    ended: Option<u32>,
+    pub(crate) ended: Option<u32>,
     /// Number of source lines of the kernel. Those of the host come after them.
-    kernel_locations: usize,
+    pub(crate) kernel_locations: usize,
 }
 
 impl HostView<'_> {
@@ -312,13 +310,17 @@ impl HostView<'_> {
 }
 
 impl HostState {
-    fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         let time = self.knowledge.before.get(COMPONENT) + 1;
         self.knowledge.before.raise(COMPONENT, time);
     }
 
     /// Makes all of its stores visible.
-    fn make_stores_visible(&mut self, memory: &mut Memory, published: &mut Publications) {
+    pub(crate) fn make_stores_visible(
+        &mut self,
+        memory: &mut Memory,
+        published: &mut Publications,
+    ) {
         for store in self.late_stores.drain(..) {
             store.arrive(memory, published);
             self.stored = true;
@@ -341,125 +343,5 @@ impl HostState {
         });
         self.latest = Some(index);
         LocId((kernel_locations + index) as u32)
-    }
-}
-
-impl Emulator<'_> {
-    /// Whether the host can take a turn, and whether it only waited in its last.
-    pub(crate) fn host_state(&self) -> (bool, bool) {
-        let Some(HostActor { state, .. }) = &self.host else { return (false, false) };
-        (!state.done && (!state.waits || state.others_ran), state.polls)
-    }
-
-    /// Notes that another actor runs.
-    pub(crate) fn host_may_go_on(&mut self) {
-        if let Some(host) = &mut self.host {
-            host.state.others_ran = true;
-        }
-    }
-
-    /// Lets the host take a turn.
-    pub(crate) fn host_turn(&mut self) -> Outcome {
-        self.count_host_turn()?;
-        let ended = self.idle().then(|| self.cluster_end());
-        let nanoseconds = self.nanoseconds();
-        let Some(HostActor { host, state }) = &mut self.host else { return Ok(()) };
-        let step = host.step(&mut HostView {
-            memory: self.memory,
-            shadows: &mut self.global_shadow,
-            log: &mut self.log,
-            published: &mut self.published,
-            state,
-            checks: self.checks,
-            nanoseconds,
-            ended,
-            kernel_locations: self.kernel.locations.len(),
-        });
-        state.others_ran = false;
-        state.waits = step == HostStep::Waits;
-        state.done = step == HostStep::Done;
-        if matches!(step, HostStep::Launch(_)) {
-            state.make_stores_visible(self.memory, &mut self.published);
-        }
-        let (late, stored, fault) =
-            (state.late_stores.len(), mem::take(&mut state.stored), state.fault.take());
-        state.polls = state.waits && !stored;
-        if let Some(fault) = fault {
-            return Err(self.host_fault(fault));
-        }
-        if stored {
-            self.words_changed();
-        }
-        self.expect_host_stores(late);
-        match step {
-            HostStep::Launch(launch) => self.queue_launch(&launch),
-            _ => Ok(()),
-        }
-    }
-
-    /// Makes each of the host's stores an operation that the schedule can choose.
-    fn expect_host_stores(&mut self, stores: usize) {
-        let of_host = |operation: &&Operation| **operation == Operation::HostStore;
-        let known = self.ready_operations.iter().filter(of_host).count();
-        let new = stores.saturating_sub(known);
-        self.ready_operations.extend(std::iter::repeat_n(Operation::HostStore, new));
-    }
-
-    /// Makes the host's oldest store visible, if one is left.
-    pub(crate) fn advance_host_store(&mut self) {
-        let store = self.host.as_mut().and_then(|host| host.state.late_stores.pop_front());
-        if let Some(store) = store {
-            store.arrive(self.memory, &mut self.published);
-            self.words_changed();
-        }
-    }
-
-    fn queue_launch(&mut self, launch: &Launch) -> Outcome {
-        let made = cluster_count(self.kernel, launch)
-            .and_then(|count| Ok((count, Program::compile(self.kernel, launch)?)));
-        let (cluster_count, program) = match made {
-            Ok(made) => made,
-            Err(error) => {
-                let sites = self.host_site().into_iter().collect();
-                let (kind, message) = (ReportKind::HostMisuse, error.to_string());
-                return Err(Box::new(Fault { kind, message, sites, notes: Vec::new() }));
-            }
-        };
-        let Some(HostActor { state, .. }) = &mut self.host else { return Ok(()) };
-        let host_time = state.knowledge.before.get(COMPONENT);
-        state.tick();
-        self.next_launches.push_back(NextLaunch { program, cluster_count, host_time });
-        Ok(())
-    }
-
-    fn host_fault(&self, fault: HostFault) -> Box<Fault> {
-        match fault {
-            HostFault::Refused { kind, message, loc, what } => {
-                let sites = vec![(ACTOR, loc, what.to_owned())];
-                Box::new(Fault { kind, message, sites, notes: Vec::new() })
-            }
-            HostFault::Conflict { conflict, access, address, what } => {
-                let place = self.memory.describe(address).to_string();
-                self.conflict(conflict, &access, what, &place)
-            }
-        }
-    }
-
-    /// The place of the latest access of a host that has not ended.
-    pub(crate) fn host_site(&self) -> Option<(Actor, LocId, String)> {
-        let state = self.host.as_ref().map(|host| &host.state).filter(|state| !state.done)?;
-        let loc = LocId((self.kernel.locations.len() + state.latest?) as u32);
-        let what = if state.waits { "waits, after it came" } else { "last came" };
-        Some((ACTOR, loc, what.to_owned()))
-    }
-
-    /// A source line of the host.
-    pub(crate) fn host_location(&self, index: usize) -> Location {
-        let known = self.host.as_ref().and_then(|host| host.state.locations.get(index));
-        let (file, line, column) = match known {
-            Some(place) => (place.file(), place.line(), place.column()),
-            None => ("unknown", 0, 0),
-        };
-        Location { file: file.to_owned(), line, column, scopes: Vec::new() }
     }
 }

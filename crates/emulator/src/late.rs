@@ -3,46 +3,12 @@
 //! end. Stores become visible in their order. An operation that must come after them, such as a
 //! sequentially consistent fence, makes them visible first. The end of a cluster waits for them.
 
-use std::collections::VecDeque;
-
 use pgemm_ir::{Order, Space};
 
+use crate::late_store::{LateStore, any_overlaps};
 use crate::machine::{Emulator, Operation};
-use crate::memory::Memory;
-use crate::ordering::{Publications, Published};
 use crate::program::{Program, Step};
 use crate::state::{Warp, WarpId};
-
-/// One or more consecutive words on the way to memory.
-pub(crate) struct LateStore {
-    pub(crate) address: u64,
-    pub(crate) data: Box<[u8]>,
-    /// What it releases.
-    pub(crate) released: Option<Published>,
-}
-
-impl LateStore {
-    fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        self.address < address + bytes && address < self.address + self.data.len() as u64
-    }
-
-    /// Makes it visible.
-    pub(crate) fn arrive(self, memory: &mut Memory, published: &mut Publications) {
-        if let Some(place) = memory.locate(self.address, self.data.len()) {
-            memory.store(place, &self.data);
-        }
-        let location = (None, self.address);
-        match self.released {
-            Some(released) => published.insert(location, vec![released]),
-            None => published.remove(&location),
-        };
-    }
-}
-
-/// Whether one of the stores overlaps a range.
-pub(crate) fn any_overlaps(stores: &VecDeque<LateStore>, address: u64, bytes: u64) -> bool {
-    stores.iter().any(|store| store.overlaps(address, bytes))
-}
 
 /// Whether a warp's stores may still be late when it makes its next step.
 fn may_stay(program: &Program, warp: &Warp) -> bool {

@@ -15,11 +15,13 @@ use pgemm_ir::{Element, Scope, SwizzleMode, TensorMapArgument, TensorMapSpec};
 use crate::clock::Clock;
 use crate::error::SetupError;
 use crate::fault::{At, Outcome};
+use crate::lanes::FULL;
 use crate::machine::Emulator;
-use crate::program::{PARAMETER_MAPS, Program, Slot, TensorMap, check_map};
+use crate::program::{PARAMETER_MAPS, Program, Slot, TensorMap};
 use crate::report::ReportKind;
+use crate::setup::check_map;
 use crate::shadow::{Access, Observer, Proxy, ShadowSpace};
-use crate::state::{FULL, Warp};
+use crate::state::Warp;
 
 /// Size and alignment of a tensor map in memory, in bytes.
 pub(crate) const MAP_BYTES: usize = 128;

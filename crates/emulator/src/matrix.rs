@@ -4,9 +4,10 @@ use pgemm_ir::Space;
 
 use crate::access::Addresses;
 use crate::fault::{At, Outcome};
+use crate::lanes::LANES;
 use crate::machine::Emulator;
 use crate::program::{Program, SMEM_BASE, Slot};
-use crate::state::{LANES, Warp};
+use crate::state::Warp;
 
 /// Bytes of one row of an 8×8 matrix of 16-bit elements.
 const MATRIX_ROW_BYTES: u32 = 16;

@@ -1,15 +1,13 @@
-//! The arithmetic of wgmma: the bytes that a descriptor names, the numbers that they hold, and the
-//! product.
+//! The operands of wgmma: the bytes that a descriptor names, the numbers that they hold, and which
+//! product tensor cores compute of them.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use pgemm_ir::{Element, Format, OperandMajor, SwizzleMode, Type};
 
+use crate::product::{Term, multiply};
 use crate::{float8, float16, number};
-
-/// Rows of a warpgroup's tile.
-pub(crate) const TILE_ROWS: usize = 64;
 
 /// Bytes of a chunk, the unit of descriptor layouts.
 pub(crate) const CHUNK_BYTES: u32 = 16;
@@ -98,9 +96,7 @@ impl OperandTables {
 }
 
 /// The numbers that tensor cores multiply and add.
-pub(crate) trait Scalar: Copy + Default {
-    /// `self + a·b`.
-    fn accumulate(self, a: Self, b: Self) -> Self;
+pub(crate) trait Scalar: Term {
     /// Appends the elements in `bytes` as tensor cores read them.
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<Self>);
     /// [`multiply`] with the rounding of tensor cores for this element type and accumulator type.
@@ -117,11 +113,6 @@ pub(crate) trait Scalar: Copy + Default {
 }
 
 impl Scalar for f32 {
-    // Products of elements of at most 12 significant bits are exact, so each step rounds once.
-    fn accumulate(self, a: f32, b: f32) -> f32 {
-        self + a * b
-    }
-
     fn multiply(
         types: (Element, Type),
         tile: &mut [f32],
@@ -146,10 +137,6 @@ impl Scalar for f32 {
 }
 
 impl Scalar for i32 {
-    fn accumulate(self, a: i32, b: i32) -> i32 {
-        self.wrapping_add(a * b)
-    }
-
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<i32>) {
         match element.format() {
             Format::Integer { signed: true } => {
@@ -190,53 +177,10 @@ fn transpose<T: Scalar>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
     out
 }
 
-/// The product for integers, and for floats whose sums tensor cores keep in binary32.
-///
-/// `tile = a·b`, plus itself where `accumulate`: `a` is 64 × depth, `b` is depth × n, `tile` is 64
-/// × n. Sums run along K and are rounded once per step, so results depend on nothing else.
-pub(crate) fn multiply<T: Scalar>(tile: &mut [T], a: &[T], b: &[T], n: usize, accumulate: bool) {
-    let depth = a.len() / TILE_ROWS;
-    for (row, a) in tile.chunks_exact_mut(n).zip(a.chunks_exact(depth)) {
-        if !accumulate {
-            row.fill(T::default());
-        }
-        // Four k at a time, so that the row is loaded and stored less often. Every depth is a
-        // multiple of eight.
-        for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4 * n)) {
-            let (b0, b) = b.split_at(n);
-            let (b1, b) = b.split_at(n);
-            let (b2, b3) = b.split_at(n);
-            let b01 = b0.iter().zip(b1);
-            let b23 = b2.iter().zip(b3);
-            for (sum, ((&b0, &b1), (&b2, &b3))) in row.iter_mut().zip(b01.zip(b23)) {
-                *sum = sum
-                    .accumulate(a[0], b0)
-                    .accumulate(a[1], b1)
-                    .accumulate(a[2], b2)
-                    .accumulate(a[3], b3);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn products_of_small_integers_are_exact() {
-        let (n, depth) = (8, 16);
-        let a: Vec<f32> = (0..TILE_ROWS * depth).map(|i| (i % 7) as f32 - 3.0).collect();
-        let b: Vec<f32> = (0..depth * n).map(|i| (i % 5) as f32 - 2.0).collect();
-        let mut tile = vec![1.0; TILE_ROWS * n];
-        multiply(&mut tile, &a, &b, n, true);
-        for row in 0..TILE_ROWS {
-            for column in 0..n {
-                let sum: f32 = (0..depth).map(|k| a[row * depth + k] * b[k * n + column]).sum();
-                assert_eq!(tile[row * n + column], sum + 1.0);
-            }
-        }
-    }
+    use crate::product::TILE_ROWS;
 
     #[test]
     fn eight_bit_integers_multiply_in_32_bits() {

@@ -1,63 +1,13 @@
 //! Fences, and the ordering that ordered accesses to memory establish (PTX ISA, "Memory Consistency
 //! Model").
 
-use std::collections::BTreeMap;
-
 use pgemm_ir::{Access, Order, ProxyFence, Scope, Space};
 
-use crate::clock::{HOST, Knowledge};
 use crate::fault::At;
+use crate::lanes::FULL;
 use crate::machine::Emulator;
-use crate::state::{FULL, Warp};
-
-/// Releases by location: the CTA, for shared memory, and the address.
-pub(crate) type Publications = BTreeMap<(Option<u32>, u64), Vec<Published>>;
-
-/// A release that is visible at a location: an acquire there learns its knowledge.
-pub(crate) struct Published {
-    cluster: u32,
-    cta: u32,
-    /// The scopes of the store and of the release.
-    scopes: [Scope; 2],
-    knowledge: Box<Knowledge>,
-}
-
-impl Published {
-    /// A release of the host at system scope.
-    pub(crate) fn by_host(knowledge: &Knowledge) -> Self {
-        let scopes = [Scope::System; 2];
-        Published { cluster: HOST, cta: HOST, scopes, knowledge: Box::new(knowledge.clone()) }
-    }
-
-    /// Lets the host learn it by an acquire at system scope.
-    pub(crate) fn tell_host(&self, knowledge: &mut Knowledge) {
-        let (from, to) = ((self.cluster, self.cta), (HOST, HOST));
-        if self.scopes.into_iter().all(|scope| reaches(scope, from, to)) {
-            knowledge.join_from(HOST, &self.knowledge, self.cluster);
-            knowledge.dependency = false;
-        }
-    }
-
-    /// Forgets that the grids that a launch depends on have ended: the next launch depends on
-    /// others.
-    pub(crate) fn end_launch(&mut self) {
-        self.knowledge.dependency = false;
-    }
-
-    /// Whether it comes from the same CTA and has the same scopes.
-    fn goes_like(&self, other: &Published) -> bool {
-        (self.cluster, self.cta, self.scopes) == (other.cluster, other.cta, other.scopes)
-    }
-}
-
-fn reaches(scope: Scope, from: (u32, u32), to: (u32, u32)) -> bool {
-    match scope {
-        Scope::Cta => from == to,
-        Scope::Cluster => from.0 == to.0,
-        Scope::Gpu => (from.0 == HOST) == (to.0 == HOST),
-        Scope::System => true,
-    }
-}
+use crate::published::{Published, reaches};
+use crate::state::Warp;
 
 fn acquires(order: Order) -> bool {
     matches!(order, Order::Acquire | Order::AcquireRelease | Order::SequentiallyConsistent)

@@ -5,16 +5,12 @@
 use std::rc::Rc;
 
 use pgemm_ir::{
-    AccId, Access, Argument, AtomicOp, Element, Kernel, Launch, LocId, Order, ParamKind,
-    ProxyFence, RegionKind, RegisterChange, Scope, Special, TensorMapArgument, TensorMapSpec, Type,
-    Wgmma,
+    AccId, Access, AtomicOp, Element, LocId, Order, ProxyFence, RegisterChange, Scope, Space,
+    Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
 };
 
-use crate::error::SetupError;
-use crate::flatten::{self, Flat};
-use crate::slots;
+use crate::lanes::LANES;
 use crate::value::Function;
-use crate::warp_mma::WarpMmaStep;
 
 /// The first address of shared memory. The hardware keeps the KiB below.
 pub(crate) const SMEM_BASE: u32 = 1024;
@@ -22,6 +18,16 @@ pub(crate) const SMEM_BASE: u32 = 1024;
 /// Address of the first parameter, if it is a tensor map. No allocation lies there; the addresses
 /// of the others follow, one apart.
 pub(crate) const PARAMETER_MAPS: u64 = 1 << 63;
+
+/// A weak access of a word in global memory.
+pub(crate) const WEAK_WORD: Access = Access {
+    space: Space::Global,
+    ty: Type::U32,
+    vector: 1,
+    order: Order::Weak,
+    scope: Scope::Cta,
+    once: false,
+};
 
 /// The place of a value. During compilation the number is that of the value, afterwards that of the
 /// slot.
@@ -244,6 +250,34 @@ pub(crate) struct WgmmaStep {
     pub(crate) accumulate: Slot,
 }
 
+/// A warp MMA, ready to run.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpMmaStep {
+    pub(crate) mma: WarpMma,
+    pub(crate) a: Fragment,
+    pub(crate) b: Fragment,
+    pub(crate) c: Fragment,
+    pub(crate) d: Box<[Slot]>,
+}
+
+/// One fragment: its values, and the position of each value of each lane in the matrix.
+#[derive(Clone, Debug)]
+pub(crate) struct Fragment {
+    pub(crate) values: Box<[Slot]>,
+    /// By value and lane, column-major.
+    pub(crate) positions: Box<[[u32; LANES]]>,
+}
+
+impl WarpMmaStep {
+    /// Calls `visit` for every slot, with whether it is written.
+    pub(crate) fn visit_slots(&mut self, visit: &mut dyn FnMut(&mut Slot, bool)) {
+        for fragment in [&mut self.a, &mut self.b, &mut self.c] {
+            fragment.values.iter_mut().for_each(|slot| visit(slot, false));
+        }
+        self.d.iter_mut().for_each(|slot| visit(slot, true));
+    }
+}
+
 impl Step {
     /// Calls `visit` for every slot, with whether it is written.
     pub(crate) fn visit_slots(&mut self, visit: &mut dyn FnMut(&mut Slot, bool)) {
@@ -374,95 +408,4 @@ pub(crate) struct Program {
     pub(crate) depends_on_grids: bool,
     /// First byte and number of the mbarriers of each region, by address.
     pub(crate) mbarriers: Vec<(u32, u32)>,
-}
-
-impl Program {
-    /// Flattens a legalised kernel and binds the launch's arguments.
-    pub(crate) fn compile(kernel: &Kernel, launch: &Launch) -> Result<Program, SetupError> {
-        if kernel.params.len() != launch.arguments.len() {
-            return Err(SetupError::ArgumentCount {
-                arguments: launch.arguments.len(),
-                parameters: kernel.params.len(),
-            });
-        }
-        let mut constants = Vec::new();
-        let mut maps = Vec::new();
-        for (index, (param, argument)) in kernel.params.iter().zip(&launch.arguments).enumerate() {
-            let mut map = None;
-            constants.push(match (&param.kind, argument) {
-                (ParamKind::Scalar(Type::U32), Argument::U32(value)) => u64::from(*value),
-                (ParamKind::Scalar(Type::U64), Argument::U64(value)) => *value,
-                (ParamKind::Scalar(Type::F32), Argument::F32(value)) => u64::from(value.to_bits()),
-                (ParamKind::Scalar(Type::F64), Argument::F64(value)) => value.to_bits(),
-                (ParamKind::TensorMap(spec), Argument::TensorMap(argument)) => {
-                    check_map(&param.name, spec, argument)?;
-                    map = Some(Rc::new(TensorMap {
-                        name: format!("'{}'", param.name),
-                        spec: spec.clone(),
-                        argument: argument.clone(),
-                    }));
-                    PARAMETER_MAPS + index as u64
-                }
-                _ => return Err(SetupError::ArgumentType { name: param.name.clone() }),
-            });
-            maps.push(map);
-        }
-
-        let Flat { mut steps, locations, constants, loops, fragments } =
-            flatten::flatten(kernel, constants)?;
-        let (uniform_slots, varying_slots) = slots::assign(&mut steps, &loops);
-        let depends_on_grids = steps.iter().any(|step| matches!(step, Step::GridDependencyWait));
-        let mut mbarriers: Vec<_> = kernel
-            .regions
-            .iter()
-            .filter(|region| region.kind == RegionKind::Mbarrier)
-            .map(|region| (SMEM_BASE + region.offset, region.bytes / 8))
-            .collect();
-        mbarriers.sort_unstable();
-        Ok(Program {
-            grid: launch.grid,
-            steps,
-            locations,
-            constants,
-            uniform_slots,
-            varying_slots,
-            fragments,
-            maps,
-            depends_on_grids,
-            mbarriers,
-        })
-    }
-}
-
-/// Fails if the hardware does not accept the tensor map.
-pub(crate) fn check_map(
-    name: &str,
-    spec: &TensorMapSpec,
-    argument: &TensorMapArgument,
-) -> Result<(), SetupError> {
-    let rank = spec.rank();
-    let element = u64::from(spec.element.bytes());
-    let inner = spec.box_extents.first().map_or(0, |&extent| u64::from(extent) * element);
-    let rule = if !(1..=5).contains(&rank) {
-        "its rank must be 1 to 5"
-    } else if argument.extents.len() != rank || argument.strides.len() != rank - 1 {
-        "it needs as many extents as its box has dimensions, and one stride fewer"
-    } else if !argument.address.is_multiple_of(16)
-        || argument.strides.iter().any(|stride| stride % 16 != 0)
-    {
-        "its address and strides must be multiples of 16 bytes"
-    } else if spec.box_extents.iter().any(|extent| !(1..=256).contains(extent)) {
-        "its box extents must be 1 to 256"
-    } else if argument.extents.iter().any(|&extent| extent == 0 || extent > 1 << 32) {
-        "its extents must be 1 to 2^32"
-    } else if argument.strides.iter().any(|&stride| stride >= 1 << 40) {
-        "its strides must be less than 2^40 bytes"
-    } else if !inner.is_multiple_of(16) {
-        "the innermost extent of its box must be a multiple of 16 bytes"
-    } else if spec.swizzle.span_bytes().is_some_and(|span| inner > u64::from(span)) {
-        "the innermost extent of its box must not exceed the swizzle span"
-    } else {
-        return Ok(());
-    };
-    Err(SetupError::TensorMap { name: name.to_owned(), rule })
 }

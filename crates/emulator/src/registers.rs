@@ -3,11 +3,11 @@
 
 use pgemm_ir::{Op, RegisterChange};
 
-use crate::execute::Flow;
 use crate::fault::{At, Outcome};
+use crate::lanes::{LANES, WARPGROUP_WARPS};
 use crate::machine::Emulator;
 use crate::report::ReportKind;
-use crate::state::{LANES, WARPGROUP_WARPS, Wait, Warp};
+use crate::state::{Flow, Wait, Warp};
 
 impl Emulator<'_> {
     pub(crate) fn set_max_registers(

@@ -5,19 +5,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
-use crate::late::LateStore;
-use crate::mbarrier::Mbarrier;
+use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
+use crate::late_store::LateStore;
+use crate::phase::Mbarrier;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{Actor, ActorKind};
 use crate::shadow::{CELL_BYTES, Cell};
-use crate::wgmma::Warpgroup;
-
-/// Threads of a warp.
-pub(crate) const LANES: usize = 32;
-/// Warps of a warpgroup.
-pub(crate) const WARPGROUP_WARPS: usize = 4;
-/// All lanes.
-pub(crate) const FULL: u32 = u32::MAX;
+use crate::warpgroup::Warpgroup;
 
 /// Number of fruitless loads after which a warp counts as polling.
 const POLLS: u32 = 2;
@@ -48,6 +42,20 @@ pub(crate) enum Wait {
     Bulk { pending: u32, read: bool },
     /// Registers that others must give back.
     Registers { count: u32 },
+}
+
+/// How a warp goes on after a step.
+pub(crate) enum Flow {
+    /// With the next step.
+    Next,
+    /// With another step.
+    Jump(u32),
+    /// With the next step, after others have had a chance to run.
+    Visible,
+    /// With the same step, once what it waits for has happened.
+    Blocked(Wait),
+    /// Not at all.
+    Exit,
 }
 
 /// The lanes that control flow returns to.

@@ -2,71 +2,23 @@
 
 use std::rc::Rc;
 
-use pgemm_ir::{Format, LocId, SwizzleMode};
+use pgemm_ir::{Format, SwizzleMode};
 
-use crate::clock::{Epoch, Knowledge};
-use crate::execute::Flow;
-use crate::fault::{At, Fault, Outcome};
+use crate::fault::{At, Outcome};
+use crate::flight::{Flight, FlightKind};
 use crate::machine::{Emulator, Operation};
 use crate::maps::FoundMap;
 use crate::number;
 use crate::program::{Program, SMEM_BASE, Slot, TensorMap, TmaLoad};
-use crate::report::{Actor, ActorKind, ReportKind};
-use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
-use crate::state::{BulkThread, Wait, Warp, WarpId};
+use crate::report::{ActorKind, ReportKind};
+use crate::shadow::{self, Access, CELL_BYTES, Observer, ShadowSpace};
+use crate::state::{BulkThread, Flow, Wait, Warp, WarpId};
 
 /// Unit of bytes in which boxes begin along the innermost dimension.
 const TMA_UNIT_BYTES: i64 = 16;
 
 /// Unit of bytes of copies and swizzles.
 const CHUNK_BYTES: u32 = 16;
-
-/// A TMA operation in flight.
-pub(crate) struct Flight {
-    slot: usize,
-    /// Number of the cluster, which clocks use.
-    cluster: u32,
-    /// Rank of the CTA whose shared memory is used.
-    rank: usize,
-    pub(crate) actor: Actor,
-    pub(crate) loc: LocId,
-    knowledge: Rc<Knowledge>,
-    map: Rc<TensorMap>,
-    /// First element of the box, innermost dimension first.
-    first: [i64; 5],
-    /// First byte of the box in shared memory.
-    shared: u32,
-    kind: FlightKind,
-}
-
-enum FlightKind {
-    /// Completes on an mbarrier of the destination CTA.
-    Load { barrier: usize },
-    /// Belongs to a bulk group of a thread.
-    Store { warp: usize, lane: u32, group: usize, staged: Option<Vec<u8>> },
-}
-
-impl Flight {
-    /// Whether it is a load into a CTA.
-    pub(crate) fn lands_in(&self, slot: usize, rank: usize) -> bool {
-        matches!(self.kind, FlightKind::Load { .. }) && (self.slot, self.rank) == (slot, rank)
-    }
-
-    fn access(&self, component: u32, time: u32) -> Access {
-        Access {
-            epoch: Epoch { cluster: self.cluster, component, time },
-            proxy: Proxy::Async,
-            strong: false,
-            actor: self.actor,
-            loc: self.loc,
-        }
-    }
-
-    fn fault(&self, kind: ReportKind, message: String, what: &str) -> Box<Fault> {
-        let sites = vec![(self.actor, self.loc, what.to_owned())];
-        Box::new(Fault { kind, message, sites, notes: Vec::new() })
-    }
-}
 
 /// The part of a box row that lies within the tensor.
 struct Row {

@@ -4,26 +4,8 @@
 use pgemm_cute::TvLayout;
 use pgemm_ir::{Fragments, WarpMma};
 
-use crate::program::{Program, Slot};
-use crate::state::{LANES, Warp};
-
-/// A warp MMA, ready to run.
-#[derive(Clone, Debug)]
-pub(crate) struct WarpMmaStep {
-    mma: WarpMma,
-    a: Fragment,
-    b: Fragment,
-    c: Fragment,
-    d: Box<[Slot]>,
-}
-
-/// One fragment: its values, and the position of each value of each lane in the matrix.
-#[derive(Clone, Debug)]
-struct Fragment {
-    values: Box<[Slot]>,
-    /// By value and lane, column-major.
-    positions: Box<[[u32; LANES]]>,
-}
+use crate::program::{Fragment, Program, Slot, WarpMmaStep};
+use crate::state::Warp;
 
 impl WarpMmaStep {
     /// An MMA of these operands and results, which have the signature of the operation.
@@ -40,14 +22,6 @@ impl WarpMmaStep {
             c: Fragment::new(c_args, &c),
             d: results.into(),
         }
-    }
-
-    /// Calls `visit` for every slot, with whether it is written.
-    pub(crate) fn visit_slots(&mut self, visit: &mut dyn FnMut(&mut Slot, bool)) {
-        for fragment in [&mut self.a, &mut self.b, &mut self.c] {
-            fragment.values.iter_mut().for_each(|slot| visit(slot, false));
-        }
-        self.d.iter_mut().for_each(|slot| visit(slot, true));
     }
 
     /// Adds products in the order of k, with one rounding each. The order of the hardware is not

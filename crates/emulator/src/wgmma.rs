@@ -1,64 +1,23 @@
 //! wgmma. Each warpgroup has a queue of operations. An actor executes them in order, at any moment
 //! between their issue by all four warps and the wait for their group.
 
-use std::collections::VecDeque;
+use pgemm_ir::{ASource, Element, OperandMajor};
 
-use pgemm_ir::{ASource, Element, Kernel, LocId, OperandMajor, Wgmma};
-
-use crate::accumulator::{Tile, Values};
 use crate::clock::{Epoch, Knowledge};
-use crate::execute::Flow;
 use crate::fault::{At, Fault, Outcome};
+use crate::lanes::{LANES, WARPGROUP_WARPS};
 use crate::machine::{Emulator, Operation};
-use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, TILE_ROWS, read_operand};
+use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, read_operand};
+use crate::product::TILE_ROWS;
 use crate::program::{Program, SMEM_BASE, Slot, WgmmaStep};
-use crate::report::{Actor, ActorKind, ReportKind};
+use crate::report::{ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
-use crate::state::{LANES, WARPGROUP_WARPS, Wait, Warp};
+use crate::state::{Flow, Wait, Warp};
+use crate::tile::Values;
+use crate::warpgroup::Pending;
 
 /// Registers of A that a thread holds for one operation.
 const FRAGMENT_REGISTERS: usize = 4;
-
-/// The wgmma state of one warpgroup.
-pub(crate) struct Warpgroup {
-    component: u32,
-    /// Operations that are not executed yet.
-    queue: VecDeque<Pending>,
-    /// Operations executed.
-    executed: u64,
-    /// The operation at the front has been made ready.
-    scheduled: bool,
-    pub(crate) accumulators: Vec<Tile>,
-}
-
-/// An operation that some warps of the warpgroup have issued.
-struct Pending {
-    op: Wgmma,
-    /// Number of its group.
-    group: u32,
-    a: Option<u64>,
-    b: u64,
-    accumulate: bool,
-    /// Registers of A as 32-bit words, by warp, register and lane.
-    fragments: Vec<u32>,
-    issued_by: u32,
-    /// The knowledge that all warps that issued it have in common.
-    knowledge: Knowledge,
-    actor: Actor,
-    loc: LocId,
-}
-
-impl Warpgroup {
-    pub(crate) fn new(kernel: &Kernel, component: u32) -> Self {
-        Warpgroup {
-            component,
-            queue: VecDeque::new(),
-            executed: 0,
-            scheduled: false,
-            accumulators: kernel.accumulators.iter().map(Tile::new).collect(),
-        }
-    }
-}
 
 impl Emulator<'_> {
     pub(crate) fn wgmma_fence(&mut self, warp: &mut Warp, at: At) -> Outcome {

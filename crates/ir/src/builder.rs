@@ -4,16 +4,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
-use std::marker::PhantomData;
 use std::panic;
 
 use crate::error::BuildError;
 use crate::smem::{self, SmemRequest};
-use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{
     AccId, Accumulator, Block, Inst, Kernel, LocId, Location, Op, Param, ParamId, ParamKind,
-    Region, RegionId, RegionKind, Role, RoleId, Special, TensorMapSpec, Type, ValueId,
-    WARPGROUP_THREADS,
+    Region, RegionId, RegionKind, Role, RoleId, TensorMapSpec, Type, ValueId, WARPGROUP_THREADS,
 };
 
 pub(crate) struct State {
@@ -116,36 +113,11 @@ impl KernelBuilder {
 
     // Declarations
 
-    #[track_caller]
-    fn declare_param(&self, name: &str, kind: ParamKind) -> ParamId {
+    pub(crate) fn declare_param(&self, name: &str, kind: ParamKind) -> ParamId {
         let mut state = self.state.borrow_mut();
         let id = ParamId(state.kernel.params.len() as u32);
         state.kernel.params.push(Param { name: name.to_owned(), kind });
         id
-    }
-
-    /// Declares a scalar parameter and reads it.
-    #[track_caller]
-    pub fn param<T: Scalar>(&self, name: &str) -> Val<'_, T> {
-        let id = self.declare_param(name, ParamKind::Scalar(T::TYPE));
-        self.value(Op::Param(id), vec![])
-    }
-
-    /// Declares a tensor-map parameter and takes its address.
-    #[track_caller]
-    pub fn tensor_map(&self, name: &str, spec: TensorMapSpec) -> TensorMap<'_> {
-        let id = self.declare_param(name, ParamKind::TensorMap(spec.clone()));
-        TensorMap { pointer: self.value(Op::MapParam(id), vec![]), spec, policy: None }
-    }
-
-    /// A tensor map of this spec at an address of global memory, a multiple of 128.
-    #[track_caller]
-    pub fn tensor_map_at<'k>(
-        &'k self,
-        address: Val<'k, ty::U64>,
-        spec: TensorMapSpec,
-    ) -> TensorMap<'k> {
-        TensorMap { pointer: self.value(Op::MapAt, vec![address.id]), spec, policy: None }
     }
 
     /// Requests shared memory. Regions whose lifetimes do not overlap may share bytes.
@@ -178,12 +150,6 @@ impl KernelBuilder {
     /// The tensor maps among the parameters declared so far, in order.
     pub fn tensor_maps(&self) -> Vec<TensorMapSpec> {
         self.state.borrow().kernel.tensor_maps().cloned().collect()
-    }
-
-    /// The first byte of a region.
-    #[track_caller]
-    pub fn smem_address(&self, region: RegionId) -> Val<'_, ty::Smem> {
-        self.value(Op::SmemAddress(region), vec![])
     }
 
     pub(crate) fn accumulator(&self, ty: Type, registers: u32) -> AccId {
@@ -272,17 +238,6 @@ impl KernelBuilder {
         self.emit(op, args, &[], vec![]);
     }
 
-    /// Emits an operation with one result.
-    #[track_caller]
-    pub(crate) fn value<T: Scalar>(&self, op: Op, args: Vec<ValueId>) -> Val<'_, T> {
-        let results = self.emit(op, args, &[T::TYPE], vec![]);
-        self.wrap(results[0])
-    }
-
-    pub(crate) fn wrap<T: Scalar>(&self, id: ValueId) -> Val<'_, T> {
-        Val { id, builder: self, marker: PhantomData }
-    }
-
     #[track_caller]
     pub(crate) fn fail(&self, error: impl FnOnce(Location) -> BuildError) {
         let loc = self.location();
@@ -365,29 +320,6 @@ impl KernelBuilder {
         let loc = self.location();
         block.insts.push(Inst { op: Op::Yield, args: outs, results: vec![], blocks: vec![], loc });
     }
-
-    // Hardware values
-
-    /// A hardware value.
-    #[track_caller]
-    pub fn special(&self, special: Special) -> Val<'_, ty::U32> {
-        self.value(Op::Special(special), vec![])
-    }
-
-    /// A constant of the kernel.
-    #[track_caller]
-    pub fn constant<'k, T: Scalar>(&'k self, value: impl IntoVal<'k, T>) -> Val<'k, T> {
-        value.into_val(self)
-    }
-}
-
-/// A tensor map that is a parameter or lies in memory: its address and its spec.
-#[derive(Clone)]
-pub struct TensorMap<'k> {
-    pub(crate) pointer: Val<'k, ty::MapPtr>,
-    /// Box, element type and swizzle.
-    pub spec: TensorMapSpec,
-    pub(crate) policy: Option<Val<'k, ty::U64>>,
 }
 
 impl BarrierDeclaration {

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use crate::builder::{InstPlace, KernelBuilder, TensorMap};
+use crate::builder::{InstPlace, KernelBuilder};
+use crate::declare::TensorMap;
 use crate::error::BuildError;
 use crate::value::{Val, ty};
 use crate::{Op, ValueId};

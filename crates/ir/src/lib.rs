@@ -6,6 +6,7 @@ mod builder;
 mod carried;
 mod control;
 mod copies;
+mod declare;
 mod element;
 mod error;
 mod kernel;
@@ -24,12 +25,14 @@ pub mod text;
 mod types;
 mod value;
 pub mod verify;
+mod warp_mma;
 
 pub use accumulators::{Accumulators, MmaAtom};
 pub use barriers::{NamedBarrier, NamedBarriers};
-pub use builder::{KernelBuilder, TensorMap};
+pub use builder::KernelBuilder;
 pub use carried::Carried;
 pub use copies::Copies;
+pub use declare::TensorMap;
 pub use element::{Element, FloatFormat, Format, UnknownElement};
 pub use error::BuildError;
 pub use kernel::{

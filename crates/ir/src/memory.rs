@@ -1,7 +1,8 @@
 //! Builder methods for memory: ordinary and atomic accesses, single elements, reductions, 8×8
 //! matrices, TMA boxes.
 
-use crate::builder::{KernelBuilder, TensorMap};
+use crate::builder::KernelBuilder;
+use crate::declare::TensorMap;
 use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{Access, AtomicOp, Element, Op, Order, Scope, Space, Type, ValueId};
 

@@ -6,9 +6,7 @@ use std::fmt;
 
 use pgemm_cute::{Layout, TvLayout};
 
-use crate::builder::KernelBuilder;
-use crate::value::{Scalar, Val};
-use crate::{Element, Op, Type};
+use crate::{Element, Type};
 
 /// Threads of a warp.
 const LANES: u32 = 32;
@@ -101,23 +99,6 @@ impl fmt::Display for WarpMma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WarpMma { m, n, k, operand, accumulator } = self;
         write!(f, "m{m}n{n}k{k} of {operand} in {accumulator}")
-    }
-}
-
-impl KernelBuilder {
-    /// D = A·B + C by the whole warp. [`WarpMma::fragments`] says which elements this lane's values
-    /// are. Their numbers are [`WarpMma::a_values`], `b_values` and `c_values`.
-    #[track_caller]
-    pub fn warp_mma<'k, T: Scalar>(
-        &'k self,
-        mma: WarpMma,
-        a: &[Val<'k, T>],
-        b: &[Val<'k, T>],
-        c: &[Val<'k, T>],
-    ) -> Vec<Val<'k, T>> {
-        let args = [a, b, c].into_iter().flatten().map(|value| value.id()).collect();
-        let results = self.emit(Op::WarpMma(mma), args, &vec![T::TYPE; c.len()], vec![]);
-        results.into_iter().map(|id| self.wrap(id)).collect()
     }
 }
 

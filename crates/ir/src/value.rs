@@ -61,6 +61,25 @@ pub struct Val<'k, T> {
     pub(crate) marker: PhantomData<T>,
 }
 
+impl KernelBuilder {
+    /// Emits an operation with one result.
+    #[track_caller]
+    pub(crate) fn value<T: Scalar>(&self, op: Op, args: Vec<ValueId>) -> Val<'_, T> {
+        let results = self.emit(op, args, &[T::TYPE], vec![]);
+        self.wrap(results[0])
+    }
+
+    pub(crate) fn wrap<T: Scalar>(&self, id: ValueId) -> Val<'_, T> {
+        Val { id, builder: self, marker: PhantomData }
+    }
+
+    /// A constant of the kernel.
+    #[track_caller]
+    pub fn constant<'k, T: Scalar>(&'k self, value: impl IntoVal<'k, T>) -> Val<'k, T> {
+        value.into_val(self)
+    }
+}
+
 impl<T> Clone for Val<'_, T> {
     fn clone(&self) -> Self {
         *self

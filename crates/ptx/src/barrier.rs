@@ -57,7 +57,7 @@ impl Emitter<'_> {
         let parity = self.read(inst, parity)?;
         let done = self.scratch(Class::Predicate);
         let number = self.next_label();
-        self.label(&format!("$wait{number}"));
+        self.text.label(format_args!("$wait{number}"));
         ptx!(self, "mbarrier.try_wait.parity.shared::cta.b64 {done}, [{barrier}], {parity}");
         ptx!(self, "@!{done} bra $wait{number}");
         Ok(())

@@ -28,27 +28,29 @@ impl Emitter<'_> {
         };
         let last = self.read(inst, *end)?;
         let step = self.read(inst, *step)?;
-        let carried = self.carry(inst, init, &[params, &inst.results])?;
+        let lists = [params, &inst.results[..]];
+        let carried = self.carry(inst, init, &lists)?;
         let first = self.operand(inst, *begin)?;
         let index = self.define(inst, *index)?;
         self.copy(index, Type::U32, first);
         if !runs {
             let done = self.scratch(Class::Predicate);
             ptx!(self, "setp.ge.u32 {done}, {index}, {last}");
-            ptx!(self, "@{done} bra $for{number}_end");
+            ptx!(self, "@{done} bra $end{number}");
         }
-        self.label(&format!("$for{number}"));
+        self.text.label(format_args!("$for{number}"));
         if runs {
             // Kernels unroll with Rust loops; the assembler must not unroll further.
             ptx!(self, ".pragma \"nounroll\"");
         }
+        self.place_yields(inst, body, &carried, &[params])?;
         self.block(inst, body, &carried)?;
         ptx!(self, "add.u32 {index}, {index}, {step}");
         let again = self.scratch(Class::Predicate);
         ptx!(self, "setp.lt.u32 {again}, {index}, {last}");
         ptx!(self, "@{again} bra $for{number}");
         if !runs {
-            self.label(&format!("$for{number}_end"));
+            self.text.label(format_args!("$end{number}"));
         }
         Ok(())
     }
@@ -58,17 +60,18 @@ impl Emitter<'_> {
         let number = self.next_label();
         let lists = [&condition.params[..], &body.params, &inst.results];
         let carried = self.carry(inst, &inst.args, &lists)?;
-        self.label(&format!("$while{number}"));
+        self.text.label(format_args!("$while{number}"));
         let (test, yielded) = self.split(inst, condition)?;
         self.insts(test)?;
         let [proceed] = yielded.args[..] else {
             return Err(self.arity(inst, "yielded values", 1, yielded.args.len()));
         };
         let proceed = self.register(yielded, proceed)?;
-        ptx!(self, "@!{proceed} bra $while{number}_end");
+        ptx!(self, "@!{proceed} bra $end{number}");
+        self.place_yields(inst, body, &carried, &[&condition.params, &body.params])?;
         self.block(inst, body, &carried)?;
         ptx!(self, "bra $while{number}");
-        self.label(&format!("$while{number}_end"));
+        self.text.label(format_args!("$end{number}"));
         Ok(())
     }
 
@@ -81,23 +84,37 @@ impl Emitter<'_> {
         for &result in &inst.results {
             results.push((self.define(inst, result)?, self.ty(inst, result)?));
         }
+        for block in [then, otherwise] {
+            self.place_yields(inst, block, &results, &[])?;
+        }
+        // The registers take what one block yields, and then, under the condition, what the one
+        // instruction of the other block computes.
+        for (short, other, holds) in [(then, otherwise, true), (otherwise, then, false)] {
+            if self.is_one_instruction(short) && self.instructions(other).next().is_none() {
+                self.block(inst, other, &results)?;
+                self.text.guard = Some((condition, holds));
+                let emitted = self.block(inst, short, &results);
+                self.text.guard = None;
+                return emitted;
+            }
+        }
         let empty = |block: &Block| block.insts.len() <= 1 && results.is_empty();
         if empty(then) {
             self.block(inst, then, &results)?;
-            ptx!(self, "@{condition} bra $if{number}_end");
+            ptx!(self, "@{condition} bra $end{number}");
             self.block(inst, otherwise, &results)?;
         } else if empty(otherwise) {
-            ptx!(self, "@!{condition} bra $if{number}_end");
+            ptx!(self, "@!{condition} bra $end{number}");
             self.block(inst, then, &results)?;
             self.block(inst, otherwise, &results)?;
         } else {
-            ptx!(self, "@!{condition} bra $if{number}_else");
+            ptx!(self, "@!{condition} bra $else{number}");
             self.block(inst, then, &results)?;
-            ptx!(self, "bra $if{number}_end");
-            self.label(&format!("$if{number}_else"));
+            ptx!(self, "bra $end{number}");
+            self.text.label(format_args!("$else{number}"));
             self.block(inst, otherwise, &results)?;
         }
-        self.label(&format!("$if{number}_end"));
+        self.text.label(format_args!("$end{number}"));
         Ok(())
     }
 
@@ -117,7 +134,10 @@ impl Emitter<'_> {
         for (position, &value) in init.iter().enumerate() {
             let ty = self.ty(inst, value)?;
             let operand = self.operand(inst, value)?;
-            let register = self.scratch(Class::of(ty));
+            let register = match operand {
+                Operand::Register(own) if self.placement.can_be_carried_on(value) => own,
+                _ => self.scratch(Class::of(ty)),
+            };
             self.copy(register, ty, operand);
             for name in lists.iter().filter_map(|list| list.get(position)) {
                 self.bind(inst, *name, Operand::Register(register))?;
@@ -125,6 +145,26 @@ impl Emitter<'_> {
             carried.push((register, ty));
         }
         Ok(carried)
+    }
+
+    /// Has what a block yields computed in the registers that take it, where these do not hold
+    /// values of `held` any more.
+    fn place_yields(
+        &mut self,
+        inst: &Inst,
+        block: &Block,
+        registers: &[(Register, Type)],
+        held: &[&[ValueId]],
+    ) -> Result<(), EmitError> {
+        let (_, yielded) = self.split(inst, block)?;
+        for (position, (&value, &(register, _))) in yielded.args.iter().zip(registers).enumerate() {
+            let held: Vec<ValueId> =
+                held.iter().filter_map(|list| list.get(position)).copied().collect();
+            if self.placement.can_be_computed_in_place(value, &held) {
+                self.targets.insert(value, register);
+            }
+        }
+        Ok(())
     }
 
     /// A nested block without its `Yield`, and the `Yield`.
@@ -181,5 +221,38 @@ impl Emitter<'_> {
                 }
             }
         }
+    }
+
+    /// The operations of a nested block that are more than operands.
+    fn instructions<'b>(&self, block: &'b Block) -> impl Iterator<Item = &'b Inst> {
+        let is_operand = |inst: &Inst| match (&inst.op, &inst.results[..]) {
+            (Op::Const(_) | Op::SmemAddress(_) | Op::Yield, _) => true,
+            (_, &[result]) => self.placement.is_offset(result),
+            _ => false,
+        };
+        block.insts.iter().filter(move |inst| !is_operand(inst))
+    }
+
+    /// Whether a nested block is one access of memory or one computation, so that a predicate
+    /// replaces the branch around it. Longer code under predicates makes the assembler keep more
+    /// registers.
+    fn is_one_instruction(&self, block: &Block) -> bool {
+        let mut own = self.instructions(block);
+        let (first, second) = (own.next(), own.next());
+        let is_guardable = |inst: &Inst| match inst.op {
+            Op::Load(_)
+            | Op::Store(_)
+            | Op::LoadElement(_)
+            | Op::StoreElement(_)
+            | Op::LoadNarrow { .. }
+            | Op::StoreNarrow { .. }
+            | Op::Reduce { .. }
+            | Op::MbarrierArrive
+            | Op::MbarrierArriveExpect { .. }
+            | Op::MbarrierArriveCluster
+            | Op::PrefetchLine => true,
+            _ => inst.op.is_pure(),
+        };
+        first.is_some_and(is_guardable) && second.is_none()
     }
 }

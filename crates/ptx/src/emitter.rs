@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use pgemm_ir::{AccId, Block, Inst, Kernel, LocId, Location, Op, Param, ParamId, Type, ValueId};
+use pgemm_ir::{AccId, Block, Inst, Kernel, Location, Op, Param, ParamId, Type, ValueId};
 
 use crate::EmitError;
+use crate::first_use::first_uses;
 use crate::operand::{Class, Operand, Register, immediate, smem_symbol};
-use crate::tensor_core;
+use crate::placement::Placement;
+use crate::text::Text;
 
 /// Emits the body of a kernel, instruction by instruction.
 pub(crate) struct Emitter<'k> {
@@ -19,13 +21,13 @@ pub(crate) struct Emitter<'k> {
     pub(crate) warpgroup: Option<Register>,
     /// By instruction: the accumulator groups to initialise before it.
     pub(crate) first_uses: HashMap<*const Inst, Vec<AccId>>,
-    text: String,
-    annotate: bool,
+    pub(crate) placement: Placement,
+    /// The registers that values are to be computed in.
+    pub(crate) targets: HashMap<ValueId, Register>,
+    pub(crate) text: Text,
     operands: Vec<Option<Operand>>,
     registers: [u32; Class::ALL.len()],
     labels: u32,
-    location: Option<LocId>,
-    annotated: Option<LocId>,
 }
 
 /// One line of PTX, indented.
@@ -38,48 +40,30 @@ pub(crate) use ptx;
 
 impl<'k> Emitter<'k> {
     pub(crate) fn new(kernel: &'k Kernel, annotate: bool) -> Self {
+        let first_uses = first_uses(kernel);
+        let zeroes = |inst: &Inst| first_uses.contains_key(&std::ptr::from_ref(inst));
+        let placement = Placement::of(kernel, &zeroes);
         Emitter {
             kernel,
             warp: None,
             warpgroup: None,
-            first_uses: tensor_core::first_uses(kernel),
-            text: String::new(),
-            annotate,
+            first_uses,
+            placement,
+            targets: HashMap::new(),
+            text: Text::new(annotate),
             operands: vec![None; kernel.values.len()],
             registers: [0; Class::ALL.len()],
             labels: 0,
-            location: None,
-            annotated: None,
         }
     }
 
-    /// The text, and how many registers of each class it uses.
+    /// The code, and how many registers of each class it uses.
     pub(crate) fn finish(self) -> (String, [u32; Class::ALL.len()]) {
-        (self.text, self.registers)
+        (self.text.finish(), self.registers)
     }
 
     pub(crate) fn line(&mut self, line: fmt::Arguments<'_>) {
-        self.annotation();
-        self.text.push_str(&format!("    {line};\n"));
-    }
-
-    fn annotation(&mut self) {
-        if !self.annotate || self.annotated == self.location {
-            return;
-        }
-        self.annotated = self.location;
-        let Some(place) = self.location.and_then(|id| self.kernel.locations.get(id.index())) else {
-            return;
-        };
-        self.text.push_str(&format!("    // {}:{}", place.file, place.line));
-        if !place.scopes.is_empty() {
-            self.text.push_str(&format!(" ({})", place.scopes.join(" > ")));
-        }
-        self.text.push('\n');
-    }
-
-    pub(crate) fn label(&mut self, label: &str) {
-        self.text.push_str(&format!("{label}:\n"));
+        self.text.instruction(self.kernel, line);
     }
 
     /// A number for the labels of one operation.
@@ -92,7 +76,7 @@ impl<'k> Emitter<'k> {
     pub(crate) fn scratch(&mut self, class: Class) -> Register {
         let count = &mut self.registers[class as usize];
         *count += 1;
-        Register { class, index: *count - 1 }
+        Register { class, index: *count - 1, acc: None }
     }
 
     pub(crate) fn at(&self, inst: &Inst) -> Location {
@@ -211,9 +195,11 @@ impl<'k> Emitter<'k> {
         }
     }
 
-    /// A new register for a value.
+    /// The register that a value is computed in: the one that it is wanted in, or a new one.
     pub(crate) fn define(&mut self, inst: &Inst, value: ValueId) -> Result<Register, EmitError> {
-        let register = self.scratch(Class::of(self.ty(inst, value)?));
+        let class = Class::of(self.ty(inst, value)?);
+        let wanted = self.targets.remove(&value).or(self.placement.accumulator(value));
+        let register = wanted.unwrap_or_else(|| self.scratch(class));
         self.bind(inst, value, Operand::Register(register))?;
         Ok(register)
     }
@@ -253,7 +239,37 @@ impl<'k> Emitter<'k> {
     pub(crate) fn address(&mut self, inst: &Inst, value: ValueId) -> Result<String, EmitError> {
         match self.operand(inst, value)? {
             Operand::Smem(offset) => Ok(smem_symbol(offset)),
-            _ => Ok(self.register(inst, value)?.to_string()),
+            Operand::Sum(register, offset) => Ok(format!("{register}+{offset}")),
+            Operand::Register(_) | Operand::Immediate(_) => {
+                Ok(self.register(inst, value)?.to_string())
+            }
+        }
+    }
+
+    /// Lets the sum of an address and a constant be part of memory operands, where it is used for
+    /// nothing else. Returns whether it is.
+    pub(crate) fn sum(&mut self, inst: &Inst) -> Result<bool, EmitError> {
+        let ([base, offset], result) = (self.args(inst)?, self.result(inst)?);
+        let Operand::Immediate(offset) = self.operand(inst, offset)? else { return Ok(false) };
+        let wraps = match self.ty(inst, result)? {
+            // Addresses in shared memory have 32 bits and wrap.
+            Type::Smem | Type::ClusterSmem => Some(offset as u32 as i32),
+            _ => i32::try_from(offset).ok(),
+        };
+        let (Some(offset), true) = (wraps, self.placement.is_offset(result)) else {
+            return Ok(false);
+        };
+        let (register, offset) = match self.operand(inst, base)? {
+            Operand::Register(register) => (register, Some(offset)),
+            Operand::Sum(register, before) => (register, before.checked_add(offset)),
+            Operand::Smem(_) | Operand::Immediate(_) => return Ok(false),
+        };
+        match offset {
+            Some(offset) => {
+                self.bind(inst, result, Operand::Sum(register, offset))?;
+                Ok(true)
+            }
+            None => Ok(false),
         }
     }
 
@@ -261,16 +277,24 @@ impl<'k> Emitter<'k> {
     pub(crate) fn copy(&mut self, to: Register, ty: Type, from: Operand) {
         let suffix = to.class.suffix();
         match from {
+            Operand::Register(from) if from == to => {}
             Operand::Register(from) => ptx!(self, "mov.{suffix} {to}, {from}"),
             Operand::Immediate(bits) => ptx!(self, "mov.{suffix} {to}, {}", immediate(ty, bits)),
             Operand::Smem(offset) => ptx!(self, "mov.u32 {to}, {}", smem_symbol(offset)),
+            Operand::Sum(register, offset) => {
+                ptx!(
+                    self,
+                    "add.{} {to}, {register}, {offset}",
+                    if to.class == Class::B64 { "s64" } else { "s32" }
+                );
+            }
         }
     }
 
     /// Emits instructions in order; nested blocks without their `Yield`.
     pub(crate) fn insts(&mut self, insts: &[Inst]) -> Result<(), EmitError> {
         for inst in insts {
-            self.location = Some(inst.loc);
+            self.text.location = Some(inst.loc);
             self.initialise_accumulators(inst);
             self.inst(inst)?;
         }

@@ -4,7 +4,7 @@ use pgemm_ir::{Kernel, Op, ParamKind, SM_THREADS, Special, Type};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
-use crate::operand::Class;
+use crate::operand::{Class, group_prefix};
 
 /// The PTX module of a kernel.
 pub(crate) fn module(kernel: &Kernel, annotate: bool) -> Result<String, EmitError> {
@@ -47,7 +47,7 @@ pub(crate) fn module(kernel: &Kernel, annotate: bool) -> Result<String, EmitErro
     for class in Class::ALL {
         let count = registers[class as usize];
         if count > 0 {
-            text.push_str(&format!("    .reg .{} {}<{count}>;\n", class.suffix(), class.prefix()));
+            text.push_str(&format!("\t.reg .{} {}<{count}>;\n", class.suffix(), class.prefix()));
         }
     }
     text.push_str(&accumulators(kernel)?);
@@ -82,12 +82,12 @@ fn parameters(kernel: &Kernel) -> Result<String, EmitError> {
         let name = &param.name;
         lines.push(match param.kind {
             ParamKind::Scalar(ty @ (Type::U32 | Type::U64 | Type::F32 | Type::F64)) => {
-                format!("\n    .param .{} {name}", ty.name())
+                format!("\n\t.param .{} {name}", ty.name())
             }
             ParamKind::Scalar(ty) => {
                 return Err(EmitError::ParameterType { name: name.clone(), ty });
             }
-            ParamKind::TensorMap(_) => format!("\n    .param .align 64 .b8 {name}[128]"),
+            ParamKind::TensorMap(_) => format!("\n\t.param .align 64 .b8 {name}[128]"),
         });
     }
     Ok(if lines.is_empty() { String::new() } else { lines.join(",") + "\n" })
@@ -105,7 +105,8 @@ fn accumulators(kernel: &Kernel) -> Result<String, EmitError> {
             let (registers, ty) = (group.registers, group.ty);
             return Err(EmitError::Accumulator { acc, registers, ty });
         }
-        text.push_str(&format!("    .reg .{suffix} %{acc}_<{}>;\n", group.registers));
+        let prefix = group_prefix(acc);
+        text.push_str(&format!("\t.reg .{suffix} {prefix}<{}>;\n", group.registers));
     }
     Ok(text)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pgemm_ir::Type;
+use pgemm_ir::{AccId, Type};
 
 /// The register files of PTX that values live in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +67,18 @@ impl Class {
 pub(crate) struct Register {
     /// Register file.
     pub(crate) class: Class,
-    /// Number in it, from 0.
+    /// Number in it or in the accumulator group, from 0.
     pub(crate) index: u32,
+    /// The accumulator group that it belongs to.
+    pub(crate) acc: Option<AccId>,
 }
 
 impl fmt::Display for Register {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.class.prefix(), self.index)
+        match self.acc {
+            Some(acc) => write!(f, "{}{}", group_prefix(acc), self.index),
+            None => write!(f, "{}{}", self.class.prefix(), self.index),
+        }
     }
 }
 
@@ -86,6 +91,13 @@ pub(crate) enum Operand {
     Immediate(u64),
     /// The address of a byte of the dynamic shared memory.
     Smem(u32),
+    /// An address: a register and an offset in bytes.
+    Sum(Register, i32),
+}
+
+/// The prefix of the registers of an accumulator group.
+pub(crate) fn group_prefix(acc: AccId) -> String {
+    format!("%a{}_", acc.0)
 }
 
 /// A constant of a type as PTX writes it.

@@ -1,15 +1,13 @@
 //! Warpgroup MMA: descriptors, accumulators, the instruction itself, and register budgets.
 
-use std::collections::{HashMap, HashSet};
-
 use pgemm_ir::{
-    ASource, AccId, Accumulator, Block, Constant, DescriptorLayout, Entity, Inst, Kernel, Op,
-    OperandMajor, RegisterChange, SwizzleMode, Type, ValueId, Wgmma,
+    ASource, AccId, Accumulator, DescriptorLayout, Inst, OperandMajor, RegisterChange, SwizzleMode,
+    Type, Wgmma,
 };
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
-use crate::operand::Class;
+use crate::operand::{Class, Operand, Register, group_prefix};
 
 impl Emitter<'_> {
     pub(crate) fn descriptor_advance(&mut self, inst: &Inst, bytes: u32) -> Result<(), EmitError> {
@@ -74,22 +72,25 @@ impl Emitter<'_> {
         for acc in self.first_uses.remove(&std::ptr::from_ref(inst)).unwrap_or_default() {
             let Some(group) = self.kernel.accumulators.get(acc.index()) else { continue };
             let (class, registers) = (accumulator_class(group.ty), group.registers);
-            let zero = if class == Class::F32 { "0f00000000" } else { "0" };
+            let ty = group.ty;
             for index in 0..registers {
-                ptx!(self, "mov.{} %{acc}_{index}, {zero}", class.suffix());
+                let register = Register { class, index, acc: Some(acc) };
+                self.copy(register, ty, Operand::Immediate(0));
             }
         }
     }
 
-    /// The register class of an accumulator group, one of whose registers is named.
+    /// A register of an accumulator group.
     fn accumulator_register(
         &self,
         inst: &Inst,
         acc: AccId,
         index: u32,
-    ) -> Result<Class, EmitError> {
+    ) -> Result<Register, EmitError> {
         match self.kernel.accumulators.get(acc.index()) {
-            Some(group) if index < group.registers => Ok(accumulator_class(group.ty)),
+            Some(group) if index < group.registers => {
+                Ok(Register { class: accumulator_class(group.ty), index, acc: Some(acc) })
+            }
             group => {
                 let registers = group.map_or(0, |group| group.registers);
                 Err(EmitError::UnknownAccumulator { acc, index, registers, at: self.at(inst) })
@@ -104,12 +105,18 @@ impl Emitter<'_> {
         index: u32,
     ) -> Result<(), EmitError> {
         let [] = self.args(inst)?;
-        let class = self.accumulator_register(inst, acc, index)?;
-        let result = self.define_result(inst)?;
-        if result.class != class {
-            return Err(self.unsupported_type(inst, self.ty(inst, self.result(inst)?)?));
+        let register = self.accumulator_register(inst, acc, index)?;
+        let result = self.result(inst)?;
+        let ty = self.ty(inst, result)?;
+        if Class::of(ty) != register.class {
+            return Err(self.unsupported_type(inst, ty));
         }
-        ptx!(self, "mov.{} {result}, %{acc}_{index}", class.suffix());
+        let operand = Operand::Register(register);
+        if self.placement.accumulator(result).is_some() {
+            return self.bind(inst, result, operand);
+        }
+        let result = self.define(inst, result)?;
+        self.copy(result, ty, operand);
         Ok(())
     }
 
@@ -120,13 +127,13 @@ impl Emitter<'_> {
         index: u32,
     ) -> Result<(), EmitError> {
         let [value] = self.args(inst)?;
-        let class = self.accumulator_register(inst, acc, index)?;
+        let register = self.accumulator_register(inst, acc, index)?;
         let ty = self.ty(inst, value)?;
-        if Class::of(ty) != class {
+        if Class::of(ty) != register.class {
             return Err(self.unsupported_type(inst, ty));
         }
-        let value = self.read(inst, value)?;
-        ptx!(self, "mov.{} %{acc}_{index}, {value}", class.suffix());
+        let operand = self.operand(inst, value)?;
+        self.copy(register, ty, operand);
         Ok(())
     }
 
@@ -145,6 +152,7 @@ impl Emitter<'_> {
             return Err(self.out_of_range(inst, "n", mma.n, limit));
         }
         let transposes = transposes(mma);
+        let prefix = group_prefix(acc);
 
         let registers = mma.a_registers();
         let expected = registers.max(1) + 2;
@@ -161,8 +169,8 @@ impl Emitter<'_> {
         let b = self.register(inst, b)?;
         let accumulate = self.read(inst, accumulate)?;
         let registers: Vec<String> =
-            (0..group.registers).map(|index| format!("%{acc}_{index}")).collect();
-        let registers = registers.join(", ");
+            (0..group.registers).map(|index| format!("{prefix}{index}")).collect();
+        let registers = registers.join(",");
         // Only the float forms can negate their operands; these are not negated.
         let scales = if mma.a.is_float() { ", 1, 1" } else { "" };
         ptx!(
@@ -194,72 +202,4 @@ fn transposes(mma: &Wgmma) -> String {
     let operands = a.into_iter().chain([(mma.b, mma.b_major)]);
     let flag = |(_, major)| if major == OperandMajor::Mn { ", 1" } else { ", 0" };
     operands.filter(|(element, _)| element.can_be_mn_major()).map(flag).collect()
-}
-
-/// By instruction, the accumulator groups to initialise before it. The place is in the branch that
-/// has all uses of the group, outside of any loop, before the first use and the first fence. ptxas
-/// 12 serialises the wgmma of a loop whose accumulators no instruction defines before they are
-/// added to (C7515). A group needs no initialisation if its first use is a wgmma that overwrites
-/// it, or if straight-line code first writes all of its registers.
-pub(crate) fn first_uses(kernel: &Kernel) -> HashMap<*const Inst, Vec<AccId>> {
-    let mut no: HashSet<ValueId> = HashSet::new();
-    kernel.visit(&mut |inst| {
-        if inst.op == Op::Const(Constant::Bool(false)) {
-            no.extend(&inst.results);
-        }
-    });
-    let mut first_uses: HashMap<*const Inst, Vec<AccId>> = HashMap::new();
-    for acc in (0..kernel.accumulators.len() as u32).map(AccId) {
-        let uses_acc = |inst: &Inst| inst.op.entities().contains(&Entity::Accumulator(acc));
-        let starts = |inst: &Inst| inst.op == Op::WgmmaFence || uses_acc(inst);
-        let mut block = &kernel.body;
-        let mut before_loops = None;
-        loop {
-            let uses = |inst: &&Inst| holds(inst, &uses_acc);
-            let mut users = block.insts.iter().filter(uses);
-            let Some(first) = users.next() else { break };
-            let overwrites = matches!(first.op, Op::Wgmma(_))
-                && first.args.last().is_some_and(|accumulate| no.contains(accumulate));
-            if overwrites || writes_all(kernel, acc, block.insts.iter().filter(uses)) {
-                break;
-            }
-            let place = block.insts.iter().find(|inst| holds(inst, &starts));
-            let mut nested = first.blocks.iter().filter(|block| block_holds(block, &uses_acc));
-            match (users.next(), nested.next(), nested.next()) {
-                (None, Some(only), None) => {
-                    if first.op != Op::If {
-                        before_loops = before_loops.or(place);
-                    }
-                    block = only;
-                }
-                _ => {
-                    if let Some(place) = before_loops.or(place) {
-                        first_uses.entry(std::ptr::from_ref(place)).or_default().push(acc);
-                    }
-                    break;
-                }
-            }
-        }
-    }
-    first_uses
-}
-
-/// Whether the users of a group in a block write all of its registers before anything else.
-fn writes_all<'k>(kernel: &Kernel, acc: AccId, users: impl Iterator<Item = &'k Inst>) -> bool {
-    let written: HashSet<u32> = users
-        .map_while(|inst| match inst.op {
-            Op::AccSet(_, index) => Some(index),
-            _ => None,
-        })
-        .collect();
-    let group = kernel.accumulators.get(acc.index());
-    group.is_some_and(|group| (0..group.registers).all(|index| written.contains(&index)))
-}
-
-fn holds(inst: &Inst, test: &dyn Fn(&Inst) -> bool) -> bool {
-    test(inst) || inst.blocks.iter().any(|block| block_holds(block, test))
-}
-
-fn block_holds(block: &Block, test: &dyn Fn(&Inst) -> bool) -> bool {
-    block.insts.iter().any(|inst| holds(inst, test))
 }

@@ -198,6 +198,9 @@ impl Emitter<'_> {
             BinaryOp::Shr if integer => format!("shr.{name}"),
             _ => return Err(self.unsupported_type(inst, ty)),
         };
+        if op == BinaryOp::Add && ty == Type::U64 && self.sum(inst)? {
+            return Ok(());
+        }
         let never_zero =
             matches!(self.operand(inst, right)?, Operand::Immediate(bits) if bits != 0);
         let a = self.read(inst, left)?;
@@ -327,6 +330,9 @@ impl Emitter<'_> {
         if let (Operand::Smem(offset), Operand::Immediate(more)) = operands {
             let result = self.result(inst)?;
             return self.bind(inst, result, Operand::Smem(offset.wrapping_add(more as u32)));
+        }
+        if self.sum(inst)? {
+            return Ok(());
         }
         let base = self.read(inst, base)?;
         let bytes = self.read(inst, bytes)?;

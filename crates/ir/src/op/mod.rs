@@ -9,6 +9,7 @@
 
 mod attributes;
 mod describe;
+mod facts;
 mod form;
 mod limits;
 mod table;

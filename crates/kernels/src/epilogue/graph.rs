@@ -2,6 +2,8 @@
 //! or for each of its elements; its inputs are sums, C, vectors and scalars. Every kernel evaluates
 //! the graph on the elements that a thread holds, in whatever layout it holds them.
 
+use std::ops::Range;
+
 use pgemm_ir::{Element, Val};
 
 use super::{Activation, BiasAlong};
@@ -44,14 +46,27 @@ enum Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
+    /// The values that add C's term to the one before them. Where C is not read they are left out,
+    /// since C need not be finite.
+    c_term: Range<Id>,
     output: Element,
 }
 
+/// A part of a graph, which begins with the value that the part before ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What comes before C is added.
+    BeforeC,
+    /// The addition of C.
+    C,
+    /// What follows.
+    AfterC,
+}
+
 impl Graph {
-    /// The expression of a kernel's D. Where C is not read its term is left out, since it need not
-    /// be finite.
-    pub(crate) fn of(spec: &Spec, reads_c: bool) -> Graph {
-        let mut graph = Graph { nodes: vec![], output: spec.output };
+    /// The expression of a kernel's D.
+    pub(crate) fn of(spec: &Spec) -> Graph {
+        let mut graph = Graph { nodes: vec![], c_term: 0..0, output: spec.output };
         let mut value = graph.input(Input::Sums(0));
         if spec.scaled {
             // The product of the scales comes first. It is a power of two where both are, and the
@@ -68,10 +83,10 @@ impl Graph {
                 graph.push(Node::MultiplyAdd(value, alpha, bias))
             }
         };
-        if reads_c {
-            let (c, beta) = (graph.input(Input::C), graph.input(Input::Beta));
-            value = graph.push(Node::MultiplyAdd(c, beta, value));
-        }
+        let before = graph.nodes.len();
+        let (c, beta) = (graph.input(Input::C), graph.input(Input::Beta));
+        value = graph.push(Node::MultiplyAdd(c, beta, value));
+        graph.c_term = before..graph.nodes.len();
         if let Some(activation) = spec.epilogue.activation() {
             graph.push(Node::Activate(activation, value));
         }
@@ -87,27 +102,49 @@ impl Graph {
         self.push(Node::Input(input))
     }
 
-    /// The values of some elements of D. `read` gives an input's value for each of them.
+    fn ids(&self, part: Part) -> Range<Id> {
+        let Range { start, end } = self.c_term;
+        match part {
+            Part::BeforeC => 0..start,
+            Part::C => start..end,
+            Part::AfterC => end..self.nodes.len(),
+        }
+    }
+
+    /// Whether so much code follows the addition of C that it should not stand twice, with C and
+    /// without.
+    pub(crate) fn is_long_after_c(&self) -> bool {
+        self.nodes[self.ids(Part::AfterC)]
+            .iter()
+            .any(|node| matches!(node, Node::Activate(activation, _) if activation.is_long()))
+    }
+
+    /// The values that a part ends with, for some elements of D. `before` are those that the part
+    /// before ended with; `read` gives an input's value for each element.
     pub(crate) fn evaluate<'k, R: Compute>(
         &self,
+        part: Part,
+        before: Vec<Val<'k, R>>,
         mut read: impl FnMut(Input) -> Vec<Val<'k, R>>,
     ) -> Vec<Val<'k, R>> {
-        let mut values: Vec<Vec<Val<'k, R>>> = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
+        let ids = self.ids(part);
+        // The value before has the identifier before.
+        let first = ids.start.saturating_sub(1);
+        let mut values = if part == Part::BeforeC { vec![] } else { vec![before] };
+        for node in &self.nodes[ids] {
+            let of = |id: Id| &values[id - first];
             let value = match *node {
                 Node::Input(input) => read(input),
                 Node::Multiply(a, b) => {
-                    let both = values[a].iter().zip(&values[b]);
-                    both.map(|(a, b)| R::multiply(*a, *b)).collect()
+                    of(a).iter().zip(of(b)).map(|(a, b)| R::multiply(*a, *b)).collect()
                 }
                 Node::MultiplyAdd(a, b, c) => {
-                    let all = values[a].iter().zip(&values[b]).zip(&values[c]);
+                    let all = of(a).iter().zip(of(b)).zip(of(c));
                     all.map(|((a, b), c)| R::multiply_add(*a, *b, *c)).collect()
                 }
-                Node::Activate(activation, x) => values[x]
-                    .iter()
-                    .map(|value| R::activate(*value, activation, self.output))
-                    .collect(),
+                Node::Activate(activation, x) => {
+                    of(x).iter().map(|x| R::activate(*x, activation, self.output)).collect()
+                }
             };
             values.push(value);
         }
@@ -119,23 +156,58 @@ impl Graph {
 mod tests {
     use super::*;
 
-    fn inputs(name: &str, reads_c: bool) -> Vec<Input> {
-        let graph = Graph::of(&name.parse().unwrap(), reads_c);
+    fn graph(name: &str) -> Graph {
+        Graph::of(&name.parse().unwrap())
+    }
+
+    fn inputs(graph: &Graph, part: Part) -> Vec<Input> {
         let input = |node: &Node| match node {
             Node::Input(input) => Some(*input),
             _ => None,
         };
-        graph.nodes.iter().filter_map(input).collect()
+        graph.nodes[graph.ids(part)].iter().filter_map(input).collect()
     }
 
     #[test]
     fn graphs_have_the_inputs_that_the_spec_names() {
         let plain = "bf16-kk-bf16-128x128x64-s4-w2-c1x1";
-        assert_eq!(inputs(plain, false), [Input::Sums(0), Input::Alpha]);
-        assert_eq!(inputs(plain, true)[2..], [Input::C, Input::Beta]);
-        let biased = inputs(&format!("{plain}-ebias_m.silu"), false);
+        let inputs_before_c = |name: &str| inputs(&graph(name), Part::BeforeC);
+        assert_eq!(inputs_before_c(plain), [Input::Sums(0), Input::Alpha]);
+        assert_eq!(inputs(&graph(plain), Part::C), [Input::C, Input::Beta]);
+        let biased = inputs_before_c(&format!("{plain}-ebias_m.silu"));
         assert_eq!(biased[2..], [Input::Bias(BiasAlong::M)]);
-        let scaled = inputs("f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled", false);
+        let scaled = inputs_before_c("f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled");
         assert_eq!(scaled[1..3], [Input::RowScale, Input::ColumnScale]);
+    }
+
+    #[test]
+    fn parts_use_no_value_of_the_parts_before_but_the_last() {
+        for name in [
+            "bf16-kk-bf16-128x128x64-s4-w2-c1x1-ebias_m.gelu",
+            "f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled",
+        ] {
+            let graph = graph(name);
+            for part in [Part::BeforeC, Part::C, Part::AfterC] {
+                let ids = graph.ids(part);
+                for node in &graph.nodes[ids.clone()] {
+                    let operands = match *node {
+                        Node::Input(_) => vec![],
+                        Node::Multiply(a, b) => vec![a, b],
+                        Node::MultiplyAdd(a, b, c) => vec![a, b, c],
+                        Node::Activate(_, x) => vec![x],
+                    };
+                    assert!(operands.iter().all(|id| id + 1 >= ids.start), "{name}: {node:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn polynomials_after_c_are_long() {
+        let is_long = |epilogue: &str| {
+            graph(&format!("bf16-kk-bf16-128x128x64-s4-w2-c1x1{epilogue}")).is_long_after_c()
+        };
+        assert!(is_long("-egelu"));
+        assert!(!is_long("-erelu") && !is_long("-ebias_n") && !is_long(""));
     }
 }

@@ -2,10 +2,13 @@
 //! memory. Where a thread's elements lie side by side, a tile is not cut short, and C and D allow it,
 //! several elements go at once; else they go one by one, so that any address and any leading
 //! dimension will do.
+//!
+//! Only loads and stores stand in the code for both cases. C is added to all sums before the first
+//! store, since C may be D and the assembler leaves loads behind stores.
 
-use pgemm_ir::{KernelBuilder, Scalar, Val, ty};
+use pgemm_ir::{Carried, KernelBuilder, Val, ty};
 
-use super::graph::{Graph, Input};
+use super::graph::{Graph, Input, Part};
 use super::vector::Bias;
 use crate::compute::Compute;
 use crate::mainloop::Mainloop;
@@ -48,22 +51,22 @@ pub(crate) struct RegisterOutput<'k> {
     b: &'k KernelBuilder,
     spec: Spec,
     bias_loads: BiasLoads,
-    /// How results are computed without C and with it.
-    graphs: [Graph; 2],
+    /// How results are computed.
+    graph: Graph,
     vector: u32,
     groups: Vec<Group>,
 }
 
 /// Where a thread's elements of C and D lie.
 #[derive(Clone, Copy)]
-struct Part<'k> {
+struct Place<'k> {
     /// Its first row and column, and the product of the batch.
     first: [Val<'k, ty::U32>; 2],
     batch: Val<'k, ty::U32>,
-    /// Rows and columns that the matrix has from there, and whether these must be looked at; else
-    /// all elements exist and are reached several at once.
+    /// Rows and columns that the matrix has from there.
     left: [Val<'k, ty::U32>; 2],
-    is_checked: bool,
+    /// Whether all elements exist and are reached several at once, in kernels that can do so.
+    in_vectors: Option<Val<'k, ty::Bool>>,
 }
 
 impl<'k> RegisterOutput<'k> {
@@ -73,7 +76,7 @@ impl<'k> RegisterOutput<'k> {
             b,
             spec: *spec,
             bias_loads: spec.resources().registers.bias,
-            graphs: [false, true].map(|reads_c| Graph::of(spec, reads_c)),
+            graph: Graph::of(spec),
             vector: mainloop.vector(),
             groups: mainloop.groups().to_vec(),
         }
@@ -87,96 +90,121 @@ impl<'k> RegisterOutput<'k> {
         place: [Val<'k, ty::U32>; 2],
         sums: &[Val<'k, R>],
     ) {
+        let b = self.b;
+        let place = self.place(problem, origin, place);
+        let before = self.before_c(problem, &place, sums);
+        let with_c = || self.add_c(problem, &place, &before);
+        let values = b.if_else(problem.reads_c(b), with_c, || before.clone());
+        let mut to = self.first_row(&problem.d, &place);
+        for (i, (group, values)) in self.groups.iter().zip(values).enumerate() {
+            let results = self.graph.evaluate(Part::AfterC, values, |_| vec![]);
+            self.either(&place, |in_vectors| match in_vectors {
+                true => self.store_vectors(group, to, &results),
+                false => self.store_elements(&place, group, to, &results),
+            });
+            to = self.next_row(&problem.d, i, to);
+        }
+    }
+
+    fn place<R: Compute>(
+        &self,
+        problem: &Problem<'k, R>,
+        origin: TileOrigin<'k>,
+        place: [Val<'k, ty::U32>; 2],
+    ) -> Place<'k> {
         let [m, n] = problem.extents;
         let first = [origin.m + place[0], origin.n + place[1]];
         let left = [m.max(first[0]) - first[0], n.max(first[1]) - first[1]];
-        let batch = origin.batch;
-        let store = |is_checked| {
-            self.store_part(problem, &Part { first, batch, left, is_checked }, sums);
-        };
-        if self.vector == 1 {
-            return store(true);
-        }
-        let Tile { m: tile_m, n: tile_n, .. } = self.spec.tile;
-        let whole = m.ge(origin.m + tile_m) & n.ge(origin.n + tile_n);
-        let words =
-            |matrix: &OutputMatrix<'k>| matrix.address | matrix.stride | matrix.batch_stride;
-        let words = words(&problem.c) | words(&problem.d);
-        let aligned = (words & u64::from(VECTOR_BYTES - 1)).eq(0);
-        self.b.if_else(whole & aligned, || store(false), || store(true));
+        let in_vectors = (self.vector > 1).then(|| {
+            let Tile { m: tile_m, n: tile_n, .. } = self.spec.tile;
+            let whole = m.ge(origin.m + tile_m) & n.ge(origin.n + tile_n);
+            let words =
+                |matrix: &OutputMatrix<'k>| matrix.address | matrix.stride | matrix.batch_stride;
+            let words = words(&problem.c) | words(&problem.d);
+            whole & (words & u64::from(VECTOR_BYTES - 1)).eq(0)
+        });
+        Place { first, batch: origin.batch, left, in_vectors }
     }
 
-    fn store_part<R: Compute>(
+    /// Runs `code` for elements that are reached several at once, or for single ones.
+    fn either<T: Carried<'k>>(&self, place: &Place<'k>, code: impl Fn(bool) -> T) -> T {
+        match place.in_vectors {
+            Some(in_vectors) => self.b.if_else(in_vectors, || code(true), || code(false)),
+            None => code(false),
+        }
+    }
+
+    /// What each group has before C is added.
+    fn before_c<R: Compute>(
         &self,
         problem: &Problem<'k, R>,
-        part: &Part<'k>,
+        place: &Place<'k>,
         sums: &[Val<'k, R>],
-    ) {
+    ) -> Vec<Vec<Val<'k, R>>> {
+        let [first_row, first_column] = place.first;
         let bias = Bias::of(self.b, &self.spec, problem.bias);
         // A thread's columns are the same in all rows.
-        let of_columns = bias.filter(|_| self.bias_loads == BiasLoads::WithStore);
-        let of_columns = of_columns.and_then(|bias| {
+        let of_columns =
+            bias.filter(|bias| bias.is_along_rows() && self.bias_loads == BiasLoads::WithStore);
+        let of_columns: Option<Vec<_>> = of_columns.and_then(|bias| {
             let columns = self.groups.first()?.values.iter().map(|&(column, _)| column);
-            let at = |column| bias.at(part.first[0], part.first[1] + column);
-            bias.is_along_rows().then(|| columns.map(at).collect::<Vec<_>>())
+            Some(columns.map(|column| bias.at(first_row, first_column + column)).collect())
         });
-        let results = |group: &Group, c: Option<&[Val<'k, R>]>| -> Vec<Val<'k, R>> {
-            let row = part.first[0] + group.row;
+        let of_group = |group: &Group| {
             let bias_of = |index: usize| match (&of_columns, &bias) {
                 (Some(columns), _) => Some(columns[index]),
-                (None, Some(bias)) => Some(bias.at(row, part.first[1] + group.values[index].0)),
+                (None, Some(bias)) => {
+                    let (column, _) = group.values[index];
+                    Some(bias.at(first_row + group.row, first_column + column))
+                }
                 (None, None) => None,
             };
             let evaluate = |indices: std::ops::Range<usize>| {
-                let graph = &self.graphs[usize::from(c.is_some())];
-                let own = |index: usize| sums[group.values[index].1];
-                graph.evaluate(|input| {
+                self.graph.evaluate(Part::BeforeC, vec![], |input| {
                     let value = |index: usize| match input {
+                        Input::Sums(_) => Some(sums[group.values[index].1]),
                         Input::Alpha => Some(problem.factors[0]),
-                        Input::Beta => Some(problem.factors[1]),
-                        Input::C => c.map(|c| c[index]),
                         Input::Bias(_) => bias_of(index),
-                        // `Spec::validate` allows no scales here.
-                        Input::Sums(_) | Input::RowScale | Input::ColumnScale => None,
+                        // `Spec::validate` allows no scales here, and C comes later.
+                        Input::RowScale | Input::ColumnScale | Input::C | Input::Beta => None,
                     };
-                    indices
-                        .clone()
-                        .map(|index| value(index).unwrap_or_else(|| own(index)))
-                        .collect()
+                    indices.clone().filter_map(value).collect()
                 })
             };
             let count = group.values.len();
             match self.bias_loads {
                 // One at a time, since registers are short.
                 BiasLoads::ByElement => (0..count).flat_map(|i| evaluate(i..i + 1)).collect(),
-                _ => evaluate(0..count),
+                BiasLoads::BeforeMainloop | BiasLoads::WithStore => evaluate(0..count),
             }
         };
-        self.b.if_else(
-            problem.reads_c(self.b),
-            || {
-                // C may be D, so the assembler leaves loads behind stores: a group is loaded before
-                // the one before it is stored.
-                let mut from = self.first_row(&problem.c, part);
-                let mut to = self.first_row(&problem.d, part);
-                let mut ahead = self.groups.first().map(|group| self.load(part, group, from));
-                for (i, group) in self.groups.iter().enumerate() {
-                    let next_group = self.groups.get(i + 1);
-                    from = self.next_row(&problem.c, i, from);
-                    let next = next_group.map(|group| self.load(part, group, from));
-                    let c = std::mem::replace(&mut ahead, next).unwrap_or_default();
-                    self.store_group(part, group, to, &results(group, Some(&c)));
-                    to = self.next_row(&problem.d, i, to);
-                }
-            },
-            || {
-                let mut to = self.first_row(&problem.d, part);
-                for (i, group) in self.groups.iter().enumerate() {
-                    self.store_group(part, group, to, &results(group, None));
-                    to = self.next_row(&problem.d, i, to);
-                }
-            },
-        );
+        self.groups.iter().map(of_group).collect()
+    }
+
+    /// The sums of the groups' values and what C contributes.
+    fn add_c<R: Compute>(
+        &self,
+        problem: &Problem<'k, R>,
+        place: &Place<'k>,
+        before: &[Vec<Val<'k, R>>],
+    ) -> Vec<Vec<Val<'k, R>>> {
+        let mut from = self.first_row(&problem.c, place);
+        let mut sums = Vec::with_capacity(before.len());
+        for (i, (group, values)) in self.groups.iter().zip(before).enumerate() {
+            // The additions stay in the branches, so that few registers hold elements of C.
+            sums.push(self.either(place, |in_vectors| {
+                let c = match in_vectors {
+                    true => self.load_vectors(group, from),
+                    false => self.load_elements(place, group, from),
+                };
+                self.graph.evaluate(Part::C, values.clone(), |input| match input {
+                    Input::C => c.clone(),
+                    _ => vec![problem.factors[1]; c.len()],
+                })
+            }));
+            from = self.next_row(&problem.c, i, from);
+        }
+        sums
     }
 
     fn bytes(&self, elements: u32) -> u64 {
@@ -184,9 +212,9 @@ impl<'k> RegisterOutput<'k> {
     }
 
     /// The address of the thread's first element.
-    fn first_row(&self, matrix: &OutputMatrix<'k>, part: &Part<'k>) -> Val<'k, ty::U64> {
-        let [row, column] = part.first;
-        let row = matrix.start(part.batch) + row.widen() * matrix.stride;
+    fn first_row(&self, matrix: &OutputMatrix<'k>, place: &Place<'k>) -> Val<'k, ty::U64> {
+        let [row, column] = place.first;
+        let row = matrix.start(place.batch) + row.widen() * matrix.stride;
         row + column.widen() * self.bytes(1)
     }
 
@@ -206,52 +234,54 @@ impl<'k> RegisterOutput<'k> {
         }
     }
 
-    fn load<R: Compute>(
+    fn load_vectors<R: Compute>(&self, group: &Group, row: Val<'k, ty::U64>) -> Vec<Val<'k, R>> {
+        let vectors = group.values.chunks(self.vector as usize);
+        let load =
+            |vector: &[(u32, usize)]| self.b.load_global::<R, 4>(row + self.bytes(vector[0].0));
+        vectors.flat_map(load).collect()
+    }
+
+    fn load_elements<R: Compute>(
         &self,
-        part: &Part<'k>,
+        place: &Place<'k>,
         group: &Group,
         row: Val<'k, ty::U64>,
     ) -> Vec<Val<'k, R>> {
         let b = self.b;
-        if part.is_checked {
-            let one = |&(column, _): &(u32, usize)| {
-                let load = || R::load_element(b, row + self.bytes(column), self.spec.output);
-                b.if_else(self.exists(part, group, column), load, || R::zero(b))
-            };
-            return group.values.iter().map(one).collect();
-        }
-        let vectors = group.values.chunks(self.vector as usize);
-        vectors.flat_map(|vector| load_vector(b, row + self.bytes(vector[0].0))).collect()
+        let one = |&(column, _): &(u32, usize)| {
+            let load = || R::load_element(b, row + self.bytes(column), self.spec.output);
+            let exists = place.left[0].ge(group.row + 1) & place.left[1].ge(column + 1);
+            b.if_else(exists, load, || R::zero(b))
+        };
+        group.values.iter().map(one).collect()
     }
 
-    fn store_group<R: Compute>(
+    fn store_vectors<R: Compute>(
         &self,
-        part: &Part<'k>,
+        group: &Group,
+        row: Val<'k, ty::U64>,
+        results: &[Val<'k, R>],
+    ) {
+        let vectors = group.values.chunks(self.vector as usize);
+        for (vector, results) in vectors.zip(results.as_chunks::<4>().0) {
+            self.b.store_global(row + self.bytes(vector[0].0), *results);
+        }
+    }
+
+    fn store_elements<R: Compute>(
+        &self,
+        place: &Place<'k>,
         group: &Group,
         row: Val<'k, ty::U64>,
         results: &[Val<'k, R>],
     ) {
         let b = self.b;
-        if part.is_checked {
+        b.if_(place.left[0].ge(group.row + 1), || {
             for (&(column, _), &result) in group.values.iter().zip(results) {
                 let to = row + self.bytes(column);
                 let store = || R::store_element(b, to, self.spec.output, result);
-                b.if_(self.exists(part, group, column), store);
+                b.if_(place.left[1].ge(column + 1), store);
             }
-            return;
-        }
-        let vectors = group.values.chunks(self.vector as usize);
-        for (vector, results) in vectors.zip(results.as_chunks::<4>().0) {
-            b.store_global(row + self.bytes(vector[0].0), *results);
-        }
+        });
     }
-
-    /// Whether an element lies in the matrix.
-    fn exists(&self, part: &Part<'k>, group: &Group, column: u32) -> Val<'k, ty::Bool> {
-        part.left[0].ge(group.row + 1) & part.left[1].ge(column + 1)
-    }
-}
-
-fn load_vector<'k, R: Scalar>(b: &'k KernelBuilder, address: Val<'k, ty::U64>) -> Vec<Val<'k, R>> {
-    b.load_global::<R, 4>(address).to_vec()
 }

@@ -11,12 +11,12 @@ use pgemm_ir::{
     WARPGROUP_THREADS, WARPGROUP_WARPS, ty,
 };
 
-use super::graph::{Graph, Input};
+use super::graph::{Graph, Input, Part};
 use super::scales::Scales;
 use super::staging::{STAGING_ROWS, Staging};
 use super::threads::FoundUnits;
 use super::vector::{Bias, QuadBias};
-use super::write::{Addresses, StagedResult, Writer};
+use super::write::{Addresses, Quads, ReadsC, StagedResult, Writer};
 use crate::mainloop::wgmma::SumsLayout;
 use crate::problem::{OutputMatrix, Problem};
 use crate::source::TileOrigin;
@@ -34,8 +34,8 @@ pub(crate) struct StagedOutput<'k> {
     pub(super) resources: Resources,
     /// Which sums a thread holds.
     pub(super) sums: SumsLayout,
-    /// How results are computed without C and with it.
-    graphs: [Graph; 2],
+    /// How results are computed.
+    graph: Graph,
     /// Where a thread writes in a staging tile.
     pub(super) addresses: Addresses,
     scales: Option<Scales<'k>>,
@@ -65,7 +65,7 @@ impl<'k> StagedOutput<'k> {
             spec: *spec,
             addresses: Addresses::new(&staging, spec, &sums)?,
             sums,
-            graphs: [false, true].map(|reads_c| Graph::of(spec, reads_c)),
+            graph: Graph::of(spec),
             scales,
             buffers: b.region("staging", RegionKind::Data(spec.output), buffers),
             c_full: b.region("c_full", RegionKind::Mbarrier, barriers),
@@ -378,45 +378,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         quads: &dyn Fn(u32) -> [Val<'k, R>; 4],
         vectors: &Vectors<'_, 'k, R>,
     ) {
-        let result =
-            |group: u32, c: Option<[Val<'k, R>; 4]>| self.result(quads(group), c, vectors, group);
-        R::write(writer, &result);
-    }
-
-    /// The results of a quad of sums, with rows (0, 0, 1, 1) and columns (0, 1, 0, 1).
-    fn result(
-        &self,
-        sums: [Val<'k, R>; 4],
-        c: Option<[Val<'k, R>; 4]>,
-        vectors: &Vectors<'_, 'k, R>,
-        group: u32,
-    ) -> [Val<'k, R>; 4] {
-        let output = self.output;
-        let [alpha, beta] = self.problem.factors;
-        let graph = &output.graphs[usize::from(c.is_some())];
-        let (block, first_group) = vectors.bias_at;
-        let results = graph.evaluate(|input| {
-            let quad = match (input, vectors.scales, &output.scales) {
-                (Input::Sums(_), ..) => Some(sums),
-                (Input::Alpha, ..) => Some([alpha; 4]),
-                (Input::Beta, ..) => Some([beta; 4]),
-                (Input::C, ..) => c,
-                (Input::Bias(_), ..) => {
-                    vectors.bias.map(|bias| bias.quad(block, first_group + group))
-                }
-                (Input::RowScale, Some(([first, second], _)), _) => {
-                    Some([first, first, second, second])
-                }
-                (Input::ColumnScale, Some((_, column)), Some(scales)) => {
-                    let [first, second] = scales.columns(column + group * 8, vectors.batch);
-                    Some([first, second, first, second])
-                }
-                (Input::RowScale | Input::ColumnScale, ..) => None,
-            };
-            // A graph has no input that its kernel does not have.
-            quad.unwrap_or(sums).to_vec()
-        });
-        std::array::from_fn(|i| results[i])
+        R::write(writer, &Results { store: self, quads, vectors });
     }
 
     /// Moves one staging tile: brings C into its buffer, has `write` replace it by results, and
@@ -453,23 +415,31 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             b.scope("c by threads", || self.load_by_threads(place, place.buffer));
             warpgroup.sync();
         });
-        let writer = |reads_c| Writer {
+        let registers = &output.resources.registers;
+        let writer = |reads_c: ReadsC<'k>| Writer {
             b,
             addresses: &output.addresses,
             staging,
             element: output.spec.output,
             buffer: place.buffer,
             thread: warpgroup.thread,
+            free_registers: registers.budget.consumer.saturating_sub(registers.accumulators),
             reads_c,
         };
-        b.if_else(
-            reads_c,
-            || {
-                b.if_(!*by_threads, || warpgroup.c_full.mbarrier_wait(c_parity));
-                b.scope("with c", || write(&writer(true)));
-            },
-            || write(&writer(false)),
-        );
+        let wait_for_c = || b.if_(!*by_threads, || warpgroup.c_full.mbarrier_wait(c_parity));
+        if output.graph.is_long_after_c() {
+            b.if_(reads_c, wait_for_c);
+            write(&writer(ReadsC::If(reads_c)));
+        } else {
+            b.if_else(
+                reads_c,
+                || {
+                    wait_for_c();
+                    b.scope("with c", || write(&writer(ReadsC::Always)));
+                },
+                || write(&writer(ReadsC::Never)),
+            );
+        }
         b.fence_proxy_async();
         warpgroup.sync();
         b.if_else(
@@ -520,20 +490,77 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             let start = matrix.start(origin.batch);
             (start + line.widen() * matrix.stride).byte_offset(bytes)
         };
-        let results = b.if_else(
-            reads_c,
-            || {
-                let c = std::array::from_fn(|i| {
-                    let load = || R::load_element(b, address(c, i), element);
-                    b.if_else(places[i].0, load, || R::zero(b))
-                });
-                self.result(sums, Some(c), &vectors, 0).to_vec()
-            },
-            || self.result(sums, None, &vectors, 0).to_vec(),
-        );
-        for (i, result) in results.into_iter().enumerate() {
+        let results = Results { store: self, quads: &|_| sums, vectors: &vectors };
+        let before = results.before_c(0);
+        let with_c = || {
+            let c = std::array::from_fn(|i| {
+                let load = || R::load_element(b, address(c, i), element);
+                b.if_else(places[i].0, load, || R::zero(b))
+            });
+            results.add_c(before, c).to_vec()
+        };
+        let quad = b.if_else(reads_c, with_c, || before.to_vec());
+        let quad = results.after_c(std::array::from_fn(|i| quad[i]));
+        for (i, result) in quad.into_iter().enumerate() {
             b.if_(places[i].0, || R::store_element(b, address(d, i), element, result));
         }
+    }
+}
+
+/// How the quads of a staging tile are computed: rows (0, 0, 1, 1) and columns (0, 1, 0, 1) each.
+struct Results<'r, 's, 'k, R> {
+    store: &'r Store<'s, 'k, R>,
+    /// The sums of a group of 8 columns.
+    quads: &'r dyn Fn(u32) -> [Val<'k, R>; 4],
+    vectors: &'r Vectors<'r, 'k, R>,
+}
+
+impl<'k, R: StagedResult> Results<'_, '_, 'k, R> {
+    fn evaluate(
+        &self,
+        part: Part,
+        before: &[Val<'k, R>],
+        read: impl Fn(Input) -> Option<[Val<'k, R>; 4]>,
+    ) -> [Val<'k, R>; 4] {
+        let graph = &self.store.output.graph;
+        // A graph has no input that its kernel does not have.
+        let read = |input| read(input).map_or_else(Vec::new, |quad| quad.to_vec());
+        let results = graph.evaluate(part, before.to_vec(), read);
+        std::array::from_fn(|i| results[i])
+    }
+}
+
+impl<'k, R: StagedResult> Quads<'k, R> for Results<'_, '_, 'k, R> {
+    fn before_c(&self, group: u32) -> [Val<'k, R>; 4] {
+        let (output, vectors) = (self.store.output, self.vectors);
+        let (block, first_group) = vectors.bias_at;
+        let sums = (self.quads)(group);
+        self.evaluate(Part::BeforeC, &[], |input| match (input, vectors.scales, &output.scales) {
+            (Input::Sums(_), ..) => Some(sums),
+            (Input::Alpha, ..) => Some([self.store.problem.factors[0]; 4]),
+            (Input::Bias(_), ..) => vectors.bias.map(|bias| bias.quad(block, first_group + group)),
+            (Input::RowScale, Some(([first, second], _)), _) => {
+                Some([first, first, second, second])
+            }
+            (Input::ColumnScale, Some((_, column)), Some(scales)) => {
+                let [first, second] = scales.columns(column + group * 8, vectors.batch);
+                Some([first, second, first, second])
+            }
+            (Input::RowScale | Input::ColumnScale | Input::C | Input::Beta, ..) => None,
+        })
+    }
+
+    fn add_c(&self, quad: [Val<'k, R>; 4], c: [Val<'k, R>; 4]) -> [Val<'k, R>; 4] {
+        let beta = self.store.problem.factors[1];
+        self.evaluate(Part::C, &quad, |input| match input {
+            Input::C => Some(c),
+            Input::Beta => Some([beta; 4]),
+            _ => None,
+        })
+    }
+
+    fn after_c(&self, quad: [Val<'k, R>; 4]) -> [Val<'k, R>; 4] {
+        self.evaluate(Part::AfterC, &quad, |_| None)
     }
 }
 

@@ -5,6 +5,8 @@
 //! The addresses follow from the layout of the staging tile and from that of the threads' elements;
 //! a swizzle, or an odd number of 16-byte chunks in a line, spreads a warp's accesses over the banks.
 
+use std::ops::Range;
+
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
@@ -21,8 +23,16 @@ use crate::spec::{OutputMajor, Spec};
 const MATRIX_ROWS: &str = "(16,2,4):(1,512,16)";
 const MATRIX_COLUMNS: &str = "(8,2,2,4):(64,8,512,16)";
 
-/// Columns that one `stmatrix` stores.
-const MATRIX_WIDTH: u32 = 16;
+/// Groups of 8 columns that one `stmatrix` stores.
+const MATRIX_GROUPS: u32 = 2;
+
+/// Groups at most whose results are computed before and after one branch around the addition of C.
+/// Their computations overlap.
+const GROUPS_OF_A_BRANCH: u32 = 4;
+
+/// Registers that each of these groups takes: its values, its elements of C, and what is computed
+/// on the way.
+const GROUP_REGISTERS: u32 = 24;
 
 /// Where a thread writes in a staging tile.
 pub(crate) struct Addresses {
@@ -76,21 +86,42 @@ pub(crate) struct Writer<'w, 'k> {
     pub(super) buffer: Val<'k, ty::Smem>,
     /// Index of the thread in the warpgroup.
     pub(super) thread: Val<'k, ty::U32>,
+    /// Registers of a thread besides the sums.
+    pub(super) free_registers: u32,
     /// Whether C lies in the buffer and is added.
-    pub(super) reads_c: bool,
+    pub(super) reads_c: ReadsC<'k>,
 }
 
-/// The results of a thread's quad of a group of 8 columns, from those of C where it is added.
-type Quads<'r, 'k, R> = dyn Fn(u32, Option<[Val<'k, R>; 4]>) -> [Val<'k, R>; 4] + 'r;
+/// Whether C is added to results.
+#[derive(Clone, Copy)]
+pub(crate) enum ReadsC<'k> {
+    Never,
+    Always,
+    /// Only if this holds, which is the same in all threads. What follows the addition then stands
+    /// in the code once.
+    If(Val<'k, ty::Bool>),
+}
+
+/// How a thread's quads of results are computed.
+pub(crate) trait Quads<'k, R> {
+    /// A quad of a group of 8 columns before C is added.
+    fn before_c(&self, group: u32) -> [Val<'k, R>; 4];
+
+    /// The sum of a quad and what C contributes.
+    fn add_c(&self, quad: [Val<'k, R>; 4], c: [Val<'k, R>; 4]) -> [Val<'k, R>; 4];
+
+    /// What follows.
+    fn after_c(&self, quad: [Val<'k, R>; 4]) -> [Val<'k, R>; 4];
+}
 
 /// A type of results that staging tiles are written of.
 pub(crate) trait StagedResult: Unpacked {
     /// Computes and writes all groups of a staging tile.
-    fn write<'k>(writer: &Writer<'_, 'k>, quads: &Quads<'_, 'k, Self>);
+    fn write<'k>(writer: &Writer<'_, 'k>, quads: &impl Quads<'k, Self>);
 }
 
 impl StagedResult for ty::F32 {
-    fn write<'k>(writer: &Writer<'_, 'k>, quads: &Quads<'_, 'k, Self>) {
+    fn write<'k>(writer: &Writer<'_, 'k>, quads: &impl Quads<'k, Self>) {
         match writer.element.bytes() {
             4 => writer.write_words(quads),
             2 => writer.write_matrices(quads),
@@ -100,7 +131,7 @@ impl StagedResult for ty::F32 {
 }
 
 impl StagedResult for ty::S32 {
-    fn write<'k>(writer: &Writer<'_, 'k>, quads: &Quads<'_, 'k, Self>) {
+    fn write<'k>(writer: &Writer<'_, 'k>, quads: &impl Quads<'k, Self>) {
         writer.write_words(quads);
     }
 }
@@ -128,112 +159,167 @@ impl<'k> Writer<'_, 'k> {
         self.staging.major() == OutputMajor::N
     }
 
-    /// 32-bit results: two neighbours of a line at a time, where the thread holds them.
-    fn write_words<R: Unpacked>(&self, quads: &Quads<'_, 'k, R>) {
-        let (b, first, second_row) = (self.b, self.first(), self.addresses.second_row);
-        for group in 0..self.groups() {
-            let at = |row, column| self.address(first, row * second_row, group * 8 + column);
-            // The elements of a quad that lie side by side, from which address on.
-            let pairs: Vec<([usize; 2], Val<'k, ty::Smem>)> = if self.is_row_major() {
-                vec![([0, 1], at(0, 0)), ([2, 3], at(1, 0))]
-            } else if second_row == 1 {
-                vec![([0, 2], at(0, 0)), ([1, 3], at(0, 1))]
-            } else {
-                vec![]
-            };
-            let singles: Vec<Val<'k, ty::Smem>> = if pairs.is_empty() {
-                [[0, 0], [0, 1], [1, 0], [1, 1]].map(|[row, column]| at(row, column)).to_vec()
-            } else {
-                vec![]
-            };
-            let c = self.reads_c.then(|| {
-                let mut c: [Option<Val<'k, R>>; 4] = [None; 4];
-                for (elements, address) in &pairs {
-                    let [low, high] = b.load_shared::<R, 2>(*address);
-                    (c[elements[0]], c[elements[1]]) = (Some(low), Some(high));
-                }
-                for (element, address) in singles.iter().enumerate() {
-                    let [value] = b.load_shared::<R, 1>(*address);
-                    c[element] = Some(value);
-                }
-                c.map(|value| value.unwrap_or_else(|| R::zero(b)))
-            });
-            let results = quads(group, c);
-            for (elements, address) in &pairs {
-                b.store_shared(*address, elements.map(|element| results[element]));
+    /// Groups whose results are computed together, of which so many are written at once. A branch
+    /// around the addition of C should not stand around each of them.
+    fn groups_at_once(&self, written: u32) -> u32 {
+        match self.reads_c {
+            ReadsC::Never | ReadsC::Always => written,
+            ReadsC::If(_) => {
+                (self.free_registers / GROUP_REGISTERS).min(GROUPS_OF_A_BRANCH).max(written)
             }
-            for (result, address) in results.into_iter().zip(&singles) {
-                b.store_shared(*address, [result]);
+        }
+    }
+
+    /// The results of some groups; `load_c` gives their elements of C.
+    fn results<R: Unpacked>(
+        &self,
+        quads: &impl Quads<'k, R>,
+        groups: Range<u32>,
+        load_c: impl Fn() -> Vec<[Val<'k, R>; 4]>,
+    ) -> Vec<[Val<'k, R>; 4]> {
+        let before = || groups.clone().map(|group| quads.before_c(group));
+        let add = |values: Vec<[Val<'k, R>; 4]>, c: Vec<[Val<'k, R>; 4]>| -> Vec<_> {
+            values.into_iter().zip(c).map(|(quad, c)| quads.add_c(quad, c)).collect()
+        };
+        let values: Vec<[Val<'k, R>; 4]> = match self.reads_c {
+            ReadsC::Never => before().collect(),
+            ReadsC::Always => {
+                let c = load_c();
+                add(before().collect(), c)
+            }
+            ReadsC::If(reads_c) => {
+                let values: Vec<_> = before().collect();
+                let flat = |quads: Vec<[Val<'k, R>; 4]>| quads.concat();
+                let with_c = || flat(add(values.clone(), load_c()));
+                let sums = self.b.if_else(reads_c, with_c, || flat(values.clone()));
+                sums.as_chunks().0.to_vec()
+            }
+        };
+        values.into_iter().map(|quad| quads.after_c(quad)).collect()
+    }
+
+    /// 32-bit results: two neighbours of a line at a time, where the thread holds them.
+    fn write_words<R: Unpacked>(&self, quads: &impl Quads<'k, R>) {
+        let (b, first, second_row) = (self.b, self.first(), self.addresses.second_row);
+        // For a group of columns, which elements of a quad lie side by side or alone, and where.
+        let places = |group: u32| -> Vec<(Vec<usize>, Val<'k, ty::Smem>)> {
+            let at = |row, column| self.address(first, row * second_row, group * 8 + column);
+            if self.is_row_major() {
+                vec![(vec![0, 1], at(0, 0)), (vec![2, 3], at(1, 0))]
+            } else if second_row == 1 {
+                vec![(vec![0, 2], at(0, 0)), (vec![1, 3], at(0, 1))]
+            } else {
+                (0..4).map(|i| (vec![i as usize], at(i / 2, i % 2))).collect()
+            }
+        };
+        for groups in pieces(self.groups(), self.groups_at_once(1)) {
+            let places: Vec<_> = groups.clone().map(places).collect();
+            let load = |places: &Vec<(Vec<usize>, Val<'k, ty::Smem>)>| {
+                let mut c = [R::zero(b); 4];
+                for (elements, address) in places {
+                    match elements[..] {
+                        [low, high] => [c[low], c[high]] = b.load_shared::<R, 2>(*address),
+                        _ => [c[elements[0]]] = b.load_shared::<R, 1>(*address),
+                    }
+                }
+                c
+            };
+            let results = self.results(quads, groups, || places.iter().map(load).collect());
+            for (places, quad) in places.iter().zip(results) {
+                for (elements, address) in places {
+                    match elements[..] {
+                        [low, high] => b.store_shared(*address, [quad[low], quad[high]]),
+                        _ => b.store_shared(*address, [quad[elements[0]]]),
+                    }
+                }
             }
         }
     }
 
     /// 16-bit results: up to four 8×8 matrices at a time.
-    fn write_matrices(&self, quads: &Quads<'_, 'k, ty::F32>) {
+    fn write_matrices(&self, quads: &impl Quads<'k, ty::F32>) {
         let (b, first) = (self.b, self.first());
         let columns_are_lines = !self.is_row_major();
-        for column in (0..self.staging.columns()).step_by(MATRIX_WIDTH as usize) {
-            let address = self.address(first, 0, column);
-            let group = column / 8;
-            let is_pair = self.staging.columns() - column >= MATRIX_WIDTH;
-            let c: Vec<Val<'k, ty::B32>> = match (self.reads_c, is_pair) {
-                (false, _) => vec![],
-                (true, true) => b.load_matrix::<4>(address, columns_are_lines).to_vec(),
-                (true, false) => b.load_matrix::<2>(address, columns_are_lines).to_vec(),
-            };
-            let packed = |index: usize| -> [Val<'k, ty::B32>; 2] {
-                let c = c.get(index * 2..index * 2 + 2).map(|rows| {
-                    let [[c0, c1], [c2, c3]] = [0, 1].map(|row| rows[row].unpack(self.element));
+        for groups in pieces(self.groups(), self.groups_at_once(MATRIX_GROUPS)) {
+            let Range { start, end } = groups;
+            let parts: Vec<(Range<u32>, Val<'k, ty::Smem>)> = pieces(end - start, MATRIX_GROUPS)
+                .map(|part| start + part.start..start + part.end)
+                .map(|part| (part.clone(), self.address(first, 0, part.start * 8)))
+                .collect();
+            let load = |(part, address): &(Range<u32>, Val<'k, ty::Smem>)| {
+                let rows = match part.len() {
+                    2 => b.load_matrix::<4>(*address, columns_are_lines).to_vec(),
+                    _ => b.load_matrix::<2>(*address, columns_are_lines).to_vec(),
+                };
+                let quad = |rows: &[Val<'k, ty::B32>; 2]| {
+                    let [[c0, c1], [c2, c3]] = rows.map(|row| row.unpack(self.element));
                     [c0, c1, c2, c3]
-                });
-                let [r0, r1, r2, r3] = quads(group + index as u32, c);
+                };
+                rows.as_chunks().0.iter().map(quad).collect::<Vec<_>>()
+            };
+            let results = self.results(quads, start..end, || parts.iter().flat_map(load).collect());
+            let pack = |[r0, r1, r2, r3]: [Val<'k, ty::F32>; 4]| {
                 [r0.pack(r1, self.element), r2.pack(r3, self.element)]
             };
-            let [top, bottom] = packed(0);
-            if is_pair {
-                let [next_top, next_bottom] = packed(1);
-                let matrices = [top, bottom, next_top, next_bottom];
-                b.store_matrix(address, matrices, columns_are_lines);
-            } else {
-                b.store_matrix(address, [top, bottom], columns_are_lines);
+            let mut packed = results.into_iter().map(pack);
+            for (_, address) in parts {
+                match [packed.next(), packed.next()] {
+                    [Some([top, bottom]), Some([next_top, next_bottom])] => {
+                        let matrices = [top, bottom, next_top, next_bottom];
+                        b.store_matrix(address, matrices, columns_are_lines);
+                    }
+                    [Some(matrices), None] => b.store_matrix(address, matrices, columns_are_lines),
+                    [None, _] => {}
+                }
             }
         }
     }
 
     /// 8-bit results: a row-major line takes two neighbours at once, column-major lines one each.
-    fn write_bytes(&self, quads: &Quads<'_, 'k, ty::F32>) {
+    fn write_bytes(&self, quads: &impl Quads<'k, ty::F32>) {
         let (b, first, second_row) = (self.b, self.first(), self.addresses.second_row);
-        for group in 0..self.groups() {
+        // For a group of columns, the addresses of both rows of a quad.
+        let places = |group: u32| -> [Vec<Val<'k, ty::Smem>>; 2] {
             let at = |row, column| self.address(first, row * second_row, group * 8 + column);
-            let addresses: [Vec<Val<'k, ty::Smem>>; 2] = [0, 1].map(|row| {
+            [0, 1].map(|row| {
                 let columns = if self.is_row_major() { 0..1 } else { 0..2 };
                 columns.map(|column| at(row, column)).collect()
-            });
-            let load = |addresses: &Vec<Val<'k, ty::Smem>>| {
-                let pair = match addresses[..] {
-                    [both] => b.load_narrow_shared(both, 2),
-                    _ => {
-                        let byte = |at: usize| b.load_narrow_shared(addresses[at], 1);
-                        byte(0) | (byte(1) << 8)
-                    }
-                };
-                pair.as_b32().unpack(self.element)
+            })
+        };
+        let load = |addresses: &Vec<Val<'k, ty::Smem>>| {
+            let pair = match addresses[..] {
+                [both] => b.load_narrow_shared(both, 2),
+                _ => {
+                    let byte = |at: usize| b.load_narrow_shared(addresses[at], 1);
+                    byte(0) | (byte(1) << 8)
+                }
             };
-            let c = self.reads_c.then(|| {
-                let [[c0, c1], [c2, c3]] = [0, 1].map(|row| load(&addresses[row]));
-                [c0, c1, c2, c3]
-            });
-            let [r0, r1, r2, r3] = quads(group, c);
-            for (addresses, [low, high]) in addresses.iter().zip([[r0, r1], [r2, r3]]) {
-                let pair = low.pack(high, self.element).bits();
-                match addresses[..] {
-                    [both] => b.store_narrow_shared(both, 2, pair),
-                    _ => {
-                        b.store_narrow_shared(addresses[0], 1, pair);
-                        b.store_narrow_shared(addresses[1], 1, pair >> 8);
+            pair.as_b32().unpack(self.element)
+        };
+        let load_quad = |rows: &[Vec<Val<'k, ty::Smem>>; 2]| {
+            let [[c0, c1], [c2, c3]] = [0, 1].map(|row| load(&rows[row]));
+            [c0, c1, c2, c3]
+        };
+        for groups in pieces(self.groups(), self.groups_at_once(1)) {
+            let places: Vec<_> = groups.clone().map(places).collect();
+            let results = self.results(quads, groups, || places.iter().map(load_quad).collect());
+            for (rows, [r0, r1, r2, r3]) in places.iter().zip(results) {
+                for (addresses, [low, high]) in rows.iter().zip([[r0, r1], [r2, r3]]) {
+                    let pair = low.pack(high, self.element).bits();
+                    match addresses[..] {
+                        [both] => b.store_narrow_shared(both, 2, pair),
+                        _ => {
+                            b.store_narrow_shared(addresses[0], 1, pair);
+                            b.store_narrow_shared(addresses[1], 1, pair >> 8);
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// `groups` groups in pieces of up to `size`.
+fn pieces(groups: u32, size: u32) -> impl Iterator<Item = Range<u32>> {
+    (0..groups).step_by(size as usize).map(move |start| start..groups.min(start + size))
 }

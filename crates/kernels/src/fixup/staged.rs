@@ -269,16 +269,25 @@ impl<'k> StagedFixup<'k> {
                 let look = || self.is_awaited(&share, warpgroup, words.offset(AWAITED_WORD));
                 let awaited =
                     b.if_else(share.from_slots, || no, || b.if_else(is_loaded, || yes, look));
-                b.if_(!awaited, || {
-                    b.if_else(
-                        self.unordered,
-                        || self.hand_in(&share, sums, |at, quad| S::reduce_add(b, at, quad)),
-                        || self.hand_in(&share, sums, |at, quad| b.store_global(at, quad)),
-                    );
-                    warpgroup.sync();
-                });
-                let (whose, owners, handed_over) =
-                    self.arrive(segment, &share, warpgroup, words.offset(ARRIVED_WORD), awaited);
+                let (whose, owners, handed_over) = b.if_else(
+                    awaited,
+                    || {
+                        // The last to arrive stores the tile and need not ask.
+                        b.if_(warpgroup.leads, || {
+                            self.count_in(&share);
+                        });
+                        (b.constant(1), b.constant(1), nothing)
+                    },
+                    || {
+                        b.if_else(
+                            self.unordered,
+                            || self.hand_in(&share, sums, |at, quad| S::reduce_add(b, at, quad)),
+                            || self.hand_in(&share, sums, |at, quad| b.store_global(at, quad)),
+                        );
+                        warpgroup.sync();
+                        self.arrive(segment, &share, warpgroup, words.offset(ARRIVED_WORD))
+                    },
+                );
                 let has_any = whose.ne(0);
                 let stores = !share.from_slots & has_any;
                 let pieces = share.from_slots.select(whose, 0);
@@ -298,15 +307,12 @@ impl<'k> StagedFixup<'k> {
         share: &Share<'k>,
         warpgroup: &Warpgroup<'k>,
         word: Val<'k, ty::Smem>,
-        awaited: Val<'k, ty::Bool>,
     ) -> (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>) {
         let b = self.b;
-        let one = b.constant::<ty::U32>(1);
         // One owner of the whole tile where it is added up in registers or lies in one slot.
-        let pieces = self.pieces(share);
-        let owners = share.count.min(pieces).min(OWNERS);
+        let owners = share.count.min(self.pieces(share)).min(OWNERS);
         let alone = self.unordered | !share.from_slots;
-        let owners = alone.select(one, owners);
+        let owners = alone.select(1, owners);
         let polls = segment.last.select(POLLS, 0);
         let handed_over = b.if_else(
             warpgroup.leads,
@@ -317,16 +323,15 @@ impl<'k> StagedFixup<'k> {
             },
             || b.constant(0),
         );
-        // Who is awaited knows that it is the last.
-        let whose = b.if_else(
-            awaited,
-            || one,
-            || {
-                warpgroup.sync();
-                self.told(word)
-            },
-        );
-        (whose, owners, handed_over)
+        warpgroup.sync();
+        (self.told(word), owners, handed_over)
+    }
+
+    /// Counts the warpgroup in: one thread. Gives how many had been counted before, modulo two
+    /// generations.
+    fn count_in(&self, share: &Share<'k>) -> Val<'k, ty::U32> {
+        let end = share.count * 2 - 1;
+        self.b.atomic(AtomicOp::Inc, share.arrived, end, Order::AcquireRelease, Scope::Gpu)
     }
 
     /// Pieces of a tile that is added up from slots.
@@ -414,8 +419,7 @@ impl<'k> StagedFixup<'k> {
         polls: Val<'k, ty::U32>,
     ) -> (Val<'k, ty::U32>, Val<'k, ty::U32>) {
         let (b, arrived, count) = (self.b, share.arrived, share.count);
-        let end = count * 2 - 1;
-        let place = b.atomic(AtomicOp::Inc, arrived, end, Order::AcquireRelease, Scope::Gpu);
+        let place = self.count_in(share);
         let generation = place / count;
         let handed_over = |generation: Val<'k, ty::U32>| arrived.byte_offset(generation * 4 + 4);
         let add = |bits| {

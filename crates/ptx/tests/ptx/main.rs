@@ -3,4 +3,5 @@
 mod emission;
 mod errors;
 mod kernels;
+mod placement;
 mod support;
