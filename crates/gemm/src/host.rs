@@ -182,6 +182,10 @@ where
     C: HostOperand + ?Sized,
     V: HostOperand + ?Sized,
 {
+    let needed = problem.batch.count;
+    if !A::IS_BATCH && needed != 1 {
+        return Err(PlanError::MatrixCount { matrix: "A", found: 1, needed }.into());
+    }
     let (d, computed) = multiply_batch(executor, config, problem, operands.batch())?;
     let Computed { plan, prepare, compute, cache } = computed;
     Ok(Product { d: A::results(d), plan, prepare, compute, cache })

@@ -15,6 +15,10 @@ pub trait HostResult: HostOperand {
     /// D, or the D of each product of a batch.
     type Results;
 
+    /// Whether a batch is computed, of any number of products.
+    #[doc(hidden)]
+    const IS_BATCH: bool;
+
     /// The results of as many products as there were.
     #[doc(hidden)]
     fn results(results: Vec<HostMatrix>) -> Self::Results;
@@ -57,6 +61,7 @@ impl HostOperand for NoOperand {
 
 impl HostResult for HostMatrix {
     type Results = HostMatrix;
+    const IS_BATCH: bool = false;
 
     fn results(mut results: Vec<HostMatrix>) -> HostMatrix {
         results.swap_remove(0)
@@ -65,6 +70,7 @@ impl HostResult for HostMatrix {
 
 impl HostResult for [HostMatrix] {
     type Results = Vec<HostMatrix>;
+    const IS_BATCH: bool = true;
 
     fn results(results: Vec<HostMatrix>) -> Vec<HostMatrix> {
         results
@@ -73,6 +79,7 @@ impl HostResult for [HostMatrix] {
 
 impl HostResult for Vec<HostMatrix> {
     type Results = Vec<HostMatrix>;
+    const IS_BATCH: bool = true;
 
     fn results(results: Vec<HostMatrix>) -> Vec<HostMatrix> {
         results
@@ -81,6 +88,7 @@ impl HostResult for Vec<HostMatrix> {
 
 impl<const N: usize> HostResult for [HostMatrix; N] {
     type Results = Vec<HostMatrix>;
+    const IS_BATCH: bool = true;
 
     fn results(results: Vec<HostMatrix>) -> Vec<HostMatrix> {
         results
