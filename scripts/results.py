@@ -68,7 +68,7 @@ def parse_problem(name):
 class Suite:
     """Which group of the suite's problems one belongs to."""
 
-    def __init__(self, path=ROOT / "benchmarks" / "suite.toml"):
+    def __init__(self, path=ROOT / "crates" / "bench" / "suite.toml"):
         with open(path, "rb") as file:
             suite = tomllib.load(file)
         self.listed = {

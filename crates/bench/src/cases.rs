@@ -148,27 +148,25 @@ impl Case {
         let scaled = matches!(a, Element::S8 | Element::U8) && !integers;
         let alpha = if scaled { alpha / 4096.0 } else { alpha };
 
-        let problem = Problem::new(m, n, k, *draw.of(&[Major::K, Major::M]), Major::K);
+        let mut problem = Problem::new(m, n, k, *draw.of(&[Major::K, Major::M]), Major::K);
         let b_major = *draw.of(&[Major::K, Major::N]);
-        let problem = Problem { b: Problem::new(m, n, k, Major::K, b_major).b, ..problem };
-        let problem = problem.with_d_major(*draw.of(&[Major::N, Major::N, Major::M]));
+        problem.b = Problem::new(m, n, k, Major::K, b_major).b;
+        let mut problem = problem.with_d_major(*draw.of(&[Major::N, Major::N, Major::M]));
         let line = problem.d_layout().line_length();
         let c = draw.operand(OperandLayout::new(problem.d_major, line.max(1)), output, false);
         let d = draw.line(line, output);
         let in_place = beta != 0.0 && draw.one_in(3);
-        let problem = Problem {
-            a: draw.operand(problem.a, a, true),
-            b: draw.operand(problem.b, b, true),
-            c_leading_dimension: if in_place { d } else { c.leading_dimension },
-            d_leading_dimension: d,
-            alpha,
-            beta,
-            ..problem
-        };
+        problem.a = draw.operand(problem.a, a, true);
+        problem.b = draw.operand(problem.b, b, true);
+        problem.c_leading_dimension = if in_place { d } else { c.leading_dimension };
+        problem.d_leading_dimension = d;
+        problem.alpha = alpha;
+        problem.beta = beta;
         let problem = draw.batch(problem, in_place);
         let offsets = draw.offsets(in_place);
-        let types = Config::new(a).with_b_dtype(b).with_output(output);
-        let config = draw.knobs(Config { precision, ..types });
+        let mut types = Config::new(a).with_b_dtype(b).with_output(output);
+        types.precision = precision;
+        let config = draw.knobs(types);
         let config = config.with_epilogue(draw.epilogue(output, fill));
         let [of_a, of_b, of_c, of_d] = offsets;
         let offsets = [of_a, of_b, of_c, of_d, draw.below(4)];
@@ -491,12 +489,15 @@ impl Draw {
         let splits = self.of(&[Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(5)]);
         let split = Some(*splits).filter(|_| self.one_in(2));
         let swapped = Some(self.one_in(2)).filter(|_| self.one_in(4));
-        match config.dtype {
-            // Operands of these never change places.
-            Element::F64 => Config { split, ..config },
-            Element::F32 if config.precision().terms().is_none() => Config { split, ..config },
-            _ => Config { split, swapped, unordered, ..config },
-        }
+        // Operands of f64, and of f32 on CUDA cores, never change places.
+        let stays = match config.dtype {
+            Element::F64 => true,
+            Element::F32 => config.precision().terms().is_none(),
+            _ => false,
+        };
+        let mut config = config;
+        config.split = split;
+        if stays { config } else { config.with_swapped(swapped).with_unordered(unordered) }
     }
 }
 

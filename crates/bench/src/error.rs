@@ -126,6 +126,7 @@ pub enum BenchError {
     },
 
     /// The shared library of a release cannot be loaded.
+    #[cfg(feature = "peers")]
     #[error(
         "{path} cannot be loaded as a release of persistent-gemm: {source}. Give the path of its libpersistent_gemm.so"
     )]

@@ -23,7 +23,9 @@ mod numbers;
 mod out_of_core;
 mod outcome;
 mod peer;
+#[cfg(feature = "peers")]
 mod regression;
+#[cfg(feature = "peers")]
 mod release;
 mod report;
 mod resume;
@@ -46,10 +48,12 @@ pub use numbers::{
 pub use out_of_core::{OutOfCoreReport, OutOfCoreRow, out_of_core};
 pub use outcome::{ContestantSummary, Outcome, Row};
 pub use peer::CublasLtContestant;
+#[cfg(feature = "peers")]
 pub use regression::{
     LEAST_MEAN, LEAST_RATIO, Regression, RegressionKind, RegressionProblem, RegressionRow,
     regression_sample,
 };
+#[cfg(feature = "peers")]
 pub use release::{Release, ReleaseContestant, ReleaseEngine, ReleaseKnobs};
 pub use report::{Report, SCHEMA};
 pub use resume::Conditions;

@@ -352,8 +352,8 @@ mod tests {
         assert_eq!(names.len(), sample.len(), "a problem is in the sample twice");
         for problem in sample {
             let Elements { a, d, precision, epilogue, .. } = problem.elements;
-            let (output, precision) = (Some(d), Some(precision));
-            let config = Config { output, precision, epilogue, ..Config::new(a) };
+            let config = Config::new(a).with_output(d).with_precision(precision);
+            let config = config.with_epilogue(epilogue);
             let plan = Plan::best(&problem.problem, &config, 132);
             assert!(plan.is_ok(), "{problem}: {plan:?}");
         }

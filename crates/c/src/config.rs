@@ -52,26 +52,24 @@ impl Asked {
                 "persistent = 0 is not possible: all kernels are persistent. The nearest legal value is 1",
             ));
         }
-        let config = Config {
-            b: dtype("dtype_b", from.dtype_b)?.filter(|b| *b != a),
-            output: dtype("dtype_c", from.dtype_c)?,
-            precision: Some(precision(from.precision)?),
-            tile_m: knob(from.tile_m),
-            tile_n: knob(from.tile_n),
-            tile_k: knob(from.tile_k),
-            cluster: cluster(from.cluster_m, from.cluster_n)?,
-            warps_per_block: knob(from.warps_per_block),
-            prefetch_depth: knob(from.prefetch_depth),
-            raster_rows: knob(from.raster_rows),
-            schedule: schedule(from.schedule)?,
-            swapped: switch("swapped", from.swapped)?,
-            split: parse(split)?,
-            epilogue: epilogue_of(epilogue.as_deref())?,
-            unordered: from.unordered != 0,
-            dependent_launch: switch("dependent_launch", from.dependent_launch)?,
-            sms: knob(from.sms),
-            ..Config::new(a)
-        };
+        let mut config = Config::new(a);
+        config.b = dtype("dtype_b", from.dtype_b)?.filter(|b| *b != a);
+        config.output = dtype("dtype_c", from.dtype_c)?;
+        config.precision = Some(precision(from.precision)?);
+        config.tile_m = knob(from.tile_m);
+        config.tile_n = knob(from.tile_n);
+        config.tile_k = knob(from.tile_k);
+        config.cluster = cluster(from.cluster_m, from.cluster_n)?;
+        config.warps_per_block = knob(from.warps_per_block);
+        config.prefetch_depth = knob(from.prefetch_depth);
+        config.raster_rows = knob(from.raster_rows);
+        config.schedule = schedule(from.schedule)?;
+        config.swapped = switch("swapped", from.swapped)?;
+        config.split = parse(split)?;
+        config.epilogue = epilogue_of(epilogue.as_deref())?;
+        config.unordered = from.unordered != 0;
+        config.dependent_launch = switch("dependent_launch", from.dependent_launch)?;
+        config.sms = knob(from.sms);
         let config = match kernel {
             None => config,
             Some(name) => named(config, from, &name)?,
@@ -124,7 +122,9 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
         Epilogue::NONE => Config::for_spec(spec).epilogue,
         asked => asked,
     };
-    Ok(Config { precision, epilogue, spec: Some(spec), ..config })
+    let mut config = config.with_epilogue(epilogue).with_spec(spec);
+    config.precision = precision;
+    Ok(config)
 }
 
 fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
@@ -221,7 +221,8 @@ mod tests {
         let Asked { config, device, autotune_file } = asked(&fp32()).unwrap();
         let default = Config::new(Dtype::F32);
         assert_eq!(config.precision(), default.precision());
-        assert_eq!(Config { precision: None, ..config }, default);
+        let full = config.precision();
+        assert_eq!(config, default.with_precision(full));
         assert_eq!((device, autotune_file), (None, None));
         let same = abi::Config { dtype_b: PGEMM_FP32, dtype_c: PGEMM_FP32, ..fp32() };
         assert_eq!(asked(&same).unwrap().config.b, None);

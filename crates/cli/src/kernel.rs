@@ -141,8 +141,8 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
         } => {
             let named = Config::for_spec(*spec);
             let epilogue = epilogue.unwrap_or(named.epilogue);
-            let (split, unordered) = (Some(*split), *unordered);
-            let config = Config { epilogue, split, unordered, ..named };
+            let config = named.with_epilogue(epilogue);
+            let config = config.with_split(*split).with_unordered(*unordered);
             emulate(spec, &config, *problem, *seed, *json)
         }
     }

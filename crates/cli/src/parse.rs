@@ -110,7 +110,8 @@ pub fn elements(
     output: Option<Dtype>,
     precision: Option<Precision>,
 ) -> Elements {
-    let config = Config { precision, ..Config::new(a).with_b_dtype(b.unwrap_or(a)) };
+    let mut config = Config::new(a).with_b_dtype(b.unwrap_or(a));
+    config.precision = precision;
     Elements {
         a,
         b: config.b_dtype(),
@@ -406,43 +407,41 @@ impl Knobs {
     /// The config for these types.
     pub fn config(&self, elements: Elements) -> Config {
         let tile = self.tile;
-        Config {
-            tile_m: tile.map(|[m, _, _]| m),
-            tile_n: tile.map(|[_, n, _]| n),
-            tile_k: tile.map(|[_, _, k]| k),
-            cluster: self.cluster,
-            warps_per_block: self.warps_per_block,
-            schedule: self.schedule,
-            prefetch_depth: self.prefetch_depth,
-            raster_rows: self.raster_rows,
-            swapped: self.swapped,
-            split: self.split,
-            unordered: self.unordered,
-            l2: self.l2_policy,
-            dependent_launch: self.dependent_launch,
-            sms: self.sms,
-            spec: self.spec,
-            epilogue: self.epilogue(),
-            ..config(elements)
-        }
+        let mut config = config(elements);
+        config.tile_m = tile.map(|[m, _, _]| m);
+        config.tile_n = tile.map(|[_, n, _]| n);
+        config.tile_k = tile.map(|[_, _, k]| k);
+        config.cluster = self.cluster;
+        config.warps_per_block = self.warps_per_block;
+        config.schedule = self.schedule;
+        config.prefetch_depth = self.prefetch_depth;
+        config.raster_rows = self.raster_rows;
+        config.swapped = self.swapped;
+        config.split = self.split;
+        config.unordered = self.unordered;
+        config.l2 = self.l2_policy;
+        config.dependent_launch = self.dependent_launch;
+        config.sms = self.sms;
+        config.spec = self.spec;
+        config.epilogue = self.epilogue();
+        config
     }
 
     /// The config that computes in this way, and with this precision, with the knobs that it does not name.
     pub fn config_for(&self, way: &Way, precision: Precision) -> Config {
         let Way { spec, split, raster_rows, dependent_launch } = *way;
-        Config {
-            raster_rows: raster_rows.or(self.raster_rows),
-            split: split.or(self.split),
-            unordered: self.unordered,
-            l2: self.l2_policy,
-            dependent_launch: dependent_launch.or(self.dependent_launch),
-            sms: self.sms,
-            epilogue: match Choice::plain(spec).epilogue() {
-                Epilogue::NONE => self.epilogue(),
-                own => own,
-            },
-            ..Config::for_spec(spec).with_precision(precision)
-        }
+        let mut config = Config::for_spec(spec).with_precision(precision);
+        config.raster_rows = raster_rows.or(self.raster_rows);
+        config.split = split.or(self.split);
+        config.unordered = self.unordered;
+        config.l2 = self.l2_policy;
+        config.dependent_launch = dependent_launch.or(self.dependent_launch);
+        config.sms = self.sms;
+        config.epilogue = match Choice::plain(spec).epilogue() {
+            Epilogue::NONE => self.epilogue(),
+            own => own,
+        };
+        config
     }
 
     /// The epilogue that is asked for, else that of the kernel that is named.

@@ -385,10 +385,8 @@ mod tests {
     /// A kernel for K-major operands cannot compute the other half of the cubes.
     #[test]
     fn knobs_that_do_not_fit_are_a_reason() {
-        let config = Config {
-            spec: Some("bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap()),
-            ..Config::new(Dtype::Bf16)
-        };
+        let config = Config::new(Dtype::Bf16)
+            .with_spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap());
         let list =
             Worklist::of_suite(&["square".to_owned()], elements(Dtype::Bf16), &config).unwrap();
         assert_eq!((list.tasks.len(), list.left_out.len()), (11, 1));

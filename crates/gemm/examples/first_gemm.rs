@@ -1,4 +1,5 @@
-//! The first product: host matrices on whatever is there, and where that is a Hopper GPU, matrices on the device too.
+//! The first product: host matrices on whatever is there, and where that is a Hopper GPU, matrices
+//! on the device too.
 //!
 //! `cargo run --release -p persistent-gemm --example first_gemm`
 
@@ -8,7 +9,8 @@ use persistent_gemm::{
 };
 
 fn main() -> Result<(), Error> {
-    // D = A·B: A is 300×100 and row-major (its k dimension is contiguous), B is 100×200 and row-major too.
+    // D = A·B: A is 300×100 and row-major (its k dimension is contiguous), B is 100×200 and
+    // row-major too.
     let problem = Problem::new(300, 200, 100, Major::K, Major::N);
     let mut a = HostMatrix::zeros(problem.a_layout(), Dtype::Bf16)?;
     let mut b = HostMatrix::zeros(problem.b_layout(), Dtype::Bf16)?;
@@ -34,7 +36,8 @@ fn main() -> Result<(), Error> {
         }
         _ => return Ok(()),
     };
-    // What a program does again and again: matrices stay on the device, and work is enqueued on a stream.
+    // What a program does again and again: matrices stay on the device, and work is enqueued on a
+    // stream.
     let gemm = Gemm::create(&device, config)?;
     let stream = gemm.stream();
     let on_device = [&a, &b].map(|matrix| DeviceMatrix::upload(matrix, stream));

@@ -34,7 +34,8 @@ fn main() -> Result<(), Error> {
         Pointers::new(x.address(), weights.address(), 0, hidden.address()),
         Pointers::new(hidden.address(), weights.address(), 0, y.address()),
     ];
-    // SAFETY: the buffers hold what the problem describes, and live, as the `Gemm` does, until the last launch was waited for.
+    // SAFETY: the buffers hold what the problem describes, and live, as the `Gemm` does, until the
+    // last launch was waited for.
     let mut graph = unsafe {
         Graph::capture(&device, stream, |stream| {
             layers.iter().try_for_each(|pointers| gemm.run_at(&problem, pointers, stream))

@@ -29,7 +29,8 @@ fn main() -> Result<(), Error> {
             return Ok(());
         }
     };
-    // Matrices that are used more than once are worth pinning: the device then copies them by itself.
+    // Matrices that are used more than once are worth pinning: the device then copies them by
+    // itself.
     for matrix in [&mut a, &mut b, &mut d] {
         matrix.pin(&device)?;
     }

@@ -1,4 +1,5 @@
-//! Many small products through a kernel that stays on the device: no launch for each, and they overlap.
+//! Many small products through a kernel that stays on the device: no launch for each, and they
+//! overlap.
 //!
 //! `cargo run --release -p persistent-gemm --example resident`
 
@@ -41,7 +42,8 @@ fn main() -> Result<(), Error> {
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
 
     let begin = Instant::now();
-    // SAFETY: the buffers hold what the problem describes, nobody else uses them, and they live until all jobs are done.
+    // SAFETY: the buffers hold what the problem describes, nobody else uses them, and they live
+    // until all jobs are done.
     let tickets = unsafe { engine.submit_all(&jobs) }?;
     for ticket in &tickets {
         ticket.wait()?;

@@ -1,4 +1,5 @@
-//! Two products on two streams, a third that needs both, and how long all of it took: events order streams and measure time.
+//! Two products on two streams, a third that needs both, and how long all of it took: events order
+//! streams and measure time.
 //!
 //! `cargo run --release -p persistent-gemm --example streams_and_events`
 

@@ -1,8 +1,9 @@
-//! What the driver's JIT said about each kernel, on disk, so that a kernel is judged once per device and driver. The cubins
-//! themselves are in the driver's own cache (`CUDA_CACHE_PATH`, else `~/.nv/ComputeCache`), which loads them in milliseconds,
-//! recompiles damaged ones, and gives no log: without this record a kernel that spills would look clean in every process but
-//! the first. An entry that is damaged is rebuilt, a folder that cannot be used is done without: the cache never makes a call
-//! fail.
+//! What the driver's JIT said about each kernel, on disk, so that a kernel is judged once per
+//! device and driver. The cubins themselves are in the driver's own cache (`CUDA_CACHE_PATH`, else
+//! `~/.nv/ComputeCache`), which loads them in milliseconds, recompiles damaged ones, and gives no
+//! log: without this record a kernel that spills would look clean in every process but the first.
+//! An entry that is damaged is rebuilt, a folder that cannot be used is done without: the cache
+//! never makes a call fail.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -27,7 +28,8 @@ const TEMPORARY_PREFIX: &str = ".writing-";
 /// Temporary files older than this were left behind by a process that died.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// Environment variable with the cache's folder; the default is `persistent-gemm` in the user's cache folder.
+/// Environment variable with the cache's folder; the default is `persistent-gemm` in the user's
+/// cache folder.
 pub const DIRECTORY_VARIABLE: &str = "PGEMM_CACHE_DIR";
 /// Environment variable with the cache's size limit in bytes; 0 turns the cache off.
 pub const MAX_BYTES_VARIABLE: &str = "PGEMM_CACHE_MAX_BYTES";
@@ -65,6 +67,7 @@ impl CacheKey {
 
 /// Where a report came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// From the cache.
     Hit,
@@ -93,7 +96,8 @@ pub struct CacheStats {
     pub builds: u64,
 }
 
-/// A folder of reports. Safe for any number of threads and processes at once: entries appear whole, by renaming.
+/// A folder of reports. Safe for any number of threads and processes at once: entries appear whole,
+/// by renaming.
 #[derive(Debug)]
 pub struct JitCache {
     directory: Option<PathBuf>,
@@ -105,7 +109,8 @@ pub struct JitCache {
 }
 
 impl JitCache {
-    /// The cache that the environment asks for: see [`DIRECTORY_VARIABLE`] and [`MAX_BYTES_VARIABLE`].
+    /// The cache that the environment asks for: see [`DIRECTORY_VARIABLE`] and
+    /// [`MAX_BYTES_VARIABLE`].
     pub fn from_environment() -> Self {
         let max_bytes = match std::env::var(MAX_BYTES_VARIABLE) {
             Ok(text) => text.trim().parse().unwrap_or_else(|_| {
@@ -132,8 +137,8 @@ impl JitCache {
         }
     }
 
-    /// A cache in `directory`, which is created when the first report is stored, of at most `max_bytes` bytes; 0 turns it
-    /// off.
+    /// A cache in `directory`, which is created when the first report is stored, of at most
+    /// `max_bytes` bytes; 0 turns it off.
     pub fn new(directory: PathBuf, max_bytes: u64) -> Self {
         JitCache {
             directory: (max_bytes > 0).then_some(directory),
@@ -239,7 +244,8 @@ impl JitCache {
         let directory = path.parent().unwrap_or(Path::new("."));
         create_private(directory)?;
         let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(directory)?;
-        // Not synced to the disk: a crash of the machine leaves an entry that its checksum gives away.
+        // Not synced to the disk: a crash of the machine leaves an entry that its checksum gives
+        // away.
         file.write_all(&bytes)?;
         file.persist(path)?;
         self.evict(path)
@@ -255,7 +261,8 @@ impl JitCache {
             if bytes <= self.max_bytes {
                 break;
             }
-            // Another process may have been faster, or still be reading, which the open file survives.
+            // Another process may have been faster, or still be reading, which the open file
+            // survives.
             let _ = fs::remove_file(&entry.path);
             bytes -= entry.bytes;
         }
@@ -327,7 +334,8 @@ enum Damage {
 fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Damage> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        // A parent that is a file, or a folder out of bounds, is reported when the report is stored.
+        // A parent that is a file, or a folder out of bounds, is reported when the report is
+        // stored.
         Err(error)
             if matches!(
                 error.kind(),
@@ -348,7 +356,8 @@ fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Damage> {
     Ok(Some(report))
 }
 
-/// Magic, format, key, payload length; checksum over all the rest; payload: length of the report, report (JSON), report.
+/// Magic, format, key, payload length; checksum over all the rest; payload: length of the report,
+/// report (JSON), report.
 fn encode(key: &CacheKey, report: &ResourceReport) -> io::Result<Vec<u8>> {
     let payload = serde_json::to_vec(report)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);

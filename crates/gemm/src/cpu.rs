@@ -1,5 +1,5 @@
-//! The CPU backend: inputs widened block by block to binary32, or integers to binary64, in which their sums are exact, as f64
-//! is; multiplied by the `gemm` crate on all threads.
+//! The CPU backend: inputs widened block by block to binary32, or integers to binary64, in which
+//! their sums are exact, as f64 is; multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
 use pgemm_plan::{Major, PlanError, Problem};
@@ -30,17 +30,20 @@ const BLOCK: usize = 4096;
 /// Columns of A and rows of B widened at a time.
 const DEPTH: usize = 2048;
 
-/// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32 accumulation, that of f64 with
-/// binary64. Of a batch it computes one product, of the matrices given. A and B are f16 or
-/// bf16, with C and D of the same type or f32; tf32 (values of binary32 are rounded first) or f32, with f32; e4m3 or e5m2, with f32,
-/// f16, bf16 or either; f64, with f64. Products of s8 or u8 are exact, and everything wraps into C and D of s32; with f32, f16,
-/// bf16 or s8 their sums, which wrap alone, become binary32. 8-bit results saturate. Where beta is 0, C is not looked at;
-/// with k = 0, D is `beta * C` whatever alpha is. Gaps between lines of D stay as they are. At most about 200 MiB are needed
-/// besides the matrices, or 400 for integers and f64, and copies of A, B and C where D is column-major.
+/// Computes `D = alpha * A·B + beta * C` on the current rayon thread pool, with binary32
+/// accumulation, that of f64 with binary64. Of a batch it computes one product, of the matrices
+/// given. A and B are f16 or bf16, with C and D of the same type or f32; tf32 (values of binary32
+/// are rounded first) or f32, with f32; e4m3 or e5m2, with f32, f16, bf16 or either; f64, with f64.
+/// Products of s8 or u8 are exact, and everything wraps into C and D of s32; with f32, f16, bf16 or
+/// s8 their sums, which wrap alone, become binary32. 8-bit results saturate. Where beta is 0, C is
+/// not looked at; with k = 0, D is `beta * C` whatever alpha is. Gaps between lines of D stay as
+/// they are. At most about 200 MiB are needed besides the matrices, or 400 for integers and f64,
+/// and copies of A, B and C where D is column-major.
 ///
 /// # Errors
-/// The problem is impossible, a matrix does not lie as it says, the element types are others, scalars are no 32-bit integers where
-/// D is of s32, or beyond binary32 where it is not of f64 either.
+/// The problem is impossible, a matrix does not lie as it says, the element types are others,
+/// scalars are no 32-bit integers where D is of s32, or beyond binary32 where it is not of f64
+/// either.
 pub fn run(
     problem: &Problem,
     a: &HostMatrix,
@@ -51,7 +54,8 @@ pub fn run(
     run_applied(problem, &Applied::default(), a, b, c, d)
 }
 
-/// Like [`run`], with an epilogue: the bias is added in the type of the sums, and activations are computed in binary64.
+/// Like [`run`], with an epilogue: the bias is added in the type of the sums, and activations are
+/// computed in binary64.
 ///
 /// # Errors
 /// As [`run`].
@@ -130,7 +134,8 @@ pub(crate) fn run_applied(
     Ok(())
 }
 
-/// Fills D with what `scale` makes of each sum of products and the element of C, and the epilogue of that, block by block.
+/// Fills D with what `scale` makes of each sum of products and the element of C, and the epilogue
+/// of that, block by block.
 fn blocks<T: Working>(
     problem: &Problem,
     applied: &Applied,

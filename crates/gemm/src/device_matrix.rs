@@ -10,8 +10,8 @@ use crate::operands::{
     DeviceOperand, DeviceResult, DeviceStream, OperandFacts, Sealed, StoredType, Use,
 };
 
-/// A matrix in device memory. As with [`DeviceBuffer`], work on one stream is done in order, and work on another must be waited
-/// for; dropping it waits for the work that uses it.
+/// A matrix in device memory. As with [`DeviceBuffer`], work on one stream is done in order, and
+/// work on another must be waited for; dropping it waits for the work that uses it.
 #[derive(Debug)]
 pub struct DeviceMatrix {
     layout: MatrixLayout,
@@ -23,7 +23,8 @@ impl DeviceMatrix {
     /// A matrix of zeros, once the stream has set them.
     ///
     /// # Errors
-    /// The layout is impossible, [`Error::OutOfMemory`](crate::Error::OutOfMemory), or [`Error::Driver`](crate::Error::Driver) if a call fails.
+    /// The layout is impossible, [`Error::OutOfMemory`](crate::Error::OutOfMemory), or
+    /// [`Error::Driver`](crate::Error::Driver) if a call fails.
     pub fn zeros(layout: MatrixLayout, element: Element, stream: StreamRef<'_>) -> Result<Self> {
         let bytes = layout.bytes(element)?;
         let mut buffer = DeviceBuffer::new(stream.device(), bytes)?;
@@ -34,7 +35,8 @@ impl DeviceMatrix {
     /// A copy of a matrix of the host's, which is there when this returns.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or [`Error::Driver`](crate::Error::Driver) if a call or earlier work on the stream fails.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), or
+    /// [`Error::Driver`](crate::Error::Driver) if a call or earlier work on the stream fails.
     pub fn upload(matrix: &HostMatrix, stream: StreamRef<'_>) -> Result<Self> {
         let buffer = DeviceBuffer::from_host(stream.device(), matrix.bytes(), stream)?;
         Ok(DeviceMatrix { layout: matrix.layout(), element: matrix.dtype(), buffer })
@@ -43,7 +45,8 @@ impl DeviceMatrix {
     /// A copy on the host, taken and waited for after the work on the stream.
     ///
     /// # Errors
-    /// The host has no memory for it, or [`Error::Driver`](crate::Error::Driver) if a call or earlier work on the stream fails.
+    /// The host has no memory for it, or [`Error::Driver`](crate::Error::Driver) if a call or
+    /// earlier work on the stream fails.
     pub fn download(&self, stream: StreamRef<'_>) -> Result<HostMatrix> {
         let mut matrix = HostMatrix::zeros(self.layout, self.element)?;
         self.buffer.copy_to_host(0, matrix.bytes_mut(), stream)?;

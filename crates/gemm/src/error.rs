@@ -1,6 +1,7 @@
 //! [`Error`]: what calls of this library return. Each variant says what was requested, what the limit is and what to do. Parts
-//! that have more to say have an enum of their own, each a variant here. The tuner and its measurements are not part of it:
-//! [`TuneError`](crate::tune::TuneError), [`MeasureError`](crate::measure::MeasureError).
+//! that have more to say have an enum of their own, each a variant here. The tuner and its
+//! measurements are not part of it: [`TuneError`](crate::tune::TuneError),
+//! [`MeasureError`](crate::measure::MeasureError).
 
 mod cpu;
 mod driver;
@@ -121,7 +122,8 @@ pub enum Error {
         total: u64,
     },
 
-    /// A call that waits for all streams of its context, while one of them waits for a job of a resident engine.
+    /// A call that waits for all streams of its context, while one of them waits for a job of a
+    /// resident engine.
     #[error(
         "{call} waits for all streams, and one of them waits for job {job} of a resident engine, which was not done within {waited:?}: \
          both could wait for ever. Wait for the job's ticket or for its stream, and do this again"
@@ -311,7 +313,8 @@ pub enum Error {
         whole_k: bool,
     },
 
-    /// A product of host matrices beyond the device's memory is of a kind that this is not done for.
+    /// A product of host matrices beyond the device's memory is of a kind that this is not done
+    /// for.
     #[error("a product by blocks has {what}: {instead}")]
     NotByBlocks {
         /// What it has.

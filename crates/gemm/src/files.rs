@@ -1,5 +1,6 @@
-//! Files of results: a reader sees an old file or a new one, never half of either, and learns why it cannot read one of
-//! another schema. Also what stands at their head: the date and the command line.
+//! Files of results: a reader sees an old file or a new one, never half of either, and learns why
+//! it cannot read one of another schema. Also what stands at their head: the date and the command
+//! line.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -66,7 +67,8 @@ fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Temporary files are private by default; this one becomes an ordinary file, as the umask wants it.
+        // Temporary files are private by default; this one becomes an ordinary file, as the umask
+        // wants it.
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
     builder.tempfile_in(folder)

@@ -23,6 +23,7 @@ pub use crate::operands::{HostBatch, HostOperand, HostOperands, HostResult};
 
 /// Where GEMMs may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BackendKind {
     /// CUDA on a Hopper device, else the CPU.
     Auto,
@@ -72,6 +73,7 @@ impl FromStr for BackendKind {
 }
 
 /// A backend that is there.
+#[non_exhaustive]
 pub enum Executor {
     /// This device.
     Cuda(Device),
@@ -88,8 +90,8 @@ impl BackendKind {
     /// Finds the backend. Without a Hopper device `Auto` takes the CPU and keeps the reason.
     ///
     /// # Errors
-    /// `Cuda` without driver or Hopper device, and so `Auto` in a program without the CPU backend; [`Error::NoBackend`] for a
-    /// backend that this program was built without.
+    /// `Cuda` without driver or Hopper device, and so `Auto` in a program without the CPU backend;
+    /// [`Error::NoBackend`] for a backend that this program was built without.
     pub fn find(self, ordinal: u32) -> Result<Executor> {
         let executor = match self {
             BackendKind::Cuda => Executor::Cuda(Device::new(ordinal)?),
@@ -146,7 +148,8 @@ impl fmt::Display for Executor {
 
 /// A computed product, or those of a batch.
 pub struct Product<D = HostMatrix> {
-    /// D without gaps, row-major or column-major as the problem says; of a batch that of each product.
+    /// D without gaps, row-major or column-major as the problem says; of a batch that of each
+    /// product.
     pub d: D,
     /// How it was computed; `None` on the CPU.
     pub plan: Option<Plan>,
@@ -158,13 +161,15 @@ pub struct Product<D = HostMatrix> {
     pub cache: Option<Outcome>,
 }
 
-/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D was filled with NaN before. Operands are
-/// matrices, or slices of matrices for a batch: one for each product, or where the batch stride is 0 one for all. C is not
-/// looked at where beta is 0, nor is a bias that the epilogue does not add.
+/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D was filled with
+/// NaN before. Operands are matrices, or slices of matrices for a batch: one for each product, or
+/// where the batch stride is 0 one for all. C is not looked at where beta is 0, nor is a bias that
+/// the epilogue does not add.
 ///
 /// # Errors
-/// The problem is impossible or doesn't fit its matrices, which are of other types than the config's; a matrix for each product
-/// is missing; types, majors or knobs have no kernel; memory runs out; the emulator finds the kernel wrong.
+/// The problem is impossible or doesn't fit its matrices, which are of other types than the
+/// config's; a matrix for each product is missing; types, majors or knobs have no kernel; memory
+/// runs out; the emulator finds the kernel wrong.
 pub fn multiply<A, B, C, V>(
     executor: &Executor,
     config: &Config,
@@ -177,6 +182,10 @@ where
     C: HostOperand + ?Sized,
     V: HostOperand + ?Sized,
 {
+    let needed = problem.batch.count;
+    if !A::IS_BATCH && needed != 1 {
+        return Err(PlanError::MatrixCount { matrix: "A", found: 1, needed }.into());
+    }
     let (d, computed) = multiply_batch(executor, config, problem, operands.batch())?;
     let Computed { plan, prepare, compute, cache } = computed;
     Ok(Product { d: A::results(d), plan, prepare, compute, cache })
@@ -256,13 +265,15 @@ fn check_inputs(config: &Config, problem: &Problem, inputs: HostBatch<'_>) -> Re
     Ok(())
 }
 
-/// Computes D = alpha·A·B + beta·C, with the config's epilogue, of matrices inside of larger allocations, on a device or in the
-/// emulator. The allocations are copied there as a whole, and D's is copied back.
+/// Computes D = alpha·A·B + beta·C, with the config's epilogue, of matrices inside of larger
+/// allocations, on a device or in the emulator. The allocations are copied there as a whole, and
+/// D's is copied back.
 ///
 /// # Errors
-/// The problem is impossible; types, majors or knobs have no kernel; [`Error::BufferLength`] for an allocation that ends before
-/// its matrix does; memory runs out; the emulator finds the kernel wrong; [`CpuError::Allocations`](crate::CpuError::Allocations) for the CPU backend, which
-/// takes matrices only.
+/// The problem is impossible; types, majors or knobs have no kernel; [`Error::BufferLength`] for an
+/// allocation that ends before its matrix does; memory runs out; the emulator finds the kernel
+/// wrong; [`CpuError::Allocations`](crate::CpuError::Allocations) for the CPU backend, which takes
+/// matrices only.
 pub fn multiply_allocations(
     executor: &Executor,
     config: &Config,

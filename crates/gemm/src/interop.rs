@@ -1,7 +1,9 @@
-//! GEMMs on the buffers and streams of `cudarc`: lengths are checked against the problem, types against the config.
+//! GEMMs on the buffers and streams of `cudarc`: lengths are checked against the problem, types
+//! against the config.
 //!
-//! The core speaks [`Device`], [`StreamRef`] and addresses, none of which it owns; here is what lies between them and
-//! `cudarc`'s own types. [`cudarc`] itself is re-exported, since its types are part of this interface.
+//! The core speaks [`Device`], [`StreamRef`] and addresses, none of which it owns; here is what
+//! lies between them and `cudarc`'s own types. [`cudarc`] itself is re-exported, since its types
+//! are part of this interface.
 //!
 //! ```no_run
 //! use persistent_gemm::driver::Device;
@@ -44,7 +46,8 @@ pub use half::{bf16, f16};
 pub trait DeviceElement: Sealed + Copy + 'static {
     /// The type's name.
     const NAME: &'static str;
-    /// The element types that it holds, the usual one first: an `f32` is also what tf32 is rounded from.
+    /// The element types that it holds, the usual one first: an `f32` is also what tf32 is rounded
+    /// from.
     const HOLDS: &'static [Element];
 }
 

@@ -1,7 +1,9 @@
-//! Persistent dense GEMM for NVIDIA Hopper: `D = alpha·A·B + beta·C`, planned, compiled by the driver's JIT, and run.
+//! Persistent dense GEMM for NVIDIA Hopper: `D = alpha·A·B + beta·C`, planned, compiled by the
+//! driver's JIT, and run.
 //!
-//! A [`Config`] has types and knobs, a [`Problem`] extents, layouts and scalars. A [`Gemm`] is made for a [`Device`](driver::Device)
-//! and a config; it prepares problems and enqueues them on streams.
+//! A [`Config`] has types and knobs, a [`Problem`] extents, layouts and scalars. A [`Gemm`] is made
+//! for a [`Device`](driver::Device) and a config; it prepares problems and enqueues them on
+//! streams.
 //!
 //! ```
 //! use persistent_gemm::host::{BackendKind, multiply};

@@ -1,6 +1,6 @@
 //! [`Sequence`]: the launches that compute a planned problem, as data. A step says which kernel runs
-//! on which grid, with which arguments, and which of these a run changes. It is made once from a plan
-//! and a problem; a [`Launcher`] executes it, on the device or in the emulator.
+//! on which grid, with which arguments, and which of these a run changes. It is made once from a
+//! plan and a problem; a [`Launcher`] executes it, on the device or in the emulator.
 
 pub(crate) mod cuda;
 #[cfg(feature = "emulator")]
@@ -74,9 +74,9 @@ pub(crate) trait Launcher {
     /// The launch is refused or fails.
     ///
     /// # Safety
-    /// `loaded` must be the step's kernel. The addresses of the run must be those of matrices as the
-    /// sequence's problem describes them, and of a workspace as it needs one, which stay alive until
-    /// the launch has been done.
+    /// `loaded` must be the step's kernel. The addresses of the run must be those of matrices as
+    /// the sequence's problem describes them, and of a workspace as it needs one, which stay alive
+    /// until the launch has been done.
     unsafe fn launch(
         &mut self,
         loaded: &mut Self::Loaded,

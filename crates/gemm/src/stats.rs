@@ -1,5 +1,5 @@
-//! Statistics of repeated measurements: medians, spreads, and confidence intervals of medians. Ratios of different problems
-//! have a geometric mean, never an arithmetic one.
+//! Statistics of repeated measurements: medians, spreads, and confidence intervals of medians.
+//! Ratios of different problems have a geometric mean, never an arithmetic one.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `values`; `None` when there are none or when one is not finite, because a summary that silently drops
-    /// a failed measurement would look better than the run was.
+    /// Summarises `values`; `None` when there are none or when one is not finite, because a summary
+    /// that silently drops a failed measurement would look better than the run was.
     pub fn of(values: &[f64]) -> Option<Summary> {
         if !values.iter().all(|value| value.is_finite()) {
             return None;
@@ -54,8 +54,8 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(low + (high - low) * (position - below as f64))
 }
 
-/// The geometric mean of positive numbers, `None` of nothing. That of inverse ratios is the inverse, so it does not matter who
-/// is called the peer.
+/// The geometric mean of positive numbers, `None` of nothing. That of inverse ratios is the
+/// inverse, so it does not matter who is called the peer.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     mean(values.into_iter().map(f64::ln)).map(f64::exp)
 }
@@ -81,9 +81,10 @@ pub struct Interval {
     pub confidence: f64,
 }
 
-/// The narrowest interval between the j-th smallest and the j-th largest value that holds the median with at least
-/// `confidence`. The median lies below the j-th smallest of n values with the probability that fewer than j of n fair coins
-/// show heads. `None` where even the extremes are not enough (fewer than 6 values at 0.95), or where a value is not finite.
+/// The narrowest interval between the j-th smallest and the j-th largest value that holds the
+/// median with at least `confidence`. The median lies below the j-th smallest of n values with the
+/// probability that fewer than j of n fair coins show heads. `None` where even the extremes are not
+/// enough (fewer than 6 values at 0.95), or where a value is not finite.
 pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     if !values.iter().all(|value| value.is_finite()) {
         return None;
@@ -92,7 +93,8 @@ pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
     let mut best = None;
-    // Probabilities of exactly `heads` and of at most `heads`; so many values may be cut off on either side.
+    // Probabilities of exactly `heads` and of at most `heads`; so many values may be cut off on
+    // either side.
     let (mut exactly, mut at_most) = (0.5f64.powf(count as f64), 0.0);
     for heads in 0..count.div_ceil(2) {
         at_most += exactly;

@@ -65,7 +65,8 @@ impl KernelStore {
     /// cache then.
     ///
     /// # Errors
-    /// [`Error::UncleanKernel`] where the driver spoils it; a kernel that cannot be built or loaded.
+    /// [`Error::UncleanKernel`] where the driver spoils it; a kernel that cannot be built or
+    /// loaded.
     pub(crate) fn kernel(&self, spec: &Spec) -> Result<(Arc<LoadedKernel>, Option<Outcome>)> {
         let known = lock(&self.kernels).get(spec).cloned();
         let (stored, outcome) = match known {
@@ -102,7 +103,8 @@ impl KernelStore {
     /// A repack kernel, compiled and loaded where it is not yet.
     ///
     /// # Errors
-    /// [`Error::UncleanRepack`] where the driver spoils it; a kernel that cannot be built or loaded.
+    /// [`Error::UncleanRepack`] where the driver spoils it; a kernel that cannot be built or
+    /// loaded.
     pub(crate) fn repack(&self, spec: RepackSpec) -> Result<Arc<LoadedRepack>> {
         if let Some(loaded) = lock(&self.repacks).get(&spec) {
             return Ok(loaded.clone());

@@ -1,13 +1,16 @@
-//! What a kernel is told about a problem: addresses, extents, strides and scalars, in the order in which the kernel sees them.
+//! What a kernel is told about a problem: addresses, extents, strides and scalars, in the order in
+//! which the kernel sees them.
 
 use pgemm_kernels::{L2Policies, MatrixArgument, Spec, Work};
 use pgemm_plan::{Plan, Problem};
 
-/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the size of an element. Those
-/// that are multiples of 16 bytes, as all allocations are, are the fastest.
+/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the
+/// size of an element. Those that are multiples of 16 bytes, as all allocations are, are the
+/// fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
-    /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is loaded.
+    /// A, in the config's type. One of tf32 is binary32, rounded to the nearest tf32 as it is
+    /// loaded.
     pub a: u64,
     /// B, in the config's type, as A.
     pub b: u64,
@@ -16,8 +19,8 @@ pub struct Pointers {
     /// D, in the output type.
     pub d: u64,
     /// The bias, in [`Config::bias_dtype`](crate::Config::bias_dtype), of
-    /// [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements, the same for all products of a batch; not looked at
-    /// where the epilogue has none.
+    /// [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements, the same for all products
+    /// of a batch; not looked at where the epilogue has none.
     pub bias: u64,
 }
 
@@ -38,8 +41,9 @@ pub(crate) fn factor_of_products(k: usize, alpha: f64) -> f64 {
     if k == 0 { 0.0 } else { alpha }
 }
 
-/// What the kernel of `plan` is told about a problem with a row-major D and operands that it reads in place. A kernel with
-/// swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same bytes. Where beta is 0, C stands in D's place.
+/// What the kernel of `plan` is told about a problem with a row-major D and operands that it reads
+/// in place. A kernel with swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same bytes. Where beta is
+/// 0, C stands in D's place.
 pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
     let batch = problem.batch.normalised();
     let (m, n) = in_kernel_order(plan, problem.m as u32, problem.n as u32);

@@ -1,17 +1,22 @@
-//! Workspaces: device memory in which the CTAs of one launch leave partial sums for each other, and the pass before it the
-//! operands that it laid out anew. Launches that may run at the same time never share one.
+//! Workspaces: device memory in which the CTAs of one launch leave partial sums for each other, and
+//! the pass before it the operands that it laid out anew. Launches that may run at the same time
+//! never share one.
 //!
-//! * A stream runs its launches one after another: a prepared problem keeps one workspace for each stream it was run on. The
-//!   stream's number is the key, since a handle may come back once its stream was destroyed.
-//! * A captured launch runs whenever its graph is replayed, beside any stream's work and other graphs: each capture gets one
-//!   for each of its streams. When the graph and all that was instantiated or cloned from it are gone, the next stream or
-//!   capture takes it over. Executables of one graph share it, as they share D: they must not run at the same time.
+//! * A stream runs its launches one after another: a prepared problem keeps one workspace for each
+//!   stream it was run on. The stream's number is the key, since a handle may come back once its
+//!   stream was destroyed.
+//! * A captured launch runs whenever its graph is replayed, beside any stream's work and other
+//!   graphs: each capture gets one for each of its streams. When the graph and all that was
+//!   instantiated or cloned from it are gone, the next stream or capture takes it over. Executables
+//!   of one graph share it, as they share D: they must not run at the same time.
 //! * A kernel leaves the counters as the next launch needs them, so they are set to zero only once.
-//! * The first run on a stream or in a capture takes what nobody uses (`prepare` leaves one there) or allocates, which waits
-//!   for the device to zero the counters. Later ones only look it up.
-//! * All is freed with the prepared problem, which must outlive the graphs. What no capture uses is freed before that where it is
-//!   trimmed: freeing waits for the launches that use it, and the next run on that stream claims anew.
-//! * What all prepared problems of a `Gemm` hold is counted, and kept below a limit where there is one ([`Account`]).
+//! * The first run on a stream or in a capture takes what nobody uses (`prepare` leaves one there)
+//!   or allocates, which waits for the device to zero the counters. Later ones only look it up.
+//! * All is freed with the prepared problem, which must outlive the graphs. What no capture uses is
+//!   freed before that where it is trimmed: freeing waits for the launches that use it, and the
+//!   next run on that stream claims anew.
+//! * What all prepared problems of a `Gemm` hold is counted, and kept below a limit where there is
+//!   one ([`Account`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,8 +77,8 @@ pub(crate) struct Workspaces {
 }
 
 impl Workspaces {
-    /// Workspaces of this size, the first of which is allocated here unless it would be beyond the limit: callers may bring
-    /// their own.
+    /// Workspaces of this size, the first of which is allocated here unless it would be beyond the
+    /// limit: callers may bring their own.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or [`Error::Driver`] if a call fails otherwise.
@@ -95,7 +100,8 @@ impl Workspaces {
         self.size
     }
 
-    /// Frees what no capture uses, after the launches that use it, and returns how many bytes that was.
+    /// Frees what no capture uses, after the launches that use it, and returns how many bytes that
+    /// was.
     ///
     /// # Errors
     /// [`Error::Driver`] if the thread's capture mode cannot be changed.
@@ -114,7 +120,8 @@ impl Workspaces {
     /// The address of the workspace for a launch on `stream`; 0 where the problem needs none.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`Error::WorkspaceLimit`]; [`Error::Driver`] if the stream's capture has failed.
+    /// Those of [`new`](Self::new); [`Error::WorkspaceLimit`]; [`Error::Driver`] if the stream's
+    /// capture has failed.
     pub(crate) fn address(&mut self, stream: StreamRef<'_>) -> Result<u64> {
         if self.size.bytes == 0 {
             return Ok(0);
@@ -194,7 +201,8 @@ struct Owner {
 
 struct Lease {
     address: u64,
-    /// Dangling once nothing can replay the capture any more; `None` for an ordinary stream, whose end nobody tells.
+    /// Dangling once nothing can replay the capture any more; `None` for an ordinary stream, whose
+    /// end nobody tells.
     graph: Option<Weak<()>>,
 }
 
@@ -223,7 +231,8 @@ impl Ledger {
         spare.pop()
     }
 
-    /// Forgets all but the leases of captures that may be replayed, and returns the addresses of these.
+    /// Forgets all but the leases of captures that may be replayed, and returns the addresses of
+    /// these.
     fn keep_captured(&mut self) -> Vec<u64> {
         self.spare.clear();
         self.leases

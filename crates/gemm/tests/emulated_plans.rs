@@ -1,4 +1,5 @@
-//! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k, sums in any order.
+//! Ways to compute a problem, in the emulator: operands in each other's place, tiles split along k,
+//! sums in any order.
 
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
@@ -51,7 +52,7 @@ fn operands_change_places_in_all_majors() {
         [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
     {
         for (output, swapped) in [(Dtype::Bf16, true), (Dtype::F32, true), (Dtype::Bf16, false)] {
-            let config = Config { swapped: Some(swapped), ..Config::new(Dtype::Bf16) };
+            let config = Config::new(Dtype::Bf16).with_swapped(swapped);
             let problem = Problem::new(24, 200, 136, a_major, b_major).with_alpha(2.0);
             check(&config.clone().with_output(output), &problem);
             check(&config.with_output(output), &problem.with_beta(-1.0));
@@ -59,7 +60,8 @@ fn operands_change_places_in_all_majors() {
     }
 }
 
-/// What neither TMA nor wgmma takes as it lies: lines of any length, any major of every type, a column-major D.
+/// What neither TMA nor wgmma takes as it lies: lines of any length, any major of every type, a
+/// column-major D.
 #[test]
 fn matrices_are_multiplied_however_they_lie() {
     use Dtype::{Bf16, E4m3, F16, F32, F64, S8, Tf32};
@@ -73,19 +75,21 @@ fn matrices_are_multiplied_however_they_lie() {
                 .into_iter()
                 .chain([(E4m3, Some(E4m3)), (S8, Some(S8)), (S8, Some(F16))])
         {
-            let config = Config { output, ..Config::new(dtype) };
+            let mut config = Config::new(dtype);
+            config.output = output;
             let problem = Problem::new(45, 67, 91, a_major, b_major);
             let wide = problem.with_a_leading_dimension(101).with_b_leading_dimension(103);
             check(&config, &wide.with_d_leading_dimension(69));
             let other = problem.with_d_major(Major::M).with_d_leading_dimension(48 + index);
             check(&config, &other.with_c_leading_dimension(50).with_beta(-1.0));
         }
-        let split = Config { split: Some(Split::SplitK(3)), ..Config::new(Bf16) };
+        let split = Config::new(Bf16).with_split(Split::SplitK(3));
         check(&split, &Problem::new(33, 71, 601, a_major, b_major).with_beta(2.0));
     }
 }
 
-/// Every pair of types that is read along k only, with each type of D, as the operands are and in each other's place.
+/// Every pair of types that is read along k only, with each type of D, as the operands are and in
+/// each other's place.
 #[test]
 fn operands_of_all_types_are_multiplied() {
     use Dtype::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
@@ -104,11 +108,10 @@ fn operands_of_all_types_are_multiplied() {
     ] {
         for (&output, swapped) in outputs.iter().flat_map(|d| [(d, false), (d, true)]) {
             let config = Config::new(a).with_b_dtype(b).with_output(output);
-            let config = Config { swapped: Some(swapped), ..config };
+            let config = config.with_swapped(swapped);
             let problem = Problem::new(24, 200, 336, Major::K, Major::K).with_alpha(2.0);
             check(&config, &problem);
-            let split = Some(Split::SplitK(2));
-            check(&Config { split, ..config }, &problem.with_beta(-1.0));
+            check(&config.with_split(Split::SplitK(2)), &problem.with_beta(-1.0));
         }
     }
 }
@@ -127,15 +130,15 @@ fn floats_of_32_and_64_bits_are_multiplied_in_all_majors() {
         for split in
             [Split::SplitK(2), Split::SplitK(3)].into_iter().filter(|_| dtype == Dtype::F64)
         {
-            check(&Config { split: Some(split), ..config.clone() }, &problem.with_beta(1.0));
+            check(&config.clone().with_split(split), &problem.with_beta(1.0));
         }
         let problem = Problem::new(5, 9, 0, a_major, b_major).with_beta(2.0);
         check(&config, &problem);
     }
 }
 
-/// Results of one byte of any values, in the range and beyond, and sums of integers by a factor: within their bounds, with TMA and
-/// without, in one part and in several.
+/// Results of one byte of any values, in the range and beyond, and sums of integers by a factor:
+/// within their bounds, with TMA and without, in one part and in several.
 #[test]
 fn results_are_rounded_and_saturate() {
     use Dtype::{Bf16, E4m3, E5m2, F32, S8, U8};
@@ -150,7 +153,7 @@ fn results_are_rounded_and_saturate() {
         for (case, split) in
             [Split::Whole, Split::SplitK(2), Split::SplitK(9)].into_iter().enumerate()
         {
-            let config = Config { split: Some(split), swapped: Some(case == 1), ..types.clone() };
+            let config = types.clone().with_split(split).with_swapped(case == 1);
             let columns = if case == 2 { 80 } else { 77 };
             let problem = Problem::new(45, columns, 1300, Major::K, Major::K);
             let problem = problem.with_alpha(alpha).with_beta(if case == 0 { 0.0 } else { 0.7 });
@@ -180,7 +183,8 @@ fn results_are_rounded_and_saturate() {
     }
 }
 
-/// As many tiles in all as SMs or more, split ones among them, with an operand that all products share.
+/// As many tiles in all as SMs or more, split ones among them, with an operand that all products
+/// share.
 #[test]
 fn batches_are_one_list_of_tiles() {
     use Dtype::{Bf16, E4m3, F32, F64};
@@ -192,15 +196,15 @@ fn batches_are_one_list_of_tiles() {
         (F64, Split::SplitK(3)),
         (F32, Split::Whole),
     ] {
-        let config = Config { split: Some(split), ..Config::new(dtype) };
+        let config = Config::new(dtype).with_split(split);
         check(&config, &problem.with_batch(3).with_b_batch_stride(0));
         check(&config, &problem.with_beta(-1.0).with_batch(2).with_a_batch_stride(40 * 264 + 3));
     }
-    let tiles = Config { tile_m: Some(64), tile_n: Some(64), ..Config::new(Bf16) };
-    let stream = Config { split: Some(Split::StreamK), ..tiles.clone() };
+    let tiles = Config::new(Bf16).with_tile_m(64).with_tile_n(64);
+    let stream = tiles.clone().with_split(Split::StreamK);
     check(&stream, &problem.with_batch(3));
     for swapped in [false, true] {
-        let config = Config { swapped: Some(swapped), ..tiles.clone() };
+        let config = tiles.clone().with_swapped(swapped);
         check(&config, &problem.with_d_major(Major::M).with_batch(5).with_a_batch_stride(0));
     }
     let cpu = Executor::Cpu { because: None };
@@ -221,6 +225,12 @@ fn a_batch_of_nothing_and_one_without_its_matrices() {
         let inputs = Operands::new(&a, &b[0]);
         let error = multiply(&executor, &config, &problem, inputs).err().unwrap();
         assert!(error.to_string().contains("the batch needs 3"), "{error}");
+        // Matrices that are not slices are those of one product, even where all products share them.
+        for count in [0, 3] {
+            let shared = problem.with_batch(count).with_a_batch_stride(0).with_b_batch_stride(0);
+            let refused = multiply(&executor, &config, &shared, inputs).err().unwrap().to_string();
+            assert!(refused.contains(&format!("the batch needs {count}")), "{refused}");
+        }
         let overlapping = problem.with_a_batch_stride(0).with_d_batch_stride(15);
         let inputs = Operands::new(std::slice::from_ref(&a), &b);
         let error = multiply(&executor, &config, &overlapping, inputs).err().unwrap();
@@ -232,8 +242,7 @@ fn a_batch_of_nothing_and_one_without_its_matrices() {
 #[test]
 fn integers_wrap() {
     for (split, swapped) in [(Split::Whole, false), (Split::SplitK(2), true)] {
-        let config =
-            Config { split: Some(split), swapped: Some(swapped), ..Config::new(Dtype::U8) };
+        let config = Config::new(Dtype::U8).with_split(split).with_swapped(swapped);
         let problem = Problem::new(40, 56, 700, Major::K, Major::K).with_alpha(1e6).with_beta(-3.0);
         let fill = |layout, dtype, seed| {
             let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();
@@ -252,7 +261,8 @@ fn integers_wrap() {
     }
 }
 
-/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for registers or for shared memory.
+/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for
+/// registers or for shared memory.
 #[test]
 fn tf32_is_rounded_as_it_is_loaded() {
     for (a_major, b_major) in
@@ -288,12 +298,12 @@ fn tf32_is_rounded_as_it_is_loaded() {
 #[test]
 fn tiles_are_split_and_added_up() {
     // Six tiles either way, on the emulator's four SMs.
-    let tiles = Config { tile_m: Some(128), tile_n: Some(64), ..Config::new(Dtype::Bf16) };
+    let tiles = Config::new(Dtype::Bf16).with_tile_m(128).with_tile_n(64);
     let problem = Problem::new(72, 328, 600, Major::K, Major::N);
     for split in [Split::Whole, Split::SplitK(3), Split::StreamK] {
         for (swapped, unordered) in [(false, false), (false, true), (true, false), (true, true)] {
             let config =
-                Config { split: Some(split), swapped: Some(swapped), unordered, ..tiles.clone() };
+                tiles.clone().with_split(split).with_swapped(swapped).with_unordered(unordered);
             check(&config, &problem);
             check(&config, &problem.with_alpha(3.0).with_beta(1.0));
         }
@@ -303,7 +313,7 @@ fn tiles_are_split_and_added_up() {
 #[test]
 fn no_depth_is_never_split() {
     for split in [Split::SplitK(3), Split::StreamK] {
-        let config = Config { split: Some(split), ..Config::new(Dtype::Bf16) };
+        let config = Config::new(Dtype::Bf16).with_split(split);
         for beta in [0.0, 2.0] {
             let problem = Problem::new(40, 72, 0, Major::K, Major::K).with_beta(beta);
             check(&config, &problem);
@@ -325,7 +335,7 @@ fn promoted_sums_are_more_accurate() {
     let reference = Reference::new(&problem, &a, &b, None).unwrap();
     let compare = |precision, split| {
         let config = Config::new(Dtype::E4m3).with_output(Dtype::F32).with_precision(precision);
-        let config = Config { split: Some(split), ..config };
+        let config = config.with_split(split);
         let inputs = Operands::new(&a, &b);
         let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
         let spec = product.plan.unwrap().spec;

@@ -1,5 +1,5 @@
-//! f32 as sums of shorter numbers, through the library: in the emulator, and on the CPU, which computes in binary32 whatever the
-//! precision. D has to stay inside of the derived bound.
+//! f32 as sums of shorter numbers, through the library: in the emulator, and on the CPU, which
+//! computes in binary32 whatever the precision. D has to stay inside of the derived bound.
 
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
@@ -53,9 +53,9 @@ fn products_stay_inside_of_their_bound_however_operands_lie() {
         }
         let problem = Problem::new(33, 70, 75, Major::M, Major::K).with_alpha(-0.3).with_beta(0.7);
         check(&config, &problem.with_d_major(Major::M), mode);
-        let split = Config { split: Some(Split::SplitK(2)), ..config.clone() };
+        let split = config.clone().with_split(Split::SplitK(2));
         check(&split, &problem, mode);
-        let swapped = Config { swapped: Some(true), ..config };
+        let swapped = config.with_swapped(true);
         check(&swapped, &problem, mode);
     }
 }

@@ -16,6 +16,7 @@ use crate::split::Split;
 /// Types and knobs of a GEMM. `tile_m`, `tile_n`, `tile_k` name the macro-tile; what doesn't fit one CTA becomes several
 /// CTA tiles that are walked together, and the [`Plan`](crate::Plan) says how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Config {
     /// Element type of A, and of B where that is not given.
     pub dtype: Element,

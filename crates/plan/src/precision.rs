@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 /// [`Fast`](Precision::Fast). The CPU adds up in binary32, also instead of f16, and splits no f32, whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Precision {
     /// As accurately as it comes at nearly full speed: the tensor core adds up 128 products of 8-bit floats at a time, and
     /// these sums are added in binary32.

@@ -14,6 +14,7 @@ pub use spans::Spans;
 
 /// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n. Or a batch of such products.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Problem {
     /// Rows of A, C and D.
     pub m: usize,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How output tiles are split along k among CTAs, so that few tiles keep all SMs busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Split {
     /// Each tile is computed by one CTA.
     #[default]

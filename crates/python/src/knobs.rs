@@ -73,25 +73,23 @@ pub fn read(
         ));
     }
     let [tile_m, tile_n, tile_k] = tile;
-    let mut config = Config {
-        tile_m,
-        tile_n,
-        tile_k,
-        output: get.object("out_dtype")?.map(|given| types::given(&given)).transpose()?,
-        cluster: get.value::<(u32, u32)>("cluster")?.map(|(m, n)| Cluster { m, n }),
-        warps_per_block: get.value("warps_per_block")?,
-        schedule: get.value::<String>("schedule")?.map(|text| schedule(&text)).transpose()?,
-        prefetch_depth: get.value("prefetch_depth")?,
-        raster_rows: get.value("raster_rows")?,
-        swapped: get.value("swapped")?,
-        split: get.parsed("split")?,
-        unordered: get.value("unordered")?.unwrap_or(false),
-        dependent_launch: get.value("dependent_launch")?,
-        sms: get.value("sms")?,
-        precision: get.parsed::<Precision>("precision")?,
-        epilogue: get.parsed::<Epilogue>("epilogue")?.unwrap_or_default(),
-        ..Config::new(types::given(dtype)?)
-    };
+    let mut config = Config::new(types::given(dtype)?);
+    config.tile_m = tile_m;
+    config.tile_n = tile_n;
+    config.tile_k = tile_k;
+    config.output = get.object("out_dtype")?.map(|given| types::given(&given)).transpose()?;
+    config.cluster = get.value::<(u32, u32)>("cluster")?.map(|(m, n)| Cluster { m, n });
+    config.warps_per_block = get.value("warps_per_block")?;
+    config.schedule = get.value::<String>("schedule")?.map(|text| schedule(&text)).transpose()?;
+    config.prefetch_depth = get.value("prefetch_depth")?;
+    config.raster_rows = get.value("raster_rows")?;
+    config.swapped = get.value("swapped")?;
+    config.split = get.parsed("split")?;
+    config.unordered = get.value("unordered")?.unwrap_or(false);
+    config.dependent_launch = get.value("dependent_launch")?;
+    config.sms = get.value("sms")?;
+    config.precision = get.parsed::<Precision>("precision")?;
+    config.epilogue = get.parsed::<Epilogue>("epilogue")?.unwrap_or_default();
     if let Some(b) = get.object("b_dtype")? {
         config = config.with_b_dtype(types::given(&b)?);
     }
@@ -100,7 +98,11 @@ pub fn read(
             .parse()
             .map_err(|error| Failure::Said(Class::NotSupported, format!("kernel: {error}")))?;
         // The kernel says what tiles are.
-        config = Config { spec: Some(spec), tile_m: None, tile_n: None, tile_k: None, ..config };
+        config = config
+            .with_spec(spec)
+            .with_tile_m(None::<u32>)
+            .with_tile_n(None::<u32>)
+            .with_tile_k(None::<u32>);
     }
     Plan::check_config(&config, USUAL_SMS)?;
     let (device, autotune_file) = (get.value("device")?, get.value("autotune_file")?);

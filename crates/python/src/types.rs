@@ -142,10 +142,9 @@ impl Asked {
 impl Types {
     /// A config for them, with every knob left to the planner.
     pub fn config(&self) -> Config {
-        Config {
-            precision: self.precision,
-            ..Config::new(self.a).with_b_dtype(self.b).with_output(self.d)
-        }
+        let mut config = Config::new(self.a).with_b_dtype(self.b).with_output(self.d);
+        config.precision = self.precision;
+        config
     }
 }
 

@@ -72,8 +72,7 @@ pub struct Mode {
     configure: fn(Config) -> Config,
 }
 
-const WHOLE: Mode =
-    Mode { name: "whole", configure: |config| Config { split: Some(Split::Whole), ..config } };
+const WHOLE: Mode = Mode { name: "whole", configure: |config| config.with_split(Split::Whole) };
 const FAST: Mode =
     Mode { name: "fast", configure: |config| config.with_precision(Precision::Fast) };
 const IN_F16: Mode =
@@ -86,10 +85,8 @@ const BF16X6: Mode =
     Mode { name: "bf16x6", configure: |config| config.with_precision(Precision::Bf16x6) };
 const BF16X9: Mode =
     Mode { name: "bf16x9", configure: |config| config.with_precision(Precision::Bf16x9) };
-const SPLIT_16: Mode = Mode {
-    name: "split-16",
-    configure: |config| Config { split: Some(Split::SplitK(16)), ..config },
-};
+const SPLIT_16: Mode =
+    Mode { name: "split-16", configure: |config| config.with_split(Split::SplitK(16)) };
 
 /// Types of A and B, with those of D, and modes.
 #[derive(Clone, Copy, Debug)]

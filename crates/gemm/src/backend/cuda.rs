@@ -65,7 +65,8 @@ impl ProductMemory for DeviceMemory<'_> {
         let prepared = gemm.prepare(Preparation::new(problem).at(pointers))?;
         let prepare = start.elapsed();
         let start = Instant::now();
-        // SAFETY: the buffers hold the matrices as the problem describes them and live until the stream has been waited for.
+        // SAFETY: the buffers hold the matrices as the problem describes them and live until the
+        // stream has been waited for.
         unsafe { gemm.run_at(&prepared, pointers, self.stream.as_ref()) }?;
         self.stream.synchronize()?;
         let compute = start.elapsed();

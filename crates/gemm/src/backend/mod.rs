@@ -1,5 +1,6 @@
 //! [`Backend`]: where products of host matrices are computed. The cuda backend and the emulator have a memory of their own
-//! ([`ProductMemory`]), in which they execute the launches of a plan; the cpu backend computes the product itself.
+//! ([`ProductMemory`]), in which they execute the launches of a plan; the cpu backend computes the
+//! product itself.
 
 #[cfg(feature = "cpu")]
 mod cpu;
@@ -54,7 +55,8 @@ pub(crate) trait Backend {
 
 /// A memory that is not the host's, with kernels that compute in it.
 pub(crate) trait ProductMemory {
-    /// Copies the allocation of a matrix there, and returns its address, a multiple of 256. D is `written`.
+    /// Copies the allocation of a matrix there, and returns its address, a multiple of 256. D is
+    /// `written`.
     ///
     /// # Errors
     /// Memory runs out, or the copy fails.
@@ -151,12 +153,14 @@ pub struct Allocations<'a> {
     pub d: &'a mut [u8],
     /// The bias; `None` where the epilogue adds none.
     pub bias: Option<&'a [u8]>,
-    /// Bytes before the first element of A, B, C, D and the bias. Allocations begin at multiples of 256.
+    /// Bytes before the first element of A, B, C, D and the bias. Allocations begin at multiples of
+    /// 256.
     pub offsets: [u64; 5],
 }
 
 impl Allocations<'_> {
-    /// Checks that every matrix ends inside of its allocation, and that there is a bias where the epilogue adds one.
+    /// Checks that every matrix ends inside of its allocation, and that there is a bias where the
+    /// epilogue adds one.
     pub(crate) fn check(&self, config: &Config, problem: &Problem) -> Result<()> {
         config.check_bias_given(problem, self.bias.is_some())?;
         let ([a, b], output) = (config.operands(), config.output_dtype());

@@ -235,7 +235,8 @@ fn threads_share_a_folder() {
     const ROUNDS: usize = 40;
     let directory = tempfile::tempdir().unwrap();
     let images: Vec<_> = (0..4u8).map(|value| vec![value; 5000 + usize::from(value)]).collect();
-    // Room for about half of them, so that entries vanish while others read; and one thread damages what it finds.
+    // Room for about half of them, so that entries vanish while others read; and one thread damages
+    // what it finds.
     let cache_of = || JitCache::new(directory.path().into(), 12_000);
     let start = Barrier::new(THREADS + 1);
     thread::scope(|scope| {

@@ -1,7 +1,8 @@
 //! libcuda's functions, resolved once by name, and its result codes as errors.
 //!
-//! The types are cudarc's; the functions are resolved here because cudarc panics on a symbol that an older driver lacks,
-//! and because a result code newer than its enum would be undefined behaviour: here results are plain integers.
+//! The types are cudarc's; the functions are resolved here because cudarc panics on a symbol that
+//! an older driver lacks, and because a result code newer than its enum would be undefined
+//! behaviour: here results are plain integers.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -12,7 +13,8 @@ use cudarc::driver::sys;
 
 use crate::error::{DriverVersion, Error, Result};
 
-/// The oldest driver that works: kernels are PTX ISA 8.3, which came with CUDA 12.3 (PTX ISA, "Release history").
+/// The oldest driver that works: kernels are PTX ISA 8.3, which came with CUDA 12.3 (PTX ISA,
+/// "Release history").
 pub const MINIMUM_DRIVER: DriverVersion = DriverVersion { major: 12, minor: 3 };
 
 pub(super) const SUCCESS: c_uint = 0;
@@ -35,11 +37,13 @@ macro_rules! functions {
             /// # Safety
             /// libcuda must be present: `sys::culib` panics otherwise.
             unsafe fn resolve(found: DriverVersion) -> Result<Self, LoadFailure> {
-                // SAFETY: the caller vouches for libcuda; cudarc keeps it open for the life of the process.
+                // SAFETY: the caller vouches for libcuda; cudarc keeps it open for the life of the
+                // process.
                 let library = unsafe { sys::culib() };
                 Ok(Api {
                     $(
-                        // SAFETY: the type is the function's declaration in cuda.h, with CUresult as its integer.
+                        // SAFETY: the type is the function's declaration in cuda.h, with CUresult
+                        // as its integer.
                         $symbol: *unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) -> c_uint>(
                                 concat!(stringify!($symbol), "\0").as_bytes(),
@@ -187,12 +191,12 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Opens libcuda, checks its version against [`MINIMUM_DRIVER`] and initialises it. The first call does the work; its
-    /// outcome holds for the process.
+    /// Opens libcuda, checks its version against [`MINIMUM_DRIVER`] and initialises it. The first
+    /// call does the work; its outcome holds for the process.
     ///
     /// # Errors
-    /// [`Error::NoDriver`], [`Error::DriverTooOld`], [`Error::MissingDriverFunction`], [`Error::NoDevice`], or
-    /// [`Error::Driver`] if `cuInit` fails otherwise.
+    /// [`Error::NoDriver`], [`Error::DriverTooOld`], [`Error::MissingDriverFunction`],
+    /// [`Error::NoDevice`], or [`Error::Driver`] if `cuInit` fails otherwise.
     pub fn load() -> Result<Driver> {
         static LOADED: OnceLock<Result<Loaded, LoadFailure>> = OnceLock::new();
         match LOADED.get_or_init(load) {
@@ -243,8 +247,8 @@ impl Driver {
         name(self.api().cuGetErrorName, code)
     }
 
-    /// Like [`check`](Self::check) for a call that may find memory exhausted: `asked` bytes then go into the error. The
-    /// context must be current.
+    /// Like [`check`](Self::check) for a call that may find memory exhausted: `asked` bytes then go
+    /// into the error. The context must be current.
     pub(super) fn check_memory(self, call: &'static str, asked: u64, code: c_uint) -> Result<()> {
         if code != OUT_OF_MEMORY {
             return self.check(call, code);
@@ -255,8 +259,8 @@ impl Driver {
         Err(Error::OutOfMemory { asked, free: free as u64, total: total as u64 })
     }
 
-    /// For `Drop`, which cannot fail: a failure is logged, unless the driver or the context is gone already, which frees
-    /// everything by itself.
+    /// For `Drop`, which cannot fail: a failure is logged, unless the driver or the context is gone
+    /// already, which frees everything by itself.
     pub(super) fn check_in_drop(self, call: &'static str, code: c_uint) {
         if !matches!(code, SUCCESS | DEINITIALIZED | CONTEXT_IS_DESTROYED) {
             tracing::warn!(call, code, name = self.name(code), "releasing a driver object failed");
@@ -283,8 +287,8 @@ fn load() -> Result<Loaded, LoadFailure> {
     }
 }
 
-/// The driver's version, asked before anything else is resolved: an old driver should be reported as such, not by the
-/// first symbol that it lacks. `cuDriverGetVersion` works before `cuInit`.
+/// The driver's version, asked before anything else is resolved: an old driver should be reported
+/// as such, not by the first symbol that it lacks. `cuDriverGetVersion` works before `cuInit`.
 fn version() -> Result<DriverVersion, LoadFailure> {
     const UNKNOWN: DriverVersion = DriverVersion { major: 0, minor: 0 };
     // SAFETY: only called once libcuda is known to be present.

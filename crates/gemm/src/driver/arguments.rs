@@ -9,7 +9,8 @@ use super::device::Device;
 use super::tensor_map::{L2Promotion, TensorMap};
 use crate::error::{LaunchError, Result};
 
-/// Where one argument lies. 64 bytes is the alignment that a tensor map needs; scalars lie at the start.
+/// Where one argument lies. 64 bytes is the alignment that a tensor map needs; scalars lie at the
+/// start.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 union Slot {
@@ -17,8 +18,8 @@ union Slot {
     map: TensorMap,
 }
 
-/// The arguments of one kernel in the form that the driver copies at each launch. Launching only reads them, so one launch
-/// can be prepared while an earlier one still runs.
+/// The arguments of one kernel in the form that the driver copies at each launch. Launching only
+/// reads them, so one launch can be prepared while an earlier one still runs.
 pub struct PreparedArguments {
     device: Device,
     /// What is packed, to patch only what changes.
@@ -26,7 +27,8 @@ pub struct PreparedArguments {
     /// What the kernel states about each argument that is a tensor map.
     specs: Vec<Option<TensorMapSpec>>,
     promotion: L2Promotion,
-    /// The address of each slot, as `cuLaunchKernelEx` wants them. All access goes through these pointers.
+    /// The address of each slot, as `cuLaunchKernelEx` wants them. All access goes through these
+    /// pointers.
     pointers: Vec<*mut c_void>,
     /// Owns the memory, which does not move when the vector does.
     _slots: Vec<Slot>,
@@ -41,7 +43,8 @@ impl PreparedArguments {
     /// Packs `arguments`, whose tensor maps are, in order, those that the kernel states in `maps`.
     ///
     /// # Errors
-    /// [`LaunchError::TensorMapCount`] if the tensor maps do not match in number, else those of [`TensorMap::encode`].
+    /// [`LaunchError::TensorMapCount`] if the tensor maps do not match in number, else those of
+    /// [`TensorMap::encode`].
     pub fn new<'kernel>(
         device: &Device,
         arguments: &[Argument],
@@ -80,12 +83,14 @@ impl PreparedArguments {
         &self.arguments
     }
 
-    /// Replaces all arguments, and patches only what differs: a tensor map that has moved gets its address replaced, one
-    /// with other extents or strides is encoded anew. Allocates nothing as long as the kinds and ranks stay the same.
+    /// Replaces all arguments, and patches only what differs: a tensor map that has moved gets its
+    /// address replaced, one with other extents or strides is encoded anew. Allocates nothing as
+    /// long as the kinds and ranks stay the same.
     ///
     /// # Errors
-    /// [`LaunchError::ArgumentCount`] or [`LaunchError::ArgumentKind`] if they do not match what was prepared, else those
-    /// of [`TensorMap::encode`]. The arguments before the one at fault are then replaced already.
+    /// [`LaunchError::ArgumentCount`] or [`LaunchError::ArgumentKind`] if they do not match what
+    /// was prepared, else those of [`TensorMap::encode`]. The arguments before the one at fault are
+    /// then replaced already.
     pub fn update(&mut self, arguments: &[Argument]) -> Result<()> {
         if arguments.len() != self.arguments.len() {
             let (found, needed) = (arguments.len(), self.arguments.len());
@@ -112,7 +117,8 @@ impl PreparedArguments {
         ) else {
             return Err(mismatch.into());
         };
-        // SAFETY: the pointer leads to a slot of `_slots`, which nothing else refers to during this exclusive borrow.
+        // SAFETY: the pointer leads to a slot of `_slots`, which nothing else refers to during this
+        // exclusive borrow.
         let place = unsafe { &mut *place.cast::<Slot>() };
         match (held, argument) {
             (Argument::TensorMap(held), Argument::TensorMap(new)) => {
@@ -148,8 +154,8 @@ impl PreparedArguments {
     /// Sets the address of argument `index`, be it a tensor map or a plain 64-bit address.
     ///
     /// # Errors
-    /// [`LaunchError::ArgumentKind`] for any other argument, [`TensorMapError`](super::TensorMapError) for an address that
-    /// a tensor map cannot have.
+    /// [`LaunchError::ArgumentKind`] for any other argument,
+    /// [`TensorMapError`](super::TensorMapError) for an address that a tensor map cannot have.
     pub fn set_address(&mut self, index: usize, address: u64) -> Result<()> {
         let mismatch = |found| LaunchError::ArgumentKind { index, wanted: "an address", found };
         let (Some(held), Some(place)) =
@@ -157,7 +163,8 @@ impl PreparedArguments {
         else {
             return Err(mismatch("nothing").into());
         };
-        // SAFETY: the pointer leads to a slot of `_slots`, which nothing else refers to during this exclusive borrow.
+        // SAFETY: the pointer leads to a slot of `_slots`, which nothing else refers to during this
+        // exclusive borrow.
         let place = unsafe { &mut *place.cast::<Slot>() };
         match held {
             Argument::TensorMap(held) => move_map(&self.device, held, place, address),
@@ -233,7 +240,8 @@ fn slot(
     }
 }
 
-/// The bytes of a scalar as the kernel reads them: little endian, so that a 32-bit parameter reads the lower half.
+/// The bytes of a scalar as the kernel reads them: little endian, so that a 32-bit parameter reads
+/// the lower half.
 fn word(argument: &Argument) -> Option<u64> {
     match argument {
         Argument::U32(value) => Some((*value).into()),

@@ -1,4 +1,5 @@
-//! Word from a stream to the host: words in memory that a stream writes or waits for, and a bell that it rings.
+//! Word from a stream to the host: words in memory that a stream writes or waits for, and a bell
+//! that it rings.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -72,13 +73,15 @@ impl StreamRef<'_> {
         outcome
     }
 
-    /// Lets the stream write a word when it gets here, after all that it did before can be seen by the device and the host.
+    /// Lets the stream write a word when it gets here, after all that it did before can be seen by
+    /// the device and the host.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
     ///
     /// # Safety
-    /// The address must be that of a word, a multiple of 4, that the device can write and that lives until the stream has passed this.
+    /// The address must be that of a word, a multiple of 4, that the device can write and that
+    /// lives until the stream has passed this.
     pub(crate) unsafe fn write_word(self, address: u64, word: u32) -> Result<()> {
         let driver = self.device().driver();
         let _current = self.device().enter()?;
@@ -94,7 +97,8 @@ impl StreamRef<'_> {
     /// [`crate::Error::Driver`] if the call fails.
     ///
     /// # Safety
-    /// The address must be that of a word, a multiple of 4, that the device can read and that lives until the stream has passed this.
+    /// The address must be that of a word, a multiple of 4, that the device can read and that lives
+    /// until the stream has passed this.
     pub(crate) unsafe fn wait_word(self, address: u64, value: u32) -> Result<()> {
         let driver = self.device().driver();
         let _current = self.device().enter()?;

@@ -1,5 +1,5 @@
-//! Captures of anybody's: which one a stream is part of, what lives as long as the graph that comes of it, and calls that
-//! no capture forbids.
+//! Captures of anybody's: which one a stream is part of, what lives as long as the graph that comes
+//! of it, and calls that no capture forbids.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -23,8 +23,8 @@ impl<'stream> CaptureInfo<'stream> {
     /// The capture that `stream` is part of, if any.
     ///
     /// # Errors
-    /// [`crate::Error::Driver`] if the capture has failed already, or for the legacy default stream while a capture
-    /// elsewhere forbids its use.
+    /// [`crate::Error::Driver`] if the capture has failed already, or for the legacy default stream
+    /// while a capture elsewhere forbids its use.
     pub(crate) fn of(stream: StreamRef<'stream>) -> Result<Option<Self>> {
         // CUstreamCaptureStatus; 1 is a capture under way.
         const NONE: c_uint = 0;
@@ -33,8 +33,9 @@ impl<'stream> CaptureInfo<'stream> {
         let driver = device.driver();
         let _current = device.enter()?;
         let (mut status, mut id, mut graph) = (NONE, 0u64, ptr::null_mut());
-        // SAFETY: the stream is alive and all places are valid; the status is a C enum, which the driver writes as an int.
-        // What the stream depends on is not asked for: programmatic dependencies would make that fail.
+        // SAFETY: the stream is alive and all places are valid; the status is a C enum, which the
+        // driver writes as an int. What the stream depends on is not asked for: programmatic
+        // dependencies would make that fail.
         let code = unsafe {
             (driver.api().cuStreamGetCaptureInfo_v2)(
                 stream.handle(),
@@ -58,8 +59,9 @@ impl<'stream> CaptureInfo<'stream> {
         self.id
     }
 
-    /// Drops `kept`, on a thread of the driver's, when neither the graph nor anything instantiated or cloned from it exists
-    /// and no launch of these still runs. Dropping it must not call the driver. On an error it is dropped too.
+    /// Drops `kept`, on a thread of the driver's, when neither the graph nor anything instantiated
+    /// or cloned from it exists and no launch of these still runs. Dropping it must not call the
+    /// driver. On an error it is dropped too.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the driver refuses.
@@ -69,7 +71,8 @@ impl<'stream> CaptureInfo<'stream> {
         let mut object: sys::CUuserObject = ptr::null_mut();
         let kept = Box::into_raw(Box::new(kept));
         let flags = sys::CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC as c_uint;
-        // SAFETY: `object` is a valid place; `kept` is what `release::<T>` takes, which the driver calls once.
+        // SAFETY: `object` is a valid place; `kept` is what `release::<T>` takes, which the driver
+        // calls once.
         let code = unsafe {
             (driver.api().cuUserObjectCreate)(
                 &mut object,
@@ -84,7 +87,8 @@ impl<'stream> CaptureInfo<'stream> {
             drop(unsafe { Box::from_raw(kept) });
         })?;
         let flags = sys::CUuserObjectRetain_flags::CU_GRAPH_USER_OBJECT_MOVE as c_uint;
-        // SAFETY: a graph may be given objects while it is being captured; it takes our one reference over.
+        // SAFETY: a graph may be given objects while it is being captured; it takes our one
+        // reference over.
         let code = unsafe { (driver.api().cuGraphRetainUserObject)(self.graph, object, 1, flags) };
         driver.check("cuGraphRetainUserObject", code).inspect_err(|_| {
             // SAFETY: the graph did not take the reference, so it is still ours.
@@ -101,8 +105,8 @@ unsafe extern "C" fn release<T>(kept: *mut c_void) {
     drop(unsafe { Box::from_raw(kept.cast::<T>()) });
 }
 
-/// While it lives, this thread may allocate and wait though some stream, be it its own, is being captured. What it does then
-/// must not touch that stream.
+/// While it lives, this thread may allocate and wait though some stream, be it its own, is being
+/// captured. What it does then must not touch that stream.
 pub(crate) struct Uncaptured<'a> {
     device: &'a Device,
     before: sys::CUstreamCaptureMode,
@@ -135,8 +139,8 @@ fn exchange(
 ) -> Result<sys::CUstreamCaptureMode> {
     let driver = device.driver();
     let _current = device.enter()?;
-    // SAFETY: `mode` is a valid place. The driver writes back a mode that it was given before, or the default: all are
-    // values of the enum.
+    // SAFETY: `mode` is a valid place. The driver writes back a mode that it was given before, or
+    // the default: all are values of the enum.
     driver.check("cuThreadExchangeStreamCaptureMode", unsafe {
         (driver.api().cuThreadExchangeStreamCaptureMode)(&mut mode)
     })?;

@@ -1,8 +1,9 @@
-//! Devices and contexts. A [`Device`] retains the primary context or borrows the caller's; every other driver object
-//! keeps a clone of it, so a context outlives what was made in it.
+//! Devices and contexts. A [`Device`] retains the primary context or borrows the caller's; every
+//! other driver object keeps a clone of it, so a context outlives what was made in it.
 //!
-//! Which context is current on a thread belongs to the caller. Each call of this module tree that needs the device's
-//! context looks whether it is current already and otherwise pushes it and pops it again before returning.
+//! Which context is current on a thread belongs to the caller. Each call of this module tree that
+//! needs the device's context looks whether it is current already and otherwise pushes it and pops
+//! it again before returning.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
@@ -197,7 +198,8 @@ fn nothing_shared() -> Mutex<Weak<dyn Any + Send + Sync>> {
     Mutex::new(Weak::<()>::new())
 }
 
-// SAFETY: CUDA contexts may be used from any thread; the raw pointer is an opaque handle that only the driver follows.
+// SAFETY: CUDA contexts may be used from any thread; the raw pointer is an opaque handle that only
+// the driver follows.
 unsafe impl Send for Inner {}
 // SAFETY: as above; the driver synchronises concurrent calls on one context itself.
 unsafe impl Sync for Inner {}
@@ -205,7 +207,8 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.retained {
-            // SAFETY: undoes the retain of `Device::new`, once, after the last object made in the context.
+            // SAFETY: undoes the retain of `Device::new`, once, after the last object made in the
+            // context.
             let code = unsafe { (self.driver.api().cuDevicePrimaryCtxRelease_v2)(self.handle) };
             self.driver.check_in_drop("cuDevicePrimaryCtxRelease", code);
         }
@@ -213,12 +216,13 @@ impl Drop for Inner {
 }
 
 impl Device {
-    /// Opens device `ordinal` through its primary context, the one that the CUDA runtime and PyTorch use too. The context
-    /// is released when the last object made from this device is dropped.
+    /// Opens device `ordinal` through its primary context, the one that the CUDA runtime and
+    /// PyTorch use too. The context is released when the last object made from this device is
+    /// dropped.
     ///
     /// # Errors
-    /// Those of [`Driver::load`], [`Error::NoSuchDevice`], [`Error::NotHopper`], or [`Error::Driver`] if the context
-    /// cannot be made.
+    /// Those of [`Driver::load`], [`Error::NoSuchDevice`], [`Error::NotHopper`], or
+    /// [`Error::Driver`] if the context cannot be made.
     pub fn new(ordinal: u32) -> Result<Self> {
         let driver = Driver::load()?;
         let handle = device_handle(driver, ordinal)?;
@@ -244,11 +248,12 @@ impl Device {
     /// Works in a context of the caller's, which is neither retained nor destroyed.
     ///
     /// # Safety
-    /// `context` must be a live `CUcontext` and stay alive until this device, its clones and all that was made from them
-    /// are dropped.
+    /// `context` must be a live `CUcontext` and stay alive until this device, its clones and all
+    /// that was made from them are dropped.
     ///
     /// # Errors
-    /// Those of [`Driver::load`], [`Error::NotHopper`], or [`Error::Driver`] if the driver rejects the context.
+    /// Those of [`Driver::load`], [`Error::NotHopper`], or [`Error::Driver`] if the driver rejects
+    /// the context.
     pub unsafe fn from_context(context: ContextRef) -> Result<Self> {
         // SAFETY: as the caller vouches.
         unsafe { Self::from_context_of(context, None) }
@@ -289,8 +294,8 @@ impl Device {
         })))
     }
 
-    /// What all users of this device and of its clones share: what is there, or else what `make` makes. The device does not
-    /// keep it alive, since it may hold the device.
+    /// What all users of this device and of its clones share: what is there, or else what `make`
+    /// makes. The device does not keep it alive, since it may hold the device.
     pub(crate) fn shared<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = shared.upgrade().and_then(|there| there.downcast().ok()) {
@@ -379,7 +384,8 @@ impl Drop for CurrentContext {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped: sys::CUcontext = ptr::null_mut();
-            // SAFETY: pops what `enter` pushed on this same thread; the guard cannot move to another.
+            // SAFETY: pops what `enter` pushed on this same thread; the guard cannot move to
+            // another.
             let code = unsafe { (self.driver.api().cuCtxPopCurrent_v2)(&mut popped) };
             self.driver.check_in_drop("cuCtxPopCurrent", code);
         }

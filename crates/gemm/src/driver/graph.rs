@@ -15,15 +15,18 @@ pub struct Graph {
     raw: sys::CUgraphExec,
 }
 
-// SAFETY: a graph may be used from any thread, though by one at a time: launching takes `&mut self`.
+// SAFETY: a graph may be used from any thread, though by one at a time: launching takes
+// `&mut self`.
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `work` gives to `stream` instead of running it, and instantiates it. While `work` runs, this thread may
-    /// not allocate, load modules or wait for the stream. Kernel arguments are copied; memory they point to is not.
+    /// Records what `work` gives to `stream` instead of running it, and instantiates it. While
+    /// `work` runs, this thread may not allocate, load modules or wait for the stream. Kernel
+    /// arguments are copied; memory they point to is not.
     ///
     /// # Safety
-    /// All memory that the recorded work uses must stay valid until the last launch of the graph has run.
+    /// All memory that the recorded work uses must stay valid until the last launch of the graph
+    /// has run.
     ///
     /// # Errors
     /// The error of `work`, or [`crate::Error::Driver`] if capture or instantiation fails.
@@ -98,7 +101,8 @@ impl Drop for Graph {
     }
 }
 
-/// A capture under way. Dropping it, as a panic in the recorded work does, ends it, so that the stream is usable again.
+/// A capture under way. Dropping it, as a panic in the recorded work does, ends it, so that the
+/// stream is usable again.
 struct Capture<'a> {
     device: &'a Device,
     stream: StreamRef<'a>,

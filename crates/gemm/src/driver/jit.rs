@@ -14,14 +14,16 @@ use super::module::Module;
 use super::stream_waits;
 use crate::error::{Error, Result};
 
-/// Large enough for the verbose log of a module with dozens of kernels; the driver truncates beyond.
+/// Large enough for the verbose log of a module with dozens of kernels; the driver truncates
+/// beyond.
 const LOG_BYTES: usize = 64 << 10;
 
-/// Compiles PTX for `device` and loads it. A GEMM kernel takes 0.03–0.3 s, or a few milliseconds where the driver has it in
-/// its own cache on disk; the report then knows no registers.
+/// Compiles PTX for `device` and loads it. A GEMM kernel takes 0.03–0.3 s, or a few milliseconds
+/// where the driver has it in its own cache on disk; the report then knows no registers.
 ///
-/// This is the driver's whole-program JIT. Its linker API (`cuLinkAddData`) would hand out the cubin, but compiles PTX as
-/// relocatable code, and then ignores `setmaxnreg` (C7504): the large tiles spill.
+/// This is the driver's whole-program JIT. Its linker API (`cuLinkAddData`) would hand out the
+/// cubin, but compiles PTX as relocatable code, and then ignores `setmaxnreg` (C7504): the large
+/// tiles spill.
 ///
 /// # Errors
 /// [`Error::Jit`] with the compiler's log if it rejects the PTX.
@@ -49,7 +51,8 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
         integer(1),
     ];
     let mut raw: sys::CUmodule = ptr::null_mut();
-    // SAFETY: the PTX ends in a zero; both arrays have as many entries as is said, and live, like the logs, during the call.
+    // SAFETY: the PTX ends in a zero; both arrays have as many entries as is said, and live, like
+    // the logs, during the call.
     let code = stream_waits::alone(device, "cuModuleLoadDataEx", || unsafe {
         (driver.api().cuModuleLoadDataEx)(
             &mut raw,
@@ -68,7 +71,8 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
     Ok((Module::from_raw(device, raw), ResourceReport::parse(&info)))
 }
 
-/// Compiles PTX for `device` even where the driver has it in its own cache, so that the report is whole.
+/// Compiles PTX for `device` even where the driver has it in its own cache, so that the report is
+/// whole.
 ///
 /// # Errors
 /// As [`compile`].

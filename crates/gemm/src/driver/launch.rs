@@ -1,4 +1,5 @@
-//! Kernel launches: an inert [`LaunchConfig`], checked where it meets a kernel, and how many clusters fit the device.
+//! Kernel launches: an inert [`LaunchConfig`], checked where it meets a kernel, and how many
+//! clusters fit the device.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
@@ -10,7 +11,8 @@ use super::module::Function;
 use super::stream::StreamRef;
 use crate::error::{LaunchError, Result};
 
-/// CTAs along x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+/// CTAs along x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute
+/// Capability").
 const MAX_GRID: [u32; 3] = [(1 << 31) - 1, 65_535, 65_535];
 /// CTAs in a cluster that every Hopper device can place.
 const MAX_CLUSTER: u64 = 8;
@@ -26,14 +28,14 @@ pub struct LaunchConfig {
     pub threads: u32,
     /// Dynamic shared memory per CTA in bytes.
     pub shared_memory_bytes: u32,
-    /// Whether the kernel may start before the stream's previous kernel has ended. The kernel must then wait itself, by
-    /// `griddepcontrol.wait`, before it touches what that kernel writes.
+    /// Whether the kernel may start before the stream's previous kernel has ended. The kernel must
+    /// then wait itself, by `griddepcontrol.wait`, before it touches what that kernel writes.
     pub programmatic_dependent_launch: bool,
 }
 
 impl LaunchConfig {
-    /// A launch of `grid` CTAs along x, y and z, with the clusters, threads and shared memory that the kernel states; it
-    /// starts when the stream's previous kernel has ended.
+    /// A launch of `grid` CTAs along x, y and z, with the clusters, threads and shared memory that
+    /// the kernel states; it starts when the stream's previous kernel has ended.
     pub fn of(kernel: &pgemm_ir::Kernel, grid: [u32; 3]) -> LaunchConfig {
         LaunchConfig {
             grid,
@@ -79,7 +81,8 @@ impl LaunchConfig {
         Ok(())
     }
 
-    /// Calls `with` with the driver's form of this configuration, which points at attributes on this stack frame.
+    /// Calls `with` with the driver's form of this configuration, which points at attributes on
+    /// this stack frame.
     fn with_raw<T>(
         &self,
         stream: sys::CUstream,
@@ -123,7 +126,8 @@ impl LaunchConfig {
     }
 }
 
-/// An attribute that says nothing, with every byte set, so that a value of any kind can be written into it.
+/// An attribute that says nothing, with every byte set, so that a value of any kind can be written
+/// into it.
 fn attribute() -> sys::CUlaunchAttribute {
     sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE,
@@ -135,12 +139,13 @@ fn attribute() -> sys::CUlaunchAttribute {
 /// Enqueues a kernel on `stream` and returns. Allocates nothing.
 ///
 /// # Safety
-/// `arguments` must be those that the kernel declares, in order, and every address in them must stay valid for what the
-/// kernel does with it until the stream has passed the launch.
+/// `arguments` must be those that the kernel declares, in order, and every address in them must
+/// stay valid for what the kernel does with it until the stream has passed the launch.
 ///
 /// # Errors
-/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the driver refuses, as it does a
-/// stream of another context; failures while the kernel runs are reported by a later call.
+/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the
+/// driver refuses, as it does a stream of another context; failures while the kernel runs are
+/// reported by a later call.
 pub unsafe fn launch(
     function: &Function,
     config: &LaunchConfig,
@@ -151,8 +156,9 @@ pub unsafe fn launch(
     let driver = function.device().driver();
     let _current = function.device().enter()?;
     let code = config.with_raw(stream.handle(), |raw| {
-        // SAFETY: the configuration and its attributes live during the call, in which the driver copies the arguments;
-        // it does not write to them, though cuda.h has no const there. The caller vouches for arguments and stream.
+        // SAFETY: the configuration and its attributes live during the call, in which the driver
+        // copies the arguments; it does not write to them, though cuda.h has no const there. The
+        // caller vouches for arguments and stream.
         unsafe {
             (driver.api().cuLaunchKernelEx)(
                 raw,
@@ -165,11 +171,13 @@ pub unsafe fn launch(
     driver.check("cuLaunchKernelEx", code)
 }
 
-/// How many clusters of this configuration can be on the device at once: the grid of a persistent kernel, in clusters.
-/// Clusters need their SMs within one GPC, so this can be less than SMs divided by cluster size.
+/// How many clusters of this configuration can be on the device at once: the grid of a persistent
+/// kernel, in clusters. Clusters need their SMs within one GPC, so this can be less than SMs
+/// divided by cluster size.
 ///
 /// # Errors
-/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the call fails.
+/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the
+/// call fails.
 pub fn max_active_clusters(function: &Function, config: &LaunchConfig) -> Result<u32> {
     config.check_for(function)?;
     let driver = function.device().driver();
@@ -191,7 +199,8 @@ pub fn max_active_clusters(function: &Function, config: &LaunchConfig) -> Result
         );
     }
     let mut clusters: c_int = 0;
-    // SAFETY: the function belongs to a loaded module; configuration and result place live during the call.
+    // SAFETY: the function belongs to a loaded module; configuration and result place live during
+    // the call.
     let code = config.with_raw(ptr::null_mut(), |raw| unsafe {
         (driver.api().cuOccupancyMaxActiveClusters)(&mut clusters, function.handle(), raw)
     });

@@ -10,8 +10,8 @@ use super::device::Device;
 use super::{pinned, stream_waits};
 use crate::error::Result;
 
-/// Pinned memory that the device reads and writes by itself, zeros at first. The host touches it through atomics only, since the
-/// device may at any time.
+/// Pinned memory that the device reads and writes by itself, zeros at first. The host touches it
+/// through atomics only, since the device may at any time.
 pub(crate) struct Mailbox {
     device: Device,
     start: NonNull<AtomicU64>,
@@ -70,7 +70,8 @@ impl Mailbox {
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 
-    /// Its 32-bit words. The device writes words of either width; host code uses one width for each.
+    /// Its 32-bit words. The device writes words of either width; host code uses one width for
+    /// each.
     pub(crate) fn halves(&self) -> &[AtomicU32] {
         // SAFETY: as above; a 64-bit word is two aligned 32-bit ones.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.words * 2) }

@@ -10,10 +10,11 @@ use super::stream::StreamRef;
 use super::stream_waits;
 use crate::error::{Error, Result};
 
-/// Bytes on a device, freed on drop, or a while later where a stream waits for a job of a resident engine. The address is a multiple of 256.
+/// Bytes on a device, freed on drop, or a while later where a stream waits for a job of a resident
+/// engine. The address is a multiple of 256.
 ///
-/// Kernels read and write the bytes behind Rust's back, so the copies here order themselves against one stream: the one
-/// they are given. Work on other streams must be waited for by the caller.
+/// Kernels read and write the bytes behind Rust's back, so the copies here order themselves against
+/// one stream: the one they are given. Work on other streams must be waited for by the caller.
 pub struct DeviceBuffer {
     device: Device,
     address: sys::CUdeviceptr,
@@ -21,11 +22,12 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates `bytes` bytes, whose content is undefined. Zero bytes allocate nothing and have the address 0.
+    /// Allocates `bytes` bytes, whose content is undefined. Zero bytes allocate nothing and have
+    /// the address 0.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free, [`Error::StreamWaits`] where a stream waits for a job of a resident engine, or
-    /// [`Error::Driver`] if the call fails otherwise.
+    /// [`Error::OutOfMemory`] with what is free, [`Error::StreamWaits`] where a stream waits for a
+    /// job of a resident engine, or [`Error::Driver`] if the call fails otherwise.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
         let mut address: sys::CUdeviceptr = 0;
         if bytes > 0 {
@@ -68,7 +70,8 @@ impl DeviceBuffer {
     /// Copies `source` to byte `offset`, after the work on `stream`, and waits until it is there.
     ///
     /// # Errors
-    /// [`Error::DeviceRange`] if it does not fit, [`Error::Driver`] if the copy or earlier work on the stream failed.
+    /// [`Error::DeviceRange`] if it does not fit, [`Error::Driver`] if the copy or earlier work on
+    /// the stream failed.
     pub fn copy_from_host(
         &mut self,
         offset: usize,
@@ -80,10 +83,12 @@ impl DeviceBuffer {
         stream.synchronize().and(enqueued)
     }
 
-    /// Copies `target.len()` bytes from byte `offset`, after the work on `stream`, and waits until they are there.
+    /// Copies `target.len()` bytes from byte `offset`, after the work on `stream`, and waits until
+    /// they are there.
     ///
     /// # Errors
-    /// [`Error::DeviceRange`] if there are fewer, [`Error::Driver`] if the copy or earlier work on the stream failed.
+    /// [`Error::DeviceRange`] if there are fewer, [`Error::Driver`] if the copy or earlier work on
+    /// the stream failed.
     pub fn copy_to_host(
         &self,
         offset: usize,
@@ -95,11 +100,12 @@ impl DeviceBuffer {
         stream.synchronize().and(enqueued)
     }
 
-    /// Enqueues a copy of `source` to byte `offset`. From pageable memory the driver may wait for earlier work on the
-    /// stream; from pinned memory the call returns at once.
+    /// Enqueues a copy of `source` to byte `offset`. From pageable memory the driver may wait for
+    /// earlier work on the stream; from pinned memory the call returns at once.
     ///
     /// # Safety
-    /// `source` must stay alive and unchanged, and this buffer alive, until the stream has passed the copy.
+    /// `source` must stay alive and unchanged, and this buffer alive, until the stream has passed
+    /// the copy.
     ///
     /// # Errors
     /// [`Error::DeviceRange`] if it does not fit, [`Error::Driver`] if the call fails.
@@ -126,11 +132,12 @@ impl DeviceBuffer {
         })
     }
 
-    /// Enqueues a copy of `target.len()` bytes from byte `offset`. To pageable memory the driver may wait for the copy; to
-    /// pinned memory the call returns at once.
+    /// Enqueues a copy of `target.len()` bytes from byte `offset`. To pageable memory the driver
+    /// may wait for the copy; to pinned memory the call returns at once.
     ///
     /// # Safety
-    /// `target` must stay alive and untouched, and this buffer alive, until the stream has passed the copy.
+    /// `target` must stay alive and untouched, and this buffer alive, until the stream has passed
+    /// the copy.
     ///
     /// # Errors
     /// [`Error::DeviceRange`] if there are fewer bytes, [`Error::Driver`] if the call fails.
@@ -157,8 +164,8 @@ impl DeviceBuffer {
         })
     }
 
-    /// Enqueues a copy of `bytes` bytes from byte `source_offset` of `source` to byte `offset`. Both buffers must live until
-    /// the stream has passed the copy; dropping one waits for it.
+    /// Enqueues a copy of `bytes` bytes from byte `source_offset` of `source` to byte `offset`.
+    /// Both buffers must live until the stream has passed the copy; dropping one waits for it.
     ///
     /// # Errors
     /// [`Error::DeviceRange`] if either buffer is too small, [`Error::Driver`] if the call fails.
@@ -206,8 +213,8 @@ impl DeviceBuffer {
         })
     }
 
-    /// Enqueues a fill of `words` 32-bit words from word `first` with `value`: a NaN pattern to poison an output, for
-    /// example.
+    /// Enqueues a fill of `words` 32-bit words from word `first` with `value`: a NaN pattern to
+    /// poison an output, for example.
     ///
     /// # Errors
     /// [`Error::DeviceRange`] if the buffer is smaller, [`Error::Driver`] if the call fails.
@@ -250,7 +257,8 @@ impl DeviceBuffer {
 /// [`Error::Driver`] if the call fails.
 ///
 /// # Safety
-/// They must be memory of the stream's device that nobody else uses until the stream has passed the fill.
+/// They must be memory of the stream's device that nobody else uses until the stream has passed the
+/// fill.
 pub(crate) unsafe fn zero(address: u64, bytes: u64, stream: StreamRef<'_>) -> Result<()> {
     if bytes == 0 {
         return Ok(());

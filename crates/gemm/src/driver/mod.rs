@@ -1,7 +1,9 @@
-//! The CUDA driver: devices, memory, modules, tensor maps and launches over libcuda, which is opened at run time.
+//! The CUDA driver: devices, memory, modules, tensor maps and launches over libcuda, which is
+//! opened at run time.
 //!
-//! Nothing here panics where libcuda is absent or old: [`Driver::load`] says so. Contexts and streams of the caller's are
-//! borrowed ([`ContextRef`], [`StreamRef`]), never owned; which context is current on a thread is left as it was.
+//! Nothing here panics where libcuda is absent or old: [`Driver::load`] says so. Contexts and
+//! streams of the caller's are borrowed ([`ContextRef`], [`StreamRef`]), never owned; which context
+//! is current on a thread is left as it was.
 
 mod api;
 mod arguments;

@@ -12,7 +12,8 @@ use super::device::Device;
 use super::stream_waits;
 use crate::error::{Error, LaunchError, Result};
 
-/// Shared memory that a kernel may use without asking (CUDA C++ Programming Guide, compute capability 9.0), in bytes.
+/// Shared memory that a kernel may use without asking (CUDA C++ Programming Guide, compute
+/// capability 9.0), in bytes.
 const DEFAULT_SHARED_MEMORY_BYTES: u32 = 48 << 10;
 
 /// A cubin in a device's memory, unloaded when its last [`Function`] is dropped.
@@ -24,7 +25,8 @@ struct Inner {
     raw: sys::CUmodule,
 }
 
-// SAFETY: CUDA modules may be used from any thread; the pointer is an opaque handle that only the driver follows.
+// SAFETY: CUDA modules may be used from any thread; the pointer is an opaque handle that only the
+// driver follows.
 unsafe impl Send for Inner {}
 // SAFETY: as above; the driver synchronises concurrent calls itself.
 unsafe impl Sync for Inner {}
@@ -61,12 +63,12 @@ impl Module {
         Module(Arc::new(Inner { device: device.clone(), raw }))
     }
 
-    /// Finds a kernel, loads its code (the driver otherwise waits until the first launch) and lets it use
-    /// `dynamic_shared_memory_bytes` bytes of dynamic shared memory.
+    /// Finds a kernel, loads its code (the driver otherwise waits until the first launch) and lets
+    /// it use `dynamic_shared_memory_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
-    /// [`LaunchError::SharedMemory`] if the device has less, [`Error::ZeroByte`], or [`Error::Driver`] where the module
-    /// has no such kernel.
+    /// [`LaunchError::SharedMemory`] if the device has less, [`Error::ZeroByte`], or
+    /// [`Error::Driver`] where the module has no such kernel.
     pub fn function(&self, name: &str, dynamic_shared_memory_bytes: u32) -> Result<Function> {
         let Inner { device, raw: module } = &*self.0;
         let driver = device.driver();
@@ -101,10 +103,11 @@ impl Module {
             return Err(LaunchError::SharedMemory { asked, limit: limit.into() }.into());
         }
         if asked > u64::from(DEFAULT_SHARED_MEMORY_BYTES) {
-            // The attribute is the kernel's, not this handle's: all that the device has, so that a second `function` of the
-            // same kernel cannot take back what the first was granted.
+            // The attribute is the kernel's, not this handle's: all that the device has, so that a
+            // second `function` of the same kernel cannot take back what the first was granted.
             let granted = limit - attributes.static_shared_memory_bytes;
-            // SAFETY: the function belongs to a loaded module; the value is at most the device's limit and fits c_int.
+            // SAFETY: the function belongs to a loaded module; the value is at most the device's
+            // limit and fits c_int.
             driver.check("cuFuncSetAttribute", unsafe {
                 (driver.api().cuFuncSetAttribute)(
                     raw,
@@ -146,7 +149,8 @@ pub struct Function {
     attributes: FunctionAttributes,
 }
 
-// SAFETY: CUDA functions may be used from any thread; the pointer is an opaque handle that only the driver follows.
+// SAFETY: CUDA functions may be used from any thread; the pointer is an opaque handle that only the
+// driver follows.
 unsafe impl Send for Function {}
 // SAFETY: as above; nothing here changes the function after it was made.
 unsafe impl Sync for Function {}

@@ -1,5 +1,5 @@
-//! Host memory that the device reads and writes by itself: allocated so ([`PinnedBuffer`]), or registered ([`Registration`]); and
-//! copies of lines between the host and the device.
+//! Host memory that the device reads and writes by itself: allocated so ([`PinnedBuffer`]), or
+//! registered ([`Registration`]); and copies of lines between the host and the device.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -71,13 +71,15 @@ pub(super) fn release(device: &Device, start: NonNull<u8>) {
     stream_waits::release(device, move || {
         let driver = own.driver();
         let Ok(_current) = own.enter() else { return };
-        // SAFETY: it was allocated by cuMemHostAlloc, whose memory is the driver's to follow, and is freed once.
+        // SAFETY: it was allocated by cuMemHostAlloc, whose memory is the driver's to follow, and
+        // is freed once.
         let code = unsafe { (driver.api().cuMemFreeHost)(address as *mut c_void) };
         driver.check_in_drop("cuMemFreeHost", code);
     });
 }
 
-/// While it lives, pages of the host's memory stay where they are, and the device reads and writes them by itself.
+/// While it lives, pages of the host's memory stay where they are, and the device reads and writes
+/// them by itself.
 pub(crate) struct Registration {
     device: Device,
     start: NonNull<c_void>,
@@ -90,7 +92,8 @@ unsafe impl Sync for Registration {}
 
 impl Registration {
     /// # Errors
-    /// [`crate::Error::Driver`] where the driver refuses: memory is registered already, or the system lets no more be locked.
+    /// [`crate::Error::Driver`] where the driver refuses: memory is registered already, or the
+    /// system lets no more be locked.
     ///
     /// # Safety
     /// The memory must stay allocated until this is dropped.
@@ -99,7 +102,8 @@ impl Registration {
         let _current = device.enter()?;
         let start = memory.cast::<c_void>();
         let code = stream_waits::alone(device, "cuMemHostRegister", || {
-            // SAFETY: the range is allocated, as the caller vouches; the flags ask for memory that all contexts may use.
+            // SAFETY: the range is allocated, as the caller vouches; the flags ask for memory that
+            // all contexts may use.
             unsafe { (driver.api().cuMemHostRegister_v2)(start.as_ptr(), memory.len(), 1) }
         })?;
         driver.check_memory("cuMemHostRegister", memory.len() as u64, code)?;
@@ -133,7 +137,8 @@ pub(crate) fn is_pinned(device: &Device, memory: &[u8]) -> bool {
         // CU_MEMORYTYPE_HOST; the driver knows nothing of pageable memory.
         const HOST: u32 = 1;
         let mut kind = MaybeUninit::<u32>::zeroed();
-        // SAFETY: the attribute is a C enum, for which `kind` is a place; the address is only looked up.
+        // SAFETY: the attribute is a C enum, for which `kind` is a place; the address is only
+        // looked up.
         let code = unsafe {
             (driver.api().cuPointerGetAttribute)(
                 kind.as_mut_ptr().cast(),
@@ -169,8 +174,8 @@ pub(crate) enum Direction {
 /// [`crate::Error::Driver`] if the call fails.
 ///
 /// # Safety
-/// Both must have these lines, and be used by nobody else, or only be read where they are copied from, until the stream has passed
-/// the copy.
+/// Both must have these lines, and be used by nobody else, or only be read where they are copied
+/// from, until the stream has passed the copy.
 pub(crate) unsafe fn copy_lines(
     direction: Direction,
     device_address: u64,

@@ -1,4 +1,5 @@
-//! Streams and events: [`StreamRef`] borrows a stream of anybody's, [`Stream`] and [`Event`] are owned.
+//! Streams and events: [`StreamRef`] borrows a stream of anybody's, [`Stream`] and [`Event`] are
+//! owned.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
@@ -17,13 +18,15 @@ pub struct StreamRef<'stream> {
     raw: sys::CUstream,
 }
 
-// SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the driver follows.
+// SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the
+// driver follows.
 unsafe impl Send for StreamRef<'_> {}
 // SAFETY: as above; the driver synchronises concurrent calls on one stream itself.
 unsafe impl Sync for StreamRef<'_> {}
 
 impl<'stream> StreamRef<'stream> {
-    /// Borrows a `CUstream` or `cudaStream_t` (they are the same). Null is the context's legacy default stream.
+    /// Borrows a `CUstream` or `cudaStream_t` (they are the same). Null is the context's legacy
+    /// default stream.
     ///
     /// # Safety
     /// The stream must stay alive for `'stream` and belong to the context of `device`.
@@ -52,7 +55,8 @@ impl<'stream> StreamRef<'stream> {
     pub fn synchronize(self) -> Result<()> {
         let driver = self.device.driver();
         let _current = self.device.enter()?;
-        // SAFETY: the stream is alive, as `from_raw` or the owner vouches, and its context is current.
+        // SAFETY: the stream is alive, as `from_raw` or the owner vouches, and its context is
+        // current.
         let code = unsafe { (driver.api().cuStreamSynchronize)(self.raw) };
         driver.check("cuStreamSynchronize", code)
     }
@@ -72,8 +76,9 @@ impl<'stream> StreamRef<'stream> {
         }
     }
 
-    /// The stream's number, unique in the life of the process: a handle may come back for another stream once its own was
-    /// destroyed, this does not. The legacy default stream and each thread's default stream have numbers too.
+    /// The stream's number, unique in the life of the process: a handle may come back for another
+    /// stream once its own was destroyed, this does not. The legacy default stream and each
+    /// thread's default stream have numbers too.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
@@ -122,13 +127,15 @@ impl fmt::Debug for StreamRef<'_> {
     }
 }
 
-/// A stream of our own. It does not synchronise with the legacy default stream (`CU_STREAM_NON_BLOCKING`).
+/// A stream of our own. It does not synchronise with the legacy default stream
+/// (`CU_STREAM_NON_BLOCKING`).
 pub struct Stream {
     device: Device,
     raw: sys::CUstream,
 }
 
-// SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the driver follows.
+// SAFETY: CUDA streams may be used from any thread; the pointer is an opaque handle that only the
+// driver follows.
 unsafe impl Send for Stream {}
 // SAFETY: as above; the driver synchronises concurrent calls on one stream itself.
 unsafe impl Sync for Stream {}
@@ -149,8 +156,9 @@ impl Stream {
         Ok(Stream { device: device.clone(), raw })
     }
 
-    /// Creates a stream of a higher priority than streams have by default, by so many steps, as far as the device has them. Streams of
-    /// different priorities do not share the device's channels, of which there are few: one that waits does not hold up the others.
+    /// Creates a stream of a higher priority than streams have by default, by so many steps, as far
+    /// as the device has them. Streams of different priorities do not share the device's channels,
+    /// of which there are few: one that waits does not hold up the others.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
@@ -232,7 +240,8 @@ pub struct Event {
     raw: sys::CUevent,
 }
 
-// SAFETY: CUDA events may be used from any thread; the pointer is an opaque handle that only the driver follows.
+// SAFETY: CUDA events may be used from any thread; the pointer is an opaque handle that only the
+// driver follows.
 unsafe impl Send for Event {}
 // SAFETY: as above; the driver synchronises concurrent calls on one event itself.
 unsafe impl Sync for Event {}
@@ -294,11 +303,12 @@ impl Event {
         }
     }
 
-    /// Milliseconds from `start` to this event, to about half a microsecond. Both must have happened and have
-    /// [`Timing::Enabled`].
+    /// Milliseconds from `start` to this event, to about half a microsecond. Both must have
+    /// happened and have [`Timing::Enabled`].
     ///
     /// # Errors
-    /// [`crate::Error::Driver`] if either has not been recorded, has not happened yet, or has no timing.
+    /// [`crate::Error::Driver`] if either has not been recorded, has not happened yet, or has no
+    /// timing.
     pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
         let driver = self.device.driver();
         let _current = self.device.enter()?;

@@ -1,6 +1,8 @@
-//! Streams that wait for jobs of a resident engine, and calls that wait for all streams. Where the engine's kernel has left, such a job needs a
-//! launch, from which the driver keeps the engine while another thread allocates or frees memory: both would wait for ever. So our own
-//! calls of that kind wait until no stream waits for a job, for a limited time, and are then refused; what is freed in a drop is kept for later.
+//! Streams that wait for jobs of a resident engine, and calls that wait for all streams. Where the
+//! engine's kernel has left, such a job needs a launch, from which the driver keeps the engine
+//! while another thread allocates or frees memory: both would wait for ever. So our own calls of
+//! that kind wait until no stream waits for a job, for a limited time, and are then refused; what
+//! is freed in a drop is kept for later.
 //!
 //! Where the process has no engine, all this is one load.
 
@@ -46,7 +48,8 @@ struct Gate {
     deferred: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
-/// Calls the driver when no stream of the context waits for a job, and lets no stream begin to meanwhile.
+/// Calls the driver when no stream of the context waits for a job, and lets no stream begin to
+/// meanwhile.
 ///
 /// # Errors
 /// [`Error::StreamWaits`] where one still does after a second: `call` is not called then.
@@ -57,7 +60,8 @@ pub(super) fn alone<R>(device: &Device, name: &'static str, call: impl FnOnce() 
     }
 }
 
-/// Frees something: now, or where a stream waits for a job later, with another such call or at the end of the engine.
+/// Frees something: now, or where a stream waits for a job later, with another such call or at the
+/// end of the engine.
 pub(super) fn release(device: &Device, free: impl FnOnce() + Send + 'static) {
     match gate_of(device) {
         None => free(),
@@ -75,7 +79,8 @@ pub(super) fn settle(device: &Device) {
 }
 
 impl Device {
-    /// Waits for all work in the context, on every stream: first for jobs of resident engines that streams wait for.
+    /// Waits for all work in the context, on every stream: first for jobs of resident engines that
+    /// streams wait for.
     ///
     /// # Errors
     /// [`Error::Driver`] with the failure of any earlier asynchronous work.
@@ -97,8 +102,8 @@ fn gate_of(device: &Device) -> Option<Arc<Gate>> {
     gates.iter().find(|member| member.context == context).map(|member| member.gate.clone())
 }
 
-/// An engine's part in this: as long as it lives, calls of its context ask whether streams wait for its jobs. To be dropped after all else
-/// that the engine has.
+/// An engine's part in this: as long as it lives, calls of its context ask whether streams wait for
+/// its jobs. To be dropped after all else that the engine has.
 pub(crate) struct StreamWaits {
     context: usize,
     gate: Arc<Gate>,
@@ -189,9 +194,11 @@ impl Gate {
         self.with_waits(|_| ());
     }
 
-    /// Calls with the job that a stream waits for; where there is none, after freeing what was kept. No stream begins to wait meanwhile.
+    /// Calls with the job that a stream waits for; where there is none, after freeing what was
+    /// kept. No stream begins to wait meanwhile.
     fn with_waits<R>(&self, call: impl FnOnce(Option<u32>) -> R) -> R {
-        // What is upgraded may be the last of its engine, whose end frees memory: dropped after the lock is.
+        // What is upgraded may be the last of its engine, whose end frees memory: dropped after the
+        // lock is.
         let engines: Vec<_>;
         let _alone = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         engines = self.alive();

@@ -1,5 +1,6 @@
-//! Tensor maps: what the kernel states ([`TensorMapSpec`]) and what a launch brings ([`TensorMapArgument`]), encoded by the
-//! driver. The driver answers every mistake with one code, so the documented limits are checked here first.
+//! Tensor maps: what the kernel states ([`TensorMapSpec`]) and what a launch brings
+//! ([`TensorMapArgument`]), encoded by the driver. The driver answers every mistake with one code,
+//! so the documented limits are checked here first.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -41,14 +42,15 @@ pub struct TensorMap(sys::CUtensorMap);
 const _: () = assert!(size_of::<TensorMap>() == 128 && align_of::<TensorMap>() >= 64);
 
 impl TensorMap {
-    /// Encodes a tensor map. Elements are contiguous in dimension 0, boxes are not interleaved, and elements out of bounds
-    /// read as zero.
+    /// Encodes a tensor map. Elements are contiguous in dimension 0, boxes are not interleaved, and
+    /// elements out of bounds read as zero.
     ///
-    /// A map of [`Element::Tf32`] rounds binary32 to tf32 as it loads; one of [`Element::F32`] copies all bits.
+    /// A map of [`Element::Tf32`] rounds binary32 to tf32 as it loads; one of [`Element::F32`]
+    /// copies all bits.
     ///
     /// # Errors
-    /// [`TensorMapError`] for what the hardware cannot do, [`crate::Error::Driver`] if the driver refuses for another
-    /// reason.
+    /// [`TensorMapError`] for what the hardware cannot do, [`crate::Error::Driver`] if the driver
+    /// refuses for another reason.
     pub fn encode(
         device: &Device,
         spec: &TensorMapSpec,
@@ -68,8 +70,8 @@ impl TensorMap {
         box_extents.iter_mut().zip(&spec.box_extents).for_each(|(to, from)| *to = *from);
         let driver = device.driver();
         let _current = device.enter()?;
-        // SAFETY: the map is a valid, aligned place; every array holds MAX_RANK entries and the rank is at most that. The
-        // address is only encoded, not followed.
+        // SAFETY: the map is a valid, aligned place; every array holds MAX_RANK entries and the
+        // rank is at most that. The address is only encoded, not followed.
         driver.check("cuTensorMapEncodeTiled", unsafe {
             (driver.api().cuTensorMapEncodeTiled)(
                 &mut map.0,

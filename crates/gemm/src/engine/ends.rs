@@ -1,4 +1,5 @@
-//! How an engine ends, and what that means for those who wait: jobs are finished or given up, and streams go on.
+//! How an engine ends, and what that means for those who wait: jobs are finished or given up, and
+//! streams go on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,7 +59,8 @@ impl Shared {
         let _ = self.phase.compare_exchange(STOPPED, ABORTED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Lets streams go on that wait for jobs which the kernel, that has left for good, has not done.
+    /// Lets streams go on that wait for jobs which the kernel, that has left for good, has not
+    /// done.
     fn let_streams_go(&self) {
         self.waits.hold_up(|| {
             for lane in [vec![HOST], self.streams.lanes()].concat() {

@@ -14,7 +14,8 @@ use crate::driver::{Device, L2Promotion, TensorMap};
 use crate::error::{EngineError, Error, Result};
 use crate::work::Pointers;
 
-/// A problem at addresses, checked and ready to be submitted as often as wanted, to the engine that prepared it. Clones are the same job.
+/// A problem at addresses, checked and ready to be submitted as often as wanted, to the engine that
+/// prepared it. Clones are the same job.
 #[derive(Clone)]
 pub struct Job(Arc<Inner>);
 
@@ -172,7 +173,8 @@ fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Resu
     })
 }
 
-/// Rows of tiles that are walked together: about as many elements along m as along n of the tiles under way at once.
+/// Rows of tiles that are walked together: about as many elements along m as along n of the tiles
+/// under way at once.
 fn raster_rows(spec: &Spec, problem: &Problem) -> u32 {
     const UNDER_WAY: f64 = 132.0;
     let rows = (UNDER_WAY * f64::from(spec.tile.n) / f64::from(spec.tile.m)).sqrt().round();

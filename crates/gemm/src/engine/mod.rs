@@ -1,9 +1,12 @@
-//! The resident engine: a kernel that is launched once, stays, and works through jobs as they come in, of any shapes. A job costs no
-//! launch, jobs that do not depend on each other overlap, and the host waits for a word in memory. docs/resident.md has the protocol.
+//! The resident engine: a kernel that is launched once, stays, and works through jobs as they come
+//! in, of any shapes. A job costs no launch, jobs that do not depend on each other overlap, and the
+//! host waits for a word in memory. docs/resident.md has the protocol.
 //!
-//! What runs beside it: the kernel holds the SMs that it was given while there are jobs, and for [`EngineOptions::idle`] after the last
-//! one. Other kernels wait so long, where they find no SM beside it; so do calls of the driver that wait for the whole device, such as
-//! freeing memory. A job must not wait for such work, and such work must not wait for a job that is not submitted yet.
+//! What runs beside it: the kernel holds the SMs that it was given while there are jobs, and for
+//! [`EngineOptions::idle`] after the last one. Other kernels wait so long, where they find no SM
+//! beside it; so do calls of the driver that wait for the whole device, such as freeing memory. A
+//! job must not wait for such work, and such work must not wait for a job that is not submitted
+//! yet.
 
 mod ends;
 mod future;
@@ -13,23 +16,23 @@ mod pick;
 mod queue;
 mod signal;
 mod streams;
+mod submit;
 mod ticket;
 mod watcher;
 
 use std::fmt;
-use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pgemm_kernels::Spec;
 use pgemm_kernels::resident::QueueQuantity;
-use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER, doorbell};
-use pgemm_kernels::resident::record::{Completion, RecordError};
+use pgemm_kernels::resident::layout::doorbell;
+use pgemm_kernels::resident::record::Completion;
 
 use crate::driver::{
     self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, StreamJobs,
-    StreamRef, StreamWaits, Uncaptured,
+    StreamWaits, Uncaptured,
 };
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
@@ -73,7 +76,8 @@ impl Default for EngineOptions {
     }
 }
 
-/// A resident kernel and its queue. Shared by reference or [`Arc`] between threads. Dropping it waits for the jobs that were submitted.
+/// A resident kernel and its queue. Shared by reference or [`Arc`] between threads. Dropping it
+/// waits for the jobs that were submitted.
 pub struct Engine {
     shared: Arc<Shared>,
 }
@@ -101,8 +105,9 @@ struct Shared {
     waits: StreamWaits,
 }
 
-/// Priorities above the default's of the engine's streams: the launches', the copies' of records, and the one's that waits for streams of the
-/// caller's. A stream that waits for a job may hold up all that share its channel, and must not hold up what that job needs.
+/// Priorities above the default's of the engine's streams: the launches', the copies' of records,
+/// and the one's that waits for streams of the caller's. A stream that waits for a job may hold up
+/// all that share its channel, and must not hold up what that job needs.
 const LAUNCHES_BEFORE: i32 = 3;
 const COPIES_BEFORE: i32 = 2;
 const BELLS_BEFORE: i32 = 1;
@@ -117,11 +122,13 @@ const ABORTED: u32 = 2;
 const FAILED: u32 = 3;
 
 impl Engine {
-    /// An engine for jobs like `typical`, in `gemm`'s types, with its epilogue, and on its device. Its kernel is the one that `gemm`'s config asks
-    /// for, by name or by its tile and schedule, and else one for the goal. It is compiled and loaded now, and launched with the first job.
+    /// An engine for jobs like `typical`, in `gemm`'s types, with its epilogue, and on its device.
+    /// Its kernel is the one that `gemm`'s config asks for, by name or by its tile and schedule,
+    /// and else one for the goal. It is compiled and loaded now, and launched with the first job.
     ///
     /// # Errors
-    /// [`EngineError::Sms`], [`EngineError::Kernel`], [`EngineError::Thread`]; a kernel that cannot be built, or that the driver does not compile well; no memory.
+    /// [`EngineError::Sms`], [`EngineError::Kernel`], [`EngineError::Thread`]; a kernel that cannot
+    /// be built, or that the driver does not compile well; no memory.
     pub fn start(gemm: &Gemm, typical: &Problem, options: EngineOptions) -> Result<Self> {
         let waits = StreamWaits::new(gemm.device());
         let sms = gemm.device().properties().sm_count;
@@ -176,159 +183,14 @@ impl Engine {
         self.shared.kernel.gemm.spec()
     }
 
-    /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy to the device. The number of jobs that are
-    /// held at once is limited.
+    /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy
+    /// to the device. The number of jobs that are held at once is limited.
     ///
     /// # Errors
-    /// An address that is null or no multiple of 16, or for the bias of its elements' size; a problem that the kernel cannot do: the error says what it is;
-    /// [`EngineError::Records`].
+    /// An address that is null or no multiple of 16, or for the bias of its elements' size; a
+    /// problem that the kernel cannot do: the error says what it is; [`EngineError::Records`].
     pub fn prepare(&self, problem: &Problem, pointers: &Pointers) -> Result<Job> {
         Job::new(&self.shared, problem, pointers)
-    }
-
-    /// Submits a job; waits for a slot where none is free.
-    ///
-    /// # Errors
-    /// [`EngineError::Stopped`], [`EngineError::Failed`], and those of [`Ticket::wait`] while it waits for a slot.
-    ///
-    /// # Safety
-    /// The job's matrices must be device memory of the sizes that its problem says, which nobody frees, and nobody uses otherwise than
-    /// the job does, until it is done. What they hold must have been written before: by work that is done, or by jobs that this one
-    /// comes after.
-    pub unsafe fn submit(&self, job: &Job) -> Result<Ticket> {
-        // SAFETY: the caller's promises are the same.
-        unsafe { self.submit_after(job, &[]) }
-    }
-
-    /// Submits a job that begins when others are done, at most two. A job of a stream among them must be done already.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit); too many others; [`EngineError::AfterStream`].
-    ///
-    /// # Safety
-    /// As [`submit`](Self::submit).
-    pub unsafe fn submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
-        loop {
-            // SAFETY: the caller's promises are the same.
-            match unsafe { self.try_submit_after(job, after) } {
-                Err(Error::Engine(EngineError::Full { .. })) => {
-                    self.shared.wait_for_slot(HOST, None)?
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Submits a job that begins when others are done, at most two; waits for a slot where none is free, but no longer than this.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`] where none got free, and those of [`submit_after`](Self::submit_after).
-    ///
-    /// # Safety
-    /// As [`submit`](Self::submit).
-    pub unsafe fn submit_timeout(
-        &self,
-        job: &Job,
-        after: &[&Ticket],
-        timeout: Duration,
-    ) -> Result<Ticket> {
-        let begin = Instant::now();
-        loop {
-            // SAFETY: the caller's promises are the same.
-            let full = match unsafe { self.try_submit_after(job, after) } {
-                Err(full @ Error::Engine(EngineError::Full { .. })) => full,
-                outcome => return outcome,
-            };
-            let left = timeout.saturating_sub(begin.elapsed());
-            match self.shared.wait_for_slot(HOST, Some(left)) {
-                Err(Error::Engine(EngineError::Timeout { .. })) => return Err(full),
-                outcome => outcome?,
-            }
-        }
-    }
-
-    /// Submits a job if a slot is free.
-    ///
-    /// # Errors
-    /// [`EngineError::Full`], and those of [`submit_after`](Self::submit_after).
-    ///
-    /// # Safety
-    /// As [`submit`](Self::submit).
-    pub unsafe fn try_submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
-        self.check_own(&[job], after)?;
-        let mut ticket = None;
-        let mut jobs = std::iter::once(job).peekable();
-        self.shared.submit(&mut jobs, after, |job| ticket = Some(job))?;
-        let full = EngineError::Full { slots: LANE_SLOTS };
-        ticket.map(|job| self.ticket(job)).ok_or_else(|| full.into())
-    }
-
-    /// Submits jobs that do not depend on each other, with one doorbell for as many as find slots; waits for slots where there are
-    /// not enough. They may get done in any order.
-    ///
-    /// # Errors
-    /// As [`submit`](Self::submit).
-    ///
-    /// # Safety
-    /// As [`submit`](Self::submit).
-    pub unsafe fn submit_all<'j>(
-        &self,
-        jobs: impl IntoIterator<Item = &'j Job>,
-    ) -> Result<Vec<Ticket>> {
-        let jobs: Vec<_> = jobs.into_iter().collect();
-        self.check_own(&jobs, &[])?;
-        let mut tickets = Vec::with_capacity(jobs.len());
-        let mut jobs = jobs.into_iter().peekable();
-        loop {
-            self.shared.submit(&mut jobs, &[], |job| tickets.push(self.ticket(job)))?;
-            if jobs.peek().is_none() {
-                return Ok(tickets);
-            }
-            self.shared.wait_for_slot(HOST, None)?;
-        }
-    }
-
-    /// Enqueues a job on a stream, like any other work: it begins when what was enqueued before is done, and what is enqueued after waits
-    /// for it. Blocks where the stream has as many jobs under way as there are slots.
-    ///
-    /// # Errors
-    /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`]; those of [`submit`](Self::submit).
-    ///
-    /// # Safety
-    /// As [`submit`](Self::submit), in the stream's order. Until the job is done no device memory may be allocated or freed in this process but by this
-    /// library: the driver waits for all streams then, and keeps the engine from launching its kernel again. This library's calls wait for such jobs,
-    /// up to a second, and are then refused ([`Error::StreamWaits`]); what is dropped meanwhile is freed later. The work before it must not wait for SMs that only this engine's leaving
-    /// would free, unless the engine has no other jobs: see the module's documentation.
-    pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
-        self.check_own(&[job], &[])?;
-        let shared = &self.shared;
-        if stream.is_capturing()? {
-            return Err(EngineError::Capture.into());
-        }
-        loop {
-            let (lane, number) = shared.waits.enqueue(|| {
-                shared.check_open()?;
-                shared.streams.submit(&shared.queue, job, stream)
-            })?;
-            if let Some(job) = number {
-                return Ok(Ticket::new(shared, lane, job));
-            }
-            shared.wait_for_slot(lane, None)?;
-        }
-    }
-
-    fn check_own(&self, jobs: &[&Job], tickets: &[&Ticket]) -> Result<()> {
-        let own = |engine: &Arc<Shared>| Arc::ptr_eq(engine, &self.shared);
-        let what = match () {
-            () if !jobs.iter().all(|job| own(job.engine())) => "job",
-            () if !tickets.iter().all(|ticket| own(&ticket.engine)) => "ticket",
-            () => return Ok(()),
-        };
-        Err(EngineError::Foreign { what }.into())
-    }
-
-    fn ticket(&self, job: u32) -> Ticket {
-        Ticket::new(&self.shared, HOST, job)
     }
 
     /// The ticket that [`Ticket::to_raw`] made a number, for interfaces that pass numbers on.
@@ -358,8 +220,8 @@ impl Engine {
         self.shared.stop()
     }
 
-    /// Takes no more jobs and gives up those that have not begun; tiles under way are finished. What jobs that were not done have
-    /// stored is undefined, and streams that wait for them go on.
+    /// Takes no more jobs and gives up those that have not begun; tiles under way are finished.
+    /// What jobs that were not done have stored is undefined, and streams that wait for them go on.
     ///
     /// # Errors
     /// [`EngineError::Failed`] with the failure of the kernel.
@@ -379,27 +241,6 @@ impl Engine {
 }
 
 impl Shared {
-    /// Submits as many jobs as find slots; the rest stays with `jobs`.
-    fn submit<'j>(
-        &self,
-        jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,
-        after: &[&Ticket],
-        submitted: impl FnMut(u32),
-    ) -> Result<()> {
-        self.check_open()?;
-        let mut others = [Completion::of(HOST, 0); MOST_AFTER as usize];
-        let Some(others) = others.get_mut(..after.len()) else {
-            return Err(EngineError::from(RecordError::TooMany { jobs: after.len() }).into());
-        };
-        for (other, ticket) in others.iter_mut().zip(after) {
-            ticket.check_before_host()?;
-            *other = ticket.completion();
-        }
-        let outcome = self.queue.submit(HOST, jobs, others, submitted);
-        self.keep_running()?;
-        Ok(outcome?)
-    }
-
     fn check_open(&self) -> Result<()> {
         match self.phase.load(Ordering::Acquire) {
             OPEN => Ok(()),
@@ -413,11 +254,13 @@ impl Shared {
         self.queue.has_left(self.launches.load(Ordering::SeqCst))
     }
 
-    /// Launches the kernel if it has left and jobs are not given up. Who rings, passes a sequentially consistent fence, and then finds that
-    /// it has not left knows that it looks at the doorbells again.
+    /// Launches the kernel if it has left and jobs are not given up. Who rings, passes a
+    /// sequentially consistent fence, and then finds that it has not left knows that it looks at
+    /// the doorbells again.
     ///
     /// # Errors
-    /// [`EngineError::Failed`] with the launch's. The engine has failed then: jobs that were rung are not done later, when nobody has a ticket of theirs.
+    /// [`EngineError::Failed`] with the launch's. The engine has failed then: jobs that were rung
+    /// are not done later, when nobody has a ticket of theirs.
     fn keep_running(&self) -> Result<()> {
         self.launch_if_left().map_err(|error| {
             let failed = self.fail(error);
@@ -438,18 +281,13 @@ impl Shared {
         }
         let number = queue::launch_after(self.launches.load(Ordering::SeqCst));
         arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
-        // SAFETY: the arguments are those of the kernel, and what they point to lives as long as this, which waits for the stream.
+        // SAFETY: the arguments are those of the kernel, and what they point to lives as long as
+        // this, which waits for the stream.
         unsafe {
             driver::launch(&self.kernel.function, &self.launch, &arguments, self.stream.as_ref())
         }?;
         self.launches.store(number, Ordering::SeqCst);
         Ok(())
-    }
-
-    /// Waits until the oldest job that holds a slot is done, or for so long.
-    fn wait_for_slot(self: &Arc<Self>, lane: u32, timeout: Option<Duration>) -> Result<()> {
-        let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
-        Ticket::new(self, lane, job).wait_until(timeout)
     }
 
     /// A number that changes when jobs get done.

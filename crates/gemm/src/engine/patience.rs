@@ -1,4 +1,5 @@
-//! How waits for jobs ask: without pause at first, then now and then, and for how long nothing may get done.
+//! How waits for jobs ask: without pause at first, then now and then, and for how long nothing may
+//! get done.
 
 use std::time::{Duration, Instant};
 

@@ -8,6 +8,7 @@ use crate::error::{EngineError, Error, Result};
 
 /// What an engine's jobs are wanted for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Goal {
     /// Many jobs at once, or large ones: large tiles.
     #[default]
@@ -19,7 +20,8 @@ pub enum Goal {
 /// Stages of a k-tile's depth: one swizzle span.
 const SPAN_BYTES: u32 = 128;
 
-/// The kernel for jobs like `typical`: that of the config's knobs, and of the goal where these leave it open.
+/// The kernel for jobs like `typical`: that of the config's knobs, and of the goal where these
+/// leave it open.
 ///
 /// # Errors
 /// A knob is impossible, the epilogue among them, or the types have no kernel that stays.
@@ -36,7 +38,8 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
         return Err(EngineError::Kernel { spec: Box::new(spec) }.into());
     }
     let spec = Spec { source: WorkSource::Queue, ..spec };
-    // The queue takes a little shared memory, and as many stages as there are do not always fit beside it.
+    // The queue takes a little shared memory, and as many stages as there are do not always fit
+    // beside it.
     let spec = Spec { stages: spec.stages.min(spec.most_stages()), ..spec };
     spec.validate().map_err(PlanError::from)?;
     Ok(spec)
@@ -47,7 +50,8 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     let large = typical.m.div_ceil(128) * typical.n.div_ceil(128) * typical.batch.count.max(1);
     let small = typical.m <= 64 || goal == Goal::Latency && large < sms as usize;
     let k = SPAN_BYTES / config.dtype.bytes();
-    // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same tile.
+    // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same
+    // tile.
     let promotes = matches!(config.dtype, Element::E4m3 | Element::E5m2)
         && config.precision() == Precision::Full;
     let (tile, schedule) = match (small, promotes) {
@@ -57,16 +61,12 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     };
     let [m, n, k] = tile;
     let own_tile = config.tile_m.is_some() || config.tile_n.is_some() || config.tile_k.is_some();
-    let config = Config {
-        tile_m: config.tile_m.or(Some(m)),
-        tile_n: config.tile_n.or(Some(n)),
-        tile_k: config.tile_k.or(Some(k)),
-        schedule: config.schedule.or((!own_tile).then_some(schedule)),
-        cluster: config.cluster.or(Some(Cluster { m: 1, n: 1 })),
-        split: Some(Split::Whole),
-        swapped: Some(false),
-        ..config.clone()
-    };
+    let mut config = config.clone().with_split(Split::Whole).with_swapped(false);
+    config.tile_m.get_or_insert(m);
+    config.tile_n.get_or_insert(n);
+    config.tile_k.get_or_insert(k);
+    config.cluster.get_or_insert(Cluster { m: 1, n: 1 });
+    config.schedule = config.schedule.or((!own_tile).then_some(schedule));
     let plans = Plan::candidates(typical, &config, sms)?;
     let in_place = |plan: &&Plan| plan.accesses.are_in_place();
     let plan = plans.iter().find(in_place);

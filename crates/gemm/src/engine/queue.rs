@@ -1,4 +1,5 @@
-//! The host's end of the queue: memory that the kernel reads and writes, and the lanes that jobs are submitted to.
+//! The host's end of the queue: memory that the kernel reads and writes, and the lanes that jobs
+//! are submitted to.
 
 use std::iter::Peekable;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -37,7 +38,8 @@ struct Lane {
     next: u32,
     /// Tiles of all jobs before, which wraps.
     tiles: u32,
-    /// Of the host's lane: what its doorbell says of the last job, its record and tiles, and what to do.
+    /// Of the host's lane: what its doorbell says of the last job, its record and tiles, and what
+    /// to do.
     hint: [u32; 2],
     command: u32,
     /// Jobs that were given up, at the engine's end.
@@ -66,8 +68,8 @@ impl Queue {
         }
     }
 
-    /// Writes entries of jobs that come after others to the next slots of a lane, as long as slots are free, and rings the doorbell
-    /// once. `submitted` hears of each job's number.
+    /// Writes entries of jobs that come after others to the next slots of a lane, as long as slots
+    /// are free, and rings the doorbell once. `submitted` hears of each job's number.
     ///
     /// # Errors
     /// The others are too many: nothing is submitted then.
@@ -104,8 +106,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes the entry of a job to the next slot of a lane, and lets the stream ring its doorbell when it gets there: the job's number, or
-    /// `None` where the slot's last job is not done yet.
+    /// Writes the entry of a job to the next slot of a lane, and lets the stream ring its doorbell
+    /// when it gets there: the job's number, or `None` where the slot's last job is not done yet.
     pub(super) fn submit_from(
         &self,
         lane: u32,
@@ -126,7 +128,8 @@ impl Queue {
         let next = number.wrapping_add(1);
         let at = doorbell::STREAMS_AT + (lane - 1) * 4;
         let address = self.mailbox.address() + u64::from(at);
-        // SAFETY: the doorbell is a word of the mailbox, which outlives the stream's work: the engine waits for its jobs.
+        // SAFETY: the doorbell is a word of the mailbox, which outlives the stream's work: the
+        // engine waits for its jobs.
         unsafe { stream.write_word(address, next) }?;
         job.submitted(own);
         (held.next, held.tiles) = (next, to_end);
@@ -153,8 +156,8 @@ impl Queue {
         jobs.filter(move |job| !self.is_done(Completion::of(lane, *job)))
     }
 
-    /// Gives up the jobs of a lane that are not done, for a kernel that has left for good: streams that wait for them go on. Whether there were
-    /// any.
+    /// Gives up the jobs of a lane that are not done, for a kernel that has left for good: streams
+    /// that wait for them go on. Whether there were any.
     pub(super) fn give_up(&self, lane: u32) -> bool {
         let mut held = lock(&self.lanes[lane as usize]);
         let pending: Vec<_> = self.pending_before(lane, held.next).collect();
@@ -241,8 +244,8 @@ pub(super) fn launch_after(number: u32) -> u32 {
     number.wrapping_add(1) & (u32::MAX >> (32 - LAUNCH_BITS))
 }
 
-/// Whether the kernel's state says that it left, of that launch or a later one: a launch may have come and gone before the thread that
-/// made it says that there is one.
+/// Whether the kernel's state says that it left, of that launch or a later one: a launch may have
+/// come and gone before the thread that made it says that there is one.
 fn says_left(state: u32, launches: u32) -> bool {
     let (number, runs) = (state >> 1, state & 1 == 1);
     let ahead = number.wrapping_sub(launches) & (u32::MAX >> (32 - LAUNCH_BITS));

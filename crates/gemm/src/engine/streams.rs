@@ -1,5 +1,6 @@
-//! Jobs of streams: a stream rings the doorbell of a lane when it gets there, and goes on when the job is done. The kernel may have left by
-//! then, and no thread of the caller's looks: a stream beside rings a bell of the host's, and a thread of the engine looks.
+//! Jobs of streams: a stream rings the doorbell of a lane when it gets there, and goes on when the
+//! job is done. The kernel may have left by then, and no thread of the caller's looks: a stream
+//! beside rings a bell of the host's, and a thread of the engine looks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -44,7 +45,8 @@ impl Streams {
             while let Some(rings) = bell.wait(seen) {
                 seen = rings;
                 let Some(engine) = engine.upgrade() else { return };
-                // The stream has rung a doorbell before: either the kernel sees that, or what follows sees that it left.
+                // The stream has rung a doorbell before: either the kernel sees that, or what
+                // follows sees that it left.
                 fence(Ordering::SeqCst);
                 if let Err(error) = engine.keep_running() {
                     tracing::error!(%error, "the resident kernel could not be launched");

@@ -18,7 +18,8 @@ use crate::error::{EngineError, Result};
 /// Before a wait rests it asks whenever it gets the core: Linux adds some 50 µs to every sleep.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// A job that was submitted. It is done whether the ticket is kept or not. A future, too, which is ready when the job is done.
+/// A job that was submitted. It is done whether the ticket is kept or not. A future, too, which is
+/// ready when the job is done.
 pub struct Ticket {
     pub(super) engine: Arc<Shared>,
     pub(super) lane: u32,
@@ -44,7 +45,8 @@ impl Ticket {
         self.job
     }
 
-    /// The ticket as a number, never 0, for [`Engine::ticket_from_raw`](super::Engine::ticket_from_raw) of the same engine.
+    /// The ticket as a number, never 0, for
+    /// [`Engine::ticket_from_raw`](super::Engine::ticket_from_raw) of the same engine.
     pub fn to_raw(&self) -> u64 {
         raw(self.lane, self.job)
     }
@@ -58,13 +60,14 @@ impl Ticket {
         check_before_host(self.lane, self.job, || self.is_done())
     }
 
-    /// Whether the job is done; what it stored can be seen by the host, and by streams from now on. Tickets can be asked for as long as
-    /// fewer than 2^31 jobs were submitted after them.
+    /// Whether the job is done; what it stored can be seen by the host, and by streams from now on.
+    /// Tickets can be asked for as long as fewer than 2^31 jobs were submitted after them.
     pub fn is_done(&self) -> bool {
         self.engine.is_done(self.lane, self.job)
     }
 
-    /// Whether the job is done, or will never be: for those who ask in place of waiting. Where it is not done it costs a call of the driver.
+    /// Whether the job is done, or will never be: for those who ask in place of waiting. Where it
+    /// is not done it costs a call of the driver.
     ///
     /// # Errors
     /// [`EngineError::Failed`], [`EngineError::Aborted`].
@@ -79,7 +82,8 @@ impl Ticket {
     /// Waits until the job is done.
     ///
     /// # Errors
-    /// [`EngineError::Failed`], [`EngineError::Aborted`], and [`EngineError::Stuck`] after the watchdog's time without any job done.
+    /// [`EngineError::Failed`], [`EngineError::Aborted`], and [`EngineError::Stuck`] after the
+    /// watchdog's time without any job done.
     pub fn wait(&self) -> Result<()> {
         self.wait_until(None)
     }
@@ -92,7 +96,8 @@ impl Ticket {
         self.wait_until(Some(timeout))
     }
 
-    /// Lets a stream wait for the job, and returns: what is enqueued there after begins when it is done or given up.
+    /// Lets a stream wait for the job, and returns: what is enqueued there after begins when it is
+    /// done or given up.
     ///
     /// # Errors
     /// [`EngineError::Capture`]: the job is done once, and a graph's replays would not wait for others; [`crate::Error::Driver`].
@@ -104,10 +109,12 @@ impl Ticket {
         waits.enqueue(|| queue.wait_on(self.lane, Some(self.job), stream))
     }
 
-    /// Calls `callback` once, when the job is done, or with the errors of [`wait`](Self::wait) where it will not be. It is called on a thread
-    /// of the engine, also where the job is done already: one callback after the other, so one that blocks holds up the others. It
-    /// may submit jobs to the same engine, and may drop the last handle to it. What it panics with is logged and dropped. The thread looks at the
-    /// words of jobs with callbacks as a wait does, and sleeps where there are none.
+    /// Calls `callback` once, when the job is done, or with the errors of [`wait`](Self::wait)
+    /// where it will not be. It is called on a thread of the engine, also where the job is done
+    /// already: one callback after the other, so one that blocks holds up the others. It may submit
+    /// jobs to the same engine, and may drop the last handle to it. What it panics with is logged
+    /// and dropped. The thread looks at the words of jobs with callbacks as a wait does, and sleeps
+    /// where there are none.
     pub fn on_done(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.engine.watcher.register(self.clone(), Box::new(callback));
     }
@@ -173,8 +180,8 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Doorbells are seen one lane after the other: the host's job may be taken in before a stream's that is not done, and its tiles would wait
-/// on all SMs for one that has none.
+/// Doorbells are seen one lane after the other: the host's job may be taken in before a stream's
+/// that is not done, and its tiles would wait on all SMs for one that has none.
 fn check_before_host(
     lane: u32,
     job: u32,

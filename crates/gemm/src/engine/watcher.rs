@@ -1,5 +1,6 @@
-//! Who is told when a job is done without waiting for it. The kernel only writes words, so one thread of the engine looks at those of the
-//! jobs that somebody asked about, and sleeps where nobody did.
+//! Who is told when a job is done without waiting for it. The kernel only writes words, so one
+//! thread of the engine looks at those of the jobs that somebody asked about, and sleeps where
+//! nobody did.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -27,7 +28,8 @@ pub(super) trait Watched: Send + 'static {
 /// What is told.
 pub(super) type Told = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// A thread that looks at jobs while there are any. It ends when this is dropped and all that were registered were told.
+/// A thread that looks at jobs while there are any. It ends when this is dropped and all that were
+/// registered were told.
 pub(super) struct Watcher<J>(Arc<Shared<J>>);
 
 struct Shared<J> {
@@ -130,14 +132,16 @@ impl<J: Watched> Shared<J> {
 
 /// Tells of jobs that are done, in the order in which they came: whether there were any.
 fn tell_done<J: Watched>(jobs: &mut Vec<Entry<J>>) -> bool {
-    // All that are done leave the list first: what is told may take its time, and then they are not later than the kernel made them.
+    // All that are done leave the list first: what is told may take its time, and then they are not
+    // later than the kernel made them.
     let done: Vec<_> = jobs.extract_if(.., |entry| entry.job.is_done()).collect();
     let any = !done.is_empty();
     done.into_iter().for_each(|entry| tell(entry, Ok(())));
     any
 }
 
-/// Tells of jobs that will not be done, and of all where nothing has moved for the watchdog's time: whether there were any.
+/// Tells of jobs that will not be done, and of all where nothing has moved for the watchdog's time:
+/// whether there were any.
 fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool {
     // They are of one engine: where the first can be done, the others can.
     let fails = jobs.first().is_some_and(|entry| entry.job.check().is_err());

@@ -5,6 +5,7 @@ use pgemm_plan::PlanError;
 
 /// What the CPU backend cannot compute.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CpuError {
     /// The problem is impossible or does not fit its matrices.
     #[error(transparent)]

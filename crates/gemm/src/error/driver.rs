@@ -28,6 +28,7 @@ impl fmt::Display for DriverVersion {
 
 /// Why a kernel cannot be launched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LaunchError {
     /// The grid has no CTA or too many.
     #[error(
@@ -107,6 +108,7 @@ pub enum LaunchError {
 
 /// Why a tensor map cannot be encoded. Dimension 0 is the innermost, contiguous one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TensorMapError {
     /// The box has no dimension or too many.
     #[error(

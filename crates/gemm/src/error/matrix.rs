@@ -5,6 +5,7 @@ use pgemm_plan::{MatrixLayout, PlanError};
 
 /// What a host matrix cannot do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum MatrixError {
     /// The layout is impossible.
     #[error(transparent)]

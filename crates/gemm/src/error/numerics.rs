@@ -10,6 +10,7 @@ use super::matrix::MatrixError;
 
 /// Why a result cannot be judged.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NumericsError {
     /// The problem is impossible or does not fit its matrices.
     #[error(transparent)]

@@ -1,4 +1,5 @@
-//! Products of matrices on the device that know what they are: lengths, layouts, types and contexts are checked.
+//! Products of matrices on the device that know what they are: lengths, layouts, types and contexts
+//! are checked.
 
 use pgemm_ir::Element;
 use pgemm_plan::{MatrixLayout, PlanError, Problem};
@@ -11,12 +12,14 @@ use crate::operands::{
 use crate::work::Pointers;
 
 impl Gemm {
-    /// Enqueues D = activation(alpha·A·B + beta·C + bias) on `stream` and returns; the problem is prepared first where that
-    /// has not happened. Where beta is not 0 and there is no C, D is C: it is read before it is written. D is complete once
-    /// the stream has been waited for, as [`DeviceMatrix::download`](crate::DeviceMatrix::download) does.
+    /// Enqueues D = activation(alpha·A·B + beta·C + bias) on `stream` and returns; the problem is
+    /// prepared first where that has not happened. Where beta is not 0 and there is no C, D is C:
+    /// it is read before it is written. D is complete once the stream has been waited for, as
+    /// [`DeviceMatrix::download`](crate::DeviceMatrix::download) does.
     ///
-    /// The first element of a buffer of cudarc's is that of the (first) matrix. Uses of such buffers on other streams are
-    /// waited for, and later ones wait for this, as far as `cudarc` tracks them.
+    /// The first element of a buffer of cudarc's is that of the (first) matrix. Uses of such
+    /// buffers on other streams are waited for, and later ones wait for this, as far as `cudarc`
+    /// tracks them.
     ///
     /// ```no_run
     /// use persistent_gemm::driver::Device;
@@ -35,10 +38,12 @@ impl Gemm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`run_at`](Self::run_at). Operands that do not lie as the problem says, are of other types than the config's
-    /// ([`Error::MatrixType`], [`Error::BufferType`]), too short ([`Error::BufferLength`]) or in another context
-    /// ([`Error::OtherContext`]). [`PlanError::MissingBias`] and [`PlanError::UnusedBias`]. A D that is C, which the problem
-    /// lays out otherwise than C. A batch of matrices: for batches there are buffers, or [`run_at`](Self::run_at).
+    /// Those of [`run_at`](Self::run_at). Operands that do not lie as the problem says, are of
+    /// other types than the config's ([`Error::MatrixType`], [`Error::BufferType`]), too short
+    /// ([`Error::BufferLength`]) or in another context ([`Error::OtherContext`]).
+    /// [`PlanError::MissingBias`] and [`PlanError::UnusedBias`]. A D that is C, which the problem
+    /// lays out otherwise than C. A batch of matrices: for batches there are buffers, or
+    /// [`run_at`](Self::run_at).
     pub fn run<S, A, B, C, V, D>(
         &self,
         problem: &Problem,
@@ -77,8 +82,9 @@ impl Gemm {
         let (bias, _read_bias) = bias.map(|bias| bias.read(stream)).unzip();
         let (d, _written) = d.write(stream);
         let pointers = Pointers::new(a, b, c.unwrap_or(d), d).with_bias(bias.unwrap_or(0));
-        // SAFETY: the operands have what the problem reaches over, of its types, in the stream's context. Who frees them waits for
-        // their use: cudarc for the events that are recorded when the guards are dropped.
+        // SAFETY: the operands have what the problem reaches over, of its types, in the stream's
+        // context. Who frees them waits for their use: cudarc for the events that are recorded when
+        // the guards are dropped.
         unsafe { self.run_at(problem, &pointers, on) }
     }
 
@@ -154,7 +160,8 @@ fn check_type(matrix: &'static str, stored: &StoredType, needed: Element) -> Res
     }
 }
 
-/// Where C is read from D's place, it must lie as D does: elements would else be read that others have been written over.
+/// Where C is read from D's place, it must lie as D does: elements would else be read that others
+/// have been written over.
 fn check_in_place(problem: &Problem) -> Result<()> {
     let batch = problem.batch;
     if batch.count > 1 && batch.c != batch.d {

@@ -21,7 +21,8 @@ use prepared::PlanKey;
 pub use prepared::{Preparation, Prepared};
 pub use run::RunRequest;
 
-/// Device memory that the caller gives a launch as its workspace: see [`RunRequest::with_workspace`].
+/// Device memory that the caller gives a launch as its workspace: see
+/// [`RunRequest::with_workspace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerWorkspace {
     /// Where it begins: a multiple of [`ALIGN`](Self::ALIGN).
@@ -62,11 +63,12 @@ struct Inner {
 }
 
 impl Gemm {
-    /// A GEMM on `device`. Compiles nothing yet. Problems that were tuned use what was found (see [`crate::tune::Picks`])
-    /// where the config gives nothing but types.
+    /// A GEMM on `device`. Compiles nothing yet. Problems that were tuned use what was found (see
+    /// [`crate::tune::Picks`]) where the config gives nothing but types.
     ///
     /// # Errors
-    /// [`Error::Plan`](crate::Error::Plan) if a knob is impossible whatever the problem, [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::Plan`](crate::Error::Plan) if a knob is impossible whatever the problem,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn create(device: &Device, config: Config) -> Result<Self> {
         let picks = Picks::from_environment(device.properties());
         Self::with_picks(device, config, picks)
@@ -95,15 +97,16 @@ impl Gemm {
         })))
     }
 
-    /// The one that computes blocks of products of the host's: tiles are whole along k unless the config says otherwise, so that sums
-    /// depend on nothing but k, and workspaces are the caller's.
+    /// The one that computes blocks of products of the host's: tiles are whole along k unless the
+    /// config says otherwise, so that sums depend on nothing but k, and workspaces are the
+    /// caller's.
     pub(crate) fn by_blocks(&self) -> Result<Gemm> {
         let mut by_blocks = lock(&self.0.by_blocks);
         if let Some(gemm) = &*by_blocks {
             return Ok(gemm.clone());
         }
         let Inner { device, config, picks, .. } = &*self.0;
-        let config = Config { split: config.split.or(Some(Split::Whole)), ..config.clone() };
+        let config = config.clone().with_split(config.split.unwrap_or(Split::Whole));
         let gemm = Self::with_picks(device, config, picks.clone())?;
         gemm.set_workspace_limit(Some(0));
         *by_blocks = Some(gemm.clone());
@@ -120,7 +123,8 @@ impl Gemm {
         &self.0.config
     }
 
-    /// A stream of this `Gemm`'s own, for callers that bring none. It does not synchronise with the legacy default stream.
+    /// A stream of this `Gemm`'s own, for callers that bring none. It does not synchronise with the
+    /// legacy default stream.
     pub fn stream(&self) -> StreamRef<'_> {
         self.0.stream.as_ref()
     }
@@ -130,8 +134,9 @@ impl Gemm {
         &self.0.store
     }
 
-    /// Waits until all is done that was enqueued on this `Gemm`'s own [`stream`](Self::stream). What it enqueued on streams of
-    /// the caller's is waited for there, by [`StreamRef::synchronize`], or by [`Device::synchronize`] for all of them.
+    /// Waits until all is done that was enqueued on this `Gemm`'s own [`stream`](Self::stream).
+    /// What it enqueued on streams of the caller's is waited for there, by
+    /// [`StreamRef::synchronize`], or by [`Device::synchronize`] for all of them.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) with the failure of any earlier work.
@@ -144,16 +149,19 @@ impl Gemm {
         self.0.account.held()
     }
 
-    /// Sets the most bytes that the workspaces of all its problems may hold together; `None`, as at first, sets no limit. A run that
-    /// needs more than is left frees what other problems and streams hold, after their launches, and fails with
-    /// [`Error::WorkspaceLimit`](crate::Error::WorkspaceLimit) where that is not enough. What graphs may replay is never freed. What is held beyond a new limit
-    /// stays until then, or until [`trim`](Self::trim).
+    /// Sets the most bytes that the workspaces of all its problems may hold together; `None`, as at
+    /// first, sets no limit. A run that needs more than is left frees what other problems and
+    /// streams hold, after their launches, and fails with
+    /// [`Error::WorkspaceLimit`](crate::Error::WorkspaceLimit) where that is not enough. What
+    /// graphs may replay is never freed. What is held beyond a new limit stays until then, or until
+    /// [`trim`](Self::trim).
     pub fn set_workspace_limit(&self, bytes: Option<u64>) {
         self.0.account.set_limit(bytes.unwrap_or(u64::MAX));
     }
 
-    /// Gives memory back: frees the workspaces that no graph may use, after the launches that use them, and forgets prepared
-    /// problems that nobody else holds. Kernels stay loaded. Returns the bytes of device memory that were freed.
+    /// Gives memory back: frees the workspaces that no graph may use, after the launches that use
+    /// them, and forgets prepared problems that nobody else holds. Kernels stay loaded. Returns the
+    /// bytes of device memory that were freed.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) if the driver refuses.

@@ -72,10 +72,10 @@ impl Prepared {
         self.sequence.plan()
     }
 
-    /// Bytes of device memory held for partial sums and for repacked operands; 0 where every tile is computed
-    /// whole and both operands are read in place. Each stream on which the problem
-    /// was run, and each stream of a capture, has its own: what a capture used goes to the next stream or capture once the
-    /// graph and its executables are gone, the rest is freed with this problem.
+    /// Bytes of device memory held for partial sums and for repacked operands; 0 where every tile
+    /// is computed whole and both operands are read in place. Each stream on which the problem was
+    /// run, and each stream of a capture, has its own: what a capture used goes to the next stream
+    /// or capture once the graph and its executables are gone, the rest is freed with this problem.
     pub fn workspace_bytes(&self) -> u64 {
         lock(&self.patched).workspaces.bytes()
     }
@@ -101,7 +101,8 @@ impl Prepared {
     }
 }
 
-/// What is prepared: a problem, and as far as they are known the places of its operands and how it is to be computed.
+/// What is prepared: a problem, and as far as they are known the places of its operands and how it
+/// is to be computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
     problem: &'a Problem,
@@ -110,17 +111,20 @@ pub struct Preparation<'a> {
 }
 
 impl<'a> Preparation<'a> {
-    /// The problem, with operands at addresses that are multiples of 16, computed as is expected to be fastest.
+    /// The problem, with operands at addresses that are multiples of 16, computed as is expected to
+    /// be fastest.
     pub fn new(problem: &'a Problem) -> Self {
         Preparation { problem, pointers: None, choice: None }
     }
 
-    /// For operands at addresses that are as far off multiples of 16 as these, and as others that are multiples of it.
+    /// For operands at addresses that are as far off multiples of 16 as these, and as others that
+    /// are multiples of it.
     pub fn at(self, pointers: &Pointers) -> Self {
         Preparation { pointers: Some(*pointers), ..self }
     }
 
-    /// Computed by exactly this choice. What is prepared so is not remembered; its kernel stays loaded.
+    /// Computed by exactly this choice. What is prepared so is not remembered; its kernel stays
+    /// loaded.
     pub fn with_choice(self, choice: Choice) -> Self {
         Preparation { choice: Some(choice), ..self }
     }
@@ -133,9 +137,9 @@ impl<'a> From<&'a Problem> for Preparation<'a> {
 }
 
 impl Gemm {
-    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its arguments, and allocates a
-    /// workspace where the plan splits tiles along k or repacks operands. Runs of this problem at such addresses then only
-    /// patch addresses and launch.
+    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its
+    /// arguments, and allocates a workspace where the plan splits tiles along k or repacks
+    /// operands. Runs of this problem at such addresses then only patch addresses and launch.
     ///
     /// ```no_run
     /// # use persistent_gemm::{Choice, Error, Gemm, Pointers, Preparation, Problem};
@@ -148,9 +152,10 @@ impl Gemm {
     /// ```
     ///
     /// # Errors
-    /// The problem is malformed, no kernel can compute it, a choice does not fit it or this config's types, memory for the
-    /// workspace is lacking, or the driver refuses. [`Error::UncleanKernel`] where the driver spoils the kernel that the config
-    /// or the choice names, [`Error::NoCleanKernel`] where it spoils all that the planner could take.
+    /// The problem is malformed, no kernel can compute it, a choice does not fit it or this
+    /// config's types, memory for the workspace is lacking, or the driver refuses.
+    /// [`Error::UncleanKernel`] where the driver spoils the kernel that the config or the choice
+    /// names, [`Error::NoCleanKernel`] where it spoils all that the planner could take.
     pub fn prepare<'a>(&self, preparation: impl Into<Preparation<'a>>) -> Result<Arc<Prepared>> {
         let Preparation { problem, pointers, choice } = preparation.into();
         problem.validate()?;
@@ -158,9 +163,9 @@ impl Gemm {
             alignment(problem, &self.0.config, &pointers)
         });
         let Some(choice) = choice else { return self.prepare_for(problem, alignment) };
-        let Config { dtype, b, epilogue, .. } = self.0.config;
-        let output = Some(self.0.config.output_dtype());
-        let config = Config { dtype, b, output, epilogue, ..Config::for_choice(choice) };
+        let own = &self.0.config;
+        let mut config = Config::for_choice(choice).with_output(own.output_dtype());
+        (config.dtype, config.b, config.epilogue) = (own.dtype, own.b, own.epilogue);
         self.prepare_first(
             problem,
             &config,
@@ -207,7 +212,8 @@ impl Gemm {
     /// A plan, ready to launch.
     ///
     /// # Errors
-    /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from being launched.
+    /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from
+    /// being launched.
     fn prepare_plan(
         &self,
         problem: &Problem,
@@ -246,8 +252,8 @@ pub(super) fn alignment(
 /// What `prepare` makes of the first plan whose kernel the driver does not spoil.
 ///
 /// # Errors
-/// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] where the planner has no other left;
-/// any other error of `prepare`.
+/// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] where the
+/// planner has no other left; any other error of `prepare`.
 fn first_clean<T>(
     config: &Config,
     plans: impl IntoIterator<Item = Plan>,
@@ -269,7 +275,8 @@ mod tests {
     use super::*;
     use crate::Dtype;
 
-    /// The plans of `config` for a problem, given to a driver that spoils the first `spoilt` of them.
+    /// The plans of `config` for a problem, given to a driver that spoils the first `spoilt` of
+    /// them.
     fn picked(config: &Config, spoilt: usize) -> (Vec<Plan>, Result<Plan>) {
         let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
         let plans: Vec<Plan> = Plan::candidates(&problem, config, 132).unwrap();

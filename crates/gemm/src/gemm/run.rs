@@ -1,4 +1,5 @@
-//! Runs at device addresses: the addresses are checked, the arguments patched, and the launches enqueued.
+//! Runs at device addresses: the addresses are checked, the arguments patched, and the launches
+//! enqueued.
 
 use std::sync::Arc;
 
@@ -9,9 +10,10 @@ use super::prepared::{Patched, PlanKey, Prepared, alignment};
 use super::{CallerWorkspace, Gemm, lock};
 use crate::driver::{self, StreamRef};
 use crate::error::{Error, Result};
-use crate::work::{Pointers, factor_of_products};
+use crate::work::Pointers;
 
-/// What a run at addresses computes: a problem, or a prepared one, which is found without being looked up.
+/// What a run at addresses computes: a problem, or a prepared one, which is found without being
+/// looked up.
 #[derive(Clone, Copy)]
 pub struct RunRequest<'a> {
     what: What<'a>,
@@ -30,10 +32,12 @@ impl<'a> RunRequest<'a> {
         RunRequest { what: What::Prepared(prepared, [alpha, beta]), workspace: None }
     }
 
-    /// The same with a workspace of the caller's of [`workspace_required_bytes`](Prepared::workspace_required_bytes), whatever
-    /// it holds: the part with counters is set to zero on the stream before each launch. Nothing is allocated then. Problems
-    /// are best prepared for their addresses ([`Preparation::at`](super::Preparation::at)) where operands lie at no multiples
-    /// of 16: at such addresses a problem that was not needs what it needs when prepared anew.
+    /// The same with a workspace of the caller's of
+    /// [`workspace_required_bytes`](Prepared::workspace_required_bytes), whatever it holds: the
+    /// part with counters is set to zero on the stream before each launch. Nothing is allocated
+    /// then. Problems are best prepared for their addresses
+    /// ([`Preparation::at`](super::Preparation::at)) where operands lie at no multiples of 16: at
+    /// such addresses a problem that was not needs what it needs when prepared anew.
     pub fn with_workspace(self, workspace: CallerWorkspace) -> Self {
         RunRequest { workspace: Some(workspace), ..self }
     }
@@ -60,13 +64,15 @@ impl<'a> From<&'a Arc<Prepared>> for RunRequest<'a> {
 }
 
 impl Gemm {
-    /// Enqueues D = alpha·A·B + beta·C, with the config's epilogue, of matrices at addresses, and returns. A problem is prepared
-    /// first where that has not happened; so is a prepared one at addresses of operands that are further off multiples of 16
-    /// than it was prepared for. Then addresses and scalars are patched, and the kernels launched.
+    /// Enqueues D = alpha·A·B + beta·C, with the config's epilogue, of matrices at addresses, and
+    /// returns. A problem is prepared first where that has not happened; so is a prepared one at
+    /// addresses of operands that are further off multiples of 16 than it was prepared for. Then
+    /// addresses and scalars are patched, and the kernels launched.
     ///
-    /// Where the plan splits tiles along k or repacks operands, the first run on a stream or in a capture takes the workspace
-    /// that [`prepare`](Self::prepare) left, or allocates one and waits for its counters to be zeroed; captures do not forbid
-    /// that. No other run of a prepared problem allocates or waits.
+    /// Where the plan splits tiles along k or repacks operands, the first run on a stream or in a
+    /// capture takes the workspace that [`prepare`](Self::prepare) left, or allocates one and waits
+    /// for its counters to be zeroed; captures do not forbid that. No other run of a prepared
+    /// problem allocates or waits.
     ///
     /// ```no_run
     /// # use persistent_gemm::driver::StreamRef;
@@ -80,19 +86,22 @@ impl Gemm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare). An address that is null or no multiple of an element's size.
-    /// [`Error::CaptureUnprepared`] if the stream is being captured and the problem was not prepared for such addresses.
-    /// [`Error::PreparedWithoutC`] if beta is not 0 and was when the problem was prepared. Scalars of an integer product that
-    /// are no 32-bit integers, or that are beyond binary32 where the product is not of f64. [`Error::OutOfMemory`] where a
-    /// workspace is allocated, [`Error::WorkspaceLimit`] where it may not be, [`Error::Workspace`] where the caller's is too
-    /// small or not aligned. A launch that the driver refuses.
+    /// Those of [`prepare`](Self::prepare). An address that is null or no multiple of an element's
+    /// size. [`Error::CaptureUnprepared`] if the stream is being captured and the problem was not
+    /// prepared for such addresses. [`Error::PreparedWithoutC`] if beta is not 0 and was when the
+    /// problem was prepared. Scalars of an integer product that are no 32-bit integers, or that are
+    /// beyond binary32 where the product is not of f64. [`Error::OutOfMemory`] where a workspace is
+    /// allocated, [`Error::WorkspaceLimit`] where it may not be, [`Error::Workspace`] where the
+    /// caller's is too small or not aligned. A launch that the driver refuses.
     ///
     /// # Safety
-    /// The addresses must be those of matrices on this device as the problem describes them, alive and not otherwise written
-    /// until the work on `stream` has been done. `stream` must belong to the device's context. Where it is being captured,
-    /// matrices and this `Gemm` must live until the last replay has been done, and executables made from one graph must not
-    /// run at the same time. A problem that is prepared must have been so by this `Gemm`. A workspace must be memory of this
-    /// device that nobody else uses until the work on `stream` has been done, or, captured, while a replay runs.
+    /// The addresses must be those of matrices on this device as the problem describes them, alive
+    /// and not otherwise written until the work on `stream` has been done. `stream` must belong to
+    /// the device's context. Where it is being captured, matrices and this `Gemm` must live until
+    /// the last replay has been done, and executables made from one graph must not run at the same
+    /// time. A problem that is prepared must have been so by this `Gemm`. A workspace must be
+    /// memory of this device that nobody else uses until the work on `stream` has been done, or,
+    /// captured, while a replay runs.
     pub unsafe fn run_at<'a>(
         &self,
         request: impl Into<RunRequest<'a>>,
@@ -149,7 +158,6 @@ impl Gemm {
         prepared.problem().with_alpha(alpha).with_beta(beta).check_scalars(output)?;
         let reads_operands = prepared.problem().k > 0;
         let adds_bias = self.0.config.epilogue.bias().is_some();
-        let alpha = factor_of_products(prepared.problem().k, alpha);
         let ([a, b], output) = (self.0.config.operands(), self.0.config.output_dtype());
         for (matrix, address, element, read) in [
             ("A", pointers.a, a, reads_operands),
@@ -193,13 +201,14 @@ impl Gemm {
         };
         let run = sequence.run(pointers, [alpha, beta], workspace, self.0.zeros.address());
         let mut stream = stream;
-        // SAFETY: the kernels are the steps', the caller vouches for addresses and stream, and the workspace is as large as the
-        // sequence needs it.
+        // SAFETY: the kernels are the steps', the caller vouches for addresses and stream, and the
+        // workspace is as large as the sequence needs it.
         unsafe { run.execute(&mut stream, steps) }
     }
 }
 
-/// A workspace of the caller's, with its counters set to zero on the stream; 0 where none is needed.
+/// A workspace of the caller's, with its counters set to zero on the stream; 0 where none is
+/// needed.
 ///
 /// # Errors
 /// [`Error::Workspace`]; [`Error::Driver`] if the call fails.

@@ -9,7 +9,8 @@ use pgemm_plan::MatrixLayout;
 use super::HostMatrix;
 use crate::error::Result;
 
-/// Matrices as they lie in one allocation, `stride` elements apart, with NaN in between. There is at least one.
+/// Matrices as they lie in one allocation, `stride` elements apart, with NaN in between. There is
+/// at least one.
 pub(crate) fn laid_together(matrices: &[HostMatrix], stride: usize) -> Result<Cow<'_, HostMatrix>> {
     let (first, others) = (&matrices[0], matrices.len() - 1);
     if others == 0 {
@@ -49,7 +50,8 @@ pub(crate) fn room_for(
     Ok(all)
 }
 
-/// The bytes of each line of a matrix, and where they begin where the matrix begins `first` elements behind the start.
+/// The bytes of each line of a matrix, and where they begin where the matrix begins `first`
+/// elements behind the start.
 fn lines(matrix: &HostMatrix, first: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
     let (layout, size) = (matrix.layout(), matrix.dtype().bytes() as usize);
     let lines = if layout.is_empty() { 0 } else { layout.lines() };

@@ -1,15 +1,16 @@
 //! One element of any type to and from `f32` and `f64`, rounded once, to nearest with ties to even.
 //!
-//! Out of range: f16, bf16, tf32 and f32 overflow to infinity as IEEE 754 says. e4m3 and e5m2 saturate at ±448 and ±57344,
-//! infinities included, as `cvt.rn.satfinite` does (PTX ISA, "cvt"). Integers saturate, and NaN becomes 0.
+//! Out of range: f16, bf16, tf32 and f32 overflow to infinity as IEEE 754 says. e4m3 and e5m2
+//! saturate at ±448 and ±57344, infinities included, as `cvt.rn.satfinite` does (PTX ISA, "cvt").
+//! Integers saturate, and NaN becomes 0.
 
 use bytemuck::{Pod, Zeroable};
 use float8::{F8E4M3, F8E5M2};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// An element as it lies in memory. The methods have names of their own: `half` has inherent ones called `from_f64`, which
-/// round twice.
+/// An element as it lies in memory. The methods have names of their own: `half` has inherent ones
+/// called `from_f64`, which round twice.
 pub(crate) trait Scalar: Pod + Send + Sync {
     /// The exact value.
     fn to_double(self) -> f64;
@@ -37,8 +38,9 @@ pub(crate) trait Scalar: Pod + Send + Sync {
     }
 }
 
-/// Truncates to `f32` and sets the last bit if anything was lost. Rounding the result to a type with at most 22
-/// significant bits then equals rounding the `f64` directly (Boldo and Melquiond, "When double rounding is odd", 2005).
+/// Truncates to `f32` and sets the last bit if anything was lost. Rounding the result to a type
+/// with at most 22 significant bits then equals rounding the `f64` directly (Boldo and Melquiond,
+/// "When double rounding is odd", 2005).
 fn round_to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let widened = f64::from(nearest);
@@ -55,7 +57,8 @@ fn round_significand<const DROPPED: u32>(value: f32) -> u32 {
     let bits = value.to_bits();
     let mask = (1u32 << DROPPED) - 1;
     if value.is_nan() {
-        // The quiet bit survives, so a payload in the dropped bits cannot turn a NaN into an infinity.
+        // The quiet bit survives, so a payload in the dropped bits cannot turn a NaN into an
+        // infinity.
         return (bits | 0x0040_0000) & !mask;
     }
     let half_minus_one = mask >> 1;
@@ -101,7 +104,8 @@ impl Scalar for bf16 {
     }
 }
 
-/// binary32 storage whose value is the nearest tf32: kernels round as they load, so whatever the low 13 bits hold is read so.
+/// binary32 storage whose value is the nearest tf32: kernels round as they load, so whatever the
+/// low 13 bits hold is read so.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Tf32(f32);
@@ -191,7 +195,8 @@ macro_rules! integer {
 }
 integer!(i8, u8, i32);
 
-/// Runs an expression with a type alias bound to the storage type of an [`Element`](pgemm_ir::Element).
+/// Runs an expression with a type alias bound to the storage type of an
+/// [`Element`](pgemm_ir::Element).
 macro_rules! with_scalar {
     ($element:expr, $scalar:ident => $body:expr) => {{
         use pgemm_ir::Element as E;
@@ -245,7 +250,8 @@ pub(crate) use with_scalar;
 mod tests {
     use super::*;
 
-    /// All finite values of a type of at most 16 bits, ascending, with the evenness of their significand.
+    /// All finite values of a type of at most 16 bits, ascending, with the evenness of their
+    /// significand.
     fn table<S: Scalar>(from_bits: impl Fn(u16) -> S, bits: u32) -> Vec<(f64, bool)> {
         let mut values: Vec<(f64, bool)> = (0..1u32 << (bits - 1))
             .map(|pattern| (from_bits(pattern as u16).to_double(), pattern % 2 == 0))
@@ -255,7 +261,8 @@ mod tests {
         values
     }
 
-    /// Every finite value, every midpoint between neighbours and the doubles next to a midpoint round as they should.
+    /// Every finite value, every midpoint between neighbours and the doubles next to a midpoint
+    /// round as they should.
     fn check_rounding<S: Scalar>(from_bits: impl Fn(u16) -> S, bits: u32) {
         let values = table(from_bits, bits);
         for (value, _) in &values {

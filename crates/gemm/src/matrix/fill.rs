@@ -1,5 +1,5 @@
-//! Deterministic fills. Each element's value is a function of the seed, its row and its column alone, so it depends neither
-//! on the number of threads nor on how the matrix lies.
+//! Deterministic fills. Each element's value is a function of the seed, its row and its column
+//! alone, so it depends neither on the number of threads nor on how the matrix lies.
 
 use std::convert::Infallible;
 
@@ -12,7 +12,8 @@ use rayon::prelude::*;
 use super::convert::{Scalar, with_scalar};
 use super::{HostMatrix, MatrixError};
 
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection in which every input bit reaches every output bit.
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): a bijection in which every input bit
+/// reaches every output bit.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -63,7 +64,8 @@ impl TryRng for ElementStream {
 }
 
 impl HostMatrix {
-    /// Sets each element to the nearest value of its type of `value(row, column)`. Runs on all threads.
+    /// Sets each element to the nearest value of its type of `value(row, column)`. Runs on all
+    /// threads.
     pub fn fill_with(&mut self, value: impl Fn(usize, usize) -> f64 + Sync) {
         let layout = self.layout();
         let length = layout.line_length();
@@ -86,8 +88,9 @@ impl HostMatrix {
         });
     }
 
-    /// What random operands hold: independent samples of the normal distribution with mean 0 and variance 1, or integers, which
-    /// are uniform over all values of an 8-bit type (−128 excepted) and up to a thousand in s32.
+    /// What random operands hold: independent samples of the normal distribution with mean 0 and
+    /// variance 1, or integers, which are uniform over all values of an 8-bit type (−128 excepted)
+    /// and up to a thousand in s32.
     pub fn fill_random(&mut self, seed: u64) {
         match self.dtype() {
             Element::S8 => self.fill_integers(seed, 127),
@@ -112,8 +115,8 @@ impl HostMatrix {
         Ok(())
     }
 
-    /// Samples of N(0, 1), each times a power of two whose exponent is uniform from `low` to `high`, fractions included: values of
-    /// very different size side by side.
+    /// Samples of N(0, 1), each times a power of two whose exponent is uniform from `low` to
+    /// `high`, fractions included: values of very different size side by side.
     pub fn fill_wide(&mut self, seed: u64, [low, high]: [f64; 2]) {
         self.fill_with(|row, column| {
             let mut stream = ElementStream::new(seed, row, column);
@@ -123,8 +126,9 @@ impl HostMatrix {
         });
     }
 
-    /// Integers, uniform from `-magnitude` to `magnitude` (from 0 in u8). Up to a magnitude of 8 every element type holds
-    /// them exactly; products of such matrices are exact in single precision as long as `k * magnitude²` is at most 2^24.
+    /// Integers, uniform from `-magnitude` to `magnitude` (from 0 in u8). Up to a magnitude of 8
+    /// every element type holds them exactly; products of such matrices are exact in single
+    /// precision as long as `k * magnitude²` is at most 2^24.
     pub fn fill_integers(&mut self, seed: u64, magnitude: u32) {
         let low = if self.dtype() == Element::U8 { 0 } else { -i64::from(magnitude) };
         let count = (i64::from(magnitude) - low) as u64 + 1;
@@ -135,13 +139,15 @@ impl HostMatrix {
         });
     }
 
-    /// Sets every bit of the buffer, gaps included: NaN in all floating-point types, −1 in the signed integers, 255 in u8.
-    /// An element that still has all bits set after a GEMM was not written.
+    /// Sets every bit of the buffer, gaps included: NaN in all floating-point types, −1 in the
+    /// signed integers, 255 in u8. An element that still has all bits set after a GEMM was not
+    /// written.
     pub fn poison(&mut self) {
         self.words.par_iter_mut().for_each(|word| *word = u64::MAX);
     }
 
-    /// Whether an element has all bits set, as [`poison`](Self::poison) leaves it. `false` outside the matrix.
+    /// Whether an element has all bits set, as [`poison`](Self::poison) leaves it. `false` outside
+    /// the matrix.
     pub fn is_poison(&self, row: usize, column: usize) -> bool {
         let size = self.dtype().bytes() as usize;
         self.layout()
@@ -150,8 +156,8 @@ impl HostMatrix {
             .is_some_and(|bytes| bytes.iter().all(|byte| *byte == u8::MAX))
     }
 
-    /// Whether every bit of the gaps between lines is set, as [`poison`](Self::poison) leaves them: nothing was written
-    /// outside the matrix.
+    /// Whether every bit of the gaps between lines is set, as [`poison`](Self::poison) leaves them:
+    /// nothing was written outside the matrix.
     pub fn gaps_are_poison(&self) -> bool {
         let layout = self.layout();
         let size = self.dtype().bytes() as usize;

@@ -1,5 +1,5 @@
-//! Host matrices: one buffer of any element type, with order and leading dimension, and what tests and tools do to it:
-//! fill, convert, read and write single elements.
+//! Host matrices: one buffer of any element type, with order and leading dimension, and what tests
+//! and tools do to it: fill, convert, read and write single elements.
 
 pub(crate) mod batch;
 pub(crate) mod convert;
@@ -17,8 +17,8 @@ use convert::{Scalar, with_scalar};
 pub use crate::error::MatrixError;
 use pgemm_plan::{MatrixLayout, Order};
 
-/// A matrix in host memory. Gaps between lines belong to the buffer and are kept as they are by every operation except
-/// [`poison`](HostMatrix::poison).
+/// A matrix in host memory. Gaps between lines belong to the buffer and are kept as they are by
+/// every operation except [`poison`](HostMatrix::poison).
 #[derive(Clone, Debug)]
 pub struct HostMatrix {
     layout: MatrixLayout,
@@ -26,7 +26,8 @@ pub struct HostMatrix {
     bytes: usize,
     // Dropped before the memory that it is about.
     pinned: pinned::Pinned,
-    // Words rather than bytes, so that a view as any element type is aligned. The matrix begins behind so many of them.
+    // Words rather than bytes, so that a view as any element type is aligned. The matrix begins
+    // behind so many of them.
     words: Vec<u64>,
     first_word: usize,
 }
@@ -48,7 +49,8 @@ impl HostMatrix {
     pub fn zeros(layout: MatrixLayout, element: Element) -> Result<HostMatrix, MatrixError> {
         let bytes = layout.bytes(element)?;
         let words = bytes.div_ceil(size_of::<u64>());
-        // `vec!` aborts where memory is short, and asks the system for zeros where it is not: ask twice.
+        // `vec!` aborts where memory is short, and asks the system for zeros where it is not: ask
+        // twice.
         Vec::<u64>::new()
             .try_reserve_exact(words)
             .map_err(|_| MatrixError::OutOfMemory { bytes })?;
@@ -214,8 +216,9 @@ impl HostMatrix {
         values
     }
 
-    /// The matrix in another element type, laid out as it was: each element is rounded once, to nearest even.
-    /// Out of range, f16, bf16, tf32 and f32 become infinite; e4m3, e5m2 and the integers saturate.
+    /// The matrix in another element type, laid out as it was: each element is rounded once, to
+    /// nearest even. Out of range, f16, bf16, tf32 and f32 become infinite; e4m3, e5m2 and the
+    /// integers saturate.
     ///
     /// # Errors
     /// The memory is not to be had.
@@ -227,7 +230,8 @@ impl HostMatrix {
         let length = self.layout.line_length();
         // f64 and s32 have values that an f32 cannot hold on the way.
         let exact_in_f32 = !matches!(self.element, Element::F64 | Element::S32);
-        // A function for each pair of types, and one loop for all: the compiler would otherwise build a hundred of them.
+        // A function for each pair of types, and one loop for all: the compiler would otherwise
+        // build a hundred of them.
         let convert_line: fn(&[u8], &mut [u8], usize, bool) =
             with_scalar!(self.element, S => with_scalar!(element, T => convert_line::<S, T>));
         let step = |element: Element| self.layout.leading_dimension * element.bytes() as usize;
@@ -320,7 +324,8 @@ fn convert_chunks<S: Scalar, T: Scalar>(source: &[S], target: &mut [T]) {
     }
 }
 
-/// Converts the first `length` elements of a line, given as bytes, through an f32 where that is exact.
+/// Converts the first `length` elements of a line, given as bytes, through an f32 where that is
+/// exact.
 fn convert_line<S: Scalar, T: Scalar>(
     source: &[u8],
     target: &mut [u8],

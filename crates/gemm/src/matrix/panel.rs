@@ -1,4 +1,5 @@
-//! Blocks of a matrix in working precision, and the one place that calls the `gemm` crate with them.
+//! Blocks of a matrix in working precision, and the one place that calls the `gemm` crate with
+//! them.
 
 use std::ops::Range;
 
@@ -138,9 +139,10 @@ pub(crate) fn add_product<T: Working>(sum: &mut [T], a: &Panel<T>, b: &Panel<T>)
     }
     let (a_row_stride, a_column_stride) = a.strides();
     let (b_row_stride, b_column_stride) = b.strides();
-    // SAFETY: the lengths of the three buffers are the products of their extents (asserted above for `sum`, set by `read`
-    // for the panels), so every address that extents and strides reach lies inside; `sum` is exclusively borrowed; and the
-    // element type is f32 or f64, which are all that `Working` is implemented for.
+    // SAFETY: the lengths of the three buffers are the products of their extents (asserted above
+    // for `sum`, set by `read` for the panels), so every address that extents and strides reach
+    // lies inside; `sum` is exclusively borrowed; and the element type is f32 or f64, which are all
+    // that `Working` is implemented for.
     unsafe {
         gemm::gemm(
             a.rows,

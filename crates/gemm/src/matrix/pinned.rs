@@ -11,7 +11,8 @@ const PAGE_WORDS: usize = 4096 / size_of::<u64>();
 /// From this size allocators give memory in pages of its own.
 const OWN_PAGES_BYTES: usize = 64 << 20;
 
-/// The registration of a matrix's memory. It belongs to the memory, not to what that holds: clones have none.
+/// The registration of a matrix's memory. It belongs to the memory, not to what that holds: clones
+/// have none.
 #[derive(Debug, Default)]
 pub(crate) struct Pinned(Option<Registration>);
 
@@ -22,11 +23,13 @@ impl Clone for Pinned {
 }
 
 impl HostMatrix {
-    /// Pins the matrix's memory, until it is dropped, so that the device copies it at the speed of the link, and without the host.
-    /// That takes about as long as writing the memory once, so it pays where a matrix is copied more than once.
+    /// Pins the matrix's memory, until it is dropped, so that the device copies it at the speed of
+    /// the link, and without the host. That takes about as long as writing the memory once, so it
+    /// pays where a matrix is copied more than once.
     ///
     /// # Errors
-    /// [`crate::Error::Driver`] or [`crate::Error::OutOfMemory`] where the system lets no more memory be locked.
+    /// [`crate::Error::Driver`] or [`crate::Error::OutOfMemory`] where the system lets no more
+    /// memory be locked.
     pub fn pin(&mut self, device: &Device) -> Result<()> {
         if self.pinned.0.is_some() || self.bytes == 0 {
             return Ok(());
@@ -34,7 +37,8 @@ impl HostMatrix {
         if self.bytes < OWN_PAGES_BYTES {
             self.move_to_own_pages()?;
         }
-        // SAFETY: the buffer is neither grown nor replaced from here on, stays where it is when the matrix moves, and is dropped after `pinned`.
+        // SAFETY: the buffer is neither grown nor replaced from here on, stays where it is when the
+        // matrix moves, and is dropped after `pinned`.
         let registration = unsafe { Registration::new(device, NonNull::from(self.bytes_mut())) }?;
         self.pinned = Pinned(Some(registration));
         Ok(())

@@ -26,13 +26,15 @@ pub trait Contestant {
         requested
     }
 
-    /// How much further off its results may be than the bound says, since its activation is another function.
+    /// How much further off its results may be than the bound says, since its activation is another
+    /// function.
     fn slack(&self) -> f64 {
         0.0
     }
 
-    /// Enqueues one GEMM on the operands of `set`. It must not wait for the stream, and after its first call on a set not
-    /// allocate or load code either: it is also called while the stream is captured.
+    /// Enqueues one GEMM on the operands of `set`. It must not wait for the stream, and after its
+    /// first call on a set not allocate or load code either: it is also called while the stream is
+    /// captured.
     ///
     /// # Errors
     /// Whatever keeps it from enqueueing; the benchmark ends with that error.
@@ -95,8 +97,9 @@ impl Contestant for GemmContestant {
         let addresses = self.operands.addresses(set)?;
         let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
         let pointers = pointers.with_bias(addresses.bias);
-        // SAFETY: the operand sets lie on this device as their problem says and live as long as this contestant; the
-        // harness uses a stream of the same device and waits for it before it drops them.
+        // SAFETY: the operand sets lie on this device as their problem says and live as long as
+        // this contestant; the harness uses a stream of the same device and waits for it before it
+        // drops them.
         Ok(unsafe { self.gemm.run_at(&self.prepared, &pointers, stream) }?)
     }
 }

@@ -98,11 +98,12 @@ impl Harness {
         Verifier::new(operands)?.verify(contestant, self.stream())
     }
 
-    /// Verifies all contestants, then measures them in one go, so that all meet the same state of the card: in each round
-    /// everybody runs once forwards and once backwards.
+    /// Verifies all contestants, then measures them in one go, so that all meet the same state of
+    /// the card: in each round everybody runs once forwards and once backwards.
     ///
     /// # Errors
-    /// [`MeasureError::WrongResult`] before anything is timed, or whatever keeps a contestant from running.
+    /// [`MeasureError::WrongResult`] before anything is timed, or whatever keeps a contestant from
+    /// running.
     pub fn race(
         &self,
         operands: &OperandSets,
@@ -121,7 +122,8 @@ impl Harness {
     }
 }
 
-/// A graph should run for about this long, so that the gap between replays stays below one in two hundred.
+/// A graph should run for about this long, so that the gap between replays stays below one in two
+/// hundred.
 const GRAPH_SECONDS: f64 = 1.5e-3;
 
 /// GEMMs in a graph: whole rotations through the sets, for about 1.5 ms.
@@ -196,8 +198,8 @@ impl SliceRunner for SliceTimer<'_, '_> {
                 (0..length)
                     .try_for_each(|gemm| contestant.enqueue((gemm % sets as u64) as usize, stream))
             };
-            // SAFETY: the contestants and their operands are borrowed for as long as this runner and its graphs live, and
-            // every slice ends with a wait.
+            // SAFETY: the contestants and their operands are borrowed for as long as this runner
+            // and its graphs live, and every slice ends with a wait.
             let graph = unsafe { Graph::capture_with(&harness.device, harness.stream(), record)? };
             self.graphs.push((graph, length));
         }

@@ -1,6 +1,7 @@
-//! Measuring on a GPU: operand sets that rotate through more than twice the L2, calibrated time slices in palindromic order at
-//! steady power, and the check that a contestant computes the right D before it is timed. The tuner uses it, and so do the
-//! benchmarks of `pgemm-bench`, whose documentation explains the protocol and how to read its numbers.
+//! Measuring on a GPU: operand sets that rotate through more than twice the L2, calibrated time
+//! slices in palindromic order at steady power, and the check that a contestant computes the right
+//! D before it is timed. The tuner uses it, and so do the benchmarks of `pgemm-bench`, whose
+//! documentation explains the protocol and how to read its numbers.
 
 mod contestant;
 mod error;

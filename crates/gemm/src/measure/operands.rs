@@ -1,6 +1,6 @@
-//! What the contestants work on: sets of A, B, C and D on the device. Usually several, more than twice the L2 in all, so that
-//! each GEMM finds its operands in memory rather than in the cache of the one before; a single one where a warm cache is asked
-//! for.
+//! What the contestants work on: sets of A, B, C and D on the device. Usually several, more than
+//! twice the L2 in all, so that each GEMM finds its operands in memory rather than in the cache of
+//! the one before; a single one where a warm cache is asked for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,8 @@ use crate::matrix::HostMatrix;
 use crate::matrix::batch::{laid_together, room_for, take_apart};
 use crate::operands::{HostBatch, Operands};
 
-/// Element types of a product, how it is added up, and what happens to results; C has the type of D.
+/// Element types of a product, how it is added up, and what happens to results; C has the type of
+/// D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Elements {
     /// Of A.
@@ -66,8 +67,8 @@ const ALIGNMENT: usize = 1024;
 /// Seed of the bias.
 const BIAS_SEED: u64 = 0xb1a5;
 
-/// More sets than this are never made. It binds only for sets under about 30 KB, whose total then stays below twice the
-/// L2.
+/// More sets than this are never made. It binds only for sets under about 30 KB, whose total then
+/// stays below twice the L2.
 const MAX_SETS: usize = 4096;
 
 /// Where a GEMM finds its operands.
@@ -111,9 +112,9 @@ pub fn set_count(set_bytes: usize, l2_bytes: u64) -> usize {
 
 /// The operand sets of one problem, with their contents on the host.
 ///
-/// A, B and C hold independent samples of N(0, 1), or uniform integers of the full range of an 8-bit type: constant or
-/// small data draws less power and runs faster than what people multiply. All sets hold the same values at different
-/// addresses.
+/// A, B and C hold independent samples of N(0, 1), or uniform integers of the full range of an
+/// 8-bit type: constant or small data draws less power and runs faster than what people multiply.
+/// All sets hold the same values at different addresses.
 #[derive(Debug)]
 pub struct OperandSets {
     problem: Problem,
@@ -134,7 +135,8 @@ impl OperandSets {
     /// Fills and uploads the sets for `problem`. Returns when they are on the device.
     ///
     /// # Errors
-    /// [`MeasureError::EmptyProblem`], [`MeasureError::SetsDoNotFit`], what is wrong with the problem, or driver errors.
+    /// [`MeasureError::EmptyProblem`], [`MeasureError::SetsDoNotFit`], what is wrong with the
+    /// problem, or driver errors.
     pub fn new(
         device: &Device,
         problem: &Problem,
@@ -165,8 +167,8 @@ impl OperandSets {
         OperandSets::copies(device, &problem, elements, count.max(1), matrices, stream)
     }
 
-    /// Uploads the sets for `problem`, which hold these A, B and C, as many as it needs, in layout and type as `problem` and
-    /// `elements` say; no C where beta is 0.
+    /// Uploads the sets for `problem`, which hold these A, B and C, as many as it needs, in layout
+    /// and type as `problem` and `elements` say; no C where beta is 0.
     pub fn holding(
         device: &Device,
         problem: &Problem,
@@ -296,7 +298,8 @@ impl OperandSets {
         Ok(d.fill_u8(0, bytes, u8::MAX, stream)?)
     }
 
-    /// D of each product of `set` as it is on the device, after the work on `stream`. Of a batch gaps between lines are not read.
+    /// D of each product of `set` as it is on the device, after the work on `stream`. Of a batch
+    /// gaps between lines are not read.
     ///
     /// # Errors
     /// [`MeasureError::NoSuchSet`], host memory, or driver errors.
@@ -347,7 +350,8 @@ impl Replicated {
     }
 
     fn lock(&self) -> MutexGuard<'_, DeviceBuffer> {
-        // A panic elsewhere leaves the buffer as valid as before: its bytes may be anything at any time.
+        // A panic elsewhere leaves the buffer as valid as before: its bytes may be anything at any
+        // time.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
-//! The measuring protocol, apart from what it measures: calibrate, warm up to the card's steady state, time palindromic
-//! rounds of slices, then energy blocks. It sees contestants only as numbers and a [`SliceRunner`], so its order and its
-//! arithmetic are tested without a GPU.
+//! The measuring protocol, apart from what it measures: calibrate, warm up to the card's steady
+//! state, time palindromic rounds of slices, then energy blocks. It sees contestants only as
+//! numbers and a [`SliceRunner`], so its order and its arithmetic are tested without a GPU.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,8 @@ impl LaunchMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LaunchChoice {
-    /// Graphs where a contestant takes less than [`Protocol::graph_below_seconds`], eager launches otherwise.
+    /// Graphs where a contestant takes less than [`Protocol::graph_below_seconds`], eager launches
+    /// otherwise.
     #[default]
     Auto,
     /// Always eager: launch overhead is part of the result.
@@ -57,8 +58,9 @@ impl LaunchChoice {
 pub struct Protocol {
     /// Rounds of time slices; each gives one ratio.
     pub rounds: u32,
-    /// How often the contestants run forwards and back within a round. At the power cap the clock swings by several per
-    /// cent about once a second: many short slices see the same swing where few long ones would not.
+    /// How often the contestants run forwards and back within a round. At the power cap the clock
+    /// swings by several per cent about once a second: many short slices see the same swing where
+    /// few long ones would not.
     pub palindromes_per_round: u32,
     /// Shortest time slice, seconds.
     pub slice_seconds: f64,
@@ -83,15 +85,19 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Time slices of a pair are this long unless the caller sets them: launch and event costs stay below one in a thousand.
+    /// Time slices of a pair are this long unless the caller sets them: launch and event costs stay
+    /// below one in a thousand.
     pub const SLICE_SECONDS: f64 = 0.02;
-    /// Those of many contestants are shorter, down to this, so that a palindrome stays short beside the swings of the clock.
+    /// Those of many contestants are shorter, down to this, so that a palindrome stays short beside
+    /// the swings of the clock.
     pub const SHORTEST_SLICE: f64 = 0.004;
-    /// Energy blocks are at least this long unless the caller sets them: four steps of NVML's counter lie inside.
+    /// Energy blocks are at least this long unless the caller sets them: four steps of NVML's
+    /// counter lie inside.
     pub const BLOCK_SECONDS: f64 = 0.5;
 
-    /// A protocol for `contestants` that measures for about `seconds` in all, buffers and verification not counted. Short
-    /// budgets drop energy first, then rounds down to three; long ones repeat each round's slices.
+    /// A protocol for `contestants` that measures for about `seconds` in all, buffers and
+    /// verification not counted. Short budgets drop energy first, then rounds down to three; long
+    /// ones repeat each round's slices.
     pub fn within(seconds: f64, contestants: usize) -> Protocol {
         let seconds = if seconds.is_finite() { seconds.clamp(0.1, MAX_SECONDS) } else { 6.0 };
         let slices = 2.0 * contestants.max(1) as f64;
@@ -135,7 +141,8 @@ impl Protocol {
     }
 }
 
-/// No single phase may be asked to take longer: a slice is enqueued as a whole and cannot be interrupted.
+/// No single phase may be asked to take longer: a slice is enqueued as a whole and cannot be
+/// interrupted.
 const MAX_SECONDS: f64 = 600.0;
 
 /// What carries out slices: a GPU, or a fake clock in tests. Contestants are numbered from 0.
@@ -143,11 +150,12 @@ pub trait SliceRunner {
     /// How many contestants there are.
     fn contestants(&self) -> usize;
 
-    /// Switches every contestant to graph replays. `seconds_per_gemm` are eager estimates, one for each contestant, from
-    /// which the number of GEMMs in a graph follows.
+    /// Switches every contestant to graph replays. `seconds_per_gemm` are eager estimates, one for
+    /// each contestant, from which the number of GEMMs in a graph follows.
     fn use_graphs(&mut self, seconds_per_gemm: &[f64]) -> Result<()>;
 
-    /// The GEMMs of one indivisible submission: 1 for eager launches, the graph's length for graphs.
+    /// The GEMMs of one indivisible submission: 1 for eager launches, the graph's length for
+    /// graphs.
     fn gemms_per_submission(&self, contestant: usize) -> u64;
 
     /// Runs `gemms` of them, a multiple of [`Self::gemms_per_submission`], and waits for them.
@@ -212,7 +220,8 @@ pub struct Measurement {
     pub gemms_per_slice: Vec<u64>,
     /// GPU time of the warm-up, seconds.
     pub warm_up_seconds: f64,
-    /// Whether clock and power had settled when the warm-up ended; `None` where they cannot be read.
+    /// Whether clock and power had settled when the warm-up ended; `None` where they cannot be
+    /// read.
     pub settled: Option<bool>,
     /// The slices of each round, in the order in which they ran.
     pub rounds: Vec<Vec<Slice>>,
@@ -221,8 +230,8 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// For each round, time per GEMM of `peer` over that of `ours`, each from the sum of its slices: above 1 `ours` is
-    /// faster. Rounds in which one of the two did not run are left out.
+    /// For each round, time per GEMM of `peer` over that of `ours`, each from the sum of its
+    /// slices: above 1 `ours` is faster. Rounds in which one of the two did not run are left out.
     pub fn ratios(&self, ours: usize, peer: usize) -> Vec<f64> {
         self.rounds
             .iter()
@@ -235,8 +244,9 @@ impl Measurement {
         self.rounds.iter().filter_map(|round| round_seconds(round, contestant)).collect()
     }
 
-    /// Time per GEMM of `peer` over that of `ours`, each from all of its energy blocks, in which it runs at the clock that its
-    /// own power allows: above 1 `ours` is faster. `None` where one of the two has none.
+    /// Time per GEMM of `peer` over that of `ours`, each from all of its energy blocks, in which it
+    /// runs at the clock that its own power allows: above 1 `ours` is faster. `None` where one of
+    /// the two has none.
     pub fn ratio_alone(&self, ours: usize, peer: usize) -> Option<f64> {
         let per_gemm = |contestant| {
             let (seconds, gemms) =
@@ -281,16 +291,18 @@ fn round_seconds(round: &[Slice], contestant: usize) -> Option<f64> {
     (gemms > 0).then(|| seconds / gemms as f64)
 }
 
-/// Contestants in order and back again, from `first` on: `A B B A` for two. Every contestant's slices have the same mean
-/// position, so a steady drift of clock or temperature cancels in each ratio. Who stands in the middle and who at the ends
-/// changes with `first`: swings as long as a palindrome of many contestants cancel over several.
+/// Contestants in order and back again, from `first` on: `A B B A` for two. Every contestant's
+/// slices have the same mean position, so a steady drift of clock or temperature cancels in each
+/// ratio. Who stands in the middle and who at the ends changes with `first`: swings as long as a
+/// palindrome of many contestants cancel over several.
 pub fn palindrome(contestants: usize, first: usize) -> impl Iterator<Item = usize> {
     let turned = move |place: usize| (first + place) % contestants;
     (0..contestants).chain((0..contestants).rev()).map(turned)
 }
 
-/// How far a palindrome's first contestant is from the one before: about half of the way round, and so that in as many
-/// palindromes as there are contestants each is first once. A pair always runs `A B B A`.
+/// How far a palindrome's first contestant is from the one before: about half of the way round, and
+/// so that in as many palindromes as there are contestants each is first once. A pair always runs
+/// `A B B A`.
 fn turn(contestants: usize) -> usize {
     let divides_both =
         |step: usize, d: usize| step.is_multiple_of(d) && contestants.is_multiple_of(d);
@@ -301,8 +313,8 @@ fn turn(contestants: usize) -> usize {
 /// Runs the whole protocol.
 ///
 /// # Errors
-/// What the runner reports, and [`MeasureError`] for a protocol with no rounds or durations outside 0 to 600 s, or a runner
-/// with no contestants or whose slices take no time.
+/// What the runner reports, and [`MeasureError`] for a protocol with no rounds or durations outside
+/// 0 to 600 s, or a runner with no contestants or whose slices take no time.
 pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> Result<Measurement> {
     protocol.check()?;
     let contestants = runner.contestants();
@@ -378,7 +390,8 @@ fn estimate_all<R: SliceRunner>(runner: &mut R, slice_seconds: f64) -> Result<Ve
         .collect()
 }
 
-/// Seconds per GEMM, from runs that grow until one takes `target` seconds. The first run is not used: it may load code.
+/// Seconds per GEMM, from runs that grow until one takes `target` seconds. The first run is not
+/// used: it may load code.
 fn estimate<R: SliceRunner>(runner: &mut R, contestant: usize, target: f64) -> Result<f64> {
     const LIMIT: u64 = 1 << 22;
     let step = runner.gemms_per_submission(contestant);
@@ -403,8 +416,8 @@ fn whole_submissions(gemms: f64, per_submission: u64) -> u64 {
     (gemms.ceil() as u64).max(1).div_ceil(step) * step
 }
 
-/// Alternates all contestants until clock and power have settled, within the protocol's bounds. Returns the GPU time
-/// spent and whether they had settled.
+/// Alternates all contestants until clock and power have settled, within the protocol's bounds.
+/// Returns the GPU time spent and whether they had settled.
 fn warm_up<R: SliceRunner>(
     runner: &mut R,
     protocol: &Protocol,
@@ -433,8 +446,8 @@ struct Settling {
 }
 
 impl Settling {
-    /// About one swing of the clock at the power cap, which never settles in itself (seen on an H200: 1590 to 1725 MHz,
-    /// about once a second).
+    /// About one swing of the clock at the power cap, which never settles in itself (seen on an
+    /// H200: 1590 to 1725 MHz, about once a second).
     const WINDOW_SECONDS: f64 = 0.8;
     const CLOCK_TOLERANCE: f64 = 0.02;
     const POWER_TOLERANCE: f64 = 0.03;

@@ -1,5 +1,6 @@
-//! The gate before the clock: no contestant is timed before its D, on poisoned outputs, agrees with a higher-precision
-//! reference. Large problems are checked on sampled rows, all columns of each, and scanned whole for unwritten elements.
+//! The gate before the clock: no contestant is timed before its D, on poisoned outputs, agrees with
+//! a higher-precision reference. Large problems are checked on sampled rows, all columns of each,
+//! and scanned whole for unwritten elements.
 
 use std::borrow::Cow;
 
@@ -32,17 +33,19 @@ pub struct Verification {
     pub rows: Option<Vec<usize>>,
     /// The operand sets that were computed and compared.
     pub sets: Vec<usize>,
-    /// What came out for each of them; of a batch for each product that was compared, one after the other.
+    /// What came out for each of them; of a batch for each product that was compared, one after the
+    /// other.
     pub comparisons: Vec<Comparison>,
     /// Of a batch, the products that were compared; empty where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub products: Vec<usize>,
 }
 
-/// Compares a D with the reference on all rows, or on a sample where m·n·k is large. Draws the sample from `seed`.
+/// Compares a D with the reference on all rows, or on a sample where m·n·k is large. Draws the
+/// sample from `seed`.
 ///
-/// `model` is the arithmetic whose errors are allowed. Returns the rows, `None` for all of them, and the comparison, whose
-/// row numbers count within the sample.
+/// `model` is the arithmetic whose errors are allowed. Returns the rows, `None` for all of them,
+/// and the comparison, whose row numbers count within the sample.
 ///
 /// # Errors
 /// The matrices do not fit the problem, or no error bound is derived for the types.
@@ -108,14 +111,12 @@ impl SampledReference {
                 reference: Reference::with_epilogue(problem, (a, b, c), epilogue, bias)?,
             });
         };
-        let part = Problem {
-            m: rows.len(),
-            a: OperandLayout::new(Major::K, problem.k.max(1)),
-            d_major: Major::N,
-            c_leading_dimension: problem.n.max(1),
-            d_leading_dimension: problem.n.max(1),
-            ..*problem
-        };
+        let mut part = problem
+            .with_d_major(Major::N)
+            .with_c_leading_dimension(problem.n.max(1))
+            .with_d_leading_dimension(problem.n.max(1));
+        part.m = rows.len();
+        part.a = OperandLayout::new(Major::K, problem.k.max(1));
         let a = gather_rows(a, &rows)?;
         let c = c.filter(|_| problem.beta != 0.0).map(|c| gather_rows(c, &rows)).transpose()?;
         let of_rows = match (epilogue.bias(), bias) {
@@ -181,8 +182,8 @@ impl<'a> Verifier<'a> {
         Ok(Verifier { operands, references })
     }
 
-    /// Runs the contestant on the first and the last set, on poisoned outputs, and compares both. Of a batch all products are
-    /// looked through for elements that were not written.
+    /// Runs the contestant on the first and the last set, on poisoned outputs, and compares both.
+    /// Of a batch all products are looked through for elements that were not written.
     pub fn verify(
         &self,
         contestant: &mut dyn Contestant,
@@ -199,7 +200,8 @@ impl<'a> Verifier<'a> {
         self.compare(contestant.name(), (own, contestant.slack()), sets, stream)
     }
 
-    /// Compares what someone of this name has computed on these sets, with this epilogue and so much more than the bound.
+    /// Compares what someone of this name has computed on these sets, with this epilogue and so
+    /// much more than the bound.
     pub fn compare(
         &self,
         name: &str,
@@ -268,7 +270,8 @@ fn left_out(d: &HostMatrix) -> Option<WrongElements> {
     }
 }
 
-/// Elements of a floating-point matrix that still have all bits set. Integers may have them rightly.
+/// Elements of a floating-point matrix that still have all bits set. Integers may have them
+/// rightly.
 fn unwritten(d: &HostMatrix) -> usize {
     if matches!(d.dtype(), Element::S8 | Element::U8 | Element::S32) {
         return 0;
@@ -279,8 +282,8 @@ fn unwritten(d: &HostMatrix) -> usize {
         .sum()
 }
 
-/// The products of a batch to compare: as many as cost no more than `full` multiplications, but the first and the last, and
-/// at most [`SAMPLED_ROWS`].
+/// The products of a batch to compare: as many as cost no more than `full` multiplications, but the
+/// first and the last, and at most [`SAMPLED_ROWS`].
 fn sample_products(problem: &Problem, full: u128) -> Vec<usize> {
     let count = problem.batch.count;
     let of_one = problem.m as u128 * problem.n as u128 * problem.k as u128;
@@ -290,8 +293,8 @@ fn sample_products(problem: &Problem, full: u128) -> Vec<usize> {
     (0..sampled).map(|i| (i as u128 * last / (sampled as u128 - 1).max(1)) as usize).collect()
 }
 
-/// The rows to compare: one from each of equal strips, the first and the last row among them. `None` for all, where the
-/// problem has at most `full` products.
+/// The rows to compare: one from each of equal strips, the first and the last row among them.
+/// `None` for all, where the problem has at most `full` products.
 fn sample_rows(problem: &Problem, full: u128, seed: u64) -> Option<Vec<usize>> {
     let row_products = problem.n as u128 * problem.k as u128;
     if row_products * problem.m as u128 <= full {
@@ -305,7 +308,8 @@ fn sample_rows(problem: &Problem, full: u128, seed: u64) -> Option<Vec<usize>> {
     let mut state = seed;
     let row = |strip: usize| {
         let (from, to) = (strip * problem.m / count, (strip + 1) * problem.m / count);
-        // A linear congruential generator (Knuth's MMIX constants): the sample only has to be spread.
+        // A linear congruential generator (Knuth's MMIX constants): the sample only has to be
+        // spread.
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         from + (state >> 33) as usize % (to - from)
@@ -401,7 +405,8 @@ mod tests {
         let deep = Problem::new(512, 65_536, 1 << 20, Major::K, Major::K);
         assert_eq!(sample_rows(&deep, FULL_PRODUCTS, 7).unwrap().len(), MIN_SAMPLED_ROWS);
         // Fewer rows than a sample would have: all of them.
-        assert_eq!(sample_rows(&Problem { m: 5, ..deep }, FULL_PRODUCTS, 7), None);
+        let flat = Problem::new(5, 65_536, 1 << 20, Major::K, Major::K);
+        assert_eq!(sample_rows(&flat, FULL_PRODUCTS, 7), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::matrix::HostMatrix;
 /// What the elements were held against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Check {
     /// A derived error bound.
     ErrorBound,
@@ -65,7 +66,8 @@ pub struct Comparison {
     /// `‖D − reference‖ / ‖reference‖` in the Frobenius norm, over finite elements.
     #[serde(with = "any_float")]
     pub relative_frobenius: f64,
-    /// What `relative_frobenius` may reach: the Frobenius norm of the elements' bounds over that of the reference.
+    /// What `relative_frobenius` may reach: the Frobenius norm of the elements' bounds over that of
+    /// the reference.
     #[serde(with = "any_float")]
     pub frobenius_bound: f64,
 }
@@ -110,7 +112,8 @@ pub(super) struct Judged {
     pub(super) defined: bool,
     /// An infinity of the sign of the reference is right.
     pub(super) may_overflow: bool,
-    /// A partial sum may be infinite, so that any infinity is right, and NaN, the difference of two.
+    /// A partial sum may be infinite, so that any infinity is right, and NaN, the difference of
+    /// two.
     pub(super) sums_may_overflow: bool,
 }
 

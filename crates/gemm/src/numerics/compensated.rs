@@ -1,14 +1,16 @@
-//! Sums of products of doubles with more than double precision: each sum is kept beside what its roundings lost, found by
-//! Knuth's two-sum and Dekker's product of halves (T. Ogita, S. M. Rump and S. Oishi, *Accurate Sum and Dot Product*, SIAM
-//! Journal on Scientific Computing 26(6), 2005, has the algorithm and its bound).
+//! Sums of products of doubles with more than double precision: each sum is kept beside what its
+//! roundings lost, found by Knuth's two-sum and Dekker's product of halves (T. Ogita, S. M. Rump
+//! and S. Oishi, *Accurate Sum and Dot Product*, SIAM Journal on Scientific Computing 26(6), 2005,
+//! has the algorithm and its bound).
 
 use pgemm_plan::Order;
 use rayon::prelude::*;
 
 use crate::matrix::panel::Panel;
 
-/// What the sum of `k` products is off by at most beside its last rounding, in parts of the sum of magnitudes: `γₖ²` of the
-/// compensation, and 2⁻⁷⁵ for each product, whose halves are cut off, not rounded, so that no exponent overflows.
+/// What the sum of `k` products is off by at most beside its last rounding, in parts of the sum of
+/// magnitudes: `γₖ²` of the compensation, and 2⁻⁷⁵ for each product, whose halves are cut off, not
+/// rounded, so that no exponent overflows.
 pub(super) fn relative_error(k: f64) -> f64 {
     let product = k * 2f64.powi(-53);
     (product / (1.0 - product)).powi(2) + k * 2f64.powi(-75)
@@ -19,8 +21,8 @@ const ROWS: usize = 8;
 /// Columns whose sums stay in the fastest cache.
 const COLUMNS: usize = 512;
 
-/// Adds a·b to `sums` and what that loses to `lost`, both row-major without gaps, of the rows of `a` and the columns of `b`.
-/// The exact sum is close to that of both.
+/// Adds a·b to `sums` and what that loses to `lost`, both row-major without gaps, of the rows of
+/// `a` and the columns of `b`. The exact sum is close to that of both.
 ///
 /// # Panics
 /// The extents do not fit: a caller in this crate is wrong.

@@ -15,7 +15,8 @@ pub(super) struct Format {
 
 impl Format {
     pub(super) fn of(element: Element) -> Format {
-        // Significant bits, exponent of the smallest positive value, exponent of the largest power of two.
+        // Significant bits, exponent of the smallest positive value, exponent of the largest power
+        // of two.
         let (bits, smallest, top) = match element {
             Element::F16 => (11, -24, 15),
             Element::Bf16 => (8, -133, 127),
@@ -39,12 +40,14 @@ impl Format {
         Format { unit_roundoff, smallest: 2f64.powi(smallest), largest }
     }
 
-    /// Half the distance of neighbours around zero: the largest error of rounding a subnormal number.
+    /// Half the distance of neighbours around zero: the largest error of rounding a subnormal
+    /// number.
     pub(super) fn half_smallest(self) -> f64 {
         self.smallest / 2.0
     }
 
-    /// Where values of an element type end that saturates: the least and the largest. None where it overflows or wraps.
+    /// Where values of an element type end that saturates: the least and the largest. None where it
+    /// overflows or wraps.
     pub(super) fn saturation(element: Element) -> Option<[f64; 2]> {
         let largest = Format::of(element).largest;
         match element {
@@ -55,7 +58,8 @@ impl Format {
         }
     }
 
-    /// From here on values round to infinity: half a unit in the last place beyond the largest finite value.
+    /// From here on values round to infinity: half a unit in the last place beyond the largest
+    /// finite value.
     pub(super) fn overflow_threshold(self) -> f64 {
         self.largest / (1.0 - self.unit_roundoff) * (1.0 - self.unit_roundoff / 2.0)
     }

@@ -1,4 +1,5 @@
-//! The product in double precision, that of doubles in more, with the magnitudes that error bounds need.
+//! The product in double precision, that of doubles in more, with the magnitudes that error bounds
+//! need.
 
 use pgemm_ir::Element;
 use pgemm_kernels::Epilogue;
@@ -15,10 +16,10 @@ use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
 
-/// `alpha * A·B + beta * C` in double precision, with an epilogue of it or not, and `|A|·|B|`. It takes 16 bytes per element of D
-/// (8 more with a C, and with an activation) and about
-/// twice the time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more, and some ten times
-/// the time.
+/// `alpha * A·B + beta * C` in double precision, with an epilogue of it or not, and `|A|·|B|`. It
+/// takes 16 bytes per element of D (8 more with a C, and with an activation) and about twice the
+/// time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more,
+/// and some ten times the time.
 #[derive(Clone, Debug)]
 pub struct Reference {
     problem: Problem,
@@ -37,7 +38,8 @@ pub struct Reference {
 /// Integers up to this are exact in single precision, and so is every sum of them that stays below.
 const EXACT_LIMIT: u64 = 1 << 24;
 
-/// The same in double precision, for products of f64, and for results in 32-bit integers, which wrap.
+/// The same in double precision, for products of f64, and for results in 32-bit integers, which
+/// wrap.
 const EXACT_LIMIT_DOUBLE: u64 = 1 << 53;
 
 /// The same for 8-bit floats: tensor cores add up their products with 13 bits of fraction.
@@ -52,11 +54,12 @@ const PANEL_ROWS: usize = 1024;
 const PANEL_ELEMENTS: usize = 1 << 24;
 
 impl Reference {
-    /// Computes the reference of a problem, of a batch that of one product. The element types may be any; where beta is 0, C is
-    /// not looked at.
+    /// Computes the reference of a problem, of a batch that of one product. The element types may
+    /// be any; where beta is 0, C is not looked at.
     ///
     /// # Errors
-    /// The problem is impossible, a matrix does not lie as it says, or beta is not 0 and there is no C.
+    /// The problem is impossible, a matrix does not lie as it says, or beta is not 0 and there is
+    /// no C.
     pub fn new(
         problem: &Problem,
         a: &HostMatrix,
@@ -66,8 +69,9 @@ impl Reference {
         Self::with_epilogue(problem, (a, b, c), Epilogue::NONE, None)
     }
 
-    /// Like [`new`](Self::new), of `activation(alpha·A·B + beta·C + bias)` for A, B and C. `bias` is a row of
-    /// [`Epilogue::bias_length`] elements without gaps, and not looked at where the epilogue has none.
+    /// Like [`new`](Self::new), of `activation(alpha·A·B + beta·C + bias)` for A, B and C. `bias`
+    /// is a row of [`Epilogue::bias_length`] elements without gaps, and not looked at where the
+    /// epilogue has none.
     ///
     /// # Errors
     /// As [`new`](Self::new); the bias is missing or of another length.
@@ -158,7 +162,8 @@ impl Reference {
         })
     }
 
-    /// The exact result up to double precision, row after row. Sums of products of integers are those of 32 bits, which wrap.
+    /// The exact result up to double precision, row after row. Sums of products of integers are
+    /// those of 32 bits, which wrap.
     pub fn values(&self) -> &[f64] {
         &self.values
     }
@@ -168,8 +173,8 @@ impl Reference {
         &self.products
     }
 
-    /// The exact result of an element, counted row after row, as a D of type `output` has it: modulo 2^32 in 32-bit integers, and in
-    /// the range of types that saturate. It is not rounded.
+    /// The exact result of an element, counted row after row, as a D of type `output` has it:
+    /// modulo 2^32 in 32-bit integers, and in the range of types that saturate. It is not rounded.
     pub fn expected(&self, index: usize, output: Element) -> f64 {
         let value = self.values[index];
         match Format::saturation(output) {
@@ -234,10 +239,11 @@ impl Reference {
 
     /// Compares a computed D with the reference under the bound of an arithmetic.
     ///
-    /// Every element must be within its bound. NaN never is, and elements as [`HostMatrix::poison`] leaves them are counted
-    /// as unwritten. An infinity passes where the exact result may round to it. A reference that is itself not finite
-    /// (inputs with NaN or infinity) never passes. Where D's type saturates, so does the reference. Integers in a D of s32 have no
-    /// errors: they are compared as [`compare_exact`](Self::compare_exact) does.
+    /// Every element must be within its bound. NaN never is, and elements as [`HostMatrix::poison`]
+    /// leaves them are counted as unwritten. An infinity passes where the exact result may round to
+    /// it. A reference that is itself not finite (inputs with NaN or infinity) never passes. Where
+    /// D's type saturates, so does the reference. Integers in a D of s32 have no errors: they are
+    /// compared as [`compare_exact`](Self::compare_exact) does.
     ///
     /// # Errors
     /// D has another shape, or no bound is derived for these types or this k.
@@ -277,14 +283,14 @@ impl Reference {
         }))
     }
 
-    /// Compares a computed D of integer-valued inputs with the reference: with every partial sum exact in single precision,
-    /// each element must be the reference rounded once to D's type, to nearest even. A D of 32-bit integers must be the
-    /// reference modulo 2^32.
+    /// Compares a computed D of integer-valued inputs with the reference: with every partial sum
+    /// exact in single precision, each element must be the reference rounded once to D's type, to
+    /// nearest even. A D of 32-bit integers must be the reference modulo 2^32.
     ///
     /// # Errors
-    /// D has another shape, or the inputs leave something to rounding: a value is not an integer, the activation makes fractions of
-    /// integers, or the magnitudes that an
-    /// element adds up exceed 2^24 (2^13 for products of 8-bit floats, 2^53 of f64 and where D is of 32-bit integers).
+    /// D has another shape, or the inputs leave something to rounding: a value is not an integer,
+    /// the activation makes fractions of integers, or the magnitudes that an element adds up exceed
+    /// 2^24 (2^13 for products of 8-bit floats, 2^53 of f64 and where D is of 32-bit integers).
     pub fn compare_exact(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
         let wraps = d.dtype() == Element::S32;
         let [of_products, of_results] = match self.dtypes {
@@ -296,7 +302,8 @@ impl Reference {
         self.compare_exact_to(d, [of_products, of_results])
     }
 
-    /// The same of sums in f16, which are exact as long as the magnitudes of the products sum up to 2^11 at most.
+    /// The same of sums in f16, which are exact as long as the magnitudes of the products sum up to
+    /// 2^11 at most.
     ///
     /// # Errors
     /// Those of [`compare_exact`](Self::compare_exact), with that limit.
@@ -336,7 +343,8 @@ impl Reference {
         Ok(())
     }
 
-    /// Fails unless all values are integers, and magnitudes of products and of results stay below these limits.
+    /// Fails unless all values are integers, and magnitudes of products and of results stay below
+    /// these limits.
     fn check_exact(&self, of_products: u64, of_results: u64) -> Result<(), NumericsError> {
         let (alpha, beta) = (self.problem.alpha.abs(), self.problem.beta.abs());
         let largest = |a: [f64; 2], b: [f64; 2]| [a[0].max(b[0]), a[1].max(b[1])];

@@ -31,8 +31,8 @@ pub struct Use<'a> {
     pub(crate) _guard: Option<SyncOnDrop<'a>>,
 }
 
-/// A matrix or vector on the device that a product reads: a [`DeviceMatrix`](crate::DeviceMatrix), or on a stream of cudarc's
-/// a `CudaSlice`, a `CudaView` or a `CudaViewMut`.
+/// A matrix or vector on the device that a product reads: a [`DeviceMatrix`](crate::DeviceMatrix),
+/// or on a stream of cudarc's a `CudaSlice`, a `CudaView` or a `CudaViewMut`.
 pub trait DeviceOperand<S: ?Sized>: Sealed {
     #[doc(hidden)]
     fn facts(&self) -> OperandFacts;

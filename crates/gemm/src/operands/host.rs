@@ -3,7 +3,8 @@
 use super::{NoOperand, Operands, Sealed};
 use crate::matrix::HostMatrix;
 
-/// A matrix on the host, or the matrices of a batch: one for each product, or where the batch stride is 0 one for all.
+/// A matrix on the host, or the matrices of a batch: one for each product, or where the batch
+/// stride is 0 one for all.
 pub trait HostOperand: Sealed {
     /// The matrices.
     fn matrices(&self) -> &[HostMatrix];
@@ -13,6 +14,10 @@ pub trait HostOperand: Sealed {
 pub trait HostResult: HostOperand {
     /// D, or the D of each product of a batch.
     type Results;
+
+    /// Whether a batch is computed, of any number of products.
+    #[doc(hidden)]
+    const IS_BATCH: bool;
 
     /// The results of as many products as there were.
     #[doc(hidden)]
@@ -56,6 +61,7 @@ impl HostOperand for NoOperand {
 
 impl HostResult for HostMatrix {
     type Results = HostMatrix;
+    const IS_BATCH: bool = false;
 
     fn results(mut results: Vec<HostMatrix>) -> HostMatrix {
         results.swap_remove(0)
@@ -64,6 +70,7 @@ impl HostResult for HostMatrix {
 
 impl HostResult for [HostMatrix] {
     type Results = Vec<HostMatrix>;
+    const IS_BATCH: bool = true;
 
     fn results(results: Vec<HostMatrix>) -> Vec<HostMatrix> {
         results
@@ -72,6 +79,7 @@ impl HostResult for [HostMatrix] {
 
 impl HostResult for Vec<HostMatrix> {
     type Results = Vec<HostMatrix>;
+    const IS_BATCH: bool = true;
 
     fn results(results: Vec<HostMatrix>) -> Vec<HostMatrix> {
         results
@@ -80,6 +88,7 @@ impl HostResult for Vec<HostMatrix> {
 
 impl<const N: usize> HostResult for [HostMatrix; N] {
     type Results = Vec<HostMatrix>;
+    const IS_BATCH: bool = true;
 
     fn results(results: Vec<HostMatrix>) -> Vec<HostMatrix> {
         results

@@ -30,8 +30,9 @@ pub struct Operands<'a, A: ?Sized, B: ?Sized = A, C: ?Sized = NoOperand, V: ?Siz
     pub b: &'a B,
     /// C, of the config's output type; not looked at where beta is 0.
     pub c: Option<&'a C>,
-    /// The bias where the epilogue has one: [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements of
-    /// [`Config::bias_dtype`](crate::Config::bias_dtype) without gaps. A matrix is a row of these.
+    /// The bias where the epilogue has one: [`Epilogue::bias_length`](crate::Epilogue::bias_length)
+    /// elements of [`Config::bias_dtype`](crate::Config::bias_dtype) without gaps. A matrix is a
+    /// row of these.
     pub bias: Option<&'a V>,
 }
 

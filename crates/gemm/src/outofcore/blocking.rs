@@ -1,10 +1,11 @@
 //! How a product is cut into blocks, and in what order they are computed.
 //!
-//! D is cut into blocks; k is cut too where sums may be kept in D from one part to the next. Blocks are walked in groups, each of
-//! which grows from a corner: after s tiles of A and of B came up, s² products can be computed. Groups follow each other in a
-//! meander, so that neighbours share tiles. Where k is cut, the parts of a block follow each other, forward and backward in turns.
-//! The first tiles of A or of B may be larger than others: while few columns are there, the next rows come up no sooner than they are
-//! multiplied, and many columns at once take fewer copies of short lines.
+//! D is cut into blocks; k is cut too where sums may be kept in D from one part to the next. Blocks
+//! are walked in groups, each of which grows from a corner: after s tiles of A and of B came up, s²
+//! products can be computed. Groups follow each other in a meander, so that neighbours share tiles.
+//! Where k is cut, the parts of a block follow each other, forward and backward in turns. The first
+//! tiles of A or of B may be larger than others: while few columns are there, the next rows come up
+//! no sooner than they are multiplied, and many columns at once take fewer copies of short lines.
 
 use std::fmt;
 
@@ -32,7 +33,8 @@ pub struct Blocking {
     pub(crate) whole: [usize; 3],
     /// Rows and columns of a block of D, and the depth of a part of k.
     pub block: [usize; 3],
-    /// Rows of the first blocks of D's columns, and columns of the first of its rows: those of other blocks, or more.
+    /// Rows of the first blocks of D's columns, and columns of the first of its rows: those of
+    /// other blocks, or more.
     pub first: [usize; 2],
     /// Rows and columns of a group, in blocks.
     pub group: [usize; 2],
@@ -98,7 +100,8 @@ impl Blocking {
         self.start(axis, index + 1).min(self.whole[axis]) - start
     }
 
-    /// Whether parts of k are walked backward in this block of D: what was read last is there still.
+    /// Whether parts of k are walked backward in this block of D: what was read last is there
+    /// still.
     fn backward(&self, i: usize, j: usize) -> bool {
         (i + j) % 2 == 1
     }
@@ -140,8 +143,8 @@ impl Blocking {
         })
     }
 
-    /// Blocks of a group, corner first: what is finished grows by a row or a column of blocks, by what there are fewer of, so that
-    /// each byte that comes up is worth the most products.
+    /// Blocks of a group, corner first: what is finished grows by a row or a column of blocks, by
+    /// what there are fewer of, so that each byte that comes up is worth the most products.
     fn growing(&self, [i, j]: [usize; 2], [rows, columns]: [usize; 2]) -> Vec<[usize; 2]> {
         let mut order = Vec::with_capacity(rows * columns);
         for (axis, index) in self.growth([i, j], [rows, columns]) {
@@ -154,7 +157,8 @@ impl Blocking {
         order
     }
 
-    /// The rows (axis 0) and columns (axis 1) of blocks by which a group grows, with how many of both were there before.
+    /// The rows (axis 0) and columns (axis 1) of blocks by which a group grows, with how many of
+    /// both were there before.
     pub(crate) fn growth(
         &self,
         [i, j]: [usize; 2],
@@ -286,7 +290,8 @@ impl Shapes {
         (elements * u64::from(self.element(operand).bytes())).next_multiple_of(SLOT_ALIGN)
     }
 
-    /// Lines by which a tile is copied; none where its lines are all of the matrix's, one behind the other.
+    /// Lines by which a tile is copied; none where its lines are all of the matrix's, one behind
+    /// the other.
     pub fn copied_lines(&self, blocking: &Blocking, tile: Tile) -> usize {
         let (whole, there) = (self.host_layout(tile.operand), self.tile_layout(blocking, tile));
         let pitches = [whole.leading_dimension, there.leading_dimension];
@@ -299,7 +304,8 @@ impl Shapes {
         rows as u64 * columns as u64 * u64::from(self.element(tile.operand).bytes())
     }
 
-    /// The product of one step, in its slots. Scalars are those of the problem for the first along k; C is then where D goes.
+    /// The product of one step, in its slots. Scalars are those of the problem for the first along
+    /// k; C is then where D goes.
     pub fn product(&self, blocking: &Blocking, [i, j, p]: [usize; 3], first: bool) -> Problem {
         let layout = |operand, row, column| {
             self.tile_layout(blocking, Tile { operand, row, column }).leading_dimension
@@ -317,7 +323,8 @@ impl Shapes {
             .with_beta(if first { beta } else { 1.0 })
     }
 
-    /// Whether sums may be kept in D from one part of k to the next: D then holds what they are added up in.
+    /// Whether sums may be kept in D from one part of k to the next: D then holds what they are
+    /// added up in.
     pub fn may_cut_k(&self) -> bool {
         let [a, _, d] = self.elements;
         match d {

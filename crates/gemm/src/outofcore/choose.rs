@@ -1,4 +1,5 @@
-//! Which blocking is fastest in a given memory, by a model of its steps at the rates of the link and the tensor cores.
+//! Which blocking is fastest in a given memory, by a model of its steps at the rates of the link
+//! and the tensor cores.
 
 use pgemm_plan::Problem;
 
@@ -88,14 +89,16 @@ fn candidates(shapes: &Shapes, rates: &Rates, many: bool) -> impl Iterator<Item 
         .flat_map(move |block| groupings([m, n, k], block, busy))
 }
 
-/// Rows or columns that keep the tensor cores busy while a row or column of the other operand comes up, and a tenth more.
+/// Rows or columns that keep the tensor cores busy while a row or column of the other operand comes
+/// up, and a tenth more.
 fn keeps_busy(shapes: &Shapes, rates: &Rates) -> usize {
     let bytes = f64::from(shapes.element(Operand::A).bytes());
     let extent = 1.1 * rates.operations_per_second * bytes / (2.0 * rates.up_bytes_per_second);
     (extent as usize).next_multiple_of(GRANULE)
 }
 
-/// Seconds by what is to be moved and computed and in what order it comes up, without making the schedule.
+/// Seconds by what is to be moved and computed and in what order it comes up, without making the
+/// schedule.
 fn estimate(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     if blocking.grid()[2] == 1 && blocking.products() <= MAX_PRODUCTS {
         by_growth(shapes, blocking, rates)
@@ -104,7 +107,8 @@ fn estimate(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     }
 }
 
-/// By rows and columns of blocks: each is computed once it is there, and then brought down. Tiles of the group before are kept.
+/// By rows and columns of blocks: each is computed once it is there, and then brought down. Tiles
+/// of the group before are kept.
 fn by_growth(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     let reads_c = shapes.problem.beta != 0.0;
     let of_tile = |operand, row, column| {
@@ -195,9 +199,10 @@ fn cuts(extent: usize) -> Vec<usize> {
     cuts
 }
 
-/// Groups and slots for these blocks: of D two where there are two; of A and B a group's and one more to fill
-/// meanwhile. Where k is cut and memory is short, one of each does, one after the other. Else the first tiles of A or of B may be as
-/// large as keeps the tensor cores `busy`, or two or four times others.
+/// Groups and slots for these blocks: of D two where there are two; of A and B a group's and one
+/// more to fill meanwhile. Where k is cut and memory is short, one of each does, one after the
+/// other. Else the first tiles of A or of B may be as large as keeps the tensor cores `busy`, or
+/// two or four times others.
 fn groupings(whole: [usize; 3], block: [usize; 3], busy: usize) -> Vec<Blocking> {
     let plain = Blocking::plain(whole, block);
     let first = plain.first;

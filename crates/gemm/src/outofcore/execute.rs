@@ -1,5 +1,5 @@
-//! A schedule on a device: three streams, two events for each step, and a thread that takes care of the way down, since it may have
-//! to wait where the way up must not.
+//! A schedule on a device: three streams, two events for each step, and a thread that takes care of
+//! the way down, since it may have to wait where the way up must not.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,7 +24,8 @@ use crate::matrix::HostMatrix;
 use crate::operands::{HostOperands, Operands};
 use crate::work::Pointers;
 
-/// The products of a schedule, by extents and by whether they read C: those at the ends of the matrices are smaller than others.
+/// The products of a schedule, by extents and by whether they read C: those at the ends of the
+/// matrices are smaller than others.
 pub(super) struct PreparedProducts(HashMap<([usize; 3], bool), Arc<Prepared>>);
 
 impl PreparedProducts {
@@ -276,7 +277,8 @@ impl Run<'_> {
                 None => {
                     let host = d.bytes_mut()[region.first..].as_mut_ptr();
                     let lines = direct(region, device_pitch);
-                    // SAFETY: as above; D is pinned, borrowed alone, and waited for before it is given back.
+                    // SAFETY: as above; D is pinned, borrowed alone, and waited for before it is
+                    // given back.
                     unsafe { copy_lines(Direction::ToHost, target.0, host, lines, stream) }?;
                     enqueued()?;
                 }
@@ -340,7 +342,8 @@ impl Run<'_> {
             None => {
                 let host = matrix.bytes()[region.first..].as_ptr().cast_mut();
                 let lines = direct(region, device_pitch);
-                // SAFETY: as above; the matrix is pinned, only read, and borrowed until the stream was waited for.
+                // SAFETY: as above; the matrix is pinned, only read, and borrowed until the stream
+                // was waited for.
                 unsafe { copy_lines(Direction::ToDevice, address, host, lines, stream) }
             }
         }
@@ -379,8 +382,8 @@ impl Run<'_> {
         };
         let request = RunRequest::prepared(prepared, problem.alpha, problem.beta);
         let request = request.with_workspace(workspace);
-        // SAFETY: the slots hold the tiles, as the events before it say, until those after it; products follow each other on the
-        // stream, so that they share the workspace.
+        // SAFETY: the slots hold the tiles, as the events before it say, until those after it;
+        // products follow each other on the stream, so that they share the workspace.
         unsafe { gemm.run_at(request, &pointers, stream) }
     }
 }

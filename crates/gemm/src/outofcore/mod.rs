@@ -1,4 +1,5 @@
-//! Products of host matrices of any size in a given amount of device memory: copies up, products and copies down at the same time.
+//! Products of host matrices of any size in a given amount of device memory: copies up, products
+//! and copies down at the same time.
 //!
 //! ```no_run
 //! use persistent_gemm::driver::Device;
@@ -19,14 +20,18 @@
 //! # }
 //! ```
 //!
-//! * **Blocks** ([`Blocking`]): D is cut into blocks. Where D is of f64, s32 or f32 (of floats), sums lose nothing in it, so k is cut
-//!   too where that is faster and there is no epilogue. Else each block of D is computed all along k, from tiles of A and B that reach as far, and is the same
-//!   bit for bit as with all matrices on the device and tiles whole along k ([`Split::Whole`](crate::Split)).
-//! * **Order**: groups of blocks that share tiles, such that few bytes go up and there is something to compute soon. What is chosen is
-//!   fastest by the model: the schedule's steps at the rates of the link and the tensor cores ([`Rates`]).
-//! * **Host memory** that is pinned ([`HostMatrix::pin`], or by whoever allocated it) is copied by the device. Other memory goes
-//!   through pinned buffers, filled and emptied by rayon's threads.
-//! * There are three streams, ordered by events, and one allocation on the device, of what [`Budget::device_bytes`] allows; no managed memory.
+//! * **Blocks** ([`Blocking`]): D is cut into blocks. Where D is of f64, s32 or f32 (of floats),
+//!   sums lose nothing in it, so k is cut too where that is faster and there is no epilogue. Else
+//!   each block of D is computed all along k, from tiles of A and B that reach as far, and is the
+//!   same bit for bit as with all matrices on the device and tiles whole along k
+//!   ([`Split::Whole`](crate::Split)).
+//! * **Order**: groups of blocks that share tiles, such that few bytes go up and there is something
+//!   to compute soon. What is chosen is fastest by the model: the schedule's steps at the rates of
+//!   the link and the tensor cores ([`Rates`]).
+//! * **Host memory** that is pinned ([`HostMatrix::pin`], or by whoever allocated it) is copied by
+//!   the device. Other memory goes through pinned buffers, filled and emptied by rayon's threads.
+//! * There are three streams, ordered by events, and one allocation on the device, of what
+//!   [`Budget::device_bytes`] allows; no managed memory.
 
 mod blocking;
 mod choose;
@@ -59,7 +64,8 @@ use schedule::Schedule;
 /// What a product may take, and what is expected of the machine.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Bytes of device memory for tiles, blocks and workspace. Kernels, and what the driver keeps for itself, come on top.
+    /// Bytes of device memory for tiles, blocks and workspace. Kernels, and what the driver keeps
+    /// for itself, come on top.
     pub device_bytes: u64,
     /// Bytes of pinned host memory for copies of memory that is not pinned.
     pub staging_bytes: usize,
@@ -70,7 +76,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many bytes of device memory, and 256 MiB of pinned host memory where matrices are not pinned.
+    /// So many bytes of device memory, and 256 MiB of pinned host memory where matrices are not
+    /// pinned.
     pub fn new(device_bytes: u64) -> Self {
         Budget { device_bytes, staging_bytes: 256 << 20, rates: None, one_at_a_time: false }
     }
@@ -141,13 +148,15 @@ impl fmt::Display for Report {
 }
 
 impl Gemm {
-    /// Computes D = alpha·A·B + beta·C of host matrices in the device memory of the budget, however large they are, and waits for it.
-    /// `progress` is told on this thread how far it is. See [`outofcore`](self).
+    /// Computes D = alpha·A·B + beta·C of host matrices in the device memory of the budget, however
+    /// large they are, and waits for it. `progress` is told on this thread how far it is. See
+    /// [`outofcore`](self).
     ///
     /// # Errors
-    /// Those of [`run_at`](Self::run_at); matrices that do not lie as the problem says or are of other types than the config's;
-    /// [`Error::NotByBlocks`] for a batch and for operands whose elements are no neighbours; [`Error::DeviceBudget`] where the
-    /// smallest blocks take more; [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
+    /// Those of [`run_at`](Self::run_at); matrices that do not lie as the problem says or are of
+    /// other types than the config's; [`Error::NotByBlocks`] for a batch and for operands whose
+    /// elements are no neighbours; [`Error::DeviceBudget`] where the smallest blocks take more;
+    /// [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
     /// anything.
     pub fn multiply_host<C, V>(
         &self,
@@ -217,8 +226,8 @@ impl Planned {
     }
 }
 
-/// Chooses a blocking and prepares its products. Their workspace is part of the budget, and known only then: what it takes is set
-/// aside, and another blocking chosen.
+/// Chooses a blocking and prepares its products. Their workspace is part of the budget, and known
+/// only then: what it takes is set aside, and another blocking chosen.
 fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
     let config = gemm.config();
     let [a, b] = config.operands();

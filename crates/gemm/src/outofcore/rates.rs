@@ -29,8 +29,9 @@ impl Rates {
 
     /// Beginning a copy or a launch takes some µs.
     const START: f64 = 5e-6;
-    /// What a line of a copy takes beside its bytes, where lines have gaps between them and are shorter than
-    /// [`LONG_LINE`](Self::LONG_LINE): in products of pinned matrices, either way, on an H200, 0.08 to 0.13 µs.
+    /// What a line of a copy takes beside its bytes, where lines have gaps between them and are
+    /// shorter than [`LONG_LINE`](Self::LONG_LINE): in products of pinned matrices, either way, on
+    /// an H200, 0.08 to 0.13 µs.
     const LINE: f64 = 0.12e-6;
     /// Bytes of lines that are copied as fast as if there were no gaps between them.
     const LONG_LINE: u64 = 20 << 10;

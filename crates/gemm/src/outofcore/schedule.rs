@@ -1,9 +1,10 @@
-//! Which tile goes where and when, as data: copies up, products and copies down, each on a stream of its own, and which steps of
-//! other streams each waits for.
+//! Which tile goes where and when, as data: copies up, products and copies down, each on a stream
+//! of its own, and which steps of other streams each waits for.
 //!
-//! Products have an order ([`Blocking::order`]). Tiles of A and B stay in their slots until a tile that is needed has no other; the
-//! one that is needed again last, if ever, then goes (Belady's rule, which is optimal, since the order is known). A block of D
-//! keeps its slot from its first product to its way down.
+//! Products have an order ([`Blocking::order`]). Tiles of A and B stay in their slots until a tile
+//! that is needed has no other; the one that is needed again last, if ever, then goes (Belady's
+//! rule, which is optimal, since the order is known). A block of D keeps its slot from its first
+//! product to its way down.
 
 use std::collections::{HashMap, VecDeque};
 

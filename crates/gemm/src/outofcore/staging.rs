@@ -1,5 +1,5 @@
-//! Copies of host memory that is not pinned: lines are packed into pinned buffers, and unpacked from them, by rayon's threads, while
-//! the device copies others.
+//! Copies of host memory that is not pinned: lines are packed into pinned buffers, and unpacked
+//! from them, by rayon's threads, while the device copies others.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,7 +14,8 @@ const BUFFERS: usize = 4;
 /// Bytes that a thread copies at a time at least.
 const PIECE: usize = 1 << 18;
 
-/// Lines of a host matrix: where the first begins, how far they are apart, how long they are, and how many there are.
+/// Lines of a host matrix: where the first begins, how far they are apart, how long they are, and
+/// how many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub first: usize,
@@ -34,7 +35,8 @@ impl Region {
         }
     }
 
-    /// Parts of at most `room` bytes: some lines, or some of one line, and where each begins on the device.
+    /// Parts of at most `room` bytes: some lines, or some of one line, and where each begins on the
+    /// device.
     pub(super) fn parts(&self, room: usize, device_pitch: usize) -> Vec<(Region, u64)> {
         let mut parts = vec![];
         let lines_at_once = (room / self.line_bytes.max(1)).clamp(1, self.lines.max(1));
@@ -111,7 +113,8 @@ impl Ring {
     /// Enqueues copies of a region to the device, waiting only for buffers.
     ///
     /// # Safety
-    /// The device memory must have the lines, and be used by nobody else until the stream has passed this. The ring must live as long.
+    /// The device memory must have the lines, and be used by nobody else until the stream has
+    /// passed this. The ring must live as long.
     pub(super) unsafe fn upload(
         &mut self,
         source: &[u8],
@@ -125,7 +128,8 @@ impl Ring {
                 pack(source, part, buffer.as_mut_slice());
                 let lines = packed(part, device_pitch);
                 let host = buffer.as_mut_slice().as_mut_ptr();
-                // SAFETY: the caller vouches for the device; the buffer is used again only after its event.
+                // SAFETY: the caller vouches for the device; the buffer is used again only after
+                // its event.
                 unsafe { copy_lines(Direction::ToDevice, address + offset, host, lines, stream) }?;
                 event.record(stream)
             });
@@ -135,7 +139,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Copies a region from the device, after the work on the stream, and calls `enqueued` once the device has nothing more to be told.
+    /// Copies a region from the device, after the work on the stream, and calls `enqueued` once the
+    /// device has nothing more to be told.
     ///
     /// # Safety
     /// The device memory must have the lines, and not be written until the stream has passed this.

@@ -1,5 +1,6 @@
-//! Schedules as data, and on a device that exists in memory only: steps are done in any order that their waits allow, and products
-//! by the CPU backend, so that a wait that is missing, or a slot that is filled too early, makes a wrong product.
+//! Schedules as data, and on a device that exists in memory only: steps are done in any order that
+//! their waits allow, and products by the CPU backend, so that a wait that is missing, or a slot
+//! that is filled too early, makes a wrong product.
 
 use std::collections::{HashMap, HashSet};
 
@@ -254,7 +255,8 @@ fn groups_grow_from_their_corner() {
     assert_eq!(order, [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0], [2, 1], [0, 2], [1, 2], [2, 2]]);
 }
 
-/// 32768³ in 4 GiB, by the model: with the rates that it assumes, and with those that were measured on an H200.
+/// 32768³ in 4 GiB, by the model: with the rates that it assumes, and with those that were measured
+/// on an H200.
 #[test]
 fn large_products_overlap_in_four_gibibytes() {
     let problem = Problem::new(32768, 32768, 32768, Major::K, Major::N);
@@ -276,7 +278,8 @@ fn large_products_overlap_in_four_gibibytes() {
         let computing = 2.0 * 32768f64.powi(3) / rates.operations_per_second;
         let link = [rates.up(up, 0), rates.down(down, 0)];
         let slower = link.iter().copied().fold(computing, f64::max);
-        // While s columns and rows are there, s² products can be computed: until then the tensor cores wait.
+        // While s columns and rows are there, s² products can be computed: until then the tensor
+        // cores wait.
         let starved = 32768.0 * f64::from(a.bytes()).powi(2) * rates.operations_per_second
             / (2.0 * rates.up_bytes_per_second.powi(2));
         println!(

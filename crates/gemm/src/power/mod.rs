@@ -1,6 +1,6 @@
-//! Clocks, power, temperature and energy of one GPU, read through NVML. NVML is loaded at run time and found by the
-//! CUDA device's identity, never by index: the two libraries may count devices differently. Without the feature `power`
-//! nothing is read.
+//! Clocks, power, temperature and energy of one GPU, read through NVML. NVML is loaded at run time
+//! and found by the CUDA device's identity, never by index: the two libraries may count devices
+//! differently. Without the feature `power` nothing is read.
 
 #[cfg(not(feature = "power"))]
 mod absent;
@@ -17,14 +17,16 @@ use absent::{Sensors, version};
 #[cfg(feature = "power")]
 use nvml::{Sensors, version};
 
-/// What the card was doing at one moment. A field is `None` where NVML is absent or does not answer.
+/// What the card was doing at one moment. A field is `None` where NVML is absent or does not
+/// answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PowerSample {
     /// Clock of the streaming multiprocessors, MHz.
     pub sm_clock_mhz: Option<u32>,
     /// Memory clock, MHz.
     pub memory_clock_mhz: Option<u32>,
-    /// Board power, watts: NVML's instantaneous reading where there is one, else its average over about a second.
+    /// Board power, watts: NVML's instantaneous reading where there is one, else its average over
+    /// about a second.
     pub power_watts: Option<f64>,
     /// GPU temperature, degrees Celsius.
     pub temperature_celsius: Option<u32>,
@@ -50,8 +52,8 @@ pub struct PowerMeter {
 }
 
 impl PowerMeter {
-    /// Finds the GPU by its UUID, `GPU-…` as nvidia-smi writes it. Without NVML, or where it does not know the GPU, the
-    /// meter reads nothing and says so once per process.
+    /// Finds the GPU by its UUID, `GPU-…` as nvidia-smi writes it. Without NVML, or where it does
+    /// not know the GPU, the meter reads nothing and says so once per process.
     pub fn open(uuid: &str) -> PowerMeter {
         let sensors = Sensors::of(uuid);
         if sensors.is_none() {
@@ -76,7 +78,8 @@ impl PowerMeter {
         self.sensors.is_some()
     }
 
-    /// Clocks, power, temperature and throttle reasons now. Takes well under a millisecond and does not wait for the GPU.
+    /// Clocks, power, temperature and throttle reasons now. Takes well under a millisecond and does
+    /// not wait for the GPU.
     pub fn sample(&self) -> PowerSample {
         self.sensors.as_ref().map(Sensors::sample).unwrap_or_default()
     }
@@ -91,8 +94,9 @@ impl PowerMeter {
         self.sensors.as_ref()?.energy_millijoules()
     }
 
-    /// Records the energy counter's steps until `finished` says so, asking once per millisecond. `None` where fewer than
-    /// two steps were seen. Power is taken between steps, because a reading between them is up to 100 ms old.
+    /// Records the energy counter's steps until `finished` says so, asking once per millisecond.
+    /// `None` where fewer than two steps were seen. Power is taken between steps, because a reading
+    /// between them is up to 100 ms old.
     pub fn watch_energy(&self, finished: impl Fn() -> bool) -> Option<EnergyReading> {
         let mut ticks = TickWatch::default();
         while !finished() {
@@ -153,7 +157,8 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut ticks = TickWatch::default();
-        // 70 J per 100 ms step; the stretch before the first step and after the last must not count.
+        // 70 J per 100 ms step; the stretch before the first step and after the last must not
+        // count.
         for ms in 0..450 {
             ticks.observe(at(ms), 1_000 + 70_000 * ((ms + 60) / 100));
         }

@@ -45,8 +45,8 @@ pub(super) fn version() -> Option<String> {
     nvml()?.sys_driver_version().ok()
 }
 
-/// The process's NVML. The name with the version is the one that drivers install; the crate's default is the
-/// development link, which most machines lack.
+/// The process's NVML. The name with the version is the one that drivers install; the crate's
+/// default is the development link, which most machines lack.
 fn nvml() -> Option<&'static Nvml> {
     static NVML: OnceLock<Option<Nvml>> = OnceLock::new();
     NVML.get_or_init(|| {

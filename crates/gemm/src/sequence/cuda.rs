@@ -1,5 +1,5 @@
-//! Steps on the device: their arguments are packed once, and a run patches the addresses and factors by
-//! index.
+//! Steps on the device: their arguments are packed once, and a run patches the addresses and
+//! factors by index.
 
 use pgemm_kernels::RunValue;
 
@@ -38,7 +38,8 @@ impl Launcher for StreamRef<'_> {
                 None => {}
             }
         }
-        // SAFETY: the arguments are those of the kernel's parameters, and the caller vouches for the addresses.
+        // SAFETY: the arguments are those of the kernel's parameters, and the caller vouches for
+        // the addresses.
         unsafe { driver::launch(function, &step.config, arguments, *self) }
     }
 }

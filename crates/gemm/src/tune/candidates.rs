@@ -1,21 +1,23 @@
-//! What is worth measuring for a problem: specs of the catalogue, each with a few raster heights, the most promising first.
+//! What is worth measuring for a problem: specs of the catalogue, each with a few raster heights,
+//! the most promising first.
 
 use std::collections::HashMap;
 
 use pgemm_kernels::{OutputMajor, Schedule, Tile};
 use pgemm_plan::{Choice, ProblemKey, Split, heuristic};
 
-/// Each choice of the same tile before it, the peer's included, ranks a choice as if it took this much longer: what the model
-/// tells apart least well are tiles, so that few trials should go to different ones first.
+/// Each choice of the same tile before it, the peer's included, ranks a choice as if it took this
+/// much longer: what the model tells apart least well are tiles, so that few trials should go to
+/// different ones first.
 pub const TILE_PRIOR: f64 = 1.01;
 
-/// Other raster heights than the heuristic's are ranked as if they took this much longer, so that few trials go to different
-/// kernels first.
+/// Other raster heights than the heuristic's are ranked as if they took this much longer, so that
+/// few trials go to different kernels first.
 pub const RASTER_PRIOR: f64 = 1.02;
 
-/// The `trials` most promising choices on `sms` SMs besides `peer`: every spec of the catalogue for these types and majors,
-/// clusters and swapped operands included, with the ways to split its tiles that may be worth it, and with the heuristic's
-/// raster height, half and twice that, and all rows.
+/// The `trials` most promising choices on `sms` SMs besides `peer`: every spec of the catalogue for
+/// these types and majors, clusters and swapped operands included, with the ways to split its tiles
+/// that may be worth it, and with the heuristic's raster height, half and twice that, and all rows.
 pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> Vec<Choice> {
     let (extents, shape) = (key.extents(), key.shape());
     let mut ranked = Vec::new();

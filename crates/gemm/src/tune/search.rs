@@ -1,6 +1,6 @@
-//! Successive halving, apart from what it measures: rungs race what is left against the heuristic's pick and keep the better
-//! half; fresh rounds of the one that remains decide. It sees candidates only through a [`Timer`], so it is tested on a
-//! synthetic cost model.
+//! Successive halving, apart from what it measures: rungs race what is left against the heuristic's
+//! pick and keep the better half; fresh rounds of the one that remains decide. It sees candidates
+//! only through a [`Timer`], so it is tested on a synthetic cost model.
 
 use std::ops::ControlFlow;
 
@@ -12,8 +12,8 @@ use pgemm_plan::Choice;
 /// Longest budget of a problem, seconds.
 const MAX_SECONDS: f64 = 86_400.0;
 
-/// Part of the budget that the deciding rounds take; the rungs share the rest evenly, so that the fewer are left, the longer
-/// each is measured.
+/// Part of the budget that the deciding rounds take; the rungs share the rest evenly, so that the
+/// fewer are left, the longer each is measured.
 const FINAL_SHARE: f64 = 0.3;
 
 /// Rounds of a rung.
@@ -47,12 +47,15 @@ pub struct Effort {
     pub seconds: f64,
 }
 
-/// What measures candidates against the heuristic's pick, the peer that it was made with: a GPU, or a cost model in tests.
+/// What measures candidates against the heuristic's pick, the peer that it was made with: a GPU, or
+/// a cost model in tests.
 pub trait Timer {
-    /// Measures all `candidates` against the peer in common rounds. The answer has one entry for each, in order.
+    /// Measures all `candidates` against the peer in common rounds. The answer has one entry for
+    /// each, in order.
     ///
     /// # Errors
-    /// Whatever keeps the peer, or everybody, from being measured. One candidate that cannot run is [`Run::Failed`].
+    /// Whatever keeps the peer, or everybody, from being measured. One candidate that cannot run is
+    /// [`Run::Failed`].
     fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>, TuneError>;
 }
 
@@ -85,7 +88,8 @@ pub struct Progress {
     pub candidates: usize,
 }
 
-/// Races `candidates` until one is left and judges that one. `progress` is asked before each race whether to go on.
+/// Races `candidates` until one is left and judges that one. `progress` is asked before each race
+/// whether to go on.
 ///
 /// # Errors
 /// Those of [`TuneOptions::check`], and of the timer; [`TuneError::Stopped`].

@@ -49,13 +49,13 @@ impl Tuner {
         Platform::of(self.harness.device().properties())
     }
 
-    /// Tunes one problem; [`Results::complete`](super::Results::complete) goes through many. Earlier results are not
-    /// consulted: the peer is what the heuristic itself picks.
+    /// Tunes one problem; [`Results::complete`](super::Results::complete) goes through many.
+    /// Earlier results are not consulted: the peer is what the heuristic itself picks.
     ///
     /// # Errors
-    /// The problem is malformed, has no kernel or does not fit on the device, or the driver fails. A candidate that cannot
-    /// run or computes wrongly is no error: its trial says why it was left out. [`TuneError::Stopped`](super::TuneError)
-    /// where `progress` ends it.
+    /// The problem is malformed, has no kernel or does not fit on the device, or the driver fails.
+    /// A candidate that cannot run or computes wrongly is no error: its trial says why it was left
+    /// out. [`TuneError::Stopped`](super::TuneError) where `progress` ends it.
     pub fn tune(
         &self,
         key: &ProblemKey,
@@ -97,7 +97,8 @@ fn first_entry(
     Err(Error::NoCleanKernel { dtype: config.dtype }.into())
 }
 
-/// A candidate as a contestant. Reports and errors name contestants, and several differ in their raster only.
+/// A candidate as a contestant. Reports and errors name contestants, and several differ in their
+/// raster only.
 struct Entry {
     candidate: Choice,
     name: String,
@@ -201,8 +202,8 @@ impl DeviceTimer<'_> {
     }
 }
 
-/// The harness's numbers for a race of `contestants`, the peer included: as long slices as the budget allows, up to the
-/// harness's usual ones, then more of them.
+/// The harness's numbers for a race of `contestants`, the peer included: as long slices as the
+/// budget allows, up to the harness's usual ones, then more of them.
 fn protocol(effort: Effort, contestants: usize) -> Protocol {
     let warm_up = (WARM_UP_SHARE * effort.seconds).min(WARM_UP_SECONDS);
     let round = (effort.seconds - warm_up) / f64::from(effort.rounds.max(1));

@@ -1,5 +1,6 @@
-//! Giving results back: [`Picks`] holds the choices of all files that hold on a device, and [`Gemm`](crate::Gemm) asks it for
-//! each problem whose kernel is left to the planner. Files that cannot be used are left alone and said so once.
+//! Giving results back: [`Picks`] holds the choices of all files that hold on a device, and
+//! [`Gemm`](crate::Gemm) asks it for each problem whose kernel is left to the planner. Files that
+//! cannot be used are left alone and said so once.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,7 +15,8 @@ use crate::cache::DIRECTORY_VARIABLE;
 use crate::driver::DeviceProperties;
 use crate::error::Error;
 
-/// Environment variable with a results file, or a folder of them, to use instead of [`install_folder`]; `off` for none.
+/// Environment variable with a results file, or a folder of them, to use instead of
+/// [`install_folder`]; `off` for none.
 pub const VARIABLE: &str = "PGEMM_AUTOTUNE";
 
 /// The choices that hold on a device.
@@ -31,8 +33,8 @@ pub struct Ignored {
 }
 
 impl Picks {
-    /// The choices in `source`, a file or a folder of `.json` files, that hold on `here`; of several for one problem, the
-    /// latest. Also what was ignored, and why.
+    /// The choices in `source`, a file or a folder of `.json` files, that hold on `here`; of
+    /// several for one problem, the latest. Also what was ignored, and why.
     pub fn load(source: &Path, here: &Platform) -> (Picks, Vec<Ignored>) {
         let mut picks = Picks::default();
         let mut ignored = Vec::new();
@@ -53,8 +55,9 @@ impl Picks {
         (picks, ignored)
     }
 
-    /// The choices that the environment names, on a device: those at [`VARIABLE`], else in [`install_folder`]. They are
-    /// read once per process and device; what is ignored is said in one warning then.
+    /// The choices that the environment names, on a device: those at [`VARIABLE`], else in
+    /// [`install_folder`]. They are read once per process and device; what is ignored is said in
+    /// one warning then.
     pub fn from_environment(device: &DeviceProperties) -> Arc<Picks> {
         match source(std::env::var_os(VARIABLE), install_folder()) {
             Some(source) => Picks::shared(source, device),
@@ -112,8 +115,9 @@ impl TunedChoices for Picks {
     }
 }
 
-/// Where [`Gemm`](crate::Gemm) looks for results by default: `autotune` in the folder of the kernel cache
-/// ([`DIRECTORY_VARIABLE`], else `persistent-gemm` in the user's cache folder). `None` where the user has none.
+/// Where [`Gemm`](crate::Gemm) looks for results by default: `autotune` in the folder of the kernel
+/// cache ([`DIRECTORY_VARIABLE`], else `persistent-gemm` in the user's cache folder). `None` where
+/// the user has none.
 pub fn install_folder() -> Option<PathBuf> {
     let cache = match std::env::var_os(DIRECTORY_VARIABLE) {
         Some(directory) if !directory.is_empty() => PathBuf::from(directory),

@@ -1,5 +1,5 @@
-//! Results files: what was tuned, on what, and every number behind it. They are written whole or not at all, after each
-//! problem, and read with suspicion.
+//! Results files: what was tuned, on what, and every number behind it. They are written whole or
+//! not at all, after each problem, and read with suspicion.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -47,8 +47,8 @@ impl Platform {
         }
     }
 
-    /// In what `there` differs, so that results from here do not hold there; nothing where they do. A driver version that is
-    /// not known on one side is no difference.
+    /// In what `there` differs, so that results from here do not hold there; nothing where they do.
+    /// A driver version that is not known on one side is no difference.
     pub fn differences(&self, there: &Platform) -> Vec<PlatformDifference> {
         let unlike = |part, ours: &str, theirs: &str| {
             let (there, here) = (ours.to_owned(), theirs.to_owned());
@@ -129,9 +129,10 @@ impl Results {
         self.problems.iter().find(|result| result.key == *key)
     }
 
-    /// Has `tune` decide those of `keys` that have no entry, in order, and calls `keep` after each, so that an interruption
-    /// loses one at most. A problem for which `tune` returns `None` is left out. `go_on` is asked before each; where it
-    /// says no, neither that problem nor a later one is begun. Returns how many were not begun.
+    /// Has `tune` decide those of `keys` that have no entry, in order, and calls `keep` after each,
+    /// so that an interruption loses one at most. A problem for which `tune` returns `None` is left
+    /// out. `go_on` is asked before each; where it says no, neither that problem nor a later one is
+    /// begun. Returns how many were not begun.
     ///
     /// # Errors
     /// The first of `tune` or `keep`; entries made before stay.
@@ -157,8 +158,8 @@ impl Results {
         Ok(0)
     }
 
-    /// Puts these results into `folder`, which is created where it is missing, under a new name `{device}_{timestamp}.json`,
-    /// and returns the path.
+    /// Puts these results into `folder`, which is created where it is missing, under a new name
+    /// `{device}_{timestamp}.json`, and returns the path.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.
@@ -184,7 +185,8 @@ impl Results {
         Ok(path)
     }
 
-    /// Writes the file anew, as indented JSON. A reader sees the old file or the new one, never half of either.
+    /// Writes the file anew, as indented JSON. A reader sees the old file or the new one, never
+    /// half of either.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.

@@ -1,7 +1,8 @@
-//! What products of NaN, infinities, subnormal numbers and zeros are, and of numbers beyond the range of D: checks for any
-//! backend. docs/types.md says it in words.
+//! What products of NaN, infinities, subnormal numbers and zeros are, and of numbers beyond the
+//! range of D: checks for any backend. docs/types.md says it in words.
 //!
-//! Every product here is exact in the accumulators of tensor cores, so that three loops in binary64 know each element of D.
+//! Every product here is exact in the accumulators of tensor cores, so that three loops in binary64
+//! know each element of D.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -74,14 +75,14 @@ enum Zeros {
     Signed,
 }
 
-/// A product of each combination of types, in each way that sums may go on this backend: those of f16 in f16 too.
+/// A product of each combination of types, in each way that sums may go on this backend: those of
+/// f16 in f16 too.
 fn cases(executor: &Executor) -> impl Iterator<Item = Case<'_>> {
     let planned = TYPES.map(|[a, b, d]| Config::new(a).with_b_dtype(b).with_output(d));
     let in_f16 = [Dtype::F16, Dtype::F32].map(in_f16);
     planned.into_iter().chain(in_f16).flat_map(move |planned| {
         let a = planned.dtype;
-        let (split, swapped) = (Some(Split::SplitK(2)), Some(true));
-        let split = Config { split, swapped, ..planned.clone() };
+        let split = planned.clone().with_split(Split::SplitK(2)).with_swapped(true);
         let has_splits =
             !matches!(a, Dtype::F32 | Dtype::F64) && !matches!(executor, Executor::Cpu { .. });
         let configs = std::iter::once(planned).chain(has_splits.then_some(split));
@@ -94,7 +95,8 @@ fn in_f16(output: Dtype) -> Config {
     Config::new(Dtype::F16).with_output(output).with_precision(Precision::F16)
 }
 
-/// Checks a product of each combination of types. All of them run, so that hardware shows every type that differs.
+/// Checks a product of each combination of types. All of them run, so that hardware shows every
+/// type that differs.
 fn each(executor: &Executor, check: impl Fn(Case<'_>)) {
     let failed: Vec<String> = cases(executor)
         .filter_map(|case| {
@@ -164,7 +166,8 @@ impl<'e> Case<'e> {
         }
     }
 
-    /// Computes D and holds every element against what it should be, rounded once to D's type. Returns D.
+    /// Computes D and holds every element against what it should be, rounded once to D's type.
+    /// Returns D.
     fn check(&self, what: &str, zeros: Zeros) -> HostMatrix {
         let inputs = Operands::new(&self.a, &self.b).c(self.c.as_ref());
         let product = multiply(self.executor, &self.config, &self.problem, inputs);
@@ -191,7 +194,8 @@ impl<'e> Case<'e> {
     }
 }
 
-/// Sets an element, to an infinity too where the type has one: the host's conversion to e5m2 saturates.
+/// Sets an element, to an infinity too where the type has one: the host's conversion to e5m2
+/// saturates.
 fn put(matrix: &mut HostMatrix, row: usize, column: usize, value: f64) {
     matrix.set(row, column, value).unwrap();
     if matrix.dtype() == Dtype::E5m2 && value.is_infinite() {
@@ -259,7 +263,8 @@ pub fn nan_stays_in_its_row_and_column(executor: &Executor) {
     });
 }
 
-/// An infinity is kept with the sign of its product, or becomes D's largest number where that saturates; times zero, or with one of the other sign, it is NaN.
+/// An infinity is kept with the sign of its product, or becomes D's largest number where that
+/// saturates; times zero, or with one of the other sign, it is NaN.
 pub fn infinities_are_kept_or_become_nan(executor: &Executor) {
     each(executor, |mut case| {
         // e4m3 has none.
@@ -291,7 +296,8 @@ pub fn subnormal_operands_are_kept(executor: &Executor) {
             let (small, large) =
                 if of_a { (&mut case.a, &mut case.b) } else { (&mut case.b, &mut case.a) };
             let exponent = smallest(if of_a { a } else { b });
-            // One element of each line along k, the n-th smallest number, with n up to 3: below all normal ones.
+            // One element of each line along k, the n-th smallest number, with n up to 3: below all
+            // normal ones.
             small.fill_with(|row, column| {
                 let (line, depth) = if of_a { (row, column) } else { (column, row) };
                 let there = depth == (line * 7 + 3) % K;
@@ -327,7 +333,8 @@ pub fn subnormal_sums_are_kept(executor: &Executor) {
         if !case.has_wide_operands() {
             return;
         }
-        // Whole sums in units of four of D's smallest numbers, or of a quarter of one, which is rounded.
+        // Whole sums in units of four of D's smallest numbers, or of a quarter of one, which is
+        // rounded.
         let whole = smallest(case.output()) + if case.output() == Dtype::Bf16 { -2 } else { 2 };
         scale(&mut case.a, whole / 2);
         scale(&mut case.b, whole - whole / 2);
@@ -336,7 +343,8 @@ pub fn subnormal_sums_are_kept(executor: &Executor) {
     });
 }
 
-/// Results beyond the largest number of D are infinite, from half a unit in the last place beyond it; those of 8 bits saturate.
+/// Results beyond the largest number of D are infinite, from half a unit in the last place beyond
+/// it; those of 8 bits saturate.
 pub fn results_beyond_the_range_are_infinite(executor: &Executor) {
     each(executor, |case| {
         let alpha = power(top(case.output()));
@@ -377,7 +385,8 @@ pub fn products_beyond_the_range_are_infinite(executor: &Executor) {
     });
 }
 
-/// Sums in f16 are infinite from half a unit beyond its largest number on, and stay so, whatever D can hold. The CPU has none.
+/// Sums in f16 are infinite from half a unit beyond its largest number on, and stay so, whatever D
+/// can hold. The CPU has none.
 pub fn sums_in_f16_overflow(executor: &Executor) {
     if matches!(executor, Executor::Cpu { .. }) {
         return;
@@ -386,7 +395,8 @@ pub fn sums_in_f16_overflow(executor: &Executor) {
         for (last, infinite) in [(15.0, false), (16.0, true), (-16.0, false)] {
             let mut case = Case::new(executor, in_f16(output), [M, N, K]);
             case.config.split = Some(Split::Whole);
-            // The largest number, then the last in a step of its own, and what would bring a finite sum back.
+            // The largest number, then the last in a step of its own, and what would bring a finite
+            // sum back.
             let large = [(0, 65504.0), (40, last), (90, -65504.0)];
             case.a.fill_with(|_, column| {
                 large.iter().find(|(at, _)| *at == column).map_or(0.0, |(_, value)| *value)
@@ -433,7 +443,8 @@ pub fn sums_of_negative_zeros_are_positive(executor: &Executor) {
     });
 }
 
-/// alpha = 0 multiplies like any other; C adds what it holds where beta is not 0; without depth, alpha does not count.
+/// alpha = 0 multiplies like any other; C adds what it holds where beta is not 0; without depth,
+/// alpha does not count.
 pub fn scalars_multiply_whatever_they_meet(executor: &Executor) {
     each(executor, |mut case| {
         put(&mut case.a, 3, 5, f64::NAN);
@@ -454,7 +465,8 @@ pub fn scalars_multiply_whatever_they_meet(executor: &Executor) {
     }
 }
 
-/// Where beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product here, and C too.
+/// Where beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product
+/// here, and C too.
 pub fn c_is_not_seen_where_beta_is_zero(executor: &Executor) {
     each(executor, |case| {
         let mut case = case.plus(0.0);
@@ -464,14 +476,16 @@ pub fn c_is_not_seen_where_beta_is_zero(executor: &Executor) {
     });
 }
 
-/// Sums of integers as other results: scaled in binary32, rounded to nearest even, in s8 saturated, where NaN is 0.
+/// Sums of integers as other results: scaled in binary32, rounded to nearest even, in s8 saturated,
+/// where NaN is 0.
 pub fn sums_of_integers_are_scaled(executor: &Executor) {
     for (a, b) in [(Dtype::S8, Dtype::S8), (Dtype::S8, Dtype::U8)] {
         for output in [Dtype::S8, Dtype::F16, Dtype::Bf16, Dtype::F32] {
             for split in [None, Some(Split::SplitK(2))] {
                 let split = split.filter(|_| !matches!(executor, Executor::Cpu { .. }));
                 let config = Config::new(a).with_b_dtype(b).with_output(output);
-                let config = Config { split, ..config };
+                let mut config = config;
+                config.split = split;
                 let mut case = Case::new(executor, config, [M, N, 300]);
                 // Sums from -12 to 11.
                 case.a.fill_with(|row, column| if column == 299 { row as f64 - 12.0 } else { 0.0 });

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use persistent_gemm::driver::Device;
 
-/// Device 0, if it is there and a Hopper. Otherwise the test is to return: this says so on stderr, past the test harness's
-/// capture, or fails where `PGEMM_REQUIRE_GPU=1` asks for the hardware.
+/// Device 0, if it is there and a Hopper. Otherwise the test is to return: this says so on stderr,
+/// past the test harness's capture, or fails where `PGEMM_REQUIRE_GPU=1` asks for the hardware.
 pub fn device(test: &str) -> Option<Device> {
     match Device::new(0) {
         Ok(device) => Some(device),
@@ -13,7 +13,8 @@ pub fn device(test: &str) -> Option<Device> {
             panic!("{test} needs a Hopper GPU: {error}")
         }
         Err(error) => {
-            // In one piece, since other tests write too. Where stderr is closed there is nobody to tell.
+            // In one piece, since other tests write too. Where stderr is closed there is nobody to
+            // tell.
             let line = format!("SKIPPED: {test}: {error}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             None
@@ -21,7 +22,8 @@ pub fn device(test: &str) -> Option<Device> {
     }
 }
 
-/// This process's part of the items where `PGEMM_SHARD` names one as `I/N`: every Nth, from the Ith on, counting from 0.
+/// This process's part of the items where `PGEMM_SHARD` names one as `I/N`: every Nth, from the Ith
+/// on, counting from 0.
 pub fn shard<T>(items: impl Iterator<Item = T>) -> Vec<T> {
     let Ok(text) = std::env::var("PGEMM_SHARD") else { return items.collect() };
     let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));

@@ -1,5 +1,5 @@
-//! The driver layer on a real Hopper. Without one the tests say that they were skipped; `PGEMM_REQUIRE_GPU=1` makes that a
-//! failure.
+//! The driver layer on a real Hopper. Without one the tests say that they were skipped;
+//! `PGEMM_REQUIRE_GPU=1` makes that a failure.
 
 use std::thread;
 

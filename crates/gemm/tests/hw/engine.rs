@@ -1,4 +1,5 @@
-//! The resident engine: jobs of many shapes, in order and in none, from one thread and from many, over idle times and to the end.
+//! The resident engine: jobs of many shapes, in order and in none, from one thread and from many,
+//! over idle times and to the end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -113,7 +114,8 @@ fn jobs_of_many_shapes_are_right() {
             .iter()
             .map(|known| engine.prepare(&known.problem, &known.pointers()).unwrap())
             .collect();
-        // One after the other, then all at once, three times with a pause that is longer than the idle time.
+        // One after the other, then all at once, three times with a pause that is longer than the
+        // idle time.
         for (job, known) in jobs.iter().zip(&known) {
             // SAFETY: the buffers outlive the engine's work, which is waited for.
             unsafe { engine.submit(job) }.unwrap().wait_timeout(Duration::from_secs(3)).unwrap();
@@ -183,7 +185,8 @@ fn jobs_wait_for_those_they_come_after() {
     let (config, _, engine) = engine(&device, SPECS[1]);
     let n = 512;
     let problem = Problem::new(n, n, n, Major::K, Major::K);
-    // A permutation of rows, so that values stay integers: D = A·Bᵀ with B the identity turned by one row.
+    // A permutation of rows, so that values stay integers: D = A·Bᵀ with B the identity turned by
+    // one row.
     let mut turned = vec![0.0; n * n];
     (0..n).for_each(|row| turned[row * n + (row + 1) % n] = 1.0);
     let layout = problem.b_layout();
@@ -251,12 +254,14 @@ fn threads_submit_at_the_same_time() {
     assert_eq!(right.load(Ordering::Relaxed), THREADS * JOBS);
 }
 
-/// Jobs among a stream's other work: D is poisoned before each and copied to the host after it, on the stream.
+/// Jobs among a stream's other work: D is poisoned before each and copied to the host after it, on
+/// the stream.
 #[test]
 fn streams_submit_in_their_order() {
     let Some(device) = device("streams_submit_in_their_order") else { return };
     let (config, _, engine) = engine(&device, SPECS[0]);
-    // Nothing is allocated or freed while streams wait for jobs: that waits for streams, and would hold up a launch.
+    // Nothing is allocated or freed while streams wait for jobs: that waits for streams, and would
+    // hold up a launch.
     let mut lanes: Vec<_> = (0..2u64)
         .map(|lane| {
             let stream = Stream::new(&device).unwrap();
@@ -457,8 +462,8 @@ fn no_job_of_threads_and_streams_is_lost_or_done_twice() {
     soak("no_job_of_threads_and_streams_is_lost_or_done_twice", 2);
 }
 
-/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and so many streams. Every ten milliseconds all of them pause, for
-/// shorter and longer than the kernel's idle time of one.
+/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and so many streams. Every
+/// ten milliseconds all of them pause, for shorter and longer than the kernel's idle time of one.
 fn soak(name: &str, streams: usize) {
     const THREADS: usize = 8;
     const EACH: usize = 24;

@@ -1,4 +1,5 @@
-//! What this library does in a process in which streams wait for jobs: memory is allocated when they are done, or not at all.
+//! What this library does in a process in which streams wait for jobs: memory is allocated when
+//! they are done, or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use crate::engine::{Known, SPECS, engine};
 /// More than the driver takes from what it has at hand.
 const BYTES: usize = 64 << 20;
 
-/// An engine on so many SMs with a long job, some 45 ms on one SM and 0.4 on all, and what that one uses.
+/// An engine on so many SMs with a long job, some 45 ms on one SM and 0.4 on all, and what that one
+/// uses.
 fn long_job(device: &Device, sms: Option<u32>) -> (Engine, Job, [DeviceBuffer; 3]) {
     const EXTENTS: [usize; 3] = [8192, 8192, 2048];
     let [m, n, k] = EXTENTS;
@@ -32,7 +34,8 @@ fn long_job(device: &Device, sms: Option<u32>) -> (Engine, Job, [DeviceBuffer; 3
     (engine, job, buffers)
 }
 
-/// The kernel has left each time, and the stream's job needs it to be launched while memory is asked for.
+/// The kernel has left each time, and the stream's job needs it to be launched while memory is
+/// asked for.
 #[test]
 fn allocations_wait_for_jobs_of_streams() {
     let Some(device) = device("allocations_wait_for_jobs_of_streams") else { return };

@@ -1,4 +1,5 @@
-//! Jobs with a bias and an activation, within the derived bounds; and a bias that changes from job to job.
+//! Jobs with a bias and an activation, within the derived bounds; and a bias that changes from job
+//! to job.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Epilogues on the device: every combination on products of all families, within the derived bounds; what is special; one bias
-//! for all launches of a prepared problem, another for the next.
+//! Epilogues on the device: every combination on products of all families, within the derived
+//! bounds; what is special; one bias for all launches of a prepared problem, another for the next.
 
 use persistent_gemm::driver::{DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, multiply};
@@ -27,7 +27,8 @@ fn random(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
     matrix
 }
 
-/// Computes a product with random matrices and compares it; gives the largest part of the bound that was needed.
+/// Computes a product with random matrices and compares it; gives the largest part of the bound
+/// that was needed.
 fn check(executor: &Executor, config: &Config, problem: &Problem) -> f64 {
     let [a_type, b_type] = config.operands();
     let a = random(problem.a_layout(), a_type, 1);
@@ -79,7 +80,8 @@ fn epilogues_of_all_types_are_inside_the_bound() {
     {
         // Half of them each, by turns: most of the time goes to the driver's compiler.
         for (at, text) in EPILOGUES.into_iter().enumerate().skip(index % 2).step_by(2) {
-            let config = Config { precision, ..Config::new(a).with_output(output) };
+            let mut config = Config::new(a).with_output(output);
+            config.precision = precision;
             let config = config.with_epilogue(text.parse().unwrap());
             let d_major = if (index + at) % 3 == 0 { Major::M } else { Major::N };
             for [m, n, k] in [[700, 520, 256], [16, 4096, 512], [333, 77, 1001]] {
@@ -109,7 +111,7 @@ fn split_tiles_and_products_without_depth_have_them_too() {
         for text in EPILOGUES {
             let config = Config::new(dtype).with_epilogue(text.parse().unwrap());
             for split in [Split::SplitK(2), Split::SplitK(7), Split::StreamK] {
-                let config = Config { split: Some(split), ..config.clone() };
+                let config = config.clone().with_split(split);
                 let problem = Problem::new(300, 200, 4096, Major::K, Major::K);
                 check(&executor, &config, &problem.with_alpha(0.02).with_beta(-1.0));
             }
@@ -166,7 +168,8 @@ fn a_prepared_problem_takes_another_bias() {
     for first in [0u64, 1, 64, 101] {
         let pointers = Pointers::new(zeros.address(), zeros.address(), 0, d.address());
         let pointers = pointers.with_bias(bias.address() + 2 * first);
-        // SAFETY: all buffers are as large as the problem says, and live until the stream has been waited for.
+        // SAFETY: all buffers are as large as the problem says, and live until the stream has been
+        // waited for.
         unsafe {
             gemm.run_at(RunRequest::prepared(&prepared, 0.0, 0.0), &pointers, stream.as_ref())
         }

@@ -1,5 +1,5 @@
-//! GEMMs on the device against the reference: every kernel of the catalogue, and what random products do not have.
-//! Integers as results are compared exactly, whatever the operands hold.
+//! GEMMs on the device against the reference: every kernel of the catalogue, and what random
+//! products do not have. Integers as results are compared exactly, whatever the operands hold.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -34,8 +34,8 @@ fn matrix(layout: MatrixLayout, dtype: Dtype, seed: u64, fill: Fill) -> HostMatr
     matrix
 }
 
-/// Runs one problem, or a batch, on the device and compares D, which was full of NaN before, with the reference: the comparison of
-/// the product that fails, or has the largest error.
+/// Runs one problem, or a batch, on the device and compares D, which was full of NaN before, with
+/// the reference: the comparison of the product that fails, or has the largest error.
 fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: Fill) -> Comparison {
     let batch = problem.batch;
     let matrices = |layout, dtype, stride, seed: u64| -> Vec<HostMatrix> {
@@ -79,7 +79,8 @@ fn check(device: &Device, config: &Config, problem: &Problem, seed: u64, fill: F
         .expect("there is a product")
 }
 
-/// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them, as long as tiles are whole.
+/// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them, as
+/// long as tiles are whole.
 #[test]
 fn singles_are_added_up_along_k() {
     let Some(device) = device("singles_are_added_up_along_k") else { return };
@@ -100,7 +101,7 @@ fn singles_are_added_up_along_k() {
         .map(|(row, column)| f64::from(sum(row, column)))
         .collect();
     for plan in Plan::candidates(&problem, &Config::new(Dtype::F32), 132).unwrap() {
-        let config = Config { split: Some(Split::Whole), ..Config::for_choice(plan.choice()) };
+        let config = Config::for_choice(plan.choice()).with_split(Split::Whole);
         let executor = Executor::Cuda(device.clone());
         let inputs = Operands::new(&a, &b);
         let product = multiply(&executor, &config, &problem, inputs).unwrap();
@@ -124,7 +125,8 @@ fn scalars_of_doubles_are_doubles() {
     assert_eq!(product.d.get(0, 0), Some(alpha));
 }
 
-/// What attention multiplies: heads side by side in each row, whose batch strides are shorter than the lines.
+/// What attention multiplies: heads side by side in each row, whose batch strides are shorter than
+/// the lines.
 #[test]
 fn heads_side_by_side_and_large_batches() {
     let Some(device) = device("heads_side_by_side_and_large_batches") else { return };
@@ -180,7 +182,8 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
 fn every_kernel_of_the_catalogue() {
     let Some(device) = device("every_kernel_of_the_catalogue") else { return };
     let specs: Vec<(usize, Spec)> = shard(catalogue::all().filter(has_plain_operands).enumerate());
-    // Compiling takes most of the time. The driver compiles on several threads at once, but better in several processes.
+    // Compiling takes most of the time. The driver compiles on several threads at once, but better
+    // in several processes.
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
@@ -190,7 +193,7 @@ fn every_kernel_of_the_catalogue() {
             let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
             let split = ways[index % ways.len()];
             let unordered = index % 11 == 3;
-            let config = Config { split: Some(split), unordered, ..Config::for_spec(spec) };
+            let config = Config::for_spec(spec).with_split(split).with_unordered(unordered);
             let comparison = check(&device, &config, &problem, index as u64, fill);
             assert!(comparison.passed, "{spec} {split}: {problem:?}\n{comparison}");
         }
@@ -222,7 +225,8 @@ fn ragged_problem(spec: &Spec, index: usize) -> (Problem, Fill) {
     };
     let a_major = if of_a == OperandMajor::K { Major::K } else { Major::M };
     let b_major = if of_b == OperandMajor::K { Major::K } else { Major::N };
-    // A few stages and a part of one, and rows of whole 16 bytes: these are of every type. Sums in f16 stay exact.
+    // A few stages and a part of one, and rows of whole 16 bytes: these are of every type. Sums in
+    // f16 stay exact.
     let most = if Precision::of(spec) == Precision::F16 { 3 } else { 5 };
     let k = spec.tile.k as usize * (2 + index % most) + 16;
     let problem = Problem::new(m, n, k, a_major, b_major);
@@ -240,8 +244,10 @@ fn several_tiles_of_each_cta_in_ragged_raster_groups() {
         let problem = Problem::new(2000, 1816, 328, Major::K, Major::N).with_beta(1.0);
         for split in [Split::Whole, Split::StreamK] {
             let (sms, raster_rows) = (Some(sms), Some(raster_rows));
-            let config =
-                Config { sms, raster_rows, split: Some(split), ..Config::new(Dtype::Bf16) };
+            let config = Config::new(Dtype::Bf16)
+                .with_sms(sms)
+                .with_raster_rows(raster_rows)
+                .with_split(split);
             let comparison = check(&device, &config, &problem, 5, Fill::Integers);
             assert!(comparison.passed, "{config:?}\n{comparison}");
         }
@@ -321,4 +327,17 @@ fn bad_arguments_are_refused_with_what_to_do() {
     assert!(text.contains("too large"), "{text}");
     let enormous = DeviceBuffer::new(&device, 1 << 45).unwrap_err().to_string();
     assert!(enormous.contains("memory"), "{enormous}");
+}
+
+/// The second GEMM finds the kernel that the first one loaded.
+#[test]
+fn gemms_of_a_device_share_their_kernels() {
+    let Some(device) = device("gemms_of_a_device_share_their_kernels") else { return };
+    let problem = Problem::new(256, 256, 256, Major::K, Major::K);
+    let config = Config::new(Dtype::Bf16);
+    let first = Gemm::create(&device, config.clone()).unwrap();
+    first.prepare(&problem).unwrap();
+    let second = Gemm::create(&device.clone(), config).unwrap();
+    let prepared = second.prepare(&problem).unwrap();
+    assert_eq!(prepared.cache_outcome(), None, "loaded a second time");
 }

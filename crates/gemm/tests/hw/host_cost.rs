@@ -1,5 +1,5 @@
-//! What a prepared run costs the host, beside an empty kernel with the same parameters launched through the driver; graph
-//! capture; many threads on one `Gemm`.
+//! What a prepared run costs the host, beside an empty kernel with the same parameters launched
+//! through the driver; graph capture; many threads on one `Gemm`.
 
 use std::time::Instant;
 
@@ -46,11 +46,11 @@ fn microseconds(stream: &Stream, mut call: impl FnMut()) -> f64 {
 #[test]
 fn a_prepared_run_costs_little_more_than_an_empty_launch() {
     let Some(device) = device("a_prepared_run_costs_little_more") else { return };
-    let whole = Config { split: Some(Split::Whole), ..config() };
+    let whole = config().with_split(Split::Whole);
     run_beside_an_empty_launch(&device, whole, problem());
     // With a workspace to look up.
     let deep = Problem::new(128, 128, 1024, Major::K, Major::K);
-    let split = Config { split: Some(Split::SplitK(4)), ..config() };
+    let split = config().with_split(Split::SplitK(4));
     run_beside_an_empty_launch(&device, split, deep);
 }
 
@@ -100,7 +100,8 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
     let config = LaunchConfig::of(&built.kernel, bound.grid);
 
-    // cudarc's buffers, on its default stream: with one stream it keeps no events, which would cost as much again.
+    // cudarc's buffers, on its default stream: with one stream it keeps no events, which would cost
+    // as much again.
     let context = CudaContext::new(0).unwrap();
     let cudarcs = context.default_stream();
     let buffer = |elements| cudarcs.alloc_zeros::<bf16>(elements).unwrap();

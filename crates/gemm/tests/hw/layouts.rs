@@ -1,5 +1,6 @@
-//! What host matrices cannot be, on the device: operands and results off 16-byte addresses, broadcast vectors, elements that
-//! are no neighbours; on streams that run at once and in graphs, whose operands that are laid out anew must not meet.
+//! What host matrices cannot be, on the device: operands and results off 16-byte addresses,
+//! broadcast vectors, elements that are no neighbours; on streams that run at once and in graphs,
+//! whose operands that are laid out anew must not meet.
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Graph, Stream, StreamRef};
 use persistent_gemm::{
@@ -65,7 +66,8 @@ impl Case {
     }
 
     fn run(&self, gemm: &Gemm, stream: StreamRef<'_>) -> Result<(), Error> {
-        // SAFETY: the buffers hold what the problem says and outlive the check, which waits for the stream.
+        // SAFETY: the buffers hold what the problem says and outlive the check, which waits for the
+        // stream.
         unsafe { gemm.run_at(&self.problem, &self.pointers(), stream) }
     }
 

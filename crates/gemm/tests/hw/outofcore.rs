@@ -1,5 +1,5 @@
-//! Products of host matrices by blocks: exact where sums are, the same bit for bit as with all matrices on the device, within the
-//! budget, with matrices that are pinned and others.
+//! Products of host matrices by blocks: exact where sums are, the same bit for bit as with all
+//! matrices on the device, within the budget, with matrices that are pinned and others.
 
 use std::cell::Cell;
 
@@ -116,7 +116,8 @@ fn blocks_all_along_k_are_the_same_bit_for_bit_as_with_all_on_the_device() {
     assert_eq!(d, whole.download(stream).unwrap());
 }
 
-/// Blocks are the parts of D that an epilogue belongs to, with the parts of a bias along either side; sums are whole in them.
+/// Blocks are the parts of D that an epilogue belongs to, with the parts of a bias along either
+/// side; sums are whole in them.
 #[test]
 fn epilogues_are_applied_to_blocks() {
     let Some(device) = device("epilogues_are_applied_to_blocks") else { return };

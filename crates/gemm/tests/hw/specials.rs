@@ -56,14 +56,15 @@ fn c_on_the_device_is_not_read_where_beta_is_zero() {
     }
 }
 
-/// How the tensor core rounds sums in f16 is nowhere documented. This says how often it agrees with the emulator, which rounds once
-/// an instruction to the nearest, and whether its sums are too small on the whole, as truncated ones would be.
+/// How the tensor core rounds sums in f16 is nowhere documented. This says how often it agrees with
+/// the emulator, which rounds once an instruction to the nearest, and whether its sums are too
+/// small on the whole, as truncated ones would be.
 #[test]
 fn sums_in_f16_beside_the_emulators() {
     let Some(device) = device("sums_in_f16_beside_the_emulators") else { return };
     let problem = Problem::new(64, 96, 1024, Major::K, Major::K);
     let config = Config::new(Dtype::F16).with_output(Dtype::F32).with_precision(Precision::F16);
-    let config = Config { split: Some(Split::Whole), ..config };
+    let config = config.with_split(Split::Whole);
     let normal = |layout, seed| {
         let mut matrix = HostMatrix::zeros(layout, Dtype::F16).unwrap();
         matrix.fill_normal(seed);

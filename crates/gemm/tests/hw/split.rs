@@ -1,5 +1,5 @@
-//! Problems whose tiles are split along k: launches that run at once do not share a workspace, sums have one order whatever
-//! else runs, and the other order is right too.
+//! Problems whose tiles are split along k: launches that run at once do not share a workspace, sums
+//! have one order whatever else runs, and the other order is right too.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -13,7 +13,7 @@ use crate::operands::{Fill, MatrixSet};
 
 /// Results in f32, where another order of the sum shows.
 fn config(split: Split) -> Config {
-    Config { split: Some(split), ..Config::new(Dtype::Bf16).with_output(Dtype::F32) }
+    Config::new(Dtype::Bf16).with_output(Dtype::F32).with_split(split)
 }
 
 fn problem() -> Problem {
@@ -32,7 +32,7 @@ fn deep() -> Problem {
 
 /// Each way to split, few parts and many, and a few rows computed transposed.
 fn cases() -> [(Config, Problem); 5] {
-    let swapped = Config { swapped: Some(true), ..config(Split::SplitK(3)) };
+    let swapped = config(Split::SplitK(3)).with_swapped(true);
     [
         (config(Split::StreamK), problem()),
         (config(Split::SplitK(4)), problem()),
@@ -76,7 +76,8 @@ impl Noise {
         Noise { gemm: Gemm::create(device, config).unwrap(), operands, stream }
     }
 
-    /// Some more of it: kernels of a quarter of a wave to several waves, so that SMs come free at changing times.
+    /// Some more of it: kernels of a quarter of a wave to several waves, so that SMs come free at
+    /// changing times.
     fn go_on(&self, round: usize) {
         for m in [2048, 128 << (round % 4), 640] {
             let problem = Problem::new(m, 3072, 512, Major::K, Major::K);
@@ -92,9 +93,10 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
     const RUNS: usize = 8;
     let Some(device) = device("captures_replayed_at_once") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
-        // Half of the device each, so that both are there at once; tiles too few for it, so that they are split.
+        // Half of the device each, so that both are there at once; tiles too few for it, so that
+        // they are split.
         let sms = Some(device.properties().sm_count / 2);
-        let config = Config { sms, tile_m: Some(128), tile_n: Some(128), ..config(split) };
+        let config = config(split).with_sms(sms).with_tile_m(128).with_tile_n(128);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());
         let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
         // Different operands: partial sums of the other graph would show.
@@ -190,7 +192,7 @@ fn sums_in_any_order_are_right() {
     let noise = Noise::new(&device);
     let stream = Stream::new(&device).unwrap();
     for (config, problem) in cases() {
-        let config = Config { unordered: true, ..config };
+        let config = config.with_unordered(true);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem);
         assert!(prepared.plan().unordered, "{:?}", prepared.plan());
         for fill in [Fill::Normal, Fill::Integers] {

@@ -23,7 +23,8 @@ struct Known {
     expected: Vec<u8>,
 }
 
-/// Types, extents and splits that differ: whole tiles, split ones with a workspace, operands that are laid out anew.
+/// Types, extents and splits that differ: whole tiles, split ones with a workspace, operands that
+/// are laid out anew.
 fn known(device: &Device) -> Vec<Known> {
     let stream = Stream::new(device).unwrap();
     let split = Config::new(Dtype::Bf16).with_output(Dtype::F32).with_split(Split::SplitK(2));
@@ -160,7 +161,8 @@ fn nothing_is_kept_of_what_was_dropped() {
     growth(&device, "GEMMs with a kernel", 300, |_| {
         let gemm = Gemm::create(&device, config.clone()).unwrap();
         let pointers = Pointers::new(operand.address(), operand.address(), 0, d.address());
-        // SAFETY: the buffers are as large as the largest matrix, whatever they hold, and outlive the work.
+        // SAFETY: the buffers are as large as the largest matrix, whatever they hold, and outlive
+        // the work.
         unsafe { gemm.run_at(&problem, &pointers, stream.as_ref()) }.unwrap();
         stream.synchronize().unwrap();
     });

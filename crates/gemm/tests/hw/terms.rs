@@ -1,5 +1,6 @@
-//! Products of binary32 as those of shorter terms: operands are split here as the kernels expect them, in turns along k, and D
-//! has to stay inside of the derived bound. In the emulator, and on the device where there is one.
+//! Products of binary32 as those of shorter terms: operands are split here as the kernels expect
+//! them, in turns along k, and D has to stay inside of the derived bound. In the emulator, and on
+//! the device where there is one.
 
 use persistent_gemm::driver::{
     Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
@@ -16,14 +17,16 @@ use pgemm_kernels::{
 
 use crate::device::device;
 
-/// What a kernel reads of an operand: lines along k, in the form that its terms take, and a scale for each line.
+/// What a kernel reads of an operand: lines along k, in the form that its terms take, and a scale
+/// for each line.
 struct Split {
     bytes: Vec<u8>,
     stored_k: usize,
     scales: Vec<f32>,
 }
 
-/// Splits the lines of `values`, `k` long. Scales of f16 bring the largest of each line to 2^13 at least.
+/// Splits the lines of `values`, `k` long. Scales of f16 bring the largest of each line to 2^13 at
+/// least.
 fn split(spec: &Spec, values: &[f64], k: usize) -> Split {
     let terms = spec.terms().unwrap();
     let (count, element) = (terms.count() as usize, spec.a);
@@ -182,7 +185,8 @@ fn run(device: &Device, gemm: &GemmKernel, case: &Case) -> Comparison {
     let arguments =
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
     let config = LaunchConfig::of(&gemm.kernel, bound.grid);
-    // SAFETY: the arguments name buffers of the kernel's sizes and types, which outlive the work that is waited for below.
+    // SAFETY: the arguments name buffers of the kernel's sizes and types, which outlive the work
+    // that is waited for below.
     unsafe { launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
     let mut found = vec![0; case.d_bytes()];
     d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();

@@ -34,7 +34,8 @@ fn a_workspace_of_the_callers_does_whatever_it_holds() {
     let mut workspace = DeviceBuffer::new(&device, needed as usize).unwrap();
     let run = |operands: &MatrixSet, workspace: CallerWorkspace| {
         let (pointers, stream) = (operands.pointers(), stream.as_ref());
-        // SAFETY: operands and workspace outlive the work, which is waited for, and nobody else uses them.
+        // SAFETY: operands and workspace outlive the work, which is waited for, and nobody else
+        // uses them.
         unsafe {
             gemm.run_at(
                 RunRequest::prepared(&prepared, 1.0, 0.0).with_workspace(workspace),

@@ -1,4 +1,5 @@
-//! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's.
+//! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's. Those that
+//! take an `Option` are left to the planner by `None`; the fields of a config can be changed too.
 
 use pgemm_kernels::{Cluster, L2Policies, Schedule, Spec};
 
@@ -22,14 +23,29 @@ impl Config {
         Config { tile_m: Some(m), tile_n: Some(n), tile_k: Some(k), ..self }
     }
 
+    /// Sets the rows of the macro-tile alone.
+    pub fn with_tile_m(self, m: impl Into<Option<u32>>) -> Self {
+        Config { tile_m: m.into(), ..self }
+    }
+
+    /// Sets the columns of the macro-tile alone.
+    pub fn with_tile_n(self, n: impl Into<Option<u32>>) -> Self {
+        Config { tile_n: n.into(), ..self }
+    }
+
+    /// Sets the depth of a stage alone, in elements.
+    pub fn with_tile_k(self, k: impl Into<Option<u32>>) -> Self {
+        Config { tile_k: k.into(), ..self }
+    }
+
     /// Sets the cluster: `m` by `n` CTAs, up to 4, that share what they load.
     pub fn with_cluster(self, m: u32, n: u32) -> Self {
         Config { cluster: Some(Cluster { m, n }), ..self }
     }
 
     /// Sets the warps of a CTA: 8, 12 or 16.
-    pub fn with_warps_per_block(self, warps: u32) -> Self {
-        Config { warps_per_block: Some(warps), ..self }
+    pub fn with_warps_per_block(self, warps: impl Into<Option<u32>>) -> Self {
+        Config { warps_per_block: warps.into(), ..self }
     }
 
     /// Sets whether the consumer warpgroups share each tile or take turns with whole ones.
@@ -38,18 +54,18 @@ impl Config {
     }
 
     /// Sets the stages of the shared-memory ring.
-    pub fn with_prefetch_depth(self, stages: u32) -> Self {
-        Config { prefetch_depth: Some(stages), ..self }
+    pub fn with_prefetch_depth(self, stages: impl Into<Option<u32>>) -> Self {
+        Config { prefetch_depth: stages.into(), ..self }
     }
 
     /// Sets the rows of cluster tiles that are walked together.
-    pub fn with_raster_rows(self, rows: u32) -> Self {
-        Config { raster_rows: Some(rows), ..self }
+    pub fn with_raster_rows(self, rows: impl Into<Option<u32>>) -> Self {
+        Config { raster_rows: rows.into(), ..self }
     }
 
     /// Sets whether A and B change places.
-    pub fn with_swapped(self, swapped: bool) -> Self {
-        Config { swapped: Some(swapped), ..self }
+    pub fn with_swapped(self, swapped: impl Into<Option<bool>>) -> Self {
+        Config { swapped: swapped.into(), ..self }
     }
 
     /// Sets how tiles are split along k.
@@ -68,13 +84,13 @@ impl Config {
     }
 
     /// Sets whether a launch may begin while the one before it on the stream ends.
-    pub fn with_dependent_launch(self, dependent: bool) -> Self {
-        Config { dependent_launch: Some(dependent), ..self }
+    pub fn with_dependent_launch(self, dependent: impl Into<Option<bool>>) -> Self {
+        Config { dependent_launch: dependent.into(), ..self }
     }
 
     /// Sets the most SMs to use.
-    pub fn with_sms(self, sms: u32) -> Self {
-        Config { sms: Some(sms), ..self }
+    pub fn with_sms(self, sms: impl Into<Option<u32>>) -> Self {
+        Config { sms: sms.into(), ..self }
     }
 
     /// Sets the kernel, by name, in place of tile, cluster, warps, stages and schedule. Types stay as they are:

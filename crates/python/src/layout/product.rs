@@ -178,14 +178,12 @@ pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     let a_layout = of_operand(a_matrix, Major::M).ok_or_else(|| lines("a", a))?;
     let b_layout = of_operand(b_matrix.transposed(), Major::N).ok_or_else(|| lines("b", b))?;
     let [m, n, k] = [m, n, k].map(|extent| extent as usize);
-    let mut problem = Problem {
-        a: a_layout,
-        b: b_layout,
-        d_major,
-        c_leading_dimension,
-        d_leading_dimension,
-        ..Problem::new(m, n, k, Major::K, Major::N)
-    };
+    let mut problem = Problem::new(m, n, k, Major::K, Major::N);
+    problem.a = a_layout;
+    problem.b = b_layout;
+    problem.d_major = d_major;
+    problem.c_leading_dimension = c_leading_dimension;
+    problem.d_leading_dimension = d_leading_dimension;
     problem = problem.with_alpha(alpha).with_beta(beta);
     if let Some(axis) = take_longest(&mut axes) {
         let [a, b, c, d] = axis.strides.map(|stride| stride as usize);

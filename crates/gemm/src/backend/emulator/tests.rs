@@ -1,5 +1,5 @@
-//! What host matrices cannot be: operands off 16-byte addresses, broadcast vectors, elements that are no neighbours. On the
-//! emulator, with integers that every sum holds exactly.
+//! What host matrices cannot be: operands off 16-byte addresses, broadcast vectors, elements that
+//! are no neighbours. On the emulator, with integers that every sum holds exactly.
 
 use half::bf16;
 use pgemm_ir::Element;
@@ -27,8 +27,8 @@ fn span((lines, length): (usize, usize), line: usize, step: usize) -> usize {
     (lines - 1) * line + (length - 1) * step + 1
 }
 
-/// Computes the problem with matrices so many elements behind multiples of 16 bytes, compares all of D with the sums, and
-/// says how its operands were read.
+/// Computes the problem with matrices so many elements behind multiples of 16 bytes, compares all
+/// of D with the sums, and says how its operands were read.
 fn check(problem: Problem, dtype: Element, off: [usize; 4]) -> OperandAccesses {
     check_as(&Config::new(dtype), problem, off)
 }
@@ -197,7 +197,7 @@ fn operands_of_32_bits_are_split_however_they_lie() {
         // Of the transposed problem.
         assert_eq!((accesses.a, accesses.b), (Split, SplitAlongK));
         for swapped in [false, true] {
-            let config = Config { swapped: Some(swapped), ..config.clone() };
+            let config = config.clone().with_swapped(swapped);
             let rows = problem(k, k).with_a_leading_dimension(0).with_c_leading_dimension(0);
             check_as(&config, rows, [0; 4]);
         }

@@ -6,7 +6,8 @@ use std::f64::consts::TAU;
 use super::*;
 use crate::stats::Summary;
 
-/// A card whose contestants take known times, whose clock warms up and drifts, and that logs what it is asked.
+/// A card whose contestants take known times, whose clock warms up and drifts, and that logs what
+/// it is asked.
 struct FakeCard {
     /// Seconds per GEMM of each contestant at full clock.
     gemm_seconds: Vec<f64>,

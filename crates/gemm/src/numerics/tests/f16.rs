@@ -1,5 +1,5 @@
-//! Sums in f16: their bounds hold whatever tensor cores round, to the nearest or towards zero, once a block or at every product;
-//! and what overflows on the way is told from what is wrong.
+//! Sums in f16: their bounds hold whatever tensor cores round, to the nearest or towards zero, once
+//! a block or at every product; and what overflows on the way is told from what is wrong.
 
 use super::*;
 
@@ -51,8 +51,8 @@ proptest! {
     }
 }
 
-/// At every depth the statistical bound leaves room for what tensor cores may do with random numbers, and none for a D of
-/// zeros.
+/// At every depth the statistical bound leaves room for what tensor cores may do with random
+/// numbers, and none for a D of zeros.
 #[test]
 fn random_numbers_have_a_bound_that_says_something() {
     let mut rng = StdRng::seed_from_u64(11);

@@ -96,7 +96,8 @@ fn what_only_chance_made_faster_does_not_win() {
         let search = run(&mut Model::new(0.01, seed, |_: &Choice| Ok(1.0)), &all);
         wins += u32::from(search.finalist.unwrap().wins());
     }
-    // Half of 1 - 97.3 %, of 200: about 3 are expected. The rungs' best of fifty alone would nearly always win.
+    // Half of 1 - 97.3 %, of 200: about 3 are expected. The rungs' best of fifty alone would nearly
+    // always win.
     assert!(wins <= 10, "{wins} of 200");
 }
 

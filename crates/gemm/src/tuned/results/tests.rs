@@ -222,7 +222,8 @@ fn damaged_files_say_what_is_wrong() {
     assert!(Results::read(&path).unwrap_err().to_string().contains("damaged.json"));
 }
 
-/// The loop of `pgemm autotune` on a cost model, stopped while the second of three problems is searched.
+/// The loop of `pgemm autotune` on a cost model, stopped while the second of three problems is
+/// searched.
 #[test]
 fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
     struct Slower;
@@ -360,7 +361,8 @@ fn resuming_tunes_only_what_is_missing_and_keeps_each_problem() {
     assert_eq!(all.unwrap(), 0);
 }
 
-/// Ten seconds a problem on a clock of the test's own, and a limit that passes while the fourth is tuned.
+/// Ten seconds a problem on a clock of the test's own, and a limit that passes while the fourth is
+/// tuned.
 #[test]
 fn no_problem_is_begun_once_the_caller_says_so() {
     let now = Cell::new(0);

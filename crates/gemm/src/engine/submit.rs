@@ -1,0 +1,197 @@
+//! Submitting jobs: by the host, one or many at a time, and on a stream.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER};
+use pgemm_kernels::resident::record::{Completion, RecordError};
+
+use super::{Engine, HOST, Job, Shared, Ticket};
+use crate::driver::StreamRef;
+use crate::error::{EngineError, Error, Result};
+
+impl Engine {
+    /// Submits a job; waits for a slot where none is free.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`], [`EngineError::Failed`], and those of [`Ticket::wait`] while it
+    /// waits for a slot.
+    ///
+    /// # Safety
+    /// The job's matrices must be device memory of the sizes that its problem says, which nobody
+    /// frees, and nobody uses otherwise than the job does, until it is done. What they hold must
+    /// have been written before: by work that is done, or by jobs that this one comes after.
+    pub unsafe fn submit(&self, job: &Job) -> Result<Ticket> {
+        // SAFETY: the caller's promises are the same.
+        unsafe { self.submit_after(job, &[]) }
+    }
+
+    /// Submits a job that begins when others are done, at most two. A job of a stream among them
+    /// must be done already.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); too many others; [`EngineError::AfterStream`].
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
+        loop {
+            // SAFETY: the caller's promises are the same.
+            match unsafe { self.try_submit_after(job, after) } {
+                Err(Error::Engine(EngineError::Full { .. })) => {
+                    self.shared.wait_for_slot(HOST, None)?
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Submits a job that begins when others are done, at most two; waits for a slot where none is
+    /// free, but no longer than this.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`] where none got free, and those of
+    /// [`submit_after`](Self::submit_after).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn submit_timeout(
+        &self,
+        job: &Job,
+        after: &[&Ticket],
+        timeout: Duration,
+    ) -> Result<Ticket> {
+        let begin = Instant::now();
+        loop {
+            // SAFETY: the caller's promises are the same.
+            let full = match unsafe { self.try_submit_after(job, after) } {
+                Err(full @ Error::Engine(EngineError::Full { .. })) => full,
+                outcome => return outcome,
+            };
+            let left = timeout.saturating_sub(begin.elapsed());
+            match self.shared.wait_for_slot(HOST, Some(left)) {
+                Err(Error::Engine(EngineError::Timeout { .. })) => return Err(full),
+                outcome => outcome?,
+            }
+        }
+    }
+
+    /// Submits a job if a slot is free.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`], and those of [`submit_after`](Self::submit_after).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn try_submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
+        self.check_own(&[job], after)?;
+        let mut ticket = None;
+        let mut jobs = std::iter::once(job).peekable();
+        self.shared.submit(&mut jobs, after, |job| ticket = Some(job))?;
+        let full = EngineError::Full { slots: LANE_SLOTS };
+        ticket.map(|job| self.ticket(job)).ok_or_else(|| full.into())
+    }
+
+    /// Submits jobs that do not depend on each other, with one doorbell for as many as find slots;
+    /// waits for slots where there are not enough. They may get done in any order.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit).
+    pub unsafe fn submit_all<'j>(
+        &self,
+        jobs: impl IntoIterator<Item = &'j Job>,
+    ) -> Result<Vec<Ticket>> {
+        let jobs: Vec<_> = jobs.into_iter().collect();
+        self.check_own(&jobs, &[])?;
+        let mut tickets = Vec::with_capacity(jobs.len());
+        let mut jobs = jobs.into_iter().peekable();
+        loop {
+            self.shared.submit(&mut jobs, &[], |job| tickets.push(self.ticket(job)))?;
+            if jobs.peek().is_none() {
+                return Ok(tickets);
+            }
+            self.shared.wait_for_slot(HOST, None)?;
+        }
+    }
+
+    /// Enqueues a job on a stream, like any other work: it begins when what was enqueued before is
+    /// done, and what is enqueued after waits for it. Blocks where the stream has as many jobs
+    /// under way as there are slots.
+    ///
+    /// # Errors
+    /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`];
+    /// those of [`submit`](Self::submit).
+    ///
+    /// # Safety
+    /// As [`submit`](Self::submit), in the stream's order. Until the job is done no device memory
+    /// may be allocated or freed in this process but by this library: the driver waits for all
+    /// streams then, and keeps the engine from launching its kernel again. This library's calls
+    /// wait for such jobs, up to a second, and are then refused ([`Error::StreamWaits`]); what is
+    /// dropped meanwhile is freed later. The work before it must not wait for SMs that only this
+    /// engine's leaving would free, unless the engine has no other jobs: see the module's
+    /// documentation.
+    pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
+        self.check_own(&[job], &[])?;
+        let shared = &self.shared;
+        if stream.is_capturing()? {
+            return Err(EngineError::Capture.into());
+        }
+        loop {
+            let (lane, number) = shared.waits.enqueue(|| {
+                shared.check_open()?;
+                shared.streams.submit(&shared.queue, job, stream)
+            })?;
+            if let Some(job) = number {
+                return Ok(Ticket::new(shared, lane, job));
+            }
+            shared.wait_for_slot(lane, None)?;
+        }
+    }
+
+    fn check_own(&self, jobs: &[&Job], tickets: &[&Ticket]) -> Result<()> {
+        let own = |engine: &Arc<Shared>| Arc::ptr_eq(engine, &self.shared);
+        let what = match () {
+            () if !jobs.iter().all(|job| own(job.engine())) => "job",
+            () if !tickets.iter().all(|ticket| own(&ticket.engine)) => "ticket",
+            () => return Ok(()),
+        };
+        Err(EngineError::Foreign { what }.into())
+    }
+
+    fn ticket(&self, job: u32) -> Ticket {
+        Ticket::new(&self.shared, HOST, job)
+    }
+}
+
+impl Shared {
+    /// Submits as many jobs as find slots; the rest stays with `jobs`.
+    fn submit<'j>(
+        &self,
+        jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,
+        after: &[&Ticket],
+        submitted: impl FnMut(u32),
+    ) -> Result<()> {
+        self.check_open()?;
+        let mut others = [Completion::of(HOST, 0); MOST_AFTER as usize];
+        let Some(others) = others.get_mut(..after.len()) else {
+            return Err(EngineError::from(RecordError::TooMany { jobs: after.len() }).into());
+        };
+        for (other, ticket) in others.iter_mut().zip(after) {
+            ticket.check_before_host()?;
+            *other = ticket.completion();
+        }
+        let outcome = self.queue.submit(HOST, jobs, others, submitted);
+        self.keep_running()?;
+        Ok(outcome?)
+    }
+
+    /// Waits until the oldest job that holds a slot is done, or for so long.
+    fn wait_for_slot(self: &Arc<Self>, lane: u32, timeout: Option<Duration>) -> Result<()> {
+        let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
+        Ticket::new(self, lane, job).wait_until(timeout)
+    }
+}
