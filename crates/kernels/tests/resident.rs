@@ -101,12 +101,7 @@ fn matrix(address: u64, leading_dimension: u32) -> MatrixArgument {
 
 /// The activation of a result.
 fn activated(epilogue: Epilogue, x: f64) -> f64 {
-    match epilogue.activation() {
-        None => x,
-        Some(Activation::Relu) => x.max(0.0),
-        Some(Activation::Gelu) => x * 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
-        Some(Activation::Silu) => x / (1.0 + (-x).exp()),
-    }
+    epilogue.activation().map_or(x, |activation| activation.reference(x))
 }
 
 /// Whether a result is what it should be: integers are, and smooth functions of them nearly.

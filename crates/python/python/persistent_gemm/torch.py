@@ -98,8 +98,26 @@ def _of_gelu(z):
     return (1 + torch.erf(z * math.sqrt(0.5))) / 2 + z * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
+def _of_gelu_tanh(z):
+    scale = math.sqrt(2 / math.pi)
+    tanh = torch.tanh(scale * (z + 0.044715 * z * z * z))
+    return (1 + tanh + z * (1 - tanh * tanh) * scale * (1 + 3 * 0.044715 * z * z)) / 2
+
+
+def _of_sigmoid(z):
+    sigmoid = torch.sigmoid(z)
+    return sigmoid * (1 - sigmoid)
+
+
 # Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives themselves.
-_DERIVATIVES = {"relu": lambda z: (z > 0).to(z.dtype), "gelu": _of_gelu, "silu": _of_silu}
+_DERIVATIVES = {
+    "relu": lambda z: (z > 0).to(z.dtype),
+    "gelu": _of_gelu,
+    "gelu_tanh": _of_gelu_tanh,
+    "silu": _of_silu,
+    "sigmoid": _of_sigmoid,
+    "tanh": lambda z: 1 - torch.tanh(z).square(),
+}
 
 
 def _activation(epilogue):
