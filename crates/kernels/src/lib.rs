@@ -8,6 +8,7 @@
 
 pub mod catalogue;
 mod compute;
+mod control;
 mod divisor;
 mod dtype;
 mod empty;

@@ -17,6 +17,7 @@ use super::staging::{STAGING_ROWS, Staging};
 use super::threads::FoundUnits;
 use super::vector::{Bias, QuadBias};
 use super::write::{Addresses, Quads, ReadsC, StagedResult, Writer};
+use crate::control::switch;
 use crate::mainloop::wgmma::SumsLayout;
 use crate::problem::{OutputMatrix, Problem};
 use crate::source::TileOrigin;
@@ -562,25 +563,4 @@ impl<'k, R: StagedResult> Quads<'k, R> for Results<'_, '_, 'k, R> {
     fn after_c(&self, quad: [Val<'k, R>; 4]) -> [Val<'k, R>; 4] {
         self.evaluate(Part::AfterC, &quad, |_| None)
     }
-}
-
-/// Runs `case` of the value of `selector`, which is below `cases` and uniform for the warpgroup.
-fn switch<'k>(b: &'k KernelBuilder, selector: Val<'k, ty::U32>, cases: u32, case: &dyn Fn(u32)) {
-    fn among<'k>(
-        b: &'k KernelBuilder,
-        selector: Val<'k, ty::U32>,
-        cases: std::ops::Range<u32>,
-        case: &dyn Fn(u32),
-    ) {
-        if cases.len() <= 1 {
-            return cases.into_iter().for_each(case);
-        }
-        let middle = cases.start + cases.len() as u32 / 2;
-        b.if_else(
-            selector.lt(middle),
-            || among(b, selector, cases.start..middle, case),
-            || among(b, selector, middle..cases.end, case),
-        );
-    }
-    among(b, selector, 0..cases, case);
 }

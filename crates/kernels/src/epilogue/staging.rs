@@ -17,8 +17,8 @@ pub const STAGING_ROWS: u32 = 64;
 /// ring.
 const MAX_ROW_BYTES: u32 = 208;
 
-/// Largest column-major box, in bytes.
-const MAX_COLUMNS_BYTES: u32 = 8192;
+/// Largest column-major box, in bytes: 72 columns of 16-bit elements.
+const MAX_COLUMNS_BYTES: u32 = 9216;
 
 /// The shape of a staging tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ mod tests {
                 let columns = Staging::fewest(element, M, tile_n, 2);
                 assert_eq!(columns.slices() * columns.columns(), tile_n);
                 assert_eq!(columns.line_bytes(), 64 * element.bytes());
-                assert!(columns.buffer_bytes() <= 8192);
+                assert!(columns.buffer_bytes() <= MAX_COLUMNS_BYTES);
                 let period = if columns.swizzle() == SwizzleMode::B64 { 512 } else { 1024 };
                 assert_eq!(columns.buffer_bytes() % period, 0);
             }

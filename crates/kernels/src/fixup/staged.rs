@@ -20,6 +20,8 @@
 //!   arrivals go round in a circle of two generations, and the last arrival of one generation
 //!   clears what was handed over in the other.
 
+use std::ops::Range;
+
 use pgemm_ir::{
     AtomicOp, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest, Val,
     WARPGROUP_THREADS, ty,
@@ -51,9 +53,10 @@ const POLLS: u32 = 32;
 const QUADS_IN_FLIGHT: u32 = 32;
 
 /// Registers of a thread beside sums, its own and the other's, while it adds them up, and the most
-/// quads of the other's that are loaded at once.
+/// and fewest quads of the other's that are loaded at once.
 const REGISTERS_BESIDE_SUMS: u32 = 28;
 const MOST_QUADS_ADDED: u32 = 8;
+const LEAST_QUADS_ADDED: u32 = 3;
 
 /// Where so few workers share a tile, a piece is a staging tile, read from as many slots at once.
 /// Where more do, it is one quad.
@@ -393,8 +396,8 @@ impl<'k> StagedFixup<'k> {
         let registers = self.resources.registers;
         let spare = (registers.budget.consumer - REGISTERS_BESIDE_SUMS) / 4;
         let most = if registers.is_plenty { MOST_QUADS_ADDED } else { MOST_QUADS_ADDED / 2 };
-        let at_once = spare.saturating_sub(self.quads()).clamp(1, most);
-        sums.add_where(b, outcome.adds, self.quads(), at_once, |quads| {
+        let at_once = spare.saturating_sub(self.quads()).clamp(LEAST_QUADS_ADDED, most);
+        let others = |quads: Range<u32>| {
             let load = || {
                 let loads = quads.clone().map(|index| self.load_quad(outcome.share.other, index));
                 loads.flatten().collect::<Vec<_>>()
@@ -406,7 +409,8 @@ impl<'k> StagedFixup<'k> {
                     b.if_else(outcome.is_loaded, || ahead.others[found].to_vec(), load)
                 }
             }
-        })
+        };
+        sums.add_where(b, outcome.adds, self.quads(), at_once, others);
     }
 
     /// Leader: counts the warpgroup in, and sees whether everybody is there, at once or while it

@@ -1,11 +1,13 @@
 //! The sums of a wgmma mainloop: which of them a thread holds, and in which registers.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{Accumulators, KernelBuilder, Val, ty};
 
 use crate::compute::Sum;
+use crate::control::switch;
 use crate::layout::evaluate;
 
 /// (thread, register) → (row, column) of 64 rows and 8 columns of sums (PTX ISA, "Register
@@ -83,9 +85,10 @@ impl<'k, S: Sum> Sums<'k, S> {
         })
     }
 
-    /// Adds others to the sums where `condition` holds. `others` loads those of some of `quads`
-    /// quads, counted over all blocks, at most `at_once` of them together. Each part has a branch of
-    /// its own, beyond which the assembler starts no loads: it would run out of registers.
+    /// Adds others to the sums where `condition` holds, which is uniform for a warp. `others` loads
+    /// those of some of `quads` quads, counted over all blocks, at most `at_once` of them together.
+    /// Each such part has a turn of a loop: one behind the other, the assembler would start so many
+    /// loads that it runs out of registers.
     pub(crate) fn add_where(
         &mut self,
         b: &'k KernelBuilder,
@@ -94,25 +97,28 @@ impl<'k, S: Sum> Sums<'k, S> {
         at_once: u32,
         others: impl Fn(Range<u32>) -> Vec<Val<'k, S>>,
     ) {
-        let parts = (0..quads).step_by(at_once as usize);
-        let parts = parts.map(|first| first..quads.min(first + at_once));
+        let count = quads.div_ceil(at_once);
+        let part = |index: u32| index * at_once..quads.min((index + 1) * at_once);
         match self {
             Sums::Accumulators(accumulators) => {
                 let per_block = quads * 4 / accumulators.blocks() as u32;
-                for part in parts {
-                    b.if_(condition, || {
-                        let first = part.start * 4;
-                        for (index, other) in (first..).zip(others(part)) {
-                            let (block, index) = ((index / per_block) as usize, index % per_block);
-                            let own = accumulators.get(b, block, index);
-                            accumulators.set(b, block, index, S::add(other, own));
-                        }
-                    });
-                }
+                let accumulators = RefCell::new(accumulators);
+                let add = |index: u32| {
+                    let part = part(index);
+                    for (index, other) in (part.start * 4..).zip(others(part)) {
+                        let (block, index) = ((index / per_block) as usize, index % per_block);
+                        let own = accumulators.borrow().get(b, block, index);
+                        accumulators.borrow_mut().set(b, block, index, S::add(other, own));
+                    }
+                };
+                b.if_(condition, || match count {
+                    1 => add(0),
+                    _ => b.for_range(0, count, 1, |index| switch(b, index, count, &add)),
+                });
             }
             Sums::Values(values) => {
                 let mut sums = values.iter().flatten().copied().collect::<Vec<_>>();
-                for part in parts {
+                for part in (0..count).map(part) {
                     let own = part.start as usize * 4..part.end as usize * 4;
                     let add = || {
                         let own = sums[own.clone()].iter();
