@@ -338,7 +338,8 @@ where
         let worker = self.output.worker(&self.mainloop, consumer, part);
         let walker = Walker::Consumer { leads: self.output.leads(&worker) };
         let operands = self.mainloop.operands();
-        let item = |item: &Item<'k, S::Result>, (cursor, state), issued: &dyn Fn()| {
+        let item = |item: &Item<'k, S::Result>, (cursor, (state, known)), issued: &dyn Fn()| {
+            let known = self.source.begin(item, walker, known);
             let origin = || self.source.origin(item);
             let work = WorkItem { item, origin: &origin };
             let prepared = self.output.prepare(&worker, &work);
@@ -351,9 +352,9 @@ where
             let found = (prepared, ahead);
             let state = self.output.finish(&worker, &self.mainloop, &work, sums, found, state);
             self.source.finished(item, walker);
-            (cursor, state)
+            (cursor, (state, known))
         };
-        let start = (operands.start(), self.output.start());
+        let start = (operands.start(), (self.output.start(), self.source.nothing_known()));
         match schedule {
             Schedule::Cooperative => {
                 self.source.for_each(walker, start, |work, at| item(work, at, &|| {}));

@@ -14,6 +14,9 @@ use crate::spec::OutputMajor;
 
 const UNIT_BYTES: u32 = 16;
 
+/// Bytes after which every swizzle repeats.
+const SWIZZLE_PERIOD_BYTES: u32 = 1024;
+
 /// Elements of C that a thread has in flight.
 const LOADS_IN_FLIGHT: u32 = 4;
 
@@ -175,9 +178,11 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             };
             let first_half = b.constant(0);
             (
-                (0..units).map(|i| self.unit(&slice, at(i, of_units)).parts()).collect::<Vec<_>>(),
+                (0..units)
+                    .map(|i| self.unit(&slice, at(i, of_units)).1.parts())
+                    .collect::<Vec<_>>(),
                 (0..ends)
-                    .map(|i| self.end(&slice, at(i, of_ends), first_half).parts())
+                    .map(|i| self.end(&slice, at(i, of_ends), first_half).1.parts())
                     .collect::<Vec<_>>(),
             )
         };
@@ -216,13 +221,84 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
                     b.if_(stored, store);
                 }
             }
-            None => self.for_each_index(units, |at| self.load_unit(&self.unit(&slice, at))),
+            None => self.for_each_unit(&slice, units),
         }
         // Lines of whole units have as many bytes at both ends together as one unit, or none: one
         // half of the ends, and the other where the matrix cuts lines.
         let cut = slice.bytes.ne(slice.line_bytes);
         b.for_range(u32::from(found.is_some()), cut.select::<ty::U32>(2, 1), 1, |half| {
-            self.for_each_index(ends, |at| self.load_end(&self.end(&slice, at, half)));
+            self.for_each_end(&slice, ends, half);
+        });
+    }
+
+    /// Stores all `count` units of a slice.
+    fn for_each_unit(&self, slice: &Slice<'k>, count: u32) {
+        let Some(lines) = self.lines_of_round(slice, slice.line_bytes / UNIT_BYTES) else {
+            return self.for_each_index(count, |at| self.load_unit(&self.unit(slice, at).1));
+        };
+        let thread = (self.warpgroup.thread, self.output.b.constant(true));
+        let (line, first) = self.unit(slice, thread);
+        self.for_each_round(lines, (line, first.to), slice, |stored, to, bytes| {
+            let from = first.from.map(|unit| unit.offset(bytes));
+            self.load_unit(&Unit { stored: first.stored & stored, to, from, ..first })
+        });
+    }
+
+    /// Stores all `count` elements of one half of the ends of a slice's lines.
+    fn for_each_end(&self, slice: &Slice<'k>, count: u32, half: Val<'k, ty::U32>) {
+        let Some(lines) = self.lines_of_round(slice, UNIT_BYTES / self.element_bytes()) else {
+            return self.for_each_index(count, |at| self.load_end(&self.end(slice, at, half).1));
+        };
+        let thread = (self.warpgroup.thread, self.output.b.constant(true));
+        let (line, first) = self.end(slice, thread, half);
+        self.for_each_round(lines, (line, first.to), slice, |stored, to, bytes| {
+            let from = first.from.offset(bytes);
+            self.load_end(&End { stored: first.stored & stored, to, from })
+        });
+    }
+
+    /// Lines that the warpgroup's threads take at once where each takes one of `in_line` places,
+    /// if each thread has the same place in all lines that it takes, with the same alignment in D
+    /// and the same swizzle in the staging tile.
+    fn lines_of_round(&self, slice: &Slice<'k>, in_line: u32) -> Option<u32> {
+        let staging = self.output.staging();
+        let lines = WARPGROUP_THREADS / in_line;
+        let regular = WARPGROUP_THREADS.is_multiple_of(in_line)
+            && self.lines().is_multiple_of(lines)
+            && (lines * self.element_bytes()).is_multiple_of(UNIT_BYTES)
+            && (lines * staging.line_bytes()).is_multiple_of(SWIZZLE_PERIOD_BYTES);
+        (regular && slice.line_bytes.is_multiple_of(staging.line_bytes())).then_some(lines)
+    }
+
+    /// Runs `load` for the lines of a slice, `lines` of them at once, and then what it returns
+    /// where that holds. `load` takes whether the thread's line is in the matrix, the address of
+    /// the thread's place in D, and the bytes of the staging tile from the thread's first line to
+    /// this one; `first` has the thread's first line and address. A thread with registers to spare
+    /// loads several times before it stores.
+    fn for_each_round<F: FnOnce()>(
+        &self,
+        lines: u32,
+        first: (Val<'k, ty::U32>, Val<'k, ty::U64>),
+        slice: &Slice<'k>,
+        load: impl Fn(Val<'k, ty::Bool>, Val<'k, ty::U64>, Val<'k, ty::U32>) -> (Val<'k, ty::Bool>, F),
+    ) {
+        let b = self.output.b;
+        let together = self.output.resources.registers.stores_in_flight.min(self.lines() / lines);
+        let line_bytes = self.output.staging().line_bytes();
+        let step = slice.stride * u64::from(lines);
+        let (line, to) = first;
+        let start = (to, b.constant::<ty::U32>(0));
+        b.for_carry(line, self.lines(), together * lines, start, |line, (mut to, bytes)| {
+            let mut loaded = vec![];
+            for before in (0..together).map(|i| i * lines) {
+                let stored = (line + before).lt(slice.lines);
+                loaded.push(load(stored, to, bytes + before * line_bytes));
+                to = to + step;
+            }
+            for (stored, store) in loaded {
+                b.if_(stored, store);
+            }
+            (to, bytes + together * lines * line_bytes)
         });
     }
 
@@ -247,8 +323,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         (self.output.b.constant::<ty::U32>(0) - address.low_word()) & (UNIT_BYTES - 1)
     }
 
-    /// Unit `index` of a slice.
-    fn unit(&self, slice: &Slice<'k>, (index, exists): Index<'k>) -> Unit<'k> {
+    /// Unit `index` of a slice, and its line.
+    fn unit(&self, slice: &Slice<'k>, (index, exists): Index<'k>) -> (Val<'k, ty::U32>, Unit<'k>) {
         let in_line = slice.line_bytes / UNIT_BYTES;
         let (line, unit) = (index / in_line, index % in_line);
         let address = slice.line(line);
@@ -258,16 +334,17 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let next = (unit + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
         let from = [unit, next].map(|unit| self.staged_unit(slice, line, unit));
         let whole = line.lt(slice.lines) & slice.bytes.ge(offset + UNIT_BYTES);
-        Unit { stored: exists & whole, to: address.byte_offset(offset), from, shift: head }
+        let to = address.byte_offset(offset);
+        (line, Unit { stored: exists & whole, to, from, shift: head })
     }
 
-    /// Element `index` of the first or second half of the lines' ends.
+    /// Element `index` of the first or second half of the lines' ends, and its line.
     fn end(
         &self,
         slice: &Slice<'k>,
         (index, exists): Index<'k>,
         half: Val<'k, ty::U32>,
-    ) -> End<'k> {
+    ) -> (Val<'k, ty::U32>, End<'k>) {
         let size = self.element_bytes();
         let at_ends = UNIT_BYTES / size;
         let line = index / at_ends;
@@ -278,7 +355,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let offset = ahead.lt(head).select(ahead, ahead + whole);
         let from = self.staged_element(slice, line, offset.min(slice.line_bytes - size));
         let inside = line.lt(slice.lines) & offset.lt(slice.bytes);
-        End { stored: exists & inside, to: address.byte_offset(offset), from }
+        (line, End { stored: exists & inside, to: address.byte_offset(offset), from })
     }
 
     /// Loads a unit from the staging tile: whether it is stored, and what stores it.

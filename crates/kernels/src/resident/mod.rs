@@ -22,7 +22,7 @@ use crate::launch::Matrix;
 use crate::operands::{BatchMap, Operands};
 use crate::params::Params;
 use crate::problem::{Boxes, OutputMatrix, Problem};
-use crate::source::{Item, Segment, Source, TileOrigin, Walker};
+use crate::source::{Item, Job, Segment, Source, TileOrigin, Walker};
 use crate::spec::Spec;
 use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, queue};
 use relay::Relay;
@@ -117,8 +117,8 @@ impl<'k, R: Compute> QueueSource<'k, R> {
     fn problem(&self, tile: &JobTile<'k>, walker: Walker<'k>) -> Problem<'k, R> {
         let b = self.b;
         let operands = match walker {
-            Walker::Consumer { .. } => vec![],
-            Walker::Loader | Walker::Helper => [Matrix::A, Matrix::B]
+            Walker::Consumer { .. } | Walker::Helper => vec![],
+            Walker::Loader => [Matrix::A, Matrix::B]
                 .into_iter()
                 .zip(&self.boxes.operands)
                 .map(|(matrix, boxes)| self.map(tile, matrix, boxes))
@@ -138,28 +138,6 @@ impl<'k, R: Compute> QueueSource<'k, R> {
             factors: tile.factors.map(R::from_word),
             bias: tile.bias,
             by_threads: b.constant(false),
-        }
-    }
-
-    /// Makes what was written of a new record's maps hold for this walker's uses of them.
-    fn acquire_maps(
-        &self,
-        problem: &Problem<'k, R>,
-        walker: Walker<'k>,
-        is_new: Val<'k, ty::Bool>,
-    ) {
-        let b = self.b;
-        match walker {
-            Walker::Loader | Walker::Helper => {
-                b.if_(is_new, || problem.operands.iter().for_each(BatchMap::fence_acquire));
-                b.fence_proxy_async_global();
-            }
-            Walker::Consumer { leads } => b.if_(leads & is_new, || {
-                problem.d.map.iter().for_each(BatchMap::fence_acquire);
-                b.if_(problem.reads_c(b), || {
-                    problem.c.map.iter().for_each(BatchMap::fence_acquire);
-                });
-            }),
         }
     }
 
@@ -215,6 +193,39 @@ impl<'k, R: Compute> QueueSource<'k, R> {
 
 impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
     type Result = R;
+    /// The stamp of the last record whose tensor maps the walker has acquired.
+    type Known = Val<'k, ty::U32>;
+
+    fn nothing_known(&self) -> Val<'k, ty::U32> {
+        // No record has stamp 0.
+        self.b.constant(0)
+    }
+
+    /// Acquires the tensor maps of a new record that this walker uses. It takes hundreds of cycles.
+    fn begin(
+        &self,
+        Item { problem, job, .. }: &Item<'k, R>,
+        walker: Walker<'k>,
+        known: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
+        let b = self.b;
+        let Some(Job { stamp, .. }) = *job else { return known };
+        let is_new = stamp.ne(known);
+        match walker {
+            Walker::Loader => {
+                b.if_(is_new, || problem.operands.iter().for_each(BatchMap::fence_acquire));
+                b.fence_proxy_async_global();
+            }
+            Walker::Helper => {}
+            Walker::Consumer { leads } => b.if_(leads & is_new, || {
+                problem.d.map.iter().for_each(BatchMap::fence_acquire);
+                b.if_(problem.reads_c(b), || {
+                    problem.c.map.iter().for_each(BatchMap::fence_acquire);
+                });
+            }),
+        }
+        stamp
+    }
 
     fn init(&self) {
         self.tickets.init();
@@ -232,23 +243,20 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
             Walker::Consumer { .. } => Reader::Warpgroup,
             Walker::Helper => Reader::Warp,
         };
-        // No record has stamp 0.
-        let start = (self.tickets.start(), b.constant::<ty::U32>(0), init, b.constant(true));
-        let (_, _, carried, _) = b.while_(
-            start,
+        let (_, carried, _) = b.while_(
+            (self.tickets.start(), init, b.constant(true)),
             |(.., goes_on)| goes_on,
-            |(at, stamp, carried, _)| {
+            |(at, carried, _)| {
                 let (tile, at) = self.tickets.take(at, reader);
                 let exists = tile.k_tiles.ne(0);
                 let work = || {
                     let problem = self.problem(&tile, walker);
-                    self.acquire_maps(&problem, walker, tile.stamp.ne(stamp));
                     let (segment, origin) = (self.segment(&tile), Some(tile.origin));
-                    let job = Some(tile.job);
+                    let job = Some(Job { number: tile.job, stamp: tile.stamp });
                     body(&Item { segment, origin, problem, job }, carried)
                 };
                 let carried = b.if_else(exists, work, || carried);
-                (at, tile.stamp, carried, exists)
+                (at, carried, exists)
             },
         );
         carried
@@ -256,12 +264,16 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
 
     fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
         let b = self.b;
-        self.for_each(Walker::Loader, operands.start(), |item, cursor| {
+        let walker = Walker::Loader;
+        let start = (operands.start(), self.nothing_known());
+        let load = |item: &Item<'k, R>, (cursor, known)| {
+            let known = self.begin(item, walker, known);
             let asks = item.segment.k_count.max(ASKS_AHEAD) - ASKS_AHEAD;
             let before = |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(asks), || self.tickets.ask());
             let (maps, origin) = (&item.problem.operands, self.origin(item));
-            operands.load(maps, origin, &item.segment, cursor, before)
-        })
+            (operands.load(maps, origin, &item.segment, cursor, before), known)
+        };
+        self.for_each(walker, start, load).0
     }
 
     fn origin(&self, item: &Item<'k, R>) -> TileOrigin<'k> {
@@ -271,7 +283,7 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
 
     fn finished(&self, item: &Item<'k, R>, walker: Walker<'k>) {
         if let (Walker::Consumer { leads }, Some(job)) = (walker, item.job) {
-            self.b.scope("completion", || self.b.if_(leads, || self.arrive(job)));
+            self.b.scope("completion", || self.b.if_(leads, || self.arrive(job.number)));
         }
     }
 

@@ -283,6 +283,11 @@ impl<'k, R: Compute> LaunchSource<'k, R> {
 
 impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
     type Result = R;
+    type Known = ();
+
+    fn nothing_known(&self) {}
+
+    fn begin(&self, _: &Item<'k, R>, _: Walker<'k>, (): ()) {}
 
     fn init(&self) {
         let maps = self.problem.operands.iter().chain(&self.problem.d.map);

@@ -59,7 +59,16 @@ pub(crate) struct Item<'k, R> {
     /// The problem of the tile.
     pub(crate) problem: Problem<'k, R>,
     /// The job that it is part of, where it comes from a queue.
-    pub(crate) job: Option<Val<'k, ty::U32>>,
+    pub(crate) job: Option<Job<'k>>,
+}
+
+/// A job of a queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'k> {
+    /// Its number.
+    pub(crate) number: Val<'k, ty::U32>,
+    /// The stamp of its record, which differs from that of every record written before.
+    pub(crate) stamp: Val<'k, ty::U32>,
 }
 
 /// Who walks the items.
@@ -80,6 +89,21 @@ pub(crate) enum Walker<'k> {
 pub(crate) trait Source<'k> {
     /// The type in which results are computed.
     type Result: Compute;
+
+    /// What a walker remembers of the problem that it worked on last.
+    type Known: Carried<'k> + Copy;
+
+    /// What a walker knows before its first item.
+    fn nothing_known(&self) -> Self::Known;
+
+    /// Makes the problem of an item usable by this walker, which works on the item now: what it
+    /// remembers of the problem. A walker that skips an item need not call it.
+    fn begin(
+        &self,
+        item: &Item<'k, Self::Result>,
+        walker: Walker<'k>,
+        known: Self::Known,
+    ) -> Self::Known;
 
     /// Prepares it: one thread, before the CTA's barrier.
     fn init(&self);
