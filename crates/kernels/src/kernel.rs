@@ -8,9 +8,6 @@ use pgemm_ir::{
 };
 
 use crate::compute::{AtomicSum, Compute, Gives};
-use crate::epilogue::registers::{RegisterOutput, RegisterSums};
-use crate::epilogue::staged::StagedOutput;
-use crate::epilogue::write::StagedResult;
 use crate::fixup::staged::StagedFixup;
 use crate::fixup::threads::ThreadFixup;
 use crate::launch::{Parameter, Quantity, Signature, Work, Workspace};
@@ -18,13 +15,16 @@ use crate::mainloop::Mainloop;
 use crate::mainloop::dmma::DmmaMainloop;
 use crate::mainloop::ffma::FfmaMainloop;
 use crate::mainloop::wgmma::{WgmmaMainloop, sums_layout};
-use crate::operands::StageTile;
 use crate::output::{Output, RegisterTiles, StagedTiles, WorkItem};
 use crate::params::Params;
 use crate::problem::{Boxes, LaunchParameters};
 use crate::resident::{QueueQuantity, QueueSource};
 use crate::source::{Item, LaunchSource, Source, Walker};
 use crate::spec::{MainloopSpec, Schedule, Spec, SpecError, WgmmaSpec, WorkSource};
+use crate::store::registers::{RegisterOutput, RegisterSums};
+use crate::store::staged::StagedOutput;
+use crate::store::write::StagedResult;
+use crate::tiles::operand::StageTile;
 
 /// A kernel that could not be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

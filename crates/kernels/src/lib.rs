@@ -23,22 +23,26 @@ mod output;
 mod params;
 mod probe;
 mod problem;
+mod quantity;
+mod queue;
 mod repack;
 pub mod resident;
+mod scheduler;
 mod source;
 mod spec;
+mod store;
+mod tiles;
 
 pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type};
 pub use empty::empty_kernel;
-pub use epilogue::staging::{STAGING_ROWS, Staging};
 pub use epilogue::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{
-    Count, DivisorPart, L2Policies, L2Policy, Matrix, MatrixArgument, Parameter, Quantity,
-    RunValue, RunValues, Signature, TMA_ALIGN_BYTES, Work, Workspace,
+    L2Policies, L2Policy, MatrixArgument, Parameter, RunValue, RunValues, Signature,
+    TMA_ALIGN_BYTES, Work, Workspace,
 };
-pub use operands::{BoxPlace, OperandTile, StageTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
+pub use quantity::{Count, DivisorPart, Matrix, Quantity};
 pub use repack::{
     CopyKind, CopySpec, MatrixRepack, REPACK_CHUNK_BYTES, RepackError, RepackField, RepackKernel,
     RepackQuantity, RepackSpec, SplitSpec,
@@ -48,3 +52,5 @@ pub use spec::{
     Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps,
     WgmmaSpec, WorkSource,
 };
+pub use tiles::operand::{BoxPlace, OperandTile, StageTile};
+pub use tiles::staging::{STAGING_ROWS, Staging};

@@ -6,15 +6,15 @@ use std::marker::PhantomData;
 use pgemm_ir::{Carried, KernelBuilder, Special, Val, WARPGROUP_THREADS, ty};
 
 use crate::compute::{AtomicSum, Compute, Gives};
-use crate::epilogue::registers::{RegisterOutput, RegisterSums};
-use crate::epilogue::staged::{Prepared, StagedOutput, Warpgroup};
-use crate::epilogue::write::StagedResult;
 use crate::fixup::staged::{LookAhead, StagedFixup};
 use crate::fixup::threads::ThreadFixup;
 use crate::mainloop::Mainloop;
 use crate::mainloop::wgmma::{Sums, WgmmaMainloop};
 use crate::source::{Item, TileOrigin};
 use crate::spec::{BiasLoads, Schedule};
+use crate::store::registers::{RegisterOutput, RegisterSums};
+use crate::store::staged::{Prepared, StagedOutput, Warpgroup};
+use crate::store::write::StagedResult;
 
 /// An item of work, and where its tile is: code that computes that is written where it is called.
 pub(crate) struct WorkItem<'w, 'k, R> {

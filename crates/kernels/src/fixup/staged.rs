@@ -29,13 +29,13 @@ use pgemm_ir::{
 
 use super::Share;
 use crate::compute::{AtomicSum, Gives};
-use crate::epilogue::staged::{Store, Warpgroup};
-use crate::epilogue::staging::STAGING_ROWS;
-use crate::epilogue::write::StagedResult;
 use crate::launch::{Work, Workspace};
 use crate::mainloop::wgmma::Sums;
 use crate::source::{Scheduler, Segment, TileOrigin};
 use crate::spec::{Resources, Spec, Summation};
+use crate::store::staged::{Store, Warpgroup};
+use crate::store::write::StagedResult;
+use crate::tiles::staging::STAGING_ROWS;
 
 /// Bytes of the counters of one part of a tile: arrivals, what was handed over in either
 /// generation, and padding.

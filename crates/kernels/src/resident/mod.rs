@@ -4,7 +4,6 @@
 //! it. Producer and consumers work as those of a launched kernel; what that has in its parameters
 //! they find in the job's record. docs/resident.md has the protocol.
 
-pub mod layout;
 mod leader;
 pub mod record;
 pub(crate) mod relay;
@@ -16,6 +15,8 @@ use pgemm_ir::{
     AtomicOp, Carried, KernelBuilder, Order, RingCursor, Scope, TensorMapSpec, Val, ty,
 };
 use serde::{Deserialize, Serialize};
+
+pub use crate::queue::layout;
 
 use crate::compute::Compute;
 use crate::launch::Matrix;

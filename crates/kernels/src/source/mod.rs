@@ -3,14 +3,12 @@
 //! that the tile is part of. A launched kernel has one problem ([`LaunchSource`]); a resident
 //! kernel takes tiles of any of a queue's jobs ([`crate::resident`]).
 
-mod launch;
-
 use pgemm_ir::{Carried, RingCursor, Val, ty};
 
-pub(crate) use self::launch::{LaunchSource, Raster, Scheduler};
 use crate::compute::Compute;
 use crate::operands::Operands;
 use crate::problem::Problem;
+pub(crate) use crate::scheduler::{LaunchSource, Raster, Scheduler};
 
 /// A CTA's place in its cluster. Ranks run along M first.
 #[derive(Clone, Copy)]

@@ -18,9 +18,9 @@ pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, Sme
 pub use self::validate::SpecError;
 use crate::dtype::{Majors, Product};
 use crate::epilogue::Epilogue;
-use crate::epilogue::staging::Staging;
-use crate::mainloop::ffma::LineTile;
-use crate::operands::OperandTile;
+use crate::tiles::line::LineTile;
+use crate::tiles::operand::OperandTile;
+use crate::tiles::staging::Staging;
 
 /// What one CTA computes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::{DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Schedule, Spec, Summation, WgmmaSpec};
 use crate::dtype;
-use crate::epilogue::staging::Staging;
-use crate::mainloop::ffma::LineTile;
 use crate::mainloop::wgmma::fragment_registers;
 use crate::resident;
+use crate::tiles::line::LineTile;
+use crate::tiles::staging::Staging;
 
 /// Bytes kept for barriers behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;

@@ -20,7 +20,7 @@ use pgemm_ir::{Fragments, OperandMajor, SwizzleMode, Val, WarpMma, ty};
 
 use super::BLOCK_LINES;
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
-use crate::operands::OperandTile;
+use crate::tiles::operand::OperandTile;
 
 /// Bytes of an f64.
 const ELEMENT_BYTES: u32 = 8;

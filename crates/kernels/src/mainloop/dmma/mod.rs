@@ -11,11 +11,12 @@ use pgemm_ir::{
 use self::fragment::{Block, Load, Orders, Reader};
 use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
-use crate::epilogue::registers::{Group, RegisterSums};
 use crate::layout::evaluate;
-use crate::operands::{OperandTile, Operands, Side};
+use crate::operands::{Operands, Side};
 use crate::source::Segment;
 use crate::spec::{DmmaSpec, Spec, Warps};
+use crate::store::registers::{Group, RegisterSums};
+use crate::tiles::operand::OperandTile;
 
 /// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.
 const BLOCK_LINES: u32 = 16;

@@ -1,7 +1,6 @@
 //! The mainloop of f32 kernels on CUDA cores: helper warps transpose K-major tiles in their stage,
 //! and consumer threads load what they need of each depth and multiply it.
 
-mod tile;
 mod transpose;
 
 use pgemm_ir::{
@@ -9,15 +8,14 @@ use pgemm_ir::{
     ty,
 };
 
-pub(crate) use self::tile::LineTile;
-use self::tile::{Dealt, QUAD};
 use self::transpose::Transposition;
 use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
-use crate::epilogue::registers::{Group, RegisterSums};
 use crate::operands::{Operands, Side};
 use crate::source::Segment;
 use crate::spec::{FfmaSpec, Spec, Warps};
+use crate::store::registers::{Group, RegisterSums};
+use crate::tiles::line::{Dealt, LineTile, QUAD};
 
 /// Warps that transpose: those of the producer's warpgroup beside the loader's.
 const TRANSPOSING_WARPS: u32 = 3;

@@ -5,8 +5,8 @@
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
-use super::tile::{BLOCK_LINES, ELEMENT_BYTES, LineTile, QUAD, QUAD_BYTES};
 use crate::layout::swizzled;
+use crate::tiles::line::{BLOCK_LINES, ELEMENT_BYTES, LineTile, QUAD, QUAD_BYTES};
 
 /// Bytes of a row of a block.
 const ROW_BYTES: u32 = BLOCK_LINES * ELEMENT_BYTES;

@@ -13,7 +13,7 @@ use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{SwizzleMode, Val, ty};
 
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
-use crate::operands::OperandTile;
+use crate::tiles::operand::OperandTile;
 
 /// Depth of an MMA.
 pub(crate) const DEPTH: u32 = 8;

@@ -18,9 +18,10 @@ pub(crate) use self::registers::fragment_registers;
 pub(crate) use self::sums::{Sums, SumsLayout};
 use super::{Mainloop, each_stage};
 use crate::compute::AtomicSum;
-use crate::operands::{OperandTile, Operands, Side};
+use crate::operands::{Operands, Side};
 use crate::source::{CtaPlace, Segment};
 use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
+use crate::tiles::operand::OperandTile;
 use promotion::{Part, Promoted};
 use registers::RegisterReader;
 

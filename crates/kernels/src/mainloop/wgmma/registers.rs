@@ -11,9 +11,9 @@ use super::{A, B, Sums, WgmmaMainloop};
 use crate::compute::AtomicSum;
 use crate::layout::SwizzledOffset;
 use crate::mainloop::{Mainloop, each_stage};
-use crate::operands::OperandTile;
 use crate::source::Segment;
 use crate::spec::Spec;
+use crate::tiles::operand::OperandTile;
 
 /// MMAs of each block of 64 rows in a part, as far as a stage has two such parts: so many that they
 /// take longer than the loads of the next part's fragments.

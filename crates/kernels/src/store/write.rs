@@ -10,11 +10,11 @@ use std::ops::Range;
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
-use super::staging::Staging;
 use super::vector::Unpacked;
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
 use crate::mainloop::wgmma::SumsLayout;
 use crate::spec::{OutputMajor, Spec};
+use crate::tiles::staging::Staging;
 
 /// Thread → (row, column) of the line whose address it gives to `stmatrix`, as row + 64·column. The
 /// four matrices of a warp are rows 0–7 and 8–15 of its 16, and columns 0–7 and 8–15 (PTX ISA,

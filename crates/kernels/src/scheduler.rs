@@ -10,13 +10,13 @@
 
 use pgemm_ir::{Carried, KernelBuilder, RingCursor, Special, Type, Val, ValueId, ty};
 
-use super::{CtaPlace, Item, Segment, Source, TileOrigin, Walker};
 use crate::compute::Compute;
 use crate::divisor::Divisor;
 use crate::launch::{Count, DivisorPart, Quantity};
 use crate::operands::{BatchMap, Operands};
 use crate::params::Params;
 use crate::problem::Problem;
+use crate::source::{CtaPlace, Item, Segment, Source, TileOrigin, Walker};
 use crate::spec::{Cluster, Spec, Tile};
 
 /// How the index of a tile becomes its place in D. What the device divides by comes with its

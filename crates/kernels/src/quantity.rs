@@ -6,7 +6,7 @@ use std::fmt;
 use pgemm_ir::{Argument, Element, OperandMajor, TensorMapArgument};
 use serde::{Deserialize, Serialize};
 
-use super::{MatrixArgument, TMA_ALIGN_BYTES, Tiling, Work};
+use crate::launch::{MatrixArgument, TMA_ALIGN_BYTES, Tiling, Work};
 use crate::spec::{OutputMajor, Spec};
 
 /// A matrix of a product.

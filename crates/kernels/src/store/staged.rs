@@ -12,16 +12,16 @@ use pgemm_ir::{
 };
 
 use super::graph::{Graph, Input, Part};
-use super::scales::Scales;
-use super::staging::{STAGING_ROWS, Staging};
 use super::threads::FoundUnits;
 use super::vector::{Bias, QuadBias};
 use super::write::{Addresses, Quads, ReadsC, StagedResult, Writer};
 use crate::control::switch;
 use crate::mainloop::wgmma::SumsLayout;
+use crate::problem::scales::Scales;
 use crate::problem::{OutputMatrix, Problem};
 use crate::source::TileOrigin;
 use crate::spec::{BiasLoads, OutputMajor, Resources, Schedule, Spec};
+use crate::tiles::staging::{STAGING_ROWS, Staging};
 
 /// Consumer warpgroups that a kernel has at most.
 const MOST_CONSUMERS: u32 = 3;

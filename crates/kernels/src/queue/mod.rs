@@ -1,0 +1,3 @@
+//! The queue of a resident kernel: what host and kernel share.
+
+pub mod layout;
