@@ -9,6 +9,7 @@
 pub mod catalogue;
 mod compute;
 mod control;
+mod coordinates;
 mod divisor;
 mod dtype;
 mod empty;
@@ -28,6 +29,7 @@ mod queue;
 mod repack;
 pub mod resident;
 mod scheduler;
+mod shift;
 mod source;
 mod spec;
 mod store;
@@ -48,9 +50,9 @@ pub use repack::{
     RepackQuantity, RepackSpec, SplitSpec,
 };
 pub use spec::{
-    BiasLoads, Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, RegisterBudget, RegisterUse,
-    Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps,
-    WgmmaSpec, WorkSource,
+    BiasLoads, Cluster, DmmaSpec, FfmaSpec, MainloopSpec, RegisterBudget, RegisterUse, Resources,
+    Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec,
+    WorkSource,
 };
 pub use tiles::operand::{BoxPlace, OperandTile, StageTile};
-pub use tiles::staging::{STAGING_ROWS, Staging};
+pub use tiles::staging::{OutputMajor, STAGING_ROWS, Staging};

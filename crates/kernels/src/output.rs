@@ -6,13 +6,15 @@ use std::marker::PhantomData;
 use pgemm_ir::{Carried, KernelBuilder, Special, Val, WARPGROUP_THREADS, ty};
 
 use crate::compute::{AtomicSum, Compute, Gives};
+use crate::coordinates::TileOrigin;
 use crate::fixup::staged::{LookAhead, StagedFixup};
 use crate::fixup::threads::ThreadFixup;
 use crate::mainloop::Mainloop;
+use crate::mainloop::RegisterSums;
 use crate::mainloop::wgmma::{Sums, WgmmaMainloop};
-use crate::source::{Item, TileOrigin};
+use crate::source::Item;
 use crate::spec::{BiasLoads, Schedule};
-use crate::store::registers::{RegisterOutput, RegisterSums};
+use crate::store::registers::RegisterOutput;
 use crate::store::staged::{Prepared, StagedOutput, Warpgroup};
 use crate::store::write::StagedResult;
 

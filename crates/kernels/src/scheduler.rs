@@ -1,5 +1,5 @@
-//! The work of a launched kernel. One wave of clusters walks the tiles of a problem, those of all
-//! products of a batch as one list.
+//! The tile scheduler of launched kernels. One wave of clusters walks the tiles of a problem, those
+//! of all products of a batch as one list.
 //!
 //! Some tiles, the first in raster order, may be split: their stages, laid end to end, are dealt
 //! out evenly to workers, so that a worker has the end of one tile, the start of another, or any
@@ -8,15 +8,12 @@
 //! split-K's workers those at the same place along K follow each other, so that neighbours on the
 //! device read the same slices of A and B at the same time.
 
-use pgemm_ir::{Carried, KernelBuilder, RingCursor, Special, Type, Val, ValueId, ty};
+use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
 
-use crate::compute::Compute;
+use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::divisor::Divisor;
-use crate::launch::{Count, DivisorPart, Quantity};
-use crate::operands::{BatchMap, Operands};
 use crate::params::Params;
-use crate::problem::Problem;
-use crate::source::{CtaPlace, Item, Segment, Source, TileOrigin, Walker};
+use crate::quantity::{Count, DivisorPart, Quantity};
 use crate::spec::{Cluster, Spec, Tile};
 
 /// How the index of a tile becomes its place in D. What the device divides by comes with its
@@ -260,74 +257,6 @@ impl<'k> Scheduler<'k> {
             };
             TileOrigin { m: row * self.tile.m, n: column * self.tile.n, batch }
         })
-    }
-}
-
-/// The one problem of a launched kernel.
-pub(crate) struct LaunchSource<'k, R> {
-    b: &'k KernelBuilder,
-    scheduler: Scheduler<'k>,
-    problem: Problem<'k, R>,
-}
-
-impl<'k, R: Compute> LaunchSource<'k, R> {
-    /// A source of the tiles of one problem.
-    pub(crate) fn new(
-        b: &'k KernelBuilder,
-        scheduler: Scheduler<'k>,
-        problem: Problem<'k, R>,
-    ) -> Self {
-        LaunchSource { b, scheduler, problem }
-    }
-}
-
-impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
-    type Result = R;
-
-    fn init(&self) {
-        let maps = self.problem.operands.iter().chain(&self.problem.d.map);
-        maps.for_each(BatchMap::prefetch);
-    }
-
-    fn release_dependents(&self) {
-        // The next kernel's prologue may run beside this one's end, as this one's has beside the
-        // last one's.
-        self.b.grid_dependency_launch();
-    }
-
-    fn await_dependencies(&self) {
-        self.b.grid_dependency_wait();
-    }
-
-    fn for_each<C: Carried<'k> + Copy>(
-        &self,
-        _: Walker<'k>,
-        init: C,
-        body: impl FnOnce(&Item<'k, R>, C) -> C,
-    ) -> C {
-        self.scheduler.for_each_segment(init, |segment, carried| {
-            let problem = self.problem.clone();
-            body(&Item { segment, origin: None, problem, job: None }, carried)
-        })
-    }
-
-    fn for_each_run<C: Carried<'k> + Copy>(
-        &self,
-        init: C,
-        body: impl FnOnce(Val<'k, ty::U32>, C) -> C,
-    ) -> C {
-        self.scheduler.for_each_unit(init, body)
-    }
-
-    fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
-        self.for_each(Walker::Loader, operands.start(), |item, cursor| {
-            let (maps, origin) = (&item.problem.operands, self.origin(item));
-            operands.load(maps, origin, &item.segment, cursor, |_| {})
-        })
-    }
-
-    fn origin(&self, item: &Item<'k, R>) -> TileOrigin<'k> {
-        item.origin.unwrap_or_else(|| self.scheduler.origin(item.segment.tile))
     }
 }
 

@@ -7,9 +7,9 @@ use pgemm_ir::{Element, OperandMajor};
 use crate::dtype::{Instruction, Product};
 use crate::epilogue::Epilogue;
 use crate::spec::{
-    Cluster, MainloopSpec, OutputMajor, Schedule, Spec, Summation, Terms, Tile, WgmmaSpec,
-    WorkSource,
+    Cluster, MainloopSpec, Schedule, Spec, Summation, Terms, Tile, WgmmaSpec, WorkSource,
 };
+use crate::tiles::staging::OutputMajor;
 
 /// A CTA tile with its ring and warpgroups; the same for every type and layout where it fits.
 #[derive(Clone, Copy, Debug)]

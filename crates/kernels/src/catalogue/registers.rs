@@ -4,9 +4,9 @@ use pgemm_ir::{Element, OperandMajor};
 
 use crate::epilogue::Epilogue;
 use crate::spec::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Spec, ThreadTile, Tile, Warps,
-    WorkSource,
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Spec, ThreadTile, Tile, Warps, WorkSource,
 };
+use crate::tiles::staging::OutputMajor;
 
 /// Rows and columns of the CTA tile, warps along both, deepest ring worth having.
 type DmmaShape = (u32, u32, (u32, u32), u32);

@@ -29,9 +29,10 @@ use pgemm_ir::{
 
 use super::Share;
 use crate::compute::{AtomicSum, Gives};
+use crate::coordinates::{Segment, TileOrigin};
 use crate::launch::{Work, Workspace};
 use crate::mainloop::wgmma::Sums;
-use crate::source::{Scheduler, Segment, TileOrigin};
+use crate::scheduler::Scheduler;
 use crate::spec::{Resources, Spec, Summation};
 use crate::store::staged::{Store, Warpgroup};
 use crate::store::write::StagedResult;

@@ -10,8 +10,9 @@ use pgemm_ir::{AtomicOp, KernelBuilder, Order, Scope, Special, Val, WARPGROUP_TH
 
 use super::PARTIALS_ALIGN;
 use crate::compute::Sum;
+use crate::coordinates::Segment;
 use crate::launch::{Work, Workspace};
-use crate::source::{Scheduler, Segment};
+use crate::scheduler::Scheduler;
 use crate::spec::Spec;
 
 /// Bytes of a thread's counter.

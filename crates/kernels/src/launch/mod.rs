@@ -4,14 +4,15 @@
 mod run;
 mod signature;
 mod tiling;
+mod values;
 
 use pgemm_ir::Element;
 
 pub use self::run::{RunValue, RunValues};
 pub use self::signature::{Parameter, Signature};
 pub(crate) use self::tiling::Tiling;
-pub(crate) use crate::quantity::Values;
-pub use crate::quantity::{Count, DivisorPart, Matrix, Quantity};
+pub(crate) use self::values::Values;
+use crate::quantity::Matrix;
 use crate::spec::Spec;
 
 /// Multiples of this many bytes are the addresses and strides that TMA takes (PTX ISA,

@@ -3,8 +3,8 @@
 
 use pgemm_ir::{Carried, KernelBuilder, LoadSlot, RingCursor, Val, ty};
 
+use crate::coordinates::Segment;
 use crate::operands::Operands;
-use crate::source::Segment;
 
 /// A stage, and a step in it.
 pub(super) type Step<'k> = (Val<'k, ty::U32>, u32);

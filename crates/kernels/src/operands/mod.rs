@@ -10,7 +10,7 @@ use pgemm_ir::{
 };
 
 pub(crate) use self::batch::BatchMap;
-use crate::source::{CtaPlace, Segment, TileOrigin};
+use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::spec::{Cluster, Spec};
 use crate::tiles::operand::StageTile;
 

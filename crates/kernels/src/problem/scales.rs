@@ -4,9 +4,9 @@
 use pgemm_ir::{KernelBuilder, Val, ty};
 
 use crate::compute::Compute;
-use crate::launch::{Matrix, Quantity};
 use crate::operands::BatchMap;
 use crate::params::Params;
+use crate::quantity::{Matrix, Quantity};
 
 /// Where the scales are.
 #[derive(Clone, Copy)]

@@ -3,8 +3,8 @@
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::source::Words;
 use super::{Job, THREADS, Tile};
+use crate::shift::Words;
 
 /// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns.
 /// Where it is to wait for the launches before this one, it knows before that what it reads, and waits

@@ -18,7 +18,6 @@ use pgemm_ir::{
 };
 
 use self::source::Source;
-pub(crate) use self::source::shift_down;
 pub use self::split::SplitSpec;
 use self::split::{BINARY32, SplitStore};
 use crate::kernel::{KernelError, finish};

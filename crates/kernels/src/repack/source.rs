@@ -5,6 +5,7 @@
 use pgemm_ir::{KernelBuilder, Val, ty};
 
 use super::CHUNK_BYTES;
+use crate::shift::{Words, shift_down};
 
 /// A matrix as it lies.
 pub(super) struct Source<'k> {
@@ -53,9 +54,6 @@ pub(super) struct Reads<'k> {
     /// Whether all of them are aligned units of the matrix.
     plain: Val<'k, ty::Bool>,
 }
-
-/// 16 bytes.
-pub(super) type Words<'k> = [Val<'k, ty::U32>; 4];
 
 impl<'k> Source<'k> {
     /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then zeros.
@@ -243,30 +241,4 @@ impl<'k> Source<'k> {
         );
         std::array::from_fn(|i| cut[i])
     }
-}
-
-/// The 16 bytes from byte `shift` of 32 on: a multiple of `unit`, below 16.
-pub(crate) fn shift_down<'k>(
-    low: &Words<'k>,
-    high: &Words<'k>,
-    shift: Val<'k, ty::U32>,
-    unit: u32,
-) -> Words<'k> {
-    let words = [*low, *high].concat();
-    let by = |words: &[Val<'k, ty::U32>], bytes: u32| -> Vec<Val<'k, ty::U32>> {
-        let moves = (shift & bytes).ne(0);
-        let count = (bytes / 4) as usize;
-        words
-            .iter()
-            .zip(&words[count..])
-            .map(|(stays, moved)| moves.select(*moved, *stays))
-            .collect()
-    };
-    let words = by(&words, 8);
-    let words = if unit < 8 { by(&words, 4) } else { words };
-    if unit >= 4 {
-        return std::array::from_fn(|i| words[i]);
-    }
-    let selector = (shift & 3) * 0x1111 + 0x3210;
-    std::array::from_fn(|i| words[i].permute_bytes(words[i + 1], selector))
 }

@@ -7,8 +7,8 @@
 
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
-use super::source::Words;
 use super::{BATCH, CHUNK_BYTES, Units};
+use crate::shift::Words;
 use crate::spec::{SpecError, Terms};
 
 /// Bytes of the numbers that are split.

@@ -5,8 +5,8 @@
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::source::Words;
 use super::{BATCH, CHUNK_BYTES, Job, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES, Tile};
+use crate::shift::Words;
 
 /// Threads side by side along the source's lines, and chunks of a row of the tile.
 const ABREAST: u32 = 8;

@@ -9,69 +9,26 @@ pub mod record;
 pub(crate) mod relay;
 pub(crate) mod tickets;
 
-use std::fmt;
-
 use pgemm_ir::{
     AtomicOp, Carried, KernelBuilder, Order, RingCursor, Scope, TensorMapSpec, Val, ty,
 };
-use serde::{Deserialize, Serialize};
-
-pub use crate::queue::layout;
 
 use crate::compute::Compute;
-use crate::launch::Matrix;
+use crate::coordinates::{Segment, TileOrigin};
 use crate::operands::{BatchMap, Operands};
 use crate::params::Params;
 use crate::problem::{Boxes, OutputMatrix, Problem};
-use crate::source::{Item, Segment, Source, TileOrigin, Walker};
+use crate::quantity::Matrix;
+pub use crate::queue::{QueueQuantity, layout};
+use crate::source::{Item, Source, Walker};
 use crate::spec::Spec;
 use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, queue};
 use relay::Relay;
 use tickets::{JobTile, Reader, Tickets};
 
-/// Shared memory that a resident kernel needs beside that of its spec.
-pub(crate) const SMEM_BYTES: u32 = (relay::SMEM_BYTES + tickets::SMEM_BYTES).next_multiple_of(1024);
-
 /// The producer asks for another tile when so many stages of this one are left: longer than it takes
 /// to find one.
 const ASKS_AHEAD: u32 = 16;
-
-/// What a parameter of a resident kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueQuantity {
-    /// The address of the queue's words in device memory.
-    Queue,
-    /// The address of the records.
-    Records,
-    /// The address of the host's completion words.
-    Completions,
-    /// The address of the host's doorbells.
-    Doorbells,
-    /// The address of the host's entries.
-    Entries,
-    /// The address of the word in which the kernel tells the host whether it runs.
-    State,
-    /// The number of the launch.
-    Launch,
-    /// How long the kernel stays idle before it leaves.
-    IdleNanoseconds,
-}
-
-impl fmt::Display for QueueQuantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            QueueQuantity::Queue => "queue",
-            QueueQuantity::Records => "records",
-            QueueQuantity::Completions => "completions",
-            QueueQuantity::Doorbells => "doorbells",
-            QueueQuantity::Entries => "entries",
-            QueueQuantity::State => "state",
-            QueueQuantity::Launch => "launch",
-            QueueQuantity::IdleNanoseconds => "idle_nanoseconds",
-        })
-    }
-}
 
 /// The tiles of a queue's jobs.
 pub(crate) struct QueueSource<'k, R> {

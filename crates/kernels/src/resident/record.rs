@@ -4,10 +4,9 @@ use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
 use super::QueueQuantity;
 use super::layout::{ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, MOST_AFTER, RECORD_WORDS, Word};
-use crate::launch::{
-    Count, DivisorPart, Matrix, Parameter, Quantity, Signature, TMA_ALIGN_BYTES, Values, Work,
-};
+use crate::launch::{Parameter, Signature, TMA_ALIGN_BYTES, Values, Work};
 use crate::operands::BatchMap;
+use crate::quantity::{Count, DivisorPart, Matrix, Quantity};
 
 /// Tiles of a job, at most one less: tickets tell as many apart.
 const MOST_TILES: u64 = 1 << 30;

@@ -11,12 +11,10 @@ use super::layout::{
 };
 use super::{QueueQuantity, leader};
 use crate::params::Params;
+use crate::queue::smem::RELAY_BYTES;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
-
-/// Bytes of shared memory that it takes.
-pub(crate) const SMEM_BYTES: u32 = 16;
 
 /// The bit of what is published that says that no more will be.
 pub(crate) const LAST: u64 = 1 << 63;
@@ -112,7 +110,7 @@ impl<'k> Relay<'k> {
         [queue, records]: [Val<'k, ty::U64>; 2],
     ) -> Self {
         let b = params.b;
-        let word = SmemRequest::whole(SMEM_BYTES, 16);
+        let word = SmemRequest::whole(RELAY_BYTES, 16);
         Relay {
             b,
             word: b.region("relay", RegionKind::Data(Element::S32), word),

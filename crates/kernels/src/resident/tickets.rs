@@ -12,18 +12,12 @@ use super::layout::{
 };
 use super::leader;
 use super::relay::{GIVEN_UP, LAST};
+use crate::coordinates::TileOrigin;
 use crate::divisor::Divisor;
 use crate::problem::Vector;
-use crate::source::{Raster, TileOrigin};
+use crate::queue::smem::{MBARRIER_BYTES, TILE_BYTES, TILE_SLOTS};
+use crate::scheduler::Raster;
 use crate::spec::{Spec, Tile};
-
-/// Tiles that a CTA knows of at once.
-const SLOTS: u32 = 2;
-
-/// Bytes of a tile: its record's words, and 8 words of its own.
-const TILE_BYTES: u32 = RECORD_WORDS * 4 + 32;
-
-const MBARRIER_BYTES: u32 = 8;
 
 /// Looks at another job's completion between two at whether tiles are given up.
 const LOOKS_BETWEEN: u32 = 256;
@@ -31,9 +25,6 @@ const LOOKS_BETWEEN: u32 = 256;
 /// Numbers of records as [`queue::LATEST_AT`] names them, and the bits of jobs' numbers there.
 const RECORDS_NAMED: u32 = 1 << (queue::JOB_BIT - queue::RECORD_BIT);
 const JOB_NAMED: u64 = (1 << (64 - queue::JOB_BIT)) - 1;
-
-/// Bytes of shared memory that they take.
-pub(crate) const SMEM_BYTES: u32 = SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
 
 /// The tiles of a CTA.
 #[derive(Clone, Copy)]
@@ -132,13 +123,13 @@ impl<'k> Tickets<'k> {
             let request = SmemRequest::whole(count * MBARRIER_BYTES, MBARRIER_BYTES);
             b.region(name, RegionKind::Mbarrier, request)
         };
-        let words = SmemRequest::whole(SLOTS * TILE_BYTES, 16);
+        let words = SmemRequest::whole(TILE_SLOTS * TILE_BYTES, 16);
         Tickets {
             b,
             tile: spec.tile,
             words: b.region("tiles", RegionKind::Data(Element::S32), words),
-            full: barriers(SLOTS, "tiles_full"),
-            empty: barriers(SLOTS, "tiles_empty"),
+            full: barriers(TILE_SLOTS, "tiles_full"),
+            empty: barriers(TILE_SLOTS, "tiles_empty"),
             asked: barriers(1, "asked"),
             readers,
             has_bias: spec.epilogue.bias().is_some(),
@@ -150,7 +141,7 @@ impl<'k> Tickets<'k> {
     /// Initialises the barriers: one thread.
     pub(crate) fn init(&self) {
         let b = self.b;
-        for slot in 0..SLOTS {
+        for slot in 0..TILE_SLOTS {
             b.smem_address(self.full).offset(slot * MBARRIER_BYTES).mbarrier_init(1);
             b.smem_address(self.empty).offset(slot * MBARRIER_BYTES).mbarrier_init(self.readers);
         }
@@ -164,7 +155,7 @@ impl<'k> Tickets<'k> {
 
     fn next(&self, cursor: TileCursor<'k>) -> TileCursor<'k> {
         let next = cursor.slot + 1;
-        let wraps = next.eq(SLOTS);
+        let wraps = next.eq(TILE_SLOTS);
         TileCursor {
             slot: wraps.select(0, next),
             phase: wraps.select(cursor.phase ^ 1, cursor.phase),

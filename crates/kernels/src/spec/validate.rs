@@ -4,10 +4,11 @@
 use pgemm_ir::{Element, OperandMajor};
 
 use super::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Resources, Schedule, Spec, Summation,
-    Terms, ThreadTile, Tile, Warps, WgmmaSpec,
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Resources, Schedule, Spec, Summation, Terms,
+    ThreadTile, Tile, Warps, WgmmaSpec,
 };
 use crate::dtype::{Instruction, Majors, Product, all_products};
+use crate::tiles::staging::OutputMajor;
 
 /// CTAs of a cluster that every Hopper device can run (CUDA programming guide, "Thread Block
 /// Clusters").

@@ -16,12 +16,12 @@ use super::threads::FoundUnits;
 use super::vector::{Bias, QuadBias};
 use super::write::{Addresses, Quads, ReadsC, StagedResult, Writer};
 use crate::control::switch;
+use crate::coordinates::TileOrigin;
 use crate::mainloop::wgmma::SumsLayout;
 use crate::problem::scales::Scales;
 use crate::problem::{OutputMatrix, Problem};
-use crate::source::TileOrigin;
-use crate::spec::{BiasLoads, OutputMajor, Resources, Schedule, Spec};
-use crate::tiles::staging::{STAGING_ROWS, Staging};
+use crate::spec::{BiasLoads, Resources, Schedule, Spec};
+use crate::tiles::staging::{OutputMajor, STAGING_ROWS, Staging};
 
 /// Consumer warpgroups that a kernel has at most.
 const MOST_CONSUMERS: u32 = 3;

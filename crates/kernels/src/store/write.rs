@@ -13,8 +13,8 @@ use pgemm_ir::{Element, KernelBuilder, Val, ty};
 use super::vector::Unpacked;
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
 use crate::mainloop::wgmma::SumsLayout;
-use crate::spec::{OutputMajor, Spec};
-use crate::tiles::staging::Staging;
+use crate::spec::Spec;
+use crate::tiles::staging::{OutputMajor, Staging};
 
 /// Thread → (row, column) of the line whose address it gives to `stmatrix`, as row + 64·column. The
 /// four matrices of a warp are rows 0–7 and 8–15 of its 16, and columns 0–7 and 8–15 (PTX ISA,

@@ -11,11 +11,11 @@ use pgemm_ir::{
 use self::fragment::{Block, Load, Orders, Reader};
 use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
+use crate::coordinates::Segment;
 use crate::layout::evaluate;
+use crate::mainloop::{Group, RegisterSums};
 use crate::operands::{Operands, Side};
-use crate::source::Segment;
 use crate::spec::{DmmaSpec, Spec, Warps};
-use crate::store::registers::{Group, RegisterSums};
 use crate::tiles::operand::OperandTile;
 
 /// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.

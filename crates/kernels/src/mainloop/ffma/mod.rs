@@ -11,10 +11,10 @@ use pgemm_ir::{
 use self::transpose::Transposition;
 use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
+use crate::coordinates::Segment;
+use crate::mainloop::{Group, RegisterSums};
 use crate::operands::{Operands, Side};
-use crate::source::Segment;
 use crate::spec::{FfmaSpec, Spec, Warps};
-use crate::store::registers::{Group, RegisterSums};
 use crate::tiles::line::{Dealt, LineTile, QUAD};
 
 /// Warps that transpose: those of the producer's warpgroup beside the loader's.

@@ -13,10 +13,8 @@ use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{SwizzleMode, Val, ty};
 
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
+use crate::spec::FRAGMENT_DEPTH;
 use crate::tiles::operand::OperandTile;
-
-/// Depth of an MMA.
-pub(crate) const DEPTH: u32 = 8;
 
 /// Rows of an MMA.
 const BLOCK_ROWS: u32 = 64;
@@ -52,7 +50,7 @@ pub(super) struct FragmentReader {
 impl FragmentReader {
     /// A reader of an M-major tile of tf32.
     pub(super) fn new(tile: OperandTile) -> Result<Self, CuteError> {
-        let block = [BLOCK_ROWS, DEPTH].map(i64::from);
+        let block = [BLOCK_ROWS, FRAGMENT_DEPTH].map(i64::from);
         let fragment = TvLayout::new(Layout::parse(FRAGMENT)?, block)?;
         let (rows, depths) = (rows()?, Layout::new(block[1], 1)?);
         let orders = Tiler::Tuple(vec![(&rows).into(), (&depths).into()]);
@@ -99,8 +97,9 @@ mod tests {
     /// Each block, depth and load with its first register.
     fn loads(reader: &FragmentReader) -> Vec<(u32, u32, u32, SwizzledOffset)> {
         let [m, k] = [reader.tile.bytes() / reader.tile.k() / ELEMENT_BYTES, reader.tile.k()];
-        let blocks = (0..m / BLOCK_ROWS)
-            .flat_map(|block| (0..k).step_by(DEPTH as usize).map(move |depth| (block, depth)));
+        let blocks = (0..m / BLOCK_ROWS).flat_map(|block| {
+            (0..k).step_by(FRAGMENT_DEPTH as usize).map(move |depth| (block, depth))
+        });
         let both = |(block, depth)| {
             let [first, second] = reader.loads(block, depth).unwrap();
             [(block, depth, 0, first), (block, depth, 2, second)]

@@ -14,12 +14,11 @@ use pgemm_ir::{
     Val, ty,
 };
 
-pub(crate) use self::registers::fragment_registers;
 pub(crate) use self::sums::{Sums, SumsLayout};
 use super::{Mainloop, each_stage};
 use crate::compute::AtomicSum;
+use crate::coordinates::{CtaPlace, Segment};
 use crate::operands::{Operands, Side};
-use crate::source::{CtaPlace, Segment};
 use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
 use crate::tiles::operand::OperandTile;
 use promotion::{Part, Promoted};

@@ -1,0 +1,78 @@
+//! The work of a launched kernel: the tiles of one problem, or of a strided batch of problems.
+
+use pgemm_ir::{Carried, KernelBuilder, RingCursor, Val, ty};
+
+use super::{Item, Source, Walker};
+use crate::compute::Compute;
+use crate::coordinates::TileOrigin;
+use crate::operands::{BatchMap, Operands};
+use crate::problem::Problem;
+use crate::scheduler::Scheduler;
+
+/// The one problem of a launched kernel.
+pub(crate) struct LaunchSource<'k, R> {
+    b: &'k KernelBuilder,
+    scheduler: Scheduler<'k>,
+    problem: Problem<'k, R>,
+}
+
+impl<'k, R: Compute> LaunchSource<'k, R> {
+    /// A source of the tiles of one problem.
+    pub(crate) fn new(
+        b: &'k KernelBuilder,
+        scheduler: Scheduler<'k>,
+        problem: Problem<'k, R>,
+    ) -> Self {
+        LaunchSource { b, scheduler, problem }
+    }
+}
+
+impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
+    type Result = R;
+
+    fn init(&self) {
+        let maps = self.problem.operands.iter().chain(&self.problem.d.map);
+        maps.for_each(BatchMap::prefetch);
+    }
+
+    fn release_dependents(&self) {
+        // The next kernel's prologue may run beside this one's end, as this one's has beside the
+        // last one's.
+        self.b.grid_dependency_launch();
+    }
+
+    fn await_dependencies(&self) {
+        self.b.grid_dependency_wait();
+    }
+
+    fn for_each<C: Carried<'k> + Copy>(
+        &self,
+        _: Walker<'k>,
+        init: C,
+        body: impl FnOnce(&Item<'k, R>, C) -> C,
+    ) -> C {
+        self.scheduler.for_each_segment(init, |segment, carried| {
+            let problem = self.problem.clone();
+            body(&Item { segment, origin: None, problem, job: None }, carried)
+        })
+    }
+
+    fn for_each_run<C: Carried<'k> + Copy>(
+        &self,
+        init: C,
+        body: impl FnOnce(Val<'k, ty::U32>, C) -> C,
+    ) -> C {
+        self.scheduler.for_each_unit(init, body)
+    }
+
+    fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
+        self.for_each(Walker::Loader, operands.start(), |item, cursor| {
+            let (maps, origin) = (&item.problem.operands, self.origin(item));
+            operands.load(maps, origin, &item.segment, cursor, |_| {})
+        })
+    }
+
+    fn origin(&self, item: &Item<'k, R>) -> TileOrigin<'k> {
+        item.origin.unwrap_or_else(|| self.scheduler.origin(item.segment.tile))
+    }
+}
