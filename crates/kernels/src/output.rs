@@ -15,7 +15,8 @@ use crate::mainloop::wgmma::{Sums, WgmmaMainloop};
 use crate::source::Item;
 use crate::spec::{BiasLoads, Schedule};
 use crate::store::registers::RegisterOutput;
-use crate::store::staged::{Prepared, StagedOutput, Warpgroup};
+use crate::store::staged::{StagedOutput, Warpgroup};
+use crate::store::tile::Prepared;
 use crate::store::write::StagedResult;
 
 /// An item of work, and where its tile is: code that computes that is written where it is called.

@@ -4,7 +4,9 @@
 
 pub(crate) mod graph;
 pub(crate) mod registers;
+mod results;
 pub(crate) mod staged;
 mod threads;
+pub(crate) mod tile;
 mod vector;
 pub(crate) mod write;
