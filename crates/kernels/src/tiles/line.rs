@@ -14,12 +14,6 @@ pub(crate) const ELEMENT_BYTES: u32 = 4;
 /// Lines of a block that is transposed.
 pub(crate) const BLOCK_LINES: u32 = 32;
 
-/// Lines or depths that a lane loads at once.
-pub(crate) const QUAD: u32 = 4;
-
-/// Bytes of as many elements.
-pub(crate) const QUAD_BYTES: u32 = QUAD * ELEMENT_BYTES;
-
 /// One operand's tile of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineTile {
@@ -94,51 +88,6 @@ impl LineTile {
     }
 }
 
-/// How the quads of a tile are dealt out to warps and lanes along one dimension: in turn to the
-/// lanes, then to the warps, so that the first lanes of all warps read the first quads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dealt {
-    /// Lanes of a warp along this dimension: 4 or 8.
-    pub(crate) lanes: u32,
-    /// Warps along this dimension.
-    pub(crate) warps: u32,
-    /// Elements of a thread.
-    pub(crate) thread: u32,
-}
-
-impl Dealt {
-    /// A lane's place along this dimension. Shared memory serves 16 lanes at once that read 16 bytes
-    /// each, where these are no more than 128 different ones and where either neighbours or lanes two
-    /// apart read the same. So lanes that are neighbours differ along one dimension, others up to
-    /// lane 15 along the other.
-    pub(crate) fn place<'k>(&self, lane: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
-        match self.lanes {
-            8 => lane / 2 % 8,
-            _ => lane % 2 + lane / 16 * 2,
-        }
-    }
-
-    /// The first line of a lane of a warp.
-    pub(crate) fn first<'k>(
-        &self,
-        place: Val<'k, ty::U32>,
-        warp: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
-        warp * (self.lanes * QUAD) + place * QUAD
-    }
-
-    /// The first line of each of a thread's quads, relative to its first.
-    pub(crate) fn quads(self) -> impl Iterator<Item = u32> {
-        let step = self.warps * self.lanes * QUAD;
-        (0..self.thread / QUAD).map(move |quad| quad * step)
-    }
-
-    /// All lines of a thread, relative to its first.
-    pub(crate) fn lines(self) -> impl Iterator<Item = u32> {
-        self.quads().flat_map(|first| first..first + QUAD)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,41 +110,6 @@ mod tests {
                 let filled = tile.staged().boxes.len() as u32 * tile.tensor_map().box_bytes();
                 assert_eq!(filled, tile.bytes());
             }
-        }
-    }
-
-    /// As TMA brings them, eight neighbouring lines at the same depths: with its swizzle they lie in
-    /// different banks.
-    #[test]
-    fn lanes_that_transpose_do_not_wait_for_each_other() {
-        for box_depth in [8, 16] {
-            let tile = LineTile { major: OperandMajor::K, lines: 32, k: 16, box_depth };
-            let swizzle = tile.tensor_map().swizzle;
-            for (first, quad) in
-                (0..32).step_by(8).flat_map(|first| (0..box_depth / QUAD).map(move |q| (first, q)))
-            {
-                let place = |line: u32| {
-                    let plain = line * box_depth * ELEMENT_BYTES + quad * QUAD_BYTES;
-                    swizzle.apply(plain) % 128 / QUAD_BYTES
-                };
-                let mut places: Vec<u32> = (first..first + 8).map(place).collect();
-                places.sort_unstable();
-                assert_eq!(places, (0..8).collect::<Vec<_>>());
-            }
-        }
-    }
-
-    #[test]
-    fn threads_share_all_lines() {
-        for (lanes, warps, thread) in [(4, 2, 16), (8, 4, 8), (4, 4, 12), (8, 1, 4)] {
-            let dealt = Dealt { lanes, warps, thread };
-            let step = |index: u32| index * QUAD;
-            let mut lines: Vec<u32> = (0..warps)
-                .flat_map(|warp| (0..lanes).map(move |lane| step(warp * lanes + lane)))
-                .flat_map(|first| dealt.lines().map(move |line| first + line))
-                .collect();
-            lines.sort_unstable();
-            assert_eq!(lines, (0..lanes * warps * thread).collect::<Vec<_>>());
         }
     }
 }
