@@ -3,6 +3,7 @@
 //!
 //! A spec has a readable name, which is also its key in files: see [`name`].
 
+mod error;
 mod fragments;
 mod mainloop;
 mod name;
@@ -12,12 +13,12 @@ mod validate;
 use pgemm_ir::{Argument, Element, OperandMajor};
 use serde::{Deserialize, Serialize};
 
+pub use self::error::SpecError;
 pub(crate) use self::fragments::FRAGMENT_DEPTH;
 pub use self::mainloop::{
     DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Summation, Terms, ThreadTile, Warps, WgmmaSpec,
 };
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
-pub use self::validate::SpecError;
 use crate::dtype::{Majors, Product};
 use crate::epilogue::Epilogue;
 use crate::tiles::line::LineTile;
