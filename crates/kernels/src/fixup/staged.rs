@@ -20,23 +20,23 @@
 //!   arrivals go round in a circle of two generations, and the last arrival of one generation
 //!   clears what was handed over in the other.
 
+mod arrival;
+mod pieces;
+
 use std::ops::Range;
 
 use pgemm_ir::{
-    AtomicOp, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest, Val,
-    WARPGROUP_THREADS, ty,
+    Element, KernelBuilder, RegionId, RegionKind, SmemRequest, Val, WARPGROUP_THREADS, ty,
 };
 
 use super::Share;
-use crate::compute::{AtomicSum, Gives};
-use crate::coordinates::{Segment, TileOrigin};
+use crate::compute::AtomicSum;
+use crate::coordinates::Segment;
 use crate::launch::{Work, Workspace};
 use crate::mainloop::wgmma::Sums;
 use crate::scheduler::Scheduler;
 use crate::spec::{Resources, Spec, Summation};
-use crate::store::staged::{Store, Warpgroup};
-use crate::store::write::StagedResult;
-use crate::tiles::staging::STAGING_ROWS;
+use crate::store::staged::Warpgroup;
 
 /// Bytes of the counters of one part of a tile: arrivals, what was handed over in either
 /// generation, and padding.
@@ -46,31 +46,11 @@ const COUNTER_BYTES: u32 = 16;
 const QUAD_BYTES: u32 = 16;
 const GROUP_BYTES: u32 = WARPGROUP_THREADS * QUAD_BYTES;
 
-/// How often one who has nothing else to do looks whether all have arrived: some 20 µs.
-const POLLS: u32 = 32;
-
-/// Quads of a thread whose loads may be on their way at once, of 128 registers. A thread with few
-/// registers has half as many on their way.
-const QUADS_IN_FLIGHT: u32 = 32;
-
 /// Registers of a thread beside sums, its own and the other's, while it adds them up, and the most
 /// and fewest quads of the other's that are loaded at once.
 const REGISTERS_BESIDE_SUMS: u32 = 28;
 const MOST_QUADS_ADDED: u32 = 8;
 const LEAST_QUADS_ADDED: u32 = 3;
-
-/// Where so few workers share a tile, a piece is a staging tile, read from as many slots at once.
-/// Where more do, it is one quad.
-const FEW_WORKERS: u32 = 8;
-
-/// Quads of a thread up to which pieces may be that narrow. Larger tiles have no registers to
-/// spare, and are never shared by that many.
-const MOST_NARROW_QUADS: u32 = 32;
-
-/// Most owners of a tile's pieces: one bit each of the word in which they hand these over. The
-/// other bit says that all have arrived.
-const OWNERS: u32 = 31;
-const COMPLETE: u32 = 1 << OWNERS;
 
 /// Shared words in which a warpgroup's leader tells its threads what it has found out: before the
 /// warpgroup counted itself in, after that, when it looked ahead, and what others handed over. Each
@@ -302,53 +282,6 @@ impl<'k> StagedFixup<'k> {
         Outcome { stores, adds, share, is_loaded, pieces, owners, handed_over }
     }
 
-    /// Counts the warpgroup in. For which owners it stores pieces at once, 0 for none; of a tile
-    /// that is added up in registers, 1 where it is the last to arrive. And how many owners there
-    /// are, and, known to the leader, what others have handed over.
-    fn arrive(
-        &self,
-        segment: &Segment<'k>,
-        share: &Share<'k>,
-        warpgroup: &Warpgroup<'k>,
-        word: Val<'k, ty::Smem>,
-    ) -> (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>) {
-        let b = self.b;
-        // One owner of the whole tile where it is added up in registers or lies in one slot.
-        let owners = share.count.min(self.pieces(share)).min(OWNERS);
-        let alone = self.unordered | !share.from_slots;
-        let owners = alone.select(1, owners);
-        let polls = segment.last.select(POLLS, 0);
-        let handed_over = b.if_else(
-            warpgroup.leads,
-            || {
-                let (whose, handed_over) = self.lead(share, owners, polls);
-                b.store_shared(word, [whose]);
-                handed_over
-            },
-            || b.constant(0),
-        );
-        warpgroup.sync();
-        (self.told(word), owners, handed_over)
-    }
-
-    /// Counts the warpgroup in: one thread. Gives how many had been counted before, modulo two
-    /// generations.
-    fn count_in(&self, share: &Share<'k>) -> Val<'k, ty::U32> {
-        let end = share.count * 2 - 1;
-        self.b.atomic(AtomicOp::Inc, share.arrived, end, Order::AcquireRelease, Scope::Gpu)
-    }
-
-    /// Pieces of a tile that is added up from slots.
-    fn pieces(&self, share: &Share<'k>) -> Val<'k, ty::U32> {
-        self.is_few(share).select(self.resources.staging.steps(), self.quads())
-    }
-
-    /// Whether pieces are staging tiles.
-    fn is_few(&self, share: &Share<'k>) -> Val<'k, ty::Bool> {
-        let always = self.quads() > MOST_NARROW_QUADS;
-        if always { self.b.constant(true) } else { share.count.lt(FEW_WORKERS + 1) }
-    }
-
     /// What the leader wrote for all.
     fn told(&self, word: Val<'k, ty::Smem>) -> Val<'k, ty::U32> {
         let [value] = self.b.load_shared::<ty::U32, 1>(word);
@@ -412,205 +345,5 @@ impl<'k> StagedFixup<'k> {
             }
         };
         sums.add_where(b, outcome.adds, self.quads(), at_once, others);
-    }
-
-    /// Leader: counts the warpgroup in, and sees whether everybody is there, at once or while it
-    /// looks `polls` times. Gives a bit for each owner whose pieces are to be finished at once, and
-    /// for the last to arrive the bits of those that handed theirs over.
-    fn lead(
-        &self,
-        share: &Share<'k>,
-        owners: Val<'k, ty::U32>,
-        polls: Val<'k, ty::U32>,
-    ) -> (Val<'k, ty::U32>, Val<'k, ty::U32>) {
-        let (b, arrived, count) = (self.b, share.arrived, share.count);
-        let place = self.count_in(share);
-        let generation = place / count;
-        let handed_over = |generation: Val<'k, ty::U32>| arrived.byte_offset(generation * 4 + 4);
-        let add = |bits| {
-            b.atomic(AtomicOp::Add, handed_over(generation), bits, Order::Relaxed, Scope::Gpu)
-        };
-        let all_there = || (b.load_acquire(arrived) / count).ne(generation);
-        let nothing = b.constant::<ty::U32>(0);
-        // From the last, who waits least, backwards.
-        let owner = count - 1 - place % count;
-        let own = b.constant::<ty::U32>(1) << owner.min(OWNERS);
-        let waited = b.if_else(
-            owner.ne(0) & owner.lt(owners),
-            || {
-                let (complete, _) = b.while_(
-                    (b.constant::<ty::Bool>(false), nothing),
-                    |(complete, looked)| !complete & looked.lt(polls),
-                    |(_, looked)| (all_there(), looked + 1),
-                );
-                let late = || {
-                    b.if_else(
-                        add(own).ge(COMPLETE),
-                        || {
-                            // The last has arrived. What all have stored is visible once its
-                            // arrival is.
-                            b.while_(all_there(), |seen| !seen, |_| all_there());
-                            own
-                        },
-                        || nothing,
-                    )
-                };
-                b.if_else(complete, || own, late)
-            },
-            || nothing,
-        );
-        let handed_over = b.if_else(
-            owner.eq(0) & owners.ne(1),
-            || {
-                b.store_global(handed_over(generation ^ 1), [nothing]);
-                add(b.constant(COMPLETE))
-            },
-            || nothing,
-        );
-        (owner.eq(0).select(own, waited), handed_over)
-    }
-
-    /// Adds up and stores the pieces that the warpgroup owns, if any, and, as the last to arrive,
-    /// those that its leader finds handed over. Gives the parity of the next slice of C.
-    pub(crate) fn store_pieces<S: AtomicSum + Gives<R>, R: StagedResult>(
-        &self,
-        outcome: &Outcome<'k>,
-        store: &Store<'_, 'k, R>,
-        origin: TileOrigin<'k>,
-        words: Val<'k, ty::Smem>,
-        c_parity: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
-        let (b, share) = (self.b, &outcome.share);
-        let staging = &self.resources.staging;
-        let warpgroup = store.warpgroup();
-        let staging_tiles = || {
-            let store_piece = |piece, c_parity| {
-                let quads = staging.columns() / 8;
-                let first = piece * quads;
-                let slots = self.unordered.select(1, share.count);
-                let sums = self.add_up::<S>(share, slots, first, quads, FEW_WORKERS);
-                // The one slot of an unordered reduction is left as zeros.
-                b.if_(self.unordered, || {
-                    let slot = share.first.byte_offset(first * GROUP_BYTES);
-                    for quad in 0..quads {
-                        b.store_global(slot.byte_offset(quad * GROUP_BYTES), [S::zero(b); 4]);
-                    }
-                });
-                let results: Vec<[Val<'k, R>; 4]> =
-                    sums.into_iter().map(|quad| quad.map(S::result)).collect();
-                store.piece(origin, piece, &|group| results[group as usize], c_parity);
-                c_parity ^ 1
-            };
-            let c_parity =
-                self.finish(outcome, staging.steps(), warpgroup, words, c_parity, store_piece);
-            if staging.buffers() > 1 {
-                // The next tile's store begins with the first buffer and would not wait for it.
-                b.if_(warpgroup.leads, || b.bulk_wait_read(0));
-            }
-            c_parity
-        };
-        if self.quads() > MOST_NARROW_QUADS {
-            return staging_tiles();
-        }
-        b.if_else(self.is_few(share) | self.unordered, staging_tiles, || {
-            let groups = self.groups();
-            self.finish(outcome, self.quads(), warpgroup, words, c_parity, |piece, c_parity| {
-                let sums = self.add_up::<S>(share, share.count, piece, 1, QUADS_IN_FLIGHT);
-                let origin = TileOrigin {
-                    m: origin.m + piece / groups * STAGING_ROWS,
-                    n: origin.n + piece % groups * 8,
-                    ..origin
-                };
-                store.quad(sums[0].map(S::result), origin);
-                c_parity
-            })
-        })
-    }
-
-    /// Runs `store` for the pieces that the warpgroup owns, and then for what its leader finds
-    /// handed over: that answer comes while it adds up its own. Of each round of pieces an owner has
-    /// one.
-    fn finish(
-        &self,
-        outcome: &Outcome<'k>,
-        pieces: u32,
-        warpgroup: &Warpgroup<'k>,
-        words: Val<'k, ty::Smem>,
-        c_parity: Val<'k, ty::U32>,
-        store: impl FnOnce(Val<'k, ty::U32>, Val<'k, ty::U32>) -> Val<'k, ty::U32>,
-    ) -> Val<'k, ty::U32> {
-        let b = self.b;
-        let owners = outcome.owners;
-        let asks = outcome.pieces.eq(1) & owners.ne(1);
-        let (_, _, c_parity) = b.while_(
-            (outcome.pieces, asks, c_parity),
-            |(whose, _, _)| whose.ne(0),
-            |(whose, asks, c_parity)| {
-                let start = (b.constant::<ty::U32>(0), c_parity);
-                let (_, c_parity) = b.for_carry(0, pieces, 1, start, |piece, (owner, c_parity)| {
-                    let theirs = (whose >> owner & 1).ne(0);
-                    let c_parity = b.if_else(theirs, || store(piece, c_parity), || c_parity);
-                    let next = owner + 1;
-                    (next.eq(owners).select(0, next), c_parity)
-                });
-                let nothing = || b.constant(0);
-                let more = if pieces == 1 {
-                    nothing()
-                } else {
-                    let tell = || {
-                        let word = words.offset(HANDED_OVER_WORD);
-                        b.if_(warpgroup.leads, || b.store_shared(word, [outcome.handed_over]));
-                        warpgroup.sync();
-                        self.told(word)
-                    };
-                    b.if_else(asks, tell, nothing)
-                };
-                (more, b.constant(false), c_parity)
-            },
-        );
-        c_parity
-    }
-
-    /// This thread's sums of some quads over `slots` slots, in order; at most `most` slots are loaded
-    /// at once.
-    fn add_up<S: AtomicSum>(
-        &self,
-        share: &Share<'k>,
-        slots: Val<'k, ty::U32>,
-        first: Val<'k, ty::U32>,
-        quads: u32,
-        most: u32,
-    ) -> Vec<[Val<'k, S>; 4]> {
-        let b = self.b;
-        let slot_bytes = u64::from(self.spec.cluster.size() * self.tile_bytes());
-        // The accumulators' registers are free by now.
-        let plenty = self.resources.registers.is_plenty;
-        let in_flight = if plenty { QUADS_IN_FLIGHT } else { QUADS_IN_FLIGHT / 2 };
-        let at_once = (in_flight / quads).clamp(1, most);
-        let first = share.first.byte_offset(first * GROUP_BYTES);
-        let neutral = || vec![S::neutral(b); quads as usize * 4];
-        let sums = b.scope("add up", || {
-            b.for_carry(0, slots, at_once, neutral(), |index, mut sums| {
-                let slot = first + index.widen() * slot_bytes;
-                let loaded: Vec<_> = (0..at_once)
-                    .map(|ahead| {
-                        let slot = slot + u64::from(ahead) * slot_bytes;
-                        let load =
-                            || (0..quads).flat_map(|quad| self.load_quad(slot, quad)).collect();
-                        match ahead {
-                            0 => load(),
-                            _ => b.if_else((index + ahead).lt(slots), load, neutral),
-                        }
-                    })
-                    .collect();
-                for values in loaded {
-                    for (sum, value) in sums.iter_mut().zip(values) {
-                        *sum = S::add(*sum, value);
-                    }
-                }
-                sums
-            })
-        });
-        sums.chunks(4).map(|quad| std::array::from_fn(|i| quad[i])).collect()
     }
 }
