@@ -3,7 +3,8 @@
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::{Job, THREADS, Tile};
+use super::job::{Job, Tile};
+use super::matrix::THREADS;
 use crate::shift::Words;
 
 /// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns.

@@ -4,7 +4,7 @@
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
-use super::CHUNK_BYTES;
+use super::matrix::CHUNK_BYTES;
 use crate::shift::{Words, shift_down};
 
 /// A matrix as it lies.

@@ -7,7 +7,7 @@
 
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
-use super::{BATCH, CHUNK_BYTES, Units};
+use super::matrix::{BATCH, CHUNK_BYTES, Units};
 use crate::shift::Words;
 use crate::spec::{SpecError, Terms};
 

@@ -5,7 +5,8 @@
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::{BATCH, CHUNK_BYTES, Job, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES, Tile};
+use super::job::{Job, Tile};
+use super::matrix::{BATCH, CHUNK_BYTES, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES};
 use crate::shift::Words;
 
 /// Threads side by side along the source's lines, and chunks of a row of the tile.
