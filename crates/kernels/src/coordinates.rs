@@ -1,5 +1,5 @@
-//! Where a piece of work lies, as values of a running kernel: the CTA in its cluster, the tile in D,
-//! and the stages of the tile along K.
+//! Where a piece of work lies, as values of a running kernel: the CTA in its cluster, the tile in
+//! D, and the stages of the tile along K.
 
 use pgemm_ir::{Val, ty};
 

@@ -1,10 +1,10 @@
-//! The GEMM kernels, written in the kernel language: a [`Spec`] says which parts a kernel is composed
-//! of, [`Resources`] what it takes of an SM, [`Signature`] what it is launched with, and
+//! The GEMM kernels, written in the kernel language: a [`Spec`] says which parts a kernel is
+//! composed of, [`Resources`] what it takes of an SM, [`Signature`] what it is launched with, and
 //! [`GemmKernel`] holds its code. A [`Work`] becomes a launch.
 //!
-//! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can read,
-//! or split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`] measures the
-//! bandwidth of memory.
+//! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can
+//! read, or split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`] measures
+//! the bandwidth of memory.
 
 pub mod catalogue;
 mod compute;

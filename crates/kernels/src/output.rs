@@ -146,8 +146,8 @@ where
         self.output.start()
     }
 
-    /// While the first stage loads; but where registers are short and the other warpgroup multiplies
-    /// during the epilogue, not before that.
+    /// While the first stage loads; but where registers are short and the other warpgroup
+    /// multiplies during the epilogue, not before that.
     fn prepare(&self, worker: &StagedWorker<'k>, work: &WorkItem<'_, 'k, R>) -> Self::Prepared {
         (self.output.spec().schedule() == Schedule::Cooperative).then(|| {
             let origin = worker.warpgroup.part_of(&self.output, (work.origin)());

@@ -1,5 +1,5 @@
-//! Lines at addresses that are not multiples of 16 bytes: threads load two neighbouring 16-byte units
-//! and shift the bytes between them into place.
+//! Lines at addresses that are not multiples of 16 bytes: threads load two neighbouring 16-byte
+//! units and shift the bytes between them into place.
 
 use pgemm_ir::{Val, ty};
 

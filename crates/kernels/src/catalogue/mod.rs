@@ -1,4 +1,5 @@
-//! The catalogue: the specs that the planner may pick. CI assembles all of it and runs all of it in the emulator.
+//! The catalogue: the specs that the planner may pick. CI assembles all of them and runs all of
+//! them in the emulator.
 
 mod registers;
 mod shapes;
@@ -28,8 +29,8 @@ pub const TERM_TYPES: [(Element, Terms); 4] = [
     (Element::Bf16, Terms::X9),
 ];
 
-/// Operands that are not of 16 bits, and their results, of which the catalogue has every kernel. Those of other types differ
-/// in nothing but the types' names in an instruction.
+/// Types of operands that do not have 16 bits, and of their results, of which the catalogue has
+/// every kernel. Kernels of further types differ only in the names of the types in an instruction.
 const K_MAJOR_TYPES: [([Element; 2], Element); 11] = [
     ([Element::Tf32; 2], Element::F32),
     ([Element::E4m3; 2], Element::Bf16),
@@ -49,7 +50,7 @@ fn is_narrowed(operands: [Element; 2], output: Element) -> bool {
     output.bytes() == 1 || operands[0].is_integer() && output != Element::S32
 }
 
-/// The same where a stage has several terms, and keeps tensor cores busy as much longer.
+/// The fewest stages where a stage holds several terms, which keep tensor cores busy for longer.
 const FEWEST_STAGES_OF_TERMS: u32 = 2;
 
 /// Every spec of these types and majors, the largest tile first; none where there is no kernel for
@@ -81,7 +82,8 @@ fn wgmma_specs(
     d_major: OutputMajor,
     output: Element,
 ) -> impl Iterator<Item = Spec> {
-    // An MN-major B beside a K-major A is better the M side of transposed operands where it would be padded.
+    // An MN-major B beside a K-major A is better the M side of transposed operands where it would
+    // be padded.
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
     let narrowed = is_narrowed(operands, output);
     let shapes: Vec<&Shape> = match (d_major, a_major, b_major) {
@@ -104,8 +106,8 @@ fn wgmma_specs(
             .collect(),
         (OutputMajor::M, ..) => NARROW.iter().collect(),
     };
-    // To bound the catalogue, clusters of four only with results in the operands' type, and not where both operands are
-    // MN-major.
+    // To bound the catalogue, clusters of four only with results in the operands' type, and not
+    // where both operands are MN-major.
     let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
     let same_type = [output; 2] == operands;
     let most_ctas = if same_type && (a_major, b_major) != mn_major { 4 } else { 2 };
@@ -144,8 +146,8 @@ fn wgmma_specs(
     })
 }
 
-/// Every spec for operands that are sums of such terms, the largest tile first; none where there is no kernel for them. They
-/// are promoted in every stage; f16's have scales.
+/// Every spec for operands that are sums of such terms, the largest tile first; none where there is
+/// no kernel for them. They are promoted in every stage; f16's have scales.
 pub fn specs_of_terms(
     element: Element,
     terms: Terms,
@@ -195,8 +197,8 @@ pub fn specs() -> impl Iterator<Item = Spec> {
     stored.chain(terms)
 }
 
-/// The resident kernel of these types and majors for many or large jobs, or for few small ones, with
-/// as deep a ring as fits.
+/// The resident kernel of these types and majors for many or large jobs, or for few small ones,
+/// with as deep a ring as fits.
 pub fn resident(
     [a, b]: [Element; 2],
     output: Element,

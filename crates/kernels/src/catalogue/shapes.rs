@@ -9,7 +9,7 @@ use crate::tiles::staging::OutputMajor;
 /// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
 pub(super) const FEWEST_STAGES: u32 = 3;
 
-/// A CTA tile with its ring and warpgroups; the same for every type and layout where it fits.
+/// A CTA tile with its ring and warpgroups. It is used for every type and layout in which it fits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) m: u32,
@@ -18,11 +18,12 @@ pub(super) struct Shape {
     pub(super) k_bytes: u32,
     pub(super) consumers: u32,
     pub(super) schedule: Schedule,
-    /// Deepest ring worth having; where memory is short, as many stages as fit.
+    /// Stages of the deepest ring that is worth having. Kernels have fewer where fewer fit.
     pub(super) stages: u32,
-    /// Clusters worth having, CTAs along m and n.
+    /// Clusters that are worth having, as CTAs along M and N.
     pub(super) clusters: Clusters,
-    /// Whether it is worth having without a cluster and, of 16-bit operands, with other results than of their type.
+    /// Whether the shape is also worth having without a cluster and, with 16-bit operands, with
+    /// results of another type.
     pub(super) everywhere: bool,
 }
 
@@ -34,20 +35,20 @@ const ROW: Clusters = &[(1, 2)];
 /// Pairs that share the columns of B.
 const COLUMN: Clusters = &[(2, 1)];
 const PAIRS: Clusters = &[(2, 1), (1, 2)];
-/// Two by two, which take half the lines of either operand from L2.
+/// Two by two CTAs, each of which loads half of its lines of either operand from L2.
 const SQUARES: Clusters = &[(2, 2)];
 const UP_TO_SQUARES: Clusters = &[(2, 1), (1, 2), (2, 2)];
 /// CTAs that share the few rows of a problem with swapped operands.
 const COLUMNS: Clusters = &[(2, 1), (4, 1)];
 
 impl Shape {
-    /// With stages of two swizzle spans.
+    /// The shape with stages of two swizzle spans.
     const fn deep(self) -> Shape {
         Shape { k_bytes: 2 * SPAN_BYTES, ..self }
     }
 
-    /// Only in clusters and, of 16-bit operands, with results of their type: a width that fills the last wave of some large
-    /// problems.
+    /// The shape in clusters only and, with 16-bit operands, with results of their type only. Its
+    /// width fills the last wave of some large problems.
     const fn paired(self) -> Shape {
         Shape { everywhere: false, ..self }
     }
@@ -75,14 +76,14 @@ impl Shape {
         WgmmaSpec::new(self.consumers, self.schedule)
     }
 
-    /// Whether an MN-major B fills only part of the 128-byte rows of its boxes: memory that a deeper ring could use. A few
-    /// columns are worth it.
+    /// Whether an MN-major B fills only part of the 128-byte rows of its boxes, so that shared
+    /// memory is lost to the ring. This does not count for tiles of few columns.
     pub(super) fn pads_b(&self) -> bool {
         !self.n.is_multiple_of(64) && self.n > 32
     }
 }
 
-/// Warpgroups that share each tile.
+/// A shape whose warpgroups share each tile.
 const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) -> Shape {
     Shape {
         m,
@@ -96,7 +97,7 @@ const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) 
     }
 }
 
-/// Two warpgroups that take turns.
+/// A ping-pong shape.
 const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
     Shape {
         m,
@@ -113,8 +114,8 @@ const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
 /// Bytes of a swizzle span: the depth of most stages.
 pub(super) const SPAN_BYTES: u32 = 128;
 
-/// Kernels with a row-major D, largest first. The large ones save traffic from L2, the small ones fill the device on small
-/// problems.
+/// Shapes for a row-major D, the largest first. Large tiles save traffic from L2. Small tiles
+/// occupy all SMs on small problems.
 pub(super) const SHAPES: [Shape; 47] = [
     shape(256, 192, 2, 3, ALONE),
     shape(128, 256, 2, 3, ALONE),
@@ -165,8 +166,9 @@ pub(super) const SHAPES: [Shape; 47] = [
     turns(64, 128, 8, ALONE),
 ];
 
-/// Kernels with a column-major D, for few rows: operands change places, so that these rows are a narrow tile's columns. Of
-/// those with the shallower ring an SM holds two.
+/// Shapes for a column-major D, for problems of few rows. The operands are swapped, so that these
+/// rows are the columns of a narrow tile. An SM holds two CTAs of the shapes with the shallower
+/// ring.
 pub(super) const NARROW: [Shape; 15] = [
     shape(64, 8, 1, 5, ALONE).deep(),
     shape(64, 8, 1, 8, COLUMNS).deep(),
@@ -185,10 +187,12 @@ pub(super) const NARROW: [Shape; 15] = [
     shape(256, 16, 2, 6, ALONE),
 ];
 
-/// With a column-major D, an M-major A and a K-major B: what stores its columns faster where both warpgroups do.
+/// Shapes for a column-major D, an M-major A and a K-major B. Both warpgroups store each tile,
+/// which is faster with columns.
 pub(super) const ACROSS: [Shape; 1] = [shape(128, 72, 2, 8, SQUARES).paired()];
 
-/// Kernels for operands that are not of 16 bits, all of them K-major, with a row-major D: enough for problems large and small.
+/// Shapes for K-major operands that do not have 16 bits, with a row-major D, for large and small
+/// problems.
 pub(super) const K_MAJOR: [Shape; 9] = [
     shape(128, 256, 2, 4, PAIRS),
     shape(256, 128, 2, 4, ROW),
@@ -201,7 +205,7 @@ pub(super) const K_MAJOR: [Shape; 9] = [
     shape(64, 64, 1, 5, ALONE).deep(),
 ];
 
-/// The same with a column-major D, for few rows.
+/// Shapes for the same operands and results with a column-major D, for problems of few rows.
 pub(super) const K_MAJOR_NARROW: [Shape; 5] = [
     shape(64, 8, 1, 8, ALONE).deep(),
     shape(64, 16, 1, 8, COLUMN).deep(),
@@ -210,8 +214,9 @@ pub(super) const K_MAJOR_NARROW: [Shape; 5] = [
     shape(128, 16, 2, 10, ALONE),
 ];
 
-/// Kernels for tf32 whose M-major A goes through registers, with a row-major D and, behind those for few rows, with a column-major
-/// one: all problems whose B is row-major are computed so.
+/// Shapes for tf32 with an M-major A, which goes through registers. They are used with a row-major
+/// D and, after the shapes for few rows, with a column-major D. All problems whose B is row-major
+/// use them.
 pub(super) const FROM_REGISTERS: [Shape; 8] = [
     shape(128, 256, 2, 4, PAIRS),
     shape(256, 128, 2, 4, ROW),
@@ -223,8 +228,9 @@ pub(super) const FROM_REGISTERS: [Shape; 8] = [
     shape(64, 64, 1, 5, ALONE).deep(),
 ];
 
-/// Kernels for 8-bit floats whose sums are promoted, with a row-major D. Two warpgroups at least keep the tensor core busy, with up to
-/// 128 columns three do. The first two have registers for results of 16 bits only.
+/// Shapes for 8-bit floats with promoted sums and a row-major D. It takes two warpgroups to keep
+/// the tensor core busy, and three with up to 128 columns. The first two shapes have registers for
+/// 16-bit results only.
 pub(super) const PROMOTED: [Shape; 7] = [
     shape(128, 208, 2, 4, ALONE),
     shape(192, 128, 3, 4, ALONE),
@@ -235,11 +241,12 @@ pub(super) const PROMOTED: [Shape; 7] = [
     shape(64, 64, 1, 5, ALONE).deep(),
 ];
 
-/// The same with a column-major D, for few rows.
+/// Shapes for the same operands and results with a column-major D, for problems of few rows.
 pub(super) const PROMOTED_NARROW: [Shape; 2] =
     [shape(64, 16, 1, 8, ALONE).deep(), shape(64, 64, 1, 6, ALONE).deep()];
 
-/// Kernels that add up f16 in f16, with a row-major D. Their sums take half the registers of others, so tiles may be larger.
+/// Shapes for sums in f16, with a row-major D. The sums take half the registers of other types, so
+/// the tiles may be larger.
 pub(super) const F16_SUMS: [Shape; 4] = [
     turns(128, 256, 4, COLUMN),
     turns(128, 128, 6, COLUMN),
@@ -247,11 +254,12 @@ pub(super) const F16_SUMS: [Shape; 4] = [
     shape(64, 64, 1, 5, ALONE).deep(),
 ];
 
-/// The same with a column-major D, for few rows.
+/// Shapes for the same operands and results with a column-major D, for problems of few rows.
 pub(super) const F16_SUMS_NARROW: [Shape; 2] =
     [shape(64, 16, 1, 8, COLUMN).deep(), shape(64, 64, 1, 6, ALONE).deep()];
 
-/// Kernels with a row-major D that is rarer with 8-bit operands: of 8-bit floats, or of what integers are scaled to.
+/// Shapes for results that are rarer with 8-bit operands, with a row-major D: 8-bit floats, or the
+/// types to which sums of integers are scaled.
 pub(super) const NARROWED: [Shape; 4] = [
     shape(128, 256, 2, 4, COLUMN),
     turns(128, 128, 6, COLUMN),
@@ -259,11 +267,11 @@ pub(super) const NARROWED: [Shape; 4] = [
     shape(64, 64, 1, 5, ALONE).deep(),
 ];
 
-/// The same with a column-major D, for few rows.
+/// Shapes for the same operands and results with a column-major D, for problems of few rows.
 pub(super) const NARROWED_NARROW: [Shape; 2] =
     [shape(64, 16, 1, 8, ALONE).deep(), shape(64, 64, 1, 6, ALONE).deep()];
 
-/// The same with a row-major D and sums that are promoted.
+/// Shapes for these results with promoted sums and a row-major D.
 pub(super) const NARROWED_PROMOTED: [Shape; 4] = [
     shape(128, 192, 2, 4, ALONE),
     shape(128, 176, 2, 4, ROW),
@@ -271,7 +279,7 @@ pub(super) const NARROWED_PROMOTED: [Shape; 4] = [
     shape(64, 64, 1, 5, ALONE).deep(),
 ];
 
-/// Kernels for operands of several terms, with a row-major D and with a column-major one.
+/// Shapes for operands of several terms, with a row-major D and with a column-major D.
 pub(super) const TERMS: [Shape; 3] =
     [shape(256, 128, 2, 3, ALONE), shape(128, 128, 2, 4, ALONE), shape(64, 64, 1, 6, ALONE)];
 pub(super) const TERMS_NARROW: [Shape; 1] = [shape(64, 16, 1, 8, ALONE)];

@@ -1,5 +1,5 @@
-//! Epilogues as users ask for them: what happens to results on their way to D beside alpha and beta.
-//! This module is the description; [`crate::store`] has the code.
+//! Epilogues as users ask for them: what happens to results on their way to D beside alpha and
+//! beta. This module is the description; [`crate::store`] has the code.
 //!
 //! The text form of an epilogue is its parts in the order of their application, `bias_n|silu`.
 //! Names of specs have them at the end: `…-c1x1-ebias_n.silu`.

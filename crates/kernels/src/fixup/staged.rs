@@ -1,24 +1,23 @@
 //! The reduction of split tiles in wgmma kernels. Each worker stores its partial sums, in the order
-//! of its registers, into a slot of the workspace and counts itself in; those who find everybody
-//! there finish the tile.
+//! of its registers, to a slot of the workspace and increments a counter of arrivals ([`arrival`]).
+//! Workers that find all others arrived finish the tile ([`pieces`]).
 //!
 //! * The slot of a worker's share of a tile is worker + tile. Both only grow along the stages laid
 //!   end to end, so no two shares have one slot, and those of a tile follow each other in the order
 //!   of K.
-//! * Sums are always taken in that order, whoever takes them, so that results are the same bit for
-//!   bit on every run. Where the launch asks for an unordered reduction, partial sums are added to
-//!   one slot as they come, and the last worker stores what it finds there.
-//! * Nobody depends on a CTA that may not be running: who arrives last finishes the tile, alone if
-//!   need be.
-//! * Of two workers, the later still has its sums in registers, to which it adds the other's. Most
-//!   tiles of stream-K are such, and the other half is there long before: small kernels look for
-//!   it, and load it, while they still multiply.
-//! * Of more workers, the later ones own a piece of the tile each, wait a moment for the last, and
-//!   add up and store their pieces at the same time. Who has other work, or has waited in vain,
-//!   hands its piece over to the last.
-//! * Counters return to where another launch can start from, with no memset between launches:
-//!   arrivals go round in a circle of two generations, and the last arrival of one generation
-//!   clears what was handed over in the other.
+//! * Sums are always added in that order, so that results are the same bit for bit on every run. If
+//!   the launch requests an unordered reduction, partial sums are added to one slot as they come,
+//!   and the last worker stores the content of the slot.
+//! * No worker depends on a CTA that may not be running. The last worker to arrive finishes the
+//!   tile, alone if need be.
+//! * Of two workers, the later one still has its sums in registers and adds the other's to them.
+//!   Most split tiles of stream-K have two workers, and the first one has long finished: small
+//!   kernels load its sums while they still multiply.
+//! * Of more workers, each of the later ones owns a piece of the tile. It waits for a moment for
+//!   the last worker, then adds up and stores its piece. A worker that has other work, or that has
+//!   waited in vain, hands its piece over to the last worker.
+//! * Counters need no memset between launches. Arrivals are counted modulo two generations, and the
+//!   last arrival of one generation clears the handed-over pieces of the other.
 
 mod arrival;
 mod pieces;
@@ -38,8 +37,8 @@ use crate::scheduler::Scheduler;
 use crate::spec::{Resources, Spec, Summation};
 use crate::store::staged::Warpgroup;
 
-/// Bytes of the counters of one part of a tile: arrivals, what was handed over in either
-/// generation, and padding.
+/// Bytes of the counters of one part of a tile: arrivals, handed-over pieces of either generation,
+/// and padding.
 const COUNTER_BYTES: u32 = 16;
 
 /// Bytes of a thread's sums of 8 columns, four registers, and of all threads' of a warpgroup.
@@ -52,10 +51,11 @@ const REGISTERS_BESIDE_SUMS: u32 = 28;
 const MOST_QUADS_ADDED: u32 = 8;
 const LEAST_QUADS_ADDED: u32 = 3;
 
-/// Shared words in which a warpgroup's leader tells its threads what it has found out: before the
-/// warpgroup counted itself in, after that, when it looked ahead, and what others handed over. Each
-/// is read by all threads, who meet once more before the leader writes it again: the first two at
-/// the end of the same contribution, the others at the start of the next.
+/// Words of shared memory through which a warpgroup's leader broadcasts to its threads: the state
+/// before the warpgroup's arrival, the state after it, the result of the look-ahead, and the
+/// handed-over pieces. All threads read a word and synchronise once more before the leader writes
+/// it again: the first two words at the end of the same contribution, the others at the start of
+/// the next.
 const WORDS: u32 = 4;
 const AWAITED_WORD: u32 = 0;
 const ARRIVED_WORD: u32 = 4;
@@ -72,7 +72,7 @@ pub(super) fn workspace(spec: &Spec, work: &Work) -> Workspace {
     Workspace { bytes, zeroed: if work.unordered { bytes } else { counters } }
 }
 
-/// The workspace and who works on it.
+/// The workspace, and the scheduler that says which workers share a tile.
 pub(crate) struct StagedFixup<'k> {
     b: &'k KernelBuilder,
     spec: Spec,
@@ -83,13 +83,13 @@ pub(crate) struct StagedFixup<'k> {
     words: RegionId,
 }
 
-/// What a look ahead found.
+/// The result of a look-ahead.
 pub(crate) struct LookAhead<'k, S> {
-    /// Where the share is; not used where the tile is whole.
+    /// The share in the workspace. It is not used where the tile is whole.
     share: Share<'k>,
-    /// Whether only this worker is missing, of two.
+    /// Whether this is the second of two workers, and the first has arrived.
     awaited: Val<'k, ty::Bool>,
-    /// The other's sums in that case, else zeros: for each quad of each block of 64 rows.
+    /// The first worker's sums in that case, else zeros: for each quad of each block of 64 rows.
     others: Vec<Val<'k, S>>,
 }
 
@@ -100,15 +100,16 @@ pub(crate) struct Outcome<'k> {
     pub(crate) stores: Val<'k, ty::Bool>,
     /// Whether the other worker's sums are to be added to these before.
     adds: Val<'k, ty::Bool>,
-    /// Where the share is.
+    /// The share in the workspace.
     share: Share<'k>,
-    /// Whether the look ahead has loaded the other's sums.
+    /// Whether the look-ahead has loaded the other worker's sums.
     is_loaded: Val<'k, ty::Bool>,
     /// A bit for each owner whose pieces it adds up from the workspace and stores.
     pub(crate) pieces: Val<'k, ty::U32>,
     /// How many owners there are.
     owners: Val<'k, ty::U32>,
-    /// Known to the leader of the last to arrive: the bits of those that handed theirs over.
+    /// The owners that handed their pieces over, as bits. Only the leader of the last warpgroup to
+    /// arrive knows them.
     handed_over: Val<'k, ty::U32>,
 }
 
@@ -218,7 +219,7 @@ impl<'k> StagedFixup<'k> {
             b.store_shared(word, [awaited.select::<ty::U32>(1, 0)]);
         });
         warpgroup.sync();
-        self.told(word).ne(0)
+        self.broadcast(word).ne(0)
     }
 
     /// This thread's quad in a slot, counted over all blocks of 64 rows.
@@ -226,7 +227,8 @@ impl<'k> StagedFixup<'k> {
         self.b.load_global::<S, 4>(slot.byte_offset(index * GROUP_BYTES))
     }
 
-    /// Hands in the sums of a segment where others need them. Says what is left to store.
+    /// Stores the sums of a segment to the workspace if other workers need them. Returns what this
+    /// warpgroup has to store of the tile.
     pub(crate) fn contribute<S: AtomicSum>(
         &self,
         segment: &Segment<'k>,
@@ -256,7 +258,7 @@ impl<'k> StagedFixup<'k> {
                 let (whose, owners, handed_over) = b.if_else(
                     awaited,
                     || {
-                        // The last to arrive stores the tile and need not ask.
+                        // The last worker to arrive stores the tile and need not read the counter.
                         b.if_(warpgroup.leads, || {
                             self.count_in(&share);
                         });
@@ -265,8 +267,8 @@ impl<'k> StagedFixup<'k> {
                     || {
                         b.if_else(
                             self.unordered,
-                            || self.hand_in(&share, sums, |at, quad| S::reduce_add(b, at, quad)),
-                            || self.hand_in(&share, sums, |at, quad| b.store_global(at, quad)),
+                            || self.each_quad(&share, sums, |at, quad| S::reduce_add(b, at, quad)),
+                            || self.each_quad(&share, sums, |at, quad| b.store_global(at, quad)),
                         );
                         warpgroup.sync();
                         self.arrive(segment, &share, warpgroup, words.offset(ARRIVED_WORD))
@@ -282,8 +284,8 @@ impl<'k> StagedFixup<'k> {
         Outcome { stores, adds, share, is_loaded, pieces, owners, handed_over }
     }
 
-    /// What the leader wrote for all.
-    fn told(&self, word: Val<'k, ty::Smem>) -> Val<'k, ty::U32> {
+    /// The word that the leader wrote for all threads.
+    fn broadcast(&self, word: Val<'k, ty::Smem>) -> Val<'k, ty::U32> {
         let [value] = self.b.load_shared::<ty::U32, 1>(word);
         value.warp_uniform()
     }
@@ -302,8 +304,8 @@ impl<'k> StagedFixup<'k> {
         self.spec.blocks() * self.groups()
     }
 
-    /// Every quad of the thread: its address in the worker's slot, and its sums.
-    fn hand_in<S: AtomicSum>(
+    /// Runs `store` for every quad of the thread, with its address in the worker's slot.
+    fn each_quad<S: AtomicSum>(
         &self,
         share: &Share<'k>,
         sums: &Sums<'k, S>,

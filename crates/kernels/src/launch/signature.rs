@@ -1,6 +1,6 @@
 //! [`Signature`]: what a kernel is launched with. It follows from the [`Spec`] alone: the kernel's
-//! parts are declared, and no code is written. It can be stored beside an assembled kernel, which is
-//! then launched without generating anything.
+//! parts are declared, and no code is written. It can be stored beside an assembled kernel, which
+//! is then launched without generating anything.
 
 use pgemm_ir::{KernelBuilder, Launch, TensorMapSpec, WARPGROUP_THREADS};
 use serde::{Deserialize, Serialize};

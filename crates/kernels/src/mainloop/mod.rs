@@ -25,8 +25,9 @@ pub(crate) trait Mainloop<'k> {
     /// Initialises the barriers: one thread.
     fn init(&self);
 
-    /// Consumer: multiplies all stages of a segment. `ahead`, where there is one, runs when a ring's
-    /// worth of stages is left; `issued` when nothing is left to issue, though it may still run.
+    /// Consumer: multiplies all stages of a segment. `ahead`, where there is one, runs when a
+    /// ring's worth of stages is left; `issued` when nothing is left to issue, though it may still
+    /// run.
     fn multiply<T>(
         &self,
         consumer: &Self::Consumer,
@@ -80,8 +81,8 @@ pub(crate) trait RegisterSums<'k>: Mainloop<'k> {
     }
 }
 
-/// Runs `stage` for the stages of a segment from number `first` on, and `ahead`, where there is one,
-/// when a ring of `ring` stages is left.
+/// Runs `stage` for the stages of a segment from number `first` on, and `ahead`, where there is
+/// one, when a ring of `ring` stages is left.
 fn each_stage<'k, C: Carried<'k>, T>(
     b: &'k pgemm_ir::KernelBuilder,
     ring: u32,

@@ -1,5 +1,5 @@
-//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of the
-//! next are loaded, which may be in the next stage.
+//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of
+//! the next are loaded, which may be in the next stage.
 
 use pgemm_ir::{Carried, KernelBuilder, LoadSlot, RingCursor, Val, ty};
 

@@ -1,40 +1,44 @@
-//! What host and kernel share: where the words of the queue lie, and what they say. Every word has one writer, or is an atomic
-//! counter.
+//! The memory that the host and a resident kernel share: the place and the meaning of each word of
+//! the queue. Every word has one writer or is an atomic counter.
 
-/// Where jobs come in: one for the host, and others for streams.
+/// Lanes through which jobs are submitted: one for the host, the others for streams.
 pub const LANES: u32 = 3;
 
-/// Jobs that each lane holds from the time they are submitted until they are done.
+/// Jobs that each lane holds, from submission to completion.
 pub const LANE_SLOTS: u32 = 1024;
 
-/// Jobs that the kernel holds from the time it has taken them in until they are done; a power of two.
+/// Jobs that the kernel holds, from the time at which the relay takes them in to completion. A
+/// power of two.
 pub const RING_SLOTS: u32 = 1024;
 
-/// Records that a queue has.
+/// Records of a queue.
 pub const RECORDS: u32 = 2048;
 
 /// Jobs that a job can wait for.
 pub const MOST_AFTER: u32 = 2;
 
-/// Job numbers have so many bits.
+/// Bits of a job number.
 pub const JOB_BITS: u32 = 31;
 
-/// Where a job number is in what the relay publishes, below the bit that says that no more will come.
+/// Mask of the job number in the word that the relay publishes. The bit above says that no more
+/// jobs will come.
 pub const JOB_MASK: u32 = (1 << JOB_BITS) - 1;
 
 /// Bytes of a tensor map, and the alignment of one.
 pub const MAP_BYTES: u32 = 128;
 
-/// Words of a record, behind its maps: one for each lane of a warp.
+/// Words of a record after its maps: one for each lane of a warp.
 pub const RECORD_WORDS: u32 = 32;
 
 /// Bytes of a record before its words.
 pub const WORDS_AT: u32 = 4 * MAP_BYTES;
 
-/// Bytes of a record: the tensor maps of A, B, D and C, and words. The kernel only reads it, for as many jobs as name it.
+/// Bytes of a record: the tensor maps of A, B, D and C, then the words. The kernel only reads
+/// records. Many jobs may name the same one.
 pub const RECORD_BYTES: u32 = WORDS_AT + RECORD_WORDS * 4;
 
-/// What a word of a record says. Divisors take three: the number, and its reciprocal's multiplier and shift.
+/// The words of a record. A divisor takes three words: the number, and the multiplier and the shift
+/// of its reciprocal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Word {
@@ -48,7 +52,8 @@ pub enum Word {
     Alpha = 3,
     /// Bits of beta.
     Beta = 4,
-    /// A number, not 0, that no other record has, nor the one before in its place.
+    /// A number other than 0 that no other record has, and that no earlier content of this record
+    /// had.
     Stamp = 5,
     /// Tiles of one product: a divisor.
     OfOne = 6,
@@ -58,22 +63,22 @@ pub enum Word {
     FullGroups = 12,
     /// Rows of such a group: a divisor.
     RasterRows = 13,
-    /// Rows of the group behind them: a divisor.
+    /// Rows of the last group, which has fewer: a divisor.
     LastRows = 16,
-    /// Address of the bias, where the kernel's epilogue has one: the low word, and the high word behind it.
+    /// Address of the bias, if the kernel's epilogue has one: the low word, then the high word.
     Bias = 20,
     /// Elements of the bias.
     BiasLength = 22,
 }
 
 impl Word {
-    /// Where it is in a record, in bytes.
+    /// Its offset in a record, in bytes.
     pub const fn at(self) -> u32 {
         WORDS_AT + self as u32 * 4
     }
 }
 
-/// What a submitter writes of a job: 8 words for each slot of a lane.
+/// What a submitter writes for a job: 8 words for each slot of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Entry {
@@ -81,20 +86,23 @@ pub enum Entry {
     Record = 0,
     /// CTA tiles, as its record says.
     Tiles = 1,
-    /// Tiles of all jobs of the lane to its end, which wraps.
+    /// Tiles of all jobs of the lane up to the end of this one. The number wraps.
     TilesToEnd = 2,
-    /// Jobs that have to be done before: for each the completion word, counted from 1, or 0 for none, and the value.
+    /// Jobs that have to be done first. Each takes two words: the number of its completion word,
+    /// counted from 1, or 0 for none, and the value that this word will have.
     After = 4,
 }
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: u32 = 32;
 
-/// What the relay writes of a job that it has taken in: 16 words for each slot of the ring, in two sectors of L2.
+/// What the relay writes for a job that it has taken in: 16 words for each slot of the ring, in two
+/// sectors of L2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Slot {
-    /// Its first tile, over all jobs; the word behind is its number, in one 64-bit word with it.
+    /// The job's first tile, counted over all jobs. The next word is the job's number. The two are
+    /// written and read as one 64-bit word.
     First = 0,
     /// The number of its record.
     Record = 2,
@@ -102,9 +110,9 @@ pub enum Slot {
     Tiles = 3,
     /// The job's completion words, on the device and the host.
     Completion = 4,
-    /// What is written there when the job is done.
+    /// The value that is written there when the job is done.
     CompletionValue = 5,
-    /// Arrivals so far: an atomic counter of consumers'.
+    /// Arrivals of consumers so far: an atomic counter.
     Arrived = 6,
     /// As [`Entry::After`].
     After = 8,
@@ -113,72 +121,78 @@ pub enum Slot {
 /// Bytes of a slot.
 pub const SLOT_BYTES: u32 = 64;
 
-/// Four words that the host writes and the kernel polls in one load.
+/// Four words that the host writes. The kernel polls them with one load.
 pub mod doorbell {
-    /// How many jobs were submitted to the host's lane.
+    /// The number of jobs that were submitted to the host's lane.
     pub const HOST_AT: u32 = 0;
-    /// What [`hint`] gives, written before the count that it goes with.
+    /// The value of [`hint`], written before the count that it belongs to.
     pub const HINT_AT: u32 = 4;
-    /// For each lane of streams how many jobs were submitted to it.
+    /// For each stream lane, the number of jobs that were submitted to it.
     pub const STREAMS_AT: u32 = 8;
     /// Bytes of all.
     pub const BYTES: u32 = 16;
-    /// For a record: the last job's entry says more than its record's number, look there.
+    /// In place of a record's number: the kernel has to read the entry of the last job.
     pub const LOOK: u32 = (1 << TILES_BIT) - 1;
     /// Where a hint's tiles begin.
     pub const TILES_BIT: u32 = 12;
-    /// Most tiles that a hint tells of; those of more are in the record.
+    /// The largest number of tiles that fits into a hint. Larger numbers are read from the record.
     pub const MOST_TILES: u32 = (1 << (COUNT_BIT - TILES_BIT)) - 1;
     /// Where a hint's count begins.
     pub const COUNT_BIT: u32 = 17;
-    /// The bits of a count that a hint has.
+    /// Mask of the bits of a count that fit into a hint.
     pub const COUNT_MASK: u32 = (1 << (COMMAND_BIT - COUNT_BIT)) - 1;
     /// Where a hint's command begins.
     pub const COMMAND_BIT: u32 = 28;
-    /// Takes jobs, and leaves when it has been idle for long.
+    /// Command: take jobs, and end after a long idle time.
     pub const RUN: u32 = 0;
-    /// Leaves as soon as what was submitted is done.
+    /// Command: end as soon as all submitted jobs are done.
     pub const STOP: u32 = 1;
-    /// Leaves as soon as the tiles under way are done.
+    /// Command: end as soon as the tiles under way are done.
     pub const ABORT: u32 = 2;
 
-    /// What to do, and for who finds `count` jobs in the host's lane and has seen all but the last of them, that one's record, or
-    /// [`LOOK`], and its tiles, where they are few.
+    /// The hint: the command and, if the kernel has taken in all but the last of the `count` jobs
+    /// in the host's lane, what it needs of the last: its record, or [`LOOK`], and its tiles, if
+    /// they are few.
     pub const fn hint(record: u32, tiles: u32, count: u32, command: u32) -> u32 {
         let tiles = if tiles > MOST_TILES { 0 } else { tiles };
         record | tiles << TILES_BIT | (count & COUNT_MASK) << COUNT_BIT | command << COMMAND_BIT
     }
 }
 
-/// The kernel's words in device memory, in bytes from the start of the queue. Words that different threads wait for have a line
-/// of L2 each.
+/// The kernel's words in device memory, as offsets in bytes from the start of the queue. Words that
+/// different threads wait for have an L2 line each.
 pub mod queue {
     use super::{LANE_SLOTS, LANES, RECORDS, RING_SLOTS, SLOT_BYTES};
 
-    /// u64: tiles and jobs that were published, and at the top whether no more will be.
+    /// u64: the number of tiles and the number of jobs that were published. The top bit says that
+    /// no more will be.
     pub const PUBLISHED_AT: u32 = 0;
-    /// u64: first tile, record and number of the last job that was published, so that who waits for it need not look into its slot.
+    /// u64: first tile, record and number of the last job that was published. A CTA that waits for
+    /// this job need not read its slot.
     pub const LATEST_AT: u32 = 8;
-    /// Where its record begins in it, above its first tile.
+    /// The lowest bit of the record in [`LATEST_AT`], above the first tile.
     pub const RECORD_BIT: u32 = 32;
-    /// Where the low bits of its number begin in it. Words that are loaded together may be of different times: whose number is not that of the
-    /// last job published is another one's. A newer one's is at most as much newer as the ring is long, since the reader's own tile is not
-    /// done; an older one's that could be mistaken would have been stored over a million times since.
+    /// The lowest bit of the job number in [`LATEST_AT`], of which it has the low bits. Words that
+    /// are loaded together may have been stored at different times. If this number is not that of
+    /// the last published job, the word belongs to another job. A newer job is newer by at most the
+    /// length of the ring, because the reader's own tile is not done. An older job with the same
+    /// low bits is more than a million stores older.
     pub const JOB_BIT: u32 = 44;
-    /// u32: the next tile that nobody has taken.
+    /// u32: the next ticket.
     pub const TICKET_AT: u32 = 128;
-    /// u32: CTAs that have left.
+    /// u32: CTAs that have ended.
     pub const LEFT_AT: u32 = 256;
     /// u32: tiles of jobs that are done.
     pub const DONE_AT: u32 = 384;
-    /// u32 for each lane: jobs that were taken in.
+    /// u32 for each lane: jobs that the relay has taken in.
     pub const HEADS_AT: u32 = 512;
-    /// For each slot of the ring what [`Slot`](super::Slot) says.
+    /// For each slot of the ring, the words of [`Slot`](super::Slot).
     pub const SLOTS_AT: u32 = 1024;
-    /// u32 for each slot of the ring: number of the last job in it that is done. An atomic counter, which each job takes on by the ring's
-    /// slots, so more than a number's bits.
+    /// u32 for each slot of the ring: the number of the last job in it that is done. This is an
+    /// atomic counter, to which each job adds the number of slots, so it has more bits than a job
+    /// number.
     pub const FREED_AT: u32 = SLOTS_AT + RING_SLOTS * SLOT_BYTES;
-    /// u32 for each slot of each lane: what its last job that is done says.
+    /// u32 for each slot of each lane: the completion value of the last job in it that is done.
     pub const COMPLETIONS_AT: u32 = FREED_AT + RING_SLOTS * 4;
     /// Bytes of all.
     pub const BYTES: u32 = COMPLETIONS_AT + LANES * LANE_SLOTS * 4;
@@ -187,8 +201,8 @@ pub mod queue {
         assert!(RECORDS <= 1 << (JOB_BIT - RECORD_BIT) && RING_SLOTS < 1 << (64 - JOB_BIT));
 }
 
-/// What a queue's words are before the first launch: zeros, but that every slot of the ring is free and none is that of a job, and the last
-/// job published none that comes soon.
+/// The words of a queue before the first launch. They are zero, except that every slot of the ring
+/// is free and names no job, and that [`queue::LATEST_AT`] names a job that does not come soon.
 pub fn initial_queue() -> Vec<u8> {
     let mut bytes = vec![0; queue::BYTES as usize];
     let mut put = |at: u32, word: u32| {

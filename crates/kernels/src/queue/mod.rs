@@ -1,6 +1,6 @@
-//! The queue of a resident kernel, as data: the kernel's parameters ([`QueueQuantity`]), the words in
-//! device and host memory that kernel and host share ([`layout`]), and the shared memory of a CTA
-//! ([`smem`]). [`crate::resident`] has the code that works on them.
+//! The queue of a resident kernel, as data: the kernel's parameters ([`QueueQuantity`]), the words
+//! in device and host memory that kernel and host share ([`layout`]), and the shared memory of a
+//! CTA ([`smem`]). [`crate::resident`] has the code that works on them.
 
 pub mod layout;
 pub(crate) mod smem;
@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a parameter of a resident kernel says.
+/// What a parameter of a resident kernel holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueQuantity {

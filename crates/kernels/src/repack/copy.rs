@@ -1,5 +1,5 @@
-//! Lines keep their direction: each thread moves chunks of some lines, and neighbours in a warp move
-//! neighbours in memory.
+//! Lines keep their direction: each thread moves chunks of some lines, and neighbours in a warp
+//! move neighbours in memory.
 
 use pgemm_ir::{Special, Val, ty};
 
@@ -8,8 +8,8 @@ use super::matrix::THREADS;
 use crate::shift::Words;
 
 /// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns.
-/// Where it is to wait for the launches before this one, it knows before that what it reads, and waits
-/// once for what it has read.
+/// Where it is to wait for the launches before this one, it knows before that what it reads, and
+/// waits once for what it has read.
 pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, batch: u32, awaits_dependencies: bool) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);

@@ -8,16 +8,17 @@ use super::source::Source;
 use super::split::{SplitSpec, SplitStore};
 use crate::params::Params;
 
-/// Matrices of a launch at most.
+/// The most matrices of a launch.
 const MATRICES: usize = 2;
 
-/// What the CTA's threads know of the matrix that they work on.
+/// The matrix that a CTA works on.
 pub(super) struct Job<'k> {
     pub(super) source: Source<'k>,
     pub(super) result: Destination<'k>,
     /// Tiles side by side.
     pub(super) across: Val<'k, ty::U32>,
-    /// Binary logarithm of the chunks side by side in a tile, [`TRANSPOSED`] where directions change.
+    /// Binary logarithm of the chunks of a row of a tile, or
+    /// [`TRANSPOSED`](super::matrix::TRANSPOSED).
     pub(super) columns: Val<'k, ty::U32>,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Destination<'k> {
     pub(super) lines: Val<'k, ty::U32>,
     /// Chunks of each line, before it is split into terms.
     pub(super) chunks: Val<'k, ty::U32>,
-    /// What is written for a chunk, if not the chunk.
+    /// How a chunk is split into terms; `None` where it is written as it is.
     pub(super) split: Option<SplitStore<'k>>,
 }
 
@@ -42,8 +43,8 @@ pub(super) struct Tile<'k> {
 }
 
 impl<'k> Job<'k> {
-    /// Declares the parameters of all matrices, those of scales where there are any. Gives the matrix
-    /// of this CTA, and which of the matrix's CTAs it is.
+    /// Declares the parameters of all matrices, and of their scales if there are any. Returns the
+    /// matrix of this CTA, and the index of the CTA among those of the matrix.
     pub(super) fn declare(
         params: &Params<'k, RepackQuantity>,
         element_bytes: u32,
@@ -55,7 +56,7 @@ impl<'k> Job<'k> {
         let second = cta.ge(of_first);
         let index = second.select(cta - of_first, cta);
 
-        // Declared matrix by matrix.
+        // The parameters of one matrix follow each other.
         let declare = |matrix: usize| {
             let quantity = |field| RepackQuantity::Matrix(matrix, field);
             let wide = RepackField::WIDE.map(|field| params.scalar::<ty::U64>(quantity(field)));
@@ -103,7 +104,7 @@ impl<'k> Job<'k> {
 }
 
 impl<'k> Destination<'k> {
-    /// Stores a chunk where the result has it.
+    /// Stores a chunk, unless it lies outside of the result.
     pub(super) fn store(
         &self,
         b: &'k KernelBuilder,

@@ -2,19 +2,19 @@
 
 use pgemm_ir::WARPGROUP_THREADS;
 
-/// Bytes that a thread moves at once. Destinations and pitches are multiples of it.
+/// Bytes of a chunk, which a thread moves at once. Destinations and pitches are multiples of it.
 pub const REPACK_CHUNK_BYTES: u64 = CHUNK_BYTES as u64;
 
 pub(super) const CHUNK_BYTES: u32 = 16;
 pub(super) const WARPGROUPS: u32 = 2;
 pub(super) const THREADS: u32 = WARPGROUPS * WARPGROUP_THREADS;
-/// Chunks of a thread, all of them in flight before the first is stored.
+/// Chunks of a thread. All of them are in flight before the first is stored.
 pub(super) const BATCH: u32 = 4;
-/// Widest tile of a copy that keeps the direction of lines: a power of two of chunks.
+/// Chunks of a row of the widest tile of a copy that keeps the direction of lines. A power of two.
 const MOST_COLUMNS: u32 = 64;
-/// In place of the logarithm of a tile's width: the matrix is transposed.
+/// Stands in place of the logarithm of a tile's width where the matrix is transposed.
 pub(super) const TRANSPOSED: u32 = 31;
-/// Lines of a tile's result where the matrix is transposed, and bytes of each.
+/// Lines of the result of a transposed tile, and bytes of each line.
 pub(super) const TRANSPOSED_LINES: u32 = 128;
 pub(super) const TRANSPOSED_BYTES: u32 = THREADS * BATCH * CHUNK_BYTES / TRANSPOSED_LINES;
 
@@ -35,16 +35,17 @@ pub struct MatrixRepack {
     pub destination: u64,
     /// Bytes from one line of the result to the next, a multiple of 16 that holds one.
     pub pitch: u64,
-    /// Whether lines of the result run across those of the source: `length` lines of `lines` elements.
+    /// Whether the result is transposed: it then has `length` lines of `lines` elements.
     pub transposed: bool,
-    /// Matrices, at least 1. A launch takes fewer than 2^31 CTAs, one for each 8 KiB of each matrix or less.
+    /// Matrices, at least 1. A launch has fewer than 2^31 CTAs, each of which copies at most 8 KiB
+    /// of one matrix.
     pub batch: u32,
     /// Elements from one matrix to the next.
     pub batch_stride: u64,
     /// Bytes from one result to the next, a multiple of 16.
     pub result_batch_stride: u64,
-    /// Address of a binary32 for each line of the result, a multiple of 4: the line's scale. Those of a
-    /// batch lie one behind the other. Not looked at by kernels without scales.
+    /// Address of the scales, a multiple of 4: a binary32 for each line of the result. The scales
+    /// of a batch's matrices follow each other. Kernels without scales ignore the address.
     pub scales: u64,
 }
 
@@ -82,11 +83,12 @@ impl MatrixRepack {
     }
 }
 
-/// What lines consist of.
+/// How lines are divided into chunks.
 #[derive(Clone, Copy)]
 pub(super) struct Units {
     pub(super) element_bytes: u32,
-    /// A line of the result has a multiple of so many chunks, the last ones zeros.
+    /// The number of chunks of a line of the result is a multiple of this. The last chunks are
+    /// zeros.
     pub(super) chunks: u64,
     /// Chunks of a thread.
     pub(super) batch: u32,

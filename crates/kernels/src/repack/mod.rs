@@ -1,8 +1,10 @@
-//! Repack kernels copy matrices into a layout that TMA and tensor cores can read: lines of any length,
-//! address, stride and step become lines of whole 16-byte units, with zeros behind their ends, in the
-//! same direction or transposed. One launch does one matrix or two, or a batch of either, of elements
-//! of one size, whose values it does not interpret. Others write, for each binary32, the terms that it
-//! is the sum of, after one that finds scales for the lines of the result.
+//! Repack kernels copy matrices into a layout that TMA and tensor cores can read. Lines of any
+//! length, address, stride and step become lines of whole 16-byte units, with zeros after their
+//! ends, in the same direction or transposed. One launch copies one matrix or two, or a batch of
+//! either. Copies do not interpret the elements' values.
+//!
+//! Split kernels write the terms of which each binary32 is the sum. A kernel that runs before them
+//! finds scales for the lines of the result.
 
 mod copy;
 mod job;
@@ -30,16 +32,16 @@ use crate::kernel::{KernelError, finish};
 use crate::params::Params;
 use crate::spec::SpecError;
 
-/// CTAs that share an SM, most of them.
+/// CTAs that share an SM, in most kernels.
 const CTAS_PER_SM: u32 = 4;
 /// Registers of a thread.
 const REGISTERS: u32 = registers(CTAS_PER_SM);
-/// Registers of a thread where so many CTAs share an SM, in the steps in which they are given out.
+/// Registers of a thread if `ctas_per_sm` CTAs share an SM, rounded down to the allocation unit.
 const fn registers(ctas_per_sm: u32) -> u32 {
     65_536 / (THREADS * ctas_per_sm) / 8 * 8
 }
 
-/// A repack kernel that could not be built or bound.
+/// Why a repack kernel could not be built or bound.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepackError {
@@ -70,7 +72,7 @@ pub struct RepackKernel {
     pub spec: RepackSpec,
     /// The code, verified and legalised.
     pub kernel: Kernel,
-    /// What its parameters say, in order.
+    /// What its parameters hold, in order.
     pub parameters: Vec<RepackQuantity>,
 }
 
@@ -157,7 +159,7 @@ fn write(
     let b = params.b;
     let transposes = kind == CopyKind::Transposes;
     let ctas_per_sm = match (kind, element_bytes) {
-        // What threads hold while they wait would spill.
+        // With fewer registers, what threads hold while they wait would spill.
         (CopyKind::Keeps, 1) => 2,
         (CopyKind::Keeps, 2 | 8) | (CopyKind::KeepsSmall, 1) => 3,
         _ => CTAS_PER_SM,
@@ -171,8 +173,8 @@ fn write(
     });
     b.warp_roles(Occupancy::ctas(ctas_per_sm), |roles| {
         roles.role("mover", WARPGROUPS, registers(ctas_per_sm), |_| {
-            // The GEMM that reads the result may come beside it, or take its place while the last
-            // tiles are written.
+            // The GEMM that reads the result may start beside this kernel, or on SMs that it leaves
+            // while its last tiles are written.
             b.grid_dependency_launch();
             let Some(region) = region else {
                 return b.scope("copy", || copy::copy(&job, tile, batch, true));

@@ -6,16 +6,16 @@ use pgemm_ir::Argument;
 
 use super::matrix::{MatrixRepack, REPACK_CHUNK_BYTES, TRANSPOSED, Units};
 
-/// What a parameter of a repack kernel says.
+/// What a parameter of a repack kernel holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepackQuantity {
     /// CTAs of the first matrix.
     CtasOfFirst,
-    /// Something about the first (0) or second (1) matrix.
+    /// A property of the first (0) or second (1) matrix.
     Matrix(usize, RepackField),
 }
 
-/// What a parameter says of a matrix.
+/// A property of a matrix that a parameter holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepackField {
     /// Address of the source.
@@ -38,7 +38,7 @@ pub enum RepackField {
     Lines,
     /// Whole chunks of a line of the source.
     FullChunks,
-    /// Bytes behind them.
+    /// Bytes of a line after its whole chunks.
     RestBytes,
     /// Lines of the result.
     ResultLines,
@@ -111,7 +111,7 @@ impl fmt::Display for RepackQuantity {
     }
 }
 
-/// What the parameters of a matrix, or of a batch of them, are read from.
+/// A matrix, or a batch of matrices, from which the values of parameters are computed.
 pub(super) struct Values<'m> {
     pub(super) matrix: &'m MatrixRepack,
     pub(super) units: Units,

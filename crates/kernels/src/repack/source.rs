@@ -1,6 +1,7 @@
 //! Reading the source: 16-byte chunks of its lines, wherever these begin. Where the elements of a
-//! line are neighbours, a chunk is one aligned load, or two whose bytes are shifted into place; loads
-//! never leave the matrix. Else, and at the matrix's very ends, its elements are loaded one by one.
+//! line are neighbours, a chunk is one aligned load, or two whose bytes are shifted into place;
+//! loads never leave the matrix. Else, and at the matrix's very ends, its elements are loaded one
+//! by one.
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
@@ -56,7 +57,8 @@ pub(super) struct Reads<'k> {
 }
 
 impl<'k> Source<'k> {
-    /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then zeros.
+    /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then
+    /// zeros.
     pub(super) fn chunk(&self, line: Val<'k, ty::U32>, column: Val<'k, ty::U32>) -> Chunk<'k> {
         let last = self.full - self.rest.eq(0).select::<ty::U32>(1, 0);
         let (near_line, near) = (line.min(self.lines - 1), column.min(last));
@@ -162,8 +164,8 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes before
-    /// all of it has been asked for. That takes registers.
+    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes
+    /// before all of it has been asked for. That takes registers.
     pub(super) fn read_once(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
         let b = self.b;
         let load = |address| b.load_global_once::<ty::U32, 4>(address);
@@ -184,8 +186,8 @@ impl<'k> Source<'k> {
         words.zip(reads).map(|(words, read)| self.cut(words, read.chunk.wanted)).collect()
     }
 
-    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words of
-    /// each, then nothing. Those beyond the end are copies of the last one.
+    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words
+    /// of each, then nothing. Those beyond the end are copies of the last one.
     fn elements(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
         let b = self.b;
         let size = self.element_bytes;

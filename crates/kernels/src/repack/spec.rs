@@ -6,17 +6,19 @@ use crate::spec::SpecError;
 
 /// Chunks of a thread in the kernel for small matrices.
 const SMALL_BATCH: u32 = 2;
-/// Up to so many CTAs a matrix is small: twice as many CTAs of half as many chunks take their place.
-/// On an H200 511×1023 and 513×1023 elements of two bytes, 128 CTAs, take 0.46 µs less so, of 6.4 with
-/// the GEMM behind them; 256 CTAs take 0.04 µs less, and thousands up to 4 µs more, of 178.
+/// A copy of up to this many CTAs is small: it is done by twice as many CTAs with half as many
+/// chunks each. On an H200, matrices of 511×1023 and 513×1023 elements of two bytes (128 CTAs) and
+/// the GEMM after them take 0.46 µs less of 6.4 µs this way. 256 CTAs take 0.04 µs less. Thousands
+/// of CTAs take up to 4 µs more, of 178 µs.
 const SMALL_CTAS: u64 = 512;
 /// What a repack kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepackSpec {
     /// It copies elements.
     Copy(CopySpec),
-    /// It finds the scale of each line of a matrix of binary32, as the split to f16 takes them: a power
-    /// of two, divided by which the line's largest magnitude is at least 2^13 and below 2^14.
+    /// It finds the scale of each line of a matrix of binary32 for the split into f16. The scale is
+    /// a power of two. The line's largest magnitude, divided by the scale, is at least 2^13 and
+    /// below 2^14.
     Scales,
     /// It splits binary32 into terms.
     Split(SplitSpec),
@@ -36,10 +38,10 @@ pub struct CopySpec {
 pub enum CopyKind {
     /// It can transpose.
     Transposes,
-    /// It keeps their direction, which needs no shared memory, so that the GEMM that reads the result
-    /// finds room beside it.
+    /// It keeps their direction. This needs no shared memory, so that the GEMM that reads the
+    /// result has room on the same SMs.
     Keeps,
-    /// The same, for small matrices: more threads with less to do.
+    /// It keeps their direction, with more threads that each copy less, for small matrices.
     KeepsSmall,
 }
 

@@ -1,7 +1,10 @@
-//! Tiles of jobs as a CTA takes them: one warp draws tickets, the numbers of tiles over all jobs, and finds their jobs; what a tile's
-//! other warps need to know goes to them through a small ring in shared memory.
+//! The tiles that a CTA of a resident kernel takes. A ticket is the number of a tile, counted over
+//! all jobs. One warp of the CTA draws tickets and finds the jobs that their tiles belong to
+//! ([`search`]). It hands each tile to the other warps through a small ring in shared memory.
 
 mod search;
+
+use std::vec::IntoIter;
 
 use pgemm_ir::{
     AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest,
@@ -26,9 +29,9 @@ pub(crate) struct Tickets<'k> {
     words: RegionId,
     full: RegionId,
     empty: RegionId,
-    /// Where the producer asks for another tile.
-    asked: RegionId,
-    /// Warps and threads that read each tile.
+    /// The barrier at which the producer requests another tile.
+    requests: RegionId,
+    /// Warps and threads that read each tile of the ring.
     readers: u32,
     /// Whether jobs have a bias.
     has_bias: bool,
@@ -36,7 +39,7 @@ pub(crate) struct Tickets<'k> {
     records: Val<'k, ty::U64>,
 }
 
-/// Where a warp stands in the ring of tiles.
+/// The position of a warp in the ring of tiles.
 #[derive(Clone, Copy)]
 pub(crate) struct TileCursor<'k> {
     slot: Val<'k, ty::U32>,
@@ -59,7 +62,7 @@ pub(crate) enum Reader {
 pub(crate) struct JobTile<'k> {
     /// Its place in D.
     pub(crate) origin: TileOrigin<'k>,
-    /// Its stages; 0 where there is none any more.
+    /// Its stages. 0 says that no more tiles will come.
     pub(crate) k_tiles: Val<'k, ty::U32>,
     /// Number of the job's record.
     pub(crate) record: Val<'k, ty::U32>,
@@ -67,17 +70,18 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
-    /// Where the bias is, for who stores, if jobs have one.
+    /// The bias, in consumers of a kernel whose jobs have one.
     pub(crate) bias: Option<Vector<'k>>,
-    /// Bits 0 to 3: whether A, B, C and D step from product to product.
+    /// Bits 0 to 3 say whether each product of a batch has an A, B, C and D of its own.
     pub(crate) steps: Val<'k, ty::U32>,
     /// Number of the job.
     pub(crate) job: Val<'k, ty::U32>,
 }
 
-/// A job that was found, in all lanes, and of its record's words each lane one.
+/// A job that the warp has found. All lanes have the same values, but each lane has its own word of
+/// the record.
 #[derive(Clone, Copy)]
-struct Found<'k> {
+struct FoundJob<'k> {
     job: Val<'k, ty::U32>,
     first: Val<'k, ty::U32>,
     tiles: Val<'k, ty::U32>,
@@ -88,15 +92,16 @@ struct Found<'k> {
 /// What the relay has published.
 #[derive(Clone, Copy)]
 struct Published<'k> {
-    /// Tiles, jobs, and whether there will be more.
+    /// The number of tiles, the number of jobs, and whether more will come.
     word: Val<'k, ty::U64>,
-    /// What is said beside it of a job, the last of them or another.
+    /// The first tile, the record and the low bits of the number of one job, mostly the last one
+    /// ([`queue::LATEST_AT`]).
     beside: Val<'k, ty::U64>,
 }
 
-/// What a slot of the ring says, as far as it is looked at while searching.
+/// The words of a slot of the job ring that the search reads.
 #[derive(Clone, Copy)]
-struct Seen<'k> {
+struct SlotEntry<'k> {
     first: Val<'k, ty::U32>,
     job: Val<'k, ty::U32>,
     record: Val<'k, ty::U32>,
@@ -104,7 +109,7 @@ struct Seen<'k> {
 }
 
 impl<'k> Tickets<'k> {
-    /// Declares the ring, whose slots `readers` warps or threads read.
+    /// Declares the ring of tiles. `readers` warps and threads read each slot.
     pub(crate) fn declare(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -122,7 +127,7 @@ impl<'k> Tickets<'k> {
             words: b.region("tiles", RegionKind::Data(Element::S32), words),
             full: barriers(TILE_SLOTS, "tiles_full"),
             empty: barriers(TILE_SLOTS, "tiles_empty"),
-            asked: barriers(1, "asked"),
+            requests: barriers(1, "requests"),
             readers,
             has_bias: spec.epilogue.bias().is_some(),
             queue,
@@ -137,7 +142,7 @@ impl<'k> Tickets<'k> {
             b.smem_address(self.full).offset(slot * MBARRIER_BYTES).mbarrier_init(1);
             b.smem_address(self.empty).offset(slot * MBARRIER_BYTES).mbarrier_init(self.readers);
         }
-        b.smem_address(self.asked).mbarrier_init(1);
+        b.smem_address(self.requests).mbarrier_init(1);
     }
 
     /// The first slot.
@@ -205,22 +210,24 @@ impl<'k> Tickets<'k> {
         (tile, self.next(cursor))
     }
 
-    /// Asks for the tile behind the next one: the producer, once for each tile that it takes.
+    /// Requests the tile after the next one. The producer calls this once for each tile that it
+    /// takes.
     pub(crate) fn ask(&self) {
-        self.b.smem_address(self.asked).mbarrier_arrive();
+        self.b.smem_address(self.requests).mbarrier_arrive();
     }
 
-    /// Lane 0 only.
+    /// Runs `then` in lane 0.
     fn first(&self, then: impl FnOnce()) {
         self.b.if_(self.b.special(Special::Lane).eq(0), then);
     }
 
-    /// Draws tickets and hands tiles on until no more will come. One warp.
+    /// Draws tickets and hands tiles to the other warps until no more will come. One warp runs
+    /// this.
     pub(crate) fn draw(&self) {
         let b = self.b;
         let zero = || b.constant::<ty::U32>(0);
         let none =
-            Found { job: zero(), first: zero(), tiles: zero(), record: zero(), word: zero() };
+            FoundJob { job: zero(), first: zero(), tiles: zero(), record: zero(), word: zero() };
         b.while_(
             (self.start(), zero(), none, b.constant(true)),
             |(.., goes_on)| goes_on,
@@ -236,7 +243,7 @@ impl<'k> Tickets<'k> {
                 let (found, there) = b.if_else(there, next, nothing);
                 self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
                 self.hand_on(cursor, found, ticket, there);
-                b.if_(there, || b.smem_address(self.asked).mbarrier_wait(phase));
+                b.if_(there, || b.smem_address(self.requests).mbarrier_wait(phase));
                 (self.next(cursor), phase ^ 1, found, there)
             },
         );
@@ -260,14 +267,14 @@ impl<'k> Tickets<'k> {
         Published { word, beside }
     }
 
-    /// Whether a tile of that number is among what was published, and is not given up.
+    /// Whether the tile of a ticket has been published and has not been given up.
     fn is_there(&self, published: Published<'k>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
-        // Numbers wrap: those to come are less than half of all ahead.
+        // Numbers wrap. The distance to a published tile is less than half of their range.
         let ahead = published.word.low_word() - ticket - 1;
         ahead.lt(1 << 31) & published.word.ne(GIVEN_UP)
     }
 
-    /// Waits until the tile is published, or none will be any more.
+    /// Waits until the tile is published, or until no more tiles will be.
     fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Published<'k> {
         self.b.while_(
             self.published(),
@@ -276,11 +283,12 @@ impl<'k> Tickets<'k> {
         )
     }
 
-    /// Hands a tile on, or that there is none.
+    /// Writes a tile to the ring. Where `there` is false, the tile has no stages, which tells its
+    /// readers that no more will come.
     fn hand_on(
         &self,
         cursor: TileCursor<'k>,
-        found: Found<'k>,
+        found: FoundJob<'k>,
         ticket: Val<'k, ty::U32>,
         there: Val<'k, ty::Bool>,
     ) {
@@ -312,7 +320,8 @@ impl<'k> Tickets<'k> {
         });
     }
 
-    /// The last CTA to leave makes the queue ready for the next launch: tickets go on with the first tile that was not published.
+    /// The last CTA to leave prepares the queue for the next launch: tickets continue with the
+    /// first tile that was not published.
     fn leave(&self) {
         let b = self.b;
         let others = b.special(Special::CtaCount) - 1;
@@ -323,7 +332,7 @@ impl<'k> Tickets<'k> {
             b.if_(left.eq(others), || {
                 let tickets = self.queue.byte_offset(queue::TICKET_AT);
                 b.store_ordered(tickets, published.low_word(), Order::Relaxed, Scope::Gpu);
-                // A launch behind an abort finds that all is given up.
+                // After an abort the next launch has to find that all tiles are given up.
                 b.if_(published.ne(GIVEN_UP), || {
                     let at = self.queue.byte_offset(queue::PUBLISHED_AT);
                     b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
@@ -333,7 +342,8 @@ impl<'k> Tickets<'k> {
     }
 }
 
-/// Values that a struct is made of. What they are joined with is not looked at: their types are the fields'.
+/// Implements [`Carried`] for a struct whose fields are values. `join` is given the type U32 for
+/// every field and does not use it: the type of each value follows from its field.
 macro_rules! carried {
     ($name:ident { $($field:ident),* }) => {
         impl<'k> Carried<'k> for $name<'k> {
@@ -343,7 +353,7 @@ macro_rules! carried {
                 values.extend([$(self.$field.id()),*]);
             }
 
-            fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+            fn join(b: &'k KernelBuilder, values: &mut IntoIter<ValueId>, (): ()) -> Self {
                 $(let $field = Val::join(b, values, Type::U32);)*
                 $name { $($field),* }
             }
@@ -353,5 +363,5 @@ macro_rules! carried {
 
 carried!(Published { word, beside });
 carried!(TileCursor { slot, phase });
-carried!(Found { job, first, tiles, record, word });
-carried!(Seen { first, job, record, tiles });
+carried!(FoundJob { job, first, tiles, record, word });
+carried!(SlotEntry { first, job, record, tiles });

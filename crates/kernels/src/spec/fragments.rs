@@ -1,5 +1,5 @@
-//! The fragments of an A that wgmma reads from registers. Consumers load the fragments of one part of
-//! a stage while the MMAs of the part before run.
+//! The fragments of an A that wgmma reads from registers. Consumers load the fragments of one part
+//! of a stage while the MMAs of the part before run.
 
 use super::Spec;
 
@@ -10,8 +10,8 @@ pub(crate) const FRAGMENT_DEPTH: u32 = 8;
 const FRAGMENT_REGISTERS: u32 = 4;
 
 impl Spec {
-    /// Parts of a stage. There are two at least: registers of one part are written while the MMAs of
-    /// the part before read theirs.
+    /// Parts of a stage. There are two at least: registers of one part are written while the MMAs
+    /// of the part before read theirs.
     pub(crate) fn fragment_parts(&self) -> u32 {
         // MMAs of each block of 64 rows in a part, so many that they take longer than the loads of
         // the next part's fragments.

@@ -161,9 +161,9 @@ impl Spec {
         }
     }
 
-    /// CTAs of one launch that work on an SM at once, each on a tile of its own. A small wgmma kernel
-    /// works with one: the room of the second is for the next launch, whose CTAs set up while these
-    /// still work.
+    /// CTAs of one launch that work on an SM at once, each on a tile of its own. A small wgmma
+    /// kernel works with one: the room of the second is for the next launch, whose CTAs set up
+    /// while these still work.
     pub fn working_ctas_per_sm(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => 1,

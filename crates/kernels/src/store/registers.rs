@@ -1,6 +1,6 @@
 //! The output of kernels whose warps share each tile: D goes from registers straight to global
-//! memory. Where a thread's elements lie side by side, a tile is not cut short, and C and D allow it,
-//! several elements go at once; else they go one by one, so that any address and any leading
+//! memory. Where a thread's elements lie side by side, a tile is not cut short, and C and D allow
+//! it, several elements go at once; else they go one by one, so that any address and any leading
 //! dimension will do.
 //!
 //! Only loads and stores stand in the code for both cases. C is added to all sums before the first
@@ -191,8 +191,8 @@ impl<'k> RegisterOutput<'k> {
         row + column.widen() * self.bytes(1)
     }
 
-    /// The address behind that of group `i`. One from the other, so that not all of them are held in
-    /// registers.
+    /// The address behind that of group `i`. One from the other, so that not all of them are held
+    /// in registers.
     fn next_row(
         &self,
         matrix: &OutputMatrix<'k>,

@@ -1,5 +1,5 @@
-//! How a thread of a wgmma kernel computes results of its sums: it evaluates the graph of the epilogue
-//! on quads of two rows and two neighbouring columns.
+//! How a thread of a wgmma kernel computes results of its sums: it evaluates the graph of the
+//! epilogue on quads of two rows and two neighbouring columns.
 
 use pgemm_ir::{Val, ty};
 

@@ -1,6 +1,6 @@
-//! The output of wgmma kernels: staging buffers and barriers in shared memory, and the places to which
-//! staging tiles go. A warpgroup stores its part of a tile as staging tiles of 64 rows, one after the
-//! other ([`super::tile`]).
+//! The output of wgmma kernels: staging buffers and barriers in shared memory, and the places to
+//! which staging tiles go. A warpgroup stores its part of a tile as staging tiles of 64 rows, one
+//! after the other ([`super::tile`]).
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{

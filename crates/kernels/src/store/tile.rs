@@ -1,11 +1,11 @@
-//! How a warpgroup of a wgmma kernel stores its part of a tile. Each staging tile is computed from the
-//! sums, written to a staging buffer in shared memory, and stored from there while the next one is
-//! computed and the producer already loads the next CTA tile. Where C is read, its elements come into
-//! the same buffer first. Staging tiles move between shared and global memory by TMA or, where TMA
-//! cannot move C or D, by the warpgroup's threads ([`super::threads`]); the launch says which.
+//! How a warpgroup of a wgmma kernel stores its part of a tile. Each staging tile is computed from
+//! the sums, written to a staging buffer in shared memory, and stored from there while the next one
+//! is computed and the producer already loads the next CTA tile. Where C is read, its elements come
+//! into the same buffer first. Staging tiles move between shared and global memory by TMA or, where
+//! TMA cannot move C or D, by the warpgroup's threads ([`super::threads`]); the launch says which.
 //!
-//! Pieces of a split tile are stored as single staging tiles or, where many workers share the tile, as
-//! quads that go straight to global memory.
+//! Pieces of a split tile are stored as single staging tiles or, where many workers share the tile,
+//! as quads that go straight to global memory.
 
 use pgemm_ir::{Val, ty};
 

@@ -3,7 +3,8 @@
 //! the same places before.
 //!
 //! The addresses follow from the layout of the staging tile and from that of the threads' elements;
-//! a swizzle, or an odd number of 16-byte chunks in a line, spreads a warp's accesses over the banks.
+//! a swizzle, or an odd number of 16-byte chunks in a line, spreads a warp's accesses over the
+//! banks.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! An operand's tile in a stage of an f32 kernel, and which elements of it a thread reads.
 //!
 //! A consumer reads four neighbouring lines at one depth with each load, so lines must lie side by
-//! side. TMA brings MN-major tiles so. K-major tiles come line by line, and are transposed in place,
-//! in blocks of 32 lines and up to 16 depths.
+//! side. TMA brings MN-major tiles so. K-major tiles come line by line, and are transposed in
+//! place, in blocks of 32 lines and up to 16 depths.
 
 use pgemm_ir::{Element, OperandMajor, SwizzleMode, TensorMapSpec, Val, ty};
 

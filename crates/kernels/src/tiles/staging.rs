@@ -155,7 +155,8 @@ impl Staging {
         }
     }
 
-    /// Bytes of one buffer, a multiple of the swizzle's period: 1024 where that is 128 bytes wide, else 512.
+    /// Bytes of one buffer, a multiple of the swizzle's period: 1024 where that is 128 bytes wide,
+    /// else 512.
     pub fn buffer_bytes(&self) -> u32 {
         self.columns * STAGING_ROWS * self.element.bytes()
     }

@@ -1,4 +1,5 @@
-//! Arrivals: how workers of a split tile count themselves in, and who of them stores which pieces.
+//! Arrivals: workers of a split tile are counted, and it is decided which worker stores which
+//! pieces.
 
 use pgemm_ir::{AtomicOp, Order, Scope, Val, ty};
 
@@ -6,18 +7,19 @@ use super::{Share, StagedFixup};
 use crate::coordinates::Segment;
 use crate::store::staged::Warpgroup;
 
-/// How often one who has nothing else to do looks whether all have arrived: some 20 µs.
+/// How often a worker without other work polls for the arrival of all others: some 20 µs.
 const POLLS: u32 = 32;
 
-/// Most owners of a tile's pieces: one bit each of the word in which they hand these over. The
-/// other bit says that all have arrived.
+/// The most owners of a tile's pieces. Each has a bit in the word through which pieces are handed
+/// over. The remaining bit says that all workers have arrived.
 const OWNERS: u32 = 31;
 const COMPLETE: u32 = 1 << OWNERS;
 
 impl<'k> StagedFixup<'k> {
-    /// Counts the warpgroup in. For which owners it stores pieces at once, 0 for none; of a tile
-    /// that is added up in registers, 1 where it is the last to arrive. And how many owners there
-    /// are, and, known to the leader, what others have handed over.
+    /// Counts the arrival of the warpgroup. Returns three values: the owners, as bits, whose pieces
+    /// it stores at once; the number of owners; and, in the leader, the owners that handed their
+    /// pieces over. A tile that is added up in registers has one owner, which is the last worker to
+    /// arrive.
     pub(super) fn arrive(
         &self,
         segment: &Segment<'k>,
@@ -41,19 +43,19 @@ impl<'k> StagedFixup<'k> {
             || b.constant(0),
         );
         warpgroup.sync();
-        (self.told(word), owners, handed_over)
+        (self.broadcast(word), owners, handed_over)
     }
 
-    /// Counts the warpgroup in: one thread. Gives how many had been counted before, modulo two
-    /// generations.
+    /// Counts the arrival of the warpgroup: one thread. Returns the number of arrivals before,
+    /// modulo two generations.
     pub(super) fn count_in(&self, share: &Share<'k>) -> Val<'k, ty::U32> {
         let end = share.count * 2 - 1;
         self.b.atomic(AtomicOp::Inc, share.arrived, end, Order::AcquireRelease, Scope::Gpu)
     }
 
-    /// Leader: counts the warpgroup in, and sees whether everybody is there, at once or while it
-    /// looks `polls` times. Gives a bit for each owner whose pieces are to be finished at once, and
-    /// for the last to arrive the bits of those that handed theirs over.
+    /// Leader: counts the arrival of the warpgroup, and polls up to `polls` times for the arrival
+    /// of all others. Returns the owners, as bits, whose pieces the warpgroup finishes at once and,
+    /// in the last worker to arrive, the owners that handed their pieces over.
     fn lead(
         &self,
         share: &Share<'k>,
@@ -69,7 +71,7 @@ impl<'k> StagedFixup<'k> {
         };
         let all_there = || (b.load_acquire(arrived) / count).ne(generation);
         let nothing = b.constant::<ty::U32>(0);
-        // From the last, who waits least, backwards.
+        // The last worker to arrive, which waits least, is owner 0.
         let owner = count - 1 - place % count;
         let own = b.constant::<ty::U32>(1) << owner.min(OWNERS);
         let waited = b.if_else(
@@ -84,8 +86,7 @@ impl<'k> StagedFixup<'k> {
                     b.if_else(
                         add(own).ge(COMPLETE),
                         || {
-                            // The last has arrived. What all have stored is visible once its
-                            // arrival is.
+                            // All have arrived. Their sums are visible once the last arrival is.
                             b.while_(all_there(), |seen| !seen, |_| all_there());
                             own
                         },

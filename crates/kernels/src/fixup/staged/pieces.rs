@@ -1,4 +1,4 @@
-//! Pieces: how owners add up the partial sums of their parts of a split tile, and store the results.
+//! Pieces: owners add up the partial sums of their pieces of a split tile and store the results.
 
 use pgemm_ir::{Val, ty};
 
@@ -9,16 +9,16 @@ use crate::store::staged::{Store, Warpgroup};
 use crate::store::write::StagedResult;
 use crate::tiles::staging::STAGING_ROWS;
 
-/// Quads of a thread whose loads may be on their way at once, of 128 registers. A thread with few
-/// registers has half as many on their way.
+/// Quads of a thread, of 128 registers together, whose loads may be in flight at once. A thread
+/// with few registers has half as many in flight.
 const QUADS_IN_FLIGHT: u32 = 32;
 
-/// Where so few workers share a tile, a piece is a staging tile, read from as many slots at once.
-/// Where more do, it is one quad.
+/// If up to this many workers share a tile, a piece is a staging tile, which is read from all slots
+/// at once. If more workers do, a piece is one quad.
 const FEW_WORKERS: u32 = 8;
 
-/// Quads of a thread up to which pieces may be that narrow. Larger tiles have no registers to
-/// spare, and are never shared by that many.
+/// The most quads of a thread for which pieces may be quads. Larger tiles have no registers to
+/// spare, and are never shared by that many workers.
 const MOST_NARROW_QUADS: u32 = 32;
 
 impl<'k> StagedFixup<'k> {
@@ -33,8 +33,8 @@ impl<'k> StagedFixup<'k> {
         if always { self.b.constant(true) } else { share.count.lt(FEW_WORKERS + 1) }
     }
 
-    /// Adds up and stores the pieces that the warpgroup owns, if any, and, as the last to arrive,
-    /// those that its leader finds handed over. Gives the parity of the next slice of C.
+    /// Adds up and stores the pieces that the warpgroup owns, if any. The last warpgroup to arrive
+    /// also stores the pieces that were handed over. Returns the parity of the next slice of C.
     pub(crate) fn store_pieces<S: AtomicSum + Gives<R>, R: StagedResult>(
         &self,
         outcome: &Outcome<'k>,
@@ -90,9 +90,8 @@ impl<'k> StagedFixup<'k> {
         })
     }
 
-    /// Runs `store` for the pieces that the warpgroup owns, and then for what its leader finds
-    /// handed over: that answer comes while it adds up its own. Of each round of pieces an owner has
-    /// one.
+    /// Runs `store` for the pieces that the warpgroup owns, and then for the pieces that were
+    /// handed over, which its leader reads meanwhile. Pieces are dealt round-robin to the owners.
     fn finish(
         &self,
         outcome: &Outcome<'k>,
@@ -124,7 +123,7 @@ impl<'k> StagedFixup<'k> {
                         let word = words.offset(HANDED_OVER_WORD);
                         b.if_(warpgroup.leads, || b.store_shared(word, [outcome.handed_over]));
                         warpgroup.sync();
-                        self.told(word)
+                        self.broadcast(word)
                     };
                     b.if_else(asks, tell, nothing)
                 };
@@ -134,8 +133,8 @@ impl<'k> StagedFixup<'k> {
         c_parity
     }
 
-    /// This thread's sums of some quads over `slots` slots, in order; at most `most` slots are loaded
-    /// at once.
+    /// Sums of some of this thread's quads over `slots` slots, in order. At most `most` slots are
+    /// loaded at once.
     fn add_up<S: AtomicSum>(
         &self,
         share: &Share<'k>,

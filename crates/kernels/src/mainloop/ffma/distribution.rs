@@ -5,8 +5,8 @@ use pgemm_ir::{Val, ty};
 /// Neighbouring lines, or depths, that a lane loads at once.
 pub(super) const QUAD: u32 = 4;
 
-/// How the quads of a tile are distributed along one dimension: round-robin over the lanes of a warp,
-/// then over the warps, so that the first lanes of all warps read the first quads.
+/// How the quads of a tile are distributed along one dimension: round-robin over the lanes of a
+/// warp, then over the warps, so that the first lanes of all warps read the first quads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Distribution {
     /// Lanes of a warp along this dimension: 4 or 8.
@@ -18,10 +18,10 @@ pub(super) struct Distribution {
 }
 
 impl Distribution {
-    /// A lane's place along this dimension. Shared memory serves 16 lanes at once that read 16 bytes
-    /// each, where these are no more than 128 different ones and where either neighbours or lanes two
-    /// apart read the same. So lanes that are neighbours differ along one dimension, others up to
-    /// lane 15 along the other.
+    /// A lane's place along this dimension. Shared memory serves 16 lanes at once that read 16
+    /// bytes each, where these are no more than 128 different ones and where either neighbours or
+    /// lanes two apart read the same. So lanes that are neighbours differ along one dimension,
+    /// others up to lane 15 along the other.
     pub(super) fn place<'k>(&self, lane: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         match self.lanes {
             8 => lane / 2 % 8,

@@ -1,7 +1,7 @@
 //! Transposing K-major tiles in shared memory, in place, before consumers read them. A warp takes
-//! blocks of 32 lines and up to 16 depths, which become as many rows of 32 elements. Each lane has a
-//! line: it loads four depths at once, and stores them to rows one by one, beside those of the other
-//! lanes. Neither has bank conflicts, loads thanks to the swizzle.
+//! blocks of 32 lines and up to 16 depths, which become as many rows of 32 elements. Each lane has
+//! a line: it loads four depths at once, and stores them to rows one by one, beside those of the
+//! other lanes. Neither has bank conflicts, loads thanks to the swizzle.
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// As TMA brings them, eight neighbouring lines at the same depths: with its swizzle they lie in
-    /// different banks.
+    /// As TMA brings them, eight neighbouring lines at the same depths: with its swizzle they lie
+    /// in different banks.
     #[test]
     fn lanes_that_transpose_do_not_wait_for_each_other() {
         for box_depth in [8, 16] {

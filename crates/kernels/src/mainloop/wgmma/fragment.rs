@@ -1,13 +1,13 @@
 //! An M-major A of tf32, which wgmma takes from registers only: which thread reads which bytes of
 //! the tile.
 //!
-//! In the tile a line holds 32 rows at one depth, 128 swizzled bytes. For one MMA a thread needs two
-//! of its warp's 16 rows at two depths. Which rows of the tile these are is free, as long as sums go
-//! to the same rows of D: [`ROWS`] says it. The thread's two rows are neighbours, so that it loads 8
-//! bytes at once. The hardware serves 16 lanes at once with them: four depths, and four pairs of
-//! rows, told apart by two bits of the lane. They must lie in different ones of the 16 places of a
-//! line. The swizzle flips the two low bits of a chunk of 16 bytes by the depth, so the pairs differ
-//! in the third, rows 16 apart, and in the half of the chunk, rows 2 apart.
+//! In the tile a line holds 32 rows at one depth, 128 swizzled bytes. For one MMA a thread needs
+//! two of its warp's 16 rows at two depths. Which rows of the tile these are is free, as long as
+//! sums go to the same rows of D: [`ROWS`] says it. The thread's two rows are neighbours, so that
+//! it loads 8 bytes at once. The hardware serves 16 lanes at once with them: four depths, and four
+//! pairs of rows, told apart by two bits of the lane. They must lie in different ones of the 16
+//! places of a line. The swizzle flips the two low bits of a chunk of 16 bytes by the depth, so the
+//! pairs differ in the third, rows 16 apart, and in the half of the chunk, rows 2 apart.
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{SwizzleMode, Val, ty};

@@ -1,40 +1,47 @@
-//! The search for the job of a published tile, among the jobs in the ring.
+//! The search for the job of a published tile among the jobs in the ring. It begins with the last
+//! job that was published, goes on with a guess, and falls back to a binary search.
 
 use pgemm_ir::{Order, Scope, Special, Val, ty};
 
-use super::{Found, Published, Seen, Tickets};
+use super::{FoundJob, Published, SlotEntry, Tickets};
 use crate::queue::layout::{
     JOB_MASK, MOST_AFTER, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, WORDS_AT, queue,
 };
 use crate::resident::leader;
 use crate::resident::relay::GIVEN_UP;
 
-/// Looks at another job's completion between two at whether tiles are given up.
+/// How often the completion of another job is polled between two checks of whether tiles have been
+/// given up.
 const LOOKS_BETWEEN: u32 = 256;
 
-/// Numbers of records as [`queue::LATEST_AT`] names them, and the bits of jobs' numbers there.
+/// The range of record numbers in [`queue::LATEST_AT`], and the mask of the job number's bits
+/// there.
 const RECORDS_NAMED: u32 = 1 << (queue::JOB_BIT - queue::RECORD_BIT);
 const JOB_NAMED: u64 = (1 << (64 - queue::JOB_BIT)) - 1;
 
 impl<'k> Tickets<'k> {
     /// The last job that was published.
-    fn latest(&self, Published { word, beside }: Published<'k>) -> Seen<'k> {
+    fn latest(&self, Published { word, beside }: Published<'k>) -> SlotEntry<'k> {
         let job = ((word >> 32).low_word() - 1) & JOB_MASK;
         let first = beside.low_word();
         let record = (beside >> queue::RECORD_BIT).low_word();
-        let own =
-            Seen { first, job, record: record % RECORDS_NAMED, tiles: word.low_word() - first };
+        let own = SlotEntry {
+            first,
+            job,
+            record: record % RECORDS_NAMED,
+            tiles: word.low_word() - first,
+        };
         let is_own = (beside >> queue::JOB_BIT).eq(job.widen() & JOB_NAMED);
-        self.b.if_else(is_own, || own, || self.seen(job))
+        self.b.if_else(is_own, || own, || self.entry(job))
     }
 
     fn slot(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
         self.queue.byte_offset(job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT)
     }
 
-    fn seen(&self, job: Val<'k, ty::U32>) -> Seen<'k> {
+    fn entry(&self, job: Val<'k, ty::U32>) -> SlotEntry<'k> {
         let [name, what] = leader::load_u64s(self.b, self.slot(job), Order::Relaxed, Scope::Gpu);
-        Seen {
+        SlotEntry {
             first: name.low_word(),
             job: (name >> 32).low_word(),
             record: what.low_word(),
@@ -42,62 +49,67 @@ impl<'k> Tickets<'k> {
         }
     }
 
-    /// Whether a published job is the tile's or before it: so is one whose slot has a later job's already, since the tile's own is not
-    /// done.
+    /// Whether the first tile of a published job is the ticket's tile or one before it. This also
+    /// holds where the slot has been reused by a later job: the job of the tile is not done, so the
+    /// job whose slot was reused is an earlier one.
     fn begins_by(
         &self,
-        seen: Seen<'k>,
+        entry: SlotEntry<'k>,
         job: Val<'k, ty::U32>,
         ticket: Val<'k, ty::U32>,
     ) -> Val<'k, ty::Bool> {
-        seen.job.ne(job) | (ticket - seen.first).lt(1 << 31)
+        entry.job.ne(job) | (ticket - entry.first).lt(1 << 31)
     }
 
-    /// The job of a published tile, found among those in the ring from the latest on, and whether it begins: the jobs that it comes after
-    /// are done then, else tiles are given up.
+    /// The job of a published tile, and whether the job may begin. It may once the jobs that it
+    /// depends on are done. It may not if tiles were given up before that.
     pub(super) fn find(
         &self,
         ticket: Val<'k, ty::U32>,
         published: Published<'k>,
-    ) -> (Found<'k>, Val<'k, ty::Bool>) {
+    ) -> (FoundJob<'k>, Val<'k, ty::Bool>) {
         let b = self.b;
         let latest = ((published.word >> 32).low_word() - 1) & JOB_MASK;
-        let seen = self.latest(published);
-        let (job, seen) = b.if_else(
-            self.begins_by(seen, latest, ticket),
-            || (latest, seen),
+        let entry = self.latest(published);
+        let (job, entry) = b.if_else(
+            self.begins_by(entry, latest, ticket),
+            || (latest, entry),
             || {
-                // Where jobs have as many tiles as the latest, it is this one.
-                let back = (seen.first - ticket + (seen.tiles - 1)) / seen.tiles;
+                // The guess is right if all jobs have as many tiles as the latest one.
+                let back = (entry.first - ticket + (entry.tiles - 1)) / entry.tiles;
                 let guess = (latest - back.min(RING_SLOTS - 1)) & JOB_MASK;
-                let guessed = self.seen(guess);
-                let hit = guessed.job.eq(guess) & (ticket - guessed.first).lt(guessed.tiles);
-                b.if_else(hit, || (guess, guessed), || self.search(ticket, latest))
+                let guessed_entry = self.entry(guess);
+                let hit = guessed_entry.job.eq(guess)
+                    & (ticket - guessed_entry.first).lt(guessed_entry.tiles);
+                b.if_else(hit, || (guess, guessed_entry), || self.search(ticket, latest))
             },
         );
-        let word = self.word(seen.record);
-        let begins = self.wait_for_others(job);
-        (Found { job, first: seen.first, tiles: seen.tiles, record: seen.record, word }, begins)
+        let word = self.word(entry.record);
+        let begins = self.wait_for_dependencies(job);
+        (
+            FoundJob { job, first: entry.first, tiles: entry.tiles, record: entry.record, word },
+            begins,
+        )
     }
 
-    /// The same where it is not the latest.
+    /// The job of a published tile, by binary search among the jobs before the latest.
     fn search(
         &self,
         ticket: Val<'k, ty::U32>,
         latest: Val<'k, ty::U32>,
-    ) -> (Val<'k, ty::U32>, Seen<'k>) {
+    ) -> (Val<'k, ty::U32>, SlotEntry<'k>) {
         let b = self.b;
         let begins = |back: Val<'k, ty::U32>| {
             let job = (latest - back) & JOB_MASK;
-            self.begins_by(self.seen(job), job, ticket)
+            self.begins_by(self.entry(job), job, ticket)
         };
-        // Steps back that double, until it begins by then.
+        // Steps back of doubling length, up to a job that begins at or before the tile.
         let (back, step) = b.while_(
             (b.constant::<ty::U32>(1), b.constant::<ty::U32>(2)),
             |(back, _)| !begins(back),
             |(back, step)| ((back + step).min(RING_SLOTS - 1), step * 2),
         );
-        // It is at most `back` before the latest, and more than what `back` was before.
+        // The job lies between this step and the step before.
         let late = back - step / 2 + 1;
         let (back, _) = b.while_(
             (back, late),
@@ -109,7 +121,7 @@ impl<'k> Tickets<'k> {
             },
         );
         let job = (latest - back) & JOB_MASK;
-        (job, self.seen(job))
+        (job, self.entry(job))
     }
 
     /// Each lane's word of a record.
@@ -120,22 +132,23 @@ impl<'k> Tickets<'k> {
         word
     }
 
-    /// Waits until the jobs are done that this one comes after, or tiles are given up; gives whether they are done.
-    fn wait_for_others(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+    /// Waits until the jobs that this one depends on are done, or until tiles are given up. Returns
+    /// whether they are done.
+    fn wait_for_dependencies(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         let b = self.b;
         let at = self.slot(job).byte_offset(Slot::After as u32 * 4);
         let words = b.load_global::<ty::U32, 4>(at);
         let mut done = b.constant(true);
         for pair in words.chunks(2).take(MOST_AFTER as usize) {
             let (completion, value) = (pair[0].warp_uniform(), pair[1].warp_uniform());
-            let wait = || self.wait_for_other(completion - 1, value);
+            let wait = || self.wait_for_dependency(completion - 1, value);
             done = done & b.if_else(completion.ne(0), wait, || b.constant(true));
         }
         done
     }
 
-    /// The same for one of them, by its completion word.
-    fn wait_for_other(
+    /// Waits for one job, named by its completion word and the value that it is to have.
+    fn wait_for_dependency(
         &self,
         completion: Val<'k, ty::U32>,
         value: Val<'k, ty::U32>,
@@ -150,7 +163,7 @@ impl<'k> Tickets<'k> {
             (waits(), b.constant(false), b.constant::<ty::U32>(1)),
             |(waits, given_up, _)| waits & !given_up,
             |(_, _, looks)| {
-                // Now and then whether tiles are given up.
+                // Now and then the loop checks whether tiles have been given up.
                 let given_up = b.if_else(
                     (looks % LOOKS_BETWEEN).eq(0),
                     || self.published().word.eq(GIVEN_UP),
@@ -159,7 +172,7 @@ impl<'k> Tickets<'k> {
                 (waits(), given_up, looks + 1)
             },
         );
-        // What that one stored by TMA is what this one loads by TMA.
+        // The earlier job stored by TMA what this job loads by TMA.
         b.fence_proxy_async_global();
         !waits
     }
