@@ -3,8 +3,8 @@
 use pgemm_ir::{AtomicOp, Element, KernelBuilder, Order, Scalar, Scope, Val, ty};
 
 use crate::epilogue::Activation;
-use crate::launch::Quantity;
 use crate::params::Params;
+use crate::quantity::Quantity;
 
 /// A type of sums: binary32, binary64, or 32-bit integers, which wrap.
 pub(crate) trait Sum: Scalar + 'static {

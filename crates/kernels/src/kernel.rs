@@ -8,23 +8,25 @@ use pgemm_ir::{
 };
 
 use crate::compute::{AtomicSum, Compute, Gives};
-use crate::epilogue::registers::{RegisterOutput, RegisterSums};
-use crate::epilogue::staged::StagedOutput;
-use crate::epilogue::write::StagedResult;
 use crate::fixup::staged::StagedFixup;
 use crate::fixup::threads::ThreadFixup;
-use crate::launch::{Parameter, Quantity, Signature, Work, Workspace};
+use crate::launch::{Parameter, Signature, Work, Workspace};
 use crate::mainloop::Mainloop;
+use crate::mainloop::RegisterSums;
 use crate::mainloop::dmma::DmmaMainloop;
 use crate::mainloop::ffma::FfmaMainloop;
 use crate::mainloop::wgmma::{WgmmaMainloop, sums_layout};
-use crate::operands::StageTile;
 use crate::output::{Output, RegisterTiles, StagedTiles, WorkItem};
 use crate::params::Params;
 use crate::problem::{Boxes, LaunchParameters};
+use crate::quantity::Quantity;
 use crate::resident::{QueueQuantity, QueueSource};
 use crate::source::{Item, LaunchSource, Source, Walker};
 use crate::spec::{MainloopSpec, Schedule, Spec, SpecError, WgmmaSpec, WorkSource};
+use crate::store::registers::RegisterOutput;
+use crate::store::staged::StagedOutput;
+use crate::store::write::StagedResult;
+use crate::tiles::operand::StageTile;
 
 /// A kernel that could not be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -120,7 +122,7 @@ pub fn describe(spec: &Spec) -> Result<Kernel, KernelError> {
 
 fn write(spec: &Spec) -> Result<(Signature, KernelBuilder), KernelError> {
     spec.validate()?;
-    let builder = KernelBuilder::new(entry_name(spec), spec.cluster.size());
+    let builder = KernelBuilder::new(spec.entry_name(), spec.cluster.size());
     let layout = |error| KernelError::Layout { kernel: spec.to_string(), error: Box::new(error) };
     let Declared { parameters, write } = declare(&builder, spec).map_err(layout)?;
     write();
@@ -135,17 +137,12 @@ impl Signature {
     /// As [`GemmKernel::build`].
     pub fn of(spec: &Spec) -> Result<Signature, KernelError> {
         spec.validate()?;
-        let builder = KernelBuilder::new(entry_name(spec), spec.cluster.size());
+        let builder = KernelBuilder::new(spec.entry_name(), spec.cluster.size());
         let layout =
             |error| KernelError::Layout { kernel: spec.to_string(), error: Box::new(error) };
         let Declared { parameters, .. } = declare(&builder, spec).map_err(layout)?;
         Ok(Signature::new(spec, &builder, parameters))
     }
-}
-
-/// The PTX entry name of a spec.
-pub(crate) fn entry_name(spec: &Spec) -> String {
-    format!("gemm_{spec}").replace(['-', '.'], "_")
 }
 
 /// A kernel whose parts are declared: its parameters, and what writes its code.

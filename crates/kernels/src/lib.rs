@@ -1,14 +1,15 @@
-//! The GEMM kernels, written in the kernel language: a [`Spec`] says which parts a kernel is composed
-//! of, [`Resources`] what it takes of an SM, [`Signature`] what it is launched with, and
+//! The GEMM kernels, written in the kernel language: a [`Spec`] says which parts a kernel is
+//! composed of, [`Resources`] what it takes of an SM, [`Signature`] what it is launched with, and
 //! [`GemmKernel`] holds its code. A [`Work`] becomes a launch.
 //!
-//! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can read,
-//! or split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`] measures the
-//! bandwidth of memory.
+//! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can
+//! read, or split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`] measures
+//! the bandwidth of memory.
 
 pub mod catalogue;
 mod compute;
 mod control;
+mod coordinates;
 mod divisor;
 mod dtype;
 mod empty;
@@ -23,28 +24,35 @@ mod output;
 mod params;
 mod probe;
 mod problem;
+mod quantity;
+mod queue;
 mod repack;
 pub mod resident;
+mod scheduler;
+mod shift;
 mod source;
 mod spec;
+mod store;
+mod tiles;
 
 pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type};
 pub use empty::empty_kernel;
-pub use epilogue::staging::{STAGING_ROWS, Staging};
 pub use epilogue::{Activation, BiasAlong, Epilogue, EpilogueError};
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{
-    Count, DivisorPart, L2Policies, L2Policy, Matrix, MatrixArgument, Parameter, Quantity,
-    RunValue, RunValues, Signature, TMA_ALIGN_BYTES, Work, Workspace,
+    L2Policies, L2Policy, MatrixArgument, Parameter, RunValue, RunValues, Signature,
+    TMA_ALIGN_BYTES, Work, Workspace,
 };
-pub use operands::{BoxPlace, OperandTile, StageTile};
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
+pub use quantity::{Count, DivisorPart, Matrix, Quantity};
 pub use repack::{
     CopyKind, CopySpec, MatrixRepack, REPACK_CHUNK_BYTES, RepackError, RepackField, RepackKernel,
     RepackQuantity, RepackSpec, SplitSpec,
 };
 pub use spec::{
-    BiasLoads, Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, RegisterBudget, RegisterUse,
-    Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps,
-    WgmmaSpec, WorkSource,
+    BiasLoads, Cluster, DmmaSpec, FfmaSpec, MainloopSpec, RegisterBudget, RegisterUse, Resources,
+    Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec,
+    WorkSource,
 };
+pub use tiles::operand::{BoxPlace, OperandTile, StageTile};
+pub use tiles::staging::{OutputMajor, STAGING_ROWS, Staging};

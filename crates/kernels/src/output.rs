@@ -6,15 +6,18 @@ use std::marker::PhantomData;
 use pgemm_ir::{Carried, KernelBuilder, Special, Val, WARPGROUP_THREADS, ty};
 
 use crate::compute::{AtomicSum, Compute, Gives};
-use crate::epilogue::registers::{RegisterOutput, RegisterSums};
-use crate::epilogue::staged::{Prepared, StagedOutput, Warpgroup};
-use crate::epilogue::write::StagedResult;
+use crate::coordinates::TileOrigin;
 use crate::fixup::staged::{LookAhead, StagedFixup};
 use crate::fixup::threads::ThreadFixup;
 use crate::mainloop::Mainloop;
+use crate::mainloop::RegisterSums;
 use crate::mainloop::wgmma::{Sums, WgmmaMainloop};
-use crate::source::{Item, TileOrigin};
+use crate::source::Item;
 use crate::spec::{BiasLoads, Schedule};
+use crate::store::registers::RegisterOutput;
+use crate::store::staged::{StagedOutput, Warpgroup};
+use crate::store::tile::Prepared;
+use crate::store::write::StagedResult;
 
 /// An item of work, and where its tile is: code that computes that is written where it is called.
 pub(crate) struct WorkItem<'w, 'k, R> {
@@ -143,8 +146,8 @@ where
         self.output.start()
     }
 
-    /// While the first stage loads; but where registers are short and the other warpgroup multiplies
-    /// during the epilogue, not before that.
+    /// While the first stage loads; but where registers are short and the other warpgroup
+    /// multiplies during the epilogue, not before that.
     fn prepare(&self, worker: &StagedWorker<'k>, work: &WorkItem<'_, 'k, R>) -> Self::Prepared {
         (self.output.spec().schedule() == Schedule::Cooperative).then(|| {
             let origin = worker.warpgroup.part_of(&self.output, (work.origin)());

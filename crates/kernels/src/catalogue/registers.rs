@@ -4,15 +4,16 @@ use pgemm_ir::{Element, OperandMajor};
 
 use crate::epilogue::Epilogue;
 use crate::spec::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Spec, ThreadTile, Tile, Warps,
-    WorkSource,
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Spec, ThreadTile, Tile, Warps, WorkSource,
 };
+use crate::tiles::staging::OutputMajor;
 
 /// Rows and columns of the CTA tile, warps along both, deepest ring worth having.
 type DmmaShape = (u32, u32, (u32, u32), u32);
 
-/// Largest first. Large ones read the least of shared memory for each multiply-add, others fill the device on problems that
-/// have few tiles, and those one block high or wide are for few rows or columns.
+/// Largest first. Large ones read the least of shared memory for each multiply-add, others fill the
+/// device on problems that have few tiles, and those one block high or wide are for few rows or
+/// columns.
 const DMMA_SHAPES: [DmmaShape; 15] = [
     (128, 128, (2, 4), 6),
     (128, 128, (4, 2), 6),
@@ -34,11 +35,13 @@ const DMMA_SHAPES: [DmmaShape; 15] = [
 /// Depth of a stage.
 const FFMA_TILE_K: u32 = 16;
 
-/// Rows and columns of the CTA tile, a thread's part, warps along m and n, deepest ring worth having.
+/// Rows and columns of the CTA tile, a thread's part, warps along m and n, deepest ring worth
+/// having.
 type FfmaShape = (u32, u32, (u32, u32), (u32, u32), u32);
 
-/// Largest first: parts of 8×16 and 12×12 load the least for each multiply-add, others fill the device on problems that have
-/// few tiles, and those one block high or wide are for few rows or columns.
+/// Largest first: parts of 8×16 and 12×12 load the least for each multiply-add, others fill the
+/// device on problems that have few tiles, and those one block high or wide are for few rows or
+/// columns.
 const FFMA_SHAPES: [FfmaShape; 11] = [
     (192, 192, (12, 12), (4, 2), 8),
     (128, 256, (8, 16), (2, 4), 8),

@@ -1,21 +1,10 @@
-//! Epilogues: what happens to results on their way to D beside alpha and beta. [`Epilogue`] says
-//! what users ask for; [`graph`] is the same as a graph of values, which every kernel evaluates on
-//! the elements that its threads hold. Results reach D through staging buffers in shared memory
-//! ([`staged`]) or from registers ([`registers`]).
+//! Epilogues as users ask for them: what happens to results on their way to D beside alpha and
+//! beta. This module is the description; [`crate::store`] has the code.
 //!
 //! The text form of an epilogue is its parts in the order of their application, `bias_n|silu`.
 //! Names of specs have them at the end: `…-c1x1-ebias_n.silu`.
 
 mod activation;
-
-pub(crate) mod graph;
-pub(crate) mod registers;
-pub(crate) mod scales;
-pub(crate) mod staged;
-pub(crate) mod staging;
-mod threads;
-mod vector;
-pub(crate) mod write;
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! The reduction of split tiles in kernels that store D from registers. A thread has the same
-//! elements of a tile in every CTA, so each thread counts for itself: it stores its sums into a slot
-//! of the workspace, counts itself in, and where it is the last of its number adds up the slots, in
-//! the order of K, and finishes its elements. Results are the same bit for bit on every run, nobody
-//! waits for a CTA that may not be running, and counters, which wrap, are left at zero.
+//! elements of a tile in every CTA, so each thread counts for itself: it stores its sums into a
+//! slot of the workspace, counts itself in, and where it is the last of its number adds up the
+//! slots, in the order of K, and finishes its elements. Results are the same bit for bit on every
+//! run, nobody waits for a CTA that may not be running, and counters, which wrap, are left at zero.
 //!
 //! The slot of a worker's share of a tile is worker + tile, as in [`super::staged`].
 
@@ -10,8 +10,9 @@ use pgemm_ir::{AtomicOp, KernelBuilder, Order, Scope, Special, Val, WARPGROUP_TH
 
 use super::PARTIALS_ALIGN;
 use crate::compute::Sum;
+use crate::coordinates::Segment;
 use crate::launch::{Work, Workspace};
-use crate::source::{Scheduler, Segment};
+use crate::scheduler::Scheduler;
 use crate::spec::Spec;
 
 /// Bytes of a thread's counter.

@@ -1,18 +1,18 @@
 //! What a kernel works on ([`Work`]), and the launch that follows from it: [`Signature`] says what
 //! a kernel is launched with and binds the values of a problem to its parameters.
 
-mod quantity;
 mod run;
 mod signature;
 mod tiling;
+mod values;
 
 use pgemm_ir::Element;
 
-pub(crate) use self::quantity::Values;
-pub use self::quantity::{Count, DivisorPart, Matrix, Quantity};
 pub use self::run::{RunValue, RunValues};
 pub use self::signature::{Parameter, Signature};
 pub(crate) use self::tiling::Tiling;
+pub(crate) use self::values::Values;
+use crate::quantity::Matrix;
 use crate::spec::Spec;
 
 /// Multiples of this many bytes are the addresses and strides that TMA takes (PTX ISA,

@@ -3,15 +3,13 @@
 
 use pgemm_ir::Argument;
 
-use super::{Quantity, Signature};
-use crate::launch::Parameter;
+use super::{Parameter, Signature};
+use crate::quantity::{Matrix, Quantity};
 
 /// Addresses and factors of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunValues {
     /// Addresses of the first product's A, B, C and D, in the order of [`Matrix::ALL`].
-    ///
-    /// [`Matrix::ALL`]: super::Matrix::ALL
     pub matrices: [u64; 4],
     /// Addresses of the scales of A's rows and of B's columns.
     pub scales: [u64; 2],
@@ -40,7 +38,7 @@ impl Signature {
     /// The value of a quantity for a run; `None` where runs do not differ in it, or where the run
     /// does not look at it.
     pub fn run_value(&self, quantity: Quantity, run: &RunValues) -> Option<RunValue> {
-        use super::Matrix::{C, D};
+        use Matrix::{C, D};
         Some(match quantity {
             Quantity::Map(C | D) if run.stored_by_threads => return None,
             Quantity::Map(matrix) | Quantity::Address(matrix) => {
@@ -83,7 +81,6 @@ impl Signature {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::Matrix;
     use crate::spec::Spec;
 
     #[test]

@@ -1,13 +1,13 @@
 //! [`Signature`]: what a kernel is launched with. It follows from the [`Spec`] alone: the kernel's
-//! parts are declared, and no code is written. It can be stored beside an assembled kernel, which is
-//! then launched without generating anything.
+//! parts are declared, and no code is written. It can be stored beside an assembled kernel, which
+//! is then launched without generating anything.
 
 use pgemm_ir::{KernelBuilder, Launch, TensorMapSpec, WARPGROUP_THREADS};
 use serde::{Deserialize, Serialize};
 
-use super::{Quantity, Values, Work};
-use crate::kernel;
-use crate::resident::QueueQuantity;
+use super::{Values, Work};
+use crate::quantity::Quantity;
+use crate::queue::QueueQuantity;
 use crate::spec::Spec;
 
 /// What a parameter of a kernel says.
@@ -43,7 +43,7 @@ impl Signature {
     pub(crate) fn new(spec: &Spec, builder: &KernelBuilder, parameters: Vec<Parameter>) -> Self {
         Signature {
             spec: *spec,
-            name: kernel::entry_name(spec),
+            name: spec.entry_name(),
             parameters,
             tensor_maps: builder.tensor_maps(),
             cluster: spec.cluster.size(),
@@ -70,7 +70,7 @@ impl Signature {
     pub fn bind(&self, work: &Work) -> Launch {
         let values = Values::new(&self.spec, work);
         let arguments = self.parameters.iter().filter_map(|parameter| match parameter {
-            Parameter::Problem(quantity) => Some(quantity.value(&values)),
+            Parameter::Problem(quantity) => Some(values.value(*quantity)),
             Parameter::Queue(_) => None,
         });
         Launch { grid: [work.clusters * self.cluster, 1, 1], arguments: arguments.collect() }

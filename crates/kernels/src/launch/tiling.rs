@@ -2,8 +2,8 @@
 //! hands to its kernel.
 
 use super::Work;
-use super::quantity::{Count, DivisorPart};
 use crate::divisor;
+use crate::quantity::{Count, DivisorPart};
 use crate::spec::Spec;
 
 /// The tiles of a problem, in cluster tiles.

@@ -9,8 +9,8 @@ pub(crate) mod wgmma;
 
 use pgemm_ir::{Carried, RingCursor, Val, ty};
 
+use crate::coordinates::Segment;
 use crate::operands::Operands;
-use crate::source::Segment;
 
 /// Multiplies the stages of items.
 pub(crate) trait Mainloop<'k> {
@@ -25,8 +25,9 @@ pub(crate) trait Mainloop<'k> {
     /// Initialises the barriers: one thread.
     fn init(&self);
 
-    /// Consumer: multiplies all stages of a segment. `ahead`, where there is one, runs when a ring's
-    /// worth of stages is left; `issued` when nothing is left to issue, though it may still run.
+    /// Consumer: multiplies all stages of a segment. `ahead`, where there is one, runs when a
+    /// ring's worth of stages is left; `issued` when nothing is left to issue, though it may still
+    /// run.
     fn multiply<T>(
         &self,
         consumer: &Self::Consumer,
@@ -53,8 +54,35 @@ pub(crate) trait Mainloop<'k> {
     }
 }
 
-/// Runs `stage` for the stages of a segment from number `first` on, and `ahead`, where there is one,
-/// when a ring of `ring` stages is left.
+/// Sums of a thread in one row of D, whose elements of C are loaded together.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    /// Row, counted from the thread's first.
+    pub(crate) row: u32,
+    /// Of each sum its column, counted from the thread's first, and its place among the thread's
+    /// sums.
+    pub(crate) values: Vec<(u32, usize)>,
+}
+
+/// A mainloop that leaves each thread sums of some elements of a tile.
+pub(crate) trait RegisterSums<'k>: Mainloop<'k> {
+    /// The thread's sums, row by row.
+    fn groups(&self) -> &[Group];
+
+    /// What consumer warp `warp` knows.
+    fn worker(&self, warp: Val<'k, ty::U32>) -> Self::Consumer;
+
+    /// Row and column of the thread's first sum in a tile.
+    fn first_element(&self, consumer: &Self::Consumer) -> [Val<'k, ty::U32>; 2];
+
+    /// Neighbouring sums that lie in a row side by side.
+    fn vector(&self) -> u32 {
+        1
+    }
+}
+
+/// Runs `stage` for the stages of a segment from number `first` on, and `ahead`, where there is
+/// one, when a ring of `ring` stages is left.
 fn each_stage<'k, C: Carried<'k>, T>(
     b: &'k pgemm_ir::KernelBuilder,
     ring: u32,

@@ -1,10 +1,10 @@
-//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of the
-//! next are loaded, which may be in the next stage.
+//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of
+//! the next are loaded, which may be in the next stage.
 
 use pgemm_ir::{Carried, KernelBuilder, LoadSlot, RingCursor, Val, ty};
 
+use crate::coordinates::Segment;
 use crate::operands::Operands;
-use crate::source::Segment;
 
 /// A stage, and a step in it.
 pub(super) type Step<'k> = (Val<'k, ty::U32>, u32);

@@ -4,8 +4,8 @@
 
 use pgemm_ir::{Copies, KernelBuilder, Scope, TensorMap, TensorMapSpec, Val, ty};
 
-use crate::launch::{Matrix, Quantity};
 use crate::params::Params;
+use crate::quantity::{Matrix, Quantity};
 
 /// A tensor map over the matrices of a batch.
 #[derive(Clone)]

@@ -3,7 +3,6 @@
 //! the tiles that they share and multicast them.
 
 mod batch;
-mod tile;
 
 use pgemm_ir::{
     Copies, KernelBuilder, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
@@ -11,9 +10,9 @@ use pgemm_ir::{
 };
 
 pub(crate) use self::batch::BatchMap;
-pub use self::tile::{BoxPlace, OperandTile, StageTile};
-use crate::source::{CtaPlace, Segment, TileOrigin};
+use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::spec::{Cluster, Spec};
+use crate::tiles::operand::StageTile;
 
 /// Alignment of operand tiles: the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;

@@ -1,14 +1,15 @@
-//! Lines keep their direction: each thread moves chunks of some lines, and neighbours in a warp move
-//! neighbours in memory.
+//! Lines keep their direction: each thread moves chunks of some lines, and neighbours in a warp
+//! move neighbours in memory.
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::source::Words;
-use super::{Job, THREADS, Tile};
+use super::job::{Job, Tile};
+use super::matrix::THREADS;
+use crate::shift::Words;
 
 /// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns.
-/// Where it is to wait for the launches before this one, it knows before that what it reads, and waits
-/// once for what it has read.
+/// Where it is to wait for the launches before this one, it knows before that what it reads, and
+/// waits once for what it has read.
 pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, batch: u32, awaits_dependencies: bool) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);

@@ -5,11 +5,11 @@
 
 use pgemm_ir::{Element, Occupancy, RegionKind, SmemRequest, Special, Val, ty};
 
+use super::job::Job;
+use super::matrix::{BATCH, MatrixRepack, THREADS, TRANSPOSED, WARPGROUPS};
+use super::quantity::RepackQuantity;
 use super::split::{BINARY32, SplitSpec};
-use super::{
-    BATCH, CTAS_PER_SM, Job, MatrixRepack, REGISTERS, RepackQuantity, THREADS, TRANSPOSED,
-    WARPGROUPS,
-};
+use super::{CTAS_PER_SM, REGISTERS};
 use crate::params::Params;
 use crate::spec::Terms;
 

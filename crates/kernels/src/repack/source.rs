@@ -1,10 +1,12 @@
 //! Reading the source: 16-byte chunks of its lines, wherever these begin. Where the elements of a
-//! line are neighbours, a chunk is one aligned load, or two whose bytes are shifted into place; loads
-//! never leave the matrix. Else, and at the matrix's very ends, its elements are loaded one by one.
+//! line are neighbours, a chunk is one aligned load, or two whose bytes are shifted into place;
+//! loads never leave the matrix. Else, and at the matrix's very ends, its elements are loaded one
+//! by one.
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
-use super::CHUNK_BYTES;
+use super::matrix::CHUNK_BYTES;
+use crate::shift::{Words, shift_down};
 
 /// A matrix as it lies.
 pub(super) struct Source<'k> {
@@ -54,11 +56,9 @@ pub(super) struct Reads<'k> {
     plain: Val<'k, ty::Bool>,
 }
 
-/// 16 bytes.
-pub(super) type Words<'k> = [Val<'k, ty::U32>; 4];
-
 impl<'k> Source<'k> {
-    /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then zeros.
+    /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then
+    /// zeros.
     pub(super) fn chunk(&self, line: Val<'k, ty::U32>, column: Val<'k, ty::U32>) -> Chunk<'k> {
         let last = self.full - self.rest.eq(0).select::<ty::U32>(1, 0);
         let (near_line, near) = (line.min(self.lines - 1), column.min(last));
@@ -164,8 +164,8 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes before
-    /// all of it has been asked for. That takes registers.
+    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes
+    /// before all of it has been asked for. That takes registers.
     pub(super) fn read_once(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
         let b = self.b;
         let load = |address| b.load_global_once::<ty::U32, 4>(address);
@@ -186,8 +186,8 @@ impl<'k> Source<'k> {
         words.zip(reads).map(|(words, read)| self.cut(words, read.chunk.wanted)).collect()
     }
 
-    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words of
-    /// each, then nothing. Those beyond the end are copies of the last one.
+    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words
+    /// of each, then nothing. Those beyond the end are copies of the last one.
     fn elements(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
         let b = self.b;
         let size = self.element_bytes;
@@ -243,30 +243,4 @@ impl<'k> Source<'k> {
         );
         std::array::from_fn(|i| cut[i])
     }
-}
-
-/// The 16 bytes from byte `shift` of 32 on: a multiple of `unit`, below 16.
-pub(crate) fn shift_down<'k>(
-    low: &Words<'k>,
-    high: &Words<'k>,
-    shift: Val<'k, ty::U32>,
-    unit: u32,
-) -> Words<'k> {
-    let words = [*low, *high].concat();
-    let by = |words: &[Val<'k, ty::U32>], bytes: u32| -> Vec<Val<'k, ty::U32>> {
-        let moves = (shift & bytes).ne(0);
-        let count = (bytes / 4) as usize;
-        words
-            .iter()
-            .zip(&words[count..])
-            .map(|(stays, moved)| moves.select(*moved, *stays))
-            .collect()
-    };
-    let words = by(&words, 8);
-    let words = if unit < 8 { by(&words, 4) } else { words };
-    if unit >= 4 {
-        return std::array::from_fn(|i| words[i]);
-    }
-    let selector = (shift & 3) * 0x1111 + 0x3210;
-    std::array::from_fn(|i| words[i].permute_bytes(words[i + 1], selector))
 }

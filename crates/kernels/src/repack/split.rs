@@ -1,14 +1,14 @@
-//! [`SplitSpec`]: matrices of binary32 become the terms that kernels of [`Terms`] multiply, each the
-//! nearest number of the element's type to what the terms before it leave. A chunk of four numbers
-//! becomes four of each term, in the term's span.
+//! [`SplitSpec`]: matrices of binary32 become the terms that kernels of [`Terms`] multiply, each
+//! the nearest number of the element's type to what the terms before it leave. A chunk of four
+//! numbers becomes four of each term, in the term's span.
 //!
 //! What rounds beyond the type's largest number becomes that, and the next term takes the rest.
 //! Infinities and NaN have terms that are NaN, whose products are NaN too.
 
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
-use super::source::Words;
-use super::{BATCH, CHUNK_BYTES, Units};
+use super::matrix::{BATCH, CHUNK_BYTES, Units};
+use crate::shift::Words;
 use crate::spec::{SpecError, Terms};
 
 /// Bytes of the numbers that are split.
@@ -108,7 +108,8 @@ impl<'k> SplitStore<'k> {
                 }
             };
             if !last {
-                // Exact: the difference is a multiple of the number's last bit, and smaller than it.
+                // Exact: the difference is a multiple of the number's last bit, and smaller than
+                // it.
                 rest = std::array::from_fn(|i| rest[i] - values[i]);
             }
         }
@@ -120,8 +121,8 @@ fn inverse<'k>(b: &'k KernelBuilder, scale: Val<'k, ty::U32>) -> Val<'k, ty::F32
     (b.constant::<ty::U32>(254 << 23) - scale).as_f32()
 }
 
-/// The bits of a number without the lowest `bits`: rounded to nearest even, but to the largest number
-/// rather than to infinity. NaN where it is infinite or NaN.
+/// The bits of a number without the lowest `bits`: rounded to nearest even, but to the largest
+/// number rather than to infinity. NaN where it is infinite or NaN.
 fn nearest<'k>(value: Val<'k, ty::F32>, bits: u32) -> Val<'k, ty::U32> {
     const INFINITE: u32 = 0x7f80_0000;
     const NAN: u32 = 0x7fc0_0000;

@@ -1,12 +1,13 @@
 //! The matrix is transposed. A tile goes through shared memory in words that hold neighbours of the
 //! result: of elements of fewer than four bytes, a thread reads as many lines as a word has and
-//! permutes their bytes. Rows of the tile are lines of the result; their 16-byte chunks are permuted
-//! so that writes of words and reads of chunks both spread over all banks.
+//! permutes their bytes. Rows of the tile are lines of the result; their 16-byte chunks are
+//! permuted so that writes of words and reads of chunks both spread over all banks.
 
 use pgemm_ir::{Special, Val, ty};
 
-use super::source::Words;
-use super::{BATCH, CHUNK_BYTES, Job, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES, Tile};
+use super::job::{Job, Tile};
+use super::matrix::{BATCH, CHUNK_BYTES, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES};
+use crate::shift::Words;
 
 /// Threads side by side along the source's lines, and chunks of a row of the tile.
 const ABREAST: u32 = 8;
@@ -16,7 +17,8 @@ pub(super) fn transpose<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Sme
     let b = job.source.b;
     let size = job.source.element_bytes;
     let thread = b.special(Special::Thread);
-    // Lines of the source that one word of the result takes, and how many of these groups a tile has.
+    // Lines of the source that one word of the result takes, and how many of these groups a tile
+    // has.
     let in_word = (4 / size).max(1);
     let groups = TRANSPOSED_BYTES / (in_word * size);
     let group = thread / ABREAST % groups;
@@ -61,7 +63,8 @@ pub(super) fn transpose<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Sme
     }
 }
 
-/// For each element of a chunk, the word or words that it makes with those of the lines beside its own.
+/// For each element of a chunk, the word or words that it makes with those of the lines beside its
+/// own.
 fn across<'k>(lines: &[Words<'k>], size: u32) -> Vec<Vec<Val<'k, ty::U32>>> {
     match (size, lines) {
         (1, [a, b, c, d]) => (0..4)

@@ -1,9 +1,10 @@
-//! Loads that one lane does for all of its warp. Those that others write at the same time are not merged where all lanes ask for the same
-//! word: on an H200 thirty-two requests queue at its line of L2.
+//! Loads that one lane does for all lanes of its warp. If all lanes load the same word while other
+//! threads write it, the hardware does not merge the loads: on an H200 thirty-two requests queue at
+//! the word's L2 line.
 
 use pgemm_ir::{KernelBuilder, Order, Scope, Special, Val, ty};
 
-/// Consecutive words, the same in all lanes. The whole warp.
+/// Loads consecutive words, and gives them to all lanes. The whole warp calls this.
 pub(crate) fn load<'k, const N: usize>(
     b: &'k KernelBuilder,
     address: Val<'k, ty::U64>,
@@ -19,7 +20,7 @@ pub(crate) fn load<'k, const N: usize>(
     std::array::from_fn(|at| words[at].warp_uniform())
 }
 
-/// The same of 64-bit words, each loaded as one.
+/// As [`load`], with 64-bit words, each of which is loaded at once.
 pub(crate) fn load_u64s<'k, const N: usize>(
     b: &'k KernelBuilder,
     address: Val<'k, ty::U64>,
@@ -38,7 +39,7 @@ pub(crate) fn load_u64s<'k, const N: usize>(
     })
 }
 
-/// What the lane has acquired holds for the others too.
+/// Makes what the lane has acquired visible to the other lanes.
 fn pass_on(b: &KernelBuilder, order: Order) {
     if order == Order::Acquire {
         b.warp_sync();

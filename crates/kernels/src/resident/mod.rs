@@ -1,76 +1,35 @@
-//! The resident kernel: launched once, it stays and works through jobs as they come in, each a GEMM
-//! of its own shape. One warp of the grid takes jobs in (`relay.rs`), each CTA takes tiles of any
-//! of them (`tickets.rs`), and the last warpgroup to store a part of a job tells whoever waits for
-//! it. Producer and consumers work as those of a launched kernel; what that has in its parameters
-//! they find in the job's record. docs/resident.md has the protocol.
+//! The resident kernel. It is launched once, stays on the device, and processes jobs as they are
+//! submitted. Each job is a GEMM of its own shape. One warp of the grid takes jobs in (`relay.rs`).
+//! Each CTA takes tiles of any job (`tickets.rs`). The last warpgroup that stores a part of a job
+//! writes the job's completion words. Producer and consumers work as in a launched kernel, but read
+//! from the job's record what a launched kernel has in its parameters. docs/resident.md describes
+//! the protocol.
 
-pub mod layout;
 mod leader;
 pub mod record;
 pub(crate) mod relay;
 pub(crate) mod tickets;
 
-use std::fmt;
-
 use pgemm_ir::{
     AtomicOp, Carried, KernelBuilder, Order, RingCursor, Scope, TensorMapSpec, Val, ty,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::compute::Compute;
-use crate::launch::Matrix;
+use crate::coordinates::{Segment, TileOrigin};
 use crate::operands::{BatchMap, Operands};
 use crate::params::Params;
 use crate::problem::{Boxes, OutputMatrix, Problem};
-use crate::source::{Item, Job, Segment, Source, TileOrigin, Walker};
+use crate::quantity::Matrix;
+pub use crate::queue::{QueueQuantity, layout};
+use crate::source::{Item, Job, Source, Walker};
 use crate::spec::Spec;
 use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, queue};
 use relay::Relay;
 use tickets::{JobTile, Reader, Tickets};
 
-/// Shared memory that a resident kernel needs beside that of its spec.
-pub(crate) const SMEM_BYTES: u32 = (relay::SMEM_BYTES + tickets::SMEM_BYTES).next_multiple_of(1024);
-
-/// The producer asks for another tile when so many stages of this one are left: longer than it takes
-/// to find one.
-const ASKS_AHEAD: u32 = 16;
-
-/// What a parameter of a resident kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueueQuantity {
-    /// The address of the queue's words in device memory.
-    Queue,
-    /// The address of the records.
-    Records,
-    /// The address of the host's completion words.
-    Completions,
-    /// The address of the host's doorbells.
-    Doorbells,
-    /// The address of the host's entries.
-    Entries,
-    /// The address of the word in which the kernel tells the host whether it runs.
-    State,
-    /// The number of the launch.
-    Launch,
-    /// How long the kernel stays idle before it leaves.
-    IdleNanoseconds,
-}
-
-impl fmt::Display for QueueQuantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            QueueQuantity::Queue => "queue",
-            QueueQuantity::Records => "records",
-            QueueQuantity::Completions => "completions",
-            QueueQuantity::Doorbells => "doorbells",
-            QueueQuantity::Entries => "entries",
-            QueueQuantity::State => "state",
-            QueueQuantity::Launch => "launch",
-            QueueQuantity::IdleNanoseconds => "idle_nanoseconds",
-        })
-    }
-}
+/// The producer requests another tile when this many stages of the present one are left. They take
+/// longer than the search for a tile.
+const REQUEST_AHEAD_STAGES: u32 = 16;
 
 /// The tiles of a queue's jobs.
 pub(crate) struct QueueSource<'k, R> {
@@ -113,7 +72,7 @@ impl<'k, R: Compute> QueueSource<'k, R> {
         BatchMap::at(self.b, address, boxes.clone(), step)
     }
 
-    /// The problem of a tile, as far as a walker needs it.
+    /// The part of a tile's problem that a walker needs.
     fn problem(&self, tile: &JobTile<'k>, walker: Walker<'k>) -> Problem<'k, R> {
         let b = self.b;
         let operands = match walker {
@@ -155,8 +114,8 @@ impl<'k, R: Compute> QueueSource<'k, R> {
         }
     }
 
-    /// Counts a tile's part as done. The last one of a job says so, once its stores can be seen. The
-    /// thread that issued them.
+    /// Counts a part of a tile as done. The last part of a job writes the completion words once its
+    /// stores are visible. The thread that issued the stores calls this.
     fn arrive(&self, job: Val<'k, ty::U32>) {
         let b = self.b;
         let slot = self.queue.byte_offset(job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT);
@@ -170,15 +129,14 @@ impl<'k, R: Compute> QueueSource<'k, R> {
             let at = at(Slot::Arrived);
             b.atomic(AtomicOp::Add, at, 1, Order::AcquireRelease, Scope::Gpu)
         };
-        // Who is alone need not count.
+        // The only part of a job need not be counted.
         let before = b.if_else(all.eq(1), || b.constant(0), arrive);
         b.if_((before + 1).eq(all), || {
             b.fence(Order::AcquireRelease, Scope::Gpu);
             let here = self.queue.byte_offset(completion * 4 + queue::COMPLETIONS_AT);
             b.store_ordered(here, value, Order::Relaxed, Scope::Gpu);
-            // D is device memory: what the device sees of it in L2 is what copies to the host read.
-            // A fence at system scope, which they would not need, is one at a time for all SMs, 0.7
-            // µs each.
+            // D is device memory, so copies to the host read the same L2 as the device. They need
+            // no fence at system scope. Such fences run one at a time for all SMs, 0.7 µs each.
             let host = self.completions.byte_offset(completion * 4);
             b.store_ordered(host, value, Order::Relaxed, Scope::System);
             let freed = self.queue.byte_offset(job % RING_SLOTS * 4 + queue::FREED_AT);
@@ -268,7 +226,7 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
         let start = (operands.start(), self.nothing_known());
         let load = |item: &Item<'k, R>, (cursor, known)| {
             let known = self.begin(item, walker, known);
-            let asks = item.segment.k_count.max(ASKS_AHEAD) - ASKS_AHEAD;
+            let asks = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
             let before = |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(asks), || self.tickets.ask());
             let (maps, origin) = (&item.problem.operands, self.origin(item));
             (operands.load(maps, origin, &item.segment, cursor, before), known)

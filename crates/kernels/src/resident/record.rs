@@ -1,48 +1,48 @@
-//! What the host writes of a job.
+//! What the host writes for a job: its record, and its entry in a lane.
 
 use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
 use super::QueueQuantity;
 use super::layout::{ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, MOST_AFTER, RECORD_WORDS, Word};
-use crate::launch::{
-    Count, DivisorPart, Matrix, Parameter, Quantity, Signature, TMA_ALIGN_BYTES, Values, Work,
-};
+use crate::launch::{Parameter, Signature, TMA_ALIGN_BYTES, Values, Work};
 use crate::operands::BatchMap;
+use crate::quantity::{Count, DivisorPart, Matrix, Quantity};
 
-/// Tiles of a job, at most one less: tickets tell as many apart.
+/// A job has fewer tiles than this: tickets distinguish no more.
 const MOST_TILES: u64 = 1 << 30;
 
-/// A job that a resident kernel cannot do.
+/// Why a resident kernel cannot do a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The kernel is none that stays.
+    /// The kernel is not resident.
     #[error("{spec} is launched for each problem: a queue needs a resident kernel")]
     Launched {
         /// The kernel's name.
         spec: String,
     },
-    /// C or D that TMA cannot move.
+    /// TMA cannot move C or D.
     #[error(
-        "TMA cannot move C or D: their addresses, and the bytes of their lines, from line to line and from product to product, have to \
-         be multiples of {TMA_ALIGN_BYTES}; launch this problem instead, or pad its rows"
+        "TMA cannot move C or D: their addresses, and the bytes of their lines, from line to line \
+         and from product to product, have to be multiples of {TMA_ALIGN_BYTES}; launch this \
+         problem instead, or pad its rows"
     )]
     Misaligned,
-    /// Split tiles.
+    /// Tiles are split along K.
     #[error("{tiles} tiles are split along k: a resident kernel computes whole tiles")]
     Split {
         /// How many.
         tiles: u32,
     },
-    /// Nothing to compute.
+    /// D has no elements.
     #[error("D has no elements: there is nothing to wait for")]
     Empty,
-    /// More tiles than tickets can tell apart.
+    /// The job has more tiles than tickets can distinguish.
     #[error("the job has {tiles} tiles: a queue takes fewer than 2^30 of a job")]
     TooLarge {
         /// How many.
         tiles: u64,
     },
-    /// Too many jobs to wait for.
+    /// The job waits for too many other jobs.
     #[error(
         "the job waits for {jobs} others: {MOST_AFTER} are possible; put a job of less between"
     )]
@@ -52,7 +52,7 @@ pub enum RecordError {
     },
 }
 
-/// A place in a lane, and what its completion word says when the job is done.
+/// The completion word of a job, and its value when the job is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Number of the word.
@@ -62,12 +62,12 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// That of job number `job` of a lane.
+    /// The completion of job number `job` of a lane.
     pub fn of(lane: u32, job: u32) -> Self {
         Completion { word: lane * LANE_SLOTS + job % LANE_SLOTS, value: job.wrapping_add(1) }
     }
 
-    /// Whether a word that says `said` means that the job is done.
+    /// Whether the job is done if its completion word has the value `said`.
     pub fn is_done(&self, said: u32) -> bool {
         said.wrapping_sub(self.value) <= JOB_MASK
     }
@@ -79,7 +79,7 @@ impl Completion {
 pub struct Record {
     /// The maps of A, B, D and C, in this order.
     pub maps: [(TensorMapSpec, TensorMapArgument); 4],
-    /// The words behind them.
+    /// The words after the maps.
     pub words: [u32; RECORD_WORDS as usize],
 }
 
@@ -96,8 +96,8 @@ pub(super) const fn map_index(matrix: Matrix) -> u32 {
     }
 }
 
-/// What the words of a record say, but for its stamp and the steps of its matrices: the quantities
-/// that a launched kernel has as parameters.
+/// The quantities in the words of a record, except for its stamp and the steps of its matrices. A
+/// launched kernel has them as parameters.
 fn rows() -> impl Iterator<Item = (u32, Quantity)> {
     let single = [
         (Word::Tiles, Quantity::Tiles),
@@ -172,8 +172,8 @@ impl Record {
     }
 }
 
-/// What is written of a job with this record and so many tiles, that ends with tile number `tiles_to_end` of its lane and comes after
-/// others.
+/// What is written of a job with this record and so many tiles, that ends with tile number
+/// `tiles_to_end` of its lane and comes after others.
 ///
 /// # Errors
 /// These are too many.
@@ -196,13 +196,13 @@ pub fn entry(
     Ok(words)
 }
 
-/// Where the memory of a queue is.
+/// Addresses of the memory of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueMemory {
     /// The [`queue`](super::layout::queue) words in device memory, at a multiple of 128.
     pub queue: u64,
-    /// The records in device memory, at a multiple of 128: `RECORDS` times `RECORD_BYTES`. One is written while no job that names it is
-    /// under way.
+    /// The records in device memory, at a multiple of 128: `RECORDS` times `RECORD_BYTES`. One is
+    /// written while no job that names it is under way.
     pub records: u64,
     /// The host's [`doorbell`](super::layout::doorbell) words, at a multiple of 32.
     pub doorbells: u64,
@@ -215,8 +215,8 @@ pub struct QueueMemory {
 }
 
 impl Signature {
-    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves when
-    /// it was idle for so long.
+    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves
+    /// when it was idle for so long.
     ///
     /// # Errors
     /// The kernel is not resident.

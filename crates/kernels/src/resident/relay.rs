@@ -1,5 +1,6 @@
-//! The relay: one warp of the grid that watches the host's doorbells, takes jobs into the ring in device memory, and publishes them to
-//! all CTAs. Host memory is far away: nobody else reads it. All lanes walk together, and each takes in one job.
+//! The relay: one warp of the grid that watches the host's doorbells, takes jobs into the ring in
+//! device memory, and publishes them to all CTAs. Loads from host memory are slow, so no other warp
+//! reads it. All lanes run together, and each takes in one job.
 
 use pgemm_ir::{
     Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest, Special, Val, ty,
@@ -11,23 +12,21 @@ use super::layout::{
 };
 use super::{QueueQuantity, leader};
 use crate::params::Params;
+use crate::queue::smem::RELAY_BYTES;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
 
-/// Bytes of shared memory that it takes.
-pub(crate) const SMEM_BYTES: u32 = 16;
-
-/// The bit of what is published that says that no more will be.
+/// The bit of the published word that says that no more jobs will come.
 pub(crate) const LAST: u64 = 1 << 63;
 
-/// What is published where tiles that nobody has taken are given up.
+/// The published word that gives up all tiles that no CTA has taken.
 pub(crate) const GIVEN_UP: u64 = u64::MAX;
 
 /// Declarations of the relay.
 pub(crate) struct Relay<'k> {
     b: &'k KernelBuilder,
-    /// A word that lanes tell each other something in.
+    /// Words through which lanes pass values to each other.
     word: RegionId,
     doorbells: Val<'k, ty::U64>,
     entries: Val<'k, ty::U64>,
@@ -38,7 +37,7 @@ pub(crate) struct Relay<'k> {
     idle: Val<'k, ty::U64>,
 }
 
-/// What it knows between two looks at the doorbells.
+/// The state of the relay between two polls of the doorbells.
 #[derive(Clone)]
 struct Progress<'k> {
     /// Jobs of each lane of the queue that it has taken in.
@@ -46,11 +45,11 @@ struct Progress<'k> {
     /// Tiles and jobs that it has published.
     tiles: Val<'k, ty::U32>,
     jobs: Val<'k, ty::U32>,
-    /// Jobs before this one find their slots of the ring free, as far as is known without looking.
+    /// The slots of jobs before this one are known to be free.
     free_to: Val<'k, ty::U32>,
 }
 
-/// Heads; tiles, jobs and where free slots end.
+/// The fields of [`Progress`]: heads, tiles, jobs, and the end of the free slots.
 type Parts<'k> = (Vec<Val<'k, ty::U32>>, Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>);
 
 impl<'k> Progress<'k> {
@@ -62,32 +61,32 @@ impl<'k> Progress<'k> {
         Progress { heads, tiles, jobs, free_to }
     }
 
-    /// The same where all that was published is done.
+    /// The state in which all published jobs are done.
     fn all_done(self) -> Self {
         Progress { free_to: (self.jobs + RING_SLOTS) & JOB_MASK, ..self }
     }
 
-    /// The same with more jobs published. Whose slots were waited for are no more than free: numbers wrap, and what is known of jobs long
-    /// ago must not be taken for those to come.
+    /// The same with more jobs published. Whose slots were waited for are no more than free:
+    /// numbers wrap, and what is known of jobs long ago must not be taken for those to come.
     fn with_published(self, tiles: Val<'k, ty::U32>, count: Val<'k, ty::U32>) -> Self {
         let jobs = (self.jobs + count) & JOB_MASK;
         let is_ahead = ((self.free_to - jobs) & JOB_MASK).lt(RING_SLOTS);
         Progress { tiles, jobs, free_to: is_ahead.select(self.free_to, jobs), ..self }
     }
 
-    /// Whether it is known that all that was published is done.
+    /// Whether all published jobs are known to be done.
     fn is_all_done(&self) -> Val<'k, ty::Bool> {
         self.free_to.eq((self.jobs + RING_SLOTS) & JOB_MASK)
     }
 
-    /// Whether it is known that a job's slot is free.
+    /// Whether a job's slot is known to be free.
     fn is_free(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         ((self.free_to - job - 1) & JOB_MASK).lt(RING_SLOTS)
     }
 }
 
-/// What is said at the doorbells: for each lane of the queue how many jobs it has; the record of the host's last one or
-/// [`doorbell::LOOK`], and its tiles or 0; and what to do.
+/// The content of the doorbells: the number of jobs of each lane of the queue; the record of the
+/// host's last job, or [`doorbell::LOOK`], and its tiles, or 0; and the command.
 struct Bells<'k> {
     jobs: Vec<Val<'k, ty::U32>>,
     hint: Val<'k, ty::U32>,
@@ -95,13 +94,13 @@ struct Bells<'k> {
     control: Val<'k, ty::U32>,
 }
 
-/// What a doorbell says of a job.
+/// What a doorbell says about a job.
 #[derive(Clone, Copy)]
 struct Known<'k> {
-    /// Whether it says anything.
+    /// Whether the doorbell names the job.
     known: Val<'k, ty::Bool>,
     record: Val<'k, ty::U32>,
-    /// 0 where it does not say.
+    /// The job's tiles, or 0 if the doorbell does not say.
     tiles: Val<'k, ty::U32>,
 }
 
@@ -112,7 +111,7 @@ impl<'k> Relay<'k> {
         [queue, records]: [Val<'k, ty::U64>; 2],
     ) -> Self {
         let b = params.b;
-        let word = SmemRequest::whole(SMEM_BYTES, 16);
+        let word = SmemRequest::whole(RELAY_BYTES, 16);
         Relay {
             b,
             word: b.region("relay", RegionKind::Data(Element::S32), word),
@@ -126,7 +125,7 @@ impl<'k> Relay<'k> {
         }
     }
 
-    /// Takes jobs in until there is no use in staying. One warp.
+    /// Takes jobs in until the kernel is to end. One warp runs this.
     pub(crate) fn run(&self) {
         let b = self.b;
         let heads = (0..LANES).map(|lane| self.load(queue::HEADS_AT + lane * 4));
@@ -134,10 +133,10 @@ impl<'k> Relay<'k> {
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
         let published = leader::load_u64s::<1>(b, at, Order::Relaxed, Scope::Gpu);
         let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
-        // Behind an abort there is nothing to go on from.
+        // After an abort there is no state to continue from.
         let stays = published[0].ne(GIVEN_UP);
         b.if_(stays, || self.say(true));
-        // The last launch left nothing undone.
+        // The previous launch has completed all of its jobs.
         let start = Progress { heads, tiles, jobs, free_to: jobs }.all_done();
         let ((heads, ..), _, _) = b.while_(
             (start.parts(), b.clock(), stays),
@@ -185,7 +184,7 @@ impl<'k> Relay<'k> {
         word
     }
 
-    /// Tells the host whether this launch takes jobs.
+    /// Writes to the host whether this launch takes jobs.
     fn say(&self, runs: bool) {
         let said = (self.launch << 1) | u32::from(runs);
         self.alone(|| self.b.store_ordered(self.state, said, Order::Relaxed, Scope::System));
@@ -198,12 +197,12 @@ impl<'k> Relay<'k> {
         self.b.store_ordered(at, word, Order::Release, Scope::Gpu);
     }
 
-    /// Looks at the doorbells. Entries were written before they were rung.
+    /// Reads the doorbells. A submitter writes the entry of a job before it rings.
     fn bells(&self) -> Bells<'k> {
         let b = self.b;
         let [host, said, one, other] =
             leader::load(b, self.doorbells, Order::Acquire, Scope::System);
-        // Words are read each for itself: a hint may be older or newer than the count.
+        // The words are not read atomically: a hint may be older or newer than the count.
         let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & doorbell::COUNT_MASK;
         Bells {
             jobs: vec![host, one, other],
@@ -213,7 +212,7 @@ impl<'k> Relay<'k> {
         }
     }
 
-    /// Takes in what the doorbells tell of.
+    /// Takes in the jobs that the doorbells announce.
     fn take_all(&self, progress: Progress<'k>, bells: &Bells<'k>) -> Progress<'k> {
         let b = self.b;
         let parts = progress.parts();
@@ -246,8 +245,9 @@ impl<'k> Relay<'k> {
         Progress::of(all)
     }
 
-    /// Takes in `count` jobs of a lane of the queue, from that of its head on, and publishes them: gives the tiles until now. Where
-    /// there is one and its record is known, its entry need not be read.
+    /// Takes in `count` jobs of a lane of the queue, from that of its head on, and publishes them:
+    /// gives the tiles until now. Where there is one and its record is known, its entry need not be
+    /// read.
     fn take(
         &self,
         lane: Val<'k, ty::U32>,
@@ -259,7 +259,7 @@ impl<'k> Relay<'k> {
         let thread = b.special(Special::Lane);
         let Progress { ref heads, tiles, jobs, .. } = *before;
         let head = heads[0];
-        // Lanes without a job look at the first one's.
+        // Lanes without a job read the entry of the first job.
         let mine = thread.lt(count);
         let number = head + mine.select(thread, 0);
         let place = lane * LANE_SLOTS + number % LANE_SLOTS;
@@ -291,7 +291,8 @@ impl<'k> Relay<'k> {
         let slot = job % RING_SLOTS;
         let first = tiles + (to_end - own - skipped);
         b.if_(mine & !before.is_free(job), || self.wait_until_free(slot, job));
-        // No slot is used again before those of earlier jobs are free: who searches relies on it.
+        // A slot is reused only after the slots of all earlier jobs are free. The search for a
+        // tile's job relies on this.
         b.warp_sync();
         b.if_(mine, || {
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
@@ -303,7 +304,7 @@ impl<'k> Relay<'k> {
             b.store_global(at.byte_offset(Slot::Completion as u32 * 4), completion);
             b.store_global(at.byte_offset(Slot::After as u32 * 4), [a, b_, c, d]);
         });
-        // The last one's lane knows how many tiles there are now.
+        // The lane of the last job has the new number of tiles.
         let told = b.smem_address(self.word);
         b.if_((thread + 1).eq(count), || b.store_shared(told, [to_end, first, record, job]));
         b.warp_sync();
@@ -315,7 +316,7 @@ impl<'k> Relay<'k> {
             b.store_ordered(at, first.widen() | named, Order::Relaxed, Scope::Gpu);
             self.publish(tiles, (jobs + count) & JOB_MASK, 0);
         });
-        // It is overwritten by the next ones.
+        // The next jobs overwrite the word.
         b.warp_sync();
         tiles
     }
@@ -329,7 +330,8 @@ impl<'k> Relay<'k> {
         b.while_(freed(), |freed| freed.ne(before), |_| freed());
     }
 
-    /// Whether it goes on waiting for jobs: those that it published are not done yet, or it has not been idle for long.
+    /// Whether it goes on waiting for jobs: those that it published are not done yet, or it has not
+    /// been idle for long.
     fn stays(
         &self,
         control: Val<'k, ty::U32>,
@@ -337,7 +339,7 @@ impl<'k> Relay<'k> {
         since: Val<'k, ty::U64>,
     ) -> (Progress<'k>, Val<'k, ty::Bool>) {
         let b = self.b;
-        // Who is idle looks at nothing but the doorbells.
+        // An idle relay reads only the doorbells.
         let look = || {
             let at = self.queue.byte_offset(queue::DONE_AT);
             let [done] = leader::load(b, at, Order::Acquire, Scope::Gpu);
@@ -352,8 +354,9 @@ impl<'k> Relay<'k> {
         (progress, stays)
     }
 
-    /// Leaves, unless a job comes in at the last moment, and gives whether one did: the host rings first and then looks at the state, the
-    /// relay writes the state first and then looks at the doorbells, so that one of them sees what the other did.
+    /// Leaves, unless a job comes in at the last moment, and gives whether one did: the host rings
+    /// first and then looks at the state, the relay writes the state first and then looks at the
+    /// doorbells, so that one of them sees what the other did.
     fn leave(&self, progress: &Progress<'k>, control: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         let b = self.b;
         self.say(false);
@@ -392,8 +395,9 @@ mod tests {
 
     const THREADS: u32 = 128;
 
-    /// Each thread publishes as many batches of a warp's jobs as threads are before it, and tells for how many jobs more slots are known to
-    /// be free, and whether the next job's and the ring's last job's are.
+    /// Each thread publishes as many batches of a warp's jobs as threads are before it, and tells
+    /// for how many jobs more slots are known to be free, and whether the next job's and the ring's
+    /// last job's are.
     fn kernel() -> Kernel {
         let b = KernelBuilder::new("free", 1);
         b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
@@ -422,7 +426,8 @@ mod tests {
         pgemm_ir::optimise(b.finish().unwrap()).unwrap()
     }
 
-    /// What was known before must not come back as free when numbers wrap: it ends with the jobs that it is about.
+    /// What was known before must not come back as free when numbers wrap: it ends with the jobs
+    /// that it is about.
     #[test]
     fn slots_are_known_to_be_free_for_as_many_jobs_as_the_ring_has() {
         let kernel = kernel();

@@ -1,39 +1,25 @@
-//! Tiles of jobs as a CTA takes them: one warp draws tickets, the numbers of tiles over all jobs, and finds their jobs; what a tile's
-//! other warps need to know goes to them through a small ring in shared memory.
+//! The tiles that a CTA of a resident kernel takes. A ticket is the number of a tile, counted over
+//! all jobs. One warp of the CTA draws tickets and finds the jobs that their tiles belong to
+//! ([`search`]). It hands each tile to the other warps through a small ring in shared memory.
+
+mod search;
+
+use std::vec::IntoIter;
 
 use pgemm_ir::{
     AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest,
     Special, Type, Val, ValueId, ty,
 };
 
-use super::layout::{
-    JOB_MASK, MOST_AFTER, RECORD_BYTES, RECORD_WORDS, RING_SLOTS, SLOT_BYTES, Slot, WORDS_AT, Word,
-    queue,
-};
+use super::layout::{RECORD_WORDS, Word, queue};
 use super::leader;
 use super::relay::{GIVEN_UP, LAST};
+use crate::coordinates::TileOrigin;
 use crate::divisor::Divisor;
 use crate::problem::Vector;
-use crate::source::{Raster, TileOrigin};
+use crate::queue::smem::{MBARRIER_BYTES, TILE_BYTES, TILE_SLOTS};
+use crate::scheduler::Raster;
 use crate::spec::{Spec, Tile};
-
-/// Tiles that a CTA knows of at once.
-const SLOTS: u32 = 2;
-
-/// Bytes of a tile: its record's words, and 8 words of its own.
-const TILE_BYTES: u32 = RECORD_WORDS * 4 + 32;
-
-const MBARRIER_BYTES: u32 = 8;
-
-/// Looks at another job's completion between two at whether tiles are given up.
-const LOOKS_BETWEEN: u32 = 256;
-
-/// Numbers of records as [`queue::LATEST_AT`] names them, and the bits of jobs' numbers there.
-const RECORDS_NAMED: u32 = 1 << (queue::JOB_BIT - queue::RECORD_BIT);
-const JOB_NAMED: u64 = (1 << (64 - queue::JOB_BIT)) - 1;
-
-/// Bytes of shared memory that they take.
-pub(crate) const SMEM_BYTES: u32 = SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
 
 /// The tiles of a CTA.
 #[derive(Clone, Copy)]
@@ -43,9 +29,9 @@ pub(crate) struct Tickets<'k> {
     words: RegionId,
     full: RegionId,
     empty: RegionId,
-    /// Where the producer asks for another tile.
-    asked: RegionId,
-    /// Warps and threads that read each tile.
+    /// The barrier at which the producer requests another tile.
+    requests: RegionId,
+    /// Warps and threads that read each tile of the ring.
     readers: u32,
     /// Whether jobs have a bias.
     has_bias: bool,
@@ -53,7 +39,7 @@ pub(crate) struct Tickets<'k> {
     records: Val<'k, ty::U64>,
 }
 
-/// Where a warp stands in the ring of tiles.
+/// The position of a warp in the ring of tiles.
 #[derive(Clone, Copy)]
 pub(crate) struct TileCursor<'k> {
     slot: Val<'k, ty::U32>,
@@ -76,7 +62,7 @@ pub(crate) enum Reader {
 pub(crate) struct JobTile<'k> {
     /// Its place in D.
     pub(crate) origin: TileOrigin<'k>,
-    /// Its stages; 0 where there is none any more.
+    /// Its stages. 0 says that no more tiles will come.
     pub(crate) k_tiles: Val<'k, ty::U32>,
     /// Number of the job's record.
     pub(crate) record: Val<'k, ty::U32>,
@@ -84,17 +70,18 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
-    /// Where the bias is, for who stores, if jobs have one.
+    /// The bias, in consumers of a kernel whose jobs have one.
     pub(crate) bias: Option<Vector<'k>>,
-    /// Bits 0 to 3: whether A, B, C and D step from product to product.
+    /// Bits 0 to 3 say whether each product of a batch has an A, B, C and D of its own.
     pub(crate) steps: Val<'k, ty::U32>,
     /// Number of the job.
     pub(crate) job: Val<'k, ty::U32>,
 }
 
-/// A job that was found, in all lanes, and of its record's words each lane one.
+/// A job that the warp has found. All lanes have the same values, but each lane has its own word of
+/// the record.
 #[derive(Clone, Copy)]
-struct Found<'k> {
+struct FoundJob<'k> {
     job: Val<'k, ty::U32>,
     first: Val<'k, ty::U32>,
     tiles: Val<'k, ty::U32>,
@@ -105,15 +92,16 @@ struct Found<'k> {
 /// What the relay has published.
 #[derive(Clone, Copy)]
 struct Published<'k> {
-    /// Tiles, jobs, and whether there will be more.
+    /// The number of tiles, the number of jobs, and whether more will come.
     word: Val<'k, ty::U64>,
-    /// What is said beside it of a job, the last of them or another.
+    /// The first tile, the record and the low bits of the number of one job, mostly the last one
+    /// ([`queue::LATEST_AT`]).
     beside: Val<'k, ty::U64>,
 }
 
-/// What a slot of the ring says, as far as it is looked at while searching.
+/// The words of a slot of the job ring that the search reads.
 #[derive(Clone, Copy)]
-struct Seen<'k> {
+struct SlotEntry<'k> {
     first: Val<'k, ty::U32>,
     job: Val<'k, ty::U32>,
     record: Val<'k, ty::U32>,
@@ -121,7 +109,7 @@ struct Seen<'k> {
 }
 
 impl<'k> Tickets<'k> {
-    /// Declares the ring, whose slots `readers` warps or threads read.
+    /// Declares the ring of tiles. `readers` warps and threads read each slot.
     pub(crate) fn declare(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -132,14 +120,14 @@ impl<'k> Tickets<'k> {
             let request = SmemRequest::whole(count * MBARRIER_BYTES, MBARRIER_BYTES);
             b.region(name, RegionKind::Mbarrier, request)
         };
-        let words = SmemRequest::whole(SLOTS * TILE_BYTES, 16);
+        let words = SmemRequest::whole(TILE_SLOTS * TILE_BYTES, 16);
         Tickets {
             b,
             tile: spec.tile,
             words: b.region("tiles", RegionKind::Data(Element::S32), words),
-            full: barriers(SLOTS, "tiles_full"),
-            empty: barriers(SLOTS, "tiles_empty"),
-            asked: barriers(1, "asked"),
+            full: barriers(TILE_SLOTS, "tiles_full"),
+            empty: barriers(TILE_SLOTS, "tiles_empty"),
+            requests: barriers(1, "requests"),
             readers,
             has_bias: spec.epilogue.bias().is_some(),
             queue,
@@ -150,11 +138,11 @@ impl<'k> Tickets<'k> {
     /// Initialises the barriers: one thread.
     pub(crate) fn init(&self) {
         let b = self.b;
-        for slot in 0..SLOTS {
+        for slot in 0..TILE_SLOTS {
             b.smem_address(self.full).offset(slot * MBARRIER_BYTES).mbarrier_init(1);
             b.smem_address(self.empty).offset(slot * MBARRIER_BYTES).mbarrier_init(self.readers);
         }
-        b.smem_address(self.asked).mbarrier_init(1);
+        b.smem_address(self.requests).mbarrier_init(1);
     }
 
     /// The first slot.
@@ -164,7 +152,7 @@ impl<'k> Tickets<'k> {
 
     fn next(&self, cursor: TileCursor<'k>) -> TileCursor<'k> {
         let next = cursor.slot + 1;
-        let wraps = next.eq(SLOTS);
+        let wraps = next.eq(TILE_SLOTS);
         TileCursor {
             slot: wraps.select(0, next),
             phase: wraps.select(cursor.phase ^ 1, cursor.phase),
@@ -222,22 +210,24 @@ impl<'k> Tickets<'k> {
         (tile, self.next(cursor))
     }
 
-    /// Asks for the tile behind the next one: the producer, once for each tile that it takes.
+    /// Requests the tile after the next one. The producer calls this once for each tile that it
+    /// takes.
     pub(crate) fn ask(&self) {
-        self.b.smem_address(self.asked).mbarrier_arrive();
+        self.b.smem_address(self.requests).mbarrier_arrive();
     }
 
-    /// Lane 0 only.
+    /// Runs `then` in lane 0.
     fn first(&self, then: impl FnOnce()) {
         self.b.if_(self.b.special(Special::Lane).eq(0), then);
     }
 
-    /// Draws tickets and hands tiles on until no more will come. One warp.
+    /// Draws tickets and hands tiles to the other warps until no more will come. One warp runs
+    /// this.
     pub(crate) fn draw(&self) {
         let b = self.b;
         let zero = || b.constant::<ty::U32>(0);
         let none =
-            Found { job: zero(), first: zero(), tiles: zero(), record: zero(), word: zero() };
+            FoundJob { job: zero(), first: zero(), tiles: zero(), record: zero(), word: zero() };
         b.while_(
             (self.start(), zero(), none, b.constant(true)),
             |(.., goes_on)| goes_on,
@@ -253,7 +243,7 @@ impl<'k> Tickets<'k> {
                 let (found, there) = b.if_else(there, next, nothing);
                 self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
                 self.hand_on(cursor, found, ticket, there);
-                b.if_(there, || b.smem_address(self.asked).mbarrier_wait(phase));
+                b.if_(there, || b.smem_address(self.requests).mbarrier_wait(phase));
                 (self.next(cursor), phase ^ 1, found, there)
             },
         );
@@ -277,14 +267,14 @@ impl<'k> Tickets<'k> {
         Published { word, beside }
     }
 
-    /// Whether a tile of that number is among what was published, and is not given up.
+    /// Whether the tile of a ticket has been published and has not been given up.
     fn is_there(&self, published: Published<'k>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
-        // Numbers wrap: those to come are less than half of all ahead.
+        // Numbers wrap. The distance to a published tile is less than half of their range.
         let ahead = published.word.low_word() - ticket - 1;
         ahead.lt(1 << 31) & published.word.ne(GIVEN_UP)
     }
 
-    /// Waits until the tile is published, or none will be any more.
+    /// Waits until the tile is published, or until no more tiles will be.
     fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Published<'k> {
         self.b.while_(
             self.published(),
@@ -293,158 +283,12 @@ impl<'k> Tickets<'k> {
         )
     }
 
-    /// The last job that was published.
-    fn latest(&self, Published { word, beside }: Published<'k>) -> Seen<'k> {
-        let job = ((word >> 32).low_word() - 1) & JOB_MASK;
-        let first = beside.low_word();
-        let record = (beside >> queue::RECORD_BIT).low_word();
-        let own =
-            Seen { first, job, record: record % RECORDS_NAMED, tiles: word.low_word() - first };
-        let is_own = (beside >> queue::JOB_BIT).eq(job.widen() & JOB_NAMED);
-        self.b.if_else(is_own, || own, || self.seen(job))
-    }
-
-    fn slot(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.queue.byte_offset(job % RING_SLOTS * SLOT_BYTES + queue::SLOTS_AT)
-    }
-
-    fn seen(&self, job: Val<'k, ty::U32>) -> Seen<'k> {
-        let [name, what] = leader::load_u64s(self.b, self.slot(job), Order::Relaxed, Scope::Gpu);
-        Seen {
-            first: name.low_word(),
-            job: (name >> 32).low_word(),
-            record: what.low_word(),
-            tiles: (what >> 32).low_word(),
-        }
-    }
-
-    /// Whether a published job is the tile's or before it: so is one whose slot has a later job's already, since the tile's own is not
-    /// done.
-    fn begins_by(
-        &self,
-        seen: Seen<'k>,
-        job: Val<'k, ty::U32>,
-        ticket: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::Bool> {
-        seen.job.ne(job) | (ticket - seen.first).lt(1 << 31)
-    }
-
-    /// The job of a published tile, found among those in the ring from the latest on, and whether it begins: the jobs that it comes after
-    /// are done then, else tiles are given up.
-    fn find(
-        &self,
-        ticket: Val<'k, ty::U32>,
-        published: Published<'k>,
-    ) -> (Found<'k>, Val<'k, ty::Bool>) {
-        let b = self.b;
-        let latest = ((published.word >> 32).low_word() - 1) & JOB_MASK;
-        let seen = self.latest(published);
-        let (job, seen) = b.if_else(
-            self.begins_by(seen, latest, ticket),
-            || (latest, seen),
-            || {
-                // Where jobs have as many tiles as the latest, it is this one.
-                let back = (seen.first - ticket + (seen.tiles - 1)) / seen.tiles;
-                let guess = (latest - back.min(RING_SLOTS - 1)) & JOB_MASK;
-                let guessed = self.seen(guess);
-                let hit = guessed.job.eq(guess) & (ticket - guessed.first).lt(guessed.tiles);
-                b.if_else(hit, || (guess, guessed), || self.search(ticket, latest))
-            },
-        );
-        let word = self.word(seen.record);
-        let begins = self.wait_for_others(job);
-        (Found { job, first: seen.first, tiles: seen.tiles, record: seen.record, word }, begins)
-    }
-
-    /// The same where it is not the latest.
-    fn search(
-        &self,
-        ticket: Val<'k, ty::U32>,
-        latest: Val<'k, ty::U32>,
-    ) -> (Val<'k, ty::U32>, Seen<'k>) {
-        let b = self.b;
-        let begins = |back: Val<'k, ty::U32>| {
-            let job = (latest - back) & JOB_MASK;
-            self.begins_by(self.seen(job), job, ticket)
-        };
-        // Steps back that double, until it begins by then.
-        let (back, step) = b.while_(
-            (b.constant::<ty::U32>(1), b.constant::<ty::U32>(2)),
-            |(back, _)| !begins(back),
-            |(back, step)| ((back + step).min(RING_SLOTS - 1), step * 2),
-        );
-        // It is at most `back` before the latest, and more than what `back` was before.
-        let late = back - step / 2 + 1;
-        let (back, _) = b.while_(
-            (back, late),
-            |(back, late)| late.lt(back),
-            |(back, late)| {
-                let middle = (back + late) / 2;
-                let begins = begins(middle);
-                (begins.select(middle, back), begins.select(late, middle + 1))
-            },
-        );
-        let job = (latest - back) & JOB_MASK;
-        (job, self.seen(job))
-    }
-
-    /// Each lane's word of a record.
-    fn word(&self, record: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
-        let b = self.b;
-        let at = b.special(Special::Lane) * 4 + WORDS_AT;
-        let [word] = b.load_global(self.records.byte_offset(record * RECORD_BYTES + at));
-        word
-    }
-
-    /// Waits until the jobs are done that this one comes after, or tiles are given up; gives whether they are done.
-    fn wait_for_others(&self, job: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
-        let b = self.b;
-        let at = self.slot(job).byte_offset(Slot::After as u32 * 4);
-        let words = b.load_global::<ty::U32, 4>(at);
-        let mut done = b.constant(true);
-        for pair in words.chunks(2).take(MOST_AFTER as usize) {
-            let (completion, value) = (pair[0].warp_uniform(), pair[1].warp_uniform());
-            let wait = || self.wait_for_other(completion - 1, value);
-            done = done & b.if_else(completion.ne(0), wait, || b.constant(true));
-        }
-        done
-    }
-
-    /// The same for one of them, by its completion word.
-    fn wait_for_other(
-        &self,
-        completion: Val<'k, ty::U32>,
-        value: Val<'k, ty::U32>,
-    ) -> Val<'k, ty::Bool> {
-        let b = self.b;
-        let word = self.queue.byte_offset(completion * 4 + queue::COMPLETIONS_AT);
-        let waits = || {
-            let [said] = leader::load(b, word, Order::Acquire, Scope::Gpu);
-            !(said - value).lt(1 << 31)
-        };
-        let (waits, ..) = b.while_(
-            (waits(), b.constant(false), b.constant::<ty::U32>(1)),
-            |(waits, given_up, _)| waits & !given_up,
-            |(_, _, looks)| {
-                // Now and then whether tiles are given up.
-                let given_up = b.if_else(
-                    (looks % LOOKS_BETWEEN).eq(0),
-                    || self.published().word.eq(GIVEN_UP),
-                    || b.constant(false),
-                );
-                (waits(), given_up, looks + 1)
-            },
-        );
-        // What that one stored by TMA is what this one loads by TMA.
-        b.fence_proxy_async_global();
-        !waits
-    }
-
-    /// Hands a tile on, or that there is none.
+    /// Writes a tile to the ring. Where `there` is false, the tile has no stages, which tells its
+    /// readers that no more will come.
     fn hand_on(
         &self,
         cursor: TileCursor<'k>,
-        found: Found<'k>,
+        found: FoundJob<'k>,
         ticket: Val<'k, ty::U32>,
         there: Val<'k, ty::Bool>,
     ) {
@@ -476,7 +320,8 @@ impl<'k> Tickets<'k> {
         });
     }
 
-    /// The last CTA to leave makes the queue ready for the next launch: tickets go on with the first tile that was not published.
+    /// The last CTA to leave prepares the queue for the next launch: tickets continue with the
+    /// first tile that was not published.
     fn leave(&self) {
         let b = self.b;
         let others = b.special(Special::CtaCount) - 1;
@@ -487,7 +332,7 @@ impl<'k> Tickets<'k> {
             b.if_(left.eq(others), || {
                 let tickets = self.queue.byte_offset(queue::TICKET_AT);
                 b.store_ordered(tickets, published.low_word(), Order::Relaxed, Scope::Gpu);
-                // A launch behind an abort finds that all is given up.
+                // After an abort the next launch has to find that all tiles are given up.
                 b.if_(published.ne(GIVEN_UP), || {
                     let at = self.queue.byte_offset(queue::PUBLISHED_AT);
                     b.store_ordered(at, published & (LAST - 1), Order::Relaxed, Scope::Gpu);
@@ -497,7 +342,8 @@ impl<'k> Tickets<'k> {
     }
 }
 
-/// Values that a struct is made of. What they are joined with is not looked at: their types are the fields'.
+/// Implements [`Carried`] for a struct whose fields are values. `join` is given the type U32 for
+/// every field and does not use it: the type of each value follows from its field.
 macro_rules! carried {
     ($name:ident { $($field:ident),* }) => {
         impl<'k> Carried<'k> for $name<'k> {
@@ -507,7 +353,7 @@ macro_rules! carried {
                 values.extend([$(self.$field.id()),*]);
             }
 
-            fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
+            fn join(b: &'k KernelBuilder, values: &mut IntoIter<ValueId>, (): ()) -> Self {
                 $(let $field = Val::join(b, values, Type::U32);)*
                 $name { $($field),* }
             }
@@ -517,5 +363,5 @@ macro_rules! carried {
 
 carried!(Published { word, beside });
 carried!(TileCursor { slot, phase });
-carried!(Found { job, first, tiles, record, word });
-carried!(Seen { first, job, record, tiles });
+carried!(FoundJob { job, first, tiles, record, word });
+carried!(SlotEntry { first, job, record, tiles });

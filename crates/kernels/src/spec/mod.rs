@@ -3,6 +3,8 @@
 //!
 //! A spec has a readable name, which is also its key in files: see [`name`].
 
+mod error;
+mod fragments;
 mod mainloop;
 mod name;
 mod resources;
@@ -11,16 +13,17 @@ mod validate;
 use pgemm_ir::{Argument, Element, OperandMajor};
 use serde::{Deserialize, Serialize};
 
+pub use self::error::SpecError;
+pub(crate) use self::fragments::FRAGMENT_DEPTH;
 pub use self::mainloop::{
     DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Summation, Terms, ThreadTile, Warps, WgmmaSpec,
 };
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
-pub use self::validate::SpecError;
 use crate::dtype::{Majors, Product};
 use crate::epilogue::Epilogue;
-use crate::epilogue::staging::Staging;
-use crate::mainloop::ffma::LineTile;
-use crate::operands::OperandTile;
+use crate::tiles::line::LineTile;
+use crate::tiles::operand::OperandTile;
+use crate::tiles::staging::{OutputMajor, Staging};
 
 /// What one CTA computes at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -50,15 +53,6 @@ impl Cluster {
     pub const fn size(self) -> u32 {
         self.m * self.n
     }
-}
-
-/// The dimension in which C and D are contiguous.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum OutputMajor {
-    /// Along N: row-major.
-    N,
-    /// Along M: column-major.
-    M,
 }
 
 /// Where a kernel's work comes from.

@@ -18,11 +18,12 @@ use std::str::{Chars, FromStr};
 use pgemm_ir::{Element, OperandMajor};
 
 use super::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Schedule, Spec, SpecError, Summation,
-    Terms, ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
+    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, SpecError, Summation, Terms,
+    ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
 };
 use crate::dtype::{Instruction, Product};
 use crate::epilogue::Epilogue;
+use crate::tiles::staging::OutputMajor;
 
 const RESIDENT: &str = "-resident";
 const SCALED: &str = "scaled";
@@ -64,6 +65,13 @@ impl fmt::Display for Spec {
         }
         f.write_str(&self.epilogue.suffix())?;
         f.write_str(if self.is_resident() { RESIDENT } else { "" })
+    }
+}
+
+impl Spec {
+    /// The name of the kernel's entry in PTX.
+    pub(crate) fn entry_name(&self) -> String {
+        format!("gemm_{self}").replace(['-', '.'], "_")
     }
 }
 

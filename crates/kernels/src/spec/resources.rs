@@ -7,12 +7,11 @@ use std::fmt;
 use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
 use serde::Serialize;
 
-use super::{DmmaSpec, FfmaSpec, MainloopSpec, OutputMajor, Schedule, Spec, Summation, WgmmaSpec};
+use super::{DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
 use crate::dtype;
-use crate::epilogue::staging::Staging;
-use crate::mainloop::ffma::LineTile;
-use crate::mainloop::wgmma::fragment_registers;
-use crate::resident;
+use crate::queue;
+use crate::tiles::line::LineTile;
+use crate::tiles::staging::{OutputMajor, Staging};
 
 /// Bytes kept for barriers behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
@@ -162,9 +161,9 @@ impl Spec {
         }
     }
 
-    /// CTAs of one launch that work on an SM at once, each on a tile of its own. A small wgmma kernel
-    /// works with one: the room of the second is for the next launch, whose CTAs set up while these
-    /// still work.
+    /// CTAs of one launch that work on an SM at once, each on a tile of its own. A small wgmma
+    /// kernel works with one: the room of the second is for the next launch, whose CTAs set up
+    /// while these still work.
     pub fn working_ctas_per_sm(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => 1,
@@ -210,7 +209,7 @@ impl Spec {
     }
 
     fn queue_bytes(&self) -> u32 {
-        if self.is_resident() { resident::SMEM_BYTES } else { 0 }
+        if self.is_resident() { queue::smem::BYTES } else { 0 }
     }
 
     fn fewest_staging(&self) -> Staging {
@@ -225,7 +224,7 @@ impl Spec {
         let blocks = self.blocks() + u32::from(promoted);
         let sums = blocks * self.tile.n / 2;
         let accumulators = sums / wgmma.sums_per_register();
-        let fragments = if self.reads_a_from_registers() { fragment_registers(self) } else { 0 };
+        let fragments = if self.reads_a_from_registers() { self.fragment_registers() } else { 0 };
 
         let resident = self.is_resident();
         let is_half_sm = warpgroups == 1 && !resident && sums <= SUMS_OF_HALF_SM;

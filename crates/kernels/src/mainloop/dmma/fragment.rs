@@ -1,32 +1,32 @@
-//! Which lane reads which bytes of an operand tile: the MMA's thread–value layout, composed with the
-//! order in which a warp takes lines and depths, composed with the tile's layout, and swizzled.
+//! Which lane reads which bytes of an operand tile: the MMA's thread–value layout, composed with
+//! the order in which a warp takes lines and depths, composed with the tile's layout, and swizzled.
 //!
-//! An MMA may take the 16 lines of a block (rows of A, columns of B) and the depths of a step in any
-//! order: a permutation of lines permutes the rows or columns of D, and one of depths only the sum,
-//! as long as A and B agree. [`Orders`] are such that loads have no bank conflicts and bring values
-//! to registers where the MMA wants them, without moves.
+//! An MMA may take the 16 lines of a block (rows of A, columns of B) and the depths of a step in
+//! any order: a permutation of lines permutes the rows or columns of D, and one of depths only the
+//! sum, as long as A and B agree. [`Orders`] are such that loads have no bank conflicts and bring
+//! values to registers where the MMA wants them, without moves.
 //!
 //! Registers that follow each other hold two rows of A at one depth, and one column of B at two
 //! depths. So an MN-major A and a K-major B can be loaded 16 bytes at once; other operands 8. The
-//! hardware serves 8 lanes at once with 16 bytes, two groups of four, or 16 lanes with 8 bytes, four
-//! groups, and they must read different ones of the 16 places of 8 bytes in a line of 128. The place
-//! in its chunk of 16 bytes is one bit, the chunk three, and the swizzle flips these by the line (the
-//! depth, in MN-major tiles). The bits of the lane's place in its group and of the group's number, as
-//! far as they differ between lanes that are served at once, must each decide another one of these
-//! bits.
+//! hardware serves 8 lanes at once with 16 bytes, two groups of four, or 16 lanes with 8 bytes,
+//! four groups, and they must read different ones of the 16 places of 8 bytes in a line of 128. The
+//! place in its chunk of 16 bytes is one bit, the chunk three, and the swizzle flips these by the
+//! line (the depth, in MN-major tiles). The bits of the lane's place in its group and of the
+//! group's number, as far as they differ between lanes that are served at once, must each decide
+//! another one of these bits.
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{Fragments, OperandMajor, SwizzleMode, Val, WarpMma, ty};
 
 use super::BLOCK_LINES;
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
-use crate::operands::OperandTile;
+use crate::tiles::operand::OperandTile;
 
 /// Bytes of an f64.
 const ELEMENT_BYTES: u32 = 8;
 
-/// The orders in which a warp takes the lines of a block and the depths of a step: from the order in
-/// fragments to that in the tile.
+/// The orders in which a warp takes the lines of a block and the depths of a step: from the order
+/// in fragments to that in the tile.
 pub(super) struct Orders {
     /// Rows of A.
     pub(super) a_lines: Layout,
@@ -38,8 +38,8 @@ pub(super) struct Orders {
 impl Orders {
     /// The orders for operands of these majors and steps of `depth`.
     ///
-    /// Lines are written as bits: the three of a lane's group, and which half of the block. In D the
-    /// four lanes of a group get four neighbouring columns, a sector of memory.
+    /// Lines are written as bits: the three of a lane's group, and which half of the block. In D
+    /// the four lanes of a group get four neighbouring columns, a sector of memory.
     pub(super) fn new(
         a_major: OperandMajor,
         b_major: OperandMajor,
@@ -229,7 +229,8 @@ mod tests {
 
     const MAJORS: [OperandMajor; 2] = [OperandMajor::K, OperandMajor::Mn];
 
-    /// A reader of a tile of 64 lines, and the (line, depth) of each value of each lane in its first block.
+    /// A reader of a tile of 64 lines, and the (line, depth) of each value of each lane in its
+    /// first block.
     struct Operand {
         reader: Reader,
         tile: OperandTile,

@@ -11,11 +11,12 @@ use pgemm_ir::{
 use self::fragment::{Block, Load, Orders, Reader};
 use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
-use crate::epilogue::registers::{Group, RegisterSums};
+use crate::coordinates::Segment;
 use crate::layout::evaluate;
-use crate::operands::{OperandTile, Operands, Side};
-use crate::source::Segment;
+use crate::mainloop::{Group, RegisterSums};
+use crate::operands::{Operands, Side};
 use crate::spec::{DmmaSpec, Spec, Warps};
+use crate::tiles::operand::OperandTile;
 
 /// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.
 const BLOCK_LINES: u32 = 16;
@@ -53,8 +54,8 @@ pub(crate) struct DmmaMainloop<'k> {
     groups: Vec<Group>,
 }
 
-/// What one consumer warp reads: for A and for B the swizzled byte offset of this lane's first block
-/// in a stage.
+/// What one consumer warp reads: for A and for B the swizzled byte offset of this lane's first
+/// block in a stage.
 pub(crate) struct Warp<'k> {
     /// The first row and column of the warp's part of a tile.
     first: [Val<'k, ty::U32>; 2],
@@ -165,8 +166,8 @@ impl<'k> DmmaMainloop<'k> {
     }
 }
 
-/// Which elements of D a lane's sums are: those of each pair of blocks, A's blocks outer. `sums` maps
-/// (lane, value) to the row and to the column in a pair.
+/// Which elements of D a lane's sums are: those of each pair of blocks, A's blocks outer. `sums`
+/// maps (lane, value) to the row and to the column in a pair.
 fn groups(sums: &[Layout; 2], (rows, columns): (u32, u32)) -> Result<Vec<Group>, CuteError> {
     let [row_of, column_of] = sums;
     let count = row_of.size() / row_of.mode(0)?.size();

@@ -1,7 +1,7 @@
 //! The mainloop of f32 kernels on CUDA cores: helper warps transpose K-major tiles in their stage,
 //! and consumer threads load what they need of each depth and multiply it.
 
-mod tile;
+mod distribution;
 mod transpose;
 
 use pgemm_ir::{
@@ -9,15 +9,14 @@ use pgemm_ir::{
     ty,
 };
 
-pub(crate) use self::tile::LineTile;
-use self::tile::{Dealt, QUAD};
+use self::distribution::{Distribution, QUAD};
 use self::transpose::Transposition;
-use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
-use crate::epilogue::registers::{Group, RegisterSums};
+use super::{Group, Mainloop, RegisterSums};
+use crate::coordinates::Segment;
 use crate::operands::{Operands, Side};
-use crate::source::Segment;
 use crate::spec::{FfmaSpec, Spec, Warps};
+use crate::tiles::line::LineTile;
 
 /// Warps that transpose: those of the producer's warpgroup beside the loader's.
 const TRANSPOSING_WARPS: u32 = 3;
@@ -32,7 +31,7 @@ pub(crate) struct FfmaMainloop<'k> {
     warps: Warps,
     /// The tiles of A and B, and how threads share their lines.
     tiles: [LineTile; 2],
-    dealt: [Dealt; 2],
+    distributions: [Distribution; 2],
     groups: Vec<Group>,
 }
 
@@ -53,23 +52,24 @@ impl<'k> FfmaMainloop<'k> {
         let tiles = spec.line_tiles(ffma);
         let (lanes_m, lanes_n) = ffma.lanes(spec.tile);
         let FfmaSpec { thread, warps } = *ffma;
-        let dealt = [
-            Dealt { lanes: lanes_m, warps: warps.m, thread: thread.m },
-            Dealt { lanes: lanes_n, warps: warps.n, thread: thread.n },
+        let distributions = [
+            Distribution { lanes: lanes_m, warps: warps.m, thread: thread.m },
+            Distribution { lanes: lanes_n, warps: warps.n, thread: thread.n },
         ];
         let staged = vec![(Side::M, tiles[0].staged()), (Side::N, tiles[1].staged())];
         let operands = Operands::declare(b, spec, staged, warps.count(), None);
         let relay = spec
             .transposes()
             .then(|| Relay::new(b, "transposed", operands.ring(), TRANSPOSING_WARPS));
-        let [rows, columns] = dealt.map(|dealt| dealt.lines().collect::<Vec<u32>>());
+        let [rows, columns] =
+            distributions.map(|distribution| distribution.lines().collect::<Vec<u32>>());
         let group = |(i, &row): (usize, &u32)| {
             let place = |j: usize| i * columns.len() + j;
             let values = columns.iter().enumerate().map(|(j, &column)| (column, place(j)));
             Group { row, values: values.collect() }
         };
         let groups = rows.iter().enumerate().map(group).collect();
-        FfmaMainloop { b, operands, relay, k: spec.tile.k, warps, tiles, dealt, groups }
+        FfmaMainloop { b, operands, relay, k: spec.tile.k, warps, tiles, distributions, groups }
     }
 
     /// A thread's elements of one operand at one depth.
@@ -82,7 +82,7 @@ impl<'k> FfmaMainloop<'k> {
         let tile = &self.tiles[operand];
         let first = tile.offset_of(place.first[operand]);
         let start = self.operands.stage(operand, stage).offset(first);
-        let quads = self.dealt[operand].quads();
+        let quads = self.distributions[operand].quads();
         quads
             .flat_map(|line| self.b.load_shared::<_, 4>(start.offset(tile.offset(line, k))))
             .collect()
@@ -169,11 +169,11 @@ impl<'k> RegisterSums<'k> for FfmaMainloop<'k> {
 
     fn worker(&self, warp: Val<'k, ty::U32>) -> ThreadPlace<'k> {
         let lane = self.b.special(Special::Lane);
-        let first = |dealt: &Dealt, warp| dealt.first(dealt.place(lane), warp);
+        let first = |along: &Distribution, warp| along.first(along.place(lane), warp);
         ThreadPlace {
             first: [
-                first(&self.dealt[0], warp % self.warps.m),
-                first(&self.dealt[1], warp / self.warps.m),
+                first(&self.distributions[0], warp % self.warps.m),
+                first(&self.distributions[1], warp / self.warps.m),
             ],
         }
     }
@@ -201,7 +201,7 @@ impl<'k> Fragments<'k> for FfmaMainloop<'k> {
     }
 
     fn zeros(&self) -> Self::Sums {
-        let [m, n] = self.dealt.map(|dealt| dealt.thread);
+        let [m, n] = self.distributions.map(|distribution| distribution.thread);
         vec![self.b.constant(0.0); (m * n) as usize]
     }
 

@@ -1,12 +1,16 @@
 //! Transposing K-major tiles in shared memory, in place, before consumers read them. A warp takes
-//! blocks of 32 lines and up to 16 depths, which become as many rows of 32 elements. Each lane has a
-//! line: it loads four depths at once, and stores them to rows one by one, beside those of the other
-//! lanes. Neither has bank conflicts, loads thanks to the swizzle.
+//! blocks of 32 lines and up to 16 depths, which become as many rows of 32 elements. Each lane has
+//! a line: it loads four depths at once, and stores them to rows one by one, beside those of the
+//! other lanes. Neither has bank conflicts, loads thanks to the swizzle.
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
-use super::tile::{BLOCK_LINES, ELEMENT_BYTES, LineTile, QUAD, QUAD_BYTES};
+use super::distribution::QUAD;
 use crate::layout::swizzled;
+use crate::tiles::line::{BLOCK_LINES, ELEMENT_BYTES, LineTile};
+
+/// Bytes of a quad.
+const QUAD_BYTES: u32 = QUAD * ELEMENT_BYTES;
 
 /// Bytes of a row of a block.
 const ROW_BYTES: u32 = BLOCK_LINES * ELEMENT_BYTES;
@@ -67,6 +71,34 @@ impl<'k> Transposition<'k> {
         let first = block.offset(self.element);
         for (row, depth) in (0..).zip(depths) {
             b.store_shared(first.offset(row * ROW_BYTES), [depth]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::OperandMajor;
+
+    use super::*;
+
+    /// As TMA brings them, eight neighbouring lines at the same depths: with its swizzle they lie
+    /// in different banks.
+    #[test]
+    fn lanes_that_transpose_do_not_wait_for_each_other() {
+        for box_depth in [8, 16] {
+            let tile = LineTile { major: OperandMajor::K, lines: 32, k: 16, box_depth };
+            let swizzle = tile.tensor_map().swizzle;
+            for (first, quad) in
+                (0..32).step_by(8).flat_map(|first| (0..box_depth / QUAD).map(move |q| (first, q)))
+            {
+                let place = |line: u32| {
+                    let plain = line * box_depth * ELEMENT_BYTES + quad * QUAD_BYTES;
+                    swizzle.apply(plain) % 128 / QUAD_BYTES
+                };
+                let mut places: Vec<u32> = (first..first + 8).map(place).collect();
+                places.sort_unstable();
+                assert_eq!(places, (0..8).collect::<Vec<_>>());
+            }
         }
     }
 }

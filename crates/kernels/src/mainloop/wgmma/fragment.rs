@@ -1,22 +1,20 @@
 //! An M-major A of tf32, which wgmma takes from registers only: which thread reads which bytes of
 //! the tile.
 //!
-//! In the tile a line holds 32 rows at one depth, 128 swizzled bytes. For one MMA a thread needs two
-//! of its warp's 16 rows at two depths. Which rows of the tile these are is free, as long as sums go
-//! to the same rows of D: [`ROWS`] says it. The thread's two rows are neighbours, so that it loads 8
-//! bytes at once. The hardware serves 16 lanes at once with them: four depths, and four pairs of
-//! rows, told apart by two bits of the lane. They must lie in different ones of the 16 places of a
-//! line. The swizzle flips the two low bits of a chunk of 16 bytes by the depth, so the pairs differ
-//! in the third, rows 16 apart, and in the half of the chunk, rows 2 apart.
+//! In the tile a line holds 32 rows at one depth, 128 swizzled bytes. For one MMA a thread needs
+//! two of its warp's 16 rows at two depths. Which rows of the tile these are is free, as long as
+//! sums go to the same rows of D: [`ROWS`] says it. The thread's two rows are neighbours, so that
+//! it loads 8 bytes at once. The hardware serves 16 lanes at once with them: four depths, and four
+//! pairs of rows, told apart by two bits of the lane. They must lie in different ones of the 16
+//! places of a line. The swizzle flips the two low bits of a chunk of 16 bytes by the depth, so the
+//! pairs differ in the third, rows 16 apart, and in the half of the chunk, rows 2 apart.
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{SwizzleMode, Val, ty};
 
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
-use crate::operands::OperandTile;
-
-/// Depth of an MMA.
-pub(crate) const DEPTH: u32 = 8;
+use crate::spec::FRAGMENT_DEPTH;
+use crate::tiles::operand::OperandTile;
 
 /// Rows of an MMA.
 const BLOCK_ROWS: u32 = 64;
@@ -52,7 +50,7 @@ pub(super) struct FragmentReader {
 impl FragmentReader {
     /// A reader of an M-major tile of tf32.
     pub(super) fn new(tile: OperandTile) -> Result<Self, CuteError> {
-        let block = [BLOCK_ROWS, DEPTH].map(i64::from);
+        let block = [BLOCK_ROWS, FRAGMENT_DEPTH].map(i64::from);
         let fragment = TvLayout::new(Layout::parse(FRAGMENT)?, block)?;
         let (rows, depths) = (rows()?, Layout::new(block[1], 1)?);
         let orders = Tiler::Tuple(vec![(&rows).into(), (&depths).into()]);
@@ -99,8 +97,9 @@ mod tests {
     /// Each block, depth and load with its first register.
     fn loads(reader: &FragmentReader) -> Vec<(u32, u32, u32, SwizzledOffset)> {
         let [m, k] = [reader.tile.bytes() / reader.tile.k() / ELEMENT_BYTES, reader.tile.k()];
-        let blocks = (0..m / BLOCK_ROWS)
-            .flat_map(|block| (0..k).step_by(DEPTH as usize).map(move |depth| (block, depth)));
+        let blocks = (0..m / BLOCK_ROWS).flat_map(|block| {
+            (0..k).step_by(FRAGMENT_DEPTH as usize).map(move |depth| (block, depth))
+        });
         let both = |(block, depth)| {
             let [first, second] = reader.loads(block, depth).unwrap();
             [(block, depth, 0, first), (block, depth, 2, second)]

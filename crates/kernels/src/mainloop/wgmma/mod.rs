@@ -1,5 +1,5 @@
-//! The mainloop of wgmma kernels: consumer warpgroups multiply stages in shared memory. Sums stay in
-//! the tensor core's accumulators or, where they are promoted, are added to others in registers
+//! The mainloop of wgmma kernels: consumer warpgroups multiply stages in shared memory. Sums stay
+//! in the tensor core's accumulators or, where they are promoted, are added to others in registers
 //! ([`promotion`]). An A that wgmma cannot read from shared memory comes through registers
 //! ([`registers`]).
 
@@ -14,13 +14,13 @@ use pgemm_ir::{
     Val, ty,
 };
 
-pub(crate) use self::registers::fragment_registers;
 pub(crate) use self::sums::{Sums, SumsLayout};
 use super::{Mainloop, each_stage};
 use crate::compute::AtomicSum;
-use crate::operands::{OperandTile, Operands, Side};
-use crate::source::{CtaPlace, Segment};
+use crate::coordinates::{CtaPlace, Segment};
+use crate::operands::{Operands, Side};
 use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
+use crate::tiles::operand::OperandTile;
 use promotion::{Part, Promoted};
 use registers::RegisterReader;
 
@@ -142,9 +142,9 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         Issuer { mainloop: self, a, first: part * self.part_bytes }
     }
 
-    /// Multiplies a stage, one block of 64 rows after the other in the same accumulators, each added
-    /// to its sums while other warpgroups multiply. The stage is free as soon as the last MMA has
-    /// read it.
+    /// Multiplies a stage, one block of 64 rows after the other in the same accumulators, each
+    /// added to its sums while other warpgroups multiply. The stage is free as soon as the last MMA
+    /// has read it.
     fn promote(
         &self,
         issuer: &Issuer<'_, 'k, S>,

@@ -6,31 +6,14 @@ use pgemm_ir::{
     Batch, FragmentOfA, Pending, ReadSlot, RingCursor, Special, Val, WARPGROUP_THREADS, ty,
 };
 
-use super::fragment::{DEPTH, FragmentReader};
+use super::fragment::FragmentReader;
 use super::{A, B, Sums, WgmmaMainloop};
 use crate::compute::AtomicSum;
+use crate::coordinates::Segment;
 use crate::layout::SwizzledOffset;
 use crate::mainloop::{Mainloop, each_stage};
-use crate::operands::OperandTile;
-use crate::source::Segment;
-use crate::spec::Spec;
-
-/// MMAs of each block of 64 rows in a part, as far as a stage has two such parts: so many that they
-/// take longer than the loads of the next part's fragments.
-fn steps(spec: &Spec) -> u32 {
-    if spec.blocks() == 1 && spec.tile.n <= 64 { 4 } else { 2 }
-}
-
-/// Parts of a stage. Two at least: registers of one part are written while the MMAs of the part
-/// before read theirs.
-fn parts(spec: &Spec) -> u32 {
-    (spec.tile.k / DEPTH / steps(spec)).max(2)
-}
-
-/// Registers per thread that hold fragments of A: those of two parts.
-pub(crate) fn fragment_registers(spec: &Spec) -> u32 {
-    2 * 4 * spec.blocks() * (spec.tile.k / DEPTH / parts(spec))
-}
+use crate::spec::{FRAGMENT_DEPTH, Spec};
+use crate::tiles::operand::OperandTile;
 
 /// Where a thread loads the fragments of a stage from.
 pub(super) struct RegisterReader {
@@ -42,10 +25,10 @@ pub(super) struct RegisterReader {
 impl RegisterReader {
     pub(super) fn new(spec: &Spec, tile: OperandTile) -> Result<Self, CuteError> {
         let reader = FragmentReader::new(tile)?;
-        let depths: Vec<u32> = (0..spec.tile.k).step_by(DEPTH as usize).collect();
+        let depths: Vec<u32> = (0..spec.tile.k).step_by(FRAGMENT_DEPTH as usize).collect();
         let of_step = |&k: &u32| (0..spec.blocks()).map(|block| reader.loads(block, k)).collect();
         let of_part = |depths: &[u32]| depths.iter().map(of_step).collect();
-        let steps = depths.len() / parts(spec) as usize;
+        let steps = depths.len() / spec.fragment_parts() as usize;
         let loads = depths.chunks(steps).map(of_part).collect::<Result<_, CuteError>>()?;
         Ok(RegisterReader { reader, loads })
     }

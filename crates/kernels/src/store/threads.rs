@@ -6,11 +6,10 @@
 use pgemm_ir::{Val, WARPGROUP_THREADS, ty};
 
 use super::staged::{Place, Store};
-use super::staging::STAGING_ROWS;
 use super::write::StagedResult;
 use crate::problem::OutputMatrix;
-use crate::repack::shift_down;
-use crate::spec::OutputMajor;
+use crate::shift::shift_down;
+use crate::tiles::staging::{OutputMajor, STAGING_ROWS};
 
 const UNIT_BYTES: u32 = 16;
 

@@ -5,8 +5,8 @@ use std::vec::IntoIter;
 
 use pgemm_ir::{Carried, Element, KernelBuilder, Scalar, Type, Val, ValueId, ty};
 
-use super::{BiasAlong, Epilogue};
 use crate::compute::Compute;
+use crate::epilogue::{BiasAlong, Epilogue};
 use crate::problem::Vector;
 use crate::spec::Spec;
 

@@ -1,6 +1,6 @@
 //! The output of kernels whose warps share each tile: D goes from registers straight to global
-//! memory. Where a thread's elements lie side by side, a tile is not cut short, and C and D allow it,
-//! several elements go at once; else they go one by one, so that any address and any leading
+//! memory. Where a thread's elements lie side by side, a tile is not cut short, and C and D allow
+//! it, several elements go at once; else they go one by one, so that any address and any leading
 //! dimension will do.
 //!
 //! Only loads and stores stand in the code for both cases. C is added to all sums before the first
@@ -11,40 +11,13 @@ use pgemm_ir::{Carried, KernelBuilder, Val, ty};
 use super::graph::{Graph, Input, Part};
 use super::vector::Bias;
 use crate::compute::Compute;
-use crate::mainloop::Mainloop;
+use crate::coordinates::TileOrigin;
+use crate::mainloop::{Group, RegisterSums};
 use crate::problem::{OutputMatrix, Problem};
-use crate::source::TileOrigin;
 use crate::spec::{BiasLoads, Spec, Tile};
 
 /// Bytes that a thread stores at once where it can.
 const VECTOR_BYTES: u32 = 16;
-
-/// Sums of a thread in one row of D, whose elements of C are loaded together.
-#[derive(Clone, Debug)]
-pub(crate) struct Group {
-    /// Row, counted from the thread's first.
-    pub(crate) row: u32,
-    /// Of each sum its column, counted from the thread's first, and its place among the thread's
-    /// sums.
-    pub(crate) values: Vec<(u32, usize)>,
-}
-
-/// A mainloop that leaves each thread sums of some elements of a tile.
-pub(crate) trait RegisterSums<'k>: Mainloop<'k> {
-    /// The thread's sums, row by row.
-    fn groups(&self) -> &[Group];
-
-    /// What consumer warp `warp` knows.
-    fn worker(&self, warp: Val<'k, ty::U32>) -> Self::Consumer;
-
-    /// Row and column of the thread's first sum in a tile.
-    fn first_element(&self, consumer: &Self::Consumer) -> [Val<'k, ty::U32>; 2];
-
-    /// Neighbouring sums that lie in a row side by side.
-    fn vector(&self) -> u32 {
-        1
-    }
-}
 
 /// The output of a kernel.
 pub(crate) struct RegisterOutput<'k> {
@@ -218,8 +191,8 @@ impl<'k> RegisterOutput<'k> {
         row + column.widen() * self.bytes(1)
     }
 
-    /// The address behind that of group `i`. One from the other, so that not all of them are held in
-    /// registers.
+    /// The address behind that of group `i`. One from the other, so that not all of them are held
+    /// in registers.
     fn next_row(
         &self,
         matrix: &OutputMatrix<'k>,

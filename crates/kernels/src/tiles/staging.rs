@@ -6,9 +6,18 @@
 
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{Element, SwizzleMode, TensorMapSpec, Val, ty};
+use serde::{Deserialize, Serialize};
 
 use crate::layout::swizzled;
-use crate::spec::OutputMajor;
+
+/// The dimension in which C and D are contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum OutputMajor {
+    /// Along N: row-major.
+    N,
+    /// Along M: column-major.
+    M,
+}
 
 /// Rows of a staging tile: those of one MMA.
 pub const STAGING_ROWS: u32 = 64;
@@ -146,7 +155,8 @@ impl Staging {
         }
     }
 
-    /// Bytes of one buffer, a multiple of the swizzle's period: 1024 where that is 128 bytes wide, else 512.
+    /// Bytes of one buffer, a multiple of the swizzle's period: 1024 where that is 128 bytes wide,
+    /// else 512.
     pub fn buffer_bytes(&self) -> u32 {
         self.columns * STAGING_ROWS * self.element.bytes()
     }

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use pgemm_ir::{Element, Val};
 
-use super::{Activation, BiasAlong};
 use crate::compute::Compute;
+use crate::epilogue::{Activation, BiasAlong};
 use crate::spec::Spec;
 
 /// Where a value of the graph comes from.

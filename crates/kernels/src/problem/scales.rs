@@ -4,9 +4,9 @@
 use pgemm_ir::{KernelBuilder, Val, ty};
 
 use crate::compute::Compute;
-use crate::launch::{Matrix, Quantity};
 use crate::operands::BatchMap;
 use crate::params::Params;
+use crate::quantity::{Matrix, Quantity};
 
 /// Where the scales are.
 #[derive(Clone, Copy)]
@@ -34,8 +34,8 @@ impl<'k> Scales<'k> {
         Scales { b: params.b, addresses, batch_strides, extents }
     }
 
-    /// The scale of row (0) or column (1) `at` of a product; of the last one where `at` lies outside
-    /// of D.
+    /// The scale of row (0) or column (1) `at` of a product; of the last one where `at` lies
+    /// outside of D.
     fn load<R: Compute>(
         &self,
         which: usize,

@@ -3,18 +3,19 @@
 //! the same places before.
 //!
 //! The addresses follow from the layout of the staging tile and from that of the threads' elements;
-//! a swizzle, or an odd number of 16-byte chunks in a line, spreads a warp's accesses over the banks.
+//! a swizzle, or an odd number of 16-byte chunks in a line, spreads a warp's accesses over the
+//! banks.
 
 use std::ops::Range;
 
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
-use super::staging::Staging;
 use super::vector::Unpacked;
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
 use crate::mainloop::wgmma::SumsLayout;
-use crate::spec::{OutputMajor, Spec};
+use crate::spec::Spec;
+use crate::tiles::staging::{OutputMajor, Staging};
 
 /// Thread → (row, column) of the line whose address it gives to `stmatrix`, as row + 64·column. The
 /// four matrices of a warp are rows 0–7 and 8–15 of its 16, and columns 0–7 and 8–15 (PTX ISA,

@@ -1,16 +1,19 @@
 //! [`Problem`]: what the roles of a kernel know of the problem that an item belongs to. A launched
 //! kernel has it in its parameters, a resident kernel in the record of a job.
 
+pub(crate) mod scales;
+
 use pgemm_ir::{KernelBuilder, TensorMapSpec, Val, ty};
 
+use self::scales::Scales;
 use crate::compute::Compute;
 use crate::epilogue::BiasAlong;
-use crate::epilogue::scales::Scales;
-use crate::launch::{Matrix, Quantity};
-use crate::operands::{BatchMap, StageTile};
+use crate::operands::BatchMap;
 use crate::params::Params;
-use crate::source::Scheduler;
+use crate::quantity::{Matrix, Quantity};
+use crate::scheduler::Scheduler;
 use crate::spec::Spec;
+use crate::tiles::operand::StageTile;
 
 /// The TMA boxes of a kernel's matrices.
 pub(crate) struct Boxes {

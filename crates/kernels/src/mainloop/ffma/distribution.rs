@@ -1,0 +1,70 @@
+//! Which lines of an operand a thread of an FFMA kernel reads.
+
+use pgemm_ir::{Val, ty};
+
+/// Neighbouring lines, or depths, that a lane loads at once.
+pub(super) const QUAD: u32 = 4;
+
+/// How the quads of a tile are distributed along one dimension: round-robin over the lanes of a
+/// warp, then over the warps, so that the first lanes of all warps read the first quads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Distribution {
+    /// Lanes of a warp along this dimension: 4 or 8.
+    pub(super) lanes: u32,
+    /// Warps along this dimension.
+    pub(super) warps: u32,
+    /// Elements of a thread.
+    pub(super) thread: u32,
+}
+
+impl Distribution {
+    /// A lane's place along this dimension. Shared memory serves 16 lanes at once that read 16
+    /// bytes each, where these are no more than 128 different ones and where either neighbours or
+    /// lanes two apart read the same. So lanes that are neighbours differ along one dimension,
+    /// others up to lane 15 along the other.
+    pub(super) fn place<'k>(&self, lane: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        match self.lanes {
+            8 => lane / 2 % 8,
+            _ => lane % 2 + lane / 16 * 2,
+        }
+    }
+
+    /// The first line of a lane of a warp.
+    pub(super) fn first<'k>(
+        &self,
+        place: Val<'k, ty::U32>,
+        warp: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::U32> {
+        warp * (self.lanes * QUAD) + place * QUAD
+    }
+
+    /// The first line of each of a thread's quads, relative to its first.
+    pub(super) fn quads(self) -> impl Iterator<Item = u32> {
+        let step = self.warps * self.lanes * QUAD;
+        (0..self.thread / QUAD).map(move |quad| quad * step)
+    }
+
+    /// All lines of a thread, relative to its first.
+    pub(super) fn lines(self) -> impl Iterator<Item = u32> {
+        self.quads().flat_map(|first| first..first + QUAD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_all_lines() {
+        for (lanes, warps, thread) in [(4, 2, 16), (8, 4, 8), (4, 4, 12), (8, 1, 4)] {
+            let distribution = Distribution { lanes, warps, thread };
+            let step = |index: u32| index * QUAD;
+            let mut lines: Vec<u32> = (0..warps)
+                .flat_map(|warp| (0..lanes).map(move |lane| step(warp * lanes + lane)))
+                .flat_map(|first| distribution.lines().map(move |line| first + line))
+                .collect();
+            lines.sort_unstable();
+            assert_eq!(lines, (0..lanes * warps * thread).collect::<Vec<_>>());
+        }
+    }
+}

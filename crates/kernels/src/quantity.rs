@@ -1,0 +1,173 @@
+//! [`Quantity`]: what a parameter of a GEMM kernel, or a word of a resident kernel's job record,
+//! holds. Kernels declare quantities; [`crate::launch`] computes their values.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A matrix of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Matrix {
+    /// The left operand.
+    A,
+    /// The right operand.
+    B,
+    /// What beta multiplies.
+    C,
+    /// The result.
+    D,
+}
+
+impl Matrix {
+    /// All of them.
+    pub const ALL: [Matrix; 4] = [Matrix::A, Matrix::B, Matrix::C, Matrix::D];
+
+    fn letter(self) -> char {
+        ['a', 'b', 'c', 'd'][self as usize]
+    }
+}
+
+/// A number of the tiling of a problem (`Tiling`), in cluster tiles. Numbers by which the device
+/// divides come with their reciprocal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Count {
+    /// Units of work: workers of split tiles, and whole tiles.
+    Units,
+    /// Tiles of one product.
+    TilesOfProduct,
+    /// Tiles of a raster group that has all of its rows.
+    TilesOfGroup,
+    /// Raster groups of one product that have all of their rows.
+    FullGroups,
+    /// Rows of such a group.
+    RasterRows,
+    /// Rows of the group behind them.
+    LastRows,
+    /// Stages of a tile.
+    KTiles,
+    /// Tiles that are split along K.
+    SplitTiles,
+    /// Workers that share the split tiles.
+    Workers,
+    /// Stages of a worker.
+    Share,
+    /// Stages of each of the first workers, one more.
+    LargerShare,
+    /// How many workers have one more.
+    Larger,
+    /// Workers of each split tile where every tile has as many to itself, else 1.
+    Splits,
+    /// Workers over splits: those at one place along K.
+    Abreast,
+}
+
+/// A part of a divisor by which the device divides: it multiplies by a reciprocal and shifts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DivisorPart {
+    /// The number.
+    Value,
+    /// The multiplier of its reciprocal.
+    Multiplier,
+    /// The shift behind the multiplication.
+    Shift,
+}
+
+/// What a parameter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// The tensor map of a matrix.
+    Map(Matrix),
+    /// 1 where each product of a batch has a matrix of its own, 0 where all have the same.
+    BatchStep(Matrix),
+    /// The address of element (0, 0) of the first product's matrix.
+    Address(Matrix),
+    /// Bytes from one line of a matrix to the next.
+    Stride(Matrix),
+    /// Bytes from the matrix of one product to that of the next.
+    BatchStride(Matrix),
+    /// The L2 policy of a matrix.
+    Policy(Matrix),
+    /// Rows of D.
+    Rows,
+    /// Columns of D.
+    Columns,
+    /// A number of the tiling.
+    Count(Count, DivisorPart),
+    /// CTA tiles of all products.
+    Tiles,
+    /// The factor of A·B.
+    Alpha,
+    /// The factor of C.
+    Beta,
+    /// The address of the workspace for partial sums.
+    Workspace,
+    /// Whether partial sums are added as they come.
+    Unordered,
+    /// Whether C and D are moved by threads and not by TMA.
+    StoredByThreads,
+    /// The address of the scales of A's rows or of B's columns.
+    Scales(Matrix),
+    /// The address of the bias.
+    Bias,
+    /// Elements of the bias.
+    BiasLength,
+}
+
+impl Quantity {
+    /// A count by which nothing is divided.
+    pub const fn count(count: Count) -> Quantity {
+        Quantity::Count(count, DivisorPart::Value)
+    }
+}
+
+/// The name of the parameter.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Quantity::Map(matrix) => write!(f, "{}", matrix.letter()),
+            Quantity::BatchStep(matrix) => write!(f, "{}_batched", matrix.letter()),
+            Quantity::Address(matrix) => write!(f, "{}_address", matrix.letter()),
+            Quantity::Stride(matrix) => write!(f, "{}_stride", matrix.letter()),
+            Quantity::BatchStride(matrix) => write!(f, "{}_batch_stride", matrix.letter()),
+            Quantity::Policy(matrix) => write!(f, "{}_policy", matrix.letter()),
+            Quantity::Scales(matrix) => write!(f, "{}_scales", matrix.letter()),
+            Quantity::Count(count, part) => {
+                f.write_str(match count {
+                    Count::Units => "units",
+                    Count::TilesOfProduct => "of_one",
+                    Count::TilesOfGroup => "of_group",
+                    Count::FullGroups => "full_groups",
+                    Count::RasterRows => "raster_rows",
+                    Count::LastRows => "last_rows",
+                    Count::KTiles => "k_tiles",
+                    Count::SplitTiles => "split_tiles",
+                    Count::Workers => "workers",
+                    Count::Share => "share",
+                    Count::LargerShare => "larger_share",
+                    Count::Larger => "larger",
+                    Count::Splits => "splits",
+                    Count::Abreast => "abreast",
+                })?;
+                f.write_str(match part {
+                    DivisorPart::Value => "",
+                    DivisorPart::Multiplier => "_multiplier",
+                    DivisorPart::Shift => "_shift",
+                })
+            }
+            Quantity::Rows => f.write_str("m"),
+            Quantity::Columns => f.write_str("n"),
+            Quantity::Tiles => f.write_str("tiles"),
+            Quantity::Alpha => f.write_str("alpha"),
+            Quantity::Beta => f.write_str("beta"),
+            Quantity::Workspace => f.write_str("workspace"),
+            Quantity::Unordered => f.write_str("unordered"),
+            Quantity::StoredByThreads => f.write_str("direct"),
+            Quantity::Bias => f.write_str("bias"),
+            Quantity::BiasLength => f.write_str("bias_length"),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What the threads of a CTA know: the matrix that the CTA works on, and where the result goes.
+
+use pgemm_ir::{KernelBuilder, Special, Val, ty};
+
+use super::matrix::CHUNK_BYTES;
+use super::quantity::{RepackField, RepackQuantity};
+use super::source::Source;
+use super::split::{SplitSpec, SplitStore};
+use crate::params::Params;
+
+/// The most matrices of a launch.
+const MATRICES: usize = 2;
+
+/// The matrix that a CTA works on.
+pub(super) struct Job<'k> {
+    pub(super) source: Source<'k>,
+    pub(super) result: Destination<'k>,
+    /// Tiles side by side.
+    pub(super) across: Val<'k, ty::U32>,
+    /// Binary logarithm of the chunks of a row of a tile, or
+    /// [`TRANSPOSED`](super::matrix::TRANSPOSED).
+    pub(super) columns: Val<'k, ty::U32>,
+}
+
+/// Where the result goes.
+#[derive(Clone, Copy)]
+pub(super) struct Destination<'k> {
+    pub(super) address: Val<'k, ty::U64>,
+    /// Bytes from line to line.
+    pub(super) pitch: Val<'k, ty::U64>,
+    pub(super) lines: Val<'k, ty::U32>,
+    /// Chunks of each line, before it is split into terms.
+    pub(super) chunks: Val<'k, ty::U32>,
+    /// How a chunk is split into terms; `None` where it is written as it is.
+    pub(super) split: Option<SplitStore<'k>>,
+}
+
+/// A place in the grid of tiles.
+#[derive(Clone, Copy)]
+pub(super) struct Tile<'k> {
+    pub(super) row: Val<'k, ty::U32>,
+    pub(super) column: Val<'k, ty::U32>,
+}
+
+impl<'k> Job<'k> {
+    /// Declares the parameters of all matrices, and of their scales if there are any. Returns the
+    /// matrix of this CTA, and the index of the CTA among those of the matrix.
+    pub(super) fn declare(
+        params: &Params<'k, RepackQuantity>,
+        element_bytes: u32,
+        split: Option<SplitSpec>,
+    ) -> (Job<'k>, Val<'k, ty::U32>) {
+        let b = params.b;
+        let of_first = params.scalar::<ty::U32>(RepackQuantity::CtasOfFirst);
+        let cta = b.special(Special::Cta);
+        let second = cta.ge(of_first);
+        let index = second.select(cta - of_first, cta);
+
+        // The parameters of one matrix follow each other.
+        let declare = |matrix: usize| {
+            let quantity = |field| RepackQuantity::Matrix(matrix, field);
+            let wide = RepackField::WIDE.map(|field| params.scalar::<ty::U64>(quantity(field)));
+            let narrow = RepackField::NARROW.map(|field| params.scalar::<ty::U32>(quantity(field)));
+            let scales = split.filter(SplitSpec::scaled);
+            (wide, narrow, scales.map(|_| params.scalar::<ty::U64>(quantity(RepackField::Scales))))
+        };
+        let matrices: [_; MATRICES] = std::array::from_fn(declare);
+        let wide: [_; RepackField::WIDE.len()] =
+            std::array::from_fn(|i| second.select(matrices[1].0[i], matrices[0].0[i]));
+        let narrow: [_; RepackField::NARROW.len()] =
+            std::array::from_fn(|i| second.select(matrices[1].1[i], matrices[0].1[i]));
+        let scales = matrices[0].2.zip(matrices[1].2);
+        let scales = scales.map(|(first, other)| second.select(other, first));
+        let [address, destination, span, stride, step, pitch, batch_stride, result_batch_stride] =
+            wide;
+        let [lines, full, rest, result_lines, result_chunks, across, columns, ctas] = narrow;
+        let which = index / ctas;
+        let address = address + which.widen() * batch_stride;
+        let scales = scales.map(|first| first + which.widen() * (result_lines.widen() * 4));
+        let job = Job {
+            source: Source {
+                b,
+                element_bytes,
+                address,
+                end: address + span,
+                stride,
+                step,
+                lines,
+                full,
+                rest,
+            },
+            result: Destination {
+                address: destination + which.widen() * result_batch_stride,
+                pitch,
+                lines: result_lines,
+                chunks: result_chunks,
+                split: split.map(|spec| SplitStore { spec, scales }),
+            },
+            across,
+            columns,
+        };
+        (job, index - which * ctas)
+    }
+}
+
+impl<'k> Destination<'k> {
+    /// Stores a chunk, unless it lies outside of the result.
+    pub(super) fn store(
+        &self,
+        b: &'k KernelBuilder,
+        line: Val<'k, ty::U32>,
+        column: Val<'k, ty::U32>,
+        words: [Val<'k, ty::U32>; 4],
+    ) {
+        b.if_(line.lt(self.lines) & column.lt(self.chunks), || {
+            let address = self.address + line.widen() * self.pitch;
+            match &self.split {
+                None => b.store_global(address + column.widen() * u64::from(CHUNK_BYTES), words),
+                Some(split) => split.store(b, address, line, column, words),
+            }
+        });
+    }
+}
