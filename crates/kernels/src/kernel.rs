@@ -182,7 +182,9 @@ where
     S: AtomicSum + Gives<R>,
     R: StagedResult,
 {
-    let tiles = [spec.a_tile().staged()?, spec.b_tile().staged()?];
+    let operands = spec.stage_operands().into_iter();
+    let tiles = operands.map(|(_, side)| spec.operand_tile(side).staged());
+    let tiles = tiles.collect::<Result<Vec<_>, _>>()?;
     let boxes = Boxes::new(&tiles, Some(spec.resources().staging.tensor_map()));
     match spec.source {
         WorkSource::Launch => {
@@ -191,10 +193,12 @@ where
             let scheduler = launch.scheduler.placed();
             let mainloop = WgmmaMainloop::<S>::declare(b, spec, wgmma, scheduler.in_cluster())?;
             let output = StagedOutput::declare(b, spec, sums_layout(spec)?, launch.scales)?;
-            let fixup =
-                StagedFixup::declare(b, spec, scheduler, launch.workspace, launch.unordered);
+            // Workers that share a tile add up one set of sums.
+            let fixup = (spec.accumulator_sets() == 1).then(|| {
+                StagedFixup::declare(b, spec, scheduler, launch.workspace, launch.unordered)
+            });
             let source = LaunchSource::new(b, scheduler, launch.problem);
-            let output = StagedTiles { b, output, fixup: Some(fixup) };
+            let output = StagedTiles { b, output, fixup };
             let parameters = params.into_quantities().into_iter().map(Parameter::Problem);
             Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop, output }))
         }

@@ -28,6 +28,15 @@ impl Matrix {
     }
 }
 
+/// The dimension of D along which the lines of an operand lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Rows of D, as lines of A.
+    M,
+    /// Columns of D, as lines of B.
+    N,
+}
+
 /// A number of the tiling of a problem (`Tiling`), in cluster tiles. Numbers by which the device
 /// divides come with their reciprocal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -133,7 +133,8 @@ pub struct Work {
     /// Clusters to launch, at least 1: those that fit on the device at once, or the tiles of all
     /// products where these are fewer.
     pub clusters: u32,
-    /// Cluster tiles, from the first, that are split along K; 0 where each is computed whole.
+    /// Cluster tiles, from the first, that are split along K; 0 where each is computed whole, as
+    /// kernels with several sets of accumulators compute all.
     pub split_tiles: u32,
     /// Workers to which the stages of the split tiles are dealt out evenly, at most as many as
     /// there are of these.

@@ -11,6 +11,7 @@ use pgemm_ir::{
 
 pub(crate) use self::batch::BatchMap;
 use crate::coordinates::{CtaPlace, Segment, TileOrigin};
+use crate::quantity::Side;
 use crate::spec::{Cluster, Spec};
 use crate::tiles::operand::StageTile;
 
@@ -20,15 +21,6 @@ const OPERAND_ALIGN: u32 = 1024;
 /// TMA copies of a tile that are instructions of their own. More are a loop, since many written out
 /// would take more registers than a producer has.
 const MOST_UNROLLED_COPIES: usize = 4;
-
-/// The dimension of D along which the lines of an operand lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// Rows of A.
-    M,
-    /// Columns of B.
-    N,
-}
 
 /// One operand in shared memory: a tile in each stage.
 struct StagedOperand {

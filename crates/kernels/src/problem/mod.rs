@@ -81,7 +81,7 @@ pub(crate) struct Vector<'k> {
 /// A problem: D = alpha·A·B + beta·C, computed in type `R`.
 #[derive(Clone)]
 pub(crate) struct Problem<'k, R> {
-    /// The maps of A and B.
+    /// The maps of the operands of a stage, in its order.
     pub(crate) operands: Vec<BatchMap<'k>>,
     /// C.
     pub(crate) c: OutputMatrix<'k>,
@@ -121,18 +121,19 @@ impl<'k, R: Compute> LaunchParameters<'k, R> {
     /// Declares them.
     pub(crate) fn declare(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
         let b = params.b;
-        let maps: Vec<BatchMap<'k>> = [Matrix::A, Matrix::B]
-            .into_iter()
+        let operands = spec.stage_operands();
+        let maps: Vec<BatchMap<'k>> = operands
+            .iter()
             .zip(&boxes.operands)
-            .map(|(matrix, boxes)| BatchMap::declare(params, matrix, boxes.clone()))
+            .map(|((matrix, _), boxes)| BatchMap::declare(params, *matrix, boxes.clone()))
             .collect();
         let output = |matrix| OutputMatrix::declare(params, matrix, boxes.output.clone());
         let (c, mut d) = (output(Matrix::C), output(Matrix::D));
         let policy = |matrix| params.scalar::<ty::U64>(Quantity::Policy(matrix));
         let operands: Vec<BatchMap<'k>> = maps
             .into_iter()
-            .zip([Matrix::A, Matrix::B])
-            .map(|(map, matrix)| map.with_policy(policy(matrix)))
+            .zip(operands)
+            .map(|(map, (matrix, _))| map.with_policy(policy(matrix)))
             .collect();
         d.map = d.map.map(|map| map.with_policy(policy(Matrix::D)));
         let extents = [Quantity::Rows, Quantity::Columns].map(|extent| params.scalar(extent));

@@ -7,6 +7,7 @@ use pgemm_ir::{Element, WARPGROUP_THREADS, WarpMma};
 use serde::{Deserialize, Serialize};
 
 use super::Tile;
+use crate::quantity::{Matrix, Side};
 
 /// How a kernel multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,17 @@ impl WgmmaSpec {
     /// Whether each operand has one term and all products are summed by the tensor core.
     pub fn is_plain(&self) -> bool {
         self.summation == Summation::TensorCore && self.terms.is_none()
+    }
+
+    /// The operands of a stage in their order in memory, and the sides of D that they lie along.
+    pub(crate) fn operands(&self) -> Vec<(Matrix, Side)> {
+        vec![(Matrix::A, Side::M), (Matrix::B, Side::N)]
+    }
+
+    /// The products of which each set of accumulators holds one: the places of their left and right
+    /// operands among [`operands`](Self::operands).
+    pub(crate) fn products(&self) -> Vec<[usize; 2]> {
+        vec![[0, 1]]
     }
 
     /// Elements along K after which sums are promoted; `None` where they are not.

@@ -21,6 +21,7 @@ pub use self::mainloop::{
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
 use crate::dtype::{Majors, Product};
 use crate::epilogue::Epilogue;
+use crate::quantity::{Matrix, Side};
 use crate::tiles::line::LineTile;
 use crate::tiles::operand::OperandTile;
 use crate::tiles::staging::{OutputMajor, Staging};
@@ -116,6 +117,25 @@ impl Spec {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => Some(wgmma),
             MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => None,
+        }
+    }
+
+    /// The operands of a stage in their order in memory, and the sides of D that they lie along.
+    pub(crate) fn stage_operands(&self) -> Vec<(Matrix, Side)> {
+        let plain = || vec![(Matrix::A, Side::M), (Matrix::B, Side::N)];
+        self.wgmma().map_or_else(plain, WgmmaSpec::operands)
+    }
+
+    /// Sets of accumulators: products that are computed at once, of which the epilogue makes D.
+    pub fn accumulator_sets(&self) -> u32 {
+        self.wgmma().map_or(1, |wgmma| wgmma.products().len() as u32)
+    }
+
+    /// The tile of an operand of one stage in shared memory, as tensor cores read it.
+    pub(crate) fn operand_tile(&self, side: Side) -> OperandTile {
+        match side {
+            Side::M => self.a_tile(),
+            Side::N => self.b_tile(),
         }
     }
 

@@ -175,7 +175,10 @@ impl Spec {
     pub fn stage_bytes(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Ffma(ffma) => self.line_tiles(ffma).iter().map(LineTile::bytes).sum(),
-            _ => self.a_tile().bytes() + self.b_tile().bytes(),
+            _ => {
+                let operands = self.stage_operands().into_iter();
+                operands.map(|(_, side)| self.operand_tile(side).bytes()).sum()
+            }
         }
     }
 
@@ -221,7 +224,7 @@ impl Spec {
         // Blocks of sums in registers. Where sums are promoted, one block of the tensor core's
         // accumulators serves all blocks in turn.
         let promoted = matches!(summation, Summation::Promoted { .. });
-        let blocks = self.blocks() + u32::from(promoted);
+        let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
         let sums = blocks * self.tile.n / 2;
         let accumulators = sums / wgmma.sums_per_register();
         let fragments = if self.reads_a_from_registers() { self.fragment_registers() } else { 0 };
@@ -262,7 +265,7 @@ impl Spec {
         // Half an SM's registers do not hold both another worker's sums and fragments of A.
         let needed = accumulators + fragments + other;
         let has_room = !is_half_sm || needed + sums <= consumer;
-        let can_look_ahead = sums <= SUMS_LOOKED_AHEAD && has_room;
+        let can_look_ahead = self.accumulator_sets() == 1 && sums <= SUMS_LOOKED_AHEAD && has_room;
         let mut registers = RegisterUse {
             accumulators,
             fragments,

@@ -77,6 +77,7 @@ impl Spec {
         self.validate_summation(wgmma)?;
         self.validate_epilogue()?;
         self.validate_resident(wgmma)?;
+        self.validate_sets(wgmma)?;
         self.validate_cluster()?;
         self.validate_wgmma_registers(wgmma)?;
         self.validate_ring()
@@ -198,6 +199,27 @@ impl Spec {
         }
     }
 
+    /// What kernels lack that compute several products at once.
+    fn validate_sets(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
+        let what = "a kernel of several products";
+        match self.accumulator_sets() {
+            1 => Ok(()),
+            _ if !wgmma.is_plain() => {
+                self.refuse(what, "sums each in the tensor core, of operands as they are stored")
+            }
+            _ if self.reads_a_from_registers() => {
+                self.refuse(what, "reads A from shared memory: use a K-major A")
+            }
+            _ if self.scaled => self.refuse(what, "has no scales of rows and columns"),
+            _ if self.epilogue.bias().is_some() => self.refuse(what, "has no bias"),
+            _ if !self.output.is_float() => {
+                self.refuse(what, "computes in floating point: use a D of f32, f16 or bf16")
+            }
+            _ if self.is_resident() => self.refuse(what, "is launched for one problem"),
+            _ => Ok(()),
+        }
+    }
+
     fn validate_cluster(&self) -> Result<(), SpecError> {
         let Cluster { m, n } = self.cluster;
         for (knob, requested) in [("cluster_m", m), ("cluster_n", n)] {
@@ -226,7 +248,7 @@ impl Spec {
         let Resources { registers, .. } = self.resources();
         let columns_per_register = 2 * wgmma.sums_per_register();
         let promoted = wgmma.promotion().is_some();
-        let blocks = self.blocks() + u32::from(promoted);
+        let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
         let beside = registers.needed() - registers.accumulators;
         let whole = (blocks, registers.budget.consumer, beside);
         let one = (1, registers.at_launch, super::resources::WGMMA_OTHER);

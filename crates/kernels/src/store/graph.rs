@@ -14,7 +14,7 @@ use crate::spec::Spec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Input {
     /// The sums of an accumulator set, for each element.
-    Sums(usize),
+    Sums(u32),
     /// C, for each element.
     C,
     /// The factor of A·B.
@@ -111,10 +111,9 @@ impl Graph {
         }
     }
 
-    /// Whether so much code follows the addition of C that it should not stand twice, with C and
-    /// without.
-    pub(crate) fn is_long_after_c(&self) -> bool {
-        self.nodes[self.ids(Part::AfterC)]
+    /// Whether there is so much code that it should not stand twice, with C and without.
+    pub(crate) fn is_long(&self) -> bool {
+        self.nodes
             .iter()
             .any(|node| matches!(node, Node::Activate(activation, _) if activation.is_long()))
     }
@@ -203,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn polynomials_after_c_are_long() {
+    fn activations_with_polynomials_are_long() {
         let is_long = |epilogue: &str| {
-            graph(&format!("bf16-kk-bf16-128x128x64-s4-w2-c1x1{epilogue}")).is_long_after_c()
+            graph(&format!("bf16-kk-bf16-128x128x64-s4-w2-c1x1{epilogue}")).is_long()
         };
         assert!(is_long("-egelu"));
         assert!(!is_long("-erelu") && !is_long("-ebias_n") && !is_long(""));

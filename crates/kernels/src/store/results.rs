@@ -45,7 +45,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     pub(super) fn write(
         &self,
         writer: &Writer<'_, 'k>,
-        quads: &dyn Fn(u32) -> [Val<'k, R>; 4],
+        quads: &dyn Fn(u32, u32) -> [Val<'k, R>; 4],
         vectors: &Vectors<'_, 'k, R>,
     ) {
         R::write(writer, &Results { store: self, quads, vectors });
@@ -55,8 +55,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
 /// How the quads of a staging tile are computed: rows (0, 0, 1, 1) and columns (0, 1, 0, 1) each.
 pub(super) struct Results<'r, 's, 'k, R> {
     pub(super) store: &'r Store<'s, 'k, R>,
-    /// The sums of a group of 8 columns.
-    pub(super) quads: &'r dyn Fn(u32) -> [Val<'k, R>; 4],
+    /// The sums of a set of accumulators in a group of 8 columns.
+    pub(super) quads: &'r dyn Fn(u32, u32) -> [Val<'k, R>; 4],
     pub(super) vectors: &'r Vectors<'r, 'k, R>,
 }
 
@@ -79,9 +79,8 @@ impl<'k, R: StagedResult> Quads<'k, R> for Results<'_, '_, 'k, R> {
     fn before_c(&self, group: u32) -> [Val<'k, R>; 4] {
         let (output, vectors) = (self.store.output, self.vectors);
         let (block, first_group) = vectors.bias_at;
-        let sums = (self.quads)(group);
         self.evaluate(Part::BeforeC, &[], |input| match (input, vectors.scales, &output.scales) {
-            (Input::Sums(_), ..) => Some(sums),
+            (Input::Sums(set), ..) => Some((self.quads)(set, group)),
             (Input::Alpha, ..) => Some([self.store.problem.factors[0]; 4]),
             (Input::Bias(_), ..) => vectors.bias.map(|bias| bias.quad(block, first_group + group)),
             (Input::RowScale, Some(([first, second], _)), _) => {

@@ -53,8 +53,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         Prepared { bias, units }
     }
 
-    /// Stores the tile part at `origin`. `quads` gives the thread's sums of some groups of 8
-    /// columns, counted over all blocks of 64 rows. `c_parity` goes from tile to tile.
+    /// Stores the tile part at `origin`. `quads` gives the thread's sums of a group of 8 columns,
+    /// counted over all sets of accumulators and their blocks of 64 rows. `c_parity` goes from tile to tile.
     pub(crate) fn tile(
         &self,
         origin: TileOrigin<'k>,
@@ -89,7 +89,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
                         None => (loaded.as_ref(), (0, 0)),
                     };
                     let vectors = Vectors { bias, bias_at, scales, batch: place.batch };
-                    let sums = |group: u32| quads(at * groups + group);
+                    let sums = |set: u32, group: u32| quads((set * steps + at) * groups + group);
                     self.write(writer, &sums, &vectors);
                 });
             });
@@ -123,7 +123,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         self.staging_tile(&place, None, c_parity, &|writer| {
             let vectors =
                 Vectors { bias: bias.as_ref(), bias_at: (0, 0), scales, batch: place.batch };
-            self.write(writer, quads, &vectors);
+            self.write(writer, &|_, group| quads(group), &vectors);
         });
     }
 
@@ -173,7 +173,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             reads_c,
         };
         let wait_for_c = || b.if_(!*by_threads, || warpgroup.c_full.mbarrier_wait(c_parity));
-        if output.graph.is_long_after_c() {
+        if output.graph.is_long() {
             b.if_(reads_c, wait_for_c);
             write(&writer(ReadsC::If(reads_c)));
         } else {
@@ -236,7 +236,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             let start = matrix.start(origin.batch);
             (start + line.widen() * matrix.stride).byte_offset(bytes)
         };
-        let results = Results { store: self, quads: &|_| sums, vectors: &vectors };
+        let results = Results { store: self, quads: &|_, _| sums, vectors: &vectors };
         let before = results.before_c(0);
         let with_c = || {
             let c = std::array::from_fn(|i| {

@@ -14,7 +14,8 @@ use super::pipelined::{self, Fragments, Step};
 use crate::coordinates::Segment;
 use crate::layout::evaluate;
 use crate::mainloop::{Group, RegisterSums};
-use crate::operands::{Operands, Side};
+use crate::operands::Operands;
+use crate::quantity::Side;
 use crate::spec::{DmmaSpec, Spec, Warps};
 use crate::tiles::operand::OperandTile;
 

@@ -14,7 +14,8 @@ use self::transpose::Transposition;
 use super::pipelined::{self, Fragments, Step};
 use super::{Group, Mainloop, RegisterSums};
 use crate::coordinates::Segment;
-use crate::operands::{Operands, Side};
+use crate::operands::Operands;
+use crate::quantity::Side;
 use crate::spec::{FfmaSpec, Spec, Warps};
 use crate::tiles::line::LineTile;
 

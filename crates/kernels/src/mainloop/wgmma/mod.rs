@@ -18,15 +18,12 @@ pub(crate) use self::sums::{Sums, SumsLayout};
 use super::{Mainloop, each_stage};
 use crate::compute::AtomicSum;
 use crate::coordinates::{CtaPlace, Segment};
-use crate::operands::{Operands, Side};
+use crate::operands::Operands;
+use crate::quantity::Side;
 use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
 use crate::tiles::operand::OperandTile;
 use promotion::{Part, Promoted};
 use registers::RegisterReader;
-
-/// Places of A and B in the list of operands.
-const A: usize = 0;
-const B: usize = 1;
 
 /// The mainloop of a kernel whose sums have type `S`.
 pub(crate) struct WgmmaMainloop<'k, S> {
@@ -35,6 +32,10 @@ pub(crate) struct WgmmaMainloop<'k, S> {
     atom: MmaAtom,
     stages: u32,
     blocks: u32,
+    /// The sides of the operands of a stage.
+    sides: Vec<Side>,
+    /// Of each set of accumulators the operands that are multiplied.
+    products: Vec<[usize; 2]>,
     summation: Summation,
     /// How A is read, from shared memory or through registers.
     a: ReadsA,
@@ -95,7 +96,9 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         cta: Option<CtaPlace<'k>>,
     ) -> Result<Self, CuteError> {
         let (a_tile, b_tile) = (spec.a_tile(), spec.b_tile());
-        let tiles = vec![(Side::M, a_tile.staged()?), (Side::N, b_tile.staged()?)];
+        let sides: Vec<Side> = wgmma.operands().into_iter().map(|(_, side)| side).collect();
+        let tiles = sides.iter().map(|side| Ok((*side, spec.operand_tile(*side).staged()?)));
+        let tiles = tiles.collect::<Result<Vec<_>, CuteError>>()?;
         let operands = Operands::declare(b, spec, tiles, spec.parts() * 4, cta);
         let atom = MmaAtom {
             n: spec.tile.n,
@@ -128,6 +131,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             atom,
             stages: spec.stages,
             blocks: spec.blocks(),
+            sides,
+            products: wgmma.products(),
             summation: wgmma.summation,
             a,
             bt: DescriptorReader::new(b_tile, &b_depths, 1)?,
@@ -157,11 +162,11 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         let mut passes = (0..self.passes).flat_map(|pass| (0..blocks).map(move |at| (pass, at)));
         let last = passes.next_back();
         let sums = passes.fold(sums, |sums, (pass, block)| {
-            let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, stage, pass, block);
+            let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, &stage, pass, block);
             sums.add(b, block, Part::Early(&slot), issue, |_| {})
         });
         let Some((pass, block)) = last else { return sums };
-        let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, stage, pass, block);
+        let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, &stage, pass, block);
         sums.add(b, block, Part::Last(slot), issue, |retired| self.operands.release(retired))
     }
 }
@@ -226,7 +231,8 @@ impl<'k, S: AtomicSum> Mainloop<'k> for WgmmaMainloop<'k, S> {
             return (Sums::Values(sums.into_values()), cursor, found);
         }
 
-        let mut pending = b.accumulators(self.atom, self.blocks).start();
+        let sets = self.products.len() as u32;
+        let mut pending = b.accumulators(self.atom, sets * self.blocks).start();
         let slot = ring.wait_full(b, cursor);
         issuer.issue(&mut pending, slot, false);
         let cursor = ring.advance(cursor);
@@ -258,33 +264,47 @@ struct Issuer<'m, 'k, S> {
     first: Val<'k, ty::U32>,
 }
 
-/// The descriptors of A's and B's parts of a stage.
-type StageDescriptors<'k> = [Val<'k, ty::Descriptor>; 2];
-
 impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
     fn issue(&self, pending: &mut Pending<ReadSlot<'k>>, slot: ReadSlot<'k>, accumulate: bool) {
-        let stage = self.stage(&slot);
+        let (stage, blocks) = (self.stage(&slot), self.a.offsets.len());
         pending.issue(self.mainloop.b, slot, |batch| {
             for step in 0..self.mainloop.steps {
-                for block in 0..self.a.offsets.len() {
-                    self.mma(batch, stage, (block, block), step, accumulate || step > 0);
+                for (set, operands) in self.mainloop.products.iter().enumerate() {
+                    for block in 0..blocks {
+                        let operands = operands.map(|operand| stage[operand]);
+                        let to = (block, set * blocks + block);
+                        self.mma(batch, operands, to, step, accumulate || step > 0);
+                    }
                 }
             }
         });
     }
 
-    fn stage(&self, slot: &ReadSlot<'k>) -> StageDescriptors<'k> {
-        let WgmmaMainloop { b, operands, bt, .. } = self.mainloop;
-        let stage = slot.stage();
-        let a = b.descriptor(operands.stage(A, stage).offset(self.first), self.a.descriptor);
-        [a, b.descriptor(operands.stage(B, stage), bt.descriptor)]
+    /// The descriptors of the operands of a stage.
+    fn stage(&self, slot: &ReadSlot<'k>) -> Vec<Val<'k, ty::Descriptor>> {
+        let WgmmaMainloop { b, operands, bt, sides, .. } = self.mainloop;
+        let descriptor = |(index, side): (usize, &Side)| {
+            let tile = operands.stage(index, slot.stage());
+            match side {
+                Side::M => b.descriptor(tile.offset(self.first), self.a.descriptor),
+                Side::N => b.descriptor(tile, bt.descriptor),
+            }
+        };
+        sides.iter().enumerate().map(descriptor).collect()
     }
 
     /// One sum of block `block` of 64 rows, from zero on, in the only accumulators.
-    fn pass(&self, batch: &Batch<'k, '_>, stage: StageDescriptors<'k>, pass: usize, block: usize) {
-        let steps = self.mainloop.steps;
-        for step in 0..steps {
-            self.mma(batch, stage, (block, 0), pass * steps + step, step > 0);
+    fn pass(
+        &self,
+        batch: &Batch<'k, '_>,
+        stage: &[Val<'k, ty::Descriptor>],
+        pass: usize,
+        block: usize,
+    ) {
+        let WgmmaMainloop { steps, products, .. } = self.mainloop;
+        let operands = products[0].map(|operand| stage[operand]);
+        for step in 0..*steps {
+            self.mma(batch, operands, (block, 0), pass * steps + step, step > 0);
         }
     }
 
@@ -292,7 +312,7 @@ impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
     fn mma(
         &self,
         batch: &Batch<'k, '_>,
-        [a, bt]: StageDescriptors<'k>,
+        [a, bt]: [Val<'k, ty::Descriptor>; 2],
         (block, to): (usize, usize),
         at: usize,
         accumulate: bool,

@@ -7,7 +7,7 @@ use pgemm_ir::{
 };
 
 use super::fragment::FragmentReader;
-use super::{A, B, Sums, WgmmaMainloop};
+use super::{Sums, WgmmaMainloop};
 use crate::compute::AtomicSum;
 use crate::coordinates::Segment;
 use crate::layout::SwizzledOffset;
@@ -79,7 +79,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
     ) {
         let b = self.b;
         let (stage, parts) = (slot.stage(), reader.loads.len());
-        let bt = b.descriptor(self.operands().stage(B, stage), self.bt.descriptor);
+        let [_, right] = self.products[0];
+        let bt = b.descriptor(self.operands().stage(right, stage), self.bt.descriptor);
         let mut slot = Some(slot);
         let mut at = 0;
         for part in 0..parts {
@@ -120,7 +121,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         first: Val<'k, ty::U32>,
         stage: Val<'k, ty::U32>,
     ) -> Vec<Vec<FragmentOfA<'k>>> {
-        let (region, bytes) = self.operands().region(A);
+        let (region, bytes) = self.operands().region(self.products[0][0]);
         // Stages and warpgroups' rows are aligned to more than what is flipped.
         let start = stage * bytes + first;
         let fragment = |loads: &[SwizzledOffset; 2]| {
