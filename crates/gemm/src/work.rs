@@ -73,8 +73,8 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         unordered: plan.unordered,
         workspace,
         l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
-        scales: None,
         bias: pointers.bias,
+        ..Work::default()
     }
 }
 

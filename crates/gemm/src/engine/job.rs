@@ -162,14 +162,8 @@ fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Resu
         c,
         d,
         raster_rows: raster_rows(spec, problem),
-        clusters: 1,
-        split_tiles: 0,
-        workers: 0,
-        unordered: false,
-        workspace: 0,
-        l2: pgemm_kernels::L2Policies::default(),
-        scales: None,
         bias: pointers.bias,
+        ..Work::default()
     })
 }
 

@@ -20,7 +20,7 @@ use crate::spec::Spec;
 pub const TMA_ALIGN_BYTES: u64 = 16;
 
 /// A matrix in global memory, or one of each product of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixArgument {
     /// Address of element (0, 0): a multiple of 16 for A and B, of an element's size for C and D.
     pub address: u64,
@@ -152,6 +152,34 @@ pub struct Work {
     /// Address of the bias, a multiple of its elements' size, for kernels whose epilogue has one.
     /// All products have the same bias.
     pub bias: u64,
+}
+
+impl Default for Work {
+    /// One empty product, on one cluster: D = A·B.
+    fn default() -> Self {
+        let nowhere = MatrixArgument::default();
+        Work {
+            m: 0,
+            n: 0,
+            k: 0,
+            batch: 1,
+            alpha: 1.0,
+            beta: 0.0,
+            a: nowhere,
+            b: nowhere,
+            c: nowhere,
+            d: nowhere,
+            raster_rows: 1,
+            clusters: 1,
+            split_tiles: 0,
+            workers: 0,
+            unordered: false,
+            workspace: 0,
+            l2: L2Policies::default(),
+            scales: None,
+            bias: 0,
+        }
+    }
 }
 
 impl Work {

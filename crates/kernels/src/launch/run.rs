@@ -42,7 +42,7 @@ impl Signature {
         Some(match quantity {
             Quantity::Map(C | D) if run.stored_by_threads => return None,
             Quantity::Map(matrix) | Quantity::Address(matrix) => {
-                RunValue::Address(run.matrices[matrix as usize])
+                RunValue::Address(*run.matrices.get(matrix as usize)?)
             }
             Quantity::Scales(matrix) => RunValue::Address(run.scales[matrix as usize]),
             Quantity::Bias => RunValue::Address(run.bias),

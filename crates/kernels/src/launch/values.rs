@@ -3,7 +3,7 @@
 use pgemm_ir::{Argument, Element, OperandMajor, TensorMapArgument};
 
 use super::{MatrixArgument, TMA_ALIGN_BYTES, Tiling, Work};
-use crate::quantity::{Matrix, Quantity};
+use crate::quantity::{Matrix, Quantity, Side};
 use crate::spec::Spec;
 use crate::tiles::staging::OutputMajor;
 
@@ -74,10 +74,10 @@ impl<'a> Values<'a> {
     }
 
     fn element(&self, matrix: Matrix) -> Element {
-        match matrix {
-            Matrix::A => self.spec.a,
-            Matrix::B => self.spec.b,
-            Matrix::C | Matrix::D => self.spec.output,
+        match self.spec.side(matrix) {
+            Some(Side::M) => self.spec.a,
+            Some(Side::N) => self.spec.b,
+            None => self.spec.output,
         }
     }
 
@@ -94,10 +94,10 @@ impl<'a> Values<'a> {
     pub(crate) fn map(&self, matrix: Matrix) -> TensorMapArgument {
         let (work, bytes) = (self.work, self.element(matrix).bytes());
         let argument = work.matrix(matrix);
-        let (major, lines) = match matrix {
-            Matrix::A => (self.spec.a_major, work.m),
-            Matrix::B => (self.spec.b_major, work.n),
-            Matrix::C | Matrix::D => {
+        let (major, lines) = match self.spec.side(matrix) {
+            Some(Side::M) => (self.spec.a_major, work.m),
+            Some(Side::N) => (self.spec.b_major, work.n),
+            None => {
                 let moved = self.moved_by_tma(argument);
                 return batched_map(&moved, self.output_lines(), bytes, work.batch);
             }

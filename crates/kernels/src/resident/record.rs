@@ -87,13 +87,8 @@ pub struct Record {
 const MAPS: [Matrix; 4] = [Matrix::A, Matrix::B, Matrix::D, Matrix::C];
 
 /// The place of a matrix's map among those of a record.
-pub(super) const fn map_index(matrix: Matrix) -> u32 {
-    match matrix {
-        Matrix::A => 0,
-        Matrix::B => 1,
-        Matrix::D => 2,
-        Matrix::C => 3,
-    }
+pub(super) fn map_index(matrix: Matrix) -> u32 {
+    MAPS.iter().take_while(|other| **other != matrix).count() as u32
 }
 
 /// The quantities in the words of a record, except for its stamp and the steps of its matrices. A
@@ -155,12 +150,7 @@ impl Signature {
         words[Word::Stamp as usize] = stamp;
         let step = |matrix: Matrix| work.matrix(matrix).batch_step() << matrix as u32;
         words[Word::Steps as usize] = Matrix::ALL.into_iter().map(step).sum();
-        let boxes = |matrix| match matrix {
-            Matrix::A => spec.a_tile().tensor_map(),
-            Matrix::B => spec.b_tile().tensor_map(),
-            Matrix::C | Matrix::D => spec.resources().staging.tensor_map(),
-        };
-        let map = |matrix| (BatchMap::boxes(boxes(matrix)), values.map(matrix));
+        let map = |matrix| (BatchMap::boxes(spec.boxes(matrix)), values.map(matrix));
         Ok(Record { maps: MAPS.map(map), words })
     }
 }

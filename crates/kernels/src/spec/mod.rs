@@ -10,7 +10,7 @@ mod name;
 mod resources;
 mod validate;
 
-use pgemm_ir::{Argument, Element, OperandMajor};
+use pgemm_ir::{Argument, Element, OperandMajor, TensorMapSpec};
 use serde::{Deserialize, Serialize};
 
 pub use self::error::SpecError;
@@ -124,6 +124,18 @@ impl Spec {
     pub(crate) fn stage_operands(&self) -> Vec<(Matrix, Side)> {
         let plain = || vec![(Matrix::A, Side::M), (Matrix::B, Side::N)];
         self.wgmma().map_or_else(plain, WgmmaSpec::operands)
+    }
+
+    /// The side of D that a matrix lies along as an operand; `None` for C and D.
+    pub(crate) fn side(&self, matrix: Matrix) -> Option<Side> {
+        let mut operands = self.stage_operands().into_iter();
+        operands.find_map(|(operand, side)| (operand == matrix).then_some(side))
+    }
+
+    /// The TMA boxes of a matrix of a wgmma kernel.
+    pub(crate) fn boxes(&self, matrix: Matrix) -> TensorMapSpec {
+        let operand = self.side(matrix).map(|side| self.operand_tile(side).tensor_map());
+        operand.unwrap_or_else(|| self.staging().tensor_map())
     }
 
     /// Sets of accumulators: products that are computed at once, of which the epilogue makes D.
