@@ -1,8 +1,10 @@
 //! Epilogues on the host: the bias as a matrix of one row, and activations in binary64.
 
+#[cfg(feature = "cpu")]
+use pgemm_ir::Element;
 use pgemm_kernels::Epilogue;
 #[cfg(feature = "cpu")]
-use pgemm_kernels::{Activation, BiasAlong};
+use pgemm_kernels::{Activation, BiasAlong, MOST_PARAMETERS};
 use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::matrix::HostMatrix;
@@ -40,16 +42,22 @@ pub(crate) struct Applied {
 
 #[cfg(feature = "cpu")]
 impl Applied {
-    /// `bias` is not looked at where the epilogue has none.
+    /// With the parameters that kernels with results of type `output` have. `bias` is not looked at
+    /// where the epilogue has none.
     ///
     /// # Errors
-    /// Those of [`check_bias`].
+    /// Those of [`check_bias`]; parameters that are not given.
     pub(crate) fn new(
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
+        output: Element,
     ) -> Result<Applied, PlanError> {
+        if epilogue.lacks_parameters() {
+            return Err(PlanError::MissingParameters { epilogue });
+        }
         check_bias(problem, epilogue, bias)?;
+        let epilogue = epilogue.for_output(output);
         let bias = bias.filter(|_| epilogue.bias().is_some());
         Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
@@ -79,20 +87,27 @@ impl Applied {
         })
     }
 
-    /// Whether all that is added are integers.
+    /// Whether all that is added are integers, and all parameters of the activation, which may be
+    /// infinite.
     pub(crate) fn is_integral(&self) -> bool {
+        let parameters = self.parameters();
         self.bias.iter().all(|bias| bias.fract() == 0.0)
+            && parameters.iter().all(|parameter| parameter.round() == *parameter)
+    }
+
+    /// The parameters of the activation.
+    pub(crate) fn parameters(&self) -> [f64; MOST_PARAMETERS] {
+        self.epilogue.parameters()
     }
 
     /// The activation of a result, in binary64.
     pub(crate) fn activate(&self, value: f64) -> f64 {
-        self.activation().map_or(value, |activation| activation.reference(value))
+        self.epilogue.activate(value)
     }
 }
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
-    use pgemm_ir::Element;
     use pgemm_plan::{Config, Major};
 
     use super::*;
@@ -144,7 +159,7 @@ mod tests {
                     Some(BiasAlong::N) => bias.unwrap().get(0, column).unwrap(),
                     Some(BiasAlong::M) => bias.unwrap().get(0, row).unwrap(),
                 };
-                let value = epilogue.activation().map_or(sum + added, |f| f.reference(sum + added));
+                let value = epilogue.for_output(config.output_dtype()).activate(sum + added);
                 let found = reference.values()[row * 13 + column];
                 assert!((found - value).abs() <= 1e-13, "{text} {found} {value}");
             }

@@ -31,7 +31,10 @@ mod spec;
 pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type};
 pub use empty::empty_kernel;
 pub use epilogue::staging::{STAGING_ROWS, Staging};
-pub use epilogue::{Activation, BiasAlong, Epilogue, EpilogueError};
+pub use epilogue::{
+    Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, MOST_PARAMETERS, ParameterError,
+    PartError,
+};
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{
     Count, DivisorPart, L2Policies, L2Policy, Matrix, MatrixArgument, Parameter, Quantity,

@@ -6,9 +6,9 @@ mod assemblers;
 mod matrix;
 
 use assemblers::assemblers;
-use matrix::{C, MAJORS, Matrix, bias_of};
+use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
-use pgemm_ir::{Kernel, Op, OperandMajor};
+use pgemm_ir::{Element, Kernel, Op, OperandMajor};
 use pgemm_kernels::{
     Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
 };
@@ -119,6 +119,7 @@ fn run(
         unordered: false,
         scales: None,
         bias,
+        parameters: PARAMETERS,
         a: a_argument,
         b: b_argument,
         c: c_argument,
@@ -179,7 +180,10 @@ fn run(
         match dmma.spec().epilogue.activation() {
             None => {}
             Some(Activation::Relu) => expected = expected.max(0.0),
-            Some(other) => panic!("{other} has a bound of its own"),
+            Some(other) => {
+                assert_eq!(other.error(Element::F64), [0.0; 2], "{other} has a bound of its own");
+                expected = other.reference(expected, &PARAMETERS);
+            }
         }
         let difference = (found - expected).abs();
         if difference.is_nan() || difference > bound(magnitude) {

@@ -8,9 +8,9 @@ mod matrix;
 use std::ops::{Add, Range};
 
 use assemblers::assemblers;
-use matrix::{C, MAJORS, Matrix, bias_of};
+use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
-use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
+use pgemm_ir::{Element, Kernel, Op, OperandMajor, Space, Type};
 use pgemm_kernels::{
     Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
 };
@@ -126,6 +126,7 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         unordered: false,
         scales: None,
         bias,
+        parameters: PARAMETERS,
         a: a_argument,
         b: b_argument,
         c: c_argument,
@@ -179,7 +180,10 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         let expected = match ffma.spec().epilogue.activation() {
             None => expected,
             Some(Activation::Relu) => expected.max(0.0),
-            Some(other) => panic!("{other} is not exact"),
+            Some(other) => {
+                assert_eq!(other.error(Element::F32), [0.0; 2], "{other} is not exact");
+                other.reference(expected.into(), &PARAMETERS) as f32
+            }
         };
         if found != expected {
             return Err(format!(

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgemm_ir::{TensorMapArgument, TensorMapSpec};
 use pgemm_kernels::resident::record::{Completion, Record};
-use pgemm_kernels::{Epilogue, GemmKernel, MatrixArgument, Spec, TMA_ALIGN_BYTES, Work};
+use pgemm_kernels::{
+    Epilogue, GemmKernel, MOST_PARAMETERS, MatrixArgument, Spec, TMA_ALIGN_BYTES, Work,
+};
 use pgemm_plan::{Major, OperandLayout, Problem};
 
 use super::Shared;
@@ -41,6 +43,7 @@ impl Job {
         let kernel = &engine.kernel.gemm;
         problem.check_scalars(kernel.spec().output)?;
         let work = work(kernel.spec(), problem, pointers, engine.zeros.address())?;
+        let work = Work { parameters: engine.parameters, ..work };
         let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
         let record = engine.records.write(&bytes, &engine.queue)?;
         let last = AtomicU64::new(NEVER);
@@ -105,7 +108,7 @@ fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
     Ok(())
 }
 
-/// The problem as the kernel takes it.
+/// The problem as the kernel takes it, but for the parameters of the engine's activation.
 fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
     let Problem { m, n, k, beta, .. } = *problem;
     let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {
@@ -170,6 +173,7 @@ fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Resu
         l2: pgemm_kernels::L2Policies::default(),
         scales: None,
         bias: pointers.bias,
+        parameters: [0.0; MOST_PARAMETERS],
     })
 }
 

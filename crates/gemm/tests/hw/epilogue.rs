@@ -44,8 +44,8 @@ fn check(executor: &Executor, config: &Config, problem: &Problem) -> f64 {
     assert_eq!(
         plan.choice().epilogue(),
         match problem.d_major {
-            Major::M => config.epilogue.transposed(),
-            _ => config.epilogue,
+            Major::M => config.epilogue.shape().transposed(),
+            _ => config.epilogue.shape(),
         }
     );
     let accumulation = Accumulation::of(&plan.spec).of_random_signs();

@@ -94,6 +94,7 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         l2: plan.l2,
         scales: None,
         bias: 0,
+        parameters: [0.0; 2],
     });
     let maps = built.kernel.tensor_maps();
     let arguments =

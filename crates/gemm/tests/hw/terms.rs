@@ -132,6 +132,7 @@ impl Case {
             l2: L2Policies::default(),
             scales: Some([a_scales, b_scales]),
             bias: 0,
+            parameters: [0.0; 2],
         }
     }
 

@@ -5,7 +5,7 @@ mod registers;
 use pgemm_ir::{Element, OperandMajor};
 
 use crate::dtype::{Instruction, Product};
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 use crate::spec::{
     Cluster, MainloopSpec, OutputMajor, Schedule, Spec, Summation, Terms, Tile, WgmmaSpec,
     WorkSource,
@@ -68,7 +68,7 @@ impl Shape {
             cluster: Cluster::NONE,
             mainloop: MainloopSpec::Wgmma(self.wgmma()),
             scaled: false,
-            epilogue: Epilogue::NONE,
+            epilogue: EpilogueShape::NONE,
             source: WorkSource::Launch,
         }
     }
@@ -487,7 +487,7 @@ pub fn resident(
         cluster: Cluster::NONE,
         mainloop: MainloopSpec::Wgmma(wgmma),
         scaled: false,
-        epilogue: Epilogue::NONE,
+        epilogue: EpilogueShape::NONE,
         source: WorkSource::Queue,
     };
     Spec { stages: STAGES.min(spec.most_stages()), ..spec }

@@ -547,7 +547,10 @@ impl<'k, R: StagedResult> Quads<'k, R> for Results<'_, '_, 'k, R> {
                 let [first, second] = scales.columns(column + group * 8, vectors.batch);
                 Some([first, second, first, second])
             }
-            (Input::RowScale | Input::ColumnScale | Input::C | Input::Beta, ..) => None,
+            (
+                Input::RowScale | Input::ColumnScale | Input::C | Input::Beta | Input::Parameter(_),
+                ..,
+            ) => None,
         })
     }
 
@@ -561,6 +564,9 @@ impl<'k, R: StagedResult> Quads<'k, R> for Results<'_, '_, 'k, R> {
     }
 
     fn after_c(&self, quad: [Val<'k, R>; 4]) -> [Val<'k, R>; 4] {
-        self.evaluate(Part::AfterC, &quad, |_| None)
+        self.evaluate(Part::AfterC, &quad, |input| match input {
+            Input::Parameter(place) => Some([self.store.problem.parameters[place]; 4]),
+            _ => None,
+        })
     }
 }

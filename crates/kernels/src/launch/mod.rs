@@ -13,6 +13,7 @@ pub use self::quantity::{Count, DivisorPart, Matrix, Quantity};
 pub use self::run::{RunValue, RunValues};
 pub use self::signature::{Parameter, Signature};
 pub(crate) use self::tiling::Tiling;
+use crate::epilogue::MOST_PARAMETERS;
 use crate::spec::Spec;
 
 /// Multiples of this many bytes are the addresses and strides that TMA takes (PTX ISA,
@@ -151,6 +152,9 @@ pub struct Work {
     /// Address of the bias, a multiple of its elements' size, for kernels whose epilogue has one.
     /// All products have the same bias.
     pub bias: u64,
+    /// The parameters of the epilogue's activation, as [`Spec::factor`] takes them; those behind its
+    /// last are not used.
+    pub parameters: [f64; MOST_PARAMETERS],
 }
 
 impl Work {

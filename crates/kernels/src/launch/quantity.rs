@@ -119,6 +119,8 @@ pub enum Quantity {
     Bias,
     /// Elements of the bias.
     BiasLength,
+    /// A parameter of the epilogue's activation, by its place.
+    Parameter(usize),
 }
 
 impl Quantity {
@@ -165,6 +167,7 @@ impl Quantity {
                 let length = spec.epilogue.bias_length(work.m as usize, work.n as usize);
                 Argument::U32(length as u32)
             }
+            Quantity::Parameter(place) => spec.factor(work.parameters[place]),
         }
     }
 }
@@ -213,6 +216,7 @@ impl fmt::Display for Quantity {
             Quantity::StoredByThreads => f.write_str("direct"),
             Quantity::Bias => f.write_str("bias"),
             Quantity::BiasLength => f.write_str("bias_length"),
+            Quantity::Parameter(place) => write!(f, "parameter{place}"),
         }
     }
 }

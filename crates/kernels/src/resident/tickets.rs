@@ -13,6 +13,7 @@ use super::layout::{
 use super::leader;
 use super::relay::{GIVEN_UP, LAST};
 use crate::divisor::Divisor;
+use crate::epilogue::MOST_PARAMETERS;
 use crate::problem::Vector;
 use crate::source::{Raster, TileOrigin};
 use crate::spec::{Spec, Tile};
@@ -49,6 +50,8 @@ pub(crate) struct Tickets<'k> {
     readers: u32,
     /// Whether jobs have a bias.
     has_bias: bool,
+    /// How many parameters the activation has.
+    parameters: usize,
     queue: Val<'k, ty::U64>,
     records: Val<'k, ty::U64>,
 }
@@ -84,6 +87,8 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
+    /// Bits of the activation's parameters, for who stores, if it has any.
+    pub(crate) parameters: [Option<Val<'k, ty::U32>>; MOST_PARAMETERS],
     /// Where the bias is, for who stores, if jobs have one.
     pub(crate) bias: Option<Vector<'k>>,
     /// Bits 0 to 3: whether A, B, C and D step from product to product.
@@ -142,6 +147,7 @@ impl<'k> Tickets<'k> {
             asked: barriers(1, "asked"),
             readers,
             has_bias: spec.epilogue.bias().is_some(),
+            parameters: spec.epilogue.parameters().len(),
             queue,
             records,
         }
@@ -193,7 +199,9 @@ impl<'k> Tickets<'k> {
         let [beta, stamp, ..] = quad(Word::Beta as u32);
         let [m, n, batch, job] = quad(RECORD_WORDS);
         let [record, ..] = quad(RECORD_WORDS + 4);
-        let bias = (self.has_bias && reader == Reader::Warpgroup).then(|| quad(Word::Bias as u32));
+        let stores = reader == Reader::Warpgroup;
+        let bias = (self.has_bias && stores).then(|| quad(Word::Bias as u32));
+        let parameters = (self.parameters > 0 && stores).then(|| quad(Word::Parameters as u32));
         let empty = self.barrier(self.empty, cursor);
         if reader == Reader::Thread {
             empty.mbarrier_arrive();
@@ -212,6 +220,10 @@ impl<'k> Tickets<'k> {
             record: all(record),
             stamp: all(stamp),
             factors: [all(alpha), all(beta)],
+            parameters: std::array::from_fn(|place| {
+                let quad = parameters.filter(|_| place < self.parameters)?;
+                Some(all(quad[place]))
+            }),
             bias: bias.map(|[low, high, length, _]| Vector {
                 address: all(low).widen() | (all(high).widen() << 32),
                 length: all(length),

@@ -22,7 +22,7 @@ use super::{
     Terms, ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
 };
 use crate::dtype::{Instruction, Product};
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 
 const RESIDENT: &str = "-resident";
 const SCALED: &str = "scaled";
@@ -119,7 +119,7 @@ fn parse(name: &str) -> Option<Spec> {
         cluster: Cluster::NONE,
         mainloop: MainloopSpec::Wgmma(WgmmaSpec::new(1, Schedule::Cooperative)),
         scaled: false,
-        epilogue: Epilogue::NONE,
+        epilogue: EpilogueShape::NONE,
         source,
     };
     let instruction = Product::of(a, b).map_or(Instruction::Wgmma, |product| product.instruction);
@@ -149,7 +149,7 @@ fn parse(name: &str) -> Option<Spec> {
     for part in parts {
         // The canonical spelling is compared in the end: order and repetition do not matter here.
         if let Some(text) = part.strip_prefix('e') {
-            spec.epilogue = Epilogue::from_suffix(text)?;
+            spec.epilogue = EpilogueShape::from_suffix(text)?;
         } else if part == SCALED {
             spec.scaled = true;
         } else if let MainloopSpec::Wgmma(wgmma) = &mut spec.mainloop {

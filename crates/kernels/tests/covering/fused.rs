@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use pgemm_emulator::Schedule;
 use pgemm_ir::Element;
-use pgemm_kernels::{GemmKernel, Spec};
+use pgemm_kernels::{Epilogue, GemmKernel, Spec};
 
 use crate::common::{CPlace, Case, Problem};
 use crate::set::covering_set;
@@ -19,8 +19,8 @@ static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
     let specs: Vec<Spec> = covering_set().into_iter().filter(floats).collect();
     [0, 2].map(|turn| {
         let fused = |(index, spec): (usize, &Spec)| {
-            let epilogue = EPILOGUES[(index + turn) % EPILOGUES.len()].parse().unwrap();
-            Spec { epilogue, ..*spec }
+            let epilogue = EPILOGUES[(index + turn) % EPILOGUES.len()];
+            Spec { epilogue: epilogue.parse::<Epilogue>().unwrap().shape(), ..*spec }
         };
         let fused: Vec<_> = specs.iter().enumerate().map(fused).collect();
         // The widest tiles leave epilogues too few registers.

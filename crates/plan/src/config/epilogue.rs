@@ -37,12 +37,17 @@ impl Config {
         }
     }
 
-    /// Checks that there are kernels with the epilogue for these types.
+    /// Checks that there are kernels with the epilogue for these types, and that nothing of it is left
+    /// open.
     ///
     /// # Errors
-    /// [`PlanError::EpilogueOutput`] where results are integers.
+    /// [`PlanError::EpilogueOutput`] where results are integers, [`PlanError::MissingParameters`] where
+    /// the activation has parameters that are not given.
     pub fn check_epilogue(&self) -> Result<()> {
         let (epilogue, output) = (self.epilogue, self.output_dtype());
+        if epilogue.lacks_parameters() {
+            return Err(PlanError::MissingParameters { epilogue });
+        }
         if epilogue.is_none() || !matches!(output, Element::S32 | Element::S8) {
             return Ok(());
         }
@@ -55,7 +60,7 @@ impl Config {
     /// [`PlanError::EpilogueOfSpec`] where it has another one.
     pub fn check_epilogue_of(&self, spec: &Spec) -> Result<()> {
         let own = Choice::plain(*spec).epilogue();
-        if own.is_none() || own == self.epilogue {
+        if own.is_none() || own == self.epilogue.shape() {
             return Ok(());
         }
         Err(PlanError::EpilogueOfSpec { epilogue: self.epilogue, spec: *spec, own })
