@@ -234,6 +234,7 @@ fn epilogues_are_applied_once() {
         ("kn", "64x64x16-s4-w2x2-k8", "bias_m.relu"),
         ("mk", "128x32x16-s2-w8x1-k8", "bias_n"),
         ("kk", "64x64x16-s3-w1x4-k16", "relu"),
+        ("mk", "128x32x16-s2-w8x1-k8", "bias_n.clamp"),
     ] {
         let dmma = kernel(majors, &format!("{shape}-e{epilogue}"));
         let tile = dmma.spec().tile;

@@ -204,6 +204,7 @@ fn epilogues_are_applied_once() {
         ("kn", "64x128x16-s3-t8x8-w2x2", "bias_m.relu"),
         ("mk", "64x64x8-s5-t8x4-w2x2", "bias_n"),
         ("kk", "64x64x8-s5-t8x4-w2x2", "relu"),
+        ("mk", "64x64x8-s5-t8x4-w2x2", "bias_n.clamp"),
     ] {
         let ffma = kernel(majors, &format!("{shape}-e{epilogue}"));
         let tile = ffma.spec().tile;

@@ -415,6 +415,8 @@ fn epilogues_take_the_bias_of_each_job() {
         (SPECS[1], "bias_n|silu"),
         (SPECS[1], "bias_m"),
         (SPECS[1], "gelu"),
+        (SPECS[0], "clamp(0,1)"),
+        (SPECS[1], "bias_m|clamp(0,1)"),
         (SPECS[2], "bias_n|relu"),
         (SPECS[2], "bias_m|gelu"),
     ] {

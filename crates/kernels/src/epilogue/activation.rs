@@ -33,6 +33,8 @@ pub enum Activation {
     Sigmoid,
     /// x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2: gelu with an approximation of Φ.
     GeluTanh,
+    /// min(max(x, lower), upper) for two parameters; NaN stays NaN.
+    Clamp,
 }
 
 /// Code that computes an activation of x with parameters, for results of a type.
@@ -217,6 +219,28 @@ const GELU_TANH: Row = Row {
     slope: 1.13,
 };
 
+/// The smaller of two numbers is minus the larger of minus both.
+const CLAMP: Row = Row {
+    name: "clamp",
+    formula: "min(max(x, lower), upper)",
+    takes: Takes {
+        names: &["lower", "upper"],
+        rule: "lower must be at most upper, and neither NaN: write the smaller one first, and -inf or inf for none",
+        allows: |bounds| bounds[0] <= bounds[1],
+    },
+    binary32: |x, bounds, _| x.max_nan(bounds[0]).negated().max_nan(bounds[1].negated()).negated(),
+    binary64: |x, bounds, _| {
+        let raised = x.lt(bounds[0]).select(bounds[0], x);
+        bounds[1].lt(raised).select(bounds[1], raised)
+    },
+    reference: |x, bounds| x.max(bounds[0]).min(bounds[1]),
+    below: None,
+    makes_fractions: false,
+    is_long: false,
+    errors: [[0.0; 2]; 3],
+    slope: 1.0,
+};
+
 /// √(2/π) and the factor of x³ in gelu by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units",
 /// 2016).
 const GELU_TANH_SCALE: f64 = 0.797_884_560_802_865_4;
@@ -232,13 +256,14 @@ const TANH_ENDS_64: f64 = 20.0;
 
 impl Activation {
     /// All of them.
-    pub const ALL: [Activation; 6] = [
+    pub const ALL: [Activation; 7] = [
         Activation::Relu,
         Activation::Gelu,
         Activation::Silu,
         Activation::Tanh,
         Activation::Sigmoid,
         Activation::GeluTanh,
+        Activation::Clamp,
     ];
 
     const fn row(self) -> &'static Row {
@@ -249,6 +274,7 @@ impl Activation {
             Activation::Tanh => &TANH,
             Activation::Sigmoid => &SIGMOID,
             Activation::GeluTanh => &GELU_TANH,
+            Activation::Clamp => &CLAMP,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The covering set with epilogues, by turns: every kernel whose results are floats meets two of five, under every kind of launch
+//! The covering set with epilogues, by turns: every kernel whose results are floats meets two of six, under every kind of launch
 //! and edge. Those of gelu and silu have the code of relu but for the function itself.
 
 use std::sync::LazyLock;
@@ -11,7 +11,8 @@ use crate::common::{CPlace, Case, Problem};
 use crate::set::covering_set;
 use crate::{off, under};
 
-const EPILOGUES: [&str; 5] = ["bias_n|relu", "bias_m", "relu", "bias_n", "bias_m|relu"];
+const EPILOGUES: [&str; 6] =
+    ["bias_n|relu", "bias_m", "relu", "bias_n", "bias_m|relu", "bias_n|clamp(0,1)"];
 
 /// The kernels with one epilogue each, and with another.
 static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {

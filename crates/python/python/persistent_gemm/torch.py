@@ -117,6 +117,7 @@ _DERIVATIVES = {
     "silu": _of_silu,
     "sigmoid": _of_sigmoid,
     "tanh": lambda z: 1 - torch.tanh(z).square(),
+    "clamp": lambda z, lower, upper: ((z >= lower) & (z <= upper)).to(z.dtype),
 }
 
 

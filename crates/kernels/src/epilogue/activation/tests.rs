@@ -157,6 +157,9 @@ fn references_are_right_at_known_places_and_at_the_ends() {
         (Activation::GeluTanh, 1.0, 0.841_191_990_608_276_8),
         (Activation::Relu, 3.0, 3.0),
         (Activation::Relu, -3.0, 0.0),
+        (Activation::Clamp, -3.0, -0.75),
+        (Activation::Clamp, -0.5, -0.5),
+        (Activation::Clamp, 30.0, 6.5),
     ] {
         assert!(near(activation.reference(x, parameters(activation)), value), "{activation}({x})");
     }
@@ -168,10 +171,57 @@ fn references_are_right_at_known_places_and_at_the_ends() {
         let expected = match activation {
             Activation::Tanh => (1.0, 1.0, -1.0, -1.0, 0.0),
             Activation::Sigmoid => (1.0, 1.0, 0.0, 0.0, 0.5),
+            Activation::Clamp => (6.5, 6.5, -0.75, -0.75, 0.0),
             _ => (infinity, 1e300, 0.0, 0.0, 0.0),
         };
         assert_eq!(ends, expected, "{activation}");
         let keeps_sign = !matches!(activation, Activation::Relu | Activation::Sigmoid);
         assert_eq!(of(-0.0).is_sign_negative(), keeps_sign, "{activation}");
     }
+}
+
+#[test]
+fn bounds_of_a_clamp_are_in_order() {
+    use crate::epilogue::{Epilogue, ParameterError};
+
+    let of = |text: &str| text.parse::<Epilogue>();
+    for (text, bounds) in [
+        ("bias_n|clamp(0,6)", [0.0, 6.0]),
+        (" clamp ( -1.5e-3 , inf ) ", [-1.5e-3, f64::INFINITY]),
+        ("clamp(-inf,-inf)", [f64::NEG_INFINITY; 2]),
+        ("clamp(2,2)", [2.0, 2.0]),
+    ] {
+        assert_eq!(of(text).unwrap().parameters(), bounds);
+    }
+    // One kernel for all bounds.
+    let (six, one) = (of("bias_n|clamp(0,6)").unwrap(), of("bias_n|clamp(-1,1)").unwrap());
+    assert!(six != one && six.shape() == one.shape());
+    assert_eq!(six.shape().suffix(), "-ebias_n.clamp");
+    assert_eq!(six.shape().to_string(), "bias_n|clamp(lower,upper)");
+    assert_eq!(six.to_string(), "bias_n|clamp(0,6)");
+    for (text, place, part) in [
+        ("clamp", 1, "needs 2 parameters and has 0: write clamp(lower,upper)"),
+        ("bias_m|clamp(1)", 2, "needs 2 parameters and has 1: write bias_m|clamp(lower,upper)"),
+        ("clamp(1,2,3)", 1, "needs 2 parameters and has 3"),
+        ("clamp(0,six)", 1, "has 'six' as parameter 2: write a number"),
+        ("clamp(6,0)", 1, "has lower = 6 and upper = 0, which clamp does not take: lower must be"),
+        ("clamp(NaN,0)", 1, "has lower = NaN"),
+        ("clamp(0,nan)", 1, "upper = NaN"),
+        ("clamp(0,6)|bias_n", 2, "comes after an activation"),
+    ] {
+        let error = of(text).unwrap_err();
+        assert!(error.place == place && error.to_string().contains(part), "{error}");
+    }
+    let open = Epilogue::NONE.with_activation(Activation::Clamp);
+    assert!(open.lacks_parameters());
+    assert_eq!(open.with_parameters(&[0.0, 6.0]), of("clamp(0,6)").map_err(|_| unreachable!()));
+    assert!(matches!(
+        open.with_parameters(&[1.0, 0.0]),
+        Err(ParameterError::Values { activation: Activation::Clamp, .. })
+    ));
+    // As kernels have them.
+    let tenth = of("clamp(0.1,1e300)").unwrap();
+    assert_eq!(tenth.for_output(Element::F64), tenth);
+    let single = tenth.for_output(Element::Bf16).parameters();
+    assert_eq!(single, [f64::from(0.1f32), f64::INFINITY]);
 }
