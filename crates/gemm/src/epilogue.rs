@@ -125,6 +125,8 @@ mod tests {
             ("bias_n|relu", Element::F64, Major::M),
             ("gelu", Element::F64, Major::M),
             ("bias_n", Element::E4m3, Major::N),
+            ("bias_m|clamp(-0.3,1.7)", Element::F16, Major::M),
+            ("clamp(-0.1,inf)", Element::F64, Major::N),
         ]
         .into_iter()
         .enumerate()
@@ -173,6 +175,43 @@ mod tests {
             let plain = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
             assert!(!plain.compare(&d, &model).unwrap().passed, "{text}");
         }
+    }
+
+    /// Bounds that are integers leave results exact; others, and those that are missing, do not pass.
+    #[test]
+    fn integers_within_bounds_that_are_integers_are_exact() {
+        let executor = BackendKind::Cpu.find(0).unwrap();
+        let problem = Problem::new(9, 13, 40, Major::K, Major::N);
+        let integers = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, Element::Bf16).unwrap();
+            matrix.fill_integers(seed, 3);
+            matrix
+        };
+        let (a, b) = (integers(problem.a_layout(), 1), integers(problem.b_layout(), 2));
+        for (text, is_exact) in [
+            ("clamp(-7,12)", true),
+            ("clamp(-inf,0)", true),
+            ("clamp(-0.5,12)", false),
+            ("clamp(0,0.1)", false),
+        ] {
+            let epilogue: Epilogue = text.parse().unwrap();
+            let config = Config::new(Element::Bf16).with_epilogue(epilogue);
+            let d = host::multiply(&executor, &config, &problem, Operands::new(&a, &b)).unwrap().d;
+            let of = (&a, &b, None);
+            let reference = Reference::with_epilogue(&problem, of, epilogue, None).unwrap();
+            match reference.compare_exact(&d) {
+                Ok(comparison) => assert!(is_exact && comparison.passed, "{text}: {comparison}"),
+                Err(error) => assert!(!is_exact && error.to_string().contains("a fraction")),
+            }
+            let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
+            assert!(reference.compare(&d, &model).unwrap().passed, "{text}");
+            let [lower, upper] = epilogue.for_output(Element::Bf16).parameters();
+            let inside = |value: &f64| (lower..=upper).contains(value);
+            assert!(reference.values().iter().all(inside), "{text}");
+        }
+        let open = Epilogue::NONE.with_activation(Activation::Clamp);
+        let error = Reference::with_epilogue(&problem, (&a, &b, None), open, None).unwrap_err();
+        assert!(error.to_string().contains("clamp(lower,upper)"), "{error}");
     }
 
     #[test]
