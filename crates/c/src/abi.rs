@@ -188,7 +188,8 @@ pub struct Config {
     pub autotune_file: *const c_char,
     /// What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
     /// "bias_m" (to each row), an activation by its name, such as "relu" (docs/types.md lists all), or both with | between
-    /// them: "bias_n|silu". Null, or "none": nothing. Where there is a bias, problem.bias is its address.
+    /// them: "bias_n|silu". Numbers that an activation takes stand behind its name, in parentheses and with commas between them.
+    /// Null, or "none": nothing. Where there is a bias, problem.bias is its address.
     pub epilogue: *const c_char,
 }
 

@@ -342,6 +342,21 @@ mod tests {
         assert_eq!(named.epilogue.to_string(), "bias_n|relu");
         assert!(Asked::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
         assert!(Asked::new(&bf16, texts(Some("relu"))).is_err());
+        // Numbers in parentheses, which no kernel has in its name.
+        let clamped = with(&fp32(), "bias_n|clamp(-1,0.5)").unwrap().config;
+        assert_eq!(clamped.epilogue.parameters(), [-1.0, 0.5]);
+        let disordered = with(&fp32(), "clamp(1,0)").unwrap_err();
+        assert_eq!(disordered.status, PGEMM_ERROR_INVALID_ARGUMENT);
+        assert!(disordered.message.contains("lower = 1 and upper = 0"), "{disordered:?}");
+        let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c1x1-eclamp";
+        let texts = |epilogue: Option<&str>| Texts {
+            kernel: Some(kernel.into()),
+            epilogue: epilogue.map(Into::into),
+            ..Texts::default()
+        };
+        assert!(Asked::new(&bf16, texts(Some("clamp(0,6)"))).is_ok());
+        let open = Asked::new(&bf16, texts(None)).unwrap_err();
+        assert!(open.message.contains("epilogue = clamp(lower,upper)"), "{open:?}");
     }
 
     #[test]

@@ -344,7 +344,7 @@ impl Majors {
 /// The help of `--epilogue`, with the activations of the table.
 fn epilogue_help() -> String {
     let activation =
-        |activation: Activation| format!("{} = {}", activation.name(), activation.formula());
+        |activation: Activation| format!("{} = {}", activation.form(), activation.formula());
     format!(
         "What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), an \
          activation ({}), or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none]",
@@ -437,16 +437,17 @@ impl Knobs {
         config.l2 = self.l2_policy;
         config.dependent_launch = dependent_launch.or(self.dependent_launch);
         config.sms = self.sms;
+        let asked = self.epilogue();
         config.epilogue = match Choice::plain(spec).epilogue() {
-            Epilogue::NONE => self.epilogue(),
-            own => own,
+            own if own.is_none() || own == asked.shape() => asked,
+            own => Epilogue::of_shape(own),
         };
         config
     }
 
     /// The epilogue that is asked for, else that of the kernel that is named.
     pub fn epilogue(&self) -> Epilogue {
-        let named = || self.spec.map(|spec| Choice::plain(spec).epilogue());
+        let named = || self.spec.map(|spec| Epilogue::of_shape(Choice::plain(spec).epilogue()));
         self.epilogue.or_else(named).unwrap_or_default()
     }
 

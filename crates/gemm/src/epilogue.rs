@@ -1,8 +1,10 @@
 //! Epilogues on the host: the bias as a matrix of one row, and activations in binary64.
 
+#[cfg(feature = "cpu")]
+use pgemm_ir::Element;
 use pgemm_kernels::Epilogue;
 #[cfg(feature = "cpu")]
-use pgemm_kernels::{Activation, BiasAlong};
+use pgemm_kernels::{Activation, BiasAlong, MOST_PARAMETERS};
 use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::matrix::HostMatrix;
@@ -40,16 +42,22 @@ pub(crate) struct Applied {
 
 #[cfg(feature = "cpu")]
 impl Applied {
-    /// `bias` is not looked at where the epilogue has none.
+    /// With the parameters that kernels with results of type `output` have. `bias` is not looked at
+    /// where the epilogue has none.
     ///
     /// # Errors
-    /// Those of [`check_bias`].
+    /// Those of [`check_bias`]; parameters that are not given.
     pub(crate) fn new(
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
+        output: Element,
     ) -> Result<Applied, PlanError> {
+        if epilogue.lacks_parameters() {
+            return Err(PlanError::MissingParameters { epilogue });
+        }
         check_bias(problem, epilogue, bias)?;
+        let epilogue = epilogue.for_output(output);
         let bias = bias.filter(|_| epilogue.bias().is_some());
         Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
@@ -79,20 +87,27 @@ impl Applied {
         })
     }
 
-    /// Whether all that is added are integers.
+    /// Whether all that is added are integers, and all parameters of the activation, which may be
+    /// infinite.
     pub(crate) fn is_integral(&self) -> bool {
+        let parameters = self.parameters();
         self.bias.iter().all(|bias| bias.fract() == 0.0)
+            && parameters.iter().all(|parameter| parameter.round() == *parameter)
+    }
+
+    /// The parameters of the activation.
+    pub(crate) fn parameters(&self) -> [f64; MOST_PARAMETERS] {
+        self.epilogue.parameters()
     }
 
     /// The activation of a result, in binary64.
     pub(crate) fn activate(&self, value: f64) -> f64 {
-        self.activation().map_or(value, |activation| activation.reference(value))
+        self.epilogue.activate(value)
     }
 }
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
-    use pgemm_ir::Element;
     use pgemm_plan::{Config, Major};
 
     use super::*;
@@ -110,6 +125,8 @@ mod tests {
             ("bias_n|relu", Element::F64, Major::M),
             ("gelu", Element::F64, Major::M),
             ("bias_n", Element::E4m3, Major::N),
+            ("bias_m|clamp(-0.3,1.7)", Element::F16, Major::M),
+            ("clamp(-0.1,inf)", Element::F64, Major::N),
         ]
         .into_iter()
         .enumerate()
@@ -144,7 +161,7 @@ mod tests {
                     Some(BiasAlong::N) => bias.unwrap().get(0, column).unwrap(),
                     Some(BiasAlong::M) => bias.unwrap().get(0, row).unwrap(),
                 };
-                let value = epilogue.activation().map_or(sum + added, |f| f.reference(sum + added));
+                let value = epilogue.for_output(config.output_dtype()).activate(sum + added);
                 let found = reference.values()[row * 13 + column];
                 assert!((found - value).abs() <= 1e-13, "{text} {found} {value}");
             }
@@ -158,6 +175,43 @@ mod tests {
             let plain = Reference::new(&problem, &a, &b, Some(&c)).unwrap();
             assert!(!plain.compare(&d, &model).unwrap().passed, "{text}");
         }
+    }
+
+    /// Bounds that are integers leave results exact; others, and those that are missing, do not pass.
+    #[test]
+    fn integers_within_bounds_that_are_integers_are_exact() {
+        let executor = BackendKind::Cpu.find(0).unwrap();
+        let problem = Problem::new(9, 13, 40, Major::K, Major::N);
+        let integers = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, Element::Bf16).unwrap();
+            matrix.fill_integers(seed, 3);
+            matrix
+        };
+        let (a, b) = (integers(problem.a_layout(), 1), integers(problem.b_layout(), 2));
+        for (text, is_exact) in [
+            ("clamp(-7,12)", true),
+            ("clamp(-inf,0)", true),
+            ("clamp(-0.5,12)", false),
+            ("clamp(0,0.1)", false),
+        ] {
+            let epilogue: Epilogue = text.parse().unwrap();
+            let config = Config::new(Element::Bf16).with_epilogue(epilogue);
+            let d = host::multiply(&executor, &config, &problem, Operands::new(&a, &b)).unwrap().d;
+            let of = (&a, &b, None);
+            let reference = Reference::with_epilogue(&problem, of, epilogue, None).unwrap();
+            match reference.compare_exact(&d) {
+                Ok(comparison) => assert!(is_exact && comparison.passed, "{text}: {comparison}"),
+                Err(error) => assert!(!is_exact && error.to_string().contains("a fraction")),
+            }
+            let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
+            assert!(reference.compare(&d, &model).unwrap().passed, "{text}");
+            let [lower, upper] = epilogue.for_output(Element::Bf16).parameters();
+            let inside = |value: &f64| (lower..=upper).contains(value);
+            assert!(reference.values().iter().all(inside), "{text}");
+        }
+        let open = Epilogue::NONE.with_activation(Activation::Clamp);
+        let error = Reference::with_epilogue(&problem, (&a, &b, None), open, None).unwrap_err();
+        assert!(error.to_string().contains("clamp(lower,upper)"), "{error}");
     }
 
     #[test]

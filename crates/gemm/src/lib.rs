@@ -78,7 +78,9 @@ pub use matrix::HostMatrix;
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};
 pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operands};
 pub use pgemm_ir::Element as Dtype;
-pub use pgemm_kernels::{Activation, BiasAlong, Epilogue, EpilogueError};
+pub use pgemm_kernels::{
+    Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, ParameterError, PartError,
+};
 pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 pub use pgemm_plan::{
     Batch, Candidates, Choice, Config, Decomposition, DeviceFacts, MAX_SPLITS, Major, MatrixLayout,

@@ -103,7 +103,7 @@ impl Sequence {
             .map(|kernel| Step::repack(kernel, &repacks))
             .collect::<Result<Vec<_>>>()?;
         let pointers = Pointers::new(nowhere, nowhere, nowhere, nowhere);
-        let work = work(&planned.problem, &plan, &pointers, 0);
+        let work = work(&planned.problem, &plan, planned.config.epilogue, &pointers, 0);
         let bound = gemm.bind(&work);
         let patches = gemm.signature.run_parameters().into_iter();
         steps.push(Step {

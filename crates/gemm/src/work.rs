@@ -1,7 +1,7 @@
 //! What a kernel is told about a problem: addresses, extents, strides and scalars, in the order in
 //! which the kernel sees them.
 
-use pgemm_kernels::{L2Policies, MatrixArgument, Spec, Work};
+use pgemm_kernels::{Epilogue, L2Policies, MatrixArgument, Spec, Work};
 use pgemm_plan::{Plan, Problem};
 
 /// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the
@@ -41,10 +41,16 @@ pub(crate) fn factor_of_products(k: usize, alpha: f64) -> f64 {
     if k == 0 { 0.0 } else { alpha }
 }
 
-/// What the kernel of `plan` is told about a problem with a row-major D and operands that it reads
-/// in place. A kernel with swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same bytes. Where beta is
+/// What the kernel of `plan` is told about a problem with a row-major D, operands that it reads in
+/// place, and this epilogue. A kernel with swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same bytes. Where beta is
 /// 0, C stands in D's place.
-pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspace: u64) -> Work {
+pub(crate) fn work(
+    problem: &Problem,
+    plan: &Plan,
+    epilogue: Epilogue,
+    pointers: &Pointers,
+    workspace: u64,
+) -> Work {
     let batch = problem.batch.normalised();
     let (m, n) = in_kernel_order(plan, problem.m as u32, problem.n as u32);
     let (a, b) = in_kernel_order(
@@ -74,6 +80,7 @@ pub(crate) fn work(problem: &Problem, plan: &Plan, pointers: &Pointers, workspac
         workspace,
         l2: L2Policies { a: a_policy, b: b_policy, d: plan.l2.d },
         bias: pointers.bias,
+        parameters: epilogue.parameters(),
         ..Work::default()
     }
 }

@@ -238,6 +238,52 @@ fn a_batch_of_nothing_and_one_without_its_matrices() {
     }
 }
 
+/// Bounds that no kernel has in its name reach it as it is launched: D is transposed or not, operands
+/// change places or not, and tiles are whole or split.
+#[test]
+fn bounds_are_arguments_of_a_launch() {
+    for dtype in [Dtype::Bf16, Dtype::F32, Dtype::F64] {
+        let mut specs = vec![];
+        for (text, [lower, upper]) in [
+            ("clamp(-2,5)", [-2.0, 5.0]),
+            ("clamp(-inf,0.1)", [f64::NEG_INFINITY, 0.1]),
+            ("clamp(0.7,1e300)", [0.7, 1e300]),
+        ] {
+            let config = Config::new(dtype).with_epilogue(text.parse().unwrap());
+            for (split, d_major) in [(Split::Whole, Major::N), (Split::SplitK(2), Major::M)] {
+                let config = config.clone().with_split(split);
+                let problem = Problem::new(40, 56, 136, Major::K, Major::K).with_d_major(d_major);
+                let a = matrix(problem.a_layout(), dtype, 1);
+                let b = matrix(problem.b_layout(), dtype, 2);
+                let inputs = Operands::new(&a, &b);
+                let product = multiply(&Executor::Emulator, &config, &problem, inputs).unwrap();
+                let plan = product.plan.unwrap();
+                if d_major == Major::N {
+                    specs.push(plan.spec);
+                }
+                let of = (&a, &b, None);
+                let reference =
+                    Reference::with_epilogue(&problem, of, config.epilogue, None).unwrap();
+                let model = ErrorModel::new(Accumulation::of(&plan.spec), dtype);
+                let comparison = reference.compare(&product.d, &model).unwrap();
+                assert!(comparison.passed, "{} {text}: {comparison}", plan.spec);
+                // Elements beyond a bound are the bound, rounded to D's type.
+                let rounded = |bound: f64| match dtype {
+                    Dtype::F64 => bound,
+                    Dtype::F32 => f64::from(bound as f32),
+                    _ => half::bf16::from_f32(bound as f32).to_f64(),
+                };
+                let d = product.d.to_f64_vec();
+                let inside = |value: &f64| (rounded(lower)..=rounded(upper)).contains(value);
+                assert!(d.iter().all(inside), "{} {text}", plan.spec);
+                let at_bound = [lower, upper].map(rounded);
+                assert!(d.iter().any(|value| at_bound.contains(value)), "{} {text}", plan.spec);
+            }
+        }
+        assert!(specs.iter().all(|spec| *spec == specs[0]), "{specs:?}");
+    }
+}
+
 /// Integers beyond 2^31, in the epilogue and in split sums: all wrap.
 #[test]
 fn integers_wrap() {

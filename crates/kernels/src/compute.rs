@@ -26,7 +26,7 @@ pub(crate) trait AtomicSum: Sum {
 
 /// A type in which results are computed.
 pub(crate) trait Compute: Sum {
-    /// Declares a factor, alpha or beta. Integers are declared as the word of their bits.
+    /// Declares a factor, alpha or beta, or a parameter of an activation. Integers are declared as the word of their bits.
     fn factor<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, Self>;
 
     /// The factor of these 32 bits. Only kernels of 32-bit results read factors from words.
@@ -38,10 +38,14 @@ pub(crate) trait Compute: Sum {
     /// `a · b + c`, of floats rounded once.
     fn multiply_add<'k>(a: Val<'k, Self>, b: Val<'k, Self>, c: Val<'k, Self>) -> Val<'k, Self>;
 
-    /// An activation of a result that becomes a D of `output`. Of integers it is the value itself:
-    /// `Spec::validate` allows them none.
-    fn activate<'k>(value: Val<'k, Self>, activation: Activation, output: Element)
-    -> Val<'k, Self>;
+    /// An activation with these parameters of a result that becomes a D of `output`. Of integers it
+    /// is the value itself: `Spec::validate` allows them none.
+    fn activate<'k>(
+        value: Val<'k, Self>,
+        activation: Activation,
+        parameters: &[Val<'k, Self>],
+        output: Element,
+    ) -> Val<'k, Self>;
 
     /// Loads one element of C, or of a vector, from global memory.
     fn load_element<'k>(
@@ -118,9 +122,10 @@ impl Compute for ty::F32 {
     fn activate<'k>(
         value: Val<'k, Self>,
         activation: Activation,
+        parameters: &[Val<'k, Self>],
         output: Element,
     ) -> Val<'k, Self> {
-        activation.in_binary32(value, output)
+        activation.in_binary32(value, parameters, output)
     }
 
     fn load_element<'k>(
@@ -172,8 +177,13 @@ impl Compute for ty::F64 {
         a.mul_add(b, c)
     }
 
-    fn activate<'k>(value: Val<'k, Self>, activation: Activation, _: Element) -> Val<'k, Self> {
-        activation.in_binary64(value)
+    fn activate<'k>(
+        value: Val<'k, Self>,
+        activation: Activation,
+        parameters: &[Val<'k, Self>],
+        _: Element,
+    ) -> Val<'k, Self> {
+        activation.in_binary64(value, parameters)
     }
 
     fn load_element<'k>(
@@ -235,7 +245,12 @@ impl Compute for ty::S32 {
         c + a * b
     }
 
-    fn activate<'k>(value: Val<'k, Self>, _: Activation, _: Element) -> Val<'k, Self> {
+    fn activate<'k>(
+        value: Val<'k, Self>,
+        _: Activation,
+        _: &[Val<'k, Self>],
+        _: Element,
+    ) -> Val<'k, Self> {
         value
     }
 

@@ -37,7 +37,10 @@ mod tiles;
 
 pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type};
 pub use empty::empty_kernel;
-pub use epilogue::{Activation, BiasAlong, Epilogue, EpilogueError};
+pub use epilogue::{
+    Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, MOST_PARAMETERS, ParameterError,
+    PartError,
+};
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{
     L2Policies, L2Policy, MatrixArgument, Parameter, RunValue, RunValues, Signature,

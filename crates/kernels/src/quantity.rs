@@ -124,6 +124,8 @@ pub enum Quantity {
     Bias,
     /// Elements of the bias.
     BiasLength,
+    /// A parameter of the epilogue's activation, by its place.
+    Parameter(usize),
 }
 
 impl Quantity {
@@ -177,6 +179,7 @@ impl fmt::Display for Quantity {
             Quantity::StoredByThreads => f.write_str("direct"),
             Quantity::Bias => f.write_str("bias"),
             Quantity::BiasLength => f.write_str("bias_length"),
+            Quantity::Parameter(place) => write!(f, "parameter{place}"),
         }
     }
 }

@@ -6,9 +6,9 @@ mod assemblers;
 mod matrix;
 
 use assemblers::assemblers;
-use matrix::{C, MAJORS, Matrix, bias_of};
+use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
-use pgemm_ir::{Kernel, Op, OperandMajor};
+use pgemm_ir::{Element, Kernel, Op, OperandMajor};
 use pgemm_kernels::{
     Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
 };
@@ -116,9 +116,8 @@ fn run(
         batch: batch as u32,
         alpha,
         beta,
-        unordered: false,
-        scales: None,
         bias,
+        parameters: PARAMETERS,
         a: a_argument,
         b: b_argument,
         c: c_argument,
@@ -127,8 +126,7 @@ fn run(
         clusters: case.ctas,
         split_tiles: case.split.0,
         workers: case.split.1,
-        workspace: 0,
-        l2: L2Policies::default(),
+        ..Work::default()
     };
     let size = dmma.workspace(&work);
     let workspace = memory.allocate("workspace", size.bytes as usize);
@@ -179,7 +177,10 @@ fn run(
         match dmma.spec().epilogue.activation() {
             None => {}
             Some(Activation::Relu) => expected = expected.max(0.0),
-            Some(other) => panic!("{other} has a bound of its own"),
+            Some(other) => {
+                assert_eq!(other.error(Element::F64), [0.0; 2], "{other} has a bound of its own");
+                expected = other.reference(expected, &PARAMETERS);
+            }
         }
         let difference = (found - expected).abs();
         if difference.is_nan() || difference > bound(magnitude) {
@@ -230,6 +231,7 @@ fn epilogues_are_applied_once() {
         ("kn", "64x64x16-s4-w2x2-k8", "bias_m.relu"),
         ("mk", "128x32x16-s2-w8x1-k8", "bias_n"),
         ("kk", "64x64x16-s3-w1x4-k16", "relu"),
+        ("mk", "128x32x16-s2-w8x1-k8", "bias_n.clamp"),
     ] {
         let dmma = kernel(majors, &format!("{shape}-e{epilogue}"));
         let tile = dmma.spec().tile;

@@ -8,9 +8,9 @@ mod matrix;
 use std::ops::{Add, Range};
 
 use assemblers::assemblers;
-use matrix::{C, MAJORS, Matrix, bias_of};
+use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
-use pgemm_ir::{Kernel, Op, OperandMajor, Space, Type};
+use pgemm_ir::{Element, Kernel, Op, OperandMajor, Space, Type};
 use pgemm_kernels::{
     Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
 };
@@ -123,9 +123,8 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         batch: batch as u32,
         alpha: alpha.into(),
         beta: beta.into(),
-        unordered: false,
-        scales: None,
         bias,
+        parameters: PARAMETERS,
         a: a_argument,
         b: b_argument,
         c: c_argument,
@@ -134,8 +133,7 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         clusters: case.ctas,
         split_tiles: case.split.0,
         workers: case.split.1,
-        workspace: 0,
-        l2: L2Policies::default(),
+        ..Work::default()
     };
     let size = ffma.workspace(&work);
     let workspace = memory.allocate("workspace", size.bytes as usize);
@@ -179,7 +177,10 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         let expected = match ffma.spec().epilogue.activation() {
             None => expected,
             Some(Activation::Relu) => expected.max(0.0),
-            Some(other) => panic!("{other} is not exact"),
+            Some(other) => {
+                assert_eq!(other.error(Element::F32), [0.0; 2], "{other} is not exact");
+                other.reference(expected.into(), &PARAMETERS) as f32
+            }
         };
         if found != expected {
             return Err(format!(
@@ -200,6 +201,7 @@ fn epilogues_are_applied_once() {
         ("kn", "64x128x16-s3-t8x8-w2x2", "bias_m.relu"),
         ("mk", "64x64x8-s5-t8x4-w2x2", "bias_n"),
         ("kk", "64x64x8-s5-t8x4-w2x2", "relu"),
+        ("mk", "64x64x8-s5-t8x4-w2x2", "bias_n.clamp"),
     ] {
         let ffma = kernel(majors, &format!("{shape}-e{epilogue}"));
         let tile = ffma.spec().tile;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{Epilogue, OutputMajor, Spec};
+use pgemm_kernels::{EpilogueShape, OutputMajor, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
@@ -65,14 +65,14 @@ impl Choice {
         if self.swapped() { [b, a] } else { [a, b] }
     }
 
-    /// The epilogue of the problems that it computes.
-    pub fn epilogue(&self) -> Epilogue {
+    /// The epilogue of the problems that it computes, whatever its activation's parameters are.
+    pub fn epilogue(&self) -> EpilogueShape {
         let epilogue = self.spec.epilogue;
         if self.swapped() { epilogue.transposed() } else { epilogue }
     }
 
     /// The same with the epilogue of a problem.
-    pub fn with_epilogue(self, epilogue: Epilogue) -> Self {
+    pub fn with_epilogue(self, epilogue: EpilogueShape) -> Self {
         let own = if self.swapped() { epilogue.transposed() } else { epilogue };
         Choice { spec: Spec { epilogue: own, ..self.spec }, ..self }
     }

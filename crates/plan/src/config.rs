@@ -93,10 +93,11 @@ impl Config {
         }
     }
 
-    /// A config that uses exactly this kernel.
+    /// A config that uses exactly this kernel. Parameters of its activation, if there are any, are yet
+    /// to be given, by [`with_epilogue`](Self::with_epilogue).
     pub fn for_spec(spec: Spec) -> Self {
         let [a, b] = Choice::plain(spec).operands();
-        let epilogue = Choice::plain(spec).epilogue();
+        let epilogue = Epilogue::of_shape(Choice::plain(spec).epilogue());
         let config = Config { output: Some(spec.output), spec: Some(spec), ..Config::new(a) };
         config.with_b_dtype(b).with_epilogue(epilogue)
     }

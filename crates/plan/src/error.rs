@@ -1,7 +1,7 @@
 //! [`PlanError`]: the one error type of this crate. Each variant says what was requested, what the limit is and what to do.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Cluster, Epilogue, Spec, SpecError};
+use pgemm_kernels::{Cluster, Epilogue, EpilogueShape, Spec, SpecError};
 
 use crate::layout::{Major, MatrixLayout};
 use crate::precision::Precision;
@@ -336,7 +336,17 @@ pub enum PlanError {
         /// The named kernel.
         spec: Spec,
         /// Its epilogue.
-        own: Epilogue,
+        own: EpilogueShape,
+    },
+
+    /// The activation has parameters, and they are not given.
+    #[error(
+        "epilogue = {epilogue} is not possible: the numbers in the parentheses are not given, and a kernel's name does \
+         not have them. Give the epilogue with numbers in their places"
+    )]
+    MissingParameters {
+        /// The epilogue.
+        epilogue: Epilogue,
     },
 
     /// A bias is given, and the epilogue adds none.
@@ -379,6 +389,7 @@ impl PlanError {
             | PlanError::ScaledSpec { .. } => Some("precision"),
             PlanError::EpilogueOutput { .. }
             | PlanError::EpilogueOfSpec { .. }
+            | PlanError::MissingParameters { .. }
             | PlanError::UnusedBias { .. } => Some("epilogue"),
             _ => None,
         }

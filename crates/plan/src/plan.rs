@@ -4,7 +4,7 @@ mod describe;
 mod knobs;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Epilogue, L2Policies, L2Policy, Spec, SpecError};
+use pgemm_kernels::{EpilogueShape, L2Policies, L2Policy, Spec, SpecError};
 use serde::Serialize;
 
 use crate::catalogue::{check_types, rated_for, specs_for};
@@ -135,8 +135,9 @@ impl Plan {
         };
         // Where operands can be accessed in several ways, tuned choices are looked up for the way that the heuristic takes.
         let planned = plans.planned(&first.choice());
-        let fits =
-            |choice: Choice| choice.with_epilogue(planned.config.epilogue).spec.validate().is_ok();
+        let fits = |choice: Choice| {
+            choice.with_epilogue(planned.config.epilogue.shape()).spec.validate().is_ok()
+        };
         let found = tuned.tuned(&ProblemKey::of_planned(planned));
         plans.tuned = found.filter(|found| fits(found.choice)).map(|found| {
             let day = found.date.split('T').next().unwrap_or_default();
@@ -163,7 +164,7 @@ impl Plan {
         let Decomposition { tiles, split_tiles, workers, clusters, .. } =
             choice.decompose(extents, problem.batch.count as u64, sms);
         Plan {
-            spec: choice.with_epilogue(config.epilogue).spec,
+            spec: choice.with_epilogue(config.epilogue.shape()).spec,
             raster_rows: choice.raster_rows,
             split: choice.split,
             // Countable ones fit.
@@ -283,7 +284,7 @@ impl Candidates {
             let choice = self.ranking.as_mut()?.next()?;
             let config = &self.accesses[0].config;
             // An epilogue takes registers that the widest tiles have not.
-            if choice.with_epilogue(config.epilogue).spec.validate().is_err() {
+            if choice.with_epilogue(config.epilogue.shape()).spec.validate().is_err() {
                 continue;
             }
             let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
@@ -349,13 +350,13 @@ fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
     config.check_epilogue_of(&spec)?;
     // Rated as the kernel without one.
     let choice = choice_for(
-        plain.with_epilogue(Epilogue::NONE).spec,
+        plain.with_epilogue(EpilogueShape::NONE).spec,
         Shape::of_planned(planned),
         config,
         sms,
         None,
     );
-    choice.with_epilogue(config.epilogue).spec.validate()?;
+    choice.with_epilogue(config.epilogue.shape()).spec.validate()?;
     Ok(Some(choice))
 }
 

@@ -140,7 +140,7 @@ def test_types_of_ml_dtypes():
         assert (abs(d.astype(float) - exact) <= 2.0**-8 * abs(exact) + 1e-2).all()
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "clamp(-0.3,1.7)"])
 def test_linear_layers(activation):
     erf = np.vectorize(__import__("math").erf)
     functions = {
@@ -148,6 +148,7 @@ def test_linear_layers(activation):
         "relu": lambda z: np.maximum(z, 0),
         "gelu": lambda z: z * (1 + erf(z / np.sqrt(2))) / 2,
         "silu": lambda z: z / (1 + np.exp(-z)),
+        "clamp(-0.3,1.7)": lambda z: np.clip(z, -0.3, 1.7),
     }
     random = np.random.default_rng(3)
     x, weight, bias = (random.standard_normal(shape) for shape in ((2, 5, 7), (3, 7), (3,)))
@@ -189,6 +190,8 @@ def read_only():
         (ValueError, ["leading extents"], lambda: pg.matmul(np.ones((2, 5, 7)), np.ones((3, 7, 3)))),
         (ValueError, ["no dimensions"], lambda: pg.matmul(np.array(1.0), B)),
         (ValueError, ["'bias_n|foo'", "part 2", "relu"], lambda: pg.matmul(A, B, epilogue="bias_n|foo")),
+        (ValueError, ["'clamp(6,0)'", "lower = 6 and upper = 0", "at most"], lambda: pg.matmul(A, B, epilogue="clamp(6,0)")),
+        (ValueError, ["needs 2 parameters and has 1", "clamp(lower,upper)"], lambda: pg.matmul(A, B, epilogue="clamp(6)")),
         (ValueError, ["needs a bias"], lambda: pg.matmul(A, B, epilogue="bias_n|relu")),
         (ValueError, ["bias is of shape (4,)", "(3,)"], lambda: pg.matmul(A, B, bias=np.ones(4, np.float32))),
         (ValueError, ["shares memory with bias"], lambda: pg.matmul(A, B, SQUARE[:, :3], bias=SQUARE[0, :3])),

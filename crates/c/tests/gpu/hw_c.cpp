@@ -302,6 +302,7 @@ double activated(const std::string &activation, double x) {
   if (activation == "relu") return x > 0.0 ? x : 0.0;
   if (activation == "gelu") return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   if (activation == "silu") return x / (1.0 + std::exp(-x));
+  if (activation == "clamp(-0.5,1.25)") return std::fmin(std::fmax(x, -0.5), 1.25);
   return x;
 }
 
@@ -351,7 +352,7 @@ void epilogue(const Type &type, const Type &result, const std::string &bias, con
 }
 
 void epilogues() {
-  for (const char *activation : {"relu", "gelu", "silu", ""}) {
+  for (const char *activation : {"relu", "gelu", "silu", "clamp(-0.5,1.25)", ""}) {
     epilogue(BF16, BF16, "bias_n", activation, 6e-3);
     epilogue(FP16, FP32, "bias_m", activation, 1e-5);
     epilogue(FP32, FP32, "bias_n", activation, 3e-6);

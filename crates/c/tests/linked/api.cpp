@@ -56,6 +56,9 @@ void errors() {
   config = fp32();
   config.epilogue = "bias_n|swish";
   CHECK(says(thrown(config), "'swish'"));
+  config.epilogue = "clamp(6,0)";
+  CHECK(thrown(config).status() == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(says(thrown(config), "lower = 6 and upper = 0"));
 }
 
 void errors_belong_to_their_thread() {
@@ -81,6 +84,11 @@ void plans() {
   CHECK(text.find("split along k") != std::string::npos);
   config.epilogue = "bias_n|gelu";
   CHECK(PersistentGemm::describe(config, problem).rfind(config.kernel + "-ebias_n.gelu: ", 0) == 0);
+  // One kernel, whatever the bounds are.
+  for (const char *clamp : {"bias_n|clamp(0,6)", "bias_n|clamp(-inf,0.5)"}) {
+    config.epilogue = clamp;
+    CHECK(PersistentGemm::describe(config, problem).rfind(config.kernel + "-ebias_n.clamp: ", 0) == 0);
+  }
   config.epilogue.clear();
   auto transposed = problem;
   transposed.layoutC = PersistentGemm::Layout::ColumnMajor;

@@ -16,7 +16,7 @@ impl Backend for Cpu {
     fn multiply(&self, products: HostProducts<'_>) -> Result<Computed> {
         let HostProducts { config, problem, inputs, d } = products;
         let start = Instant::now();
-        let applied = Applied::new(problem, config.epilogue, inputs.bias)?;
+        let applied = Applied::new(problem, config.epilogue, inputs.bias, config.output_dtype())?;
         for (index, d) in d.iter_mut().enumerate() {
             let Operands { a, b, c, .. } = inputs.of(index);
             cpu::run_applied(&problem.one(), &applied, a, b, c, d)?;

@@ -41,6 +41,7 @@ impl Job {
         let kernel = &engine.kernel.gemm;
         problem.check_scalars(kernel.spec().output)?;
         let work = work(kernel.spec(), problem, pointers, engine.zeros.address())?;
+        let work = Work { parameters: engine.parameters, ..work };
         let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
         let record = engine.records.write(&bytes, &engine.queue)?;
         let last = AtomicU64::new(NEVER);
@@ -105,7 +106,7 @@ fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
     Ok(())
 }
 
-/// The problem as the kernel takes it.
+/// The problem as the kernel takes it, but for the parameters of the engine's activation.
 fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
     let Problem { m, n, k, beta, .. } = *problem;
     let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {

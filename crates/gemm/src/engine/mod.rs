@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use pgemm_kernels::Spec;
 use pgemm_kernels::resident::QueueQuantity;
 use pgemm_kernels::resident::layout::doorbell;
 use pgemm_kernels::resident::record::Completion;
+use pgemm_kernels::{MOST_PARAMETERS, Spec};
 
 use crate::driver::{
     self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, StreamJobs,
@@ -97,6 +97,8 @@ struct Shared {
     watcher: Watcher<Ticket>,
     stream: Stream,
     zeros: DeviceBuffer,
+    /// Those of the activation.
+    parameters: [f64; MOST_PARAMETERS],
     watchdog: Duration,
     phase: AtomicU32,
     /// What failed first.
@@ -167,6 +169,7 @@ impl Engine {
             watcher: Watcher::start()?,
             stream,
             zeros,
+            parameters: gemm.config().epilogue.parameters(),
             watchdog: options.watchdog,
             phase: AtomicU32::new(OPEN),
             failure: OnceLock::new(),

@@ -30,7 +30,7 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
     let spec = match config.spec {
         Some(spec) => {
             config.check_epilogue_of(&spec)?;
-            Choice::plain(spec).with_epilogue(config.epilogue).spec
+            Choice::plain(spec).with_epilogue(config.epilogue.shape()).spec
         }
         None => planned(config, typical, goal, sms)?,
     };

@@ -1,7 +1,7 @@
 //! The derivation in the module docs, as coefficients of what the reference knows about an element.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, Terms};
+use pgemm_kernels::{Activation, MOST_PARAMETERS, Terms};
 use serde::{Deserialize, Serialize};
 
 use super::accumulation::{Accumulation, DOUBLE, NEAREST, RANDOM_SUM, gamma};
@@ -74,6 +74,8 @@ pub(super) struct Setting {
     /// Whether a bias is added.
     pub(super) bias: bool,
     pub(super) activation: Option<Activation>,
+    /// The parameters that the reference has of it.
+    pub(super) parameters: [f64; MOST_PARAMETERS],
     pub(super) output: Element,
 }
 
@@ -276,8 +278,14 @@ impl Bound {
         let [relative, absolute] =
             setting.activation.map_or([0.0; 2], |activation| activation.error(setting.output));
         let epilogue = epilogue.times(slope * (1.0 + relative));
-        let epilogue =
-            epilogue.plus(Form { result: relative, constant: absolute, ..Form::default() });
+        // What its parameters were rounded by.
+        let rounding = |parameter: &f64| match f64::from(*parameter as f32) {
+            rounded if doubles || rounded == *parameter => 0.0,
+            rounded => (rounded - parameter).abs(),
+        };
+        let of_parameters = setting.parameters.iter().map(rounding).fold(0.0, f64::max);
+        let constant = absolute + of_parameters;
+        let epilogue = epilogue.plus(Form { result: relative, constant, ..Form::default() });
 
         // Output: of what the epilogue has, and of |act(v)| itself, as far as that is in D's range.
         let output = Format::of(setting.output);

@@ -87,7 +87,9 @@
 //!    of the format it was converted to, and half its smallest subnormal. A bias is one addition
 //!    more. An **activation** f makes of an error e before it at most `L·e`, with its steepest
 //!    slope L (1.129 of gelu, 1.1 of silu), and adds its own: a part of what it gives, and a
-//!    constant ([`Activation::error`](pgemm_kernels::Activation::error)).
+//!    constant ([`Activation::error`](pgemm_kernels::Activation::error)). Its parameters are those
+//!    that the kernel has, rounded to binary32; what the rounding of others makes of a result is
+//!    added.
 //! 3. **Output.** `u_out·|v̂|` plus half the smallest subnormal of D's type; nothing for binary32,
 //!    which v̂ already is; 1/2 for s8. Where D's type saturates (e4m3, e5m2, s8), v̂ is moved into
 //!    its range first. That brings no two numbers further apart: so D is compared with v moved

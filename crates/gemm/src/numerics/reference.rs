@@ -71,10 +71,11 @@ impl Reference {
 
     /// Like [`new`](Self::new), of `activation(alpha·A·B + beta·C + bias)` for A, B and C. `bias`
     /// is a row of [`Epilogue::bias_length`] elements without gaps, and not looked at where the
-    /// epilogue has none.
+    /// epilogue has none. Parameters of the activation are those of binary64 where A and B are of
+    /// f64, else those of binary32.
     ///
     /// # Errors
-    /// As [`new`](Self::new); the bias is missing or of another length.
+    /// As [`new`](Self::new); the bias is missing or of another length, or parameters are missing.
     pub fn with_epilogue(
         problem: &Problem,
         (a, b, c): (&HostMatrix, &HostMatrix, Option<&HostMatrix>),
@@ -82,14 +83,15 @@ impl Reference {
         bias: Option<&HostMatrix>,
     ) -> Result<Reference, NumericsError> {
         problem.validate()?;
-        let applied = Applied::new(problem, epilogue, bias)?;
+        let doubles = [a.dtype(), b.dtype()] == [Element::F64; 2];
+        let output = if doubles { Element::F64 } else { Element::F32 };
+        let applied = Applied::new(problem, epilogue, bias, output)?;
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         let c = c.filter(|_| problem.beta != 0.0);
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let (alpha, beta) = (problem.alpha, problem.beta);
         let mut values = vec![0.0; m * n];
         let mut products = vec![0.0; m * n];
-        let doubles = [a.dtype(), b.dtype()] == [Element::F64; 2];
         let mut lost = vec![0.0; if doubles { m * n } else { 0 }];
         let mut a_sums = vec![0.0; m];
         let mut b_sums = vec![0.0; n];
@@ -208,7 +210,8 @@ impl Reference {
         let (row, column) = (index / self.problem.n, index % self.problem.n);
         Magnitudes {
             value: self.input(index).abs(),
-            result: self.values[index].abs(),
+            // Infinite where a parameter is.
+            result: self.values[index].abs().min(f64::MAX),
             bias: self.applied.bias(row, column).map_or(0.0, f64::abs),
             products: self.products[index],
             addend: self.addends.as_ref().map_or(0.0, |addends| addends[index].abs()),
@@ -221,8 +224,9 @@ impl Reference {
         let [a, b, c] = self.dtypes;
         let (alpha, beta) = (self.problem.alpha, self.problem.beta);
         let (activation, bias) = (self.applied.activation(), self.applied.has_bias());
-        let k = self.problem.k;
-        Bound::new(*model, &Setting { k, alpha, beta, a, b, c, bias, activation, output })
+        let (k, parameters) = (self.problem.k, self.applied.parameters());
+        let setting = Setting { k, alpha, beta, a, b, c, bias, activation, parameters, output };
+        Bound::new(*model, &setting)
     }
 
     /// The largest errors that elements of a D of type `output` may have, row after row.
@@ -270,9 +274,13 @@ impl Reference {
             let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
             let bound = bound.of(self.magnitudes(index)) + slack;
             let reference = self.expected(index, d.dtype());
-            // Of a sum of −∞ an activation makes zero.
-            let vanishes = sums_may_overflow && self.inputs.is_some();
-            let bound = if vanishes { bound.max(reference.abs()) } else { bound };
+            // Of an infinite sum an activation may make a number.
+            let of_infinity = [f64::NEG_INFINITY, f64::INFINITY].map(|x| self.applied.activate(x));
+            let of_infinity = of_infinity.into_iter().filter(|value| value.is_finite());
+            let bound = match sums_may_overflow {
+                true => of_infinity.fold(bound, |bound, end| bound.max((end - reference).abs())),
+                false => bound,
+            };
             Judged {
                 reference,
                 bound,

@@ -36,6 +36,7 @@ fn epilogues_of_jobs_are_inside_the_bound() {
             (Goal::Throughput, "bias_n|gelu"),
             (Goal::Throughput, "bias_m|silu"),
             (Goal::Throughput, "relu"),
+            (Goal::Throughput, "bias_n|clamp(-0.5,2)"),
             (Goal::Latency, "bias_n|silu"),
             (Goal::Latency, "bias_m"),
             (Goal::Latency, "gelu"),

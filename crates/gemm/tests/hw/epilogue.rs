@@ -10,7 +10,7 @@ use persistent_gemm::{
 
 use crate::device::device;
 
-const EPILOGUES: [&str; 8] = [
+const EPILOGUES: [&str; 10] = [
     "bias_n|relu",
     "bias_n|gelu",
     "bias_n|silu",
@@ -19,6 +19,8 @@ const EPILOGUES: [&str; 8] = [
     "bias_m",
     "silu",
     "relu",
+    "bias_n|clamp(-0.4,0.9)",
+    "clamp(-inf,0.3)",
 ];
 
 fn random(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
@@ -44,8 +46,8 @@ fn check(executor: &Executor, config: &Config, problem: &Problem) -> f64 {
     assert_eq!(
         plan.choice().epilogue(),
         match problem.d_major {
-            Major::M => config.epilogue.transposed(),
-            _ => config.epilogue,
+            Major::M => config.epilogue.shape().transposed(),
+            _ => config.epilogue.shape(),
         }
     );
     let accumulation = Accumulation::of(&plan.spec).of_random_signs();
@@ -148,6 +150,35 @@ fn specials_are_kept() {
             );
             assert!(d[5] > 2.9e38 && d[7] > 0.7, "{dtype} {text}: {d:?}");
         }
+    }
+}
+
+/// The bounds of a clamp are arguments: one kernel has any.
+#[test]
+fn a_kernel_takes_any_bounds() {
+    let Some(device) = device("a_kernel_takes_any_bounds") else { return };
+    let executor = Executor::Cuda(device);
+    let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.5, 3e38, -3e38, 1.0];
+    for dtype in [Dtype::Bf16, Dtype::F32, Dtype::F64] {
+        let mut specs = vec![];
+        let bounds = [(-1.0, 2.0), (0.25, 0.25), (f64::NEG_INFINITY, 0.0), (0.5, f64::INFINITY)];
+        for (lower, upper) in bounds {
+            let epilogue: Epilogue = format!("clamp({lower},{upper})").parse().unwrap();
+            let config = Config::new(dtype).with_epilogue(epilogue);
+            let problem = Problem::new(1, 8, 0, Major::K, Major::K).with_beta(1.0);
+            let empty = |layout| HostMatrix::zeros(layout, dtype).unwrap();
+            let (a, b) = (empty(problem.a_layout()), empty(problem.b_layout()));
+            let c = HostMatrix::from_f64(problem.c_layout(), dtype, &values).unwrap();
+            let inputs = Operands::new(&a, &b).c(&c);
+            let product = multiply(&executor, &config, &problem, inputs).unwrap();
+            specs.push(product.plan.unwrap().spec);
+            let (d, c) = (product.d.to_f64_vec(), c.to_f64_vec());
+            assert!(d[0].is_nan(), "{dtype} {epilogue}: {d:?}");
+            for (x, found) in c.iter().zip(&d).skip(1) {
+                assert_eq!(*found, x.clamp(lower, upper), "{dtype} {epilogue} of {x}: {d:?}");
+            }
+        }
+        assert!(specs.iter().all(|spec| *spec == specs[0]), "{specs:?}");
     }
 }
 

@@ -78,22 +78,16 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         m: problem.m as u32,
         n: problem.n as u32,
         k: problem.k as u32,
-        batch: 1,
-        alpha: 1.0,
-        beta: 0.0,
         a: matrix(addresses.a),
         b: matrix(addresses.b),
         c: matrix(addresses.d),
         d: matrix(addresses.d),
-        raster_rows: 1,
         clusters: plan.clusters,
         split_tiles: plan.split_tiles,
         workers: plan.workers,
         unordered: plan.unordered,
-        workspace: 0,
         l2: plan.l2,
-        scales: None,
-        bias: 0,
+        ..Work::default()
     });
     let maps = built.kernel.tensor_maps();
     let arguments =

@@ -11,9 +11,7 @@ use persistent_gemm::{
     Precision, Problem, Reference,
 };
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
-use pgemm_kernels::{
-    GemmKernel, L2Policies, MatrixArgument, OutputMajor, Spec, Terms, Work, catalogue,
-};
+use pgemm_kernels::{GemmKernel, MatrixArgument, OutputMajor, Spec, Terms, Work, catalogue};
 
 use crate::device::device;
 
@@ -116,9 +114,6 @@ impl Case {
             m: m as u32,
             n: n as u32,
             k: k as u32,
-            batch: 1,
-            alpha: 1.0,
-            beta: 0.0,
             a: operand(a, &self.operands[0]),
             b: operand(b, &self.operands[1]),
             c: d,
@@ -127,11 +122,9 @@ impl Case {
             clusters: tiles.min(16),
             split_tiles,
             workers: 2 * split_tiles,
-            unordered: false,
             workspace,
-            l2: L2Policies::default(),
             scales: Some([a_scales, b_scales]),
-            bias: 0,
+            ..Work::default()
         }
     }
 

@@ -12,7 +12,7 @@ use self::shapes::{
     SPAN_BYTES, Shape, TERMS, TERMS_NARROW,
 };
 use crate::dtype::{Instruction, Product};
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 use crate::spec::{
     Cluster, MainloopSpec, Schedule, Spec, Summation, Terms, Tile, WgmmaSpec, WorkSource,
 };
@@ -225,7 +225,7 @@ pub fn resident(
         cluster: Cluster::NONE,
         mainloop: MainloopSpec::Wgmma(wgmma),
         scaled: false,
-        epilogue: Epilogue::NONE,
+        epilogue: EpilogueShape::NONE,
         source: WorkSource::Queue,
     };
     Spec { stages: STAGES.min(spec.most_stages()), ..spec }

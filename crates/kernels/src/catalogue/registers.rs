@@ -2,7 +2,7 @@
 
 use pgemm_ir::{Element, OperandMajor};
 
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 use crate::spec::{
     Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Spec, ThreadTile, Tile, Warps, WorkSource,
 };
@@ -75,7 +75,7 @@ fn spec(
         cluster: Cluster::NONE,
         mainloop,
         scaled: false,
-        epilogue: Epilogue::NONE,
+        epilogue: EpilogueShape::NONE,
         source: WorkSource::Launch,
     }
 }

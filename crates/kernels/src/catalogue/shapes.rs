@@ -2,7 +2,7 @@
 
 use pgemm_ir::{Element, OperandMajor};
 
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 use crate::spec::{Cluster, MainloopSpec, Schedule, Spec, Tile, WgmmaSpec, WorkSource};
 use crate::tiles::staging::OutputMajor;
 
@@ -67,7 +67,7 @@ impl Shape {
             cluster: Cluster::NONE,
             mainloop: MainloopSpec::Wgmma(self.wgmma()),
             scaled: false,
-            epilogue: Epilogue::NONE,
+            epilogue: EpilogueShape::NONE,
             source: WorkSource::Launch,
         }
     }

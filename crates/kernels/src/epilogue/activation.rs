@@ -1,6 +1,7 @@
-//! The table of activations: for each function its name, its code in binary32 and binary64, its
-//! reference on the host, and its error. A function is added by a variant and a row here. The
-//! command, the Python module, the C library and the reference of the tests read this table.
+//! The table of activations: for each function its name, its parameters, its code in binary32 and
+//! binary64, its reference on the host, and its error. A function is added by a variant and a row
+//! here. The command, the Python module, the C library and the reference of the tests read this
+//! table.
 //!
 //! gelu is `max(x, 0) − |x|·Q(|x|)` with Q = 1 − Φ, and Q is two to the power of a polynomial. That
 //! takes one `ex2` for each element and has no cancellation below zero; a relative error of Q is an
@@ -32,7 +33,12 @@ pub enum Activation {
     Sigmoid,
     /// x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2: gelu with an approximation of Φ.
     GeluTanh,
+    /// min(max(x, lower), upper) for two parameters; NaN stays NaN.
+    Clamp,
 }
+
+/// Code that computes an activation of x with parameters, for results of a type.
+type Code<T> = for<'k> fn(Val<'k, T>, &[Val<'k, T>], Element) -> Val<'k, T>;
 
 /// What is known of an activation.
 struct Row {
@@ -40,24 +46,41 @@ struct Row {
     name: &'static str,
     /// What it computes, in one line for the help of the command.
     formula: &'static str,
-    /// Its code for results of a type, computed in binary32.
-    binary32: for<'k> fn(Val<'k, ty::F32>, Element) -> Val<'k, ty::F32>,
+    /// What it takes beside x.
+    takes: Takes,
+    /// Its code in binary32.
+    binary32: Code<ty::F32>,
     /// Its code in binary64.
-    binary64: for<'k> fn(Val<'k, ty::F64>) -> Val<'k, ty::F64>,
-    /// Its value in binary64 on the host, for any x but −∞ and NaN.
-    reference: fn(f64) -> f64,
-    /// The limit towards −∞.
-    below: f64,
-    /// Whether fractions come of integers.
+    binary64: Code<ty::F64>,
+    /// Its value in binary64 on the host, for any x but NaN.
+    reference: fn(f64, &[f64]) -> f64,
+    /// The limit towards −∞, where `reference` does not give it.
+    below: Option<f64>,
+    /// Whether fractions come of integers, with parameters that are integers.
     makes_fractions: bool,
     /// Whether its code needs registers for exponentials and polynomials.
     is_long: bool,
     /// The largest error of the code: relative, and absolute on top, for results in 16 or fewer
     /// bits, in binary32 and in binary64.
     errors: [[f64; 2]; 3],
-    /// The steepest slope, by which an error of the argument grows at most.
+    /// The steepest slope, by which an error of the argument grows at most. Errors of parameters must
+    /// not grow.
     slope: f64,
 }
+
+/// What an activation takes beside x: numbers that a launch gives, so that one kernel computes the
+/// function with any of them.
+struct Takes {
+    /// How users know them, [`MOST_PARAMETERS`] at most.
+    names: &'static [&'static str],
+    /// What is to be done where values are not possible.
+    rule: &'static str,
+    /// Whether values are possible.
+    allows: fn(&[f64]) -> bool,
+}
+
+/// Functions of x alone.
+const NO_PARAMETERS: Takes = Takes { names: &[], rule: "", allows: |_| true };
 
 /// 2 to the power of −`bits`.
 const fn parts(bits: u32) -> f64 {
@@ -67,10 +90,11 @@ const fn parts(bits: u32) -> f64 {
 const RELU: Row = Row {
     name: "relu",
     formula: "max(x, 0)",
-    binary32: |x, _| x.max_nan(0.0),
-    binary64: |x| x.lt(0.0).select(0.0, x),
-    reference: |x| x.max(0.0),
-    below: 0.0,
+    takes: NO_PARAMETERS,
+    binary32: |x, _, _| x.max_nan(0.0),
+    binary64: |x, _, _| x.lt(0.0).select(0.0, x),
+    reference: |x, _| x.max(0.0),
+    below: None,
     makes_fractions: false,
     is_long: false,
     errors: [[0.0; 2]; 3],
@@ -80,10 +104,11 @@ const RELU: Row = Row {
 const GELU: Row = Row {
     name: "gelu",
     formula: "x·Φ(x), by the error function",
-    binary32: |x, output| gelu(x, if output.bytes() <= 2 { &NARROW } else { &WIDE }),
-    binary64: gelu_64,
-    reference: |x| x * (0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
-    below: -0.0,
+    takes: NO_PARAMETERS,
+    binary32: |x, _, output| gelu(x, if output.bytes() <= 2 { &NARROW } else { &WIDE }),
+    binary64: |x, _, _| gelu_64(x),
+    reference: |x, _| x * (0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
+    below: Some(-0.0),
     makes_fractions: true,
     is_long: true,
     errors: [[parts(14), 1.5e-9], [parts(19), 1e-10], [parts(42), 1e-300]],
@@ -94,18 +119,19 @@ const GELU: Row = Row {
 const SILU: Row = Row {
     name: "silu",
     formula: "x / (1 + exp(−x))",
-    binary32: |x, _| {
+    takes: NO_PARAMETERS,
+    binary32: |x, _, _| {
         let x = x.max_nan(SILU_ENDS);
         let decay = (x * -std::f32::consts::LOG2_E).exp2();
         x * (decay + 1.0).reciprocal()
     },
-    binary64: |x| {
+    binary64: |x, _, _| {
         let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
         let value = x * x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
         x.lt(-SILU_ENDS_64).select(-0.0, value)
     },
-    reference: |x| x / (1.0 + (-x).exp()),
-    below: -0.0,
+    reference: |x, _| x / (1.0 + (-x).exp()),
+    below: Some(-0.0),
     makes_fractions: true,
     is_long: true,
     errors: [[parts(19), 1e-11], [parts(19), 1e-11], [parts(42), 1e-300]],
@@ -116,7 +142,8 @@ const SILU: Row = Row {
 const TANH: Row = Row {
     name: "tanh",
     formula: "the hyperbolic tangent",
-    binary32: |x, _| {
+    takes: NO_PARAMETERS,
+    binary32: |x, _, _| {
         let magnitude = x.abs();
         let decay = (magnitude * (-2.0 * std::f32::consts::LOG2_E)).exp2();
         let large = (x.constant(1.0) - decay) * (decay + 1.0).reciprocal();
@@ -128,7 +155,7 @@ const TANH: Row = Row {
         let small = x * (above * below.reciprocal());
         magnitude.lt(1.0).select(small, x.lt(0.0).select(large.negated(), large))
     },
-    binary64: |x| {
+    binary64: |x, _, _| {
         let magnitude = x.abs();
         let decay = exponential(magnitude.min(TANH_ENDS_64) * -2.0);
         let large = (x.constant(1.0) - decay) / (decay + 1.0);
@@ -140,8 +167,8 @@ const TANH: Row = Row {
         let value = magnitude.lt(0.5).select(small, x.lt(0.0).select(large.negated(), large));
         x.eq(x).select(value, x)
     },
-    reference: f64::tanh,
-    below: -1.0,
+    reference: |x, _| x.tanh(),
+    below: None,
     makes_fractions: true,
     is_long: true,
     errors: [[parts(20), 0.0], [parts(20), 0.0], [parts(42), 1e-300]],
@@ -151,14 +178,15 @@ const TANH: Row = Row {
 const SIGMOID: Row = Row {
     name: "sigmoid",
     formula: "1 / (1 + exp(−x))",
-    binary32: |x, _| ((x * -std::f32::consts::LOG2_E).exp2() + 1.0).reciprocal(),
-    binary64: |x| {
+    takes: NO_PARAMETERS,
+    binary32: |x, _, _| ((x * -std::f32::consts::LOG2_E).exp2() + 1.0).reciprocal(),
+    binary64: |x, _, _| {
         let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
         let value = x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
         x.eq(x).select(value, x)
     },
-    reference: |x| 1.0 / (1.0 + (-x).exp()),
-    below: 0.0,
+    reference: |x, _| 1.0 / (1.0 + (-x).exp()),
+    below: None,
     makes_fractions: true,
     is_long: true,
     errors: [[parts(19), 1e-11], [parts(19), 1e-11], [parts(42), 1e-300]],
@@ -169,25 +197,48 @@ const SIGMOID: Row = Row {
 const GELU_TANH: Row = Row {
     name: "gelu_tanh",
     formula: "x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2",
-    binary32: |x, _| {
+    takes: NO_PARAMETERS,
+    binary32: |x, _, _| {
         let x = x.max_nan(-GELU_ENDS);
         let scale = -2.0 * GELU_TANH_SCALE * std::f64::consts::LOG2_E;
         let inner = (x * x).mul_add((scale * GELU_TANH_CUBE) as f32, scale as f32);
         x * ((x * inner).exp2() + 1.0).reciprocal()
     },
-    binary64: |x| {
+    binary64: |x, _, _| {
         let inner = (x * x).mul_add(GELU_TANH_CUBE, 1.0) * (2.0 * GELU_TANH_SCALE);
         let decay = exponential((x * inner).abs().min(SILU_ENDS_64).negated());
         let value = x * x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
         x.lt(-GELU_ENDS_64).select(-0.0, value)
     },
-    reference: |x| x / (1.0 + (-2.0 * GELU_TANH_SCALE * (x + GELU_TANH_CUBE * x * x * x)).exp()),
-    below: -0.0,
+    reference: |x, _| x / (1.0 + (-2.0 * GELU_TANH_SCALE * (x + GELU_TANH_CUBE * x * x * x)).exp()),
+    below: Some(-0.0),
     makes_fractions: true,
     is_long: true,
     errors: [[parts(17), 1e-11], [parts(17), 1e-11], [parts(40), 1e-290]],
     // Near √2, as gelu.
     slope: 1.13,
+};
+
+/// The smaller of two numbers is minus the larger of minus both.
+const CLAMP: Row = Row {
+    name: "clamp",
+    formula: "min(max(x, lower), upper)",
+    takes: Takes {
+        names: &["lower", "upper"],
+        rule: "lower must be at most upper, and neither NaN: write the smaller one first, and -inf or inf for none",
+        allows: |bounds| bounds[0] <= bounds[1],
+    },
+    binary32: |x, bounds, _| x.max_nan(bounds[0]).negated().max_nan(bounds[1].negated()).negated(),
+    binary64: |x, bounds, _| {
+        let raised = x.lt(bounds[0]).select(bounds[0], x);
+        bounds[1].lt(raised).select(bounds[1], raised)
+    },
+    reference: |x, bounds| x.max(bounds[0]).min(bounds[1]),
+    below: None,
+    makes_fractions: false,
+    is_long: false,
+    errors: [[0.0; 2]; 3],
+    slope: 1.0,
 };
 
 /// √(2/π) and the factor of x³ in gelu by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units",
@@ -205,13 +256,14 @@ const TANH_ENDS_64: f64 = 20.0;
 
 impl Activation {
     /// All of them.
-    pub const ALL: [Activation; 6] = [
+    pub const ALL: [Activation; 7] = [
         Activation::Relu,
         Activation::Gelu,
         Activation::Silu,
         Activation::Tanh,
         Activation::Sigmoid,
         Activation::GeluTanh,
+        Activation::Clamp,
     ];
 
     const fn row(self) -> &'static Row {
@@ -222,6 +274,7 @@ impl Activation {
             Activation::Tanh => &TANH,
             Activation::Sigmoid => &SIGMOID,
             Activation::GeluTanh => &GELU_TANH,
+            Activation::Clamp => &CLAMP,
         }
     }
 
@@ -235,14 +288,36 @@ impl Activation {
         self.row().formula
     }
 
-    /// Its value on the host. NaN stays NaN, and a zero keeps its sign where the function has it.
-    pub fn reference(self, x: f64) -> f64 {
-        if x.is_nan() {
-            x
-        } else if x == f64::NEG_INFINITY {
-            self.row().below
-        } else {
-            (self.row().reference)(x)
+    /// The names of its parameters.
+    pub const fn parameters(self) -> &'static [&'static str] {
+        self.row().takes.names
+    }
+
+    /// How users write it with its parameters: `name(first,second)`.
+    pub fn form(self) -> String {
+        match self.parameters() {
+            [] => self.name().to_owned(),
+            names => format!("{}({})", self.name(), names.join(",")),
+        }
+    }
+
+    /// Whether it takes these values of its parameters, as many as it has.
+    pub(super) fn allows(self, values: &[f64]) -> bool {
+        (self.row().takes.allows)(values)
+    }
+
+    /// What is to be done where it does not.
+    pub(super) const fn rule(self) -> &'static str {
+        self.row().takes.rule
+    }
+
+    /// Its value on the host, with these parameters. NaN stays NaN, and a zero keeps its sign where
+    /// the function has it.
+    pub fn reference(self, x: f64, parameters: &[f64]) -> f64 {
+        match self.row().below {
+            _ if x.is_nan() => x,
+            Some(limit) if x == f64::NEG_INFINITY => limit,
+            _ => (self.row().reference)(x, parameters),
         }
     }
 
@@ -262,7 +337,7 @@ impl Activation {
         self.row().slope
     }
 
-    /// Whether fractions come of integers.
+    /// Whether fractions come of integers, with parameters that are integers.
     pub const fn makes_fractions(self) -> bool {
         self.row().makes_fractions
     }
@@ -273,14 +348,23 @@ impl Activation {
         self.row().is_long
     }
 
-    /// Its code in binary64.
-    pub(crate) fn in_binary64(self, x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
-        (self.row().binary64)(x)
+    /// Its code in binary64, with these parameters.
+    pub(crate) fn in_binary64<'k>(
+        self,
+        x: Val<'k, ty::F64>,
+        parameters: &[Val<'k, ty::F64>],
+    ) -> Val<'k, ty::F64> {
+        (self.row().binary64)(x, parameters, Element::F64)
     }
 
-    /// Its code in binary32, for results of this type. NaN stays NaN.
-    pub(crate) fn in_binary32(self, x: Val<'_, ty::F32>, output: Element) -> Val<'_, ty::F32> {
-        (self.row().binary32)(x, output)
+    /// Its code in binary32, with these parameters, for results of this type. NaN stays NaN.
+    pub(crate) fn in_binary32<'k>(
+        self,
+        x: Val<'k, ty::F32>,
+        parameters: &[Val<'k, ty::F32>],
+        output: Element,
+    ) -> Val<'k, ty::F32> {
+        (self.row().binary32)(x, parameters, output)
     }
 }
 

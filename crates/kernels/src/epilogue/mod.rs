@@ -1,10 +1,13 @@
 //! Epilogues as users ask for them: what happens to results on their way to D beside alpha and
 //! beta. This module is the description; [`crate::store`] has the code.
 //!
-//! The text form of an epilogue is its parts in the order of their application, `bias_n|silu`.
-//! Names of specs have them at the end: `…-c1x1-ebias_n.silu`.
+//! The text form of an epilogue is its parts in the order of their application, `bias_n|silu`. An
+//! activation may have parameters. Kernels take their values as they take alpha, so a spec has an
+//! [`EpilogueShape`], which is an epilogue without them. Names of specs have it at the end:
+//! `…-c1x1-ebias_n.silu`.
 
 mod activation;
+mod shape;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +16,7 @@ use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
 pub use self::activation::Activation;
+pub use self::shape::{EpilogueShape, ParameterError, PartError};
 use crate::dtype;
 
 /// The dimension of D that a bias lies along.
@@ -44,6 +48,9 @@ impl BiasAlong {
     }
 }
 
+/// Parameters that an activation has at most.
+pub const MOST_PARAMETERS: usize = 2;
+
 /// What happens to results on their way to D: `D = activation(alpha·A·B + beta·C + bias)`, rounded
 /// once to D's type. By default nothing. It can be made from text:
 ///
@@ -54,13 +61,19 @@ impl BiasAlong {
 /// assert_eq!(epilogue.activation(), Some(Activation::Silu));
 /// # Ok::<(), pgemm_kernels::EpilogueError>(())
 /// ```
+///
+/// Of an activation with parameters it also has their values, as they were given. Kernels take them
+/// in the type that they compute results in ([`for_output`](Self::for_output)).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(try_from = "String", into = "String")]
 pub struct Epilogue {
-    bias: Option<BiasAlong>,
-    activation: Option<Activation>,
+    shape: EpilogueShape,
+    /// The bits of the parameters, which can be compared and hashed; 0 where there is none.
+    bits: [u64; MOST_PARAMETERS],
+    /// Whether the activation has parameters that are yet to be given.
+    lacks_parameters: bool,
 }
 
 /// A text that is no epilogue.
@@ -68,7 +81,7 @@ pub struct Epilogue {
 #[error(
     "'{text}' is no epilogue: part {place}, '{part}', {reason}. An epilogue is none, or bias_n or \
      bias_m, or one of {}, or both with | between them, the bias first: bias_n|silu",
-    activation_names()
+    activation_forms()
 )]
 pub struct EpilogueError {
     /// What was given.
@@ -78,94 +91,149 @@ pub struct EpilogueError {
     /// The part.
     pub part: String,
     /// Why it is wrong.
-    pub reason: &'static str,
+    pub reason: PartError,
 }
 
-/// The names of all activations: `relu, gelu and silu`.
-fn activation_names() -> String {
-    let names = Activation::ALL.map(Activation::name);
-    match &names[..] {
+/// All activations: `relu, gelu and silu`.
+fn activation_forms() -> String {
+    let forms = Activation::ALL.map(Activation::form);
+    match &forms[..] {
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
         [] => String::new(),
     }
 }
 
-/// The text of an epilogue that does nothing.
-const NONE: &str = "none";
-
 impl Epilogue {
     /// An epilogue that does nothing.
-    pub const NONE: Epilogue = Epilogue { bias: None, activation: None };
+    pub const NONE: Epilogue = Epilogue::of_shape(EpilogueShape::NONE);
 
-    /// Reads the text form: parts with `|` between them, or `none`, or nothing at all.
+    /// An epilogue of this shape. Where its activation has parameters they are yet to be given.
+    pub const fn of_shape(shape: EpilogueShape) -> Epilogue {
+        let lacks_parameters = !shape.parameters().is_empty();
+        Epilogue { shape, bits: [0; MOST_PARAMETERS], lacks_parameters }
+    }
+
+    /// Reads the text form: parts with `|` between them, or `none`, or nothing at all. Parameters of
+    /// an activation stand behind its name, in parentheses and with commas between them.
     ///
     /// # Errors
     /// Which part is wrong, and why.
     pub fn parse(text: &str) -> Result<Epilogue, EpilogueError> {
-        if matches!(text.trim(), "" | NONE) {
+        if matches!(text.trim(), "" | shape::NONE) {
             return Ok(Epilogue::NONE);
         }
-        Epilogue::of_parts(text, '|')
+        let parts = (1..).zip(text.split('|').map(str::trim));
+        parts.into_iter().try_fold(Epilogue::NONE, |epilogue, (place, part)| {
+            epilogue.with_part(part).map_err(|reason| {
+                let (text, part) = (text.to_owned(), part.to_owned());
+                EpilogueError { text, place, part, reason }
+            })
+        })
     }
 
-    fn of_parts(text: &str, separator: char) -> Result<Epilogue, EpilogueError> {
-        let mut epilogue = Epilogue::NONE;
-        for (place, part) in (1..).zip(text.split(separator).map(str::trim)) {
-            let refuse = |reason| {
-                let (text, part) = (text.to_owned(), part.to_owned());
-                Err(EpilogueError { text, place, part, reason })
+    fn with_part(self, part: &str) -> Result<Epilogue, PartError> {
+        let (name, given) = match part.strip_suffix(')').and_then(|part| part.split_once('(')) {
+            Some((name, given)) => (name.trim_end(), given.split(',').map(str::trim).collect()),
+            None => (part, vec![]),
+        };
+        let shape = self.shape.with_part(name)?;
+        let is_activation = shape.activation() != self.activation();
+        if !is_activation {
+            return if part == name {
+                Ok(Epilogue { shape, ..self })
+            } else {
+                Err(PartError::Unknown)
             };
-            let bias = BiasAlong::ALL.into_iter().find(|bias| bias.name() == part);
-            let activation = Activation::ALL.into_iter().find(|found| found.name() == part);
-            match (bias, activation) {
-                (Some(_), _) if epilogue.activation.is_some() => {
-                    return refuse("comes after an activation, and a bias is added before");
-                }
-                (Some(_), _) if epilogue.bias.is_some() => return refuse("is a second bias"),
-                (_, Some(_)) if epilogue.activation.is_some() => {
-                    return refuse("is a second activation");
-                }
-                (Some(bias), _) => epilogue.bias = Some(bias),
-                (_, Some(activation)) => epilogue.activation = Some(activation),
-                (None, None) => return refuse("is unknown"),
-            }
         }
-        Ok(epilogue)
+        let number = |(place, text): (usize, &str)| {
+            let wrong = || ParameterError::NoNumber { place: place + 1, text: text.to_owned() };
+            text.parse::<f64>().map_err(|_| wrong())
+        };
+        let values = given.into_iter().enumerate().map(number).collect::<Result<Vec<_>, _>>()?;
+        Ok(Epilogue::of_shape(shape).with_parameters(&values)?)
     }
 
     /// The same epilogue with a bias along this dimension.
     pub const fn with_bias(self, along: BiasAlong) -> Self {
-        Epilogue { bias: Some(along), ..self }
+        Epilogue { shape: self.shape.with_bias(along), ..self }
     }
 
-    /// The same epilogue with an activation.
+    /// The same epilogue with an activation. If it has parameters,
+    /// [`with_parameters`](Self::with_parameters) has to give them.
     pub const fn with_activation(self, activation: Activation) -> Self {
-        Epilogue { activation: Some(activation), ..self }
+        Epilogue::of_shape(self.shape.with_activation(activation))
+    }
+
+    /// The same epilogue with these parameters of its activation.
+    ///
+    /// # Errors
+    /// They are too few or too many, or the activation does not take these values.
+    pub fn with_parameters(self, values: &[f64]) -> Result<Self, ParameterError> {
+        let names = self.shape.parameters();
+        if values.len() != names.len() {
+            return Err(ParameterError::Count { shape: self.shape, given: values.len() });
+        }
+        if let Some(activation) = self.activation().filter(|one| !one.allows(values)) {
+            let asked = names.iter().zip(values).map(|(name, value)| format!("{name} = {value}"));
+            let asked = asked.collect::<Vec<_>>().join(" and ");
+            return Err(ParameterError::Values { activation, asked });
+        }
+        let mut bits = [0; MOST_PARAMETERS];
+        for (bits, value) in bits.iter_mut().zip(values) {
+            *bits = value.to_bits();
+        }
+        Ok(Epilogue { bits, lacks_parameters: false, ..self })
+    }
+
+    /// What of it changes a kernel's code: all but the values of parameters.
+    pub const fn shape(&self) -> EpilogueShape {
+        self.shape
     }
 
     /// The dimension that the bias lies along; `None` where there is no bias.
     pub const fn bias(&self) -> Option<BiasAlong> {
-        self.bias
+        self.shape.bias()
     }
 
     /// The activation, if there is one.
     pub const fn activation(&self) -> Option<Activation> {
-        self.activation
+        self.shape.activation()
+    }
+
+    /// The parameters of the activation; those behind its last are 0.
+    pub fn parameters(&self) -> [f64; MOST_PARAMETERS] {
+        self.bits.map(f64::from_bits)
+    }
+
+    /// Whether the activation has parameters that are not given.
+    pub const fn lacks_parameters(&self) -> bool {
+        self.lacks_parameters
+    }
+
+    /// The value of the activation on the host, or the same where there is none.
+    pub fn activate(&self, x: f64) -> f64 {
+        self.activation().map_or(x, |activation| activation.reference(x, &self.parameters()))
+    }
+
+    /// The same epilogue with parameters as kernels with results of this type have them: binary32, or
+    /// binary64 where results are.
+    pub fn for_output(self, output: Element) -> Self {
+        let rounded = |bits| match dtype::compute_type(output) {
+            Element::F64 => bits,
+            _ => f64::from(f64::from_bits(bits) as f32).to_bits(),
+        };
+        Epilogue { bits: self.bits.map(rounded), ..self }
     }
 
     /// Whether it does nothing.
     pub const fn is_none(&self) -> bool {
-        self.bias.is_none() && self.activation.is_none()
+        self.shape.is_none()
     }
 
     /// Elements of the bias of an `m × n` D, 0 where there is no bias. They follow each other
     /// without gaps.
     pub const fn bias_length(&self, m: usize, n: usize) -> usize {
-        match self.bias {
-            None => 0,
-            Some(BiasAlong::N) => n,
-            Some(BiasAlong::M) => m,
-        }
+        self.shape.bias_length(m, n)
     }
 
     /// Element type of the bias for results of this type: theirs, and bf16 for 8-bit floats.
@@ -175,34 +243,25 @@ impl Epilogue {
 
     /// The same epilogue for Dᵀ in place of D.
     pub fn transposed(self) -> Self {
-        Epilogue { bias: self.bias.map(BiasAlong::transposed), ..self }
-    }
-
-    fn parts(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let bias = self.bias.map(BiasAlong::name);
-        bias.into_iter().chain(self.activation.map(Activation::name))
-    }
-
-    /// The suffix of a spec's name.
-    pub(crate) fn suffix(&self) -> String {
-        match self.is_none() {
-            true => String::new(),
-            false => format!("-e{}", self.parts().collect::<Vec<_>>().join(".")),
-        }
-    }
-
-    /// Reads the part of a spec's name behind `-e`.
-    pub(crate) fn from_suffix(text: &str) -> Option<Epilogue> {
-        Epilogue::of_parts(text, '.').ok()
+        Epilogue { shape: self.shape.transposed(), ..self }
     }
 }
 
 impl fmt::Display for Epilogue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_none() {
-            true => f.pad(NONE),
-            false => f.pad(&self.parts().collect::<Vec<_>>().join("|")),
+        let names = self.shape.parameters();
+        let Some(activation) = self.activation().filter(|_| !names.is_empty()) else {
+            return self.shape.fmt(f);
+        };
+        if self.lacks_parameters {
+            return self.shape.fmt(f);
         }
+        let values = self.parameters().map(|value| {
+            let (plain, short) = (value.to_string(), format!("{value:e}"));
+            if short.len() < plain.len() { short } else { plain }
+        });
+        let bias = self.bias().map(|bias| format!("{}|", bias.name())).unwrap_or_default();
+        f.pad(&format!("{bias}{activation}({})", values[..names.len()].join(",")))
     }
 }
 
@@ -236,18 +295,26 @@ mod tests {
     fn texts_parse_back() {
         let biases = [None, Some(BiasAlong::N), Some(BiasAlong::M)];
         let activations = Activation::ALL.into_iter().map(Some).chain([None]);
-        for activation in activations {
-            for bias in biases {
-                let epilogue = Epilogue { bias, activation };
-                assert_eq!(epilogue.to_string().parse(), Ok(epilogue));
-                assert_eq!(Epilogue::try_from(String::from(epilogue)), Ok(epilogue));
-                assert_eq!(epilogue.transposed().transposed(), epilogue);
-                let suffix = epilogue.suffix();
-                match suffix.strip_prefix("-e") {
-                    Some(parts) => assert_eq!(Epilogue::from_suffix(parts), Some(epilogue)),
-                    None => assert!(epilogue.is_none() && suffix.is_empty()),
-                }
+        let all = activations.flat_map(|activation| biases.map(|bias| (bias, activation)));
+        for (bias, activation) in all {
+            let epilogue = activation.map_or(Epilogue::NONE, |activation| {
+                let own = &[-0.75, 1e300][..activation.parameters().len()];
+                Epilogue::NONE.with_activation(activation).with_parameters(own).unwrap()
+            });
+            let epilogue = bias.map_or(epilogue, |along| epilogue.with_bias(along));
+            assert_eq!((epilogue.bias(), epilogue.activation()), (bias, activation));
+            assert_eq!(epilogue.to_string().parse(), Ok(epilogue));
+            assert_eq!(Epilogue::try_from(String::from(epilogue)), Ok(epilogue));
+            assert_eq!(epilogue.transposed().transposed(), epilogue);
+            let shape = epilogue.shape();
+            match shape.suffix().strip_prefix("-e") {
+                Some(parts) => assert_eq!(EpilogueShape::from_suffix(parts), Some(shape)),
+                None => assert!(epilogue.is_none() && shape.suffix().is_empty()),
             }
+            // Of a shape alone the parameters are missing.
+            let of_shape = Epilogue::of_shape(shape);
+            assert_eq!(of_shape.lacks_parameters(), !shape.parameters().is_empty());
+            assert_eq!(of_shape == epilogue, !of_shape.lacks_parameters());
         }
         assert_eq!(" bias_n | gelu ".parse::<Epilogue>().unwrap().to_string(), "bias_n|gelu");
         assert_eq!("".parse(), Ok(Epilogue::NONE));
@@ -263,6 +330,10 @@ mod tests {
             ("relu|silu", 2, "second activation"),
             ("bias_n|", 2, "'', is unknown"),
             ("none|relu", 1, "'none', is unknown"),
+            ("relu(3)", 1, "needs 0 parameters and has 1: write relu"),
+            ("bias_n(3)|relu", 1, "'bias_n(3)', is unknown"),
+            ("bias_n|relu(", 2, "'relu(', is unknown"),
+            ("gelu()", 1, "'' as parameter 1: write a number"),
         ] {
             let error = text.parse::<Epilogue>().unwrap_err();
             assert_eq!(error.place, place, "{error}");

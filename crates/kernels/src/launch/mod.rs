@@ -12,6 +12,7 @@ pub use self::run::{RunValue, RunValues};
 pub use self::signature::{Parameter, Signature};
 pub(crate) use self::tiling::Tiling;
 pub(crate) use self::values::Values;
+use crate::epilogue::MOST_PARAMETERS;
 use crate::quantity::Matrix;
 use crate::spec::Spec;
 
@@ -152,6 +153,9 @@ pub struct Work {
     /// Address of the bias, a multiple of its elements' size, for kernels whose epilogue has one.
     /// All products have the same bias.
     pub bias: u64,
+    /// The parameters of the epilogue's activation, as [`Spec::factor`] takes them; those behind its
+    /// last are not used.
+    pub parameters: [f64; MOST_PARAMETERS],
 }
 
 impl Default for Work {
@@ -178,6 +182,7 @@ impl Default for Work {
             l2: L2Policies::default(),
             scales: None,
             bias: 0,
+            parameters: [0.0; MOST_PARAMETERS],
         }
     }
 }

@@ -61,7 +61,8 @@ impl Signature {
             | Quantity::Count(..)
             | Quantity::Tiles
             | Quantity::Unordered
-            | Quantity::BiasLength => return None,
+            | Quantity::BiasLength
+            | Quantity::Parameter(_) => return None,
         })
     }
 

@@ -58,6 +58,7 @@ impl<'a> Values<'a> {
                 let length = spec.epilogue.bias_length(work.m as usize, work.n as usize);
                 Argument::U32(length as u32)
             }
+            Quantity::Parameter(place) => spec.factor(work.parameters[place]),
         }
     }
 

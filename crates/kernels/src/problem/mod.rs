@@ -91,6 +91,8 @@ pub(crate) struct Problem<'k, R> {
     pub(crate) extents: [Val<'k, ty::U32>; 2],
     /// Alpha and beta. C is not read where beta is 0.
     pub(crate) factors: [Val<'k, R>; 2],
+    /// The parameters of the epilogue's activation.
+    pub(crate) parameters: Vec<Val<'k, R>>,
     /// The bias, where the epilogue has one.
     pub(crate) bias: Option<Vector<'k>>,
     /// Whether threads move C and D, and not TMA.
@@ -150,7 +152,10 @@ impl<'k, R: Compute> LaunchParameters<'k, R> {
             address: params.scalar(Quantity::Bias),
             length: if along == BiasAlong::N { extents[1] } else { extents[0] },
         });
-        let problem = Problem { operands, c, d, extents, factors, bias, by_threads };
+        let parameters = spec.epilogue.parameters().len();
+        let parameter = |place| R::factor(params, Quantity::Parameter(place));
+        let parameters = (0..parameters).map(parameter).collect();
+        let problem = Problem { operands, c, d, extents, factors, parameters, bias, by_threads };
         LaunchParameters { problem, scheduler, workspace, unordered, scales }
     }
 }

@@ -69,6 +69,8 @@ pub enum Word {
     Bias = 20,
     /// Elements of the bias.
     BiasLength = 22,
+    /// Bits of the parameters of the epilogue's activation, one word each.
+    Parameters = 24,
 }
 
 impl Word {

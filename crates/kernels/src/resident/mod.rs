@@ -95,6 +95,7 @@ impl<'k, R: Compute> QueueSource<'k, R> {
             d: output(Matrix::D),
             extents: [nothing; 2],
             factors: tile.factors.map(R::from_word),
+            parameters: tile.parameters.into_iter().flatten().map(R::from_word).collect(),
             bias: tile.bias,
             by_threads: b.constant(false),
         }

@@ -4,6 +4,7 @@ use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
 use super::QueueQuantity;
 use super::layout::{ENTRY_BYTES, Entry, JOB_MASK, LANE_SLOTS, MOST_AFTER, RECORD_WORDS, Word};
+use crate::epilogue::MOST_PARAMETERS;
 use crate::launch::{Parameter, Signature, TMA_ALIGN_BYTES, Values, Work};
 use crate::operands::BatchMap;
 use crate::quantity::{Count, DivisorPart, Matrix, Quantity};
@@ -114,7 +115,10 @@ fn rows() -> impl Iterator<Item = (u32, Quantity)> {
         let part = move |(at, part)| (word as u32 + at, Quantity::Count(count, part));
         (0..).zip(parts).map(part)
     });
-    single.into_iter().map(|(word, quantity)| (word as u32, quantity)).chain(divisors)
+    let parameter = |place| (Word::Parameters as u32 + place as u32, Quantity::Parameter(place));
+    let parameters = (0..MOST_PARAMETERS).map(parameter);
+    let single = single.into_iter().map(|(word, quantity)| (word as u32, quantity));
+    single.chain(divisors).chain(parameters)
 }
 
 impl Signature {

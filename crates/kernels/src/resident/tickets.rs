@@ -16,6 +16,7 @@ use super::leader;
 use super::relay::{GIVEN_UP, LAST};
 use crate::coordinates::TileOrigin;
 use crate::divisor::Divisor;
+use crate::epilogue::MOST_PARAMETERS;
 use crate::problem::Vector;
 use crate::queue::smem::{MBARRIER_BYTES, TILE_BYTES, TILE_SLOTS};
 use crate::scheduler::Raster;
@@ -35,6 +36,8 @@ pub(crate) struct Tickets<'k> {
     readers: u32,
     /// Whether jobs have a bias.
     has_bias: bool,
+    /// How many parameters the activation has.
+    parameters: usize,
     queue: Val<'k, ty::U64>,
     records: Val<'k, ty::U64>,
 }
@@ -70,6 +73,8 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
+    /// Bits of the activation's parameters, for those who store, if it has any.
+    pub(crate) parameters: [Option<Val<'k, ty::U32>>; MOST_PARAMETERS],
     /// The bias, in consumers of a kernel whose jobs have one.
     pub(crate) bias: Option<Vector<'k>>,
     /// Bits 0 to 3 say whether each product of a batch has an A, B, C and D of its own.
@@ -130,6 +135,7 @@ impl<'k> Tickets<'k> {
             requests: barriers(1, "requests"),
             readers,
             has_bias: spec.epilogue.bias().is_some(),
+            parameters: spec.epilogue.parameters().len(),
             queue,
             records,
         }
@@ -181,7 +187,9 @@ impl<'k> Tickets<'k> {
         let [beta, stamp, ..] = quad(Word::Beta as u32);
         let [m, n, batch, job] = quad(RECORD_WORDS);
         let [record, ..] = quad(RECORD_WORDS + 4);
-        let bias = (self.has_bias && reader == Reader::Warpgroup).then(|| quad(Word::Bias as u32));
+        let stores = reader == Reader::Warpgroup;
+        let bias = (self.has_bias && stores).then(|| quad(Word::Bias as u32));
+        let parameters = (self.parameters > 0 && stores).then(|| quad(Word::Parameters as u32));
         let empty = self.barrier(self.empty, cursor);
         if reader == Reader::Thread {
             empty.mbarrier_arrive();
@@ -200,6 +208,10 @@ impl<'k> Tickets<'k> {
             record: all(record),
             stamp: all(stamp),
             factors: [all(alpha), all(beta)],
+            parameters: std::array::from_fn(|place| {
+                let quad = parameters.filter(|_| place < self.parameters)?;
+                Some(all(quad[place]))
+            }),
             bias: bias.map(|[low, high, length, _]| Vector {
                 address: all(low).widen() | (all(high).widen() << 32),
                 length: all(length),

@@ -20,7 +20,7 @@ pub use self::mainloop::{
 };
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
 use crate::dtype::{Majors, Product};
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 use crate::quantity::{Matrix, Side};
 use crate::tiles::line::LineTile;
 use crate::tiles::operand::OperandTile;
@@ -95,8 +95,8 @@ pub struct Spec {
     pub mainloop: MainloopSpec,
     /// Whether row i and column j of A·B are each multiplied by a binary32 scale of their own.
     pub scaled: bool,
-    /// What happens to results before they are rounded.
-    pub epilogue: Epilogue,
+    /// What happens to results before they are rounded. The launch has the activation's parameters.
+    pub epilogue: EpilogueShape,
     /// Where work comes from.
     pub source: WorkSource,
 }
@@ -238,7 +238,7 @@ impl Spec {
         self.resources().staging
     }
 
-    /// alpha or beta as the kernel takes it: in the type that its epilogue computes in. Where D is
+    /// alpha, beta or a parameter as the kernel takes it: in the type that its epilogue computes in. Where D is
     /// of s32 these are the bits of a 32-bit integer: fractions are cut off, and values outside of
     /// the range move to its nearest end.
     pub fn factor(&self, value: f64) -> Argument {

@@ -22,7 +22,7 @@ use super::{
     ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
 };
 use crate::dtype::{Instruction, Product};
-use crate::epilogue::Epilogue;
+use crate::epilogue::EpilogueShape;
 use crate::tiles::staging::OutputMajor;
 
 const RESIDENT: &str = "-resident";
@@ -127,7 +127,7 @@ fn parse(name: &str) -> Option<Spec> {
         cluster: Cluster::NONE,
         mainloop: MainloopSpec::Wgmma(WgmmaSpec::new(1, Schedule::Cooperative)),
         scaled: false,
-        epilogue: Epilogue::NONE,
+        epilogue: EpilogueShape::NONE,
         source,
     };
     let instruction = Product::of(a, b).map_or(Instruction::Wgmma, |product| product.instruction);
@@ -157,7 +157,7 @@ fn parse(name: &str) -> Option<Spec> {
     for part in parts {
         // The canonical spelling is compared in the end: order and repetition do not matter here.
         if let Some(text) = part.strip_prefix('e') {
-            spec.epilogue = Epilogue::from_suffix(text)?;
+            spec.epilogue = EpilogueShape::from_suffix(text)?;
         } else if part == SCALED {
             spec.scaled = true;
         } else if let MainloopSpec::Wgmma(wgmma) = &mut spec.mainloop {

@@ -27,6 +27,8 @@ pub(crate) enum Input {
     ColumnScale,
     /// The bias, for each row or column.
     Bias(BiasAlong),
+    /// A parameter of the activation, by its place.
+    Parameter(usize),
 }
 
 /// A value of a graph, by its place in the list.
@@ -39,7 +41,8 @@ enum Node {
     Multiply(Id, Id),
     /// The first times the second, plus the third.
     MultiplyAdd(Id, Id, Id),
-    Activate(Activation, Id),
+    /// An activation of the first. Its parameters are the values from the second on.
+    Activate(Activation, Id, Id),
 }
 
 /// An expression of D. Values come after those that they are computed from; the last one is D.
@@ -88,7 +91,11 @@ impl Graph {
         value = graph.push(Node::MultiplyAdd(c, beta, value));
         graph.c_term = before..graph.nodes.len();
         if let Some(activation) = spec.epilogue.activation() {
-            graph.push(Node::Activate(activation, value));
+            let first = graph.nodes.len();
+            for place in 0..activation.parameters().len() {
+                graph.input(Input::Parameter(place));
+            }
+            graph.push(Node::Activate(activation, value, first));
         }
         graph
     }
@@ -115,7 +122,7 @@ impl Graph {
     pub(crate) fn is_long(&self) -> bool {
         self.nodes
             .iter()
-            .any(|node| matches!(node, Node::Activate(activation, _) if activation.is_long()))
+            .any(|node| matches!(node, Node::Activate(activation, ..) if activation.is_long()))
     }
 
     /// The values that a part ends with, for some elements of D. `before` are those that the part
@@ -141,8 +148,13 @@ impl Graph {
                     let all = of(a).iter().zip(of(b)).zip(of(c));
                     all.map(|((a, b), c)| R::multiply_add(*a, *b, *c)).collect()
                 }
-                Node::Activate(activation, x) => {
-                    of(x).iter().map(|x| R::activate(*x, activation, self.output)).collect()
+                Node::Activate(activation, x, parameters) => {
+                    let parameters = &values[parameters - first..];
+                    let activate = |(at, x): (usize, &Val<'k, R>)| {
+                        let own: Vec<_> = parameters.iter().map(|all| all[at]).collect();
+                        R::activate(*x, activation, &own, self.output)
+                    };
+                    of(x).iter().enumerate().map(activate).collect()
                 }
             };
             values.push(value);
@@ -193,7 +205,9 @@ mod tests {
                         Node::Input(_) => vec![],
                         Node::Multiply(a, b) => vec![a, b],
                         Node::MultiplyAdd(a, b, c) => vec![a, b, c],
-                        Node::Activate(_, x) => vec![x],
+                        Node::Activate(activation, x, first) => {
+                            (first..first + activation.parameters().len()).chain([x]).collect()
+                        }
                     };
                     assert!(operands.iter().all(|id| id + 1 >= ids.start), "{name}: {node:?}");
                 }

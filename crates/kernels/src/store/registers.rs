@@ -70,7 +70,11 @@ impl<'k> RegisterOutput<'k> {
         let values = b.if_else(problem.reads_c(b), with_c, || before.clone());
         let mut to = self.first_row(&problem.d, &place);
         for (i, (group, values)) in self.groups.iter().zip(values).enumerate() {
-            let results = self.graph.evaluate(Part::AfterC, values, |_| vec![]);
+            let count = values.len();
+            let results = self.graph.evaluate(Part::AfterC, values, |input| match input {
+                Input::Parameter(place) => vec![problem.parameters[place]; count],
+                _ => vec![],
+            });
             self.either(&place, |in_vectors| match in_vectors {
                 true => self.store_vectors(group, to, &results),
                 false => self.store_elements(&place, group, to, &results),
@@ -138,8 +142,12 @@ impl<'k> RegisterOutput<'k> {
                         Input::Sums(_) => Some(sums[group.values[index].1]),
                         Input::Alpha => Some(problem.factors[0]),
                         Input::Bias(_) => bias_of(index),
-                        // `Spec::validate` allows no scales here, and C comes later.
-                        Input::RowScale | Input::ColumnScale | Input::C | Input::Beta => None,
+                        // `Spec::validate` allows no scales here, and the others come later.
+                        Input::RowScale
+                        | Input::ColumnScale
+                        | Input::C
+                        | Input::Beta
+                        | Input::Parameter(_) => None,
                     };
                     indices.clone().filter_map(value).collect()
                 })

@@ -69,7 +69,10 @@ impl<'k, R: StagedResult> Results<'_, '_, 'k, R> {
     ) -> [Val<'k, R>; 4] {
         let graph = &self.store.output.graph;
         // A graph has no input that its kernel does not have.
-        let read = |input| read(input).map_or_else(Vec::new, |quad| quad.to_vec());
+        let read = |input| match input {
+            Input::Parameter(place) => vec![self.store.problem.parameters[place]; 4],
+            input => read(input).map_or_else(Vec::new, |quad| quad.to_vec()),
+        };
         let results = graph.evaluate(part, before.to_vec(), read);
         std::array::from_fn(|i| results[i])
     }
@@ -90,7 +93,10 @@ impl<'k, R: StagedResult> Quads<'k, R> for Results<'_, '_, 'k, R> {
                 let [first, second] = scales.columns(column + group * 8, vectors.batch);
                 Some([first, second, first, second])
             }
-            (Input::RowScale | Input::ColumnScale | Input::C | Input::Beta, ..) => None,
+            (
+                Input::RowScale | Input::ColumnScale | Input::C | Input::Beta | Input::Parameter(_),
+                ..,
+            ) => None,
         })
     }
 

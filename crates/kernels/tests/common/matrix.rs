@@ -1,15 +1,23 @@
 //! Matrices of kernels whose accesses to C and D are checked element by element, in the emulator's memory.
 
 use pgemm_emulator::{Memory, Permission};
-use pgemm_kernels::{Epilogue, MatrixArgument};
+use pgemm_kernels::{EpilogueShape, MatrixArgument};
 
 /// All pairs of majors of A and B.
 pub const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
 
 /// As many values of a bias as an epilogue has for an `m × n` D.
-pub fn bias_of<T>(epilogue: &Epilogue, m: usize, n: usize, value: impl Fn(usize) -> T) -> Vec<T> {
+pub fn bias_of<T>(
+    epilogue: &EpilogueShape,
+    m: usize,
+    n: usize,
+    value: impl Fn(usize) -> T,
+) -> Vec<T> {
     (0..epilogue.bias_length(m, n)).map(value).collect()
 }
+
+/// The parameters of activations, exact in all types.
+pub const PARAMETERS: [f64; 2] = [-2.5, 12.0];
 
 /// Where C is.
 #[derive(Clone, Copy, Debug, PartialEq)]

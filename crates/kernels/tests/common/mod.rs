@@ -1,7 +1,7 @@
 //! Problems of integers, small ones where a kernel sums up in f32: every product and sum is exact, so that D must equal the
 //! reference bit for bit, whatever the order of the sums. Kernels of integers get large ones and factors, so that results
 //! wrap. Each term of an operand has integers of its own, and scales are powers of two. A bias is of integers too; activations are
-//! relu, which keeps them.
+//! those that keep them.
 
 use std::fmt;
 
@@ -12,6 +12,9 @@ use pgemm_kernels::{
     Activation, BiasAlong, Epilogue, GemmKernel, L2Policies, L2Policy, MatrixArgument, OutputMajor,
     Spec, Terms, Work,
 };
+
+/// The parameters of activations: integers, as all numbers are.
+const PARAMETERS: [f64; 2] = [-3.0, 12.0];
 
 /// Where C lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +227,10 @@ impl Problem {
                         0.0
                     }
                 }
-                Some(other) => panic!("{other} of integers is none"),
+                Some(other) => {
+                    assert_eq!(other.error(Element::F32), [0.0; 2], "{other} is not exact");
+                    other.reference(result.into(), &PARAMETERS)
+                }
             }
         };
         let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major| {
@@ -320,7 +326,6 @@ impl Problem {
             split_tiles: case.split.tiles,
             workers: case.split.workers,
             unordered: case.split.unordered,
-            workspace: 0,
             l2: L2Policies { a: L2Policy::EvictFirst, ..L2Policies::default() },
             scales: scales.then_some(["scales of A", "scales of B"]).map(|names| {
                 std::array::from_fn(|i| {
@@ -329,7 +334,8 @@ impl Problem {
                     memory.upload(names[i], &bytes, Permission::ReadOnly)
                 })
             }),
-            bias: 0,
+            parameters: PARAMETERS,
+            ..Work::default()
         };
         if gemm.spec().epilogue.bias().is_some() {
             let bias = memory.upload("the bias", &self.bias, Permission::ReadOnly);

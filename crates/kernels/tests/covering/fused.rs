@@ -1,17 +1,18 @@
-//! The covering set with epilogues, by turns: every kernel whose results are floats meets two of five, under every kind of launch
+//! The covering set with epilogues, by turns: every kernel whose results are floats meets two of six, under every kind of launch
 //! and edge. Those of gelu and silu have the code of relu but for the function itself.
 
 use std::sync::LazyLock;
 
 use pgemm_emulator::Schedule;
 use pgemm_ir::Element;
-use pgemm_kernels::{GemmKernel, Spec};
+use pgemm_kernels::{Epilogue, GemmKernel, Spec};
 
 use crate::common::{CPlace, Case, Problem};
 use crate::set::covering_set;
 use crate::{off, under};
 
-const EPILOGUES: [&str; 5] = ["bias_n|relu", "bias_m", "relu", "bias_n", "bias_m|relu"];
+const EPILOGUES: [&str; 6] =
+    ["bias_n|relu", "bias_m", "relu", "bias_n", "bias_m|relu", "bias_n|clamp(0,1)"];
 
 /// The kernels with one epilogue each, and with another.
 static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
@@ -19,8 +20,8 @@ static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
     let specs: Vec<Spec> = covering_set().into_iter().filter(floats).collect();
     [0, 2].map(|turn| {
         let fused = |(index, spec): (usize, &Spec)| {
-            let epilogue = EPILOGUES[(index + turn) % EPILOGUES.len()].parse().unwrap();
-            Spec { epilogue, ..*spec }
+            let epilogue = EPILOGUES[(index + turn) % EPILOGUES.len()];
+            Spec { epilogue: epilogue.parse::<Epilogue>().unwrap().shape(), ..*spec }
         };
         let fused: Vec<_> = specs.iter().enumerate().map(fused).collect();
         // The widest tiles leave epilogues too few registers.

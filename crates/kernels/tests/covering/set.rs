@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use pgemm_ir::Element;
 use pgemm_kernels::{
-    Cluster, Epilogue, MainloopSpec, OutputMajor, Schedule, Spec, Tile, WgmmaSpec, WorkSource,
+    Cluster, EpilogueShape, MainloopSpec, OutputMajor, Schedule, Spec, Tile, WgmmaSpec, WorkSource,
     catalogue,
 };
 
@@ -142,7 +142,7 @@ fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice)
         cluster: CLUSTERS[cluster],
         mainloop: MainloopSpec::Wgmma(WgmmaSpec::new(consumers, schedule)),
         scaled: false,
-        epilogue: Epilogue::NONE,
+        epilogue: EpilogueShape::NONE,
         source: WorkSource::Launch,
     }
 }

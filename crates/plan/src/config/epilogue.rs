@@ -37,12 +37,17 @@ impl Config {
         }
     }
 
-    /// Checks that there are kernels with the epilogue for these types.
+    /// Checks that there are kernels with the epilogue for these types, and that nothing of it is left
+    /// open.
     ///
     /// # Errors
-    /// [`PlanError::EpilogueOutput`] where results are integers.
+    /// [`PlanError::EpilogueOutput`] where results are integers, [`PlanError::MissingParameters`] where
+    /// the activation has parameters that are not given.
     pub fn check_epilogue(&self) -> Result<()> {
         let (epilogue, output) = (self.epilogue, self.output_dtype());
+        if epilogue.lacks_parameters() {
+            return Err(PlanError::MissingParameters { epilogue });
+        }
         if epilogue.is_none() || !matches!(output, Element::S32 | Element::S8) {
             return Ok(());
         }
@@ -55,7 +60,7 @@ impl Config {
     /// [`PlanError::EpilogueOfSpec`] where it has another one.
     pub fn check_epilogue_of(&self, spec: &Spec) -> Result<()> {
         let own = Choice::plain(*spec).epilogue();
-        if own.is_none() || own == self.epilogue {
+        if own.is_none() || own == self.epilogue.shape() {
             return Ok(());
         }
         Err(PlanError::EpilogueOfSpec { epilogue: self.epilogue, spec: *spec, own })
@@ -85,6 +90,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// The bounds of a clamp are no part of a kernel, so a kernel's name does not give them.
+    #[test]
+    fn a_kernel_takes_any_parameters_and_some_must_be_given() {
+        let spec = "bf16-kk-bf16-128x128x64-s4-w2-c1x1-eclamp".parse().unwrap();
+        let open = Config::for_spec(spec);
+        let text = open.check_epilogue().unwrap_err().to_string();
+        assert!(text.contains("epilogue = clamp(lower,upper)") && text.contains("Give"), "{text}");
+        for bounds in ["clamp(0,6)", "clamp(-inf,1e-3)"] {
+            let config = open.clone().with_epilogue(bounds.parse().unwrap());
+            assert!(config.check_epilogue().is_ok() && config.check_epilogue_of(&spec).is_ok());
+            let text = serde_json::to_string(&config).unwrap();
+            assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
+        }
+        let relu = open.clone().with_epilogue("relu".parse().unwrap());
+        let text = relu.check_epilogue_of(&spec).unwrap_err().to_string();
+        assert!(text.contains("The nearest legal value is clamp(lower,upper)"), "{text}");
+        let integers = Config::new(Element::S8).with_epilogue("clamp(0,6)".parse().unwrap());
+        let text = integers.check_epilogue().unwrap_err().to_string();
+        assert!(text.contains("clamp(0,6)") && text.contains("f32, f16 or bf16"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-use pgemm_kernels::{Schedule, WgmmaSpec};
+use pgemm_kernels::{Epilogue, Schedule, WgmmaSpec};
 
 use super::*;
 use crate::precision::Precision;
@@ -38,9 +38,9 @@ fn epilogues_are_attached_to_what_is_picked() {
     for (m, d_major) in [(8192, Major::N), (16, Major::N), (1000, Major::M)] {
         let problem = problem(m, 8192, 8192).with_d_major(d_major);
         let (none, bias) = (best(&plain, &problem), best(&fused("bias_n|relu"), &problem));
-        assert_eq!(Spec { epilogue: Epilogue::NONE, ..bias.spec }, none.spec);
+        assert_eq!(Spec { epilogue: EpilogueShape::NONE, ..bias.spec }, none.spec);
         let own = bias.choice().epilogue();
-        let asked = fused("bias_n|relu").epilogue;
+        let asked = fused("bias_n|relu").epilogue.shape();
         assert_eq!(own, if d_major == Major::M { asked.transposed() } else { asked });
         // Named in either way it is the same.
         let named = Config::for_choice(bias.choice());

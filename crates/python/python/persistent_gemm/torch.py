@@ -109,7 +109,7 @@ def _of_sigmoid(z):
     return sigmoid * (1 - sigmoid)
 
 
-# Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives themselves.
+# Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives themselves. Parameters follow z.
 _DERIVATIVES = {
     "relu": lambda z: (z > 0).to(z.dtype),
     "gelu": _of_gelu,
@@ -117,13 +117,17 @@ _DERIVATIVES = {
     "silu": _of_silu,
     "sigmoid": _of_sigmoid,
     "tanh": lambda z: 1 - torch.tanh(z).square(),
+    "clamp": lambda z, lower, upper: ((z >= lower) & (z <= upper)).to(z.dtype),
 }
 
 
 def _activation(epilogue):
-    """The name of an epilogue's activation, if it has one."""
-    last = epilogue.split("|")[-1].strip() if epilogue else None
-    return last if last in _core.ACTIVATIONS else None
+    """The name of an epilogue's activation and its parameters, if it has one."""
+    last = epilogue.split("|")[-1] if epilogue else ""
+    name, _, given = last.strip().removesuffix(")").partition("(")
+    if name.strip() not in _core.ACTIVATIONS:
+        return None
+    return name.strip(), [float(number) for number in given.split(",")] if given else []
 
 
 def _without_activation(epilogue):
@@ -143,7 +147,8 @@ def _before_activation(ctx, grad, again):
     if activation is None:
         return grad
     z = again()
-    return grad.to(z.dtype) * _DERIVATIVES[activation](z)
+    name, parameters = activation
+    return grad.to(z.dtype) * _DERIVATIVES[name](z, *parameters)
 
 
 def _product(a, b, like, ctx):
