@@ -11,9 +11,7 @@ use assemblers::assemblers;
 use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Element, Kernel, Op, OperandMajor, Space, Type};
-use pgemm_kernels::{
-    Activation, BiasAlong, GemmKernel, L2Policies, MainloopSpec, Spec, Work, catalogue,
-};
+use pgemm_kernels::{Activation, BiasAlong, GemmKernel, MainloopSpec, Spec, Work, catalogue};
 
 /// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
 const SHAPES: [&str; 7] = [

@@ -16,8 +16,8 @@ use pgemm_kernels::resident::layout::{
 };
 use pgemm_kernels::resident::record::{Completion, QueueMemory, entry};
 use pgemm_kernels::{
-    BiasAlong, Epilogue, EpilogueShape, GemmKernel, L2Policies, MatrixArgument, Spec, Summation,
-    Work, catalogue,
+    BiasAlong, Epilogue, EpilogueShape, GemmKernel, MatrixArgument, Spec, Summation, Work,
+    catalogue,
 };
 
 const SPECS: [&str; 3] = [
