@@ -43,11 +43,11 @@ pub use epilogue::{
 };
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{
-    L2Policies, L2Policy, MatrixArgument, Parameter, RunValue, RunValues, Signature,
-    TMA_ALIGN_BYTES, Work, Workspace,
+    Halves, HalvesError, L2Policies, L2Policy, MatrixArgument, Parameter, RunValue, RunValues,
+    Signature, TMA_ALIGN_BYTES, Work, Workspace,
 };
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
-pub use quantity::{Count, DivisorPart, Matrix, Quantity};
+pub use quantity::{Count, DivisorPart, Matrix, Quantity, Side};
 pub use repack::{
     CopyKind, CopySpec, MatrixRepack, REPACK_CHUNK_BYTES, RepackError, RepackField, RepackKernel,
     RepackQuantity, RepackSpec, SplitSpec,

@@ -17,14 +17,16 @@ pub enum Matrix {
     C,
     /// The result.
     D,
+    /// The second operand on one side of D, where a kernel computes two products.
+    Second,
 }
 
 impl Matrix {
-    /// All of them.
+    /// Those of every product.
     pub const ALL: [Matrix; 4] = [Matrix::A, Matrix::B, Matrix::C, Matrix::D];
 
-    fn letter(self) -> char {
-        ['a', 'b', 'c', 'd'][self as usize]
+    fn name(self) -> &'static str {
+        ["a", "b", "c", "d", "second"][self as usize]
     }
 }
 
@@ -139,13 +141,13 @@ impl Quantity {
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Quantity::Map(matrix) => write!(f, "{}", matrix.letter()),
-            Quantity::BatchStep(matrix) => write!(f, "{}_batched", matrix.letter()),
-            Quantity::Address(matrix) => write!(f, "{}_address", matrix.letter()),
-            Quantity::Stride(matrix) => write!(f, "{}_stride", matrix.letter()),
-            Quantity::BatchStride(matrix) => write!(f, "{}_batch_stride", matrix.letter()),
-            Quantity::Policy(matrix) => write!(f, "{}_policy", matrix.letter()),
-            Quantity::Scales(matrix) => write!(f, "{}_scales", matrix.letter()),
+            Quantity::Map(matrix) => write!(f, "{}", matrix.name()),
+            Quantity::BatchStep(matrix) => write!(f, "{}_batched", matrix.name()),
+            Quantity::Address(matrix) => write!(f, "{}_address", matrix.name()),
+            Quantity::Stride(matrix) => write!(f, "{}_stride", matrix.name()),
+            Quantity::BatchStride(matrix) => write!(f, "{}_batch_stride", matrix.name()),
+            Quantity::Policy(matrix) => write!(f, "{}_policy", matrix.name()),
+            Quantity::Scales(matrix) => write!(f, "{}_scales", matrix.name()),
             Quantity::Count(count, part) => {
                 f.write_str(match count {
                     Count::Units => "units",

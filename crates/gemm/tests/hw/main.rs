@@ -8,6 +8,7 @@ mod engine_beside;
 mod engine_epilogues;
 mod engine_told;
 mod epilogue;
+mod gated;
 mod gemm;
 mod host_cost;
 mod interop;

@@ -6,7 +6,7 @@ mod signature;
 mod tiling;
 mod values;
 
-use pgemm_ir::Element;
+use pgemm_ir::{Element, OperandMajor};
 
 pub use self::run::{RunValue, RunValues};
 pub use self::signature::{Parameter, Signature};
@@ -49,6 +49,65 @@ impl MatrixArgument {
     /// 1 where each product has a matrix of its own, else 0.
     pub(crate) fn batch_step(&self) -> u32 {
         (self.batch_stride != 0).into()
+    }
+}
+
+/// How a matrix in memory holds two operands of as many lines each. Lines are rows of A or columns
+/// of B.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Halves {
+    /// All lines of the first operand, then all of the second.
+    Split,
+    /// Lines of both in turn.
+    Interleaved,
+}
+
+/// Two operands that TMA cannot read where they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HalvesError {
+    /// The lines of both operands alternate in each row of memory.
+    #[error(
+        "interleaved halves of an operand that is not K-major: TMA reads whole rows of memory. Store \
+         the operand K-major, or its halves one behind the other"
+    )]
+    Interleaved,
+    /// The second half is not aligned.
+    #[error(
+        "the second half begins {bytes} bytes behind the first: TMA takes multiples of {align} \
+         only. Pad the first half to a multiple of {align} bytes",
+        align = TMA_ALIGN_BYTES
+    )]
+    Unaligned {
+        /// Where it begins.
+        bytes: u64,
+    },
+}
+
+impl MatrixArgument {
+    /// The two operands of `lines` lines each that this matrix holds.
+    ///
+    /// # Errors
+    /// TMA cannot read them where they lie.
+    pub fn halves(
+        &self,
+        halves: Halves,
+        lines: u64,
+        major: OperandMajor,
+        element: Element,
+    ) -> Result<[MatrixArgument; 2], HalvesError> {
+        let apart = match (halves, major) {
+            (Halves::Split, OperandMajor::K) => lines * self.leading_dimension,
+            (Halves::Split, OperandMajor::Mn) => lines,
+            (Halves::Interleaved, OperandMajor::K) => self.leading_dimension,
+            (Halves::Interleaved, OperandMajor::Mn) => return Err(HalvesError::Interleaved),
+        };
+        let bytes = apart * u64::from(element.bytes());
+        if !bytes.is_multiple_of(TMA_ALIGN_BYTES) {
+            return Err(HalvesError::Unaligned { bytes });
+        }
+        let step = if halves == Halves::Interleaved { 2 } else { 1 };
+        let first = MatrixArgument { leading_dimension: step * self.leading_dimension, ..*self };
+        Ok([first, MatrixArgument { address: first.address + bytes, ..first }])
     }
 }
 
@@ -98,7 +157,7 @@ impl L2Policies {
         match matrix {
             Matrix::A => self.a,
             Matrix::B => self.b,
-            Matrix::C => L2Policy::Normal,
+            Matrix::C | Matrix::Second => L2Policy::Normal,
             Matrix::D => self.d,
         }
     }
@@ -125,6 +184,9 @@ pub struct Work {
     pub a: MatrixArgument,
     /// B, in the spec's type and major.
     pub b: MatrixArgument,
+    /// The second operand beside A or B, in the same type and major, for gated kernels
+    /// ([`WgmmaSpec::gated`](crate::WgmmaSpec::gated)).
+    pub second: MatrixArgument,
     /// C, in the spec's output type and major; D's matrix where beta is 0. It may be D.
     pub c: MatrixArgument,
     /// D, in the spec's output type and major.
@@ -171,6 +233,7 @@ impl Default for Work {
             beta: 0.0,
             a: nowhere,
             b: nowhere,
+            second: nowhere,
             c: nowhere,
             d: nowhere,
             raster_rows: 1,
@@ -195,6 +258,7 @@ impl Work {
             Matrix::B => &self.b,
             Matrix::C => &self.c,
             Matrix::D => &self.d,
+            Matrix::Second => &self.second,
         }
     }
 }

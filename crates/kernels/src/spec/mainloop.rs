@@ -51,12 +51,23 @@ pub struct WgmmaSpec {
     pub summation: Summation,
     /// What each operand's elements are sums of; `None` where they are stored as they are.
     pub terms: Option<Terms>,
+    /// The side on which there are two operands. The kernel computes both products at once, P and
+    /// Q, and stores `activation(alpha·P) · (alpha·Q) + beta·C`: with silu, the gated linear units
+    /// of language models (Shazeer, "GLU Variants Improve Transformer", 2020). `None` where there
+    /// is one product.
+    pub gated: Option<Side>,
 }
 
 impl WgmmaSpec {
     /// A mainloop that sums in the tensor core's own accumulators.
     pub const fn new(warpgroups: u32, schedule: Schedule) -> Self {
-        WgmmaSpec { warpgroups, schedule, summation: Summation::TensorCore, terms: None }
+        WgmmaSpec {
+            warpgroups,
+            schedule,
+            summation: Summation::TensorCore,
+            terms: None,
+            gated: None,
+        }
     }
 
     /// Whether each operand has one term and all products are summed by the tensor core.
@@ -66,13 +77,18 @@ impl WgmmaSpec {
 
     /// The operands of a stage in their order in memory, and the sides of D that they lie along.
     pub(crate) fn operands(&self) -> Vec<(Matrix, Side)> {
-        vec![(Matrix::A, Side::M), (Matrix::B, Side::N)]
+        let second = self.gated.map(|side| (Matrix::Second, side));
+        [(Matrix::A, Side::M), (Matrix::B, Side::N)].into_iter().chain(second).collect()
     }
 
     /// The products of which each set of accumulators holds one: the places of their left and right
     /// operands among [`operands`](Self::operands).
     pub(crate) fn products(&self) -> Vec<[usize; 2]> {
-        vec![[0, 1]]
+        match self.gated {
+            None => vec![[0, 1]],
+            Some(Side::M) => vec![[0, 1], [2, 1]],
+            Some(Side::N) => vec![[0, 1], [0, 2]],
+        }
     }
 
     /// Elements along K after which sums are promoted; `None` where they are not.

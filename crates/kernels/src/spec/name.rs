@@ -10,7 +10,7 @@
 //! A and B of two types are written `e4m3_e5m2`; operands of several terms have a suffix
 //! (`tf32x3`); a third major, `kkm`, says that D is column-major; `p2` in place of `w2` says
 //! ping-pong. Further parts stand at the end, in this order: `-p128` (sums are promoted every 128
-//! elements of K), `-scaled`, `-acc16` (sums in f16), `-ebias_n.silu` (epilogue), `-resident`.
+//! elements of K), `-scaled`, `-acc16` (sums in f16), `-gated_n` (two Bs), `-ebias_n.silu` (epilogue), `-resident`.
 
 use std::fmt;
 use std::str::{Chars, FromStr};
@@ -23,11 +23,13 @@ use super::{
 };
 use crate::dtype::{Instruction, Product};
 use crate::epilogue::EpilogueShape;
+use crate::quantity::Side;
 use crate::tiles::staging::OutputMajor;
 
 const RESIDENT: &str = "-resident";
 const SCALED: &str = "scaled";
 const F16_SUMS: &str = "acc16";
+const GATED: [(&str, Side); 2] = [("gated_m", Side::M), ("gated_n", Side::N)];
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,6 +56,9 @@ impl fmt::Display for Spec {
                 }
                 if wgmma.summation == Summation::F16 {
                     write!(f, "-{F16_SUMS}")?;
+                }
+                for (name, _) in GATED.iter().filter(|(_, side)| wgmma.gated == Some(*side)) {
+                    write!(f, "-{name}")?;
                 }
             }
             MainloopSpec::Dmma(DmmaSpec { warps, depth }) => {
@@ -161,6 +166,10 @@ fn parse(name: &str) -> Option<Spec> {
         } else if part == SCALED {
             spec.scaled = true;
         } else if let MainloopSpec::Wgmma(wgmma) = &mut spec.mainloop {
+            if let Some((_, side)) = GATED.into_iter().find(|(name, _)| *name == part) {
+                wgmma.gated = Some(side);
+                continue;
+            }
             wgmma.summation = match part.strip_prefix('p') {
                 Some(interval) => {
                     let [interval] = numbers(interval)?;

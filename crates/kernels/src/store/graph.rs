@@ -86,18 +86,31 @@ impl Graph {
                 graph.push(Node::MultiplyAdd(value, alpha, bias))
             }
         };
+        let activation = spec.epilogue.activation();
+        let gated = spec.accumulator_sets() > 1;
+        if gated {
+            let gate = activation.map(|activation| graph.activate(activation, value));
+            let other = graph.input(Input::Sums(1));
+            let other = graph.push(Node::Multiply(other, alpha));
+            value = graph.push(Node::Multiply(gate.unwrap_or(value), other));
+        }
         let before = graph.nodes.len();
         let (c, beta) = (graph.input(Input::C), graph.input(Input::Beta));
         value = graph.push(Node::MultiplyAdd(c, beta, value));
         graph.c_term = before..graph.nodes.len();
-        if let Some(activation) = spec.epilogue.activation() {
-            let first = graph.nodes.len();
-            for place in 0..activation.parameters().len() {
-                graph.input(Input::Parameter(place));
-            }
-            graph.push(Node::Activate(activation, value, first));
+        if let Some(activation) = activation.filter(|_| !gated) {
+            graph.activate(activation, value);
         }
         graph
+    }
+
+    /// An activation of a value, and the values of its parameters before it.
+    fn activate(&mut self, activation: Activation, value: Id) -> Id {
+        let first = self.nodes.len();
+        for place in 0..activation.parameters().len() {
+            self.input(Input::Parameter(place));
+        }
+        self.push(Node::Activate(activation, value, first))
     }
 
     fn push(&mut self, node: Node) -> Id {
