@@ -1,5 +1,6 @@
-//! How fast the device reads memory, measured by the harness's protocol: the ceiling of GEMMs that read their operands once.
-//! Buffers rotate as operand sets do, so that they come from memory, and several shapes of the probe race: the fastest counts.
+//! How fast the device reads memory, measured by the harness's protocol: the ceiling of GEMMs that
+//! read their operands once. Buffers rotate as operand sets do, so that they come from memory, and
+//! several shapes of the probe race: the fastest counts.
 
 use std::sync::Arc;
 
@@ -21,10 +22,12 @@ use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 use crate::outcome::{ContestantSummary, Outcome};
 
-/// Sizes of buffers that are usually measured, bytes: from what the L2 would hold to what it cannot.
+/// Sizes of buffers that are usually measured, bytes: from what the L2 would hold to what it
+/// cannot.
 pub const BANDWIDTH_SIZES: [u64; 6] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 512 << 20, 2 << 30];
 
-/// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared memory.
+/// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared
+/// memory.
 const SHAPES: [ProbeSpec; 3] = [shape(8 << 10, 12), shape(16 << 10, 12), shape(32 << 10, 7)];
 
 const POLICIES: [(L2Policy, &str); 2] =
@@ -76,9 +79,9 @@ impl ReadBandwidth {
 }
 
 impl Outcome {
-    /// What a contestant has of the read bandwidth: the bytes of A, B and D (and of C, where it is read), each counted once,
-    /// over its time, and that over the bandwidth measured at the nearest size. `None` where nothing was measured, or the
-    /// operands were in a warm L2.
+    /// What a contestant has of the read bandwidth: the bytes of A, B and D (and of C, where it is
+    /// read), each counted once, over its time, and that over the bandwidth measured at the nearest
+    /// size. `None` where nothing was measured, or the operands were in a warm L2.
     pub fn of_read_bandwidth(
         &self,
         contestant: &ContestantSummary,
@@ -120,8 +123,8 @@ impl<'a> BandwidthProbe<'a> {
         Ok(BandwidthProbe { bench, kernels })
     }
 
-    /// Measures buffers of `bytes`, rounded up to whole KiB, filled with N(0, 1) in bf16. `protocol` is for
-    /// [`SHAPES`](Self::SHAPES) contestants; energy is left out.
+    /// Measures buffers of `bytes`, rounded up to whole KiB, filled with N(0, 1) in bf16.
+    /// `protocol` is for [`SHAPES`](Self::SHAPES) contestants; energy is left out.
     ///
     /// # Errors
     /// [`MeasureError::SetsDoNotFit`], a protocol that measures nothing, or driver errors.
@@ -190,7 +193,8 @@ impl Buffers {
     }
 }
 
-/// One shape of the probe on its buffers. For the harness a buffer is an operand set, though nothing is computed.
+/// One shape of the probe on its buffers. For the harness a buffer is an operand set, though
+/// nothing is computed.
 struct Reader {
     name: String,
     function: Function,
@@ -246,8 +250,9 @@ impl Contestant for Reader {
         let count = self.arguments.len();
         let arguments =
             self.arguments.get(set).ok_or(MeasureError::NoSuchSet { requested: set, count })?;
-        // SAFETY: the arguments were bound for this kernel, to buffers that live as long as this reader; the harness uses a
-        // stream of the same device and waits for it before it drops them.
+        // SAFETY: the arguments were bound for this kernel, to buffers that live as long as this
+        // reader; the harness uses a stream of the same device and waits for it before it drops
+        // them.
         Ok(unsafe { driver::launch(&self.function, &self.launch, arguments, stream) }?)
     }
 }

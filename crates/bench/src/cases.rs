@@ -1,5 +1,5 @@
-//! Random products: types, majors, strides, addresses, extents, scalars and knobs of one follow from a seed, so that one that
-//! fails can be computed again by itself (`pgemm run --case SEED`).
+//! Random products: types, majors, strides, addresses, extents, scalars and knobs of one follow
+//! from a seed, so that one that fails can be computed again by itself (`pgemm run --case SEED`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -87,7 +87,8 @@ impl CaseOutcome {
         self.untouched && self.comparisons.iter().all(|comparison| comparison.passed)
     }
 
-    /// The comparison of a product that is wrong, or else of that with the largest error; None of an empty batch.
+    /// The comparison of a product that is wrong, or else of that with the largest error; None of
+    /// an empty batch.
     pub fn worst(&self) -> Option<&Comparison> {
         let ratio = |comparison: &Comparison| match &comparison.worst {
             _ if !comparison.passed => f64::INFINITY,
@@ -104,7 +105,8 @@ const PRECISIONS_32: [Precision; 5] =
 /// Largest integer operand.
 const MAGNITUDE: u32 = 3;
 
-/// So deep, sums of products of 8-bit floats stay below 2^13, where they are exact, whatever C adds.
+/// So deep, sums of products of 8-bit floats stay below 2^13, where they are exact, whatever C
+/// adds.
 const EXACT_DEPTH_8: usize = 900;
 
 /// The same of sums in f16, below 2^11.
@@ -173,8 +175,9 @@ impl Case {
         Case { seed, size, config, problem, offsets, in_place, fill }
     }
 
-    /// Computes it, and compares D with the reference within the derived bound of its arithmetic, or exactly where sums are
-    /// exact. D was full of NaN before, unless it was C. The CPU gets matrices without gaps.
+    /// Computes it, and compares D with the reference within the derived bound of its arithmetic,
+    /// or exactly where sums are exact. D was full of NaN before, unless it was C. The CPU gets
+    /// matrices without gaps.
     ///
     /// # Errors
     /// Those of [`multiply`](host::multiply); the reference cannot be made.
@@ -277,7 +280,8 @@ impl Case {
         Ok(Stored { matrix, offset, batch_stride, layout })
     }
 
-    /// The arithmetic whose errors are allowed. What is broadcast has no signs that are independent of each other.
+    /// The arithmetic whose errors are allowed. What is broadcast has no signs that are independent
+    /// of each other.
     fn model(&self, plan: Option<&Plan>) -> ErrorModel {
         let broadcast =
             |operand: OperandLayout| operand.step == 0 || operand.leading_dimension == 0;
@@ -388,7 +392,8 @@ impl Draw {
         *self.of(&types)
     }
 
-    /// Mostly ragged, sometimes tiny, sometimes a whole number of tiles, sometimes deep, rarely nothing at all.
+    /// Mostly ragged, sometimes tiny, sometimes a whole number of tiles, sometimes deep, rarely
+    /// nothing at all.
     fn extents(&mut self, size: CaseSize) -> [usize; 3] {
         let (most, deepest) = size.limits();
         let [m, n, k] = [most, most, deepest].map(|limit| match self.below(6) {
@@ -438,7 +443,8 @@ impl Draw {
         }
     }
 
-    /// One in five is a batch, packed, with an operand or C for all, or with gaps between matrices that TMA reads or not.
+    /// One in five is a batch, packed, with an operand or C for all, or with gaps between matrices
+    /// that TMA reads or not.
     fn batch(&mut self, problem: Problem, in_place: bool) -> Problem {
         if !self.one_in(5) {
             return problem;

@@ -1,5 +1,6 @@
-//! The peer: cuBLASLt, loaded at run time. Row-major D is computed as its transpose, `Dᵀ = Bᵀ·Aᵀ`, because the library
-//! thinks column-major; a row-major matrix read column-major *is* its transpose, so nothing is copied.
+//! The peer: cuBLASLt, loaded at run time. Row-major D is computed as its transpose, `Dᵀ = Bᵀ·Aᵀ`,
+//! because the library thinks column-major; a row-major matrix read column-major *is* its
+//! transpose, so nothing is copied.
 
 mod descriptors;
 mod library;
@@ -23,8 +24,8 @@ use crate::error::{BenchError, Result};
 /// How many algorithms the heuristic is asked for. It returns what it has, on Hopper usually 8.
 const REQUESTED_ALGORITHMS: usize = 64;
 
-/// An open cuBLASLt with its workspace. One is enough for all problems on a device; work that uses it must stay on one
-/// stream, because plans share the workspace.
+/// An open cuBLASLt with its workspace. One is enough for all problems on a device; work that uses
+/// it must stay on one stream, because plans share the workspace.
 #[derive(Debug)]
 pub struct CublasLt {
     session: Arc<Session>,
@@ -47,8 +48,8 @@ impl CublasLt {
     /// Finds and opens the library on `device`, and allocates the workspace.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtNotFound`] with every place that was searched, [`BenchError::CublasLt`] where the library
-    /// refuses the device, or driver errors.
+    /// [`BenchError::CublasLtNotFound`] with every place that was searched,
+    /// [`BenchError::CublasLt`] where the library refuses the device, or driver errors.
     pub fn open(device: &Device) -> Result<CublasLt> {
         let api = Api::get()?;
         let workspace = DeviceBuffer::new(device, WORKSPACE_BYTES)?;
@@ -72,12 +73,14 @@ impl CublasLt {
         &self.session.api.path
     }
 
-    /// Asks the heuristic for `problem`. Of the epilogue it takes what the library has: a bias, whose address is `bias`, along the
-    /// contiguous dimension of D, relu, and gelu in the form with tanh; no silu. [`CublasLtPlan::epilogue`] says what that is.
+    /// Asks the heuristic for `problem`. Of the epilogue it takes what the library has: a bias,
+    /// whose address is `bias`, along the contiguous dimension of D, relu, and gelu in the form
+    /// with tanh; no silu. [`CublasLtPlan::epilogue`] says what that is.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for what the library does not offer,
-    /// [`BenchError::CublasLtNoAlgorithm`] where the heuristic finds nothing, [`BenchError::CublasLt`] where a call fails.
+    /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for what the library does
+    /// not offer, [`BenchError::CublasLtNoAlgorithm`] where the heuristic finds nothing,
+    /// [`BenchError::CublasLt`] where a call fails.
     pub fn plan(&self, problem: &Problem, elements: Elements, bias: u64) -> Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
@@ -93,7 +96,8 @@ impl CublasLt {
         let (m, n, k) = (extent("m", problem.m)?, extent("n", problem.n)?, extent("k", problem.k)?);
 
         let desc = Desc::new(api, types.compute, types.scale.data_type())?;
-        // The library's A is Bᵀ (n×k) and its B is Aᵀ (k×m). K-major operands lie column-major as k×n and k×m.
+        // The library's A is Bᵀ (n×k) and its B is Aᵀ (k×m). K-major operands lie column-major as
+        // k×n and k×m.
         desc.set(desc_attribute::TRANSPOSE_A, c_int::from(problem.b.major == Major::K))?;
         desc.set(desc_attribute::TRANSPOSE_B, c_int::from(problem.a.major == Major::M))?;
         let float8 = matches!(elements.a, Element::E4m3 | Element::E5m2);
@@ -172,7 +176,8 @@ pub struct CublasLtPlan {
     candidates: Vec<CublasLtCandidate>,
 }
 
-// SAFETY: descriptors and layouts are plain data behind opaque pointers, written only while the plan is made.
+// SAFETY: descriptors and layouts are plain data behind opaque pointers, written only while the
+// plan is made.
 unsafe impl Send for CublasLtPlan {}
 // SAFETY: as above.
 unsafe impl Sync for CublasLtPlan {}
@@ -188,8 +193,8 @@ impl CublasLtPlan {
         self.epilogue
     }
 
-    /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by as much as an approximate tanh
-    /// with 11 bits costs.
+    /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by
+    /// as much as an approximate tanh with 11 bits costs.
     pub fn slack(&self) -> f64 {
         let is_gelu = self.epilogue.activation() == Some(Activation::Gelu);
         if is_gelu { 3e-3 } else { 0.0 }
@@ -198,8 +203,9 @@ impl CublasLtPlan {
     /// Enqueues the product with candidate `rank` on `stream`.
     ///
     /// # Safety
-    /// `addresses` must be device memory of this plan's device that holds matrices of the plan's layouts and types, and
-    /// must stay alive until the stream has passed the work. All of a session's work must be on one stream at a time.
+    /// `addresses` must be device memory of this plan's device that holds matrices of the plan's
+    /// layouts and types, and must stay alive until the stream has passed the work. All of a
+    /// session's work must be on one stream at a time.
     ///
     /// # Errors
     /// [`BenchError::NoSuchCandidate`], or [`BenchError::CublasLt`] where the launch fails.
@@ -219,9 +225,10 @@ impl CublasLtPlan {
         let Addresses { a, b, c, d, .. } = *addresses;
         let (a, b) = if self.transposed { (b, a) } else { (a, b) };
         let c = if self.without_c { 0 } else { c };
-        // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as large as the heuristic was
-        // told; the caller vouches for the matrices. C is given even where beta is 0: the library wants an address, unless C has another
-        // type than D, whose place it would be.
+        // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as
+        // large as the heuristic was told; the caller vouches for the matrices. C is given even
+        // where beta is 0: the library wants an address, unless C has another type than D, whose
+        // place it would be.
         let status = unsafe {
             (session.api.matmul)(
                 session.handle,
@@ -267,7 +274,8 @@ impl CublasLtPlan {
                 &mut returned,
             )
         };
-        // The library reports "nothing found" as an error; the caller tells it apart by the empty list.
+        // The library reports "nothing found" as an error; the caller tells it apart by the empty
+        // list.
         if status != NOT_SUPPORTED {
             check(api, "cublasLtMatmulAlgoGetHeuristic", status)?;
         }
@@ -338,7 +346,8 @@ fn extent(what: &'static str, value: usize) -> Result<u64, BenchError> {
         .map_err(|_| BenchError::CublasLtExtent { what, value })
 }
 
-/// A configuration attribute, each of which is 16 or 32 bits wide; `None` where the library does not know it.
+/// A configuration attribute, each of which is 16 or 32 bits wide; `None` where the library does
+/// not know it.
 fn config(api: &Api, algo: &Algo, attribute: c_int) -> Option<u32> {
     let mut value = 0u32;
     let mut written = 0usize;

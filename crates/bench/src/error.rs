@@ -22,7 +22,8 @@ pub type Result<T, E = BenchError> = std::result::Result<T, E>;
 pub enum BenchError {
     /// cuBLASLt is asked for where no device is used.
     #[error(
-        "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda backend"
+        "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda \
+         backend"
     )]
     PeerWithoutDevice {
         /// The backend.
@@ -31,14 +32,15 @@ pub enum BenchError {
 
     /// A program without peers.
     #[error(
-        "this program was built without peers: build pgemm-bench with its feature peers, or leave the comparison out"
+        "this program was built without peers: build pgemm-bench with its feature peers, or leave \
+         the comparison out"
     )]
     NoPeers,
 
     /// libcublasLt was not found.
     #[error(
-        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip install nvidia-cublas`), or \
-         set PGEMM_CUBLASLT to the library's file"
+        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip \
+         install nvidia-cublas`), or set PGEMM_CUBLASLT to the library's file"
     )]
     CublasLtNotFound {
         /// Every name that was tried.
@@ -47,7 +49,8 @@ pub enum BenchError {
 
     /// The library lacks a function.
     #[error(
-        "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one that is"
+        "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one \
+         that is"
     )]
     CublasLtSymbol {
         /// The library.
@@ -84,7 +87,8 @@ pub enum BenchError {
 
     /// A scalar that the library has no type for where it adds up in integers or f16.
     #[error(
-        "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: round it"
+        "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: \
+         round it"
     )]
     CublasLtScalar {
         /// `alpha` or `beta`.
@@ -128,7 +132,8 @@ pub enum BenchError {
     /// The shared library of a release cannot be loaded.
     #[cfg(feature = "peers")]
     #[error(
-        "{path} cannot be loaded as a release of persistent-gemm: {source}. Give the path of its libpersistent_gemm.so"
+        "{path} cannot be loaded as a release of persistent-gemm: {source}. Give the path of its \
+         libpersistent_gemm.so"
     )]
     ReleaseNotLoaded {
         /// The file.
@@ -185,7 +190,8 @@ pub enum BenchError {
 
     /// A problem that a survey leaves out.
     #[error(
-        "{m}x{n}x{k} is too large for a survey: {finding}. Leave it out, or measure it with `pgemm bench`"
+        "{m}x{n}x{k} is too large for a survey: {finding}. Leave it out, or measure it with `pgemm \
+         bench`"
     )]
     TooLarge {
         /// Rows of A and D.
@@ -204,7 +210,8 @@ pub enum BenchError {
 
     /// Jobs of another kind than are measured in a row.
     #[error(
-        "a stream of {what} is not measured: jobs are plain products, one at least, without an epilogue, a batch or C"
+        "a stream of {what} is not measured: jobs are plain products, one at least, without an \
+         epilogue, a batch or C"
     )]
     StreamOf {
         /// What was requested.
@@ -220,10 +227,11 @@ pub enum BenchError {
         finding: Box<FileDamage>,
     },
 
-    /// A report was made under other conditions than those of now, so that its numbers and new ones do not belong together.
+    /// A report was made under other conditions than those of now, so that its numbers and new ones
+    /// do not belong together.
     #[error(
-        "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, or measure under the same \
-         conditions"
+        "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, \
+         or measure under the same conditions"
     )]
     Resume {
         /// The report.
@@ -284,7 +292,8 @@ impl BenchError {
         matches!(self, BenchError::Measure(MeasureError::WrongResult { .. }))
     }
 
-    /// Whether it is about cuBLASLt: the library is missing, does not compute the product, or failed.
+    /// Whether it is about cuBLASLt: the library is missing, does not compute the product, or
+    /// failed.
     pub fn is_of_peer(&self) -> bool {
         matches!(
             self,

@@ -3,9 +3,10 @@
 use persistent_gemm::measure::Elements;
 use pgemm_plan::{Major, Precision, Problem};
 
-/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, epilogue, leading
-/// dimensions, batch strides and scalars are added where they are not the usual ones, and an `m` to the majors where D is column-major;
-/// a batch of 64 is `512x512x512*64`.
+/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and
+/// m×n×k. Precision, epilogue, leading dimensions, batch strides and scalars are added where they
+/// are not the usual ones, and an `m` to the majors where D is column-major; a batch of 64 is
+/// `512x512x512*64`.
 pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     let Elements { a, b, d, precision, epilogue } = elements;
     let mut name = a.name().to_owned();

@@ -1,5 +1,6 @@
-//! How far results are from those of higher precision: for every type and mode, on inputs that are kind or unkind to sums, ours
-//! beside cuBLASLt's on the same operands. `docs/numbers.md` says how to read the figures.
+//! How far results are from those of higher precision: for every type and mode, on inputs that are
+//! kind or unkind to sums, ours beside cuBLASLt's on the same operands. `docs/numbers.md` says how
+//! to read the figures.
 
 mod errors;
 mod kinds;
@@ -49,7 +50,8 @@ impl Place {
     /// Finds the backend, and cuBLASLt where it is asked for.
     ///
     /// # Errors
-    /// [`BenchError::PeerWithoutDevice`], what [`BackendKind::find`] and [`CublasLt::open`] say, or driver errors.
+    /// [`BenchError::PeerWithoutDevice`], what [`BackendKind::find`] and [`CublasLt::open`] say, or
+    /// driver errors.
     pub fn find(backend: BackendKind, ordinal: u32, peer: bool) -> Result<Place> {
         match backend.find(ordinal)? {
             Executor::Cuda(device) => Ok(Place::Device {
@@ -127,8 +129,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Fills K-major matrices of these extents, M×N×K, and computes the reference: of all rows, or where m·n·k is above 2³³, of
-    /// up to 64.
+    /// Fills K-major matrices of these extents, M×N×K, and computes the reference: of all rows, or
+    /// where m·n·k is above 2³³, of up to 64.
     ///
     /// # Errors
     /// The problem is impossible or empty, or memory is not to be had.
@@ -153,8 +155,8 @@ impl Sample {
         Ok(Sample { problem, values, a, b, reference })
     }
 
-    /// Computes the product in this way at this place, and compares. cuBLASLt, which has no modes, computes it too where there is
-    /// none.
+    /// Computes the product in this way at this place, and compares. cuBLASLt, which has no modes,
+    /// computes it too where there is none.
     ///
     /// # Errors
     /// Whatever keeps us from computing it. What keeps cuBLASLt from it is part of the entry.
@@ -279,7 +281,8 @@ impl NumbersReport {
         }
     }
 
-    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of either.
+    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of
+    /// either.
     ///
     /// # Errors
     /// [`Error::Io`](persistent_gemm::Error::Io) with the path.
@@ -306,7 +309,8 @@ mod tests {
         assert_eq!((errors.of_bound, errors.within_bound), (Some(0.0), Some(true)));
     }
 
-    /// Every kind of value with every type: normal numbers that the type holds, and what is measured is within its bound.
+    /// Every kind of value with every type: normal numbers that the type holds, and what is
+    /// measured is within its bound.
     #[test]
     fn values_are_within_their_types_range() {
         for kind in KINDS {

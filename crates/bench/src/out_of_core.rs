@@ -1,4 +1,5 @@
-//! Products of host matrices by blocks: how fast the link is, what the parts take one after the other, and what is achieved.
+//! Products of host matrices by blocks: how fast the link is, what the parts take one after the
+//! other, and what is achieved.
 
 use std::path::Path;
 use std::time::Instant;
@@ -90,7 +91,8 @@ impl OutOfCoreReport {
     }
 }
 
-/// Measures a product by blocks: with matrices that are not pinned, with matrices that are, and its steps one after the other.
+/// Measures a product by blocks: with matrices that are not pinned, with matrices that are, and its
+/// steps one after the other.
 ///
 /// # Errors
 /// As [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.

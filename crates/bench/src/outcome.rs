@@ -37,9 +37,11 @@ pub struct ContestantSummary {
     pub details: serde_json::Value,
     /// How its result was checked before it was timed.
     pub verification: Verification,
-    /// The peer's time over this contestant's, one value for each round: above 1 this contestant is faster. 1 for the peer.
+    /// The peer's time over this contestant's, one value for each round: above 1 this contestant is
+    /// faster. 1 for the peer.
     pub ratio: Summary,
-    /// The same in energy blocks, where each runs alone at the clock that its own power allows; `None` without such blocks.
+    /// The same in energy blocks, where each runs alone at the clock that its own power allows;
+    /// `None` without such blocks.
     #[serde(default)]
     pub ratio_alone: Option<f64>,
     /// Microseconds per GEMM.

@@ -104,8 +104,8 @@ impl Contestant for CublasLtContestant {
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         let addresses = self.operands.addresses(set)?;
-        // SAFETY: the plan was made for these operands, which live as long as `self`; freeing device memory waits for the
-        // work that uses it.
+        // SAFETY: the plan was made for these operands, which live as long as `self`; freeing
+        // device memory waits for the work that uses it.
         Ok(unsafe { self.plan.enqueue(self.rank, &addresses, stream) }?)
     }
 }

@@ -1,6 +1,7 @@
-//! The frozen regression sample: problems of every type, schedule and way to run, on which a release is measured in pairs against the
-//! release before it. Both are loaded as shared libraries through the C interface, run in one process on the same operands, and are
-//! verified before they are timed.
+//! The frozen regression sample: problems of every type, schedule and way to run, on which a
+//! release is measured in pairs against the release before it. Both are loaded as shared libraries
+//! through the C interface, run in one process on the same operands, and are verified before they
+//! are timed.
 
 use std::fmt;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a benchmark leaves behind: a JSON file with every raw number and the surroundings that produced it, and flat rows
-//! for tables.
+//! What a benchmark leaves behind: a JSON file with every raw number and the surroundings that
+//! produced it, and flat rows for tables.
 
 use std::path::Path;
 
@@ -54,7 +54,8 @@ impl Report {
         }
     }
 
-    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of either.
+    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of
+    /// either.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.

@@ -28,7 +28,8 @@ impl Report {
     /// Reads the report at `path` to add to it, or begins one where there is no file.
     ///
     /// # Errors
-    /// Those of [`Report::read`], and [`BenchError::Resume`] where the report was made under other conditions.
+    /// Those of [`Report::read`], and [`BenchError::Resume`] where the report was made under other
+    /// conditions.
     pub fn resume(path: &Path, conditions: &Conditions) -> Result<Report> {
         if !path.exists() {
             return Ok(Report::new(conditions.machine.clone()));
@@ -120,9 +121,9 @@ fn times(protocol: &Protocol) -> String {
         graph_below_seconds,
     } = protocol;
     format!(
-        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s, {warm_up_min_seconds} to \
-         {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of energy blocks of {block_seconds} s, graphs below \
-         {graph_below_seconds} s"
+        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s, \
+         {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of \
+         energy blocks of {block_seconds} s, graphs below {graph_below_seconds} s"
     )
 }
 

@@ -1,5 +1,6 @@
-//! Many jobs in a row: one problem on many operand sets, as a launch each, in graphs, as a strided batch, and as jobs of a resident
-//! kernel, beside cuBLASLt. In steady state, contestant by contestant forwards and backwards; and one job alone from host to host.
+//! Many jobs in a row: one problem on many operand sets, as a launch each, in graphs, as a strided
+//! batch, and as jobs of a resident kernel, beside cuBLASLt. In steady state, contestant by
+//! contestant forwards and backwards; and one job alone from host to host.
 
 mod alone;
 mod report;
@@ -65,8 +66,8 @@ pub struct StreamPeer {
 }
 
 impl StreamPeer {
-    /// Opens the library. `best` asks for the fastest of the algorithms that its heuristic returns, instead of the first: in a graph,
-    /// and of a strided batch.
+    /// Opens the library. `best` asks for the fastest of the algorithms that its heuristic returns,
+    /// instead of the first: in a graph, and of a strided batch.
     ///
     /// # Errors
     /// Those of [`CublasLt::open`].
@@ -93,7 +94,8 @@ pub struct StreamRequest<'a> {
     pub also: &'a [Spec],
 }
 
-/// Sets for so many jobs: one for each where they fit, else as many as divide the jobs into batches of about one size.
+/// Sets for so many jobs: one for each where they fit, else as many as divide the jobs into batches
+/// of about one size.
 fn sets_for(count: usize, set_bytes: usize) -> usize {
     let most = (MOST_BYTES / set_bytes.max(1)).clamp(2, MOST_SETS);
     count.div_ceil(count.div_ceil(most))
@@ -151,11 +153,13 @@ impl Entrant<'_> {
 }
 
 impl Bench {
-    /// Measures many jobs in a row. What cannot be measured, or computes something else, is left out with its reason.
+    /// Measures many jobs in a row. What cannot be measured, or computes something else, is left
+    /// out with its reason.
     ///
     /// # Errors
-    /// [`BenchError::StreamOf`] for what is no plain product, [`MeasureError::SetsDoNotFit`], a problem that our launched kernel or cuBLASLt
-    /// does not compute, a resident kernel that stops, or driver errors.
+    /// [`BenchError::StreamOf`] for what is no plain product, [`MeasureError::SetsDoNotFit`], a
+    /// problem that our launched kernel or cuBLASLt does not compute, a resident kernel that stops,
+    /// or driver errors.
     pub fn stream_of_jobs(&self, request: &StreamRequest<'_>) -> Result<StreamOutcome> {
         let StreamRequest { problem, elements, count, .. } = *request;
         check(&problem, elements, count)?;
@@ -208,7 +212,8 @@ fn check(problem: &Problem, elements: Elements, count: usize) -> Result<(), Benc
     }
 }
 
-/// Warms everybody up, then has them repeat in turns, forwards and backwards from another one in each round.
+/// Warms everybody up, then has them repeat in turns, forwards and backwards from another one in
+/// each round.
 fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
     for entrant in entrants.iter_mut() {
         let begin = Instant::now();
@@ -273,7 +278,8 @@ impl<'a> Field<'a> {
         Ok(self.verifier.compare(what, (Epilogue::NONE, 0.0), sets, stream)?)
     }
 
-    /// A failure after which the device does nothing more ends the run, any other concerns this contestant only.
+    /// A failure after which the device does nothing more ends the run, any other concerns this
+    /// contestant only.
     fn leave_out(&mut self, what: String, error: BenchError) -> Result<()> {
         self.bench.stream().synchronize()?;
         let wrong = error.is_wrong_result();
@@ -350,7 +356,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// An engine with a kernel for many jobs, one with a kernel for few, and those that were asked for.
+    /// An engine with a kernel for many jobs, one with a kernel for few, and those that were asked
+    /// for.
     fn enter_residents(&mut self) -> Result<()> {
         let also = self.request.also;
         let many = (None, Goal::Throughput);
@@ -395,7 +402,8 @@ fn boxed<'a, R: Runner + 'a>(runner: Result<R>) -> Result<Box<dyn Runner + 'a>> 
     runner.map(|runner| Box::new(runner) as Box<dyn Runner + 'a>)
 }
 
-/// The place of the fastest of several, each the best of a few repetitions; the first where none runs.
+/// The place of the fastest of several, each the best of a few repetitions; the first where none
+/// runs.
 fn fastest<R: Runner>(ranks: usize, mut make: impl FnMut(usize) -> Result<R>) -> usize {
     const REPETITIONS: usize = 3;
     if ranks < 2 {

@@ -1,5 +1,5 @@
-//! The benchmark suite: families of problems that people multiply, or that kernels find hard. `suite.toml` of this crate lists
-//! them, and is compiled in.
+//! The benchmark suite: families of problems that people multiply, or that kernels find hard.
+//! `suite.toml` of this crate lists them, and is compiled in.
 
 use std::fmt;
 
@@ -83,7 +83,8 @@ impl Suite {
     /// The project's own.
     ///
     /// # Errors
-    /// [`BenchError::SuiteSyntax`] or [`BenchError::SuiteFamily`] if this version was built with a broken file.
+    /// [`BenchError::SuiteSyntax`] or [`BenchError::SuiteFamily`] if this version was built with a
+    /// broken file.
     pub fn standard() -> Result<Suite, BenchError> {
         Suite::parse(include_str!("../suite.toml"))
     }
@@ -91,7 +92,8 @@ impl Suite {
     /// Reads a suite from TOML.
     ///
     /// # Errors
-    /// [`BenchError::SuiteSyntax`], or [`BenchError::SuiteFamily`] with the family and what is wrong with it.
+    /// [`BenchError::SuiteSyntax`], or [`BenchError::SuiteFamily`] with the family and what is
+    /// wrong with it.
     pub fn parse(text: &str) -> Result<Suite, BenchError> {
         let table: toml::Table = toml::from_str(text)
             .map_err(|error| BenchError::SuiteSyntax { finding: Box::new(error) })?;
@@ -170,7 +172,8 @@ impl Family {
         Ok(problems.collect())
     }
 
-    /// Its problems for A and B of type `dtype` and how many of each run in a row, where it is a family of those.
+    /// Its problems for A and B of type `dtype` and how many of each run in a row, where it is a
+    /// family of those.
     ///
     /// # Errors
     /// Why they cannot be measured.

@@ -1,6 +1,6 @@
-//! Surveys: many choices for many problems, each timed alone and briefly, for fitting the heuristic's constants. cuBLASLt's
-//! first pick is timed in between, so that a drift of the clock can be divided out. What is measured and in which order is
-//! decided here; [`Surveyor`] measures.
+//! Surveys: many choices for many problems, each timed alone and briefly, for fitting the
+//! heuristic's constants. cuBLASLt's first pick is timed in between, so that a drift of the clock
+//! can be divided out. What is measured and in which order is decided here; [`Surveyor`] measures.
 
 mod device;
 
@@ -31,7 +31,8 @@ const MAX_PROBLEM_SECONDS: f64 = 30.0;
 /// Part of a choice's time that its warm-up takes in addition.
 const WARM_UP_SHARE: f64 = 0.2;
 
-/// GEMMs that are estimated to take less than this are launched in graphs, seconds: the host could not keep up.
+/// GEMMs that are estimated to take less than this are launched in graphs, seconds: the host could
+/// not keep up.
 const GRAPH_BELOW_SECONDS: f64 = 50e-6;
 
 /// Turns the heuristic's cycles into seconds, roughly.
@@ -75,8 +76,9 @@ impl SurveyOptions {
         Ok(())
     }
 
-    /// What is worth measuring for a problem on `sms` SMs: every spec with the ways to split its tiles that may be worth it,
-    /// each with the heuristic's raster height, the most promising first.
+    /// What is worth measuring for a problem on `sms` SMs: every spec with the ways to split its
+    /// tiles that may be worth it, each with the heuristic's raster height, the most promising
+    /// first.
     pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
         let shape = key.shape();
         let specs = key.specs().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
@@ -127,15 +129,16 @@ pub struct SurveyRow {
     pub launch: LaunchMode,
     /// Microseconds per GEMM; `None` where it cannot run.
     pub microseconds: Option<f64>,
-    /// Microseconds per GEMM of cuBLASLt's first pick: the last reading before this choice's, and the next one after.
+    /// Microseconds per GEMM of cuBLASLt's first pick: the last reading before this choice's, and
+    /// the next one after.
     pub peer_microseconds: [Option<f64>; 2],
     /// Why it cannot run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Times `choices` in order, and the peer before, after and between them. `progress` hears before each how many are done, and
-/// whether to go on is up to it.
+/// Times `choices` in order, and the peer before, after and between them. `progress` hears before
+/// each how many are done, and whether to go on is up to it.
 fn rows(
     timer: &mut dyn SurveyTimer,
     key: &ProblemKey,
@@ -216,7 +219,8 @@ impl Survey {
         Ok(files::check_folder(files::folder_of(path))?)
     }
 
-    /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of either.
+    /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of
+    /// either.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.

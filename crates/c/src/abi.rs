@@ -1,5 +1,5 @@
-//! What crosses the ABI: structs of C, and numbers for what is one of several. None is an enum of Rust, for which a number that
-//! C makes up would be undefined behaviour.
+//! What crosses the ABI: structs of C, and numbers for what is one of several. None is an enum of
+//! Rust, for which a number that C makes up would be undefined behaviour.
 
 use std::ffi::{c_char, c_void};
 
@@ -10,14 +10,16 @@ pub const PGEMM_VERSION_MINOR: i32 = 1;
 /// Version of this header: patch.
 pub const PGEMM_VERSION_PATCH: i32 = 0;
 
-/// How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the message.
+/// How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the
+/// message.
 pub type Status = i32;
 
 /// It did what it is for.
 pub const PGEMM_SUCCESS: Status = 0;
 /// An argument is null, out of range, or contradicts another.
 pub const PGEMM_ERROR_INVALID_ARGUMENT: Status = 1;
-/// There is no kernel for these types, knobs or layouts, or this library was built without the entry point.
+/// There is no kernel for these types, knobs or layouts, or this library was built without the
+/// entry point.
 pub const PGEMM_ERROR_NOT_SUPPORTED: Status = 2;
 /// There is no driver, no GPU, or none of Hopper's generation.
 pub const PGEMM_ERROR_NO_DEVICE: Status = 3;
@@ -25,21 +27,24 @@ pub const PGEMM_ERROR_NO_DEVICE: Status = 3;
 pub const PGEMM_ERROR_OUT_OF_MEMORY: Status = 4;
 /// A call of the CUDA driver failed, or work queued before did.
 pub const PGEMM_ERROR_DRIVER: Status = 5;
-/// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for;
-/// an engine was stopped or aborted, has no room for more, or gets nothing done.
+/// The call does not go with what happened before: a stream is being captured and the problem is
+/// not prepared, or it is waited for; an engine was stopped or aborted, has no room for more, or
+/// gets nothing done.
 pub const PGEMM_ERROR_INVALID_STATE: Status = 6;
 /// A file cannot be read, written or used.
 pub const PGEMM_ERROR_FILE: Status = 7;
 /// A defect of this library: please report it with the message.
 pub const PGEMM_ERROR_INTERNAL: Status = 8;
 
-/// What was waited for takes longer than the caller would wait. It goes on, and can be waited for again.
+/// What was waited for takes longer than the caller would wait. It goes on, and can be waited for
+/// again.
 pub const PGEMM_ERROR_TIMEOUT: Status = 9;
 
 /// The type of a matrix element: PGEMM_UNSPECIFIED, or one of PGEMM_FP16 to PGEMM_S32.
 pub type Dtype = i32;
 
-/// Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and E5M2, S32 for S8 and U8.
+/// Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and
+/// E5M2, S32 for S8 and U8.
 pub const PGEMM_UNSPECIFIED: Dtype = 0;
 /// IEEE 754 binary16.
 pub const PGEMM_FP16: Dtype = 1;
@@ -65,7 +70,8 @@ pub const PGEMM_S32: Dtype = 10;
 /// How accurately products are added up: one of PGEMM_PRECISION_...
 pub type Precision = i32;
 
-/// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The default.
+/// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The
+/// default.
 pub const PGEMM_PRECISION_FULL: Precision = 0;
 /// 8-bit floats added up all along k by the tensor core, with about 14 bits.
 pub const PGEMM_PRECISION_FAST: Precision = 1;
@@ -110,12 +116,15 @@ pub const PGEMM_SCHEDULE_COOPERATIVE: Schedule = 1;
 /// They take turns with whole tiles.
 pub const PGEMM_SCHEDULE_PING_PONG: Schedule = 2;
 
-/// For a leading dimension or a batch stride: no gaps, one line or matrix right behind the other. The default.
+/// For a leading dimension or a batch stride: no gaps, one line or matrix right behind the other.
+/// The default.
 pub const PGEMM_TIGHT: i64 = -1;
-/// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+/// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are
+/// the same one.
 pub const PGEMM_SAME: i64 = -2;
 
-/// For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
+/// For device: that of the CUDA context that is current on the calling thread, else device 0. The
+/// default.
 pub const PGEMM_CURRENT_DEVICE: i32 = -1;
 
 /// What the jobs of an engine are wanted for: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
@@ -129,12 +138,14 @@ pub const PGEMM_GOAL_LATENCY: Goal = 1;
 /// A job that was submitted to an engine. Never 0.
 pub type Ticket = u64;
 
-/// What pgemm_engine_on_done calls when a job is done or will not be, on a thread of the engine: with PGEMM_SUCCESS or why not, which
-/// pgemm_last_error() then says in this call, and with what it was given. Nothing may be thrown out of it.
+/// What pgemm_engine_on_done calls when a job is done or will not be, on a thread of the engine:
+/// with PGEMM_SUCCESS or why not, which pgemm_last_error() then says in this call, and with what it
+/// was given. Nothing may be thrown out of it.
 pub type Callback = Option<unsafe extern "C" fn(status: Status, context: *mut c_void)>;
 
-/// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
-/// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
+/// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be
+/// given, and knobs may be. A knob of 0 is left to the planner; one that is impossible is an error
+/// that names the nearest possible value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -146,7 +157,8 @@ pub struct Config {
     pub dtype_b: Dtype,
     /// Type of C and D.
     pub dtype_c: Dtype,
-    /// How accurately products are added up. FP32 is never computed with less than binary32 unless this asks for it.
+    /// How accurately products are added up. FP32 is never computed with less than binary32 unless
+    /// this asks for it.
     pub precision: Precision,
     /// Rows of the macro-tile, which is decomposed into tiles that one CTA can have.
     pub tile_m: u32,
@@ -154,7 +166,8 @@ pub struct Config {
     pub tile_n: u32,
     /// Depth of a stage of the pipeline, in elements along k.
     pub tile_k: u32,
-    /// Whether one launch's CTAs stay and walk all tiles. 1, the default: kernels that do otherwise do not exist, so 0 is refused.
+    /// Whether one launch's CTAs stay and walk all tiles. 1, the default: kernels that do otherwise
+    /// do not exist, so 0 is refused.
     pub persistent: i32,
     /// CTAs of a cluster along m, given with cluster_n: up to 4 together.
     pub cluster_m: u32,
@@ -168,9 +181,11 @@ pub struct Config {
     pub raster_rows: u32,
     /// How the warps of a CTA share its tiles.
     pub schedule: Schedule,
-    /// Whether A and B change places: the transpose of D is computed from the transposes of B and A.
+    /// Whether A and B change places: the transpose of D is computed from the transposes of B and
+    /// A.
     pub swapped: Switch,
-    /// Not 0: partial sums of split tiles may be added in any order, so last bits may differ from run to run.
+    /// Not 0: partial sums of split tiles may be added in any order, so last bits may differ from
+    /// run to run.
     pub unordered: i32,
     /// Whether a launch may begin while the one before it on its stream ends.
     pub dependent_launch: Switch,
@@ -178,22 +193,26 @@ pub struct Config {
     pub sms: u32,
     /// Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
     pub device: i32,
-    /// How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
+    /// How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the
+    /// planner.
     pub split: *const c_char,
-    /// The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
-    /// it to the planner.
+    /// The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps,
+    /// stages, schedule and swapping. Null leaves it to the planner.
     pub kernel: *const c_char,
-    /// A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
-    /// the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
+    /// A file of the autotuner's, or a folder of such, to be used where nothing but types is given;
+    /// "off" for none. Null: what the environment variable PGEMM_AUTOTUNE names, else what "pgemm
+    /// autotune" installed.
     pub autotune_file: *const c_char,
-    /// What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
-    /// "bias_m" (to each row), an activation by its name, such as "relu" (docs/types.md lists all), or both with | between
-    /// them: "bias_n|silu". Null, or "none": nothing. Where there is a bias, problem.bias is its address.
+    /// What happens to results before they are rounded to D's type: "bias_n" (an element of the
+    /// bias is added to each column) or "bias_m" (to each row), an activation by its name, such as
+    /// "relu" (docs/types.md lists all), or both with | between them: "bias_n|silu". Null, or
+    /// "none": nothing. Where there is a bias, problem.bias is its address.
     pub epilogue: *const c_char,
 }
 
-/// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
-/// pgemm_problem_init sets every field to its default.
+/// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of
+/// k x n, C and D of m x n; or a batch of such products. pgemm_problem_init sets every field to its
+/// default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
@@ -205,7 +224,8 @@ pub struct Problem {
     pub n: i64,
     /// Columns of A, rows of B.
     pub k: i64,
-    /// Elements from one row (column, where it is column-major) of A to the next. 0 is PGEMM_TIGHT too.
+    /// Elements from one row (column, where it is column-major) of A to the next. 0 is PGEMM_TIGHT
+    /// too.
     pub lda: i64,
     /// That of B.
     pub ldb: i64,
@@ -219,7 +239,8 @@ pub struct Problem {
     pub layout_b: Layout,
     /// How C and D lie.
     pub layout_c: Layout,
-    /// Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32 result as an integer.
+    /// Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32
+    /// result as an integer.
     pub alpha: f64,
     /// Factor of C, 0 by default, as alpha is one. Where it is 0, C is never read.
     pub beta: f64,
@@ -233,8 +254,9 @@ pub struct Problem {
     pub batch_stride_c: i64,
     /// Elements from one D to the next. Matrices D must not overlap.
     pub batch_stride_d: i64,
-    /// Address of the bias in device memory, where the config's epilogue has one: n elements of D's type without gaps, or m for
-    /// "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products of a batch. Only runs look at it.
+    /// Address of the bias in device memory, where the config's epilogue has one: n elements of D's
+    /// type without gaps, or m for "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products
+    /// of a batch. Only runs look at it.
     pub bias: *const c_void,
 }
 
@@ -248,9 +270,11 @@ pub struct EngineOptions {
     pub goal: Goal,
     /// Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
     pub sms: u32,
-    /// So long after the last job the kernel leaves the device, in microseconds, 1000 by default. The next job brings it back.
+    /// So long after the last job the kernel leaves the device, in microseconds, 1000 by default.
+    /// The next job brings it back.
     pub idle_microseconds: u64,
-    /// So long may no job get done while one is waited for, in microseconds, before that is an error: 10 seconds by default. 0: for ever.
+    /// So long may no job get done while one is waited for, in microseconds, before that is an
+    /// error: 10 seconds by default. 0: for ever.
     pub watchdog_microseconds: u64,
 }
 

@@ -44,12 +44,14 @@ impl Asked {
         let Texts { split, kernel, autotune_file, epilogue } = texts;
         let a = dtype("dtype_a", from.dtype_a)?.ok_or_else(|| {
             Failure::argument(
-                "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: PersistentGemm::FP32)",
+                "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: \
+                 PersistentGemm::FP32)",
             )
         })?;
         if from.persistent == 0 {
             return Err(Failure::unsupported(
-                "persistent = 0 is not possible: all kernels are persistent. The nearest legal value is 1",
+                "persistent = 0 is not possible: all kernels are persistent. The nearest legal \
+                 value is 1",
             ));
         }
         let mut config = Config::new(a);
@@ -87,7 +89,8 @@ impl Asked {
     }
 }
 
-/// What was tuned, at a path that somebody names: unlike what the environment names, a file there must be usable.
+/// What was tuned, at a path that somebody names: unlike what the environment names, a file there
+/// must be usable.
 ///
 /// # Errors
 /// A file that cannot be read, is damaged, or was made on another device or by another version.
@@ -111,8 +114,8 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
     let set = knobs.into_iter().chain(others).any(|knob| knob != 0);
     if set || config.schedule.is_some() || config.swapped.is_some() {
         return Err(Failure::unsupported(format!(
-            "kernel = {name} says what tile, cluster, warps, stages, schedule and swapping are: leave these at their defaults, or \
-             leave the kernel out"
+            "kernel = {name} says what tile, cluster, warps, stages, schedule and swapping are: \
+             leave these at their defaults, or leave the kernel out"
         )));
     }
     // A kernel has one precision. Unless another than the default is asked for, it is the kernel's.

@@ -61,7 +61,8 @@ fn set(what: &str, asked: i64, elements: &mut usize) -> Result<(), Failure> {
         _ => {
             *elements = usize::try_from(asked).map_err(|_| {
                 Failure::argument(format!(
-                    "{what} is {asked}: give elements, PGEMM_TIGHT for no gaps, or PGEMM_SAME for one and the same"
+                    "{what} is {asked}: give elements, PGEMM_TIGHT for no gaps, or PGEMM_SAME for \
+                     one and the same"
                 ))
             })?;
         }

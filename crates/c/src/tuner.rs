@@ -22,7 +22,8 @@ pub struct Request {
 /// Measures, and writes the file.
 ///
 /// # Errors
-/// The problem has no kernel or does not fit on the device, the file is another device's or cannot be written.
+/// The problem has no kernel or does not fit on the device, the file is another device's or cannot
+/// be written.
 #[cfg(feature = "tuner")]
 pub fn autotune(gemm: &Gemm, request: &Request) -> Result<(), Failure> {
     use pgemm::tune::{ProblemKey, Results, TuneOptions, Tuner};
@@ -65,7 +66,8 @@ pub fn autotune(_: &Gemm, request: &Request) -> Result<(), Failure> {
         .map(|(option, _, value)| format!("{option} {value}"))
         .collect();
     Err(Failure::unsupported(format!(
-        "pgemm_autotune is not part of this library: configure CMake with -DPERSISTENT_GEMM_TUNER=ON (cargo: --features tuner), or \
-         run `pgemm autotune --problem {m}x{n}x{k}{options}` and give its results file in place of {file}"
+        "pgemm_autotune is not part of this library: configure CMake with \
+         -DPERSISTENT_GEMM_TUNER=ON (cargo: --features tuner), or run `pgemm autotune --problem \
+         {m}x{n}x{k}{options}` and give its results file in place of {file}"
     )))
 }

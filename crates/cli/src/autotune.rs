@@ -1,4 +1,5 @@
-//! `pgemm autotune`: the fastest kernel for given problems, found by measuring, and kept for every later use.
+//! `pgemm autotune`: the fastest kernel for given problems, found by measuring, and kept for every
+//! later use.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -77,8 +78,8 @@ pub struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Survey")]
 struct SurveyArgs {
-    /// Decide nothing: time many choices, each alone and briefly, and write the times to this file. See
-    /// scripts/fit-heuristic.py.
+    /// Decide nothing: time many choices, each alone and briefly, and write the times to this file.
+    /// See scripts/fit-heuristic.py.
     #[arg(
         long,
         value_name = "FILE",
@@ -135,7 +136,8 @@ impl Args {
 }
 
 /// Why problems with gaps between lines are not tuned.
-const GAPS: &str = "what is tuned for matrices without gaps between their lines is used for those with gaps: tune these";
+const GAPS: &str = "what is tuned for matrices without gaps between their lines is used for those \
+    with gaps: tune these";
 
 /// Seconds after which no problem is begun.
 fn time_limit(text: &str) -> Result<Duration, String> {
@@ -252,7 +254,8 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// What the progress bar says of the problem at `place`, with so many candidates left once the search has begun.
+/// What the progress bar says of the problem at `place`, with so many candidates left once the
+/// search has begun.
 fn message(place: usize, of: usize, name: &str, candidates: Option<usize>) -> String {
     let what = match candidates {
         None => "preparing".to_owned(),
@@ -369,8 +372,8 @@ fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
     }
 }
 
-/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that. Cards that began in the
-/// same second, on this or another host with this cache, have a file each.
+/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that.
+/// Cards that began in the same second, on this or another host with this cache, have a file each.
 fn installed(args: &Args, path: &Path, uuid: &str) -> Option<PathBuf> {
     if args.no_install {
         return None;
@@ -542,8 +545,8 @@ mod tests {
         assert!(within(Some(seconds(60)), seconds(3600)).is_break());
     }
 
-    /// What [`tune`] does with a suite, on a clock and a device of the test's own: two problems do not fit, a third is
-    /// tuned, and then the time is up.
+    /// What [`tune`] does with a suite, on a clock and a device of the test's own: two problems do
+    /// not fit, a third is tuned, and then the time is up.
     #[test]
     fn a_suite_goes_on_after_what_does_not_fit_and_stops_in_time() {
         let (_, keys) = parsed("autotune --suite waves").unwrap().worklist().unwrap();

@@ -62,24 +62,26 @@ pub struct Args {
     /// First measure how fast memory is read, alone or as the ceiling of the problems given.
     #[arg(long)]
     bandwidth: bool,
-    /// Measure products of host matrices by blocks instead: the link, the parts alone, and all at the same time.
+    /// Measure products of host matrices by blocks instead: the link, the parts alone, and all at
+    /// the same time.
     #[arg(long, conflicts_with_all = ["suite", "against", "bandwidth", "also", "resume"])]
     out_of_core: bool,
     /// Device memory for --out-of-core.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "4GiB")]
     device_memory: u64,
-    /// Measure many jobs of each problem in a row, launched and as jobs of a resident kernel; where no problem is given, those of the
-    /// suite's family for that.
+    /// Measure many jobs of each problem in a row, launched and as jobs of a resident kernel; where
+    /// no problem is given, those of the suite's family for that.
     #[arg(long, conflicts_with_all = ["suite", "out_of_core", "bandwidth", "l2", "launch"])]
     stream: bool,
     /// Jobs in a row [default: the suite's 1000].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// Also measure this kernel beside the planner's pick, split and walked so, or with --stream this resident kernel; may be given
-    /// several times.
+    /// Also measure this kernel beside the planner's pick, split and walked so, or with --stream
+    /// this resident kernel; may be given several times.
     #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
     also: Vec<Way>,
-    /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
+    /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many
+    /// again.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
     /// Whether GEMMs find their operands in memory or, as far as they fit, in the L2.
@@ -137,7 +139,8 @@ impl Peer {
     }
 }
 
-/// The algorithms that cuBLASLt's heuristic usually returns, which share the time in which the best is found.
+/// The algorithms that cuBLASLt's heuristic usually returns, which share the time in which the best
+/// is found.
 const USUAL_CANDIDATES: usize = 8;
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {

@@ -100,7 +100,8 @@ mod tests {
         let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
         let full = TuneError::from(full);
         assert!(concerns_one_problem(&full) && !is_wrong_result(&full));
-        // The driver may spoil the kernels of one problem; a kernel that is named is every problem's.
+        // The driver may spoil the kernels of one problem; a kernel that is named is every
+        // problem's.
         let spoilt = BenchError::from(Error::NoCleanKernel { dtype: Dtype::Bf16 });
         assert!(concerns_one_problem(&spoilt) && !is_wrong_result(&spoilt));
         let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();

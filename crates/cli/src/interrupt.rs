@@ -38,7 +38,8 @@ impl Interrupt {
     }
 }
 
-/// The command line that goes on with the results in `path`: this one with `--resume` in place of `--results`.
+/// The command line that goes on with the results in `path`: this one with `--resume` in place of
+/// `--results`.
 pub fn resume_line(words: impl Iterator<Item = String>, path: &Path) -> String {
     let mut line = vec!["pgemm".to_owned()];
     let mut skip_value = false;

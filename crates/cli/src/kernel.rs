@@ -32,10 +32,11 @@ pub enum Command {
     },
     /// Say what the planner would pick for a problem, without a GPU.
     ///
-    /// Lists the planner's candidates in its order, its pick first. Cycles are the heuristic's estimate, not a
-    /// measurement; µs are these at the nominal clock, 1.7 GHz; the ratio is to the pick. Tiles are those of whole
-    /// clusters; where clusters have several CTAs, the CTAs column says CLUSTERSxCTAS. Whatever autotune has installed is
-    /// not looked at, though run and bench on the GPU use it where all knobs are left to the planner.
+    /// Lists the planner's candidates in its order, its pick first. Cycles are the heuristic's
+    /// estimate, not a measurement; µs are these at the nominal clock, 1.7 GHz; the ratio is to the
+    /// pick. Tiles are those of whole clusters; where clusters have several CTAs, the CTAs column
+    /// says CLUSTERSxCTAS. Whatever autotune has installed is not looked at, though run and bench
+    /// on the GPU use it where all knobs are left to the planner.
     Plan(Box<plan::Args>),
     /// Show a kernel in its text form, after verifier and passes, or what it takes of an SM.
     Show {
@@ -67,7 +68,8 @@ pub enum Command {
     },
     /// Run a kernel on the emulator and compare its result with the reference.
     ///
-    /// A kernel with a column-major D (`kkm` in its name) is given B and A in each other's place: D of the problem is row-major.
+    /// A kernel with a column-major D (`kkm` in its name) is given B and A in each other's place: D
+    /// of the problem is row-major.
     Emulate {
         #[command(flatten)]
         spec: Named,

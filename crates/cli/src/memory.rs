@@ -5,7 +5,8 @@ use persistent_gemm::{Dtype, Problem};
 
 use crate::usage::UsageError;
 
-/// Bytes that new allocations may take without swapping; `None` where the operating system doesn't say.
+/// Bytes that new allocations may take without swapping; `None` where the operating system doesn't
+/// say.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -13,7 +14,8 @@ fn available() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Bytes of A, B, C and D, all of a batch, and of the reference: 16 per element of D, 24 with a C, and 8 more where A and B are f64.
+/// Bytes of A, B, C and D, all of a batch, and of the reference: 16 per element of D, 24 with a C,
+/// and 8 more where A and B are f64.
 fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
     let Problem { m, n, k, batch, .. } = *problem;
     let product = |matrices: usize, rows: usize, columns: usize, bytes: u32| {

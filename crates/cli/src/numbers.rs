@@ -1,4 +1,5 @@
-//! `pgemm numbers`: how far results are from those of higher precision, by type, mode, values and size.
+//! `pgemm numbers`: how far results are from those of higher precision, by type, mode, values and
+//! size.
 
 use std::path::PathBuf;
 
@@ -28,8 +29,8 @@ pub struct Args {
     /// Only these values, with commas between them: normal, uniform, wide or integers.
     #[arg(long, value_name = "VALUES", value_parser = values, value_delimiter = ',')]
     values: Vec<Values>,
-    /// A problem size; may be given several times [default: 1024x1024x1024, 1024x1024x16384 and 1024x1024x131072, or
-    /// 128x128x256 and 128x128x4096 without a GPU].
+    /// A problem size; may be given several times [default: 1024x1024x1024, 1024x1024x16384 and
+    /// 1024x1024x131072, or 128x128x256 and 128x128x4096 without a GPU].
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem)]
     problem: Vec<[usize; 3]>,
     /// Whose errors are shown too, on the same operands.

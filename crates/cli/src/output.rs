@@ -1,4 +1,5 @@
-//! What commands print: tables for people, JSON for programs, notes on stderr, a spinner while something long runs.
+//! What commands print: tables for people, JSON for programs, notes on stderr, a spinner while
+//! something long runs.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -69,7 +69,8 @@ pub fn extents(problem: &Problem) -> String {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Batches")]
 pub struct Strides {
-    /// Elements from one A of a batch to the next; 0 where all products have the same one [default: no gaps].
+    /// Elements from one A of a batch to the next; 0 where all products have the same one [default:
+    /// no gaps].
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_a: Option<usize>,
     /// Elements from one B to the next; 0 where all products have the same one.
@@ -103,7 +104,8 @@ pub fn dtype(text: &str) -> Result<Dtype, String> {
     text.parse().map_err(|error: pgemm_ir::UnknownElement| error.to_string())
 }
 
-/// The types of a product: B's is A's and D's the usual one where they are not given, and so is the precision.
+/// The types of a product: B's is A's and D's the usual one where they are not given, and so is the
+/// precision.
 pub fn elements(
     a: Dtype,
     b: Option<Dtype>,
@@ -231,7 +233,8 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
     Ok(policies)
 }
 
-/// One way to compute a problem: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner fills in what is left out.
+/// One way to compute a problem: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner fills in what is
+/// left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Way {
     /// The kernel.
@@ -296,11 +299,13 @@ pub struct Types {
     /// Element type of B [default: that of A].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and u8].
+    /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32
+    /// for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
-    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or
+    /// in f16; f32: exact, or split into terms for the tensor cores: tf32x3, f16x3, bf16x6 or
+    /// bf16x9 [default: full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
 }
@@ -346,8 +351,9 @@ fn epilogue_help() -> String {
     let activation =
         |activation: Activation| format!("{} = {}", activation.name(), activation.formula());
     format!(
-        "What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), an \
-         activation ({}), or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none]",
+        "What happens to results on their way to D: bias_n (an element for each column) or bias_m \
+         (for each row), an activation ({}), or both with | between them, as in 'bias_n|silu' \
+         [default: that of --spec, else none]",
         Activation::ALL.map(activation).join("; ")
     )
 }
@@ -374,7 +380,8 @@ pub struct Knobs {
     /// Warps of a CTA: 8, 12 or 16.
     #[arg(long, value_name = "COUNT")]
     pub warps_per_block: Option<u32>,
-    /// How consumer warpgroups share the work: cooperative (each tile together) or ping-pong (taking turns).
+    /// How consumer warpgroups share the work: cooperative (each tile together) or ping-pong
+    /// (taking turns).
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     pub schedule: Option<Schedule>,
     /// Stages of the shared-memory ring.
@@ -392,7 +399,8 @@ pub struct Knobs {
     /// Add partial sums of split tiles as they come: last bits may then differ from run to run.
     #[arg(long)]
     pub unordered: bool,
-    /// How long L2 keeps a, b and d: normal, evict-first or evict-last, as in a=evict-first,d=evict-first.
+    /// How long L2 keeps a, b and d: normal, evict-first or evict-last, as in
+    /// a=evict-first,d=evict-first.
     #[arg(long, value_name = "POLICIES", value_parser = l2_policies)]
     pub l2_policy: Option<L2Policies>,
     /// Whether a launch may begin while the one before it ends [default: as estimated faster].
@@ -427,7 +435,8 @@ impl Knobs {
         config
     }
 
-    /// The config that computes in this way, and with this precision, with the knobs that it does not name.
+    /// The config that computes in this way, and with this precision, with the knobs that it does
+    /// not name.
     pub fn config_for(&self, way: &Way, precision: Precision) -> Config {
         let Way { spec, split, raster_rows, dependent_launch } = *way;
         let mut config = Config::for_spec(spec).with_precision(precision);
@@ -450,8 +459,8 @@ impl Knobs {
         self.epilogue.or_else(named).unwrap_or_default()
     }
 
-    /// For backends without a kernel: refuses knobs that no kernel can have, as any other backend would, and says that
-    /// the others change nothing.
+    /// For backends without a kernel: refuses knobs that no kernel can have, as any other backend
+    /// would, and says that the others change nothing.
     ///
     /// # Errors
     /// Those of the planner.

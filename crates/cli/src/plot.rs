@@ -1,4 +1,5 @@
-//! `pgemm plot`: microseconds per job over the work of a job, both logarithmic, a line for each contestant and way, as SVG.
+//! `pgemm plot`: microseconds per job over the work of a job, both logarithmic, a line for each
+//! contestant and way, as SVG.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -149,8 +150,9 @@ fn draw(streams: &[StreamOutcome]) -> Option<String> {
     // Writing to a string does not fail.
     let _ = writeln!(
         svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{width}\" height=\"{height}\" \
+         fill=\"white\"/>"
     );
     draw_axes(&mut svg, &x, &y, streams);
     for (place, line) in lines.iter().enumerate() {
@@ -221,14 +223,15 @@ fn draw_line(svg: &mut String, line: &Line, x: &Axis, y: &Axis) {
         let _ = if is_cube(&point.problem) {
             writeln!(
                 svg,
-                "<circle cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"3\" fill=\"{color}\"><title>{title}</title></circle>"
+                "<circle cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"3\" \
+                 fill=\"{color}\"><title>{title}</title></circle>"
             )
         } else {
             let (left, top) = (at_x - 4.0, at_y - 4.0);
             writeln!(
                 svg,
-                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"8\" height=\"8\" fill=\"none\" stroke=\"{color}\" \
-                 stroke-width=\"2\"><title>{title}</title></rect>"
+                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"8\" height=\"8\" fill=\"none\" \
+                 stroke=\"{color}\" stroke-width=\"2\"><title>{title}</title></rect>"
             )
         };
     }
@@ -243,7 +246,8 @@ fn draw_legend(svg: &mut String, line: &Line, y: f64) {
     let from = RIGHT + 20.0;
     let _ = writeln!(
         svg,
-        "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{}\" stroke-width=\"2\"{}/>",
+        "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
+         stroke-width=\"2\"{}/>",
         from + 30.0,
         line.color(),
         dashes(line.way)

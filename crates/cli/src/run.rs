@@ -60,25 +60,28 @@ pub struct Args {
     /// Where D goes: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: those of the files, where they are 16-bit floats,
-    /// 8-bit floats, 8-bit integers or f64, else bf16].
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: those of the files,
+    /// where they are 16-bit floats, 8-bit floats, 8-bit integers or f64, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of B, where A's is given [default: that of A].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype, requires = "dtype")]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16, f32, e4m3 or e5m2 for e4m3 and e5m2, s32, f32,
-    /// f16, bf16 or s8 for s8 and u8, f64 for f64 [default: the first of these; f32 where a file can't hold that].
+    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16, f32, e4m3 or e5m2
+    /// for e4m3 and e5m2, s32, f32, f16, bf16 or s8 for s8 and u8, f64 for f64 [default: the first
+    /// of these; f32 where a file can't hold that].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
-    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or
+    /// in f16; f32: exact, or split into terms for the tensor cores: tf32x3, f16x3, bf16x6 or
+    /// bf16x9 [default: that of --spec, else full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     /// Contiguous dimension of random A: k or m.
     #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
     a_major: Major,
-    /// Contiguous dimension of random B: k or n [default: n for bf16, f16 and f64, k for all others, which take no other].
+    /// Contiguous dimension of random B: k or n [default: n for bf16, f16 and f64, k for all
+    /// others, which take no other].
     #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, conflicts_with = "a")]
     b_major: Option<Major>,
     /// Contiguous dimension of D, and of random C: n (row-major) or m (column-major).
@@ -96,15 +99,17 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Compute by blocks in so much device memory, such as 2GiB, while matrices go up and down: for matrices that the device cannot hold.
+    /// Compute by blocks in so much device memory, such as 2GiB, while matrices go up and down: for
+    /// matrices that the device cannot hold.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     device_memory: Option<u64>,
-    /// A random product instead, which a seed describes in all, as the tests draw them: types, majors, strides, addresses, extents,
-    /// alpha and beta, knobs. It is always verified.
+    /// A random product instead, which a seed describes in all, as the tests draw them: types,
+    /// majors, strides, addresses, extents, alpha and beta, knobs. It is always verified.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["m", "a", "out", "dtype", "output_dtype", "precision", "alpha", "beta",
         "a_major", "b_major", "d_major", "device_memory", "seed", "verify", "json", "Knobs"])]
     case: Option<u64>,
-    /// What --case is drawn for: small (a few tiles) or large [default: large on a GPU, else small].
+    /// What --case is drawn for: small (a few tiles) or large [default: large on a GPU, else
+    /// small].
     #[arg(long, value_name = "SIZE", requires = "case")]
     case_size: Option<CaseSize>,
     /// Seed of random matrices.
@@ -189,7 +194,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         true => {
             let plan = product.plan.as_ref();
             let model = error_model(elements, &executor, plan, args.a.is_none());
-            // Sums of integers have no errors, so what is exact is the product of the matrices as they were multiplied.
+            // Sums of integers have no errors, so what is exact is the product of the matrices as
+            // they were multiplied.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
                 _ => given.inputs().bias(inputs.bias),
@@ -259,7 +265,8 @@ fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
     }
 }
 
-/// The types asked for, else those of the kernel named, else the usual ones; that of D f32 where a file cannot hold it.
+/// The types asked for, else those of the kernel named, else the usual ones; that of D f32 where a
+/// file cannot hold it.
 fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
     let spec = args.knobs.spec.as_ref();
     let [a, b] = match (args.dtype, spec) {
@@ -394,8 +401,8 @@ fn error_model(
     ErrorModel { accumulation, a, b }
 }
 
-/// Against the matrices as they came: the rounding of a conversion is part of the bound. Of a batch the product with the
-/// largest error, and its number; none of none.
+/// Against the matrices as they came: the rounding of a conversion is part of the bound. Of a batch
+/// the product with the largest error, and its number; none of none.
 fn verify(
     problem: &Problem,
     epilogue: Epilogue,

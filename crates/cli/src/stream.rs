@@ -1,4 +1,5 @@
-//! `pgemm bench --stream`: many jobs of a problem in a row, in all the ways in which they can reach the device.
+//! `pgemm bench --stream`: many jobs of a problem in a row, in all the ways in which they can reach
+//! the device.
 
 use std::path::Path;
 
@@ -53,8 +54,8 @@ pub fn resident(way: &Way) -> Option<Spec> {
     Some(way.spec).filter(Spec::is_resident)
 }
 
-/// The kernels that stay on the device, if all kernels given have something to do: those that are launched for each problem in
-/// pairs, the others in streams.
+/// The kernels that stay on the device, if all kernels given have something to do: those that are
+/// launched for each problem in pairs, the others in streams.
 pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, UsageError> {
     for way in also {
         let used = if resident(way).is_some() { streams } else { pairs };
@@ -150,7 +151,8 @@ fn ways_table(streams: &[StreamOutcome]) -> Table {
 
 fn row(stream: &StreamOutcome, times: &WayTimes) -> [String; 11] {
     let ratio = match stream.fastest_peer(times.way) {
-        // Who is the fastest of all, or of those that keep the order, is what the others are held against.
+        // Who is the fastest of all, or of those that keep the order, is what the others are held
+        // against.
         Some(peer) if peer == times => "peer".to_owned(),
         _ => stream.ratio(times).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
     };
@@ -201,7 +203,8 @@ pub mod tests {
 
     use super::*;
 
-    /// A report with jobs of three cubes and of another problem, as a file has it; the times are made up.
+    /// A report with jobs of three cubes and of another problem, as a file has it; the times are
+    /// made up.
     pub fn report() -> Report {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stream.json");
         Report::read(path.as_ref()).unwrap()

@@ -1,5 +1,5 @@
-//! What `pgemm bench` and `pgemm autotune` measure: the problems given, or families of the suite; what a suite goes on after,
-//! and how it came out.
+//! What `pgemm bench` and `pgemm autotune` measure: the problems given, or families of the suite;
+//! what a suite goes on after, and how it came out.
 
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Config, Dtype, Plan, PlanError, Problem};
@@ -15,7 +15,8 @@ use crate::parse::USUAL_SMS;
 pub enum SuiteError {
     /// Every problem was left out.
     #[error(
-        "nothing of the suite can be measured in {dtype}. {}. Choose other families or another --dtype",
+        "nothing of the suite can be measured in {dtype}. {}. Choose other families or another \
+         --dtype",
         join(skipped)
     )]
     NothingLeft {
@@ -105,7 +106,8 @@ impl Worklist {
         self.streams.iter_mut().for_each(|stream| stream.1 = count);
     }
 
-    /// The families of these names, or all. What no kernel can compute is left out with the planner's reason.
+    /// The families of these names, or all. What no kernel can compute is left out with the
+    /// planner's reason.
     ///
     /// # Errors
     /// A family does not exist, or nothing is left to measure.
@@ -132,7 +134,8 @@ impl Worklist {
                 }
             };
             let mut chosen = Chosen { family: family.name.clone(), problems: Vec::new() };
-            // Most often all are refused for the same reason, the element type, and one line says it.
+            // Most often all are refused for the same reason, the element type, and one line says
+            // it.
             let mut refused: Vec<LeftOut> = Vec::new();
             for problem in problems {
                 let task = Task::new(problem, elements);
@@ -160,7 +163,8 @@ impl Worklist {
         list.or_nothing_left(elements.a)
     }
 
-    /// For commands that measure single products: problems that run many times in a row are left out.
+    /// For commands that measure single products: problems that run many times in a row are left
+    /// out.
     ///
     /// # Errors
     /// Nothing else is left.
@@ -251,7 +255,8 @@ impl Worklist {
     }
 }
 
-/// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not fit.
+/// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not
+/// fit.
 fn refusal(error: &PlanError) -> String {
     match error {
         PlanError::Spec(SpecError::Types { .. }) => format!("not yet: {error}"),

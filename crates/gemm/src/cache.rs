@@ -130,7 +130,8 @@ impl JitCache {
             Some(directory) => Self::new(directory, max_bytes),
             None => {
                 tracing::warn!(
-                    "this user has no cache folder, so kernels are judged anew in each process: set {DIRECTORY_VARIABLE}"
+                    "this user has no cache folder, so kernels are judged anew in each process: \
+                     set {DIRECTORY_VARIABLE}"
                 );
                 Self::disabled()
             }
@@ -173,7 +174,8 @@ impl JitCache {
                 }
                 Ok(None) => {}
                 Err(damage) => {
-                    tracing::warn!(path = %path.display(), %damage, "rebuilding a damaged kernel cache entry");
+                    tracing::warn!(path = %path.display(), %damage, "rebuilding a damaged kernel \
+                        cache entry");
                     // Where this fails, the rename below still replaces the entry.
                     let _ = fs::remove_file(path);
                     outcome = Outcome::Rebuilt;
@@ -188,8 +190,8 @@ impl JitCache {
                 tracing::warn!(
                     path = %path.display(),
                     %error,
-                    "the kernel cache cannot be written, so kernels are judged anew in each process: make the folder \
-                     writable, or set {DIRECTORY_VARIABLE}"
+                    "the kernel cache cannot be written, so kernels are judged anew in each \
+                     process: make the folder writable, or set {DIRECTORY_VARIABLE}"
                 );
             }
             outcome = Outcome::Disabled;

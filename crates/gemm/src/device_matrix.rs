@@ -1,4 +1,5 @@
-//! [`DeviceMatrix`]: a matrix in device memory, of any type, with its layout. What [`HostMatrix`] is on the host.
+//! [`DeviceMatrix`]: a matrix in device memory, of any type, with its layout. What [`HostMatrix`]
+//! is on the host.
 
 use pgemm_ir::Element;
 use pgemm_plan::MatrixLayout;

@@ -1,6 +1,6 @@
-//! [`Error`]: what calls of this library return. Each variant says what was requested, what the limit is and what to do. Parts
-//! that have more to say have an enum of their own, each a variant here. The tuner and its
-//! measurements are not part of it: [`TuneError`](crate::tune::TuneError),
+//! [`Error`]: what calls of this library return. Each variant says what was requested, what the
+//! limit is and what to do. Parts that have more to say have an enum of their own, each a variant
+//! here. The tuner and its measurements are not part of it: [`TuneError`](crate::tune::TuneError),
 //! [`MeasureError`](crate::measure::MeasureError).
 
 mod cpu;
@@ -29,15 +29,15 @@ pub enum Error {
     // ---- driver and device ----
     /// libcuda could not be opened.
     #[error(
-        "no CUDA driver: libcuda.so.1 was not found. Install the NVIDIA driver, put its folder on LD_LIBRARY_PATH, or \
-         use the cpu backend"
+        "no CUDA driver: libcuda.so.1 was not found. Install the NVIDIA driver, put its folder on \
+         LD_LIBRARY_PATH, or use the cpu backend"
     )]
     NoDriver,
 
     /// libcuda lacks a function that this library calls.
     #[error(
-        "the CUDA driver {found} has no function {symbol}. Install a driver for CUDA {needed} or later, or use the cpu \
-         backend"
+        "the CUDA driver {found} has no function {symbol}. Install a driver for CUDA {needed} or \
+         later, or use the cpu backend"
     )]
     MissingDriverFunction {
         /// The function's name in libcuda.
@@ -50,8 +50,8 @@ pub enum Error {
 
     /// The driver is older than the PTX that the kernels are written in.
     #[error(
-        "the CUDA driver supports CUDA {found}, and kernels need CUDA {needed} or later. Update the NVIDIA driver, or use \
-         the cpu backend"
+        "the CUDA driver supports CUDA {found}, and kernels need CUDA {needed} or later. Update \
+         the NVIDIA driver, or use the cpu backend"
     )]
     DriverTooOld {
         /// The driver's version.
@@ -62,7 +62,8 @@ pub enum Error {
 
     /// The driver is there and sees no GPU.
     #[error(
-        "the CUDA driver sees no GPU. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the cpu backend"
+        "the CUDA driver sees no GPU. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the \
+         cpu backend"
     )]
     NoDevice,
 
@@ -77,8 +78,8 @@ pub enum Error {
 
     /// The GPU is of another generation than the kernels.
     #[error(
-        "{name} has compute capability {major}.{minor}, and the CUDA kernels need 9.0 (Hopper: H100, H200, GH200). Choose \
-         another device, or use the cpu backend"
+        "{name} has compute capability {major}.{minor}, and the CUDA kernels need 9.0 (Hopper: \
+         H100, H200, GH200). Choose another device, or use the cpu backend"
     )]
     NotHopper {
         /// The device's name.
@@ -91,7 +92,8 @@ pub enum Error {
 
     /// No CUDA context is current on the calling thread.
     #[error(
-        "no CUDA context is current on this thread: call cuCtxSetCurrent first, or open a device by its ordinal"
+        "no CUDA context is current on this thread: call cuCtxSetCurrent first, or open a device \
+         by its ordinal"
     )]
     NoCurrentContext,
 
@@ -110,8 +112,8 @@ pub enum Error {
 
     /// Device memory ran out.
     #[error(
-        "out of device memory: asked for {asked} bytes, {free} of {total} are free. Free buffers, use smaller matrices, or \
-         look with `nvidia-smi` for other processes on the device"
+        "out of device memory: asked for {asked} bytes, {free} of {total} are free. Free buffers, \
+         use smaller matrices, or look with `nvidia-smi` for other processes on the device"
     )]
     OutOfMemory {
         /// Bytes asked for.
@@ -125,8 +127,9 @@ pub enum Error {
     /// A call that waits for all streams of its context, while one of them waits for a job of a
     /// resident engine.
     #[error(
-        "{call} waits for all streams, and one of them waits for job {job} of a resident engine, which was not done within {waited:?}: \
-         both could wait for ever. Wait for the job's ticket or for its stream, and do this again"
+        "{call} waits for all streams, and one of them waits for job {job} of a resident engine, \
+         which was not done within {waited:?}: both could wait for ever. Wait for the job's ticket \
+         or for its stream, and do this again"
     )]
     StreamWaits {
         /// The driver's function, or what it is for.
@@ -139,7 +142,8 @@ pub enum Error {
 
     /// A copy or fill goes past the end of a device buffer.
     #[error(
-        "bytes {offset}..{offset}+{bytes} lie outside a device buffer of {capacity} bytes: copy less, or allocate more"
+        "bytes {offset}..{offset}+{bytes} lie outside a device buffer of {capacity} bytes: copy \
+         less, or allocate more"
     )]
     DeviceRange {
         /// First byte asked for.
@@ -179,8 +183,8 @@ pub enum Error {
     // ---- what the caller asks for ----
     /// A backend that this program was built without.
     #[error(
-        "this program was built without the {backend} backend: build persistent-gemm with its feature {backend}, or use another \
-         backend"
+        "this program was built without the {backend} backend: build persistent-gemm with its \
+         feature {backend}, or use another backend"
     )]
     NoBackend {
         /// The backend, which has the name of its feature.
@@ -215,8 +219,9 @@ pub enum Error {
 
     /// A device address at which no matrix can be.
     #[error(
-        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of {align}, the bytes of an \
-         element. Allocate it with cuMemAlloc, or copy it to an aligned place"
+        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of \
+         {align}, the bytes of an element. Allocate it with cuMemAlloc, or copy it to an aligned \
+         place"
     )]
     Address {
         /// Which matrix.
@@ -229,14 +234,16 @@ pub enum Error {
 
     /// An unprepared problem met a stream that is being captured.
     #[error(
-        "the stream is being captured, and this problem is not prepared: call prepare(problem) before the capture begins"
+        "the stream is being captured, and this problem is not prepared: call prepare(problem) \
+         before the capture begins"
     )]
     CaptureUnprepared,
 
     /// A workspace would be beyond the limit that the caller set.
     #[error(
-        "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise it with \
-         Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or set the split to whole"
+        "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise \
+         it with Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or \
+         set the split to whole"
     )]
     WorkspaceLimit {
         /// Bytes of the workspace.
@@ -249,8 +256,8 @@ pub enum Error {
 
     /// A workspace of the caller's does not do.
     #[error(
-        "the workspace has {found} bytes at address {address:#x}: {needed} are needed (Prepared::workspace_required_bytes), at a \
-         multiple of {align}"
+        "the workspace has {found} bytes at address {address:#x}: {needed} are needed \
+         (Prepared::workspace_required_bytes), at a multiple of {align}"
     )]
     Workspace {
         /// Its address.
@@ -265,8 +272,8 @@ pub enum Error {
 
     /// A buffer on the device holds fewer elements than the problem needs.
     #[error(
-        "{matrix} has {found} elements, and the problem reaches over {needed}: give a longer buffer, or check extents, leading \
-         dimension, step and batch stride"
+        "{matrix} has {found} elements, and the problem reaches over {needed}: give a longer \
+         buffer, or check extents, leading dimension, step and batch stride"
     )]
     BufferLength {
         /// Which matrix.
@@ -279,7 +286,8 @@ pub enum Error {
 
     /// A buffer's Rust type is not that of the config.
     #[error(
-        "{matrix} is a buffer of {found}, and the config says {needed}: use a buffer of that type, or change the config"
+        "{matrix} is a buffer of {found}, and the config says {needed}: use a buffer of that type, \
+         or change the config"
     )]
     BufferType {
         /// Which matrix.
@@ -292,7 +300,8 @@ pub enum Error {
 
     /// A stream, buffer or device of another context.
     #[error(
-        "{what} belongs to another CUDA context than this GEMM's device: make both from one device or context"
+        "{what} belongs to another CUDA context than this GEMM's device: make both from one device \
+         or context"
     )]
     OtherContext {
         /// What, such as `the stream`.
@@ -301,8 +310,10 @@ pub enum Error {
 
     /// The device memory that a product may take holds no block of it.
     #[error(
-        "the product may take {asked} bytes of device memory, and its smallest blocks take {needed}: raise the budget{}",
-        if *whole_k { ", or have a D of f32, whose sums can be kept from one part of k to the next" } else { "" }
+        "the product may take {asked} bytes of device memory, and its smallest blocks take \
+         {needed}: raise the budget{}",
+        if *whole_k { ", or have a D of f32, whose sums can be kept from one part of k to the \
+            next" } else { "" }
     )]
     DeviceBudget {
         /// Bytes that it may take.
@@ -331,8 +342,9 @@ pub enum Error {
 
     /// Every kernel that the planner could take for the problem is spoiled by the driver's JIT.
     #[error(
-        "this driver compiles every {dtype} kernel for this problem and these knobs with spills or serialised MMAs: leave \
-         knobs to the planner where some are given; else update the NVIDIA driver, and report its version"
+        "this driver compiles every {dtype} kernel for this problem and these knobs with spills or \
+         serialised MMAs: leave knobs to the planner where some are given; else update the NVIDIA \
+         driver, and report its version"
     )]
     NoCleanKernel {
         /// Operand type.
@@ -341,8 +353,8 @@ pub enum Error {
 
     /// The kernel asked for by name is spoiled by the driver's JIT.
     #[error(
-        "the kernel {spec} was asked for, and this driver does not compile it cleanly: {}. Name another spec, or leave the \
-         kernel to the planner",
+        "the kernel {spec} was asked for, and this driver does not compile it cleanly: {}. Name \
+         another spec, or leave the kernel to the planner",
         report.findings().join(", ")
     )]
     UncleanKernel {
@@ -354,8 +366,9 @@ pub enum Error {
 
     /// The driver's JIT compiles the repack kernel with spills.
     #[error(
-        "operands have to be repacked, and this driver does not compile the repack kernel cleanly: {}. Align operands and \
-         their lines to 16 bytes, along k where their type needs it, or update the NVIDIA driver",
+        "operands have to be repacked, and this driver does not compile the repack kernel cleanly: \
+         {}. Align operands and their lines to 16 bytes, along k where their type needs it, or \
+         update the NVIDIA driver",
         report.findings().join(", ")
     )]
     UncleanRepack {
@@ -424,7 +437,8 @@ pub enum Error {
 
     /// A file that holds no results of the tuner that this version can read.
     #[error(
-        "{path} holds no autotune results of this version: {finding}. It is left as it is; tune again into another file"
+        "{path} holds no autotune results of this version: {finding}. It is left as it is; tune \
+         again into another file"
     )]
     DamagedResults {
         /// The file.

@@ -1,6 +1,6 @@
-//! [`Sequence`]: the launches that compute a planned problem, as data. A step says which kernel runs
-//! on which grid, with which arguments, and which of these a run changes. It is made once from a
-//! plan and a problem; a [`Launcher`] executes it, on the device or in the emulator.
+//! [`Sequence`]: the launches that compute a planned problem, as data. A step says which kernel
+//! runs on which grid, with which arguments, and which of these a run changes. It is made once from
+//! a plan and a problem; a [`Launcher`] executes it, on the device or in the emulator.
 
 pub(crate) mod cuda;
 #[cfg(feature = "emulator")]

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How many products a problem has, each with extents, layouts and scalars as the problem says, and the elements from the
-/// matrix of one product to that of the next. Of A, B and C 0 says that all products have the same one.
+/// How many products a problem has, each with extents, layouts and scalars as the problem says, and
+/// the elements from the matrix of one product to that of the next. Of A, B and C 0 says that all
+/// products have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Batch {
     /// Products. Where there are none, nothing is done.
@@ -32,7 +33,8 @@ impl Batch {
         self.count == 1
     }
 
-    /// Matrices that lie `stride` elements apart: as many as there are products, or one that they share.
+    /// Matrices that lie `stride` elements apart: as many as there are products, or one that they
+    /// share.
     pub fn matrices(&self, stride: usize) -> usize {
         if stride == 0 { self.count.min(1) } else { self.count }
     }

@@ -21,8 +21,9 @@ pub fn types() -> impl Iterator<Item = [Element; 3]> {
     })
 }
 
-/// The specs of the catalogue for operands of these types and majors, A's before B's, rated: with the operands as they are,
-/// and with A and B swapped. Made once for each combination. Empty where types or majors have no kernel.
+/// The specs of the catalogue for operands of these types and majors, A's before B's, rated: with
+/// the operands as they are, and with A and B swapped. Made once for each combination. Empty where
+/// types or majors have no kernel.
 pub fn rated(
     operands: [Element; 2],
     output: Element,
@@ -56,7 +57,8 @@ pub fn rated_terms(element: Element, terms: Terms) -> &'static [Rated] {
     })
 }
 
-/// The specs for a problem as its kernel sees it, rated: with the operands as they are, and with A and B swapped.
+/// The specs for a problem as its kernel sees it, rated: with the operands as they are, and with A
+/// and B swapped.
 pub(crate) fn rated_for(
     problem: &Problem,
     operands: [Element; 2],
@@ -76,7 +78,8 @@ pub(crate) fn rated_for(
     })
 }
 
-/// The specs for a problem as its kernel sees it: with the operands as they are, and with A and B swapped.
+/// The specs for a problem as its kernel sees it: with the operands as they are, and with A and B
+/// swapped.
 pub fn specs_for(
     problem: &Problem,
     operands: [Element; 2],
@@ -90,7 +93,8 @@ pub fn specs_for(
 /// Checks that there are kernels for operands of these types and majors, and for the scalars.
 ///
 /// # Errors
-/// [`SpecError::Types`], [`SpecError::Major`], or scalars of an integer product that are no integers.
+/// [`SpecError::Types`], [`SpecError::Major`], or scalars of an integer product that are no
+/// integers.
 pub(crate) fn check_types(
     problem: &Problem,
     operands: [Element; 2],

@@ -10,7 +10,8 @@ use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
 use crate::layout::Major;
 use crate::split::Split;
 
-/// What planner and tuner choose for a problem: a kernel, the order of its tiles, how these are split, when it may start.
+/// What planner and tuner choose for a problem: a kernel, the order of its tiles, how these are
+/// split, when it may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
     /// The kernel. Where its D is column-major, it computes Dᵀ = Bᵀ·Aᵀ.
@@ -20,8 +21,9 @@ pub struct Choice {
     /// How tiles are split along k.
     #[serde(default)]
     pub split: Split,
-    /// Whether its launch may begin while the one before it ends. That saves the time of a launch, but CTAs then start
-    /// wherever an SM falls free, and neighbours in D no longer share what they read on its way from L2.
+    /// Whether its launch may begin while the one before it ends. That saves the time of a launch,
+    /// but CTAs then start wherever an SM falls free, and neighbours in D no longer share what they
+    /// read on its way from L2.
     #[serde(default = "yes")]
     pub dependent_launch: bool,
 }

@@ -1,5 +1,5 @@
-//! [`Config`]: element types and knobs. The types are given; every knob is optional, and the planner chooses those that are
-//! left out.
+//! [`Config`]: element types and knobs. The types are given; every knob is optional, and the
+//! planner chooses those that are left out.
 
 mod epilogue;
 mod knobs;
@@ -13,8 +13,9 @@ use crate::choice::Choice;
 use crate::precision::Precision;
 use crate::split::Split;
 
-/// Types and knobs of a GEMM. `tile_m`, `tile_n`, `tile_k` name the macro-tile; what doesn't fit one CTA becomes several
-/// CTA tiles that are walked together, and the [`Plan`](crate::Plan) says how.
+/// Types and knobs of a GEMM. `tile_m`, `tile_n`, `tile_k` name the macro-tile; what doesn't fit
+/// one CTA becomes several CTA tiles that are walked together, and the [`Plan`](crate::Plan) says
+/// how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Config {
@@ -23,20 +24,23 @@ pub struct Config {
     /// Element type of B; A's where it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b: Option<Element>,
-    /// Element type of C and D; where it is not given, the operands', but f32 for tf32, bf16 for e4m3 and e5m2, and s32 for
-    /// s8 and u8.
+    /// Element type of C and D; where it is not given, the operands', but f32 for tf32, bf16 for
+    /// e4m3 and e5m2, and s32 for s8 and u8.
     pub output: Option<Element>,
-    /// How accurately products are added up; where it is not given, that of `spec`, else [`Precision::Full`].
+    /// How accurately products are added up; where it is not given, that of `spec`, else
+    /// [`Precision::Full`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// What happens to results on their way to D: a bias, an activation. Nothing where it is not given.
+    /// What happens to results on their way to D: a bias, an activation. Nothing where it is not
+    /// given.
     #[serde(default, skip_serializing_if = "Epilogue::is_none")]
     pub epilogue: Epilogue,
     /// Macro-tile rows: a multiple of 64.
     pub tile_m: Option<u32>,
     /// Macro-tile columns: a multiple of 8.
     pub tile_n: Option<u32>,
-    /// Depth of a stage: 64, 128 or 256 bytes of an operand, which are 32, 64 or 128 of its 16-bit elements.
+    /// Depth of a stage: 64, 128 or 256 bytes of an operand, which are 32, 64 or 128 of its 16-bit
+    /// elements.
     pub tile_k: Option<u32>,
     /// Cluster shape, up to 4 CTAs.
     pub cluster: Option<Cluster>,
@@ -52,13 +56,13 @@ pub struct Config {
     pub swapped: Option<bool>,
     /// How tiles are split along k.
     pub split: Option<Split>,
-    /// Whether partial sums of split tiles may be added in the order in which they come. Off, results are the same bit for
-    /// bit on every run.
+    /// Whether partial sums of split tiles may be added in the order in which they come. Off,
+    /// results are the same bit for bit on every run.
     pub unordered: bool,
     /// How long L2 keeps what is read and written.
     pub l2: Option<L2Policies>,
-    /// Whether a launch may begin while the one before it on the stream ends (programmatic dependent launch).
-    /// Where it is not given, as is estimated to be faster.
+    /// Whether a launch may begin while the one before it on the stream ends (programmatic
+    /// dependent launch). Where it is not given, as is estimated to be faster.
     pub dependent_launch: Option<bool>,
     /// SMs to use at most.
     pub sms: Option<u32>,

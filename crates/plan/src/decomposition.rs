@@ -1,4 +1,5 @@
-//! [`Decomposition`]: the tiles of a problem, and how they are shared among the clusters that run at once.
+//! [`Decomposition`]: the tiles of a problem, and how they are shared among the clusters that run
+//! at once.
 
 use pgemm_kernels::Spec;
 
@@ -70,17 +71,18 @@ impl Decomposition {
     }
 }
 
-/// Clusters of a kernel that run at once on `sms` SMs. Those of four do not fill every group of SMs (GPC): 30 of 33 were seen
-/// on an H200.
+/// Clusters of a kernel that run at once on `sms` SMs. Those of four do not fill every group of SMs
+/// (GPC): 30 of 33 were seen on an H200.
 pub(crate) fn clusters_at_once(spec: &Spec, sms: u32) -> u64 {
     let size = spec.cluster.size();
     let usable = if size > 2 { sms - sms / 11 } else { sms };
     u64::from((usable / size).max(1)) * u64::from(spec.working_ctas_per_sm())
 }
 
-/// Workers of stream-K for so many tiles: where these are more than half of the clusters, those workers beyond one a tile that
-/// divide the tiles, so that shares end at the same places in every few tiles and no tile has three contributors, as far as that
-/// leaves few clusters without work; else all clusters.
+/// Workers of stream-K for so many tiles: where these are more than half of the clusters, those
+/// workers beyond one a tile that divide the tiles, so that shares end at the same places in every
+/// few tiles and no tile has three contributors, as far as that leaves few clusters without work;
+/// else all clusters.
 fn workers_in_twos(tiles: u64, clusters: u64) -> u64 {
     let fewest = clusters - clusters / 10;
     (tiles < clusters && clusters < 2 * tiles)

@@ -1,9 +1,11 @@
 //! What planning needs to know of a device.
 
-/// The clock that cycles are counted at, MHz: a problem's microseconds are its estimated cycles over this.
+/// The clock that cycles are counted at, MHz: a problem's microseconds are its estimated cycles
+/// over this.
 pub const NOMINAL_MHZ: f64 = 1700.0;
 
-/// The facts about a device that plans depend on. A number of SMs stands for a device that has so many of them.
+/// The facts about a device that plans depend on. A number of SMs stands for a device that has so
+/// many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct DeviceFacts {

@@ -1,4 +1,5 @@
-//! How matrices lie in memory: the contiguous dimension, and the distance from one line to the next.
+//! How matrices lie in memory: the contiguous dimension, and the distance from one line to the
+//! next.
 
 use std::fmt;
 
@@ -36,8 +37,8 @@ pub enum Order {
     ColumnMajor,
 }
 
-/// How a two-dimensional matrix lies in memory: *lines* (the rows of a row-major matrix, the columns of a column-major
-/// one) of contiguous elements, `leading_dimension` elements apart.
+/// How a two-dimensional matrix lies in memory: *lines* (the rows of a row-major matrix, the
+/// columns of a column-major one) of contiguous elements, `leading_dimension` elements apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MatrixLayout {
     /// Number of rows.
@@ -127,7 +128,8 @@ impl fmt::Display for MatrixLayout {
 pub struct OperandLayout {
     /// The dimension along which lines run: the contiguous one where `step` is 1.
     pub major: Major,
-    /// Elements from one line to the next; 0 where all lines are the same one (a vector that is broadcast).
+    /// Elements from one line to the next; 0 where all lines are the same one (a vector that is
+    /// broadcast).
     pub leading_dimension: usize,
     /// Elements from one element of a line to the next: usually 1; 0 where all are the same one.
     #[serde(default = "neighbours")]

@@ -1,9 +1,11 @@
-//! How kernels access the operands of a problem: in place, or as a copy that a repack kernel makes before.
+//! How kernels access the operands of a problem: in place, or as a copy that a repack kernel makes
+//! before.
 //!
-//! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands along k only. An operand that
-//! the GEMM kernel cannot read in place is first repacked into a supported layout, or split into the terms of its precision.
-//! The planner then plans the problem as the kernel sees it: a [`PlannedProblem`]. A problem with a column-major D is planned
-//! as its transpose. For tf32 there can be several ways to access the operands.
+//! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands
+//! along k only. An operand that the GEMM kernel cannot read in place is first repacked into a
+//! supported layout, or split into the terms of its precision. The planner then plans the problem
+//! as the kernel sees it: a [`PlannedProblem`]. A problem with a column-major D is planned as its
+//! transpose. For tf32 there can be several ways to access the operands.
 
 use std::fmt;
 
@@ -29,10 +31,12 @@ const OPERAND_ALIGN: u64 = 1024;
 /// More bytes than any device has.
 const MOST_BYTES: u64 = 1 << 60;
 
-/// Time of a repack launch beside its traffic, in µs. The launch begins while the one before it ends. A guess, not measured.
+/// Time of a repack launch beside its traffic, in µs. The launch begins while the one before it
+/// ends. A guess, not measured.
 const REPACK_MICROSECONDS: f64 = 3.0;
 
-/// Bytes that a repack kernel reads and writes in a µs, unless L2 holds them. A guess, not measured.
+/// Bytes that a repack kernel reads and writes in a µs, unless L2 holds them. A guess, not
+/// measured.
 const REPACK_BYTES_PER_MICROSECOND: f64 = 3.5e6;
 
 /// How a kernel accesses an operand.
@@ -74,7 +78,8 @@ impl fmt::Display for OperandAccess {
     }
 }
 
-/// How a kernel accesses A and B. Where D is column-major, A and B are those of the transposed problem.
+/// How a kernel accesses A and B. Where D is column-major, A and B are those of the transposed
+/// problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandAccesses {
     /// A.
@@ -103,8 +108,8 @@ impl OperandAlignment {
     /// Both operands are aligned.
     pub const ALIGNED: OperandAlignment = OperandAlignment { a: true, b: true };
 
-    /// The alignment of operands at the addresses `[a, b]`, for a problem that validates. An operand that is not read in place
-    /// at any address counts as aligned.
+    /// The alignment of operands at the addresses `[a, b]`, for a problem that validates. An
+    /// operand that is not read in place at any address counts as aligned.
     pub fn of(problem: &Problem, config: &Config, addresses: [u64; 2]) -> OperandAlignment {
         let Problem { k, batch, .. } = problem.normalised();
         // Operands are split into terms at every address.
@@ -130,8 +135,8 @@ impl OperandAlignment {
     }
 }
 
-/// A problem as its kernel sees it: with a row-major D, and operands that the kernel can read. A choice whose kernel computes
-/// Dᵀ swaps A and B once more.
+/// A problem as its kernel sees it: with a row-major D, and operands that the kernel can read. A
+/// choice whose kernel computes Dᵀ swaps A and B once more.
 #[derive(Clone, Debug)]
 pub struct PlannedProblem {
     /// Extents, layouts and scalars.
@@ -264,8 +269,8 @@ pub struct Repacks {
 }
 
 impl Repack {
-    /// The matrix that a repack kernel reads at `source`, with its copy in the memory of the repacked
-    /// operands, which begins at `base`.
+    /// The matrix that a repack kernel reads at `source`, with its copy in the memory of the
+    /// repacked operands, which begins at `base`.
     pub fn at(&self, source: u64, base: u64) -> MatrixRepack {
         MatrixRepack {
             source,
@@ -307,8 +312,8 @@ impl PlannedProblem {
         PlannedProblem::candidates(problem, config, alignment).swap_remove(0)
     }
 
-    /// All ways to access the operands of a problem that validates, at least one. Those that repack fewer bytes come first. They
-    /// differ in the majors that the kernel sees.
+    /// All ways to access the operands of a problem that validates, at least one. Those that repack
+    /// fewer bytes come first. They differ in the majors that the kernel sees.
     pub fn candidates(
         problem: &Problem,
         config: &Config,
@@ -397,14 +402,15 @@ impl PlannedProblem {
         Repacks { operands, bytes }
     }
 
-    /// Estimated cycles of the repack kernels. Both operands take one launch, or two where lines have scales.
+    /// Estimated cycles of the repack kernels. Both operands take one launch, or two where lines
+    /// have scales.
     pub fn repack_cycles(&self) -> f64 {
         let bytes = self.repacks().bytes;
         if bytes == 0 {
             return 0.0;
         }
-        // Copies are read and written once. Operands that are split are smaller when they are read, and read twice where they
-        // are scaled.
+        // Copies are read and written once. Operands that are split are smaller when they are read,
+        // and read twice where they are scaled.
         let Problem { m, n, k, batch, .. } = self.problem;
         let [of_a, of_b] = [batch.a, batch.b].map(|stride| batch.matrices(stride) as f64);
         let (launches, read) = match terms(&self.config) {
@@ -424,8 +430,8 @@ fn majors_of(element: Element) -> Majors {
     Product::of(element, element).map_or(Majors::K, |product| product.majors)
 }
 
-/// How an operand can be accessed, in place first. There is one way, or for tf32 that does not lie along k two, since kernels
-/// take one such operand through registers.
+/// How an operand can be accessed, in place first. There is one way, or for tf32 that does not lie
+/// along k two, since kernels take one such operand through registers.
 fn possible_accesses(
     operand: OperandLayout,
     element: Element,

@@ -1,4 +1,5 @@
-//! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
+//! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure
+//! arithmetic, no device.
 
 mod describe;
 mod knobs;
@@ -50,7 +51,8 @@ pub struct Plan {
     /// How the kernel accesses A and B. JSON has it as `readings`.
     #[serde(rename = "readings")]
     pub accesses: OperandAccesses,
-    /// Estimated cycles of the repack kernels, 0 where both operands are read in place. JSON has it as `pass_cycles`.
+    /// Estimated cycles of the repack kernels, 0 where both operands are read in place. JSON has it
+    /// as `pass_cycles`.
     #[serde(rename = "pass_cycles")]
     pub repack_cycles: f64,
     /// Whether the launch may begin while the one before it ends.
@@ -66,7 +68,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks what no problem can make possible: types without kernels, and knobs beyond their limits.
+    /// Checks what no problem can make possible: types without kernels, and knobs beyond their
+    /// limits.
     ///
     /// # Errors
     /// The types have no kernel, or a knob is impossible.
@@ -78,7 +81,8 @@ impl Plan {
         Plan::candidates(&problem, config, device).map(|_| ())
     }
 
-    /// Checks that there are kernels for a config's types, and that they take the scalars of a problem that validates.
+    /// Checks that there are kernels for a config's types, and that they take the scalars of a
+    /// problem that validates.
     ///
     /// # Errors
     /// [`SpecError::Types`], [`SpecError::Major`], or a scalar that the kernels do not take.
@@ -88,9 +92,9 @@ impl Plan {
         check_types(&problem, config.operands(), config.output_dtype())
     }
 
-    /// The plans for a problem on a device, best first; one where the config names the kernel. For a column-major D they are
-    /// those of the transposed problem, in which A and B, m and n have changed places. The addresses of operands are assumed
-    /// to be multiples of 16.
+    /// The plans for a problem on a device, best first; one where the config names the kernel. For
+    /// a column-major D they are those of the transposed problem, in which A and B, m and n have
+    /// changed places. The addresses of operands are assumed to be multiples of 16.
     ///
     /// # Errors
     /// The problem is malformed or too large, the types have no kernel, or a knob is impossible.
@@ -116,8 +120,9 @@ impl Plan {
         plans.next().ok_or(TOO_MANY_TILES)
     }
 
-    /// Like [`candidates`](Self::candidates), for operands of such alignment. Each plan is made when it is requested. A tuned
-    /// choice for this problem comes before all others where the config leaves everything but types to the planner.
+    /// Like [`candidates`](Self::candidates), for operands of such alignment. Each plan is made
+    /// when it is requested. A tuned choice for this problem comes before all others where the
+    /// config leaves everything but types to the planner.
     ///
     /// # Errors
     /// As [`candidates`](Self::candidates).
@@ -133,7 +138,8 @@ impl Plan {
         let Some(first) = plans.first.as_ref().filter(|_| config.leaves_all_to_planner()) else {
             return Ok(plans);
         };
-        // Where operands can be accessed in several ways, tuned choices are looked up for the way that the heuristic takes.
+        // Where operands can be accessed in several ways, tuned choices are looked up for the way
+        // that the heuristic takes.
         let planned = plans.planned(&first.choice());
         let fits =
             |choice: Choice| choice.with_epilogue(planned.config.epilogue).spec.validate().is_ok();
@@ -306,11 +312,12 @@ impl Iterator for Candidates {
 /// An operand that is smaller stays in L2 for whoever reads it next, bytes.
 const STREAMED_BYTES: u64 = 8 << 20;
 
-/// A D that is larger needs the lines of the operands to be evicted in their turn, bytes: where operands always go first, D
-/// fills L2, and 128×129280×7168 takes 6 % longer.
+/// A D that is larger needs the lines of the operands to be evicted in their turn, bytes: where
+/// operands always go first, D fills L2, and 128×129280×7168 takes 6 % longer.
 const MOST_OUTPUT_BYTES: u64 = 15 << 20;
 
-/// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to the other.
+/// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to
+/// the other.
 fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
     let Problem { m, n, k, batch, .. } = *problem;
     let [m, n, k] = choice.extents([m, n, k].map(|extent| extent as u64));

@@ -7,26 +7,28 @@ use pgemm_ir::Element;
 use pgemm_kernels::{Spec, Summation, Terms};
 use serde::{Deserialize, Serialize};
 
-/// How accurately products are added up. Types with one way only have it under every name of [`Full`](Precision::Full) and
-/// [`Fast`](Precision::Fast). The CPU adds up in binary32, also instead of f16, and splits no f32, whatever it is.
+/// How accurately products are added up. Types with one way only have it under every name of
+/// [`Full`](Precision::Full) and [`Fast`](Precision::Fast). The CPU adds up in binary32, also
+/// instead of f16, and splits no f32, whatever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Precision {
-    /// As accurately as it comes at nearly full speed: the tensor core adds up 128 products of 8-bit floats at a time, and
-    /// these sums are added in binary32.
+    /// As accurately as it comes at nearly full speed: the tensor core adds up 128 products of
+    /// 8-bit floats at a time, and these sums are added in binary32.
     #[default]
     Full,
     /// The tensor core adds up 8-bit floats all along k, with about 14 bits.
     Fast,
-    /// The tensor core adds up f16 in f16: sums are rounded to 11 bits again and again, and infinite from 65520 on. Parts of split
-    /// tiles are added in binary32.
+    /// The tensor core adds up f16 in f16: sums are rounded to 11 bits again and again, and
+    /// infinite from 65520 on. Parts of split tiles are added in binary32.
     F16,
     /// f32 in binary32 on CUDA cores: what [`Full`](Precision::Full) is for f32.
     Exact,
     /// f32 as the sum of two tf32, three products.
     Tf32x3,
-    /// f32 as the sum of two f16, three products, rows of A and columns of B scaled by powers of two.
+    /// f32 as the sum of two f16, three products, rows of A and columns of B scaled by powers of
+    /// two.
     F16x3,
     /// f32 as the sum of three bf16, the six larger products.
     Bf16x6,

@@ -1,4 +1,5 @@
-//! [`Problem`]: what is to be computed. The extents, layouts and scalars of `D = alpha * A·B + beta * C`.
+//! [`Problem`]: what is to be computed. The extents, layouts and scalars of `D = alpha * A·B + beta
+//! * C`.
 
 mod checks;
 mod scalars;
@@ -29,7 +30,8 @@ pub struct Problem {
     /// Contiguous dimension of C and D: n (row-major) or m (column-major).
     #[serde(default = "row_major")]
     pub d_major: Major,
-    /// Elements from one line (row or column, as `d_major` says) of C to the next; 0 where all lines are the same one.
+    /// Elements from one line (row or column, as `d_major` says) of C to the next; 0 where all
+    /// lines are the same one.
     pub c_leading_dimension: usize,
     /// Elements from one line of D to the next.
     pub d_leading_dimension: usize,
@@ -145,8 +147,8 @@ impl Problem {
         self
     }
 
-    /// Makes it a batch of `count` products, whose matrices lie one behind the other, without gaps, as far as lines have none.
-    /// Layouts that change later do not change the batch.
+    /// Makes it a batch of `count` products, whose matrices lie one behind the other, without gaps,
+    /// as far as lines have none. Layouts that change later do not change the batch.
     pub fn with_batch(mut self, count: usize) -> Problem {
         let apart = |(lines, length): (usize, usize), leading_dimension: usize, step: usize| {
             lines.saturating_mul(leading_dimension).max(length.saturating_mul(step)).max(1)

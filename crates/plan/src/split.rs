@@ -15,8 +15,8 @@ pub enum Split {
     Whole,
     /// Split-K: each tile by so many.
     SplitK(u32),
-    /// Stream-K: the k-tiles of all tiles, laid end to end, are dealt out evenly; of tiles that fill the device more than
-    /// twice, only those of the last two waves, unless these are full.
+    /// Stream-K: the k-tiles of all tiles, laid end to end, are dealt out evenly; of tiles that
+    /// fill the device more than twice, only those of the last two waves, unless these are full.
     StreamK,
 }
 

@@ -1,4 +1,5 @@
-//! Tuned choices: the key under which they are kept, and how a plan looks them up. Results files implement the lookup.
+//! Tuned choices: the key under which they are kept, and how a plan looks them up. Results files
+//! implement the lookup.
 
 use pgemm_ir::Element;
 use pgemm_kernels::Spec;
@@ -91,8 +92,9 @@ impl Default for KeyBatch {
 }
 
 impl ProblemKey {
-    /// The key of a problem under a config. It is that of the problem as the kernel sees it: with repacked operands, and
-    /// transposed where D is column-major. Leading dimensions and scalars are not part of it.
+    /// The key of a problem under a config. It is that of the problem as the kernel sees it: with
+    /// repacked operands, and transposed where D is column-major. Leading dimensions and scalars
+    /// are not part of it.
     pub fn of(problem: &Problem, config: &Config) -> ProblemKey {
         let alignment = OperandAlignment::ALIGNED;
         ProblemKey::of_planned(&PlannedProblem::new(problem, config, alignment))
@@ -158,7 +160,8 @@ impl ProblemKey {
         choice.has_majors(self.a_major, self.b_major)
     }
 
-    /// Whether a choice can compute it: types, precision and majors are those of the problem, and every number is in range.
+    /// Whether a choice can compute it: types, precision and majors are those of the problem, and
+    /// every number is in range.
     pub fn fits(&self, choice: &Choice) -> bool {
         let spec = &choice.spec;
         let types = (choice.operands(), spec.output) == (self.operands(), self.output);

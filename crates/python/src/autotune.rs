@@ -14,13 +14,15 @@ use crate::errors::{Failure, detached};
 use crate::knobs::{USUAL_SMS, majors};
 use crate::{gemms, types};
 
-/// Finds the fastest kernel for a problem by measuring, and has every later call use it. The device should have nothing else to do.
+/// Finds the fastest kernel for a problem by measuring, and has every later call use it. The device
+/// should have nothing else to do.
 ///
-/// problem is 'MxNxK', 'MxNxK*BATCH' or a tuple of them; a_major and b_major are the dimensions that are contiguous: a linear
-/// layer's weights are 'k', row-major matrices 'k' and 'n'. At most trials candidates are measured for seconds seconds;
-/// compiling and verifying come on top. Results go to file, which is continued where it exists; without one to a file in the
-/// user's cache folder, where they are found by themselves. progress(done, of, candidates) is called now and then. Returns what
-/// was found, as a dict.
+/// problem is 'MxNxK', 'MxNxK*BATCH' or a tuple of them; a_major and b_major are the dimensions
+/// that are contiguous: a linear layer's weights are 'k', row-major matrices 'k' and 'n'. At most
+/// trials candidates are measured for seconds seconds; compiling and verifying come on top. Results
+/// go to file, which is continued where it exists; without one to a file in the user's cache
+/// folder, where they are found by themselves. progress(done, of, candidates) is called now and
+/// then. Returns what was found, as a dict.
 #[pyfunction]
 #[pyo3(signature = (problem, dtype=None, *, b_dtype=None, out_dtype=None, precision=None, a_major="k", b_major="n", device=0,
     trials=None, seconds=None, file=None, progress=None))]

@@ -38,8 +38,8 @@ impl Product {
     /// What the library says.
     ///
     /// # Safety
-    /// The addresses must be those of arrays as `launches` describes them; on a device they and the stream must live until the
-    /// work is done.
+    /// The addresses must be those of arrays as `launches` describes them; on a device they and the
+    /// stream must live until the work is done.
     pub unsafe fn run(&self) -> Result<(), Failure> {
         match self.place {
             // SAFETY: as the caller vouches.

@@ -99,7 +99,8 @@ impl Failure {
     pub fn raise(self, py: Python<'_>) -> PyErr {
         match self {
             Failure::Library(Error::CaptureUnprepared) => {
-                let how = "from Python, call it once with arrays of the same shapes, strides and types before";
+                let how = "from Python, call it once with arrays of the same shapes, strides and \
+                    types before";
                 Class::State.exception(py, format!("{}; {how}", Error::CaptureUnprepared))
             }
             Failure::Library(error) => class_of(&error).exception(py, error.to_string()),
@@ -235,7 +236,8 @@ fn class_of_engine(error: &EngineError) -> Class {
     }
 }
 
-/// Does something without the interpreter's lock. What unwinds out of it is a defect, and becomes an exception.
+/// Does something without the interpreter's lock. What unwinds out of it is a defect, and becomes
+/// an exception.
 pub fn detached<T: Send>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, Failure> + Send,

@@ -1,4 +1,5 @@
-//! The GEMMs that calls on arrays share: one for each device and what is computed, made when it is first needed.
+//! The GEMMs that calls on arrays share: one for each device and what is computed, made when it is
+//! first needed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -79,7 +80,8 @@ pub fn device(ordinal: u32) -> Result<Device, Failure> {
     Ok(device)
 }
 
-/// Forgets all, so that what was tuned since is used. What is captured in graphs may still need them, so they stay alive.
+/// Forgets all, so that what was tuned since is used. What is captured in graphs may still need
+/// them, so they stay alive.
 pub fn renew() {
     static FORMER: Mutex<Vec<Gemm>> = Mutex::new(Vec::new());
     let mut gemms = lock(&GEMMS);

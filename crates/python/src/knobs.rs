@@ -69,7 +69,9 @@ pub fn read(
     if get.value::<bool>("persistent")? == Some(false) {
         return Err(Failure::Said(
             Class::NotSupported,
-            "persistent = False is not possible: all kernels are persistent. The nearest legal value is True".into(),
+            "persistent = False is not possible: all kernels are persistent. The nearest legal \
+             value is True"
+                .into(),
         ));
     }
     let [tile_m, tile_n, tile_k] = tile;
@@ -121,7 +123,8 @@ impl Asked {
             Some(_) => Err(Failure::Said(
                 Class::NotSupported,
                 format!(
-                    "epilogue = {epilogue} is not possible: a Runner is given no bias. Leave that part out, or use persistent_gemm.matmul"
+                    "epilogue = {epilogue} is not possible: a Runner is given no bias. Leave that \
+                     part out, or use persistent_gemm.matmul"
                 ),
             )),
         }

@@ -1,4 +1,5 @@
-//! `matmul` and `linear`: what they are given becomes views, a product and a result in the caller's library.
+//! `matmul` and `linear`: what they are given becomes views, a product and a result in the caller's
+//! library.
 
 use pgemm::{BiasAlong, Epilogue, PlanError, Problem};
 use pyo3::intern;
@@ -64,7 +65,8 @@ impl<'py> Call<'_, 'py> {
         [Some(self.a), Some(self.b), self.c, self.bias].into_iter().flatten()
     }
 
-    /// Whether torch's dispatcher must see the call: for gradients, or for classes that are derived from tensors.
+    /// Whether torch's dispatcher must see the call: for gradients, or for classes that are derived
+    /// from tensors.
     fn is_torchs(&self, torch: &Torch) -> PyResult<bool> {
         for array in self.arrays() {
             if !torch.is_plain(array) && torch.is_tensor(array)? {
@@ -78,7 +80,8 @@ impl<'py> Call<'_, 'py> {
     fn dispatched(&self) -> PyResult<Bound<'py, PyAny>> {
         let py = self.a.py();
         if self.out.is_some() {
-            let message = "out does not go with gradients or classes derived from tensors: leave it out, or use torch.no_grad()";
+            let message = "out does not go with gradients or classes derived from tensors: leave \
+                it out, or use torch.no_grad()";
             return Err(Failure::argument(message).raise(py));
         }
         let keywords = PyDict::new(py);
@@ -139,8 +142,8 @@ impl<'py> Call<'_, 'py> {
     /// Queues or computes it, and waits where its library would not know that it must.
     fn run_product(&self, product: &Product, wait: bool) -> Result<(), Failure> {
         detached(self.a.py(), || {
-            // SAFETY: the arrays are alive for the call, and those on a device as long as their library's rules for the stream
-            // say; the views were checked against each other.
+            // SAFETY: the arrays are alive for the call, and those on a device as long as their
+            // library's rules for the stream say; the views were checked against each other.
             unsafe { product.run() }?;
             if wait && let Place::Cuda(ordinal) = product.place {
                 // SAFETY: the stream is the one that was just launched on.
@@ -331,7 +334,8 @@ impl Arrays {
                 bias_address(&bias.view, &out.view, epilogue, types, problem)
             }
             _ if epilogue.bias().is_some() => Err(Failure::argument(format!(
-                "epilogue {epilogue} needs a bias, and none was given: give bias, or leave that part out"
+                "epilogue {epilogue} needs a bias, and none was given: give bias, or leave that \
+                 part out"
             ))),
             _ => Ok(0),
         }

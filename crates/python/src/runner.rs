@@ -17,10 +17,12 @@ use crate::{gemms, knobs, raw};
 /// `CU_STREAM_PER_THREAD`: one handle for a stream of each thread's own.
 const PER_THREAD: u64 = 2;
 
-/// GEMMs on one device: ``Runner(dtype='tf32', tile_m=256, tile_n=256, tile_k=32).run(A_ptr, B_ptr, C_ptr, M, N, K)``.
+/// GEMMs on one device: ``Runner(dtype='tf32', tile_m=256, tile_n=256, tile_k=32).run(A_ptr, B_ptr,
+/// C_ptr, M, N, K)``.
 ///
-/// Pointers are addresses of device memory. Matrices are row-major and have no gaps: A is M x K, B is K x N, C is M x N.
-/// A tile of None leaves it to the planner, which is faster as a rule. Further keywords are knobs: docs/python.md lists them.
+/// Pointers are addresses of device memory. Matrices are row-major and have no gaps: A is M x K, B
+/// is K x N, C is M x N. A tile of None leaves it to the planner, which is faster as a rule.
+/// Further keywords are knobs: docs/python.md lists them.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Runner {
     gemm: Gemm,
@@ -50,8 +52,9 @@ impl Runner {
         Ok(Runner { gemm, queued: Mutex::default() })
     }
 
-    /// Queues C = A*B on the stream and returns at once. A stream of None is the legacy default stream; a number is the handle
-    /// of one, and streams of torch.cuda and cupy.cuda are taken too. The first run of a problem plans and compiles.
+    /// Queues C = A*B on the stream and returns at once. A stream of None is the legacy default
+    /// stream; a number is the handle of one, and streams of torch.cuda and cupy.cuda are taken
+    /// too. The first run of a problem plans and compiles.
     #[pyo3(signature = (A_ptr, B_ptr, C_ptr, M, N, K, stream=None))]
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     #[expect(clippy::too_many_arguments, reason = "as above")]
@@ -71,7 +74,8 @@ impl Runner {
             let stream = stream.map_or(Ok(0), stream_handle)?;
             let pointers = Pointers::new(A_ptr, B_ptr, 0, C_ptr);
             detached(py, || {
-                // SAFETY: whoever calls gives addresses of such matrices, as the documentation asks.
+                // SAFETY: whoever calls gives addresses of such matrices, as the documentation
+                // asks.
                 Ok(unsafe { raw::run(&self.gemm, &problem, &pointers, stream) }?)
             })?;
             self.queued.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
@@ -80,7 +84,8 @@ impl Runner {
         queue().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Compiles and loads what a problem needs, so that running it only launches: before it is captured into a CUDA graph.
+    /// Compiles and loads what a problem needs, so that running it only launches: before it is
+    /// captured into a CUDA graph.
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     fn prepare(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<()> {
         let prepare = || {
@@ -90,7 +95,8 @@ impl Runner {
         prepare().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Waits until all work is done that was queued by run since the last call. Its streams must still exist.
+    /// Waits until all work is done that was queued by run since the last call. Its streams must
+    /// still exist.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let streams =
             std::mem::take(&mut *self.queued.lock().unwrap_or_else(PoisonError::into_inner));
@@ -131,8 +137,8 @@ impl Drop for Runner {
     }
 }
 
-/// How a problem would be computed by a GEMM with these knobs, in a line: kernel and plan. No GPU is needed. The keywords are
-/// those of Runner; tiles that are not given are the planner's.
+/// How a problem would be computed by a GEMM with these knobs, in a line: kernel and plan. No GPU
+/// is needed. The keywords are those of Runner; tiles that are not given are the planner's.
 #[pyfunction]
 #[pyo3(signature = (M, N, K, dtype=None, tile_m=None, tile_n=None, tile_k=None, *, sm_count=knobs::USUAL_SMS, **knobs))]
 #[expect(non_snake_case, reason = "these are the names that callers write")]
@@ -186,7 +192,8 @@ pub fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
     Ok(Gemm::with_picks(&device, config, Arc::new(picks))?)
 }
 
-/// What was tuned, at a path that somebody names: unlike what the environment names, a file there must be usable.
+/// What was tuned, at a path that somebody names: unlike what the environment names, a file there
+/// must be usable.
 fn picks(path: String, here: &Platform) -> Result<Picks, Failure> {
     if path == "off" {
         return Ok(Picks::default());

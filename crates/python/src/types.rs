@@ -129,7 +129,8 @@ impl Asked {
             (Some(found), Some(asked)) if holds(found, asked) => asked,
             (Some(found), Some(asked)) => {
                 return Err(Failure::dtype(format!(
-                    "out_dtype is {asked}, and out holds {found}: give another out, or leave out_dtype out"
+                    "out_dtype is {asked}, and out holds {found}: give another out, or leave \
+                     out_dtype out"
                 )));
             }
             (None, Some(asked)) => asked,
@@ -148,8 +149,8 @@ impl Types {
     }
 }
 
-/// Whether elements of one type may be those of another: tf32 is binary32 in memory, and 8-bit floats are bytes where a library
-/// lacks them.
+/// Whether elements of one type may be those of another: tf32 is binary32 in memory, and 8-bit
+/// floats are bytes where a library lacks them.
 pub fn holds(found: Dtype, asked: Dtype) -> bool {
     found == asked
         || matches!(

@@ -33,7 +33,8 @@ fn product(a: &View, b: &View) -> Launches {
     launches
 }
 
-/// What the problem and the offsets say is multiplied, element by element, against what the shapes and strides of the arrays say.
+/// What the problem and the offsets say is multiplied, element by element, against what the shapes
+/// and strides of the arrays say.
 fn check(a: &View, b: &View, c: Option<&View>, out: &View) {
     let beta = if c.is_some() { 1.0 } else { 0.0 };
     let asked = Operands { a, b, c, out, alpha: 1.0, beta, keep_rows: false };
@@ -138,7 +139,8 @@ fn products_are_those_of_the_arrays_element_by_element() {
 
 #[test]
 fn strides_of_any_kind_reach_their_place() {
-    // Rows with gaps, transposed, every other element, broadcast both ways and one, windows that overlap.
+    // Rows with gaps, transposed, every other element, broadcast both ways and one, windows that
+    // overlap.
     let all: [&[i64]; 9] =
         [&[9, 1], &[1, 9], &[18, 2], &[2, 18], &[0, 1], &[1, 0], &[0, 0], &[3, 1], &[1, 3]];
     for a in all {

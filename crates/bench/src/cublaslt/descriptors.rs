@@ -35,7 +35,8 @@ impl Desc {
         })
     }
 
-    /// Has this epilogue done, with the bias at this address, which lives as long as the descriptor is used.
+    /// Has this epilogue done, with the bias at this address, which lives as long as the descriptor
+    /// is used.
     pub(super) fn fuse(&self, fused: Epilogue, bias: u64) -> Result<(), BenchError> {
         let activation = fused.activation().and_then(epilogue::activation).unwrap_or(0);
         let value = match fused.bias() {
@@ -46,7 +47,8 @@ impl Desc {
         if fused.bias().is_none() {
             return Ok(());
         }
-        // SAFETY: the attribute is a pointer, which the library copies and reads through on the device only.
+        // SAFETY: the attribute is a pointer, which the library copies and reads through on the
+        // device only.
         check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
             let attribute = desc_attribute::BIAS_POINTER;
             (self.api.desc_set)(self.raw, attribute, (&raw const bias).cast(), size_of::<u64>())

@@ -1,5 +1,6 @@
-//! Finds libcublasLt at run time and declares the fifteen functions and the few constants that the peer needs, from
-//! NVIDIA's published ABI. The loaded library lives for the whole process: unloading CUDA libraries is not safe.
+//! Finds libcublasLt at run time and declares the fifteen functions and the few constants that the
+//! peer needs, from NVIDIA's published ABI. The loaded library lives for the whole process:
+//! unloading CUDA libraries is not safe.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -152,7 +153,8 @@ macro_rules! api {
             fn resolve(path: PathBuf, library: &'static libloading::Library) -> Result<Api, LoadFailure> {
                 Ok(Api {
                     $($field: {
-                        // SAFETY: the type is the published prototype of this symbol, and the library is never unloaded.
+                        // SAFETY: the type is the published prototype of this symbol, and the
+                        // library is never unloaded.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) -> $result>($symbol.as_bytes())
                         };
@@ -268,7 +270,8 @@ impl Surroundings {
     }
 }
 
-/// Every name to try: for each version, newest first, the dynamic loader's own search and then the folders that have it.
+/// Every name to try: for each version, newest first, the dynamic loader's own search and then the
+/// folders that have it.
 fn candidates(surroundings: &Surroundings) -> Vec<PathBuf> {
     let folders = surroundings.folders();
     let mut candidates = Vec::new();

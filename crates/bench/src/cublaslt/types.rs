@@ -1,4 +1,5 @@
-//! Which combinations of element types cuBLASLt is asked for, and alpha and beta in the type that it computes in.
+//! Which combinations of element types cuBLASLt is asked for, and alpha and beta in the type that
+//! it computes in.
 
 use std::ffi::{c_int, c_void};
 
@@ -29,10 +30,11 @@ pub(super) enum Scale {
     S32,
 }
 
-/// What the library computes of operands that it does not compute all of (NVIDIA, cuBLAS documentation, "cublasLtMatmul").
+/// What the library computes of operands that it does not compute all of (NVIDIA, cuBLAS
+/// documentation, "cublasLtMatmul").
 const OF_F16_SUMS: &str = "where it adds up in f16, its D is f16: use that or another precision";
-const OF_FLOAT8: &str = "of e4m3 × e4m3 it gives f16, bf16, f32 and e4m3, of e4m3 × e5m2 and e5m2 × e4m3 e5m2 as well, of e5m2 × \
-                         e5m2 nothing";
+const OF_FLOAT8: &str = "of e4m3 × e4m3 it gives f16, bf16, f32 and e4m3, of e4m3 × e5m2 and e5m2 \
+    × e4m3 e5m2 as well, of e5m2 × e5m2 nothing";
 const OF_FLOAT8_C: &str =
     "where its D is an 8-bit float, its C is bf16 or f16, and here C has D's type: use beta = 0";
 const OF_INTEGERS: &str = "of s8 × s8 it gives s32, s8 and f32, of u8 nothing";

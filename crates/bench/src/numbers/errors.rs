@@ -10,17 +10,21 @@ use serde::Serialize;
 pub struct Errors {
     /// Elements that were compared.
     pub elements: u64,
-    /// Of these, elements of D that are infinite where the reference is finite. They are not part of the figures below.
+    /// Of these, elements of D that are infinite where the reference is finite. They are not part
+    /// of the figures below.
     pub overflowed: u64,
-    /// Of these, elements that are NaN, unwritten ones included. They are not part of the figures below.
+    /// Of these, elements that are NaN, unwritten ones included. They are not part of the figures
+    /// below.
     pub not_a_number: u64,
     /// `‖D − R‖ / ‖R‖` in the Frobenius norm, with R the reference.
     pub normwise: f64,
     /// The largest `|d − r| / (|alpha|·Σ |aᵢ||bᵢ|)`.
     pub elementwise: f64,
-    /// The mean of `(|d| − |r|) / (|alpha|·Σ |aᵢ||bᵢ|)`: below 0 where results are too small, as truncated sums are.
+    /// The mean of `(|d| − |r|) / (|alpha|·Σ |aᵢ||bᵢ|)`: below 0 where results are too small, as
+    /// truncated sums are.
     pub bias: f64,
-    /// The largest part of its derived bound that an element's error takes; `None` where there is no bound, or no part of it.
+    /// The largest part of its derived bound that an element's error takes; `None` where there is
+    /// no bound, or no part of it.
     pub of_bound: Option<f64>,
     /// Whether every element is within its bound; `None` where there is none.
     pub within_bound: Option<bool>,

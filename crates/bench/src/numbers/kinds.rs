@@ -54,8 +54,8 @@ impl Values {
     }
 }
 
-/// Exponents of [`Values::Wide`]: about those of the type's normal numbers, and so that sums of a million products fit f16, where D
-/// may be of it.
+/// Exponents of [`Values::Wide`]: about those of the type's normal numbers, and so that sums of a
+/// million products fit f16, where D may be of it.
 fn wide_exponents(element: Element) -> [f64; 2] {
     match element {
         Element::F16 | Element::E5m2 => [-14.0, 4.0],

@@ -1,4 +1,5 @@
-//! What [`Bench::stream_of_jobs`](super::super::Bench::stream_of_jobs) found: plain data, a part of a report.
+//! What [`Bench::stream_of_jobs`](super::super::Bench::stream_of_jobs) found: plain data, a part of
+//! a report.
 
 use persistent_gemm::measure::{Elements, Verification};
 use persistent_gemm::power::PowerSample;
@@ -50,7 +51,8 @@ impl Way {
         }
     }
 
-    /// Whether each job begins when the one before it is done, so that it could read what that stored.
+    /// Whether each job begins when the one before it is done, so that it could read what that
+    /// stored.
     pub const fn keeps_order(self) -> bool {
         matches!(self, Way::Eager | Way::Graph | Way::Chain)
     }
@@ -67,7 +69,8 @@ impl Way {
 /// Times of one contestant in one way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WayTimes {
-    /// Who: [`PEER`](super::PEER), [`LAUNCHED`](super::LAUNCHED), [`RESIDENT`](super::RESIDENT), or the kernel that was asked for.
+    /// Who: [`PEER`](super::PEER), [`LAUNCHED`](super::LAUNCHED), [`RESIDENT`](super::RESIDENT), or
+    /// the kernel that was asked for.
     pub contestant: String,
     /// How its jobs reach the device.
     pub way: Way,
@@ -83,7 +86,8 @@ pub struct WayTimes {
     pub rounds: Vec<f64>,
     /// The same, summarised.
     pub microseconds: Summary,
-    /// Microseconds that the host is busy per job until the last one is enqueued or submitted; `None` where launches are few.
+    /// Microseconds that the host is busy per job until the last one is enqueued or submitted;
+    /// `None` where launches are few.
     pub host_microseconds: Option<Summary>,
     /// 10^12 multiplications and additions per second, from the median.
     pub teraflops: f64,
@@ -171,7 +175,8 @@ impl StreamOutcome {
         peers.min_by(|x, y| x.microseconds.median.total_cmp(&y.microseconds.median))
     }
 
-    /// The time of the peer's fastest way over this one's, medians; `None` for the peer's own and where there is none.
+    /// The time of the peer's fastest way over this one's, medians; `None` for the peer's own and
+    /// where there is none.
     pub fn ratio(&self, times: &WayTimes) -> Option<f64> {
         let peer = self.fastest_peer(times.way).filter(|_| times.contestant != super::PEER)?;
         Some(peer.microseconds.median / times.microseconds.median)

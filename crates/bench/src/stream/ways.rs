@@ -17,7 +17,8 @@ use crate::bench::Bench;
 use crate::cublaslt::{CublasLt, CublasLtPlan};
 use crate::error::{BenchError, Result};
 
-/// So long after its last job an engine has left the device for certain, which it does after a millisecond.
+/// So long after its last job an engine has left the device for certain, which it does after a
+/// millisecond.
 const UNTIL_IT_HAS_LEFT: Duration = Duration::from_millis(3);
 
 /// One timed repetition.
@@ -63,8 +64,8 @@ impl Runner for Eager<'_> {
     }
 }
 
-/// Work that is enqueued by few calls, between events: once before, so that the device is never ahead of the host, and then
-/// [`REPLAYS`] times.
+/// Work that is enqueued by few calls, between events: once before, so that the device is never
+/// ahead of the host, and then [`REPLAYS`] times.
 pub(super) struct OnDevice<'a> {
     bench: &'a Bench,
     jobs: usize,
@@ -94,13 +95,15 @@ impl<'a> OnDevice<'a> {
         let record = |stream: StreamRef<'_>| {
             (0..count).try_for_each(|job| contestant.enqueue(job % sets, stream))
         };
-        // SAFETY: the contestant, which holds operands and workspaces, lives as long as the graph; every repetition ends with a wait.
+        // SAFETY: the contestant, which holds operands and workspaces, lives as long as the graph;
+        // every repetition ends with a wait.
         let graph = unsafe { Graph::capture_with(bench.device(), bench.stream(), record)? };
         let mut recorded = Recorded { graph, _contestants: vec![contestant] };
         OnDevice::new(bench, count, move |stream| Ok(recorded.graph.launch(stream)?))
     }
 
-    /// A graph of a launch for each job, the jobs dealt out to as many branches as there are contestants.
+    /// A graph of a launch for each job, the jobs dealt out to as many branches as there are
+    /// contestants.
     pub(super) fn branches(
         bench: &'a Bench,
         mut contestants: Vec<Box<dyn Contestant + 'a>>,
@@ -129,7 +132,8 @@ impl<'a> OnDevice<'a> {
             }
             Ok::<_, BenchError>(())
         };
-        // SAFETY: as for a graph without branches; the streams and events are needed while it is recorded only.
+        // SAFETY: as for a graph without branches; the streams and events are needed while it is
+        // recorded only.
         let graph = unsafe { Graph::capture_with(device, bench.stream(), record)? };
         let mut recorded = Recorded { graph, _contestants: contestants };
         OnDevice::new(bench, count, move |stream| Ok(recorded.graph.launch(stream)?))
@@ -223,7 +227,8 @@ impl Contestant for GemmBatch {
         let addresses = self.operands.addresses(set)?;
         let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
         let Problem { alpha, beta, .. } = *self.operands.problem();
-        // SAFETY: the sets lie as the batch says, live as long as `self`, and every repetition ends with a wait.
+        // SAFETY: the sets lie as the batch says, live as long as `self`, and every repetition ends
+        // with a wait.
         Ok(unsafe {
             self.gemm.run_at(RunRequest::prepared(&self.prepared, alpha, beta), &pointers, stream)
         }?)
@@ -266,7 +271,8 @@ impl Contestant for CublasLtBatch {
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         let addresses = self.operands.addresses(set)?;
-        // SAFETY: the plan was made for a batch of these sets, which live as long as `self`; all of a session's work is on one stream.
+        // SAFETY: the plan was made for a batch of these sets, which live as long as `self`; all of
+        // a session's work is on one stream.
         Ok(unsafe { self.plan.enqueue(self.rank, &addresses, stream) }?)
     }
 }
@@ -316,7 +322,8 @@ impl Resident {
     }
 
     fn submit_after(&self, job: usize, after: &[&Ticket]) -> Result<Ticket> {
-        // SAFETY: the sets were uploaded before, live as long as `self`, which waits for its jobs, and are nobody else's meanwhile.
+        // SAFETY: the sets were uploaded before, live as long as `self`, which waits for its jobs,
+        // and are nobody else's meanwhile.
         Ok(unsafe { self.engine.submit_after(self.job(job), after) }?)
     }
 

@@ -1,5 +1,5 @@
-//! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of random data, and kernels stay
-//! loaded, so that what a choice costs beside its burst is little.
+//! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of
+//! random data, and kernels stay loaded, so that what a choice costs beside its burst is little.
 
 use std::ops::ControlFlow;
 
@@ -22,11 +22,13 @@ use crate::machine::Machine;
 /// Seed of the random operands.
 const SEED: u64 = 1;
 
-/// Rows and bytes of each of the data that the pool repeats: 64 MiB and a bit, so that it doesn't repeat at a power of two.
+/// Rows and bytes of each of the data that the pool repeats: 64 MiB and a bit, so that it doesn't
+/// repeat at a power of two.
 const RANDOM_ROWS: usize = 65_537;
 const RANDOM_ROW_BYTES: usize = 1024;
 
-/// Parts of the device's free memory that operands and results may take; workspaces need some of the rest.
+/// Parts of the device's free memory that operands and results may take; workspaces need some of
+/// the rest.
 const OPERAND_SHARE: f64 = 0.5;
 const RESULT_SHARE: f64 = 0.3;
 
@@ -82,8 +84,8 @@ impl Sets {
 }
 
 impl Surveyor {
-    /// A surveyor for those of `keys` that fit: allocates and fills the pool. All keys must have the element types of
-    /// `elements`.
+    /// A surveyor for those of `keys` that fit: allocates and fills the pool. All keys must have
+    /// the element types of `elements`.
     ///
     /// # Errors
     /// Those of [`SurveyOptions::check`], or driver errors.
@@ -138,11 +140,13 @@ impl Surveyor {
         Machine::of(&self.harness, self.peer.as_ref())
     }
 
-    /// Times a problem's choices. `progress` hears before each how many are done, and of how many, and may end it.
+    /// Times a problem's choices. `progress` hears before each how many are done, and of how many,
+    /// and may end it.
     ///
     /// # Errors
-    /// [`BenchError::TooLarge`] where the problem's operands do not fit, or it would take too long. The device has failed, so
-    /// that nothing more can be measured. [`BenchError::Stopped`] where `progress` ends it. A choice that cannot run is no error: its row says why.
+    /// [`BenchError::TooLarge`] where the problem's operands do not fit, or it would take too long.
+    /// The device has failed, so that nothing more can be measured. [`BenchError::Stopped`] where
+    /// `progress` ends it. A choice that cannot run is no error: its row says why.
     pub fn survey(
         &self,
         key: &ProblemKey,
@@ -206,8 +210,8 @@ impl SurveyTimer for DeviceTimer<'_> {
             self.time(expected, &mut |addresses, stream| {
                 let Addresses { a, b, c, d, .. } = *addresses;
                 let Problem { alpha, beta, .. } = self.problem;
-                // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
-                // which the stream is waited for.
+                // SAFETY: the surveyor's pools, on this device, hold the matrices of every set;
+                // they outlive the burst, after which the stream is waited for.
                 unsafe {
                     gemm.run_at(
                         RunRequest::prepared(&prepared, alpha, beta),
@@ -228,8 +232,9 @@ impl SurveyTimer for DeviceTimer<'_> {
     fn peer(&mut self) -> Result<Option<f64>> {
         let Some(peer) = &self.peer else { return Ok(None) };
         let seconds = self.time(self.expected, &mut |addresses, stream| {
-            // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the burst, after which the
-            // stream is waited for; all work of the survey is on this stream.
+            // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the
+            // burst, after which the stream is waited for; all work of the survey is on this
+            // stream.
             unsafe { peer.enqueue(0, addresses, stream) }
         });
         match seconds {
@@ -248,7 +253,8 @@ impl SurveyTimer for DeviceTimer<'_> {
 }
 
 impl DeviceTimer<'_> {
-    /// The error back where the device goes on after it: a kernel that has broken the context has broken it for all.
+    /// The error back where the device goes on after it: a kernel that has broken the context has
+    /// broken it for all.
     fn survives(&self, error: BenchError) -> Result<BenchError> {
         match self.surveyor.harness.stream().synchronize() {
             Ok(()) => Ok(error),
@@ -290,7 +296,8 @@ impl DeviceTimer<'_> {
         }
         let length = graph_length(per_gemm, self.sets.count);
         let record = |stream: StreamRef<'_>| (0..length).try_for_each(|_| launch(stream));
-        // SAFETY: what is recorded outlives the graph, which ends with this function, and the last burst is waited for.
+        // SAFETY: what is recorded outlives the graph, which ends with this function, and the last
+        // burst is waited for.
         let mut graph = unsafe { Graph::capture_with(harness.device(), stream, record)? };
         let mut replay = |stream: StreamRef<'_>| Ok(graph.launch(stream)?);
         let seconds = self.burst(1, &mut replay)?;

@@ -23,7 +23,8 @@ fn key(m: usize, n: usize, k: usize) -> ProblemKey {
     }
 }
 
-/// Counts what it is asked for: the nth reading takes n microseconds, and choices split along k cannot run.
+/// Counts what it is asked for: the nth reading takes n microseconds, and choices split along k
+/// cannot run.
 #[derive(Default)]
 struct Counting {
     readings: u32,
@@ -127,7 +128,8 @@ fn the_peer_is_read_around_every_few_choices() {
     .unwrap();
     assert_eq!(heard, (0..19).collect::<Vec<_>>());
     assert_eq!(timer.peers, 4);
-    // Readings: the peer 1, eight choices, the peer 10, eight choices, the peer 19, three choices, the peer 23.
+    // Readings: the peer 1, eight choices, the peer 10, eight choices, the peer 19, three choices,
+    // the peer 23.
     let around: Vec<_> = rows.iter().map(|row| row.peer_microseconds.map(Option::unwrap)).collect();
     assert_eq!(around[..8], [[1.0, 10.0]; 8]);
     assert_eq!(around[8..16], [[10.0, 19.0]; 8]);

@@ -1,5 +1,5 @@
-//! Random products on the device: of all types, majors, strides, addresses, extents, scalars and epilogues. Several processes share
-//! them by `PGEMM_SHARD`.
+//! Random products on the device: of all types, majors, strides, addresses, extents, scalars and
+//! epilogues. Several processes share them by `PGEMM_SHARD`.
 
 use std::thread;
 

@@ -19,7 +19,8 @@ pub struct Handle {
 
 impl Handle {
     /// # Safety
-    /// Where no device is named, the context that is current on this thread must outlive the handle.
+    /// Where no device is named, the context that is current on this thread must outlive the
+    /// handle.
     pub(super) unsafe fn create(asked: Asked) -> Result<Self, Failure> {
         let Asked { config, device, autotune_file } = asked;
         let device = match device {
@@ -77,7 +78,8 @@ impl Handle {
     }
 }
 
-/// Kernels must not be unloaded while they run. The streams may be gone by now, so the device is waited for.
+/// Kernels must not be unloaded while they run. The streams may be gone by now, so the device is
+/// waited for.
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.queued.is_empty() {

@@ -8,8 +8,8 @@ use crate::failure::Failure;
 /// Structs of more bytes are taken for ones that nobody has initialised.
 const MOST_BYTES: usize = 4096;
 
-/// A struct that may grow: its first field is its size in bytes as the caller's header has it, later versions add fields at the
-/// end, and 0 in these means what earlier versions did.
+/// A struct that may grow: its first field is its size in bytes as the caller's header has it,
+/// later versions add fields at the end, and 0 in these means what earlier versions did.
 ///
 /// # Safety
 /// Of C layout, with a `usize` as its first field, and valid whatever bytes the others hold.
@@ -66,7 +66,8 @@ pub(super) unsafe fn initialise<T: Growing>(
 /// The caller's struct.
 ///
 /// # Safety
-/// `source` must be null, or the address of as many bytes as its first field says, unless that is none that [`initialise`] takes.
+/// `source` must be null, or the address of as many bytes as its first field says, unless that is
+/// none that [`initialise`] takes.
 pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> Result<T, Failure> {
     if source.is_null() {
         return Err(Failure::null(what));
@@ -76,7 +77,8 @@ pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> R
     check_size::<T>(what, size)?;
     let known = size.min(size_of::<T>());
     let mut value = T::default();
-    // SAFETY: the caller has `size` bytes there, of which the first `known` fit the value, which any bytes make valid.
+    // SAFETY: the caller has `size` bytes there, of which the first `known` fit the value, which
+    // any bytes make valid.
     unsafe {
         std::ptr::copy_nonoverlapping(source.cast::<u8>(), (&raw mut value).cast(), known);
     }
@@ -84,8 +86,8 @@ pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> R
     let later = unsafe { std::slice::from_raw_parts(source.cast::<u8>().add(known), size - known) };
     if later.iter().any(|byte| *byte != 0) {
         return Err(Failure::unsupported(format!(
-            "{what} sets a field that this library, version {}, does not know: its header is a later one's. Use the library that \
-             came with the header",
+            "{what} sets a field that this library, version {}, does not know: its header is a \
+             later one's. Use the library that came with the header",
             env!("CARGO_PKG_VERSION")
         )));
     }
@@ -125,7 +127,8 @@ pub(super) unsafe fn text(
 /// Writes as much of a text as there is room for, with a zero at the end, and its whole length.
 ///
 /// # Safety
-/// `capacity` bytes can be written to `target`, which may be null where that is 0; `length` must be null or the address of a number.
+/// `capacity` bytes can be written to `target`, which may be null where that is 0; `length` must be
+/// null or the address of a number.
 pub(super) unsafe fn write_text(
     text: &str,
     target: *mut c_char,

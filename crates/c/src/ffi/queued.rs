@@ -1,6 +1,6 @@
-//! [`Queued`]: which streams a GEMM has work on, so that it alone is waited for. An event after each launch would tell exactly,
-//! but is a further call of the driver, and would stand between launches that are to overlap. So events are recorded when somebody
-//! waits.
+//! [`Queued`]: which streams a GEMM has work on, so that it alone is waited for. An event after
+//! each launch would tell exactly, but is a further call of the driver, and would stand between
+//! launches that are to overlap. So events are recorded when somebody waits.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -55,7 +55,8 @@ impl Queued {
     }
 
     fn note_handle(&self, handle: usize) {
-        // Either this sees that the list was taken, or whoever took it records its event after the launch that came before this.
+        // Either this sees that the list was taken, or whoever took it records its event after the
+        // launch that came before this.
         fence(Ordering::SeqCst);
         if self.last.load(Ordering::SeqCst) == handle {
             return;
@@ -145,7 +146,8 @@ impl Streams {
             let stream = unsafe { StreamRef::from_raw(device, handle as *mut c_void) };
             if stream.is_capturing()? {
                 return Err(Failure::state(
-                    "a stream that this GEMM was run on is being captured, so its work cannot be waited for: end the capture first",
+                    "a stream that this GEMM was run on is being captured, so its work cannot be \
+                     waited for: end the capture first",
                 ));
             }
             let event = Event::new(device, Timing::Disabled)?;

@@ -17,7 +17,8 @@ pub enum IoError {
     },
 
     /// The operating system refuses to read.
-    #[error("cannot read {}: {source}. Check that the file exists and that this user may read it", path.display())]
+    #[error("cannot read {}: {source}. Check that the file exists and that this user may read \
+        it", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -27,8 +28,8 @@ pub enum IoError {
 
     /// The operating system refuses to write.
     #[error(
-        "cannot write {}: {source}. Nothing was changed there. Check that the folder exists, that this user may write to \
-         it, and that the disk is not full",
+        "cannot write {}: {source}. Nothing was changed there. Check that the folder exists, that \
+         this user may write to it, and that the disk is not full",
         path.display()
     )]
     Write {
@@ -71,8 +72,8 @@ pub enum IoError {
 
     /// The .safetensors header is not where or as long as it should be.
     #[error(
-        "{} is not a .safetensors file or is damaged: it has {file_bytes} bytes and claims a header of {header_bytes}. Save \
-         or download it again",
+        "{} is not a .safetensors file or is damaged: it has {file_bytes} bytes and claims a \
+         header of {header_bytes}. Save or download it again",
         path.display()
     )]
     SafetensorsHeaderLength {
@@ -98,8 +99,8 @@ pub enum IoError {
 
     /// A tensor's bytes are not those of its shape and type.
     #[error(
-        "{} is damaged: tensor '{tensor}' is stored as bytes {start}..{end}, and its shape and type take {needed}. Save or \
-         download it again",
+        "{} is damaged: tensor '{tensor}' is stored as bytes {start}..{end}, and its shape and \
+         type take {needed}. Save or download it again",
         path.display()
     )]
     TensorBytes {
@@ -117,7 +118,8 @@ pub enum IoError {
 
     /// The file ends early.
     #[error(
-        "{} is cut off: it has {found} bytes of data, and its header announces {needed}. Save, copy or download it again",
+        "{} is cut off: it has {found} bytes of data, and its header announces {needed}. Save, \
+         copy or download it again",
         path.display()
     )]
     Truncated {
@@ -131,8 +133,8 @@ pub enum IoError {
 
     /// The file goes on after its data.
     #[error(
-        "{} is damaged, or holds more than one array: it has {found} bytes of data, and its header announces {needed}. Save \
-         one array per file",
+        "{} is damaged, or holds more than one array: it has {found} bytes of data, and its header \
+         announces {needed}. Save one array per file",
         path.display()
     )]
     TrailingBytes {
@@ -146,7 +148,8 @@ pub enum IoError {
 
     /// Not a matrix.
     #[error(
-        "{what} has {} dimension{} (shape {shape:?}): a matrix has two. Reshape it, for example to (1, n)",
+        "{what} has {} dimension{} (shape {shape:?}): a matrix has two. Reshape it, for example to \
+         (1, n)",
         shape.len(),
         if shape.len() == 1 { "" } else { "s" }
     )]
@@ -159,7 +162,8 @@ pub enum IoError {
 
     /// The extents multiply to more than fits an address space.
     #[error(
-        "{what} claims the shape {shape:?}, which is more than fits in memory: the file is damaged. Save it again"
+        "{what} claims the shape {shape:?}, which is more than fits in memory: the file is \
+         damaged. Save it again"
     )]
     TooLarge {
         /// The file, and the tensor in it.
@@ -210,7 +214,8 @@ pub enum IoError {
 
     /// Writing would drop other tensors.
     #[error(
-        "{} already holds other tensors ({}), which writing would drop. Choose another file name, or delete the file",
+        "{} already holds other tensors ({}), which writing would drop. Choose another file name, \
+         or delete the file",
         path.display(),
         listed(others)
     )]
@@ -223,7 +228,8 @@ pub enum IoError {
 
     /// numpy has no such element type.
     #[error(
-        "numpy has no {dtype}, so {} cannot hold it: write a .safetensors file, or choose an output dtype of f32",
+        "numpy has no {dtype}, so {} cannot hold it: write a .safetensors file, or choose an \
+         output dtype of f32",
         path.display()
     )]
     NoNumpyType {

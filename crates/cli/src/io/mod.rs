@@ -51,10 +51,12 @@ impl Location {
     }
 }
 
-/// Checks that a file can be written there, before the time for computing its content is spent. Leaves nothing behind.
+/// Checks that a file can be written there, before the time for computing its content is spent.
+/// Leaves nothing behind.
 ///
 /// # Errors
-/// A folder is not there or not this user's to write to, or something else than a file has that name.
+/// A folder is not there or not this user's to write to, or something else than a file has that
+/// name.
 pub fn check_writable(location: &Location) -> Result<(), IoError> {
     atomic::check(location.path())
 }
@@ -111,8 +113,9 @@ pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
     }
 }
 
-/// Writes a matrix, in place of a file of that name or not at all: the file appears under its name once it is complete.
-/// A `.npy` file keeps the order of the matrix; a tensor is row-major, and is called `D` where the location names none.
+/// Writes a matrix, in place of a file of that name or not at all: the file appears under its name
+/// once it is complete. A `.npy` file keeps the order of the matrix; a tensor is row-major, and is
+/// called `D` where the location names none.
 ///
 /// # Errors
 /// The file cannot be written, or the format has no such element type.
@@ -125,7 +128,8 @@ pub fn write(location: &Location, matrix: &HostMatrix) -> Result<(), IoError> {
     }
 }
 
-/// The matrix in another element type, with a line about it on standard error. `name` is what the line calls it, such as `A`.
+/// The matrix in another element type, with a line about it on standard error. `name` is what the
+/// line calls it, such as `A`.
 ///
 /// # Errors
 /// The memory is not to be had.

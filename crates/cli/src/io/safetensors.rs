@@ -1,4 +1,5 @@
-//! `.safetensors` files: a JSON header of names, types, shapes and byte ranges, then the data, row-major and little-endian.
+//! `.safetensors` files: a JSON header of names, types, shapes and byte ranges, then the data,
+//! row-major and little-endian.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -170,7 +171,8 @@ pub(super) fn write(path: &Path, name: &str, matrix: &HostMatrix) -> Result<(), 
     })
 }
 
-/// A file that holds other tensors is not replaced by one that holds only this. One that is no safetensors file is.
+/// A file that holds other tensors is not replaced by one that holds only this. One that is no
+/// safetensors file is.
 fn refuse_to_drop_tensors(path: &Path, name: &str) -> Result<(), IoError> {
     let Ok((mut file, file_bytes)) = open(path) else {
         return Ok(());

@@ -1,4 +1,5 @@
-//! What cannot be served: each is refused with status 2 and says what was asked, what the limit is and what to do.
+//! What cannot be served: each is refused with status 2 and says what was asked, what the limit is
+//! and what to do.
 
 use std::fs;
 use std::path::Path;

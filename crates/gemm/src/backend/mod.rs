@@ -1,6 +1,6 @@
-//! [`Backend`]: where products of host matrices are computed. The cuda backend and the emulator have a memory of their own
-//! ([`ProductMemory`]), in which they execute the launches of a plan; the cpu backend computes the
-//! product itself.
+//! [`Backend`]: where products of host matrices are computed. The cuda backend and the emulator
+//! have a memory of their own ([`ProductMemory`]), in which they execute the launches of a plan;
+//! the cpu backend computes the product itself.
 
 #[cfg(feature = "cpu")]
 mod cpu;

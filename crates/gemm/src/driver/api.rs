@@ -325,14 +325,17 @@ fn name(
 fn what_to_do(code: c_uint) -> &'static str {
     match code {
         1 => {
-            "an argument is out of the driver's range; please report this with the command that led here"
+            "an argument is out of the driver's range; please report this with the command that \
+             led here"
         }
         2 => {
-            "memory is exhausted: free buffers, or look with nvidia-smi for other processes on the device"
+            "memory is exhausted: free buffers, or look with nvidia-smi for other processes on the \
+             device"
         }
         3 | 4 => "the driver is shutting down: do not use the GPU while the process exits",
         34 => {
-            "this is the toolkit's stub of libcuda: put the real driver's folder first on LD_LIBRARY_PATH"
+            "this is the toolkit's stub of libcuda: put the real driver's folder first on \
+             LD_LIBRARY_PATH"
         }
         46 => "the device is busy or in exclusive mode: look with nvidia-smi for other processes",
         101 => "the device does not exist: look at nvidia-smi and CUDA_VISIBLE_DEVICES",
@@ -345,8 +348,8 @@ fn what_to_do(code: c_uint) -> &'static str {
         218 | 222 => "this driver cannot compile the kernel's PTX: update the driver",
         400 => "a stream, event or module was destroyed, or belongs to another context",
         700 | 702 | 714..=719 => {
-            "a kernel failed and the context is unusable until the process restarts: check the buffers' sizes with \
-             compute-sanitizer"
+            "a kernel failed and the context is unusable until the process restarts: check the \
+             buffers' sizes with compute-sanitizer"
         }
         701 => "the kernel needs more registers, threads or shared memory than the device has left",
         801 => "the device or driver does not support this",
@@ -354,7 +357,8 @@ fn what_to_do(code: c_uint) -> &'static str {
             "the kernel module and libcuda do not match: restart the machine after a driver update"
         }
         900..=908 => {
-            "the call is not permitted while a stream is captured: prepare before the capture begins"
+            "the call is not permitted while a stream is captured: prepare before the capture \
+             begins"
         }
         999 => "the driver does not say why: look at dmesg for Xid lines",
         _ => "see CUresult in the CUDA driver API manual",

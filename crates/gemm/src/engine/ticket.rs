@@ -100,7 +100,8 @@ impl Ticket {
     /// done or given up.
     ///
     /// # Errors
-    /// [`EngineError::Capture`]: the job is done once, and a graph's replays would not wait for others; [`crate::Error::Driver`].
+    /// [`EngineError::Capture`]: the job is done once, and a graph's replays would not wait for
+    /// others; [`crate::Error::Driver`].
     pub fn stream_wait(&self, stream: StreamRef<'_>) -> Result<()> {
         if stream.is_capturing()? {
             return Err(EngineError::Capture.into());

@@ -19,7 +19,8 @@ pub enum EngineError {
     Job(#[from] RecordError),
     /// No kernel of these types stays.
     #[error(
-        "{spec} is launched for each problem: engines are for products of f16, bf16, tf32 and 8 bits on tensor cores"
+        "{spec} is launched for each problem: engines are for products of f16, bf16, tf32 and 8 \
+         bits on tensor cores"
     )]
     Kernel {
         /// The kernel that is launched.
@@ -27,8 +28,8 @@ pub enum EngineError {
     },
     /// The kernel's operands have other majors.
     #[error(
-        "the engine multiplies with a {}-major and {}-major A and B, and the problem has a {}-major and {}-major A and B: start another \
-         engine for it",
+        "the engine multiplies with a {}-major and {}-major A and B, and the problem has a \
+         {}-major and {}-major A and B: start another engine for it",
         engine[0], engine[1], problem[0], problem[1]
     )]
     Majors {
@@ -39,8 +40,9 @@ pub enum EngineError {
     },
     /// An operand that TMA cannot read.
     #[error(
-        "{operand} cannot be read by TMA: its address and the bytes from line to line have to be multiples of 16, and its elements \
-         to lie side by side; launch this problem instead, or pad its rows"
+        "{operand} cannot be read by TMA: its address and the bytes from line to line have to be \
+         multiples of 16, and its elements to lie side by side; launch this problem instead, or \
+         pad its rows"
     )]
     Operand {
         /// `A` or `B`.
@@ -60,7 +62,8 @@ pub enum EngineError {
     },
     /// All records are held.
     #[error(
-        "{limit} jobs are prepared, and more are not possible: drop some, which frees them once they are done"
+        "{limit} jobs are prepared, and more are not possible: drop some, which frees them once \
+         they are done"
     )]
     Records {
         /// How many there are.
@@ -68,8 +71,8 @@ pub enum EngineError {
     },
     /// Other streams have all lanes.
     #[error(
-        "{limit} other streams have jobs under way in this engine, and more are not possible: use one of them, submit from the host, or \
-         start another engine"
+        "{limit} other streams have jobs under way in this engine, and more are not possible: use \
+         one of them, submit from the host, or start another engine"
     )]
     Lanes {
         /// How many streams can have.
@@ -77,8 +80,9 @@ pub enum EngineError {
     },
     /// A job of the host's after one of a stream's that is not done.
     #[error(
-        "job {job} of a stream is not done, and a job of the host's cannot come after it: the engine may get to the host's first, whose tiles \
-         would hold the SMs that the stream's needs; wait for that ticket first, or submit on that stream"
+        "job {job} of a stream is not done, and a job of the host's cannot come after it: the \
+         engine may get to the host's first, whose tiles would hold the SMs that the stream's \
+         needs; wait for that ticket first, or submit on that stream"
     )]
     AfterStream {
         /// The stream's job's number.
@@ -123,8 +127,8 @@ pub enum EngineError {
     },
     /// The watchdog's time has passed without any job getting done.
     #[error(
-        "the engine has made no progress for {waited:?} while job {job} was waited for: another kernel may hold the SMs, or the job waits \
-         for something that waits for it"
+        "the engine has made no progress for {waited:?} while job {job} was waited for: another \
+         kernel may hold the SMs, or the job waits for something that waits for it"
     )]
     Stuck {
         /// Its number.
@@ -134,8 +138,9 @@ pub enum EngineError {
     },
     /// A kernel failed.
     #[error(
-        "the engine failed while job {job} was under way: {cause}; a kernel's failure ends its CUDA context with all that was made in it: \
-         start the process again, or work in a new context"
+        "the engine failed while job {job} was under way: {cause}; a kernel's failure ends its \
+         CUDA context with all that was made in it: start the process again, or work in a new \
+         context"
     )]
     Failed {
         /// Its number.
@@ -145,7 +150,8 @@ pub enum EngineError {
     },
     /// The system starts no more threads.
     #[error(
-        "a thread of the engine could not be started: {cause}; end others, or raise the limit of threads (ulimit -u)"
+        "a thread of the engine could not be started: {cause}; end others, or raise the limit of \
+         threads (ulimit -u)"
     )]
     Thread {
         /// What the system says.
@@ -153,8 +159,8 @@ pub enum EngineError {
     },
     /// The stream is being captured.
     #[error(
-        "a stream that is being captured cannot submit to an engine, which takes each job once: launch this problem, which can be \
-         captured"
+        "a stream that is being captured cannot submit to an engine, which takes each job once: \
+         launch this problem, which can be captured"
     )]
     Capture,
 }

@@ -21,7 +21,8 @@ pub enum FileDamage {
     },
     /// A choice in it is not one for its problem.
     #[error(
-        "{choice} is no kernel for {}x{}x{} with operands of {}, {}-major, and {}, {}-major, and {} output",
+        "{choice} is no kernel for {}x{}x{} with operands of {}, {}-major, and {}, {}-major, and \
+         {} output",
         key.m, key.n, key.k, key.operands()[0], key.a_major, key.operands()[1], key.b_major, key.output
     )]
     Choice {

@@ -33,8 +33,8 @@ pub enum NumericsError {
 
     /// No bound is derived for multiplications in this type.
     #[error(
-        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or f64 inputs, or any two of s8 \
-         and u8"
+        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or \
+         f64 inputs, or any two of s8 and u8"
     )]
     NoBound {
         /// The type that A and B are multiplied in.
@@ -43,8 +43,8 @@ pub enum NumericsError {
 
     /// No bound is derived for results of this type.
     #[error(
-        "there is no error bound for a D of {output}: use f16, bf16, f32, e4m3, e5m2 or s8, f64 where A and B are f64, or s32 \
-         where they are integers"
+        "there is no error bound for a D of {output}: use f16, bf16, f32, e4m3, e5m2 or s8, f64 \
+         where A and B are f64, or s32 where they are integers"
     )]
     NoOutputBound {
         /// The type of D.
@@ -62,9 +62,9 @@ pub enum NumericsError {
 
     /// The result of these inputs depends on rounding.
     #[error(
-        "the result is not exact for these inputs: they must be integers, and the magnitudes of the products of any element \
-         must sum up to at most {limit} ({reached}). Use smaller integers or a smaller k, or compare with an \
-         error bound"
+        "the result is not exact for these inputs: they must be integers, and the magnitudes of \
+         the products of any element must sum up to at most {limit} ({reached}). Use smaller \
+         integers or a smaller k, or compare with an error bound"
     )]
     NotExact {
         /// The largest sum that is exact.

@@ -142,7 +142,8 @@ fn check_matrices(problem: &Problem) -> Result<()> {
             what: "step of A or B",
             found: problem.a.step.max(problem.b.step) as u64,
             needed: 1,
-            why: "the elements of a matrix's lines are neighbours; for others there are addresses and run_at",
+            why: "the elements of a matrix's lines are neighbours; for others there are addresses \
+                and run_at",
         });
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! [`Gemm`]: GEMMs on device memory. Plan once, run often: [`Gemm::prepare`] compiles and loads, and a run of a prepared problem
-//! patches addresses and launches.
+//! [`Gemm`]: GEMMs on device memory. Plan once, run often: [`Gemm::prepare`] compiles and loads,
+//! and a run of a prepared problem patches addresses and launches.
 
 mod device;
 mod prepared;

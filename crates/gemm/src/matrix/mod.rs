@@ -416,7 +416,8 @@ mod tests {
                     let value = source.get(row, column).unwrap();
                     expected.set(0, 0, value).unwrap();
                     let (expected, found) = (expected.get(0, 0).unwrap(), converted.get(row, column).unwrap());
-                    prop_assert!(expected == found || expected.is_nan() && found.is_nan(), "{} {}", expected, found);
+                    prop_assert!(expected == found || expected.is_nan() && found.is_nan(), "{} \
+                        {}", expected, found);
                 }
             }
         }

@@ -28,7 +28,8 @@ pub enum MeasureError {
 
     /// A protocol without rounds measures nothing.
     #[error(
-        "a protocol without rounds, or with empty ones, gives no ratio: use at least 1 round of 1 palindrome"
+        "a protocol without rounds, or with empty ones, gives no ratio: use at least 1 round of 1 \
+         palindrome"
     )]
     NoRounds,
 
@@ -47,7 +48,8 @@ pub enum MeasureError {
 
     /// A slice ended as soon as it began.
     #[error(
-        "{gemms} GEMMs took no time on the GPU: the contestant enqueues nothing; check its enqueue function"
+        "{gemms} GEMMs took no time on the GPU: the contestant enqueues nothing; check its enqueue \
+         function"
     )]
     NoTime {
         /// GEMMs in the slice.
@@ -67,8 +69,8 @@ pub enum MeasureError {
 
     /// The matrices do not fit on the device often enough.
     #[error(
-        "{sets} operand sets of {set_bytes} bytes exceed the {free} bytes that are free on the device: use a smaller \
-         problem"
+        "{sets} operand sets of {set_bytes} bytes exceed the {free} bytes that are free on the \
+         device: use a smaller problem"
     )]
     SetsDoNotFit {
         /// How many sets the protocol rotates through.
@@ -90,8 +92,8 @@ pub enum MeasureError {
 
     /// A contestant computes something else, so it is not timed.
     #[error(
-        "{contestant} computes a wrong D and is not timed (operand set {set}, {rows} rows compared): {finding}. Fix or \
-         exclude the contestant"
+        "{contestant} computes a wrong D and is not timed (operand set {set}, {rows} rows \
+         compared): {finding}. Fix or exclude the contestant"
     )]
     WrongResult {
         /// The contestant.

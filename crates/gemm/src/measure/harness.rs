@@ -1,5 +1,5 @@
-//! [`Harness`]: a device with what measuring needs. Contestants are verified, then run against each other by the protocol, on
-//! one stream, over rotating operand sets.
+//! [`Harness`]: a device with what measuring needs. Contestants are verified, then run against each
+//! other by the protocol, on one stream, over rotating operand sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

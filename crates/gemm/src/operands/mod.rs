@@ -1,4 +1,5 @@
-//! [`Operands`]: what a product is computed from. The matrices are host matrices, matrices of the device, or cudarc's buffers.
+//! [`Operands`]: what a product is computed from. The matrices are host matrices, matrices of the
+//! device, or cudarc's buffers.
 
 mod device;
 mod host;

@@ -135,8 +135,8 @@ impl fmt::Display for Report {
         let ([up, down], [up_busy, computing, down_busy]) = (self.moved_bytes, self.busy_seconds);
         write!(
             f,
-            "{}: {:.3} s ({:.3} expected), {:.2} GB up in {up_busy:.3} s, computing {computing:.3} s, {:.2} GB down in \
-             {down_busy:.3} s, {} MiB of device memory",
+            "{}: {:.3} s ({:.3} expected), {:.2} GB up in {up_busy:.3} s, computing {computing:.3} \
+             s, {:.2} GB down in {down_busy:.3} s, {} MiB of device memory",
             self.blocking,
             self.seconds,
             self.expected_seconds,

@@ -283,8 +283,8 @@ fn large_products_overlap_in_four_gibibytes() {
         let starved = 32768.0 * f64::from(a.bytes()).powi(2) * rates.operations_per_second
             / (2.0 * rates.up_bytes_per_second.powi(2));
         println!(
-            "{a} to {d}: {blocking}; {} products, {up} bytes up, {down} down, {:.1} ms, computing {:.1} ms, link {:.1} ms, at \
-             least {:.1} ms where k is whole",
+            "{a} to {d}: {blocking}; {} products, {up} bytes up, {down} down, {:.1} ms, computing \
+             {:.1} ms, link {:.1} ms, at least {:.1} ms where k is whole",
             blocking.products(),
             seconds * 1e3,
             computing * 1e3,

@@ -60,8 +60,8 @@ impl PowerMeter {
             static SAID: OnceLock<()> = OnceLock::new();
             SAID.get_or_init(|| {
                 tracing::warn!(
-                    "NVML is not available for this GPU: clocks, power and energy are not recorded, and warm-up runs \
-                     for its full time"
+                    "NVML is not available for this GPU: clocks, power and energy are not \
+                     recorded, and warm-up runs for its full time"
                 );
             });
         }

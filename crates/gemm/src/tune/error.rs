@@ -15,7 +15,8 @@ pub enum TuneError {
 
     /// A budget that is no time.
     #[error(
-        "a budget of {requested} seconds for a problem is not possible: give more than 0 and at most {limit}"
+        "a budget of {requested} seconds for a problem is not possible: give more than 0 and at \
+         most {limit}"
     )]
     Budget {
         /// The requested budget, seconds.

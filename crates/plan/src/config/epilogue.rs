@@ -1,4 +1,5 @@
-//! The epilogue of a config: what happens to results on their way to D, and whether there are kernels for it.
+//! The epilogue of a config: what happens to results on their way to D, and whether there are
+//! kernels for it.
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Epilogue, Spec};

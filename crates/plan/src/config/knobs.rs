@@ -1,13 +1,14 @@
-//! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's. Those that
-//! take an `Option` are left to the planner by `None`; the fields of a config can be changed too.
+//! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's. Those
+//! that take an `Option` are left to the planner by `None`; the fields of a config can be changed
+//! too.
 
 use pgemm_kernels::{Cluster, L2Policies, Schedule, Spec};
 
 use super::{Config, Split};
 
 impl Config {
-    /// Sets the macro-tile: `m` rows (a multiple of 64), `n` columns (a multiple of 8) and stages that are `k` elements deep (64, 128
-    /// or 256 bytes).
+    /// Sets the macro-tile: `m` rows (a multiple of 64), `n` columns (a multiple of 8) and stages
+    /// that are `k` elements deep (64, 128 or 256 bytes).
     ///
     /// ```
     /// use pgemm_plan::{Config, Element, Split};
@@ -93,8 +94,8 @@ impl Config {
         Config { sms: sms.into(), ..self }
     }
 
-    /// Sets the kernel, by name, in place of tile, cluster, warps, stages and schedule. Types stay as they are:
-    /// [`for_spec`](Self::for_spec) takes the kernel's.
+    /// Sets the kernel, by name, in place of tile, cluster, warps, stages and schedule. Types stay
+    /// as they are: [`for_spec`](Self::for_spec) takes the kernel's.
     pub fn with_spec(self, spec: Spec) -> Self {
         Config { spec: Some(spec), ..self }
     }
@@ -108,7 +109,8 @@ mod tests {
     use super::*;
     use crate::precision::Precision;
 
-    /// A field that no call sets is a knob without a `with_`: the one config is written out, with every field.
+    /// A field that no call sets is a knob without a `with_`: the one config is written out, with
+    /// every field.
     #[test]
     fn every_knob_can_be_set_one_after_the_other() {
         let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();

@@ -12,8 +12,8 @@ impl Config {
         Config { precision: Some(precision), ..self }
     }
 
-    /// The requested precision, else that of the named kernel, else [`Precision::Full`]. A precision that makes no difference
-    /// for these types is reported as [`Precision::Full`].
+    /// The requested precision, else that of the named kernel, else [`Precision::Full`]. A
+    /// precision that makes no difference for these types is reported as [`Precision::Full`].
     pub fn precision(&self) -> Precision {
         match (self.precision, &self.spec) {
             (None, Some(spec)) => Precision::of(spec),
@@ -24,8 +24,8 @@ impl Config {
         }
     }
 
-    /// The same config with f32 multiplied in binary32, and without the knobs that only kernels of terms have. It serves
-    /// products with k = 0, which have nothing to split into terms.
+    /// The same config with f32 multiplied in binary32, and without the knobs that only kernels of
+    /// terms have. It serves products with k = 0, which have nothing to split into terms.
     pub fn without_terms(self) -> Self {
         match self.precision().terms() {
             None => self,
@@ -33,11 +33,12 @@ impl Config {
         }
     }
 
-    /// Checks that there are kernels of the requested precision for these types, and that the named kernel has it.
+    /// Checks that there are kernels of the requested precision for these types, and that the named
+    /// kernel has it.
     ///
     /// # Errors
-    /// [`PlanError::PrecisionOperands`], [`PlanError::PrecisionOutput`], [`PlanError::PrecisionOfSpec`], or
-    /// [`PlanError::ScaledSpec`].
+    /// [`PlanError::PrecisionOperands`], [`PlanError::PrecisionOutput`],
+    /// [`PlanError::PrecisionOfSpec`], or [`PlanError::ScaledSpec`].
     pub fn check_precision(&self) -> Result<()> {
         let precision = self.precision();
         let only_for = |operands: Element, found: Element| {

@@ -1,5 +1,6 @@
-//! The model of f64 kernels: waves of tiles or of workers that share some, each bound by the tensor cores, by shared memory, by L2 or by the latency of a
-//! load; beside them the traffic of DRAM. Its constants are data sheets' and guesses: nothing was fitted.
+//! The model of f64 kernels: waves of tiles or of workers that share some, each bound by the tensor
+//! cores, by shared memory, by L2 or by the latency of a load; beside them the traffic of DRAM. Its
+//! constants are data sheets' and guesses: nothing was fitted.
 
 use pgemm_kernels::{DmmaSpec, Spec};
 
@@ -13,11 +14,12 @@ use crate::decomposition::Decomposition;
 /// Bytes of an element.
 const BYTES: f64 = 8.0;
 
-/// Multiply-adds of an SM's tensor cores per cycle: 67 TFLOP/s on 132 SMs at 1.98 GHz, by NVIDIA's data sheet of the H100.
+/// Multiply-adds of an SM's tensor cores per cycle: 67 TFLOP/s on 132 SMs at 1.98 GHz, by NVIDIA's
+/// data sheet of the H100.
 const MACS_PER_CYCLE: f64 = 128.0;
 
-/// Time of a stage's MMAs over that at the full rate, with eight warps and with four: two warps of a quarter of the SM hide
-/// each other's waits, one hides none.
+/// Time of a stage's MMAs over that at the full rate, with eight warps and with four: two warps of
+/// a quarter of the SM hide each other's waits, one hides none.
 const EIGHT_WARPS: f64 = 1.05;
 const FOUR_WARPS: f64 = 1.12;
 
@@ -30,11 +32,13 @@ const L2_BYTES_PER_CYCLE: f64 = 64.0;
 /// Cycles that every stage takes beside its MMAs: a barrier, addresses.
 const STAGE_CYCLES: f64 = 24.0;
 
-/// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is multiplied.
+/// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is
+/// multiplied.
 const EPILOGUE_CYCLES: f64 = 1000.0;
 const EPILOGUE_PER_ELEMENT: f64 = 0.13;
 
-/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside what each element takes of them.
+/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside
+/// what each element takes of them.
 const REDUCTION_CYCLES: f64 = 3000.0;
 const REDUCTION_PER_ELEMENT: f64 = 0.13;
 

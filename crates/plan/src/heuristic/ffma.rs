@@ -1,5 +1,6 @@
-//! The model of f32 kernels: waves of tiles or of workers that share some, each bound by the issue of instructions, by shared memory or by the latency of a
-//! load; beside them the traffic of DRAM. Its constants are counts of instructions, guesses, and two that races on an H200 gave.
+//! The model of f32 kernels: waves of tiles or of workers that share some, each bound by the issue
+//! of instructions, by shared memory or by the latency of a load; beside them the traffic of DRAM.
+//! Its constants are counts of instructions, guesses, and two that races on an H200 gave.
 
 use pgemm_kernels::{FfmaSpec, Spec};
 
@@ -16,13 +17,14 @@ const BYTES: f64 = 4.0;
 /// Threads of which an SM issues an instruction in a cycle.
 const THREADS_PER_CYCLE: f64 = 128.0;
 
-/// Time of multiply-adds over that at one in each cycle: some read two registers of a bank, as ptxas places them, more of them
-/// where a thread has more than 128 sums. Measured at 4096³ and 8192³.
+/// Time of multiply-adds over that at one in each cycle: some read two registers of a bank, as
+/// ptxas places them, more of them where a thread has more than 128 sums. Measured at 4096³ and
+/// 8192³.
 const MATH: f64 = 1.18;
 const MATH_OF_MANY: f64 = 1.22;
 
-/// The time of a CTA of four consumer warps, one for each scheduler, over that of its instructions: two such CTAs that share an
-/// SM take hardly longer than one. Measured at 1024³ and 4096³.
+/// The time of a CTA of four consumer warps, one for each scheduler, over that of its instructions:
+/// two such CTAs that share an SM take hardly longer than one. Measured at 1024³ and 4096³.
 const ONE_WARP: f64 = 2.2;
 
 /// Instructions of a stage beside loads and multiply-adds.
@@ -31,15 +33,17 @@ const STAGE_INSTRUCTIONS: f64 = 36.0;
 /// Bytes of shared memory that reach registers per cycle.
 const SMEM_BYTES_PER_CYCLE: f64 = 128.0;
 
-/// Cycles of a barrier that all warps wait at, which the other CTA of the SM hides where there is one.
+/// Cycles of a barrier that all warps wait at, which the other CTA of the SM hides where there is
+/// one.
 const STAGE_CYCLES: f64 = 40.0;
 
-/// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is multiplied.
+/// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is
+/// multiplied.
 const EPILOGUE_CYCLES: f64 = 1000.0;
 const EPILOGUE_PER_ELEMENT: f64 = 0.1;
 
-/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside what each element takes of them,
-/// which 2048³ in 132 parts and 512×512×8192 in 128 showed.
+/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside
+/// what each element takes of them, which 2048³ in 132 parts and 512×512×8192 in 128 showed.
 const REDUCTION_CYCLES: f64 = 1500.0;
 const REDUCTION_PER_ELEMENT: f64 = 0.27;
 

@@ -83,7 +83,8 @@ impl TilePlacement {
         again(self.columns > 1 || shared[0], a) + again(self.rows > 1 || shared[1], b)
     }
 
-    /// Bytes of DRAM's traffic where all elements have so many and tiles that share lines do not run together.
+    /// Bytes of DRAM's traffic where all elements have so many and tiles that share lines do not
+    /// run together.
     pub(super) fn traffic(&self, element_bytes: f64) -> f64 {
         let [m, n, _] = self.extents;
         let [a, b] = self.operands(element_bytes);
@@ -91,8 +92,8 @@ impl TilePlacement {
         a + b + element_bytes * m * n * self.batch as f64 + again
     }
 
-    /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and either pair one before any
-    /// gets a second. A cluster is spread over whole pairs.
+    /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and
+    /// either pair one before any gets a second. A cluster is spread over whole pairs.
     pub(super) fn in_pair(&self, units: u64) -> f64 {
         if self.cluster_size > 1 {
             return units.div_ceil(self.clusters) as f64 * 2.0 / self.cluster_size as f64;

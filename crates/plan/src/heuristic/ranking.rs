@@ -43,8 +43,8 @@ impl Ranking {
         Ranking(choices)
     }
 
-    /// The choices of several ways to access the operands, each with the cycles of its repack kernels. `None` where there is no
-    /// choice.
+    /// The choices of several ways to access the operands, each with the cycles of its repack
+    /// kernels. `None` where there is no choice.
     pub(crate) fn of_accesses(rankings: impl Iterator<Item = (Ranking, f64)>) -> Option<Self> {
         let later = |(Ranking(choices), before): (Ranking, f64)| {
             choices.into_iter().map(move |(cycles, choice)| (cycles + before, choice))
@@ -63,7 +63,8 @@ impl Iterator for Ranking {
     }
 }
 
-/// Every spec with the ways to split its tiles that may be worth it (or the one of `split`), fastest first by [`cycles`](super::cycles).
+/// Every spec with the ways to split its tiles that may be worth it (or the one of `split`),
+/// fastest first by [`cycles`](super::cycles).
 pub fn rank(
     specs: impl IntoIterator<Item = Spec>,
     shape: impl Into<Shape>,

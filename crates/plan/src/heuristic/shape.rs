@@ -1,4 +1,5 @@
-//! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
+//! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are
+//! whole lines of L2.
 
 use pgemm_ir::Element;
 use pgemm_kernels::MatrixArgument;
@@ -16,7 +17,8 @@ const LINE_BYTES: u64 = 128;
 pub struct Shape {
     /// Extents along m, n and k.
     pub extents: [u64; 3],
-    /// Lines of L2 that a slice of A and one of B touch in the mean: 1 where they are whole lines, below 2.
+    /// Lines of L2 that a slice of A and one of B touch in the mean: 1 where they are whole lines,
+    /// below 2.
     pub(super) lines: [f64; 2],
     /// Products, and the matrices that they have of A and of B.
     pub batch: u64,
@@ -30,8 +32,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A problem that validates, as its kernel sees it: the transposed problem where D is column-major, and operands after they
-    /// have been repacked. Operands are assumed to begin where a line of L2 does.
+    /// A problem that validates, as its kernel sees it: the transposed problem where D is
+    /// column-major, and operands after they have been repacked. Operands are assumed to begin
+    /// where a line of L2 does.
     pub fn of(problem: &Problem, config: &Config) -> Shape {
         Shape::of_planned(&PlannedProblem::new(problem, config, OperandAlignment::ALIGNED))
     }
@@ -94,7 +97,8 @@ fn lines_of_slice(
     let bytes = u64::from(element.bytes());
     let slice = (length as u64).saturating_mul(bytes).min(LINE_BYTES);
     let pitch = operand.leading_dimension as u64 * bytes;
-    // Where in a line of L2 slices begin: at the multiples of the pitch's and the line's common divisor, all equally often.
+    // Where in a line of L2 slices begin: at the multiples of the pitch's and the line's common
+    // divisor, all equally often.
     let apart = 1 << pitch.trailing_zeros().min(LINE_BYTES.trailing_zeros());
     let crossing = (0..LINE_BYTES).step_by(apart).filter(|begin| begin + slice > LINE_BYTES);
     1.0 + crossing.count() as f64 * apart as f64 / LINE_BYTES as f64
@@ -162,7 +166,8 @@ mod tests {
         assert_eq!(of(batch), (true, false));
     }
 
-    /// As many products take longer than one, less than one after the other, and less where they share an operand.
+    /// As many products take longer than one, less than one after the other, and less where they
+    /// share an operand.
     #[test]
     fn batches_fill_waves_together() {
         let problem = Problem::new(512, 512, 512, Major::K, Major::K);

@@ -10,27 +10,30 @@ use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 use crate::split::Split;
 
-/// Multiply-adds that an SM's tensor cores do per cycle, times the bytes of an operand's element: 2048 of 16 bits, half as many
-/// of tf32, twice as many of 8 bits.
+/// Multiply-adds that an SM's tensor cores do per cycle, times the bytes of an operand's element:
+/// 2048 of 16 bits, half as many of tf32, twice as many of 8 bits.
 const MAC_BYTES_PER_CYCLE: f64 = 4096.0;
 
-/// Time of these under power, whose limit lowers the clock, over that at the nominal 1.7 GHz: between the 1.15 of the survey's
-/// short readings and the 1.3 of 8192³ at steady power.
+/// Time of these under power, whose limit lowers the clock, over that at the nominal 1.7 GHz:
+/// between the 1.15 of the survey's short readings and the 1.3 of 8192³ at steady power.
 const MATH: f64 = 1.22;
 
 /// Fewest cycles of a stage, however narrow the tile: waiting at barriers and issuing.
 const STAGE_CYCLES: f64 = 264.0;
 
-/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle. A bound that is sharp: where 128×112 is raced
-/// with wider tiles, all take as long as their MMAs (run `2026-11-22-large-tuned-*` of `benchmarks/results`), and 128×96 10 % longer.
+/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle. A bound that is
+/// sharp: where 128×112 is raced with wider tiles, all take as long as their MMAs (run
+/// `2026-11-22-large-tuned-*` of `benchmarks/results`), and 128×96 10 % longer.
 const SMEM_BYTES_PER_CYCLE: f64 = 175.0;
 
 /// Bytes that reach an SM's shared memory from L2 per cycle.
 const L2_BYTES_PER_CYCLE: f64 = 155.8;
 
-/// The same of an operand whose slices lie in two lines of L2 or in one, by the lines and not by what of them is wanted.
-/// From one timing (run `2026-11-21-night-unaligned` of `benchmarks/results`: 4104³, bf16, 128×176 alone, 300 µs). Nothing has been measured
-/// where lines of one operand only are whole, nor of f64 and f32, whose kernels hardly wait for L2: their models do without.
+/// The same of an operand whose slices lie in two lines of L2 or in one, by the lines and not by
+/// what of them is wanted. From one timing (run `2026-11-21-night-unaligned` of
+/// `benchmarks/results`: 4104³, bf16, 128×176 alone, 300 µs). Nothing has been measured where lines
+/// of one operand only are whole, nor of f64 and f32, whose kernels hardly wait for L2: their
+/// models do without.
 const UNALIGNED_BYTES_PER_CYCLE: f64 = 55.8;
 
 /// Bytes of a stage that lie outside the matrix take so much longer: TMA fills in zeros slowly.
@@ -39,35 +42,40 @@ const OUTSIDE: f64 = 12.24;
 /// Cycles for each byte of a tile of D that its epilogue takes.
 const EPILOGUE_PER_BYTE: f64 = 0.05;
 
-/// So much longer where one warpgroup stores it alone. Where two take turns only the last epilogue has nothing beside it, but what
-/// others take and MMAs hold each other up as they come near each other: 4096×32768×512 takes 256 µs with 128×200, 19 % more
-/// than with 128×192, whose epilogue takes half as long.
+/// So much longer where one warpgroup stores it alone. Where two take turns only the last epilogue
+/// has nothing beside it, but what others take and MMAs hold each other up as they come near each
+/// other: 4096×32768×512 takes 256 µs with 128×200, 19 % more than with 128×192, whose epilogue
+/// takes half as long.
 const STORED_BY_ONE: f64 = 1.2;
 
-/// The same of a column-major D where warpgroups take turns: 128×72 two by two takes 0.9 µs longer so than shared by both at
-/// 1000³ in f16 with an N-major B, and less with a K-major one.
+/// The same of a column-major D where warpgroups take turns: 128×72 two by two takes 0.9 µs longer
+/// so than shared by both at 1000³ in f16 with an N-major B, and less with a K-major one.
 const COLUMNS_STORED_BY_ONE: f64 = 2.0;
 
-/// Cycles more for each byte of a tile of D that the threads of a warpgroup move, and so many times as many where staging tiles have no
-/// lines of 128 bytes or D is column-major: 511×513×1024 in bf16 with 64×64, with 64×48 and the other way round.
+/// Cycles more for each byte of a tile of D that the threads of a warpgroup move, and so many times
+/// as many where staging tiles have no lines of 128 bytes or D is column-major: 511×513×1024 in
+/// bf16 with 64×64, with 64×48 and the other way round.
 const BY_THREADS_PER_BYTE: f64 = 0.08;
 const RAGGED_BY_THREADS: f64 = 3.0;
 const COLUMNS_BY_THREADS: f64 = 1.5;
 
-/// Cycles more for each element of a tile where an activation with an exponential is applied: 4096³ on an H200, by a kernel that nothing hides them in.
+/// Cycles more for each element of a tile where an activation with an exponential is applied: 4096³
+/// on an H200, by a kernel that nothing hides them in.
 const ACTIVATION_PER_ELEMENT: f64 = 0.16;
 
 /// So much longer where rows of staging tiles are not whole lines of 128 bytes.
 const RAGGED: f64 = 2.0;
 
-/// The same of 32-bit results, whose lines there are 64 bytes: between what 128×144 has at 2048×8192×1024 in tf32, and at 1536³ and
-/// 2048×8192×3584 in s8 (run `2026-11-22-large-changed` of `benchmarks/results`).
+/// The same of 32-bit results, whose lines there are 64 bytes: between what 128×144 has at
+/// 2048×8192×1024 in tf32, and at 1536³ and 2048×8192×3584 in s8 (run `2026-11-22-large-changed` of
+/// `benchmarks/results`).
 const RAGGED_OF_32_BITS: f64 = 3.0;
 
-/// Cycles for each byte of a large whole tile of D from one to the next, beside the epilogue's, where warpgroups share it and nothing
-/// is multiplied meanwhile. From pairs with kernels that take turns (run `2026-11-22-turns*` of `benchmarks/results`), which have 128×256 take 2 to
-/// 8 % longer where tensor cores are waited for; of tiles of fewer elements than [`LARGE_TILE`], of promoted sums and of stream-K
-/// nothing like it was seen, and of an A from registers nothing was measured.
+/// Cycles for each byte of a large whole tile of D from one to the next, beside the epilogue's,
+/// where warpgroups share it and nothing is multiplied meanwhile. From pairs with kernels that take
+/// turns (run `2026-11-22-turns*` of `benchmarks/results`), which have 128×256 take 2 to 8 % longer
+/// where tensor cores are waited for; of tiles of fewer elements than [`LARGE_TILE`], of promoted
+/// sums and of stream-K nothing like it was seen, and of an A from registers nothing was measured.
 const BETWEEN_PER_BYTE: f64 = 0.05;
 
 /// Elements of D in such a tile: 128×256.
@@ -76,25 +84,28 @@ const LARGE_TILE: f64 = 32_768.0;
 /// Fewest cycles from one tile to the next where warpgroups take turns.
 const TURN_CYCLES: f64 = 1400.0;
 
-/// Time of MMAs of up to 128 columns, and of up to 192, whose sums one of two warpgroups promotes while the other's run, over that of
-/// wider ones or of three warpgroups, which are waited for less often. Lines of a staging tile that are ragged were not seen to cost
-/// anything there. From races of ten problems of e4m3 on H200s (run `2026-11-22-last-e4m3-promoted-tiles-*` of `benchmarks/results`), where the picks lose
-/// 0.1 % to the best.
+/// Time of MMAs of up to 128 columns, and of up to 192, whose sums one of two warpgroups promotes
+/// while the other's run, over that of wider ones or of three warpgroups, which are waited for less
+/// often. Lines of a staging tile that are ragged were not seen to cost anything there. From races
+/// of ten problems of e4m3 on H200s (run `2026-11-22-last-e4m3-promoted-tiles-*` of
+/// `benchmarks/results`), where the picks lose 0.1 % to the best.
 const PROMOTED_OFTEN: f64 = 1.17;
 const PROMOTED: f64 = 1.03;
 
-/// Time of MMAs whose A comes from registers where warpgroups take turns, over that where they work together: 128×160 of tf32 at
-/// 16384×16384×4096 on an H200.
+/// Time of MMAs whose A comes from registers where warpgroups take turns, over that where they work
+/// together: 128×160 of tf32 at 16384×16384×4096 on an H200.
 const REGISTERS_IN_TURNS: f64 = 1.06;
 
-/// What is left of [`READ_AGAIN`] where neighbours in D are neighbours on the device, and their reads meet on the way.
+/// What is left of [`READ_AGAIN`] where neighbours in D are neighbours on the device, and their
+/// reads meet on the way.
 const MERGED: f64 = 0.2832;
 
-/// Time of the traffic of DRAM where CTAs that leave some SMs without work start wherever an SM falls free, and a part of the
-/// device has more of them than another.
+/// Time of the traffic of DRAM where CTAs that leave some SMs without work start wherever an SM
+/// falls free, and a part of the device has more of them than another.
 const UNEQUAL: f64 = 1.1;
 
-/// L2 that holds what the workers of stream-K, each at its own place along k, have read of an operand until others read it.
+/// L2 that holds what the workers of stream-K, each at its own place along k, have read of an
+/// operand until others read it.
 const L2_BYTES: f64 = 61.4e6;
 
 /// Time of stream-K, whose workers are out of step along k, over that of workers in step.
@@ -103,8 +114,8 @@ const OUT_OF_STEP: f64 = 1.06;
 /// Cycles that a launch of clusters takes more.
 const CLUSTER_CYCLES: f64 = 50.0;
 
-/// The same where CTAs of a repack kernel are on the device when the clusters come: 511×513×1023 in bf16, by 64×48 and 64×64
-/// alone and in clusters.
+/// The same where CTAs of a repack kernel are on the device when the clusters come: 511×513×1023 in
+/// bf16, by 64×48 and 64×64 alone and in clusters.
 const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
 
 /// Cycles of the reduction of a tile that two workers share: storing, counting in, adding up.
@@ -135,10 +146,11 @@ pub(super) struct WgmmaModel {
     from_l2: f64,
     /// CTAs that share a tile of A, and one of B.
     sharing: [f64; 2],
-    /// Fourth powers of the cycles that tensor cores and shared memory need for a stage, whichever need more, and that its load
-    /// may be late.
+    /// Fourth powers of the cycles that tensor cores and shared memory need for a stage, whichever
+    /// need more, and that its load may be late.
     per_stage: f64,
-    /// Cycles of a tile's epilogue, what they are more where threads move D, and those between tiles.
+    /// Cycles of a tile's epilogue, what they are more where threads move D, and those between
+    /// tiles.
     epilogue: f64,
     by_threads: f64,
     between: f64,
@@ -234,7 +246,8 @@ impl WgmmaModel {
         let stages = of_both(whole_turns as f64, worker_turns as f64);
         let turns = (whole_turns + worker_turns * worker_tiles) as f64;
 
-        // Where CTAs are: of one wave, those of a serial launch are neighbours on the device as they are in D.
+        // Where CTAs are: of one wave, those of a serial launch are neighbours on the device as
+        // they are in D.
         let streams = split == Split::StreamK && workers > 0;
         let alone =
             placement.cluster_size == 1 && !streams && workers + whole <= placement.clusters;
@@ -300,7 +313,8 @@ impl WgmmaModel {
         step * (both.sqrt().sqrt() + reduction + launch)
     }
 
-    /// Cycles in which L2 sends a stage whose slices lie in two lines each; 0 where every slice lies in one.
+    /// Cycles in which L2 sends a stage whose slices lie in two lines each; 0 where every slice
+    /// lies in one.
     fn unaligned(&self, placement: &TilePlacement) -> f64 {
         let TilePlacement { extents: [m, n, _], lines: [of_a, of_b], .. } = *placement;
         if of_a.max(of_b) == 1.0 {
@@ -311,8 +325,8 @@ impl WgmmaModel {
         self.depth_bytes * lines / UNALIGNED_BYTES_PER_CYCLE
     }
 
-    /// Bytes that stream-K reads from DRAM again: workers are anywhere along k, so an operand is read for each tile anew
-    /// unless L2 still holds what was read of both since the last time.
+    /// Bytes that stream-K reads from DRAM again: workers are anywhere along k, so an operand is
+    /// read for each tile anew unless L2 still holds what was read of both since the last time.
     fn missed(&self, placement: &TilePlacement, work: &Decomposition, raster_rows: u32) -> f64 {
         let [m, n, k] = placement.extents;
         let (rows, columns) = if work.split_tiles == work.tiles {

@@ -60,8 +60,8 @@ mod tests {
         let plan = Plan::candidates(&problem, &config, 132).unwrap().remove(0);
         assert_eq!(
             plan.to_string(),
-            "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A and B swapped, 1 raster \
-             row, dependent launch, as asked"
+            "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A \
+             and B swapped, 1 raster row, dependent launch, as asked"
         );
         let whole = Config { split: Some(Split::Whole), ..config };
         let plan = Plan::candidates(&problem, &whole, 132).unwrap().remove(0);

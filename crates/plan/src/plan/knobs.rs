@@ -142,8 +142,8 @@ fn is_beyond_limits(error: &SpecError) -> bool {
     }
 }
 
-/// The kernel of a CTA tile with the first way to share it out that it can have, with the stages that
-/// are requested or with the fewest.
+/// The kernel of a CTA tile with the first way to share it out that it can have, with the stages
+/// that are requested or with the fewest.
 ///
 /// # Errors
 /// What is wrong with the way that comes closest to the tile.

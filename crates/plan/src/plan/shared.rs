@@ -1,5 +1,5 @@
-//! What knobs mean to kernels whose warps share each tile, as those of f64 and f32 do: no clusters, no turns, and a macro-tile
-//! that is halved until some kernel can have it.
+//! What knobs mean to kernels whose warps share each tile, as those of f64 and f32 do: no clusters,
+//! no turns, and a macro-tile that is halved until some kernel can have it.
 
 use pgemm_kernels::{Spec, Cluster, Schedule, Tile};
 
@@ -29,14 +29,16 @@ pub(super) trait SharedTile: Copy + Into<Spec> {
     /// What it lacks.
     fn with_stages(self, stages: u32) -> Result<Self, Self::Refused>;
 
-    /// A tile with the first way to share it out that it can have, among so many consumer warpgroups if given, and two stages.
+    /// A tile with the first way to share it out that it can have, among so many consumer
+    /// warpgroups if given, and two stages.
     ///
     /// # Errors
     /// What it lacks.
     fn with_tile(self, tile: Tile, warpgroups: Option<u32>) -> Result<Self, Self::Refused>;
 }
 
-/// A spec from the knobs. A macro-tile beyond one CTA is halved until there is a kernel for it; its parts are walked together.
+/// A spec from the knobs. A macro-tile beyond one CTA is halved until there is a kernel for it; its
+/// parts are walked together.
 pub(super) fn by_knobs<S>(base: S, config: &Config) -> Result<(Spec, Option<u32>, String)>
 where
     S: SharedTile,

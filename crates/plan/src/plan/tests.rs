@@ -27,7 +27,8 @@ fn a_macro_tile_is_decomposed_and_reported() {
     assert!(plan.why.contains("512x512"), "{}", plan.why);
 }
 
-/// An epilogue changes no choice but where its time counts: in turns another warpgroup multiplies meanwhile.
+/// An epilogue changes no choice but where its time counts: in turns another warpgroup multiplies
+/// meanwhile.
 #[test]
 fn epilogues_are_attached_to_what_is_picked() {
     let plain = Config::new(Element::Bf16);
@@ -80,7 +81,8 @@ fn choices_for_a_problem_have_its_majors() {
     }
 }
 
-/// tf32 across k goes through registers where that takes less than a pass before, or another kernel after it.
+/// tf32 across k goes through registers where that takes less than a pass before, or another kernel
+/// after it.
 #[test]
 fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
     use crate::operands::OperandAccess::{InPlace, RepackedAlongK};

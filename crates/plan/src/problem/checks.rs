@@ -8,10 +8,12 @@ use crate::error::PlanError;
 use crate::layout::{Major, MatrixLayout, OperandLayout};
 
 impl MatrixLayout {
-    /// Elements from the first to one past the last, gaps between lines included. The last line has no gap after it.
+    /// Elements from the first to one past the last, gaps between lines included. The last line has
+    /// no gap after it.
     ///
     /// # Errors
-    /// The leading dimension is shorter than a line, or the bytes at `element` exceed what one allocation may have.
+    /// The leading dimension is shorter than a line, or the bytes at `element` exceed what one
+    /// allocation may have.
     pub fn span(&self, element: Element) -> Result<usize, PlanError> {
         self.check("the matrix")?;
         if self.is_empty() {
@@ -82,8 +84,9 @@ impl OperandLayout {
 }
 
 impl Problem {
-    /// Checks everything that does not depend on element types: majors, leading dimensions, that the results of a batch do not
-    /// overlap, and that neither the operation count nor the span of any matrix overflows.
+    /// Checks everything that does not depend on element types: majors, leading dimensions, that
+    /// the results of a batch do not overlap, and that neither the operation count nor the span of
+    /// any matrix overflows.
     ///
     /// # Errors
     /// The first of these that fails.
@@ -143,7 +146,8 @@ impl Problem {
         check_apart(count, d, of_d, self.d_leading_dimension)
     }
 
-    /// Checks that matrices, of each product, lie as the problem says. Where beta is 0, C may be absent or lie otherwise.
+    /// Checks that matrices, of each product, lie as the problem says. Where beta is 0, C may be
+    /// absent or lie otherwise.
     ///
     /// # Errors
     /// The first matrix that lies otherwise, or a beta that is not 0 without a C.
@@ -186,8 +190,9 @@ fn batch_span(
     }
 }
 
-/// Checks that no two of `count` matrices of `lines` lines of `length` elements, `leading_dimension` apart, have an element
-/// together: they lie one behind the other, or side by side between the lines of the first.
+/// Checks that no two of `count` matrices of `lines` lines of `length` elements,
+/// `leading_dimension` apart, have an element together: they lie one behind the other, or side by
+/// side between the lines of the first.
 ///
 /// # Errors
 /// [`PlanError::BatchOverlap`] with the least strides that work.
@@ -248,7 +253,8 @@ mod tests {
                         (0..lines).all(|line| (0..length).all(|i| seen.insert(place(at, line, i))))
                     });
                     let checked = check_apart(count, stride, (lines, length), leading_dimension);
-                    // What is allowed is distinct; some rare ways to lie that are not allowed are too.
+                    // What is allowed is distinct; some rare ways to lie that are not allowed are
+                    // too.
                     assert!(distinct || checked.is_err(), "{count} {lines} {length} {stride}");
                 }
             }

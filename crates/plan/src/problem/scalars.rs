@@ -14,7 +14,8 @@ impl Problem {
         Ok([integer_scalar("alpha", self.alpha)?, integer_scalar("beta", self.beta)?])
     }
 
-    /// alpha and beta as other products that are not of f64 take them: rounded to the nearest binary32.
+    /// alpha and beta as other products that are not of f64 take them: rounded to the nearest
+    /// binary32.
     ///
     /// # Errors
     /// One of them is beyond its range, or too small to be rounded to 24 bits.

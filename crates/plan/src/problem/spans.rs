@@ -20,7 +20,8 @@ pub struct Spans {
 }
 
 impl Problem {
-    /// Bytes from the first matrix of this layout to the end of the last, where each lies `stride` elements behind the one before.
+    /// Bytes from the first matrix of this layout to the end of the last, where each lies `stride`
+    /// elements behind the one before.
     ///
     /// # Errors
     /// A leading dimension is too short, or they exceed what one allocation may have.
@@ -43,8 +44,8 @@ impl Problem {
             .ok_or(PlanError::TooManyMatrices { matrix, count, stride })
     }
 
-    /// How many elements A, B, C and D must have at least. What does not fit a `usize`, which [`validate`](Self::validate) refuses,
-    /// is `usize::MAX`.
+    /// How many elements A, B, C and D must have at least. What does not fit a `usize`, which
+    /// [`validate`](Self::validate) refuses, is `usize::MAX`.
     ///
     /// ```
     /// use pgemm_plan::{Major, Problem};

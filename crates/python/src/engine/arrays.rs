@@ -74,7 +74,8 @@ pub struct Key {
     scalars: [u64; 2],
 }
 
-/// Addresses, factors and extents of A tell most jobs apart; all that views have would take longer than the submission.
+/// Addresses, factors and extents of A tell most jobs apart; all that views have would take longer
+/// than the submission.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let addresses = [self.a.address, self.b.address, self.out.address];
@@ -104,7 +105,8 @@ impl Read {
             .flatten()
     }
 
-    /// The problem that they make, for an engine of these types and with this epilogue on that device.
+    /// The problem that they make, for an engine of these types and with this epilogue on that
+    /// device.
     ///
     /// # Errors
     /// Arrays elsewhere, of other types, or that make no product, or more than one launch.
@@ -131,7 +133,8 @@ impl Read {
             };
             if !types::holds(dtype, needed) {
                 return Err(Failure::dtype(format!(
-                    "{name} holds {dtype}, and the engine's are of {needed}: convert it, or make another engine"
+                    "{name} holds {dtype}, and the engine's are of {needed}: convert it, or make \
+                     another engine"
                 )));
             }
         }
@@ -153,7 +156,8 @@ impl Read {
                 Ok((planned.problem, pointers.with_bias(bias)))
             }
             launches => Err(Failure::argument(format!(
-                "these arrays make {launches} products, whose leading dimensions are no one batch: submit each, or use matmul"
+                "these arrays make {launches} products, whose leading dimensions are no one batch: \
+                 submit each, or use matmul"
             ))),
         }
     }
@@ -173,7 +177,8 @@ impl Read {
                 "the engine's epilogue {epilogue} needs a bias, and none was given: give bias"
             ))),
             (Some(_), None) => Err(Failure::argument(format!(
-                "a bias was given, and the engine's epilogue is {epilogue}: make an engine with epilogue='bias_n' or 'bias_m'"
+                "a bias was given, and the engine's epilogue is {epilogue}: make an engine with \
+                 epilogue='bias_n' or 'bias_m'"
             ))),
         }
     }

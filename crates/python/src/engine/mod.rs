@@ -22,15 +22,17 @@ use recent::Recent;
 use ticket::Kept;
 pub use ticket::Ticket;
 
-/// Jobs that an engine remembers at most: half of its records, so that those of jobs that were forgotten are free in time.
+/// Jobs that an engine remembers at most: half of its records, so that those of jobs that were
+/// forgotten are free in time.
 const MOST_PREPARED: usize = 1024;
 
-/// A kernel that is launched once, stays on the device, and works through products as they come in: a submission costs no launch, and
-/// products that do not depend on each other overlap.
+/// A kernel that is launched once, stays on the device, and works through products as they come in:
+/// a submission costs no launch, and products that do not depend on each other overlap.
 ///
-/// goal is 'throughput' or 'latency', typical the (m, n, k) of most products; a_major and b_major are the dimensions of A and B that
-/// are contiguous, of all of them. The kernel leaves the device idle_seconds after the last product, and comes back with the next.
-/// Further keywords are knobs, as a Runner has them, and epilogue may have a bias. See docs/python.md.
+/// goal is 'throughput' or 'latency', typical the (m, n, k) of most products; a_major and b_major
+/// are the dimensions of A and B that are contiguous, of all of them. The kernel leaves the device
+/// idle_seconds after the last product, and comes back with the next. Further keywords are knobs,
+/// as a Runner has them, and epilogue may have a bias. See docs/python.md.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Engine {
     // Before the arrays: its end waits for the jobs that use them.
@@ -76,9 +78,10 @@ impl Engine {
         make().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias, and returns at once. It begins when the jobs of after, two at most, are done; those
-    /// of streams among them have to be done already. What the
-    /// arrays hold must be there: by work that is done, or by those jobs; with a stream, by what was queued there before, and what is
+    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias,
+    /// and returns at once. It begins when the jobs of after, two at most, are done; those of
+    /// streams among them have to be done already. What the arrays hold must be there: by work that
+    /// is done, or by those jobs; with a stream, by what was queued there before, and what is
     /// queued there after waits for the product. The arrays are kept alive until it is done.
     #[pyo3(signature = (a, b, out, alpha=1.0, beta=0.0, c=None, after=None, *, bias=None, stream=None))]
     #[expect(clippy::too_many_arguments, reason = "most are keywords")]
@@ -100,7 +103,8 @@ impl Engine {
             let after = after.map_or(Ok(vec![]), tickets)?;
             if stream.is_some() && !after.is_empty() {
                 return Err(Failure::argument(
-                    "after does not go with stream, which has an order of its own: leave one of them out",
+                    "after does not go with stream, which has an order of its own: leave one of \
+                     them out",
                 ));
             }
             let arrays = Arrays { a, b, c, bias, out };
@@ -108,7 +112,8 @@ impl Engine {
             let after: Vec<_> = after.iter().collect();
             let ticket = detached(py, || {
                 let submitted = match stream {
-                    // SAFETY: the arrays are kept until the job is done, their views were checked; the stream is the caller's.
+                    // SAFETY: the arrays are kept until the job is done, their views were checked;
+                    // the stream is the caller's.
                     Some(stream) => unsafe {
                         raw::submit_on(&self.engine, &self.device, &job, stream)
                     },
@@ -123,8 +128,9 @@ impl Engine {
         submit().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits products that do not depend on each other, each as (a, b, out), (a, b, out, c) or (a, b, out, c, bias), where c may be None, and
-    /// returns their tickets. Cheaper for each than submit.
+    /// Submits products that do not depend on each other, each as (a, b, out), (a, b, out, c) or
+    /// (a, b, out, c, bias), where c may be None, and returns their tickets. Cheaper for each than
+    /// submit.
     #[pyo3(signature = (jobs, alpha=1.0, beta=0.0))]
     fn submit_many(
         &self,
@@ -197,7 +203,8 @@ impl Engine {
         self.engine.launches()
     }
 
-    /// How many products are prepared: those with the same arrays, or others at their addresses, are prepared once.
+    /// How many products are prepared: those with the same arrays, or others at their addresses,
+    /// are prepared once.
     #[getter]
     fn prepared(&self) -> usize {
         self.jobs.len()

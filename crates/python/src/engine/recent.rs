@@ -32,7 +32,8 @@ impl<K: Hash + Eq, V: Clone> Recent<K, V> {
         Some(value.clone())
     }
 
-    /// Remembers a value, and forgets the half that was not used for longest where there are too many.
+    /// Remembers a value, and forgets the half that was not used for longest where there are too
+    /// many.
     pub fn add(&self, key: K, value: V) {
         let mut known = self.lock();
         known.uses += 1;

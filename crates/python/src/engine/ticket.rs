@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{Failure, detached};
 
-/// A product that was submitted to an Engine. It is done whether the ticket is kept or not. Can be awaited.
+/// A product that was submitted to an Engine. It is done whether the ticket is kept or not. Can be
+/// awaited.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Ticket {
     ticket: engine::Ticket,
@@ -31,7 +32,8 @@ impl Ticket {
 
 #[pymethods]
 impl Ticket {
-    /// Whether the product is done. Raises where it will never be: the engine failed, or was aborted.
+    /// Whether the product is done. Raises where it will never be: the engine failed, or was
+    /// aborted.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         let done = self.ticket.poll().map_err(|error| Failure::from(error).raise(py))?;
         if done {
@@ -40,7 +42,8 @@ impl Ticket {
         Ok(done)
     }
 
-    /// Waits until the product is done, or for so many seconds, after which it raises TimedOutError. Other threads go on meanwhile.
+    /// Waits until the product is done, or for so many seconds, after which it raises
+    /// TimedOutError. Other threads go on meanwhile.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let wait = || {
@@ -85,7 +88,8 @@ impl Kept {
         self.sweep();
     }
 
-    /// Lets the arrays of jobs go that are done. One that is not holds those behind it in its lane, no more than a lane has slots.
+    /// Lets the arrays of jobs go that are done. One that is not holds those behind it in its lane,
+    /// no more than a lane has slots.
     pub fn sweep(&self) {
         self.release(|(ticket, _)| ticket.is_done());
     }

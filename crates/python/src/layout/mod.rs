@@ -141,8 +141,8 @@ pub enum LayoutError {
 
     /// The operands do not multiply.
     #[error(
-        "a is of shape {a} and b of shape {b}: the last extent of a must equal the last but one of b (or its only one). \
-         Transpose or slice one of them"
+        "a is of shape {a} and b of shape {b}: the last extent of a must equal the last but one of \
+         b (or its only one). Transpose or slice one of them"
     )]
     Inner {
         /// Shape of a.
@@ -153,7 +153,8 @@ pub enum LayoutError {
 
     /// Batches that do not go together.
     #[error(
-        "a is of shape {a} and b of shape {b}: leading extents must be equal, or 1, or lacking. Reshape one of them"
+        "a is of shape {a} and b of shape {b}: leading extents must be equal, or 1, or lacking. \
+         Reshape one of them"
     )]
     Batches {
         /// Shape of a.
@@ -177,7 +178,8 @@ pub enum LayoutError {
 
     /// A dimension that is walked backwards.
     #[error(
-        "{array} has strides {strides}, and none may be negative: call .copy() (numpy: ascontiguousarray) first"
+        "{array} has strides {strides}, and none may be negative: call .copy() (numpy: \
+         ascontiguousarray) first"
     )]
     Backwards {
         /// `a`, `b`, …
@@ -188,7 +190,8 @@ pub enum LayoutError {
 
     /// Rows or columns that overlap in a way that no kernel reads.
     #[error(
-        "the matrices of {array} are of shape {shape} with strides {strides}, and their lines overlap: call .contiguous() first"
+        "the matrices of {array} are of shape {shape} with strides {strides}, and their lines \
+         overlap: call .contiguous() first"
     )]
     Lines {
         /// `a` or `b`.
@@ -201,8 +204,8 @@ pub enum LayoutError {
 
     /// A result, or what is added to it, with gaps between elements both ways.
     #[error(
-        "the matrices of {array} have strides {strides}: one of the last two must be 1{of_out}. Call .contiguous() first, and copy \
-         the result back where it is needed as it lies"
+        "the matrices of {array} have strides {strides}: one of the last two must be 1{of_out}. \
+         Call .contiguous() first, and copy the result back where it is needed as it lies"
     )]
     Steps {
         /// `out` or `c`.
@@ -215,7 +218,8 @@ pub enum LayoutError {
 
     /// A result with elements that share memory.
     #[error(
-        "out is of shape {shape} with strides {strides}, so that elements of it share memory: give an array that is not broadcast"
+        "out is of shape {shape} with strides {strides}, so that elements of it share memory: give \
+         an array that is not broadcast"
     )]
     OutOverlapsItself {
         /// Its shape.
@@ -226,7 +230,8 @@ pub enum LayoutError {
 
     /// A result in the memory of an operand.
     #[error(
-        "out shares memory with {array}, which would be overwritten while it is read: give another out, or leave it out"
+        "out shares memory with {array}, which would be overwritten while it is read: give another \
+         out, or leave it out"
     )]
     OutOverlaps {
         /// `a`, `b`, `c` or `bias`.
@@ -235,7 +240,8 @@ pub enum LayoutError {
 
     /// A bias that is no vector of the result's columns.
     #[error(
-        "bias is of shape {found} with strides {strides}, and {needed} is needed, without gaps: reshape it, or call .contiguous()"
+        "bias is of shape {found} with strides {strides}, and {needed} is needed, without gaps: \
+         reshape it, or call .contiguous()"
     )]
     Bias {
         /// Its shape.

@@ -1,5 +1,5 @@
-//! The products of the library that multiply arrays as they lie: leading dimensions become rows of A where they can, else a batch,
-//! else further launches. Nothing is copied.
+//! The products of the library that multiply arrays as they lie: leading dimensions become rows of
+//! A where they can, else a batch, else further launches. Nothing is copied.
 
 use pgemm::{Batch, Major, OperandLayout, Problem};
 
@@ -60,7 +60,8 @@ impl Matrix {
     }
 }
 
-/// An array as a matrix, with the leading dimensions of a stack of them. A vector is a row of A, a column of B.
+/// An array as a matrix, with the leading dimensions of a stack of them. A vector is a row of A, a
+/// column of B.
 fn matrix(view: &View, vector_is_row: bool) -> Option<(Matrix, &[i64], &[i64])> {
     if let ([extent], [stride]) = (&view.shape[..], &view.strides[..]) {
         let row = Matrix { rows: 1, columns: *extent, row_stride: *extent, column_stride: *stride };
@@ -71,8 +72,8 @@ fn matrix(view: &View, vector_is_row: bool) -> Option<(Matrix, &[i64], &[i64])> 
     Some((Matrix { rows, columns, row_stride, column_stride }, shape, strides))
 }
 
-/// The shape of a·b, by torch.matmul's rules: leading dimensions are broadcast, the one of a vector that is not summed over
-/// vanishes.
+/// The shape of a·b, by torch.matmul's rules: leading dimensions are broadcast, the one of a vector
+/// that is not summed over vanishes.
 ///
 /// # Errors
 /// The arrays do not multiply.
@@ -108,8 +109,8 @@ pub fn result_shape(a: &View, b: &View) -> Result<Dims, LayoutError> {
 /// The launches that compute a product, none where the result has no elements.
 ///
 /// # Errors
-/// Arrays of other shapes than the product has, that lie as no kernel reads or writes them, or a result that shares memory with
-/// what is read or with itself.
+/// Arrays of other shapes than the product has, that lie as no kernel reads or writes them, or a
+/// result that shares memory with what is read or with itself.
 pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     let Operands { a, b, out, alpha, beta, keep_rows, .. } = *operands;
     let shape = result_shape(a, b)?;
@@ -194,7 +195,8 @@ pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     Ok(Launches { problem, offsets })
 }
 
-/// The matrices of an array of the result's shape, whose dimensions of vectors have vanished, and strides of its leading ones.
+/// The matrices of an array of the result's shape, whose dimensions of vectors have vanished, and
+/// strides of its leading ones.
 fn result_matrix(view: &View, [row_vanished, column_vanished]: [bool; 2]) -> (Matrix, &[i64]) {
     let mut left = view.shape.len();
     let mut last = |vanished: bool| {
@@ -261,7 +263,8 @@ fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
     axes.push(axis);
 }
 
-/// Makes leading dimensions that all have one B, and whose matrices go on where the one before ends, rows.
+/// Makes leading dimensions that all have one B, and whose matrices go on where the one before
+/// ends, rows.
 fn fold(axes: &mut Vec<Axis>, a: &mut Matrix, mut c: Option<&mut Matrix>, d: &mut Matrix) {
     let goes_on = |matrix: &Matrix, stride: i64| {
         matrix.rows == 1 || Some(stride) == matrix.row_stride.checked_mul(matrix.rows)
@@ -308,8 +311,8 @@ fn all_offsets(axes: &[Axis]) -> Vec<[i64; 4]> {
     offsets
 }
 
-/// An operand whose columns run along k, and how a kernel is told of it: lines along k, or along `other`. `None` where lines
-/// overlap.
+/// An operand whose columns run along k, and how a kernel is told of it: lines along k, or along
+/// `other`. `None` where lines overlap.
 fn of_operand(matrix: Matrix, other: Major) -> Option<OperandLayout> {
     let Matrix { rows, columns, .. } = matrix;
     // The stride of what is there once is free.
@@ -339,7 +342,8 @@ fn of_operand(matrix: Matrix, other: Major) -> Option<OperandLayout> {
     })
 }
 
-/// How a result lies: majors with their leading dimensions, the better one first. None where it has gaps both ways.
+/// How a result lies: majors with their leading dimensions, the better one first. None where it has
+/// gaps both ways.
 fn of_result(matrix: Matrix) -> [Option<(Major, usize)>; 2] {
     let Matrix { rows, columns, row_stride, column_stride } = matrix;
     let along = |major, line: i64, step: i64, lines: i64, apart: i64| {
@@ -353,7 +357,8 @@ fn of_result(matrix: Matrix) -> [Option<(Major, usize)>; 2] {
     if columns <= 1 && rows > 1 { [by_columns, by_rows] } else { [by_rows, by_columns] }
 }
 
-/// The leading dimension of what is added to a result of this major. `None` where it has gaps along it, or lines that overlap.
+/// The leading dimension of what is added to a result of this major. `None` where it has gaps along
+/// it, or lines that overlap.
 fn of_addend(matrix: Matrix, d_major: Major) -> Option<usize> {
     let Matrix { rows, columns, row_stride, column_stride } =
         if d_major == Major::M { matrix.transposed() } else { matrix };

@@ -101,7 +101,8 @@ impl Managed {
 
     /// What it describes.
     pub fn tensor(&self) -> Tensor<'_> {
-        // SAFETY: the tensor is this value's until it is dropped, and its arrays are as long as it says.
+        // SAFETY: the tensor is this value's until it is dropped, and its arrays are as long as it
+        // says.
         unsafe {
             match &self.0 {
                 Owner::Unversioned(raw) => read(&raw.as_ref().tensor, false),
@@ -125,8 +126,8 @@ fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Result<(), Str
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        // SAFETY: it was taken over, so it is deleted once, here; the interpreter's lock is held, as values with Python's
-        // objects are never sent away from it.
+        // SAFETY: it was taken over, so it is deleted once, here; the interpreter's lock is held,
+        // as values with Python's objects are never sent away from it.
         unsafe {
             match self.0 {
                 Owner::Unversioned(raw) => {
@@ -175,7 +176,8 @@ struct RawExchange {
     current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-/// The functions in C that a library gives with the class of its arrays, so that nothing has to go through Python's objects.
+/// The functions in C that a library gives with the class of its arrays, so that nothing has to go
+/// through Python's objects.
 pub struct Exchange {
     tensor_of: unsafe extern "C" fn(*mut c_void, *mut RawTensor) -> c_int,
     current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
@@ -192,8 +194,8 @@ impl Exchange {
         Some(Exchange { tensor_of: tensor_of.filter(|_| major == MAJOR)?, current_stream })
     }
 
-    /// What `with` makes of an array, which must be of the class or of one that is derived from it, and of its kind of device and
-    /// ordinal.
+    /// What `with` makes of an array, which must be of the class or of one that is derived from it,
+    /// and of its kind of device and ordinal.
     ///
     /// # Errors
     /// The library has no memory for it to show.

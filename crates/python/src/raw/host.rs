@@ -2,7 +2,8 @@
 
 use std::ptr;
 
-/// Where a matrix lies: its first element's address, extents, and bytes from one row and one column to the next.
+/// Where a matrix lies: its first element's address, extents, and bytes from one row and one column
+/// to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided {
     /// Of the first element.

@@ -1,4 +1,5 @@
-//! Launches at addresses and on streams that Python names. Whoever gives wrong ones gets what CUDA makes of them.
+//! Launches at addresses and on streams that Python names. Whoever gives wrong ones gets what CUDA
+//! makes of them.
 
 use std::ffi::c_void;
 
@@ -11,8 +12,8 @@ use crate::errors::Failure;
 /// Queues a problem.
 ///
 /// # Safety
-/// The addresses must be those of matrices on the GEMM's device as the problem describes them, alive until the work is done;
-/// the stream must be one of its context.
+/// The addresses must be those of matrices on the GEMM's device as the problem describes them,
+/// alive until the work is done; the stream must be one of its context.
 pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u64) -> Result<()> {
     // SAFETY: as the caller vouches.
     unsafe {
@@ -24,7 +25,8 @@ pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u
 /// Submits a job to an engine, after others.
 ///
 /// # Safety
-/// The job's addresses must be those of matrices as its problem describes them, alive and left alone until it is done.
+/// The job's addresses must be those of matrices as its problem describes them, alive and left
+/// alone until it is done.
 pub unsafe fn submit(engine: &Engine, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
     // SAFETY: as the caller vouches.
     unsafe { engine.submit_after(job, after) }
@@ -67,6 +69,7 @@ pub unsafe fn wait(device: &Device, stream: u64) -> Result<()> {
 /// # Errors
 /// It is not one that kernels run on.
 pub fn device_of(context: ContextRef) -> std::result::Result<Device, Failure> {
-    // SAFETY: it is current, hence alive. In Python contexts are those of libraries that never destroy them.
+    // SAFETY: it is current, hence alive. In Python contexts are those of libraries that never
+    // destroy them.
     Ok(unsafe { Device::from_context(context) }?)
 }

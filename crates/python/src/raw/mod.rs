@@ -1,4 +1,5 @@
-//! All that the compiler cannot check: DLPack's structs, memory of other libraries, launches at addresses that Python names.
+//! All that the compiler cannot check: DLPack's structs, memory of other libraries, launches at
+//! addresses that Python names.
 
 mod dlpack;
 mod host;

@@ -1,4 +1,5 @@
-//! `__array_interface__` and `__cuda_array_interface__`: dictionaries with an address, a shape and strides in bytes.
+//! `__array_interface__` and `__cuda_array_interface__`: dictionaries with an address, a shape and
+//! strides in bytes.
 
 use pgemm::Dtype;
 use pgemm::driver::ContextRef;
@@ -49,12 +50,14 @@ pub fn of_device(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>
         },
     };
     let view = view(name, object, &interface, cuda(name, ordinal)?)?;
-    // 1 is the legacy default stream there, 2 each thread's own, as they are handles of the driver's; 0 is not allowed.
+    // 1 is the legacy default stream there, 2 each thread's own, as they are handles of the
+    // driver's; 0 is not allowed.
     let stream = interface.get_item("stream")?.and_then(|stream| stream.extract::<u64>().ok());
     Ok(Some(Source { stream, ..Source::plain(view) }))
 }
 
-/// The device that is current on this thread, which arrays of a library without a word for it are on.
+/// The device that is current on this thread, which arrays of a library without a word for it are
+/// on.
 fn current_ordinal() -> i64 {
     let device = ContextRef::current().map_err(Failure::from).and_then(raw::device_of);
     device.map_or(0, |device| i64::from(device.properties().ordinal))
@@ -97,7 +100,8 @@ fn in_elements(name: &str, bytes: Dims, dtype: Dtype) -> Result<Dims, Failure> {
     let size = i64::from(dtype.bytes());
     if bytes.iter().any(|stride| stride % size != 0) {
         return Err(Failure::argument(format!(
-            "{name} has strides of {bytes} bytes, which are no multiples of the {size} of an element: call .copy() first"
+            "{name} has strides of {bytes} bytes, which are no multiples of the {size} of an \
+             element: call .copy() first"
         )));
     }
     Ok(bytes.iter().map(|stride| stride / size).collect())
@@ -120,8 +124,9 @@ fn dtype(name: &str, object: &Bound<'_, PyAny>, typestr: &str) -> Result<Dtype, 
     let dtype = dtype.filter(|_| !typestr.starts_with('>'));
     dtype.ok_or_else(|| {
         Failure::dtype(format!(
-            "{name} is of type {typestr}, and products are of float16, float32, float64, int8, uint8, int32, and with ml_dtypes \
-             bfloat16, float8_e4m3fn and float8_e5m2, in this machine's byte order: convert it with .astype()"
+            "{name} is of type {typestr}, and products are of float16, float32, float64, int8, \
+             uint8, int32, and with ml_dtypes bfloat16, float8_e4m3fn and float8_e5m2, in this \
+             machine's byte order: convert it with .astype()"
         ))
     })
 }

@@ -30,10 +30,12 @@ impl Source {
         Source { view, stream: None, _owner: None }
     }
 
-    /// Finds out where an array of any library lies. `stream` is one that a producer is to wait for, by DLPack's protocol.
+    /// Finds out where an array of any library lies. `stream` is one that a producer is to wait
+    /// for, by DLPack's protocol.
     ///
     /// # Errors
-    /// It is no array that this library can read, of a type that it does not know, or on another kind of device.
+    /// It is no array that this library can read, of a type that it does not know, or on another
+    /// kind of device.
     pub fn of(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
         let py = object.py();
         if let Some(torch) = Torch::loaded(py)
@@ -59,8 +61,9 @@ impl Source {
             Failure::Said(
                 crate::errors::Class::Dtype,
                 format!(
-                    "{name} is a {}, and an array is needed: one with __dlpack__, __cuda_array_interface__ or \
-                     __array_interface__, as those of PyTorch, CuPy, JAX and numpy",
+                    "{name} is a {}, and an array is needed: one with __dlpack__, \
+                     __cuda_array_interface__ or __array_interface__, as those of PyTorch, CuPy, \
+                     JAX and numpy",
                     object.get_type()
                 ),
             )
@@ -117,7 +120,8 @@ pub fn stream_handle(asked: &Bound<'_, PyAny>) -> Result<u64, Failure> {
     Err(Failure::Said(
         crate::errors::Class::Dtype,
         format!(
-            "stream is a {}, and no stream: give the handle as a number, or a stream of torch.cuda or cupy.cuda",
+            "stream is a {}, and no stream: give the handle as a number, or a stream of torch.cuda \
+             or cupy.cuda",
             asked.get_type()
         ),
     ))

@@ -1,4 +1,5 @@
-//! torch's tensors, read by attributes whose names are interned: a DLPack capsule for each would take longer than the launch.
+//! torch's tensors, read by attributes whose names are interned: a DLPack capsule for each would
+//! take longer than the launch.
 
 use pgemm::Dtype;
 use pyo3::intern;
@@ -93,7 +94,8 @@ impl Torch {
     /// Where a tensor lies.
     ///
     /// # Errors
-    /// Its elements are of a type that is not multiplied, or it has none in memory that this library reaches.
+    /// Its elements are of a type that is not multiplied, or it has none in memory that this
+    /// library reaches.
     pub fn read(&self, name: &str, object: &Bound<'_, PyAny>) -> Result<Tensor, Failure> {
         let py = object.py();
         let plain = self.is_plain(object);
@@ -131,7 +133,8 @@ impl Torch {
         Ok(if plain { Tensor::Plain(view) } else { Tensor::Other(view) })
     }
 
-    /// Where a tensor lies, by the functions in C that its class comes with; `None` for those that need a closer look.
+    /// Where a tensor lies, by the functions in C that its class comes with; `None` for those that
+    /// need a closer look.
     fn exchanged(&self, object: &Bound<'_, PyAny>) -> Result<Option<View>, Failure> {
         let Some(exchange) = &self.exchange else { return Ok(None) };
         let py = object.py();
