@@ -7,7 +7,7 @@ use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{OutputMajor, PRODUCTS, Spec, SpecError, Terms, catalogue};
 
 use crate::error::Result;
-use crate::heuristic::Rated;
+use crate::heuristic::RatedSpec;
 use crate::layout::Major;
 use crate::precision::Precision;
 use crate::problem::Problem;
@@ -29,9 +29,9 @@ pub fn rated(
     output: Element,
     a: OperandMajor,
     b: OperandMajor,
-) -> &'static [Rated] {
+) -> &'static [RatedSpec] {
     type Key = ([Element; 3], OperandMajor, OperandMajor);
-    static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<Rated>>>> = LazyLock::new(|| {
+    static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<RatedSpec>>>> = LazyLock::new(|| {
         let with_majors = |types| catalogue::MAJORS.map(|(a, b)| ((types, a, b), OnceLock::new()));
         types().flat_map(with_majors).collect()
     });
@@ -40,20 +40,20 @@ pub fn rated(
     table.get_or_init(|| {
         let plain = catalogue::specs_for(operands, a, b, OutputMajor::N, output);
         let swapped = catalogue::specs_for([b_type, a_type], b, a, OutputMajor::M, output);
-        plain.into_iter().chain(swapped).map(Rated::new).collect()
+        plain.into_iter().chain(swapped).map(RatedSpec::new).collect()
     })
 }
 
 /// The specs of the catalogue for f32 that is split into such terms, rated, as [`rated`].
-pub fn rated_terms(element: Element, terms: Terms) -> &'static [Rated] {
-    static TABLES: [OnceLock<Vec<Rated>>; catalogue::TERM_TYPES.len()] =
+pub fn rated_terms(element: Element, terms: Terms) -> &'static [RatedSpec] {
+    static TABLES: [OnceLock<Vec<RatedSpec>>; catalogue::TERM_TYPES.len()] =
         [const { OnceLock::new() }; catalogue::TERM_TYPES.len()];
     let types = catalogue::TERM_TYPES;
     let Some(kind) = types.iter().position(|known| *known == (element, terms)) else { return &[] };
     TABLES[kind].get_or_init(|| {
         let majors = [OutputMajor::N, OutputMajor::M].into_iter();
         let specs = majors.flat_map(|d| catalogue::specs_of_terms(element, terms, d));
-        specs.map(Rated::new).collect()
+        specs.map(RatedSpec::new).collect()
     })
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn rated_for(
     output: Element,
     precision: Precision,
     swapped: Option<bool>,
-) -> impl Iterator<Item = &'static Rated> + use<> {
+) -> impl Iterator<Item = &'static RatedSpec> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
     let rated = match precision.terms() {
         None => rated(operands, output, a, b),

@@ -354,7 +354,7 @@ fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
     let planned = accesses.iter().find(|planned| types && planned.has_majors_of(&plain));
     let Some(planned) = planned else { return Err(PlanError::SpecMismatch { spec }) };
     config.check_epilogue_of(&spec)?;
-    // Rated as the kernel without one.
+    // RatedSpec as the kernel without one.
     let choice = choice_for(
         plain.with_epilogue(Epilogue::NONE).spec,
         Shape::of_planned(planned),
