@@ -1,4 +1,4 @@
-//! Which kernels of the catalogue compute a problem, each with its rating.
+//! The kernels of the catalogue that compute a problem, each with the terms of its cost model.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -12,7 +12,7 @@ use crate::layout::Major;
 use crate::precision::Precision;
 use crate::problem::Problem;
 
-/// What kernels multiply: element types of A, B and D.
+/// All combinations of element types of A, B and D that have kernels.
 pub fn types() -> impl Iterator<Item = [Element; 3]> {
     PRODUCTS.iter().flat_map(|product| {
         let pairs =
@@ -21,9 +21,9 @@ pub fn types() -> impl Iterator<Item = [Element; 3]> {
     })
 }
 
-/// The specs of the catalogue for operands of these types and majors, A's before B's, rated: with
-/// the operands as they are, and with A and B swapped. Made once for each combination. Empty where
-/// types or majors have no kernel.
+/// The specs of the catalogue for operands of these types (`[A, B]`) and majors, rated. They
+/// include specs that swap A and B. The table is built once for each combination. It is empty if
+/// the types or majors have no kernel.
 pub fn rated(
     operands: [Element; 2],
     output: Element,
@@ -44,7 +44,7 @@ pub fn rated(
     })
 }
 
-/// The specs of the catalogue for f32 that is split into such terms, rated, as [`rated`].
+/// The specs of the catalogue for f32 operands split into these terms, rated as by [`rated`].
 pub fn rated_terms(element: Element, terms: Terms) -> &'static [RatedSpec] {
     static TABLES: [OnceLock<Vec<RatedSpec>>; catalogue::TERM_TYPES.len()] =
         [const { OnceLock::new() }; catalogue::TERM_TYPES.len()];
@@ -57,8 +57,8 @@ pub fn rated_terms(element: Element, terms: Terms) -> &'static [RatedSpec] {
     })
 }
 
-/// The specs for a problem as its kernel sees it, rated: with the operands as they are, and with A
-/// and B swapped.
+/// The rated specs for a problem as its kernel sees it. They include specs that swap A and B,
+/// unless `swapped` says which ones are wanted.
 pub(crate) fn rated_for(
     problem: &Problem,
     operands: [Element; 2],
@@ -78,8 +78,8 @@ pub(crate) fn rated_for(
     })
 }
 
-/// The specs for a problem as its kernel sees it: with the operands as they are, and with A and B
-/// swapped.
+/// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless
+/// `swapped` says which ones are wanted.
 pub fn specs_for(
     problem: &Problem,
     operands: [Element; 2],
@@ -90,11 +90,11 @@ pub fn specs_for(
     rated_for(problem, operands, output, precision, swapped).map(|rated| rated.spec)
 }
 
-/// Checks that there are kernels for operands of these types and majors, and for the scalars.
+/// Checks that there are kernels for operands of these types and majors, and that they take the
+/// problem's scalars.
 ///
 /// # Errors
-/// [`SpecError::Types`], [`SpecError::Major`], or scalars of an integer product that are no
-/// integers.
+/// [`SpecError::Types`], [`SpecError::Major`], or a scalar that the kernels do not take.
 pub(crate) fn check_types(
     problem: &Problem,
     operands: [Element; 2],
@@ -114,7 +114,7 @@ pub(crate) fn check_types(
     problem.check_scalars(output)
 }
 
-/// The major in the kernels' terms.
+/// The major as the kernels name it.
 fn operand_major(major: Major) -> OperandMajor {
     match major {
         Major::K => OperandMajor::K,

@@ -1,4 +1,4 @@
-//! [`PlanError`]: the one error type of this crate. Each variant says what was requested, what the
+//! [`PlanError`]: the error type of this crate. Each variant says what was requested, what the
 //! limit is and what to do.
 
 use pgemm_ir::Element;
@@ -7,7 +7,7 @@ use pgemm_kernels::{Cluster, Epilogue, Spec, SpecError};
 use crate::layout::{Major, MatrixLayout};
 use crate::precision::Precision;
 
-/// What this crate returns.
+/// The result type of this crate.
 pub type Result<T, E = PlanError> = std::result::Result<T, E>;
 
 /// Why a problem, a configuration or the two together cannot be planned.

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn plans_say_what_became_of_a_macro_tile() {
-        let asked = Config {
+        let requested = Config {
             tile_m: Some(256),
             tile_n: Some(256),
             tile_k: Some(32),
@@ -78,7 +78,7 @@ mod tests {
         };
         for b_major in [Major::K, Major::N] {
             let problem = Problem::new(4096, 4096, 4096, Major::K, b_major);
-            let plan = Plan::candidates(&problem, &asked, 132).unwrap().remove(0);
+            let plan = Plan::candidates(&problem, &requested, 132).unwrap().remove(0);
             let tile = plan.spec.tile;
             assert_eq!((tile.m, tile.n, tile.k), (128, 256, 32), "{plan}");
             assert!(
