@@ -81,7 +81,7 @@ impl ReadBandwidth {
 impl Outcome {
     /// What a contestant has of the read bandwidth: the bytes of A, B and D (and of C, where it is
     /// read), each counted once, over its time, and that over the bandwidth measured at the nearest
-    /// size. `None` where nothing was measured, or the operands were in a warm L2.
+    /// size. `None` if nothing was measured, or the operands were in a warm L2.
     pub fn of_read_bandwidth(
         &self,
         contestant: &ContestantSummary,

@@ -85,7 +85,7 @@ impl Bench {
     /// the outcome that says so. Candidates that do not run or compute wrongly are left out.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtNoAlgorithm`] where none runs, or driver errors.
+    /// [`BenchError::CublasLtNoAlgorithm`] if none runs, or driver errors.
     pub fn best_cublaslt(
         &self,
         cublaslt: &CublasLt,

@@ -180,7 +180,7 @@ impl Case {
     /// matrices without gaps.
     ///
     /// # Errors
-    /// Those of [`multiply`](host::multiply); the reference cannot be made.
+    /// The errors of [`multiply`](host::multiply); the reference cannot be made.
     pub fn run(&self, executor: &Executor) -> Result<CaseOutcome> {
         let Case { config, problem, .. } = self;
         problem.validate()?;
@@ -311,7 +311,7 @@ impl Stored {
         self.offset as u64 * u64::from(self.matrix.dtype().bytes())
     }
 
-    /// Where an element of a matrix of the batch is, in elements.
+    /// If an element of a matrix of the batch is, in elements.
     fn place(&self, index: usize, line: usize, along: usize) -> usize {
         let first = self.offset + index * self.batch_stride;
         first + line * self.layout.leading_dimension + along * self.layout.step
@@ -495,7 +495,7 @@ impl Draw {
         let splits = self.of(&[Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(5)]);
         let split = Some(*splits).filter(|_| self.one_in(2));
         let swapped = Some(self.one_in(2)).filter(|_| self.one_in(4));
-        // Operands of f64, and of f32 on CUDA cores, never change places.
+        // Operands of f64, and of f32 on CUDA cores, never are exchanged.
         let stays = match config.dtype {
             Element::F64 => true,
             Element::F32 => config.precision().terms().is_none(),

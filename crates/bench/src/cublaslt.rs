@@ -49,7 +49,7 @@ impl CublasLt {
     ///
     /// # Errors
     /// [`BenchError::CublasLtNotFound`] with every place that was searched,
-    /// [`BenchError::CublasLt`] where the library refuses the device, or driver errors.
+    /// [`BenchError::CublasLt`] if the library refuses the device, or driver errors.
     pub fn open(device: &Device) -> Result<CublasLt> {
         let api = Api::get()?;
         let workspace = DeviceBuffer::new(device, WORKSPACE_BYTES)?;
@@ -79,8 +79,8 @@ impl CublasLt {
     ///
     /// # Errors
     /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for what the library does
-    /// not offer, [`BenchError::CublasLtNoAlgorithm`] where the heuristic finds nothing,
-    /// [`BenchError::CublasLt`] where a call fails.
+    /// not offer, [`BenchError::CublasLtNoAlgorithm`] if the heuristic finds nothing,
+    /// [`BenchError::CublasLt`] if a call fails.
     pub fn plan(&self, problem: &Problem, elements: Elements, bias: u64) -> Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
@@ -161,7 +161,7 @@ impl Drop for Session {
 #[derive(Debug)]
 pub struct CublasLtPlan {
     session: Arc<Session>,
-    /// A and B change places.
+    /// A and B are exchanged.
     transposed: bool,
     epilogue: Epilogue,
     /// C is of another type than D, and not read.
@@ -208,7 +208,7 @@ impl CublasLtPlan {
     /// session's work must be on one stream at a time.
     ///
     /// # Errors
-    /// [`BenchError::NoSuchCandidate`], or [`BenchError::CublasLt`] where the launch fails.
+    /// [`BenchError::NoSuchCandidate`], or [`BenchError::CublasLt`] if the launch fails.
     pub unsafe fn enqueue(
         &self,
         rank: usize,
@@ -346,7 +346,7 @@ fn extent(what: &'static str, value: usize) -> Result<u64, BenchError> {
         .map_err(|_| BenchError::CublasLtExtent { what, value })
 }
 
-/// A configuration attribute, each of which is 16 or 32 bits wide; `None` where the library does
+/// A configuration attribute, each of which is 16 or 32 bits wide, or `None` if the library does
 /// not know it.
 fn config(api: &Api, algo: &Algo, attribute: c_int) -> Option<u32> {
     let mut value = 0u32;

@@ -34,7 +34,7 @@ impl fmt::Display for CublasLtVersion {
     }
 }
 
-/// One algorithm that the heuristic proposed, in the library's own numbering. `None` where this
+/// One algorithm that the heuristic proposed, in the library's own numbering. `None` if this
 /// version has no such attribute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CublasLtCandidate {

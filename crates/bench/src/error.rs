@@ -116,7 +116,7 @@ pub enum BenchError {
     NoSuchCandidate {
         /// The index requested.
         requested: usize,
-        /// How many there are.
+        /// The number that exists.
         count: usize,
     },
 
@@ -173,7 +173,7 @@ pub enum BenchError {
         "{requested} seconds for a choice are not possible: give more than 0 and at most {limit} s"
     )]
     Burst {
-        /// The time asked for, seconds.
+        /// The requested time, seconds.
         requested: f64,
         /// The longest, seconds.
         limit: f64,
@@ -236,7 +236,7 @@ pub enum BenchError {
     Resume {
         /// The report.
         path: PathBuf,
-        /// What differs.
+        /// The part that differs.
         what: &'static str,
         /// As the report has it.
         file: String,

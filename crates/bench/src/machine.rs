@@ -22,7 +22,7 @@ pub struct Machine {
     pub cuda: String,
     /// The driver's version; `None` without NVML.
     pub driver: Option<String>,
-    /// The peer's version; `None` where cuBLASLt was not used.
+    /// The peer's version, or `None` if cuBLASLt was not used.
     pub cublaslt: Option<CublasLtVersion>,
     /// Power limit in force, watts; `None` without NVML.
     pub power_limit_watts: Option<f64>,

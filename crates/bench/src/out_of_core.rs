@@ -95,7 +95,7 @@ impl OutOfCoreReport {
 /// steps one after the other.
 ///
 /// # Errors
-/// As [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.
+/// The same as for [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.
 pub fn out_of_core(
     device: &Device,
     config: &Config,

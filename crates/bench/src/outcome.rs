@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What was found for one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// As [`problem_name`](crate::problem_name) gives it.
+    /// The name that [`problem_name`](crate::problem_name) returns.
     pub name: String,
     /// Extents, majors, leading dimensions and scalars.
     pub problem: Problem,
@@ -59,7 +59,7 @@ pub struct ContestantSummary {
 /// One line of a table: a contestant against the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// As [`problem_name`](crate::problem_name) gives it.
+    /// The name that [`problem_name`](crate::problem_name) returns.
     pub problem: String,
     /// The contestant.
     pub name: String,

@@ -23,7 +23,7 @@ impl CublasLtContestant {
     /// The heuristic's first pick, which is what programs that call cuBLAS get.
     ///
     /// # Errors
-    /// Those of [`CublasLt::plan`].
+    /// The errors of [`CublasLt::plan`].
     pub fn first_pick(
         cublaslt: &CublasLt,
         operands: &Arc<OperandSets>,
@@ -39,7 +39,7 @@ impl CublasLtContestant {
     /// Every algorithm that the heuristic returns, its first pick first.
     ///
     /// # Errors
-    /// Those of [`CublasLt::plan`].
+    /// The errors of [`CublasLt::plan`].
     pub fn all(
         cublaslt: &CublasLt,
         operands: &Arc<OperandSets>,

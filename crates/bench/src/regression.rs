@@ -201,7 +201,7 @@ impl<'a> Regression<'a> {
     /// Loads the shared libraries of both releases. A pair of launches takes about `seconds`.
     ///
     /// # Errors
-    /// Those of [`Release::open`].
+    /// The errors of [`Release::open`].
     pub fn open(bench: &'a Bench, old: &Path, new: &Path, seconds: f64) -> Result<Regression<'a>> {
         Ok(Regression { bench, old: Release::open(old)?, new: Release::open(new)?, seconds })
     }

@@ -29,7 +29,7 @@ pub struct Report {
     pub version: String,
     /// Where it ran.
     pub machine: Machine,
-    /// How fast memory is read, one entry for each size; empty where that was not measured.
+    /// How fast memory is read, one entry for each size, or empty if that was not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_bandwidth: Vec<ReadBandwidth>,
     /// One entry for each problem.

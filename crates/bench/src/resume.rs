@@ -28,8 +28,8 @@ impl Report {
     /// Reads the report at `path` to add to it, or begins one where there is no file.
     ///
     /// # Errors
-    /// Those of [`Report::read`], and [`BenchError::Resume`] where the report was made under other
-    /// conditions.
+    /// The errors of [`Report::read`], and [`BenchError::Resume`] if the report was made under
+    /// other conditions.
     pub fn resume(path: &Path, conditions: &Conditions) -> Result<Report> {
         if !path.exists() {
             return Ok(Report::new(conditions.machine.clone()));

@@ -10,7 +10,7 @@ use crate::report::Report;
 pub struct FamilyScore {
     /// How many of its problems are in the report.
     pub measured: usize,
-    /// Geometric mean of the median ratios, peer's time over ours; `None` where nothing was
+    /// Geometric mean of the median ratios, peer's time over ours, or `None` if nothing was
     /// measured.
     pub ratio: Option<f64>,
     /// Name and median ratio of the problem with the smallest.
@@ -18,8 +18,8 @@ pub struct FamilyScore {
 }
 
 impl Report {
-    /// The score of the problems of these names. Where several kernels ran, the first counts, which
-    /// is the planner's pick.
+    /// The score of the problems of these names. If several kernels ran, the first counts, which is
+    /// the planner's pick.
     pub fn score<S: AsRef<str>>(&self, problems: &[S]) -> FamilyScore {
         let ours = self.outcomes.iter().filter_map(|outcome| outcome.rows().into_iter().next());
         let rows: Vec<Row> =

@@ -70,7 +70,7 @@ impl StreamPeer {
     /// instead of the first: in a graph, and of a strided batch.
     ///
     /// # Errors
-    /// Those of [`CublasLt::open`].
+    /// The errors of [`CublasLt::open`].
     pub fn open(device: &Device, best: bool) -> Result<StreamPeer> {
         let sessions = (0..BRANCHES).map(|_| CublasLt::open(device));
         Ok(StreamPeer { sessions: sessions.collect::<Result<_>>()?, best })

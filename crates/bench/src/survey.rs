@@ -109,10 +109,10 @@ trait SurveyTimer {
     /// What keeps everything that follows from being measured.
     fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>>;
 
-    /// Microseconds per GEMM of the peer; `None` where there is none.
+    /// Microseconds per GEMM of the peer, or `None` if there is none.
     ///
     /// # Errors
-    /// As [`choice`](Self::choice).
+    /// The same as for [`choice`](Self::choice).
     fn peer(&mut self) -> Result<Option<f64>>;
 }
 
@@ -127,7 +127,7 @@ pub struct SurveyRow {
     pub choice: Choice,
     /// How launches reached the GPU.
     pub launch: LaunchMode,
-    /// Microseconds per GEMM; `None` where it cannot run.
+    /// Microseconds per GEMM, or `None` if it cannot run.
     pub microseconds: Option<f64>,
     /// Microseconds per GEMM of cuBLASLt's first pick: the last reading before this choice's, and
     /// the next one after.

@@ -181,7 +181,7 @@ pub struct Config {
     pub raster_rows: u32,
     /// How the warps of a CTA share its tiles.
     pub schedule: Schedule,
-    /// Whether A and B change places: the transpose of D is computed from the transposes of B and
+    /// Whether A and B are exchanged: the transpose of D is computed from the transposes of B and
     /// A.
     pub swapped: Switch,
     /// Not 0: partial sums of split tiles may be added in any order, so last bits may differ from
@@ -206,7 +206,7 @@ pub struct Config {
     /// What happens to results before they are rounded to D's type: "bias_n" (an element of the
     /// bias is added to each column) or "bias_m" (to each row), an activation by its name, such as
     /// "relu" (docs/types.md lists all), or both with | between them: "bias_n|silu". Null, or
-    /// "none": nothing. Where there is a bias, problem.bias is its address.
+    /// "none": nothing. If there is a bias, problem.bias is its address.
     pub epilogue: *const c_char,
 }
 
@@ -242,7 +242,7 @@ pub struct Problem {
     /// Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32
     /// result as an integer.
     pub alpha: f64,
-    /// Factor of C, 0 by default, as alpha is one. Where it is 0, C is never read.
+    /// Factor of C, 0 by default, as alpha is one. If it is 0, C is never read.
     pub beta: f64,
     /// Products, 1 by default. All fields above hold for each of them.
     pub batch: i64,

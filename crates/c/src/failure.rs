@@ -161,7 +161,7 @@ pub fn remember(message: String) {
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// The last message that was left on this thread, which stays until the next one; empty where there
+/// The last message that was left on this thread, which stays until the next one, or empty if there
 /// was none.
 pub fn last_message() -> *const std::ffi::c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())

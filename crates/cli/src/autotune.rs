@@ -372,7 +372,7 @@ fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
     }
 }
 
-/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that.
+/// If these results are copied, so that every `Gemm` finds them; nowhere if the user wants that.
 /// Cards that began in the same second, on this or another host with this cache, have a file each.
 fn installed(args: &Args, path: &Path, uuid: &str) -> Option<PathBuf> {
     if args.no_install {

@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 }
 
 impl Operation {
-    /// The operation in words and its result; `None` where none is asked for.
+    /// The operation in words and its result, or `None` if none is asked for.
     fn apply(&self, given: &AnyLayout) -> Result<Option<(String, Layout)>, Failure> {
         let plain = || match given {
             AnyLayout::Layout(layout) => Ok(layout),

@@ -5,7 +5,7 @@ use persistent_gemm::{Dtype, Problem};
 
 use crate::usage::UsageError;
 
-/// Bytes that new allocations may take without swapping; `None` where the operating system doesn't
+/// Bytes that new allocations may take without swapping, or `None` if the operating system doesn't
 /// say.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

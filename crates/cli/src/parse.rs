@@ -69,14 +69,14 @@ pub fn extents(problem: &Problem) -> String {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Batches")]
 pub struct Strides {
-    /// Elements from one A of a batch to the next; 0 where all products have the same one [default:
+    /// Elements from one A of a batch to the next, or 0 if all products have the same one [default:
     /// no gaps].
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_a: Option<usize>,
-    /// Elements from one B to the next; 0 where all products have the same one.
+    /// Elements from one B to the next, or 0 if all products have the same one.
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_b: Option<usize>,
-    /// Elements from one C to the next; 0 where all products have the same one.
+    /// Elements from one C to the next, or 0 if all products have the same one.
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_c: Option<usize>,
     /// Elements from one D to the next.
@@ -390,7 +390,7 @@ pub struct Knobs {
     /// Rows of tiles that are walked together.
     #[arg(long, value_name = "COUNT")]
     pub raster_rows: Option<u32>,
-    /// Whether A and B change places (Dᵀ = Bᵀ·Aᵀ), so that few rows of A fill narrow tiles.
+    /// Whether A and B are exchanged (Dᵀ = Bᵀ·Aᵀ), so that few rows of A fill narrow tiles.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub swapped: Option<bool>,
     /// How tiles are split along k: whole, stream-k, or split-N.

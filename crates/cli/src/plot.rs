@@ -120,7 +120,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Around these values; `None` where there is none that has a logarithm.
+    /// Around these values, or `None` if there is none that has a logarithm.
     fn around(values: impl Iterator<Item = f64> + Clone, pixels: (f64, f64)) -> Option<Axis> {
         let logs = values.filter(|value| *value > 0.0 && value.is_finite()).map(f64::log10);
         let (low, high) = (logs.clone().reduce(f64::min)?, logs.reduce(f64::max)?);
@@ -139,7 +139,7 @@ impl Axis {
     }
 }
 
-/// The drawing; `None` where there is nothing to draw.
+/// The drawing, or `None` if there is nothing to draw.
 fn draw(streams: &[StreamOutcome]) -> Option<String> {
     let lines = lines(streams);
     let points = || lines.iter().flat_map(|line| &line.points);

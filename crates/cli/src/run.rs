@@ -265,7 +265,7 @@ fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
     }
 }
 
-/// The types asked for, else those of the kernel named, else the usual ones; that of D f32 where a
+/// The requested types, else those of the kernel named, else the usual ones; that of D f32 where a
 /// file cannot hold it.
 fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
     let spec = args.knobs.spec.as_ref();

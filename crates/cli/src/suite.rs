@@ -49,7 +49,7 @@ impl std::fmt::Display for LeftOut {
 /// A problem and its name in reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// As [`problem_name`] has it.
+    /// The name that [`problem_name`] returns.
     pub name: String,
     /// Extents and majors.
     pub problem: Problem,

@@ -7,10 +7,10 @@ use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::matrix::HostMatrix;
 
-/// Checks the bias of a product, which is not looked at where the epilogue has none.
+/// Checks the bias of a product. It is ignored if the epilogue adds none.
 ///
 /// # Errors
-/// It is missing, or is no row of as many elements as it is added to, without gaps.
+/// The bias is missing, or is not a row without gaps of the required number of elements.
 pub(crate) fn check_bias(
     problem: &Problem,
     epilogue: Epilogue,
@@ -40,10 +40,10 @@ pub(crate) struct Applied {
 
 #[cfg(feature = "cpu")]
 impl Applied {
-    /// `bias` is not looked at where the epilogue has none.
+    /// `bias` is ignored if the epilogue adds none.
     ///
     /// # Errors
-    /// Those of [`check_bias`].
+    /// The errors of [`check_bias`].
     pub(crate) fn new(
         problem: &Problem,
         epilogue: Epilogue,
@@ -54,7 +54,7 @@ impl Applied {
         Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
 
-    /// The same for Dᵀ in place of D.
+    /// The same epilogue for Dᵀ in place of D.
     pub(crate) fn transposed(&self) -> Applied {
         Applied { epilogue: self.epilogue.transposed(), bias: self.bias.clone() }
     }
@@ -71,7 +71,7 @@ impl Applied {
         self.epilogue.activation()
     }
 
-    /// What is added to an element; None where there is no bias.
+    /// What is added to an element, or None if there is no bias.
     pub(crate) fn bias(&self, row: usize, column: usize) -> Option<f64> {
         self.epilogue.bias().map(|along| match along {
             BiasAlong::N => self.bias[column],

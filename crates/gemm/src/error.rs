@@ -70,7 +70,7 @@ pub enum Error {
     /// The device ordinal does not exist.
     #[error("there is no device {asked}: the CUDA driver sees {count} (ordinals start at 0)")]
     NoSuchDevice {
-        /// The ordinal asked for.
+        /// The requested ordinal.
         asked: u32,
         /// How many devices there are.
         count: u32,
@@ -116,7 +116,7 @@ pub enum Error {
          use smaller matrices, or look with `nvidia-smi` for other processes on the device"
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// The requested bytes.
         asked: u64,
         /// Bytes free when the allocation failed.
         free: u64,
@@ -146,9 +146,9 @@ pub enum Error {
          less, or allocate more"
     )]
     DeviceRange {
-        /// First byte asked for.
+        /// The first requested byte.
         offset: u64,
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
         /// The buffer's size in bytes.
         capacity: u64,
@@ -200,7 +200,7 @@ pub enum Error {
         found: u64,
         /// The value it should have.
         needed: u64,
-        /// Where the needed value comes from, such as `it must equal the columns of A`.
+        /// If the needed value comes from, such as `it must equal the columns of A`.
         why: &'static str,
     },
 
@@ -209,7 +209,7 @@ pub enum Error {
         "{matrix} is of {found}, and the config says {needed}: convert it, or change the config"
     )]
     MatrixType {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// Its element type.
         found: pgemm_ir::Element,
@@ -224,7 +224,7 @@ pub enum Error {
          place"
     )]
     Address {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// The address given.
         address: u64,
@@ -276,7 +276,7 @@ pub enum Error {
          buffer, or check extents, leading dimension, step and batch stride"
     )]
     BufferLength {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// Elements given.
         found: usize,
@@ -290,7 +290,7 @@ pub enum Error {
          or change the config"
     )]
     BufferType {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// The Rust type given.
         found: &'static str,
@@ -351,16 +351,16 @@ pub enum Error {
         dtype: pgemm_ir::Element,
     },
 
-    /// The kernel asked for by name is spoiled by the driver's JIT.
+    /// The requested kernel by name is spoiled by the driver's JIT.
     #[error(
         "the kernel {spec} was asked for, and this driver does not compile it cleanly: {}. Name \
          another spec, or leave the kernel to the planner",
         report.findings().join(", ")
     )]
     UncleanKernel {
-        /// The spec asked for.
+        /// The requested spec.
         spec: pgemm_kernels::Spec,
-        /// What the driver reported.
+        /// The report of the driver.
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
@@ -372,7 +372,7 @@ pub enum Error {
         report.findings().join(", ")
     )]
     UncleanRepack {
-        /// What the driver reported.
+        /// The report of the driver.
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
@@ -455,7 +455,7 @@ pub enum Error {
     ForeignResults {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The part that differs.
         differences: Vec<PlatformDifference>,
     },
 }

@@ -191,7 +191,7 @@ impl Sequence {
 }
 
 impl Run<'_> {
-    /// What an argument is set to; `None` where this run does not look at it.
+    /// What an argument is set to, or `None` if this run does not look at it.
     pub(crate) fn value(&self, patch: Patch) -> Option<RunValue> {
         let Sequence { signature, repacks, .. } = self.sequence;
         match patch {
@@ -216,7 +216,7 @@ impl Run<'_> {
     /// A launch is refused or fails.
     ///
     /// # Safety
-    /// As [`Launcher::launch`], for every step.
+    /// The same as for [`Launcher::launch`], for every step.
     pub(crate) unsafe fn execute<L: Launcher>(
         &self,
         launcher: &mut L,

@@ -70,7 +70,7 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 /// Least confidence of the intervals that decide.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Where the median lies, with what probability.
+/// If the median lies, with what probability.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.

@@ -262,8 +262,8 @@ fn integers_wrap() {
     }
 }
 
-/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for
-/// registers or for shared memory.
+/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, including
+/// for registers or for shared memory.
 #[test]
 fn tf32_is_rounded_as_it_is_loaded() {
     for (a_major, b_major) in

@@ -48,7 +48,7 @@ impl Choice {
         Choice { spec, raster_rows: 1, split: Split::Whole, dependent_launch: true }
     }
 
-    /// Whether A and B change places.
+    /// Whether A and B are exchanged.
     pub fn swapped(&self) -> bool {
         self.spec.d_major == OutputMajor::M
     }

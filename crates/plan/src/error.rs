@@ -96,7 +96,7 @@ pub enum PlanError {
     BatchOverlap {
         /// The requested batch stride, in elements.
         requested: usize,
-        /// The smallest stride that puts the matrices one behind the other.
+        /// The smallest stride that puts the matrices one after another.
         least: usize,
         /// Elements of a line.
         length: usize,

@@ -79,7 +79,7 @@ impl fmt::Display for OperandAccess {
     }
 }
 
-/// How a kernel accesses A and B. Where D is column-major, A and B are those of the transposed
+/// How a kernel accesses A and B. If D is column-major, A and B are those of the transposed
 /// problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandAccesses {
@@ -225,7 +225,7 @@ impl Request {
             b: layout(source.b, b, b_lines, accesses.b),
             ..*source
         };
-        // Repacked matrices lie one behind the other.
+        // Repacked matrices lie one after another.
         let stride = |access, stride, (lines, _): (usize, usize), operand: OperandLayout| {
             let in_place = access == OperandAccess::InPlace || stride == 0;
             if in_place { stride } else { lines.saturating_mul(operand.leading_dimension) }
@@ -248,7 +248,7 @@ pub struct Repack {
     pub matrix: MatrixRepack,
     /// Where the copy begins in the memory of the repacked operands, in bytes.
     pub offset: u64,
-    /// The terms that the copy consists of; `None` where elements stay as they are.
+    /// The terms that the copy consists of, or `None` if elements stay as they are.
     pub terms: Option<TermSplit>,
 }
 

@@ -112,7 +112,7 @@ impl Plan {
     /// The first of the [`candidates`](Self::candidates), computed without the others.
     ///
     /// # Errors
-    /// As [`candidates`](Self::candidates).
+    /// The same as for [`candidates`](Self::candidates).
     pub fn best(
         problem: &Problem,
         config: &Config,
@@ -127,7 +127,7 @@ impl Plan {
     /// problem comes before all others.
     ///
     /// # Errors
-    /// As [`candidates`](Self::candidates).
+    /// The same as for [`candidates`](Self::candidates).
     pub fn candidates_with(
         problem: &Problem,
         config: &Config,

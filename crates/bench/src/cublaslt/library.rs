@@ -84,7 +84,7 @@ pub(super) mod epilogue {
     const RELU: c_int = 2;
     const GELU: c_int = 32;
 
-    /// The bits of an activation; `None` where the library has no such function.
+    /// The bits of an activation, or `None` if the library has no such function.
     pub(in super::super) fn activation(wanted: Activation) -> Option<c_int> {
         let all = [(Activation::Relu, RELU), (Activation::Gelu, GELU)];
         all.into_iter().find(|(activation, _)| *activation == wanted).map(|(_, bits)| bits)

@@ -5,7 +5,7 @@ use persistent_gemm::{ErrorModel, HostMatrix, NumericsError};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// The errors of a D. Where its type saturates, so does the reference.
+/// The errors of a D. If its type saturates, so does the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Errors {
     /// Elements that were compared.
@@ -23,10 +23,10 @@ pub struct Errors {
     /// The mean of `(|d| − |r|) / (|alpha|·Σ |aᵢ||bᵢ|)`: below 0 where results are too small, as
     /// truncated sums are.
     pub bias: f64,
-    /// The largest part of its derived bound that an element's error takes; `None` where there is
+    /// The largest part of its derived bound that an element's error takes, or `None` if there is
     /// no bound, or no part of it.
     pub of_bound: Option<f64>,
-    /// Whether every element is within its bound; `None` where there is none.
+    /// Whether every element is within its bound, or `None` if there is none.
     pub within_bound: Option<bool>,
 }
 

@@ -86,8 +86,8 @@ pub struct WayTimes {
     pub rounds: Vec<f64>,
     /// The same, summarised.
     pub microseconds: Summary,
-    /// Microseconds that the host is busy per job until the last one is enqueued or submitted;
-    /// `None` where launches are few.
+    /// Microseconds that the host is busy per job until the last one is enqueued or submitted, or
+    /// `None` if launches are few.
     pub host_microseconds: Option<Summary>,
     /// 10^12 multiplications and additions per second, from the median.
     pub teraflops: f64,

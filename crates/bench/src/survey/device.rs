@@ -88,7 +88,7 @@ impl Surveyor {
     /// the element types of `elements`.
     ///
     /// # Errors
-    /// Those of [`SurveyOptions::check`], or driver errors.
+    /// The errors of [`SurveyOptions::check`], or driver errors.
     pub fn new(
         device: &Device,
         peer: Option<CublasLt>,
@@ -144,7 +144,7 @@ impl Surveyor {
     /// and may end it.
     ///
     /// # Errors
-    /// [`BenchError::TooLarge`] where the problem's operands do not fit, or it would take too long.
+    /// [`BenchError::TooLarge`] if the problem's operands do not fit, or it would take too long.
     /// The device has failed, so that nothing more can be measured. [`BenchError::Stopped`] where
     /// `progress` ends it. A choice that cannot run is no error: its row says why.
     pub fn survey(

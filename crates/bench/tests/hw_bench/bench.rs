@@ -13,7 +13,7 @@ use pgemm_bench::{Bench, BenchError, CublasLt, CublasLtContestant, Outcome, Repo
 
 use crate::device::device;
 
-/// A bench and the peer; `None` where there is none and none is required.
+/// A bench and the peer, or `None` if there is none and none is required.
 fn open() -> Option<(Bench, CublasLt)> {
     let device = device("the harness")?;
     let bench = Bench::new(&device).unwrap();

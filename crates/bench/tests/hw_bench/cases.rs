@@ -8,7 +8,7 @@ use pgemm_bench::{Case, CaseSize};
 
 use crate::device::{device, shard};
 
-/// How many there are.
+/// The number that exists.
 const CASES: u64 = 2400;
 
 /// Host threads: the reference of most products takes longer than the product.

@@ -19,8 +19,7 @@ pub struct Handle {
 
 impl Handle {
     /// # Safety
-    /// Where no device is named, the context that is current on this thread must outlive the
-    /// handle.
+    /// If no device is named, the context that is current on this thread must outlive the handle.
     pub(super) unsafe fn create(asked: Asked) -> Result<Self, Failure> {
         let Asked { config, device, autotune_file } = asked;
         let device = match device {
@@ -54,7 +53,8 @@ impl Handle {
     /// Queues a problem.
     ///
     /// # Safety
-    /// As [`Gemm::run`], with a stream that exists until `sync` is called or the handle is dropped.
+    /// The same as for [`Gemm::run`], with a stream that exists until `sync` is called or the
+    /// handle is dropped.
     pub(super) unsafe fn run(
         &self,
         problem: &Problem,

@@ -105,7 +105,7 @@ fn check_size<T: Growing>(what: &str, size: usize) -> Result<(), Failure> {
     )))
 }
 
-/// A string of the caller's; `None` where it is null.
+/// A string of the caller's, or `None` if it is null.
 ///
 /// # Safety
 /// `source` must be null or the address of a string that ends in a zero.

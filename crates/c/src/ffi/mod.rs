@@ -263,7 +263,7 @@ unsafe fn handle<'gemm>(gemm: *const Handle) -> Result<&'gemm Handle, Failure> {
 }
 
 /// # Safety
-/// As [`read`], and the config's strings are null or end in a zero.
+/// The same as for [`read`], and the config's strings are null or end in a zero.
 unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
     // SAFETY: as the caller vouches.
     let config = unsafe { read("config", config) }?;
@@ -280,7 +280,7 @@ unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
 }
 
 /// # Safety
-/// As [`read`].
+/// The same as for [`read`].
 unsafe fn read_problem(problem: *const Problem) -> Result<pgemm::Problem, Failure> {
     // SAFETY: as the caller vouches.
     crate::problem::problem(&unsafe { read("problem", problem) }?)

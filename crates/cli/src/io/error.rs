@@ -192,7 +192,7 @@ pub enum IoError {
     NoSuchTensor {
         /// The file.
         path: PathBuf,
-        /// The name asked for.
+        /// The requested name.
         asked: String,
         /// The names that it has.
         available: Vec<String>,

@@ -115,7 +115,7 @@ pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
 
 /// Writes a matrix, in place of a file of that name or not at all: the file appears under its name
 /// once it is complete. A `.npy` file keeps the order of the matrix; a tensor is row-major, and is
-/// called `D` where the location names none.
+/// called `D` if the location names none.
 ///
 /// # Errors
 /// The file cannot be written, or the format has no such element type.

@@ -234,7 +234,7 @@ fn kernel_names_that_are_none() {
     }
 }
 
-/// Where there is a driver, a device that is not there.
+/// If there is a driver, a device that is not there.
 #[test]
 fn cuda_without_a_driver() {
     let json = line("doctor --json").fine().json();

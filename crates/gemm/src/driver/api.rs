@@ -213,7 +213,7 @@ impl Driver {
     /// Number of devices that the driver shows to this process; at least 1.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] where there is none, [`Error::Driver`] if the call fails.
+    /// [`Error::NoDevice`] if there is none, [`Error::Driver`] if the call fails.
     pub fn device_count(self) -> Result<u32> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for the result.
@@ -228,7 +228,7 @@ impl Driver {
         &self.0.api
     }
 
-    /// Turns a result code into an error that names the call.
+    /// Converts a result code into an error that names the call.
     pub(super) fn check(self, call: &'static str, code: c_uint) -> Result<()> {
         if code == SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
@@ -247,8 +247,8 @@ impl Driver {
         name(self.api().cuGetErrorName, code)
     }
 
-    /// Like [`check`](Self::check) for a call that may find memory exhausted: `asked` bytes then go
-    /// into the error. The context must be current.
+    /// Like [`check`](Self::check) for a call that allocates memory. If memory is exhausted, the
+    /// error contains the requested bytes. The context must be current.
     pub(super) fn check_memory(self, call: &'static str, asked: u64, code: c_uint) -> Result<()> {
         if code != OUT_OF_MEMORY {
             return self.check(call, code);
@@ -259,8 +259,8 @@ impl Driver {
         Err(Error::OutOfMemory { asked, free: free as u64, total: total as u64 })
     }
 
-    /// For `Drop`, which cannot fail: a failure is logged, unless the driver or the context is gone
-    /// already, which frees everything by itself.
+    /// For `Drop`, which cannot return errors. A failure is logged, unless the driver or the
+    /// context is gone already, since that frees everything.
     pub(super) fn check_in_drop(self, call: &'static str, code: c_uint) {
         if !matches!(code, SUCCESS | DEINITIALIZED | CONTEXT_IS_DESTROYED) {
             tracing::warn!(call, code, name = self.name(code), "releasing a driver object failed");
@@ -287,8 +287,9 @@ fn load() -> Result<Loaded, LoadFailure> {
     }
 }
 
-/// The driver's version, asked before anything else is resolved: an old driver should be reported
-/// as such, not by the first symbol that it lacks. `cuDriverGetVersion` works before `cuInit`.
+/// The driver's version. It is queried before other functions are resolved, so that an old driver
+/// is reported as such and not by its first missing symbol. `cuDriverGetVersion` works before
+/// `cuInit`.
 fn version() -> Result<DriverVersion, LoadFailure> {
     const UNKNOWN: DriverVersion = DriverVersion { major: 0, minor: 0 };
     // SAFETY: only called once libcuda is known to be present.
@@ -321,7 +322,7 @@ fn name(
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or(UNKNOWN)
 }
 
-/// What usually helps against a result code (the names are those of `CUresult` in cuda.h).
+/// Advice for a result code. The names are those of `CUresult` in cuda.h.
 fn what_to_do(code: c_uint) -> &'static str {
     match code {
         1 => {

@@ -46,14 +46,14 @@ impl Bell {
     }
 }
 
-/// What the driver calls, on a thread of its own where nothing of CUDA may be called.
+/// The function that the driver calls on one of its threads. No CUDA call is allowed there.
 unsafe extern "C" fn rung(bell: *mut c_void) {
     // SAFETY: `ring_bell` gave the driver one reference for this one call.
     unsafe { Arc::from_raw(bell.cast_const().cast::<Bell>()) }.ring();
 }
 
 impl StreamRef<'_> {
-    /// Lets the stream ring a bell of the host's when it gets here; it goes on when that is done.
+    /// Enqueues a host function that notifies `bell`. The stream continues after it.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
@@ -73,8 +73,8 @@ impl StreamRef<'_> {
         outcome
     }
 
-    /// Lets the stream write a word when it gets here, after all that it did before can be seen by
-    /// the device and the host.
+    /// Enqueues the write of a word. All earlier work of the stream is visible to device and host
+    /// before the write.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.

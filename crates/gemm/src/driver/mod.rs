@@ -1,9 +1,9 @@
 //! The CUDA driver: devices, memory, modules, tensor maps and launches over libcuda, which is
 //! opened at run time.
 //!
-//! Nothing here panics where libcuda is absent or old: [`Driver::load`] says so. Contexts and
-//! streams of the caller's are borrowed ([`ContextRef`], [`StreamRef`]), never owned; which context
-//! is current on a thread is left as it was.
+//! Nothing here panics if libcuda is absent or old; [`Driver::load`] returns an error. Contexts and
+//! streams of the caller are borrowed ([`ContextRef`], [`StreamRef`]), never owned. The current
+//! context of a thread is left unchanged.
 
 mod api;
 mod arguments;

@@ -1,33 +1,33 @@
-//! How waits for jobs ask: without pause at first, then now and then, and for how long nothing may
-//! get done.
+//! The polling of waits for jobs: without pause at first, then with pauses, up to the watchdog's
+//! limit.
 
 use std::time::{Duration, Instant};
 
-/// So long a wait asks without pause: a job of few tiles takes less.
+/// Time of polling without pauses. A job of few tiles takes less.
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 
-/// Between two questions after that.
+/// Pause between two polls after that.
 pub(super) const REST: Duration = Duration::from_micros(20);
 
-/// How often a wait looks whether the kernel failed.
+/// Time between two checks whether the kernel failed.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What a wait knows of its engine's progress.
+/// A wait's record of the engine's progress.
 pub(super) struct Patience {
     looked: Instant,
-    /// When the engine's number of what is done was last another one.
+    /// The time at which the engine's progress counter last changed.
     moved: Instant,
     progress: u64,
 }
 
 impl Patience {
-    /// From now on, with the number as it is now.
+    /// Starts at the current time with the current progress counter.
     pub(super) fn new(progress: u64) -> Self {
         let now = Instant::now();
         Patience { looked: now, moved: now, progress }
     }
 
-    /// Now and then: for how long nothing got done. `None` where it is not yet time to look again.
+    /// The time without progress so far. `None` if the next check is not due yet.
     pub(super) fn look(&mut self, progress: impl FnOnce() -> u64) -> Option<Duration> {
         if self.looked.elapsed() < LOOK {
             return None;

@@ -1,6 +1,6 @@
-//! Jobs of streams: a stream rings the doorbell of a lane when it gets there, and goes on when the
-//! job is done. The kernel may have left by then, and no thread of the caller's looks: a stream
-//! beside rings a bell of the host's, and a thread of the engine looks.
+//! Jobs on streams. The stream rings the doorbell of a lane and continues when the job is done. The
+//! kernel may have left the device by then, and no thread of the caller checks this. So a second
+//! stream notifies the host, and a thread of the engine checks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -45,8 +45,8 @@ impl Streams {
             while let Some(rings) = bell.wait(seen) {
                 seen = rings;
                 let Some(engine) = engine.upgrade() else { return };
-                // The stream has rung a doorbell before: either the kernel sees that, or what
-                // follows sees that it left.
+                // The stream has rung the doorbell. Either the kernel sees it, or the following
+                // check sees that the kernel left.
                 fence(Ordering::SeqCst);
                 if let Err(error) = engine.keep_running() {
                     tracing::error!(%error, "the resident kernel could not be launched");
@@ -55,10 +55,11 @@ impl Streams {
         })
     }
 
-    /// Enqueues a job on a stream: its lane, and its number there. `None` where the lane is full.
+    /// Enqueues a job on a stream. Returns its lane and its number there, or `None` if the lane is
+    /// full.
     ///
     /// # Errors
-    /// [`EngineError::Lanes`], or what the driver says.
+    /// [`EngineError::Lanes`], or a driver error.
     pub(super) fn submit(
         &self,
         queue: &Queue,
@@ -91,13 +92,13 @@ impl Streams {
     }
 }
 
-/// Starts a thread of the engine's, which nobody joins.
+/// Starts a detached thread of the engine.
 pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
     let started = thread::Builder::new().name(name.into()).spawn(body);
     started.map(drop).map_err(|error| EngineError::Thread { cause: Arc::new(error) })
 }
 
-/// A lane for another stream: one that nobody had, or one whose jobs are all done.
+/// A lane for a new stream: an unused one, or one whose jobs are all done.
 fn claim(lanes: &mut HashMap<u64, Lane>, queue: &Queue, device: &Device) -> Result<Lane> {
     let taken: Vec<u32> = lanes.values().map(|lane| lane.number).collect();
     if let Some(number) = (HOST + 1..LANES).find(|number| !taken.contains(number)) {

@@ -61,7 +61,7 @@ pub enum LaunchError {
     /// The CTA is empty or larger than the kernel allows.
     #[error("{asked} threads per CTA are not possible: this kernel takes 1 to {limit}")]
     Threads {
-        /// Threads asked for.
+        /// The requested threads.
         asked: u32,
         /// Most threads that the kernel can have.
         limit: u32,
@@ -72,7 +72,7 @@ pub enum LaunchError {
          smaller tiles or fewer stages"
     )]
     SharedMemory {
-        /// Bytes asked for.
+        /// The requested bytes.
         asked: u64,
         /// Bytes there are.
         limit: u64,
@@ -145,7 +145,7 @@ pub enum TensorMapError {
     BoxExtent {
         /// The dimension.
         dimension: usize,
-        /// The extent asked for, in elements.
+        /// The requested extent, in elements.
         extent: u32,
     },
     /// A box row is not a multiple of 16 bytes.
@@ -174,7 +174,7 @@ pub enum TensorMapError {
          matrix, or repack it"
     )]
     Address {
-        /// The address asked for.
+        /// The requested address.
         address: u64,
     },
     /// An extent is out of range.
@@ -185,7 +185,7 @@ pub enum TensorMapError {
     Extent {
         /// The dimension.
         dimension: usize,
-        /// The extent asked for, in elements.
+        /// The requested extent, in elements.
         extent: u64,
     },
     /// A stride is unaligned or out of range.
@@ -196,7 +196,7 @@ pub enum TensorMapError {
     Stride {
         /// The dimension, 1 or more.
         dimension: usize,
-        /// The stride asked for, in bytes.
+        /// The requested stride, in bytes.
         bytes: u64,
     },
 }

@@ -57,7 +57,7 @@ pub enum EngineError {
     /// All slots are taken.
     #[error("{slots} jobs are under way, and more do not fit: wait for one of them")]
     Full {
-        /// How many there are.
+        /// The number that exists.
         slots: u32,
     },
     /// All records are held.
@@ -66,7 +66,7 @@ pub enum EngineError {
          they are done"
     )]
     Records {
-        /// How many there are.
+        /// The number that exists.
         limit: u32,
     },
     /// Other streams have all lanes.
@@ -112,7 +112,7 @@ pub enum EngineError {
     /// Too many SMs, or none.
     #[error("an engine on {asked} SMs: it needs 1 to {limit}")]
     Sms {
-        /// How many were asked for.
+        /// The requested number.
         asked: u32,
         /// How many the device has for it.
         limit: u32,

@@ -36,7 +36,7 @@ pub enum FileDamage {
 /// Something in which the platform of results differs from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformDifference {
-    /// What differs.
+    /// The part that differs.
     pub part: PlatformPart,
     /// As it is where the results were found.
     pub there: String,

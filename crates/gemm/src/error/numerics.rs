@@ -56,7 +56,7 @@ pub enum NumericsError {
         "no error bound holds for k = {k}: k times the unit roundoff must stay below 1/2. Split k"
     )]
     DepthTooLarge {
-        /// The k asked for.
+        /// The requested k.
         k: usize,
     },
 

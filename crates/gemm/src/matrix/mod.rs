@@ -71,7 +71,7 @@ impl HostMatrix {
     /// A matrix whose buffer holds `bytes`, little-endian, gaps included.
     ///
     /// # Errors
-    /// As [`zeros`](Self::zeros), or the length is not the layout's.
+    /// The same as for [`zeros`](Self::zeros), or the length is not the layout's.
     pub fn from_bytes(
         layout: MatrixLayout,
         element: Element,
@@ -95,7 +95,7 @@ impl HostMatrix {
     /// A matrix of the given values, row after row without gaps, each rounded to nearest even.
     ///
     /// # Errors
-    /// As [`zeros`](Self::zeros), or there are not rows × columns values.
+    /// The same as for [`zeros`](Self::zeros), or there are not rows × columns values.
     pub fn from_f64(
         layout: MatrixLayout,
         element: Element,
@@ -108,10 +108,10 @@ impl HostMatrix {
         Ok(matrix)
     }
 
-    /// As [`from_f64`](Self::from_f64), from single precision.
+    /// The same as for [`from_f64`](Self::from_f64), from single precision.
     ///
     /// # Errors
-    /// As [`from_f64`](Self::from_f64).
+    /// The same as for [`from_f64`](Self::from_f64).
     pub fn from_f32(
         layout: MatrixLayout,
         element: Element,

@@ -28,8 +28,8 @@ impl HostMatrix {
     /// pays where a matrix is copied more than once.
     ///
     /// # Errors
-    /// [`crate::Error::Driver`] or [`crate::Error::OutOfMemory`] where the system lets no more
-    /// memory be locked.
+    /// [`crate::Error::Driver`] or [`crate::Error::OutOfMemory`] if the system lets no more memory
+    /// be locked.
     pub fn pin(&mut self, device: &Device) -> Result<()> {
         if self.pinned.0.is_some() || self.bytes == 0 {
             return Ok(());

@@ -53,7 +53,7 @@ impl GemmContestant {
     /// Prepares `gemm` for the problem of `operands`.
     ///
     /// # Errors
-    /// Those of [`Gemm::prepare`].
+    /// The errors of [`Gemm::prepare`].
     pub fn new(gemm: &Gemm, operands: &Arc<OperandSets>) -> Result<Self> {
         let prepared = gemm.prepare(operands.problem())?;
         let plan = prepared.plan();

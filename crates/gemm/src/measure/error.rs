@@ -38,7 +38,7 @@ pub enum MeasureError {
     NoSuchContestant {
         /// The requested index.
         requested: usize,
-        /// How many there are.
+        /// The number that exists.
         count: usize,
     },
 
@@ -86,7 +86,7 @@ pub enum MeasureError {
     NoSuchSet {
         /// The requested set.
         requested: usize,
-        /// How many there are.
+        /// The number that exists.
         count: usize,
     },
 
@@ -102,7 +102,7 @@ pub enum MeasureError {
         set: usize,
         /// How many rows were compared.
         rows: usize,
-        /// What differs.
+        /// The part that differs.
         finding: WrongOutput,
     },
 

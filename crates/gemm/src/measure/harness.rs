@@ -62,7 +62,7 @@ impl Harness {
     /// Random operand sets for a problem, uploaded, enough of them for a cold L2.
     ///
     /// # Errors
-    /// Those of [`OperandSets::new`].
+    /// The errors of [`OperandSets::new`].
     pub fn operands(
         &self,
         problem: &Problem,
@@ -75,7 +75,7 @@ impl Harness {
     /// The same with a cold or a warm L2.
     ///
     /// # Errors
-    /// Those of [`OperandSets::new`].
+    /// The errors of [`OperandSets::new`].
     pub fn operands_in(
         &self,
         l2: L2,

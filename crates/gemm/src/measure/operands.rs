@@ -57,7 +57,7 @@ pub struct Addresses {
     pub c: u64,
     /// Of D.
     pub d: u64,
-    /// Of the bias, which all sets share; 0 where there is none.
+    /// Of the bias, which all sets share, or 0 if there is none.
     pub bias: u64,
 }
 
@@ -153,7 +153,7 @@ impl OperandSets {
     /// The same, and this many of them, at least one.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub fn rotating(
         device: &Device,
         problem: &Problem,
@@ -283,7 +283,7 @@ impl OperandSets {
         [self.a.stride, self.b.stride, self.d.stride]
     }
 
-    /// Where the bias lies; 0 where there is none.
+    /// If the bias lies, or 0 if there is none.
     pub fn bias_address(&self) -> u64 {
         self.bias.as_ref().map_or(0, DeviceBuffer::address)
     }

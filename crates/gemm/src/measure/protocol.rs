@@ -161,7 +161,7 @@ pub trait SliceRunner {
     /// Runs `gemms` of them, a multiple of [`Self::gemms_per_submission`], and waits for them.
     fn slice(&mut self, contestant: usize, gemms: u64) -> Result<SliceReading>;
 
-    /// The same while watching the energy counter; the reading is `None` where there is no counter.
+    /// The same while watching the energy counter; the reading is `None` if there is no counter.
     fn energy_block(
         &mut self,
         contestant: usize,
@@ -220,7 +220,7 @@ pub struct Measurement {
     pub gemms_per_slice: Vec<u64>,
     /// GPU time of the warm-up, seconds.
     pub warm_up_seconds: f64,
-    /// Whether clock and power had settled when the warm-up ended; `None` where they cannot be
+    /// Whether clock and power had settled when the warm-up ended, or `None` if they cannot be
     /// read.
     pub settled: Option<bool>,
     /// The slices of each round, in the order in which they ran.
@@ -245,8 +245,8 @@ impl Measurement {
     }
 
     /// Time per GEMM of `peer` over that of `ours`, each from all of its energy blocks, in which it
-    /// runs at the clock that its own power allows: above 1 `ours` is faster. `None` where one of
-    /// the two has none.
+    /// runs at the clock that its own power allows: above 1 `ours` is faster. `None` if one of the
+    /// two has none.
     pub fn ratio_alone(&self, ours: usize, peer: usize) -> Option<f64> {
         let per_gemm = |contestant| {
             let (seconds, gemms) =

@@ -29,14 +29,14 @@ const MIN_SAMPLED_ROWS: usize = 8;
 /// How a contestant's result was checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verification {
-    /// The rows that were compared, all columns of each; `None` where all were.
+    /// The rows that were compared, all columns of each, or `None` if all were.
     pub rows: Option<Vec<usize>>,
     /// The operand sets that were computed and compared.
     pub sets: Vec<usize>,
     /// What came out for each of them; of a batch for each product that was compared, one after the
     /// other.
     pub comparisons: Vec<Comparison>,
-    /// Of a batch, the products that were compared; empty where there is one.
+    /// Of a batch, the products that were compared, or empty if there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub products: Vec<usize>,
 }
@@ -81,7 +81,7 @@ pub fn error_model(elements: Elements) -> ErrorModel {
 
 /// A reference of all rows, or of some.
 pub struct SampledReference {
-    /// The rows that the reference has; `None` where it has all.
+    /// The rows that the reference has, or `None` if it has all.
     pub rows: Option<Vec<usize>>,
     /// Their reference.
     pub reference: Reference,

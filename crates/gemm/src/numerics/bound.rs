@@ -13,8 +13,8 @@ use super::{NumericsError, compensated};
 pub struct ErrorModel {
     /// How the products are added up.
     pub accumulation: Accumulation,
-    /// The type that A was in when it was used. Where the reference saw a wider matrix, its
-    /// rounding to this type is part of the bound.
+    /// The type that A was in when it was used. If the reference saw a wider matrix, its rounding
+    /// to this type is part of the bound.
     pub a: Element,
     /// The same of B.
     pub b: Element,
@@ -162,7 +162,7 @@ pub(super) struct Bound {
     /// saturates.
     of_result: f64,
     most: f64,
-    /// What partial sums may reach, and where they become infinite; None where they have binary32's
+    /// What partial sums may reach, and where they become infinite, or None if they have binary32's
     /// range or more.
     sums: Option<(Form, f64)>,
 }

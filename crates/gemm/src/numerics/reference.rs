@@ -74,7 +74,7 @@ impl Reference {
     /// epilogue has none.
     ///
     /// # Errors
-    /// As [`new`](Self::new); the bias is missing or of another length.
+    /// The same as for [`new`](Self::new); the bias is missing or of another length.
     pub fn with_epilogue(
         problem: &Problem,
         (a, b, c): (&HostMatrix, &HostMatrix, Option<&HostMatrix>),
@@ -306,7 +306,7 @@ impl Reference {
     /// 2^11 at most.
     ///
     /// # Errors
-    /// Those of [`compare_exact`](Self::compare_exact), with that limit.
+    /// The errors of [`compare_exact`](Self::compare_exact), with that limit.
     pub fn compare_exact_f16(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
         self.compare_exact_to(d, [EXACT_LIMIT_16, EXACT_LIMIT])
     }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// What an operand says of itself before it is used.
 pub struct OperandFacts {
-    /// How it lies; `None` where it is a buffer that lies as the problem says.
+    /// How it lies, or `None` if it is a buffer that lies as the problem says.
     pub(crate) layout: Option<MatrixLayout>,
     /// Elements from the first on.
     pub(crate) elements: usize,
@@ -54,7 +54,7 @@ pub trait DeviceStream: Sealed {
     /// The stream, as one of the device's context.
     ///
     /// # Errors
-    /// [`Error::OtherContext`](crate::Error::OtherContext) where it is of another one.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if it is of another one.
     #[doc(hidden)]
     fn of_device<'a>(&'a self, device: &'a Device) -> Result<StreamRef<'a>>;
 }

@@ -3,7 +3,7 @@
 //! D is cut into blocks; k is cut too where sums may be kept in D from one part to the next. Blocks
 //! are walked in groups, each of which grows from a corner: after s tiles of A and of B came up, s²
 //! products can be computed. Groups follow each other in a meander, so that neighbours share tiles.
-//! Where k is cut, the parts of a block follow each other, forward and backward in turns. The first
+//! If k is cut, the parts of a block follow each other, forward and backward in turns. The first
 //! tiles of A or of B may be larger than others: while few columns are there, the next rows come up
 //! no sooner than they are multiplied, and many columns at once take fewer copies of short lines.
 
@@ -205,7 +205,7 @@ impl Blocking {
     }
 }
 
-/// Where slots are in device memory, one behind the other.
+/// If slots are in device memory, one after another.
 pub(crate) struct Places {
     /// Of A, B and D: where each slot begins, and where the last ends.
     offsets: [Vec<u64>; 3],
@@ -290,8 +290,8 @@ impl Shapes {
         (elements * u64::from(self.element(operand).bytes())).next_multiple_of(SLOT_ALIGN)
     }
 
-    /// Lines by which a tile is copied; none where its lines are all of the matrix's, one behind
-    /// the other.
+    /// Lines by which a tile is copied; none where its lines are all of the matrix's, one after
+    /// another.
     pub fn copied_lines(&self, blocking: &Blocking, tile: Tile) -> usize {
         let (whole, there) = (self.host_layout(tile.operand), self.tile_layout(blocking, tile));
         let pitches = [whole.leading_dimension, there.leading_dimension];

@@ -200,9 +200,9 @@ fn cuts(extent: usize) -> Vec<usize> {
 }
 
 /// Groups and slots for these blocks: of D two where there are two; of A and B a group's and one
-/// more to fill meanwhile. Where k is cut and memory is short, one of each does, one after the
-/// other. Else the first tiles of A or of B may be as large as keeps the tensor cores `busy`, or
-/// two or four times others.
+/// more to fill meanwhile. If k is cut and memory is short, one of each does, one after the other.
+/// Else the first tiles of A or of B may be as large as keeps the tensor cores `busy`, or two or
+/// four times others.
 fn groupings(whole: [usize; 3], block: [usize; 3], busy: usize) -> Vec<Blocking> {
     let plain = Blocking::plain(whole, block);
     let first = plain.first;

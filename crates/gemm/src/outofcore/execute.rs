@@ -45,7 +45,7 @@ impl PreparedProducts {
 /// Prepares the products of a schedule.
 ///
 /// # Errors
-/// Those of [`Gemm::prepare`].
+/// The errors of [`Gemm::prepare`].
 pub(super) fn prepare(
     gemm: &Gemm,
     shapes: &Shapes,
@@ -91,7 +91,7 @@ impl Downloads {
     }
 }
 
-/// Says that the thread has ended, be it by a panic.
+/// Says that the thread has ended, including by a panic.
 struct Over<'a>(&'a Downloads);
 
 impl Drop for Over<'_> {
@@ -175,7 +175,7 @@ pub(super) fn execute(
         let staged = [!pinned[0], !pinned[1], !pinned[2]];
         let up = run.up(operands, staged, up_ring.as_mut(), sender, &downloads, budget, progress);
         match worker.join() {
-            // Where the other thread failed first, its error is the cause.
+            // If the other thread failed first, its error is the cause.
             Ok(down) => down.and(up),
             Err(panic) => std::panic::resume_unwind(panic),
         }
@@ -307,7 +307,7 @@ impl Run<'_> {
         self.memory.address() + self.planned.places.offset(operand, slot)
     }
 
-    /// Where a tile lies in its matrix, and the bytes from line to line in its slot.
+    /// If a tile lies in its matrix, and the bytes from line to line in its slot.
     fn region(&self, matrix: &HostMatrix, tile: Tile) -> (Region, usize) {
         let Planned { blocking, shapes, .. } = self.planned;
         let size = matrix.dtype().bytes() as usize;

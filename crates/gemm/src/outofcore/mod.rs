@@ -20,10 +20,10 @@
 //! # }
 //! ```
 //!
-//! * **Blocks** ([`Blocking`]): D is cut into blocks. Where D is of f64, s32 or f32 (of floats),
-//!   sums lose nothing in it, so k is cut too where that is faster and there is no epilogue. Else
-//!   each block of D is computed all along k, from tiles of A and B that reach as far, and is the
-//!   same bit for bit as with all matrices on the device and tiles whole along k
+//! * **Blocks** ([`Blocking`]): D is cut into blocks. If D is of f64, s32 or f32 (of floats), sums
+//!   lose nothing in it, so k is cut too where that is faster and there is no epilogue. Else each
+//!   block of D is computed all along k, from tiles of A and B that reach as far, and is the same
+//!   bit for bit as with all matrices on the device and tiles whole along k
 //!   ([`Split::Whole`](crate::Split)).
 //! * **Order**: groups of blocks that share tiles, such that few bytes go up and there is something
 //!   to compute soon. What is chosen is fastest by the model: the schedule's steps at the rates of
@@ -69,7 +69,7 @@ pub struct Budget {
     pub device_bytes: u64,
     /// Bytes of pinned host memory for copies of memory that is not pinned.
     pub staging_bytes: usize,
-    /// By which blockings are compared; [`Rates::usual`] where it is not given.
+    /// By which blockings are compared; [`Rates::usual`] if it is not given.
     pub rates: Option<Rates>,
     /// Whether each step waits for the one before it, for measuring the parts.
     pub one_at_a_time: bool,
@@ -124,7 +124,7 @@ pub struct Report {
     pub expected_seconds: f64,
     /// Seconds in which something went up, was computed, went down.
     pub busy_seconds: [f64; 3],
-    /// How the first block's product is computed; `None` where there is none.
+    /// How the first block's product is computed, or `None` if there is none.
     pub plan: Option<Plan>,
     /// Whether A, B, C and D were pinned. A C that is not read counts as pinned.
     pub pinned: [bool; 4],
@@ -153,10 +153,10 @@ impl Gemm {
     /// [`outofcore`](self).
     ///
     /// # Errors
-    /// Those of [`run_at`](Self::run_at); matrices that do not lie as the problem says or are of
-    /// other types than the config's; [`Error::NotByBlocks`] for a batch and for operands whose
-    /// elements are no neighbours; [`Error::DeviceBudget`] where the smallest blocks take more;
-    /// [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
+    /// The errors of [`run_at`](Self::run_at); matrices that do not lie as the problem says or are
+    /// of other types than the config's; [`Error::NotByBlocks`] for a batch and for operands whose
+    /// elements are no neighbours; [`Error::DeviceBudget`] if the smallest blocks take more;
+    /// [`Error::OutOfMemory`] if the device or the host has less than the budget. D then holds
     /// anything.
     pub fn multiply_host<C, V>(
         &self,

@@ -15,7 +15,7 @@ use super::PowerSample;
 pub(super) struct Sensors(nvml_wrapper::Device<'static>);
 
 impl Sensors {
-    /// Those of the GPU with this UUID; `None` where NVML is absent or does not know it.
+    /// Those of the GPU with this UUID, or `None` if NVML is absent or does not know it.
     pub(super) fn of(uuid: &str) -> Option<Sensors> {
         nvml()?.device_by_uuid(uuid).ok().map(Sensors)
     }

@@ -73,7 +73,7 @@ pub enum Run {
 pub struct Search {
     /// Every candidate, in the order given.
     pub trials: Vec<Trial>,
-    /// Who was left; `None` where nobody could run.
+    /// Who was left, or `None` if nobody could run.
     pub finalist: Option<Finalist>,
 }
 
@@ -92,7 +92,7 @@ pub struct Progress {
 /// whether to go on.
 ///
 /// # Errors
-/// Those of [`TuneOptions::check`], and of the timer; [`TuneError::Stopped`].
+/// The errors of [`TuneOptions::check`], and of the timer; [`TuneError::Stopped`].
 pub fn search(
     timer: &mut dyn Timer,
     candidates: &[Choice],

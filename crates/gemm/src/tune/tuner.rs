@@ -38,7 +38,7 @@ impl Tuner {
     /// A tuner for a device.
     ///
     /// # Errors
-    /// Those of [`TuneOptions::check`], or driver errors.
+    /// The errors of [`TuneOptions::check`], or driver errors.
     pub fn new(device: &Device, options: TuneOptions) -> Result<Tuner> {
         options.check()?;
         Ok(Tuner { harness: Harness::new(device)?, options })

@@ -116,8 +116,8 @@ impl TunedChoices for Picks {
 }
 
 /// Where [`Gemm`](crate::Gemm) looks for results by default: `autotune` in the folder of the kernel
-/// cache ([`DIRECTORY_VARIABLE`], else `persistent-gemm` in the user's cache folder). `None` where
-/// the user has none.
+/// cache ([`DIRECTORY_VARIABLE`], else `persistent-gemm` in the user's cache folder). `None` if the
+/// user has none.
 pub fn install_folder() -> Option<PathBuf> {
     let cache = match std::env::var_os(DIRECTORY_VARIABLE) {
         Some(directory) if !directory.is_empty() => PathBuf::from(directory),
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(tuned[0].spec, candidate(3).spec);
         assert_eq!(tuned[0].raster_rows, 3);
         assert_eq!(tuned[0].why, "tuned on 2026-11-20");
-        // Where the driver spoils the tuned kernel, the heuristic's follow.
+        // If the driver spoils the tuned kernel, the heuristic's follow.
         assert_eq!(tuned[1..], heuristic);
 
         assert_eq!(plans(513, &free)[0].why, "by the heuristic");

@@ -83,7 +83,7 @@ pub struct TuneResult {
     pub chosen: Choice,
     /// The heuristic's pick, the peer of all ratios.
     pub heuristic: Choice,
-    /// Who was left, and the rounds that judged it; `None` where no candidate could run.
+    /// Who was left, and the rounds that judged it, or `None` if no candidate could run.
     pub finalist: Option<Finalist>,
     /// Every candidate's numbers.
     pub trials: Vec<Trial>,
@@ -158,7 +158,7 @@ impl Results {
         Ok(0)
     }
 
-    /// Puts these results into `folder`, which is created where it is missing, under a new name
+    /// Puts these results into `folder`, which is created if it is missing, under a new name
     /// `{device}_{timestamp}.json`, and returns the path.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Results {
         files::write_json(path, self)
     }
 
-    /// Creates the folder where it is missing, and checks that files can be made there.
+    /// Creates the folder if it is missing, and checks that files can be made there.
     ///
     /// # Errors
     /// [`Error::Io`] with the folder.
@@ -226,7 +226,7 @@ impl Results {
     /// Reads a file to be continued on `here`.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read), or [`Error::ForeignResults`].
+    /// The errors of [`read`](Self::read), or [`Error::ForeignResults`].
     pub fn read_for(path: &Path, here: &Platform) -> Result<Results> {
         let results = Results::read(path)?;
         let differences = results.platform.differences(here);

@@ -465,7 +465,7 @@ pub fn scalars_multiply_whatever_they_meet(executor: &Executor) {
     }
 }
 
-/// Where beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product
+/// If beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product
 /// here, and C too.
 pub fn c_is_not_seen_where_beta_is_zero(executor: &Executor) {
     each(executor, |case| {

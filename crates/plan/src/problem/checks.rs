@@ -36,7 +36,7 @@ impl MatrixLayout {
     /// Bytes of the matrix: its [`span`](Self::span) times the bytes of an element.
     ///
     /// # Errors
-    /// As [`span`](Self::span).
+    /// The same as for [`span`](Self::span).
     pub fn bytes(&self, element: Element) -> Result<usize, PlanError> {
         Ok(self.span(element)? * element.bytes() as usize)
     }

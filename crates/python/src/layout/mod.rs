@@ -1,4 +1,4 @@
-//! Where arrays lie, and the products that they make: no Python in here.
+//! If arrays lie, and the products that they make: no Python in here.
 
 pub mod overlap;
 mod product;
@@ -94,7 +94,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where an array lies, whatever library it is of.
+/// If an array lies, whatever library it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// Of the first element.

@@ -14,8 +14,8 @@ fn span(view: &View) -> u128 {
     (last + 1) * u128::from(view.dtype.bytes())
 }
 
-/// Whether two arrays with no negative strides have no byte together: they lie one behind the
-/// other, or side by side between the lines of one matrix.
+/// Whether two arrays with no negative strides have no byte together: they lie one after another,
+/// or side by side between the lines of one matrix.
 pub fn are_disjoint(one: &View, other: &View) -> bool {
     if one.is_empty() || other.is_empty() || one.place != other.place {
         return true;

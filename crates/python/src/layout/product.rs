@@ -357,7 +357,7 @@ fn of_result(matrix: Matrix) -> [Option<(Major, usize)>; 2] {
     if columns <= 1 && rows > 1 { [by_columns, by_rows] } else { [by_rows, by_columns] }
 }
 
-/// The leading dimension of what is added to a result of this major. `None` where it has gaps along
+/// The leading dimension of what is added to a result of this major. `None` if it has gaps along
 /// it, or lines that overlap.
 fn of_addend(matrix: Matrix, d_major: Major) -> Option<usize> {
     let Matrix { rows, columns, row_stride, column_stride } =

@@ -225,7 +225,7 @@ impl Exchange {
         Ok(with(tensor, [raw.device_type, raw.device_id]))
     }
 
-    /// The handle of the library's current stream on a CUDA device; `None` where it does not say.
+    /// The handle of the library's current stream on a CUDA device, or `None` if it does not say.
     pub fn current_stream(&self, ordinal: u32) -> Option<u64> {
         const CUDA: i32 = 2;
         let mut stream = std::ptr::null_mut();

@@ -35,7 +35,7 @@ pub unsafe fn submit(engine: &Engine, job: &Job, after: &[&Ticket]) -> Result<Ti
 /// Submits jobs that do not depend on each other.
 ///
 /// # Safety
-/// As [`submit`].
+/// The same as for [`submit`].
 pub unsafe fn submit_all(engine: &Engine, jobs: &[Job]) -> Result<Vec<Ticket>> {
     // SAFETY: as the caller vouches.
     unsafe { engine.submit_all(jobs) }
@@ -44,7 +44,7 @@ pub unsafe fn submit_all(engine: &Engine, jobs: &[Job]) -> Result<Vec<Ticket>> {
 /// Enqueues a job of an engine on a stream.
 ///
 /// # Safety
-/// As [`submit`], and the stream must be one of the engine's context.
+/// The same as for [`submit`], and the stream must be one of the engine's context.
 pub unsafe fn submit_on(
     engine: &Engine,
     device: &Device,

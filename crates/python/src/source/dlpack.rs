@@ -67,7 +67,7 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     Ok(Source { view, stream: None, _owner: Some(managed) })
 }
 
-/// A tensor as a view; `None` where it is of a type that is not multiplied, on another kind of
+/// A tensor as a view, or `None` if it is of a type that is not multiplied, on another kind of
 /// device, or has too many dimensions.
 pub fn view(tensor: &Tensor<'_>, [kind, ordinal]: [i32; 2]) -> Option<View> {
     let place = match i64::from(kind) {

@@ -25,7 +25,7 @@ pub fn is_numpy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     is_of(object, "numpy")
 }
 
-/// An array in the host's memory; `None` where the object has no such interface.
+/// An array in the host's memory, or `None` if the object has no such interface.
 pub fn of_host(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>, Failure> {
     let py = object.py();
     let Some(interface) = interface(object, intern!(py, "__array_interface__"))? else {
@@ -35,7 +35,7 @@ pub fn of_host(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>, 
     Ok(Some(Source::plain(view)))
 }
 
-/// An array in a CUDA device's memory; `None` where the object has no such interface.
+/// An array in a CUDA device's memory, or `None` if the object has no such interface.
 pub fn of_device(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>, Failure> {
     let py = object.py();
     let Some(interface) = interface(object, intern!(py, "__cuda_array_interface__"))? else {

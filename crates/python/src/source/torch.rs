@@ -133,7 +133,7 @@ impl Torch {
         Ok(if plain { Tensor::Plain(view) } else { Tensor::Other(view) })
     }
 
-    /// Where a tensor lies, by the functions in C that its class comes with; `None` for those that
+    /// If a tensor lies, by the functions in C that its class comes with; `None` for those that
     /// need a closer look.
     fn exchanged(&self, object: &Bound<'_, PyAny>) -> Result<Option<View>, Failure> {
         let Some(exchange) = &self.exchange else { return Ok(None) };
