@@ -1,6 +1,6 @@
-//! [`Error`]: what calls of this library return. Each variant says what was requested, what the
-//! limit is and what to do. Parts that have more to say have an enum of their own, each a variant
-//! here. The tuner and its measurements are not part of it: [`TuneError`](crate::tune::TuneError),
+//! [`Error`]: the error type of this library. Each variant says what was requested, what the limit
+//! is and what to do. Modules with many errors have their own enum, which is a variant here. The
+//! tuner and its measurements are not part of it: [`TuneError`](crate::tune::TuneError),
 //! [`MeasureError`](crate::measure::MeasureError).
 
 mod cpu;
@@ -19,7 +19,7 @@ pub use files::{FileDamage, PlatformDifference, PlatformPart};
 pub use matrix::MatrixError;
 pub use numerics::{Inexact, NumericsError};
 
-/// What [`Error`] is returned in.
+/// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong between a call of this library and its result.
@@ -106,7 +106,7 @@ pub enum Error {
         code: u32,
         /// The CUresult's name.
         name: &'static str,
-        /// What usually helps.
+        /// Advice for the user.
         what_to_do: &'static str,
     },
 
@@ -132,11 +132,11 @@ pub enum Error {
          or for its stream, and do this again"
     )]
     StreamWaits {
-        /// The driver's function, or what it is for.
+        /// The driver's function, or its purpose.
         call: &'static str,
         /// The job's number in its lane.
         job: u32,
-        /// How long it was waited for.
+        /// The time that was waited.
         waited: std::time::Duration,
     },
 
@@ -154,7 +154,7 @@ pub enum Error {
         capacity: u64,
     },
 
-    /// A text that goes to the driver contains a zero byte.
+    /// A string for the driver contains a zero byte.
     #[error("{what} contains a zero byte, which the driver takes for its end: remove it")]
     ZeroByte {
         /// The text, such as `the kernel's name`.
@@ -196,11 +196,11 @@ pub enum Error {
     DimensionMismatch {
         /// The extent that is off, such as `rows of B`.
         what: &'static str,
-        /// Its value.
+        /// The found value.
         found: u64,
         /// The value it should have.
         needed: u64,
-        /// If the needed value comes from, such as `it must equal the columns of A`.
+        /// The reason for the needed value, such as `it must equal the columns of A`.
         why: &'static str,
     },
 
@@ -304,11 +304,11 @@ pub enum Error {
          or context"
     )]
     OtherContext {
-        /// What, such as `the stream`.
+        /// The object, such as `the stream`.
         what: &'static str,
     },
 
-    /// The device memory that a product may take holds no block of it.
+    /// The device memory budget of a product is too small for any block.
     #[error(
         "the product may take {asked} bytes of device memory, and its smallest blocks take \
          {needed}: raise the budget{}",
@@ -316,11 +316,11 @@ pub enum Error {
             next" } else { "" }
     )]
     DeviceBudget {
-        /// Bytes that it may take.
+        /// The budget in bytes.
         asked: u64,
         /// Bytes that are needed at least.
         needed: u64,
-        /// Whether blocks reach all along k, since D is narrower than what sums are kept in.
+        /// Whether blocks must span all of k, because D is narrower than the type of sums.
         whole_k: bool,
     },
 
@@ -328,9 +328,9 @@ pub enum Error {
     /// for.
     #[error("a product by blocks has {what}: {instead}")]
     NotByBlocks {
-        /// What it has.
+        /// The property that is not supported.
         what: &'static str,
-        /// What to do.
+        /// The advice.
         instead: &'static str,
     },
 
@@ -399,7 +399,7 @@ pub enum Error {
     #[error("the emulator stopped: {0}")]
     Emulation(#[from] Box<pgemm_emulator::Report>),
 
-    /// The emulator's memory was asked for something that it doesn't hold.
+    /// An access to the emulator's memory failed.
     #[cfg(feature = "emulator")]
     #[error(transparent)]
     EmulatorMemory(#[from] pgemm_emulator::MemoryError),
@@ -431,7 +431,7 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 

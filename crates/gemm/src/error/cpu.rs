@@ -1,4 +1,4 @@
-//! What the CPU backend cannot compute.
+//! Errors of the CPU backend.
 
 use pgemm_ir::Element;
 use pgemm_plan::PlanError;

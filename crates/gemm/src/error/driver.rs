@@ -1,4 +1,4 @@
-//! What goes wrong with launches and tensor maps, and the version of the driver.
+//! Errors of launches and tensor maps, and the version of the driver.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -63,7 +63,7 @@ pub enum LaunchError {
     Threads {
         /// The requested threads.
         asked: u32,
-        /// Most threads that the kernel can have.
+        /// The largest number of threads of the kernel.
         limit: u32,
     },
     /// More shared memory than there is, or than the kernel was prepared for.
@@ -93,9 +93,9 @@ pub enum LaunchError {
     ArgumentKind {
         /// Position among the arguments.
         index: usize,
-        /// What was to be set.
+        /// The kind of the new argument.
         wanted: &'static str,
-        /// What is there.
+        /// The kind of the prepared argument.
         found: &'static str,
     },
     /// Another number of arguments than prepared.

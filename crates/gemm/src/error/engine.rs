@@ -1,4 +1,4 @@
-//! What goes wrong with an engine.
+//! Errors of a resident engine.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::Error;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The kernel cannot do the job.
+    /// The kernel cannot compute the job.
     #[error(transparent)]
     Job(#[from] RecordError),
-    /// No kernel of these types stays.
+    /// There is no resident kernel of these types.
     #[error(
         "{spec} is launched for each problem: engines are for products of f16, bf16, tf32 and 8 \
          bits on tensor cores"
@@ -33,9 +33,9 @@ pub enum EngineError {
         engine[0], engine[1], problem[0], problem[1]
     )]
     Majors {
-        /// Those of the engine's A and B.
+        /// The majors of the engine's A and B.
         engine: [Major; 2],
-        /// Those of the problem's A and B.
+        /// The majors of the problem's A and B.
         problem: [Major; 2],
     },
     /// An operand that TMA cannot read.
@@ -48,19 +48,19 @@ pub enum EngineError {
         /// `A` or `B`.
         operand: &'static str,
     },
-    /// The problem is transposed, or of another kind than kernels take.
+    /// The problem is transposed, or of a kind that kernels do not take.
     #[error("the engine stores a row-major D: {what}")]
     Output {
         /// What it is.
         what: &'static str,
     },
-    /// All slots are taken.
+    /// All slots are occupied.
     #[error("{slots} jobs are under way, and more do not fit: wait for one of them")]
     Full {
         /// The number that exists.
         slots: u32,
     },
-    /// All records are held.
+    /// All records are in use.
     #[error(
         "{limit} jobs are prepared, and more are not possible: drop some, which frees them once \
          they are done"
@@ -75,7 +75,7 @@ pub enum EngineError {
          one of them, submit from the host, or start another engine"
     )]
     Lanes {
-        /// How many streams can have.
+        /// The number of lanes for streams.
         limit: u32,
     },
     /// A job of the host's after one of a stream's that is not done.
@@ -100,7 +100,7 @@ pub enum EngineError {
         /// The number.
         ticket: u64,
     },
-    /// Jobs are taken no more.
+    /// The engine accepts no more jobs.
     #[error("the engine was stopped: start another one")]
     Stopped,
     /// The job was given up.
@@ -114,7 +114,7 @@ pub enum EngineError {
     Sms {
         /// The requested number.
         asked: u32,
-        /// How many the device has for it.
+        /// The number that the device has for the engine.
         limit: u32,
     },
     /// Waited for long enough.
@@ -122,7 +122,7 @@ pub enum EngineError {
     Timeout {
         /// Its number.
         job: u32,
-        /// How long it was waited for.
+        /// The time that was waited.
         waited: Duration,
     },
     /// The watchdog's time has passed without any job getting done.
@@ -133,7 +133,7 @@ pub enum EngineError {
     Stuck {
         /// Its number.
         job: u32,
-        /// How long nothing was done.
+        /// The time without progress.
         waited: Duration,
     },
     /// A kernel failed.
@@ -145,7 +145,7 @@ pub enum EngineError {
     Failed {
         /// Its number.
         job: u32,
-        /// What failed first.
+        /// The first failure.
         cause: Arc<Error>,
     },
     /// The system starts no more threads.
@@ -154,7 +154,7 @@ pub enum EngineError {
          threads (ulimit -u)"
     )]
     Thread {
-        /// What the system says.
+        /// The error of the operating system.
         cause: Arc<io::Error>,
     },
     /// The stream is being captured.

@@ -1,4 +1,4 @@
-//! What goes wrong with the files of the tuner and of benchmarks.
+//! Errors of the files of the tuner and of benchmarks.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use pgemm_plan::{Choice, ProblemKey};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileDamage {
-    /// It is no JSON of the expected form.
+    /// The file is not JSON of the expected form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// It is of another version of the form.
+    /// The file has another schema version.
     #[error("its schema is {found}, this version reads {needed}")]
     Schema {
         /// The file's.
         found: u32,
-        /// That of this version.
+        /// The schema version of this library.
         needed: u32,
     },
     /// A choice in it is not one for its problem.
@@ -38,9 +38,9 @@ pub enum FileDamage {
 pub struct PlatformDifference {
     /// The part that differs.
     pub part: PlatformPart,
-    /// As it is where the results were found.
+    /// Its value where the results were measured.
     pub there: String,
-    /// As it is here.
+    /// Its value on this machine.
     pub here: String,
 }
 

@@ -1,9 +1,9 @@
-//! What goes wrong with host matrices.
+//! Errors of host matrices.
 
 use pgemm_ir::Element;
 use pgemm_plan::{MatrixLayout, PlanError};
 
-/// What a host matrix cannot do.
+/// Why an operation on a host matrix failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatrixError {
@@ -18,9 +18,9 @@ pub enum MatrixError {
         layout: MatrixLayout,
         /// Its element type.
         element: Element,
-        /// What it takes.
+        /// The needed number.
         needed: usize,
-        /// What was given.
+        /// The given number.
         found: usize,
         /// `bytes` or `values`.
         unit: &'static str,

@@ -1,4 +1,4 @@
-//! What keeps a result from being judged.
+//! Errors of comparisons with a reference.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use pgemm_plan::{MatrixLayout, PlanError};
 
 use super::matrix::MatrixError;
 
-/// Why a result cannot be judged.
+/// Why a result cannot be compared with a reference.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumericsError {
@@ -23,7 +23,7 @@ pub enum NumericsError {
     /// D is of another shape than the reference.
     #[error("D is {found}, and the reference has {rows} rows and {columns} columns")]
     Shape {
-        /// How D lies.
+        /// The layout of D.
         found: MatrixLayout,
         /// Rows of the reference.
         rows: usize,
@@ -69,12 +69,12 @@ pub enum NumericsError {
     NotExact {
         /// The largest sum that is exact.
         limit: u64,
-        /// What keeps the result from being exact.
+        /// Why the result is not exact.
         reached: Inexact,
     },
 }
 
-/// What keeps a result from being exact.
+/// Why a result is not exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Inexact {

@@ -1,4 +1,4 @@
-//! What keeps something from being measured.
+//! Errors of measurements.
 
 use std::error;
 use std::fmt;
@@ -8,7 +8,7 @@ use pgemm_plan::PlanError;
 use crate::error::{Error, MatrixError, NumericsError};
 use crate::numerics::Comparison;
 
-/// What measuring returns.
+/// The result type of measurements.
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
 
 /// Why a measurement gave no number.
@@ -20,7 +20,7 @@ pub enum MeasureError {
     Duration {
         /// The protocol's field.
         field: &'static str,
-        /// What it holds, seconds.
+        /// The value, in seconds.
         seconds: f64,
         /// The longest that is allowed, seconds.
         max: f64,
@@ -42,7 +42,7 @@ pub enum MeasureError {
         count: usize,
     },
 
-    /// Nobody to measure.
+    /// There are no contestants.
     #[error("there is no contestant to measure: give at least one")]
     NoContestants,
 
@@ -73,7 +73,7 @@ pub enum MeasureError {
          device: use a smaller problem"
     )]
     SetsDoNotFit {
-        /// How many sets the protocol rotates through.
+        /// Number of sets that the protocol rotates through.
         sets: usize,
         /// Bytes of one set.
         set_bytes: u64,
@@ -100,7 +100,7 @@ pub enum MeasureError {
         contestant: String,
         /// The operand set.
         set: usize,
-        /// How many rows were compared.
+        /// Number of compared rows.
         rows: usize,
         /// The part that differs.
         finding: WrongOutput,
@@ -133,7 +133,7 @@ impl From<NumericsError> for MeasureError {
     }
 }
 
-/// What is wrong with a D, and in a batch with which one.
+/// What is wrong with a D, and its number in a batch.
 #[derive(Clone, Debug)]
 pub struct WrongOutput {
     /// The product of a batch; `None` of a single one.
@@ -148,7 +148,7 @@ pub struct WrongOutput {
 pub enum WrongElements {
     /// They differ from the reference.
     Different(Box<Comparison>),
-    /// So many were not written.
+    /// This number of elements was not written.
     Unwritten(usize),
     /// Bytes between the rows were.
     Overwritten,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::matrix::HostMatrix;
 
-/// What the elements were held against.
+/// The kind of check that the elements were compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -25,10 +25,10 @@ pub struct WorstElement {
     pub row: usize,
     /// Its column.
     pub column: usize,
-    /// What was computed.
+    /// The computed value.
     #[serde(with = "any_float")]
     pub computed: f64,
-    /// What it should be.
+    /// The expected value.
     #[serde(with = "any_float")]
     pub reference: f64,
     /// Their distance.
@@ -37,12 +37,12 @@ pub struct WorstElement {
     /// The largest distance allowed.
     #[serde(with = "any_float")]
     pub bound: f64,
-    /// `error / bound`, at most 1 where the element is right.
+    /// `error / bound`. At most 1 if the element is correct.
     #[serde(with = "any_float")]
     pub ratio: f64,
 }
 
-/// How a computed matrix compares with a reference.
+/// The comparison of a computed matrix with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Every element is within its bound, and so is the norm of all errors.
@@ -51,7 +51,7 @@ pub struct Comparison {
     pub check: Check,
     /// Elements compared.
     pub elements: u64,
-    /// Elements outside their bound, those below included.
+    /// Elements outside their bound, including the unwritten and undefined ones below.
     pub failed: u64,
     /// Elements that are NaN, unwritten ones excluded.
     pub not_a_number: u64,
@@ -104,7 +104,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// What one element is held against.
+/// The expected value and bound of one element.
 pub(super) struct Judged {
     pub(super) reference: f64,
     pub(super) bound: f64,
@@ -206,7 +206,7 @@ impl Tally {
 
 const ROWS_PER_BLOCK: usize = 16;
 
-/// Holds every element of `d` against what `judged(row, column)` says.
+/// Compares every element of `d` with `expected(row, column)`.
 pub(super) fn judge(
     d: &HostMatrix,
     check: Check,

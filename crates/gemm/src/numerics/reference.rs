@@ -16,7 +16,7 @@ use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
 
-/// `alpha * A·B + beta * C` in double precision, with an epilogue of it or not, and `|A|·|B|`. It
+/// `alpha * A·B + beta * C` in double precision, optionally with an epilogue, and `|A|·|B|`. It
 /// takes 16 bytes per element of D (8 more with a C, and with an activation) and about twice the
 /// time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more,
 /// and some ten times the time.
@@ -25,7 +25,7 @@ pub struct Reference {
     problem: Problem,
     dtypes: [Element; 3],
     values: Vec<f64>,
-    /// What the activation is applied to, where there is one.
+    /// The arguments of the activation, if there is one.
     inputs: Option<Vec<f64>>,
     applied: Applied,
     products: Vec<f64>,
@@ -58,8 +58,8 @@ impl Reference {
     /// be any; where beta is 0, C is not looked at.
     ///
     /// # Errors
-    /// The problem is impossible, a matrix does not lie as it says, or beta is not 0 and there is
-    /// no C.
+    /// The problem is invalid, a matrix has another layout than the problem says, or beta is not 0
+    /// and there is no C.
     pub fn new(
         problem: &Problem,
         a: &HostMatrix,
@@ -70,8 +70,8 @@ impl Reference {
     }
 
     /// Like [`new`](Self::new), of `activation(alpha·A·B + beta·C + bias)` for A, B and C. `bias`
-    /// is a row of [`Epilogue::bias_length`] elements without gaps, and not looked at where the
-    /// epilogue has none.
+    /// is a row of [`Epilogue::bias_length`] elements without gaps, and ignored if the epilogue
+    /// adds none.
     ///
     /// # Errors
     /// The same as for [`new`](Self::new); the bias is missing or of another length.
@@ -134,7 +134,7 @@ impl Reference {
             integral &= addends.par_iter().all(|addend| addend.fract() == 0.0);
         }
         values.par_iter_mut().enumerate().for_each(|(index, value)| {
-            // No product at all is 0 whatever alpha is.
+            // With k = 0 the product is 0 for every alpha, infinities included.
             let product = if k == 0 { 0.0 } else { alpha * *value };
             *value = match &addends {
                 Some(addends) => product + beta * addends[index],
@@ -251,7 +251,7 @@ impl Reference {
         self.compare_with(d, model, 0.0)
     }
 
-    /// The same with bounds that are so much larger.
+    /// The same with bounds enlarged by `slack`.
     pub(crate) fn compare_with(
         &self,
         d: &HostMatrix,
@@ -270,7 +270,7 @@ impl Reference {
             let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
             let bound = bound.of(self.magnitudes(index)) + slack;
             let reference = self.expected(index, d.dtype());
-            // Of a sum of −∞ an activation makes zero.
+            // The activation maps a sum of −∞ to zero.
             let vanishes = sums_may_overflow && self.inputs.is_some();
             let bound = if vanishes { bound.max(reference.abs()) } else { bound };
             Judged {
@@ -311,7 +311,7 @@ impl Reference {
         self.compare_exact_to(d, [EXACT_LIMIT_16, EXACT_LIMIT])
     }
 
-    /// With these limits of the magnitudes of products and of results.
+    /// The exact comparison with these limits for the magnitudes of products and of results.
     fn compare_exact_to(
         &self,
         d: &HostMatrix,

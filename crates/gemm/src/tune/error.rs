@@ -1,11 +1,11 @@
-//! What keeps a problem from being tuned.
+//! Errors of the tuner.
 
 use pgemm_plan::PlanError;
 
 use crate::error::Error;
 use crate::measure::MeasureError;
 
-/// Why nothing was tuned.
+/// Why a problem was not tuned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
@@ -25,7 +25,7 @@ pub enum TuneError {
         limit: f64,
     },
 
-    /// The caller's progress function said so.
+    /// The caller's progress function ended the search.
     #[error("stopped before the end, as asked")]
     Stopped,
 
