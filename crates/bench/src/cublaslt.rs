@@ -84,7 +84,7 @@ impl CublasLt {
     pub fn plan(&self, problem: &Problem, elements: Elements, bias: u64) -> Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
-        let asked = (problem, elements);
+        let requested = (problem, elements);
         // A column-major D is the row-major one of the transposed problem.
         let transposed = problem.d_major == Major::M;
         let (problem, elements) = match transposed {
@@ -105,7 +105,7 @@ impl CublasLt {
             desc.accumulate_fast()?;
         }
         let fused =
-            fused(if transposed { asked.1.epilogue.transposed() } else { asked.1.epilogue });
+            fused(if transposed { requested.1.epilogue.transposed() } else { requested.1.epilogue });
         if !fused.is_none() {
             desc.fuse(fused, bias)?;
         }
@@ -138,7 +138,7 @@ impl CublasLt {
         };
         plan.ask_heuristic()?;
         if plan.candidates.is_empty() {
-            let (problem, elements) = (Box::new(*asked.0), asked.1);
+            let (problem, elements) = (Box::new(*requested.0), requested.1);
             return Err(BenchError::CublasLtNoAlgorithm { problem, elements });
         }
         Ok(plan)
@@ -305,10 +305,10 @@ impl CublasLtPlan {
 }
 
 /// What of an epilogue the library has, for a D that lies along n: a bias along n, relu, gelu.
-fn fused(asked: Epilogue) -> Epilogue {
-    let bias = asked.bias().filter(|along| *along == BiasAlong::N);
+fn fused(requested: Epilogue) -> Epilogue {
+    let bias = requested.bias().filter(|along| *along == BiasAlong::N);
     let activation =
-        asked.activation().filter(|wanted| library::epilogue::activation(*wanted).is_some());
+        requested.activation().filter(|wanted| library::epilogue::activation(*wanted).is_some());
     let with_bias = bias.map_or(Epilogue::NONE, |along| Epilogue::NONE.with_bias(along));
     activation.map_or(with_bias, |activation| with_bias.with_activation(activation))
 }

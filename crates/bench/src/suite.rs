@@ -121,12 +121,12 @@ impl Suite {
         }
         let mut selected: Vec<&Family> = Vec::new();
         for name in names {
-            let asked = name.as_ref();
-            let Some(family) = self.families.iter().find(|family| family.name == asked) else {
+            let requested = name.as_ref();
+            let Some(family) = self.families.iter().find(|family| family.name == requested) else {
                 let families = self.families.iter().map(|family| family.name.clone()).collect();
-                return Err(BenchError::NoSuchFamily { requested: asked.to_owned(), families });
+                return Err(BenchError::NoSuchFamily { requested: requested.to_owned(), families });
             };
-            if !selected.iter().any(|other| other.name == asked) {
+            if !selected.iter().any(|other| other.name == requested) {
                 selected.push(family);
             }
         }

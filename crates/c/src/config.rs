@@ -26,7 +26,7 @@ pub struct Texts {
 
 /// What C asks for.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Requested {
     /// Types and knobs.
     pub config: Config,
     /// Ordinal of the device; `None` for that of the calling thread.
@@ -35,7 +35,7 @@ pub struct Asked {
     pub autotune_file: Option<String>,
 }
 
-impl Asked {
+impl Requested {
     /// What the fields and strings of a config say. No device is looked at.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Asked {
                 ))
             })?),
         };
-        Ok(Asked { config, device, autotune_file })
+        Ok(Requested { config, device, autotune_file })
     }
 }
 
@@ -123,15 +123,15 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
     // So is its epilogue, where it has one.
     let epilogue = match config.epilogue {
         Epilogue::NONE => Config::for_spec(spec).epilogue,
-        asked => asked,
+        requested => requested,
     };
     let mut config = config.with_epilogue(epilogue).with_spec(spec);
     config.precision = precision;
     Ok(config)
 }
 
-fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
-    Ok(Some(match asked {
+fn dtype(what: &str, requested: abi::Dtype) -> Result<Option<Dtype>, Failure> {
+    Ok(Some(match requested {
         PGEMM_UNSPECIFIED => return Ok(None),
         PGEMM_FP16 => Dtype::F16,
         PGEMM_BF16 => Dtype::Bf16,
@@ -143,12 +143,12 @@ fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
         PGEMM_S8 => Dtype::S8,
         PGEMM_U8 => Dtype::U8,
         PGEMM_S32 => Dtype::S32,
-        _ => return Err(Failure::unknown(what, asked, "PGEMM_FP16 (1) to PGEMM_S32 (10)")),
+        _ => return Err(Failure::unknown(what, requested, "PGEMM_FP16 (1) to PGEMM_S32 (10)")),
     }))
 }
 
-fn precision(asked: abi::Precision) -> Result<Precision, Failure> {
-    Ok(match asked {
+fn precision(requested: abi::Precision) -> Result<Precision, Failure> {
+    Ok(match requested {
         PGEMM_PRECISION_FULL => Precision::Full,
         PGEMM_PRECISION_FAST => Precision::Fast,
         PGEMM_PRECISION_F16 => Precision::F16,
@@ -159,29 +159,29 @@ fn precision(asked: abi::Precision) -> Result<Precision, Failure> {
         PGEMM_PRECISION_BF16X9 => Precision::Bf16x9,
         _ => {
             let names = "PGEMM_PRECISION_FULL (0) to PGEMM_PRECISION_BF16X9 (7)";
-            return Err(Failure::unknown("precision", asked, names));
+            return Err(Failure::unknown("precision", requested, names));
         }
     })
 }
 
-fn schedule(asked: abi::Schedule) -> Result<Option<pgemm_kernels::Schedule>, Failure> {
-    match asked {
+fn schedule(requested: abi::Schedule) -> Result<Option<pgemm_kernels::Schedule>, Failure> {
+    match requested {
         PGEMM_SCHEDULE_AUTO => Ok(None),
         PGEMM_SCHEDULE_COOPERATIVE => Ok(Some(pgemm_kernels::Schedule::Cooperative)),
         PGEMM_SCHEDULE_PING_PONG => Ok(Some(pgemm_kernels::Schedule::PingPong)),
         _ => {
             let names = "PGEMM_SCHEDULE_AUTO (0) to PGEMM_SCHEDULE_PING_PONG (2)";
-            Err(Failure::unknown("schedule", asked, names))
+            Err(Failure::unknown("schedule", requested, names))
         }
     }
 }
 
-fn switch(what: &str, asked: Switch) -> Result<Option<bool>, Failure> {
-    match asked {
+fn switch(what: &str, requested: Switch) -> Result<Option<bool>, Failure> {
+    match requested {
         PGEMM_AUTO => Ok(None),
         PGEMM_ON => Ok(Some(true)),
         PGEMM_OFF => Ok(Some(false)),
-        _ => Err(Failure::unknown(what, asked, "PGEMM_AUTO (0), PGEMM_ON (1), PGEMM_OFF (2)")),
+        _ => Err(Failure::unknown(what, requested, "PGEMM_AUTO (0), PGEMM_ON (1), PGEMM_OFF (2)")),
     }
 }
 
@@ -195,8 +195,8 @@ fn cluster(m: u32, n: u32) -> Result<Option<pgemm_kernels::Cluster>, Failure> {
     }
 }
 
-fn knob(asked: u32) -> Option<u32> {
-    (asked != 0).then_some(asked)
+fn knob(requested: u32) -> Option<u32> {
+    (requested != 0).then_some(requested)
 }
 
 fn parse(split: Option<String>) -> Result<Option<pgemm::Split>, Failure> {
@@ -215,20 +215,20 @@ mod tests {
         abi::Config { dtype_a: PGEMM_FP32, ..Default::default() }
     }
 
-    fn asked(from: &abi::Config) -> Result<Asked, Failure> {
-        Asked::new(from, Texts::default())
+    fn requested(from: &abi::Config) -> Result<Requested, Failure> {
+        Requested::new(from, Texts::default())
     }
 
     #[test]
     fn defaults_leave_everything_but_the_type_to_the_planner() {
-        let Asked { config, device, autotune_file } = asked(&fp32()).unwrap();
+        let Requested { config, device, autotune_file } = requested(&fp32()).unwrap();
         let default = Config::new(Dtype::F32);
         assert_eq!(config.precision(), default.precision());
         let full = config.precision();
         assert_eq!(config, default.with_precision(full));
         assert_eq!((device, autotune_file), (None, None));
         let same = abi::Config { dtype_b: PGEMM_FP32, dtype_c: PGEMM_FP32, ..fp32() };
-        assert_eq!(asked(&same).unwrap().config.b, None);
+        assert_eq!(requested(&same).unwrap().config.b, None);
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
             (abi::Config { cluster_m: 2, ..fp32() }, "give both"),
             (abi::Config { device: -2, ..fp32() }, "device = -2"),
         ] {
-            let failure = asked(&config).unwrap_err();
+            let failure = requested(&config).unwrap_err();
             assert_eq!(failure.status, PGEMM_ERROR_INVALID_ARGUMENT, "{failure:?}");
             assert!(failure.message.contains(part), "{failure:?}");
         }
@@ -281,7 +281,7 @@ mod tests {
             (abi::Config { precision: PGEMM_PRECISION_TF32X3, ..bf16 }, "products of f32"),
             (abi::Config { cluster_m: 2, cluster_n: 1, ..fp32() }, "no clusters"),
         ] {
-            let failure = asked(&config).unwrap_err();
+            let failure = requested(&config).unwrap_err();
             assert_eq!(failure.status, PGEMM_ERROR_NOT_SUPPORTED, "{failure:?}");
             assert!(failure.message.contains(part), "{failure:?}");
         }
@@ -292,13 +292,13 @@ mod tests {
         let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
         let name = "bf16-kn-bf16-256x192x64-s3-w2-c1x1";
         let texts = || Texts { kernel: Some(name.into()), ..Texts::default() };
-        let config = Asked::new(&bf16, texts()).unwrap().config;
+        let config = Requested::new(&bf16, texts()).unwrap().config;
         assert_eq!(config.spec.unwrap().to_string(), name);
-        let failure = Asked::new(&abi::Config { tile_m: 128, ..bf16 }, texts()).unwrap_err();
+        let failure = Requested::new(&abi::Config { tile_m: 128, ..bf16 }, texts()).unwrap_err();
         assert!(failure.message.contains("leave these at their defaults"), "{failure:?}");
-        assert!(Asked::new(&abi::Config { raster_rows: 2, ..bf16 }, texts()).is_ok());
+        assert!(Requested::new(&abi::Config { raster_rows: 2, ..bf16 }, texts()).is_ok());
         let unknown = Texts { kernel: Some("fast".into()), ..Texts::default() };
-        assert!(Asked::new(&bf16, unknown).unwrap_err().message.contains("fast"));
+        assert!(Requested::new(&bf16, unknown).unwrap_err().message.contains("fast"));
         let fast = abi::Config {
             dtype_a: PGEMM_E4M3,
             precision: PGEMM_PRECISION_FAST,
@@ -306,13 +306,13 @@ mod tests {
         };
         let unpromoted = "e4m3-kk-bf16-256x128x128-s4-w2-c1x1";
         let texts = Texts { kernel: Some(unpromoted.into()), ..Texts::default() };
-        assert!(Asked::new(&fast, texts).is_ok());
+        assert!(Requested::new(&fast, texts).is_ok());
     }
 
     #[test]
     fn splits_are_words() {
         let with = |split: &str| {
-            Asked::new(&fp32(), Texts { split: Some(split.into()), ..Texts::default() })
+            Requested::new(&fp32(), Texts { split: Some(split.into()), ..Texts::default() })
         };
         assert_eq!(with("stream-k").unwrap().config.split, Some(pgemm::Split::StreamK));
         assert!(with("by-hand").unwrap_err().message.contains("'by-hand' is no split"));
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn epilogues_are_words() {
         let with = |from: &abi::Config, epilogue: &str| {
-            Asked::new(from, Texts { epilogue: Some(epilogue.into()), ..Texts::default() })
+            Requested::new(from, Texts { epilogue: Some(epilogue.into()), ..Texts::default() })
         };
         let fused = with(&fp32(), "bias_n|silu").unwrap().config;
         assert_eq!(fused.epilogue.to_string(), "bias_n|silu");
@@ -341,10 +341,10 @@ mod tests {
             epilogue: epilogue.map(Into::into),
             ..Texts::default()
         };
-        let named = Asked::new(&bf16, texts(None)).unwrap().config;
+        let named = Requested::new(&bf16, texts(None)).unwrap().config;
         assert_eq!(named.epilogue.to_string(), "bias_n|relu");
-        assert!(Asked::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
-        assert!(Asked::new(&bf16, texts(Some("relu"))).is_err());
+        assert!(Requested::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
+        assert!(Requested::new(&bf16, texts(Some("relu"))).is_err());
     }
 
     #[test]

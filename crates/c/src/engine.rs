@@ -15,9 +15,9 @@ pub fn options(from: &abi::EngineOptions) -> Result<EngineOptions, Failure> {
     let goal = match from.goal {
         PGEMM_GOAL_THROUGHPUT => Goal::Throughput,
         PGEMM_GOAL_LATENCY => Goal::Latency,
-        asked => {
+        requested => {
             let names = "PGEMM_GOAL_THROUGHPUT (0), PGEMM_GOAL_LATENCY (1)";
-            return Err(Failure::unknown("goal", asked, names));
+            return Err(Failure::unknown("goal", requested, names));
         }
     };
     let watchdog = match from.watchdog_microseconds {

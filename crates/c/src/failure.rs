@@ -42,8 +42,8 @@ impl Failure {
     }
 
     /// A number that stands for nothing.
-    pub fn unknown(what: &str, asked: i32, names: &str) -> Self {
-        Failure::argument(format!("{what} = {asked} is unknown: use one of {names}"))
+    pub fn unknown(what: &str, requested: i32, names: &str) -> Self {
+        Failure::argument(format!("{what} = {requested} is unknown: use one of {names}"))
     }
 
     /// What a panic carried: a defect, since nothing that a caller gives may lead to one.
@@ -195,7 +195,7 @@ mod tests {
         let failure = Failure::from(Error::NoDriver);
         assert_eq!(failure.message, Error::NoDriver.to_string());
         assert_eq!(failure.status, PGEMM_ERROR_NO_DEVICE);
-        let memory = Error::OutOfMemory { asked: 3, free: 2, total: 2 };
+        let memory = Error::OutOfMemory { requested: 3, free: 2, total: 2 };
         assert_eq!(Failure::from(memory).status, PGEMM_ERROR_OUT_OF_MEMORY);
         assert_eq!(Failure::from(TuneError::NoTrials).status, PGEMM_ERROR_INVALID_ARGUMENT);
         assert_eq!(Failure::from(TuneError::Stopped).status, PGEMM_ERROR_FILE);

@@ -558,8 +558,8 @@ mod tests {
             let plan = Plan::candidates(&key.problem(), &Config::new(key.dtype), 132)?.remove(0);
             let tuned = match keys.iter().position(|other| other == key) {
                 Some(0) => {
-                    let (asked, free) = (1 << 40, 1 << 30);
-                    Err(Error::OutOfMemory { asked, free, total: 1 << 37 }.into())
+                    let (requested, free) = (1 << 40, 1 << 30);
+                    Err(Error::OutOfMemory { requested, free, total: 1 << 37 }.into())
                 }
                 Some(1) => {
                     Err(MeasureError::SetsDoNotFit { sets: 2, set_bytes: 9, free: 8 }.into())

@@ -97,7 +97,7 @@ mod tests {
             elements: Elements::new(Dtype::Bf16, Dtype::Bf16),
         };
         assert!(concerns_one_problem(&nothing) && !is_wrong_result(&nothing));
-        let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
+        let full = Error::OutOfMemory { requested: 1 << 40, free: 1 << 30, total: 1 << 37 };
         let full = TuneError::from(full);
         assert!(concerns_one_problem(&full) && !is_wrong_result(&full));
         // The driver may spoil the kernels of one problem; a kernel that is named is every

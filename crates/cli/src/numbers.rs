@@ -105,10 +105,10 @@ impl Args {
     fn work(&self) -> Vec<(&'static Kind, Values)> {
         let kinds =
             KINDS.iter().filter(|kind| self.dtype.is_empty() || self.dtype.contains(&kind.a));
-        let asked = |values: &Values| self.values.is_empty() || self.values.contains(values);
+        let requested = |values: &Values| self.values.is_empty() || self.values.contains(values);
         let pairs =
             kinds.flat_map(|kind| Values::ALL.into_iter().map(move |values| (kind, values)));
-        pairs.filter(|(kind, values)| asked(values) && values.suit(kind.a)).collect()
+        pairs.filter(|(kind, values)| requested(values) && values.suit(kind.a)).collect()
     }
 }
 

@@ -136,8 +136,8 @@ pub fn types(config: &Config) -> String {
 }
 
 /// The precision that is asked for, else that of the kernel that is named.
-pub fn precision(asked: Option<Precision>, spec: Option<&Spec>) -> Option<Precision> {
-    asked.or_else(|| spec.map(Precision::of))
+pub fn precision(requested: Option<Precision>, spec: Option<&Spec>) -> Option<Precision> {
+    requested.or_else(|| spec.map(Precision::of))
 }
 
 /// The types of A and B that a kernel has in its name, as the problem has them.

@@ -274,11 +274,11 @@ fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
         (None, Some(spec)) => parse::operands_of(spec),
         (None, None) => usual,
     };
-    let asked = args.output_dtype.or(spec.map(|spec| spec.output));
+    let requested = args.output_dtype.or(spec.map(|spec| spec.output));
     let precision = parse::precision(args.precision, spec);
-    let elements = parse::elements(a, Some(b), asked, precision);
-    match (&args.out, asked) {
-        (Some(out), Some(asked)) => out.check_holds(asked).map(|()| elements),
+    let elements = parse::elements(a, Some(b), requested, precision);
+    match (&args.out, requested) {
+        (Some(out), Some(requested)) => out.check_holds(requested).map(|()| elements),
         (Some(out), None) if out.check_holds(elements.d).is_err() => {
             output::note(format_args!("D is written as f32: a .npy file has no {}", elements.d));
             Ok(Elements { d: Dtype::F32, ..elements })

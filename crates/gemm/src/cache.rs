@@ -320,7 +320,7 @@ fn create_private(directory: &Path) -> io::Result<()> {
 
 /// Why an entry cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum Damage {
+enum CorruptedEntry {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("it ends early")]
@@ -338,7 +338,7 @@ enum Damage {
 }
 
 /// The entry at `path`, marked as used now; `None` if there is none.
-fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Damage> {
+fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, CorruptedEntry> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         // A parent that is a file, or a folder out of bounds, is reported when the report is
@@ -376,22 +376,22 @@ fn encode(key: &CacheKey, report: &ResourceReport) -> io::Result<Vec<u8>> {
     Ok([header.as_slice(), &checksum, &payload].concat())
 }
 
-fn decode(key: &CacheKey, bytes: &[u8]) -> Result<ResourceReport, Damage> {
-    let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Truncated)?;
+fn decode(key: &CacheKey, bytes: &[u8]) -> Result<ResourceReport, CorruptedEntry> {
+    let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(CorruptedEntry::Truncated)?;
     let (stored_checksum, payload) =
-        rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(Damage::Truncated)?;
+        rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(CorruptedEntry::Truncated)?;
     let mut fields = header;
     if take(&mut fields)? != MAGIC || u32::from_le_bytes(take(&mut fields)?) != FORMAT {
-        return Err(Damage::Format);
+        return Err(CorruptedEntry::Format);
     }
     if take(&mut fields)? != key.0 {
-        return Err(Damage::Key);
+        return Err(CorruptedEntry::Key);
     }
     if u64::from_le_bytes(take(&mut fields)?) != payload.len() as u64 {
-        return Err(Damage::Length);
+        return Err(CorruptedEntry::Length);
     }
     if checksum(header, payload) != *stored_checksum {
-        return Err(Damage::Checksum);
+        return Err(CorruptedEntry::Checksum);
     }
     Ok(serde_json::from_slice(payload)?)
 }
@@ -401,8 +401,8 @@ fn checksum(header: &[u8], payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 /// The first `N` bytes, which are removed from `bytes`.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Damage> {
-    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(Damage::Truncated)?;
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], CorruptedEntry> {
+    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(CorruptedEntry::Truncated)?;
     *bytes = rest;
     Ok(*first)
 }

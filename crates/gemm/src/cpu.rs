@@ -5,11 +5,11 @@ use pgemm_ir::Element;
 use pgemm_plan::{Major, PlanError, Problem};
 use rayon::prelude::*;
 
-use crate::epilogue::Applied;
+use crate::epilogue::AppliedEpilogue;
 pub use crate::error::CpuError;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;
-use crate::matrix::panel::{Panel, Working, add_product};
+use crate::matrix::panel::{Panel, WorkingElement, add_product};
 
 /// The types that C and D may have. Empty if A and B cannot be multiplied.
 fn outputs(a: Element, b: Element) -> &'static [Element] {
@@ -51,7 +51,7 @@ pub fn run(
     c: Option<&HostMatrix>,
     d: &mut HostMatrix,
 ) -> Result<(), CpuError> {
-    run_applied(problem, &Applied::default(), a, b, c, d)
+    run_applied(problem, &AppliedEpilogue::default(), a, b, c, d)
 }
 
 /// Like [`run`], with an epilogue: the bias is added in the type of the sums, and activations are
@@ -61,7 +61,7 @@ pub fn run(
 /// The same as for [`run`].
 pub(crate) fn run_applied(
     problem: &Problem,
-    applied: &Applied,
+    applied: &AppliedEpilogue,
     a: &HostMatrix,
     b: &HostMatrix,
     c: Option<&HostMatrix>,
@@ -136,9 +136,9 @@ pub(crate) fn run_applied(
 
 /// Computes D block by block: `scale` combines each sum of products with the element of C, and the
 /// epilogue follows.
-fn blocks<T: Working>(
+fn blocks<T: WorkingElement>(
     problem: &Problem,
-    applied: &Applied,
+    applied: &AppliedEpilogue,
     a: &HostMatrix,
     b: &HostMatrix,
     c: Option<&HostMatrix>,

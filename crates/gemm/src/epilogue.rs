@@ -33,13 +33,13 @@ pub(crate) fn check_bias(
 /// An epilogue with the values of its bias.
 #[cfg(feature = "cpu")]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedEpilogue {
     epilogue: Epilogue,
     bias: Vec<f64>,
 }
 
 #[cfg(feature = "cpu")]
-impl Applied {
+impl AppliedEpilogue {
     /// `bias` is ignored if the epilogue adds none.
     ///
     /// # Errors
@@ -48,15 +48,15 @@ impl Applied {
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
-    ) -> Result<Applied, PlanError> {
+    ) -> Result<AppliedEpilogue, PlanError> {
         check_bias(problem, epilogue, bias)?;
         let bias = bias.filter(|_| epilogue.bias().is_some());
-        Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
+        Ok(AppliedEpilogue { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
 
     /// The same epilogue for Dᵀ in place of D.
-    pub(crate) fn transposed(&self) -> Applied {
-        Applied { epilogue: self.epilogue.transposed(), bias: self.bias.clone() }
+    pub(crate) fn transposed(&self) -> AppliedEpilogue {
+        AppliedEpilogue { epilogue: self.epilogue.transposed(), bias: self.bias.clone() }
     }
 
     pub(crate) fn is_none(&self) -> bool {

@@ -68,10 +68,10 @@ pub enum Error {
     NoDevice,
 
     /// The device ordinal does not exist.
-    #[error("there is no device {asked}: the CUDA driver sees {count} (ordinals start at 0)")]
+    #[error("there is no device {requested}: the CUDA driver sees {count} (ordinals start at 0)")]
     NoSuchDevice {
         /// The requested ordinal.
-        asked: u32,
+        requested: u32,
         /// How many devices there are.
         count: u32,
     },
@@ -112,12 +112,12 @@ pub enum Error {
 
     /// Device memory ran out.
     #[error(
-        "out of device memory: asked for {asked} bytes, {free} of {total} are free. Free buffers, \
+        "out of device memory: asked for {requested} bytes, {free} of {total} are free. Free buffers, \
          use smaller matrices, or look with `nvidia-smi` for other processes on the device"
     )]
     OutOfMemory {
         /// The requested bytes.
-        asked: u64,
+        requested: u64,
         /// Bytes free when the allocation failed.
         free: u64,
         /// Bytes on the device.
@@ -241,13 +241,13 @@ pub enum Error {
 
     /// A workspace would be beyond the limit that the caller set.
     #[error(
-        "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise \
+        "a workspace of {requested} bytes is needed, {held} are held, and the limit is {limit}: raise \
          it with Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or \
          set the split to whole"
     )]
     WorkspaceLimit {
         /// Bytes of the workspace.
-        asked: u64,
+        requested: u64,
         /// Bytes that the workspaces of this `Gemm` hold.
         held: u64,
         /// The limit, in bytes.
@@ -310,14 +310,14 @@ pub enum Error {
 
     /// The device memory budget of a product is too small for any block.
     #[error(
-        "the product may take {asked} bytes of device memory, and its smallest blocks take \
+        "the product may take {requested} bytes of device memory, and its smallest blocks take \
          {needed}: raise the budget{}",
         if *whole_k { ", or have a D of f32, whose sums can be kept from one part of k to the \
             next" } else { "" }
     )]
     DeviceBudget {
         /// The budget in bytes.
-        asked: u64,
+        requested: u64,
         /// Bytes that are needed at least.
         needed: u64,
         /// Whether blocks must span all of k, because D is narrower than the type of sums.

@@ -37,10 +37,10 @@ pub enum BackendKind {
 
 /// A name that is not a backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown backend '{asked}': use auto, cuda, emulator or cpu")]
+#[error("unknown backend '{requested}': use auto, cuda, emulator or cpu")]
 pub struct UnknownBackend {
     /// The name given.
-    pub asked: String,
+    pub requested: String,
 }
 
 impl BackendKind {
@@ -68,7 +68,7 @@ impl FromStr for BackendKind {
         [BackendKind::Auto, BackendKind::Cuda, BackendKind::Emulator, BackendKind::Cpu]
             .into_iter()
             .find(|kind| kind.name() == text)
-            .ok_or_else(|| UnknownBackend { asked: text.to_owned() })
+            .ok_or_else(|| UnknownBackend { requested: text.to_owned() })
     }
 }
 

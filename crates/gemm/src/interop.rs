@@ -35,7 +35,7 @@ use pgemm_ir::Element;
 use crate::driver::{ContextRef, Device, StreamRef};
 use crate::error::{Error, Result};
 use crate::operands::{
-    DeviceOperand, DeviceResult, DeviceStream, OperandFacts, Sealed, StoredType, Use,
+    DeviceOperand, DeviceResult, DeviceStream, OperandFacts, OperandUse, Sealed, StoredType,
 };
 
 pub use ::cudarc;
@@ -150,9 +150,9 @@ macro_rules! operands {
                 facts(self)
             }
 
-            fn read<'a>(&'a self, stream: &'a S) -> (u64, Use<'a>) {
+            fn read<'a>(&'a self, stream: &'a S) -> (u64, OperandUse<'a>) {
                 let (address, used) = self.device_ptr(stream.cudarc());
-                (address, Use { _guard: Some(used) })
+                (address, OperandUse { _guard: Some(used) })
             }
         }
     )+};
@@ -163,9 +163,9 @@ operands!(CudaSlice<T>, CudaView<'_, T>, CudaViewMut<'_, T>);
 macro_rules! results {
     ($($buffer:ty),+) => {$(
         impl<T: DeviceElement, S: CudarcStream> DeviceResult<S> for $buffer {
-            fn write<'a>(&'a mut self, stream: &'a S) -> (u64, Use<'a>) {
+            fn write<'a>(&'a mut self, stream: &'a S) -> (u64, OperandUse<'a>) {
                 let (address, used) = self.device_ptr_mut(stream.cudarc());
-                (address, Use { _guard: Some(used) })
+                (address, OperandUse { _guard: Some(used) })
             }
         }
     )+};

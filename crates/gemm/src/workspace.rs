@@ -30,18 +30,18 @@ use crate::driver::{CaptureInfo, Device, DeviceBuffer, Stream, StreamRef, Uncapt
 use crate::error::{Error, Result};
 
 /// Bytes that the workspaces of a [`Gemm`](crate::Gemm) hold, and may hold at most.
-pub(crate) struct Account {
+pub(crate) struct WorkspaceBudget {
     held: AtomicU64,
     limit: AtomicU64,
 }
 
-impl Default for Account {
+impl Default for WorkspaceBudget {
     fn default() -> Self {
-        Account { held: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) }
+        WorkspaceBudget { held: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Account {
+impl WorkspaceBudget {
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -60,7 +60,7 @@ impl Account {
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow)
             .map(|_| ())
-            .map_err(|held| Error::WorkspaceLimit { asked: bytes, held, limit })
+            .map_err(|held| Error::WorkspaceLimit { requested: bytes, held, limit })
     }
 
     fn give_back(&self, bytes: u64) {
@@ -71,7 +71,7 @@ impl Account {
 /// The workspaces of one prepared problem.
 pub(crate) struct Workspaces {
     device: Device,
-    account: Arc<Account>,
+    account: Arc<WorkspaceBudget>,
     /// The size that a launch needs; it may be 0 bytes.
     size: Workspace,
     buffers: Vec<DeviceBuffer>,
@@ -84,7 +84,11 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or [`Error::Driver`] if a call fails otherwise.
-    pub(crate) fn new(device: &Device, account: Arc<Account>, size: Workspace) -> Result<Self> {
+    pub(crate) fn new(
+        device: &Device,
+        account: Arc<WorkspaceBudget>,
+        size: Workspace,
+    ) -> Result<Self> {
         let (device, ledger) = (device.clone(), Ledger::default());
         let mut workspaces = Workspaces { device, account, size, buffers: vec![], ledger };
         if size.bytes > 0 {
@@ -316,13 +320,13 @@ mod tests {
 
     #[test]
     fn accounts_stop_at_their_limit() {
-        let account = Account::default();
+        let account = WorkspaceBudget::default();
         account.take(100).unwrap();
         account.set_limit(150);
         account.take(50).unwrap();
         let refused = account.take(1).unwrap_err();
         assert!(
-            matches!(refused, Error::WorkspaceLimit { asked: 1, held: 150, limit: 150 }),
+            matches!(refused, Error::WorkspaceLimit { requested: 1, held: 150, limit: 150 }),
             "{refused}"
         );
         account.give_back(100);

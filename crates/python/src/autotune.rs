@@ -146,21 +146,21 @@ fn found<'py>(
 }
 
 /// A problem as text or as numbers.
-fn problem(asked: &Bound<'_, PyAny>, a_major: &str, b_major: &str) -> Result<Problem, Failure> {
+fn problem(requested: &Bound<'_, PyAny>, a_major: &str, b_major: &str) -> Result<Problem, Failure> {
     let wrong = || {
-        let text = asked.repr().map(|text| text.to_string()).unwrap_or_default();
+        let text = requested.repr().map(|text| text.to_string()).unwrap_or_default();
         Failure::argument(format!(
             "problem is {text}: give 'MxNxK', 'MxNxK*BATCH', (M, N, K) or (M, N, K, BATCH)"
         ))
     };
-    let numbers: Vec<usize> = match asked.extract::<String>() {
+    let numbers: Vec<usize> = match requested.extract::<String>() {
         Ok(text) => {
             let numbers = text.split(['x', '*']).map(str::parse);
             let in_place =
                 text.find('*').is_none_or(|star| text.rfind('x').is_some_and(|x| x < star));
             numbers.collect::<Result<_, _>>().ok().filter(|_| in_place).ok_or_else(wrong)?
         }
-        Err(_) => asked.extract().map_err(|_| wrong())?,
+        Err(_) => requested.extract().map_err(|_| wrong())?,
     };
     let (m, n, k, batch) = match numbers[..] {
         [m, n, k] => (m, n, k, 1),

@@ -34,7 +34,7 @@ const KNOWN: [&str; 18] = [
 ];
 
 /// What a `Runner` is made for.
-pub struct Asked {
+pub struct Requested {
     /// Types and knobs.
     pub config: Config,
     /// The device's ordinal; `None` for that of the calling thread.
@@ -51,7 +51,7 @@ pub fn read(
     dtype: &Bound<'_, PyAny>,
     tile: [Option<u32>; 3],
     keywords: Option<&Bound<'_, PyDict>>,
-) -> Result<Asked, Failure> {
+) -> Result<Requested, Failure> {
     let py = dtype.py();
     let none = PyDict::new(py);
     let keywords = keywords.unwrap_or(&none);
@@ -108,15 +108,15 @@ pub fn read(
     }
     Plan::check_config(&config, USUAL_SMS)?;
     let (device, autotune_file) = (get.value("device")?, get.value("autotune_file")?);
-    Ok(Asked { config, device, autotune_file })
+    Ok(Requested { config, device, autotune_file })
 }
 
-impl Asked {
+impl Requested {
     /// The same, for who is given no bias.
     ///
     /// # Errors
     /// The epilogue has one.
-    pub fn without_bias(self) -> Result<Asked, Failure> {
+    pub fn without_bias(self) -> Result<Requested, Failure> {
         let epilogue = self.config.epilogue;
         match epilogue.bias() {
             None => Ok(self),

@@ -12,7 +12,7 @@ use crate::gemms;
 use crate::layout::{Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape};
 use crate::raw;
 use crate::source::{Source, Torch, is_of, stream_handle};
-use crate::types::{self, Asked, Types};
+use crate::types::{self, Requested, Types};
 
 /// What Python gives.
 pub struct Call<'a, 'py> {
@@ -99,7 +99,7 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn compute(&self, torch: Option<&Torch>) -> Result<Bound<'py, PyAny>, Failure> {
-        let asked = Asked::new(self.dtype, self.precision, self.out_dtype)?;
+        let requested = Requested::new(self.dtype, self.precision, self.out_dtype)?;
         let epilogue = self.epilogue()?;
         let mut arrays = self.read()?;
         arrays.check()?;
@@ -108,7 +108,7 @@ impl<'py> Call<'_, 'py> {
                 "out is an array of JAX, which are read-only: leave it out",
             ));
         }
-        let types = arrays.types(&asked)?;
+        let types = arrays.types(&requested)?;
         let place = arrays.a.view.place;
         let plan = |out: &View| {
             launches(&Operands {
@@ -176,15 +176,15 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn epilogue(&self) -> Result<Epilogue, Failure> {
-        let asked = match self.epilogue {
+        let requested = match self.epilogue {
             None => Epilogue::NONE,
             Some(text) => {
                 Epilogue::parse(text).map_err(|error| Failure::argument(error.to_string()))?
             }
         };
-        Ok(match (self.bias, asked.bias()) {
-            (Some(_), None) => asked.with_bias(BiasAlong::N),
-            _ => asked,
+        Ok(match (self.bias, requested.bias()) {
+            (Some(_), None) => requested.with_bias(BiasAlong::N),
+            _ => requested,
         })
     }
 
@@ -244,7 +244,7 @@ impl<'py> Call<'_, 'py> {
     fn stream(&self, torch: Option<&Torch>, a: &Source, place: Place) -> Result<u64, Failure> {
         let Place::Cuda(ordinal) = place else { return Ok(0) };
         match (self.stream, torch, a.stream) {
-            (Some(asked), _, _) => stream_handle(asked),
+            (Some(requested), _, _) => stream_handle(requested),
             (None, Some(torch), _) => torch.current_stream(self.a.py(), ordinal),
             (None, None, Some(stream)) => Ok(stream),
             (None, None, None) => Ok(0),
@@ -306,9 +306,9 @@ impl Arrays {
         Ok(())
     }
 
-    fn types(&self, asked: &Asked) -> Result<Types, Failure> {
+    fn types(&self, requested: &Requested) -> Result<Types, Failure> {
         let out_dtype = self.out.as_ref().map(|out| out.view.dtype);
-        let types = asked.types(self.a.view.dtype, self.b.view.dtype, out_dtype)?;
+        let types = requested.types(self.a.view.dtype, self.b.view.dtype, out_dtype)?;
         match &self.c {
             Some(c) if !types::holds(c.view.dtype, types.d) => Err(Failure::dtype(format!(
                 "c is of {}, and the result is of {}: convert c, or give out_dtype",

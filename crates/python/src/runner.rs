@@ -44,9 +44,9 @@ impl Runner {
     ) -> PyResult<Runner> {
         let make = || {
             let tf32 = "tf32".into_pyobject(py).map_err(PyErr::from)?.into_any();
-            let asked = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?
+            let requested = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?
                 .without_bias()?;
-            detached(py, || create(asked))
+            detached(py, || create(requested))
         };
         let gemm = make().map_err(|failure: Failure| failure.raise(py))?;
         Ok(Runner { gemm, queued: Mutex::default() })
@@ -157,9 +157,9 @@ pub fn describe(
 ) -> PyResult<String> {
     let describe = || {
         let tf32 = "tf32".into_pyobject(py).map_err(PyErr::from)?.into_any();
-        let asked =
+        let requested =
             knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?.without_bias()?;
-        first_plan(&row_major(M, N, K)?, &asked.config, sm_count)
+        first_plan(&row_major(M, N, K)?, &requested.config, sm_count)
     };
     describe().map_err(|failure: Failure| failure.raise(py))
 }
@@ -170,9 +170,9 @@ fn first_plan(problem: &Problem, config: &Config, sms: u32) -> Result<String, Fa
 }
 
 fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
-    let extent = |what: &str, asked: i64| {
-        let negative = |_| Failure::argument(format!("{what} is {asked}: it must be 0 or more"));
-        usize::try_from(asked).map_err(negative)
+    let extent = |what: &str, requested: i64| {
+        let negative = |_| Failure::argument(format!("{what} is {requested}: it must be 0 or more"));
+        usize::try_from(requested).map_err(negative)
     };
     Ok(Problem::new(extent("M", m)?, extent("N", n)?, extent("K", k)?, Major::K, Major::N))
 }
@@ -181,8 +181,8 @@ fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
 ///
 /// # Errors
 /// There is no such device, or a file that cannot be used.
-pub fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
-    let knobs::Asked { config, device, autotune_file } = asked;
+pub fn create(requested: knobs::Requested) -> Result<Gemm, Failure> {
+    let knobs::Requested { config, device, autotune_file } = requested;
     let device = match device {
         Some(ordinal) => gemms::device(ordinal)?,
         None => current_or_first()?,

@@ -50,13 +50,13 @@ pub unsafe extern "C" fn pgemm_engine_create(
         // SAFETY: the caller's GEMM is alive, and its structs ones that their initialisers have
         // filled.
         let (gemm, typical) = unsafe { (handle(gemm)?.gemm(), read_problem(typical)?) };
-        let asked = if options.is_null() {
+        let requested = if options.is_null() {
             EngineOptions::default()
         } else {
             // SAFETY: as above.
             unsafe { read("options", options) }?
         };
-        let started = Engine::start(gemm, &typical, self::options(&asked)?)?;
+        let started = Engine::start(gemm, &typical, self::options(&requested)?)?;
         let made = EngineHandle { engine: started, device: gemm.device().clone() };
         // SAFETY: as above.
         unsafe { engine.write(Box::into_raw(Box::new(made))) };

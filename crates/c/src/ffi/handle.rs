@@ -8,7 +8,7 @@ use pgemm::tune::Platform;
 use pgemm::{Error, Gemm, Plan, Pointers, Prepared, Problem};
 
 use super::queued::Queued;
-use crate::config::{Asked, picks};
+use crate::config::{Requested, picks};
 use crate::failure::Failure;
 
 /// A GEMM: made by pgemm_create, used from any thread, destroyed by pgemm_destroy.
@@ -20,8 +20,8 @@ pub struct Handle {
 impl Handle {
     /// # Safety
     /// If no device is named, the context that is current on this thread must outlive the handle.
-    pub(super) unsafe fn create(asked: Asked) -> Result<Self, Failure> {
-        let Asked { config, device, autotune_file } = asked;
+    pub(super) unsafe fn create(requested: Requested) -> Result<Self, Failure> {
+        let Requested { config, device, autotune_file } = requested;
         let device = match device {
             Some(ordinal) => Device::new(ordinal)?,
             // SAFETY: as the caller vouches.

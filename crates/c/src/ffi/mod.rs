@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pgemm::{Plan, Pointers};
 
 use crate::abi::*;
-use crate::config::{Asked, Texts, USUAL_SMS};
+use crate::config::{Requested, Texts, USUAL_SMS};
 use crate::failure::{self, Failure};
 use crate::tuner::{self, Request};
 pub use engine::{EngineHandle, JobHandle};
@@ -67,9 +67,9 @@ pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Han
         // SAFETY: the caller gives the address of a pointer.
         unsafe { gemm.write(std::ptr::null_mut()) };
         // SAFETY: the caller's config is one that pgemm_config_init has filled.
-        let asked = unsafe { asked(config) }?;
+        let requested = unsafe { requested(config) }?;
         // SAFETY: the caller keeps the current context alive for as long as the GEMM.
-        let handle = unsafe { Handle::create(asked) }?;
+        let handle = unsafe { Handle::create(requested) }?;
         // SAFETY: as above.
         unsafe { gemm.write(Box::into_raw(Box::new(handle))) };
         Ok(())
@@ -208,9 +208,9 @@ pub unsafe extern "C" fn pgemm_config_describe(
     guarded(|| {
         // SAFETY: the caller's structs are ones that pgemm_config_init and pgemm_problem_init have
         // filled.
-        let (asked, problem) = unsafe { (asked(config)?, read_problem(problem)?) };
+        let (requested, problem) = unsafe { (requested(config)?, read_problem(problem)?) };
         let sms = if sm_count == 0 { USUAL_SMS } else { sm_count };
-        let first = Plan::best(&problem, &asked.config, sms)?;
+        let first = Plan::best(&problem, &requested.config, sms)?;
         // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is
         // wanted.
         unsafe { write_text(&handle::line(&first), text, capacity, length) }
@@ -264,7 +264,7 @@ unsafe fn handle<'gemm>(gemm: *const Handle) -> Result<&'gemm Handle, Failure> {
 
 /// # Safety
 /// The same as for [`read`], and the config's strings are null or end in a zero.
-unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
+unsafe fn requested(config: *const Config) -> Result<Requested, Failure> {
     // SAFETY: as the caller vouches.
     let config = unsafe { read("config", config) }?;
     // SAFETY: as the caller vouches.
@@ -276,7 +276,7 @@ unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
             epilogue: text("epilogue", config.epilogue)?,
         }
     };
-    Asked::new(&config, texts)
+    Requested::new(&config, texts)
 }
 
 /// # Safety

@@ -185,7 +185,7 @@ pub enum IoError {
 
     /// No tensor has that name.
     #[error(
-        "{} has no tensor '{asked}'. It has: {}",
+        "{} has no tensor '{requested}'. It has: {}",
         path.display(),
         listed(available)
     )]
@@ -193,7 +193,7 @@ pub enum IoError {
         /// The file.
         path: PathBuf,
         /// The requested name.
-        asked: String,
+        requested: String,
         /// The names that it has.
         available: Vec<String>,
     },

@@ -50,17 +50,17 @@ fn read_header(file: &mut File, path: &Path, file_bytes: u64) -> Result<Header, 
     Ok(Header { tensors, data_start: LENGTH_BYTES + length })
 }
 
-pub(super) fn read(path: &Path, asked: Option<&str>) -> Result<HostMatrix, IoError> {
+pub(super) fn read(path: &Path, requested: Option<&str>) -> Result<HostMatrix, IoError> {
     let (mut file, file_bytes) = open(path)?;
     let Header { mut tensors, data_start } = read_header(&mut file, path, file_bytes)?;
     let names = |tensors: &BTreeMap<String, Value>| tensors.keys().cloned().collect();
-    let (name, entry) = match asked {
-        Some(asked) => match tensors.remove_entry(asked) {
+    let (name, entry) = match requested {
+        Some(requested) => match tensors.remove_entry(requested) {
             Some(tensor) => tensor,
             None => {
                 return Err(IoError::NoSuchTensor {
                     path: path.to_owned(),
-                    asked: asked.to_owned(),
+                    requested: requested.to_owned(),
                     available: names(&tensors),
                 });
             }

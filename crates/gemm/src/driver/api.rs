@@ -249,14 +249,19 @@ impl Driver {
 
     /// Like [`check`](Self::check) for a call that allocates memory. If memory is exhausted, the
     /// error contains the requested bytes. The context must be current.
-    pub(super) fn check_memory(self, call: &'static str, asked: u64, code: c_uint) -> Result<()> {
+    pub(super) fn check_memory(
+        self,
+        call: &'static str,
+        requested: u64,
+        code: c_uint,
+    ) -> Result<()> {
         if code != OUT_OF_MEMORY {
             return self.check(call, code);
         }
         let (mut free, mut total) = (0usize, 0usize);
         // SAFETY: both places are valid; where the call fails they stay 0.
         unsafe { (self.api().cuMemGetInfo_v2)(&mut free, &mut total) };
-        Err(Error::OutOfMemory { asked, free: free as u64, total: total as u64 })
+        Err(Error::OutOfMemory { requested, free: free as u64, total: total as u64 })
     }
 
     /// For `Drop`, which cannot return errors. A failure is logged, unless the driver or the

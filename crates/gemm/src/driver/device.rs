@@ -122,7 +122,7 @@ impl DeviceProperties {
 
 fn device_handle(driver: Driver, ordinal: u32) -> Result<sys::CUdevice> {
     let count = driver.device_count()?;
-    let absent = Error::NoSuchDevice { asked: ordinal, count };
+    let absent = Error::NoSuchDevice { requested: ordinal, count };
     let Some(ordinal) = c_int::try_from(ordinal).ok().filter(|_| ordinal < count) else {
         return Err(absent);
     };

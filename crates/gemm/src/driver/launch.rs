@@ -68,14 +68,14 @@ impl LaunchConfig {
         let attributes = function.attributes();
         if self.threads == 0 || self.threads > attributes.max_threads {
             return Err(LaunchError::Threads {
-                asked: self.threads,
+                requested: self.threads,
                 limit: attributes.max_threads,
             });
         }
         let limit = attributes.dynamic_shared_memory_bytes;
         if self.shared_memory_bytes > limit {
             return Err(LaunchError::SharedMemory {
-                asked: self.shared_memory_bytes.into(),
+                requested: self.shared_memory_bytes.into(),
                 limit: limit.into(),
             });
         }

@@ -7,10 +7,10 @@
 
 mod api;
 mod arguments;
-mod bell;
 mod capture;
 mod device;
 mod graph;
+mod host_signal;
 mod jit;
 mod launch;
 mod mailbox;
@@ -23,10 +23,10 @@ mod tensor_map;
 
 pub use api::{Driver, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
-pub(crate) use bell::Bell;
 pub(crate) use capture::{CaptureInfo, Uncaptured};
 pub use device::{ContextRef, CurrentContext, Device, DeviceProperties};
 pub use graph::Graph;
+pub(crate) use host_signal::HostSignal;
 pub use jit::{compile, compile_with_report};
 pub use launch::{LaunchConfig, launch, max_active_clusters};
 pub(crate) use mailbox::Mailbox;

@@ -97,12 +97,12 @@ impl Module {
             dynamic_shared_memory_bytes,
         };
         let limit = device.properties().shared_memory_per_cta_bytes;
-        let asked = u64::from(attributes.static_shared_memory_bytes)
+        let requested = u64::from(attributes.static_shared_memory_bytes)
             + u64::from(dynamic_shared_memory_bytes);
-        if asked > u64::from(limit) {
-            return Err(LaunchError::SharedMemory { asked, limit: limit.into() }.into());
+        if requested > u64::from(limit) {
+            return Err(LaunchError::SharedMemory { requested, limit: limit.into() }.into());
         }
-        if asked > u64::from(DEFAULT_SHARED_MEMORY_BYTES) {
+        if requested > u64::from(DEFAULT_SHARED_MEMORY_BYTES) {
             // The attribute belongs to the kernel, not to this handle. It is set to the device's
             // maximum, so that a second `function` call for the same kernel cannot lower it.
             let granted = limit - attributes.static_shared_memory_bytes;

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two checks of the pending jobs.
-const REST: Duration = Duration::from_micros(50);
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Engines of this process.
 static ENGINES: AtomicUsize = AtomicUsize::new(0);
@@ -78,7 +78,7 @@ pub(super) fn release(device: &Device, free: impl FnOnce() + Send + 'static) {
 pub(super) fn settle(device: &Device) {
     if let Some(gate) = gate_of(device) {
         while gate.waited_for().is_some() {
-            thread::sleep(REST);
+            thread::sleep(PAUSE);
         }
     }
 }
@@ -182,7 +182,7 @@ impl Gate {
                 Err(job) if begin.elapsed() >= limit => {
                     return Err(Error::StreamWaits { call: name, job, waited: limit });
                 }
-                _ => thread::sleep(REST),
+                _ => thread::sleep(PAUSE),
             }
         }
     }

@@ -10,13 +10,13 @@
 mod ends;
 mod future;
 mod job;
-mod patience;
 mod pick;
 mod queue;
 mod signal;
 mod streams;
 mod submit;
 mod ticket;
+mod wait_progress;
 mod watcher;
 
 use std::fmt;
@@ -138,7 +138,7 @@ impl Engine {
         let resident = kernel.resident_clusters;
         let ctas = options.sms.unwrap_or(resident);
         if ctas == 0 || ctas > resident {
-            return Err(EngineError::Sms { asked: ctas, limit: resident }.into());
+            return Err(EngineError::Sms { requested: ctas, limit: resident }.into());
         }
         let stream = Stream::before_others(&device, LAUNCHES_BEFORE)?;
         let queue = Queue::new(&device, stream.as_ref())?;

@@ -12,14 +12,14 @@ use pgemm_kernels::resident::layout::LANES;
 use super::job::Job;
 use super::queue::{Queue, lock};
 use super::{BELLS_BEFORE, HOST, Shared};
-use crate::driver::{Bell, Device, Event, Stream, StreamRef, Timing};
+use crate::driver::{Device, Event, HostSignal, Stream, StreamRef, Timing};
 use crate::error::{EngineError, Result};
 
 /// The lanes that streams have, by their numbers.
 pub(super) struct Streams {
     lanes: Mutex<HashMap<u64, Lane>>,
     beside: Stream,
-    bell: Arc<Bell>,
+    signal: Arc<HostSignal>,
 }
 
 struct Lane {
@@ -31,7 +31,7 @@ impl Streams {
     /// No lanes yet.
     pub(super) fn new(device: &Device) -> Result<Self> {
         let beside = Stream::before_others(device, BELLS_BEFORE)?;
-        Ok(Streams { lanes: Mutex::default(), beside, bell: Arc::default() })
+        Ok(Streams { lanes: Mutex::default(), beside, signal: Arc::default() })
     }
 
     /// Starts the thread that sees to it that the kernel runs when a stream has rung.
@@ -39,11 +39,11 @@ impl Streams {
     /// # Errors
     /// [`EngineError::Thread`].
     pub(super) fn watch(&self, engine: Weak<Shared>) -> Result<(), EngineError> {
-        let bell = self.bell.clone();
+        let signal = self.signal.clone();
         spawn("pgemm-bell", move || {
             let mut seen = 0;
-            while let Some(rings) = bell.wait(seen) {
-                seen = rings;
+            while let Some(raised) = signal.wait(seen) {
+                seen = raised;
                 let Some(engine) = engine.upgrade() else { return };
                 // The stream has rung the doorbell. Either the kernel sees it, or the following
                 // check sees that the kernel left.
@@ -80,7 +80,7 @@ impl Streams {
             rung.record(stream)?;
             let beside = self.beside.as_ref();
             beside.wait(rung)?;
-            beside.ring_bell(&self.bell)?;
+            beside.signal_host(&self.signal)?;
             queue.wait_on(*number, job, stream)?;
         }
         Ok((*number, job))
@@ -112,6 +112,6 @@ fn claim(lanes: &mut HashMap<u64, Lane>, queue: &Queue, device: &Device) -> Resu
 
 impl Drop for Streams {
     fn drop(&mut self) {
-        self.bell.end();
+        self.signal.end();
     }
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use pgemm_kernels::resident::layout::LANES;
 use pgemm_kernels::resident::record::Completion;
 
-use super::patience::{Patience, REST, SPIN};
 use super::signal::Signal;
-use super::watcher::Watched;
+use super::wait_progress::{PAUSE, SPIN, WaitProgress};
+use super::watcher::WatchedJob;
 use super::{HOST, Shared};
 use crate::driver::StreamRef;
 use crate::error::{EngineError, Result};
@@ -132,12 +132,12 @@ impl Ticket {
             }
             std::hint::spin_loop();
         }
-        let mut patience = Patience::new(self.engine.done());
+        let mut progress = WaitProgress::new(self.engine.done());
         while !self.is_done() {
             if let Some(waited) = timeout.filter(|timeout| begin.elapsed() >= *timeout) {
                 return Err(EngineError::Timeout { job: self.job, waited }.into());
             }
-            if let Some(waited) = patience.look(|| self.engine.done()) {
+            if let Some(waited) = progress.look(|| self.engine.done()) {
                 self.engine.check(self)?;
                 if waited >= self.engine.watchdog {
                     return Err(EngineError::Stuck { job: self.job, waited }.into());
@@ -146,14 +146,14 @@ impl Ticket {
             if begin.elapsed() < YIELD {
                 thread::yield_now();
             } else {
-                thread::sleep(REST);
+                thread::sleep(PAUSE);
             }
         }
         Ok(())
     }
 }
 
-impl Watched for Ticket {
+impl WatchedJob for Ticket {
     fn is_done(&self) -> bool {
         self.is_done()
     }

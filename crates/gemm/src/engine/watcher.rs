@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::patience::{Patience, REST, SPIN};
 use super::queue::lock;
 use super::streams::spawn;
+use super::wait_progress::{PAUSE, SPIN, WaitProgress};
 use crate::error::{EngineError, Result};
 
 /// A job that a watcher observes. All jobs of a watcher belong to the same engine.
-pub(super) trait Watched: Send + 'static {
+pub(super) trait WatchedJob: Send + 'static {
     /// Whether it is done.
     fn is_done(&self) -> bool;
     /// Fails if the job can no longer be done. Called from time to time.
@@ -25,7 +25,7 @@ pub(super) trait Watched: Send + 'static {
 }
 
 /// The callback for the end of a job.
-pub(super) type Told = Box<dyn FnOnce(Result<()>) + Send>;
+pub(super) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A thread that polls registered jobs. It ends after this handle is dropped and all callbacks have
 /// been called.
@@ -44,10 +44,10 @@ struct Inbox<J> {
 struct Entry<J> {
     job: J,
     since: Instant,
-    told: Told,
+    callback: Callback,
 }
 
-impl<J: Watched> Watcher<J> {
+impl<J: WatchedJob> Watcher<J> {
     /// A watcher without jobs.
     ///
     /// # Errors
@@ -62,8 +62,8 @@ impl<J: Watched> Watcher<J> {
 
     /// Calls `callback` at the end of a job, on the watcher's thread, even if the job is done
     /// already.
-    pub(super) fn register(&self, job: J, told: Told) {
-        lock(&self.0.inbox).jobs.push(Entry { job, since: Instant::now(), told });
+    pub(super) fn register(&self, job: J, callback: Callback) {
+        lock(&self.0.inbox).jobs.push(Entry { job, since: Instant::now(), callback });
         self.0.arrived.notify_one();
     }
 }
@@ -77,7 +77,7 @@ impl<J> Drop for Watcher<J> {
     }
 }
 
-impl<J: Watched> Shared<J> {
+impl<J: WatchedJob> Shared<J> {
     fn run(&self) {
         let mut jobs = vec![];
         while self.wait_for_jobs(&mut jobs) {
@@ -97,22 +97,22 @@ impl<J: Watched> Shared<J> {
     /// Polls jobs, including newly registered ones, until all callbacks have been called.
     fn watch(&self, jobs: &mut Vec<Entry<J>>) {
         let Some(first) = jobs.first() else { return };
-        let mut patience = Patience::new(first.job.progress());
+        let mut progress = WaitProgress::new(first.job.progress());
         let mut active = Instant::now();
         while !jobs.is_empty() {
-            let mut told = tell_done(jobs);
+            let mut notified = notify_done(jobs);
             if let Some(unmoved) =
-                jobs.first().and_then(|entry| patience.look(|| entry.job.progress()))
+                jobs.first().and_then(|entry| progress.look(|| entry.job.progress()))
             {
-                told |= tell_failed(jobs, unmoved);
+                notified |= notify_failed(jobs, unmoved);
             }
-            if told || self.take_arrived(jobs) {
+            if notified || self.take_arrived(jobs) {
                 active = Instant::now();
             }
             if active.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                self.rest();
+                self.pause();
             }
         }
     }
@@ -125,25 +125,25 @@ impl<J: Watched> Shared<J> {
     }
 
     /// A short sleep that ends early when a job is registered.
-    fn rest(&self) {
+    fn pause(&self) {
         let quiet = |inbox: &mut Inbox<J>| inbox.jobs.is_empty();
-        drop(self.arrived.wait_timeout_while(lock(&self.inbox), REST, quiet));
+        drop(self.arrived.wait_timeout_while(lock(&self.inbox), PAUSE, quiet));
     }
 }
 
 /// Calls the callbacks of finished jobs in the order of registration. Returns whether there were
 /// any.
-fn tell_done<J: Watched>(jobs: &mut Vec<Entry<J>>) -> bool {
+fn notify_done<J: WatchedJob>(jobs: &mut Vec<Entry<J>>) -> bool {
     // All finished jobs are removed from the list first, because callbacks may take long.
     let done: Vec<_> = jobs.extract_if(.., |entry| entry.job.is_done()).collect();
     let any = !done.is_empty();
-    done.into_iter().for_each(|entry| tell(entry, Ok(())));
+    done.into_iter().for_each(|entry| notify(entry, Ok(())));
     any
 }
 
 /// Calls the callbacks of jobs that have failed, and of all jobs after the watchdog's time without
 /// progress. Returns whether there were any.
-fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool {
+fn notify_failed<J: WatchedJob>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool {
     // All jobs belong to one engine, so it is enough to check the first.
     let fails = jobs.first().is_some_and(|entry| entry.job.check().is_err());
     let (mut kept, mut any) = (vec![], false);
@@ -158,7 +158,7 @@ fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool 
             // A job that was done in the meantime is reported by the next poll.
             Err(error) if !entry.job.is_done() => {
                 any = true;
-                tell(entry, Err(error));
+                notify(entry, Err(error));
             }
             _ => kept.push(entry),
         }
@@ -168,9 +168,9 @@ fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool 
 }
 
 /// A panic in a callback is caught and does not affect other jobs.
-fn tell<J>(entry: Entry<J>, outcome: Result<()>) {
-    let Entry { job, told, .. } = entry;
-    if catch_unwind(AssertUnwindSafe(move || told(outcome))).is_err() {
+fn notify<J>(entry: Entry<J>, outcome: Result<()>) {
+    let Entry { job, callback, .. } = entry;
+    if catch_unwind(AssertUnwindSafe(move || callback(outcome))).is_err() {
         tracing::error!("a callback of an engine's ticket panicked");
     }
     drop(job);
@@ -209,7 +209,7 @@ mod tests {
 
     struct Fake(Arc<Words>, usize);
 
-    impl Watched for Fake {
+    impl WatchedJob for Fake {
         fn is_done(&self) -> bool {
             self.0.looks.fetch_add(1, Ordering::Relaxed);
             self.0.done[self.1].load(Ordering::Acquire) != 0
@@ -235,20 +235,27 @@ mod tests {
         }
     }
 
-    type Said = (usize, Option<String>);
+    type Report = (usize, Option<String>);
 
     /// Registers jobs whose ends arrive at the receiver.
-    fn register(watcher: &Watcher<Fake>, words: &Arc<Words>, jobs: &[usize], said: &Sender<Said>) {
+    fn register(
+        watcher: &Watcher<Fake>,
+        words: &Arc<Words>,
+        jobs: &[usize],
+        said: &Sender<Report>,
+    ) {
         for job in jobs.iter().copied() {
             let said = said.clone();
-            let told = move |outcome: Result<()>| {
+            let callback = move |outcome: Result<()>| {
                 said.send((job, outcome.err().map(|error| error.to_string()))).unwrap();
             };
-            watcher.register(Fake(words.clone(), job), Box::new(told));
+            watcher.register(Fake(words.clone(), job), Box::new(callback));
         }
     }
 
-    fn started(watchdog: Duration) -> (Watcher<Fake>, Arc<Words>, Sender<Said>, Receiver<Said>) {
+    fn started(
+        watchdog: Duration,
+    ) -> (Watcher<Fake>, Arc<Words>, Sender<Report>, Receiver<Report>) {
         let (sender, receiver) = channel();
         (Watcher::start().unwrap(), Words::new(watchdog), sender, receiver)
     }
@@ -334,14 +341,14 @@ mod tests {
     }
 
     /// A stand-in for an engine: it owns the watcher, and jobs keep it alive.
-    struct Owner(OnceLock<Watcher<Owned>>, Arc<Words>);
+    struct Owner(OnceLock<Watcher<OwnedJob>>, Arc<Words>);
 
-    struct Owned {
+    struct OwnedJob {
         _owner: Arc<Owner>,
         fake: Fake,
     }
 
-    impl Watched for Owned {
+    impl WatchedJob for OwnedJob {
         fn is_done(&self) -> bool {
             self.fake.is_done()
         }
@@ -364,10 +371,10 @@ mod tests {
     }
 
     impl Owner {
-        fn on_done(self: &Arc<Self>, job: usize, told: impl FnOnce() + Send + 'static) {
+        fn on_done(self: &Arc<Self>, job: usize, callback: impl FnOnce() + Send + 'static) {
             let fake = Fake(self.1.clone(), job);
-            let owned = Owned { _owner: self.clone(), fake };
-            self.0.get().unwrap().register(owned, Box::new(move |_| told()));
+            let owned = OwnedJob { _owner: self.clone(), fake };
+            self.0.get().unwrap().register(owned, Box::new(move |_| callback()));
         }
     }
 

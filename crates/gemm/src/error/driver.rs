@@ -59,21 +59,21 @@ pub enum LaunchError {
         cluster: [u32; 3],
     },
     /// The CTA is empty or larger than the kernel allows.
-    #[error("{asked} threads per CTA are not possible: this kernel takes 1 to {limit}")]
+    #[error("{requested} threads per CTA are not possible: this kernel takes 1 to {limit}")]
     Threads {
         /// The requested threads.
-        asked: u32,
+        requested: u32,
         /// The largest number of threads of the kernel.
         limit: u32,
     },
     /// More shared memory than there is, or than the kernel was prepared for.
     #[error(
-        "{asked} bytes of shared memory per CTA are not possible: the limit is {limit}. Use \
+        "{requested} bytes of shared memory per CTA are not possible: the limit is {limit}. Use \
          smaller tiles or fewer stages"
     )]
     SharedMemory {
         /// The requested bytes.
-        asked: u64,
+        requested: u64,
         /// Bytes there are.
         limit: u64,
     },

@@ -110,10 +110,10 @@ pub enum EngineError {
         job: u32,
     },
     /// Too many SMs, or none.
-    #[error("an engine on {asked} SMs: it needs 1 to {limit}")]
+    #[error("an engine on {requested} SMs: it needs 1 to {limit}")]
     Sms {
         /// The requested number.
-        asked: u32,
+        requested: u32,
         /// The number that the device has for the engine.
         limit: u32,
     },

@@ -15,7 +15,7 @@ use crate::driver::{self, Device, DeviceBuffer, StreamRef};
 use crate::error::Result;
 use crate::store::KernelStore;
 use crate::tuned::Picks;
-use crate::workspace::Account;
+use crate::workspace::WorkspaceBudget;
 use prepared::PlanKey;
 
 pub use prepared::{Preparation, Prepared};
@@ -56,7 +56,7 @@ struct Inner {
     /// Sixteen zero bytes, which TMA reads in place of operands with k = 0.
     zeros: DeviceBuffer,
     /// The bytes held by the workspaces of all problems.
-    account: Arc<Account>,
+    account: Arc<WorkspaceBudget>,
     stream: driver::Stream,
     /// The `Gemm` that computes blocks of out-of-core products.
     by_blocks: Mutex<Option<Gemm>>,

@@ -51,12 +51,12 @@ impl PlanKey {
 pub struct Prepared {
     problem: Problem,
     sequence: Sequence,
-    patched: Mutex<Patched>,
+    patched: Mutex<PatchedArguments>,
     outcome: Option<Outcome>,
 }
 
 /// The parts that each run changes.
-pub(super) struct Patched {
+pub(super) struct PatchedArguments {
     /// The kernels of the steps, in order.
     pub(super) steps: Vec<CudaStep>,
     pub(super) workspaces: Workspaces,
@@ -97,7 +97,7 @@ impl Prepared {
     }
 
     /// The parts that each run changes.
-    pub(super) fn patched(&self) -> &Mutex<Patched> {
+    pub(super) fn patched(&self) -> &Mutex<PatchedArguments> {
         &self.patched
     }
 }
@@ -235,7 +235,7 @@ impl Gemm {
         let steps = steps.map(|(step, function)| CudaStep::new(device, step, function));
         let steps = steps.collect::<Result<_>>()?;
         let workspaces = Workspaces::new(device, account.clone(), sequence.workspace())?;
-        let patched = Mutex::new(Patched { steps, workspaces });
+        let patched = Mutex::new(PatchedArguments { steps, workspaces });
         Ok(Prepared { problem: *problem, sequence, patched, outcome })
     }
 }

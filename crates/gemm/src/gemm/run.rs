@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pgemm_kernels::{TMA_ALIGN_BYTES, Workspace};
 use pgemm_plan::{OperandAccess, Problem};
 
-use super::prepared::{Patched, PlanKey, Prepared, alignment};
+use super::prepared::{PatchedArguments, PlanKey, Prepared, alignment};
 use super::{CallerWorkspace, Gemm, lock};
 use crate::driver::{self, StreamRef};
 use crate::error::{Error, Result};
@@ -15,12 +15,12 @@ use crate::work::Pointers;
 /// The problem that a run computes, or a prepared problem, which needs no lookup.
 #[derive(Clone, Copy)]
 pub struct RunRequest<'a> {
-    what: What<'a>,
+    what: RequestTarget<'a>,
     workspace: Option<CallerWorkspace>,
 }
 
 #[derive(Clone, Copy)]
-enum What<'a> {
+enum RequestTarget<'a> {
     Problem(&'a Problem),
     Prepared(&'a Prepared, [f64; 2]),
 }
@@ -28,7 +28,7 @@ enum What<'a> {
 impl<'a> RunRequest<'a> {
     /// A prepared problem with these scalars in place of its own.
     pub fn prepared(prepared: &'a Prepared, alpha: f64, beta: f64) -> Self {
-        RunRequest { what: What::Prepared(prepared, [alpha, beta]), workspace: None }
+        RunRequest { what: RequestTarget::Prepared(prepared, [alpha, beta]), workspace: None }
     }
 
     /// Runs with a workspace of the caller that has
@@ -44,7 +44,7 @@ impl<'a> RunRequest<'a> {
 
 impl<'a> From<&'a Problem> for RunRequest<'a> {
     fn from(problem: &'a Problem) -> Self {
-        RunRequest { what: What::Problem(problem), workspace: None }
+        RunRequest { what: RequestTarget::Problem(problem), workspace: None }
     }
 }
 
@@ -109,14 +109,14 @@ impl Gemm {
     ) -> Result<()> {
         let RunRequest { what, workspace } = request.into();
         match what {
-            What::Problem(problem) if problem.is_empty() => Ok(problem.validate()?),
-            What::Problem(problem) => {
+            RequestTarget::Problem(problem) if problem.is_empty() => Ok(problem.validate()?),
+            RequestTarget::Problem(problem) => {
                 let prepared = self.prepared_for_run(problem, pointers, stream)?;
                 let scalars = [problem.alpha, problem.beta];
                 // SAFETY: the caller vouches for addresses, workspace and stream.
                 unsafe { self.enqueue(&prepared, scalars, pointers, workspace, stream) }
             }
-            What::Prepared(prepared, scalars) => {
+            RequestTarget::Prepared(prepared, scalars) => {
                 // SAFETY: as above.
                 unsafe { self.enqueue(prepared, scalars, pointers, workspace, stream) }
             }
@@ -185,7 +185,7 @@ impl Gemm {
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;
         let mut patched = lock(prepared.patched());
-        let Patched { steps, workspaces } = &mut *patched;
+        let PatchedArguments { steps, workspaces } = &mut *patched;
         let workspace = match own {
             // SAFETY: the caller vouches for the memory.
             Some(own) => unsafe { given(own, workspaces.size(), stream) }?,

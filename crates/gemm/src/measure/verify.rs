@@ -209,8 +209,8 @@ impl<'a> Verifier<'a> {
         stream: StreamRef<'_>,
     ) -> Result<Verification> {
         let model = error_model(self.operands.elements());
-        let asked = self.operands.elements().epilogue;
-        let less = (own != asked).then(|| references(self.operands, own)).transpose()?;
+        let requested = self.operands.elements().epilogue;
+        let less = (own != requested).then(|| references(self.operands, own)).transpose()?;
         let all = less.as_ref().unwrap_or(&self.references);
         let mut comparisons = Vec::with_capacity(sets.len());
         for &set in &sets {

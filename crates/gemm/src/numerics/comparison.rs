@@ -105,7 +105,7 @@ impl fmt::Display for Comparison {
 }
 
 /// The expected value and bound of one element.
-pub(super) struct Judged {
+pub(super) struct Expectation {
     pub(super) reference: f64,
     pub(super) bound: f64,
     /// The exact result is a finite number.
@@ -131,8 +131,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, row: usize, column: usize, computed: f64, unwritten: bool, judged: Judged) {
-        let Judged { reference, bound, defined, may_overflow, sums_may_overflow } = judged;
+    fn add(
+        &mut self,
+        row: usize,
+        column: usize,
+        computed: f64,
+        unwritten: bool,
+        expected: Expectation,
+    ) {
+        let Expectation { reference, bound, defined, may_overflow, sums_may_overflow } = expected;
         let mut error = (computed - reference).abs();
         let same_sign = computed.is_sign_negative() == reference.is_sign_negative();
         let within = if unwritten {
@@ -207,10 +214,10 @@ impl Tally {
 const ROWS_PER_BLOCK: usize = 16;
 
 /// Compares every element of `d` with `expected(row, column)`.
-pub(super) fn judge(
+pub(super) fn compare_elements(
     d: &HostMatrix,
     check: Check,
-    judged: impl Fn(usize, usize) -> Judged + Sync,
+    expected: impl Fn(usize, usize) -> Expectation + Sync,
 ) -> Comparison {
     // Blocks of a fixed size, merged in order: the sums do not depend on the number of threads.
     let blocks: Vec<Tally> = (0..d.rows().div_ceil(ROWS_PER_BLOCK))
@@ -221,7 +228,7 @@ pub(super) fn judge(
                 for column in 0..d.columns() {
                     let computed = d.get(row, column).unwrap_or(f64::NAN);
                     let unwritten = computed.is_nan() && d.is_poison(row, column);
-                    tally.add(row, column, computed, unwritten, judged(row, column));
+                    tally.add(row, column, computed, unwritten, expected(row, column));
                 }
             }
             tally

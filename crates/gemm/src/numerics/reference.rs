@@ -7,10 +7,10 @@ use pgemm_plan::{Order, Problem};
 use rayon::prelude::*;
 
 use super::bound::{Bound, Magnitudes, Setting};
-use super::comparison::{Check, Comparison, Judged, judge};
+use super::comparison::{Check, Comparison, Expectation, compare_elements};
 use super::format::Format;
 use super::{ErrorModel, NumericsError, compensated};
-use crate::epilogue::Applied;
+use crate::epilogue::AppliedEpilogue;
 use crate::error::Inexact;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
@@ -27,7 +27,7 @@ pub struct Reference {
     values: Vec<f64>,
     /// The arguments of the activation, if there is one.
     inputs: Option<Vec<f64>>,
-    applied: Applied,
+    applied: AppliedEpilogue,
     products: Vec<f64>,
     addends: Option<Vec<f64>>,
     a_sums: Vec<f64>,
@@ -82,7 +82,7 @@ impl Reference {
         bias: Option<&HostMatrix>,
     ) -> Result<Reference, NumericsError> {
         problem.validate()?;
-        let applied = Applied::new(problem, epilogue, bias)?;
+        let applied = AppliedEpilogue::new(problem, epilogue, bias)?;
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         let c = c.filter(|_| problem.beta != 0.0);
         let (m, n, k) = (problem.m, problem.n, problem.k);
@@ -265,7 +265,7 @@ impl Reference {
         let bound = self.bound_for(model, d.dtype())?;
         let saturates = Format::saturation(d.dtype()).is_some();
         let overflow = (!saturates).then(|| Format::of(d.dtype()).overflow_threshold());
-        Ok(judge(d, Check::ErrorBound, |row, column| {
+        Ok(compare_elements(d, Check::ErrorBound, |row, column| {
             let index = row * self.problem.n + column;
             let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
             let bound = bound.of(self.magnitudes(index)) + slack;
@@ -273,7 +273,7 @@ impl Reference {
             // The activation maps a sum of −∞ to zero.
             let vanishes = sums_may_overflow && self.inputs.is_some();
             let bound = if vanishes { bound.max(reference.abs()) } else { bound };
-            Judged {
+            Expectation {
                 reference,
                 bound,
                 defined: self.input(index).is_finite(),
@@ -319,10 +319,10 @@ impl Reference {
     ) -> Result<Comparison, NumericsError> {
         self.check_shape(d)?;
         self.check_exact(of_products, of_results)?;
-        Ok(judge(d, Check::Exact, |row, column| {
+        Ok(compare_elements(d, Check::Exact, |row, column| {
             let value = self.expected(row * self.problem.n + column, d.dtype());
             let reference = with_scalar!(d.dtype(), S => S::from_double(value).to_double());
-            Judged {
+            Expectation {
                 reference,
                 bound: 0.0,
                 defined: value.is_finite(),

@@ -27,7 +27,7 @@ pub(crate) enum StoredType {
 }
 
 /// An operand in use. The use ends when it is dropped, after the product was enqueued.
-pub struct Use<'a> {
+pub struct OperandUse<'a> {
     pub(crate) _guard: Option<SyncOnDrop<'a>>,
 }
 
@@ -39,14 +39,14 @@ pub trait DeviceOperand<S: ?Sized>: Sealed {
 
     /// The address for reads on the stream.
     #[doc(hidden)]
-    fn read<'a>(&'a self, stream: &'a S) -> (u64, Use<'a>);
+    fn read<'a>(&'a self, stream: &'a S) -> (u64, OperandUse<'a>);
 }
 
 /// A matrix on the device that a product writes.
 pub trait DeviceResult<S: ?Sized>: DeviceOperand<S> {
     /// The address for writes on the stream.
     #[doc(hidden)]
-    fn write<'a>(&'a mut self, stream: &'a S) -> (u64, Use<'a>);
+    fn write<'a>(&'a mut self, stream: &'a S) -> (u64, OperandUse<'a>);
 }
 
 /// A stream to multiply on: ours, anybody's by a [`StreamRef`], or cudarc's.
@@ -88,7 +88,7 @@ impl<S: ?Sized> DeviceOperand<S> for NoOperand {
         match *self {}
     }
 
-    fn read<'a>(&'a self, _stream: &'a S) -> (u64, Use<'a>) {
+    fn read<'a>(&'a self, _stream: &'a S) -> (u64, OperandUse<'a>) {
         match *self {}
     }
 }

@@ -7,7 +7,7 @@ mod host;
 use std::fmt;
 
 pub use device::{DeviceOperand, DeviceResult, DeviceStream};
-pub(crate) use device::{OperandFacts, StoredType, Use};
+pub(crate) use device::{OperandFacts, OperandUse, StoredType};
 pub use host::{HostBatch, HostOperand, HostOperands, HostResult};
 
 /// A and B of a product, and optionally C and the bias.

@@ -206,12 +206,12 @@ impl Blocking {
 }
 
 /// The offsets of the slots in device memory.
-pub(crate) struct Places {
+pub(crate) struct SlotOffsets {
     /// For A, B and D: the offset of each slot, and of the end of the last one.
     offsets: [Vec<u64>; 3],
 }
 
-impl Places {
+impl SlotOffsets {
     pub fn new(blocking: &Blocking, shapes: &Shapes) -> Self {
         let mut end = 0;
         let offsets = [Operand::A, Operand::B, Operand::C].map(|operand| {
@@ -227,7 +227,7 @@ impl Places {
             }
             offsets
         });
-        Places { offsets }
+        SlotOffsets { offsets }
     }
 
     /// The offset of a slot, in bytes.

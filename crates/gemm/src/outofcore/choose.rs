@@ -3,7 +3,7 @@
 
 use pgemm_plan::Problem;
 
-use super::blocking::{Blocking, Places, Shapes};
+use super::blocking::{Blocking, Shapes, SlotOffsets};
 use super::rates::Rates;
 use super::schedule::Schedule;
 use super::tile::{Operand, Tile};
@@ -35,7 +35,7 @@ pub(crate) fn choose(
     let mut fitting = vec![];
     for many in [false, true] {
         for blocking in candidates(shapes, rates, many) {
-            let needed = Places::new(&blocking, shapes).bytes();
+            let needed = SlotOffsets::new(&blocking, shapes).bytes();
             least = least.min(needed);
             if needed <= bytes {
                 fitting.push(blocking);

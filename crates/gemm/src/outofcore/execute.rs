@@ -14,7 +14,7 @@ use super::blocking::{Blocking, Shapes};
 use super::schedule::{Lane, Schedule, Work};
 use super::staging::{Region, Ring};
 use super::tile::{Operand, Tile};
-use super::{Budget, Planned, Progress, Report};
+use super::{Budget, PlannedProduct, Progress, Report};
 use crate::driver::{
     DeviceBuffer, Direction, Event, Lines, Stream, StreamRef, Timing, copy_lines, is_pinned,
 };
@@ -92,24 +92,24 @@ impl Downloads {
 }
 
 /// Marks on drop that the thread has ended, also after a panic.
-struct Over<'a>(&'a Downloads);
+struct EndGuard<'a>(&'a Downloads);
 
-impl Drop for Over<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.change(|(_, over)| *over = true);
     }
 }
 
 /// Waits for the streams on drop, because the memory that they use must not be freed before.
-struct Finish<'a>(&'a [Stream; 3]);
+struct SynchronizeOnDrop<'a>(&'a [Stream; 3]);
 
-impl Finish<'_> {
+impl SynchronizeOnDrop<'_> {
     fn wait(&self) -> Result<()> {
         self.0.iter().map(Stream::synchronize).fold(Ok(()), Result::and)
     }
 }
 
-impl Drop for Finish<'_> {
+impl Drop for SynchronizeOnDrop<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
             tracing::warn!(%error, "a product by blocks could not be waited for");
@@ -119,7 +119,7 @@ impl Drop for Finish<'_> {
 
 /// The state that both threads read.
 struct Run<'a> {
-    planned: &'a Planned,
+    planned: &'a PlannedProduct,
     memory: &'a DeviceBuffer,
     streams: &'a [Stream; 3],
     /// The events before and after each step.
@@ -133,7 +133,7 @@ struct Run<'a> {
 /// # Errors
 /// A call of the driver fails, or memory is lacking.
 pub(super) fn execute(
-    planned: &Planned,
+    planned: &PlannedProduct,
     memory: &DeviceBuffer,
     operands: HostOperands<'_>,
     d: &mut HostMatrix,
@@ -162,14 +162,14 @@ pub(super) fn execute(
     let run = Run { planned, memory, streams: &streams, events: &events, ordinals };
     let [up_ring, down_ring] = &mut rings;
     // Dropped before rings and events.
-    let finish = Finish(&streams);
+    let finish = SynchronizeOnDrop(&streams);
 
     let start = Instant::now();
     let downloads = Downloads::default();
     let outcome = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
         let worker = scope.spawn(|| {
-            let _over = Over(&downloads);
+            let _over = EndGuard(&downloads);
             run.down(receiver, &downloads, d, down_ring.as_mut())
         });
         let staged = [!pinned[0], !pinned[1], !pinned[2]];
@@ -204,7 +204,7 @@ impl Run<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let steps = &self.planned.schedule.steps;
-        let mut told = Told::new(self, progress);
+        let mut reporter = ProgressReporter::new(self, progress);
         for (index, step) in steps.iter().enumerate() {
             let waits_down =
                 step.waits.iter().filter(|&&wait| steps[wait].work.lane() == Lane::Down);
@@ -242,9 +242,9 @@ impl Run<'_> {
                 }
                 self.events[index][1].synchronize()?;
             }
-            told.look(index, false)?;
+            reporter.look(index, false)?;
         }
-        told.look(steps.len(), true)
+        reporter.look(steps.len(), true)
     }
 
     /// Enqueues the downloads that it receives, and unpacks them.
@@ -309,7 +309,7 @@ impl Run<'_> {
 
     /// The region of a tile in its matrix, and the bytes between lines in its slot.
     fn region(&self, matrix: &HostMatrix, tile: Tile) -> (Region, usize) {
-        let Planned { blocking, shapes, .. } = self.planned;
+        let PlannedProduct { blocking, shapes, .. } = self.planned;
         let size = matrix.dtype().bytes() as usize;
         let [rows, columns] = shapes.tile_range(blocking, tile);
         let row_major = matrix.layout().order == Order::RowMajor;
@@ -369,7 +369,8 @@ impl Run<'_> {
         first: bool,
         stream: StreamRef<'_>,
     ) -> Result<()> {
-        let Planned { gemm, shapes, blocking, places, prepared, workspace, .. } = self.planned;
+        let PlannedProduct { gemm, shapes, blocking, places, prepared, workspace, .. } =
+            self.planned;
         let problem = shapes.product(blocking, at, first);
         let [a, b, d] = [Operand::A, Operand::B, Operand::C]
             .map(|operand| self.address(operand, slots[operand as usize]));
@@ -399,7 +400,7 @@ fn direct(region: Region, device_pitch: usize) -> Lines {
 }
 
 /// Reports finished products to the caller's progress function.
-struct Told<'a> {
+struct ProgressReporter<'a> {
     run: &'a Run<'a>,
     /// Steps that are products.
     products: Vec<usize>,
@@ -407,12 +408,12 @@ struct Told<'a> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl<'a> Told<'a> {
+impl<'a> ProgressReporter<'a> {
     fn new(run: &'a Run<'a>, progress: &'a mut dyn FnMut(Progress)) -> Self {
         let steps = run.planned.schedule.steps.iter().enumerate();
         let products = steps.filter(|(_, step)| step.work.lane() == Lane::Compute);
         let products = products.map(|(index, _)| index).collect();
-        Told { run, products, done: 0, progress }
+        ProgressReporter { run, products, done: 0, progress }
     }
 
     /// Reports the finished products among the steps before `enqueued`. Waits for them if `wait` is

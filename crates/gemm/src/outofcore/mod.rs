@@ -53,7 +53,7 @@ use crate::matrix::HostMatrix;
 use crate::operands::{HostOperand, HostOperands, Operands};
 
 pub use blocking::Blocking;
-use blocking::{Places, Shapes};
+use blocking::{Shapes, SlotOffsets};
 use choose::choose;
 pub use link::LinkSpeed;
 use pgemm_plan::{Config, Plan, PlanError, Problem};
@@ -187,11 +187,11 @@ impl Gemm {
 }
 
 /// A planned out-of-core product.
-struct Planned {
+struct PlannedProduct {
     gemm: Gemm,
     shapes: Shapes,
     blocking: Blocking,
-    places: Places,
+    places: SlotOffsets,
     schedule: Schedule,
     prepared: execute::PreparedProducts,
     /// Bytes of the workspace, which is behind the slots.
@@ -201,7 +201,7 @@ struct Planned {
     expected_seconds: f64,
 }
 
-impl Planned {
+impl PlannedProduct {
     fn bias_offset(&self) -> u64 {
         self.places.bytes() + self.workspace
     }
@@ -228,7 +228,7 @@ impl Planned {
 /// Chooses a blocking and prepares its products. Their workspace is part of the budget, but its
 /// size is known only after the preparation. If it does not fit, it is reserved and another
 /// blocking chosen.
-fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
+fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<PlannedProduct> {
     let config = gemm.config();
     let [a, b] = config.operands();
     let fused = !config.epilogue.is_none();
@@ -237,21 +237,21 @@ fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
     let bias = length * u64::from(config.bias_dtype().bytes());
     let rates = budget.rates.unwrap_or_else(|| Rates::usual(config.dtype));
     let gemm = gemm.by_blocks()?;
-    let asked = budget.device_bytes;
+    let requested = budget.device_bytes;
     let mut aside = bias;
     loop {
         let refused = |needed: u64| {
             let needed = needed.saturating_add(aside);
-            Error::DeviceBudget { asked, needed, whole_k: !fused && !shapes.may_cut_k() }
+            Error::DeviceBudget { requested, needed, whole_k: !fused && !shapes.may_cut_k() }
         };
-        let room = asked.saturating_sub(aside);
+        let room = requested.saturating_sub(aside);
         let (blocking, schedule) = choose(&shapes, room, &rates).map_err(refused)?;
         let prepared = execute::prepare(&gemm, &shapes, &blocking, &schedule)?;
         let workspace = prepared.workspace_bytes().next_multiple_of(CallerWorkspace::ALIGN);
-        let places = Places::new(&blocking, &shapes);
-        if places.bytes().saturating_add(workspace).saturating_add(bias) <= asked {
+        let places = SlotOffsets::new(&blocking, &shapes);
+        if places.bytes().saturating_add(workspace).saturating_add(bias) <= requested {
             let expected_seconds = schedule.seconds(&shapes, &blocking, &rates);
-            return Ok(Planned {
+            return Ok(PlannedProduct {
                 gemm,
                 shapes,
                 blocking,

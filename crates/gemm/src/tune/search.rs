@@ -120,9 +120,9 @@ pub fn search(
     while left.len() > 1 {
         let of = done + self::rungs(left.len()) + 1;
         progress(Progress { done, of, candidates: left.len() })?;
-        let asked: Vec<Choice> = left.iter().map(|trial| trial.candidate).collect();
+        let requested: Vec<Choice> = left.iter().map(|trial| trial.candidate).collect();
         let mut ranked = Vec::new();
-        for (trial, run) in left.into_iter().zip(timer.race(&asked, rung)?) {
+        for (trial, run) in left.into_iter().zip(timer.race(&requested, rung)?) {
             match judged(run) {
                 Ok((ratio, timing)) => {
                     trial.rungs.push(timing);
@@ -133,7 +133,7 @@ pub fn search(
         }
         ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         // Half of the raced candidates, counting those that failed.
-        ranked.truncate(asked.len().div_ceil(2));
+        ranked.truncate(requested.len().div_ceil(2));
         left = ranked.into_iter().map(|(_, trial)| trial).collect();
         done += 1;
     }

@@ -122,7 +122,8 @@ impl<'e> Case<'e> {
     fn name(&self) -> String {
         let ([a, b], d) = (self.config.operands(), self.output());
         let split = if self.config.split.is_some() { " split" } else { "" };
-        let precision = self.config.precision.map_or(String::new(), |asked| format!(" {asked}"));
+        let precision =
+            self.config.precision.map_or(String::new(), |requested| format!(" {requested}"));
         format!("{a}*{b}->{d}{precision}{split}")
     }
 

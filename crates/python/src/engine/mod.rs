@@ -65,7 +65,7 @@ impl Engine {
     ) -> PyResult<Engine> {
         let make = || {
             let bf16 = "bf16".into_pyobject(py).map_err(PyErr::from)?.into_any();
-            let asked = knobs::read(dtype.unwrap_or(&bf16), [None; 3], knobs)?;
+            let requested = knobs::read(dtype.unwrap_or(&bf16), [None; 3], knobs)?;
             let options = EngineOptions {
                 goal: self::goal(goal)?,
                 sms,
@@ -73,7 +73,7 @@ impl Engine {
                 watchdog: seconds("watchdog_seconds", watchdog_seconds)?,
             };
             let typical = self::typical(typical, a_major, b_major)?;
-            detached(py, || start(asked, &typical, options))
+            detached(py, || start(requested, &typical, options))
         };
         make().map_err(|failure: Failure| failure.raise(py))
     }
@@ -273,11 +273,11 @@ impl Engine {
 }
 
 fn start(
-    asked: knobs::Asked,
+    requested: knobs::Requested,
     typical: &Problem,
     options: EngineOptions,
 ) -> Result<Engine, Failure> {
-    let gemm = runner::create(asked)?;
+    let gemm = runner::create(requested)?;
     let config: &Config = gemm.config();
     let types = Types {
         a: config.dtype,
@@ -308,25 +308,25 @@ fn goal(text: &str) -> Result<Goal, Failure> {
     }
 }
 
-fn seconds(what: &str, asked: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(asked)
-        .map_err(|_| Failure::argument(format!("{what} is {asked}: give seconds, 0 or more")))
+fn seconds(what: &str, requested: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(requested)
+        .map_err(|_| Failure::argument(format!("{what} is {requested}: give seconds, 0 or more")))
 }
 
 /// The problem that most are like.
 fn typical(
-    asked: Option<&Bound<'_, PyAny>>,
+    requested: Option<&Bound<'_, PyAny>>,
     a_major: &str,
     b_major: &str,
 ) -> Result<Problem, Failure> {
-    let (m, n, k) = match asked {
+    let (m, n, k) = match requested {
         None => (1024, 1024, 1024),
-        Some(asked) => asked
+        Some(requested) => requested
             .extract::<(usize, usize, usize)>()
             .ok()
             .filter(|(m, n, k)| [m, n, k].iter().all(|extent| **extent > 0))
             .ok_or_else(|| {
-                let text = asked.repr().map(|text| text.to_string()).unwrap_or_default();
+                let text = requested.repr().map(|text| text.to_string()).unwrap_or_default();
                 Failure::argument(format!("typical is {text}: give (m, n, k), each 1 or more"))
             })?,
     };

@@ -101,18 +101,18 @@ fn check_dimensions(name: &str, count: usize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// It is none.
-pub fn stream_handle(asked: &Bound<'_, PyAny>) -> Result<u64, Failure> {
-    if let Ok(handle) = asked.extract::<u64>() {
+pub fn stream_handle(requested: &Bound<'_, PyAny>) -> Result<u64, Failure> {
+    if let Ok(handle) = requested.extract::<u64>() {
         return Ok(handle);
     }
-    let py = asked.py();
+    let py = requested.py();
     for attribute in [intern!(py, "cuda_stream"), intern!(py, "ptr")] {
-        if let Ok(handle) = asked.getattr(attribute).and_then(|handle| handle.extract()) {
+        if let Ok(handle) = requested.getattr(attribute).and_then(|handle| handle.extract()) {
             return Ok(handle);
         }
     }
     // CUDA's protocol for Python: a version and the handle.
-    if let Ok(pair) = asked.call_method0(intern!(py, "__cuda_stream__"))
+    if let Ok(pair) = requested.call_method0(intern!(py, "__cuda_stream__"))
         && let Ok((_, handle)) = pair.extract::<(u32, u64)>()
     {
         return Ok(handle);
@@ -122,7 +122,7 @@ pub fn stream_handle(asked: &Bound<'_, PyAny>) -> Result<u64, Failure> {
         format!(
             "stream is a {}, and no stream: give the handle as a number, or a stream of torch.cuda \
              or cupy.cuda",
-            asked.get_type()
+            requested.get_type()
         ),
     ))
 }

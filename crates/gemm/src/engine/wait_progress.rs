@@ -7,24 +7,24 @@ use std::time::{Duration, Instant};
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 
 /// Pause between two polls after that.
-pub(super) const REST: Duration = Duration::from_micros(20);
+pub(super) const PAUSE: Duration = Duration::from_micros(20);
 
 /// Time between two checks whether the kernel failed.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A wait's record of the engine's progress.
-pub(super) struct Patience {
+pub(super) struct WaitProgress {
     looked: Instant,
     /// The time at which the engine's progress counter last changed.
     moved: Instant,
     progress: u64,
 }
 
-impl Patience {
+impl WaitProgress {
     /// Starts at the current time with the current progress counter.
     pub(super) fn new(progress: u64) -> Self {
         let now = Instant::now();
-        Patience { looked: now, moved: now, progress }
+        WaitProgress { looked: now, moved: now, progress }
     }
 
     /// The time without progress so far. `None` if the next check is not due yet.
