@@ -1,6 +1,6 @@
-//! How fast the device reads memory, measured by the harness's protocol: the ceiling of GEMMs that
-//! read their operands once. Buffers rotate as operand sets do, so that they come from memory, and
-//! several shapes of the probe race: the fastest counts.
+//! Read bandwidth of device memory, measured by the harness's protocol. It is the upper limit for
+//! GEMMs that read their operands once. Buffers rotate as operand sets do, so that reads come from
+//! memory. Several shapes of the probe are raced, and the fastest counts.
 
 use std::sync::Arc;
 
@@ -22,8 +22,7 @@ use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 use crate::outcome::{ContestantSummary, Outcome};
 
-/// Sizes of buffers that are usually measured, bytes: from what the L2 would hold to what it
-/// cannot.
+/// Default sizes of buffers in bytes, from sizes that L2 would hold to sizes far beyond it.
 pub const BANDWIDTH_SIZES: [u64; 6] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 512 << 20, 2 << 30];
 
 /// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared
@@ -40,7 +39,7 @@ const fn shape(box_bytes: u32, stages: u32) -> ProbeSpec {
     ProbeSpec { box_bytes, stages, checksums: false }
 }
 
-/// How fast buffers of one size are read.
+/// The read bandwidth for buffers of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadBandwidth {
     /// Size of a buffer, bytes.
@@ -55,7 +54,7 @@ pub struct ReadBandwidth {
     pub measurement: Measurement,
 }
 
-/// How fast one shape of the probe reads.
+/// The read bandwidth of one shape of the probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeSpeed {
     /// Bytes of a TMA box, stages of the ring, L2 policy.
@@ -79,9 +78,10 @@ impl ReadBandwidth {
 }
 
 impl Outcome {
-    /// What a contestant has of the read bandwidth: the bytes of A, B and D (and of C, where it is
-    /// read), each counted once, over its time, and that over the bandwidth measured at the nearest
-    /// size. `None` if nothing was measured, or the operands were in a warm L2.
+    /// The fraction of the read bandwidth that a contestant reaches. Its bandwidth is the bytes of
+    /// A, B and D (and of C, if it is read), each counted once, divided by its time. It is compared
+    /// with the bandwidth measured at the nearest size. `None` if nothing was measured, or the
+    /// operands were in a warm L2.
     pub fn of_read_bandwidth(
         &self,
         contestant: &ContestantSummary,
@@ -199,7 +199,7 @@ struct Reader {
     name: String,
     function: Function,
     launch: LaunchConfig,
-    /// Of each buffer.
+    /// Kernel arguments for each buffer.
     arguments: Vec<PreparedArguments>,
     _buffers: Arc<Buffers>,
 }
@@ -231,7 +231,7 @@ impl Reader {
             name,
             function: function.clone(),
             launch: LaunchConfig {
-                // As GEMMs are launched.
+                // GEMMs are launched in the same way.
                 programmatic_dependent_launch: true,
                 ..LaunchConfig::of(&probe.kernel, bind(0).grid)
             },

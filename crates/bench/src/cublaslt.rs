@@ -1,6 +1,6 @@
-//! The peer: cuBLASLt, loaded at run time. Row-major D is computed as its transpose, `Dᵀ = Bᵀ·Aᵀ`,
-//! because the library thinks column-major; a row-major matrix read column-major *is* its
-//! transpose, so nothing is copied.
+//! The peer: cuBLASLt, loaded at run time. The library works with column-major matrices, so a
+//! row-major D is computed as its transpose, `Dᵀ = Bᵀ·Aᵀ`. A row-major matrix read as column-major
+//! *is* its transpose, so nothing is copied.
 
 mod descriptors;
 mod library;
@@ -21,7 +21,7 @@ use self::types::{Scalars, Types};
 use crate::cublaslt_facts::{CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
 use crate::error::{BenchError, Result};
 
-/// How many algorithms the heuristic is asked for. It returns what it has, on Hopper usually 8.
+/// Number of algorithms requested from the heuristic. On Hopper it usually returns 8.
 const REQUESTED_ALGORITHMS: usize = 64;
 
 /// An open cuBLASLt with its workspace. One is enough for all problems on a device; work that uses
@@ -68,19 +68,19 @@ impl CublasLt {
         CublasLtVersion::of(unsafe { (self.session.api.version)() })
     }
 
-    /// Where the library was found.
+    /// The path of the library.
     pub fn path(&self) -> &std::path::Path {
         &self.session.api.path
     }
 
-    /// Asks the heuristic for `problem`. Of the epilogue it takes what the library has: a bias,
-    /// whose address is `bias`, along the contiguous dimension of D, relu, and gelu in the form
-    /// with tanh; no silu. [`CublasLtPlan::epilogue`] says what that is.
+    /// Asks the heuristic for algorithms for `problem`. The library has these parts of epilogues: a
+    /// bias along the contiguous dimension of D (at the address `bias`), relu, and gelu in its tanh
+    /// form. It has no silu. [`CublasLtPlan::epilogue`] returns the parts that are computed.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for what the library does
-    /// not offer, [`BenchError::CublasLtNoAlgorithm`] if the heuristic finds nothing,
-    /// [`BenchError::CublasLt`] if a call fails.
+    /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for types and scalars that
+    /// the library does not offer, [`BenchError::CublasLtNoAlgorithm`] if the heuristic finds
+    /// nothing, [`BenchError::CublasLt`] if a call fails.
     pub fn plan(&self, problem: &Problem, elements: Elements, bias: u64) -> Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
@@ -188,13 +188,13 @@ impl CublasLtPlan {
         &self.candidates
     }
 
-    /// What of the epilogue that was asked for it computes.
+    /// The part of the requested epilogue that the plan computes.
     pub fn epilogue(&self) -> Epilogue {
         self.epilogue
     }
 
-    /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by
-    /// as much as an approximate tanh with 11 bits costs.
+    /// The allowed difference between the library's tanh form of gelu and the exact one: 5e-4 for
+    /// the formula, and the error of an approximate tanh with 11 bits.
     pub fn slack(&self) -> f64 {
         let is_gelu = self.epilogue.activation() == Some(Activation::Gelu);
         if is_gelu { 3e-3 } else { 0.0 }
@@ -274,7 +274,7 @@ impl CublasLtPlan {
                 &mut returned,
             )
         };
-        // The library reports "nothing found" as an error; the caller tells it apart by the empty
+        // The library reports "nothing found" as an error. The caller recognises it by the empty
         // list.
         if status != NOT_SUPPORTED {
             check(api, "cublasLtMatmulAlgoGetHeuristic", status)?;
@@ -304,7 +304,7 @@ impl CublasLtPlan {
     }
 }
 
-/// What of an epilogue the library has, for a D that lies along n: a bias along n, relu, gelu.
+/// The part of an epilogue that the library has for a row-major D: a bias along n, relu, gelu.
 fn fused(requested: Epilogue) -> Epilogue {
     let bias = requested.bias().filter(|along| *along == BiasAlong::N);
     let activation =

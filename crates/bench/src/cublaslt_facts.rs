@@ -1,4 +1,4 @@
-//! What reports say of cuBLASLt.
+//! The facts about cuBLASLt that reports contain.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct CublasLtVersion {
 }
 
 impl CublasLtVersion {
-    /// From what cublasLtGetVersion returns: 120805 is 12.8.5.
+    /// Decodes the result of cublasLtGetVersion: 120805 is 12.8.5.
     #[cfg(feature = "peers")]
     pub(crate) fn of(number: usize) -> CublasLtVersion {
         let number = u32::try_from(number).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! [`BenchError`]: the one error type of this crate.
+//! [`BenchError`]: the error type of this crate.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,14 +13,14 @@ use pgemm_ptx::EmitError;
 
 use crate::names::problem_name;
 
-/// What this crate returns.
+/// The result type of this crate.
 pub type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 /// Why a benchmark gave no number.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// cuBLASLt is asked for where no device is used.
+    /// cuBLASLt is requested, but the backend uses no device.
     #[error(
         "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda \
          backend"
@@ -68,7 +68,7 @@ pub enum BenchError {
         status: i32,
         /// The status's name.
         name: String,
-        /// What usually helps.
+        /// Advice for the user.
         what_to_do: &'static str,
     },
 
@@ -81,11 +81,11 @@ pub enum BenchError {
         b: Element,
         /// Element of C and D.
         d: Element,
-        /// What it computes instead, and what to do.
+        /// The combinations that the library offers, and advice.
         limit: &'static str,
     },
 
-    /// A scalar that the library has no type for where it adds up in integers or f16.
+    /// A scalar that does not fit the type in which the library adds up (integers or f16).
     #[error(
         "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: \
          round it"
@@ -95,7 +95,7 @@ pub enum BenchError {
         scalar: &'static str,
         /// Its value.
         value: f64,
-        /// What it must be.
+        /// The allowed values.
         wanted: &'static str,
     },
 
@@ -138,7 +138,7 @@ pub enum BenchError {
     ReleaseNotLoaded {
         /// The file.
         path: PathBuf,
-        /// What the dynamic loader says.
+        /// The error of the dynamic loader.
         source: libloading::Error,
     },
 
@@ -160,11 +160,11 @@ pub enum BenchError {
         path: PathBuf,
         /// The function.
         call: &'static str,
-        /// What `pgemm_last_error` says.
+        /// The text of `pgemm_last_error`.
         message: String,
     },
 
-    /// A knob that C cannot take.
+    /// A knob that cannot be a C string.
     #[error("a knob of a release holds a zero byte, which ends a text in C: leave it out")]
     ReleaseText(#[source] std::ffi::NulError),
 
@@ -200,7 +200,7 @@ pub enum BenchError {
         n: usize,
         /// Columns of A, rows of B.
         k: usize,
-        /// What of it is too large.
+        /// The part that is too large.
         finding: TooMuch,
     },
 
@@ -214,7 +214,7 @@ pub enum BenchError {
          epilogue, a batch or C"
     )]
     StreamOf {
-        /// What was requested.
+        /// The request.
         what: &'static str,
     },
 
@@ -227,8 +227,8 @@ pub enum BenchError {
         finding: Box<FileDamage>,
     },
 
-    /// A report was made under other conditions than those of now, so that its numbers and new ones
-    /// do not belong together.
+    /// A report was measured under other conditions, so its numbers cannot be compared with new
+    /// ones.
     #[error(
         "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, \
          or measure under the same conditions"
@@ -238,9 +238,9 @@ pub enum BenchError {
         path: PathBuf,
         /// The part that differs.
         what: &'static str,
-        /// As the report has it.
+        /// The value in the report.
         file: String,
-        /// As it is now.
+        /// The present value.
         now: String,
     },
 
@@ -310,7 +310,7 @@ impl BenchError {
     }
 }
 
-/// A contestant of this crate gives its errors to the harness, from which they come back here.
+/// Errors of this crate's contestants pass through the harness and are unwrapped here.
 impl From<MeasureError> for BenchError {
     fn from(error: MeasureError) -> BenchError {
         match error {
@@ -358,18 +358,18 @@ impl From<NumericsError> for BenchError {
     }
 }
 
-/// What of a problem is too large for a survey.
+/// The part of a problem that is too large for a survey.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TooMuch {
-    /// Its operands.
+    /// The memory for its operands.
     Memory {
         /// Sets of operands.
         sets: usize,
         /// Bytes of all sets together.
         bytes: u64,
     },
-    /// The time that its choices would take.
+    /// The time that its choices would need.
     Time {
         /// In seconds.
         seconds: f64,
@@ -397,7 +397,7 @@ pub enum FamilyError {
     /// An element type that there is not.
     #[error(transparent)]
     Dtype(#[from] pgemm_ir::UnknownElement),
-    /// Extents in several ways, or in none.
+    /// Extents are given in several ways, or not at all.
     #[error("its extents are given by one of `problems`, `sizes`, or `m` with `nk`")]
     Extents,
     /// A field that belongs to another kind of family.
@@ -420,7 +420,7 @@ pub enum FamilyError {
     /// A text that names no majors.
     #[error("'{text}' is no pair of majors: write kk, kn, mk or mn")]
     Majors {
-        /// What is written.
+        /// The text in the file.
         text: String,
     },
 }

@@ -31,7 +31,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The device of a harness, and cuBLASLt where it is used.
+    /// The device of a harness, and cuBLASLt if it is used.
     pub fn of(harness: &Harness, cublaslt: Option<&CublasLt>) -> Machine {
         let properties = harness.device().properties();
         Machine {

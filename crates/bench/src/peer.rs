@@ -20,7 +20,7 @@ pub struct CublasLtContestant {
 }
 
 impl CublasLtContestant {
-    /// The heuristic's first pick, which is what programs that call cuBLAS get.
+    /// The heuristic's first pick, which programs that call cuBLAS get.
     ///
     /// # Errors
     /// The errors of [`CublasLt::plan`].
@@ -69,7 +69,7 @@ impl CublasLtContestant {
         }
     }
 
-    /// The same under another name.
+    /// The same contestant with another name.
     pub fn named(self, name: &str) -> CublasLtContestant {
         CublasLtContestant { name: name.to_owned(), ..self }
     }

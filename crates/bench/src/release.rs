@@ -197,7 +197,7 @@ impl Release {
     }
 }
 
-/// What a release's function made, destroyed by another of its functions.
+/// An object created by a function of a release, and destroyed by another one.
 struct Handle {
     release: Release,
     raw: *mut c_void,
@@ -224,7 +224,7 @@ pub struct ReleaseContestant {
 }
 
 impl ReleaseContestant {
-    /// What the release says about its plan, in a few lines.
+    /// The release's description of its plan, in a few lines.
     ///
     /// # Errors
     /// [`BenchError::Release`] with the release's message.
@@ -294,7 +294,7 @@ pub struct ReleaseEngine {
 }
 
 impl ReleaseEngine {
-    /// Submits so many jobs that do not depend on each other, and waits until they are done.
+    /// Submits `count` independent jobs, and waits until they are done.
     ///
     /// # Errors
     /// [`BenchError::Release`] with the release's message.

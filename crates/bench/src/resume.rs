@@ -1,4 +1,4 @@
-//! Going on with a report after an interruption: only under the conditions that it was begun under.
+//! Continues a report after an interruption, if the conditions are the same as at its beginning.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 use crate::report::Report;
 
-/// What all numbers of a report must share.
+/// The conditions that all numbers of a report must share.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Where it runs. Of its fields, what the device was doing does not matter.
+    /// The machine. The momentary state of the device is not compared.
     pub machine: Machine,
     /// Element types.
     pub elements: Elements,
@@ -25,7 +25,7 @@ pub struct Conditions {
 }
 
 impl Report {
-    /// Reads the report at `path` to add to it, or begins one where there is no file.
+    /// Reads the report at `path` to add to it, or begins a new one if there is no file.
     ///
     /// # Errors
     /// The errors of [`Report::read`], and [`BenchError::Resume`] if the report was made under
@@ -46,7 +46,7 @@ impl Report {
         self.outcomes.iter().any(|outcome| outcome.name == problem)
     }
 
-    /// Whether so many jobs of a problem of this name have been measured in a row.
+    /// Whether the report has a stream of `count` jobs of the problem of this name.
     pub fn holds_stream(&self, problem: &str, count: usize) -> bool {
         self.streams.iter().any(|stream| stream.name == problem && stream.count == count)
     }
@@ -157,7 +157,7 @@ mod tests {
         assert!(Report::resume(&path, &now).unwrap().outcomes.is_empty());
 
         old.write(&path).unwrap();
-        // Another temperature and clock are no other machine.
+        // The temperature and clock may differ.
         now.machine.state = PowerSample { temperature_celsius: Some(70), ..PowerSample::default() };
         let resumed = Report::resume(&path, &now).unwrap();
         assert_eq!(resumed, old);

@@ -5,10 +5,10 @@ use persistent_gemm::stats::geometric_mean;
 use crate::outcome::Row;
 use crate::report::Report;
 
-/// How a family came out in a report.
+/// The score of a family in a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyScore {
-    /// How many of its problems are in the report.
+    /// The number of its problems that are in the report.
     pub measured: usize,
     /// Geometric mean of the median ratios, peer's time over ours, or `None` if nothing was
     /// measured.

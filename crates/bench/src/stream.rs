@@ -1,6 +1,7 @@
-//! Many jobs in a row: one problem on many operand sets, as a launch each, in graphs, as a strided
-//! batch, and as jobs of a resident kernel, beside cuBLASLt. In steady state, contestant by
-//! contestant forwards and backwards; and one job alone from host to host.
+//! Benchmark of many jobs in a row: one problem on many operand sets. The jobs are launched singly,
+//! in graphs, as a strided batch, or as jobs of a resident kernel, and compared with cuBLASLt. They
+//! are timed in steady state, with the contestants in forward and backward order. A single job is
+//! timed from the host's call to the host's knowledge of its end.
 
 mod alone;
 mod report;
@@ -44,13 +45,13 @@ pub const EMPTY: &str = "empty kernel";
 
 /// Branches of a graph.
 const BRANCHES: usize = 8;
-/// Timed repetitions of what the device's clock times, behind one that is not.
+/// Timed repetitions for methods timed by the device's clock. One untimed repetition precedes them.
 const REPLAYS: u32 = 4;
 /// Rounds, each with a repetition forwards and one backwards.
 const ROUNDS: usize = 9;
-/// For so long each contestant runs before the rounds.
+/// Warm-up of each contestant before the rounds.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Operand sets take about as much device memory at most.
+/// Approximate limit of device memory for operand sets, in bytes.
 const MOST_BYTES: usize = 4 << 30;
 /// A strided batch has as many products at most.
 const MOST_SETS: usize = 4096;
@@ -77,7 +78,7 @@ impl StreamPeer {
     }
 }
 
-/// What is measured.
+/// A request to measure a stream of jobs.
 #[derive(Clone, Copy)]
 pub struct StreamRequest<'a> {
     /// Each job, a plain product of [`StreamRequest::gemm`]'s types.
@@ -88,14 +89,14 @@ pub struct StreamRequest<'a> {
     pub count: usize,
     /// Ours, as it is launched.
     pub gemm: &'a Gemm,
-    /// Beside whom.
+    /// The peer, if there is one.
     pub peer: Option<&'a StreamPeer>,
     /// Further resident kernels.
     pub also: &'a [Spec],
 }
 
-/// Sets for so many jobs: one for each where they fit, else as many as divide the jobs into batches
-/// of about one size.
+/// The number of operand sets for `count` jobs: one for each job if they fit, otherwise a number
+/// that divides the jobs into batches of about equal size.
 fn sets_for(count: usize, set_bytes: usize) -> usize {
     let most = (MOST_BYTES / set_bytes.max(1)).clamp(2, MOST_SETS);
     count.div_ceil(count.div_ceil(most))
@@ -109,7 +110,7 @@ fn compared(sets: usize) -> Vec<usize> {
     compared
 }
 
-/// Who is timed, in which way.
+/// A contestant with one method of launching its jobs.
 struct Entrant<'a> {
     contestant: String,
     way: Way,
@@ -153,13 +154,13 @@ impl Entrant<'_> {
 }
 
 impl Bench {
-    /// Measures many jobs in a row. What cannot be measured, or computes something else, is left
-    /// out with its reason.
+    /// Measures many jobs in a row. Contestants that cannot be measured or compute wrong results
+    /// are left out, with the reason.
     ///
     /// # Errors
-    /// [`BenchError::StreamOf`] for what is no plain product, [`MeasureError::SetsDoNotFit`], a
-    /// problem that our launched kernel or cuBLASLt does not compute, a resident kernel that stops,
-    /// or driver errors.
+    /// [`BenchError::StreamOf`] for problems that are not plain products,
+    /// [`MeasureError::SetsDoNotFit`], a problem that our launched kernel or cuBLASLt does not
+    /// compute, a resident kernel that stops, or driver errors.
     pub fn stream_of_jobs(&self, request: &StreamRequest<'_>) -> Result<StreamOutcome> {
         let StreamRequest { problem, elements, count, .. } = *request;
         check(&problem, elements, count)?;
@@ -212,8 +213,8 @@ fn check(problem: &Problem, elements: Elements, count: usize) -> Result<(), Benc
     }
 }
 
-/// Warms everybody up, then has them repeat in turns, forwards and backwards from another one in
-/// each round.
+/// Warms up all contestants, then times their repetitions in forward and backward order. Each round
+/// begins with another contestant.
 fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
     for entrant in entrants.iter_mut() {
         let begin = Instant::now();
@@ -230,7 +231,7 @@ fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Everybody who runs on one problem, and what is needed to enter.
+/// All contestants on one problem, and the state needed to add more.
 struct Field<'a> {
     bench: &'a Bench,
     request: &'a StreamRequest<'a>,
@@ -242,7 +243,7 @@ struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Verifies a contestant in one way and enters it, or leaves it out with the reason.
+    /// Verifies a contestant with one method and adds it, or leaves it out with the reason.
     fn enter(
         &mut self,
         contestant: &str,
@@ -278,8 +279,8 @@ impl<'a> Field<'a> {
         Ok(self.verifier.compare(what, (Epilogue::NONE, 0.0), sets, stream)?)
     }
 
-    /// A failure after which the device does nothing more ends the run, any other concerns this
-    /// contestant only.
+    /// A failure that makes the device unusable ends the run. Any other failure only excludes this
+    /// contestant.
     fn leave_out(&mut self, what: String, error: BenchError) -> Result<()> {
         self.bench.stream().synchronize()?;
         let wrong = error.is_wrong_result();
@@ -356,8 +357,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// An engine with a kernel for many jobs, one with a kernel for few, and those that were asked
-    /// for.
+    /// Adds an engine with a kernel for throughput, one with a kernel for latency, and the
+    /// requested ones.
     fn enter_residents(&mut self) -> Result<()> {
         let also = self.request.also;
         let many = (None, Goal::Throughput);
@@ -369,7 +370,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Who does chains is also timed alone.
+    /// Contestants with chained jobs are also timed with single jobs.
     fn enter_resident(
         &mut self,
         name: String,
@@ -387,7 +388,7 @@ impl<'a> Field<'a> {
             let before = self.left_out.len();
             self.enter(&name, way, details.clone(), Ok(Box::new(queued)))?;
             if self.left_out[before..].iter().any(|left_out| !left_out.wrong) {
-                // It has failed, and would in other ways.
+                // The engine has failed, so its other methods would fail too.
                 return Ok(());
             }
         }
@@ -402,7 +403,7 @@ fn boxed<'a, R: Runner + 'a>(runner: Result<R>) -> Result<Box<dyn Runner + 'a>> 
     runner.map(|runner| Box::new(runner) as Box<dyn Runner + 'a>)
 }
 
-/// The place of the fastest of several, each the best of a few repetitions; the first where none
+/// The index of the fastest candidate, by the best of a few repetitions of each. The first if none
 /// runs.
 fn fastest<R: Runner>(ranks: usize, mut make: impl FnMut(usize) -> Result<R>) -> usize {
     const REPETITIONS: usize = 3;

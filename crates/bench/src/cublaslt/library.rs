@@ -71,7 +71,7 @@ pub(super) mod desc_attribute {
     pub(in super::super) const EPILOGUE: c_int = 7;
     /// A pointer to as many elements as the library's D has rows.
     pub(in super::super) const BIAS_POINTER: c_int = 8;
-    /// An int8_t, unlike the others.
+    /// This attribute is an int8_t, unlike the others.
     pub(in super::super) const FAST_ACCUMULATION: c_int = 25;
 
     use std::ffi::c_int;
@@ -122,7 +122,7 @@ pub(super) mod config_attribute {
     use std::ffi::c_int;
 }
 
-/// Why the library could not be opened. It is kept for later calls.
+/// Why the library could not be opened. The reason is kept for later calls.
 #[derive(Clone, Debug)]
 enum LoadFailure {
     NotFound { tried: Vec<PathBuf> },
@@ -237,7 +237,7 @@ impl Surroundings {
         toolkits.push(PathBuf::from("/usr/local/cuda"));
         let mut python_roots: Vec<PathBuf> =
             ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect();
-        // A Python on the PATH has its packages beside its bin folder.
+        // The packages of a Python on the PATH are next to its bin folder.
         if let Some(path) = std::env::var_os("PATH") {
             python_roots.extend(
                 std::env::split_paths(&path)

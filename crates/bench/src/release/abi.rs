@@ -1,6 +1,6 @@
 //! The part of a release's C interface that measuring needs: structs, numbers and functions as
 //! `persistent_gemm.h` of version 0.1 declares them. Later versions only append fields to structs,
-//! and tell the versions apart by `struct_size`.
+//! and distinguish versions by `struct_size`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ api! {
 }
 
 impl Api {
-    /// Turns a status into a result, with the library's own message.
+    /// Converts a status into a result, with the library's own message.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<(), BenchError> {
         if status == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One job from the host's call until the host knows that it is done.
+//! Latency of a single job, from the host's call until the host knows that it is done.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,13 +11,14 @@ use super::ways::Resident;
 use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 
-/// Jobs of each contestant in a turn; there are four turns, two forwards and two backwards.
+/// Jobs of each contestant in a turn. There are four turns: two in forward and two in backward
+/// order.
 const TURN: usize = 500;
 const PALINDROMES: usize = 2;
 /// Jobs before the clock runs in a turn.
 const LEAD: usize = 20;
 
-/// Somebody who does one job at a time.
+/// A contestant that runs one job at a time.
 pub(super) struct Alone<'a> {
     contestant: String,
     /// Does a job on one of the sets and waits for it.
@@ -88,7 +89,7 @@ impl Contestant for Empty {
     }
 }
 
-/// Has everybody do its jobs, in turns.
+/// Runs the jobs of all contestants, turn by turn.
 pub(super) fn race(everybody: &mut [Alone<'_>]) -> Result<Vec<AloneTimes>> {
     let mut times = vec![Vec::new(); everybody.len()];
     let contestants = everybody.len();

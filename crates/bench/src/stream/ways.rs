@@ -1,4 +1,4 @@
-//! The ways in which jobs reach the device, each timed as whole repetitions.
+//! The methods by which jobs reach the device. Each is timed as whole repetitions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::bench::Bench;
 use crate::cublaslt::{CublasLt, CublasLtPlan};
 use crate::error::{BenchError, Result};
 
-/// So long after its last job an engine has left the device for certain, which it does after a
+/// Time after its last job in which an engine certainly leaves the device. It leaves after one
 /// millisecond.
 const UNTIL_IT_HAS_LEFT: Duration = Duration::from_millis(3);
 
@@ -26,13 +26,13 @@ const UNTIL_IT_HAS_LEFT: Duration = Duration::from_millis(3);
 pub(super) struct Reading {
     /// Seconds for all jobs.
     pub(super) seconds: f64,
-    /// Those of them in which the host was busy.
+    /// The part of these seconds in which the host was busy.
     pub(super) host_seconds: Option<f64>,
 }
 
-/// Does all jobs, and takes the time.
+/// Runs all jobs and measures the time.
 pub(super) trait Runner {
-    /// How many jobs a repetition has.
+    /// The number of jobs of a repetition.
     fn jobs(&self) -> usize;
 
     /// Does them and waits. The device is left to others then.
@@ -84,7 +84,7 @@ impl<'a> OnDevice<'a> {
         Ok(OnDevice { bench, jobs, start: event()?, end: event()?, work: Box::new(work) })
     }
 
-    /// A graph of a launch for each job, one after the other.
+    /// A graph with one launch for each job, one after another.
     pub(super) fn graph(
         bench: &'a Bench,
         mut contestant: Box<dyn Contestant + 'a>,
@@ -139,7 +139,7 @@ impl<'a> OnDevice<'a> {
         OnDevice::new(bench, count, move |stream| Ok(recorded.graph.launch(stream)?))
     }
 
-    /// Strided batches over all sets, as often as it takes.
+    /// Strided batches over all sets, as many as the jobs need.
     pub(super) fn batch(
         bench: &'a Bench,
         mut contestant: Box<dyn Contestant + 'a>,
@@ -159,7 +159,7 @@ fn run_each(bench: &Bench, contestant: &mut dyn Contestant) -> Result<()> {
     Ok(bench.stream().synchronize()?)
 }
 
-/// A graph with what it uses; the graph goes first.
+/// A graph and the objects that it uses. The graph is dropped first.
 struct Recorded<'a> {
     graph: Graph,
     _contestants: Vec<Box<dyn Contestant + 'a>>,
@@ -184,7 +184,7 @@ impl Runner for OnDevice<'_> {
     }
 }
 
-/// All sets as the products of one batch: they lie at even distances.
+/// All sets as the products of one batch. They lie at equal distances.
 fn batch_problem(operands: &OperandSets) -> Problem {
     let elements = operands.elements();
     let [a, b, d] = operands.strides();
@@ -308,7 +308,7 @@ impl Resident {
         Ok(Resident { engine, jobs, _operands: operands.clone() })
     }
 
-    /// What it runs.
+    /// Details of what runs.
     pub(super) fn details(&self) -> serde_json::Value {
         serde_json::json!({ "spec": self.engine.spec().to_string(), "tiles": self.jobs.first().map(Job::tiles) })
     }

@@ -1,5 +1,5 @@
 //! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of
-//! random data, and kernels stay loaded, so that what a choice costs beside its burst is little.
+//! random data, and kernels stay loaded, so that a choice costs little time apart from its burst.
 
 use std::ops::ControlFlow;
 
@@ -27,15 +27,15 @@ const SEED: u64 = 1;
 const RANDOM_ROWS: usize = 65_537;
 const RANDOM_ROW_BYTES: usize = 1024;
 
-/// Parts of the device's free memory that operands and results may take; workspaces need some of
-/// the rest.
+/// Fractions of the device's free memory for operands and for results. Workspaces use part of the
+/// remainder.
 const OPERAND_SHARE: f64 = 0.5;
 const RESULT_SHARE: f64 = 0.3;
 
-/// Bursts for finding out how many launches a warm-up takes.
+/// Largest number of bursts that determine the launches of a warm-up.
 const MOST_WARM_UPS: usize = 4;
 
-/// Most launches of one burst.
+/// Largest number of launches in one burst.
 const MOST_LAUNCHES: f64 = 65_536.0;
 
 /// Surveys problems of given element types on one device.
@@ -75,7 +75,8 @@ impl Sets {
         self.d.saturating_mul(self.count)
     }
 
-    /// Where the matrices of a set lie in pools that begin at these addresses. There is no C.
+    /// The addresses of the matrices of a set in pools that begin at these addresses. There is no
+    /// C.
     fn addresses(&self, operands: u64, results: u64, set: usize) -> Addresses {
         let a = operands + (set * (self.a + self.b)) as u64;
         let d = results + (set * self.d) as u64;
@@ -84,7 +85,7 @@ impl Sets {
 }
 
 impl Surveyor {
-    /// A surveyor for those of `keys` that fit: allocates and fills the pool. All keys must have
+    /// Creates a surveyor for the `keys` that fit: allocates and fills the pool. All keys must have
     /// the element types of `elements`.
     ///
     /// # Errors
@@ -144,9 +145,10 @@ impl Surveyor {
     /// and may end it.
     ///
     /// # Errors
-    /// [`BenchError::TooLarge`] if the problem's operands do not fit, or it would take too long.
-    /// The device has failed, so that nothing more can be measured. [`BenchError::Stopped`] where
-    /// `progress` ends it. A choice that cannot run is no error: its row says why.
+    /// [`BenchError::TooLarge`] if the problem's operands do not fit, or it would take too long. An
+    /// error of the device, after which nothing can be measured. [`BenchError::Stopped`] if
+    /// `progress` ends the survey. A choice that cannot run is not an error; its row contains the
+    /// reason.
     pub fn survey(
         &self,
         key: &ProblemKey,
@@ -194,7 +196,7 @@ struct DeviceTimer<'a> {
     sets: Sets,
     launch: LaunchMode,
     peer: Option<CublasLtPlan>,
-    /// About how long the peer takes, seconds.
+    /// The approximate time of the peer, in seconds.
     expected: f64,
 }
 
@@ -253,8 +255,8 @@ impl SurveyTimer for DeviceTimer<'_> {
 }
 
 impl DeviceTimer<'_> {
-    /// The error back where the device goes on after it: a kernel that has broken the context has
-    /// broken it for all.
+    /// Returns the error if the device still works after it. A kernel that has broken the context
+    /// has broken it for all.
     fn survives(&self, error: BenchError) -> Result<BenchError> {
         match self.surveyor.harness.stream().synchronize() {
             Ok(()) => Ok(error),
@@ -305,7 +307,7 @@ impl DeviceTimer<'_> {
         Ok(self.burst(replays, &mut replay)? / (f64::from(replays) * length as f64))
     }
 
-    /// Seconds from before the first of so many launches to after the last.
+    /// Seconds from before the first of `launches` launches to after the last.
     fn burst(
         &self,
         count: u32,
@@ -319,7 +321,7 @@ impl DeviceTimer<'_> {
         }
         end.record(stream)?;
         end.synchronize()?;
-        // An event's resolution keeps the quotients of this finite.
+        // At least the resolution of an event, so that quotients stay finite.
         Ok((f64::from(end.elapsed_ms(start)?) / 1e3).max(1e-7))
     }
 }
