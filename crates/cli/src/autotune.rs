@@ -1,4 +1,4 @@
-//! `pgemm autotune`: the fastest kernel for given problems, found by measuring, and kept for every
+//! `pgemm autotune`: finds the fastest kernels for given problems by measuring, and stores them for
 //! later use.
 
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::parse::{self, Majors, Size, Types};
 use crate::suite::{LeftOut, Worklist};
 use crate::{Failure, Verdict};
 
-/// What is tuned or surveyed, for how long, and where results go.
+/// Arguments of `pgemm autotune`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ pub struct Args {
     /// A problem size, or one number for a cube; may be given several times.
     #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size, required_unless_present = "suite")]
     problem: Vec<Size>,
-    /// Families of the benchmark suite, with commas between them; all where none is named.
+    /// Families of the benchmark suite, separated by commas; all families if none is named.
     #[arg(
         long,
         value_name = "FAMILY",
@@ -52,7 +52,7 @@ pub struct Args {
     /// Candidates at most, the most promising first.
     #[arg(long, value_name = "COUNT", default_value_t = TuneOptions::default().trials)]
     trials: usize,
-    /// Seconds of measurement for each problem; compiling and verifying come on top.
+    /// Seconds of measurement for each problem, not counting compilation and verification.
     #[arg(long, default_value_t = TuneOptions::default().seconds)]
     seconds: f64,
     /// Begin no further problem once this many seconds have passed since the start.
@@ -74,12 +74,12 @@ pub struct Args {
     survey: SurveyArgs,
 }
 
-/// What fitting the heuristic's constants takes.
+/// Arguments of surveys, which provide data to fit the heuristic's constants.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Survey")]
 struct SurveyArgs {
-    /// Decide nothing: time many choices, each alone and briefly, and write the times to this file.
-    /// See scripts/fit-heuristic.py.
+    /// Survey instead of tuning: time many choices briefly and write the times to this file. See
+    /// scripts/fit-heuristic.py.
     #[arg(
         long,
         value_name = "FILE",
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 }
 
 impl Args {
-    /// What is tuned or surveyed, each problem once, and its keys in the same order.
+    /// The problems to tune or survey, without duplicates, and their keys in the same order.
     fn worklist(&self) -> Result<(Worklist, Vec<ProblemKey>), Failure> {
         let elements = self.types.elements(None);
         let config = parse::config(elements);
@@ -139,7 +139,7 @@ impl Args {
 const GAPS: &str = "what is tuned for matrices without gaps between their lines is used for those \
     with gaps: tune these";
 
-/// Seconds after which no problem is begun.
+/// Parses the time after which no further problem is begun, in seconds.
 fn time_limit(text: &str) -> Result<Duration, String> {
     let limit = text.parse().ok().filter(|&seconds| seconds > 0.0);
     limit.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
@@ -164,7 +164,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     let begun = Instant::now();
     let options = TuneOptions { trials: args.trials, seconds: args.seconds };
     options.check()?;
-    // What is wrong with the request or its files is said before a device is needed.
+    // Errors of the request or its files are reported before a device is needed.
     let (mut work, keys) = args.worklist()?;
     let of = keys.len();
     match &args.resume {
@@ -223,7 +223,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     };
     let ended = results.complete(&keys, || within(args.time_limit, begun.elapsed()), tune, keep);
     bar.finish_and_clear();
-    // Whatever ended the run, what was found before is shown.
+    // Earlier results are shown even if the run ended with an error.
     print(&results, &keys)?;
     note_left_out(&work);
     output::note(format_args!("results are in {}", path.display()));
@@ -254,8 +254,8 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// What the progress bar says of the problem at `place`, with so many candidates left once the
-/// search has begun.
+/// The text of the progress bar for the problem at `place`. Once the search has begun, it includes
+/// the number of remaining candidates.
 fn message(place: usize, of: usize, name: &str, candidates: Option<usize>) -> String {
     let what = match candidates {
         None => "preparing".to_owned(),
@@ -266,7 +266,7 @@ fn message(place: usize, of: usize, name: &str, candidates: Option<usize>) -> St
     format!("{place} of {of} · {name}: {what}")
 }
 
-/// How a problem came out, for those who see no progress bar.
+/// The outcome of a problem, for output without a progress bar.
 fn finding(result: &TuneResult) -> &'static str {
     if result.chosen == result.heuristic {
         "the heuristic's pick stays"
@@ -275,7 +275,8 @@ fn finding(result: &TuneResult) -> &'static str {
     }
 }
 
-/// A problem of a suite that cannot be tuned is left out where that says nothing of the others.
+/// Leaves out a problem of a suite that cannot be tuned, unless the error concerns all other
+/// problems too.
 fn or_left_out(
     tuned: Result<TuneResult, TuneError>,
     name: &str,
@@ -360,7 +361,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
-/// The file to go on with, or a new one.
+/// The file to resume, or a new one.
 fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
     match &args.resume {
         Some(path) => Ok((Results::read_for(path, &platform)?, path.clone())),
@@ -393,7 +394,7 @@ fn installed_name(path: &Path, uuid: &str) -> Option<String> {
     Some(format!("{}_{card}.json", path.file_stem()?.to_str()?))
 }
 
-/// Results that cannot be installed are still in their own file.
+/// Results that cannot be installed remain in their own file.
 fn install(results: &Results, installed: &Path) {
     let folder = installed.parent().unwrap_or(Path::new("."));
     if let Err(error) = Results::check_folder(folder).and_then(|()| results.write(installed)) {
@@ -545,8 +546,8 @@ mod tests {
         assert!(within(Some(seconds(60)), seconds(3600)).is_break());
     }
 
-    /// What [`tune`] does with a suite, on a clock and a device of the test's own: two problems do
-    /// not fit, a third is tuned, and then the time is up.
+    /// Simulates [`tune`] on a suite, with a test clock and device: two problems do not fit, a
+    /// third is tuned, and then the time limit is reached.
     #[test]
     fn a_suite_goes_on_after_what_does_not_fit_and_stops_in_time() {
         let (_, keys) = parsed("autotune --suite waves").unwrap().worklist().unwrap();
@@ -577,7 +578,7 @@ mod tests {
         let left = results.complete(&keys, go_on, &mut tune, |_| Ok(())).unwrap();
         assert_eq!(left, keys.len() - 3);
         assert_eq!(results.problems.len(), 1);
-        // Without a limit a broken device ends the run, and what was found before stays.
+        // Without a limit a broken device ends the run, and earlier results stay.
         let rest = keys.get(3..).unwrap();
         let ended = results.complete(rest, || within(None, elapsed.get()), &mut tune, |_| Ok(()));
         assert!(matches!(ended, Err(TuneError::Gemm(Error::NoDevice))), "{ended:?}");

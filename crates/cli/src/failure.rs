@@ -1,4 +1,4 @@
-//! What ends a command, and what follows from it.
+//! Errors of commands, and their exit statuses.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use persistent_gemm::measure::MeasureError;
 use persistent_gemm::tune::TuneError;
 use pgemm_bench::BenchError;
 
-/// Whatever ends a command; it prints as one message.
+/// The error that ends a command. It is printed as one message.
 pub type Failure = Box<dyn Error>;
 
 /// The library's own error in an error of the library, its tuner or its benchmarks.
@@ -28,7 +28,7 @@ fn measure_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e MeasureErro
     }
 }
 
-/// 1 where a kernel was run and found wrong, 2 where the request cannot be served.
+/// The exit status: 1 if a kernel ran and was wrong, 2 if the request cannot be served.
 pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
     match library_error(error) {
         Some(persistent_gemm::Error::Emulation(_)) => 1,

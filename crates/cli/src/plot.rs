@@ -1,5 +1,5 @@
-//! `pgemm plot`: microseconds per job over the work of a job, both logarithmic, a line for each
-//! contestant and way, as SVG.
+//! `pgemm plot`: an SVG plot of microseconds per job over the work of a job. Both axes are
+//! logarithmic, with a line for each contestant and method.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use pgemm_bench::{LAUNCHED, PEER, RESIDENT, Report, StreamOutcome, StreamWay};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// What is drawn, and where to.
+/// Arguments of `pgemm plot`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ const RIGHT: f64 = 690.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 540.0;
 
-/// Four shades for each of the usual contestants, and those of further ones.
+/// Four shades for each of the standard contestants, and for any others.
 const SHADES: [(&str, [&str; 4]); 3] = [
     (PEER, ["#a1d99b", "#74c476", "#31a354", "#006d2c"]),
     (LAUNCHED, ["#fdae6b", "#fd8d3c", "#e6550d", "#a63603"]),
@@ -50,7 +50,7 @@ const SHADES: [(&str, [&str; 4]); 3] = [
 ];
 const OTHERS: [&str; 4] = ["#756bb1", "#9e9ac8", "#54278f", "#3f007d"];
 
-/// One contestant in one way.
+/// The line of one contestant and method.
 struct Line {
     contestant: String,
     way: StreamWay,
@@ -237,7 +237,7 @@ fn draw_line(svg: &mut String, line: &Line, x: &Axis, y: &Axis) {
     }
 }
 
-/// Ways that keep the order of jobs are dashed.
+/// Methods that keep the order of jobs have dashed lines.
 fn dashes(way: StreamWay) -> &'static str {
     if way.keeps_order() { " stroke-dasharray=\"6 4\"" } else { "" }
 }
@@ -268,7 +268,7 @@ mod tests {
         let ways = streams[0].ways.len();
         assert_eq!(count("<polyline "), ways);
         assert_eq!(count("<circle "), 3 * ways);
-        // Beside the background.
+        // The background is a rectangle too.
         assert_eq!(count("<rect "), 1 + ways);
         for part in
             ["128³", "512³", "resident, one by one", "cuBLASLt, graph, 8 branches", "µs per job"]
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!((y.from, y.to), (-1, 2));
         assert!(y.at(0.5) > y.at(40.0));
         assert_eq!((y.at(0.1), y.at(100.0)), (BOTTOM, TOP));
-        // One value has a decade around it.
+        // The axis of a single value spans a decade.
         let x = Axis::around([1e6].into_iter(), (LEFT, RIGHT)).unwrap();
         assert_eq!((x.from, x.to, x.at(1e6)), (6, 7, LEFT));
         assert!(Axis::around([0.0, f64::NAN].into_iter(), (LEFT, RIGHT)).is_none());

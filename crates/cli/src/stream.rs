@@ -1,5 +1,5 @@
-//! `pgemm bench --stream`: many jobs of a problem in a row, in all the ways in which they can reach
-//! the device.
+//! `pgemm bench --stream`: measures many jobs of a problem in a row, with all methods by which they
+//! can reach the device.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const COUNT: usize = 1000;
 /// The suite's family for this.
 const FAMILY: &str = "stream";
 
-/// What holds for all problems.
+/// Settings that are common to all problems.
 pub struct Setting<'a> {
     pub elements: Elements,
     pub gemm: &'a Gemm,
@@ -49,13 +49,13 @@ pub fn worklist(
     Ok(list)
 }
 
-/// The kernel of a way, where that stays on the device.
+/// The kernel, if it is a resident one.
 pub fn resident(way: &Way) -> Option<Spec> {
     Some(way.spec).filter(Spec::is_resident)
 }
 
-/// The kernels that stay on the device, if all kernels given have something to do: those that are
-/// launched for each problem in pairs, the others in streams.
+/// The resident kernels among the given ones. Checks that every kernel is used: launched kernels in
+/// pairs, resident kernels in streams.
 pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, UsageError> {
     for way in also {
         let used = if resident(way).is_some() { streams } else { pairs };
@@ -66,7 +66,7 @@ pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, 
     Ok(also.iter().filter_map(resident).collect())
 }
 
-/// Measures all streams of a work list, and says whether all that was computed was right.
+/// Measures all streams of a work list, and returns whether all results were correct.
 pub fn measure(
     bench: &Bench,
     work: &mut Worklist,
@@ -101,7 +101,7 @@ pub fn measure(
     Ok(right)
 }
 
-/// Prints what was measured, if anything.
+/// Prints the measurements, if there are any.
 pub fn print(report: &Report) -> Result<(), Failure> {
     if report.streams.is_empty() {
         return Ok(());
@@ -151,8 +151,8 @@ fn ways_table(streams: &[StreamOutcome]) -> Table {
 
 fn row(stream: &StreamOutcome, times: &WayTimes) -> [String; 11] {
     let ratio = match stream.fastest_peer(times.way) {
-        // Who is the fastest of all, or of those that keep the order, is what the others are held
-        // against.
+        // The peer's fastest method overall, and its fastest one that keeps the order, are the
+        // baselines of the ratios.
         Some(peer) if peer == times => "peer".to_owned(),
         _ => stream.ratio(times).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
     };

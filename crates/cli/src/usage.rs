@@ -1,4 +1,4 @@
-//! Requests that the arguments alone, or this machine, make impossible.
+//! Errors of requests that are impossible by their arguments or on this machine.
 
 use persistent_gemm::Epilogue;
 use persistent_gemm::host::BackendKind;
@@ -7,7 +7,7 @@ use pgemm_kernels::Spec;
 
 use crate::output::bytes;
 
-/// Why a command is not even begun.
+/// Why a command cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// `run` without sizes and files.
@@ -24,7 +24,7 @@ pub enum UsageError {
     )]
     ResultUnused,
 
-    /// A bias that nobody adds.
+    /// A bias is given, but the epilogue adds none.
     #[error(
         "--bias names a bias, and the epilogue {epilogue} adds none: write --epilogue bias_n, or \
          bias_m, or leave --bias out"
@@ -41,8 +41,8 @@ pub enum UsageError {
     )]
     NothingToMeasure,
 
-    /// `bench --also` with a kernel that stays where single launches are measured, or the other way
-    /// round.
+    /// `bench --also` with a resident kernel for single launches, or with a launched kernel for
+    /// streams.
     #[error(
         "--also {spec}: kernels whose names end in -resident are for --stream, and --stream takes \
          no others (--spec names the one that it launches)"
@@ -105,11 +105,11 @@ pub enum UsageError {
         n: usize,
         /// Columns of A, rows of B.
         k: usize,
-        /// Bytes that it takes.
+        /// The needed bytes.
         needed: u64,
         /// Bytes that the operating system has.
         available: u64,
-        /// The reference was asked for.
+        /// Whether the reference was requested.
         verify: bool,
     },
 }

@@ -7,12 +7,12 @@ use persistent_gemm::{Dtype, MatrixError};
 /// Why a matrix cannot be read or written. Each message names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
-    /// The file name says nothing about the format.
+    /// The format cannot be derived from the file name.
     #[error(
         "'{text}' is no matrix file: use FILE.npy, FILE.safetensors or FILE.safetensors:TENSOR"
     )]
     UnknownFormat {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 
@@ -22,7 +22,7 @@ pub enum IoError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
@@ -46,7 +46,7 @@ pub enum IoError {
         path: PathBuf,
     },
 
-    /// The .npy header cannot be understood.
+    /// The .npy header cannot be parsed.
     #[error(
         "{} is not a .npy file or is damaged: {source}. Save it again with numpy.save",
         path.display()
@@ -54,7 +54,7 @@ pub enum IoError {
     NpyHeader {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The error of the parser.
         source: std::io::Error,
     },
 
@@ -79,13 +79,13 @@ pub enum IoError {
     SafetensorsHeaderLength {
         /// The file.
         path: PathBuf,
-        /// What the first eight bytes claim.
+        /// The header length stated in the first eight bytes.
         header_bytes: u64,
         /// Bytes in the file.
         file_bytes: u64,
     },
 
-    /// The .safetensors header cannot be understood.
+    /// The .safetensors header cannot be parsed.
     #[error(
         "{} is not a .safetensors file or is damaged: {source}. Save or download it again",
         path.display()
@@ -112,7 +112,7 @@ pub enum IoError {
         start: u64,
         /// One past its last byte.
         end: u64,
-        /// Bytes that its shape and type take.
+        /// Bytes that its shape and type need.
         needed: u64,
     },
 
@@ -131,7 +131,7 @@ pub enum IoError {
         found: u64,
     },
 
-    /// The file goes on after its data.
+    /// The file is longer than its data.
     #[error(
         "{} is damaged, or holds more than one array: it has {found} bytes of data, and its header \
          announces {needed}. Save one array per file",
@@ -179,7 +179,7 @@ pub enum IoError {
         what: String,
         /// The type found, as the file names it.
         found: String,
-        /// What to do.
+        /// The advice.
         advice: &'static str,
     },
 
@@ -244,7 +244,7 @@ pub enum IoError {
     Matrix {
         /// The file or matrix.
         what: String,
-        /// What is wrong.
+        /// The error.
         source: MatrixError,
     },
 }

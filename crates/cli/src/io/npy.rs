@@ -49,8 +49,8 @@ pub(super) fn read(path: &Path) -> Result<HostMatrix, IoError> {
     Ok(matrix)
 }
 
-/// Reads everything before the data, and refuses what the parser behind it would not survive: it
-/// recurses into brackets, and multiplies extents unchecked.
+/// Reads everything before the data, and rejects headers that would crash the parser. The parser
+/// recurses into brackets and multiplies extents without checks.
 fn read_header(file: &mut impl Read, path: &Path) -> Result<Vec<u8>, IoError> {
     let malformed = |what| IoError::NpyHeaderMalformed { path: path.to_owned(), what };
     let mut read = |length: usize| {
@@ -88,8 +88,7 @@ fn check_text(text: &[u8]) -> Result<(), &'static str> {
     const DEEPEST: usize = 8;
     let mut depth = 0usize;
     let mut product = 1u64;
-    // Numbers inside names count as well: no header that numpy writes for a matrix comes near the
-    // limit.
+    // Digits inside names count too. No header that numpy writes for a matrix is near the limit.
     for word in text.split_inclusive(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_') {
         let (letters, end) = match word.split_last() {
             Some((last, letters)) if !last.is_ascii_alphanumeric() && *last != b'_' => {

@@ -1,5 +1,5 @@
-//! `pgemm kernel plan`: what the planner would pick for a problem, and how it rates the next best.
-//! No device.
+//! `pgemm kernel plan`: shows the planner's pick for a problem, and its estimates for the next best
+//! candidates. It needs no device.
 
 use clap::value_parser;
 use comfy_table::Table;
@@ -11,10 +11,10 @@ use crate::output;
 use crate::parse::{self, Knobs, Majors, Size, USUAL_SMS};
 use crate::{Failure, Verdict};
 
-/// Most SMs that plans are made for: more than any device has.
+/// Largest accepted number of SMs: more than any device has.
 const MOST_SMS: i64 = 1024;
 
-/// What is planned, and for what.
+/// Arguments of `pgemm kernel plan`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -98,7 +98,7 @@ struct Ranked {
     problem: Problem,
     /// SMs that are used.
     sms: u32,
-    /// How many candidates there are; none where D has no elements.
+    /// Number of candidates. 0 if D has no elements.
     candidates: usize,
     /// The first of them, each with its estimated cycles.
     plans: Vec<(Plan, f64)>,
@@ -113,7 +113,7 @@ impl Ranked {
     ) -> Result<Ranked, persistent_gemm::Error> {
         let mut plans = Plan::candidates(&problem, config, sm_count)?;
         if problem.is_empty() {
-            // Nothing is launched then.
+            // Nothing is launched if D has no elements.
             plans.clear();
         }
         let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
@@ -156,8 +156,7 @@ impl Ranked {
         )
     }
 
-    /// Which operands are repacked before the first candidate's kernel. Other candidates may repack
-    /// others.
+    /// The operands that are repacked for the first candidate. Other candidates may repack others.
     fn repacked(&self) -> String {
         let Some((plan, _)) = self.plans.first() else { return String::new() };
         [("A", plan.accesses.a), ("B", plan.accesses.b)]
