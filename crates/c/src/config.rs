@@ -18,28 +18,28 @@ pub struct Texts {
     pub split: Option<String>,
     /// The kernel's name.
     pub kernel: Option<String>,
-    /// Where results of the autotuner are.
+    /// Location of the autotuner's results.
     pub autotune_file: Option<String>,
     /// What happens to results.
     pub epilogue: Option<String>,
 }
 
-/// What C asks for.
+/// The request of a C config.
 #[derive(Clone, Debug)]
 pub struct Requested {
     /// Types and knobs.
     pub config: Config,
     /// Ordinal of the device; `None` for that of the calling thread.
     pub device: Option<u32>,
-    /// Where results of the autotuner are; `None` for where the environment says.
+    /// Location of the autotuner's results, or `None` for the one in the environment.
     pub autotune_file: Option<String>,
 }
 
 impl Requested {
-    /// What the fields and strings of a config say. No device is looked at.
+    /// Reads the fields and strings of a config. No device is needed.
     ///
     /// # Errors
-    /// A number that stands for nothing, types without a kernel, an impossible knob.
+    /// An unknown number, types without a kernel, or an impossible knob.
     pub fn new(from: &abi::Config, texts: Texts) -> Result<Self, Failure> {
         let Texts { split, kernel, autotune_file, epilogue } = texts;
         let a = dtype("dtype_a", from.dtype_a)?.ok_or_else(|| {
@@ -89,8 +89,8 @@ impl Requested {
     }
 }
 
-/// What was tuned, at a path that somebody names: unlike what the environment names, a file there
-/// must be usable.
+/// The tuned choices at a path of the caller. Unlike files named by the environment, these must be
+/// usable.
 ///
 /// # Errors
 /// A file that cannot be read, is damaged, or was made on another device or by another version.
@@ -118,9 +118,10 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
              leave these at their defaults, or leave the kernel out"
         )));
     }
-    // A kernel has one precision. Unless another than the default is asked for, it is the kernel's.
+    // A kernel has one precision. It is used unless a precision other than the default is
+    // requested.
     let precision = config.precision.filter(|precision| *precision != Precision::Full);
-    // So is its epilogue, where it has one.
+    // The same holds for its epilogue, if it has one.
     let epilogue = match config.epilogue {
         Epilogue::NONE => Config::for_spec(spec).epilogue,
         requested => requested,
@@ -333,7 +334,7 @@ mod tests {
         let refused = with(&integers, "relu").unwrap_err();
         assert_eq!(refused.status, PGEMM_ERROR_NOT_SUPPORTED, "{refused:?}");
         assert!(refused.message.contains("f32, f16 or bf16"), "{refused:?}");
-        // A kernel that has one in its name.
+        // A kernel with an epilogue in its name.
         let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
         let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c1x1-ebias_n.relu";
         let texts = |epilogue: Option<&str>| Texts {

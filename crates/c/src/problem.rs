@@ -14,10 +14,10 @@ pub fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
     Ok(Problem::new(m, n, k, Major::K, Major::N))
 }
 
-/// What the fields say. Whether the lines of a matrix overlap is not looked at.
+/// Reads the fields of a problem. Overlap of lines is checked later.
 ///
 /// # Errors
-/// A negative number where none may be, a layout that is none.
+/// A negative number that is not allowed, or an unknown layout.
 pub fn problem(from: &abi::Problem) -> Result<Problem, Failure> {
     let [m, n, k] = extents(from.m, from.n, from.k)?;
     let a_major = major("layout_a", from.layout_a, Major::K, Major::M)?;
@@ -33,7 +33,7 @@ pub fn problem(from: &abi::Problem) -> Result<Problem, Failure> {
         ("ldc", from.ldc, &mut problem.c_leading_dimension),
         ("ldd", from.ldd, &mut problem.d_leading_dimension),
     ] {
-        // No matrix of BLAS has lines that are 0 apart.
+        // As in BLAS, 0 is not a stride, so it stands for PGEMM_TIGHT.
         let requested = if requested == 0 { PGEMM_TIGHT } else { requested };
         set(what, requested, leading_dimension)?;
     }
@@ -53,7 +53,8 @@ pub fn problem(from: &abi::Problem) -> Result<Problem, Failure> {
     Ok(problem)
 }
 
-/// Leaves what is there, which has no gaps, or sets elements from one line or matrix to the next.
+/// Sets the elements from one line or matrix to the next, or keeps the present value, which leaves
+/// no gaps.
 fn set(what: &str, requested: i64, elements: &mut usize) -> Result<(), Failure> {
     match requested {
         PGEMM_TIGHT => {}

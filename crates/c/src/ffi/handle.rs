@@ -1,4 +1,4 @@
-//! What a `pgemm_gemm` is.
+//! The object behind a `pgemm_gemm`.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Handle {
         self.queued.note(stream)
     }
 
-    /// Waits for what was queued.
+    /// Waits for the queued work.
     ///
     /// # Safety
     /// The streams of runs since the last call must exist.
@@ -83,7 +83,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.queued.is_empty() {
-            // What failed on the device is said by whoever waits for results.
+            // Device errors are reported by the calls that wait for results.
             let _ = self.gemm.sync();
         }
     }

@@ -1,22 +1,23 @@
-//! What is read from and written to memory of the caller's.
+//! Reads from and writes to memory of the caller.
 
 use std::ffi::{CStr, c_char};
 
 use crate::abi::{Config, EngineOptions, Problem};
 use crate::failure::Failure;
 
-/// Structs of more bytes are taken for ones that nobody has initialised.
+/// A struct with a larger size is assumed to be uninitialised.
 const MOST_BYTES: usize = 4096;
 
-/// A struct that may grow: its first field is its size in bytes as the caller's header has it,
-/// later versions add fields at the end, and 0 in these means what earlier versions did.
+/// A struct that may grow. Its first field is its size in bytes in the caller's header. Later
+/// versions add fields at the end, for which 0 stands for the behaviour of earlier versions.
 ///
 /// # Safety
-/// Of C layout, with a `usize` as its first field, and valid whatever bytes the others hold.
+/// The type must have C layout, a `usize` as its first field, and be valid for all bytes in the
+/// other fields.
 pub(super) unsafe trait Growing: Copy + Default {
     /// Bytes in the first release.
     const FIRST: usize;
-    /// What fills it.
+    /// The function that initialises the struct.
     const INITIALISER: &'static str;
 }
 
@@ -38,7 +39,7 @@ unsafe impl Growing for EngineOptions {
     const INITIALISER: &'static str = "pgemm_engine_options_init(&options, sizeof options)";
 }
 
-/// Fills the caller's struct with defaults, and what a later header has with zeros.
+/// Fills the caller's struct with defaults, and unknown fields of a later header with zeros.
 ///
 /// # Safety
 /// `target` must be null or an address to which `size` bytes can be written.
@@ -57,7 +58,7 @@ pub(super) unsafe fn initialise<T: Growing>(
     unsafe {
         target.cast::<u8>().write_bytes(0, size);
         std::ptr::copy_nonoverlapping((&raw const defaults).cast::<u8>(), target.cast(), known);
-        // What the caller knows of it, which may be less or more than this library does.
+        // The caller's size, which may be smaller or larger than this library's.
         target.cast::<usize>().write_unaligned(size);
     }
     Ok(())
@@ -66,8 +67,8 @@ pub(super) unsafe fn initialise<T: Growing>(
 /// The caller's struct.
 ///
 /// # Safety
-/// `source` must be null, or the address of as many bytes as its first field says, unless that is
-/// none that [`initialise`] takes.
+/// `source` must be null, or the address of as many bytes as its first field says, if
+/// [`initialise`] accepts that size.
 pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> Result<T, Failure> {
     if source.is_null() {
         return Err(Failure::null(what));

@@ -1,6 +1,6 @@
-//! The functions of the C ABI. Each catches what unwinds, and reads what it is given with care:
-//! this module is where the crate's `unsafe` is. What callers vouch for is said in the words of C,
-//! so that the header can say it: addresses are null or valid.
+//! The functions of the C ABI. Each catches panics and checks its arguments. The crate's `unsafe`
+//! code is in this module tree. The comments state the callers' obligations in terms of C, because
+//! they become the comments of the header: every address must be null or valid.
 #![allow(clippy::missing_safety_doc)]
 
 mod engine;
@@ -33,9 +33,9 @@ pub extern "C" fn pgemm_status_string(status: Status) -> *const c_char {
     failure::status_text(status).as_ptr()
 }
 
-/// What went wrong in the last call on this thread that failed: what was asked, what the limit is,
-/// what to do. Empty where none did. Never null, never to be freed, valid until the next call on
-/// this thread that fails.
+/// The message of the last failed call on this thread: what was requested, what the limit is, and
+/// what to do. Empty if no call failed. It is never null, must not be freed, and is valid until the
+/// next failed call on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pgemm_last_error() -> *const c_char {
     failure::last_message()
@@ -55,9 +55,10 @@ pub unsafe extern "C" fn pgemm_problem_init(problem: *mut Problem, size: usize) 
     guarded(|| unsafe { memory::initialise("problem", problem, size) })
 }
 
-/// Makes a GEMM on the device that the config names: by default that of the CUDA context that is
-/// current on the calling thread, which must outlive the GEMM, else device 0 with its primary
-/// context. Nothing is compiled yet. *gemm is null after a failure.
+/// Creates a GEMM on the device that the config names. By default this is the device of the CUDA
+/// context that is current on the calling thread; the context must outlive the GEMM. If there is
+/// none, it is device 0 with its primary context. Nothing is compiled yet. *gemm is null after a
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Handle) -> Status {
     guarded(|| {
@@ -76,9 +77,9 @@ pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Han
     })
 }
 
-/// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Waits for the
-/// device where work was queued that pgemm_sync has not waited for. No other thread may be using
-/// it, and no graph that runs of it were captured to.
+/// Destroys a GEMM and sets *gemm to null. Does nothing if *gemm is null. Waits for the device if
+/// there is queued work that pgemm_sync has not waited for. No other thread may be using the GEMM,
+/// nor a graph that captured runs of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_destroy(gemm: *mut *mut Handle) -> Status {
     guarded(|| {
@@ -96,9 +97,9 @@ pub unsafe extern "C" fn pgemm_destroy(gemm: *mut *mut Handle) -> Status {
     })
 }
 
-/// Plans a problem, and compiles and loads its kernel, so that running it only launches. Without it
-/// the first run of a problem does so, which takes up to some tenths of a second, and which a
-/// stream that is being captured forbids.
+/// Plans a problem, and compiles and loads its kernel, so that later runs only launch. Otherwise
+/// the first run of a problem does this. It takes up to some tenths of a second and is not possible
+/// on a stream that is being captured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_prepare(gemm: *const Handle, problem: *const Problem) -> Status {
     guarded(|| {
@@ -110,9 +111,9 @@ pub unsafe extern "C" fn pgemm_prepare(gemm: *const Handle, problem: *const Prob
 }
 
 /// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and
-/// returns. A is m x k, B is k x n, C is m x n: device memory, row-major, without gaps, to be left
-/// alone until the work is done. The stream belongs to the GEMM's context, and exists until
-/// pgemm_sync has returned, if that is called again. May be called from any thread.
+/// returns. A is m x k, B is k x n, C is m x n: device memory, row-major, without gaps, and not
+/// used otherwise until the work is done. The stream must belong to the GEMM's context, and must
+/// exist until a later pgemm_sync has returned, if there is one. May be called from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_run(
     gemm: *const Handle,
@@ -172,9 +173,10 @@ pub unsafe extern "C" fn pgemm_sync(gemm: *const Handle) -> Status {
     })
 }
 
-/// Says how a problem is computed, after preparing it: kernel, tiles, how they are split and
-/// walked, and why. Writes at most capacity bytes with the zero at the end, and the length of the
-/// whole text without it to *length where that is not null. text may be null where capacity is 0.
+/// Prepares a problem and describes its plan: the kernel, the tiles, their split and order, and the
+/// reason. Writes at most capacity bytes including the final zero. If length is not null, the
+/// length of the whole text without the zero is written to *length. text may be null if capacity is
+/// 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_plan_describe(
     gemm: *const Handle,
@@ -194,8 +196,8 @@ pub unsafe extern "C" fn pgemm_plan_describe(
     })
 }
 
-/// The same without a GEMM or a GPU: what would be chosen on a device with sm_count multiprocessors
-/// (0: 132, those of an H100 SXM or H200), results of the autotuner aside.
+/// Describes the plan without a GEMM or a GPU, for a device with sm_count multiprocessors. 0 stands
+/// for 132, as an H100 SXM or H200 has. Results of the autotuner are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_config_describe(
     config: *const Config,
@@ -218,10 +220,10 @@ pub unsafe extern "C" fn pgemm_config_describe(
 }
 
 /// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a
-/// results file, which is continued where it exists: a GEMM that is created with it as
-/// autotune_file, and with no knob set, uses it. trials candidates at most are measured for seconds
-/// seconds; 0 leaves either to the tuner. The device should have nothing else to do.
-/// PGEMM_ERROR_NOT_SUPPORTED where the library was built without the tuner.
+/// results file. An existing file is continued. A GEMM created with this file as autotune_file and
+/// without knobs uses the result. At most trials candidates are measured for seconds seconds; 0
+/// leaves either to the tuner. The device should be idle otherwise. Fails with
+/// PGEMM_ERROR_NOT_SUPPORTED if the library was built without the tuner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_autotune(
     gemm: *const Handle,
@@ -240,8 +242,8 @@ pub unsafe extern "C" fn pgemm_autotune(
     })
 }
 
-/// The status of what `call` does, whose failure is left for `pgemm_last_error`. Nothing unwinds
-/// out of it.
+/// Runs `call` and returns its status. A failure is stored for `pgemm_last_error`. Panics are
+/// caught.
 fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
@@ -255,8 +257,7 @@ fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> Status {
 }
 
 /// # Safety
-/// `gemm` must be null, or what pgemm_create has made and nobody has destroyed for as long as the
-/// result is used.
+/// `gemm` must be null, or come from pgemm_create and not be destroyed while the result is used.
 unsafe fn handle<'gemm>(gemm: *const Handle) -> Result<&'gemm Handle, Failure> {
     // SAFETY: as the caller vouches.
     unsafe { gemm.as_ref() }.ok_or_else(|| Failure::null("gemm"))
