@@ -104,8 +104,11 @@ impl CublasLt {
         if float8 && elements.precision == Precision::Fast {
             desc.accumulate_fast()?;
         }
-        let fused =
-            fused(if transposed { requested.1.epilogue.transposed() } else { requested.1.epilogue });
+        let fused = fused(if transposed {
+            requested.1.epilogue.transposed()
+        } else {
+            requested.1.epilogue
+        });
         if !fused.is_none() {
             desc.fuse(fused, bias)?;
         }

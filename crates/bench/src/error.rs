@@ -201,7 +201,7 @@ pub enum BenchError {
         /// Columns of A, rows of B.
         k: usize,
         /// The part that is too large.
-        finding: TooMuch,
+        finding: SurveyLimit,
     },
 
     /// The bandwidth probe could not be built.
@@ -361,7 +361,7 @@ impl From<NumericsError> for BenchError {
 /// The part of a problem that is too large for a survey.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum TooMuch {
+pub enum SurveyLimit {
     /// The memory for its operands.
     Memory {
         /// Sets of operands.
@@ -376,13 +376,15 @@ pub enum TooMuch {
     },
 }
 
-impl fmt::Display for TooMuch {
+impl fmt::Display for SurveyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            TooMuch::Memory { sets, bytes } => {
+            SurveyLimit::Memory { sets, bytes } => {
                 write!(f, "{sets} sets of operands take {:.1} GB", bytes as f64 / 1e9)
             }
-            TooMuch::Time { seconds } => write!(f, "its choices would take some {seconds:.0} s"),
+            SurveyLimit::Time { seconds } => {
+                write!(f, "its choices would take some {seconds:.0} s")
+            }
         }
     }
 }

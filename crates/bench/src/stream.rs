@@ -22,7 +22,7 @@ use persistent_gemm::stats::Summary;
 use pgemm_kernels::{Epilogue, Spec};
 use pgemm_plan::Problem;
 
-use self::alone::Alone;
+use self::alone::SingleJob;
 use self::ways::{
     CublasLtBatch, Eager, GemmBatch, OnDevice, Queued, Resident, Runner, for_each_branch,
 };
@@ -111,7 +111,7 @@ fn compared(sets: usize) -> Vec<usize> {
 }
 
 /// A contestant with one method of launching its jobs.
-struct Entrant<'a> {
+struct TimedContestant<'a> {
     contestant: String,
     way: Way,
     details: serde_json::Value,
@@ -122,7 +122,7 @@ struct Entrant<'a> {
     host_times: Vec<f64>,
 }
 
-impl Entrant<'_> {
+impl TimedContestant<'_> {
     fn repeat(&mut self) -> Result<()> {
         let reading = self.runner.repeat()?;
         let per_job = 1e6 / self.runner.jobs() as f64;
@@ -180,7 +180,7 @@ impl Bench {
         field.enter_peer()?;
         field.enter_launched()?;
         field.enter_residents()?;
-        field.alone.push(Alone::empty(self)?);
+        field.alone.push(SingleJob::empty(self)?);
         let Field { mut entrants, mut alone, left_out, .. } = field;
         race(&mut entrants)?;
         let state = self.meter().sample();
@@ -215,7 +215,7 @@ fn check(problem: &Problem, elements: Elements, count: usize) -> Result<(), Benc
 
 /// Warms up all contestants, then times their repetitions in forward and backward order. Each round
 /// begins with another contestant.
-fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
+fn race(entrants: &mut [TimedContestant<'_>]) -> Result<()> {
     for entrant in entrants.iter_mut() {
         let begin = Instant::now();
         while begin.elapsed() < WARM_UP {
@@ -237,8 +237,8 @@ struct Field<'a> {
     request: &'a StreamRequest<'a>,
     verifier: Verifier<'a>,
     operands: &'a Arc<OperandSets>,
-    entrants: Vec<Entrant<'a>>,
-    alone: Vec<Alone<'a>>,
+    entrants: Vec<TimedContestant<'a>>,
+    alone: Vec<SingleJob<'a>>,
     left_out: Vec<LeftOutWay>,
 }
 
@@ -260,8 +260,15 @@ impl<'a> Field<'a> {
             Ok((runner, verification)) => {
                 let contestant = contestant.to_owned();
                 let (times, host_times) = (Vec::new(), Vec::new());
-                let entrant =
-                    Entrant { contestant, way, details, verification, runner, times, host_times };
+                let entrant = TimedContestant {
+                    contestant,
+                    way,
+                    details,
+                    verification,
+                    runner,
+                    times,
+                    host_times,
+                };
                 self.entrants.push(entrant);
                 Ok(())
             }
@@ -317,7 +324,7 @@ impl<'a> Field<'a> {
         let branches =
             branches.and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
         self.enter(PEER, Way::Branches, details, boxed(branches))?;
-        self.alone.push(Alone::launched(bench, PEER, one(), sets));
+        self.alone.push(SingleJob::launched(bench, PEER, one(), sets));
 
         match CublasLtBatch::plan(first, operands) {
             Ok(plan) => {
@@ -345,7 +352,7 @@ impl<'a> Field<'a> {
         let branches = for_each_branch(|_| Ok(one()?))
             .and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
         self.enter(LAUNCHED, Way::Branches, details, boxed(branches))?;
-        self.alone.push(Alone::launched(bench, LAUNCHED, contestant()?, sets));
+        self.alone.push(SingleJob::launched(bench, LAUNCHED, contestant()?, sets));
 
         match GemmBatch::new(gemm, operands) {
             Ok(batch) => {
@@ -393,7 +400,7 @@ impl<'a> Field<'a> {
             }
         }
         if self.entrants.len() > entered && ways.contains(&Way::Chain) {
-            self.alone.push(Alone::resident(name, resident));
+            self.alone.push(SingleJob::resident(name, resident));
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ pub type Goal = i32;
 
 /// High throughput, for many jobs at once or large ones. The default.
 pub const PGEMM_GOAL_THROUGHPUT: Goal = 0;
-/// One small job soon, or one after the other.
+/// Low latency, for small jobs one after another.
 pub const PGEMM_GOAL_LATENCY: Goal = 1;
 
 /// A job that was submitted to an engine. Never 0.

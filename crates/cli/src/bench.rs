@@ -15,7 +15,7 @@ use pgemm_bench::{
 use crate::blocks;
 use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
-use crate::parse::{self, Knobs, Majors, Size, Types, Way};
+use crate::parse::{self, KernelChoice, Knobs, Majors, Size, Types};
 use crate::stream;
 use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
@@ -80,7 +80,7 @@ pub struct Args {
     /// Also measure this kernel with this split, raster height and launch, next to the planner's
     /// pick. With --stream, also measure this resident kernel. May be repeated.
     #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
-    also: Vec<Way>,
+    also: Vec<KernelChoice>,
     /// Seconds of measurement for each problem. Finding cuBLASLt's best algorithm takes the same
     /// time again.
     #[arg(long, default_value_t = 6.0)]

@@ -236,7 +236,7 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
 /// A kernel with its launch parameters: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner chooses the
 /// omitted ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Way {
+pub struct KernelChoice {
     /// The kernel.
     pub spec: Spec,
     /// How tiles are split along k.
@@ -247,7 +247,7 @@ pub struct Way {
     pub dependent_launch: Option<bool>,
 }
 
-impl FromStr for Way {
+impl FromStr for KernelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -269,11 +269,11 @@ impl FromStr for Way {
             _ => Err(format!("'{launch}' is no way to launch: dependent or serial")),
         });
         let (raster_rows, dependent_launch) = (raster_rows.transpose()?, launch.transpose()?);
-        Ok(Way { spec, split, raster_rows, dependent_launch })
+        Ok(KernelChoice { spec, split, raster_rows, dependent_launch })
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.spec)?;
         if let Some(split) = self.split {
@@ -437,8 +437,8 @@ impl Knobs {
     }
 
     /// The config for this kernel and precision, with the knobs that it leaves open.
-    pub fn config_for(&self, way: &Way, precision: Precision) -> Config {
-        let Way { spec, split, raster_rows, dependent_launch } = *way;
+    pub fn config_for(&self, way: &KernelChoice, precision: Precision) -> Config {
+        let KernelChoice { spec, split, raster_rows, dependent_launch } = *way;
         let mut config = Config::for_spec(spec).with_precision(precision);
         config.raster_rows = raster_rows.or(self.raster_rows);
         config.split = split.or(self.split);
@@ -503,9 +503,9 @@ mod tests {
             format!("{spec}:split-3:8:serial"),
             format!("{spec}:whole:1:dependent"),
         ] {
-            assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<KernelChoice>().unwrap().to_string(), text);
         }
-        let way: Way = format!("{spec}:split-3:8:serial").parse().unwrap();
+        let way: KernelChoice = format!("{spec}:split-3:8:serial").parse().unwrap();
         assert_eq!((way.split, way.raster_rows), (Some(Split::SplitK(3)), Some(8)));
         assert_eq!(way.dependent_launch, Some(false));
         for (end, part) in [
@@ -517,7 +517,7 @@ mod tests {
             (":whole:1:serial:1", "dependent or serial"),
             ("-x", "is not a kernel spec"),
         ] {
-            let message = format!("{spec}{end}").parse::<Way>().unwrap_err();
+            let message = format!("{spec}{end}").parse::<KernelChoice>().unwrap_err();
             assert!(message.contains(part), "{end}: {message}");
         }
     }

@@ -14,7 +14,7 @@ use pgemm_kernels::Spec;
 use crate::failure::Failure;
 use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
-use crate::parse::Way;
+use crate::parse::KernelChoice;
 use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 
@@ -50,13 +50,17 @@ pub fn worklist(
 }
 
 /// The kernel, if it is a resident one.
-pub fn resident(way: &Way) -> Option<Spec> {
+pub fn resident(way: &KernelChoice) -> Option<Spec> {
     Some(way.spec).filter(Spec::is_resident)
 }
 
 /// The resident kernels among the given ones. Checks that every kernel is used: launched kernels in
 /// pairs, resident kernels in streams.
-pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, UsageError> {
+pub fn residents(
+    also: &[KernelChoice],
+    pairs: bool,
+    streams: bool,
+) -> Result<Vec<Spec>, UsageError> {
     for way in also {
         let used = if resident(way).is_some() { streams } else { pairs };
         if !used {
@@ -231,7 +235,7 @@ pub mod tests {
 
     #[test]
     fn kernels_go_where_they_are_of_use() {
-        let way = |name: &str| name.parse::<Way>().unwrap();
+        let way = |name: &str| name.parse::<KernelChoice>().unwrap();
         let stays = way("bf16-kk-bf16-64x64x64-s8-w1-c1x1-resident");
         let launched = way("bf16-kk-bf16-64x64x64-s8-w1-c1x1");
         let both = [stays, launched];

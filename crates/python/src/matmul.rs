@@ -1,4 +1,4 @@
-//! `matmul` and `linear`: what they are given becomes views, a product and a result in the caller's
+//! `matmul` and `linear`: their arguments become views, a product, and a result in the caller's
 //! library.
 
 use pgemm::{BiasAlong, Epilogue, PlanError, Problem};
@@ -14,7 +14,7 @@ use crate::raw;
 use crate::source::{Source, Torch, is_of, stream_handle};
 use crate::types::{self, Requested, Types};
 
-/// What Python gives.
+/// The arguments of a call.
 pub struct Call<'a, 'py> {
     /// A.
     pub a: &'a Bound<'py, PyAny>,
@@ -32,20 +32,20 @@ pub struct Call<'a, 'py> {
     pub alpha: f64,
     /// Factor of C.
     pub beta: f64,
-    /// Its text.
+    /// The text of the epilogue.
     pub epilogue: Option<&'a str>,
-    /// Of operands.
+    /// Requested type of the operands.
     pub dtype: Option<&'a Bound<'py, PyAny>>,
-    /// Of sums.
+    /// Requested precision of sums.
     pub precision: Option<&'a str>,
-    /// Of the result.
+    /// Requested type of the result.
     pub out_dtype: Option<&'a Bound<'py, PyAny>>,
-    /// Where it is queued.
+    /// The stream that the product is queued on.
     pub stream: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl<'py> Call<'_, 'py> {
-    /// Does it. `through_torch` is false where torch's dispatcher has had its turn.
+    /// Runs the call. `through_torch` is false if torch's dispatcher made the call.
     pub fn run(&self, through_torch: bool) -> PyResult<Bound<'py, PyAny>> {
         let py = self.a.py();
         let torch = match Torch::loaded(py) {
@@ -76,7 +76,7 @@ impl<'py> Call<'_, 'py> {
         torch.records_gradients(self.arrays())
     }
 
-    /// The same by torch's dispatcher.
+    /// Runs the call through torch's dispatcher.
     fn dispatched(&self) -> PyResult<Bound<'py, PyAny>> {
         let py = self.a.py();
         if self.out.is_some() {
@@ -139,7 +139,8 @@ impl<'py> Call<'_, 'py> {
         Ok(out)
     }
 
-    /// Queues or computes it, and waits where its library would not know that it must.
+    /// Queues or computes the product, and waits if the array's library cannot order its own work
+    /// after it.
     fn run_product(&self, product: &Product, wait: bool) -> Result<(), Failure> {
         detached(self.a.py(), || {
             // SAFETY: the arrays are alive for the call, and those on a device as long as their
@@ -157,7 +158,7 @@ impl<'py> Call<'_, 'py> {
         self.out.map_or(Ok(false), |out| is_of(out, "jax"))
     }
 
-    /// Finds out where all that is given lies.
+    /// Reads the views of all arguments.
     fn read(&self) -> Result<Arrays, Failure> {
         let read = |name: &'static str, object: Option<&Bound<'py, PyAny>>| {
             object.map(|object| Source::of(name, object)).transpose()
@@ -198,7 +199,7 @@ impl<'py> Call<'_, 'py> {
         a: &View,
         b: &View,
     ) -> Result<(Bound<'py, PyAny>, Launches), Failure> {
-        // Where nothing lies yet that it could overlap.
+        // An address that no array has, so that nothing overlaps it.
         const NOWHERE: u64 = 1 << 63;
         let shape = result_shape(a, b)?;
         let strides = shape.tight_strides();
@@ -267,7 +268,7 @@ impl<'py> Call<'_, 'py> {
     }
 }
 
-/// Where all arrays of a call lie.
+/// The views of all arrays of a call.
 struct Arrays {
     a: Source,
     b: Source,

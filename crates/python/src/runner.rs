@@ -26,7 +26,7 @@ const PER_THREAD: u64 = 2;
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Runner {
     gemm: Gemm,
-    /// Streams with work that nobody has waited for.
+    /// Streams with work that was not waited for.
     queued: Mutex<BTreeSet<u64>>,
 }
 
@@ -53,8 +53,8 @@ impl Runner {
     }
 
     /// Queues C = A*B on the stream and returns at once. A stream of None is the legacy default
-    /// stream; a number is the handle of one, and streams of torch.cuda and cupy.cuda are taken
-    /// too. The first run of a problem plans and compiles.
+    /// stream. A number is a stream's handle. Streams of torch.cuda and cupy.cuda are accepted too.
+    /// The first run of a problem plans and compiles.
     #[pyo3(signature = (A_ptr, B_ptr, C_ptr, M, N, K, stream=None))]
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     #[expect(clippy::too_many_arguments, reason = "as above")]
@@ -84,8 +84,8 @@ impl Runner {
         queue().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Compiles and loads what a problem needs, so that running it only launches: before it is
-    /// captured into a CUDA graph.
+    /// Compiles and loads the kernels of a problem, so that later runs only launch. Required before
+    /// the problem is captured into a CUDA graph.
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     fn prepare(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<()> {
         let prepare = || {
@@ -103,7 +103,7 @@ impl Runner {
         let wait = || {
             for &stream in &streams {
                 if stream == PER_THREAD {
-                    // Another thread's own stream has no handle here.
+                    // The default stream of another thread has no handle here.
                     self.gemm.sync()?;
                 } else {
                     // SAFETY: the stream exists, as the documentation asks.
@@ -115,7 +115,7 @@ impl Runner {
         detached(py, wait).map_err(|failure| failure.raise(py))
     }
 
-    /// How a problem is computed, in a line.
+    /// Describes the plan of a problem in one line.
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     fn describe(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<String> {
         let describe = || {
@@ -131,14 +131,14 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         if !self.queued.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            // What failed on the device is said by whoever waits for results.
+            // Device errors are reported by the calls that wait for results.
             let _ = self.gemm.sync();
         }
     }
 }
 
-/// How a problem would be computed by a GEMM with these knobs, in a line: kernel and plan. No GPU
-/// is needed. The keywords are those of Runner; tiles that are not given are the planner's.
+/// Describes how a GEMM with these knobs would compute a problem, in one line: kernel and plan. No
+/// GPU is needed. The keywords are those of Runner. The planner chooses tiles that are not given.
 #[pyfunction]
 #[pyo3(signature = (M, N, K, dtype=None, tile_m=None, tile_n=None, tile_k=None, *, sm_count=knobs::USUAL_SMS, **knobs))]
 #[expect(non_snake_case, reason = "these are the names that callers write")]
@@ -171,7 +171,8 @@ fn first_plan(problem: &Problem, config: &Config, sms: u32) -> Result<String, Fa
 
 fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
     let extent = |what: &str, requested: i64| {
-        let negative = |_| Failure::argument(format!("{what} is {requested}: it must be 0 or more"));
+        let negative =
+            |_| Failure::argument(format!("{what} is {requested}: it must be 0 or more"));
         usize::try_from(requested).map_err(negative)
     };
     Ok(Problem::new(extent("M", m)?, extent("N", n)?, extent("K", k)?, Major::K, Major::N))
@@ -180,7 +181,7 @@ fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
 /// The GEMM that keywords ask for.
 ///
 /// # Errors
-/// There is no such device, or a file that cannot be used.
+/// There is no such device, or a file is unusable.
 pub fn create(requested: knobs::Requested) -> Result<Gemm, Failure> {
     let knobs::Requested { config, device, autotune_file } = requested;
     let device = match device {
@@ -192,8 +193,8 @@ pub fn create(requested: knobs::Requested) -> Result<Gemm, Failure> {
     Ok(Gemm::with_picks(&device, config, Arc::new(picks))?)
 }
 
-/// What was tuned, at a path that somebody names: unlike what the environment names, a file there
-/// must be usable.
+/// The tuned choices at a path of the caller. Unlike files named by the environment, these must be
+/// usable.
 fn picks(path: String, here: &Platform) -> Result<Picks, Failure> {
     if path == "off" {
         return Ok(Picks::default());

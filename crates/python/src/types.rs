@@ -48,7 +48,7 @@ pub fn named(name: &str) -> Result<Dtype, Failure> {
 /// A type given as text, or as torch's, numpy's or others' object for it.
 ///
 /// # Errors
-/// It stands for no type that is multiplied.
+/// The object does not name a supported type.
 pub fn given(requested: &Bound<'_, PyAny>) -> Result<Dtype, Failure> {
     if let Ok(text) = requested.extract::<String>() {
         return named(&text);
@@ -65,32 +65,32 @@ pub fn given(requested: &Bound<'_, PyAny>) -> Result<Dtype, Failure> {
 /// The types of a product, and how accurately it is added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Types {
-    /// Of A.
+    /// Type of A.
     pub a: Dtype,
-    /// Of B.
+    /// Type of B.
     pub b: Dtype,
-    /// Of C and D.
+    /// Type of C and D.
     pub d: Dtype,
     /// `None` for the default.
     pub precision: Option<Precision>,
 }
 
-/// What is asked for besides the arrays' own types.
+/// The requested types and precision.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Requested {
-    /// Of the operands, where their library has no such type.
+    /// Type of the operands, if their library has no such type.
     pub dtype: Option<Dtype>,
-    /// Of the result.
+    /// Type of the result.
     pub out_dtype: Option<Dtype>,
-    /// How accurately.
+    /// The precision.
     pub precision: Option<Precision>,
 }
 
 impl Requested {
-    /// What three keywords say. A precision of tf32 is that type.
+    /// Reads the three keywords. A precision of tf32 stands for the type tf32.
     ///
     /// # Errors
-    /// A word that stands for nothing.
+    /// An unknown name.
     pub fn new(
         dtype: Option<&Bound<'_, PyAny>>,
         precision: Option<&str>,
@@ -114,7 +114,7 @@ impl Requested {
     /// The types of a product of arrays of these, into one that is given or to be made.
     ///
     /// # Errors
-    /// The arrays' elements are not of the type that is asked for.
+    /// The elements of the arrays do not have the requested type.
     pub fn types(&self, a: Dtype, b: Dtype, out: Option<Dtype>) -> Result<Types, Failure> {
         let operand = |name: &str, found: Dtype| match self.dtype {
             None => Ok(found),
@@ -149,8 +149,8 @@ impl Types {
     }
 }
 
-/// Whether elements of one type may be those of another: tf32 is binary32 in memory, and 8-bit
-/// floats are bytes where a library lacks them.
+/// Whether an array of one type may hold elements of another. tf32 is stored as binary32, and 8-bit
+/// floats as bytes if a library lacks them.
 pub fn holds(found: Dtype, requested: Dtype) -> bool {
     found == requested
         || matches!(

@@ -207,7 +207,7 @@ impl Api {
     fn load() -> Result<Api, LoadFailure> {
         let candidates = match std::env::var_os(PATH_VARIABLE) {
             Some(path) => vec![PathBuf::from(path)],
-            None => candidates(&Surroundings::of_this_process()),
+            None => candidates(&SearchEnvironment::of_this_process()),
         };
         let mut tried = Vec::new();
         for path in candidates {
@@ -222,15 +222,15 @@ impl Api {
 }
 
 /// The folders that a search starts from.
-struct Surroundings {
+struct SearchEnvironment {
     /// CUDA toolkits.
     toolkits: Vec<PathBuf>,
     /// Roots of Python installations and virtual environments.
     python_roots: Vec<PathBuf>,
 }
 
-impl Surroundings {
-    fn of_this_process() -> Surroundings {
+impl SearchEnvironment {
+    fn of_this_process() -> SearchEnvironment {
         let variable = |name| std::env::var_os(name).map(PathBuf::from);
         let mut toolkits: Vec<PathBuf> =
             ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(variable).collect();
@@ -246,7 +246,7 @@ impl Surroundings {
             );
         }
         python_roots.extend(variable("HOME").map(|home| home.join(".local")));
-        Surroundings { toolkits, python_roots }
+        SearchEnvironment { toolkits, python_roots }
     }
 
     fn folders(&self) -> Vec<PathBuf> {
@@ -272,7 +272,7 @@ impl Surroundings {
 
 /// Every name to try: for each version, newest first, the dynamic loader's own search and then the
 /// folders that have it.
-fn candidates(surroundings: &Surroundings) -> Vec<PathBuf> {
+fn candidates(surroundings: &SearchEnvironment) -> Vec<PathBuf> {
     let folders = surroundings.folders();
     let mut candidates = Vec::new();
     for version in VERSIONS {
@@ -316,7 +316,7 @@ mod tests {
             std::fs::create_dir_all(folder).unwrap();
             std::fs::write(folder.join(format!("libcublasLt.so.{version}")), b"").unwrap();
         }
-        let surroundings = Surroundings {
+        let surroundings = SearchEnvironment {
             toolkits: vec![root.path().join("cuda")],
             python_roots: vec![root.path().join("venv")],
         };

@@ -19,7 +19,7 @@ const PALINDROMES: usize = 2;
 const LEAD: usize = 20;
 
 /// A contestant that runs one job at a time.
-pub(super) struct Alone<'a> {
+pub(super) struct SingleJob<'a> {
     contestant: String,
     /// Does a job on one of the sets and waits for it.
     once: Box<dyn FnMut(usize) -> Result<()> + 'a>,
@@ -27,7 +27,7 @@ pub(super) struct Alone<'a> {
     leave: Box<dyn FnMut() -> Result<()> + 'a>,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> SingleJob<'a> {
     /// A launch, and a wait for its stream.
     pub(super) fn launched(
         bench: &'a Bench,
@@ -39,13 +39,13 @@ impl<'a> Alone<'a> {
             contestant.enqueue(job % sets, bench.stream())?;
             Ok(bench.stream().synchronize()?)
         };
-        Alone { contestant: name.to_owned(), once: Box::new(once), leave: Box::new(|| Ok(())) }
+        SingleJob { contestant: name.to_owned(), once: Box::new(once), leave: Box::new(|| Ok(())) }
     }
 
     /// A job of a resident kernel, and a wait for its ticket.
     pub(super) fn resident(name: String, resident: Rc<Resident>) -> Self {
         let own = resident.clone();
-        Alone {
+        SingleJob {
             contestant: name,
             once: Box::new(move |job| own.once(job)),
             leave: Box::new(move || resident.leave()),
@@ -68,7 +68,7 @@ impl<'a> Alone<'a> {
             )?,
             function,
         };
-        Ok(Alone::launched(bench, super::EMPTY, Box::new(empty), 1))
+        Ok(SingleJob::launched(bench, super::EMPTY, Box::new(empty), 1))
     }
 }
 
@@ -90,11 +90,11 @@ impl Contestant for Empty {
 }
 
 /// Runs the jobs of all contestants, turn by turn.
-pub(super) fn race(everybody: &mut [Alone<'_>]) -> Result<Vec<AloneTimes>> {
+pub(super) fn race(everybody: &mut [SingleJob<'_>]) -> Result<Vec<AloneTimes>> {
     let mut times = vec![Vec::new(); everybody.len()];
     let contestants = everybody.len();
     for turn in (0..PALINDROMES).flat_map(|_| palindrome(contestants, 0)) {
-        let Alone { once, leave, .. } = &mut everybody[turn];
+        let SingleJob { once, leave, .. } = &mut everybody[turn];
         for job in 0..LEAD + TURN {
             let begin = Instant::now();
             once(job)?;

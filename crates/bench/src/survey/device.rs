@@ -16,7 +16,7 @@ use super::{
     WARM_UP_SHARE, expected_seconds, rows,
 };
 use crate::cublaslt::{CublasLt, CublasLtPlan};
-use crate::error::{BenchError, Result, TooMuch};
+use crate::error::{BenchError, Result, SurveyLimit};
 use crate::machine::Machine;
 
 /// Seed of the random operands.
@@ -165,10 +165,10 @@ impl Surveyor {
             || sets.result_bytes() > self.results.bytes()
         {
             let bytes = sets.operand_bytes() + sets.result_bytes();
-            return Err(too_large(TooMuch::Memory { sets: sets.count, bytes: bytes as u64 }));
+            return Err(too_large(SurveyLimit::Memory { sets: sets.count, bytes: bytes as u64 }));
         }
         if seconds > MAX_PROBLEM_SECONDS {
-            return Err(too_large(TooMuch::Time { seconds }));
+            return Err(too_large(SurveyLimit::Time { seconds }));
         }
         let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
         let launch =

@@ -1,5 +1,5 @@
-//! Launches at addresses and on streams that Python names. Whoever gives wrong ones gets what CUDA
-//! makes of them.
+//! Launches at addresses and on streams that Python passes. Wrong ones lead to errors of CUDA or
+//! undefined behaviour.
 
 use std::ffi::c_void;
 
@@ -67,7 +67,7 @@ pub unsafe fn wait(device: &Device, stream: u64) -> Result<()> {
 /// The device of a context that is current on this thread.
 ///
 /// # Errors
-/// It is not one that kernels run on.
+/// Kernels cannot run on the device.
 pub fn device_of(context: ContextRef) -> std::result::Result<Device, Failure> {
     // SAFETY: it is current, hence alive. In Python contexts are those of libraries that never
     // destroy them.

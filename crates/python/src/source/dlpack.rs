@@ -20,7 +20,7 @@ const CUDA_MANAGED: i64 = 13;
 /// The legacy default stream, as DLPack numbers it.
 pub const LEGACY_STREAM: u64 = 1;
 
-/// Reads an array of a library that has nothing but DLPack. One on a device is made to be ready for
+/// Reads an array of a library that supports only DLPack. An array on a device is made ready for
 /// the legacy default stream.
 pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     let py = object.py();
@@ -43,7 +43,7 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     keywords.set_item(intern!(py, "max_version"), (1, 0))?;
     let export = intern!(py, "__dlpack__");
     let capsule = match object.call_method(export, (), Some(&keywords)) {
-        // Libraries that are older than DLPack 1.0 do not know of versions.
+        // Libraries older than DLPack 1.0 do not accept a version.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             keywords.del_item(intern!(py, "max_version"))?;
             object.call_method(export, (), Some(&keywords))

@@ -107,7 +107,8 @@ fn in_elements(name: &str, bytes: Dims, dtype: Dtype) -> Result<Dims, Failure> {
     Ok(bytes.iter().map(|stride| stride / size).collect())
 }
 
-/// The element type. Those of ml_dtypes have no letter of their own, but a name.
+/// The element type. Types of ml_dtypes are recognised by name, because they have no type
+/// character.
 fn dtype(name: &str, object: &Bound<'_, PyAny>, typestr: &str) -> Result<Dtype, Failure> {
     let dtype = match typestr {
         "<f2" => Some(Dtype::F16),
