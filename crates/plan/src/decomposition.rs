@@ -8,9 +8,9 @@ use crate::split::Split;
 /// More cluster tiles than any kernel counts. Larger numbers are cut to this.
 const MAX_TILES: u64 = 1 << 48;
 
-/// Stands for the SMs that clusters of more than two CTAs cannot use: one in so many. Such clusters do
-/// not fill every group of SMs (GPC). On an H200 with 132 SMs, 30 of 33 clusters of four CTAs ran at
-/// the same time.
+/// Stands for the SMs that clusters of more than two CTAs cannot use: one in so many. Such clusters
+/// do not fill every group of SMs (GPC). On an H200 with 132 SMs, 30 of 33 clusters of four CTAs
+/// ran at the same time.
 const UNUSABLE_SM_DIVISOR: u32 = 11;
 
 /// Stream-K leaves at most one cluster in so many idle to avoid tiles with three contributors.

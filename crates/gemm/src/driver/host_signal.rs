@@ -1,5 +1,5 @@
-//! Signals between streams and the host: words in memory that a stream writes or waits for, and a signal
-//! that a host thread waits for.
+//! Signals between streams and the host: words in memory that a stream writes or waits for, and a
+//! signal that a host thread waits for.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,8 @@ impl HostSignal {
         self.changed.notify_one();
     }
 
-    /// Waits until the signal was raised more than `seen` times. Returns the number, or `None` after [`end`](Self::end).
+    /// Waits until the signal was raised more than `seen` times. Returns the number, or `None`
+    /// after [`end`](Self::end).
     pub(crate) fn wait(&self, seen: u64) -> Option<u64> {
         let quiet = |state: &mut SignalState| state.count == seen && !state.ends;
         let state = self.changed.wait_while(self.lock(), quiet);
