@@ -24,55 +24,55 @@ from results import parse_choice, parse_problem, read_lines
 
 # The constants of heuristic/wgmma.rs, as they are now.
 START = {
-    "MATH": 1.22,
+    "MATH_FACTOR": 1.22,
     "STAGE_CYCLES": 264.0,
     "SMEM_BYTES_PER_CYCLE": 175.0,
     "L2_BYTES_PER_CYCLE": 155.8,
-    "OUTSIDE": 12.24,
-    "LATENCY": 1780.0,
-    "EPILOGUE_PER_BYTE": 0.05,
-    "STORED_BY_ONE": 1.2,
-    "COLUMNS_STORED_BY_ONE": 2.0,
-    "RAGGED": 2.0,
-    "RAGGED_OF_32_BITS": 3.0,
-    "BETWEEN_PER_BYTE": 0.05,
-    "TURN_CYCLES": 1400.0,
+    "OUT_OF_BOUNDS_FACTOR": 12.24,
+    "LOAD_LATENCY_CYCLES": 1780.0,
+    "EPILOGUE_CYCLES_PER_BYTE": 0.05,
+    "EPILOGUE_FACTOR_ONE_WARPGROUP": 1.2,
+    "EPILOGUE_FACTOR_PING_PONG_COLUMN_MAJOR": 2.0,
+    "EPILOGUE_FACTOR_RAGGED": 2.0,
+    "EPILOGUE_FACTOR_RAGGED_32_BIT": 3.0,
+    "TILE_GAP_CYCLES_PER_BYTE": 0.05,
+    "MIN_PING_PONG_TILE_CYCLES": 1400.0,
     "DRAM_BYTES_PER_CYCLE": 48.57,
-    "READ_AGAIN": 0.72,
-    "MERGED": 0.2832,
-    "UNEQUAL": 1.1,
+    "REREAD_FRACTION": 0.72,
+    "MERGED_REREAD_FACTOR": 0.2832,
+    "UNEVEN_PLACEMENT_FACTOR": 1.1,
     "L2_BYTES": 61.4e6,
-    "OUT_OF_STEP": 1.06,
+    "STREAM_K_FACTOR": 1.06,
     "LAUNCH_CYCLES": 2981.0,
     "SERIAL_CYCLES": 1150.0,
     "CLUSTER_CYCLES": 50.0,
-    "OF_TWO": 6700.0,
-    "OF_MANY": 7000.0,
-    "OF_MANY_PER_ELEMENT": 0.5489,
-    "OF_MANY_PER_PART": 90.0,
+    "REDUCTION_CYCLES_TWO_WORKERS": 6700.0,
+    "REDUCTION_CYCLES_MANY_WORKERS": 7000.0,
+    "REDUCTION_CYCLES_PER_ELEMENT": 0.5489,
+    "REDUCTION_CYCLES_PER_PART": 90.0,
 }
 # Not fitted unless --free asks for it: constants that few of the choices near the best depend on, or that trade against others.
 # The tensor cores' time is that of large problems, which scatter; what warpgroups that take turns save and need comes from pairs
 # of kernels that differ in nothing else, and what a serial launch costs and unevenness does from pairs of launches; stream-K gains
 # or loses little with most tiles; and only narrow tiles have stages as short as STAGE_CYCLES.
 FIXED = (
-    "MATH",
+    "MATH_FACTOR",
     "STAGE_CYCLES",
     "SMEM_BYTES_PER_CYCLE",
-    "EPILOGUE_PER_BYTE",
-    "STORED_BY_ONE",
-    "COLUMNS_STORED_BY_ONE",
-    "RAGGED",
-    "RAGGED_OF_32_BITS",
-    "BETWEEN_PER_BYTE",
-    "TURN_CYCLES",
-    "UNEQUAL",
+    "EPILOGUE_CYCLES_PER_BYTE",
+    "EPILOGUE_FACTOR_ONE_WARPGROUP",
+    "EPILOGUE_FACTOR_PING_PONG_COLUMN_MAJOR",
+    "EPILOGUE_FACTOR_RAGGED",
+    "EPILOGUE_FACTOR_RAGGED_32_BIT",
+    "TILE_GAP_CYCLES_PER_BYTE",
+    "MIN_PING_PONG_TILE_CYCLES",
+    "UNEVEN_PLACEMENT_FACTOR",
     "L2_BYTES",
-    "OUT_OF_STEP",
+    "STREAM_K_FACTOR",
     "SERIAL_CYCLES",
     "CLUSTER_CYCLES",
 )
-LARGE_TILE = 128 * 256
+LARGE_TILE_ELEMENTS = 128 * 256
 MAC_BYTES_PER_CYCLE = 4096.0
 
 # The nominal clock that cycles are counted in.
@@ -192,48 +192,48 @@ def whole_spans(extent, element_bytes):
 
 
 def cycles(constants, x):
-    """`Rated::cycles` of heuristic/wgmma.rs, line by line, for all choices at once."""
+    """`WgmmaModel::cycles` of heuristic/wgmma.rs, line by line, for all choices at once."""
     c = constants
     stages = x.whole_turns * x.k_tiles + x.worker_turns * x.share
-    math_cycles = x.tm * x.tn * x.tk * x.operand_bytes / MAC_BYTES_PER_CYCLE * c["MATH"]
+    math_cycles = x.tm * x.tn * x.tk * x.operand_bytes / MAC_BYTES_PER_CYCLE * c["MATH_FACTOR"]
     math_cycles = np.maximum(math_cycles, c["STAGE_CYCLES"])
-    late = c["LATENCY"] / x.stages
+    late = c["LOAD_LATENCY_CYCLES"] / x.stages
     inside = x.operand_bytes * x.tk * (np.minimum(x.tm, x.m) + np.minimum(x.tn, x.n))
     outside = np.maximum(x.stage_bytes - inside, 0.0)
     sent = (x.stage_bytes - outside) * x.from_l2
-    fill = (sent + c["OUTSIDE"] * outside) / c["L2_BYTES_PER_CYCLE"]
+    fill = (sent + c["OUT_OF_BOUNDS_FACTOR"] * outside) / c["L2_BYTES_PER_CYCLE"]
     read = x.operand_bytes * x.tk * x.tm / 64.0 * (64.0 + x.tn)
     shared = (read + x.stage_bytes) / c["SMEM_BYTES_PER_CYCLE"]
     stage = ((math_cycles**8 + shared**8) ** 0.5 + late**4 + fill**4) ** 0.25
     elements = x.tm * x.tn
-    longer = np.where(x.output_bytes == 4, c["RAGGED_OF_32_BITS"], c["RAGGED"])
-    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.columns_by_one, c["COLUMNS_STORED_BY_ONE"], np.where(x.stored_by_one, c["STORED_BY_ONE"], 1.0)) * c["EPILOGUE_PER_BYTE"]
+    longer = np.where(x.output_bytes == 4, c["EPILOGUE_FACTOR_RAGGED_32_BIT"], c["EPILOGUE_FACTOR_RAGGED"])
+    per_byte = np.where(x.ragged, longer, 1.0) * np.where(x.columns_by_one, c["EPILOGUE_FACTOR_PING_PONG_COLUMN_MAJOR"], np.where(x.stored_by_one, c["EPILOGUE_FACTOR_ONE_WARPGROUP"], 1.0)) * c["EPILOGUE_CYCLES_PER_BYTE"]
     epilogue = per_byte * 2 * elements  # of 16 bits
-    beside = np.where(x.ping_pong, np.maximum(x.turns - 1, 0) * np.maximum(c["TURN_CYCLES"], epilogue), 0.0)
+    beside = np.where(x.ping_pong, np.maximum(x.turns - 1, 0) * np.maximum(c["MIN_PING_PONG_TILE_CYCLES"], epilogue), 0.0)
     busy = ((stages * stage) ** 4 + beside**4) ** 0.25 + x.parts * epilogue
 
     a, b = x.operand_bytes * x.m * x.k, x.operand_bytes * x.n * x.k
     results = x.output_bytes * x.m * x.n
-    again = np.where(x.merged, c["MERGED"], 1.0) * c["READ_AGAIN"] * (np.where(x.columns > 1, a, 0.0) + np.where(x.rows > 1, b, 0.0))
+    again = np.where(x.merged, c["MERGED_REREAD_FACTOR"], 1.0) * c["REREAD_FRACTION"] * (np.where(x.columns > 1, a, 0.0) + np.where(x.rows > 1, b, 0.0))
     traffic = a + b + results + again + np.where(x.streams, missed(c, x), 0.0)
     pairs = x.sms / 2.0
     of_pair = np.maximum(x.in_pair / (x.tiles * x.k_tiles), 1.0 / pairs)
-    dram = traffic * of_pair * np.where(x.unequal, c["UNEQUAL"], 1.0) / c["DRAM_BYTES_PER_CYCLE"]
+    dram = traffic * of_pair * np.where(x.unequal, c["UNEVEN_PLACEMENT_FACTOR"], 1.0) / c["DRAM_BYTES_PER_CYCLE"]
     pauses = np.where(busy > dram, np.maximum(x.whole_turns - 1, 0), 0)
-    large = np.logical_not(x.ping_pong) & (elements >= LARGE_TILE)
-    busy = busy + np.where(large, pauses * c["BETWEEN_PER_BYTE"] * 2 * elements, 0.0)
+    large = np.logical_not(x.ping_pong) & (elements >= LARGE_TILE_ELEMENTS)
+    busy = busy + np.where(large, pauses * c["TILE_GAP_CYCLES_PER_BYTE"] * 2 * elements, 0.0)
 
-    of_many = c["OF_MANY"] + c["OF_MANY_PER_PART"] * np.maximum(x.contributors - 4, 0)
-    of_many = of_many + c["OF_MANY_PER_ELEMENT"] * x.worker_turns * elements
-    reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, c["OF_TWO"], of_many))
-    step = np.where(x.streams, c["OUT_OF_STEP"], 1.0)
+    of_many = c["REDUCTION_CYCLES_MANY_WORKERS"] + c["REDUCTION_CYCLES_PER_PART"] * np.maximum(x.contributors - 4, 0)
+    of_many = of_many + c["REDUCTION_CYCLES_PER_ELEMENT"] * x.worker_turns * elements
+    reduction = np.where(x.contributors == 0, 0.0, np.where(x.contributors <= 2, c["REDUCTION_CYCLES_TWO_WORKERS"], of_many))
+    step = np.where(x.streams, c["STREAM_K_FACTOR"], 1.0)
     launch = c["LAUNCH_CYCLES"] + np.where(x.dependent, 0.0, c["SERIAL_CYCLES"])
     launch = launch + np.where(x.clustered, c["CLUSTER_CYCLES"], 0.0)
     return step * ((busy**4 + dram**4) ** 0.25 + reduction + launch)
 
 
 def missed(c, x):
-    """`Rated::missed` of heuristic/wgmma.rs."""
+    """`WgmmaModel::missed` of heuristic/wgmma.rs."""
     of_tile = (x.cluster_tm + x.cluster_tn) * x.k * x.operand_bytes
     a = np.minimum(x.split_rows * x.cluster_tm, x.m) * x.k * x.operand_bytes * np.maximum(x.split_columns - 1.0, 0.0)
     b = np.minimum(x.split_columns * x.cluster_tn, x.n) * x.k * x.operand_bytes * np.maximum(x.split_rows - 1.0, 0.0)

@@ -1,5 +1,6 @@
-//! How fast the device reads memory, measured by the harness's protocol: the ceiling of GEMMs that read their operands once.
-//! Buffers rotate as operand sets do, so that they come from memory, and several shapes of the probe race: the fastest counts.
+//! Read bandwidth of device memory, measured by the harness's protocol. It is the upper limit for
+//! GEMMs that read their operands once. Buffers rotate as operand sets do, so that reads come from
+//! memory. Several shapes of the probe are raced, and the fastest counts.
 
 use std::sync::Arc;
 
@@ -21,10 +22,11 @@ use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 use crate::outcome::{ContestantSummary, Outcome};
 
-/// Sizes of buffers that are usually measured, bytes: from what the L2 would hold to what it cannot.
+/// Default sizes of buffers in bytes, from sizes that L2 would hold to sizes far beyond it.
 pub const BANDWIDTH_SIZES: [u64; 6] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 512 << 20, 2 << 30];
 
-/// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared memory.
+/// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared
+/// memory.
 const SHAPES: [ProbeSpec; 3] = [shape(8 << 10, 12), shape(16 << 10, 12), shape(32 << 10, 7)];
 
 const POLICIES: [(L2Policy, &str); 2] =
@@ -37,7 +39,7 @@ const fn shape(box_bytes: u32, stages: u32) -> ProbeSpec {
     ProbeSpec { box_bytes, stages, checksums: false }
 }
 
-/// How fast buffers of one size are read.
+/// The read bandwidth for buffers of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadBandwidth {
     /// Size of a buffer, bytes.
@@ -52,7 +54,7 @@ pub struct ReadBandwidth {
     pub measurement: Measurement,
 }
 
-/// How fast one shape of the probe reads.
+/// The read bandwidth of one shape of the probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeSpeed {
     /// Bytes of a TMA box, stages of the ring, L2 policy.
@@ -76,8 +78,9 @@ impl ReadBandwidth {
 }
 
 impl Outcome {
-    /// What a contestant has of the read bandwidth: the bytes of A, B and D (and of C, where it is read), each counted once,
-    /// over its time, and that over the bandwidth measured at the nearest size. `None` where nothing was measured, or the
+    /// The fraction of the read bandwidth that a contestant reaches. Its bandwidth is the bytes of
+    /// A, B and D (and of C, if it is read), each counted once, divided by its time. It is compared
+    /// with the bandwidth measured at the nearest size. `None` if nothing was measured, or the
     /// operands were in a warm L2.
     pub fn of_read_bandwidth(
         &self,
@@ -120,8 +123,8 @@ impl<'a> BandwidthProbe<'a> {
         Ok(BandwidthProbe { bench, kernels })
     }
 
-    /// Measures buffers of `bytes`, rounded up to whole KiB, filled with N(0, 1) in bf16. `protocol` is for
-    /// [`SHAPES`](Self::SHAPES) contestants; energy is left out.
+    /// Measures buffers of `bytes`, rounded up to whole KiB, filled with N(0, 1) in bf16.
+    /// `protocol` is for [`SHAPES`](Self::SHAPES) contestants; energy is left out.
     ///
     /// # Errors
     /// [`MeasureError::SetsDoNotFit`], a protocol that measures nothing, or driver errors.
@@ -190,12 +193,13 @@ impl Buffers {
     }
 }
 
-/// One shape of the probe on its buffers. For the harness a buffer is an operand set, though nothing is computed.
+/// One shape of the probe on its buffers. For the harness a buffer is an operand set, though
+/// nothing is computed.
 struct Reader {
     name: String,
     function: Function,
     launch: LaunchConfig,
-    /// Of each buffer.
+    /// Kernel arguments for each buffer.
     arguments: Vec<PreparedArguments>,
     _buffers: Arc<Buffers>,
 }
@@ -227,7 +231,7 @@ impl Reader {
             name,
             function: function.clone(),
             launch: LaunchConfig {
-                // As GEMMs are launched.
+                // GEMMs are launched in the same way.
                 programmatic_dependent_launch: true,
                 ..LaunchConfig::of(&probe.kernel, bind(0).grid)
             },
@@ -246,8 +250,9 @@ impl Contestant for Reader {
         let count = self.arguments.len();
         let arguments =
             self.arguments.get(set).ok_or(MeasureError::NoSuchSet { requested: set, count })?;
-        // SAFETY: the arguments were bound for this kernel, to buffers that live as long as this reader; the harness uses a
-        // stream of the same device and waits for it before it drops them.
+        // SAFETY: the arguments were bound for this kernel, to buffers that live as long as this
+        // reader; the harness uses a stream of the same device and waits for it before it drops
+        // them.
         Ok(unsafe { driver::launch(&self.function, &self.launch, arguments, stream) }?)
     }
 }

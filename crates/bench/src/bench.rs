@@ -47,7 +47,8 @@ impl Bench {
     /// Measures `ours` against `peer` in rounds `A B B A`. The outcome has `ours` first.
     ///
     /// # Errors
-    /// [`MeasureError::WrongResult`] before anything is timed, or whatever keeps a contestant from running.
+    /// [`MeasureError::WrongResult`] before anything is timed, or the error that prevents a
+    /// contestant from running.
     pub fn pair(
         &self,
         operands: &OperandSets,
@@ -58,11 +59,13 @@ impl Bench {
         self.race(operands, &mut [ours, peer], 1, protocol)
     }
 
-    /// Measures several candidates against one peer in one go, so that all meet the same state of the card: in each round
-    /// everybody runs once forwards and once backwards. The outcome has the peer first, then the candidates in order.
+    /// Measures several candidates against one peer together, so that all see the same state of the
+    /// card. In each round all contestants run once in forward and once in backward order. The
+    /// outcome has the peer first, then the candidates in order.
     ///
     /// # Errors
-    /// [`MeasureError::WrongResult`] before anything is timed, or whatever keeps a contestant from running.
+    /// [`MeasureError::WrongResult`] before anything is timed, or the error that prevents a
+    /// contestant from running.
     pub fn compare_many(
         &self,
         operands: &OperandSets,
@@ -71,18 +74,18 @@ impl Bench {
         protocol: &Protocol,
     ) -> Result<Outcome> {
         let mut everybody: Vec<&mut dyn Contestant> = vec![peer];
-        // A new borrow of each, because the caller's slice keeps its own.
+        // Reborrows each candidate, because the caller's slice keeps its borrows.
         for candidate in candidates {
             everybody.push(&mut **candidate);
         }
         self.race(operands, &mut everybody, 0, protocol)
     }
 
-    /// Measures all of cuBLASLt's candidates against its first pick and returns the fastest, with the outcome that says
-    /// so. Candidates that do not run or compute wrongly are left out.
+    /// Measures all of cuBLASLt's candidates against its first pick and returns the fastest, with
+    /// the outcome that says so. Candidates that do not run or compute wrong results are left out.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtNoAlgorithm`] where none runs, or driver errors.
+    /// [`BenchError::CublasLtNoAlgorithm`] if none runs, or driver errors.
     pub fn best_cublaslt(
         &self,
         cublaslt: &CublasLt,

@@ -1,5 +1,5 @@
-//! Random products: types, majors, strides, addresses, extents, scalars and knobs of one follow from a seed, so that one that
-//! fails can be computed again by itself (`pgemm run --case SEED`).
+//! Random products: types, majors, strides, addresses, extents, scalars and knobs of one follow
+//! from a seed, so that one that fails can be computed again by itself (`pgemm run --case SEED`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use pgemm_plan::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// How large a case may be. The same seed makes another case of each.
+/// The size of a random case. The same seed gives different cases for different sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaseSize {
     /// A few tiles: for the emulator.
@@ -43,12 +43,12 @@ impl CaseSize {
     }
 }
 
-/// What the matrices hold.
+/// The values of the matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fill {
     /// Samples of N(0, 1), or integers of the whole range of an 8-bit type.
     Random,
-    /// So small that every sum is exact in the accumulators.
+    /// Integers so small that every sum is exact in the accumulators.
     Integers,
 }
 
@@ -57,7 +57,7 @@ enum Fill {
 pub struct Case {
     /// The seed.
     pub seed: u64,
-    /// What it was drawn for.
+    /// The size that the case was drawn for.
     pub size: CaseSize,
     /// Types and knobs.
     pub config: Config,
@@ -70,24 +70,25 @@ pub struct Case {
     fill: Fill,
 }
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Debug)]
 pub struct CaseOutcome {
-    /// How it was computed; `None` on the CPU, and where D is empty.
+    /// The plan. `None` on the CPU, and if D is empty.
     pub plan: Option<Plan>,
-    /// D beside the reference, for each product of a batch.
+    /// The comparison of D with the reference, for each product of a batch.
     pub comparisons: Vec<Comparison>,
     /// Whether all bytes of D's allocation that are no elements of D are as they were.
     pub untouched: bool,
 }
 
 impl CaseOutcome {
-    /// Whether D is right, and nothing else was written.
+    /// Whether D is correct and nothing else was written.
     pub fn passed(&self) -> bool {
         self.untouched && self.comparisons.iter().all(|comparison| comparison.passed)
     }
 
-    /// The comparison of a product that is wrong, or else of that with the largest error; None of an empty batch.
+    /// The comparison of a product that is wrong, or else of that with the largest error; None of
+    /// an empty batch.
     pub fn worst(&self) -> Option<&Comparison> {
         let ratio = |comparison: &Comparison| match &comparison.worst {
             _ if !comparison.passed => f64::INFINITY,
@@ -97,17 +98,17 @@ impl CaseOutcome {
     }
 }
 
-/// How f32 is multiplied.
+/// Precisions of f32 products.
 const PRECISIONS_32: [Precision; 5] =
     [Precision::Exact, Precision::Tf32x3, Precision::F16x3, Precision::Bf16x6, Precision::Bf16x9];
 
 /// Largest integer operand.
 const MAGNITUDE: u32 = 3;
 
-/// So deep, sums of products of 8-bit floats stay below 2^13, where they are exact, whatever C adds.
+/// Up to this k, sums of products of 8-bit floats stay below 2^13 and are exact, including C.
 const EXACT_DEPTH_8: usize = 900;
 
-/// The same of sums in f16, below 2^11.
+/// The same limit for sums in f16, which are exact below 2^11.
 const EXACT_DEPTH_16: usize = 220;
 
 /// A name that is no size.
@@ -144,7 +145,7 @@ impl Case {
         };
         let integers = output == Element::S32 || fill == Fill::Integers;
         let (alpha, beta) = draw.scalars(integers, output);
-        // Most sums of whole bytes are then in the range of s8.
+        // With this factor, most sums of full-range bytes are in the range of s8.
         let scaled = matches!(a, Element::S8 | Element::U8) && !integers;
         let alpha = if scaled { alpha / 4096.0 } else { alpha };
 
@@ -173,11 +174,12 @@ impl Case {
         Case { seed, size, config, problem, offsets, in_place, fill }
     }
 
-    /// Computes it, and compares D with the reference within the derived bound of its arithmetic, or exactly where sums are
-    /// exact. D was full of NaN before, unless it was C. The CPU gets matrices without gaps.
+    /// Computes the case and compares D with the reference, within the derived error bound, or
+    /// exactly if sums are exact. D is filled with NaN first, unless it is C. The CPU backend gets
+    /// matrices without gaps.
     ///
     /// # Errors
-    /// Those of [`multiply`](host::multiply); the reference cannot be made.
+    /// The errors of [`multiply`](host::multiply), or of the reference.
     pub fn run(&self, executor: &Executor) -> Result<CaseOutcome> {
         let Case { config, problem, .. } = self;
         problem.validate()?;
@@ -256,7 +258,7 @@ impl Case {
         Ok(CaseOutcome { plan, comparisons, untouched })
     }
 
-    /// Matrix number `index` in its allocation, which is full of values.
+    /// Matrix number `index` in its allocation, whose gaps are filled with values too.
     fn stored(
         &self,
         index: usize,
@@ -277,7 +279,8 @@ impl Case {
         Ok(Stored { matrix, offset, batch_stride, layout })
     }
 
-    /// The arithmetic whose errors are allowed. What is broadcast has no signs that are independent of each other.
+    /// The error model of the comparison. The signs of broadcast operands are not independent of
+    /// each other.
     fn model(&self, plan: Option<&Plan>) -> ErrorModel {
         let broadcast =
             |operand: OperandLayout| operand.step == 0 || operand.leading_dimension == 0;
@@ -291,7 +294,7 @@ impl Case {
     }
 }
 
-/// A matrix in its allocation, all of which is one line.
+/// The place of a matrix in its allocation. The allocation is a matrix of a single line.
 #[derive(Clone)]
 struct Stored {
     matrix: HostMatrix,
@@ -307,7 +310,7 @@ impl Stored {
         self.offset as u64 * u64::from(self.matrix.dtype().bytes())
     }
 
-    /// Where an element of a matrix of the batch is, in elements.
+    /// If an element of a matrix of the batch is, in elements.
     fn place(&self, index: usize, line: usize, along: usize) -> usize {
         let first = self.offset + index * self.batch_stride;
         first + line * self.layout.leading_dimension + along * self.layout.step
@@ -332,7 +335,7 @@ impl Stored {
         Ok(copy)
     }
 
-    /// The bytes of all that are no elements of so many matrices of a batch of D.
+    /// All bytes of the allocation that are not elements of the `count` matrices D of a batch.
     fn gaps(&self, count: usize, [rows, columns]: [usize; 2]) -> Vec<u8> {
         let size = self.matrix.dtype().bytes() as usize;
         let (lines, length) = match self.layout.major {
@@ -349,7 +352,7 @@ impl Stored {
     }
 }
 
-/// Draws what a case consists of.
+/// Draws the parts of a random case.
 struct Draw(StdRng);
 
 impl Draw {
@@ -388,7 +391,8 @@ impl Draw {
         *self.of(&types)
     }
 
-    /// Mostly ragged, sometimes tiny, sometimes a whole number of tiles, sometimes deep, rarely nothing at all.
+    /// Mostly ragged, sometimes tiny, sometimes a whole number of tiles, sometimes deep, rarely
+    /// nothing at all.
     fn extents(&mut self, size: CaseSize) -> [usize; 3] {
         let (most, deepest) = size.limits();
         let [m, n, k] = [most, most, deepest].map(|limit| match self.below(6) {
@@ -406,7 +410,7 @@ impl Draw {
         }
     }
 
-    /// alpha and beta. Of integers they are integers, and what s32 cannot hold wraps.
+    /// Draws alpha and beta. They are integers for integer products. Results beyond s32 wrap.
     fn scalars(&mut self, integers: bool, output: Element) -> (f64, f64) {
         let (alpha, beta) = match integers {
             false => *self.of(&[(1.0, 0.0), (0.5, 2.0), (-2.0, 0.3), (1.0, -1.0), (0.0, 0.5)]),
@@ -427,7 +431,7 @@ impl Draw {
         }
     }
 
-    /// How an input lies; `step` says whether its elements may be apart.
+    /// Draws the layout of an input. `step` says whether its elements may have a step other than 1.
     fn operand(&mut self, tight: OperandLayout, element: Element, step: bool) -> OperandLayout {
         let line = self.line(tight.leading_dimension, element);
         match self.below(12) {
@@ -438,7 +442,8 @@ impl Draw {
         }
     }
 
-    /// One in five is a batch, packed, with an operand or C for all, or with gaps between matrices that TMA reads or not.
+    /// One in five is a batch, packed, with an operand or C for all, or with gaps between matrices
+    /// that TMA reads or not.
     fn batch(&mut self, problem: Problem, in_place: bool) -> Problem {
         if !self.one_in(5) {
             return problem;
@@ -460,14 +465,15 @@ impl Draw {
         if in_place { batch.with_c_batch_stride(d) } else { batch }
     }
 
-    /// Elements before A, B, C and D: half of all cases have none.
+    /// Draws the elements before A, B, C and D. Half of all cases have none.
     fn offsets(&mut self, in_place: bool) -> [usize; 4] {
         let aligned = self.one_in(2);
         let [a, b, c, d] = [18; 4].map(|most| if aligned { 0 } else { self.below(most) });
         [a, b, if in_place { d } else { c }, d]
     }
 
-    /// Half of all have one, where results are floats; of integers one that keeps them.
+    /// Draws the epilogue. Half of all cases with float results have one. With integer values it
+    /// keeps results integral.
     fn epilogue(&mut self, output: Element, fill: Fill) -> Epilogue {
         let texts: &[&str] = match fill {
             _ if matches!(output, Element::S32 | Element::S8) => &[],
@@ -478,7 +484,7 @@ impl Draw {
         };
         match self.one_in(2) || texts.is_empty() {
             true => Epilogue::NONE,
-            // All of these are epilogues.
+            // All of these texts parse as epilogues.
             false => self.of(texts).parse().unwrap_or_default(),
         }
     }
@@ -489,7 +495,7 @@ impl Draw {
         let splits = self.of(&[Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(5)]);
         let split = Some(*splits).filter(|_| self.one_in(2));
         let swapped = Some(self.one_in(2)).filter(|_| self.one_in(4));
-        // Operands of f64, and of f32 on CUDA cores, never change places.
+        // Operands of f64, and of f32 on CUDA cores, never are exchanged.
         let stays = match config.dtype {
             Element::F64 => true,
             Element::F32 => config.precision().terms().is_none(),
@@ -502,7 +508,7 @@ impl Draw {
 }
 
 impl fmt::Display for Case {
-    /// One line: what is multiplied and how it lies.
+    /// The case in one line, with its types and layouts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case { config, problem, offsets, .. } = self;
         let Problem { m, n, k, alpha, beta, .. } = problem;

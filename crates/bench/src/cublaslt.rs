@@ -1,5 +1,6 @@
-//! The peer: cuBLASLt, loaded at run time. Row-major D is computed as its transpose, `Dᵀ = Bᵀ·Aᵀ`, because the library
-//! thinks column-major; a row-major matrix read column-major *is* its transpose, so nothing is copied.
+//! The peer: cuBLASLt, loaded at run time. The library works with column-major matrices, so a
+//! row-major D is computed as its transpose, `Dᵀ = Bᵀ·Aᵀ`. A row-major matrix read as column-major
+//! *is* its transpose, so nothing is copied.
 
 mod descriptors;
 mod library;
@@ -20,11 +21,11 @@ use self::types::{Scalars, Types};
 use crate::cublaslt_facts::{CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
 use crate::error::{BenchError, Result};
 
-/// How many algorithms the heuristic is asked for. It returns what it has, on Hopper usually 8.
+/// Number of algorithms requested from the heuristic. On Hopper it usually returns 8.
 const REQUESTED_ALGORITHMS: usize = 64;
 
-/// An open cuBLASLt with its workspace. One is enough for all problems on a device; work that uses it must stay on one
-/// stream, because plans share the workspace.
+/// An open cuBLASLt with its workspace. One is enough for all problems on a device; work that uses
+/// it must stay on one stream, because plans share the workspace.
 #[derive(Debug)]
 pub struct CublasLt {
     session: Arc<Session>,
@@ -47,8 +48,8 @@ impl CublasLt {
     /// Finds and opens the library on `device`, and allocates the workspace.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtNotFound`] with every place that was searched, [`BenchError::CublasLt`] where the library
-    /// refuses the device, or driver errors.
+    /// [`BenchError::CublasLtNotFound`] with every place that was searched,
+    /// [`BenchError::CublasLt`] if the library refuses the device, or driver errors.
     pub fn open(device: &Device) -> Result<CublasLt> {
         let api = Api::get()?;
         let workspace = DeviceBuffer::new(device, WORKSPACE_BYTES)?;
@@ -67,21 +68,23 @@ impl CublasLt {
         CublasLtVersion::of(unsafe { (self.session.api.version)() })
     }
 
-    /// Where the library was found.
+    /// The path of the library.
     pub fn path(&self) -> &std::path::Path {
         &self.session.api.path
     }
 
-    /// Asks the heuristic for `problem`. Of the epilogue it takes what the library has: a bias, whose address is `bias`, along the
-    /// contiguous dimension of D, relu, and gelu in the form with tanh; no silu. [`CublasLtPlan::epilogue`] says what that is.
+    /// Asks the heuristic for algorithms for `problem`. The library has these parts of epilogues: a
+    /// bias along the contiguous dimension of D (at the address `bias`), relu, and gelu in its tanh
+    /// form. It has no silu. [`CublasLtPlan::epilogue`] returns the parts that are computed.
     ///
     /// # Errors
-    /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for what the library does not offer,
-    /// [`BenchError::CublasLtNoAlgorithm`] where the heuristic finds nothing, [`BenchError::CublasLt`] where a call fails.
+    /// [`BenchError::CublasLtTypes`] or [`BenchError::CublasLtScalar`] for types and scalars that
+    /// the library does not offer, [`BenchError::CublasLtNoAlgorithm`] if the heuristic finds
+    /// nothing, [`BenchError::CublasLt`] if a call fails.
     pub fn plan(&self, problem: &Problem, elements: Elements, bias: u64) -> Result<CublasLtPlan> {
         problem.validate()?;
         let api = self.session.api;
-        let asked = (problem, elements);
+        let requested = (problem, elements);
         // A column-major D is the row-major one of the transposed problem.
         let transposed = problem.d_major == Major::M;
         let (problem, elements) = match transposed {
@@ -93,15 +96,19 @@ impl CublasLt {
         let (m, n, k) = (extent("m", problem.m)?, extent("n", problem.n)?, extent("k", problem.k)?);
 
         let desc = Desc::new(api, types.compute, types.scale.data_type())?;
-        // The library's A is Bᵀ (n×k) and its B is Aᵀ (k×m). K-major operands lie column-major as k×n and k×m.
+        // The library's A is Bᵀ (n×k) and its B is Aᵀ (k×m). K-major operands lie column-major as
+        // k×n and k×m.
         desc.set(desc_attribute::TRANSPOSE_A, c_int::from(problem.b.major == Major::K))?;
         desc.set(desc_attribute::TRANSPOSE_B, c_int::from(problem.a.major == Major::M))?;
         let float8 = matches!(elements.a, Element::E4m3 | Element::E5m2);
         if float8 && elements.precision == Precision::Fast {
             desc.accumulate_fast()?;
         }
-        let fused =
-            fused(if transposed { asked.1.epilogue.transposed() } else { asked.1.epilogue });
+        let fused = fused(if transposed {
+            requested.1.epilogue.transposed()
+        } else {
+            requested.1.epilogue
+        });
         if !fused.is_none() {
             desc.fuse(fused, bias)?;
         }
@@ -134,7 +141,7 @@ impl CublasLt {
         };
         plan.ask_heuristic()?;
         if plan.candidates.is_empty() {
-            let (problem, elements) = (Box::new(*asked.0), asked.1);
+            let (problem, elements) = (Box::new(*requested.0), requested.1);
             return Err(BenchError::CublasLtNoAlgorithm { problem, elements });
         }
         Ok(plan)
@@ -157,7 +164,7 @@ impl Drop for Session {
 #[derive(Debug)]
 pub struct CublasLtPlan {
     session: Arc<Session>,
-    /// A and B change places.
+    /// A and B are exchanged.
     transposed: bool,
     epilogue: Epilogue,
     /// C is of another type than D, and not read.
@@ -172,7 +179,8 @@ pub struct CublasLtPlan {
     candidates: Vec<CublasLtCandidate>,
 }
 
-// SAFETY: descriptors and layouts are plain data behind opaque pointers, written only while the plan is made.
+// SAFETY: descriptors and layouts are plain data behind opaque pointers, written only while the
+// plan is made.
 unsafe impl Send for CublasLtPlan {}
 // SAFETY: as above.
 unsafe impl Sync for CublasLtPlan {}
@@ -183,13 +191,13 @@ impl CublasLtPlan {
         &self.candidates
     }
 
-    /// What of the epilogue that was asked for it computes.
+    /// The part of the requested epilogue that the plan computes.
     pub fn epilogue(&self) -> Epilogue {
         self.epilogue
     }
 
-    /// How far off the exact gelu its own, by tanh, may be: less than 5e-4 by its formula, and by as much as an approximate tanh
-    /// with 11 bits costs.
+    /// The allowed difference between the library's tanh form of gelu and the exact one: 5e-4 for
+    /// the formula, and the error of an approximate tanh with 11 bits.
     pub fn slack(&self) -> f64 {
         let is_gelu = self.epilogue.activation() == Some(Activation::Gelu);
         if is_gelu { 3e-3 } else { 0.0 }
@@ -198,11 +206,12 @@ impl CublasLtPlan {
     /// Enqueues the product with candidate `rank` on `stream`.
     ///
     /// # Safety
-    /// `addresses` must be device memory of this plan's device that holds matrices of the plan's layouts and types, and
-    /// must stay alive until the stream has passed the work. All of a session's work must be on one stream at a time.
+    /// `addresses` must be device memory of this plan's device that holds matrices of the plan's
+    /// layouts and types, and must stay alive until the stream has passed the work. All of a
+    /// session's work must be on one stream at a time.
     ///
     /// # Errors
-    /// [`BenchError::NoSuchCandidate`], or [`BenchError::CublasLt`] where the launch fails.
+    /// [`BenchError::NoSuchCandidate`], or [`BenchError::CublasLt`] if the launch fails.
     pub unsafe fn enqueue(
         &self,
         rank: usize,
@@ -219,9 +228,10 @@ impl CublasLtPlan {
         let Addresses { a, b, c, d, .. } = *addresses;
         let (a, b) = if self.transposed { (b, a) } else { (a, b) };
         let c = if self.without_c { 0 } else { c };
-        // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as large as the heuristic was
-        // told; the caller vouches for the matrices. C is given even where beta is 0: the library wants an address, unless C has another
-        // type than D, whose place it would be.
+        // SAFETY: descriptors, layouts and scalars live in `self`; the workspace is at least as
+        // large as the heuristic was told; the caller vouches for the matrices. C is given even
+        // where beta is 0: the library wants an address, unless C has another type than D, whose
+        // place it would be.
         let status = unsafe {
             (session.api.matmul)(
                 session.handle,
@@ -267,7 +277,8 @@ impl CublasLtPlan {
                 &mut returned,
             )
         };
-        // The library reports "nothing found" as an error; the caller tells it apart by the empty list.
+        // The library reports "nothing found" as an error. The caller recognises it by the empty
+        // list.
         if status != NOT_SUPPORTED {
             check(api, "cublasLtMatmulAlgoGetHeuristic", status)?;
         }
@@ -296,11 +307,11 @@ impl CublasLtPlan {
     }
 }
 
-/// What of an epilogue the library has, for a D that lies along n: a bias along n, relu, gelu.
-fn fused(asked: Epilogue) -> Epilogue {
-    let bias = asked.bias().filter(|along| *along == BiasAlong::N);
+/// The part of an epilogue that the library has for a row-major D: a bias along n, relu, gelu.
+fn fused(requested: Epilogue) -> Epilogue {
+    let bias = requested.bias().filter(|along| *along == BiasAlong::N);
     let activation =
-        asked.activation().filter(|wanted| library::epilogue::activation(*wanted).is_some());
+        requested.activation().filter(|wanted| library::epilogue::activation(*wanted).is_some());
     let with_bias = bias.map_or(Epilogue::NONE, |along| Epilogue::NONE.with_bias(along));
     activation.map_or(with_bias, |activation| with_bias.with_activation(activation))
 }
@@ -338,7 +349,8 @@ fn extent(what: &'static str, value: usize) -> Result<u64, BenchError> {
         .map_err(|_| BenchError::CublasLtExtent { what, value })
 }
 
-/// A configuration attribute, each of which is 16 or 32 bits wide; `None` where the library does not know it.
+/// A configuration attribute, each of which is 16 or 32 bits wide, or `None` if the library does
+/// not know it.
 fn config(api: &Api, algo: &Algo, attribute: c_int) -> Option<u32> {
     let mut value = 0u32;
     let mut written = 0usize;

@@ -1,11 +1,11 @@
-//! What reports say of cuBLASLt.
+//! The facts about cuBLASLt that reports contain.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Workspace given to cuBLASLt. NVIDIA's documentation recommends 32 MiB on Hopper; twice that leaves no split-K
-/// algorithm out for lack of space.
+/// Workspace given to cuBLASLt. NVIDIA's documentation recommends 32 MiB on Hopper; twice that
+/// leaves no split-K algorithm out for lack of space.
 pub const WORKSPACE_BYTES: usize = 64 << 20;
 
 /// The library's version.
@@ -20,7 +20,7 @@ pub struct CublasLtVersion {
 }
 
 impl CublasLtVersion {
-    /// From what cublasLtGetVersion returns: 120805 is 12.8.5.
+    /// Decodes the result of cublasLtGetVersion: 120805 is 12.8.5.
     #[cfg(feature = "peers")]
     pub(crate) fn of(number: usize) -> CublasLtVersion {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -34,8 +34,8 @@ impl fmt::Display for CublasLtVersion {
     }
 }
 
-/// One algorithm that the heuristic proposed, in the library's own numbering. `None` where this version has no such
-/// attribute.
+/// One algorithm that the heuristic proposed, in the library's own numbering. `None` if this
+/// version has no such attribute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CublasLtCandidate {
     /// Place in the heuristic's order; 0 is its first pick.

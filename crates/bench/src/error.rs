@@ -1,4 +1,4 @@
-//! [`BenchError`]: the one error type of this crate.
+//! [`BenchError`]: the error type of this crate.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,16 +13,17 @@ use pgemm_ptx::EmitError;
 
 use crate::names::problem_name;
 
-/// What this crate returns.
+/// The result type of this crate.
 pub type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 /// Why a benchmark gave no number.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// cuBLASLt is asked for where no device is used.
+    /// cuBLASLt is requested, but the backend uses no device.
     #[error(
-        "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda backend"
+        "cuBLASLt runs on a GPU, and the backend is {backend}: leave it out, or use the cuda \
+         backend"
     )]
     PeerWithoutDevice {
         /// The backend.
@@ -31,14 +32,15 @@ pub enum BenchError {
 
     /// A program without peers.
     #[error(
-        "this program was built without peers: build pgemm-bench with its feature peers, or leave the comparison out"
+        "this program was built without peers: build pgemm-bench with its feature peers, or leave \
+         the comparison out"
     )]
     NoPeers,
 
     /// libcublasLt was not found.
     #[error(
-        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip install nvidia-cublas`), or \
-         set PGEMM_CUBLASLT to the library's file"
+        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip \
+         install nvidia-cublas`), or set PGEMM_CUBLASLT to the library's file"
     )]
     CublasLtNotFound {
         /// Every name that was tried.
@@ -47,7 +49,8 @@ pub enum BenchError {
 
     /// The library lacks a function.
     #[error(
-        "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one that is"
+        "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one \
+         that is"
     )]
     CublasLtSymbol {
         /// The library.
@@ -65,7 +68,7 @@ pub enum BenchError {
         status: i32,
         /// The status's name.
         name: String,
-        /// What usually helps.
+        /// Advice for the user.
         what_to_do: &'static str,
     },
 
@@ -78,20 +81,21 @@ pub enum BenchError {
         b: Element,
         /// Element of C and D.
         d: Element,
-        /// What it computes instead, and what to do.
+        /// The combinations that the library offers, and advice.
         limit: &'static str,
     },
 
-    /// A scalar that the library has no type for where it adds up in integers or f16.
+    /// A scalar that does not fit the type in which the library adds up (integers or f16).
     #[error(
-        "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: round it"
+        "{scalar} = {value} is not {wanted}, and cuBLASLt's products of this kind take no other: \
+         round it"
     )]
     CublasLtScalar {
         /// `alpha` or `beta`.
         scalar: &'static str,
         /// Its value.
         value: f64,
-        /// What it must be.
+        /// The allowed values.
         wanted: &'static str,
     },
 
@@ -112,7 +116,7 @@ pub enum BenchError {
     NoSuchCandidate {
         /// The index requested.
         requested: usize,
-        /// How many there are.
+        /// The number that exists.
         count: usize,
     },
 
@@ -128,12 +132,13 @@ pub enum BenchError {
     /// The shared library of a release cannot be loaded.
     #[cfg(feature = "peers")]
     #[error(
-        "{path} cannot be loaded as a release of persistent-gemm: {source}. Give the path of its libpersistent_gemm.so"
+        "{path} cannot be loaded as a release of persistent-gemm: {source}. Give the path of its \
+         libpersistent_gemm.so"
     )]
     ReleaseNotLoaded {
         /// The file.
         path: PathBuf,
-        /// What the dynamic loader says.
+        /// The error of the dynamic loader.
         source: libloading::Error,
     },
 
@@ -155,11 +160,11 @@ pub enum BenchError {
         path: PathBuf,
         /// The function.
         call: &'static str,
-        /// What `pgemm_last_error` says.
+        /// The text of `pgemm_last_error`.
         message: String,
     },
 
-    /// A knob that C cannot take.
+    /// A knob that cannot be a C string.
     #[error("a knob of a release holds a zero byte, which ends a text in C: leave it out")]
     ReleaseText(#[source] std::ffi::NulError),
 
@@ -168,7 +173,7 @@ pub enum BenchError {
         "{requested} seconds for a choice are not possible: give more than 0 and at most {limit} s"
     )]
     Burst {
-        /// The time asked for, seconds.
+        /// The requested time, seconds.
         requested: f64,
         /// The longest, seconds.
         limit: f64,
@@ -185,7 +190,8 @@ pub enum BenchError {
 
     /// A problem that a survey leaves out.
     #[error(
-        "{m}x{n}x{k} is too large for a survey: {finding}. Leave it out, or measure it with `pgemm bench`"
+        "{m}x{n}x{k} is too large for a survey: {finding}. Leave it out, or measure it with `pgemm \
+         bench`"
     )]
     TooLarge {
         /// Rows of A and D.
@@ -194,8 +200,8 @@ pub enum BenchError {
         n: usize,
         /// Columns of A, rows of B.
         k: usize,
-        /// What of it is too large.
-        finding: TooMuch,
+        /// The part that is too large.
+        finding: SurveyLimit,
     },
 
     /// The bandwidth probe could not be built.
@@ -204,10 +210,11 @@ pub enum BenchError {
 
     /// Jobs of another kind than are measured in a row.
     #[error(
-        "a stream of {what} is not measured: jobs are plain products, one at least, without an epilogue, a batch or C"
+        "a stream of {what} is not measured: jobs are plain products, one at least, without an \
+         epilogue, a batch or C"
     )]
     StreamOf {
-        /// What was requested.
+        /// The request.
         what: &'static str,
     },
 
@@ -220,19 +227,20 @@ pub enum BenchError {
         finding: Box<FileDamage>,
     },
 
-    /// A report was made under other conditions than those of now, so that its numbers and new ones do not belong together.
+    /// A report was measured under other conditions, so its numbers cannot be compared with new
+    /// ones.
     #[error(
-        "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, or measure under the same \
-         conditions"
+        "{path} cannot be continued: its {what} is {file}, and now it is {now}. Give another file, \
+         or measure under the same conditions"
     )]
     Resume {
         /// The report.
         path: PathBuf,
-        /// What differs.
+        /// The part that differs.
         what: &'static str,
-        /// As the report has it.
+        /// The value in the report.
         file: String,
-        /// As it is now.
+        /// The present value.
         now: String,
     },
 
@@ -284,7 +292,8 @@ impl BenchError {
         matches!(self, BenchError::Measure(MeasureError::WrongResult { .. }))
     }
 
-    /// Whether it is about cuBLASLt: the library is missing, does not compute the product, or failed.
+    /// Whether it is about cuBLASLt: the library is missing, does not compute the product, or
+    /// failed.
     pub fn is_of_peer(&self) -> bool {
         matches!(
             self,
@@ -301,7 +310,7 @@ impl BenchError {
     }
 }
 
-/// A contestant of this crate gives its errors to the harness, from which they come back here.
+/// Errors of this crate's contestants pass through the harness and are unwrapped here.
 impl From<MeasureError> for BenchError {
     fn from(error: MeasureError) -> BenchError {
         match error {
@@ -349,31 +358,33 @@ impl From<NumericsError> for BenchError {
     }
 }
 
-/// What of a problem is too large for a survey.
+/// The part of a problem that is too large for a survey.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum TooMuch {
-    /// Its operands.
+pub enum SurveyLimit {
+    /// The memory for its operands.
     Memory {
         /// Sets of operands.
         sets: usize,
         /// Bytes of all sets together.
         bytes: u64,
     },
-    /// The time that its choices would take.
+    /// The time that its choices would need.
     Time {
         /// In seconds.
         seconds: f64,
     },
 }
 
-impl fmt::Display for TooMuch {
+impl fmt::Display for SurveyLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            TooMuch::Memory { sets, bytes } => {
+            SurveyLimit::Memory { sets, bytes } => {
                 write!(f, "{sets} sets of operands take {:.1} GB", bytes as f64 / 1e9)
             }
-            TooMuch::Time { seconds } => write!(f, "its choices would take some {seconds:.0} s"),
+            SurveyLimit::Time { seconds } => {
+                write!(f, "its choices would take some {seconds:.0} s")
+            }
         }
     }
 }
@@ -388,7 +399,7 @@ pub enum FamilyError {
     /// An element type that there is not.
     #[error(transparent)]
     Dtype(#[from] pgemm_ir::UnknownElement),
-    /// Extents in several ways, or in none.
+    /// Extents are given in several ways, or not at all.
     #[error("its extents are given by one of `problems`, `sizes`, or `m` with `nk`")]
     Extents,
     /// A field that belongs to another kind of family.
@@ -411,7 +422,7 @@ pub enum FamilyError {
     /// A text that names no majors.
     #[error("'{text}' is no pair of majors: write kk, kn, mk or mn")]
     Majors {
-        /// What is written.
+        /// The text in the file.
         text: String,
     },
 }

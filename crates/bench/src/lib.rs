@@ -1,11 +1,12 @@
-//! Benchmarks of [`persistent_gemm`]: pairs at steady power, on random data larger than the cache, verified before they are
-//! timed. `docs/benchmarking.md` explains the protocol and how to read its numbers; the protocol itself is
-//! [`persistent_gemm::measure`].
+//! Benchmarks of [`persistent_gemm`]: pairs at steady power, on random data larger than the cache,
+//! verified before they are timed. `docs/benchmarking.md` explains the protocol and how to read its
+//! numbers; the protocol itself is [`persistent_gemm::measure`].
 //!
-//! [`Bench::pair`] measures two [`Contestant`](persistent_gemm::measure::Contestant)s, [`Bench::compare_many`] several against
-//! one peer; [`CublasLtContestant`] is the vendor's library as the peer. [`BandwidthProbe`] measures how fast memory is read.
-//! [`Bench::stream_of_jobs`] measures many jobs in a row, [`Sample`] how wrong products are, [`Surveyor`] many choices briefly.
-//! [`Suite`] has the problems of the published benchmarks, and [`Case`] draws random ones.
+//! [`Bench::pair`] measures two [`Contestant`](persistent_gemm::measure::Contestant)s,
+//! [`Bench::compare_many`] several against one peer; [`CublasLtContestant`] is the vendor's library
+//! as the peer. [`BandwidthProbe`] measures how fast memory is read. [`Bench::stream_of_jobs`]
+//! measures many jobs in a row, [`Sample`] how wrong products are, [`Surveyor`] many choices
+//! briefly. [`Suite`] has the problems of the published benchmarks, and [`Case`] draws random ones.
 
 mod bandwidth;
 mod bench;

@@ -22,7 +22,7 @@ pub struct Machine {
     pub cuda: String,
     /// The driver's version; `None` without NVML.
     pub driver: Option<String>,
-    /// The peer's version; `None` where cuBLASLt was not used.
+    /// The peer's version, or `None` if cuBLASLt was not used.
     pub cublaslt: Option<CublasLtVersion>,
     /// Power limit in force, watts; `None` without NVML.
     pub power_limit_watts: Option<f64>,
@@ -31,7 +31,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The device of a harness, and cuBLASLt where it is used.
+    /// The device of a harness, and cuBLASLt if it is used.
     pub fn of(harness: &Harness, cublaslt: Option<&CublasLt>) -> Machine {
         let properties = harness.device().properties();
         Machine {

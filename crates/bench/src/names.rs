@@ -1,11 +1,12 @@
-//! How reports name problems.
+//! The names of problems in reports.
 
 use persistent_gemm::measure::Elements;
 use pgemm_plan::{Major, Precision, Problem};
 
-/// How reports name a problem: `bf16->f32 kn 4096x2112x7168`, that is types, majors of A and B, and m×n×k. Precision, epilogue, leading
-/// dimensions, batch strides and scalars are added where they are not the usual ones, and an `m` to the majors where D is column-major;
-/// a batch of 64 is `512x512x512*64`.
+/// The name of a problem in reports, such as `bf16->f32 kn 4096x2112x7168`: types, majors of A and
+/// B, and m×n×k. Precision, epilogue, leading dimensions, batch strides and scalars are added if
+/// they differ from the defaults. If D is column-major, an `m` is added to the majors. A batch of
+/// 64 is written `512x512x512*64`.
 pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     let Elements { a, b, d, precision, epilogue } = elements;
     let mut name = a.name().to_owned();

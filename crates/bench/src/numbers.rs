@@ -1,5 +1,6 @@
-//! How far results are from those of higher precision: for every type and mode, on inputs that are kind or unkind to sums, ours
-//! beside cuBLASLt's on the same operands. `docs/numbers.md` says how to read the figures.
+//! The accuracy of results, for every type and mode, on inputs that are easy or hard to sum.
+//! cuBLASLt's results on the same operands are compared too. `docs/numbers.md` explains the
+//! figures.
 
 mod errors;
 mod kinds;
@@ -30,11 +31,11 @@ use crate::names::problem_name;
 use crate::peer::CublasLtContestant;
 use crate::report::SCHEMA;
 
-/// Where products are computed.
+/// The backend that computes products.
 pub enum Place {
-    /// On the CPU or in the emulator: nobody to compare with.
+    /// The CPU or the emulator, without a peer.
     Host(Executor),
-    /// On a device, perhaps beside cuBLASLt.
+    /// A device, optionally with cuBLASLt as the peer.
     Device {
         /// The device with a stream.
         bench: Bench,
@@ -46,10 +47,11 @@ pub enum Place {
 }
 
 impl Place {
-    /// Finds the backend, and cuBLASLt where it is asked for.
+    /// Finds the backend, and cuBLASLt if it is requested.
     ///
     /// # Errors
-    /// [`BenchError::PeerWithoutDevice`], what [`BackendKind::find`] and [`CublasLt::open`] say, or driver errors.
+    /// [`BenchError::PeerWithoutDevice`], the errors of [`BackendKind::find`] and
+    /// [`CublasLt::open`], or driver errors.
     pub fn find(backend: BackendKind, ordinal: u32, peer: bool) -> Result<Place> {
         match backend.find(ordinal)? {
             Executor::Cuda(device) => Ok(Place::Device {
@@ -57,7 +59,7 @@ impl Place {
                 peer: if peer { Some(CublasLt::open(&device)?) } else { None },
                 gemms: HashMap::new(),
             }),
-            // There is no device, which is why cuBLASLt cannot run.
+            // cuBLASLt cannot run without a device.
             Executor::Cpu { because: Some(reason) } if peer => Err((*reason).into()),
             other if peer => Err(BenchError::PeerWithoutDevice { backend: other.kind() }),
             other => Ok(Place::Host(other)),
@@ -87,14 +89,14 @@ impl Place {
     }
 }
 
-/// What one contestant computed.
+/// The results of one contestant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// `pgemm`, with the mode where there is one, or `cuBLASLt`.
+    /// `pgemm`, with the mode if there is one, or `cuBLASLt`.
     pub name: String,
-    /// What exactly ran: a plan, or a library's algorithm.
+    /// Details of what ran: a plan, or a library's algorithm.
     pub details: serde_json::Value,
-    /// How wrong it is.
+    /// The errors of its D.
     pub errors: Errors,
 }
 
@@ -107,13 +109,13 @@ pub struct NumbersEntry {
     pub problem: Problem,
     /// Element types.
     pub elements: Elements,
-    /// What A and B hold.
+    /// The values of A and B.
     pub values: Values,
     /// Rows that were compared, all columns of each.
     pub rows: usize,
     /// Ours first.
     pub results: Vec<Measured>,
-    /// Why cuBLASLt is not among them where it was asked for.
+    /// Why cuBLASLt is missing although it was requested.
     pub left_out: Option<String>,
 }
 
@@ -127,8 +129,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Fills K-major matrices of these extents, M×N×K, and computes the reference: of all rows, or where m·n·k is above 2³³, of
-    /// up to 64.
+    /// Fills K-major matrices of these extents, M×N×K, and computes the reference: of all rows, or
+    /// where m·n·k is above 2³³, of up to 64.
     ///
     /// # Errors
     /// The problem is impossible or empty, or memory is not to be had.
@@ -153,11 +155,11 @@ impl Sample {
         Ok(Sample { problem, values, a, b, reference })
     }
 
-    /// Computes the product in this way at this place, and compares. cuBLASLt, which has no modes, computes it too where there is
-    /// none.
+    /// Computes the product in this variant on this backend, and compares it with the reference.
+    /// cuBLASLt has no modes, so it takes part only in variants without a mode.
     ///
     /// # Errors
-    /// Whatever keeps us from computing it. What keeps cuBLASLt from it is part of the entry.
+    /// The error that prevents our product. An error of cuBLASLt becomes part of the entry.
     pub fn measure(&self, place: &mut Place, way: &Way) -> Result<NumbersEntry> {
         let elements = way.elements();
         let mut entry = NumbersEntry {
@@ -247,7 +249,7 @@ pub struct NumbersReport {
     pub date: String,
     /// Version of this library.
     pub version: String,
-    /// What computed our products: `cpu`, `emulator`, or `cuda` with the device.
+    /// The backend of our products: `cpu`, `emulator`, or `cuda` with the device.
     pub backend: String,
     /// The device and the software around it; `None` without a device.
     pub machine: Option<Machine>,
@@ -279,7 +281,8 @@ impl NumbersReport {
         }
     }
 
-    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of either.
+    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of
+    /// either.
     ///
     /// # Errors
     /// [`Error::Io`](persistent_gemm::Error::Io) with the path.
@@ -306,7 +309,8 @@ mod tests {
         assert_eq!((errors.of_bound, errors.within_bound), (Some(0.0), Some(true)));
     }
 
-    /// Every kind of value with every type: normal numbers that the type holds, and what is measured is within its bound.
+    /// For every kind of value and every type, values are normal numbers of the type, and errors
+    /// are within the bound.
     #[test]
     fn values_are_within_their_types_range() {
         for kind in KINDS {

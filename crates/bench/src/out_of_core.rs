@@ -1,4 +1,5 @@
-//! Products of host matrices by blocks: how fast the link is, what the parts take one after the other, and what is achieved.
+//! Benchmark of out-of-core products: the rates of the link, the times of the parts one after
+//! another, and the achieved time.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,9 +21,9 @@ pub struct OutOfCoreRow {
     pub problem: Problem,
     /// Element types of A, B and D, as they print.
     pub elements: [String; 3],
-    /// Bytes of device memory that it might take.
+    /// The budget of device memory, in bytes.
     pub budget_bytes: u64,
-    /// Bytes that it took.
+    /// The used device memory, in bytes.
     pub device_bytes: u64,
     /// Blocks, order and slots.
     pub blocking: String,
@@ -32,7 +33,7 @@ pub struct OutOfCoreRow {
     pub moved_bytes: [u64; 2],
     /// Seconds to pin A, B and D.
     pub pin_seconds: f64,
-    /// Seconds of the steps up, of the products and of the steps down, each step alone.
+    /// Seconds of uploads, products and downloads, with each step run alone.
     pub part_seconds: [f64; 3],
     /// Seconds with all of it at the same time, pinned, each run.
     pub pinned_seconds: Vec<f64>,
@@ -54,20 +55,20 @@ impl OutOfCoreRow {
         self.pinned_seconds.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// What the slowest of the parts takes alone, as a part of what is achieved.
+    /// The time of the slowest part alone, divided by the achieved time.
     pub fn fraction(&self) -> f64 {
         self.part_seconds.iter().copied().fold(0.0, f64::max) / self.achieved_seconds()
     }
 }
 
-/// What was measured, and where.
+/// The measurements and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutOfCoreReport {
     /// The command line.
     pub command: Vec<String>,
     /// When it began.
     pub date: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
     /// The link.
     pub link: LinkSpeed,
@@ -90,10 +91,11 @@ impl OutOfCoreReport {
     }
 }
 
-/// Measures a product by blocks: with matrices that are not pinned, with matrices that are, and its steps one after the other.
+/// Measures an out-of-core product with pageable matrices, with pinned matrices, and with its steps
+/// one after another.
 ///
 /// # Errors
-/// As [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.
+/// The same as for [`Gemm::multiply_host`]; [`Error::NotByBlocks`] for an epilogue.
 pub fn out_of_core(
     device: &Device,
     config: &Config,

@@ -1,14 +1,14 @@
-//! [`Outcome`]: what was found for one problem, and its rows for tables.
+//! [`Outcome`]: the measurements of one problem, and their rows for tables.
 
 use persistent_gemm::measure::{Elements, L2, LaunchMode, Measurement, Protocol, Verification};
 use persistent_gemm::stats::Summary;
 use pgemm_plan::Problem;
 use serde::{Deserialize, Serialize};
 
-/// What was found for one problem.
+/// The measurements of one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// As [`problem_name`](crate::problem_name) gives it.
+    /// The name that [`problem_name`](crate::problem_name) returns.
     pub name: String,
     /// Extents, majors, leading dimensions and scalars.
     pub problem: Problem,
@@ -20,9 +20,9 @@ pub struct Outcome {
     pub operand_bytes: u64,
     /// The protocol's numbers.
     pub protocol: Protocol,
-    /// Index in `contestants` of the one that the others are compared with.
+    /// Index in `contestants` of the peer, which the others are compared with.
     pub peer: usize,
-    /// Everybody who ran, in the order of the slices.
+    /// All contestants, in the order of the slices.
     pub contestants: Vec<ContestantSummary>,
     /// Every slice and every block.
     pub measurement: Measurement,
@@ -33,13 +33,15 @@ pub struct Outcome {
 pub struct ContestantSummary {
     /// Its name.
     pub name: String,
-    /// What it ran: a kernel's spec and plan, or a cuBLASLt candidate.
+    /// Details of what ran: a kernel's spec and plan, or a cuBLASLt candidate.
     pub details: serde_json::Value,
-    /// How its result was checked before it was timed.
+    /// The verification of its result before the timing.
     pub verification: Verification,
-    /// The peer's time over this contestant's, one value for each round: above 1 this contestant is faster. 1 for the peer.
+    /// The peer's time over this contestant's, one value for each round: above 1 this contestant is
+    /// faster. 1 for the peer.
     pub ratio: Summary,
-    /// The same in energy blocks, where each runs alone at the clock that its own power allows; `None` without such blocks.
+    /// The same in energy blocks, in which each contestant runs alone at the clock that its own
+    /// power allows. `None` without such blocks.
     #[serde(default)]
     pub ratio_alone: Option<f64>,
     /// Microseconds per GEMM.
@@ -57,7 +59,7 @@ pub struct ContestantSummary {
 /// One line of a table: a contestant against the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// As [`problem_name`](crate::problem_name) gives it.
+    /// The name that [`problem_name`](crate::problem_name) returns.
     pub problem: String,
     /// The contestant.
     pub name: String,

@@ -20,10 +20,10 @@ pub struct CublasLtContestant {
 }
 
 impl CublasLtContestant {
-    /// The heuristic's first pick, which is what programs that call cuBLAS get.
+    /// The heuristic's first pick, which programs that call cuBLAS get.
     ///
     /// # Errors
-    /// Those of [`CublasLt::plan`].
+    /// The errors of [`CublasLt::plan`].
     pub fn first_pick(
         cublaslt: &CublasLt,
         operands: &Arc<OperandSets>,
@@ -39,7 +39,7 @@ impl CublasLtContestant {
     /// Every algorithm that the heuristic returns, its first pick first.
     ///
     /// # Errors
-    /// Those of [`CublasLt::plan`].
+    /// The errors of [`CublasLt::plan`].
     pub fn all(
         cublaslt: &CublasLt,
         operands: &Arc<OperandSets>,
@@ -69,7 +69,7 @@ impl CublasLtContestant {
         }
     }
 
-    /// The same under another name.
+    /// The same contestant with another name.
     pub fn named(self, name: &str) -> CublasLtContestant {
         CublasLtContestant { name: name.to_owned(), ..self }
     }
@@ -104,8 +104,8 @@ impl Contestant for CublasLtContestant {
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         let addresses = self.operands.addresses(set)?;
-        // SAFETY: the plan was made for these operands, which live as long as `self`; freeing device memory waits for the
-        // work that uses it.
+        // SAFETY: the plan was made for these operands, which live as long as `self`; freeing
+        // device memory waits for the work that uses it.
         Ok(unsafe { self.plan.enqueue(self.rank, &addresses, stream) }?)
     }
 }

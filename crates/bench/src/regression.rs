@@ -1,6 +1,7 @@
-//! The frozen regression sample: problems of every type, schedule and way to run, on which a release is measured in pairs against the
-//! release before it. Both are loaded as shared libraries through the C interface, run in one process on the same operands, and are
-//! verified before they are timed.
+//! The frozen regression sample: problems of every type, schedule and kind of launch, on which a
+//! release is measured in pairs against the previous one. Both releases are loaded as shared
+//! libraries through the C interface. They run in one process on the same operands and are verified
+//! before they are timed.
 
 use std::fmt;
 use std::path::Path;
@@ -38,7 +39,7 @@ const ROUNDS: usize = 9;
 const UNTIL_IT_HAS_LEFT: Duration = Duration::from_millis(3);
 const SEED: u64 = 1;
 
-/// How a problem of the sample runs.
+/// The kind of launch of a problem of the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RegressionKind {
@@ -63,13 +64,13 @@ impl fmt::Display for RegressionKind {
 /// One problem of the sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegressionProblem {
-    /// How it runs.
+    /// The kind of launch.
     pub kind: RegressionKind,
-    /// Its extents, layouts and scalars.
+    /// Extents, layouts and scalars.
     pub problem: Problem,
-    /// Its types, precision and epilogue.
+    /// Types, precision and epilogue.
     pub elements: Elements,
-    /// What the planner does not choose.
+    /// The knobs that are set.
     pub knobs: ReleaseKnobs,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for RegressionProblem {
     }
 }
 
-/// How two releases compare on one problem.
+/// The comparison of two releases on one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegressionRow {
     /// The problem's name.
@@ -200,7 +201,7 @@ impl<'a> Regression<'a> {
     /// Loads the shared libraries of both releases. A pair of launches takes about `seconds`.
     ///
     /// # Errors
-    /// Those of [`Release::open`].
+    /// The errors of [`Release::open`].
     pub fn open(bench: &'a Bench, old: &Path, new: &Path, seconds: f64) -> Result<Regression<'a>> {
         Ok(Regression { bench, old: Release::open(old)?, new: Release::open(new)?, seconds })
     }
@@ -213,7 +214,7 @@ impl<'a> Regression<'a> {
     /// Measures a pair, and once more, for longer, if the new release seems to be slower.
     ///
     /// # Errors
-    /// A wrong result of either release, what either refuses, or driver errors.
+    /// A wrong result or an error of either release, or driver errors.
     pub fn compare(&self, problem: &RegressionProblem) -> Result<RegressionRow> {
         let first = self.pair(problem, self.seconds)?;
         if first.ratio.median >= LEAST_RATIO {

@@ -1,5 +1,5 @@
-//! A release of this library as a contestant, loaded from its shared library through the C interface, so that two releases run in
-//! one process on the same operands.
+//! A release of this library as a contestant, loaded from its shared library through the C
+//! interface, so that two releases run in one process on the same operands.
 
 mod abi;
 
@@ -85,7 +85,8 @@ impl Release {
         let pointer =
             |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let mut config = std::mem::MaybeUninit::<abi::Config>::zeroed();
-        // SAFETY: the function fills a struct of the given size, and zeros are a valid value of every field.
+        // SAFETY: the function fills a struct of the given size, and zeros are a valid value of
+        // every field.
         let mut config = unsafe {
             api.check(
                 "pgemm_config_init",
@@ -116,7 +117,8 @@ impl Release {
     fn problem(&self, problem: &Problem, bias: u64) -> Result<abi::Problem> {
         let api = &self.0;
         let mut raw = std::mem::MaybeUninit::<abi::Problem>::zeroed();
-        // SAFETY: the function fills a struct of the given size, and zeros are a valid value of every field.
+        // SAFETY: the function fills a struct of the given size, and zeros are a valid value of
+        // every field.
         let mut raw = unsafe {
             api.check(
                 "pgemm_problem_init",
@@ -157,7 +159,8 @@ impl Release {
         let gemm = self.create(device, operands.elements(), &ReleaseKnobs::default())?;
         let problem = self.problem(operands.problem(), 0)?;
         let mut options = std::mem::MaybeUninit::<abi::EngineOptions>::zeroed();
-        // SAFETY: the function fills a struct of the given size, and zeros are a valid value of every field.
+        // SAFETY: the function fills a struct of the given size, and zeros are a valid value of
+        // every field.
         let mut options = unsafe {
             let status =
                 (api.engine_options_init)(options.as_mut_ptr(), size_of::<abi::EngineOptions>());
@@ -194,7 +197,7 @@ impl Release {
     }
 }
 
-/// What a release's function made, destroyed by another of its functions.
+/// An object created by a function of a release, and destroyed by another one.
 struct Handle {
     release: Release,
     raw: *mut c_void,
@@ -203,7 +206,8 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the handle is null or was made by the matching function, and nobody uses it any more.
+        // SAFETY: the handle is null or was made by the matching function, and nobody uses it any
+        // more.
         let status = unsafe { (self.destroy)(&mut self.raw) };
         if let Err(error) = self.release.0.check("destroying a handle", status) {
             tracing::warn!(%error, "a handle of a release was not destroyed");
@@ -220,7 +224,7 @@ pub struct ReleaseContestant {
 }
 
 impl ReleaseContestant {
-    /// What the release says about its plan, in a few lines.
+    /// The release's description of its plan, in a few lines.
     ///
     /// # Errors
     /// [`BenchError::Release`] with the release's message.
@@ -249,8 +253,8 @@ impl ReleaseContestant {
         };
         let api = &self.handle.release.0;
         let Addresses { a, b, c, d, .. } = *addresses;
-        // SAFETY: the operand sets are as the problem says and outlive this contestant; whoever times waits for the stream
-        // before they are dropped.
+        // SAFETY: the operand sets are as the problem says and outlive this contestant; whoever
+        // times waits for the stream before they are dropped.
         let status = unsafe {
             (api.run_ex)(
                 self.handle.raw,
@@ -290,7 +294,7 @@ pub struct ReleaseEngine {
 }
 
 impl ReleaseEngine {
-    /// Submits so many jobs that do not depend on each other, and waits until they are done.
+    /// Submits `count` independent jobs, and waits until they are done.
     ///
     /// # Errors
     /// [`BenchError::Release`] with the release's message.

@@ -1,5 +1,5 @@
-//! What a benchmark leaves behind: a JSON file with every raw number and the surroundings that produced it, and flat rows
-//! for tables.
+//! Reports of benchmarks: a JSON file with every raw number and the machine it was measured on, and
+//! flat rows for tables.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::stream::StreamOutcome;
 
-/// The form of [`Report`]; goes up when a field changes its meaning or disappears.
+/// The schema version of [`Report`]. It increases when a field changes its meaning or disappears.
 pub const SCHEMA: u32 = 1;
 
 /// A benchmark run: one file.
@@ -27,9 +27,9 @@ pub struct Report {
     pub date: String,
     /// Version of this library.
     pub version: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// How fast memory is read, one entry for each size; empty where that was not measured.
+    /// The read bandwidth, one entry for each buffer size, or empty if it was not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_bandwidth: Vec<ReadBandwidth>,
     /// One entry for each problem.
@@ -54,7 +54,8 @@ impl Report {
         }
     }
 
-    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of either.
+    /// Writes the report as indented JSON. A reader sees the old file or the new one, never half of
+    /// either.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.

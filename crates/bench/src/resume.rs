@@ -1,4 +1,4 @@
-//! Going on with a report after an interruption: only under the conditions that it was begun under.
+//! Continues a report after an interruption, if the conditions are the same as at its beginning.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 use crate::report::Report;
 
-/// What all numbers of a report must share.
+/// The conditions that all numbers of a report must share.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Where it runs. Of its fields, what the device was doing does not matter.
+    /// The machine. The momentary state of the device is not compared.
     pub machine: Machine,
     /// Element types.
     pub elements: Elements,
@@ -25,10 +25,11 @@ pub struct Conditions {
 }
 
 impl Report {
-    /// Reads the report at `path` to add to it, or begins one where there is no file.
+    /// Reads the report at `path` to add to it, or begins a new one if there is no file.
     ///
     /// # Errors
-    /// Those of [`Report::read`], and [`BenchError::Resume`] where the report was made under other conditions.
+    /// The errors of [`Report::read`], and [`BenchError::Resume`] if the report was made under
+    /// other conditions.
     pub fn resume(path: &Path, conditions: &Conditions) -> Result<Report> {
         if !path.exists() {
             return Ok(Report::new(conditions.machine.clone()));
@@ -45,7 +46,7 @@ impl Report {
         self.outcomes.iter().any(|outcome| outcome.name == problem)
     }
 
-    /// Whether so many jobs of a problem of this name have been measured in a row.
+    /// Whether the report has a stream of `count` jobs of the problem of this name.
     pub fn holds_stream(&self, problem: &str, count: usize) -> bool {
         self.streams.iter().any(|stream| stream.name == problem && stream.count == count)
     }
@@ -120,9 +121,9 @@ fn times(protocol: &Protocol) -> String {
         graph_below_seconds,
     } = protocol;
     format!(
-        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s, {warm_up_min_seconds} to \
-         {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of energy blocks of {block_seconds} s, graphs below \
-         {graph_below_seconds} s"
+        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s, \
+         {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of \
+         energy blocks of {block_seconds} s, graphs below {graph_below_seconds} s"
     )
 }
 
@@ -156,7 +157,7 @@ mod tests {
         assert!(Report::resume(&path, &now).unwrap().outcomes.is_empty());
 
         old.write(&path).unwrap();
-        // Another temperature and clock are no other machine.
+        // The temperature and clock may differ.
         now.machine.state = PowerSample { temperature_celsius: Some(70), ..PowerSample::default() };
         let resumed = Report::resume(&path, &now).unwrap();
         assert_eq!(resumed, old);

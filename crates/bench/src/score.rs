@@ -5,19 +5,21 @@ use persistent_gemm::stats::geometric_mean;
 use crate::outcome::Row;
 use crate::report::Report;
 
-/// How a family came out in a report.
+/// The score of a family in a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyScore {
-    /// How many of its problems are in the report.
+    /// The number of its problems that are in the report.
     pub measured: usize,
-    /// Geometric mean of the median ratios, peer's time over ours; `None` where nothing was measured.
+    /// Geometric mean of the median ratios, peer's time over ours, or `None` if nothing was
+    /// measured.
     pub ratio: Option<f64>,
     /// Name and median ratio of the problem with the smallest.
     pub worst: Option<(String, f64)>,
 }
 
 impl Report {
-    /// The score of the problems of these names. Where several kernels ran, the first counts, which is the planner's pick.
+    /// The score of the problems of these names. If several kernels ran, the first counts, which is
+    /// the planner's pick.
     pub fn score<S: AsRef<str>>(&self, problems: &[S]) -> FamilyScore {
         let ours = self.outcomes.iter().filter_map(|outcome| outcome.rows().into_iter().next());
         let rows: Vec<Row> =

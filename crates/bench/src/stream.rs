@@ -1,5 +1,7 @@
-//! Many jobs in a row: one problem on many operand sets, as a launch each, in graphs, as a strided batch, and as jobs of a resident
-//! kernel, beside cuBLASLt. In steady state, contestant by contestant forwards and backwards; and one job alone from host to host.
+//! Benchmark of many jobs in a row: one problem on many operand sets. The jobs are launched singly,
+//! in graphs, as a strided batch, or as jobs of a resident kernel, and compared with cuBLASLt. They
+//! are timed in steady state, with the contestants in forward and backward order. A single job is
+//! timed from the host's call to the host's knowledge of its end.
 
 mod alone;
 mod report;
@@ -20,7 +22,7 @@ use persistent_gemm::stats::Summary;
 use pgemm_kernels::{Epilogue, Spec};
 use pgemm_plan::Problem;
 
-use self::alone::Alone;
+use self::alone::SingleJob;
 use self::ways::{
     CublasLtBatch, Eager, GemmBatch, OnDevice, Queued, Resident, Runner, for_each_branch,
 };
@@ -43,13 +45,13 @@ pub const EMPTY: &str = "empty kernel";
 
 /// Branches of a graph.
 const BRANCHES: usize = 8;
-/// Timed repetitions of what the device's clock times, behind one that is not.
+/// Timed repetitions for methods timed by the device's clock. One untimed repetition precedes them.
 const REPLAYS: u32 = 4;
 /// Rounds, each with a repetition forwards and one backwards.
 const ROUNDS: usize = 9;
-/// For so long each contestant runs before the rounds.
+/// Warm-up of each contestant before the rounds.
 const WARM_UP: Duration = Duration::from_millis(200);
-/// Operand sets take about as much device memory at most.
+/// Approximate limit of device memory for operand sets, in bytes.
 const MOST_BYTES: usize = 4 << 30;
 /// A strided batch has as many products at most.
 const MOST_SETS: usize = 4096;
@@ -65,18 +67,18 @@ pub struct StreamPeer {
 }
 
 impl StreamPeer {
-    /// Opens the library. `best` asks for the fastest of the algorithms that its heuristic returns, instead of the first: in a graph,
-    /// and of a strided batch.
+    /// Opens the library. `best` asks for the fastest of the algorithms that its heuristic returns,
+    /// instead of the first: in a graph, and of a strided batch.
     ///
     /// # Errors
-    /// Those of [`CublasLt::open`].
+    /// The errors of [`CublasLt::open`].
     pub fn open(device: &Device, best: bool) -> Result<StreamPeer> {
         let sessions = (0..BRANCHES).map(|_| CublasLt::open(device));
         Ok(StreamPeer { sessions: sessions.collect::<Result<_>>()?, best })
     }
 }
 
-/// What is measured.
+/// A request to measure a stream of jobs.
 #[derive(Clone, Copy)]
 pub struct StreamRequest<'a> {
     /// Each job, a plain product of [`StreamRequest::gemm`]'s types.
@@ -87,13 +89,14 @@ pub struct StreamRequest<'a> {
     pub count: usize,
     /// Ours, as it is launched.
     pub gemm: &'a Gemm,
-    /// Beside whom.
+    /// The peer, if there is one.
     pub peer: Option<&'a StreamPeer>,
     /// Further resident kernels.
     pub also: &'a [Spec],
 }
 
-/// Sets for so many jobs: one for each where they fit, else as many as divide the jobs into batches of about one size.
+/// The number of operand sets for `count` jobs: one for each job if they fit, otherwise a number
+/// that divides the jobs into batches of about equal size.
 fn sets_for(count: usize, set_bytes: usize) -> usize {
     let most = (MOST_BYTES / set_bytes.max(1)).clamp(2, MOST_SETS);
     count.div_ceil(count.div_ceil(most))
@@ -107,8 +110,8 @@ fn compared(sets: usize) -> Vec<usize> {
     compared
 }
 
-/// Who is timed, in which way.
-struct Entrant<'a> {
+/// A contestant with one method of launching its jobs.
+struct TimedContestant<'a> {
     contestant: String,
     way: Way,
     details: serde_json::Value,
@@ -119,7 +122,7 @@ struct Entrant<'a> {
     host_times: Vec<f64>,
 }
 
-impl Entrant<'_> {
+impl TimedContestant<'_> {
     fn repeat(&mut self) -> Result<()> {
         let reading = self.runner.repeat()?;
         let per_job = 1e6 / self.runner.jobs() as f64;
@@ -151,11 +154,13 @@ impl Entrant<'_> {
 }
 
 impl Bench {
-    /// Measures many jobs in a row. What cannot be measured, or computes something else, is left out with its reason.
+    /// Measures many jobs in a row. Contestants that cannot be measured or compute wrong results
+    /// are left out, with the reason.
     ///
     /// # Errors
-    /// [`BenchError::StreamOf`] for what is no plain product, [`MeasureError::SetsDoNotFit`], a problem that our launched kernel or cuBLASLt
-    /// does not compute, a resident kernel that stops, or driver errors.
+    /// [`BenchError::StreamOf`] for problems that are not plain products,
+    /// [`MeasureError::SetsDoNotFit`], a problem that our launched kernel or cuBLASLt does not
+    /// compute, a resident kernel that stops, or driver errors.
     pub fn stream_of_jobs(&self, request: &StreamRequest<'_>) -> Result<StreamOutcome> {
         let StreamRequest { problem, elements, count, .. } = *request;
         check(&problem, elements, count)?;
@@ -175,7 +180,7 @@ impl Bench {
         field.enter_peer()?;
         field.enter_launched()?;
         field.enter_residents()?;
-        field.alone.push(Alone::empty(self)?);
+        field.alone.push(SingleJob::empty(self)?);
         let Field { mut entrants, mut alone, left_out, .. } = field;
         race(&mut entrants)?;
         let state = self.meter().sample();
@@ -208,8 +213,9 @@ fn check(problem: &Problem, elements: Elements, count: usize) -> Result<(), Benc
     }
 }
 
-/// Warms everybody up, then has them repeat in turns, forwards and backwards from another one in each round.
-fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
+/// Warms up all contestants, then times their repetitions in forward and backward order. Each round
+/// begins with another contestant.
+fn race(entrants: &mut [TimedContestant<'_>]) -> Result<()> {
     for entrant in entrants.iter_mut() {
         let begin = Instant::now();
         while begin.elapsed() < WARM_UP {
@@ -225,19 +231,19 @@ fn race(entrants: &mut [Entrant<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Everybody who runs on one problem, and what is needed to enter.
+/// All contestants on one problem, and the state needed to add more.
 struct Field<'a> {
     bench: &'a Bench,
     request: &'a StreamRequest<'a>,
     verifier: Verifier<'a>,
     operands: &'a Arc<OperandSets>,
-    entrants: Vec<Entrant<'a>>,
-    alone: Vec<Alone<'a>>,
+    entrants: Vec<TimedContestant<'a>>,
+    alone: Vec<SingleJob<'a>>,
     left_out: Vec<LeftOutWay>,
 }
 
 impl<'a> Field<'a> {
-    /// Verifies a contestant in one way and enters it, or leaves it out with the reason.
+    /// Verifies a contestant with one method and adds it, or leaves it out with the reason.
     fn enter(
         &mut self,
         contestant: &str,
@@ -254,8 +260,15 @@ impl<'a> Field<'a> {
             Ok((runner, verification)) => {
                 let contestant = contestant.to_owned();
                 let (times, host_times) = (Vec::new(), Vec::new());
-                let entrant =
-                    Entrant { contestant, way, details, verification, runner, times, host_times };
+                let entrant = TimedContestant {
+                    contestant,
+                    way,
+                    details,
+                    verification,
+                    runner,
+                    times,
+                    host_times,
+                };
                 self.entrants.push(entrant);
                 Ok(())
             }
@@ -273,7 +286,8 @@ impl<'a> Field<'a> {
         Ok(self.verifier.compare(what, (Epilogue::NONE, 0.0), sets, stream)?)
     }
 
-    /// A failure after which the device does nothing more ends the run, any other concerns this contestant only.
+    /// A failure that makes the device unusable ends the run. Any other failure only excludes this
+    /// contestant.
     fn leave_out(&mut self, what: String, error: BenchError) -> Result<()> {
         self.bench.stream().synchronize()?;
         let wrong = error.is_wrong_result();
@@ -310,7 +324,7 @@ impl<'a> Field<'a> {
         let branches =
             branches.and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
         self.enter(PEER, Way::Branches, details, boxed(branches))?;
-        self.alone.push(Alone::launched(bench, PEER, one(), sets));
+        self.alone.push(SingleJob::launched(bench, PEER, one(), sets));
 
         match CublasLtBatch::plan(first, operands) {
             Ok(plan) => {
@@ -338,7 +352,7 @@ impl<'a> Field<'a> {
         let branches = for_each_branch(|_| Ok(one()?))
             .and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
         self.enter(LAUNCHED, Way::Branches, details, boxed(branches))?;
-        self.alone.push(Alone::launched(bench, LAUNCHED, contestant()?, sets));
+        self.alone.push(SingleJob::launched(bench, LAUNCHED, contestant()?, sets));
 
         match GemmBatch::new(gemm, operands) {
             Ok(batch) => {
@@ -350,7 +364,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// An engine with a kernel for many jobs, one with a kernel for few, and those that were asked for.
+    /// Adds an engine with a kernel for throughput, one with a kernel for latency, and the
+    /// requested ones.
     fn enter_residents(&mut self) -> Result<()> {
         let also = self.request.also;
         let many = (None, Goal::Throughput);
@@ -362,7 +377,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Who does chains is also timed alone.
+    /// Contestants with chained jobs are also timed with single jobs.
     fn enter_resident(
         &mut self,
         name: String,
@@ -380,12 +395,12 @@ impl<'a> Field<'a> {
             let before = self.left_out.len();
             self.enter(&name, way, details.clone(), Ok(Box::new(queued)))?;
             if self.left_out[before..].iter().any(|left_out| !left_out.wrong) {
-                // It has failed, and would in other ways.
+                // The engine has failed, so its other methods would fail too.
                 return Ok(());
             }
         }
         if self.entrants.len() > entered && ways.contains(&Way::Chain) {
-            self.alone.push(Alone::resident(name, resident));
+            self.alone.push(SingleJob::resident(name, resident));
         }
         Ok(())
     }
@@ -395,7 +410,8 @@ fn boxed<'a, R: Runner + 'a>(runner: Result<R>) -> Result<Box<dyn Runner + 'a>> 
     runner.map(|runner| Box::new(runner) as Box<dyn Runner + 'a>)
 }
 
-/// The place of the fastest of several, each the best of a few repetitions; the first where none runs.
+/// The index of the fastest candidate, by the best of a few repetitions of each. The first if none
+/// runs.
 fn fastest<R: Runner>(ranks: usize, mut make: impl FnMut(usize) -> Result<R>) -> usize {
     const REPETITIONS: usize = 3;
     if ranks < 2 {

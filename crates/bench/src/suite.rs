@@ -1,5 +1,5 @@
-//! The benchmark suite: families of problems that people multiply, or that kernels find hard. `suite.toml` of this crate lists
-//! them, and is compiled in.
+//! The benchmark suite: families of problems that people multiply, or that kernels find hard.
+//! `suite.toml` of this crate lists them, and is compiled in.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ pub struct Suite {
 /// Problems that belong together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// Its name, the header in the file.
+    /// The name, which is the header in the file.
     pub name: String,
-    /// What its problems are.
+    /// The shapes of its problems.
     pub shapes: Shapes,
     /// The element types of A and B that it is measured in; `None` for all.
     pub dtypes: Option<Vec<Element>>,
@@ -31,7 +31,7 @@ pub struct Family {
 /// The extents of a family's problems.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shapes {
-    /// One product each: M, N, K.
+    /// Single products: M, N, K.
     Single(Vec<[usize; 3]>),
     /// Groups, rows of each group, N, K.
     Grouped(Vec<[usize; 4]>),
@@ -41,7 +41,7 @@ pub enum Shapes {
     Stream {
         /// M, N, K of each.
         problems: Vec<[usize; 3]>,
-        /// How many run in a row.
+        /// Number of jobs that run in a row.
         count: usize,
     },
     /// Odd extents, with rows that are longer than their contents.
@@ -83,7 +83,8 @@ impl Suite {
     /// The project's own.
     ///
     /// # Errors
-    /// [`BenchError::SuiteSyntax`] or [`BenchError::SuiteFamily`] if this version was built with a broken file.
+    /// [`BenchError::SuiteSyntax`] or [`BenchError::SuiteFamily`] if this version was built with a
+    /// broken file.
     pub fn standard() -> Result<Suite, BenchError> {
         Suite::parse(include_str!("../suite.toml"))
     }
@@ -91,7 +92,8 @@ impl Suite {
     /// Reads a suite from TOML.
     ///
     /// # Errors
-    /// [`BenchError::SuiteSyntax`], or [`BenchError::SuiteFamily`] with the family and what is wrong with it.
+    /// [`BenchError::SuiteSyntax`], or [`BenchError::SuiteFamily`] with the family and what is
+    /// wrong with it.
     pub fn parse(text: &str) -> Result<Suite, BenchError> {
         let table: toml::Table = toml::from_str(text)
             .map_err(|error| BenchError::SuiteSyntax { finding: Box::new(error) })?;
@@ -109,22 +111,23 @@ impl Suite {
         &self.families
     }
 
-    /// The families of these names, in the order asked for and each once; all where none is named.
+    /// The families of these names, in the requested order and without duplicates. All families if
+    /// no name is given.
     ///
     /// # Errors
-    /// [`BenchError::NoSuchFamily`], which lists those that there are.
+    /// [`BenchError::NoSuchFamily`], which lists the existing ones.
     pub fn select<S: AsRef<str>>(&self, names: &[S]) -> Result<Vec<&Family>, BenchError> {
         if names.is_empty() {
             return Ok(self.families.iter().collect());
         }
         let mut selected: Vec<&Family> = Vec::new();
         for name in names {
-            let asked = name.as_ref();
-            let Some(family) = self.families.iter().find(|family| family.name == asked) else {
+            let requested = name.as_ref();
+            let Some(family) = self.families.iter().find(|family| family.name == requested) else {
                 let families = self.families.iter().map(|family| family.name.clone()).collect();
-                return Err(BenchError::NoSuchFamily { requested: asked.to_owned(), families });
+                return Err(BenchError::NoSuchFamily { requested: requested.to_owned(), families });
             };
-            if !selected.iter().any(|other| other.name == asked) {
+            if !selected.iter().any(|other| other.name == requested) {
                 selected.push(family);
             }
         }
@@ -133,7 +136,7 @@ impl Suite {
 }
 
 impl Family {
-    /// How many problems it has in one element type.
+    /// The number of its problems for one element type.
     pub fn count(&self) -> usize {
         let shapes = match &self.shapes {
             Shapes::Single(problems) | Shapes::Stream { problems, .. } => problems.len(),
@@ -143,7 +146,7 @@ impl Family {
         shapes * self.majors.len()
     }
 
-    /// Its problems for A and B of type `dtype`, or why they cannot be measured.
+    /// The problems for A and B of type `dtype`, or why they cannot be measured.
     ///
     /// # Errors
     /// The reason.
@@ -170,7 +173,8 @@ impl Family {
         Ok(problems.collect())
     }
 
-    /// Its problems for A and B of type `dtype` and how many of each run in a row, where it is a family of those.
+    /// The problems for A and B of type `dtype` and the number of jobs of each, if this is a family
+    /// of streams.
     ///
     /// # Errors
     /// Why they cannot be measured.
@@ -191,7 +195,7 @@ impl Family {
     }
 }
 
-/// The problem with so many elements behind each line of all of its matrices.
+/// The problem with `elements` additional elements after each line of all matrices.
 fn padded(problem: Problem, elements: usize) -> Problem {
     problem
         .with_a_leading_dimension(problem.a.leading_dimension + elements)
@@ -233,7 +237,7 @@ impl FileFamily {
             dtypes.collect::<Result<Vec<_>, _>>()
         });
         let majors = match self.majors {
-            // As linear layers have them.
+            // The majors of linear layers.
             None => vec![(Major::K, Major::K)],
             Some(names) => names.iter().map(|name| majors(name)).collect::<Result<_, _>>()?,
         };
@@ -316,7 +320,7 @@ mod tests {
         let problems =
             |dtype| suite.families().iter().filter_map(move |family| family.problems(dtype).ok());
         assert_eq!(problems(Element::Bf16).flatten().count(), 209);
-        // Not defined for the language models.
+        // The families of language models are not defined for this type.
         assert_eq!(problems(Element::F16).flatten().count(), 209 - 60 - 48 - 32);
     }
 

@@ -1,6 +1,6 @@
-//! Surveys: many choices for many problems, each timed alone and briefly, for fitting the heuristic's constants. cuBLASLt's
-//! first pick is timed in between, so that a drift of the clock can be divided out. What is measured and in which order is
-//! decided here; [`Surveyor`] measures.
+//! Surveys: brief timings of many choices for many problems, to fit the heuristic's constants.
+//! cuBLASLt's first pick is timed in between, so that a drift of the clock can be divided out. This
+//! module decides the order of measurements; [`Surveyor`] performs them.
 
 mod device;
 
@@ -19,25 +19,26 @@ use crate::machine::Machine;
 
 pub use device::Surveyor;
 
-/// The form of [`Survey`]; goes up when a field changes its meaning or disappears.
+/// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
 const SCHEMA: u32 = 1;
 
 /// Choices between two readings of the peer.
 const PEER_EVERY: usize = 8;
 
-/// A problem that would take longer is left out, seconds.
+/// Problems with a longer expected time, in seconds, are left out.
 const MAX_PROBLEM_SECONDS: f64 = 30.0;
 
-/// Part of a choice's time that its warm-up takes in addition.
+/// Time of a choice's warm-up, as a fraction of its measurement.
 const WARM_UP_SHARE: f64 = 0.2;
 
-/// GEMMs that are estimated to take less than this are launched in graphs, seconds: the host could not keep up.
+/// GEMMs with a shorter estimated time, in seconds, are launched in graphs, because the host could
+/// not keep up.
 const GRAPH_BELOW_SECONDS: f64 = 50e-6;
 
-/// Turns the heuristic's cycles into seconds, roughly.
+/// Clock in Hz to convert the heuristic's cycles into approximate seconds.
 const CLOCK_HZ: f64 = 1.7e9;
 
-/// What to measure, and for how long.
+/// Options of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SurveyOptions {
     /// Seconds of each choice's burst of launches.
@@ -75,8 +76,8 @@ impl SurveyOptions {
         Ok(())
     }
 
-    /// What is worth measuring for a problem on `sms` SMs: every spec with the ways to split its tiles that may be worth it,
-    /// each with the heuristic's raster height, the most promising first.
+    /// The choices for a problem on `sms` SMs, the most promising first: every spec with each split
+    /// worth estimating and the heuristic's raster height.
     pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
         let shape = key.shape();
         let specs = key.specs().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
@@ -86,10 +87,10 @@ impl SurveyOptions {
         ranked.into_iter().take_while(|choice| cycles(choice) <= most).take(self.limit).collect()
     }
 
-    /// About how long these choices take, seconds.
+    /// The approximate time of these choices, in seconds.
     fn seconds(&self, key: &ProblemKey, choices: &[Choice], sms: u32) -> f64 {
         let burst = (1.0 + WARM_UP_SHARE) * self.seconds_per_choice;
-        // At least a first launch, a warm-up and two that count.
+        // Each choice has at least a first launch, a warm-up and two timed launches.
         choices.iter().map(|choice| (4.0 * expected_seconds(key, choice, sms)).max(burst)).sum()
     }
 }
@@ -99,18 +100,18 @@ fn expected_seconds(key: &ProblemKey, choice: &Choice, sms: u32) -> f64 {
     heuristic::cycles(choice, key.shape(), sms) / CLOCK_HZ
 }
 
-/// What times choices of one problem. The GPU is one, and a cost model another in tests.
+/// Times choices of one problem: the GPU, or a cost model in tests.
 trait SurveyTimer {
     /// Microseconds per GEMM, or why it cannot run.
     ///
     /// # Errors
-    /// What keeps everything that follows from being measured.
+    /// An error that prevents all further measurements.
     fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>>;
 
-    /// Microseconds per GEMM of the peer; `None` where there is none.
+    /// Microseconds per GEMM of the peer, or `None` if there is none.
     ///
     /// # Errors
-    /// As [`choice`](Self::choice).
+    /// The same as for [`choice`](Self::choice).
     fn peer(&mut self) -> Result<Option<f64>>;
 }
 
@@ -120,22 +121,23 @@ pub struct SurveyRow {
     /// The problem.
     #[serde(flatten)]
     pub key: ProblemKey,
-    /// What was timed.
+    /// The timed choice.
     #[serde(flatten)]
     pub choice: Choice,
     /// How launches reached the GPU.
     pub launch: LaunchMode,
-    /// Microseconds per GEMM; `None` where it cannot run.
+    /// Microseconds per GEMM, or `None` if it cannot run.
     pub microseconds: Option<f64>,
-    /// Microseconds per GEMM of cuBLASLt's first pick: the last reading before this choice's, and the next one after.
+    /// Microseconds per GEMM of cuBLASLt's first pick: the last timing before this choice, and the
+    /// next one after it.
     pub peer_microseconds: [Option<f64>; 2],
     /// Why it cannot run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Times `choices` in order, and the peer before, after and between them. `progress` hears before each how many are done, and
-/// whether to go on is up to it.
+/// Times `choices` in order, and the peer before, after and between them. Before each choice
+/// `progress` gets the number of finished ones and decides whether to continue.
 fn rows(
     timer: &mut dyn SurveyTimer,
     key: &ProblemKey,
@@ -143,7 +145,7 @@ fn rows(
     launch: LaunchMode,
     progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Vec<SurveyRow>> {
-    // To nanoseconds: files stay small, and bursts are no more exact.
+    // Times are rounded to nanoseconds. Files stay small, and bursts are not more exact.
     let rounded = |microseconds: f64| (microseconds * 1e3).round() / 1e3;
     let mut rows = Vec::with_capacity(choices.len());
     let mut before = timer.peer()?.map(rounded);
@@ -173,7 +175,7 @@ fn rows(
 /// A survey: one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Survey {
-    /// 1; goes up when a field changes its meaning or disappears.
+    /// The schema version, 1. It increases when a field changes its meaning or disappears.
     pub schema: u32,
     /// The command line, one string for each argument.
     pub command: Vec<String>,
@@ -181,11 +183,11 @@ pub struct Survey {
     pub date: String,
     /// Version of this library.
     pub version: String,
-    /// Where it ran.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured.
+    /// The options of the survey.
     pub options: SurveyOptions,
-    /// One for each choice and problem.
+    /// One row for each choice and problem.
     #[serde(default, skip_serializing)]
     pub rows: Vec<SurveyRow>,
 }
@@ -204,7 +206,7 @@ impl Survey {
         }
     }
 
-    /// Checks that a file can be made at `path`, and creates its folder where it is missing.
+    /// Checks that a file can be created at `path`, and creates its folder where it is missing.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.
@@ -216,7 +218,8 @@ impl Survey {
         Ok(files::check_folder(files::folder_of(path))?)
     }
 
-    /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of either.
+    /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of
+    /// either.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.

@@ -1,4 +1,5 @@
-//! Random products in the emulator: of all types, majors, strides, addresses, extents and scalars, small.
+//! Random products in the emulator: of all types, majors, strides, addresses, extents and scalars,
+//! small.
 
 use persistent_gemm::host::Executor;
 use pgemm_bench::{Case, CaseSize};

@@ -21,26 +21,31 @@
 // Version of this header: patch.
 #define PGEMM_VERSION_PATCH 0
 
-// For a leading dimension or a batch stride: no gaps, one line or matrix right behind the other. The default.
+// For a leading dimension or a batch stride: lines or matrices follow one another without gaps.
+// The default.
 #define PGEMM_TIGHT -1
 
-// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are
+// the same one.
 #define PGEMM_SAME -2
 
-// For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
+// For device: the device of the CUDA context that is current on the calling thread, or device 0 if
+// there is none. The default.
 #define PGEMM_CURRENT_DEVICE -1
 
-// A kernel that stays on the device and works through jobs as they come in: made by pgemm_engine_create, used from any thread,
-// destroyed by pgemm_engine_destroy.
+// A resident kernel that computes jobs as they arrive. It is created by pgemm_engine_create, may
+// be used from any thread, and is destroyed by pgemm_engine_destroy.
 typedef struct pgemm_engine pgemm_engine;
 
 // A GEMM: made by pgemm_create, used from any thread, destroyed by pgemm_destroy.
 typedef struct pgemm_gemm pgemm_gemm;
 
-// A problem at addresses, checked and ready to be submitted: made by pgemm_job_prepare, destroyed by pgemm_job_destroy.
+// A problem at addresses, checked and ready to be submitted: made by pgemm_job_prepare, destroyed
+// by pgemm_job_destroy.
 typedef struct pgemm_job pgemm_job;
 
-// How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the message.
+// The status of a call: PGEMM_SUCCESS or one of PGEMM_ERROR_... pgemm_last_error returns the
+// message of an error.
 typedef int32_t pgemm_status;
 
 // The type of a matrix element: PGEMM_UNSPECIFIED, or one of PGEMM_FP16 to PGEMM_S32.
@@ -49,16 +54,17 @@ typedef int32_t pgemm_dtype;
 // How accurately products are added up: one of PGEMM_PRECISION_...
 typedef int32_t pgemm_precision;
 
-// How the warps of a CTA share its tiles: one of PGEMM_SCHEDULE_...
+// How the consumer warps of a CTA share its tiles: one of PGEMM_SCHEDULE_...
 typedef int32_t pgemm_schedule;
 
 // Whether something is to be so: PGEMM_AUTO, PGEMM_ON or PGEMM_OFF.
 typedef int32_t pgemm_switch;
 
-// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
-// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
+// The configuration of a GEMM. pgemm_config_init sets every field to its default. Then dtype_a
+// must be set; knobs may be. A knob of 0 is left to the planner. An impossible knob is an error
+// that names the nearest possible value.
 typedef struct pgemm_config {
-  // Bytes of this struct as the caller knows it: set by pgemm_config_init.
+  // Bytes of this struct in the caller's header. Set by pgemm_config_init.
   size_t struct_size;
   // Type of A. Must be given.
   pgemm_dtype dtype_a;
@@ -66,7 +72,8 @@ typedef struct pgemm_config {
   pgemm_dtype dtype_b;
   // Type of C and D.
   pgemm_dtype dtype_c;
-  // How accurately products are added up. FP32 is never computed with less than binary32 unless this asks for it.
+  // How accurately products are added up. FP32 is never computed with less than binary32 unless
+  // this asks for it.
   pgemm_precision precision;
   // Rows of the macro-tile, which is decomposed into tiles that one CTA can have.
   uint32_t tile_m;
@@ -74,7 +81,7 @@ typedef struct pgemm_config {
   uint32_t tile_n;
   // Depth of a stage of the pipeline, in elements along k.
   uint32_t tile_k;
-  // Whether one launch's CTAs stay and walk all tiles. 1, the default: kernels that do otherwise do not exist, so 0 is refused.
+  // Whether the kernel is persistent. It must be 1, the default, because all kernels are.
   int32_t persistent;
   // CTAs of a cluster along m, given with cluster_n: up to 4 together.
   uint32_t cluster_m;
@@ -86,40 +93,46 @@ typedef struct pgemm_config {
   uint32_t prefetch_depth;
   // Rows of cluster tiles that are walked together.
   uint32_t raster_rows;
-  // How the warps of a CTA share its tiles.
+  // How the consumer warps of a CTA share its tiles.
   pgemm_schedule schedule;
-  // Whether A and B change places: the transpose of D is computed from the transposes of B and A.
+  // Whether A and B are exchanged: the transpose of D is computed from the transposes of B and
+  // A.
   pgemm_switch swapped;
-  // Not 0: partial sums of split tiles may be added in any order, so last bits may differ from run to run.
+  // If not 0, partial sums of split tiles may be added in any order, so last bits may differ
+  // from run to run.
   int32_t unordered;
-  // Whether a launch may begin while the one before it on its stream ends.
+  // Whether a launch may begin while the previous one on its stream ends.
   pgemm_switch dependent_launch;
   // Multiprocessors to use at most.
   uint32_t sms;
   // Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
   int32_t device;
-  // How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
+  // How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the
+  // planner.
   const char *split;
-  // The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
-  // it to the planner.
+  // The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps,
+  // stages, schedule and swapping. Null leaves it to the planner.
   const char *kernel;
-  // A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
-  // the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
+  // A results file of the autotuner, or a folder of such files. Its choices are used if no knob
+  // is set. "off" turns them off. Null stands for the location in the environment variable
+  // PGEMM_AUTOTUNE, or for the results that "pgemm autotune" installed.
   const char *autotune_file;
-  // What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
-  // "bias_m" (to each row), an activation by its name, such as "relu" (docs/types.md lists all), or both with | between
-  // them: "bias_n|silu". Numbers that an activation takes stand behind its name, in parentheses and with commas between them.
-  // Null, or "none": nothing. Where there is a bias, problem.bias is its address.
+  // What happens to results before they are rounded to D's type: "bias_n" (an element of the
+  // bias is added to each column) or "bias_m" (to each row), an activation by its name, such as
+  // "relu" (docs/types.md lists all), or both with | between them: "bias_n|silu". The numbers
+  // that an activation takes follow its name in parentheses, with commas between them:
+  // "clamp(0,6)". Null, or "none": nothing. If there is a bias, problem.bias is its address.
   const char *epilogue;
 } pgemm_config;
 
-// How a matrix lies in memory: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
+// The layout of a matrix: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
 typedef int32_t pgemm_layout;
 
-// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
-// pgemm_problem_init sets every field to its default.
+// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of
+// k x n, C and D of m x n; or a batch of such products. pgemm_problem_init sets every field to its
+// default.
 typedef struct pgemm_problem {
-  // Bytes of this struct as the caller knows it: set by pgemm_problem_init.
+  // Bytes of this struct in the caller's header. Set by pgemm_problem_init.
   size_t struct_size;
   // Rows of A, C and D.
   int64_t m;
@@ -127,23 +140,25 @@ typedef struct pgemm_problem {
   int64_t n;
   // Columns of A, rows of B.
   int64_t k;
-  // Elements from one row (column, where it is column-major) of A to the next. 0 is PGEMM_TIGHT too.
+  // Elements from one row of A to the next (from one column to the next if A is column-major). 0
+  // means PGEMM_TIGHT too.
   int64_t lda;
-  // That of B.
+  // The same for B.
   int64_t ldb;
-  // That of C.
+  // The same for C.
   int64_t ldc;
-  // That of D.
+  // The same for D.
   int64_t ldd;
-  // How A lies.
+  // Layout of A.
   pgemm_layout layout_a;
-  // How B lies.
+  // Layout of B.
   pgemm_layout layout_b;
-  // How C and D lie.
+  // Layout of C and D.
   pgemm_layout layout_c;
-  // Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32 result as an integer.
+  // Factor of A*B, 1 by default. It is rounded to binary32, except for FP64. For a result of S32
+  // it must be an integer.
   double alpha;
-  // Factor of C, 0 by default, as alpha is one. Where it is 0, C is never read.
+  // Factor of C, 0 by default, as alpha is one. If it is 0, C is never read.
   double beta;
   // Products, 1 by default. All fields above hold for each of them.
   int64_t batch;
@@ -155,42 +170,47 @@ typedef struct pgemm_problem {
   int64_t batch_stride_c;
   // Elements from one D to the next. Matrices D must not overlap.
   int64_t batch_stride_d;
-  // Address of the bias in device memory, where the config's epilogue has one: n elements of D's type without gaps, or m for
-  // "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products of a batch. Only runs look at it.
+  // Address of the bias in device memory, where the config's epilogue has one: n elements of D's
+  // type without gaps, or m for "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products
+  // of a batch. Only runs look at it.
   const void *bias;
 } pgemm_problem;
 
-// What the jobs of an engine are wanted for: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
+// The optimisation goal of an engine: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
 typedef int32_t pgemm_goal;
 
-// How an engine works. pgemm_engine_options_init sets every field to its default.
+// Options of an engine. pgemm_engine_options_init sets every field to its default.
 typedef struct pgemm_engine_options {
-  // Bytes of this struct as the caller knows it: set by pgemm_engine_options_init.
+  // Bytes of this struct in the caller's header. Set by pgemm_engine_options_init.
   size_t struct_size;
-  // What its jobs are wanted for.
+  // The optimisation goal.
   pgemm_goal goal;
   // Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
   uint32_t sms;
-  // So long after the last job the kernel leaves the device, in microseconds, 1000 by default. The next job brings it back.
+  // Microseconds after the last job until the kernel leaves the device, 1000 by default. The
+  // next job launches it again.
   uint64_t idle_microseconds;
-  // So long may no job get done while one is waited for, in microseconds, before that is an error: 10 seconds by default. 0: for ever.
+  // Microseconds without any progress after which waiting for a job is an error. The default is
+  // 10 seconds. 0 stands for no limit.
   uint64_t watchdog_microseconds;
 } pgemm_engine_options;
 
 // A job that was submitted to an engine. Never 0.
 typedef uint64_t pgemm_ticket;
 
-// What pgemm_engine_on_done calls when a job is done or will not be, on a thread of the engine: with PGEMM_SUCCESS or why not, which
-// pgemm_last_error() then says in this call, and with what it was given. Nothing may be thrown out of it.
+// The callback of pgemm_engine_on_done. It is called on a thread of the engine when a job is done
+// or has failed, with the status and the context pointer of the registration. On a failure
+// pgemm_last_error() returns the message within this call. It must not throw.
 typedef void (*pgemm_callback)(pgemm_status status, void *context);
 
-// It did what it is for.
+// The call succeeded.
 #define PGEMM_SUCCESS 0
 
 // An argument is null, out of range, or contradicts another.
 #define PGEMM_ERROR_INVALID_ARGUMENT 1
 
-// There is no kernel for these types, knobs or layouts, or this library was built without the entry point.
+// There is no kernel for these types, knobs or layouts, or this library was built without the
+// entry point.
 #define PGEMM_ERROR_NOT_SUPPORTED 2
 
 // There is no driver, no GPU, or none of Hopper's generation.
@@ -202,8 +222,9 @@ typedef void (*pgemm_callback)(pgemm_status status, void *context);
 // A call of the CUDA driver failed, or work queued before did.
 #define PGEMM_ERROR_DRIVER 5
 
-// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for;
-// an engine was stopped or aborted, has no room for more, or gets nothing done.
+// The call is not possible in the present state. A stream is being captured, and the problem is
+// not prepared or the call would wait for the stream. Or an engine was stopped or aborted, has no
+// free slot, or makes no progress.
 #define PGEMM_ERROR_INVALID_STATE 6
 
 // A file cannot be read, written or used.
@@ -212,10 +233,11 @@ typedef void (*pgemm_callback)(pgemm_status status, void *context);
 // A defect of this library: please report it with the message.
 #define PGEMM_ERROR_INTERNAL 8
 
-// What was waited for takes longer than the caller would wait. It goes on, and can be waited for again.
+// The time limit of a wait was reached. The work continues, and can be waited for again.
 #define PGEMM_ERROR_TIMEOUT 9
 
-// Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and E5M2, S32 for S8 and U8.
+// Not given. B then has the type of A. C and D have FP32 for TF32, BF16 for E4M3 and E5M2, S32 for
+// S8 and U8, and the type of the operands otherwise.
 #define PGEMM_UNSPECIFIED 0
 
 // IEEE 754 binary16.
@@ -248,7 +270,8 @@ typedef void (*pgemm_callback)(pgemm_status status, void *context);
 // Signed 32-bit integer: results only.
 #define PGEMM_S32 10
 
-// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The default.
+// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The
+// default.
 #define PGEMM_PRECISION_FULL 0
 
 // 8-bit floats added up all along k by the tensor core, with about 14 bits.
@@ -278,7 +301,7 @@ typedef void (*pgemm_callback)(pgemm_status status, void *context);
 // The elements of a column are neighbours.
 #define PGEMM_COLUMN_MAJOR 1
 
-// As the planner finds best. The default.
+// The planner chooses. The default.
 #define PGEMM_AUTO 0
 
 // Yes.
@@ -290,13 +313,13 @@ typedef void (*pgemm_callback)(pgemm_status status, void *context);
 // As the planner finds best. The default.
 #define PGEMM_SCHEDULE_AUTO 0
 
-// All of them work on each tile.
+// All consumer warps work on each tile.
 #define PGEMM_SCHEDULE_COOPERATIVE 1
 
-// They take turns with whole tiles.
+// Two consumer warpgroups take turns with whole tiles (ping-pong).
 #define PGEMM_SCHEDULE_PING_PONG 2
 
-// Many jobs at once, or large ones. The default.
+// High throughput, for many jobs at once or large ones. The default.
 #define PGEMM_GOAL_THROUGHPUT 0
 
 // One small job soon, or one after the other.
@@ -312,8 +335,9 @@ const char *pgemm_version(void);
 // A status in a few words. Never null, never to be freed.
 const char *pgemm_status_string(pgemm_status status);
 
-// What went wrong in the last call on this thread that failed: what was asked, what the limit is, what to do. Empty where none
-// did. Never null, never to be freed, valid until the next call on this thread that fails.
+// The message of the last failed call on this thread: what was requested, what the limit is, and
+// what to do. Empty if no call failed. It is never null, must not be freed, and is valid until the
+// next failed call on this thread.
 const char *pgemm_last_error(void);
 
 // Sets all fields of a config to their defaults. size is sizeof(pgemm_config).
@@ -322,23 +346,26 @@ pgemm_status pgemm_config_init(struct pgemm_config *config, size_t size);
 // Sets all fields of a problem to their defaults. size is sizeof(pgemm_problem).
 pgemm_status pgemm_problem_init(struct pgemm_problem *problem, size_t size);
 
-// Makes a GEMM on the device that the config names: by default that of the CUDA context that is current on the calling thread,
-// which must outlive the GEMM, else device 0 with its primary context. Nothing is compiled yet. *gemm is null after a failure.
-pgemm_status pgemm_create(const struct pgemm_config *config,
-                          struct pgemm_gemm **gemm);
+// Creates a GEMM on the device that the config names. By default this is the device of the CUDA
+// context that is current on the calling thread; the context must outlive the GEMM. If there is
+// none, it is device 0 with its primary context. Nothing is compiled yet. *gemm is null after a
+// failure.
+pgemm_status pgemm_create(const struct pgemm_config *config, struct pgemm_gemm **gemm);
 
-// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Waits for the device where work was queued that
-// pgemm_sync has not waited for. No other thread may be using it, and no graph that runs of it were captured to.
+// Destroys a GEMM and sets *gemm to null. Does nothing if *gemm is null. Waits for the device if
+// there is queued work that pgemm_sync has not waited for. No other thread may be using the GEMM,
+// nor a graph that captured runs of it.
 pgemm_status pgemm_destroy(struct pgemm_gemm **gemm);
 
-// Plans a problem, and compiles and loads its kernel, so that running it only launches. Without it the first run of a problem
-// does so, which takes up to some tenths of a second, and which a stream that is being captured forbids.
-pgemm_status pgemm_prepare(const struct pgemm_gemm *gemm,
-                           const struct pgemm_problem *problem);
+// Plans a problem, and compiles and loads its kernel, so that later runs only launch. Otherwise
+// the first run of a problem does this. It takes up to some tenths of a second and is not possible
+// on a stream that is being captured.
+pgemm_status pgemm_prepare(const struct pgemm_gemm *gemm, const struct pgemm_problem *problem);
 
-// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and returns. A is m x k, B is
-// k x n, C is m x n: device memory, row-major, without gaps, to be left alone until the work is done. The stream belongs to the
-// GEMM's context, and exists until pgemm_sync has returned, if that is called again. May be called from any thread.
+// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and
+// returns. A is m x k, B is k x n, C is m x n: device memory, row-major, without gaps, and not
+// used otherwise until the work is done. The stream must belong to the GEMM's context, and must
+// exist until a later pgemm_sync has returned, if there is one. May be called from any thread.
 pgemm_status pgemm_run(const struct pgemm_gemm *gemm,
                        const void *a,
                        const void *b,
@@ -348,8 +375,9 @@ pgemm_status pgemm_run(const struct pgemm_gemm *gemm,
                        int64_t k,
                        void *stream);
 
-// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it. Everything else is as with
-// pgemm_run. C is not looked at where beta is 0, and may be D. A bias that the config's epilogue adds is at problem.bias.
+// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it.
+// Everything else is as with pgemm_run. C is not looked at where beta is 0, and may be D. A bias
+// that the config's epilogue adds is at problem.bias.
 pgemm_status pgemm_run_ex(const struct pgemm_gemm *gemm,
                           const struct pgemm_problem *problem,
                           const void *a,
@@ -358,21 +386,23 @@ pgemm_status pgemm_run_ex(const struct pgemm_gemm *gemm,
                           void *d,
                           void *stream);
 
-// Waits until all work is done that this GEMM was given before, on any stream and by any thread. The streams that it was run on
-// since the last call must still exist, and none may be being captured.
+// Waits until all work is done that this GEMM was given before, on any stream and by any thread.
+// The streams that it was run on since the last call must still exist, and none may be being
+// captured.
 pgemm_status pgemm_sync(const struct pgemm_gemm *gemm);
 
-// Says how a problem is computed, after preparing it: kernel, tiles, how they are split and walked, and why. Writes at most
-// capacity bytes with the zero at the end, and the length of the whole text without it to *length where that is not null.
-// text may be null where capacity is 0.
+// Prepares a problem and describes its plan: the kernel, the tiles, their split and order, and the
+// reason. Writes at most capacity bytes including the final zero. If length is not null, the
+// length of the whole text without the zero is written to *length. text may be null if capacity is
+// 0.
 pgemm_status pgemm_plan_describe(const struct pgemm_gemm *gemm,
                                  const struct pgemm_problem *problem,
                                  char *text,
                                  size_t capacity,
                                  size_t *length);
 
-// The same without a GEMM or a GPU: what would be chosen on a device with sm_count multiprocessors (0: 132, those of an H100
-// SXM or H200), results of the autotuner aside.
+// Describes the plan without a GEMM or a GPU, for a device with sm_count multiprocessors. 0 stands
+// for 132, as an H100 SXM or H200 has. Results of the autotuner are ignored.
 pgemm_status pgemm_config_describe(const struct pgemm_config *config,
                                    const struct pgemm_problem *problem,
                                    uint32_t sm_count,
@@ -380,10 +410,11 @@ pgemm_status pgemm_config_describe(const struct pgemm_config *config,
                                    size_t capacity,
                                    size_t *length);
 
-// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a results file, which is continued
-// where it exists: a GEMM that is created with it as autotune_file, and with no knob set, uses it. trials candidates at
-// most are measured for seconds seconds; 0 leaves either to the tuner. The device should have nothing else to do.
-// PGEMM_ERROR_NOT_SUPPORTED where the library was built without the tuner.
+// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a
+// results file. An existing file is continued. A GEMM created with this file as autotune_file and
+// without knobs uses the result. At most trials candidates are measured for seconds seconds; 0
+// leaves either to the tuner. The device should be idle otherwise. Fails with
+// PGEMM_ERROR_NOT_SUPPORTED if the library was built without the tuner.
 pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
                             const struct pgemm_problem *problem,
                             uint32_t trials,
@@ -393,21 +424,25 @@ pgemm_status pgemm_autotune(const struct pgemm_gemm *gemm,
 // Sets all fields of an engine's options to their defaults. size is sizeof(pgemm_engine_options).
 pgemm_status pgemm_engine_options_init(struct pgemm_engine_options *options, size_t size);
 
-// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device; the GEMM may be destroyed before it. Its kernel is
-// compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
-// after a failure.
+// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device;
+// the GEMM may be destroyed before it. Its kernel is compiled now, up to some tenths of a second,
+// and launched with the first job. options may be null: all defaults. *engine is null after a
+// failure.
 pgemm_status pgemm_engine_create(const struct pgemm_gemm *gemm,
                                  const struct pgemm_problem *typical,
                                  const struct pgemm_engine_options *options,
                                  struct pgemm_engine **engine);
 
-// Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
-// other thread may be using it. Its jobs may be destroyed before or after. Callbacks may still be called shortly after it returns.
+// Finishes the submitted jobs, destroys an engine and sets *engine to null. Does nothing if
+// *engine is null. No other thread may be using it. Its jobs may be destroyed before or after.
+// Callbacks may still be called shortly after it returns.
 pgemm_status pgemm_engine_destroy(struct pgemm_engine **engine);
 
-// Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
-// as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
-// bytes from line to line; D is row-major. A bias that the epilogue of the engine's GEMM adds is at problem.bias. An engine has up to 2048 jobs at once. *job is null after a failure.
+// Checks a problem at these addresses and makes it a job. The job may be submitted to this engine
+// any number of times. The call takes the time of a small copy to the device. a, b, c, d are as
+// for pgemm_run_ex. Their addresses and the bytes from line to line must be multiples of 16, and D
+// must be row-major. If the epilogue of the engine's GEMM adds a bias, it is at problem.bias. An
+// engine has at most 2048 jobs at a time. *job is null after a failure.
 pgemm_status pgemm_job_prepare(const struct pgemm_engine *engine,
                                const struct pgemm_problem *problem,
                                const void *a,
@@ -416,48 +451,56 @@ pgemm_status pgemm_job_prepare(const struct pgemm_engine *engine,
                                void *d,
                                struct pgemm_job **job);
 
-// Destroys a job and sets *job to null; does nothing where it is null already. What was submitted of it goes on.
+// Destroys a job and sets *job to null. Does nothing if *job is null. Its submissions are still
+// completed.
 pgemm_status pgemm_job_destroy(struct pgemm_job **job);
 
-// Submits a job that begins when the after_count jobs of after, two at most, are done; after may be null where there are none. Returns at
-// once, but waits for a slot where 1024 jobs are under way. What A, B and C hold must have been written before, by work that is
-// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null. A job of a stream in after has to
-// be done, else this is PGEMM_ERROR_INVALID_STATE: wait for it first, or submit on that stream.
+// Submits a job that begins when the after_count jobs of after are done. There may be at most two;
+// after may be null if there are none. Returns at once, but waits for a slot while 1024 jobs are
+// pending. A, B and C must have been written by completed work or by the jobs of after. All
+// matrices must not be used otherwise until the job is done. ticket may be null. If after contains
+// a job of a stream that is not done, the call fails with PGEMM_ERROR_INVALID_STATE: wait for that
+// job first, or submit on that stream.
 pgemm_status pgemm_engine_submit(const struct pgemm_engine *engine,
                                  const struct pgemm_job *job,
                                  const pgemm_ticket *after,
                                  size_t after_count,
                                  pgemm_ticket *ticket);
 
-// Submits count jobs that do not depend on each other, and writes a ticket of each to tickets, which may be null. Otherwise as
-// pgemm_engine_submit, and cheaper for each.
+// Submits count jobs that do not depend on each other, and writes a ticket of each to tickets,
+// which may be null. Otherwise as pgemm_engine_submit, and cheaper for each.
 pgemm_status pgemm_engine_submit_many(const struct pgemm_engine *engine,
                                       const struct pgemm_job *const *jobs,
                                       size_t count,
                                       pgemm_ticket *tickets);
 
-// Enqueues a job on a stream (as pgemm_run has it) like other work: it begins when what was enqueued before is done, and what is enqueued
-// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. Until the job is done no device memory may be
-// allocated or freed but by this library, whose calls wait for such jobs, for a second, and then are PGEMM_ERROR_INVALID_STATE. ticket may be null.
+// Enqueues a job on a stream (as for pgemm_run) like other work. It begins when earlier work of
+// the stream is done, and later work waits for it. This costs the host more than a launch. At most
+// two streams may have pending jobs at a time. Until the job is done, only this library may
+// allocate or free device memory. Its own calls wait for such jobs up to one second and then fail
+// with PGEMM_ERROR_INVALID_STATE. ticket may be null.
 pgemm_status pgemm_engine_submit_on(const struct pgemm_engine *engine,
                                     const struct pgemm_job *job,
                                     void *stream,
                                     pgemm_ticket *ticket);
 
-// Waits until a job is done: for so many microseconds, after which it is PGEMM_ERROR_TIMEOUT, or where these are negative for ever. What
-// the job stored can be seen then, by the host's copies and by streams from then on. A ticket holds for 2^31 further jobs.
+// Waits until a job is done, for at most this number of microseconds. After that time it fails
+// with PGEMM_ERROR_TIMEOUT. A negative number stands for no limit. When the job is done, its
+// results are visible to copies by the host and to work enqueued from then on. A ticket is valid
+// for 2^31 further jobs.
 pgemm_status pgemm_engine_wait(const struct pgemm_engine *engine,
                                pgemm_ticket ticket,
                                int64_t timeout_microseconds);
 
-// Writes to *done whether a job is done, as 1 or 0. Fails where it will never be: the engine failed, or was aborted.
-pgemm_status pgemm_engine_is_done(const struct pgemm_engine *engine,
-                                  pgemm_ticket ticket,
-                                  int32_t *done);
+// Writes to *done whether a job is done, as 1 or 0. Fails if the job will never be done, because
+// the engine failed or was aborted.
+pgemm_status pgemm_engine_is_done(const struct pgemm_engine *engine, pgemm_ticket ticket, int32_t *done);
 
-// Returns at once, and calls callback(status, context) once when a job is done, or will not be: with what pgemm_engine_wait would
-// return. It is called on a thread of the engine, one callback after the other, so one that takes long holds up the others. It may call functions of
-// this engine, and destroy it. It is not called where this call fails.
+// Registers a callback and returns at once. callback(status, context) is called once when the job
+// is done or has failed, with the status that pgemm_engine_wait would return. It is called on a
+// thread of the engine. Callbacks run one after another, so a slow one delays the others. A
+// callback may call functions of this engine, and may destroy it. It is not called if this call
+// fails.
 pgemm_status pgemm_engine_on_done(const struct pgemm_engine *engine,
                                   pgemm_ticket ticket,
                                   pgemm_callback callback,
@@ -466,11 +509,11 @@ pgemm_status pgemm_engine_on_done(const struct pgemm_engine *engine,
 // Waits until all jobs are done that were submitted.
 pgemm_status pgemm_engine_drain(const struct pgemm_engine *engine);
 
-// Takes no more jobs, finishes those that were submitted, and leaves the device.
+// Accepts no more jobs, finishes the submitted ones, and leaves the device.
 pgemm_status pgemm_engine_stop(const struct pgemm_engine *engine);
 
-// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined, and streams that
-// wait for them go on.
+// Accepts no more jobs and abandons those that have not begun. Their tickets then fail, their
+// results are undefined, and streams that wait for them continue.
 pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
 
 #ifdef __cplusplus

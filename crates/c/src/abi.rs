@@ -1,5 +1,5 @@
-//! What crosses the ABI: structs of C, and numbers for what is one of several. None is an enum of Rust, for which a number that
-//! C makes up would be undefined behaviour.
+//! The types of the C ABI: structs, and integer constants for enumerations. They are not Rust
+//! enums, because an unexpected number from C would then be undefined behaviour.
 
 use std::ffi::{c_char, c_void};
 
@@ -10,14 +10,16 @@ pub const PGEMM_VERSION_MINOR: i32 = 1;
 /// Version of this header: patch.
 pub const PGEMM_VERSION_PATCH: i32 = 0;
 
-/// How a call ended: PGEMM_SUCCESS or one of PGEMM_ERROR_..., of which pgemm_last_error has the message.
+/// The status of a call: PGEMM_SUCCESS or one of PGEMM_ERROR_... pgemm_last_error returns the
+/// message of an error.
 pub type Status = i32;
 
-/// It did what it is for.
+/// The call succeeded.
 pub const PGEMM_SUCCESS: Status = 0;
 /// An argument is null, out of range, or contradicts another.
 pub const PGEMM_ERROR_INVALID_ARGUMENT: Status = 1;
-/// There is no kernel for these types, knobs or layouts, or this library was built without the entry point.
+/// There is no kernel for these types, knobs or layouts, or this library was built without the
+/// entry point.
 pub const PGEMM_ERROR_NOT_SUPPORTED: Status = 2;
 /// There is no driver, no GPU, or none of Hopper's generation.
 pub const PGEMM_ERROR_NO_DEVICE: Status = 3;
@@ -25,21 +27,23 @@ pub const PGEMM_ERROR_NO_DEVICE: Status = 3;
 pub const PGEMM_ERROR_OUT_OF_MEMORY: Status = 4;
 /// A call of the CUDA driver failed, or work queued before did.
 pub const PGEMM_ERROR_DRIVER: Status = 5;
-/// The call does not go with what happened before: a stream is being captured and the problem is not prepared, or it is waited for;
-/// an engine was stopped or aborted, has no room for more, or gets nothing done.
+/// The call is not possible in the present state. A stream is being captured, and the problem is
+/// not prepared or the call would wait for the stream. Or an engine was stopped or aborted, has no
+/// free slot, or makes no progress.
 pub const PGEMM_ERROR_INVALID_STATE: Status = 6;
 /// A file cannot be read, written or used.
 pub const PGEMM_ERROR_FILE: Status = 7;
 /// A defect of this library: please report it with the message.
 pub const PGEMM_ERROR_INTERNAL: Status = 8;
 
-/// What was waited for takes longer than the caller would wait. It goes on, and can be waited for again.
+/// The time limit of a wait was reached. The work continues, and can be waited for again.
 pub const PGEMM_ERROR_TIMEOUT: Status = 9;
 
 /// The type of a matrix element: PGEMM_UNSPECIFIED, or one of PGEMM_FP16 to PGEMM_S32.
 pub type Dtype = i32;
 
-/// Not given. B then has A's type; C and D have the operands', but FP32 for TF32, BF16 for E4M3 and E5M2, S32 for S8 and U8.
+/// Not given. B then has the type of A. C and D have FP32 for TF32, BF16 for E4M3 and E5M2, S32 for
+/// S8 and U8, and the type of the operands otherwise.
 pub const PGEMM_UNSPECIFIED: Dtype = 0;
 /// IEEE 754 binary16.
 pub const PGEMM_FP16: Dtype = 1;
@@ -65,7 +69,8 @@ pub const PGEMM_S32: Dtype = 10;
 /// How accurately products are added up: one of PGEMM_PRECISION_...
 pub type Precision = i32;
 
-/// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The default.
+/// 8-bit floats with sums of 128 products added in binary32; FP32 in binary32 throughout. The
+/// default.
 pub const PGEMM_PRECISION_FULL: Precision = 0;
 /// 8-bit floats added up all along k by the tensor core, with about 14 bits.
 pub const PGEMM_PRECISION_FAST: Precision = 1;
@@ -82,7 +87,7 @@ pub const PGEMM_PRECISION_BF16X6: Precision = 6;
 /// FP32 as sums of three BF16: all nine products, on tensor cores.
 pub const PGEMM_PRECISION_BF16X9: Precision = 7;
 
-/// How a matrix lies in memory: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
+/// The layout of a matrix: PGEMM_ROW_MAJOR or PGEMM_COLUMN_MAJOR.
 pub type Layout = i32;
 
 /// The elements of a row are neighbours. The default.
@@ -93,52 +98,57 @@ pub const PGEMM_COLUMN_MAJOR: Layout = 1;
 /// Whether something is to be so: PGEMM_AUTO, PGEMM_ON or PGEMM_OFF.
 pub type Switch = i32;
 
-/// As the planner finds best. The default.
+/// The planner chooses. The default.
 pub const PGEMM_AUTO: Switch = 0;
 /// Yes.
 pub const PGEMM_ON: Switch = 1;
 /// No.
 pub const PGEMM_OFF: Switch = 2;
 
-/// How the warps of a CTA share its tiles: one of PGEMM_SCHEDULE_...
+/// How the consumer warps of a CTA share its tiles: one of PGEMM_SCHEDULE_...
 pub type Schedule = i32;
 
 /// As the planner finds best. The default.
 pub const PGEMM_SCHEDULE_AUTO: Schedule = 0;
-/// All of them work on each tile.
+/// All consumer warps work on each tile.
 pub const PGEMM_SCHEDULE_COOPERATIVE: Schedule = 1;
-/// They take turns with whole tiles.
+/// Two consumer warpgroups take turns with whole tiles (ping-pong).
 pub const PGEMM_SCHEDULE_PING_PONG: Schedule = 2;
 
-/// For a leading dimension or a batch stride: no gaps, one line or matrix right behind the other. The default.
+/// For a leading dimension or a batch stride: lines or matrices follow one another without gaps.
+/// The default.
 pub const PGEMM_TIGHT: i64 = -1;
-/// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
+/// For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are
+/// the same one.
 pub const PGEMM_SAME: i64 = -2;
 
-/// For device: that of the CUDA context that is current on the calling thread, else device 0. The default.
+/// For device: the device of the CUDA context that is current on the calling thread, or device 0 if
+/// there is none. The default.
 pub const PGEMM_CURRENT_DEVICE: i32 = -1;
 
-/// What the jobs of an engine are wanted for: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
+/// The optimisation goal of an engine: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
 pub type Goal = i32;
 
-/// Many jobs at once, or large ones. The default.
+/// High throughput, for many jobs at once or large ones. The default.
 pub const PGEMM_GOAL_THROUGHPUT: Goal = 0;
-/// One small job soon, or one after the other.
+/// Low latency, for small jobs one after another.
 pub const PGEMM_GOAL_LATENCY: Goal = 1;
 
 /// A job that was submitted to an engine. Never 0.
 pub type Ticket = u64;
 
-/// What pgemm_engine_on_done calls when a job is done or will not be, on a thread of the engine: with PGEMM_SUCCESS or why not, which
-/// pgemm_last_error() then says in this call, and with what it was given. Nothing may be thrown out of it.
+/// The callback of pgemm_engine_on_done. It is called on a thread of the engine when a job is done
+/// or has failed, with the status and the context pointer of the registration. On a failure
+/// pgemm_last_error() returns the message within this call. It must not throw.
 pub type Callback = Option<unsafe extern "C" fn(status: Status, context: *mut c_void)>;
 
-/// What a GEMM is made for. pgemm_config_init sets every field to its default; types must then be given, and knobs may be. A
-/// knob of 0 is left to the planner; one that is impossible is an error that names the nearest possible value.
+/// The configuration of a GEMM. pgemm_config_init sets every field to its default. Then dtype_a
+/// must be set; knobs may be. A knob of 0 is left to the planner. An impossible knob is an error
+/// that names the nearest possible value.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bytes of this struct as the caller knows it: set by pgemm_config_init.
+    /// Bytes of this struct in the caller's header. Set by pgemm_config_init.
     pub struct_size: usize,
     /// Type of A. Must be given.
     pub dtype_a: Dtype,
@@ -146,7 +156,8 @@ pub struct Config {
     pub dtype_b: Dtype,
     /// Type of C and D.
     pub dtype_c: Dtype,
-    /// How accurately products are added up. FP32 is never computed with less than binary32 unless this asks for it.
+    /// How accurately products are added up. FP32 is never computed with less than binary32 unless
+    /// this asks for it.
     pub precision: Precision,
     /// Rows of the macro-tile, which is decomposed into tiles that one CTA can have.
     pub tile_m: u32,
@@ -154,7 +165,7 @@ pub struct Config {
     pub tile_n: u32,
     /// Depth of a stage of the pipeline, in elements along k.
     pub tile_k: u32,
-    /// Whether one launch's CTAs stay and walk all tiles. 1, the default: kernels that do otherwise do not exist, so 0 is refused.
+    /// Whether the kernel is persistent. It must be 1, the default, because all kernels are.
     pub persistent: i32,
     /// CTAs of a cluster along m, given with cluster_n: up to 4 together.
     pub cluster_m: u32,
@@ -166,39 +177,45 @@ pub struct Config {
     pub prefetch_depth: u32,
     /// Rows of cluster tiles that are walked together.
     pub raster_rows: u32,
-    /// How the warps of a CTA share its tiles.
+    /// How the consumer warps of a CTA share its tiles.
     pub schedule: Schedule,
-    /// Whether A and B change places: the transpose of D is computed from the transposes of B and A.
+    /// Whether A and B are exchanged: the transpose of D is computed from the transposes of B and
+    /// A.
     pub swapped: Switch,
-    /// Not 0: partial sums of split tiles may be added in any order, so last bits may differ from run to run.
+    /// If not 0, partial sums of split tiles may be added in any order, so last bits may differ
+    /// from run to run.
     pub unordered: i32,
-    /// Whether a launch may begin while the one before it on its stream ends.
+    /// Whether a launch may begin while the previous one on its stream ends.
     pub dependent_launch: Switch,
     /// Multiprocessors to use at most.
     pub sms: u32,
     /// Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
     pub device: i32,
-    /// How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the planner.
+    /// How tiles are split along k: "whole", "split-N" or "stream-k". Null leaves it to the
+    /// planner.
     pub split: *const c_char,
-    /// The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps, stages, schedule and swapping. Null leaves
-    /// it to the planner.
+    /// The kernel, by a name that "pgemm kernel list" has, in place of tiles, cluster, warps,
+    /// stages, schedule and swapping. Null leaves it to the planner.
     pub kernel: *const c_char,
-    /// A file of the autotuner's, or a folder of such, to be used where nothing but types is given; "off" for none. Null: what
-    /// the environment variable PGEMM_AUTOTUNE names, else what "pgemm autotune" installed.
+    /// A results file of the autotuner, or a folder of such files. Its choices are used if no knob
+    /// is set. "off" turns them off. Null stands for the location in the environment variable
+    /// PGEMM_AUTOTUNE, or for the results that "pgemm autotune" installed.
     pub autotune_file: *const c_char,
-    /// What happens to results before they are rounded to D's type: "bias_n" (an element of the bias is added to each column) or
-    /// "bias_m" (to each row), an activation by its name, such as "relu" (docs/types.md lists all), or both with | between
-    /// them: "bias_n|silu". Numbers that an activation takes stand behind its name, in parentheses and with commas between them.
-    /// Null, or "none": nothing. Where there is a bias, problem.bias is its address.
+    /// What happens to results before they are rounded to D's type: "bias_n" (an element of the
+    /// bias is added to each column) or "bias_m" (to each row), an activation by its name, such as
+    /// "relu" (docs/types.md lists all), or both with | between them: "bias_n|silu". The numbers
+    /// that an activation takes follow its name in parentheses, with commas between them:
+    /// "clamp(0,6)". Null, or "none": nothing. If there is a bias, problem.bias is its address.
     pub epilogue: *const c_char,
 }
 
-/// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of k x n, C and D of m x n; or a batch of such products.
-/// pgemm_problem_init sets every field to its default.
+/// A problem: D = alpha * A*B + beta * C, and the config's epilogue of that, with A of m x k, B of
+/// k x n, C and D of m x n; or a batch of such products. pgemm_problem_init sets every field to its
+/// default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Problem {
-    /// Bytes of this struct as the caller knows it: set by pgemm_problem_init.
+    /// Bytes of this struct in the caller's header. Set by pgemm_problem_init.
     pub struct_size: usize,
     /// Rows of A, C and D.
     pub m: i64,
@@ -206,23 +223,25 @@ pub struct Problem {
     pub n: i64,
     /// Columns of A, rows of B.
     pub k: i64,
-    /// Elements from one row (column, where it is column-major) of A to the next. 0 is PGEMM_TIGHT too.
+    /// Elements from one row of A to the next (from one column to the next if A is column-major). 0
+    /// means PGEMM_TIGHT too.
     pub lda: i64,
-    /// That of B.
+    /// The same for B.
     pub ldb: i64,
-    /// That of C.
+    /// The same for C.
     pub ldc: i64,
-    /// That of D.
+    /// The same for D.
     pub ldd: i64,
-    /// How A lies.
+    /// Layout of A.
     pub layout_a: Layout,
-    /// How B lies.
+    /// Layout of B.
     pub layout_b: Layout,
-    /// How C and D lie.
+    /// Layout of C and D.
     pub layout_c: Layout,
-    /// Factor of A*B, 1 by default. All types but FP64 take it as the nearest binary32, an S32 result as an integer.
+    /// Factor of A*B, 1 by default. It is rounded to binary32, except for FP64. For a result of S32
+    /// it must be an integer.
     pub alpha: f64,
-    /// Factor of C, 0 by default, as alpha is one. Where it is 0, C is never read.
+    /// Factor of C, 0 by default, as alpha is one. If it is 0, C is never read.
     pub beta: f64,
     /// Products, 1 by default. All fields above hold for each of them.
     pub batch: i64,
@@ -234,24 +253,27 @@ pub struct Problem {
     pub batch_stride_c: i64,
     /// Elements from one D to the next. Matrices D must not overlap.
     pub batch_stride_d: i64,
-    /// Address of the bias in device memory, where the config's epilogue has one: n elements of D's type without gaps, or m for
-    /// "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products of a batch. Only runs look at it.
+    /// Address of the bias in device memory, where the config's epilogue has one: n elements of D's
+    /// type without gaps, or m for "bias_m"; of BF16 where D is E4M3 or E5M2. One for all products
+    /// of a batch. Only runs look at it.
     pub bias: *const c_void,
 }
 
-/// How an engine works. pgemm_engine_options_init sets every field to its default.
+/// Options of an engine. pgemm_engine_options_init sets every field to its default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Bytes of this struct as the caller knows it: set by pgemm_engine_options_init.
+    /// Bytes of this struct in the caller's header. Set by pgemm_engine_options_init.
     pub struct_size: usize,
-    /// What its jobs are wanted for.
+    /// The optimisation goal.
     pub goal: Goal,
     /// Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
     pub sms: u32,
-    /// So long after the last job the kernel leaves the device, in microseconds, 1000 by default. The next job brings it back.
+    /// Microseconds after the last job until the kernel leaves the device, 1000 by default. The
+    /// next job launches it again.
     pub idle_microseconds: u64,
-    /// So long may no job get done while one is waited for, in microseconds, before that is an error: 10 seconds by default. 0: for ever.
+    /// Microseconds without any progress after which waiting for a job is an error. The default is
+    /// 10 seconds. 0 stands for no limit.
     pub watchdog_microseconds: u64,
 }
 
@@ -328,7 +350,7 @@ impl Default for EngineOptions {
 mod tests {
     use super::*;
 
-    /// What a released header says must keep its place: fields are added at the end only.
+    /// Fields of released headers keep their offsets: new fields are added at the end only.
     #[test]
     fn sizes_and_places_of_the_first_release_stay() {
         assert!(size_of::<Config>() >= 112 && size_of::<Problem>() >= 136);

@@ -18,38 +18,40 @@ pub struct Texts {
     pub split: Option<String>,
     /// The kernel's name.
     pub kernel: Option<String>,
-    /// Where results of the autotuner are.
+    /// Location of the autotuner's results.
     pub autotune_file: Option<String>,
     /// What happens to results.
     pub epilogue: Option<String>,
 }
 
-/// What C asks for.
+/// The request of a C config.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct Requested {
     /// Types and knobs.
     pub config: Config,
     /// Ordinal of the device; `None` for that of the calling thread.
     pub device: Option<u32>,
-    /// Where results of the autotuner are; `None` for where the environment says.
+    /// Location of the autotuner's results, or `None` for the one in the environment.
     pub autotune_file: Option<String>,
 }
 
-impl Asked {
-    /// What the fields and strings of a config say. No device is looked at.
+impl Requested {
+    /// Reads the fields and strings of a config. No device is needed.
     ///
     /// # Errors
-    /// A number that stands for nothing, types without a kernel, an impossible knob.
+    /// An unknown number, types without a kernel, or an impossible knob.
     pub fn new(from: &abi::Config, texts: Texts) -> Result<Self, Failure> {
         let Texts { split, kernel, autotune_file, epilogue } = texts;
         let a = dtype("dtype_a", from.dtype_a)?.ok_or_else(|| {
             Failure::argument(
-                "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: PersistentGemm::FP32)",
+                "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: \
+                 PersistentGemm::FP32)",
             )
         })?;
         if from.persistent == 0 {
             return Err(Failure::unsupported(
-                "persistent = 0 is not possible: all kernels are persistent. The nearest legal value is 1",
+                "persistent = 0 is not possible: all kernels are persistent. The nearest legal \
+                 value is 1",
             ));
         }
         let mut config = Config::new(a);
@@ -83,11 +85,12 @@ impl Asked {
                 ))
             })?),
         };
-        Ok(Asked { config, device, autotune_file })
+        Ok(Requested { config, device, autotune_file })
     }
 }
 
-/// What was tuned, at a path that somebody names: unlike what the environment names, a file there must be usable.
+/// The tuned choices at a path of the caller. Unlike files named by the environment, these must be
+/// usable.
 ///
 /// # Errors
 /// A file that cannot be read, is damaged, or was made on another device or by another version.
@@ -111,24 +114,25 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
     let set = knobs.into_iter().chain(others).any(|knob| knob != 0);
     if set || config.schedule.is_some() || config.swapped.is_some() {
         return Err(Failure::unsupported(format!(
-            "kernel = {name} says what tile, cluster, warps, stages, schedule and swapping are: leave these at their defaults, or \
-             leave the kernel out"
+            "kernel = {name} says what tile, cluster, warps, stages, schedule and swapping are: \
+             leave these at their defaults, or leave the kernel out"
         )));
     }
-    // A kernel has one precision. Unless another than the default is asked for, it is the kernel's.
+    // A kernel has one precision. It is used unless a precision other than the default is
+    // requested.
     let precision = config.precision.filter(|precision| *precision != Precision::Full);
-    // So is its epilogue, where it has one.
+    // The same holds for its epilogue, if it has one.
     let epilogue = match config.epilogue {
         Epilogue::NONE => Config::for_spec(spec).epilogue,
-        asked => asked,
+        requested => requested,
     };
     let mut config = config.with_epilogue(epilogue).with_spec(spec);
     config.precision = precision;
     Ok(config)
 }
 
-fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
-    Ok(Some(match asked {
+fn dtype(what: &str, requested: abi::Dtype) -> Result<Option<Dtype>, Failure> {
+    Ok(Some(match requested {
         PGEMM_UNSPECIFIED => return Ok(None),
         PGEMM_FP16 => Dtype::F16,
         PGEMM_BF16 => Dtype::Bf16,
@@ -140,12 +144,12 @@ fn dtype(what: &str, asked: abi::Dtype) -> Result<Option<Dtype>, Failure> {
         PGEMM_S8 => Dtype::S8,
         PGEMM_U8 => Dtype::U8,
         PGEMM_S32 => Dtype::S32,
-        _ => return Err(Failure::unknown(what, asked, "PGEMM_FP16 (1) to PGEMM_S32 (10)")),
+        _ => return Err(Failure::unknown(what, requested, "PGEMM_FP16 (1) to PGEMM_S32 (10)")),
     }))
 }
 
-fn precision(asked: abi::Precision) -> Result<Precision, Failure> {
-    Ok(match asked {
+fn precision(requested: abi::Precision) -> Result<Precision, Failure> {
+    Ok(match requested {
         PGEMM_PRECISION_FULL => Precision::Full,
         PGEMM_PRECISION_FAST => Precision::Fast,
         PGEMM_PRECISION_F16 => Precision::F16,
@@ -156,29 +160,29 @@ fn precision(asked: abi::Precision) -> Result<Precision, Failure> {
         PGEMM_PRECISION_BF16X9 => Precision::Bf16x9,
         _ => {
             let names = "PGEMM_PRECISION_FULL (0) to PGEMM_PRECISION_BF16X9 (7)";
-            return Err(Failure::unknown("precision", asked, names));
+            return Err(Failure::unknown("precision", requested, names));
         }
     })
 }
 
-fn schedule(asked: abi::Schedule) -> Result<Option<pgemm_kernels::Schedule>, Failure> {
-    match asked {
+fn schedule(requested: abi::Schedule) -> Result<Option<pgemm_kernels::Schedule>, Failure> {
+    match requested {
         PGEMM_SCHEDULE_AUTO => Ok(None),
         PGEMM_SCHEDULE_COOPERATIVE => Ok(Some(pgemm_kernels::Schedule::Cooperative)),
         PGEMM_SCHEDULE_PING_PONG => Ok(Some(pgemm_kernels::Schedule::PingPong)),
         _ => {
             let names = "PGEMM_SCHEDULE_AUTO (0) to PGEMM_SCHEDULE_PING_PONG (2)";
-            Err(Failure::unknown("schedule", asked, names))
+            Err(Failure::unknown("schedule", requested, names))
         }
     }
 }
 
-fn switch(what: &str, asked: Switch) -> Result<Option<bool>, Failure> {
-    match asked {
+fn switch(what: &str, requested: Switch) -> Result<Option<bool>, Failure> {
+    match requested {
         PGEMM_AUTO => Ok(None),
         PGEMM_ON => Ok(Some(true)),
         PGEMM_OFF => Ok(Some(false)),
-        _ => Err(Failure::unknown(what, asked, "PGEMM_AUTO (0), PGEMM_ON (1), PGEMM_OFF (2)")),
+        _ => Err(Failure::unknown(what, requested, "PGEMM_AUTO (0), PGEMM_ON (1), PGEMM_OFF (2)")),
     }
 }
 
@@ -192,8 +196,8 @@ fn cluster(m: u32, n: u32) -> Result<Option<pgemm_kernels::Cluster>, Failure> {
     }
 }
 
-fn knob(asked: u32) -> Option<u32> {
-    (asked != 0).then_some(asked)
+fn knob(requested: u32) -> Option<u32> {
+    (requested != 0).then_some(requested)
 }
 
 fn parse(split: Option<String>) -> Result<Option<pgemm::Split>, Failure> {
@@ -212,20 +216,20 @@ mod tests {
         abi::Config { dtype_a: PGEMM_FP32, ..Default::default() }
     }
 
-    fn asked(from: &abi::Config) -> Result<Asked, Failure> {
-        Asked::new(from, Texts::default())
+    fn requested(from: &abi::Config) -> Result<Requested, Failure> {
+        Requested::new(from, Texts::default())
     }
 
     #[test]
     fn defaults_leave_everything_but_the_type_to_the_planner() {
-        let Asked { config, device, autotune_file } = asked(&fp32()).unwrap();
+        let Requested { config, device, autotune_file } = requested(&fp32()).unwrap();
         let default = Config::new(Dtype::F32);
         assert_eq!(config.precision(), default.precision());
         let full = config.precision();
         assert_eq!(config, default.with_precision(full));
         assert_eq!((device, autotune_file), (None, None));
         let same = abi::Config { dtype_b: PGEMM_FP32, dtype_c: PGEMM_FP32, ..fp32() };
-        assert_eq!(asked(&same).unwrap().config.b, None);
+        assert_eq!(requested(&same).unwrap().config.b, None);
     }
 
     #[test]
@@ -261,7 +265,7 @@ mod tests {
             (abi::Config { cluster_m: 2, ..fp32() }, "give both"),
             (abi::Config { device: -2, ..fp32() }, "device = -2"),
         ] {
-            let failure = asked(&config).unwrap_err();
+            let failure = requested(&config).unwrap_err();
             assert_eq!(failure.status, PGEMM_ERROR_INVALID_ARGUMENT, "{failure:?}");
             assert!(failure.message.contains(part), "{failure:?}");
         }
@@ -278,7 +282,7 @@ mod tests {
             (abi::Config { precision: PGEMM_PRECISION_TF32X3, ..bf16 }, "products of f32"),
             (abi::Config { cluster_m: 2, cluster_n: 1, ..fp32() }, "no clusters"),
         ] {
-            let failure = asked(&config).unwrap_err();
+            let failure = requested(&config).unwrap_err();
             assert_eq!(failure.status, PGEMM_ERROR_NOT_SUPPORTED, "{failure:?}");
             assert!(failure.message.contains(part), "{failure:?}");
         }
@@ -289,13 +293,13 @@ mod tests {
         let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
         let name = "bf16-kn-bf16-256x192x64-s3-w2-c1x1";
         let texts = || Texts { kernel: Some(name.into()), ..Texts::default() };
-        let config = Asked::new(&bf16, texts()).unwrap().config;
+        let config = Requested::new(&bf16, texts()).unwrap().config;
         assert_eq!(config.spec.unwrap().to_string(), name);
-        let failure = Asked::new(&abi::Config { tile_m: 128, ..bf16 }, texts()).unwrap_err();
+        let failure = Requested::new(&abi::Config { tile_m: 128, ..bf16 }, texts()).unwrap_err();
         assert!(failure.message.contains("leave these at their defaults"), "{failure:?}");
-        assert!(Asked::new(&abi::Config { raster_rows: 2, ..bf16 }, texts()).is_ok());
+        assert!(Requested::new(&abi::Config { raster_rows: 2, ..bf16 }, texts()).is_ok());
         let unknown = Texts { kernel: Some("fast".into()), ..Texts::default() };
-        assert!(Asked::new(&bf16, unknown).unwrap_err().message.contains("fast"));
+        assert!(Requested::new(&bf16, unknown).unwrap_err().message.contains("fast"));
         let fast = abi::Config {
             dtype_a: PGEMM_E4M3,
             precision: PGEMM_PRECISION_FAST,
@@ -303,13 +307,13 @@ mod tests {
         };
         let unpromoted = "e4m3-kk-bf16-256x128x128-s4-w2-c1x1";
         let texts = Texts { kernel: Some(unpromoted.into()), ..Texts::default() };
-        assert!(Asked::new(&fast, texts).is_ok());
+        assert!(Requested::new(&fast, texts).is_ok());
     }
 
     #[test]
     fn splits_are_words() {
         let with = |split: &str| {
-            Asked::new(&fp32(), Texts { split: Some(split.into()), ..Texts::default() })
+            Requested::new(&fp32(), Texts { split: Some(split.into()), ..Texts::default() })
         };
         assert_eq!(with("stream-k").unwrap().config.split, Some(pgemm::Split::StreamK));
         assert!(with("by-hand").unwrap_err().message.contains("'by-hand' is no split"));
@@ -318,7 +322,7 @@ mod tests {
     #[test]
     fn epilogues_are_words() {
         let with = |from: &abi::Config, epilogue: &str| {
-            Asked::new(from, Texts { epilogue: Some(epilogue.into()), ..Texts::default() })
+            Requested::new(from, Texts { epilogue: Some(epilogue.into()), ..Texts::default() })
         };
         let fused = with(&fp32(), "bias_n|silu").unwrap().config;
         assert_eq!(fused.epilogue.to_string(), "bias_n|silu");
@@ -330,7 +334,7 @@ mod tests {
         let refused = with(&integers, "relu").unwrap_err();
         assert_eq!(refused.status, PGEMM_ERROR_NOT_SUPPORTED, "{refused:?}");
         assert!(refused.message.contains("f32, f16 or bf16"), "{refused:?}");
-        // A kernel that has one in its name.
+        // A kernel with an epilogue in its name.
         let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
         let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c1x1-ebias_n.relu";
         let texts = |epilogue: Option<&str>| Texts {
@@ -338,10 +342,10 @@ mod tests {
             epilogue: epilogue.map(Into::into),
             ..Texts::default()
         };
-        let named = Asked::new(&bf16, texts(None)).unwrap().config;
+        let named = Requested::new(&bf16, texts(None)).unwrap().config;
         assert_eq!(named.epilogue.to_string(), "bias_n|relu");
-        assert!(Asked::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
-        assert!(Asked::new(&bf16, texts(Some("relu"))).is_err());
+        assert!(Requested::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
+        assert!(Requested::new(&bf16, texts(Some("relu"))).is_err());
         // Numbers in parentheses, which no kernel has in its name.
         let clamped = with(&fp32(), "bias_n|clamp(-1,0.5)").unwrap().config;
         assert_eq!(clamped.epilogue.parameters(), [-1.0, 0.5]);
@@ -354,8 +358,8 @@ mod tests {
             epilogue: epilogue.map(Into::into),
             ..Texts::default()
         };
-        assert!(Asked::new(&bf16, texts(Some("clamp(0,6)"))).is_ok());
-        let open = Asked::new(&bf16, texts(None)).unwrap_err();
+        assert!(Requested::new(&bf16, texts(Some("clamp(0,6)"))).is_ok());
+        let open = Requested::new(&bf16, texts(None)).unwrap_err();
         assert!(open.message.contains("epilogue = clamp(lower,upper)"), "{open:?}");
     }
 

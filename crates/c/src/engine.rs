@@ -7,7 +7,7 @@ use pgemm::engine::{EngineOptions, Goal};
 use crate::abi::{self, *};
 use crate::failure::Failure;
 
-/// What the fields say. How many SMs there are is not looked at.
+/// Reads the options. The number of SMs of the device is not checked here.
 ///
 /// # Errors
 /// A goal that is none.
@@ -15,9 +15,9 @@ pub fn options(from: &abi::EngineOptions) -> Result<EngineOptions, Failure> {
     let goal = match from.goal {
         PGEMM_GOAL_THROUGHPUT => Goal::Throughput,
         PGEMM_GOAL_LATENCY => Goal::Latency,
-        asked => {
+        requested => {
             let names = "PGEMM_GOAL_THROUGHPUT (0), PGEMM_GOAL_LATENCY (1)";
-            return Err(Failure::unknown("goal", asked, names));
+            return Err(Failure::unknown("goal", requested, names));
         }
     };
     let watchdog = match from.watchdog_microseconds {
@@ -28,7 +28,7 @@ pub fn options(from: &abi::EngineOptions) -> Result<EngineOptions, Failure> {
     Ok(EngineOptions { goal, sms: (from.sms != 0).then_some(from.sms), idle, watchdog })
 }
 
-/// How long a caller would wait; `None` for ever.
+/// The time limit of a wait, or `None` for no limit.
 pub fn timeout(microseconds: i64) -> Option<Duration> {
     u64::try_from(microseconds).ok().map(Duration::from_micros)
 }

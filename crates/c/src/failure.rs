@@ -1,4 +1,5 @@
-//! [`Failure`]: what a call returns as a status and leaves as the calling thread's message.
+//! [`Failure`]: the error of a call, with its status and the message that is stored for the calling
+//! thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
@@ -11,17 +12,17 @@ use pgemm_kernels::resident::record::RecordError;
 
 use crate::abi::*;
 
-/// Why a call did not do what it is for.
+/// Why a call failed.
 #[derive(Debug)]
 pub struct Failure {
     /// Never [`PGEMM_SUCCESS`].
     pub status: Status,
-    /// What was asked, what the limit is, what to do.
+    /// What was requested, what the limit is, and what to do.
     pub message: String,
 }
 
 impl Failure {
-    /// An argument that is not what it must be.
+    /// An invalid argument.
     pub fn argument(message: impl ToString) -> Self {
         Failure { status: PGEMM_ERROR_INVALID_ARGUMENT, message: message.to_string() }
     }
@@ -36,17 +37,17 @@ impl Failure {
         Failure::argument(format!("{what} is null: give the address of one"))
     }
 
-    /// A call that comes at the wrong time.
+    /// A call that is not possible in the present state.
     pub fn state(message: impl Into<String>) -> Self {
         Failure { status: PGEMM_ERROR_INVALID_STATE, message: message.into() }
     }
 
-    /// A number that stands for nothing.
-    pub fn unknown(what: &str, asked: i32, names: &str) -> Self {
-        Failure::argument(format!("{what} = {asked} is unknown: use one of {names}"))
+    /// An unknown number of an enumeration.
+    pub fn unknown(what: &str, requested: i32, names: &str) -> Self {
+        Failure::argument(format!("{what} = {requested} is unknown: use one of {names}"))
     }
 
-    /// What a panic carried: a defect, since nothing that a caller gives may lead to one.
+    /// A caught panic. It is always a defect of the library, because no input may cause one.
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
         let text = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
             (Some(text), _) => text,
@@ -151,17 +152,17 @@ thread_local! {
 /// Leaves a message for [`last_message`] on this thread.
 pub fn remember(message: String) {
     let text = CString::new(message).unwrap_or_else(|error| {
-        // What comes before the zero byte.
+        // The text before the zero byte.
         let end = error.nul_position();
         let mut bytes = error.into_vec();
         bytes.truncate(end);
         CString::new(bytes).unwrap_or_default()
     });
-    // A thread that is about to end has nobody to tell.
+    // The message is dropped if the thread is ending.
     let _ = LAST.try_with(|last| last.replace(text));
 }
 
-/// The last message that was left on this thread, which stays until the next one; empty where there was none.
+/// The last message on this thread, valid until the next one. Empty if there was none.
 pub fn last_message() -> *const std::ffi::c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
@@ -194,7 +195,7 @@ mod tests {
         let failure = Failure::from(Error::NoDriver);
         assert_eq!(failure.message, Error::NoDriver.to_string());
         assert_eq!(failure.status, PGEMM_ERROR_NO_DEVICE);
-        let memory = Error::OutOfMemory { asked: 3, free: 2, total: 2 };
+        let memory = Error::OutOfMemory { requested: 3, free: 2, total: 2 };
         assert_eq!(Failure::from(memory).status, PGEMM_ERROR_OUT_OF_MEMORY);
         assert_eq!(Failure::from(TuneError::NoTrials).status, PGEMM_ERROR_INVALID_ARGUMENT);
         assert_eq!(Failure::from(TuneError::Stopped).status, PGEMM_ERROR_FILE);

@@ -14,10 +14,10 @@ pub fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
     Ok(Problem::new(m, n, k, Major::K, Major::N))
 }
 
-/// What the fields say. Whether the lines of a matrix overlap is not looked at.
+/// Reads the fields of a problem. Overlap of lines is checked later.
 ///
 /// # Errors
-/// A negative number where none may be, a layout that is none.
+/// A negative number that is not allowed, or an unknown layout.
 pub fn problem(from: &abi::Problem) -> Result<Problem, Failure> {
     let [m, n, k] = extents(from.m, from.n, from.k)?;
     let a_major = major("layout_a", from.layout_a, Major::K, Major::M)?;
@@ -27,41 +27,43 @@ pub fn problem(from: &abi::Problem) -> Result<Problem, Failure> {
         .with_d_major(d_major)
         .with_alpha(from.alpha)
         .with_beta(from.beta);
-    for (what, asked, leading_dimension) in [
+    for (what, requested, leading_dimension) in [
         ("lda", from.lda, &mut problem.a.leading_dimension),
         ("ldb", from.ldb, &mut problem.b.leading_dimension),
         ("ldc", from.ldc, &mut problem.c_leading_dimension),
         ("ldd", from.ldd, &mut problem.d_leading_dimension),
     ] {
-        // No matrix of BLAS has lines that are 0 apart.
-        let asked = if asked == 0 { PGEMM_TIGHT } else { asked };
-        set(what, asked, leading_dimension)?;
+        // As in BLAS, 0 is not a stride, so it stands for PGEMM_TIGHT.
+        let requested = if requested == 0 { PGEMM_TIGHT } else { requested };
+        set(what, requested, leading_dimension)?;
     }
     if from.batch == 1 {
         return Ok(problem);
     }
     // Matrices without gaps follow from the leading dimensions.
     let mut problem = problem.with_batch(extent("batch", from.batch)?);
-    for (what, asked, stride) in [
+    for (what, requested, stride) in [
         ("batch_stride_a", from.batch_stride_a, &mut problem.batch.a),
         ("batch_stride_b", from.batch_stride_b, &mut problem.batch.b),
         ("batch_stride_c", from.batch_stride_c, &mut problem.batch.c),
         ("batch_stride_d", from.batch_stride_d, &mut problem.batch.d),
     ] {
-        set(what, asked, stride)?;
+        set(what, requested, stride)?;
     }
     Ok(problem)
 }
 
-/// Leaves what is there, which has no gaps, or sets elements from one line or matrix to the next.
-fn set(what: &str, asked: i64, elements: &mut usize) -> Result<(), Failure> {
-    match asked {
+/// Sets the elements from one line or matrix to the next, or keeps the present value, which leaves
+/// no gaps.
+fn set(what: &str, requested: i64, elements: &mut usize) -> Result<(), Failure> {
+    match requested {
         PGEMM_TIGHT => {}
         PGEMM_SAME => *elements = 0,
         _ => {
-            *elements = usize::try_from(asked).map_err(|_| {
+            *elements = usize::try_from(requested).map_err(|_| {
                 Failure::argument(format!(
-                    "{what} is {asked}: give elements, PGEMM_TIGHT for no gaps, or PGEMM_SAME for one and the same"
+                    "{what} is {requested}: give elements, PGEMM_TIGHT for no gaps, or PGEMM_SAME for \
+                     one and the same"
                 ))
             })?;
         }
@@ -73,18 +75,18 @@ fn extents(m: i64, n: i64, k: i64) -> Result<[usize; 3], Failure> {
     Ok([extent("m", m)?, extent("n", n)?, extent("k", k)?])
 }
 
-fn extent(what: &str, asked: i64) -> Result<usize, Failure> {
-    usize::try_from(asked)
-        .map_err(|_| Failure::argument(format!("{what} is {asked}: it must be 0 or more")))
+fn extent(what: &str, requested: i64) -> Result<usize, Failure> {
+    usize::try_from(requested)
+        .map_err(|_| Failure::argument(format!("{what} is {requested}: it must be 0 or more")))
 }
 
-fn major(what: &str, asked: Layout, rows: Major, columns: Major) -> Result<Major, Failure> {
-    match asked {
+fn major(what: &str, requested: Layout, rows: Major, columns: Major) -> Result<Major, Failure> {
+    match requested {
         PGEMM_ROW_MAJOR => Ok(rows),
         PGEMM_COLUMN_MAJOR => Ok(columns),
         _ => {
             let names = "PGEMM_ROW_MAJOR (0), PGEMM_COLUMN_MAJOR (1)";
-            Err(Failure::unknown(what, asked, names))
+            Err(Failure::unknown(what, requested, names))
         }
     }
 }

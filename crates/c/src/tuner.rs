@@ -7,7 +7,7 @@ use pgemm::{Gemm, Problem};
 
 use crate::failure::Failure;
 
-/// What is to be tuned, for how long, and where results go.
+/// A request to tune a problem.
 pub struct Request {
     /// The problem, of which layouts, extents and batch count.
     pub problem: Problem,
@@ -15,14 +15,15 @@ pub struct Request {
     pub trials: u32,
     /// Seconds of measurement; 0 for the tuner's default.
     pub seconds: f64,
-    /// The results file, which is continued where it exists.
+    /// The results file. An existing one is continued.
     pub file: String,
 }
 
 /// Measures, and writes the file.
 ///
 /// # Errors
-/// The problem has no kernel or does not fit on the device, the file is another device's or cannot be written.
+/// The problem has no kernel or does not fit on the device, or the file belongs to another device
+/// or cannot be written.
 #[cfg(feature = "tuner")]
 pub fn autotune(gemm: &Gemm, request: &Request) -> Result<(), Failure> {
     use pgemm::tune::{ProblemKey, Results, TuneOptions, Tuner};
@@ -41,7 +42,7 @@ pub fn autotune(gemm: &Gemm, request: &Request) -> Result<(), Failure> {
     } else {
         Results::new(tuner.platform())
     };
-    // That it can be written is known before minutes are spent.
+    // The file is written first, so that a write error is found before minutes of measuring.
     results.write(path)?;
     let key = ProblemKey::of(problem, gemm.config());
     let tuned = tuner.tune(&key, &mut |_| ControlFlow::Continue(()))?;
@@ -50,7 +51,7 @@ pub fn autotune(gemm: &Gemm, request: &Request) -> Result<(), Failure> {
     Ok(results.write(path)?)
 }
 
-/// Says that this library has no tuner.
+/// Reports that this library was built without the tuner.
 ///
 /// # Errors
 /// Always.
@@ -65,7 +66,8 @@ pub fn autotune(_: &Gemm, request: &Request) -> Result<(), Failure> {
         .map(|(option, _, value)| format!("{option} {value}"))
         .collect();
     Err(Failure::unsupported(format!(
-        "pgemm_autotune is not part of this library: configure CMake with -DPERSISTENT_GEMM_TUNER=ON (cargo: --features tuner), or \
-         run `pgemm autotune --problem {m}x{n}x{k}{options}` and give its results file in place of {file}"
+        "pgemm_autotune is not part of this library: configure CMake with \
+         -DPERSISTENT_GEMM_TUNER=ON (cargo: --features tuner), or run `pgemm autotune --problem \
+         {m}x{n}x{k}{options}` and give its results file in place of {file}"
     )))
 }

@@ -1,4 +1,5 @@
-//! `include/persistent_gemm.h` is what cbindgen makes of this crate. `PGEMM_UPDATE_HEADER=1` writes it anew.
+//! `include/persistent_gemm.h` is what cbindgen makes of this crate. `PGEMM_UPDATE_HEADER=1` writes
+//! it anew.
 
 use std::path::Path;
 
@@ -24,8 +25,9 @@ fn the_header_is_that_of_the_code() {
     let differs = header.lines().zip(made.lines()).position(|(old, new)| old != new);
     assert!(
         header == made,
-        "include/persistent_gemm.h is not what the code says, first in line {}: run PGEMM_UPDATE_HEADER=1 cargo test -p \
-         persistent-gemm-c --test header, and look at what changed",
+        "include/persistent_gemm.h is not what the code says, first in line {}: run \
+         PGEMM_UPDATE_HEADER=1 cargo test -p persistent-gemm-c --test header, and look at what \
+         changed",
         differs.unwrap_or(header.lines().count().min(made.lines().count())) + 1
     );
 }

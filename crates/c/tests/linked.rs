@@ -1,5 +1,6 @@
-//! Programs in C and C++ that use the header and are linked with the library. Compilers that are not there are passed over;
-//! `PGEMM_REQUIRE_CC=1` makes that a failure. No program here sees a GPU.
+//! Programs in C and C++ that use the header and are linked with the library. Compilers that are
+//! not there are passed over; `PGEMM_REQUIRE_CC=1` makes that a failure. No program here sees a
+//! GPU.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,7 +33,8 @@ fn library() -> PathBuf {
     let folder = executable.ancestors().nth(2).unwrap().join("examples");
     assert!(
         folder.join("libpersistent_gemm.so").exists(),
-        "{} lacks libpersistent_gemm.so: it is built by `cargo test -p persistent-gemm-c` without --test, or with --examples",
+        "{} lacks libpersistent_gemm.so: it is built by `cargo test -p persistent-gemm-c` without \
+         --test, or with --examples",
         folder.display()
     );
     folder

@@ -1,4 +1,5 @@
-//! `pgemm autotune`: the fastest kernel for given problems, found by measuring, and kept for every later use.
+//! `pgemm autotune`: finds the fastest kernels for given problems by measuring, and stores them for
+//! later use.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::parse::{self, Majors, Size, Types};
 use crate::suite::{LeftOut, Worklist};
 use crate::{Failure, Verdict};
 
-/// What is tuned or surveyed, for how long, and where results go.
+/// Arguments of `pgemm autotune`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,7 @@ pub struct Args {
     /// A problem size, or one number for a cube; may be given several times.
     #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size, required_unless_present = "suite")]
     problem: Vec<Size>,
-    /// Families of the benchmark suite, with commas between them; all where none is named.
+    /// Families of the benchmark suite, separated by commas; all families if none is named.
     #[arg(
         long,
         value_name = "FAMILY",
@@ -51,7 +52,7 @@ pub struct Args {
     /// Candidates at most, the most promising first.
     #[arg(long, value_name = "COUNT", default_value_t = TuneOptions::default().trials)]
     trials: usize,
-    /// Seconds of measurement for each problem; compiling and verifying come on top.
+    /// Seconds of measurement for each problem, not counting compilation and verification.
     #[arg(long, default_value_t = TuneOptions::default().seconds)]
     seconds: f64,
     /// Begin no further problem once this many seconds have passed since the start.
@@ -73,11 +74,11 @@ pub struct Args {
     survey: SurveyArgs,
 }
 
-/// What fitting the heuristic's constants takes.
+/// Arguments of surveys, which provide data to fit the heuristic's constants.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Survey")]
 struct SurveyArgs {
-    /// Decide nothing: time many choices, each alone and briefly, and write the times to this file. See
+    /// Survey instead of tuning: time many choices briefly and write the times to this file. See
     /// scripts/fit-heuristic.py.
     #[arg(
         long,
@@ -107,7 +108,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 }
 
 impl Args {
-    /// What is tuned or surveyed, each problem once, and its keys in the same order.
+    /// The problems to tune or survey, without duplicates, and their keys in the same order.
     fn worklist(&self) -> Result<(Worklist, Vec<ProblemKey>), Failure> {
         let elements = self.types.elements(None);
         let config = parse::config(elements);
@@ -135,9 +136,10 @@ impl Args {
 }
 
 /// Why problems with gaps between lines are not tuned.
-const GAPS: &str = "what is tuned for matrices without gaps between their lines is used for those with gaps: tune these";
+const GAPS: &str = "what is tuned for matrices without gaps between their lines is used for those \
+    with gaps: tune these";
 
-/// Seconds after which no problem is begun.
+/// Parses the time after which no further problem is begun, in seconds.
 fn time_limit(text: &str) -> Result<Duration, String> {
     let limit = text.parse().ok().filter(|&seconds| seconds > 0.0);
     limit.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
@@ -162,7 +164,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     let begun = Instant::now();
     let options = TuneOptions { trials: args.trials, seconds: args.seconds };
     options.check()?;
-    // What is wrong with the request or its files is said before a device is needed.
+    // Errors of the request or its files are reported before a device is needed.
     let (mut work, keys) = args.worklist()?;
     let of = keys.len();
     match &args.resume {
@@ -221,7 +223,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     };
     let ended = results.complete(&keys, || within(args.time_limit, begun.elapsed()), tune, keep);
     bar.finish_and_clear();
-    // Whatever ended the run, what was found before is shown.
+    // Earlier results are shown even if the run ended with an error.
     print(&results, &keys)?;
     note_left_out(&work);
     output::note(format_args!("results are in {}", path.display()));
@@ -252,7 +254,8 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// What the progress bar says of the problem at `place`, with so many candidates left once the search has begun.
+/// The text of the progress bar for the problem at `place`. Once the search has begun, it includes
+/// the number of remaining candidates.
 fn message(place: usize, of: usize, name: &str, candidates: Option<usize>) -> String {
     let what = match candidates {
         None => "preparing".to_owned(),
@@ -263,7 +266,7 @@ fn message(place: usize, of: usize, name: &str, candidates: Option<usize>) -> St
     format!("{place} of {of} · {name}: {what}")
 }
 
-/// How a problem came out, for those who see no progress bar.
+/// The outcome of a problem, for output without a progress bar.
 fn finding(result: &TuneResult) -> &'static str {
     if result.chosen == result.heuristic {
         "the heuristic's pick stays"
@@ -272,7 +275,8 @@ fn finding(result: &TuneResult) -> &'static str {
     }
 }
 
-/// A problem of a suite that cannot be tuned is left out where that says nothing of the others.
+/// Leaves out a problem of a suite that cannot be tuned, unless the error concerns all other
+/// problems too.
 fn or_left_out(
     tuned: Result<TuneResult, TuneError>,
     name: &str,
@@ -357,7 +361,7 @@ fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
-/// The file to go on with, or a new one.
+/// The file to resume, or a new one.
 fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
     match &args.resume {
         Some(path) => Ok((Results::read_for(path, &platform)?, path.clone())),
@@ -369,8 +373,8 @@ fn open(args: &Args, platform: Platform) -> Result<(Results, PathBuf), Error> {
     }
 }
 
-/// Where these results are copied, so that every `Gemm` finds them; nowhere if the user wants that. Cards that began in the
-/// same second, on this or another host with this cache, have a file each.
+/// If these results are copied, so that every `Gemm` finds them; nowhere if the user wants that.
+/// Cards that began in the same second, on this or another host with this cache, have a file each.
 fn installed(args: &Args, path: &Path, uuid: &str) -> Option<PathBuf> {
     if args.no_install {
         return None;
@@ -390,7 +394,7 @@ fn installed_name(path: &Path, uuid: &str) -> Option<String> {
     Some(format!("{}_{card}.json", path.file_stem()?.to_str()?))
 }
 
-/// Results that cannot be installed are still in their own file.
+/// Results that cannot be installed remain in their own file.
 fn install(results: &Results, installed: &Path) {
     let folder = installed.parent().unwrap_or(Path::new("."));
     if let Err(error) = Results::check_folder(folder).and_then(|()| results.write(installed)) {
@@ -542,8 +546,8 @@ mod tests {
         assert!(within(Some(seconds(60)), seconds(3600)).is_break());
     }
 
-    /// What [`tune`] does with a suite, on a clock and a device of the test's own: two problems do not fit, a third is
-    /// tuned, and then the time is up.
+    /// Simulates [`tune`] on a suite, with a test clock and device: two problems do not fit, a
+    /// third is tuned, and then the time limit is reached.
     #[test]
     fn a_suite_goes_on_after_what_does_not_fit_and_stops_in_time() {
         let (_, keys) = parsed("autotune --suite waves").unwrap().worklist().unwrap();
@@ -555,8 +559,8 @@ mod tests {
             let plan = Plan::candidates(&key.problem(), &Config::new(key.dtype), 132)?.remove(0);
             let tuned = match keys.iter().position(|other| other == key) {
                 Some(0) => {
-                    let (asked, free) = (1 << 40, 1 << 30);
-                    Err(Error::OutOfMemory { asked, free, total: 1 << 37 }.into())
+                    let (requested, free) = (1 << 40, 1 << 30);
+                    Err(Error::OutOfMemory { requested, free, total: 1 << 37 }.into())
                 }
                 Some(1) => {
                     Err(MeasureError::SetsDoNotFit { sets: 2, set_bytes: 9, free: 8 }.into())
@@ -574,7 +578,7 @@ mod tests {
         let left = results.complete(&keys, go_on, &mut tune, |_| Ok(())).unwrap();
         assert_eq!(left, keys.len() - 3);
         assert_eq!(results.problems.len(), 1);
-        // Without a limit a broken device ends the run, and what was found before stays.
+        // Without a limit a broken device ends the run, and earlier results stay.
         let rest = keys.get(3..).unwrap();
         let ended = results.complete(rest, || within(None, elapsed.get()), &mut tune, |_| Ok(()));
         assert!(matches!(ended, Err(TuneError::Gemm(Error::NoDevice))), "{ended:?}");

@@ -15,13 +15,13 @@ use pgemm_bench::{
 use crate::blocks;
 use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
-use crate::parse::{self, Knobs, Majors, Size, Types, Way};
+use crate::parse::{self, KernelChoice, Knobs, Majors, Size, Types};
 use crate::stream;
 use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// What is measured, against whom, and for how long.
+/// Arguments of `pgemm bench`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ pub struct Args {
     /// A problem size; may be given several times.
     #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size)]
     problem: Vec<Size>,
-    /// Families of the benchmark suite, with commas between them; all where none is named.
+    /// Families of the benchmark suite, separated by commas; all families if none is named.
     #[arg(
         long,
         value_name = "FAMILY",
@@ -59,27 +59,30 @@ pub struct Args {
     /// Whom to run against.
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
-    /// First measure how fast memory is read, alone or as the ceiling of the problems given.
+    /// First measure the read bandwidth of memory, alone or as the upper limit for the given
+    /// problems.
     #[arg(long)]
     bandwidth: bool,
-    /// Measure products of host matrices by blocks instead: the link, the parts alone, and all at the same time.
+    /// Measure out-of-core products of host matrices instead: the link, the parts alone, and the
+    /// whole product.
     #[arg(long, conflicts_with_all = ["suite", "against", "bandwidth", "also", "resume"])]
     out_of_core: bool,
     /// Device memory for --out-of-core.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes, default_value = "4GiB")]
     device_memory: u64,
-    /// Measure many jobs of each problem in a row, launched and as jobs of a resident kernel; where no problem is given, those of the
-    /// suite's family for that.
+    /// Measure many jobs of each problem in a row, launched singly and as jobs of a resident
+    /// kernel. Without problems, the suite's families of streams are measured.
     #[arg(long, conflicts_with_all = ["suite", "out_of_core", "bandwidth", "l2", "launch"])]
     stream: bool,
     /// Jobs in a row [default: the suite's 1000].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// Also measure this kernel beside the planner's pick, split and walked so, or with --stream this resident kernel; may be given
-    /// several times.
+    /// Also measure this kernel with this split, raster height and launch, next to the planner's
+    /// pick. With --stream, also measure this resident kernel. May be repeated.
     #[arg(long, value_name = "SPEC[:SPLIT[:RASTER[:LAUNCH]]]")]
-    also: Vec<Way>,
-    /// Seconds of measurement for each problem; finding cuBLASLt's best algorithm takes as many again.
+    also: Vec<KernelChoice>,
+    /// Seconds of measurement for each problem. Finding cuBLASLt's best algorithm takes the same
+    /// time again.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
     /// Whether GEMMs find their operands in memory or, as far as they fit, in the L2.
@@ -91,7 +94,7 @@ pub struct Args {
     /// Also write every number that was read to this file, as JSON, after each problem.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Go on with the JSON file: problems that it holds are not measured again.
+    /// Continue the JSON file: problems that it contains are not measured again.
     #[arg(long, requires = "json")]
     resume: bool,
     /// Ordinal of the CUDA device.
@@ -111,15 +114,15 @@ enum Peer {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Cache {
-    /// In memory: launches rotate through buffers that exceed the L2.
+    /// Operands are in memory: launches rotate through buffers that exceed the L2.
     Cold,
-    /// In the L2: every launch uses the same buffers.
+    /// Operands are in the L2: every launch uses the same buffers.
     Warm,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Launch {
-    /// Graphs where a GEMM takes less than 50 µs.
+    /// Graphs if a GEMM takes less than 50 µs, otherwise single launches.
     Auto,
     /// CUDA graphs, which leave launch overhead out.
     Graph,
@@ -128,7 +131,7 @@ enum Launch {
 }
 
 impl Peer {
-    /// As reports call it.
+    /// The name in reports.
     fn name(self) -> &'static str {
         match self {
             Peer::Cublaslt => "cuBLASLt",
@@ -137,7 +140,8 @@ impl Peer {
     }
 }
 
-/// The algorithms that cuBLASLt's heuristic usually returns, which share the time in which the best is found.
+/// The algorithms that cuBLASLt's heuristic usually returns, which share the time in which the best
+/// is found.
 const USUAL_CANDIDATES: usize = 8;
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
@@ -262,7 +266,7 @@ impl Args {
         self.size.iter().map(cube).chain(self.problem.iter().copied()).collect()
     }
 
-    /// The same with their majors.
+    /// The sizes as problems, with their majors.
     fn problems(&self) -> impl ExactSizeIterator<Item = Problem> {
         self.sizes().into_iter().map(|size| self.majors.problem(size))
     }
@@ -289,7 +293,7 @@ impl Args {
     }
 }
 
-/// The time that the other steps will take if they take as long as those that are done, for people.
+/// An estimate of the remaining time as text, from the mean time of the finished steps.
 fn remaining(elapsed: Duration, done: usize, steps: usize) -> String {
     let seconds = elapsed.as_secs_f64() / done.max(1) as f64 * steps.saturating_sub(done) as f64;
     let minutes = (seconds / 60.0).round() as u64;
@@ -339,7 +343,8 @@ fn measure(
     })
 }
 
-/// Measures all sizes, each for half of a problem's time, and keeps them in the report.
+/// Measures all buffer sizes, each for half of a problem's time, and stores the results in the
+/// report.
 fn measure_bandwidth(args: &Args, bench: &Bench, report: &mut Report) -> Result<(), Failure> {
     let probe = BandwidthProbe::new(bench)?;
     let protocol = Protocol {
@@ -451,7 +456,7 @@ mod tests {
         report.outcomes.truncate(1);
         let text = outcome_table(&report).to_string();
         assert!(text.contains("spread") && !text.contains("of read bandwidth"), "{text}");
-        // The file is older than ratios of contestants alone.
+        // Older files have no ratios of contestants that run alone.
         assert!(!text.contains("alone"), "{text}");
         let mut with_blocks = report.clone();
         let first = &mut with_blocks.outcomes[0];

@@ -1,4 +1,5 @@
-//! Products of host matrices by blocks: `pgemm run --device-memory` and `pgemm bench --out-of-core`.
+//! Products of host matrices by blocks: `pgemm run --device-memory` and `pgemm bench
+//! --out-of-core`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,11 +15,12 @@ use crate::failure::Failure;
 use crate::output;
 use crate::usage::UsageError;
 
-/// Errors of sampled elements beyond which a product is wrong, as a part of the products' magnitudes: some thousand times the
-/// rounding of bf16's sums, and some thousandth of what a wrong tile makes.
+/// Error of a sampled element beyond which a product is wrong, relative to the sum of the products'
+/// magnitudes. It is some thousand times the rounding of bf16's sums, and about a thousandth of the
+/// error of a wrong tile.
 const WRONG: f64 = 2e-4;
 
-/// Computes one product by blocks on the device, and says how.
+/// Computes one out-of-core product on the device, and reports the plan and times.
 pub fn multiply(
     executor: &Executor,
     config: &Config,

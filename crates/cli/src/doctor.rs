@@ -1,4 +1,4 @@
-//! `pgemm doctor`: what is on this machine, what would be used, and why.
+//! `pgemm doctor`: reports the devices and libraries of this machine, and what pgemm would use.
 
 use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
@@ -11,7 +11,7 @@ use crate::output;
 use crate::parse::USUAL_SMS;
 use crate::{Failure, Verdict};
 
-/// Which device is looked at, and whether the cache is emptied.
+/// Arguments of `pgemm doctor`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Ordinal of the CUDA device.
@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     let cache = cache.stats()?;
     let driver = Driver::load();
-    // What the driver says of the device, also where it cannot be used.
+    // The driver's properties of the device, even if it cannot be used.
     let properties = driver.as_ref().ok().and_then(|_| DeviceProperties::query(args.device).ok());
     let device = Device::new(args.device);
     let (backend, why) = match &device {

@@ -1,4 +1,4 @@
-//! What ends a command, and what follows from it.
+//! Errors of commands, and their exit statuses.
 
 use std::error::Error;
 
@@ -6,7 +6,7 @@ use persistent_gemm::measure::MeasureError;
 use persistent_gemm::tune::TuneError;
 use pgemm_bench::BenchError;
 
-/// Whatever ends a command; it prints as one message.
+/// The error that ends a command. It is printed as one message.
 pub type Failure = Box<dyn Error>;
 
 /// The library's own error in an error of the library, its tuner or its benchmarks.
@@ -28,7 +28,7 @@ fn measure_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e MeasureErro
     }
 }
 
-/// 1 where a kernel was run and found wrong, 2 where the request cannot be served.
+/// The exit status: 1 if a kernel ran and was wrong, 2 if the request cannot be served.
 pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
     match library_error(error) {
         Some(persistent_gemm::Error::Emulation(_)) => 1,
@@ -97,10 +97,11 @@ mod tests {
             elements: Elements::new(Dtype::Bf16, Dtype::Bf16),
         };
         assert!(concerns_one_problem(&nothing) && !is_wrong_result(&nothing));
-        let full = Error::OutOfMemory { asked: 1 << 40, free: 1 << 30, total: 1 << 37 };
+        let full = Error::OutOfMemory { requested: 1 << 40, free: 1 << 30, total: 1 << 37 };
         let full = TuneError::from(full);
         assert!(concerns_one_problem(&full) && !is_wrong_result(&full));
-        // The driver may spoil the kernels of one problem; a kernel that is named is every problem's.
+        // The driver may spoil the kernels of one problem; a kernel that is named is every
+        // problem's.
         let spoilt = BenchError::from(Error::NoCleanKernel { dtype: Dtype::Bf16 });
         assert!(concerns_one_problem(&spoilt) && !is_wrong_result(&spoilt));
         let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();

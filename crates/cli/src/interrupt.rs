@@ -1,4 +1,5 @@
-//! Ctrl-C: the first asks a command to stop where nothing is lost, the second ends it at once.
+//! Handling of Ctrl-C: the first one stops a command at the next safe point, the second one ends it
+//! at once.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,19 +17,20 @@ pub const STATUS: u8 = 130;
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Takes Ctrl-C over.
+    /// Installs the handler.
     ///
     /// # Errors
     /// The system refuses.
     pub fn listen() -> std::io::Result<Interrupt> {
         let interrupt = Interrupt::default();
-        // In this order: the first finds the flag down and raises it, the second finds it up.
+        // The order of registration matters: the first signal finds the flag unset and sets it, the
+        // second finds it set.
         flag::register_conditional_shutdown(SIGINT, STATUS.into(), interrupt.0.clone())?;
         flag::register(SIGINT, interrupt.0.clone())?;
         Ok(interrupt)
     }
 
-    /// Whether to go on.
+    /// Whether to continue.
     pub fn go_on(&self) -> ControlFlow<()> {
         if self.0.load(Ordering::Relaxed) {
             ControlFlow::Break(())
@@ -38,7 +40,8 @@ impl Interrupt {
     }
 }
 
-/// The command line that goes on with the results in `path`: this one with `--resume` in place of `--results`.
+/// The command line that continues the results in `path`: the present one with `--resume` in place
+/// of `--results`.
 pub fn resume_line(words: impl Iterator<Item = String>, path: &Path) -> String {
     let mut line = vec!["pgemm".to_owned()];
     let mut skip_value = false;
@@ -56,7 +59,7 @@ pub fn resume_line(words: impl Iterator<Item = String>, path: &Path) -> String {
     line.join(" ")
 }
 
-/// As a shell reads it back.
+/// The word, quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_alphanumeric() || "-_./=,:+@%".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {

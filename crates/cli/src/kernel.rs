@@ -19,25 +19,26 @@ use crate::output;
 use crate::parse;
 use crate::{Failure, Verdict};
 
-/// What to do with kernels.
+/// The commands about kernels.
 #[derive(Subcommand)]
 pub enum Command {
     /// List the catalogue: every kernel that the planner may pick.
     List {
-        /// Only names that contain this text.
+        /// List only names that contain this text.
         filter: Option<String>,
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
     },
-    /// Say what the planner would pick for a problem, without a GPU.
+    /// Show the planner's pick for a problem, without a GPU.
     ///
-    /// Lists the planner's candidates in its order, its pick first. Cycles are the heuristic's estimate, not a
-    /// measurement; µs are these at the nominal clock, 1.7 GHz; the ratio is to the pick. Tiles are those of whole
-    /// clusters; where clusters have several CTAs, the CTAs column says CLUSTERSxCTAS. Whatever autotune has installed is
-    /// not looked at, though run and bench on the GPU use it where all knobs are left to the planner.
+    /// Lists the planner's candidates in its order, its pick first. Cycles are the heuristic's
+    /// estimate, not a measurement. µs are these cycles at the nominal clock of 1.7 GHz. The ratio
+    /// is relative to the pick. Tiles are cluster tiles; if clusters have several CTAs, the CTAs
+    /// column shows CLUSTERSxCTAS. Installed results of autotune are ignored here, while run and
+    /// bench on the GPU use them if all knobs are left to the planner.
     Plan(Box<plan::Args>),
-    /// Show a kernel in its text form, after verifier and passes, or what it takes of an SM.
+    /// Show a kernel in its text form, after verifier and passes, or its resources on an SM.
     Show {
         #[command(flatten)]
         spec: Named,
@@ -58,7 +59,7 @@ pub enum Command {
     },
     /// Build kernels, verify them, and assemble them where ptxas is found.
     Check {
-        /// Kernel names; the whole catalogue where none is given.
+        /// Kernel names. Without names, the whole catalogue is checked.
         #[arg(value_name = "SPEC")]
         specs: Vec<Spec>,
         /// Print JSON for programs.
@@ -67,20 +68,22 @@ pub enum Command {
     },
     /// Run a kernel on the emulator and compare its result with the reference.
     ///
-    /// A kernel with a column-major D (`kkm` in its name) is given B and A in each other's place: D of the problem is row-major.
+    /// The D of the problem is row-major. A kernel with a column-major D (`kkm` in its name) gets A
+    /// and B swapped.
     Emulate {
         #[command(flatten)]
         spec: Named,
         /// Problem size.
         #[arg(long, value_name = "MxNxK", value_parser = parse::problem, default_value = "256x256x256")]
         problem: [usize; 3],
-        /// What happens to results, as in 'bias_n|silu' [default: that of the kernel's name].
+        /// Bias and activation applied to results, such as 'bias_n|silu' [default: that of the
+        /// kernel's name].
         #[arg(long, value_name = "EPILOGUE")]
         epilogue: Option<Epilogue>,
         /// How tiles are split along k: whole, stream-k, or split-N.
         #[arg(long, default_value_t = Split::Whole)]
         split: Split,
-        /// Add partial sums of split tiles as they come.
+        /// Add partial sums of split tiles in their order of arrival.
         #[arg(long)]
         unordered: bool,
         /// Seed of the data.
@@ -148,7 +151,7 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
     }
 }
 
-/// The dimension in which D is contiguous: n where it is row-major.
+/// The contiguous dimension of D: n if it is row-major.
 fn d_major(spec: &Spec) -> &'static str {
     match spec.d_major {
         OutputMajor::N => "n",
@@ -221,12 +224,12 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
-/// What became of a kernel.
+/// The outcome of the checks of a kernel.
 struct Checked {
     spec: Spec,
-    /// Bytes of shared memory, lines of PTX; or what the verifier found.
+    /// Bytes of shared memory and lines of PTX, or the verifier's findings.
     built: Result<(u32, usize), KernelError>,
-    /// What the assembler said, where there is one.
+    /// The assembler's report, if there is an assembler.
     assembled: Option<Result<ResourceReport, PtxasError>>,
 }
 
@@ -256,7 +259,7 @@ impl Checked {
         self.assembled.as_ref()?.as_ref().ok()?.registers
     }
 
-    /// What is wrong; nothing where it is clean.
+    /// The findings. Empty if the kernel is clean.
     fn findings(&self) -> Vec<String> {
         let mut findings = vec![];
         if let Err(error) = &self.built {
@@ -346,7 +349,7 @@ fn emulate(
     seed: u64,
     json: bool,
 ) -> Result<Verdict, Failure> {
-    // Of a column-major D the kernel computes the transpose, from B and A.
+    // A kernel with a column-major D computes the transpose, from B and A.
     let choice = Choice::plain(*spec);
     let (a_major, b_major) = choice.majors();
     let problem = Problem::new(m, n, k, a_major, b_major);

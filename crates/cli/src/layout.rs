@@ -9,7 +9,7 @@ use crate::output;
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// The layout, what to do with it, and where the result goes.
+/// Arguments of `pgemm layout`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +31,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What to do with the layout; at most one.
+/// The operation on the layout; at most one.
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct Operation {
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 }
 
 impl Operation {
-    /// The operation in words and its result; `None` where none is asked for.
+    /// The operation in words and its result, or `None` if none is asked for.
     fn apply(&self, given: &AnyLayout) -> Result<Option<(String, Layout)>, Failure> {
         let plain = || match given {
             AnyLayout::Layout(layout) => Ok(layout),

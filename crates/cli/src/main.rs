@@ -53,31 +53,36 @@ Exit status: 0 all well; 1 a verification failed; 2 wrong usage, or an input tha
 enum Command {
     /// Multiply random or given matrices on the GPU, the emulator or the CPU.
     ///
-    /// D = alpha·A·B + beta·C with fp32 accumulation, or exactly with integers. A is M×K, B is K×N, C and D are M×N.
+    /// D = alpha·A·B + beta·C with fp32 accumulation, or exactly with integers. A is M×K, B is K×N,
+    /// C and D are M×N.
     Run(Box<run::Args>),
-    /// Measure speed and energy, against cuBLASLt if asked.
+    /// Measure speed and energy, optionally against cuBLASLt.
     ///
-    /// Inputs are N(0,1), or integers of the full range; every contestant is verified first; contestants alternate A B B A at
-    /// steady power, and the ratio of their times is the result. With --bandwidth, times are also compared with those of
-    /// only reading the memory. See docs/benchmarking.md.
+    /// Inputs are N(0,1), or integers of the full range. Every contestant is verified first.
+    /// Contestants alternate A B B A at steady power, and the ratio of their times is the result.
+    /// With --bandwidth, times are also compared with the time to read the memory. See
+    /// docs/benchmarking.md.
     Bench(Box<bench::Args>),
-    /// Draw what `bench --stream` has measured: microseconds per job over the work of a job.
+    /// Plot the results of `bench --stream`: microseconds per job over the work of a job.
     Plot(plot::Args),
-    /// Measure how far results are from those of higher precision, beside cuBLASLt's if asked.
+    /// Measure the errors of results against a reference of higher precision, optionally next to
+    /// cuBLASLt's.
     ///
-    /// Every type and mode, on N(0,1), uniform [0,1), values of wide range, and integers, over short and long sums. The exit
-    /// status is 1 where a result of ours is outside of its derived bound. See docs/numbers.md.
+    /// Every type and mode, on N(0,1), uniform [0,1), values of wide range, and integers, over
+    /// short and long sums. The exit status is 1 if a result of pgemm is outside of its derived
+    /// bound. See docs/numbers.md.
     Numbers(numbers::Args),
     /// Measure a release against an older one on the frozen regression sample.
     ///
-    /// Both are given as shared libraries of the C interface. They run in pairs in one process, on the same operands, and are
-    /// verified before they are timed. A pair that seems slower is measured again.
+    /// Both are given as shared libraries of the C interface. They run in pairs in one process, on
+    /// the same operands, and are verified before they are timed. A pair that seems slower is
+    /// measured again.
     Regression(regression::Args),
     /// Find the fastest kernels by measuring, and use them from now on.
     ///
-    /// Candidates are raced against the heuristic's pick, the better half goes on, and fresh rounds decide: a candidate is
-    /// taken only if it is faster beyond what chance explains. Results are written after each problem. See
-    /// docs/autotuning.md.
+    /// Candidates are raced against the heuristic's pick, the better half continues, and fresh
+    /// rounds decide. A candidate is taken only if it is significantly faster. Results are written
+    /// after each problem. See docs/autotuning.md.
     Autotune(autotune::Args),
     /// Look into the kernels: list, plan, show, PTX, check, emulate.
     #[command(subcommand)]
@@ -86,11 +91,11 @@ enum Command {
     ///
     /// The last line printed is the resulting layout in CuTe's notation.
     Layout(layout::Args),
-    /// Say what pgemm would use on this machine, and why.
+    /// Show what pgemm would use on this machine, and why.
     Doctor(doctor::Args),
 }
 
-/// How a command ended.
+/// The result of a command.
 enum Verdict {
     Fine,
     /// Something was computed and found wrong.

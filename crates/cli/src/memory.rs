@@ -5,7 +5,8 @@ use persistent_gemm::{Dtype, Problem};
 
 use crate::usage::UsageError;
 
-/// Bytes that new allocations may take without swapping; `None` where the operating system doesn't say.
+/// Bytes that new allocations may take without swapping, or `None` if the operating system doesn't
+/// say.
 fn available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -13,14 +14,15 @@ fn available() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Bytes of A, B, C and D, all of a batch, and of the reference: 16 per element of D, 24 with a C, and 8 more where A and B are f64.
+/// Bytes of A, B, C and D of a whole batch, and of the reference. The reference needs 16 bytes per
+/// element of D, 24 with a C, and 8 more if A and B are f64.
 fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
     let Problem { m, n, k, batch, .. } = *problem;
     let product = |matrices: usize, rows: usize, columns: usize, bytes: u32| {
         let elements = (rows as u64).saturating_mul(columns as u64);
         elements.saturating_mul(matrices as u64).saturating_mul(u64::from(bytes))
     };
-    // Those of a batch are copied once more, to where they lie together.
+    // The matrices of a batch are copied once more, into one allocation.
     let of = |stride| if batch.is_one() { 1 } else { batch.matrices(stride).saturating_mul(2) };
     let reads_c = problem.beta != 0.0;
     let Elements { a, b, d, .. } = elements;
@@ -33,13 +35,13 @@ fn needed(problem: &Problem, elements: Elements, verify: bool) -> u64 {
     if verify {
         let doubles = [a, b] == [Dtype::F64; 2];
         let of_element = if reads_c { 24 } else { 16 } + if doubles { 8 } else { 0 };
-        // One product after the other.
+        // References are computed one after another.
         bytes = bytes.saturating_add(product(1, m, n, of_element));
     }
     bytes
 }
 
-/// Refuses random matrices that do not fit what is available.
+/// Rejects random matrices that do not fit the available memory.
 ///
 /// # Errors
 /// [`UsageError::HostMemory`].

@@ -1,4 +1,5 @@
-//! `pgemm numbers`: how far results are from those of higher precision, by type, mode, values and size.
+//! `pgemm numbers`: the errors of results against a reference of higher precision, by type, mode,
+//! values and size.
 
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use crate::parse;
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// What is computed, where, and beside whom.
+/// Arguments of `pgemm numbers`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,17 +23,17 @@ Examples:
   pgemm numbers --dtype bf16,f16 --problem 1024x1024x16384 --against cublaslt
   pgemm numbers --dtype e4m3 --values uniform --backend emulator")]
 pub struct Args {
-    /// Only products with an A of these element types, with commas between them.
+    /// Only products with an A of these element types, separated by commas.
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype, value_delimiter = ',')]
     dtype: Vec<Dtype>,
-    /// Only these values, with commas between them: normal, uniform, wide or integers.
+    /// Only these values, separated by commas: normal, uniform, wide or integers.
     #[arg(long, value_name = "VALUES", value_parser = values, value_delimiter = ',')]
     values: Vec<Values>,
-    /// A problem size; may be given several times [default: 1024x1024x1024, 1024x1024x16384 and 1024x1024x131072, or
-    /// 128x128x256 and 128x128x4096 without a GPU].
+    /// A problem size; may be given several times [default: 1024x1024x1024, 1024x1024x16384 and
+    /// 1024x1024x131072, or 128x128x256 and 128x128x4096 without a GPU].
     #[arg(long, value_name = "MxNxK", value_parser = parse::problem)]
     problem: Vec<[usize; 3]>,
-    /// Whose errors are shown too, on the same operands.
+    /// Also show the errors of this library, on the same operands.
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
@@ -55,7 +56,7 @@ enum Peer {
     Cublaslt,
 }
 
-/// Sizes where none is given: long sums, of which a GPU has the patience.
+/// Default sizes on a GPU, with long sums.
 const ON_DEVICE: [[usize; 3]; 3] =
     [[1024, 1024, 1024], [1024, 1024, 16_384], [1024, 1024, 131_072]];
 const ON_HOST: [[usize; 3]; 2] = [[128, 128, 256], [128, 128, 4096]];
@@ -104,14 +105,14 @@ impl Args {
     fn work(&self) -> Vec<(&'static Kind, Values)> {
         let kinds =
             KINDS.iter().filter(|kind| self.dtype.is_empty() || self.dtype.contains(&kind.a));
-        let asked = |values: &Values| self.values.is_empty() || self.values.contains(values);
+        let requested = |values: &Values| self.values.is_empty() || self.values.contains(values);
         let pairs =
             kinds.flat_map(|kind| Values::ALL.into_iter().map(move |values| (kind, values)));
-        pairs.filter(|(kind, values)| asked(values) && values.suit(kind.a)).collect()
+        pairs.filter(|(kind, values)| requested(values) && values.suit(kind.a)).collect()
     }
 }
 
-/// Measures a kind in all of its ways, on the same matrices.
+/// Measures all variants of a kind, on the same matrices.
 fn measure(
     args: &Args,
     place: &mut Place,

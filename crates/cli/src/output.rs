@@ -1,4 +1,5 @@
-//! What commands print: tables for people, JSON for programs, notes on stderr, a spinner while something long runs.
+//! Output of commands: tables for people, JSON for programs, notes on stderr, and progress
+//! displays.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Columns set apart by space, and a line below the header.
+/// Columns separated by spaces, and a line below the header.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
@@ -19,7 +20,7 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     text(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-/// Prints text on stdout; a reader that has seen enough and closed the pipe is no error.
+/// Prints text on stdout. A closed pipe is not an error.
 pub fn text(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -28,7 +29,7 @@ pub fn text(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a remark on stderr. If nobody listens there, the command goes on.
+/// Prints a remark on stderr. Errors are ignored.
 pub fn note(text: impl fmt::Display) {
     let _nobody_listens = writeln!(io::stderr(), "pgemm: {text}");
 }
@@ -58,7 +59,7 @@ pub fn properties(rows: &[(&str, String)]) -> Result<(), Failure> {
     text(&lines)
 }
 
-/// Runs `work` while a spinner on stderr (where that is a terminal) says what is being done.
+/// Runs `work` and shows `message` with a spinner on stderr, if stderr is a terminal.
 pub fn while_showing<R>(message: impl Into<String>, work: impl FnOnce() -> R) -> R {
     let spinner = ProgressBar::new_spinner().with_message(message.into());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -70,7 +71,7 @@ pub fn while_showing<R>(message: impl Into<String>, work: impl FnOnce() -> R) ->
     result
 }
 
-/// A progress bar on stderr (where that is a terminal) over this many steps.
+/// A progress bar over this many steps on stderr, if stderr is a terminal.
 pub fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed}, about {eta} left)") {
@@ -101,7 +102,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// So many operations per second, for people; none where there was nothing to do.
+/// Operations per second as text. Empty if there were none.
 pub fn rate(operations: u64, duration: Duration) -> Option<String> {
     let operations = operations as f64;
     let rate = operations / duration.as_secs_f64();

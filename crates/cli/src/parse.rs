@@ -1,4 +1,4 @@
-//! What several commands read from their arguments: sizes, types, majors, knobs.
+//! Arguments that several commands share: sizes, types, majors and knobs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 
 use crate::output;
 
-/// SMs of an H100 SXM or H200: what plans are made for where there is no device.
+/// SMs of an H100 SXM or H200: the default of plans without a device.
 pub const USUAL_SMS: u32 = 132;
 
 /// `MxNxK`, or one number for a cube.
@@ -28,7 +28,7 @@ pub fn problem(text: &str) -> Result<[usize; 3], String> {
     }
 }
 
-/// A number of bytes, with KiB, MiB or GiB behind it or nothing.
+/// Parses a number of bytes, optionally followed by KiB, MiB or GiB.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let expected = || format!("'{text}' is no number of bytes: write 512MiB or 2GiB, say");
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
@@ -40,7 +40,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(expected)
 }
 
-/// A problem size, and the products of a batch where it says so.
+/// A problem size, with an optional number of products of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     pub extents: [usize; 3],
@@ -65,17 +65,18 @@ pub fn extents(problem: &Problem) -> String {
     format!("{m}x{n}x{k}{batch}")
 }
 
-/// Where the matrices of a batch lie.
+/// The strides between the matrices of a batch.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Batches")]
 pub struct Strides {
-    /// Elements from one A of a batch to the next; 0 where all products have the same one [default: no gaps].
+    /// Elements from one A of a batch to the next, or 0 if all products have the same one [default:
+    /// no gaps].
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_a: Option<usize>,
-    /// Elements from one B to the next; 0 where all products have the same one.
+    /// Elements from one B to the next, or 0 if all products have the same one.
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_b: Option<usize>,
-    /// Elements from one C to the next; 0 where all products have the same one.
+    /// Elements from one C to the next, or 0 if all products have the same one.
     #[arg(long, value_name = "ELEMENTS")]
     batch_stride_c: Option<usize>,
     /// Elements from one D to the next.
@@ -103,7 +104,8 @@ pub fn dtype(text: &str) -> Result<Dtype, String> {
     text.parse().map_err(|error: pgemm_ir::UnknownElement| error.to_string())
 }
 
-/// The types of a product: B's is A's and D's the usual one where they are not given, and so is the precision.
+/// The types of a product. By default B has the type of A, and D and the precision have their
+/// defaults for these operands.
 pub fn elements(
     a: Dtype,
     b: Option<Dtype>,
@@ -133,12 +135,12 @@ pub fn types(config: &Config) -> String {
     if a == b { format!("{a} -> {d}") } else { format!("{a}*{b} -> {d}") }
 }
 
-/// The precision that is asked for, else that of the kernel that is named.
-pub fn precision(asked: Option<Precision>, spec: Option<&Spec>) -> Option<Precision> {
-    asked.or_else(|| spec.map(Precision::of))
+/// The requested precision, or that of the named kernel.
+pub fn precision(requested: Option<Precision>, spec: Option<&Spec>) -> Option<Precision> {
+    requested.or_else(|| spec.map(Precision::of))
 }
 
-/// The types of A and B that a kernel has in its name, as the problem has them.
+/// The types of A and B of the problems that a named kernel computes.
 pub fn operands_of(spec: &Spec) -> [Dtype; 2] {
     Choice::plain(*spec).operands()
 }
@@ -170,7 +172,7 @@ pub fn d_major(text: &str) -> Result<Major, String> {
     }
 }
 
-/// How the matrices of a problem lie, in a few words; that D is row-major goes without saying.
+/// The layouts of a problem's matrices as a short text. A row-major D is not mentioned.
 pub fn majors(problem: &Problem) -> String {
     let operands = format!("A {}-major, B {}-major", problem.a.major, problem.b.major);
     if problem.d_major == Major::M { format!("{operands}, D m-major") } else { operands }
@@ -231,20 +233,21 @@ fn l2_policies(text: &str) -> Result<L2Policies, String> {
     Ok(policies)
 }
 
-/// One way to compute a problem: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner fills in what is left out.
+/// A kernel with its launch parameters: `SPEC[:SPLIT[:RASTER[:LAUNCH]]]`. The planner chooses the
+/// omitted ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Way {
+pub struct KernelChoice {
     /// The kernel.
     pub spec: Spec,
     /// How tiles are split along k.
     pub split: Option<Split>,
-    /// Rows of tiles that are walked together.
+    /// Height of a raster block, in cluster tiles.
     pub raster_rows: Option<u32>,
-    /// Whether its launch may begin while the one before it ends.
+    /// Whether its launch may begin while the previous one ends.
     pub dependent_launch: Option<bool>,
 }
 
-impl FromStr for Way {
+impl FromStr for KernelChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -266,11 +269,11 @@ impl FromStr for Way {
             _ => Err(format!("'{launch}' is no way to launch: dependent or serial")),
         });
         let (raster_rows, dependent_launch) = (raster_rows.transpose()?, launch.transpose()?);
-        Ok(Way { spec, split, raster_rows, dependent_launch })
+        Ok(KernelChoice { spec, split, raster_rows, dependent_launch })
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for KernelChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.spec)?;
         if let Some(split) = self.split {
@@ -296,24 +299,26 @@ pub struct Types {
     /// Element type of B [default: that of A].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and u8].
+    /// Element type of C and D [default: that of A and B; f32 for tf32, bf16 for e4m3 and e5m2, s32
+    /// for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
-    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or
+    /// in f16; f32: exact, or split into terms for the tensor cores: tf32x3, f16x3, bf16x6 or
+    /// bf16x9 [default: full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
 }
 
 impl Types {
-    /// Those of A, B and D, with the precision of the kernel that is named where none is asked for.
+    /// The types of A, B and D. Without a requested precision, the named kernel's is taken.
     pub fn elements(&self, spec: Option<&Spec>) -> Elements {
         let precision = precision(self.precision, spec);
         elements(self.dtype, self.b_dtype, self.output_dtype, precision)
     }
 }
 
-/// How the matrices of problems that are given as sizes lie in memory.
+/// The layouts of problems that are given as sizes.
 #[derive(Args, Clone, Debug)]
 pub struct Majors {
     /// Contiguous dimension of A: k or m.
@@ -346,13 +351,14 @@ fn epilogue_help() -> String {
     let activation =
         |activation: Activation| format!("{} = {}", activation.form(), activation.formula());
     format!(
-        "What happens to results on their way to D: bias_n (an element for each column) or bias_m (for each row), an \
-         activation ({}), or both with | between them, as in 'bias_n|silu' [default: that of --spec, else none]",
+        "What happens to results on their way to D: bias_n (an element for each column) or bias_m \
+         (for each row), an activation ({}), or both with | between them, as in 'bias_n|silu' \
+         [default: that of --spec, else none]",
         Activation::ALL.map(activation).join("; ")
     )
 }
 
-/// Knobs of the kernel and its launch; the planner fills in what is left out.
+/// Knobs of the kernel and its launch. The planner chooses the omitted ones.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Knobs")]
 pub struct Knobs {
@@ -365,7 +371,7 @@ pub struct Knobs {
     pub spec: Option<Spec>,
     #[arg(long, value_name = "EPILOGUE", help = epilogue_help())]
     pub epilogue: Option<Epilogue>,
-    /// Macro-tile MxNxK; what doesn't fit one CTA is decomposed.
+    /// Macro-tile MxNxK; it is decomposed if it does not fit one CTA.
     #[arg(long, value_name = "MxNxK", value_parser = tile)]
     pub tile: Option<[u32; 3]>,
     /// Cluster shape MxN, up to 4 CTAs.
@@ -374,7 +380,8 @@ pub struct Knobs {
     /// Warps of a CTA: 8, 12 or 16.
     #[arg(long, value_name = "COUNT")]
     pub warps_per_block: Option<u32>,
-    /// How consumer warpgroups share the work: cooperative (each tile together) or ping-pong (taking turns).
+    /// How consumer warpgroups share the work: cooperative (each tile together) or ping-pong
+    /// (taking turns).
     #[arg(long, value_name = "SCHEDULE", value_parser = schedule)]
     pub schedule: Option<Schedule>,
     /// Stages of the shared-memory ring.
@@ -383,19 +390,21 @@ pub struct Knobs {
     /// Rows of tiles that are walked together.
     #[arg(long, value_name = "COUNT")]
     pub raster_rows: Option<u32>,
-    /// Whether A and B change places (Dᵀ = Bᵀ·Aᵀ), so that few rows of A fill narrow tiles.
+    /// Whether A and B are exchanged (Dᵀ = Bᵀ·Aᵀ), so that few rows of A fill narrow tiles.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub swapped: Option<bool>,
     /// How tiles are split along k: whole, stream-k, or split-N.
     #[arg(long, value_name = "SPLIT")]
     pub split: Option<Split>,
-    /// Add partial sums of split tiles as they come: last bits may then differ from run to run.
+    /// Add partial sums of split tiles in their order of arrival; last bits may then differ from
+    /// run to run.
     #[arg(long)]
     pub unordered: bool,
-    /// How long L2 keeps a, b and d: normal, evict-first or evict-last, as in a=evict-first,d=evict-first.
+    /// L2 eviction policies of a, b and d: normal, evict-first or evict-last, as in
+    /// a=evict-first,d=evict-first.
     #[arg(long, value_name = "POLICIES", value_parser = l2_policies)]
     pub l2_policy: Option<L2Policies>,
-    /// Whether a launch may begin while the one before it ends [default: as estimated faster].
+    /// Whether a launch may begin while the previous one ends [default: as estimated faster].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub dependent_launch: Option<bool>,
     /// SMs to use at most.
@@ -427,9 +436,9 @@ impl Knobs {
         config
     }
 
-    /// The config that computes in this way, and with this precision, with the knobs that it does not name.
-    pub fn config_for(&self, way: &Way, precision: Precision) -> Config {
-        let Way { spec, split, raster_rows, dependent_launch } = *way;
+    /// The config for this kernel and precision, with the knobs that it leaves open.
+    pub fn config_for(&self, way: &KernelChoice, precision: Precision) -> Config {
+        let KernelChoice { spec, split, raster_rows, dependent_launch } = *way;
         let mut config = Config::for_spec(spec).with_precision(precision);
         config.raster_rows = raster_rows.or(self.raster_rows);
         config.split = split.or(self.split);
@@ -445,17 +454,17 @@ impl Knobs {
         config
     }
 
-    /// The epilogue that is asked for, else that of the kernel that is named.
+    /// The requested epilogue, or that of the named kernel.
     pub fn epilogue(&self) -> Epilogue {
         let named = || self.spec.map(|spec| Epilogue::of_shape(Choice::plain(spec).epilogue()));
         self.epilogue.or_else(named).unwrap_or_default()
     }
 
-    /// For backends without a kernel: refuses knobs that no kernel can have, as any other backend would, and says that
-    /// the others change nothing.
+    /// For backends without kernels: rejects impossible knobs, as other backends do, and notes that
+    /// the possible ones have no effect.
     ///
     /// # Errors
-    /// Those of the planner.
+    /// The errors of the planner.
     pub fn check_without_kernel(
         &self,
         problem: &Problem,
@@ -495,9 +504,9 @@ mod tests {
             format!("{spec}:split-3:8:serial"),
             format!("{spec}:whole:1:dependent"),
         ] {
-            assert_eq!(text.parse::<Way>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<KernelChoice>().unwrap().to_string(), text);
         }
-        let way: Way = format!("{spec}:split-3:8:serial").parse().unwrap();
+        let way: KernelChoice = format!("{spec}:split-3:8:serial").parse().unwrap();
         assert_eq!((way.split, way.raster_rows), (Some(Split::SplitK(3)), Some(8)));
         assert_eq!(way.dependent_launch, Some(false));
         for (end, part) in [
@@ -509,7 +518,7 @@ mod tests {
             (":whole:1:serial:1", "dependent or serial"),
             ("-x", "is not a kernel spec"),
         ] {
-            let message = format!("{spec}{end}").parse::<Way>().unwrap_err();
+            let message = format!("{spec}{end}").parse::<KernelChoice>().unwrap_err();
             assert!(message.contains(part), "{end}: {message}");
         }
     }

@@ -1,4 +1,5 @@
-//! `pgemm plot`: microseconds per job over the work of a job, both logarithmic, a line for each contestant and way, as SVG.
+//! `pgemm plot`: an SVG plot of microseconds per job over the work of a job. Both axes are
+//! logarithmic, with a line for each contestant and method.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use pgemm_bench::{LAUNCHED, PEER, RESIDENT, Report, StreamOutcome, StreamWay};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// What is drawn, and where to.
+/// Arguments of `pgemm plot`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +42,7 @@ const RIGHT: f64 = 690.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 540.0;
 
-/// Four shades for each of the usual contestants, and those of further ones.
+/// Four shades for each of the standard contestants, and for any others.
 const SHADES: [(&str, [&str; 4]); 3] = [
     (PEER, ["#a1d99b", "#74c476", "#31a354", "#006d2c"]),
     (LAUNCHED, ["#fdae6b", "#fd8d3c", "#e6550d", "#a63603"]),
@@ -49,7 +50,7 @@ const SHADES: [(&str, [&str; 4]); 3] = [
 ];
 const OTHERS: [&str; 4] = ["#756bb1", "#9e9ac8", "#54278f", "#3f007d"];
 
-/// One contestant in one way.
+/// The line of one contestant and method.
 struct Line {
     contestant: String,
     way: StreamWay,
@@ -119,7 +120,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// Around these values; `None` where there is none that has a logarithm.
+    /// Around these values, or `None` if there is none that has a logarithm.
     fn around(values: impl Iterator<Item = f64> + Clone, pixels: (f64, f64)) -> Option<Axis> {
         let logs = values.filter(|value| *value > 0.0 && value.is_finite()).map(f64::log10);
         let (low, high) = (logs.clone().reduce(f64::min)?, logs.reduce(f64::max)?);
@@ -138,7 +139,7 @@ impl Axis {
     }
 }
 
-/// The drawing; `None` where there is nothing to draw.
+/// The drawing, or `None` if there is nothing to draw.
 fn draw(streams: &[StreamOutcome]) -> Option<String> {
     let lines = lines(streams);
     let points = || lines.iter().flat_map(|line| &line.points);
@@ -149,8 +150,9 @@ fn draw(streams: &[StreamOutcome]) -> Option<String> {
     // Writing to a string does not fail.
     let _ = writeln!(
         svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{width}\" height=\"{height}\" \
+         fill=\"white\"/>"
     );
     draw_axes(&mut svg, &x, &y, streams);
     for (place, line) in lines.iter().enumerate() {
@@ -221,20 +223,21 @@ fn draw_line(svg: &mut String, line: &Line, x: &Axis, y: &Axis) {
         let _ = if is_cube(&point.problem) {
             writeln!(
                 svg,
-                "<circle cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"3\" fill=\"{color}\"><title>{title}</title></circle>"
+                "<circle cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"3\" \
+                 fill=\"{color}\"><title>{title}</title></circle>"
             )
         } else {
             let (left, top) = (at_x - 4.0, at_y - 4.0);
             writeln!(
                 svg,
-                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"8\" height=\"8\" fill=\"none\" stroke=\"{color}\" \
-                 stroke-width=\"2\"><title>{title}</title></rect>"
+                "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"8\" height=\"8\" fill=\"none\" \
+                 stroke=\"{color}\" stroke-width=\"2\"><title>{title}</title></rect>"
             )
         };
     }
 }
 
-/// Ways that keep the order of jobs are dashed.
+/// Methods that keep the order of jobs have dashed lines.
 fn dashes(way: StreamWay) -> &'static str {
     if way.keeps_order() { " stroke-dasharray=\"6 4\"" } else { "" }
 }
@@ -243,7 +246,8 @@ fn draw_legend(svg: &mut String, line: &Line, y: f64) {
     let from = RIGHT + 20.0;
     let _ = writeln!(
         svg,
-        "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{}\" stroke-width=\"2\"{}/>",
+        "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{}\" \
+         stroke-width=\"2\"{}/>",
         from + 30.0,
         line.color(),
         dashes(line.way)
@@ -264,7 +268,7 @@ mod tests {
         let ways = streams[0].ways.len();
         assert_eq!(count("<polyline "), ways);
         assert_eq!(count("<circle "), 3 * ways);
-        // Beside the background.
+        // The background is a rectangle too.
         assert_eq!(count("<rect "), 1 + ways);
         for part in
             ["128³", "512³", "resident, one by one", "cuBLASLt, graph, 8 branches", "µs per job"]
@@ -281,7 +285,7 @@ mod tests {
         assert_eq!((y.from, y.to), (-1, 2));
         assert!(y.at(0.5) > y.at(40.0));
         assert_eq!((y.at(0.1), y.at(100.0)), (BOTTOM, TOP));
-        // One value has a decade around it.
+        // The axis of a single value spans a decade.
         let x = Axis::around([1e6].into_iter(), (LEFT, RIGHT)).unwrap();
         assert_eq!((x.from, x.to, x.at(1e6)), (6, 7, LEFT));
         assert!(Axis::around([0.0, f64::NAN].into_iter(), (LEFT, RIGHT)).is_none());

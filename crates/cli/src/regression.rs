@@ -51,7 +51,7 @@ Examples:
 Exit status: 0 nothing is slower; 1 a result is wrong or refused, a ratio stays below 0.98, or their
 geometric mean is below 0.995.";
 
-/// What the JSON file holds.
+/// The content of the JSON file.
 #[derive(Serialize)]
 struct Report<'a> {
     machine: Machine,

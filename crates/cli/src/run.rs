@@ -1,4 +1,4 @@
-//! `pgemm run`: multiplies random or given matrices and, if asked, verifies the product.
+//! `pgemm run`: multiplies random or given matrices, and verifies the product on request.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use crate::parse::{self, Knobs, Strides};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
-/// What is multiplied, where and how.
+/// Arguments of `pgemm run`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,28 +57,31 @@ pub struct Args {
     /// The bias from a file, of shape (1, n) or (n, 1), where --epilogue has one [default: random].
     #[arg(long, value_name = "FILE", requires = "epilogue")]
     bias: Option<Location>,
-    /// Where D goes: D.npy, or FILE.safetensors:TENSOR.
+    /// File for D: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: those of the files, where they are 16-bit floats,
-    /// 8-bit floats, 8-bit integers or f64, else bf16].
+    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: those of the files
+    /// if these are 16-bit floats, 8-bit floats, 8-bit integers or f64, else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
-    /// Element type of B, where A's is given [default: that of A].
+    /// Element type of B, if A's is given [default: that of A].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype, requires = "dtype")]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16, f32, e4m3 or e5m2 for e4m3 and e5m2, s32, f32,
-    /// f16, bf16 or s8 for s8 and u8, f64 for f64 [default: the first of these; f32 where a file can't hold that].
+    /// Element type of C and D: the operands' or f32; f32 for tf32, bf16, f16, f32, e4m3 or e5m2
+    /// for e4m3 and e5m2, s32, f32, f16, bf16 or s8 for s8 and u8, f64 for f64 [default: the first
+    /// of these, or f32 if the file format lacks it].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
-    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or
+    /// in f16; f32: exact, or split into terms for the tensor cores: tf32x3, f16x3, bf16x6 or
+    /// bf16x9 [default: that of --spec, else full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     /// Contiguous dimension of random A: k or m.
     #[arg(long, value_name = "MAJOR", value_parser = parse::a_major, default_value = "k", conflicts_with = "a")]
     a_major: Major,
-    /// Contiguous dimension of random B: k or n [default: n for bf16, f16 and f64, k for all others, which take no other].
+    /// Contiguous dimension of random B: k or n [default: n for bf16, f16 and f64, k for all
+    /// others].
     #[arg(long, value_name = "MAJOR", value_parser = parse::b_major, conflicts_with = "a")]
     b_major: Option<Major>,
     /// Contiguous dimension of D, and of random C: n (row-major) or m (column-major).
@@ -87,7 +90,7 @@ pub struct Args {
     /// Factor of A·B.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     alpha: f64,
-    /// Factor of C; where it is 0, C is not read [default: 0, or 1 with --c].
+    /// Factor of C; if it is 0, C is not read [default: 0, or 1 with --c].
     #[arg(long, allow_negative_numbers = true)]
     beta: Option<f64>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
@@ -96,15 +99,17 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Compute by blocks in so much device memory, such as 2GiB, while matrices go up and down: for matrices that the device cannot hold.
+    /// Compute out of core, in blocks within this much device memory, such as 2GiB, for matrices
+    /// that do not fit on the device.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     device_memory: Option<u64>,
-    /// A random product instead, which a seed describes in all, as the tests draw them: types, majors, strides, addresses, extents,
-    /// alpha and beta, knobs. It is always verified.
+    /// A random product instead, which a seed describes in all, as the tests draw them: types,
+    /// majors, strides, addresses, extents, alpha and beta, knobs. It is always verified.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["m", "a", "out", "dtype", "output_dtype", "precision", "alpha", "beta",
         "a_major", "b_major", "d_major", "device_memory", "seed", "verify", "json", "Knobs"])]
     case: Option<u64>,
-    /// What --case is drawn for: small (a few tiles) or large [default: large on a GPU, else small].
+    /// Size of the random case of --case: small (a few tiles) or large [default: large on a GPU,
+    /// else small].
     #[arg(long, value_name = "SIZE", requires = "case")]
     case_size: Option<CaseSize>,
     /// Seed of random matrices.
@@ -120,7 +125,7 @@ pub struct Args {
     knobs: Knobs,
 }
 
-/// The matrices as they came, before any conversion.
+/// The given matrices before any conversion.
 struct Given {
     a: Vec<HostMatrix>,
     b: Vec<HostMatrix>,
@@ -189,7 +194,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         true => {
             let plan = product.plan.as_ref();
             let model = error_model(elements, &executor, plan, args.a.is_none());
-            // Sums of integers have no errors, so what is exact is the product of the matrices as they were multiplied.
+            // Sums of integers have no errors, so the reference is computed from the converted
+            // matrices.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
                 _ => given.inputs().bias(inputs.bias),
@@ -230,7 +236,7 @@ fn run_case(args: &Args, seed: u64) -> Result<Verdict, Failure> {
     Ok(if outcome.passed() { Verdict::Fine } else { Verdict::Wrong })
 }
 
-/// Where A and B come from.
+/// The source of A and B.
 enum Source<'a> {
     Files { a: &'a Location, b: &'a Location },
     Random { extents: [usize; 3] },
@@ -249,7 +255,8 @@ impl Source<'_> {
     }
 }
 
-/// What files of these types are multiplied in: their own types where tensor cores multiply these.
+/// The default operand types for files of these types: the files' types if tensor cores support
+/// them.
 fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
     use Dtype::{Bf16, E4m3, E5m2, F16, F64, S8, U8};
     match (a, b) {
@@ -259,7 +266,8 @@ fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
     }
 }
 
-/// The types asked for, else those of the kernel named, else the usual ones; that of D f32 where a file cannot hold it.
+/// The requested types, or those of the named kernel, or the defaults. D is f32 if the file format
+/// lacks its type.
 fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
     let spec = args.knobs.spec.as_ref();
     let [a, b] = match (args.dtype, spec) {
@@ -267,11 +275,11 @@ fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
         (None, Some(spec)) => parse::operands_of(spec),
         (None, None) => usual,
     };
-    let asked = args.output_dtype.or(spec.map(|spec| spec.output));
+    let requested = args.output_dtype.or(spec.map(|spec| spec.output));
     let precision = parse::precision(args.precision, spec);
-    let elements = parse::elements(a, Some(b), asked, precision);
-    match (&args.out, asked) {
-        (Some(out), Some(asked)) => out.check_holds(asked).map(|()| elements),
+    let elements = parse::elements(a, Some(b), requested, precision);
+    match (&args.out, requested) {
+        (Some(out), Some(requested)) => out.check_holds(requested).map(|()| elements),
         (Some(out), None) if out.check_holds(elements.d).is_err() => {
             output::note(format_args!("D is written as f32: a .npy file has no {}", elements.d));
             Ok(Elements { d: Dtype::F32, ..elements })
@@ -337,7 +345,7 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
     let problem = Problem::of(&a.layout(), &b.layout())?.with_d_major(args.d_major);
     let mut problem = problem.with_alpha(args.alpha).with_beta(beta);
     let c = match c {
-        // C lies as D does.
+        // C has the layout of D.
         Some(c) => {
             let order = problem.d_layout().order;
             Some(c.relayout(MatrixLayout::tight(c.rows(), c.columns(), order))?)
@@ -351,7 +359,7 @@ fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
     Ok(Given { a: vec![a], b: vec![b], c: c.into_iter().collect(), bias: None, problem })
 }
 
-/// The bias of the file that is named, else a random one; none where the epilogue has none.
+/// The bias of the named file, or a random one. `None` if the epilogue adds none.
 fn bias(args: &Args, config: &Config, problem: &Problem) -> Result<Option<HostMatrix>, Failure> {
     if config.epilogue.bias().is_none() {
         return match &args.bias {
@@ -368,7 +376,7 @@ fn bias(args: &Args, config: &Config, problem: &Problem) -> Result<Option<HostMa
             bias
         }
     };
-    // A column lies as a row does.
+    // A column without gaps has the same bytes as a row.
     let turned = MatrixLayout::row_major(bias.columns(), bias.rows());
     Ok(Some(match turned == layout && bias.layout() != layout {
         true => HostMatrix::from_f64(layout, bias.dtype(), &bias.to_f64_vec())?,
@@ -394,8 +402,9 @@ fn error_model(
     ErrorModel { accumulation, a, b }
 }
 
-/// Against the matrices as they came: the rounding of a conversion is part of the bound. Of a batch the product with the
-/// largest error, and its number; none of none.
+/// Compares with the product of the given matrices; the rounding of a conversion is part of the
+/// bound. For a batch it returns the product with the largest error and its number, or `None` for
+/// an empty batch.
 fn verify(
     problem: &Problem,
     epilogue: Epilogue,
@@ -419,7 +428,7 @@ fn verify(
     Ok(worst)
 }
 
-/// How the product of a batch that is furthest off compares with its reference.
+/// The comparison of the product with the largest error.
 struct Verified {
     index: usize,
     comparison: Comparison,

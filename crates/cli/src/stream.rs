@@ -1,4 +1,5 @@
-//! `pgemm bench --stream`: many jobs of a problem in a row, in all the ways in which they can reach the device.
+//! `pgemm bench --stream`: measures many jobs of a problem in a row, with all methods by which they
+//! can reach the device.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use pgemm_kernels::Spec;
 use crate::failure::Failure;
 use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
-use crate::parse::Way;
+use crate::parse::KernelChoice;
 use crate::suite::{LeftOut, Worklist};
 use crate::usage::UsageError;
 
@@ -22,7 +23,7 @@ const COUNT: usize = 1000;
 /// The suite's family for this.
 const FAMILY: &str = "stream";
 
-/// What holds for all problems.
+/// Settings that are common to all problems.
 pub struct Setting<'a> {
     pub elements: Elements,
     pub gemm: &'a Gemm,
@@ -48,14 +49,18 @@ pub fn worklist(
     Ok(list)
 }
 
-/// The kernel of a way, where that stays on the device.
-pub fn resident(way: &Way) -> Option<Spec> {
+/// The kernel, if it is a resident one.
+pub fn resident(way: &KernelChoice) -> Option<Spec> {
     Some(way.spec).filter(Spec::is_resident)
 }
 
-/// The kernels that stay on the device, if all kernels given have something to do: those that are launched for each problem in
-/// pairs, the others in streams.
-pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, UsageError> {
+/// The resident kernels among the given ones. Checks that every kernel is used: launched kernels in
+/// pairs, resident kernels in streams.
+pub fn residents(
+    also: &[KernelChoice],
+    pairs: bool,
+    streams: bool,
+) -> Result<Vec<Spec>, UsageError> {
     for way in also {
         let used = if resident(way).is_some() { streams } else { pairs };
         if !used {
@@ -65,7 +70,7 @@ pub fn residents(also: &[Way], pairs: bool, streams: bool) -> Result<Vec<Spec>, 
     Ok(also.iter().filter_map(resident).collect())
 }
 
-/// Measures all streams of a work list, and says whether all that was computed was right.
+/// Measures all streams of a work list, and returns whether all results were correct.
 pub fn measure(
     bench: &Bench,
     work: &mut Worklist,
@@ -100,7 +105,7 @@ pub fn measure(
     Ok(right)
 }
 
-/// Prints what was measured, if anything.
+/// Prints the measurements, if there are any.
 pub fn print(report: &Report) -> Result<(), Failure> {
     if report.streams.is_empty() {
         return Ok(());
@@ -150,7 +155,8 @@ fn ways_table(streams: &[StreamOutcome]) -> Table {
 
 fn row(stream: &StreamOutcome, times: &WayTimes) -> [String; 11] {
     let ratio = match stream.fastest_peer(times.way) {
-        // Who is the fastest of all, or of those that keep the order, is what the others are held against.
+        // The peer's fastest method overall, and its fastest one that keeps the order, are the
+        // baselines of the ratios.
         Some(peer) if peer == times => "peer".to_owned(),
         _ => stream.ratio(times).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
     };
@@ -201,7 +207,8 @@ pub mod tests {
 
     use super::*;
 
-    /// A report with jobs of three cubes and of another problem, as a file has it; the times are made up.
+    /// A report with jobs of three cubes and of another problem, as a file has it; the times are
+    /// made up.
     pub fn report() -> Report {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stream.json");
         Report::read(path.as_ref()).unwrap()
@@ -228,7 +235,7 @@ pub mod tests {
 
     #[test]
     fn kernels_go_where_they_are_of_use() {
-        let way = |name: &str| name.parse::<Way>().unwrap();
+        let way = |name: &str| name.parse::<KernelChoice>().unwrap();
         let stays = way("bf16-kk-bf16-64x64x64-s8-w1-c1x1-resident");
         let launched = way("bf16-kk-bf16-64x64x64-s8-w1-c1x1");
         let both = [stays, launched];

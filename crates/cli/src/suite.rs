@@ -1,5 +1,5 @@
-//! What `pgemm bench` and `pgemm autotune` measure: the problems given, or families of the suite; what a suite goes on after,
-//! and how it came out.
+//! Work lists of `pgemm bench` and `pgemm autotune`: the given problems, or families of the suite.
+//! Errors that a suite continues after, and scores of families, are handled here too.
 
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Config, Dtype, Plan, PlanError, Problem};
@@ -15,13 +15,14 @@ use crate::parse::USUAL_SMS;
 pub enum SuiteError {
     /// Every problem was left out.
     #[error(
-        "nothing of the suite can be measured in {dtype}. {}. Choose other families or another --dtype",
+        "nothing of the suite can be measured in {dtype}. {}. Choose other families or another \
+         --dtype",
         join(skipped)
     )]
     NothingLeft {
         /// Element type of A and B.
         dtype: Dtype,
-        /// What is left out, and why.
+        /// The problems that are left out, with the reasons.
         skipped: Vec<LeftOut>,
     },
 }
@@ -30,7 +31,7 @@ fn join(skipped: &[LeftOut]) -> String {
     skipped.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Problems that were asked for and are not measured.
+/// Requested problems that are not measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeftOut {
     /// A family with its number of problems, or one problem.
@@ -48,7 +49,7 @@ impl std::fmt::Display for LeftOut {
 /// A problem and its name in reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// As [`problem_name`] has it.
+    /// The name that [`problem_name`] returns.
     pub name: String,
     /// Extents and majors.
     pub problem: Problem,
@@ -65,20 +66,20 @@ impl Task {
 pub struct Chosen {
     /// The family.
     pub family: String,
-    /// Those of its problems that are to be measured.
+    /// The names of its problems that are to be measured.
     pub problems: Vec<String>,
 }
 
 /// Everything that is to be measured, each problem once even where families share it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Worklist {
-    /// In the order of measurement.
+    /// Tasks in the order of measurement.
     pub tasks: Vec<Task>,
-    /// Those that run many times in a row, and how often.
+    /// Tasks that run many times in a row, with the number of runs.
     pub streams: Vec<(Task, usize)>,
     /// The families that they belong to; empty without a suite.
     pub families: Vec<Chosen>,
-    /// What is not measured.
+    /// Problems that are not measured.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -90,7 +91,7 @@ impl Worklist {
         list
     }
 
-    /// Just these problems, each so many times in a row.
+    /// A list of these problems, each `count` times in a row.
     pub fn of_streams(
         problems: impl Iterator<Item = Problem>,
         elements: Elements,
@@ -105,7 +106,8 @@ impl Worklist {
         self.streams.iter_mut().for_each(|stream| stream.1 = count);
     }
 
-    /// The families of these names, or all. What no kernel can compute is left out with the planner's reason.
+    /// The families of these names, or all. Problems that no kernel can compute are left out with
+    /// the planner's reason.
     ///
     /// # Errors
     /// A family does not exist, or nothing is left to measure.
@@ -132,7 +134,8 @@ impl Worklist {
                 }
             };
             let mut chosen = Chosen { family: family.name.clone(), problems: Vec::new() };
-            // Most often all are refused for the same reason, the element type, and one line says it.
+            // Usually all problems are rejected for the same reason, the element type, so they
+            // share one line.
             let mut refused: Vec<LeftOut> = Vec::new();
             for problem in problems {
                 let task = Task::new(problem, elements);
@@ -160,7 +163,7 @@ impl Worklist {
         list.or_nothing_left(elements.a)
     }
 
-    /// For commands that measure single products: problems that run many times in a row are left out.
+    /// Leaves out problems that run many times in a row, for commands that measure single products.
     ///
     /// # Errors
     /// Nothing else is left.
@@ -208,7 +211,7 @@ impl Worklist {
         }
     }
 
-    /// Takes out what the report holds, and returns how many problems that are.
+    /// Removes the problems that the report contains, and returns their number.
     pub fn skip_measured(&mut self, report: &Report) -> usize {
         let left = |list: &Worklist| list.tasks.len() + list.streams.len();
         let before = left(self);
@@ -217,7 +220,7 @@ impl Worklist {
         before - left(self)
     }
 
-    /// Prints a line for each family, and what was left out.
+    /// Prints a line for each family, and the problems that were left out.
     ///
     /// # Errors
     /// Standard output cannot be written.
@@ -251,7 +254,7 @@ impl Worklist {
     }
 }
 
-/// The planner's reason. Types that no kernel has are a matter of time, unlike knobs that do not fit.
+/// The planner's reason, with the note that missing types may be supported later.
 fn refusal(error: &PlanError) -> String {
     match error {
         PlanError::Spec(SpecError::Types { .. }) => format!("not yet: {error}"),
@@ -336,7 +339,7 @@ mod tests {
         report.streams = vec![stream_outcome()];
         assert_eq!(report.streams[0].name, "bf16 kk 256x256x256");
         assert_eq!((list.skip_measured(&report), list.streams.len()), (1, 4));
-        // Another number of jobs is another measurement.
+        // Streams with another number of jobs are separate measurements.
         let mut list = of_suite(&["stream"], Dtype::Bf16).unwrap();
         list.set_count(10);
         assert_eq!(list.skip_measured(&report), 0);

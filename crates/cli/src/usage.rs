@@ -1,4 +1,4 @@
-//! Requests that the arguments alone, or this machine, make impossible.
+//! Errors of requests that are impossible by their arguments or on this machine.
 
 use persistent_gemm::Epilogue;
 use persistent_gemm::host::BackendKind;
@@ -7,24 +7,27 @@ use pgemm_kernels::Spec;
 
 use crate::output::bytes;
 
-/// Why a command is not even begun.
+/// Why a command cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// `run` without sizes and files.
     #[error(
-        "nothing to multiply: give --m, --n and --k for random matrices, or --a, --b and --out for matrices in files"
+        "nothing to multiply: give --m, --n and --k for random matrices, or --a, --b and --out for \
+         matrices in files"
     )]
     NothingToMultiply,
 
     /// `run` on files without any use of the result.
     #[error(
-        "D would be thrown away: give --out FILE to keep it, or --verify to only compare it with the reference"
+        "D would be thrown away: give --out FILE to keep it, or --verify to only compare it with \
+         the reference"
     )]
     ResultUnused,
 
-    /// A bias that nobody adds.
+    /// A bias is given, but the epilogue adds none.
     #[error(
-        "--bias names a bias, and the epilogue {epilogue} adds none: write --epilogue bias_n, or bias_m, or leave --bias out"
+        "--bias names a bias, and the epilogue {epilogue} adds none: write --epilogue bias_n, or \
+         bias_m, or leave --bias out"
     )]
     UnusedBias {
         /// The epilogue.
@@ -33,14 +36,16 @@ pub enum UsageError {
 
     /// `bench` without sizes and suite.
     #[error(
-        "nothing to measure: give --size N or --problem MxNxK, each as often as you like, --suite, or --bandwidth"
+        "nothing to measure: give --size N or --problem MxNxK, each as often as you like, --suite, \
+         or --bandwidth"
     )]
     NothingToMeasure,
 
-    /// `bench --also` with a kernel that stays where single launches are measured, or the other way round.
+    /// `bench --also` with a resident kernel for single launches, or with a launched kernel for
+    /// streams.
     #[error(
-        "--also {spec}: kernels whose names end in -resident are for --stream, and --stream takes no others (--spec names the one \
-         that it launches)"
+        "--also {spec}: kernels whose names end in -resident are for --stream, and --stream takes \
+         no others (--spec names the one that it launches)"
     )]
     OtherKindOfKernel {
         /// The kernel.
@@ -49,19 +54,22 @@ pub enum UsageError {
 
     /// `plot` of reports without anything to draw.
     #[error(
-        "nothing to draw: none of these files holds jobs in a row, as `pgemm bench --stream --json FILE` measures them"
+        "nothing to draw: none of these files holds jobs in a row, as `pgemm bench --stream --json \
+         FILE` measures them"
     )]
     NothingToDraw,
 
     /// `numbers` of types without such values.
     #[error(
-        "no product of these types has these values: integers are for s8 and u8, normal, uniform and wide for all others"
+        "no product of these types has these values: integers are for s8 and u8, normal, uniform \
+         and wide for all others"
     )]
     NoSuchNumbers,
 
     /// `run --device-memory` on another backend.
     #[error(
-        "--device-memory is about a GPU's memory, and the backend is {backend}: leave it out, or use --backend cuda"
+        "--device-memory is about a GPU's memory, and the backend is {backend}: leave it out, or \
+         use --backend cuda"
     )]
     BlocksWithoutDevice {
         /// The backend.
@@ -74,7 +82,8 @@ pub enum UsageError {
 
     /// An operation of the layout algebra on a swizzled layout.
     #[error(
-        "'{layout}' is swizzled: operations take plain layouts, shape:stride. Leave the swizzle out, or only print or draw it"
+        "'{layout}' is swizzled: operations take plain layouts, shape:stride. Leave the swizzle \
+         out, or only print or draw it"
     )]
     Swizzled {
         /// The layout given.
@@ -86,7 +95,8 @@ pub enum UsageError {
         "{m}x{n}x{k} needs about {} of host memory, and {} are available: use a smaller problem{}",
         bytes(*needed),
         bytes(*available),
-        if *verify { ", or leave --verify out, which keeps the product in double precision" } else { "" }
+        if *verify { ", or leave --verify out, which keeps the product in double \
+            precision" } else { "" }
     )]
     HostMemory {
         /// Rows of A and D.
@@ -95,11 +105,11 @@ pub enum UsageError {
         n: usize,
         /// Columns of A, rows of B.
         k: usize,
-        /// Bytes that it takes.
+        /// The needed bytes.
         needed: u64,
         /// Bytes that the operating system has.
         available: u64,
-        /// The reference was asked for.
+        /// Whether the reference was requested.
         verify: bool,
     },
 }

@@ -1,4 +1,5 @@
-//! `pgemm autotune` without a GPU: what is refused, with which words, and that no file is lost over it.
+//! `pgemm autotune` without a GPU: what is refused, with which words, and that no file is lost over
+//! it.
 
 use std::path::Path;
 use std::process::{Command, Output};

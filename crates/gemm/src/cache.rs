@@ -1,9 +1,13 @@
-//! What the driver's JIT said about each kernel, on disk, so that a kernel is judged once per
-//! device and driver. The cubins themselves are in the driver's own cache (`CUDA_CACHE_PATH`, else
-//! `~/.nv/ComputeCache`), which loads them in milliseconds, recompiles damaged ones, and gives no
-//! log: without this record a kernel that spills would look clean in every process but the first.
-//! An entry that is damaged is rebuilt, a folder that cannot be used is done without: the cache
-//! never makes a call fail.
+//! A cache on disk of the JIT's resource reports, so that each kernel is judged once per device and
+//! driver.
+//!
+//! The cubins themselves are in the driver's own cache (`CUDA_CACHE_PATH`, by default
+//! `~/.nv/ComputeCache`). That cache loads them in milliseconds and recompiles damaged ones, but
+//! gives no log. Without our record, a kernel that spills would look clean in every process but the
+//! first.
+//!
+//! A damaged entry is rebuilt, and an unusable folder turns the cache off. The cache never makes a
+//! call fail.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -36,7 +40,7 @@ pub const MAX_BYTES_VARIABLE: &str = "PGEMM_CACHE_MAX_BYTES";
 /// The size limit where the environment names none: 16 MiB.
 pub const DEFAULT_MAX_BYTES: u64 = 16 << 20;
 
-/// What a report depends on, as a hash.
+/// A hash of everything that a report depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey([u8; KEY_BYTES]);
 
@@ -54,7 +58,7 @@ impl CacheKey {
             &major.to_le_bytes(),
             &minor.to_le_bytes(),
         ] {
-            // The length keeps ("ab", "c") apart from ("a", "bc").
+            // Hashing the length distinguishes ("ab", "c") from ("a", "bc").
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
         CacheKey(*hasher.finalize().as_bytes())
@@ -71,18 +75,18 @@ impl CacheKey {
 pub enum Outcome {
     /// From the cache.
     Hit,
-    /// It was not there: built, and stored.
+    /// The entry was missing. The report was built and stored.
     Miss,
-    /// What was there was damaged: built, and stored anew.
+    /// The entry was corrupted. The report was built again and stored.
     Rebuilt,
-    /// Built, and not stored: the cache is off or its folder cannot be written.
+    /// The report was built but not stored, because the cache is off or its folder is not writable.
     Disabled,
 }
 
-/// What the cache holds, and what this process has asked of it.
+/// The content of the cache, and its use by this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheStats {
-    /// The folder, `None` where the cache is off.
+    /// The folder, `None` if the cache is off.
     pub directory: Option<PathBuf>,
     /// Number of reports there.
     pub entries: u64,
@@ -92,7 +96,7 @@ pub struct CacheStats {
     pub max_bytes: u64,
     /// Reports that this process found there.
     pub hits: u64,
-    /// Reports that this process had made, for whatever reason.
+    /// Number of reports that this process built, for any reason.
     pub builds: u64,
 }
 
@@ -130,7 +134,8 @@ impl JitCache {
             Some(directory) => Self::new(directory, max_bytes),
             None => {
                 tracing::warn!(
-                    "this user has no cache folder, so kernels are judged anew in each process: set {DIRECTORY_VARIABLE}"
+                    "this user has no cache folder, so kernels are judged anew in each process: \
+                     set {DIRECTORY_VARIABLE}"
                 );
                 Self::disabled()
             }
@@ -157,7 +162,7 @@ impl JitCache {
     /// The report of `key`, from the cache or else from `build`, and which of the two it was.
     ///
     /// # Errors
-    /// Only those of `build`.
+    /// Only the errors of `build`.
     pub fn get_or_build<E>(
         &self,
         key: &CacheKey,
@@ -173,8 +178,9 @@ impl JitCache {
                 }
                 Ok(None) => {}
                 Err(damage) => {
-                    tracing::warn!(path = %path.display(), %damage, "rebuilding a damaged kernel cache entry");
-                    // Where this fails, the rename below still replaces the entry.
+                    tracing::warn!(path = %path.display(), %damage, "rebuilding a damaged kernel \
+                        cache entry");
+                    // If the removal fails, the rename below still replaces the entry.
                     let _ = fs::remove_file(path);
                     outcome = Outcome::Rebuilt;
                 }
@@ -188,8 +194,8 @@ impl JitCache {
                 tracing::warn!(
                     path = %path.display(),
                     %error,
-                    "the kernel cache cannot be written, so kernels are judged anew in each process: make the folder \
-                     writable, or set {DIRECTORY_VARIABLE}"
+                    "the kernel cache cannot be written, so kernels are judged anew in each \
+                     process: make the folder writable, or set {DIRECTORY_VARIABLE}"
                 );
             }
             outcome = Outcome::Disabled;
@@ -244,14 +250,14 @@ impl JitCache {
         let directory = path.parent().unwrap_or(Path::new("."));
         create_private(directory)?;
         let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(directory)?;
-        // Not synced to the disk: a crash of the machine leaves an entry that its checksum gives
-        // away.
+        // The file is not synced to disk. If the machine crashes, the checksum reveals a corrupted
+        // entry.
         file.write_all(&bytes)?;
         file.persist(path)?;
         self.evict(path)
     }
 
-    /// Removes the entries that were not used for longest, other than `keep`, until the rest fits.
+    /// Removes the least recently used entries, but not `keep`, until the remaining ones fit.
     fn evict(&self, keep: &Path) -> io::Result<()> {
         let mut entries = self.entries()?;
         let mut bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
@@ -261,15 +267,15 @@ impl JitCache {
             if bytes <= self.max_bytes {
                 break;
             }
-            // Another process may have been faster, or still be reading, which the open file
-            // survives.
+            // Another process may have removed the file already, or may still read it. An open file
+            // survives its removal.
             let _ = fs::remove_file(&entry.path);
             bytes -= entry.bytes;
         }
         Ok(())
     }
 
-    /// The entries in the folder; temporary files that a dead process left are removed on the way.
+    /// Lists the entries in the folder, and removes temporary files of processes that have ended.
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let Some(directory) = &self.directory else { return Ok(Vec::new()) };
         let files = match fs::read_dir(directory) {
@@ -302,7 +308,8 @@ struct Entry {
     used: SystemTime,
 }
 
-/// Creates the folder for this user alone: what lies there is code that will run.
+/// Creates the folder with access for this user only, because decisions about code that will run
+/// depend on its content.
 fn create_private(directory: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -311,9 +318,9 @@ fn create_private(directory: &Path) -> io::Result<()> {
     builder.create(directory)
 }
 
-/// What is wrong with an entry.
+/// Why an entry cannot be used.
 #[derive(Debug, thiserror::Error)]
-enum Damage {
+enum CorruptedEntry {
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     #[error("it ends early")]
@@ -331,7 +338,7 @@ enum Damage {
 }
 
 /// The entry at `path`, marked as used now; `None` if there is none.
-fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Damage> {
+fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, CorruptedEntry> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         // A parent that is a file, or a folder out of bounds, is reported when the report is
@@ -351,13 +358,13 @@ fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Damage> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let report = decode(key, &bytes)?;
-    // The eviction's order depends on it, nothing else does.
+    // Only the order of eviction depends on this time.
     let _ = file.set_modified(SystemTime::now());
     Ok(Some(report))
 }
 
-/// Magic, format, key, payload length; checksum over all the rest; payload: length of the report,
-/// report (JSON), report.
+/// The file consists of magic, format, key, payload length, a checksum over everything else, and
+/// the payload.
 fn encode(key: &CacheKey, report: &ResourceReport) -> io::Result<Vec<u8>> {
     let payload = serde_json::to_vec(report)?;
     let mut header = Vec::with_capacity(HEADER_BYTES);
@@ -369,22 +376,22 @@ fn encode(key: &CacheKey, report: &ResourceReport) -> io::Result<Vec<u8>> {
     Ok([header.as_slice(), &checksum, &payload].concat())
 }
 
-fn decode(key: &CacheKey, bytes: &[u8]) -> Result<ResourceReport, Damage> {
-    let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Damage::Truncated)?;
+fn decode(key: &CacheKey, bytes: &[u8]) -> Result<ResourceReport, CorruptedEntry> {
+    let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(CorruptedEntry::Truncated)?;
     let (stored_checksum, payload) =
-        rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(Damage::Truncated)?;
+        rest.split_first_chunk::<CHECKSUM_BYTES>().ok_or(CorruptedEntry::Truncated)?;
     let mut fields = header;
     if take(&mut fields)? != MAGIC || u32::from_le_bytes(take(&mut fields)?) != FORMAT {
-        return Err(Damage::Format);
+        return Err(CorruptedEntry::Format);
     }
     if take(&mut fields)? != key.0 {
-        return Err(Damage::Key);
+        return Err(CorruptedEntry::Key);
     }
     if u64::from_le_bytes(take(&mut fields)?) != payload.len() as u64 {
-        return Err(Damage::Length);
+        return Err(CorruptedEntry::Length);
     }
     if checksum(header, payload) != *stored_checksum {
-        return Err(Damage::Checksum);
+        return Err(CorruptedEntry::Checksum);
     }
     Ok(serde_json::from_slice(payload)?)
 }
@@ -394,8 +401,8 @@ fn checksum(header: &[u8], payload: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 /// The first `N` bytes, which are removed from `bytes`.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], Damage> {
-    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(Damage::Truncated)?;
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], CorruptedEntry> {
+    let (first, rest) = bytes.split_first_chunk::<N>().ok_or(CorruptedEntry::Truncated)?;
     *bytes = rest;
     Ok(*first)
 }

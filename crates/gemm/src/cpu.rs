@@ -5,13 +5,13 @@ use pgemm_ir::Element;
 use pgemm_plan::{Major, PlanError, Problem};
 use rayon::prelude::*;
 
-use crate::epilogue::Applied;
+use crate::epilogue::AppliedEpilogue;
 pub use crate::error::CpuError;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;
-use crate::matrix::panel::{Panel, Working, add_product};
+use crate::matrix::panel::{Panel, WorkingElement, add_product};
 
-/// The types that C and D may have; none where A and B are not multiplied.
+/// The types that C and D may have. Empty if A and B cannot be multiplied.
 fn outputs(a: Element, b: Element) -> &'static [Element] {
     use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
     match (a, b) {
@@ -35,15 +35,15 @@ const DEPTH: usize = 2048;
 /// given. A and B are f16 or bf16, with C and D of the same type or f32; tf32 (values of binary32
 /// are rounded first) or f32, with f32; e4m3 or e5m2, with f32, f16, bf16 or either; f64, with f64.
 /// Products of s8 or u8 are exact, and everything wraps into C and D of s32; with f32, f16, bf16 or
-/// s8 their sums, which wrap alone, become binary32. 8-bit results saturate. Where beta is 0, C is
-/// not looked at; with k = 0, D is `beta * C` whatever alpha is. Gaps between lines of D stay as
-/// they are. At most about 200 MiB are needed besides the matrices, or 400 for integers and f64,
-/// and copies of A, B and C where D is column-major.
+/// s8 their sums, which wrap alone, become binary32. 8-bit results saturate. If beta is 0, C is not
+/// looked at; with k = 0, D is `beta * C` whatever alpha is. Gaps between lines of D stay as they
+/// are. At most about 200 MiB are needed besides the matrices, or 400 for integers and f64, and
+/// copies of A, B and C where D is column-major.
 ///
 /// # Errors
-/// The problem is impossible, a matrix does not lie as it says, the element types are others,
-/// scalars are no 32-bit integers where D is of s32, or beyond binary32 where it is not of f64
-/// either.
+/// The problem is invalid, a matrix has another layout than the problem, the element types are not
+/// supported, or a scalar does not fit. Scalars must be 32-bit integers if D is of s32, and within
+/// binary32 unless D is of f64.
 pub fn run(
     problem: &Problem,
     a: &HostMatrix,
@@ -51,17 +51,17 @@ pub fn run(
     c: Option<&HostMatrix>,
     d: &mut HostMatrix,
 ) -> Result<(), CpuError> {
-    run_applied(problem, &Applied::default(), a, b, c, d)
+    run_applied(problem, &AppliedEpilogue::default(), a, b, c, d)
 }
 
 /// Like [`run`], with an epilogue: the bias is added in the type of the sums, and activations are
 /// computed in binary64.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as for [`run`].
 pub(crate) fn run_applied(
     problem: &Problem,
-    applied: &Applied,
+    applied: &AppliedEpilogue,
     a: &HostMatrix,
     b: &HostMatrix,
     c: Option<&HostMatrix>,
@@ -100,14 +100,14 @@ pub(crate) fn run_applied(
     if d.dtype() == Element::S32 {
         let [alpha, beta] = problem.integer_scalars()?;
         blocks(problem, applied, a, b, c, d, |sum: f64, addend| {
-            // Sums stay below 2^53, so they are exact, and so are their lower halves.
+            // Sums stay below 2^53, so they and their lower 32 bits are exact.
             let product = alpha.wrapping_mul(sum as i64 as i32);
             let addend = addend.map_or(0, |addend| beta.wrapping_mul(addend as i32));
             f64::from(product.wrapping_add(addend))
         });
         return Ok(());
     }
-    // No product at all is 0 whatever alpha is.
+    // With k = 0 the product is 0 for every alpha, infinities included.
     let problem = &problem.with_alpha(if problem.k == 0 { 0.0 } else { problem.alpha });
     if d.dtype() == Element::F64 {
         let Problem { alpha, beta, .. } = *problem;
@@ -134,11 +134,11 @@ pub(crate) fn run_applied(
     Ok(())
 }
 
-/// Fills D with what `scale` makes of each sum of products and the element of C, and the epilogue
-/// of that, block by block.
-fn blocks<T: Working>(
+/// Computes D block by block: `scale` combines each sum of products with the element of C, and the
+/// epilogue follows.
+fn blocks<T: WorkingElement>(
     problem: &Problem,
-    applied: &Applied,
+    applied: &AppliedEpilogue,
     a: &HostMatrix,
     b: &HostMatrix,
     c: Option<&HostMatrix>,

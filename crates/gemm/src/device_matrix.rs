@@ -1,4 +1,5 @@
-//! [`DeviceMatrix`]: a matrix in device memory, of any type, with its layout. What [`HostMatrix`] is on the host.
+//! [`DeviceMatrix`]: a matrix in device memory, of any type, with its layout. What [`HostMatrix`]
+//! is on the host.
 
 use pgemm_ir::Element;
 use pgemm_plan::MatrixLayout;
@@ -7,7 +8,7 @@ use crate::driver::{Device, DeviceBuffer, StreamRef};
 use crate::error::Result;
 use crate::matrix::HostMatrix;
 use crate::operands::{
-    DeviceOperand, DeviceResult, DeviceStream, OperandFacts, Sealed, StoredType, Use,
+    DeviceOperand, DeviceResult, DeviceStream, OperandFacts, OperandUse, Sealed, StoredType,
 };
 
 /// A matrix in device memory. As with [`DeviceBuffer`], work on one stream is done in order, and
@@ -86,14 +87,14 @@ impl<S: DeviceStream + ?Sized> DeviceOperand<S> for DeviceMatrix {
         }
     }
 
-    fn read<'a>(&'a self, _stream: &'a S) -> (u64, Use<'a>) {
-        (self.address(), Use { _guard: None })
+    fn read<'a>(&'a self, _stream: &'a S) -> (u64, OperandUse<'a>) {
+        (self.address(), OperandUse { _guard: None })
     }
 }
 
 /// Dropping the matrix waits for the work that writes it.
 impl<S: DeviceStream + ?Sized> DeviceResult<S> for DeviceMatrix {
-    fn write<'a>(&'a mut self, _stream: &'a S) -> (u64, Use<'a>) {
-        (self.address(), Use { _guard: None })
+    fn write<'a>(&'a mut self, _stream: &'a S) -> (u64, OperandUse<'a>) {
+        (self.address(), OperandUse { _guard: None })
     }
 }

@@ -9,10 +9,10 @@ use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 use crate::matrix::HostMatrix;
 
-/// Checks the bias of a product, which is not looked at where the epilogue has none.
+/// Checks the bias of a product. It is ignored if the epilogue adds none.
 ///
 /// # Errors
-/// It is missing, or is no row of as many elements as it is added to, without gaps.
+/// The bias is missing, or is not a row without gaps of the required number of elements.
 pub(crate) fn check_bias(
     problem: &Problem,
     epilogue: Epilogue,
@@ -35,36 +35,36 @@ pub(crate) fn check_bias(
 /// An epilogue with the values of its bias.
 #[cfg(feature = "cpu")]
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedEpilogue {
     epilogue: Epilogue,
     bias: Vec<f64>,
 }
 
 #[cfg(feature = "cpu")]
-impl Applied {
-    /// With the parameters that kernels with results of type `output` have. `bias` is not looked at
-    /// where the epilogue has none.
+impl AppliedEpilogue {
+    /// With the parameters that kernels with results of type `output` have. `bias` is ignored if
+    /// the epilogue adds none.
     ///
     /// # Errors
-    /// Those of [`check_bias`]; parameters that are not given.
+    /// The errors of [`check_bias`]; parameters are missing.
     pub(crate) fn new(
         problem: &Problem,
         epilogue: Epilogue,
         bias: Option<&HostMatrix>,
         output: Element,
-    ) -> Result<Applied, PlanError> {
+    ) -> Result<AppliedEpilogue, PlanError> {
         if epilogue.lacks_parameters() {
             return Err(PlanError::MissingParameters { epilogue });
         }
         check_bias(problem, epilogue, bias)?;
         let epilogue = epilogue.for_output(output);
         let bias = bias.filter(|_| epilogue.bias().is_some());
-        Ok(Applied { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
+        Ok(AppliedEpilogue { epilogue, bias: bias.map(HostMatrix::to_f64_vec).unwrap_or_default() })
     }
 
-    /// The same for Dᵀ in place of D.
-    pub(crate) fn transposed(&self) -> Applied {
-        Applied { epilogue: self.epilogue.transposed(), bias: self.bias.clone() }
+    /// The same epilogue for Dᵀ in place of D.
+    pub(crate) fn transposed(&self) -> AppliedEpilogue {
+        AppliedEpilogue { epilogue: self.epilogue.transposed(), bias: self.bias.clone() }
     }
 
     pub(crate) fn is_none(&self) -> bool {
@@ -79,7 +79,7 @@ impl Applied {
         self.epilogue.activation()
     }
 
-    /// What is added to an element; None where there is no bias.
+    /// What is added to an element, or None if there is no bias.
     pub(crate) fn bias(&self, row: usize, column: usize) -> Option<f64> {
         self.epilogue.bias().map(|along| match along {
             BiasAlong::N => self.bias[column],

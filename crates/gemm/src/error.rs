@@ -1,6 +1,6 @@
-//! [`Error`]: what calls of this library return. Each variant says what was requested, what the limit is and what to do. Parts
-//! that have more to say have an enum of their own, each a variant here. The tuner and its
-//! measurements are not part of it: [`TuneError`](crate::tune::TuneError),
+//! [`Error`]: the error type of this library. Each variant says what was requested, what the limit
+//! is and what to do. Modules with many errors have their own enum, which is a variant here. The
+//! tuner and its measurements are not part of it: [`TuneError`](crate::tune::TuneError),
 //! [`MeasureError`](crate::measure::MeasureError).
 
 mod cpu;
@@ -19,7 +19,7 @@ pub use files::{FileDamage, PlatformDifference, PlatformPart};
 pub use matrix::MatrixError;
 pub use numerics::{Inexact, NumericsError};
 
-/// What [`Error`] is returned in.
+/// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong between a call of this library and its result.
@@ -29,15 +29,15 @@ pub enum Error {
     // ---- driver and device ----
     /// libcuda could not be opened.
     #[error(
-        "no CUDA driver: libcuda.so.1 was not found. Install the NVIDIA driver, put its folder on LD_LIBRARY_PATH, or \
-         use the cpu backend"
+        "no CUDA driver: libcuda.so.1 was not found. Install the NVIDIA driver, put its folder on \
+         LD_LIBRARY_PATH, or use the cpu backend"
     )]
     NoDriver,
 
     /// libcuda lacks a function that this library calls.
     #[error(
-        "the CUDA driver {found} has no function {symbol}. Install a driver for CUDA {needed} or later, or use the cpu \
-         backend"
+        "the CUDA driver {found} has no function {symbol}. Install a driver for CUDA {needed} or \
+         later, or use the cpu backend"
     )]
     MissingDriverFunction {
         /// The function's name in libcuda.
@@ -50,8 +50,8 @@ pub enum Error {
 
     /// The driver is older than the PTX that the kernels are written in.
     #[error(
-        "the CUDA driver supports CUDA {found}, and kernels need CUDA {needed} or later. Update the NVIDIA driver, or use \
-         the cpu backend"
+        "the CUDA driver supports CUDA {found}, and kernels need CUDA {needed} or later. Update \
+         the NVIDIA driver, or use the cpu backend"
     )]
     DriverTooOld {
         /// The driver's version.
@@ -62,23 +62,24 @@ pub enum Error {
 
     /// The driver is there and sees no GPU.
     #[error(
-        "the CUDA driver sees no GPU. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the cpu backend"
+        "the CUDA driver sees no GPU. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use the \
+         cpu backend"
     )]
     NoDevice,
 
     /// The device ordinal does not exist.
-    #[error("there is no device {asked}: the CUDA driver sees {count} (ordinals start at 0)")]
+    #[error("there is no device {requested}: the CUDA driver sees {count} (ordinals start at 0)")]
     NoSuchDevice {
-        /// The ordinal asked for.
-        asked: u32,
+        /// The requested ordinal.
+        requested: u32,
         /// How many devices there are.
         count: u32,
     },
 
     /// The GPU is of another generation than the kernels.
     #[error(
-        "{name} has compute capability {major}.{minor}, and the CUDA kernels need 9.0 (Hopper: H100, H200, GH200). Choose \
-         another device, or use the cpu backend"
+        "{name} has compute capability {major}.{minor}, and the CUDA kernels need 9.0 (Hopper: \
+         H100, H200, GH200). Choose another device, or use the cpu backend"
     )]
     NotHopper {
         /// The device's name.
@@ -91,7 +92,8 @@ pub enum Error {
 
     /// No CUDA context is current on the calling thread.
     #[error(
-        "no CUDA context is current on this thread: call cuCtxSetCurrent first, or open a device by its ordinal"
+        "no CUDA context is current on this thread: call cuCtxSetCurrent first, or open a device \
+         by its ordinal"
     )]
     NoCurrentContext,
 
@@ -104,18 +106,18 @@ pub enum Error {
         code: u32,
         /// The CUresult's name.
         name: &'static str,
-        /// What usually helps.
+        /// Advice for the user.
         what_to_do: &'static str,
     },
 
     /// Device memory ran out.
     #[error(
-        "out of device memory: asked for {asked} bytes, {free} of {total} are free. Free buffers, use smaller matrices, or \
-         look with `nvidia-smi` for other processes on the device"
+        "out of device memory: asked for {requested} bytes, {free} of {total} are free. Free buffers, \
+         use smaller matrices, or look with `nvidia-smi` for other processes on the device"
     )]
     OutOfMemory {
-        /// Bytes asked for.
-        asked: u64,
+        /// The requested bytes.
+        requested: u64,
         /// Bytes free when the allocation failed.
         free: u64,
         /// Bytes on the device.
@@ -125,32 +127,34 @@ pub enum Error {
     /// A call that waits for all streams of its context, while one of them waits for a job of a
     /// resident engine.
     #[error(
-        "{call} waits for all streams, and one of them waits for job {job} of a resident engine, which was not done within {waited:?}: \
-         both could wait for ever. Wait for the job's ticket or for its stream, and do this again"
+        "{call} waits for all streams, and one of them waits for job {job} of a resident engine, \
+         which was not done within {waited:?}: both could wait for ever. Wait for the job's ticket \
+         or for its stream, and do this again"
     )]
     StreamWaits {
-        /// The driver's function, or what it is for.
+        /// The driver's function, or its purpose.
         call: &'static str,
         /// The job's number in its lane.
         job: u32,
-        /// How long it was waited for.
+        /// The time that was waited.
         waited: std::time::Duration,
     },
 
     /// A copy or fill goes past the end of a device buffer.
     #[error(
-        "bytes {offset}..{offset}+{bytes} lie outside a device buffer of {capacity} bytes: copy less, or allocate more"
+        "bytes {offset}..{offset}+{bytes} lie outside a device buffer of {capacity} bytes: copy \
+         less, or allocate more"
     )]
     DeviceRange {
-        /// First byte asked for.
+        /// The first requested byte.
         offset: u64,
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
         /// The buffer's size in bytes.
         capacity: u64,
     },
 
-    /// A text that goes to the driver contains a zero byte.
+    /// A string for the driver contains a zero byte.
     #[error("{what} contains a zero byte, which the driver takes for its end: remove it")]
     ZeroByte {
         /// The text, such as `the kernel's name`.
@@ -179,8 +183,8 @@ pub enum Error {
     // ---- what the caller asks for ----
     /// A backend that this program was built without.
     #[error(
-        "this program was built without the {backend} backend: build persistent-gemm with its feature {backend}, or use another \
-         backend"
+        "this program was built without the {backend} backend: build persistent-gemm with its \
+         feature {backend}, or use another backend"
     )]
     NoBackend {
         /// The backend, which has the name of its feature.
@@ -192,11 +196,11 @@ pub enum Error {
     DimensionMismatch {
         /// The extent that is off, such as `rows of B`.
         what: &'static str,
-        /// Its value.
+        /// The found value.
         found: u64,
         /// The value it should have.
         needed: u64,
-        /// Where the needed value comes from, such as `it must equal the columns of A`.
+        /// The reason for the needed value, such as `it must equal the columns of A`.
         why: &'static str,
     },
 
@@ -205,7 +209,7 @@ pub enum Error {
         "{matrix} is of {found}, and the config says {needed}: convert it, or change the config"
     )]
     MatrixType {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// Its element type.
         found: pgemm_ir::Element,
@@ -215,11 +219,12 @@ pub enum Error {
 
     /// A device address at which no matrix can be.
     #[error(
-        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of {align}, the bytes of an \
-         element. Allocate it with cuMemAlloc, or copy it to an aligned place"
+        "{matrix} is at address {address:#x}: it must not be null, and must be a multiple of \
+         {align}, the bytes of an element. Allocate it with cuMemAlloc, or copy it to an aligned \
+         place"
     )]
     Address {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// The address given.
         address: u64,
@@ -229,18 +234,20 @@ pub enum Error {
 
     /// An unprepared problem met a stream that is being captured.
     #[error(
-        "the stream is being captured, and this problem is not prepared: call prepare(problem) before the capture begins"
+        "the stream is being captured, and this problem is not prepared: call prepare(problem) \
+         before the capture begins"
     )]
     CaptureUnprepared,
 
     /// A workspace would be beyond the limit that the caller set.
     #[error(
-        "a workspace of {asked} bytes is needed, {held} are held, and the limit is {limit}: raise it with \
-         Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or set the split to whole"
+        "a workspace of {requested} bytes is needed, {held} are held, and the limit is {limit}: raise \
+         it with Gemm::set_workspace_limit, bring a workspace with RunRequest::with_workspace, or \
+         set the split to whole"
     )]
     WorkspaceLimit {
         /// Bytes of the workspace.
-        asked: u64,
+        requested: u64,
         /// Bytes that the workspaces of this `Gemm` hold.
         held: u64,
         /// The limit, in bytes.
@@ -249,8 +256,8 @@ pub enum Error {
 
     /// A workspace of the caller's does not do.
     #[error(
-        "the workspace has {found} bytes at address {address:#x}: {needed} are needed (Prepared::workspace_required_bytes), at a \
-         multiple of {align}"
+        "the workspace has {found} bytes at address {address:#x}: {needed} are needed \
+         (Prepared::workspace_required_bytes), at a multiple of {align}"
     )]
     Workspace {
         /// Its address.
@@ -265,11 +272,11 @@ pub enum Error {
 
     /// A buffer on the device holds fewer elements than the problem needs.
     #[error(
-        "{matrix} has {found} elements, and the problem reaches over {needed}: give a longer buffer, or check extents, leading \
-         dimension, step and batch stride"
+        "{matrix} has {found} elements, and the problem reaches over {needed}: give a longer \
+         buffer, or check extents, leading dimension, step and batch stride"
     )]
     BufferLength {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// Elements given.
         found: usize,
@@ -279,10 +286,11 @@ pub enum Error {
 
     /// A buffer's Rust type is not that of the config.
     #[error(
-        "{matrix} is a buffer of {found}, and the config says {needed}: use a buffer of that type, or change the config"
+        "{matrix} is a buffer of {found}, and the config says {needed}: use a buffer of that type, \
+         or change the config"
     )]
     BufferType {
-        /// Which matrix.
+        /// The name of the matrix.
         matrix: &'static str,
         /// The Rust type given.
         found: &'static str,
@@ -292,24 +300,27 @@ pub enum Error {
 
     /// A stream, buffer or device of another context.
     #[error(
-        "{what} belongs to another CUDA context than this GEMM's device: make both from one device or context"
+        "{what} belongs to another CUDA context than this GEMM's device: make both from one device \
+         or context"
     )]
     OtherContext {
-        /// What, such as `the stream`.
+        /// The object, such as `the stream`.
         what: &'static str,
     },
 
-    /// The device memory that a product may take holds no block of it.
+    /// The device memory budget of a product is too small for any block.
     #[error(
-        "the product may take {asked} bytes of device memory, and its smallest blocks take {needed}: raise the budget{}",
-        if *whole_k { ", or have a D of f32, whose sums can be kept from one part of k to the next" } else { "" }
+        "the product may take {requested} bytes of device memory, and its smallest blocks take \
+         {needed}: raise the budget{}",
+        if *whole_k { ", or have a D of f32, whose sums can be kept from one part of k to the \
+            next" } else { "" }
     )]
     DeviceBudget {
-        /// Bytes that it may take.
-        asked: u64,
+        /// The budget in bytes.
+        requested: u64,
         /// Bytes that are needed at least.
         needed: u64,
-        /// Whether blocks reach all along k, since D is narrower than what sums are kept in.
+        /// Whether blocks must span all of k, because D is narrower than the type of sums.
         whole_k: bool,
     },
 
@@ -317,9 +328,9 @@ pub enum Error {
     /// for.
     #[error("a product by blocks has {what}: {instead}")]
     NotByBlocks {
-        /// What it has.
+        /// The property that is not supported.
         what: &'static str,
-        /// What to do.
+        /// The advice.
         instead: &'static str,
     },
 
@@ -331,35 +342,37 @@ pub enum Error {
 
     /// Every kernel that the planner could take for the problem is spoiled by the driver's JIT.
     #[error(
-        "this driver compiles every {dtype} kernel for this problem and these knobs with spills or serialised MMAs: leave \
-         knobs to the planner where some are given; else update the NVIDIA driver, and report its version"
+        "this driver compiles every {dtype} kernel for this problem and these knobs with spills or \
+         serialised MMAs: leave knobs to the planner where some are given; else update the NVIDIA \
+         driver, and report its version"
     )]
     NoCleanKernel {
         /// Operand type.
         dtype: pgemm_ir::Element,
     },
 
-    /// The kernel asked for by name is spoiled by the driver's JIT.
+    /// The requested kernel by name is spoiled by the driver's JIT.
     #[error(
-        "the kernel {spec} was asked for, and this driver does not compile it cleanly: {}. Name another spec, or leave the \
-         kernel to the planner",
+        "the kernel {spec} was asked for, and this driver does not compile it cleanly: {}. Name \
+         another spec, or leave the kernel to the planner",
         report.findings().join(", ")
     )]
     UncleanKernel {
-        /// The spec asked for.
+        /// The requested spec.
         spec: pgemm_kernels::Spec,
-        /// What the driver reported.
+        /// The report of the driver.
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
     /// The driver's JIT compiles the repack kernel with spills.
     #[error(
-        "operands have to be repacked, and this driver does not compile the repack kernel cleanly: {}. Align operands and \
-         their lines to 16 bytes, along k where their type needs it, or update the NVIDIA driver",
+        "operands have to be repacked, and this driver does not compile the repack kernel cleanly: \
+         {}. Align operands and their lines to 16 bytes, along k where their type needs it, or \
+         update the NVIDIA driver",
         report.findings().join(", ")
     )]
     UncleanRepack {
-        /// What the driver reported.
+        /// The report of the driver.
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
@@ -386,7 +399,7 @@ pub enum Error {
     #[error("the emulator stopped: {0}")]
     Emulation(#[from] Box<pgemm_emulator::Report>),
 
-    /// The emulator's memory was asked for something that it doesn't hold.
+    /// An access to the emulator's memory failed.
     #[cfg(feature = "emulator")]
     #[error(transparent)]
     EmulatorMemory(#[from] pgemm_emulator::MemoryError),
@@ -418,13 +431,14 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
     /// A file that holds no results of the tuner that this version can read.
     #[error(
-        "{path} holds no autotune results of this version: {finding}. It is left as it is; tune again into another file"
+        "{path} holds no autotune results of this version: {finding}. It is left as it is; tune \
+         again into another file"
     )]
     DamagedResults {
         /// The file.
@@ -441,7 +455,7 @@ pub enum Error {
     ForeignResults {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// The part that differs.
         differences: Vec<PlatformDifference>,
     },
 }

@@ -1,6 +1,6 @@
-//! Files of results: a reader sees an old file or a new one, never half of either, and learns why
-//! it cannot read one of another schema. Also what stands at their head: the date and the command
-//! line.
+//! Files of results. They are replaced atomically, so a reader sees the old or the new file, never
+//! half of one. Reading a file of another schema fails with the reason. This module also provides
+//! the date and the command line for their heads.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,12 +12,12 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Error, FileDamage, Result};
 
-/// The folder of a file; the current one where the path names none.
+/// The folder of a file, or the current one if the path names none.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates the folder where it is missing, and checks that files can be made there.
+/// Creates the folder if it is missing, and checks that files can be created there.
 ///
 /// # Errors
 /// [`Error::Io`] with the folder.
@@ -25,10 +25,11 @@ pub fn check_folder(folder: &Path) -> Result<()> {
     temporary(folder).map(drop).map_err(|source| Error::Io { path: folder.to_owned(), source })
 }
 
-/// Puts `content` at `path`, in place of what was there. The folder is created where it is missing.
+/// Writes `content` to `path` and replaces an existing file. The folder is created if it is
+/// missing.
 ///
 /// # Errors
-/// [`Error::Io`] with the path; what was there is then still there.
+/// [`Error::Io`] with the path. An existing file is then unchanged.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     stage(folder_of(path), content)
         .and_then(|file| Ok(file.persist(path)?))
@@ -39,7 +40,7 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
 /// Like [`write()`], with a value as [`indented`] JSON.
 ///
 /// # Errors
-/// Those of [`write()`].
+/// The errors of [`write()`].
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = indented(value).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     write(path, &text)
@@ -52,7 +53,7 @@ pub fn indented(value: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The whole content on disk under a passing name, in the folder where the file will be.
+/// Writes the whole content to a temporary file in the folder of the final one.
 pub fn stage(folder: &Path, content: &[u8]) -> io::Result<NamedTempFile> {
     let mut file = temporary(folder)?;
     file.write_all(content)?;
@@ -74,7 +75,7 @@ fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     builder.tempfile_in(folder)
 }
 
-/// What JSON with a field `schema` of this value holds, or why it cannot be read.
+/// Parses JSON with a field `schema` of this value, or says why it cannot be read.
 pub fn parse<T: DeserializeOwned>(text: &[u8], schema: u32) -> Result<T, FileDamage> {
     #[derive(Deserialize)]
     struct Head {
@@ -148,7 +149,7 @@ mod tests {
         }
         assert_eq!(std::fs::read_dir(folder_of(&path)).unwrap().count(), 1);
 
-        // A folder stands where the file is to be.
+        // The path of the file is an existing folder.
         let error = write(folder_of(&path), b"text").unwrap_err();
         assert!(error.to_string().starts_with(&format!("{}/new: ", folder.path().display())));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -1,4 +1,4 @@
-//! GEMMs on host matrices, on any backend: what the command `pgemm run` does.
+//! GEMMs on host matrices, on any backend. The command `pgemm run` uses this module.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ use crate::operands::Operands;
 pub use crate::backend::{Allocations, Computed};
 pub use crate::operands::{HostBatch, HostOperand, HostOperands, HostResult};
 
-/// Where GEMMs may run.
+/// The kinds of backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendKind {
@@ -37,14 +37,14 @@ pub enum BackendKind {
 
 /// A name that is not a backend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown backend '{asked}': use auto, cuda, emulator or cpu")]
+#[error("unknown backend '{requested}': use auto, cuda, emulator or cpu")]
 pub struct UnknownBackend {
     /// The name given.
-    pub asked: String,
+    pub requested: String,
 }
 
 impl BackendKind {
-    /// Its name, as users write it.
+    /// The name that users type.
     pub const fn name(self) -> &'static str {
         match self {
             BackendKind::Auto => "auto",
@@ -68,7 +68,7 @@ impl FromStr for BackendKind {
         [BackendKind::Auto, BackendKind::Cuda, BackendKind::Emulator, BackendKind::Cpu]
             .into_iter()
             .find(|kind| kind.name() == text)
-            .ok_or_else(|| UnknownBackend { asked: text.to_owned() })
+            .ok_or_else(|| UnknownBackend { requested: text.to_owned() })
     }
 }
 
@@ -120,7 +120,7 @@ impl Executor {
         }
     }
 
-    /// What computes.
+    /// The backend.
     ///
     /// # Errors
     /// [`Error::NoBackend`].
@@ -148,7 +148,7 @@ impl fmt::Display for Executor {
 
 /// A computed product, or those of a batch.
 pub struct Product<D = HostMatrix> {
-    /// D without gaps, row-major or column-major as the problem says; of a batch that of each
+    /// D without gaps, row-major or column-major as the problem says. For a batch, one D for each
     /// product.
     pub d: D,
     /// How it was computed; `None` on the CPU.
@@ -157,14 +157,14 @@ pub struct Product<D = HostMatrix> {
     pub prepare: Duration,
     /// Computing, without copies to and from a device.
     pub compute: Duration,
-    /// What happened in the kernel cache, on CUDA.
+    /// The outcome of the kernel cache, on CUDA.
     pub cache: Option<Outcome>,
 }
 
-/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D was filled with
-/// NaN before. Operands are matrices, or slices of matrices for a batch: one for each product, or
-/// where the batch stride is 0 one for all. C is not looked at where beta is 0, nor is a bias that
-/// the epilogue does not add.
+/// Computes D = alpha·A·B + beta·C of host matrices, with the config's epilogue. D is filled with
+/// NaN first. Operands are matrices, or slices of matrices for a batch: one for each product, or
+/// one for all if the batch stride is 0. C is ignored if beta is 0, and a bias is ignored if the
+/// epilogue adds none.
 ///
 /// # Errors
 /// The problem is impossible or doesn't fit its matrices, which are of other types than the

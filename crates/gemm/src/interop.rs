@@ -1,9 +1,9 @@
 //! GEMMs on the buffers and streams of `cudarc`: lengths are checked against the problem, types
 //! against the config.
 //!
-//! The core speaks [`Device`], [`StreamRef`] and addresses, none of which it owns; here is what
-//! lies between them and `cudarc`'s own types. [`cudarc`] itself is re-exported, since its types
-//! are part of this interface.
+//! The core of this library uses [`Device`], [`StreamRef`] and addresses. This module converts
+//! between them and `cudarc`'s types. [`cudarc`] itself is re-exported, since its types are part of
+//! this interface.
 //!
 //! ```no_run
 //! use persistent_gemm::driver::Device;
@@ -35,7 +35,7 @@ use pgemm_ir::Element;
 use crate::driver::{ContextRef, Device, StreamRef};
 use crate::error::{Error, Result};
 use crate::operands::{
-    DeviceOperand, DeviceResult, DeviceStream, OperandFacts, Sealed, StoredType, Use,
+    DeviceOperand, DeviceResult, DeviceStream, OperandFacts, OperandUse, Sealed, StoredType,
 };
 
 pub use ::cudarc;
@@ -46,8 +46,8 @@ pub use half::{bf16, f16};
 pub trait DeviceElement: Sealed + Copy + 'static {
     /// The type's name.
     const NAME: &'static str;
-    /// The element types that it holds, the usual one first: an `f32` is also what tf32 is rounded
-    /// from.
+    /// The element types that a buffer of this Rust type may hold, the default first. An `f32`
+    /// buffer may also hold tf32 operands.
     const HOLDS: &'static [Element];
 }
 
@@ -74,10 +74,10 @@ elements! {
 }
 
 impl Device {
-    /// Works in a context of `cudarc`'s, which it keeps alive.
+    /// Opens the device of a `cudarc` context and keeps the context alive.
     ///
     /// # Errors
-    /// Those of [`Device::from_context`].
+    /// The errors of [`Device::from_context`].
     pub fn from_cudarc(context: &Arc<CudaContext>) -> Result<Self> {
         let raw = ContextRef::from_raw(context.cu_ctx().cast());
         // SAFETY: the context lives as long as the `CudaContext`, which the device keeps.
@@ -89,7 +89,7 @@ impl<'stream> StreamRef<'stream> {
     /// Borrows a stream of `cudarc`'s.
     ///
     /// # Errors
-    /// [`Error::OtherContext`] where it is not of the device's context.
+    /// [`Error::OtherContext`] if it is not of the device's context.
     pub fn from_cudarc(device: &'stream Device, stream: &'stream CudaStream) -> Result<Self> {
         check_context(device, stream, "the stream")?;
         // SAFETY: the stream is borrowed as long, and of the device's context.
@@ -131,7 +131,7 @@ impl CudarcStream for Arc<CudaStream> {
     }
 }
 
-/// What a buffer of `T` says of itself.
+/// The properties of a buffer of `T`.
 fn facts<T: DeviceElement>(buffer: &impl DevicePtr<T>) -> OperandFacts {
     OperandFacts {
         layout: None,
@@ -150,9 +150,9 @@ macro_rules! operands {
                 facts(self)
             }
 
-            fn read<'a>(&'a self, stream: &'a S) -> (u64, Use<'a>) {
+            fn read<'a>(&'a self, stream: &'a S) -> (u64, OperandUse<'a>) {
                 let (address, used) = self.device_ptr(stream.cudarc());
-                (address, Use { _guard: Some(used) })
+                (address, OperandUse { _guard: Some(used) })
             }
         }
     )+};
@@ -163,9 +163,9 @@ operands!(CudaSlice<T>, CudaView<'_, T>, CudaViewMut<'_, T>);
 macro_rules! results {
     ($($buffer:ty),+) => {$(
         impl<T: DeviceElement, S: CudarcStream> DeviceResult<S> for $buffer {
-            fn write<'a>(&'a mut self, stream: &'a S) -> (u64, Use<'a>) {
+            fn write<'a>(&'a mut self, stream: &'a S) -> (u64, OperandUse<'a>) {
                 let (address, used) = self.device_ptr_mut(stream.cudarc());
-                (address, Use { _guard: Some(used) })
+                (address, OperandUse { _guard: Some(used) })
             }
         }
     )+};

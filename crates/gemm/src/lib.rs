@@ -22,7 +22,7 @@
 //! # }
 //! ```
 //!
-//! [`Operands`] say what a product is computed from, wherever it is:
+//! [`Operands`] say what a product is computed from, at any address:
 //!
 //! | matrices | how they are multiplied |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! [`Sequence`]: the launches that compute a planned problem, as data. A step says which kernel runs
-//! on which grid, with which arguments, and which of these a run changes. It is made once from a
-//! plan and a problem; a [`Launcher`] executes it, on the device or in the emulator.
+//! [`Sequence`]: the launches that compute a planned problem, as data. Each step has a kernel, a
+//! grid, the arguments, and a list of the arguments that each run changes. A sequence is built once
+//! from a plan and a problem. A [`Launcher`] executes it, on the device or in the emulator.
 
 pub(crate) mod cuda;
 #[cfg(feature = "emulator")]
@@ -17,7 +17,7 @@ use crate::driver::LaunchConfig;
 use crate::error::Result;
 use crate::work::{Pointers, factor_of_products, in_kernel_order, moves_by_tma, work};
 
-/// Repacked operands begin at a multiple of it in a workspace, behind what split tiles need.
+/// Alignment of repacked operands in a workspace, in bytes. They follow the memory for split tiles.
 const OPERANDS_ALIGN: u64 = 1024;
 
 /// The launches that compute a problem, in order: repack kernels, if any, and the GEMM kernel.
@@ -38,13 +38,13 @@ pub(crate) struct Step {
     pub(crate) config: LaunchConfig,
     /// The arguments, in the order of the kernel's parameters.
     pub(crate) arguments: Vec<Argument>,
-    /// What the kernel states about the arguments that are tensor maps, in order.
+    /// The kernel's specifications of its tensor-map arguments, in order.
     pub(crate) tensor_maps: Vec<TensorMapSpec>,
     /// The places of the arguments that each run sets.
     pub(crate) patches: Vec<(usize, Patch)>,
 }
 
-/// What a run sets an argument to.
+/// The source of an argument that each run sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Patch {
     /// A quantity of the GEMM kernel's.
@@ -56,9 +56,9 @@ pub(crate) enum Patch {
 /// The addresses and factors of one run of a sequence.
 pub(crate) struct Run<'s> {
     sequence: &'s Sequence,
-    /// Where A and B of the planned problem are before they are repacked.
+    /// Addresses of A and B of the planned problem before repacking.
     sources: [u64; 2],
-    /// Where their copies begin.
+    /// Address of the repacked operands.
     base: u64,
     values: RunValues,
 }
@@ -131,7 +131,7 @@ impl Sequence {
         &self.steps
     }
 
-    /// How the problem is computed.
+    /// The plan of the problem.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -191,7 +191,7 @@ impl Sequence {
 }
 
 impl Run<'_> {
-    /// What an argument is set to; `None` where this run does not look at it.
+    /// The value of an argument, or `None` if this run does not use it.
     pub(crate) fn value(&self, patch: Patch) -> Option<RunValue> {
         let Sequence { signature, repacks, .. } = self.sequence;
         match patch {
@@ -216,7 +216,7 @@ impl Run<'_> {
     /// A launch is refused or fails.
     ///
     /// # Safety
-    /// As [`Launcher::launch`], for every step.
+    /// The same as for [`Launcher::launch`], for every step.
     pub(crate) unsafe fn execute<L: Launcher>(
         &self,
         launcher: &mut L,

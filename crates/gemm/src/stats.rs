@@ -54,8 +54,8 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(low + (high - low) * (position - below as f64))
 }
 
-/// The geometric mean of positive numbers, `None` of nothing. That of inverse ratios is the
-/// inverse, so it does not matter who is called the peer.
+/// The geometric mean of positive numbers, `None` of nothing. The mean of inverse ratios is the
+/// inverse, so the roles of the two contestants do not matter.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     mean(values.into_iter().map(f64::ln)).map(f64::exp)
 }
@@ -67,10 +67,10 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Least confidence of the intervals that decide.
+/// The least confidence of intervals that decide a comparison.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Where the median lies, with what probability.
+/// A confidence interval of the median.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
@@ -93,8 +93,8 @@ pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
     let mut best = None;
-    // Probabilities of exactly `heads` and of at most `heads`; so many values may be cut off on
-    // either side.
+    // Probabilities of exactly `heads` and of at most `heads` heads. `heads` values may be cut off
+    // on either side.
     let (mut exactly, mut at_most) = (0.5f64.powf(count as f64), 0.0);
     for heads in 0..count.div_ceil(2) {
         at_most += exactly;

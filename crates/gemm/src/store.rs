@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 pub(crate) struct LoadedKernel {
     pub(crate) gemm: GemmKernel,
     pub(crate) function: Function,
-    /// Clusters that run at once.
+    /// Number of clusters that can be resident at the same time.
     pub(crate) resident_clusters: u32,
 }
 
@@ -36,7 +36,7 @@ enum Stored {
     Unclean(ResourceReport),
 }
 
-/// The kernels that are loaded on a device. They are unloaded when nobody uses the store any more.
+/// The kernels that are loaded on a device. They are unloaded with the last user of the store.
 pub struct KernelStore {
     device: Device,
     verdicts: JitCache,
@@ -56,17 +56,17 @@ impl KernelStore {
         })
     }
 
-    /// What is known of kernels from earlier processes.
+    /// The disk cache of resource reports.
     pub fn cache(&self) -> &JitCache {
         &self.verdicts
     }
 
-    /// The kernel of a spec, compiled and loaded where it is not yet, and what happened in the disk
-    /// cache then.
+    /// The kernel of a spec, compiled and loaded if necessary. In that case the outcome of the disk
+    /// cache is returned too.
     ///
     /// # Errors
-    /// [`Error::UncleanKernel`] where the driver spoils it; a kernel that cannot be built or
-    /// loaded.
+    /// [`Error::UncleanKernel`] if the driver spoils the kernel, or the reason why it cannot be
+    /// built or loaded.
     pub(crate) fn kernel(&self, spec: &Spec) -> Result<(Arc<LoadedKernel>, Option<Outcome>)> {
         let known = lock(&self.kernels).get(spec).cloned();
         let (stored, outcome) = match known {
@@ -100,11 +100,10 @@ impl KernelStore {
         Ok((stored, outcome))
     }
 
-    /// A repack kernel, compiled and loaded where it is not yet.
+    /// A repack kernel, compiled and loaded if necessary.
     ///
     /// # Errors
-    /// [`Error::UncleanRepack`] where the driver spoils it; a kernel that cannot be built or
-    /// loaded.
+    /// [`Error::UncleanRepack`] if the driver spoils it; a kernel that cannot be built or loaded.
     pub(crate) fn repack(&self, spec: RepackSpec) -> Result<Arc<LoadedRepack>> {
         if let Some(loaded) = lock(&self.repacks).get(&spec) {
             return Ok(loaded.clone());
@@ -119,7 +118,8 @@ impl KernelStore {
         Ok(loaded)
     }
 
-    /// Compiles a kernel, or says why it is not to be used; and what happened in the disk cache.
+    /// Compiles a kernel, or returns why it cannot be used. The outcome of the disk cache is
+    /// returned too.
     fn compile(
         &self,
         name: &str,
@@ -149,7 +149,8 @@ impl KernelStore {
     }
 }
 
-/// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
+/// Locks a mutex and ignores poisoning. The guarded value is always replaced as a whole, so a panic
+/// cannot leave it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

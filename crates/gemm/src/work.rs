@@ -1,11 +1,11 @@
-//! What a kernel is told about a problem: addresses, extents, strides and scalars, in the order in
-//! which the kernel sees them.
+//! The arguments of a kernel for a problem: addresses, extents, strides and scalars, in the
+//! kernel's order of operands.
 
 use pgemm_kernels::{Epilogue, L2Policies, MatrixArgument, Spec, Work};
 use pgemm_plan::{Plan, Problem};
 
-/// Device addresses of the matrices of a problem, of the first product of a batch: multiples of the
-/// size of an element. Those that are multiples of 16 bytes, as all allocations are, are the
+/// Device addresses of the matrices of a problem, or of the first product of a batch. They must be
+/// multiples of the size of an element. Multiples of 16 bytes, as all allocations are, are the
 /// fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointers {
@@ -20,30 +20,30 @@ pub struct Pointers {
     pub d: u64,
     /// The bias, in [`Config::bias_dtype`](crate::Config::bias_dtype), of
     /// [`Epilogue::bias_length`](crate::Epilogue::bias_length) elements, the same for all products
-    /// of a batch; not looked at where the epilogue has none.
+    /// of a batch. Ignored if the epilogue adds none.
     pub bias: u64,
 }
 
 impl Pointers {
-    /// Those of a product without a bias.
+    /// The addresses of a product without a bias.
     pub fn new(a: u64, b: u64, c: u64, d: u64) -> Self {
         Pointers { a, b, c, d, bias: 0 }
     }
 
-    /// The same with a bias.
+    /// The same addresses with a bias.
     pub fn with_bias(self, bias: u64) -> Self {
         Pointers { bias, ..self }
     }
 }
 
-/// alpha as kernels get it: 0 where there is no product at all, since alpha may be infinite.
+/// alpha as it is passed to kernels. It is 0 if k is 0, because alpha may be infinite.
 pub(crate) fn factor_of_products(k: usize, alpha: f64) -> f64 {
     if k == 0 { 0.0 } else { alpha }
 }
 
-/// What the kernel of `plan` is told about a problem with a row-major D, operands that it reads in
-/// place, and this epilogue. A kernel with swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same bytes. Where beta is
-/// 0, C stands in D's place.
+/// The arguments of the kernel of `plan` for a problem with a row-major D, operands that it reads
+/// in place, and this epilogue. A kernel with swapped operands computes Dᵀ = Bᵀ·Aᵀ, from the same
+/// bytes. If beta is 0, C stands in D's place.
 pub(crate) fn work(
     problem: &Problem,
     plan: &Plan,
@@ -85,7 +85,7 @@ pub(crate) fn work(
     }
 }
 
-/// A matrix for the kernel, the first of those of a batch.
+/// The kernel's argument for a matrix, or for the first matrix of a batch.
 fn matrix(address: u64, leading_dimension: usize, batch_stride: usize) -> MatrixArgument {
     MatrixArgument {
         address,
@@ -107,7 +107,8 @@ pub(crate) fn moves_by_tma(
     spec.moves_by_tma(problem.d_layout().line_length() as u64, &c, &d)
 }
 
-/// What belongs to (M, A) and to (N, B) of the problem, as the kernel's (M, A) and (N, B).
+/// Reorders a pair that belongs to (M, A) and (N, B) of the problem into the kernel's (M, A) and
+/// (N, B).
 pub(crate) fn in_kernel_order<T>(plan: &Plan, of_a: T, of_b: T) -> (T, T) {
     if plan.swapped() { (of_b, of_a) } else { (of_a, of_b) }
 }

@@ -1,22 +1,24 @@
 //! Workspaces: device memory in which the CTAs of one launch leave partial sums for each other, and
-//! the pass before it the operands that it laid out anew. Launches that may run at the same time
-//! never share one.
+//! the repack kernel it the repacked operands. Launches that may run at the same time never share
+//! one.
 //!
-//! * A stream runs its launches one after another: a prepared problem keeps one workspace for each
-//!   stream it was run on. The stream's number is the key, since a handle may come back once its
-//!   stream was destroyed.
-//! * A captured launch runs whenever its graph is replayed, beside any stream's work and other
-//!   graphs: each capture gets one for each of its streams. When the graph and all that was
-//!   instantiated or cloned from it are gone, the next stream or capture takes it over. Executables
-//!   of one graph share it, as they share D: they must not run at the same time.
+//! * A stream runs its launches one after another, so a prepared problem keeps one workspace for
+//!   each stream that it was run on. The key is the stream's id, because a handle may be reused
+//!   after its stream was destroyed.
+//! * A captured launch runs whenever its graph is replayed, concurrently with work of any stream
+//!   and other graphs. So each capture gets one workspace for each of its streams. When the graph
+//!   and everything instantiated or cloned from it are gone, the next stream or capture reuses the
+//!   workspace. Executables of one graph share the workspace, as they share D, so they must not run
+//!   at the same time.
 //! * A kernel leaves the counters as the next launch needs them, so they are set to zero only once.
-//! * The first run on a stream or in a capture takes what nobody uses (`prepare` leaves one there)
-//!   or allocates, which waits for the device to zero the counters. Later ones only look it up.
-//! * All is freed with the prepared problem, which must outlive the graphs. What no capture uses is
-//!   freed before that where it is trimmed: freeing waits for the launches that use it, and the
-//!   next run on that stream claims anew.
-//! * What all prepared problems of a `Gemm` hold is counted, and kept below a limit where there is
-//!   one ([`Account`]).
+//! * The first run on a stream or in a capture takes an unused workspace (`prepare` creates one) or
+//!   allocates one. An allocation waits for the device to zero the counters. Later runs only look
+//!   the workspace up.
+//! * All workspaces are freed with the prepared problem, which must outlive the graphs. Trimming
+//!   frees workspaces that no capture uses earlier. It waits for the launches that use them, and
+//!   the next run on that stream takes another workspace.
+//! * The bytes held by all prepared problems of a `Gemm` are counted and kept below a limit, if one
+//!   is set ([`WorkspaceBudget`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,18 +30,18 @@ use crate::driver::{CaptureInfo, Device, DeviceBuffer, Stream, StreamRef, Uncapt
 use crate::error::{Error, Result};
 
 /// Bytes that the workspaces of a [`Gemm`](crate::Gemm) hold, and may hold at most.
-pub(crate) struct Account {
+pub(crate) struct WorkspaceBudget {
     held: AtomicU64,
     limit: AtomicU64,
 }
 
-impl Default for Account {
+impl Default for WorkspaceBudget {
     fn default() -> Self {
-        Account { held: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) }
+        WorkspaceBudget { held: AtomicU64::new(0), limit: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Account {
+impl WorkspaceBudget {
     pub(crate) fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -58,7 +60,7 @@ impl Account {
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow)
             .map(|_| ())
-            .map_err(|held| Error::WorkspaceLimit { asked: bytes, held, limit })
+            .map_err(|held| Error::WorkspaceLimit { requested: bytes, held, limit })
     }
 
     fn give_back(&self, bytes: u64) {
@@ -69,8 +71,8 @@ impl Account {
 /// The workspaces of one prepared problem.
 pub(crate) struct Workspaces {
     device: Device,
-    account: Arc<Account>,
-    /// What a launch needs; no bytes where it needs none.
+    account: Arc<WorkspaceBudget>,
+    /// The size that a launch needs; it may be 0 bytes.
     size: Workspace,
     buffers: Vec<DeviceBuffer>,
     ledger: Ledger,
@@ -82,7 +84,11 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or [`Error::Driver`] if a call fails otherwise.
-    pub(crate) fn new(device: &Device, account: Arc<Account>, size: Workspace) -> Result<Self> {
+    pub(crate) fn new(
+        device: &Device,
+        account: Arc<WorkspaceBudget>,
+        size: Workspace,
+    ) -> Result<Self> {
         let (device, ledger) = (device.clone(), Ledger::default());
         let mut workspaces = Workspaces { device, account, size, buffers: vec![], ledger };
         if size.bytes > 0 {
@@ -95,13 +101,13 @@ impl Workspaces {
         Ok(workspaces)
     }
 
-    /// What a launch needs.
+    /// The size that a launch needs.
     pub(crate) fn size(&self) -> Workspace {
         self.size
     }
 
-    /// Frees what no capture uses, after the launches that use it, and returns how many bytes that
-    /// was.
+    /// Frees the workspaces that no capture uses, after waiting for their launches, and returns the
+    /// freed bytes.
     ///
     /// # Errors
     /// [`Error::Driver`] if the thread's capture mode cannot be changed.
@@ -117,11 +123,11 @@ impl Workspaces {
         Ok(freed)
     }
 
-    /// The address of the workspace for a launch on `stream`; 0 where the problem needs none.
+    /// The address of the workspace for a launch on `stream`, or 0 if the problem needs none.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); [`Error::WorkspaceLimit`]; [`Error::Driver`] if the stream's
-    /// capture has failed.
+    /// The errors of [`new`](Self::new); [`Error::WorkspaceLimit`]; [`Error::Driver`] if the
+    /// stream's capture has failed.
     pub(crate) fn address(&mut self, stream: StreamRef<'_>) -> Result<u64> {
         if self.size.bytes == 0 {
             return Ok(0);
@@ -129,7 +135,8 @@ impl Workspaces {
         let capture = CaptureInfo::of(stream)?;
         let stream = match capture {
             None => stream.id()?,
-            // The driver tells no numbers then, and no stream of a capture ends before it.
+            // During a capture the driver reports no ids, but streams of a capture cannot be
+            // destroyed before its end.
             Some(_) => stream.as_raw() as u64,
         };
         let owner = Owner { stream, capture: capture.as_ref().map(CaptureInfo::id) };
@@ -176,7 +183,7 @@ impl Workspaces {
     fn zeroed(&self) -> Result<DeviceBuffer> {
         let _uncaptured = Uncaptured::enter(&self.device)?;
         let mut buffer = DeviceBuffer::new(&self.device, self.size.bytes as usize)?;
-        // Not on the caller's stream: that may be the one that is being captured.
+        // The caller's stream is not used, because it may be the captured one.
         let stream = Stream::new(&self.device)?;
         buffer.fill_u8(0, self.size.zeroed as usize, 0, stream.as_ref())?;
         stream.synchronize()?;
@@ -201,12 +208,12 @@ struct Owner {
 
 struct Lease {
     address: u64,
-    /// Dangling once nothing can replay the capture any more; `None` for an ordinary stream, whose
-    /// end nobody tells.
+    /// Dangling once the capture can no longer be replayed. `None` for an ordinary stream, because
+    /// its destruction is not reported.
     graph: Option<Weak<()>>,
 }
 
-/// Who uses which workspace. Knows addresses only.
+/// The assignment of workspaces to users. It stores addresses only.
 #[derive(Default)]
 struct Ledger {
     leases: HashMap<Owner, Lease>,
@@ -218,7 +225,7 @@ impl Ledger {
         self.leases.get(&owner).map(|lease| lease.address)
     }
 
-    /// A workspace that nobody uses, now the caller's.
+    /// Removes an unused workspace and returns its address to the caller.
     fn take(&mut self) -> Option<u64> {
         let Ledger { leases, spare } = self;
         leases.retain(|_, lease| {
@@ -313,13 +320,13 @@ mod tests {
 
     #[test]
     fn accounts_stop_at_their_limit() {
-        let account = Account::default();
+        let account = WorkspaceBudget::default();
         account.take(100).unwrap();
         account.set_limit(150);
         account.take(50).unwrap();
         let refused = account.take(1).unwrap_err();
         assert!(
-            matches!(refused, Error::WorkspaceLimit { asked: 1, held: 150, limit: 150 }),
+            matches!(refused, Error::WorkspaceLimit { requested: 1, held: 150, limit: 150 }),
             "{refused}"
         );
         account.give_back(100);

@@ -225,7 +225,8 @@ fn a_batch_of_nothing_and_one_without_its_matrices() {
         let inputs = Operands::new(&a, &b[0]);
         let error = multiply(&executor, &config, &problem, inputs).err().unwrap();
         assert!(error.to_string().contains("the batch needs 3"), "{error}");
-        // Matrices that are not slices are those of one product, even where all products share them.
+        // Matrices that are not slices are those of one product, even where all products share
+        // them.
         for count in [0, 3] {
             let shared = problem.with_batch(count).with_a_batch_stride(0).with_b_batch_stride(0);
             let refused = multiply(&executor, &config, &shared, inputs).err().unwrap().to_string();
@@ -307,8 +308,8 @@ fn integers_wrap() {
     }
 }
 
-/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, be it for
-/// registers or for shared memory.
+/// binary32 values that are no tf32 are rounded to the nearest one, as TMA loads them, including
+/// for registers or for shared memory.
 #[test]
 fn tf32_is_rounded_as_it_is_loaded() {
     for (a_major, b_major) in

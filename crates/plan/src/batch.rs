@@ -1,28 +1,29 @@
-//! [`Batch`]: products of one shape that are computed together, and where the matrices of each lie.
+//! [`Batch`]: the number of products of one shape, and the strides between their matrices.
 
 use serde::{Deserialize, Serialize};
 
-/// How many products a problem has, each with extents, layouts and scalars as the problem says, and the elements from the
-/// matrix of one product to that of the next. Of A, B and C 0 says that all products have the same one.
+/// The number of products of a problem, and the strides from the matrix of one product to that of
+/// the next, in elements. Extents, layouts and scalars are the same for all products. A stride of 0
+/// for A, B or C says that all products share that matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Batch {
-    /// Products. Where there are none, nothing is done.
+    /// Number of products. With 0 products nothing is computed.
     pub count: usize,
-    /// From one A to the next.
+    /// Elements from one A to the next.
     pub a: usize,
-    /// From one B to the next.
+    /// Elements from one B to the next.
     pub b: usize,
-    /// From one C to the next.
+    /// Elements from one C to the next.
     pub c: usize,
-    /// From one D to the next.
+    /// Elements from one D to the next.
     pub d: usize,
 }
 
 impl Batch {
-    /// A single product, whose matrices have none behind them.
+    /// A single product. Its strides are 0.
     pub const ONE: Batch = Batch { count: 1, a: 0, b: 0, c: 0, d: 0 };
 
-    /// With strides of 0 where there is nothing to step to.
+    /// The same batch, with strides of 0 if it has at most one product.
     pub fn normalised(self) -> Batch {
         if self.count > 1 { self } else { Batch { count: self.count, ..Batch::ONE } }
     }
@@ -32,7 +33,8 @@ impl Batch {
         self.count == 1
     }
 
-    /// Matrices that lie `stride` elements apart: as many as there are products, or one that they share.
+    /// The number of distinct matrices at this stride: one for each product, or one for all if the
+    /// stride is 0.
     pub fn matrices(&self, stride: usize) -> usize {
         if stride == 0 { self.count.min(1) } else { self.count }
     }

@@ -1,4 +1,4 @@
-//! Which kernels of the catalogue compute a problem, each with its rating.
+//! The kernels of the catalogue that compute a problem, each with the terms of its cost model.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
@@ -7,12 +7,12 @@ use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{OutputMajor, PRODUCTS, Spec, SpecError, Terms, catalogue};
 
 use crate::error::Result;
-use crate::heuristic::Rated;
+use crate::heuristic::RatedSpec;
 use crate::layout::Major;
 use crate::precision::Precision;
 use crate::problem::Problem;
 
-/// What kernels multiply: element types of A, B and D.
+/// All combinations of element types of A, B and D that have kernels.
 pub fn types() -> impl Iterator<Item = [Element; 3]> {
     PRODUCTS.iter().flat_map(|product| {
         let pairs =
@@ -21,16 +21,17 @@ pub fn types() -> impl Iterator<Item = [Element; 3]> {
     })
 }
 
-/// The specs of the catalogue for operands of these types and majors, A's before B's, rated: with the operands as they are,
-/// and with A and B swapped. Made once for each combination. Empty where types or majors have no kernel.
+/// The specs of the catalogue for operands of these types (`[A, B]`) and majors, rated. They
+/// include specs that swap A and B. The table is built once for each combination. It is empty if
+/// the types or majors have no kernel.
 pub fn rated(
     operands: [Element; 2],
     output: Element,
     a: OperandMajor,
     b: OperandMajor,
-) -> &'static [Rated] {
+) -> &'static [RatedSpec] {
     type Key = ([Element; 3], OperandMajor, OperandMajor);
-    static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<Rated>>>> = LazyLock::new(|| {
+    static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<RatedSpec>>>> = LazyLock::new(|| {
         let with_majors = |types| catalogue::MAJORS.map(|(a, b)| ((types, a, b), OnceLock::new()));
         types().flat_map(with_majors).collect()
     });
@@ -39,31 +40,32 @@ pub fn rated(
     table.get_or_init(|| {
         let plain = catalogue::specs_for(operands, a, b, OutputMajor::N, output);
         let swapped = catalogue::specs_for([b_type, a_type], b, a, OutputMajor::M, output);
-        plain.into_iter().chain(swapped).map(Rated::new).collect()
+        plain.into_iter().chain(swapped).map(RatedSpec::new).collect()
     })
 }
 
-/// The specs of the catalogue for f32 that is split into such terms, rated, as [`rated`].
-pub fn rated_terms(element: Element, terms: Terms) -> &'static [Rated] {
-    static TABLES: [OnceLock<Vec<Rated>>; catalogue::TERM_TYPES.len()] =
+/// The specs of the catalogue for f32 operands split into these terms, rated as by [`rated`].
+pub fn rated_terms(element: Element, terms: Terms) -> &'static [RatedSpec] {
+    static TABLES: [OnceLock<Vec<RatedSpec>>; catalogue::TERM_TYPES.len()] =
         [const { OnceLock::new() }; catalogue::TERM_TYPES.len()];
     let types = catalogue::TERM_TYPES;
     let Some(kind) = types.iter().position(|known| *known == (element, terms)) else { return &[] };
     TABLES[kind].get_or_init(|| {
         let majors = [OutputMajor::N, OutputMajor::M].into_iter();
         let specs = majors.flat_map(|d| catalogue::specs_of_terms(element, terms, d));
-        specs.map(Rated::new).collect()
+        specs.map(RatedSpec::new).collect()
     })
 }
 
-/// The specs for a problem as its kernel sees it, rated: with the operands as they are, and with A and B swapped.
+/// The rated specs for a problem as its kernel sees it. They include specs that swap A and B,
+/// unless `swapped` says which ones are wanted.
 pub(crate) fn rated_for(
     problem: &Problem,
     operands: [Element; 2],
     output: Element,
     precision: Precision,
     swapped: Option<bool>,
-) -> impl Iterator<Item = &'static Rated> + use<> {
+) -> impl Iterator<Item = &'static RatedSpec> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
     let rated = match precision.terms() {
         None => rated(operands, output, a, b),
@@ -76,7 +78,8 @@ pub(crate) fn rated_for(
     })
 }
 
-/// The specs for a problem as its kernel sees it: with the operands as they are, and with A and B swapped.
+/// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless
+/// `swapped` says which ones are wanted.
 pub fn specs_for(
     problem: &Problem,
     operands: [Element; 2],
@@ -87,10 +90,11 @@ pub fn specs_for(
     rated_for(problem, operands, output, precision, swapped).map(|rated| rated.spec)
 }
 
-/// Checks that there are kernels for operands of these types and majors, and for the scalars.
+/// Checks that there are kernels for operands of these types and majors, and that they take the
+/// problem's scalars.
 ///
 /// # Errors
-/// [`SpecError::Types`], [`SpecError::Major`], or scalars of an integer product that are no integers.
+/// [`SpecError::Types`], [`SpecError::Major`], or a scalar that the kernels do not take.
 pub(crate) fn check_types(
     problem: &Problem,
     operands: [Element; 2],
@@ -110,7 +114,7 @@ pub(crate) fn check_types(
     problem.check_scalars(output)
 }
 
-/// The major in the kernels' terms.
+/// The major as the kernels name it.
 fn operand_major(major: Major) -> OperandMajor {
     match major {
         Major::K => OperandMajor::K,

@@ -1,4 +1,5 @@
-//! [`Choice`]: a kernel and how it is launched, as planner and tuner choose them for a problem.
+//! [`Choice`]: the kernel and launch parameters that the planner or the tuner chooses for a
+//! problem.
 
 use std::fmt;
 
@@ -10,24 +11,26 @@ use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
 use crate::layout::Major;
 use crate::split::Split;
 
-/// What planner and tuner choose for a problem: a kernel, the order of its tiles, how these are split, when it may start.
+/// The kernel and launch parameters for a problem: the order of tiles, their split along k, and
+/// when the launch may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Choice {
-    /// The kernel. Where its D is column-major, it computes Dᵀ = Bᵀ·Aᵀ.
+    /// The kernel. If its D is column-major, it computes Dᵀ = Bᵀ·Aᵀ.
     pub spec: Spec,
-    /// Rows of cluster tiles that are walked together.
+    /// Height of a raster block, in cluster tiles.
     pub raster_rows: u32,
     /// How tiles are split along k.
     #[serde(default)]
     pub split: Split,
-    /// Whether its launch may begin while the one before it ends. That saves the time of a launch, but CTAs then start
-    /// wherever an SM falls free, and neighbours in D no longer share what they read on its way from L2.
-    #[serde(default = "yes")]
+    /// Whether the launch may begin while the previous one on the stream ends. This hides the
+    /// launch latency. However, CTAs then start on whichever SMs become free, so neighbouring tiles
+    /// no longer share reads on their way from L2.
+    #[serde(default = "default_dependent_launch")]
     pub dependent_launch: bool,
 }
 
-/// What files said by saying nothing.
-fn yes() -> bool {
+/// Default used when a file omits the field.
+fn default_dependent_launch() -> bool {
     true
 }
 
@@ -40,44 +43,45 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// Whole tiles, row by row.
+    /// A choice of this spec with unsplit tiles in row order and a dependent launch.
     pub fn plain(spec: Spec) -> Self {
         Choice { spec, raster_rows: 1, split: Split::Whole, dependent_launch: true }
     }
 
-    /// Whether A and B change places.
+    /// Whether A and B are exchanged.
     pub fn swapped(&self) -> bool {
         self.spec.d_major == OutputMajor::M
     }
 
-    /// Extents along m, n and k as the kernel sees them.
+    /// Extents along m, n and k as the kernel sees them: m and n are exchanged if the operands are
+    /// swapped.
     pub fn extents(&self, [m, n, k]: [u64; 3]) -> [u64; 3] {
         if self.swapped() { [n, m, k] } else { [m, n, k] }
     }
 
-    /// Element types of A and B of the problems that it computes.
+    /// Element types of A and B of the problems that this choice computes.
     pub fn operands(&self) -> [Element; 2] {
         let [a, b] = match self.spec {
-            // Split on the way.
+            // Operands of f32 are split into terms before the kernel reads them.
             spec if spec.terms().is_some() => [Element::F32; 2],
             spec => spec.operands(),
         };
         if self.swapped() { [b, a] } else { [a, b] }
     }
 
-    /// The epilogue of the problems that it computes, whatever its activation's parameters are.
+    /// The epilogue of the problems that this choice computes, for any parameters of its activation.
     pub fn epilogue(&self) -> EpilogueShape {
         let epilogue = self.spec.epilogue;
         if self.swapped() { epilogue.transposed() } else { epilogue }
     }
 
-    /// The same with the epilogue of a problem.
+    /// The same choice with the epilogue of a problem.
     pub fn with_epilogue(self, epilogue: EpilogueShape) -> Self {
         let own = if self.swapped() { epilogue.transposed() } else { epilogue };
         Choice { spec: Spec { epilogue: own, ..self.spec }, ..self }
     }
 
-    /// Majors of A and B of the problems that it computes.
+    /// Majors of A and B of the problems that this choice computes.
     pub fn majors(&self) -> (Major, Major) {
         let (a_major, b_major) = self.spec.majors();
         let (a, b) = if self.swapped() { (b_major, a_major) } else { (a_major, b_major) };
@@ -85,12 +89,13 @@ impl Choice {
         (of(a, Major::M), of(b, Major::N))
     }
 
-    /// Whether its kernel has the majors of a problem with these.
+    /// Whether the choice computes problems with these majors of A and B.
     pub fn has_majors(&self, a: Major, b: Major) -> bool {
         self.majors() == (a, b)
     }
 
-    /// Extents of D in cluster tiles and of k in stages, for extents as the kernel sees them.
+    /// Rows and columns of D in cluster tiles, and k in stages, for extents as the kernel sees
+    /// them.
     pub(crate) fn tiles(&self, [m, n, k]: [u64; 3]) -> (u64, u64, u64) {
         let (tile, cluster) = (self.spec.tile, self.spec.cluster);
         let rows = m.div_ceil(u64::from(tile.m * cluster.m));
@@ -98,7 +103,7 @@ impl Choice {
         (rows, columns, k.div_ceil(u64::from(tile.k)).max(1))
     }
 
-    /// How it falls out for `batch` products of these extents on `sms` SMs.
+    /// The decomposition of `batch` products of these extents on `sms` SMs.
     pub fn decompose(&self, extents: [u64; 3], batch: u64, sms: u32) -> Decomposition {
         let (rows, columns, k_tiles) = self.tiles(self.extents(extents));
         let clusters = clusters_at_once(&self.spec, sms);

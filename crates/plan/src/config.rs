@@ -1,5 +1,5 @@
-//! [`Config`]: element types and knobs. The types are given; every knob is optional, and the planner chooses those that are
-//! left out.
+//! [`Config`]: element types and knobs. Every knob is optional; the planner chooses the ones that
+//! are left out.
 
 mod epilogue;
 mod knobs;
@@ -13,56 +13,61 @@ use crate::choice::Choice;
 use crate::precision::Precision;
 use crate::split::Split;
 
-/// Types and knobs of a GEMM. `tile_m`, `tile_n`, `tile_k` name the macro-tile; what doesn't fit one CTA becomes several
-/// CTA tiles that are walked together, and the [`Plan`](crate::Plan) says how.
+/// Types and knobs of a GEMM. `tile_m`, `tile_n` and `tile_k` name the macro-tile. A macro-tile
+/// that is too large for one CTA is decomposed into CTA tiles, and the [`Plan`](crate::Plan) says
+/// how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Config {
-    /// Element type of A, and of B where that is not given.
+    /// Element type of A, and of B unless `b` is given.
     pub dtype: Element,
-    /// Element type of B; A's where it is not given.
+    /// Element type of B; by default that of A.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b: Option<Element>,
-    /// Element type of C and D; where it is not given, the operands', but f32 for tf32, bf16 for e4m3 and e5m2, and s32 for
-    /// s8 and u8.
+    /// Element type of C and D. The default is f32 for tf32, bf16 for e4m3 and e5m2, s32 for s8 and
+    /// u8, and the operands' type otherwise.
     pub output: Option<Element>,
-    /// How accurately products are added up; where it is not given, that of `spec`, else [`Precision::Full`].
+    /// How accurately products are added up. The default is the precision of `spec` if a kernel is
+    /// named, and [`Precision::Full`] otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
-    /// What happens to results on their way to D: a bias, an activation. Nothing where it is not given.
+    /// The bias and activation that are applied to results. The default is none.
     #[serde(default, skip_serializing_if = "Epilogue::is_none")]
     pub epilogue: Epilogue,
     /// Macro-tile rows: a multiple of 64.
     pub tile_m: Option<u32>,
     /// Macro-tile columns: a multiple of 8.
     pub tile_n: Option<u32>,
-    /// Depth of a stage: 64, 128 or 256 bytes of an operand, which are 32, 64 or 128 of its 16-bit elements.
+    /// Depth of a stage along k, in elements. It must be 64, 128 or 256 bytes of an operand (32, 64
+    /// or 128 elements of 16 bits).
     pub tile_k: Option<u32>,
-    /// Cluster shape, up to 4 CTAs.
+    /// Cluster shape: up to 4 CTAs.
     pub cluster: Option<Cluster>,
-    /// Warps of a CTA: 8, 12 or 16 for one, two or three consumer warpgroups beside the producer's.
+    /// Warps of a CTA: 8, 12 or 16, for one, two or three consumer warpgroups and the producer
+    /// warpgroup.
     pub warps_per_block: Option<u32>,
-    /// Whether the consumer warpgroups share each tile or take turns with whole ones.
+    /// Cooperative (the consumer warpgroups share each tile) or ping-pong (they take turns with
+    /// whole tiles).
     pub schedule: Option<Schedule>,
-    /// Stages of the shared-memory ring.
+    /// Number of stages of the shared-memory ring.
     pub prefetch_depth: Option<u32>,
-    /// Rows of cluster tiles that are walked together.
+    /// Height of a raster block, in cluster tiles.
     pub raster_rows: Option<u32>,
-    /// Whether A and B change places: Dᵀ = Bᵀ·Aᵀ.
+    /// Whether the kernel computes Dᵀ = Bᵀ·Aᵀ, with A and B exchanged.
     pub swapped: Option<bool>,
     /// How tiles are split along k.
     pub split: Option<Split>,
-    /// Whether partial sums of split tiles may be added in the order in which they come. Off, results are the same bit for
-    /// bit on every run.
+    /// Whether partial sums of split tiles may be added in their order of arrival. If false,
+    /// results are the same bit for bit on every run.
     pub unordered: bool,
-    /// How long L2 keeps what is read and written.
+    /// The L2 eviction policies of A, B and D.
     pub l2: Option<L2Policies>,
-    /// Whether a launch may begin while the one before it on the stream ends (programmatic dependent launch).
-    /// Where it is not given, as is estimated to be faster.
+    /// Whether a launch may begin while the previous one on the stream ends (programmatic dependent
+    /// launch). By default the planner takes the variant that it estimates to be faster.
     pub dependent_launch: Option<bool>,
-    /// SMs to use at most.
+    /// The largest number of SMs to use.
     pub sms: Option<u32>,
-    /// The kernel, by name; the other kernel knobs must then be left out.
+    /// The kernel, by name. The other kernel knobs must then be left out.
     pub spec: Option<Spec>,
 }
 
@@ -102,7 +107,7 @@ impl Config {
         config.with_b_dtype(b).with_epilogue(epilogue)
     }
 
-    /// A config that computes exactly so.
+    /// A config that requests exactly this choice.
     pub fn for_choice(choice: Choice) -> Self {
         let Choice { spec, raster_rows, split, dependent_launch } = choice;
         Config {
@@ -113,7 +118,7 @@ impl Config {
         }
     }
 
-    /// The config for the transposed problem, in which A and B change places.
+    /// The config for the transposed problem, in which A and B are exchanged.
     pub fn transposed(&self) -> Self {
         let [a, b] = self.operands();
         let output = Some(self.output_dtype());
@@ -148,7 +153,7 @@ impl Config {
         self.output.or(usual.copied()).unwrap_or(self.dtype)
     }
 
-    /// Whether nothing but types and what is computed is given.
+    /// Whether every knob is left to the planner.
     pub fn leaves_all_to_planner(&self) -> bool {
         let Config { raster_rows, swapped, split, l2, dependent_launch, sms, spec, .. } = self;
         let knobs = [raster_rows.is_some(), swapped.is_some(), split.is_some(), l2.is_some()];

@@ -1,12 +1,24 @@
-//! [`Decomposition`]: the tiles of a problem, and how they are shared among the clusters that run at once.
+//! [`Decomposition`]: the tiles of a problem, and how they are distributed over the clusters that
+//! run at once.
 
 use pgemm_kernels::Spec;
 
 use crate::split::Split;
 
-/// Cluster tiles of a batch: many more than kernels count where it has more.
+/// More cluster tiles than any kernel counts. Larger numbers are cut to this.
+const MAX_TILES: u64 = 1 << 48;
+
+/// Stands for the SMs that clusters of more than two CTAs cannot use: one in so many. Such clusters
+/// do not fill every group of SMs (GPC). On an H200 with 132 SMs, 30 of 33 clusters of four CTAs
+/// ran at the same time.
+const UNUSABLE_SM_DIVISOR: u32 = 11;
+
+/// Stream-K leaves at most one cluster in so many idle to avoid tiles with three contributors.
+const MAX_IDLE_DIVISOR: u64 = 10;
+
+/// Cluster tiles of a batch, at most [`MAX_TILES`].
 pub(crate) fn tiles_of(rows: u64, columns: u64, batch: u64) -> u64 {
-    (rows * columns).saturating_mul(batch).min(1 << 48)
+    (rows * columns).saturating_mul(batch).min(MAX_TILES)
 }
 
 /// The work of a problem in cluster tiles.
@@ -14,18 +26,18 @@ pub(crate) fn tiles_of(rows: u64, columns: u64, batch: u64) -> u64 {
 pub struct Decomposition {
     /// Cluster tiles.
     pub tiles: u64,
-    /// Stages of each.
+    /// Stages along k of each tile.
     pub k_tiles: u64,
     /// Tiles that are split along k.
     pub split_tiles: u64,
-    /// Workers that share these.
+    /// Workers that share the split tiles.
     pub workers: u64,
     /// Clusters to launch.
     pub clusters: u64,
 }
 
 impl Decomposition {
-    /// Of `tiles` with `k_tiles` stages each, on `clusters` that run at once.
+    /// The decomposition of `tiles` tiles of `k_tiles` stages each for `clusters` that run at once.
     pub(crate) fn new(tiles: u64, k_tiles: u64, clusters: u64, split: Split) -> Self {
         let (split_tiles, workers) = match split {
             Split::SplitK(splits) if splits > 1 && k_tiles > 1 => {
@@ -34,7 +46,7 @@ impl Decomposition {
             Split::StreamK if !tiles.is_multiple_of(clusters) => {
                 let split_tiles =
                     if tiles < 2 * clusters { tiles } else { clusters + tiles % clusters };
-                let workers = workers_in_twos(split_tiles, clusters);
+                let workers = stream_k_workers(split_tiles, clusters);
                 (split_tiles, workers.min(split_tiles.saturating_mul(k_tiles)))
             }
             _ => (0, 0),
@@ -43,7 +55,7 @@ impl Decomposition {
         Decomposition { tiles, k_tiles, split_tiles, workers, clusters: clusters.min(units.max(1)) }
     }
 
-    /// Most workers that share a tile; 0 where none is split.
+    /// The largest number of workers that share one tile. 0 if no tile is split.
     pub(crate) fn contributors(&self) -> u64 {
         let Decomposition { k_tiles, split_tiles, workers, .. } = *self;
         if workers == 0 {
@@ -57,12 +69,13 @@ impl Decomposition {
         if !workers.is_multiple_of(split_tiles) {
             return workers / split_tiles + 2;
         }
-        // Unequal shares end inside of tiles.
+        // Unequal shares end inside of tiles, which then have one contributor more.
         workers / split_tiles
             + u64::from(!split_tiles.saturating_mul(k_tiles).is_multiple_of(workers))
     }
 
-    /// Whether the kernel can count it: k-tiles of split tiles, tiles and workers in 32 bits.
+    /// Whether the kernel's 32-bit counters can hold the number of tiles and workers, and of
+    /// k-tiles of split tiles.
     pub(crate) fn is_countable(&self) -> bool {
         let countable = |count: u64| count < 1 << 31;
         countable(self.tiles + self.workers)
@@ -70,19 +83,19 @@ impl Decomposition {
     }
 }
 
-/// Clusters of a kernel that run at once on `sms` SMs. Those of four do not fill every group of SMs (GPC): 30 of 33 were seen
-/// on an H200.
+/// Clusters of a kernel that run at the same time on `sms` SMs.
 pub(crate) fn clusters_at_once(spec: &Spec, sms: u32) -> u64 {
     let size = spec.cluster.size();
-    let usable = if size > 2 { sms - sms / 11 } else { sms };
+    let usable = if size > 2 { sms - sms / UNUSABLE_SM_DIVISOR } else { sms };
     u64::from((usable / size).max(1)) * u64::from(spec.working_ctas_per_sm())
 }
 
-/// Workers of stream-K for so many tiles: where these are more than half of the clusters, those workers beyond one a tile that
-/// divide the tiles, so that shares end at the same places in every few tiles and no tile has three contributors, as far as that
-/// leaves few clusters without work; else all clusters.
-fn workers_in_twos(tiles: u64, clusters: u64) -> u64 {
-    let fewest = clusters - clusters / 10;
+/// The number of stream-K workers for `tiles` tiles; usually all `clusters`. With fewer tiles than
+/// clusters, but more than half as many, some tiles could get three contributors. To avoid them,
+/// the number of workers beyond one per tile is made a divisor of the number of tiles. This is done
+/// only if few clusters are left idle, see [`MAX_IDLE_DIVISOR`].
+fn stream_k_workers(tiles: u64, clusters: u64) -> u64 {
+    let fewest = clusters - clusters / MAX_IDLE_DIVISOR;
     (tiles < clusters && clusters < 2 * tiles)
         .then(|| (1..=clusters - tiles).rev().find(|beyond| tiles.is_multiple_of(*beyond)))
         .flatten()

@@ -1,9 +1,11 @@
-//! What planning needs to know of a device.
+//! The properties of a device that planning depends on.
 
-/// The clock that cycles are counted at, MHz: a problem's microseconds are its estimated cycles over this.
+/// The nominal clock of the cost model in MHz. Estimated microseconds are estimated cycles divided
+/// by it.
 pub const NOMINAL_MHZ: f64 = 1700.0;
 
-/// The facts about a device that plans depend on. A number of SMs stands for a device that has so many of them.
+/// The properties of a device that plans depend on. A plain number converts to a device with that
+/// number of SMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct DeviceFacts {
@@ -12,12 +14,12 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// A device with so many SMs.
+    /// A device with this number of SMs.
     pub fn new(sm_count: u32) -> DeviceFacts {
         DeviceFacts { sm_count }
     }
 
-    /// The same device with at most so many SMs in use, and at least one.
+    /// The same device with at most `sms` SMs in use, and at least one.
     pub fn limited_to(self, sms: Option<u32>) -> DeviceFacts {
         DeviceFacts { sm_count: sms.unwrap_or(self.sm_count).clamp(1, self.sm_count.max(1)) }
     }

@@ -1,4 +1,5 @@
-//! [`PlanError`]: the one error type of this crate. Each variant says what was requested, what the limit is and what to do.
+//! [`PlanError`]: the error type of this crate. Each variant says what was requested, what the
+//! limit is and what to do.
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Cluster, Epilogue, EpilogueShape, Spec, SpecError};
@@ -6,7 +7,7 @@ use pgemm_kernels::{Cluster, Epilogue, EpilogueShape, Spec, SpecError};
 use crate::layout::{Major, MatrixLayout};
 use crate::precision::Precision;
 
-/// What this crate returns.
+/// The result type of this crate.
 pub type Result<T, E = PlanError> = std::result::Result<T, E>;
 
 /// Why a problem, a configuration or the two together cannot be planned.
@@ -29,8 +30,8 @@ pub enum PlanError {
 
     /// The lines of a matrix would overlap.
     #[error(
-        "the leading dimension of {matrix} is {requested}, and its contiguous dimension has {extent} elements: it must \
-         be at least {least}"
+        "the leading dimension of {matrix} is {requested}, and its contiguous dimension has \
+         {extent} elements: it must be at least {least}"
     )]
     LeadingDimension {
         /// `A`, `B`, `C` or `D`, or `the matrix`.
@@ -58,8 +59,8 @@ pub enum PlanError {
 
     /// A matrix does not fit into an address space.
     #[error(
-        "{lines} lines of {leading_dimension} elements of {element_bytes} byte(s) or more exceed the {} bytes that one \
-         allocation may have: split the problem",
+        "{lines} lines of {leading_dimension} elements of {element_bytes} byte(s) or more exceed \
+         the {} bytes that one allocation may have: split the problem",
         isize::MAX
     )]
     TooManyBytes {
@@ -73,8 +74,8 @@ pub enum PlanError {
 
     /// The matrices of a batch do not fit into an address space.
     #[error(
-        "{count} matrices {matrix}, {stride} elements apart, exceed the {} bytes that one allocation may have: split \
-         the batch",
+        "{count} matrices {matrix}, {stride} elements apart, exceed the {} bytes that one \
+         allocation may have: split the batch",
         isize::MAX
     )]
     TooManyMatrices {
@@ -88,14 +89,14 @@ pub enum PlanError {
 
     /// The results of a batch would overlap.
     #[error(
-        "the matrices D of a batch lie {requested} elements apart and would overlap: the batch stride must be at least \
-         {least}, so that they lie one behind the other, or at least {length}, with all {count} between two lines, \
-         which are {leading_dimension} elements apart"
+        "the matrices D of a batch lie {requested} elements apart and would overlap: the batch \
+         stride must be at least {least}, so that they lie one behind the other, or at least \
+         {length}, with all {count} between two lines, which are {leading_dimension} elements apart"
     )]
     BatchOverlap {
         /// The requested batch stride, in elements.
         requested: usize,
-        /// The smallest stride that puts the matrices one behind the other.
+        /// The smallest stride that puts the matrices one after another.
         least: usize,
         /// Elements of a line.
         length: usize,
@@ -107,8 +108,8 @@ pub enum PlanError {
 
     /// The inner dimensions of A and B differ.
     #[error(
-        "A is {a_rows}×{a_columns} and B is {b_rows}×{b_columns}: the columns of A must equal the rows of B. Transpose \
-         or slice one of them"
+        "A is {a_rows}×{a_columns} and B is {b_rows}×{b_columns}: the columns of A must equal the \
+         rows of B. Transpose or slice one of them"
     )]
     InnerDimensions {
         /// Rows of A.
@@ -134,7 +135,8 @@ pub enum PlanError {
 
     /// The epilogue adds a bias, and none is given.
     #[error(
-        "the epilogue {epilogue} adds a bias of {length} elements, and none is given: give it, or leave the bias out"
+        "the epilogue {epilogue} adds a bias of {length} elements, and none is given: give it, or \
+         leave the bias out"
     )]
     MissingBias {
         /// The epilogue.
@@ -145,8 +147,8 @@ pub enum PlanError {
 
     /// A scalar of an integer product is not an integer.
     #[error(
-        "{scalar} is {value}, and products of integers with a D of s32 take integers from -2147483648 to 2147483647: \
-         round it, or have a D of f32, f16, bf16 or s8"
+        "{scalar} is {value}, and products of integers with a D of s32 take integers from \
+         -2147483648 to 2147483647: round it, or have a D of f32, f16, bf16 or s8"
     )]
     FractionalScalar {
         /// `alpha` or `beta`.
@@ -157,8 +159,8 @@ pub enum PlanError {
 
     /// A scalar is outside of the range of binary32.
     #[error(
-        "{scalar} is {value}, and products that are not of f64 take a binary32, from 1.2e-38 to 3.4e38: scale A, B or \
-         C, or use f64"
+        "{scalar} is {value}, and products that are not of f64 take a binary32, from 1.2e-38 to \
+         3.4e38: scale A, B or C, or use f64"
     )]
     ScalarRange {
         /// `alpha` or `beta`.
@@ -169,8 +171,8 @@ pub enum PlanError {
 
     /// A batch was given too few or too many matrices.
     #[error(
-        "{found} matrices {matrix} were given, and the batch needs {needed}: one for each product, or where its batch \
-         stride is 0 one for all"
+        "{found} matrices {matrix} were given, and the batch needs {needed}: one for each product, \
+         or where its batch stride is 0 one for all"
     )]
     MatrixCount {
         /// `A`, `B` or `C`.
@@ -218,7 +220,8 @@ pub enum PlanError {
 
     /// No kernel has this number of warps.
     #[error(
-        "warps_per_block = {requested} is not possible: {limit}. The nearest legal value is {nearest}"
+        "warps_per_block = {requested} is not possible: {limit}. The nearest legal value is \
+         {nearest}"
     )]
     WarpsPerBlock {
         /// Requested warps of a CTA.
@@ -231,7 +234,8 @@ pub enum PlanError {
 
     /// Kernels of this type have no clusters.
     #[error(
-        "cluster = {}x{} is not possible: kernels of {output} have no clusters. The nearest legal value is 1x1",
+        "cluster = {}x{} is not possible: kernels of {output} have no clusters. The nearest legal \
+         value is 1x1",
         cluster.m,
         cluster.n
     )]
@@ -244,8 +248,8 @@ pub enum PlanError {
 
     /// Kernels of this type have no ping-pong schedule.
     #[error(
-        "schedule = ping-pong is not possible: the warps of {output} kernels share each tile. The nearest legal value \
-         is cooperative"
+        "schedule = ping-pong is not possible: the warps of {output} kernels share each tile. The \
+         nearest legal value is cooperative"
     )]
     NoPingPong {
         /// Element type of D.
@@ -254,8 +258,8 @@ pub enum PlanError {
 
     /// Kernels of this type do not swap A and B.
     #[error(
-        "swapped = {requested} is not possible: kernels of {output} take A and B of any majors as they are. The nearest \
-         legal value is false"
+        "swapped = {requested} is not possible: kernels of {output} take A and B of any majors as \
+         they are. The nearest legal value is false"
     )]
     NotSwapped {
         /// The requested value.
@@ -266,8 +270,8 @@ pub enum PlanError {
 
     /// The precision is for operands of another type.
     #[error(
-        "precision = {precision} is not possible: it is for products of {operands}, not of {found}. The nearest legal \
-         value is full"
+        "precision = {precision} is not possible: it is for products of {operands}, not of \
+         {found}. The nearest legal value is full"
     )]
     PrecisionOperands {
         /// The requested precision.
@@ -280,7 +284,8 @@ pub enum PlanError {
 
     /// The precision is for results of another type.
     #[error(
-        "precision = {precision} is not possible: its D is f32, not {found}. The nearest legal value is full"
+        "precision = {precision} is not possible: its D is f32, not {found}. The nearest legal \
+         value is full"
     )]
     PrecisionOutput {
         /// The requested precision.
@@ -291,8 +296,8 @@ pub enum PlanError {
 
     /// The named kernel has another precision.
     #[error(
-        "precision = {precision} is not possible: the kernel {spec} has the precision {own}. The nearest legal value is \
-         {own}"
+        "precision = {precision} is not possible: the kernel {spec} has the precision {own}. The \
+         nearest legal value is {own}"
     )]
     PrecisionOfSpec {
         /// The requested precision.
@@ -305,8 +310,8 @@ pub enum PlanError {
 
     /// The named kernel multiplies its sums by scales that no operand brings.
     #[error(
-        "the kernel {spec} is not possible here: it needs scales, which this library makes for terms only. Name the \
-         kernel without `-scaled`"
+        "the kernel {spec} is not possible here: it needs scales, which this library makes for \
+         terms only. Name the kernel without `-scaled`"
     )]
     ScaledSpec {
         /// The named kernel.
@@ -315,8 +320,8 @@ pub enum PlanError {
 
     /// Results of this type have no epilogue.
     #[error(
-        "epilogue = {epilogue} is not possible: it is for results in floating point, and D is of {output}. The nearest \
-         legal value is none, or an output of f32, f16 or bf16"
+        "epilogue = {epilogue} is not possible: it is for results in floating point, and D is of \
+         {output}. The nearest legal value is none, or an output of f32, f16 or bf16"
     )]
     EpilogueOutput {
         /// The requested epilogue.
@@ -327,8 +332,8 @@ pub enum PlanError {
 
     /// The named kernel has another epilogue.
     #[error(
-        "epilogue = {epilogue} is not possible: the kernel {spec} has the epilogue {own}. The nearest legal value is \
-         {own}"
+        "epilogue = {epilogue} is not possible: the kernel {spec} has the epilogue {own}. The \
+         nearest legal value is {own}"
     )]
     EpilogueOfSpec {
         /// The requested epilogue.
@@ -351,8 +356,8 @@ pub enum PlanError {
 
     /// A bias is given, and the epilogue adds none.
     #[error(
-        "epilogue = {epilogue} is not possible: a bias is given, and this adds none. The nearest legal value is bias_n \
-         or bias_m"
+        "epilogue = {epilogue} is not possible: a bias is given, and this adds none. The nearest \
+         legal value is bias_n or bias_m"
     )]
     UnusedBias {
         /// The epilogue.
@@ -361,8 +366,8 @@ pub enum PlanError {
 
     /// The named kernel is for another kind of problem.
     #[error(
-        "the kernel {spec} does not compute this problem: its types or majors differ. Leave the spec out, or take one \
-         from `pgemm kernel list` that has the problem's"
+        "the kernel {spec} does not compute this problem: its types or majors differ. Leave the \
+         spec out, or take one from `pgemm kernel list` that has the problem's"
     )]
     SpecMismatch {
         /// The named kernel.
@@ -375,7 +380,8 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// The field of [`Config`](crate::Config) that cannot be satisfied; `None` for errors of other kinds.
+    /// The field of [`Config`](crate::Config) that cannot be satisfied; `None` for errors of other
+    /// kinds.
     pub fn knob(&self) -> Option<&'static str> {
         match self {
             PlanError::MacroTile { .. } => Some("tile_m, tile_n"),
@@ -395,8 +401,8 @@ impl PlanError {
         }
     }
 
-    /// Whether no kernel does what was requested: an impossible knob, types without a kernel, a named kernel that does not fit.
-    /// All other errors are about the problem or its matrices.
+    /// Whether no kernel does what was requested: an impossible knob, types without a kernel, a
+    /// named kernel that does not fit. All other errors are about the problem or its matrices.
     pub fn is_unsupported(&self) -> bool {
         self.knob().is_some() || matches!(self, PlanError::SpecMismatch { .. } | PlanError::Spec(_))
     }

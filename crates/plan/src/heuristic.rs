@@ -1,14 +1,20 @@
-//! The heuristic: estimates the cycles of a problem for each spec of the catalogue, and takes the fewest. [`cycles`] is the
-//! whole model: the busiest SM's stages, each bound by the tensor cores, by shared memory, by L2 or by the latency of a load;
-//! beside them the traffic of DRAM, shared out among pairs of SMs; then the reduction of split tiles and the launch.
+//! The heuristic: a cost model that estimates the cycles of a problem for each spec of the
+//! catalogue. The planner takes the spec with the fewest.
 //!
-//! Its constants were fitted by `scripts/fit-heuristic.py`, which has the same formula, to 7746 timings on an H200 (bf16, both
-//! operands K-major or B N-major, the 178 problems of the suite with up to 44 choices each, dependent and serial launches:
-//! `benchmarks/results/survey.jsonl`), of those problems that take less than 150 µs: longer ones scatter
-//! with the clock. There its picks take 1.6 % longer than the best that was measured (geometric mean; 15 % at worst), and 0.8 %
-//! (2 % at worst) over 41 large problems in races at steady power (run `2026-11-22-large-tuned-*` of `benchmarks/results`), which the bounds
-//! of shared memory and of epilogues are from. All operands there are made of whole lines of L2; what those of others take is
-//! `UNALIGNED_BYTES_PER_CYCLE`.
+//! [`cycles`] is the whole model. It adds the stages of the busiest SM, each bound by the tensor
+//! cores, shared memory, L2 or the latency of a load. It combines them with the DRAM traffic of the
+//! busiest pair of SMs, then adds the reduction of split tiles and the launch.
+//!
+//! `scripts/fit-heuristic.py` contains the same formula and fits the constants. The data are 7746
+//! timings on an H200 (`benchmarks/results/survey.jsonl`): the suite's 178 problems in bf16 with up
+//! to 44 choices each, A K-major, B K-major or N-major, dependent and serial launches. Only
+//! problems below 150 µs were used, because longer ones vary with the clock. On them the model's
+//! picks take 1.6 % longer than the best measured choice (geometric mean; 15 % at worst).
+//!
+//! On 41 large problems raced at steady power the picks take 0.8 % longer (2 % at worst; run
+//! `2026-11-22-large-tuned-*` of `benchmarks/results`). The bounds of shared memory and of
+//! epilogues were fitted to these races. All operands of this data consist of whole L2 lines;
+//! `UNALIGNED_BYTES_PER_CYCLE` covers the others.
 
 mod dmma;
 mod ffma;
@@ -22,33 +28,35 @@ use pgemm_kernels::Spec;
 
 use self::placement::TilePlacement;
 pub use self::ranking::{Ranking, rank};
-pub use self::rated::Rated;
+pub use self::rated::RatedSpec;
 pub use self::shape::Shape;
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 pub use crate::device::NOMINAL_MHZ;
 
-/// Cycles from a load to its arrival, in which a ring is filled once at most.
-const LATENCY: f64 = 1780.0;
+/// Cycles from the issue of a load to its arrival. In this time the ring is filled at most once.
+const LOAD_LATENCY_CYCLES: f64 = 1780.0;
 
-/// Bytes from DRAM for each pair of SMs (TPC) and cycle.
+/// Bytes from DRAM per cycle for one pair of SMs (TPC).
 const DRAM_BYTES_PER_CYCLE: f64 = 48.57;
 
-/// Part of an operand's traffic that is added where more than one tile reads it: SMs at the other half of L2 do.
-const READ_AGAIN: f64 = 0.72;
+/// Fraction of an operand's bytes that is added to the traffic if more than one tile reads the
+/// operand. SMs at the other half of L2 read it a second time.
+const REREAD_FRACTION: f64 = 0.72;
 
-/// Cycles of a launch that no tile accounts for, and more of one that begins only when the one before it has ended.
+/// Cycles of a launch apart from its tiles, and additional cycles of a serial launch, which begins
+/// only after the previous one has ended.
 const LAUNCH_CYCLES: f64 = 2981.0;
 const SERIAL_CYCLES: f64 = 1150.0;
 
-/// The estimated cycles of a problem on `sms` SMs, for a spec that validates. Extents `[m, n, k]` stand for one product of
-/// operands whose slices are whole lines of L2.
+/// The estimated cycles of a problem on `sms` SMs. The spec of the choice must be valid. Extents
+/// `[m, n, k]` stand for one product whose operands consist of whole L2 lines.
 pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
-    Rated::new(choice.spec).cycles(&TilePlacement::new(choice.spec, shape.into(), sms), choice)
+    RatedSpec::new(choice.spec).cycles(&TilePlacement::new(choice.spec, shape.into(), sms), choice)
 }
 
-/// Rows of cluster tiles to walk together: as many as make the tiles in flight a square of D, so that they share operands
-/// in L2, but in groups of equal height.
+/// The height of a raster block in cluster tiles. It makes the tiles in flight cover a square of D,
+/// so that they share operands in L2, and divides the rows into blocks of equal height.
 pub fn raster_rows(spec: &Spec, m: u64, sms: u32) -> u32 {
     let (tile, cluster) = (spec.tile, spec.cluster);
     // Extents are below 2^31, so the rows fit.
@@ -60,8 +68,9 @@ pub fn raster_rows(spec: &Spec, m: u64, sms: u32) -> u32 {
     rows.div_ceil(groups)
 }
 
-/// Cycles of a CTA that hands in `parts` tiles' sums and then adds up those of the contributors: so many for each part handed
-/// in, and so many for the elements of each tile that is written or read.
+/// Cycles of a CTA that stores the sums of `parts` tile parts and then adds up the sums of all
+/// contributors: `of_part` for each part stored, and `of_tile` for each tile's worth of elements
+/// written or read.
 fn reduction_cycles(work: &Decomposition, parts: f64, of_part: f64, of_tile: f64) -> f64 {
     match work.contributors() {
         0 => 0.0,

@@ -1,4 +1,5 @@
-//! How matrices lie in memory: the contiguous dimension, and the distance from one line to the next.
+//! Layouts of matrices in memory: the contiguous dimension, and the distance from one line to the
+//! next.
 
 use std::fmt;
 
@@ -36,8 +37,9 @@ pub enum Order {
     ColumnMajor,
 }
 
-/// How a two-dimensional matrix lies in memory: *lines* (the rows of a row-major matrix, the columns of a column-major
-/// one) of contiguous elements, `leading_dimension` elements apart.
+/// The layout of a two-dimensional matrix in memory. It consists of *lines* of contiguous elements:
+/// the rows of a row-major matrix, or the columns of a column-major one. Lines begin
+/// `leading_dimension` elements apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MatrixLayout {
     /// Number of rows.
@@ -51,7 +53,7 @@ pub struct MatrixLayout {
 }
 
 impl MatrixLayout {
-    /// Lines without gaps.
+    /// A matrix without gaps between its lines.
     pub fn tight(rows: usize, columns: usize, order: Order) -> MatrixLayout {
         let line = match order {
             Order::RowMajor => columns,
@@ -96,7 +98,7 @@ impl MatrixLayout {
         self.rows == 0 || self.columns == 0
     }
 
-    /// Where an element lies, in elements from the first one; `None` outside the matrix.
+    /// The offset of an element from the first one, in elements. `None` outside the matrix.
     pub fn offset(&self, row: usize, column: usize) -> Option<usize> {
         if row >= self.rows || column >= self.columns {
             return None;
@@ -122,25 +124,26 @@ impl fmt::Display for MatrixLayout {
     }
 }
 
-/// How an operand lies in memory: lines along its major, each of elements `step` apart.
+/// The layout of an operand in memory: lines along its major, of elements that lie `step` elements
+/// apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OperandLayout {
-    /// The dimension along which lines run: the contiguous one where `step` is 1.
+    /// The dimension along which lines run. It is contiguous if `step` is 1.
     pub major: Major,
-    /// Elements from one line to the next; 0 where all lines are the same one (a vector that is broadcast).
+    /// Elements from one line to the next. 0 if all lines are the same one (a broadcast vector).
     pub leading_dimension: usize,
-    /// Elements from one element of a line to the next: usually 1; 0 where all are the same one.
-    #[serde(default = "neighbours")]
+    /// Elements from one element of a line to the next. Usually 1; 0 if all are the same element.
+    #[serde(default = "contiguous_step")]
     pub step: usize,
 }
 
-/// What files said by saying nothing.
-fn neighbours() -> usize {
+/// Default used when a file omits the field.
+fn contiguous_step() -> usize {
     1
 }
 
 impl OperandLayout {
-    /// Lines of neighbouring elements.
+    /// An operand whose lines are contiguous (`step` is 1).
     pub fn new(major: Major, leading_dimension: usize) -> OperandLayout {
         OperandLayout { major, leading_dimension, step: 1 }
     }

@@ -1,8 +1,9 @@
-//! Planning of GEMMs for NVIDIA Hopper: which kernel computes a problem, on how many CTAs, in which order.
+//! Planning of GEMMs for NVIDIA Hopper: the choice of the kernel, the number of CTAs and the order
+//! of tiles for a problem.
 //!
-//! A [`Problem`] has extents, layouts and scalars, a [`Config`] has element types and knobs. [`Plan::candidates`] gives the
-//! plans for the two, best first by a cost model ([`heuristic`]). Everything here is arithmetic: no device, no driver, no
-//! files.
+//! A [`Problem`] has extents, layouts and scalars. A [`Config`] has element types and knobs.
+//! [`Plan::candidates`] gives the plans for both, best first by a cost model ([`heuristic`]). This
+//! crate uses no device, no driver and no files.
 //!
 //! ```
 //! use pgemm_plan::{Config, Element, Major, Plan, Problem};

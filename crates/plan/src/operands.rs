@@ -1,9 +1,11 @@
-//! How kernels access the operands of a problem: in place, or as a copy that a repack kernel makes before.
+//! How kernels access the operands of a problem: in place, or as a copy that a repack kernel makes
+//! before.
 //!
-//! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands along k only. An operand that
-//! the GEMM kernel cannot read in place is first repacked into a supported layout, or split into the terms of its precision.
-//! The planner then plans the problem as the kernel sees it: a [`PlannedProblem`]. A problem with a column-major D is planned
-//! as its transpose. For tf32 there can be several ways to access the operands.
+//! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands
+//! along k only. An operand that the GEMM kernel cannot read in place is first repacked into a
+//! supported layout, or split into the terms of its precision. The planner then plans the problem
+//! as the kernel sees it: a [`PlannedProblem`]. A problem with a column-major D is planned as its
+//! transpose. For tf32 there can be several ways to access the operands.
 
 use std::fmt;
 
@@ -20,19 +22,22 @@ use crate::device::NOMINAL_MHZ;
 use crate::layout::{Major, OperandLayout};
 use crate::problem::Problem;
 
-/// Repacked lines of at least so many bytes begin at multiples of it: whole lines of the L2 cache.
+/// Bytes of a line of the L2 cache. Repacked lines of at least this length begin at multiples of
+/// it.
 const LINE_BYTES: u64 = 128;
 
-/// Repacked operands begin at multiples of so many bytes.
+/// Alignment of repacked operands, in bytes.
 const OPERAND_ALIGN: u64 = 1024;
 
-/// More bytes than any device has.
+/// More bytes than any device has. Larger sizes are cut to this.
 const MOST_BYTES: u64 = 1 << 60;
 
-/// Time of a repack launch beside its traffic, in µs. The launch begins while the one before it ends. A guess, not measured.
+/// Time of a repack launch apart from its traffic, in µs. The launch begins while the previous one
+/// ends. The value is a guess and was not measured.
 const REPACK_MICROSECONDS: f64 = 3.0;
 
-/// Bytes that a repack kernel reads and writes in a µs, unless L2 holds them. A guess, not measured.
+/// Bytes that a repack kernel reads and writes per µs if L2 does not hold them. The value is a
+/// guess and was not measured.
 const REPACK_BYTES_PER_MICROSECOND: f64 = 3.5e6;
 
 /// How a kernel accesses an operand.
@@ -74,7 +79,8 @@ impl fmt::Display for OperandAccess {
     }
 }
 
-/// How a kernel accesses A and B. Where D is column-major, A and B are those of the transposed problem.
+/// How a kernel accesses A and B. If D is column-major, A and B are those of the transposed
+/// problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandAccesses {
     /// A.
@@ -93,9 +99,9 @@ impl OperandAccesses {
 /// Whether the addresses of A and B are multiples of 16 bytes, as TMA requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperandAlignment {
-    /// A is aligned, or not read in place wherever it is.
+    /// Whether A is aligned, or is not read in place at any address.
     pub a: bool,
-    /// The same of B.
+    /// Whether B is aligned, or is not read in place at any address.
     pub b: bool,
 }
 
@@ -103,8 +109,8 @@ impl OperandAlignment {
     /// Both operands are aligned.
     pub const ALIGNED: OperandAlignment = OperandAlignment { a: true, b: true };
 
-    /// The alignment of operands at the addresses `[a, b]`, for a problem that validates. An operand that is not read in place
-    /// at any address counts as aligned.
+    /// The alignment of the operands of a valid problem at the addresses `[a, b]`. An operand that
+    /// is not read in place at any address counts as aligned.
     pub fn of(problem: &Problem, config: &Config, addresses: [u64; 2]) -> OperandAlignment {
         let Problem { k, batch, .. } = problem.normalised();
         // Operands are split into terms at every address.
@@ -130,8 +136,8 @@ impl OperandAlignment {
     }
 }
 
-/// A problem as its kernel sees it: with a row-major D, and operands that the kernel can read. A choice whose kernel computes
-/// Dᵀ swaps A and B once more.
+/// A problem as its kernel sees it, with a row-major D and operands that the kernel can read. A
+/// choice whose kernel computes Dᵀ swaps A and B once more.
 #[derive(Clone, Debug)]
 pub struct PlannedProblem {
     /// Extents, layouts and scalars.
@@ -169,7 +175,7 @@ impl Request {
         Request { source, config, transposed, unread }
     }
 
-    /// How kernels can access operands of such alignment.
+    /// The ways in which kernels can access operands of this alignment.
     fn accesses(&self, alignment: OperandAlignment) -> Vec<OperandAccesses> {
         let Request { source, config, unread, .. } = self;
         let ([a, b], split) = (config.operands(), terms(config));
@@ -187,7 +193,8 @@ impl Request {
         all.filter(|accesses| *unread || self.is_legal(*accesses)).collect()
     }
 
-    /// Whether a kernel takes both operands so: at most one operand of tf32 goes through registers.
+    /// Whether a kernel can access both operands this way. At most one tf32 operand can go through
+    /// registers.
     fn is_legal(&self, OperandAccesses { a, b }: OperandAccesses) -> bool {
         let through_registers = |operand: OperandLayout, element, access| {
             majors_of(element) == Majors::KOrAFromRegisters
@@ -199,14 +206,14 @@ impl Request {
         !(through_registers(a_layout, of_a, a) && through_registers(b_layout, of_b, b))
     }
 
-    /// The problem as a kernel sees it that accesses the operands so.
+    /// The problem as seen by a kernel with these operand accesses.
     fn planned(&self, accesses: OperandAccesses) -> PlannedProblem {
         let Request { source, config, transposed, unread } = self;
         let ([a, b], split) = (config.operands(), terms(config));
         let (a_lines, b_lines) = (source.a_lines(), source.b_lines());
         let Batch { a: a_stride, b: b_stride, .. } = source.batch;
         let layout = |operand, element, lines, access| match split {
-            // Kernels read terms along k only, whether there are rows and columns or not.
+            // Kernels read terms along k only, even in empty problems.
             Some(spec) => OperandLayout::new(
                 Major::K,
                 spec.terms.stored_k(source.k as u64, spec.element) as usize,
@@ -218,7 +225,7 @@ impl Request {
             b: layout(source.b, b, b_lines, accesses.b),
             ..*source
         };
-        // Repacked matrices lie one behind the other.
+        // Repacked matrices lie one after another.
         let stride = |access, stride, (lines, _): (usize, usize), operand: OperandLayout| {
             let in_place = access == OperandAccess::InPlace || stride == 0;
             if in_place { stride } else { lines.saturating_mul(operand.leading_dimension) }
@@ -241,7 +248,7 @@ pub struct Repack {
     pub matrix: MatrixRepack,
     /// Where the copy begins in the memory of the repacked operands, in bytes.
     pub offset: u64,
-    /// The terms that the copy consists of; `None` where elements stay as they are.
+    /// The terms that the copy consists of, or `None` if elements stay as they are.
     pub terms: Option<TermSplit>,
 }
 
@@ -264,8 +271,8 @@ pub struct Repacks {
 }
 
 impl Repack {
-    /// The matrix that a repack kernel reads at `source`, with its copy in the memory of the repacked
-    /// operands, which begins at `base`.
+    /// The matrix that a repack kernel reads at `source`, with its copy in the memory of the
+    /// repacked operands, which begins at `base`.
     pub fn at(&self, source: u64, base: u64) -> MatrixRepack {
         MatrixRepack {
             source,
@@ -277,7 +284,7 @@ impl Repack {
 }
 
 impl Repacks {
-    /// The kernels that make the copies of operands with elements of so many bytes, in the order of
+    /// The repack kernels for operands with elements of `element_bytes` bytes, in the order of
     /// their launches.
     pub fn kernels(&self, element_bytes: u32) -> Vec<RepackSpec> {
         let repacks = || self.operands.iter().flatten();
@@ -302,13 +309,13 @@ fn terms(config: &Config) -> Option<SplitSpec> {
 }
 
 impl PlannedProblem {
-    /// For a problem that validates, the first of [`candidates`](Self::candidates).
+    /// The first of the [`candidates`](Self::candidates) of a valid problem.
     pub fn new(problem: &Problem, config: &Config, alignment: OperandAlignment) -> PlannedProblem {
         PlannedProblem::candidates(problem, config, alignment).swap_remove(0)
     }
 
-    /// All ways to access the operands of a problem that validates, at least one. Those that repack fewer bytes come first. They
-    /// differ in the majors that the kernel sees.
+    /// The valid problem with each possible way to access its operands; at least one. Candidates
+    /// that repack fewer bytes come first. They differ in the majors that the kernel sees.
     pub fn candidates(
         problem: &Problem,
         config: &Config,
@@ -323,7 +330,7 @@ impl PlannedProblem {
         candidates
     }
 
-    /// A problem that validates, with the operands accessed as a plan says.
+    /// A valid problem with the operand accesses of a plan.
     pub fn with_accesses(
         problem: &Problem,
         config: &Config,
@@ -337,7 +344,8 @@ impl PlannedProblem {
         choice.has_majors(self.problem.a.major, self.problem.b.major)
     }
 
-    /// What belongs to `[A, B]` of the requested problem, in the order of this one.
+    /// Reorders a pair that belongs to `[A, B]` of the requested problem into the operand order of
+    /// this problem.
     pub fn in_order<T>(&self, [a, b]: [T; 2]) -> [T; 2] {
         if self.transposed { [b, a] } else { [a, b] }
     }
@@ -377,7 +385,7 @@ impl PlannedProblem {
             let lines = u64::from(matrix.result().0);
             let result_batch_stride = lines * matrix.pitch;
             let matrix = MatrixRepack { result_batch_stride, ..matrix };
-            // More than there is memory for stays more.
+            // Sizes beyond `MOST_BYTES` are cut, so that sums do not overflow.
             let all = |of_one: u64| {
                 let all = of_one.saturating_mul(matrix.batch.into()).min(MOST_BYTES);
                 all.next_multiple_of(OPERAND_ALIGN)
@@ -397,14 +405,15 @@ impl PlannedProblem {
         Repacks { operands, bytes }
     }
 
-    /// Estimated cycles of the repack kernels. Both operands take one launch, or two where lines have scales.
+    /// Estimated cycles of the repack kernels. Both operands take one launch, or two where lines
+    /// have scales.
     pub fn repack_cycles(&self) -> f64 {
         let bytes = self.repacks().bytes;
         if bytes == 0 {
             return 0.0;
         }
-        // Copies are read and written once. Operands that are split are smaller when they are read, and read twice where they
-        // are scaled.
+        // Plain copies are read and written once. Operands that are split into terms are smaller
+        // when read than when written, and are read twice if they are scaled.
         let Problem { m, n, k, batch, .. } = self.problem;
         let [of_a, of_b] = [batch.a, batch.b].map(|stride| batch.matrices(stride) as f64);
         let (launches, read) = match terms(&self.config) {
@@ -419,13 +428,13 @@ impl PlannedProblem {
     }
 }
 
-/// The majors that kernels take an operand of this type in.
+/// The majors in which kernels read an operand of this type.
 fn majors_of(element: Element) -> Majors {
     Product::of(element, element).map_or(Majors::K, |product| product.majors)
 }
 
-/// How an operand can be accessed, in place first. There is one way, or for tf32 that does not lie along k two, since kernels
-/// take one such operand through registers.
+/// The possible accesses of an operand, in place first. There is one, except for tf32 operands that
+/// are not K-major. These have two, because kernels can read one such operand through registers.
 fn possible_accesses(
     operand: OperandLayout,
     element: Element,
@@ -435,7 +444,7 @@ fn possible_accesses(
 ) -> Vec<OperandAccess> {
     let bytes = u64::from(element.bytes());
     let stride = operand.leading_dimension as u64 * bytes;
-    // There is nothing behind the only line.
+    // The stride of a single line does not matter.
     let lines_fit = lines == 1 || stride > 0 && stride.is_multiple_of(TMA_ALIGN_BYTES);
     let matrices_fit = (batch_stride as u64).wrapping_mul(bytes).is_multiple_of(TMA_ALIGN_BYTES);
     let in_place = aligned && operand.step == 1 && lines_fit && matrices_fit;
@@ -459,7 +468,7 @@ fn planned_layout(
 ) -> OperandLayout {
     let unit = (TMA_ALIGN_BYTES / u64::from(element.bytes())) as usize;
     let (major, length) = match access {
-        // All kernels read this major.
+        // K-major operands are readable for all kernels.
         OperandAccess::InPlace if unread => {
             return OperandLayout::new(Major::K, lines.max(length).max(1).next_multiple_of(unit));
         }
@@ -523,7 +532,7 @@ mod tests {
             let Repacks { operands, bytes } = planned.repacks();
             assert_eq!(operands.map(|repack| repack.is_some()), [a != InPlace, b != InPlace]);
             assert!(bytes > 0 && planned.repack_cycles() > 0.0);
-            // Seen once more, it is in place.
+            // The planned problem needs no further repacking.
             let again =
                 PlannedProblem::new(&planned.problem, &planned.config, OperandAlignment::ALIGNED);
             assert_eq!(
@@ -536,7 +545,8 @@ mod tests {
         assert_eq!((planned.accesses.a, planned.accesses.b), (Repacked, InPlace));
     }
 
-    /// Kernels take one operand through registers; the other one, or both, are transposed.
+    /// Kernels can read one M- or N-major operand through registers. The other operand, or both,
+    /// are repacked along k.
     #[test]
     fn tf32_across_k_can_be_read_in_place_or_repacked() {
         use OperandAccess::{InPlace, Repacked, RepackedAlongK};
@@ -564,7 +574,7 @@ mod tests {
         assert_eq!(accesses(&wide(m, n), all), both);
         let tall = Problem::new(128, 64, 32, m, n);
         assert_eq!(accesses(&tall, all)[0], (InPlace, RepackedAlongK));
-        // What TMA does not read is transposed at once.
+        // An operand that TMA cannot read is repacked along k directly.
         assert_eq!(
             accesses(&wide(m, n), OperandAlignment { a: false, b: true })[0],
             (RepackedAlongK, InPlace)
@@ -590,7 +600,7 @@ mod tests {
                     assert!(repack.offset.is_multiple_of(LINE_BYTES));
                 }
             }
-            // One that is shorter than that ends with its last 16 bytes.
+            // A line shorter than a line of L2 is padded to 16 bytes only.
             let short = Problem::new(70, 90, 5, Major::K, Major::K).with_a_step(2);
             let [repack, _] = planned(&short, element).repacks().operands;
             let bytes = 5 * u64::from(element.bytes());

@@ -1,4 +1,5 @@
-//! [`Plan`]: how a problem will be computed: which kernel, on how many CTAs, in which order. Pure arithmetic, no device.
+//! [`Plan`]: how a problem will be computed. It names the kernel, the number of clusters and the
+//! order of tiles. Planning needs no device.
 
 mod describe;
 mod knobs;
@@ -20,13 +21,14 @@ use crate::problem::Problem;
 use crate::split::Split;
 use crate::tuning::{ProblemKey, TunedChoices};
 
-/// Extents and coordinates are 32-bit and signed in TMA.
+/// The largest extent. TMA's coordinates are signed 32-bit integers.
 const MAX_EXTENT: usize = i32::MAX as usize;
 
-/// Most products of a batch: two operands of so many matrices are repacked by fewer than 2^31 CTAs.
+/// The largest number of products in a batch. Repacking two operands of this many matrices takes
+/// fewer than 2^31 CTAs.
 const MAX_BATCH: usize = 1 << 28;
 
-/// No kernel counts the tiles of the problem.
+/// The problem has more tiles than kernels can count.
 const TOO_MANY_TILES: PlanError =
     PlanError::Overflow { what: "the number of tiles", limit: 1 << 31 };
 
@@ -35,50 +37,53 @@ const TOO_MANY_TILES: PlanError =
 pub struct Plan {
     /// The kernel.
     pub spec: Spec,
-    /// Rows of cluster tiles that are walked together.
+    /// Height of a raster block, in cluster tiles.
     pub raster_rows: u32,
     /// How tiles are split along k.
     pub split: Split,
     /// Cluster tiles that are split.
     pub split_tiles: u32,
-    /// Workers that share these.
+    /// Workers that share the split tiles.
     pub workers: u32,
-    /// Whether partial sums are added as they come.
+    /// Whether partial sums are added in their order of arrival.
     pub unordered: bool,
-    /// How long L2 keeps what is read and written.
+    /// The L2 eviction policies of A, B and D.
     pub l2: L2Policies,
-    /// How the kernel accesses A and B. JSON has it as `readings`.
+    /// How the kernel accesses A and B. The JSON field is `readings`.
     #[serde(rename = "readings")]
     pub accesses: OperandAccesses,
-    /// Estimated cycles of the repack kernels, 0 where both operands are read in place. JSON has it as `pass_cycles`.
+    /// Estimated cycles of the repack kernels; 0 if both operands are read in place. The JSON field
+    /// is `pass_cycles`.
     #[serde(rename = "pass_cycles")]
     pub repack_cycles: f64,
-    /// Whether the launch may begin while the one before it ends.
+    /// Whether the launch may begin while the previous one on the stream ends.
     pub dependent_launch: bool,
     /// Clusters launched.
     pub clusters: u32,
-    /// Cluster tiles of the problem, all its products together.
+    /// Cluster tiles of all products of the problem.
     pub tiles: u64,
-    /// Tiles over clusters: how often each cluster works.
+    /// Tiles divided by clusters.
     pub waves: f64,
-    /// What of the request was decomposed or chosen, for people.
+    /// Why this plan was chosen, as text for people.
     pub why: String,
 }
 
 impl Plan {
-    /// Checks what no problem can make possible: types without kernels, and knobs beyond their limits.
+    /// Checks a config apart from any problem: whether its types have kernels, and whether its
+    /// knobs are within their limits.
     ///
     /// # Errors
     /// The types have no kernel, or a knob is impossible.
     pub fn check_config(config: &Config, device: impl Into<DeviceFacts>) -> Result<()> {
-        // Only named kernels have majors that no problem changes.
+        // Only a named kernel fixes the majors.
         let majors = |spec| Choice::plain(spec).majors();
         let (a_major, b_major) = config.spec.map_or((Major::K, Major::K), majors);
         let problem = Problem::new(1, 1, 1, a_major, b_major);
         Plan::candidates(&problem, config, device).map(|_| ())
     }
 
-    /// Checks that there are kernels for a config's types, and that they take the scalars of a problem that validates.
+    /// Checks that there are kernels for a config's types, and that they take the scalars of a
+    /// valid problem.
     ///
     /// # Errors
     /// [`SpecError::Types`], [`SpecError::Major`], or a scalar that the kernels do not take.
@@ -88,9 +93,10 @@ impl Plan {
         check_types(&problem, config.operands(), config.output_dtype())
     }
 
-    /// The plans for a problem on a device, best first; one where the config names the kernel. For a column-major D they are
-    /// those of the transposed problem, in which A and B, m and n have changed places. The addresses of operands are assumed
-    /// to be multiples of 16.
+    /// The plans for a problem on a device, best first. There is only one if the config names the
+    /// kernel. For a column-major D, the plans are those of the transposed problem, in which A and
+    /// B, and m and n, are exchanged. The addresses of operands are assumed to be multiples of 16
+    /// bytes.
     ///
     /// # Errors
     /// The problem is malformed or too large, the types have no kernel, or a knob is impossible.
@@ -103,10 +109,10 @@ impl Plan {
         Ok(Candidates::new(problem, config, device.into(), alignment)?.collect())
     }
 
-    /// The best of the [`candidates`](Self::candidates), without making the others.
+    /// The first of the [`candidates`](Self::candidates), computed without the others.
     ///
     /// # Errors
-    /// As [`candidates`](Self::candidates).
+    /// The same as for [`candidates`](Self::candidates).
     pub fn best(
         problem: &Problem,
         config: &Config,
@@ -116,11 +122,12 @@ impl Plan {
         plans.next().ok_or(TOO_MANY_TILES)
     }
 
-    /// Like [`candidates`](Self::candidates), for operands of such alignment. Each plan is made when it is requested. A tuned
-    /// choice for this problem comes before all others where the config leaves everything but types to the planner.
+    /// Like [`candidates`](Self::candidates), for operands of the given alignment. Each plan is
+    /// computed on demand. If the config leaves every knob to the planner, a tuned choice for this
+    /// problem comes before all others.
     ///
     /// # Errors
-    /// As [`candidates`](Self::candidates).
+    /// The same as for [`candidates`](Self::candidates).
     pub fn candidates_with(
         problem: &Problem,
         config: &Config,
@@ -133,7 +140,8 @@ impl Plan {
         let Some(first) = plans.first.as_ref().filter(|_| config.leaves_all_to_planner()) else {
             return Ok(plans);
         };
-        // Where operands can be accessed in several ways, tuned choices are looked up for the way that the heuristic takes.
+        // If operands can be accessed in several ways, tuned choices are looked up for the access
+        // that the heuristic chose.
         let planned = plans.planned(&first.choice());
         let fits = |choice: Choice| {
             choice.with_epilogue(planned.config.epilogue.shape()).spec.validate().is_ok()
@@ -146,7 +154,7 @@ impl Plan {
         Ok(plans)
     }
 
-    /// What was chosen.
+    /// The choice of this plan.
     pub fn choice(&self) -> Choice {
         let Plan { spec, raster_rows, split, dependent_launch, .. } = *self;
         Choice { spec, raster_rows, split, dependent_launch }
@@ -167,7 +175,7 @@ impl Plan {
             spec: choice.with_epilogue(config.epilogue.shape()).spec,
             raster_rows: choice.raster_rows,
             split: choice.split,
-            // Countable ones fit.
+            // Countable numbers fit into 32 bits.
             split_tiles: split_tiles as u32,
             workers: workers as u32,
             unordered: config.unordered,
@@ -183,9 +191,10 @@ impl Plan {
     }
 }
 
-/// Plans for a problem, best first. The first is made at once, the others when they are asked for.
+/// Plans for a problem, best first. The first is computed at once, the others on demand.
 pub struct Candidates {
-    /// The problem with all ways to access the operands; each choice has the majors of one.
+    /// The problem with each possible way to access the operands. Each choice has the majors of one
+    /// of them.
     accesses: Vec<PlannedProblem>,
     device: DeviceFacts,
     tuned: Option<Plan>,
@@ -229,7 +238,7 @@ impl Candidates {
         if let Some(choice) = by_name(&accesses, sms)? {
             plans.first = plans.plan(choice, "as asked");
         } else if config.shapes_kernel() {
-            // Tiles are of D as it lies, unless operands are asked to change places.
+            // Requested tiles are tiles of D itself, unless swapped operands are requested.
             let swapped = Some(config.swapped.unwrap_or_default());
             let base = accesses.iter().find_map(|planned| {
                 let mut specs = specs_for(&planned.problem, operands, output, precision, swapped);
@@ -268,7 +277,7 @@ impl Candidates {
         planned.unwrap_or(&self.accesses[0])
     }
 
-    /// The plan of a choice; `None` where the kernel cannot count its tiles.
+    /// The plan of a choice. `None` if the kernel cannot count its tiles.
     fn plan(&self, choice: Choice, why: &str) -> Option<Plan> {
         let (planned, device) = (self.planned(&choice), self.device);
         let Problem { m, n, k, batch, .. } = planned.problem;
@@ -283,7 +292,7 @@ impl Candidates {
         loop {
             let choice = self.ranking.as_mut()?.next()?;
             let config = &self.accesses[0].config;
-            // An epilogue takes registers that the widest tiles have not.
+            // The widest tiles have no registers left for an epilogue.
             if choice.with_epilogue(config.epilogue.shape()).spec.validate().is_err() {
                 continue;
             }
@@ -304,14 +313,15 @@ impl Iterator for Candidates {
     }
 }
 
-/// An operand that is smaller stays in L2 for whoever reads it next, bytes.
+/// Bytes below which an operand is left in L2 for later kernels.
 const STREAMED_BYTES: u64 = 8 << 20;
 
-/// A D that is larger needs the lines of the operands to be evicted in their turn, bytes: where operands always go first, D
-/// fills L2, and 128×129280×7168 takes 6 % longer.
+/// Bytes of D above which operands are not evicted first. If they were, a large D would fill L2.
+/// This makes 128×129280×7168 take 6 % longer.
 const MOST_OUTPUT_BYTES: u64 = 15 << 20;
 
-/// A large operand of which every byte is read once, as D is one tile wide, leaves room in L2 to the other.
+/// The L2 policies of a choice. If D is a single tile wide, every byte of one operand is read only
+/// once. If that operand is large, it is evicted first and leaves L2 to the other operand.
 fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
     let Problem { m, n, k, batch, .. } = *problem;
     let [m, n, k] = choice.extents([m, n, k].map(|extent| extent as u64));
@@ -339,7 +349,7 @@ fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
     L2Policies { a, b, d: L2Policy::Normal }
 }
 
-/// The choice where the config names the kernel.
+/// The choice if the config names the kernel.
 fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
     let config = &accesses[0].config;
     let Some(spec) = config.spec else { return Ok(None) };
@@ -348,7 +358,7 @@ fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
     let planned = accesses.iter().find(|planned| types && planned.has_majors_of(&plain));
     let Some(planned) = planned else { return Err(PlanError::SpecMismatch { spec }) };
     config.check_epilogue_of(&spec)?;
-    // Rated as the kernel without one.
+    // Rated as the kernel without an epilogue.
     let choice = choice_for(
         plain.with_epilogue(EpilogueShape::NONE).spec,
         Shape::of_planned(planned),
@@ -360,7 +370,7 @@ fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
     Ok(Some(choice))
 }
 
-/// Refuses operands in each other's place where no kernel computes so.
+/// Checks that there are kernels that swap A and B, or do not, as requested.
 fn check_swapped(accesses: &[PlannedProblem]) -> Result<()> {
     let config = &accesses[0].config;
     let Config { swapped, .. } = *config;

@@ -1,4 +1,4 @@
-//! [`Precision`]: how accurately a product is added up, where there is more than one way.
+//! [`Precision`]: how accurately products are added up, for types that have more than one way.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,35 +7,38 @@ use pgemm_ir::Element;
 use pgemm_kernels::{Spec, Summation, Terms};
 use serde::{Deserialize, Serialize};
 
-/// How accurately products are added up. Types with one way only have it under every name of [`Full`](Precision::Full) and
-/// [`Fast`](Precision::Fast). The CPU adds up in binary32, also instead of f16, and splits no f32, whatever it is.
+/// How accurately products are added up. For types with only one way, [`Full`](Precision::Full) and
+/// [`Fast`](Precision::Fast) are the same. The CPU backend ignores the precision: it adds up in
+/// binary32, also instead of f16, and does not split f32 into terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Precision {
-    /// As accurately as it comes at nearly full speed: the tensor core adds up 128 products of 8-bit floats at a time, and
-    /// these sums are added in binary32.
+    /// The most accurate sums at nearly full speed. Of 8-bit floats, the tensor core adds up 128
+    /// products at a time, and these sums are added in binary32.
     #[default]
     Full,
-    /// The tensor core adds up 8-bit floats all along k, with about 14 bits.
+    /// The tensor core adds up products of 8-bit floats along all of k, with about 14 bits.
     Fast,
-    /// The tensor core adds up f16 in f16: sums are rounded to 11 bits again and again, and infinite from 65520 on. Parts of split
-    /// tiles are added in binary32.
+    /// The tensor core adds up products of f16 in f16. Sums are rounded to 11 bits after each step,
+    /// and become infinite from 65520 on. Parts of split tiles are added in binary32.
     F16,
-    /// f32 in binary32 on CUDA cores: what [`Full`](Precision::Full) is for f32.
+    /// f32 is multiplied in binary32 on CUDA cores. This is the meaning of
+    /// [`Full`](Precision::Full) for f32.
     Exact,
-    /// f32 as the sum of two tf32, three products.
+    /// f32 is split into two tf32 terms, and three products of terms are added.
     Tf32x3,
-    /// f32 as the sum of two f16, three products, rows of A and columns of B scaled by powers of two.
+    /// f32 is split into two f16 terms, and three products of terms are added. Rows of A and
+    /// columns of B are scaled by powers of two.
     F16x3,
-    /// f32 as the sum of three bf16, the six larger products.
+    /// f32 is split into three bf16 terms, and the six largest products of terms are added.
     Bf16x6,
-    /// f32 as the sum of three bf16, all nine products.
+    /// f32 is split into three bf16 terms, and all nine products of terms are added.
     Bf16x9,
 }
 
 impl Precision {
-    /// All of them.
+    /// All precisions.
     pub const ALL: [Precision; 8] = [
         Precision::Full,
         Precision::Fast,
@@ -61,7 +64,7 @@ impl Precision {
         }
     }
 
-    /// That of a kernel.
+    /// The precision of a kernel.
     pub fn of(spec: &Spec) -> Precision {
         let Some(wgmma) = spec.wgmma() else { return Precision::Full };
         match (wgmma.terms, spec.a) {
@@ -74,7 +77,8 @@ impl Precision {
         }
     }
 
-    /// What it splits f32 into, and how many terms and products that makes.
+    /// The element type and number of the terms that f32 is split into. `None` for precisions
+    /// without terms.
     pub const fn terms(self) -> Option<(Element, Terms)> {
         match self {
             Precision::Tf32x3 => Some((Element::Tf32, Terms::X3)),
@@ -85,14 +89,14 @@ impl Precision {
         }
     }
 
-    /// Full or, where that is something else for operands of this type, fast.
+    /// `Fast` if `fast` is set and differs from `Full` for operands of this type, otherwise `Full`.
     pub(crate) fn full_or_fast(element: Element, fast: bool) -> Precision {
         let has_few_bits = element.is_float() && element.bytes() == 1;
         if has_few_bits && fast { Precision::Fast } else { Precision::Full }
     }
 }
 
-/// Whether a precision is left out of files, as it was in those that know of none.
+/// Whether a precision is the default one, which files omit.
 pub fn is_default(precision: &Precision) -> bool {
     *precision == Precision::default()
 }

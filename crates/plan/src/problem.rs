@@ -1,4 +1,5 @@
-//! [`Problem`]: what is to be computed. The extents, layouts and scalars of `D = alpha * A·B + beta * C`.
+//! [`Problem`]: what is to be computed. The extents, layouts and scalars of `D = alpha * A·B + beta
+//! * C`.
 
 mod checks;
 mod scalars;
@@ -12,7 +13,8 @@ use crate::layout::{Major, MatrixLayout, OperandLayout, Order};
 
 pub use spans::Spans;
 
-/// `D = alpha * A·B + beta * C`: A is m×k, B is k×n, C and D are m×n. Or a batch of such products.
+/// The product `D = alpha * A·B + beta * C`, or a batch of such products. A is m×k, B is k×n, C and
+/// D are m×n.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Problem {
@@ -29,20 +31,21 @@ pub struct Problem {
     /// Contiguous dimension of C and D: n (row-major) or m (column-major).
     #[serde(default = "row_major")]
     pub d_major: Major,
-    /// Elements from one line (row or column, as `d_major` says) of C to the next; 0 where all lines are the same one.
+    /// Elements from one line of C (a row or a column, as `d_major` says) to the next. 0 if all
+    /// lines are the same one.
     pub c_leading_dimension: usize,
     /// Elements from one line of D to the next.
     pub d_leading_dimension: usize,
-    /// Factor of A·B. Products that are not of f64 take it as the nearest binary32.
+    /// Factor of A·B. Products of other types than f64 round it to the nearest binary32.
     pub alpha: f64,
-    /// Factor of C, as alpha is one. Where it is 0, C is never read.
+    /// Factor of C, rounded as alpha is. If it is 0, C is not read.
     pub beta: f64,
-    /// How many products there are, and where the matrices of each lie.
+    /// The number of products, and the strides between their matrices.
     #[serde(default, skip_serializing_if = "Batch::is_one")]
     pub batch: Batch,
 }
 
-/// What files said by saying nothing.
+/// Default used when a file omits the field.
 fn row_major() -> Major {
     Major::N
 }
@@ -73,10 +76,11 @@ impl Problem {
         }
     }
 
-    /// The problem that multiplies two matrices as they lie, with a D without gaps.
+    /// The problem that multiplies two matrices of these layouts into a row-major D without gaps.
     ///
     /// # Errors
-    /// The columns of A are not the rows of B, or [`validate`](Self::validate) fails.
+    /// The number of columns of A is not the number of rows of B, or [`validate`](Self::validate)
+    /// fails.
     pub fn of(a: &MatrixLayout, b: &MatrixLayout) -> Result<Problem, PlanError> {
         if a.columns != b.rows {
             return Err(PlanError::InnerDimensions {
@@ -145,8 +149,9 @@ impl Problem {
         self
     }
 
-    /// Makes it a batch of `count` products, whose matrices lie one behind the other, without gaps, as far as lines have none.
-    /// Layouts that change later do not change the batch.
+    /// Makes the problem a batch of `count` products. Their matrices follow one another without
+    /// gaps, apart from gaps between lines. Later changes of layouts do not change the batch
+    /// strides.
     pub fn with_batch(mut self, count: usize) -> Problem {
         let apart = |(lines, length): (usize, usize), leading_dimension: usize, step: usize| {
             lines.saturating_mul(leading_dimension).max(length.saturating_mul(step)).max(1)
@@ -166,19 +171,19 @@ impl Problem {
         self
     }
 
-    /// Sets the elements from one A of a batch to the next; 0 where all products have the same one.
+    /// Sets the elements from one A of a batch to the next. 0 if all products have the same A.
     pub fn with_a_batch_stride(mut self, elements: usize) -> Problem {
         self.batch.a = elements;
         self
     }
 
-    /// Sets the elements from one B of a batch to the next; 0 where all products have the same one.
+    /// Sets the elements from one B of a batch to the next. 0 if all products have the same B.
     pub fn with_b_batch_stride(mut self, elements: usize) -> Problem {
         self.batch.b = elements;
         self
     }
 
-    /// Sets the elements from one C of a batch to the next; 0 where all products have the same one.
+    /// Sets the elements from one C of a batch to the next. 0 if all products have the same C.
     pub fn with_c_batch_stride(mut self, elements: usize) -> Problem {
         self.batch.c = elements;
         self
@@ -190,22 +195,22 @@ impl Problem {
         self
     }
 
-    /// The same with no strides where there is one product.
+    /// The same problem, with batch strides of 0 if it has at most one product.
     pub fn normalised(&self) -> Problem {
         Problem { batch: self.batch.normalised(), ..*self }
     }
 
-    /// One product of the batch.
+    /// The problem of a single product of the batch.
     pub fn one(&self) -> Problem {
         Problem { batch: Batch::ONE, ..*self }
     }
 
-    /// Whether there is no element of D.
+    /// Whether D has no elements.
     pub fn is_empty(&self) -> bool {
         self.m == 0 || self.n == 0 || self.batch.count == 0
     }
 
-    /// The problem on the same bytes that computes Dᵀ = Bᵀ·Aᵀ: A and B, and m and n, change places.
+    /// The problem on the same bytes that computes Dᵀ = Bᵀ·Aᵀ: A and B, and m and n, are exchanged.
     pub fn transposed(&self) -> Problem {
         let transposed = |operand: OperandLayout| {
             let major = match operand.major {
@@ -238,7 +243,7 @@ impl Problem {
         self
     }
 
-    /// How A lies, where its elements are neighbours: m×k.
+    /// The layout of A (m×k) if its `step` is 1.
     pub fn a_layout(&self) -> MatrixLayout {
         let order = if self.a.major == Major::M { Order::ColumnMajor } else { Order::RowMajor };
         MatrixLayout {
@@ -249,7 +254,7 @@ impl Problem {
         }
     }
 
-    /// How B lies, where its elements are neighbours: k×n.
+    /// The layout of B (k×n) if its `step` is 1.
     pub fn b_layout(&self) -> MatrixLayout {
         let order = if self.b.major == Major::N { Order::RowMajor } else { Order::ColumnMajor };
         MatrixLayout {
@@ -260,12 +265,12 @@ impl Problem {
         }
     }
 
-    /// How C lies: m×n.
+    /// The layout of C (m×n).
     pub fn c_layout(&self) -> MatrixLayout {
         self.d_layout().with_leading_dimension(self.c_leading_dimension)
     }
 
-    /// How D lies: m×n.
+    /// The layout of D (m×n).
     pub fn d_layout(&self) -> MatrixLayout {
         let order = match self.d_major {
             Major::M => Order::ColumnMajor,
@@ -279,12 +284,12 @@ impl Problem {
         }
     }
 
-    /// Lines of A, and elements of each.
+    /// The number of lines of A, and the elements of each line.
     pub fn a_lines(&self) -> (usize, usize) {
         if self.a.major == Major::M { (self.k, self.m) } else { (self.m, self.k) }
     }
 
-    /// Lines of B, and elements of each.
+    /// The number of lines of B, and the elements of each line.
     pub fn b_lines(&self) -> (usize, usize) {
         if self.b.major == Major::N { (self.k, self.n) } else { (self.n, self.k) }
     }
@@ -292,7 +297,7 @@ impl Problem {
     /// Multiplications and additions of all products, 2·m·n·k each.
     ///
     /// # Errors
-    /// The count is not a 64-bit integer.
+    /// The count does not fit into 64 bits.
     pub fn operations(&self) -> Result<u64, PlanError> {
         let Problem { m, n, k, batch: Batch { count, .. }, .. } = *self;
         [m, n, k, count]

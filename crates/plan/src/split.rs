@@ -5,18 +5,19 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How output tiles are split along k among CTAs, so that few tiles keep all SMs busy.
+/// How output tiles are split along k among clusters, so that a few tiles keep all SMs busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Split {
-    /// Each tile is computed by one CTA.
+    /// Tiles are not split.
     #[default]
     Whole,
-    /// Split-K: each tile by so many.
+    /// Split-K: each tile is computed by this number of workers.
     SplitK(u32),
-    /// Stream-K: the k-tiles of all tiles, laid end to end, are dealt out evenly; of tiles that fill the device more than
-    /// twice, only those of the last two waves, unless these are full.
+    /// Stream-K: the k-tiles of all tiles, laid end to end, are distributed evenly over the
+    /// workers. If the tiles make more than two waves, only those of the last two waves are split.
+    /// Full waves are not split.
     StreamK,
 }
 
@@ -55,5 +56,5 @@ impl FromStr for Split {
     }
 }
 
-/// Most CTAs that split-K lets share a tile.
+/// The largest number of workers that may share a tile under split-K.
 pub const MAX_SPLITS: u32 = 256;

@@ -1,4 +1,5 @@
-//! Tuned choices: the key under which they are kept, and how a plan looks them up. Results files implement the lookup.
+//! Tuned choices: the key under which they are stored, and the trait by which a plan looks them up.
+//! Results files implement the trait.
 
 use pgemm_ir::Element;
 use pgemm_kernels::Spec;
@@ -24,9 +25,9 @@ pub struct TunedChoice {
     pub date: String,
 }
 
-/// Where a plan looks for tuned choices. `()` has none.
+/// A source of tuned choices. The source `()` is empty.
 pub trait TunedChoices {
-    /// The choice for a problem; `None` where it was not tuned.
+    /// The choice for a problem, or `None` if the problem was not tuned.
     fn tuned(&self, key: &ProblemKey) -> Option<&TunedChoice>;
 }
 
@@ -36,7 +37,7 @@ impl TunedChoices for () {
     }
 }
 
-/// What a tuned choice depends on.
+/// The properties of a problem that a tuned choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProblemKey {
     /// Rows of A and D.
@@ -45,9 +46,9 @@ pub struct ProblemKey {
     pub n: usize,
     /// Columns of A, rows of B.
     pub k: usize,
-    /// Element type of A, and of B where that is not given.
+    /// Element type of A, and of B unless `b_dtype` is given.
     pub dtype: Element,
-    /// Element type of B, where it is not A's.
+    /// Element type of B, if it differs from that of A.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b_dtype: Option<Element>,
     /// Element type of C and D.
@@ -59,20 +60,20 @@ pub struct ProblemKey {
     pub a_major: Major,
     /// Contiguous dimension of B.
     pub b_major: Major,
-    /// Products, and whether all have the same A or the same B.
+    /// The batch: its number of products, and whether they share A or B.
     #[serde(default, skip_serializing_if = "KeyBatch::is_one")]
     pub batch: KeyBatch,
 }
 
-/// What a tuned choice depends on of a batch.
+/// The properties of a batch that a tuned choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyBatch {
-    /// Products.
+    /// Number of products.
     pub count: usize,
-    /// Whether all have the same A.
+    /// Whether all products have the same A.
     #[serde(default)]
     pub same_a: bool,
-    /// Whether all have the same B.
+    /// Whether all products have the same B.
     #[serde(default)]
     pub same_b: bool,
 }
@@ -91,14 +92,15 @@ impl Default for KeyBatch {
 }
 
 impl ProblemKey {
-    /// The key of a problem under a config. It is that of the problem as the kernel sees it: with repacked operands, and
-    /// transposed where D is column-major. Leading dimensions and scalars are not part of it.
+    /// The key of a problem under a config. It describes the problem as the kernel sees it: with
+    /// repacked operands, and transposed if D is column-major. Leading dimensions and scalars are
+    /// not part of it.
     pub fn of(problem: &Problem, config: &Config) -> ProblemKey {
         let alignment = OperandAlignment::ALIGNED;
         ProblemKey::of_planned(&PlannedProblem::new(problem, config, alignment))
     }
 
-    /// The key of a problem as its kernel sees it.
+    /// The key of a planned problem.
     pub fn of_planned(planned: &PlannedProblem) -> ProblemKey {
         let PlannedProblem { problem, config, .. } = planned;
         ProblemKey {
@@ -123,13 +125,14 @@ impl ProblemKey {
         [self.dtype, self.b_dtype.unwrap_or(self.dtype)]
     }
 
-    /// The config of its types, with every knob left to the planner.
+    /// The config with the key's types and precision. Every knob is left to the planner.
     pub fn config(&self) -> Config {
         let [a, b] = self.operands();
         Config::new(a).with_b_dtype(b).with_output(self.output).with_precision(self.precision)
     }
 
-    /// The problem that is measured: no gaps between lines or matrices, alpha = 1, beta = 0.
+    /// The problem that the tuner measures for this key. It has no gaps between lines or matrices,
+    /// alpha = 1 and beta = 0.
     pub fn problem(&self) -> Problem {
         let KeyBatch { count, same_a, same_b } = self.batch;
         let problem = Problem::new(self.m, self.n, self.k, self.a_major, self.b_major);
@@ -138,7 +141,7 @@ impl ProblemKey {
         if same_b { problem.with_b_batch_stride(0) } else { problem }
     }
 
-    /// Its m, n and k.
+    /// The extents m, n and k.
     pub fn extents(&self) -> [u64; 3] {
         [self.m, self.n, self.k].map(|extent| extent as u64)
     }
@@ -148,17 +151,18 @@ impl ProblemKey {
         Shape::of(&self.problem(), &self.config())
     }
 
-    /// Every spec of the catalogue that can compute it.
+    /// Every spec of the catalogue that can compute the problem.
     pub fn specs(&self) -> impl Iterator<Item = Spec> + use<> {
         specs_for(&self.problem(), self.operands(), self.output, self.precision, None)
     }
 
-    /// Whether the kernel of a choice has its majors.
+    /// Whether the kernel of a choice has the majors of the problem.
     pub fn has_majors_of(&self, choice: &Choice) -> bool {
         choice.has_majors(self.a_major, self.b_major)
     }
 
-    /// Whether a choice can compute it: types, precision and majors are those of the problem, and every number is in range.
+    /// Whether a choice can compute the problem: types, precision and majors agree, and every
+    /// number is in range.
     pub fn fits(&self, choice: &Choice) -> bool {
         let spec = &choice.spec;
         let types = (choice.operands(), spec.output) == (self.operands(), self.output);

@@ -9,10 +9,11 @@ use rand::{RngExt, SeedableRng};
 
 const SMS: u32 = 132;
 
-/// Builds with debug assertions are not what users wait for, and only kept from being absurd.
+/// Users run release builds. The limit for builds with debug assertions only prevents excessive
+/// times.
 const LIMIT: Duration = Duration::from_micros(if cfg!(debug_assertions) { 400 } else { 10 });
 
-/// Extents from 1 to 16384, small ones as often as large ones.
+/// Random problems with extents from 1 to 16384, distributed evenly over their logarithms.
 fn problems(count: usize) -> Vec<Problem> {
     let mut random = StdRng::seed_from_u64(1);
     let mut extent = || 2f64.powf(random.random_range(0.0..14.0)) as usize;
@@ -31,7 +32,7 @@ fn a_problem_that_was_never_seen_is_planned_in_microseconds() {
     let problems = problems(600);
     for (dtype, output) in [(Element::Bf16, Element::Bf16), (Element::F16, Element::F32)] {
         let config = Config::new(dtype).with_output(output);
-        // Of several medians the least: a busy machine only adds.
+        // The least of several medians: other load on the machine only adds time.
         let median = (0..5)
             .map(|_| {
                 let mut times: Vec<Duration> = problems

@@ -14,13 +14,15 @@ use crate::errors::{Failure, detached};
 use crate::knobs::{USUAL_SMS, majors};
 use crate::{gemms, types};
 
-/// Finds the fastest kernel for a problem by measuring, and has every later call use it. The device should have nothing else to do.
+/// Finds the fastest kernel for a problem by measuring. Every later call uses it. The device should
+/// be idle otherwise.
 ///
-/// problem is 'MxNxK', 'MxNxK*BATCH' or a tuple of them; a_major and b_major are the dimensions that are contiguous: a linear
-/// layer's weights are 'k', row-major matrices 'k' and 'n'. At most trials candidates are measured for seconds seconds;
-/// compiling and verifying come on top. Results go to file, which is continued where it exists; without one to a file in the
-/// user's cache folder, where they are found by themselves. progress(done, of, candidates) is called now and then. Returns what
-/// was found, as a dict.
+/// problem is 'MxNxK', 'MxNxK*BATCH' or a tuple of them; a_major and b_major are the contiguous
+/// dimensions of A and B: a linear layer's weights are 'k', row-major matrices 'k' and 'n'. At most
+/// trials candidates are measured for seconds seconds, not counting compilation and verification.
+/// Results are written to file; an existing one is continued. Without file they go to the user's
+/// cache folder, where later calls find them. progress(done, of, candidates) is called from time to
+/// time. Returns the result as a dict.
 #[pyfunction]
 #[pyo3(signature = (problem, dtype=None, *, b_dtype=None, out_dtype=None, precision=None, a_major="k", b_major="n", device=0,
     trials=None, seconds=None, file=None, progress=None))]
@@ -55,7 +57,7 @@ pub fn autotune<'py>(
             seconds: seconds.unwrap_or(usual.seconds),
         };
         options.check()?;
-        // What is wrong with the request is said before a device is needed.
+        // Errors of the request are reported before a device is needed.
         Plan::best(&problem, &config, USUAL_SMS)?;
         let key = ProblemKey::of(&problem, &config);
         let mut stopped = None;
@@ -94,7 +96,7 @@ fn tune(
     let tuner = Tuner::new(&gemms::device(device)?, options)?;
     let (mut results, path) = match file {
         Some(path) if path.exists() => (Results::read_for(&path, &tuner.platform())?, path),
-        // That it can be written is known before minutes are spent.
+        // The file is written first, so that a write error is found before minutes of measuring.
         Some(path) => {
             let results = Results::new(tuner.platform());
             results.write(&path)?;
@@ -113,7 +115,7 @@ fn tune(
     if let Err(TuneError::Stopped) = &tuned
         && results.problems.is_empty()
     {
-        // Nothing is in it; that it stays is no harm.
+        // The file is empty; if it remains, it does no harm.
         let _ = std::fs::remove_file(&path);
     }
     let tuned = tuned?;
@@ -144,21 +146,21 @@ fn found<'py>(
 }
 
 /// A problem as text or as numbers.
-fn problem(asked: &Bound<'_, PyAny>, a_major: &str, b_major: &str) -> Result<Problem, Failure> {
+fn problem(requested: &Bound<'_, PyAny>, a_major: &str, b_major: &str) -> Result<Problem, Failure> {
     let wrong = || {
-        let text = asked.repr().map(|text| text.to_string()).unwrap_or_default();
+        let text = requested.repr().map(|text| text.to_string()).unwrap_or_default();
         Failure::argument(format!(
             "problem is {text}: give 'MxNxK', 'MxNxK*BATCH', (M, N, K) or (M, N, K, BATCH)"
         ))
     };
-    let numbers: Vec<usize> = match asked.extract::<String>() {
+    let numbers: Vec<usize> = match requested.extract::<String>() {
         Ok(text) => {
             let numbers = text.split(['x', '*']).map(str::parse);
             let in_place =
                 text.find('*').is_none_or(|star| text.rfind('x').is_some_and(|x| x < star));
             numbers.collect::<Result<_, _>>().ok().filter(|_| in_place).ok_or_else(wrong)?
         }
-        Err(_) => asked.extract().map_err(|_| wrong())?,
+        Err(_) => requested.extract().map_err(|_| wrong())?,
     };
     let (m, n, k, batch) = match numbers[..] {
         [m, n, k] => (m, n, k, 1),

@@ -17,29 +17,29 @@ use crate::types::Types;
 pub struct Product {
     /// Element types.
     pub types: Types,
-    /// What is done to results.
+    /// The bias and activation that are applied to results.
     pub epilogue: Epilogue,
-    /// What is launched.
+    /// The launches of the product.
     pub launches: Launches,
     /// Addresses of A, B, C and D.
     pub addresses: [u64; 4],
     /// Address of the bias, 0 where there is none.
     pub bias: u64,
-    /// Where all of them are.
+    /// The device or host memory of all arrays.
     pub place: Place,
     /// The stream, of a product on a device.
     pub stream: u64,
 }
 
 impl Product {
-    /// Queues it on its stream, or computes it where it is on the CPU.
+    /// Queues the product on its stream, or computes it at once on the CPU.
     ///
     /// # Errors
-    /// What the library says.
+    /// The errors of the library.
     ///
     /// # Safety
-    /// The addresses must be those of arrays as `launches` describes them; on a device they and the stream must live until the
-    /// work is done.
+    /// The addresses must be those of arrays as `launches` describes them; on a device they and the
+    /// stream must live until the work is done.
     pub unsafe fn run(&self) -> Result<(), Failure> {
         match self.place {
             // SAFETY: as the caller vouches.
@@ -167,7 +167,7 @@ fn strided(problem: &Problem, array: usize, address: u64, element_bytes: usize) 
 /// The address of a bias for a result.
 ///
 /// # Errors
-/// It is of another length or type, has gaps, or shares memory with the result.
+/// The bias has another length or type, has gaps, or shares memory with the result.
 pub fn bias_address(
     view: &View,
     out: &View,

@@ -17,9 +17,9 @@ use crate::layout::LayoutError;
 /// The classes that there are, besides their base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// An array, number or text that is not what it must be.
+    /// An invalid array, number or text.
     Argument,
-    /// Element types that nothing multiplies.
+    /// Element types without a kernel.
     Dtype,
     /// A knob or mode that no kernel has.
     NotSupported,
@@ -31,7 +31,7 @@ pub enum Class {
     Driver,
     /// A call at the wrong time.
     State,
-    /// What was waited for takes longer.
+    /// The time limit of a wait was reached.
     TimedOut,
     /// Files of the autotuner.
     File,
@@ -71,45 +71,46 @@ impl Class {
     }
 }
 
-/// What keeps a call from doing what it is for.
+/// Why a call failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// What the library says.
+    /// An error of the library.
     Library(Error),
     /// Arrays that make no product.
     Layout(LayoutError),
-    /// What this interface says.
-    Said(Class, String),
-    /// What Python says.
+    /// An error of this interface.
+    Interface(Class, String),
+    /// An exception of Python.
     Python(PyErr),
 }
 
 impl Failure {
-    /// An argument that is not what it must be.
+    /// An invalid argument.
     pub fn argument(message: impl ToString) -> Failure {
-        Failure::Said(Class::Argument, message.to_string())
+        Failure::Interface(Class::Argument, message.to_string())
     }
 
     /// Element types that nothing multiplies.
     pub fn dtype(message: impl Into<String>) -> Failure {
-        Failure::Said(Class::Dtype, message.into())
+        Failure::Interface(Class::Dtype, message.into())
     }
 
-    /// As an exception.
+    /// Converts the failure to an exception.
     pub fn raise(self, py: Python<'_>) -> PyErr {
         match self {
             Failure::Library(Error::CaptureUnprepared) => {
-                let how = "from Python, call it once with arrays of the same shapes, strides and types before";
+                let how = "from Python, call it once with arrays of the same shapes, strides and \
+                    types before";
                 Class::State.exception(py, format!("{}; {how}", Error::CaptureUnprepared))
             }
             Failure::Library(error) => class_of(&error).exception(py, error.to_string()),
             Failure::Layout(error) => Class::Argument.exception(py, error.to_string()),
-            Failure::Said(class, message) => class.exception(py, message),
+            Failure::Interface(class, message) => class.exception(py, message),
             Failure::Python(error) => error,
         }
     }
 
-    /// The same error as one of element types, which nothing but them can cause.
+    /// The same error, classified as an error of element types.
     pub fn of_types(self) -> Failure {
         match self {
             Failure::Library(Error::Plan(error)) if error.knob().is_some() => {
@@ -151,7 +152,7 @@ impl From<TuneError> for Failure {
             TuneError::Stopped => Class::File,
             _ => Class::Internal,
         };
-        Failure::Said(class, error.to_string())
+        Failure::Interface(class, error.to_string())
     }
 }
 
@@ -235,7 +236,7 @@ fn class_of_engine(error: &EngineError) -> Class {
     }
 }
 
-/// Does something without the interpreter's lock. What unwinds out of it is a defect, and becomes an exception.
+/// Runs a function without the interpreter's lock. A panic is a defect and becomes an exception.
 pub fn detached<T: Send>(
     py: Python<'_>,
     call: impl FnOnce() -> Result<T, Failure> + Send,
@@ -252,5 +253,5 @@ fn panicked(payload: &(dyn Any + Send)) -> Failure {
         _ => "no message",
     };
     let message = format!("a defect of this library: {text}. Please report it");
-    Failure::Said(Class::Internal, message)
+    Failure::Interface(Class::Internal, message)
 }

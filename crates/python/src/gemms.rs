@@ -1,4 +1,5 @@
-//! The GEMMs that calls on arrays share: one for each device and what is computed, made when it is first needed.
+//! The GEMMs shared by calls on arrays: one for each device and configuration, created on first
+//! use.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,14 +12,14 @@ use pgemm::{Config, Epilogue, Gemm};
 use crate::errors::Failure;
 use crate::types::Types;
 
-/// What a shared GEMM is made for.
+/// The key of a shared GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The device's ordinal.
     pub ordinal: u32,
     /// Element types.
     pub types: Types,
-    /// What is done to results.
+    /// The bias and activation that are applied to results.
     pub epilogue: Epilogue,
 }
 
@@ -31,11 +32,11 @@ impl Key {
 
 static GEMMS: Mutex<Option<HashMap<Key, Gemm>>> = Mutex::new(None);
 static DEVICES: Mutex<Option<HashMap<u32, Device>>> = Mutex::new(None);
-/// How often all were forgotten.
+/// Incremented when all shared GEMMs are dropped.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The one that this thread used last, and when it was made.
+    /// The GEMM that this thread used last, with its generation.
     static LAST: RefCell<Option<(u64, Key, Gemm)>> = const { RefCell::new(None) };
 }
 
@@ -79,7 +80,8 @@ pub fn device(ordinal: u32) -> Result<Device, Failure> {
     Ok(device)
 }
 
-/// Forgets all, so that what was tuned since is used. What is captured in graphs may still need them, so they stay alive.
+/// Drops all shared GEMMs from the cache, so that new tuning results are used. They stay alive,
+/// because captured graphs may still need them.
 pub fn renew() {
     static FORMER: Mutex<Vec<Gemm>> = Mutex::new(Vec::new());
     let mut gemms = lock(&GEMMS);

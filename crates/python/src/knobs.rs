@@ -1,4 +1,4 @@
-//! Keywords that say what a GEMM is made for, as a [`Config`].
+//! Reads the keywords of a GEMM into a [`Config`].
 
 use pgemm::{Config, Epilogue, Major, Plan, Precision};
 use pgemm_kernels::{Cluster, Schedule};
@@ -33,25 +33,25 @@ const KNOWN: [&str; 18] = [
     "autotune_file",
 ];
 
-/// What a `Runner` is made for.
-pub struct Asked {
+/// The request of a `Runner`.
+pub struct Requested {
     /// Types and knobs.
     pub config: Config,
     /// The device's ordinal; `None` for that of the calling thread.
     pub device: Option<u32>,
-    /// Where results of the autotuner are.
+    /// Location of the autotuner's results.
     pub autotune_file: Option<String>,
 }
 
 /// Reads keywords; a knob that is lacking or None is the planner's.
 ///
 /// # Errors
-/// A keyword that is unknown, a value that stands for nothing, or knobs that no kernel has.
+/// An unknown keyword, an invalid value, or knobs without a kernel.
 pub fn read(
     dtype: &Bound<'_, PyAny>,
     tile: [Option<u32>; 3],
     keywords: Option<&Bound<'_, PyDict>>,
-) -> Result<Asked, Failure> {
+) -> Result<Requested, Failure> {
     let py = dtype.py();
     let none = PyDict::new(py);
     let keywords = keywords.unwrap_or(&none);
@@ -59,7 +59,7 @@ pub fn read(
         let key: String = key.extract()?;
         if !KNOWN.contains(&key.as_str()) {
             let known = KNOWN.join(", ");
-            return Err(Failure::Said(
+            return Err(Failure::Interface(
                 Class::Dtype,
                 format!("'{key}' is no knob: use dtype, tile_m, tile_n, tile_k, or one of {known}"),
             ));
@@ -67,9 +67,11 @@ pub fn read(
     }
     let get = Keywords(keywords);
     if get.value::<bool>("persistent")? == Some(false) {
-        return Err(Failure::Said(
+        return Err(Failure::Interface(
             Class::NotSupported,
-            "persistent = False is not possible: all kernels are persistent. The nearest legal value is True".into(),
+            "persistent = False is not possible: all kernels are persistent. The nearest legal \
+             value is True"
+                .into(),
         ));
     }
     let [tile_m, tile_n, tile_k] = tile;
@@ -96,8 +98,8 @@ pub fn read(
     if let Some(name) = get.value::<String>("kernel")? {
         let spec = name
             .parse()
-            .map_err(|error| Failure::Said(Class::NotSupported, format!("kernel: {error}")))?;
-        // The kernel says what tiles are.
+            .map_err(|error| Failure::Interface(Class::NotSupported, format!("kernel: {error}")))?;
+        // The named kernel determines the tiles.
         config = config
             .with_spec(spec)
             .with_tile_m(None::<u32>)
@@ -106,22 +108,23 @@ pub fn read(
     }
     Plan::check_config(&config, USUAL_SMS)?;
     let (device, autotune_file) = (get.value("device")?, get.value("autotune_file")?);
-    Ok(Asked { config, device, autotune_file })
+    Ok(Requested { config, device, autotune_file })
 }
 
-impl Asked {
-    /// The same, for who is given no bias.
+impl Requested {
+    /// The same, for calls that take no bias.
     ///
     /// # Errors
     /// The epilogue has one.
-    pub fn without_bias(self) -> Result<Asked, Failure> {
+    pub fn without_bias(self) -> Result<Requested, Failure> {
         let epilogue = self.config.epilogue;
         match epilogue.bias() {
             None => Ok(self),
-            Some(_) => Err(Failure::Said(
+            Some(_) => Err(Failure::Interface(
                 Class::NotSupported,
                 format!(
-                    "epilogue = {epilogue} is not possible: a Runner is given no bias. Leave that part out, or use persistent_gemm.matmul"
+                    "epilogue = {epilogue} is not possible: a Runner is given no bias. Leave that \
+                     part out, or use persistent_gemm.matmul"
                 ),
             )),
         }
@@ -139,7 +142,7 @@ impl<'py> Keywords<'_, 'py> {
         let Some(object) = self.object(key)? else { return Ok(None) };
         match object.extract::<T>() {
             Ok(value) => Ok(Some(value)),
-            Err(_) => Err(Failure::Said(
+            Err(_) => Err(Failure::Interface(
                 Class::Dtype,
                 format!(
                     "{key} is {}, which it cannot be: docs/python.md says what it is",

@@ -1,5 +1,5 @@
-//! The Python interface of `persistent-gemm`: the module `persistent_gemm._core`, which the package `persistent_gemm` in
-//! `crates/python/python` gives its names. docs/python.md is the guide.
+//! The Python interface of `persistent-gemm`: the module `persistent_gemm._core`, which the package
+//! `persistent_gemm` in `crates/python/python` gives its names. docs/python.md is the guide.
 
 mod autotune;
 mod compute;
@@ -16,7 +16,7 @@ mod types;
 
 use pyo3::prelude::*;
 
-/// What `persistent_gemm` is made of.
+/// The module `persistent_gemm`.
 #[pymodule]
 mod _core {
     use pyo3::prelude::*;
@@ -30,10 +30,12 @@ mod _core {
     #[pymodule_export]
     use crate::runner::{Runner, describe};
 
-    /// D = activation(alpha * a @ b + beta * c + bias), by torch.matmul's rules for vectors and leading dimensions.
+    /// D = activation(alpha * a @ b + beta * c + bias), by torch.matmul's rules for vectors and
+    /// leading dimensions.
     ///
-    /// Arrays are those of PyTorch, CuPy, JAX, numpy and of whatever else has DLPack or an array interface, read as their strides
-    /// say: nothing is copied. The result is in a's library and on its device, or in out. See docs/python.md.
+    /// Arrays may be of PyTorch, CuPy, JAX, numpy and of any library with DLPack or an array
+    /// interface. They are read with their strides and not copied. The result is an array of a's
+    /// library on the same device, or out. See docs/python.md.
     #[pyfunction]
     #[pyo3(signature = (a, b, out=None, c=None, alpha=1.0, beta=0.0, epilogue=None, *, bias=None, dtype=None, precision=None,
         out_dtype=None, stream=None))]
@@ -71,7 +73,8 @@ mod _core {
         .run(true)
     }
 
-    /// activation(x @ weight.T + bias): weight has a row for each output, as torch.nn.Linear has it. See matmul.
+    /// activation(x @ weight.T + bias): weight has a row for each output, as torch.nn.Linear has
+    /// it. See matmul.
     #[pyfunction]
     #[pyo3(signature = (x, weight, bias=None, epilogue=None, *, out=None, dtype=None, precision=None, out_dtype=None, stream=None))]
     #[expect(clippy::too_many_arguments, reason = "most are keywords")]
@@ -105,7 +108,8 @@ mod _core {
         .run(true)
     }
 
-    /// What torch's dispatcher calls: matmul, or with b_is_weight linear, of plain tensors and without gradients.
+    /// The function that torch's dispatcher calls: matmul of plain tensors, or linear if
+    /// b_is_weight is set, without gradients.
     #[pyfunction]
     #[pyo3(signature = (a, b, b_is_weight, out, c, bias, alpha, beta, epilogue, dtype, precision, out_dtype))]
     #[expect(clippy::too_many_arguments, reason = "one caller, which gives all")]

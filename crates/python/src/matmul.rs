@@ -1,4 +1,5 @@
-//! `matmul` and `linear`: what they are given becomes views, a product and a result in the caller's library.
+//! `matmul` and `linear`: their arguments become views, a product, and a result in the caller's
+//! library.
 
 use pgemm::{BiasAlong, Epilogue, PlanError, Problem};
 use pyo3::intern;
@@ -11,9 +12,9 @@ use crate::gemms;
 use crate::layout::{Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape};
 use crate::raw;
 use crate::source::{Source, Torch, is_of, stream_handle};
-use crate::types::{self, Asked, Types};
+use crate::types::{self, Requested, Types};
 
-/// What Python gives.
+/// The arguments of a call.
 pub struct Call<'a, 'py> {
     /// A.
     pub a: &'a Bound<'py, PyAny>,
@@ -31,20 +32,20 @@ pub struct Call<'a, 'py> {
     pub alpha: f64,
     /// Factor of C.
     pub beta: f64,
-    /// Its text.
+    /// The text of the epilogue.
     pub epilogue: Option<&'a str>,
-    /// Of operands.
+    /// Requested type of the operands.
     pub dtype: Option<&'a Bound<'py, PyAny>>,
-    /// Of sums.
+    /// Requested precision of sums.
     pub precision: Option<&'a str>,
-    /// Of the result.
+    /// Requested type of the result.
     pub out_dtype: Option<&'a Bound<'py, PyAny>>,
-    /// Where it is queued.
+    /// The stream that the product is queued on.
     pub stream: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl<'py> Call<'_, 'py> {
-    /// Does it. `through_torch` is false where torch's dispatcher has had its turn.
+    /// Runs the call. `through_torch` is false if torch's dispatcher made the call.
     pub fn run(&self, through_torch: bool) -> PyResult<Bound<'py, PyAny>> {
         let py = self.a.py();
         let torch = match Torch::loaded(py) {
@@ -64,7 +65,8 @@ impl<'py> Call<'_, 'py> {
         [Some(self.a), Some(self.b), self.c, self.bias].into_iter().flatten()
     }
 
-    /// Whether torch's dispatcher must see the call: for gradients, or for classes that are derived from tensors.
+    /// Whether torch's dispatcher must see the call: for gradients, or for classes that are derived
+    /// from tensors.
     fn is_torchs(&self, torch: &Torch) -> PyResult<bool> {
         for array in self.arrays() {
             if !torch.is_plain(array) && torch.is_tensor(array)? {
@@ -74,11 +76,12 @@ impl<'py> Call<'_, 'py> {
         torch.records_gradients(self.arrays())
     }
 
-    /// The same by torch's dispatcher.
+    /// Runs the call through torch's dispatcher.
     fn dispatched(&self) -> PyResult<Bound<'py, PyAny>> {
         let py = self.a.py();
         if self.out.is_some() {
-            let message = "out does not go with gradients or classes derived from tensors: leave it out, or use torch.no_grad()";
+            let message = "out does not go with gradients or classes derived from tensors: leave \
+                it out, or use torch.no_grad()";
             return Err(Failure::argument(message).raise(py));
         }
         let keywords = PyDict::new(py);
@@ -96,7 +99,7 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn compute(&self, torch: Option<&Torch>) -> Result<Bound<'py, PyAny>, Failure> {
-        let asked = Asked::new(self.dtype, self.precision, self.out_dtype)?;
+        let requested = Requested::new(self.dtype, self.precision, self.out_dtype)?;
         let epilogue = self.epilogue()?;
         let mut arrays = self.read()?;
         arrays.check()?;
@@ -105,7 +108,7 @@ impl<'py> Call<'_, 'py> {
                 "out is an array of JAX, which are read-only: leave it out",
             ));
         }
-        let types = arrays.types(&asked)?;
+        let types = arrays.types(&requested)?;
         let place = arrays.a.view.place;
         let plan = |out: &View| {
             launches(&Operands {
@@ -136,11 +139,12 @@ impl<'py> Call<'_, 'py> {
         Ok(out)
     }
 
-    /// Queues or computes it, and waits where its library would not know that it must.
+    /// Queues or computes the product, and waits if the array's library cannot order its own work
+    /// after it.
     fn run_product(&self, product: &Product, wait: bool) -> Result<(), Failure> {
         detached(self.a.py(), || {
-            // SAFETY: the arrays are alive for the call, and those on a device as long as their library's rules for the stream
-            // say; the views were checked against each other.
+            // SAFETY: the arrays are alive for the call, and those on a device as long as their
+            // library's rules for the stream say; the views were checked against each other.
             unsafe { product.run() }?;
             if wait && let Place::Cuda(ordinal) = product.place {
                 // SAFETY: the stream is the one that was just launched on.
@@ -154,7 +158,7 @@ impl<'py> Call<'_, 'py> {
         self.out.map_or(Ok(false), |out| is_of(out, "jax"))
     }
 
-    /// Finds out where all that is given lies.
+    /// Reads the views of all arguments.
     fn read(&self) -> Result<Arrays, Failure> {
         let read = |name: &'static str, object: Option<&Bound<'py, PyAny>>| {
             object.map(|object| Source::of(name, object)).transpose()
@@ -173,15 +177,15 @@ impl<'py> Call<'_, 'py> {
     }
 
     fn epilogue(&self) -> Result<Epilogue, Failure> {
-        let asked = match self.epilogue {
+        let requested = match self.epilogue {
             None => Epilogue::NONE,
             Some(text) => {
                 Epilogue::parse(text).map_err(|error| Failure::argument(error.to_string()))?
             }
         };
-        Ok(match (self.bias, asked.bias()) {
-            (Some(_), None) => asked.with_bias(BiasAlong::N),
-            _ => asked,
+        Ok(match (self.bias, requested.bias()) {
+            (Some(_), None) => requested.with_bias(BiasAlong::N),
+            _ => requested,
         })
     }
 
@@ -195,7 +199,7 @@ impl<'py> Call<'_, 'py> {
         a: &View,
         b: &View,
     ) -> Result<(Bound<'py, PyAny>, Launches), Failure> {
-        // Where nothing lies yet that it could overlap.
+        // An address that no array has, so that nothing overlaps it.
         const NOWHERE: u64 = 1 << 63;
         let shape = result_shape(a, b)?;
         let strides = shape.tight_strides();
@@ -241,7 +245,7 @@ impl<'py> Call<'_, 'py> {
     fn stream(&self, torch: Option<&Torch>, a: &Source, place: Place) -> Result<u64, Failure> {
         let Place::Cuda(ordinal) = place else { return Ok(0) };
         match (self.stream, torch, a.stream) {
-            (Some(asked), _, _) => stream_handle(asked),
+            (Some(requested), _, _) => stream_handle(requested),
             (None, Some(torch), _) => torch.current_stream(self.a.py(), ordinal),
             (None, None, Some(stream)) => Ok(stream),
             (None, None, None) => Ok(0),
@@ -264,7 +268,7 @@ impl<'py> Call<'_, 'py> {
     }
 }
 
-/// Where all arrays of a call lie.
+/// The views of all arrays of a call.
 struct Arrays {
     a: Source,
     b: Source,
@@ -303,9 +307,9 @@ impl Arrays {
         Ok(())
     }
 
-    fn types(&self, asked: &Asked) -> Result<Types, Failure> {
+    fn types(&self, requested: &Requested) -> Result<Types, Failure> {
         let out_dtype = self.out.as_ref().map(|out| out.view.dtype);
-        let types = asked.types(self.a.view.dtype, self.b.view.dtype, out_dtype)?;
+        let types = requested.types(self.a.view.dtype, self.b.view.dtype, out_dtype)?;
         match &self.c {
             Some(c) if !types::holds(c.view.dtype, types.d) => Err(Failure::dtype(format!(
                 "c is of {}, and the result is of {}: convert c, or give out_dtype",
@@ -331,7 +335,8 @@ impl Arrays {
                 bias_address(&bias.view, &out.view, epilogue, types, problem)
             }
             _ if epilogue.bias().is_some() => Err(Failure::argument(format!(
-                "epilogue {epilogue} needs a bias, and none was given: give bias, or leave that part out"
+                "epilogue {epilogue} needs a bias, and none was given: give bias, or leave that \
+                 part out"
             ))),
             _ => Ok(0),
         }

@@ -17,14 +17,16 @@ use crate::{gemms, knobs, raw};
 /// `CU_STREAM_PER_THREAD`: one handle for a stream of each thread's own.
 const PER_THREAD: u64 = 2;
 
-/// GEMMs on one device: ``Runner(dtype='tf32', tile_m=256, tile_n=256, tile_k=32).run(A_ptr, B_ptr, C_ptr, M, N, K)``.
+/// GEMMs on one device: ``Runner(dtype='tf32', tile_m=256, tile_n=256, tile_k=32).run(A_ptr, B_ptr,
+/// C_ptr, M, N, K)``.
 ///
-/// Pointers are addresses of device memory. Matrices are row-major and have no gaps: A is M x K, B is K x N, C is M x N.
-/// A tile of None leaves it to the planner, which is faster as a rule. Further keywords are knobs: docs/python.md lists them.
+/// Pointers are addresses of device memory. Matrices are row-major and have no gaps: A is M x K, B
+/// is K x N, C is M x N. A tile of None leaves it to the planner, which is faster as a rule.
+/// Further keywords are knobs: docs/python.md lists them.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Runner {
     gemm: Gemm,
-    /// Streams with work that nobody has waited for.
+    /// Streams with work that was not waited for.
     queued: Mutex<BTreeSet<u64>>,
 }
 
@@ -42,16 +44,17 @@ impl Runner {
     ) -> PyResult<Runner> {
         let make = || {
             let tf32 = "tf32".into_pyobject(py).map_err(PyErr::from)?.into_any();
-            let asked = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?
+            let requested = knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?
                 .without_bias()?;
-            detached(py, || create(asked))
+            detached(py, || create(requested))
         };
         let gemm = make().map_err(|failure: Failure| failure.raise(py))?;
         Ok(Runner { gemm, queued: Mutex::default() })
     }
 
-    /// Queues C = A*B on the stream and returns at once. A stream of None is the legacy default stream; a number is the handle
-    /// of one, and streams of torch.cuda and cupy.cuda are taken too. The first run of a problem plans and compiles.
+    /// Queues C = A*B on the stream and returns at once. A stream of None is the legacy default
+    /// stream. A number is a stream's handle. Streams of torch.cuda and cupy.cuda are accepted too.
+    /// The first run of a problem plans and compiles.
     #[pyo3(signature = (A_ptr, B_ptr, C_ptr, M, N, K, stream=None))]
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     #[expect(clippy::too_many_arguments, reason = "as above")]
@@ -71,7 +74,8 @@ impl Runner {
             let stream = stream.map_or(Ok(0), stream_handle)?;
             let pointers = Pointers::new(A_ptr, B_ptr, 0, C_ptr);
             detached(py, || {
-                // SAFETY: whoever calls gives addresses of such matrices, as the documentation asks.
+                // SAFETY: whoever calls gives addresses of such matrices, as the documentation
+                // asks.
                 Ok(unsafe { raw::run(&self.gemm, &problem, &pointers, stream) }?)
             })?;
             self.queued.lock().unwrap_or_else(PoisonError::into_inner).insert(stream);
@@ -80,7 +84,8 @@ impl Runner {
         queue().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Compiles and loads what a problem needs, so that running it only launches: before it is captured into a CUDA graph.
+    /// Compiles and loads the kernels of a problem, so that later runs only launch. Required before
+    /// the problem is captured into a CUDA graph.
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     fn prepare(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<()> {
         let prepare = || {
@@ -90,14 +95,15 @@ impl Runner {
         prepare().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Waits until all work is done that was queued by run since the last call. Its streams must still exist.
+    /// Waits until all work is done that was queued by run since the last call. Its streams must
+    /// still exist.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let streams =
             std::mem::take(&mut *self.queued.lock().unwrap_or_else(PoisonError::into_inner));
         let wait = || {
             for &stream in &streams {
                 if stream == PER_THREAD {
-                    // Another thread's own stream has no handle here.
+                    // The default stream of another thread has no handle here.
                     self.gemm.sync()?;
                 } else {
                     // SAFETY: the stream exists, as the documentation asks.
@@ -109,7 +115,7 @@ impl Runner {
         detached(py, wait).map_err(|failure| failure.raise(py))
     }
 
-    /// How a problem is computed, in a line.
+    /// Describes the plan of a problem in one line.
     #[expect(non_snake_case, reason = "these are the names that callers write")]
     fn describe(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<String> {
         let describe = || {
@@ -125,14 +131,14 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         if !self.queued.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            // What failed on the device is said by whoever waits for results.
+            // Device errors are reported by the calls that wait for results.
             let _ = self.gemm.sync();
         }
     }
 }
 
-/// How a problem would be computed by a GEMM with these knobs, in a line: kernel and plan. No GPU is needed. The keywords are
-/// those of Runner; tiles that are not given are the planner's.
+/// Describes how a GEMM with these knobs would compute a problem, in one line: kernel and plan. No
+/// GPU is needed. The keywords are those of Runner. The planner chooses tiles that are not given.
 #[pyfunction]
 #[pyo3(signature = (M, N, K, dtype=None, tile_m=None, tile_n=None, tile_k=None, *, sm_count=knobs::USUAL_SMS, **knobs))]
 #[expect(non_snake_case, reason = "these are the names that callers write")]
@@ -151,9 +157,9 @@ pub fn describe(
 ) -> PyResult<String> {
     let describe = || {
         let tf32 = "tf32".into_pyobject(py).map_err(PyErr::from)?.into_any();
-        let asked =
+        let requested =
             knobs::read(dtype.unwrap_or(&tf32), [tile_m, tile_n, tile_k], knobs)?.without_bias()?;
-        first_plan(&row_major(M, N, K)?, &asked.config, sm_count)
+        first_plan(&row_major(M, N, K)?, &requested.config, sm_count)
     };
     describe().map_err(|failure: Failure| failure.raise(py))
 }
@@ -164,9 +170,10 @@ fn first_plan(problem: &Problem, config: &Config, sms: u32) -> Result<String, Fa
 }
 
 fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
-    let extent = |what: &str, asked: i64| {
-        let negative = |_| Failure::argument(format!("{what} is {asked}: it must be 0 or more"));
-        usize::try_from(asked).map_err(negative)
+    let extent = |what: &str, requested: i64| {
+        let negative =
+            |_| Failure::argument(format!("{what} is {requested}: it must be 0 or more"));
+        usize::try_from(requested).map_err(negative)
     };
     Ok(Problem::new(extent("M", m)?, extent("N", n)?, extent("K", k)?, Major::K, Major::N))
 }
@@ -174,9 +181,9 @@ fn row_major(m: i64, n: i64, k: i64) -> Result<Problem, Failure> {
 /// The GEMM that keywords ask for.
 ///
 /// # Errors
-/// There is no such device, or a file that cannot be used.
-pub fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
-    let knobs::Asked { config, device, autotune_file } = asked;
+/// There is no such device, or a file is unusable.
+pub fn create(requested: knobs::Requested) -> Result<Gemm, Failure> {
+    let knobs::Requested { config, device, autotune_file } = requested;
     let device = match device {
         Some(ordinal) => gemms::device(ordinal)?,
         None => current_or_first()?,
@@ -186,7 +193,8 @@ pub fn create(asked: knobs::Asked) -> Result<Gemm, Failure> {
     Ok(Gemm::with_picks(&device, config, Arc::new(picks))?)
 }
 
-/// What was tuned, at a path that somebody names: unlike what the environment names, a file there must be usable.
+/// The tuned choices at a path of the caller. Unlike files named by the environment, these must be
+/// usable.
 fn picks(path: String, here: &Platform) -> Result<Picks, Failure> {
     if path == "off" {
         return Ok(Picks::default());

@@ -48,91 +48,92 @@ pub fn named(name: &str) -> Result<Dtype, Failure> {
 /// A type given as text, or as torch's, numpy's or others' object for it.
 ///
 /// # Errors
-/// It stands for no type that is multiplied.
-pub fn given(asked: &Bound<'_, PyAny>) -> Result<Dtype, Failure> {
-    if let Ok(text) = asked.extract::<String>() {
+/// The object does not name a supported type.
+pub fn given(requested: &Bound<'_, PyAny>) -> Result<Dtype, Failure> {
+    if let Ok(text) = requested.extract::<String>() {
         return named(&text);
     }
     for attribute in ["name", "__name__"] {
-        if let Ok(name) = asked.getattr(attribute).and_then(|name| name.extract::<String>()) {
+        if let Ok(name) = requested.getattr(attribute).and_then(|name| name.extract::<String>()) {
             return named(&name);
         }
     }
-    let text = asked.str()?.to_string();
+    let text = requested.str()?.to_string();
     named(text.strip_prefix("torch.").unwrap_or(&text))
 }
 
 /// The types of a product, and how accurately it is added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Types {
-    /// Of A.
+    /// Type of A.
     pub a: Dtype,
-    /// Of B.
+    /// Type of B.
     pub b: Dtype,
-    /// Of C and D.
+    /// Type of C and D.
     pub d: Dtype,
     /// `None` for the default.
     pub precision: Option<Precision>,
 }
 
-/// What is asked for besides the arrays' own types.
+/// The requested types and precision.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
-    /// Of the operands, where their library has no such type.
+pub struct Requested {
+    /// Type of the operands, if their library has no such type.
     pub dtype: Option<Dtype>,
-    /// Of the result.
+    /// Type of the result.
     pub out_dtype: Option<Dtype>,
-    /// How accurately.
+    /// The precision.
     pub precision: Option<Precision>,
 }
 
-impl Asked {
-    /// What three keywords say. A precision of tf32 is that type.
+impl Requested {
+    /// Reads the three keywords. A precision of tf32 stands for the type tf32.
     ///
     /// # Errors
-    /// A word that stands for nothing.
+    /// An unknown name.
     pub fn new(
         dtype: Option<&Bound<'_, PyAny>>,
         precision: Option<&str>,
         out_dtype: Option<&Bound<'_, PyAny>>,
-    ) -> Result<Asked, Failure> {
-        let mut asked = Asked {
+    ) -> Result<Requested, Failure> {
+        let mut requested = Requested {
             dtype: dtype.map(given).transpose()?,
             out_dtype: out_dtype.map(given).transpose()?,
             precision: None,
         };
         match precision {
             None => {}
-            Some("tf32") if matches!(asked.dtype, None | Some(Dtype::F32 | Dtype::Tf32)) => {
-                asked.dtype = Some(Dtype::Tf32);
+            Some("tf32") if matches!(requested.dtype, None | Some(Dtype::F32 | Dtype::Tf32)) => {
+                requested.dtype = Some(Dtype::Tf32);
             }
-            Some(text) => asked.precision = Some(text.parse().map_err(Failure::argument)?),
+            Some(text) => requested.precision = Some(text.parse().map_err(Failure::argument)?),
         }
-        Ok(asked)
+        Ok(requested)
     }
 
     /// The types of a product of arrays of these, into one that is given or to be made.
     ///
     /// # Errors
-    /// The arrays' elements are not of the type that is asked for.
+    /// The elements of the arrays do not have the requested type.
     pub fn types(&self, a: Dtype, b: Dtype, out: Option<Dtype>) -> Result<Types, Failure> {
         let operand = |name: &str, found: Dtype| match self.dtype {
             None => Ok(found),
-            Some(asked) if holds(found, asked) => Ok(asked),
-            Some(asked) => Err(Failure::dtype(format!(
-                "dtype is {asked}, and {name} holds {found}: convert it, or leave dtype out"
+            Some(requested) if holds(found, requested) => Ok(requested),
+            Some(requested) => Err(Failure::dtype(format!(
+                "dtype is {requested}, and {name} holds {found}: convert it, or leave dtype out"
             ))),
         };
         let (a, b) = (operand("a", a)?, operand("b", b)?);
         let d = match (out, self.out_dtype) {
             (Some(found), None) => found,
-            (Some(found), Some(asked)) if holds(found, asked) => asked,
-            (Some(found), Some(asked)) => {
+            (Some(found), Some(requested)) if holds(found, requested) => requested,
+            (Some(found), Some(requested)) => {
                 return Err(Failure::dtype(format!(
-                    "out_dtype is {asked}, and out holds {found}: give another out, or leave out_dtype out"
+                    "out_dtype is {requested}, and out holds {found}: give another out, or leave \
+                     out_dtype out"
                 )));
             }
-            (None, Some(asked)) => asked,
+            (None, Some(requested)) => requested,
             (None, None) => Config::new(a).output_dtype(),
         };
         Ok(Types { a, b, d, precision: self.precision })
@@ -148,12 +149,12 @@ impl Types {
     }
 }
 
-/// Whether elements of one type may be those of another: tf32 is binary32 in memory, and 8-bit floats are bytes where a library
-/// lacks them.
-pub fn holds(found: Dtype, asked: Dtype) -> bool {
-    found == asked
+/// Whether an array of one type may hold elements of another. tf32 is stored as binary32, and 8-bit
+/// floats as bytes if a library lacks them.
+pub fn holds(found: Dtype, requested: Dtype) -> bool {
+    found == requested
         || matches!(
-            (found, asked),
+            (found, requested),
             (Dtype::F32, Dtype::Tf32) | (Dtype::U8, Dtype::E4m3 | Dtype::E5m2)
         )
 }

@@ -33,11 +33,12 @@ fn product(a: &View, b: &View) -> Launches {
     launches
 }
 
-/// What the problem and the offsets say is multiplied, element by element, against what the shapes and strides of the arrays say.
+/// What the problem and the offsets say is multiplied, element by element, against what the shapes
+/// and strides of the arrays say.
 fn check(a: &View, b: &View, c: Option<&View>, out: &View) {
     let beta = if c.is_some() { 1.0 } else { 0.0 };
-    let asked = Operands { a, b, c, out, alpha: 1.0, beta, keep_rows: false };
-    let Launches { problem, offsets } = launches(&asked).unwrap();
+    let requested = Operands { a, b, c, out, alpha: 1.0, beta, keep_rows: false };
+    let Launches { problem, offsets } = launches(&requested).unwrap();
     problem.validate().unwrap();
     let place = |major: Major, along: Major, leading: usize, step: usize, [i, j]: [usize; 2]| {
         // i along k (or the rows of D), j along the other dimension.
@@ -138,7 +139,8 @@ fn products_are_those_of_the_arrays_element_by_element() {
 
 #[test]
 fn strides_of_any_kind_reach_their_place() {
-    // Rows with gaps, transposed, every other element, broadcast both ways and one, windows that overlap.
+    // Rows with gaps, transposed, every other element, broadcast both ways and one, windows that
+    // overlap.
     let all: [&[i64]; 9] =
         [&[9, 1], &[1, 9], &[18, 2], &[2, 18], &[0, 1], &[1, 0], &[0, 0], &[3, 1], &[1, 3]];
     for a in all {
@@ -244,7 +246,7 @@ fn columns_of_one_matrix_do_not_overlap() {
     for (c, fine) in
         [(out, true), (tight(OUT + 8, &[8, 6]), false), (at(OUT, &[8, 6], &[1, 8]), false)]
     {
-        let asked = Operands {
+        let requested = Operands {
             a: &a,
             b: &b,
             c: Some(&c),
@@ -253,6 +255,6 @@ fn columns_of_one_matrix_do_not_overlap() {
             beta: 1.0,
             keep_rows: false,
         };
-        assert_eq!(launches(&asked).is_ok(), fine, "{c:?}");
+        assert_eq!(launches(&requested).is_ok(), fine, "{c:?}");
     }
 }

@@ -286,7 +286,8 @@ def test_the_end(cuda):
     assert all(ticket.done() for ticket in tickets) and (out == exact(a, b)).all()
     with pytest.raises(pg.StateError, match="stopped"):
         engine.submit(a, b, out)
-    # An engine's memory is freed with its last ticket, and the driver then waits for every kernel, the next engine's too.
+    # An engine's memory is freed with its last ticket, and the driver then waits for every kernel,
+    # the next engine's too.
     del engine, tickets
     engine = pg.Engine(out_dtype="f32", sms=1)
     large = operands(cuda, 4096, 4096, 4096)

@@ -25,12 +25,12 @@ impl CublasLt {
         match *self {}
     }
 
-    /// Where the library was found.
+    /// The path of the library.
     pub fn path(&self) -> &std::path::Path {
         match *self {}
     }
 
-    /// What the library would do.
+    /// The plan of a problem.
     ///
     /// # Errors
     /// There is no library to ask.
@@ -54,12 +54,12 @@ impl CublasLtPlan {
         match *self {}
     }
 
-    /// What of the epilogue that was asked for it computes.
+    /// The part of the requested epilogue that the plan computes.
     pub fn epilogue(&self) -> Epilogue {
         match *self {}
     }
 
-    /// How far off the exact gelu its own may be.
+    /// The allowed difference to the exact gelu.
     pub fn slack(&self) -> f64 {
         match *self {}
     }
@@ -67,7 +67,7 @@ impl CublasLtPlan {
     /// Enqueues the product.
     ///
     /// # Safety
-    /// None: it cannot be called.
+    /// There are none: this function cannot be called.
     ///
     /// # Errors
     /// There is no library to call.

@@ -35,7 +35,8 @@ impl Desc {
         })
     }
 
-    /// Has this epilogue done, with the bias at this address, which lives as long as the descriptor is used.
+    /// Sets the epilogue, with the bias at this address. The bias must live as long as the
+    /// descriptor is used.
     pub(super) fn fuse(&self, fused: Epilogue, bias: u64) -> Result<(), BenchError> {
         let activation = fused.activation().and_then(epilogue::activation).unwrap_or(0);
         let value = match fused.bias() {
@@ -46,14 +47,15 @@ impl Desc {
         if fused.bias().is_none() {
             return Ok(());
         }
-        // SAFETY: the attribute is a pointer, which the library copies and reads through on the device only.
+        // SAFETY: the attribute is a pointer, which the library copies and reads through on the
+        // device only.
         check(self.api, "cublasLtMatmulDescSetAttribute", unsafe {
             let attribute = desc_attribute::BIAS_POINTER;
             (self.api.desc_set)(self.raw, attribute, (&raw const bias).cast(), size_of::<u64>())
         })
     }
 
-    /// Has the tensor cores add up products of 8-bit floats all along k.
+    /// Lets the tensor cores add up products of 8-bit floats along all of k.
     pub(super) fn accumulate_fast(&self) -> Result<(), BenchError> {
         let value = 1i8;
         let attribute = desc_attribute::FAST_ACCUMULATION;
@@ -95,7 +97,7 @@ impl Layout {
         Ok(Layout { api, raw })
     }
 
-    /// Makes it `count` matrices, `stride` elements apart.
+    /// Makes the layout one of `count` matrices, `stride` elements apart.
     pub(super) fn set_batch(&self, count: usize, stride: usize) -> Result<(), BenchError> {
         let count = i32::try_from(count)
             .map_err(|_| BenchError::CublasLtExtent { what: "the batch", value: count })?;

@@ -1,5 +1,6 @@
-//! Finds libcublasLt at run time and declares the fifteen functions and the few constants that the peer needs, from
-//! NVIDIA's published ABI. The loaded library lives for the whole process: unloading CUDA libraries is not safe.
+//! Finds libcublasLt at run time and declares the fifteen functions and the few constants that the
+//! peer needs, from NVIDIA's published ABI. The loaded library lives for the whole process:
+//! unloading CUDA libraries is not safe.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ pub(super) mod desc_attribute {
     pub(in super::super) const EPILOGUE: c_int = 7;
     /// A pointer to as many elements as the library's D has rows.
     pub(in super::super) const BIAS_POINTER: c_int = 8;
-    /// An int8_t, unlike the others.
+    /// This attribute is an int8_t, unlike the others.
     pub(in super::super) const FAST_ACCUMULATION: c_int = 25;
 
     use std::ffi::c_int;
@@ -83,7 +84,7 @@ pub(super) mod epilogue {
     const RELU: c_int = 2;
     const GELU: c_int = 32;
 
-    /// The bits of an activation; `None` where the library has no such function.
+    /// The bits of an activation, or `None` if the library has no such function.
     pub(in super::super) fn activation(wanted: Activation) -> Option<c_int> {
         let all = [(Activation::Relu, RELU), (Activation::Gelu, GELU)];
         all.into_iter().find(|(activation, _)| *activation == wanted).map(|(_, bits)| bits)
@@ -121,7 +122,7 @@ pub(super) mod config_attribute {
     use std::ffi::c_int;
 }
 
-/// Why the library could not be opened. It is kept for later calls.
+/// Why the library could not be opened. The reason is kept for later calls.
 #[derive(Clone, Debug)]
 enum LoadFailure {
     NotFound { tried: Vec<PathBuf> },
@@ -152,7 +153,8 @@ macro_rules! api {
             fn resolve(path: PathBuf, library: &'static libloading::Library) -> Result<Api, LoadFailure> {
                 Ok(Api {
                     $($field: {
-                        // SAFETY: the type is the published prototype of this symbol, and the library is never unloaded.
+                        // SAFETY: the type is the published prototype of this symbol, and the
+                        // library is never unloaded.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) -> $result>($symbol.as_bytes())
                         };
@@ -205,7 +207,7 @@ impl Api {
     fn load() -> Result<Api, LoadFailure> {
         let candidates = match std::env::var_os(PATH_VARIABLE) {
             Some(path) => vec![PathBuf::from(path)],
-            None => candidates(&Surroundings::of_this_process()),
+            None => candidates(&SearchEnvironment::of_this_process()),
         };
         let mut tried = Vec::new();
         for path in candidates {
@@ -220,22 +222,22 @@ impl Api {
 }
 
 /// The folders that a search starts from.
-struct Surroundings {
+struct SearchEnvironment {
     /// CUDA toolkits.
     toolkits: Vec<PathBuf>,
     /// Roots of Python installations and virtual environments.
     python_roots: Vec<PathBuf>,
 }
 
-impl Surroundings {
-    fn of_this_process() -> Surroundings {
+impl SearchEnvironment {
+    fn of_this_process() -> SearchEnvironment {
         let variable = |name| std::env::var_os(name).map(PathBuf::from);
         let mut toolkits: Vec<PathBuf> =
             ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(variable).collect();
         toolkits.push(PathBuf::from("/usr/local/cuda"));
         let mut python_roots: Vec<PathBuf> =
             ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect();
-        // A Python on the PATH has its packages beside its bin folder.
+        // The packages of a Python on the PATH are next to its bin folder.
         if let Some(path) = std::env::var_os("PATH") {
             python_roots.extend(
                 std::env::split_paths(&path)
@@ -244,7 +246,7 @@ impl Surroundings {
             );
         }
         python_roots.extend(variable("HOME").map(|home| home.join(".local")));
-        Surroundings { toolkits, python_roots }
+        SearchEnvironment { toolkits, python_roots }
     }
 
     fn folders(&self) -> Vec<PathBuf> {
@@ -268,8 +270,9 @@ impl Surroundings {
     }
 }
 
-/// Every name to try: for each version, newest first, the dynamic loader's own search and then the folders that have it.
-fn candidates(surroundings: &Surroundings) -> Vec<PathBuf> {
+/// Every name to try: for each version, newest first, the dynamic loader's own search and then the
+/// folders that have it.
+fn candidates(surroundings: &SearchEnvironment) -> Vec<PathBuf> {
     let folders = surroundings.folders();
     let mut candidates = Vec::new();
     for version in VERSIONS {
@@ -313,7 +316,7 @@ mod tests {
             std::fs::create_dir_all(folder).unwrap();
             std::fs::write(folder.join(format!("libcublasLt.so.{version}")), b"").unwrap();
         }
-        let surroundings = Surroundings {
+        let surroundings = SearchEnvironment {
             toolkits: vec![root.path().join("cuda")],
             python_roots: vec![root.path().join("venv")],
         };

@@ -1,4 +1,5 @@
-//! Which combinations of element types cuBLASLt is asked for, and alpha and beta in the type that it computes in.
+//! The combinations of element types that cuBLASLt offers, and alpha and beta in the type that it
+//! computes in.
 
 use std::ffi::{c_int, c_void};
 
@@ -29,17 +30,18 @@ pub(super) enum Scale {
     S32,
 }
 
-/// What the library computes of operands that it does not compute all of (NVIDIA, cuBLAS documentation, "cublasLtMatmul").
+/// The results that the library offers for operands with limited support (NVIDIA, cuBLAS
+/// documentation, "cublasLtMatmul").
 const OF_F16_SUMS: &str = "where it adds up in f16, its D is f16: use that or another precision";
-const OF_FLOAT8: &str = "of e4m3 × e4m3 it gives f16, bf16, f32 and e4m3, of e4m3 × e5m2 and e5m2 × e4m3 e5m2 as well, of e5m2 × \
-                         e5m2 nothing";
+const OF_FLOAT8: &str = "of e4m3 × e4m3 it gives f16, bf16, f32 and e4m3, of e4m3 × e5m2 and e5m2 \
+    × e4m3 e5m2 as well, of e5m2 × e5m2 nothing";
 const OF_FLOAT8_C: &str =
     "where its D is an 8-bit float, its C is bf16 or f16, and here C has D's type: use beta = 0";
 const OF_INTEGERS: &str = "of s8 × s8 it gives s32, s8 and f32, of u8 nothing";
 const OF_OTHERS: &str = "use f16, bf16, f32, tf32, f64, 8-bit floats or s8 operands";
 
 impl Types {
-    /// Those of a product, with a C where `adds_c`.
+    /// The types of a product, with a C if `adds_c` is set.
     pub(super) fn of(elements: Elements, adds_c: bool) -> Result<Types, BenchError> {
         use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
         let Elements { a, b, d, precision, .. } = elements;
@@ -89,7 +91,7 @@ fn data_type_of(element: Element) -> Option<c_int> {
     })
 }
 
-/// alpha and beta in the scale type, kept where the library reads them at each launch.
+/// alpha and beta in the scale type. The library reads them here at each launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Scalars {
     F16([f16; 2]),

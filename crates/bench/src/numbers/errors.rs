@@ -5,24 +5,27 @@ use persistent_gemm::{ErrorModel, HostMatrix, NumericsError};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// The errors of a D. Where its type saturates, so does the reference.
+/// The errors of a D. If its type saturates, so does the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Errors {
     /// Elements that were compared.
     pub elements: u64,
-    /// Of these, elements of D that are infinite where the reference is finite. They are not part of the figures below.
+    /// Elements of D that are infinite although the reference is finite. They are not part of the
+    /// figures below.
     pub overflowed: u64,
-    /// Of these, elements that are NaN, unwritten ones included. They are not part of the figures below.
+    /// Elements that are NaN, including unwritten ones. They are not part of the figures below.
     pub not_a_number: u64,
     /// `‖D − R‖ / ‖R‖` in the Frobenius norm, with R the reference.
     pub normwise: f64,
     /// The largest `|d − r| / (|alpha|·Σ |aᵢ||bᵢ|)`.
     pub elementwise: f64,
-    /// The mean of `(|d| − |r|) / (|alpha|·Σ |aᵢ||bᵢ|)`: below 0 where results are too small, as truncated sums are.
+    /// The mean of `(|d| − |r|) / (|alpha|·Σ |aᵢ||bᵢ|)`: below 0 where results are too small, as
+    /// truncated sums are.
     pub bias: f64,
-    /// The largest part of its derived bound that an element's error takes; `None` where there is no bound, or no part of it.
+    /// The largest ratio of an element's error to its derived bound. `None` if there is no bound,
+    /// or no such element.
     pub of_bound: Option<f64>,
-    /// Whether every element is within its bound; `None` where there is none.
+    /// Whether every element is within its bound, or `None` if there is none.
     pub within_bound: Option<bool>,
 }
 
@@ -72,7 +75,7 @@ impl Sums {
 }
 
 impl Errors {
-    /// Those of a D whose rows `sampled` has a reference of.
+    /// The errors of a D, over the rows of the sampled reference.
     pub(super) fn of(
         sampled: &SampledReference,
         d: &HostMatrix,

@@ -1,4 +1,4 @@
-//! What is measured: values, types and modes.
+//! The measured combinations of values, types and modes.
 
 use persistent_gemm::HostMatrix;
 use persistent_gemm::measure::Elements;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 
-/// What A and B hold.
+/// The values of A and B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
@@ -23,7 +23,7 @@ pub enum Values {
 }
 
 impl Values {
-    /// All of them.
+    /// All kinds of values.
     pub const ALL: [Values; 4] = [Values::Normal, Values::Uniform, Values::Wide, Values::Integers];
 
     /// The name as users type it.
@@ -54,8 +54,8 @@ impl Values {
     }
 }
 
-/// Exponents of [`Values::Wide`]: about those of the type's normal numbers, and so that sums of a million products fit f16, where D
-/// may be of it.
+/// Range of exponents of [`Values::Wide`]: about that of the type's normal numbers. If D may be
+/// f16, sums of a million products must fit f16.
 fn wide_exponents(element: Element) -> [f64; 2] {
     match element {
         Element::F16 | Element::E5m2 => [-14.0, 4.0],
@@ -64,7 +64,7 @@ fn wide_exponents(element: Element) -> [f64; 2] {
     }
 }
 
-/// A choice that changes how products are added up, beside the planner's own.
+/// A setting that changes how products are added up.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     /// The name in tables.
@@ -88,14 +88,14 @@ const BF16X9: Mode =
 const SPLIT_16: Mode =
     Mode { name: "split-16", configure: |config| config.with_split(Split::SplitK(16)) };
 
-/// Types of A and B, with those of D, and modes.
+/// Types of A and B, with the types of D and the modes to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Of A.
+    /// Type of A.
     pub a: Element,
-    /// Of B.
+    /// Type of B.
     pub b: Element,
-    /// Of D: the widest first, whose rounding hides the least.
+    /// Types of D, the widest first, because its rounding hides the least.
     pub outputs: &'static [Element],
     /// Modes that are measured too, with the first type of D.
     pub modes: &'static [Mode],
@@ -145,7 +145,7 @@ pub const KINDS: &[Kind] = {
 };
 
 impl Kind {
-    /// The ways in which it is measured: each type of D as planned, then the modes.
+    /// The measured variants: each type of D with the planner's choice, then the modes.
     pub fn ways(&self) -> Vec<Way> {
         let config = |d| Config::new(self.a).with_b_dtype(self.b).with_output(d);
         let planned = self.outputs.iter().map(|&d| Way { config: config(d), mode: None });
@@ -165,7 +165,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// The mode, where one is asked for.
+    /// The mode, if one is requested.
     pub fn mode(&self) -> Option<Mode> {
         self.mode
     }
@@ -175,7 +175,7 @@ impl Way {
         &self.config
     }
 
-    /// Its types.
+    /// The types of the variant.
     pub(super) fn elements(&self) -> Elements {
         let [a, b] = self.config.operands();
         Elements {
@@ -185,7 +185,7 @@ impl Way {
         }
     }
 
-    /// How tables name what computes so.
+    /// The contestant's name in tables.
     pub(super) fn name(&self) -> String {
         self.mode.map_or_else(|| "pgemm".to_owned(), |mode| format!("pgemm {}", mode.name))
     }
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Nothing that is planned is left out of the list, and nothing in it is not planned.
+    /// The list contains exactly the types that the planner supports.
     #[test]
     fn every_product_that_is_planned_is_a_kind() {
         let problem = Problem::new(64, 64, 1024, Major::K, Major::K);

@@ -1,5 +1,6 @@
-//! The part of a release's C interface that measuring needs: structs, numbers and functions as `persistent_gemm.h` of version 0.1
-//! declares them. Later versions only append fields to structs, and tell the versions apart by `struct_size`.
+//! The part of a release's C interface that measuring needs: structs, numbers and functions as
+//! `persistent_gemm.h` of version 0.1 declares them. Later versions only append fields to structs,
+//! and distinguish versions by `struct_size`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -105,7 +106,8 @@ pub(super) struct EngineOptions {
 /// Declares [`Api`] and its loader, so that the name and type of a function are written once.
 macro_rules! api {
     ($($field:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The functions of a release. The library is never unloaded, because its threads may outlive its handles.
+        /// The functions of a release. The library is never unloaded, because its threads may
+        /// outlive its handles.
         pub(super) struct Api {
             pub(super) path: PathBuf,
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
@@ -158,12 +160,13 @@ api! {
 }
 
 impl Api {
-    /// Turns a status into a result, with the library's own message.
+    /// Converts a status into a result, with the library's own message.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<(), BenchError> {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the function takes nothing and returns a text that is valid until the next failure on this thread.
+        // SAFETY: the function takes nothing and returns a text that is valid until the next
+        // failure on this thread.
         let message = unsafe { CStr::from_ptr((self.last_error)()) };
         let message = message.to_string_lossy().into_owned();
         Err(BenchError::Release { path: self.path.clone(), call, message })

@@ -1,4 +1,4 @@
-//! One job from the host's call until the host knows that it is done.
+//! Latency of a single job, from the host's call until the host knows that it is done.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,14 +11,15 @@ use super::ways::Resident;
 use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 
-/// Jobs of each contestant in a turn; there are four turns, two forwards and two backwards.
+/// Jobs of each contestant in a turn. There are four turns: two in forward and two in backward
+/// order.
 const TURN: usize = 500;
 const PALINDROMES: usize = 2;
 /// Jobs before the clock runs in a turn.
 const LEAD: usize = 20;
 
-/// Somebody who does one job at a time.
-pub(super) struct Alone<'a> {
+/// A contestant that runs one job at a time.
+pub(super) struct SingleJob<'a> {
     contestant: String,
     /// Does a job on one of the sets and waits for it.
     once: Box<dyn FnMut(usize) -> Result<()> + 'a>,
@@ -26,7 +27,7 @@ pub(super) struct Alone<'a> {
     leave: Box<dyn FnMut() -> Result<()> + 'a>,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> SingleJob<'a> {
     /// A launch, and a wait for its stream.
     pub(super) fn launched(
         bench: &'a Bench,
@@ -38,13 +39,13 @@ impl<'a> Alone<'a> {
             contestant.enqueue(job % sets, bench.stream())?;
             Ok(bench.stream().synchronize()?)
         };
-        Alone { contestant: name.to_owned(), once: Box::new(once), leave: Box::new(|| Ok(())) }
+        SingleJob { contestant: name.to_owned(), once: Box::new(once), leave: Box::new(|| Ok(())) }
     }
 
     /// A job of a resident kernel, and a wait for its ticket.
     pub(super) fn resident(name: String, resident: Rc<Resident>) -> Self {
         let own = resident.clone();
-        Alone {
+        SingleJob {
             contestant: name,
             once: Box::new(move |job| own.once(job)),
             leave: Box::new(move || resident.leave()),
@@ -67,7 +68,7 @@ impl<'a> Alone<'a> {
             )?,
             function,
         };
-        Ok(Alone::launched(bench, super::EMPTY, Box::new(empty), 1))
+        Ok(SingleJob::launched(bench, super::EMPTY, Box::new(empty), 1))
     }
 }
 
@@ -88,12 +89,12 @@ impl Contestant for Empty {
     }
 }
 
-/// Has everybody do its jobs, in turns.
-pub(super) fn race(everybody: &mut [Alone<'_>]) -> Result<Vec<AloneTimes>> {
+/// Runs the jobs of all contestants, turn by turn.
+pub(super) fn race(everybody: &mut [SingleJob<'_>]) -> Result<Vec<AloneTimes>> {
     let mut times = vec![Vec::new(); everybody.len()];
     let contestants = everybody.len();
     for turn in (0..PALINDROMES).flat_map(|_| palindrome(contestants, 0)) {
-        let Alone { once, leave, .. } = &mut everybody[turn];
+        let SingleJob { once, leave, .. } = &mut everybody[turn];
         for job in 0..LEAD + TURN {
             let begin = Instant::now();
             once(job)?;

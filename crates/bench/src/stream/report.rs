@@ -1,4 +1,5 @@
-//! What [`Bench::stream_of_jobs`](super::super::Bench::stream_of_jobs) found: plain data, a part of a report.
+//! Results of [`Bench::stream_of_jobs`](super::super::Bench::stream_of_jobs): plain data that is
+//! part of a report.
 
 use persistent_gemm::measure::{Elements, Verification};
 use persistent_gemm::power::PowerSample;
@@ -6,13 +7,13 @@ use persistent_gemm::stats::Summary;
 use pgemm_plan::Problem;
 use serde::{Deserialize, Serialize};
 
-/// How jobs reach the device.
+/// The method by which jobs reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// A launch each, on one stream.
     Eager,
-    /// A CUDA graph of a launch each, one after the other.
+    /// A CUDA graph with one launch for each job, one after another.
     Graph,
     /// A CUDA graph of a launch each, in several branches.
     Branches,
@@ -20,24 +21,24 @@ pub enum Way {
     Batch,
     /// Submitted to a resident kernel together.
     Together,
-    /// Submitted to a resident kernel one after the other, without waiting.
+    /// Each job is submitted to a resident kernel by its own call, without waiting.
     OneByOne,
-    /// Submitted to a resident kernel, each to begin when the one before it is done.
+    /// Each job is submitted to a resident kernel and begins when the previous one is done.
     Chain,
 }
 
-/// Which clock took a time.
+/// The clock of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
-    /// The host's, from before the first call until the host knows that all is done.
+    /// The host's clock, from before the first call until the host knows that all jobs are done.
     Host,
     /// The device's, between events in front of and behind the work.
     Device,
 }
 
 impl Way {
-    /// As tables and plots call it.
+    /// The name in tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
             Way::Eager => "eager",
@@ -50,12 +51,12 @@ impl Way {
         }
     }
 
-    /// Whether each job begins when the one before it is done, so that it could read what that stored.
+    /// Whether each job begins when the previous one is done, so that it could read its results.
     pub const fn keeps_order(self) -> bool {
         matches!(self, Way::Eager | Way::Graph | Way::Chain)
     }
 
-    /// The clock that takes its time.
+    /// The clock that times this method.
     pub const fn clock(self) -> Clock {
         match self {
             Way::Graph | Way::Branches | Way::Batch => Clock::Device,
@@ -64,16 +65,17 @@ impl Way {
     }
 }
 
-/// Times of one contestant in one way.
+/// Times of one contestant with one method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WayTimes {
-    /// Who: [`PEER`](super::PEER), [`LAUNCHED`](super::LAUNCHED), [`RESIDENT`](super::RESIDENT), or the kernel that was asked for.
+    /// Who: [`PEER`](super::PEER), [`LAUNCHED`](super::LAUNCHED), [`RESIDENT`](super::RESIDENT), or
+    /// the requested kernel.
     pub contestant: String,
-    /// How its jobs reach the device.
+    /// The method by which its jobs reach the device.
     pub way: Way,
-    /// What exactly runs.
+    /// Details of what runs.
     pub details: serde_json::Value,
-    /// How its results were checked before it was timed.
+    /// The verification of its results before the timing.
     pub verification: Verification,
     /// The clock.
     pub clock: Clock,
@@ -81,20 +83,21 @@ pub struct WayTimes {
     pub jobs: usize,
     /// Microseconds per job of each round, from a repetition forwards and one backwards.
     pub rounds: Vec<f64>,
-    /// The same, summarised.
+    /// The summary of these times.
     pub microseconds: Summary,
-    /// Microseconds that the host is busy per job until the last one is enqueued or submitted; `None` where launches are few.
+    /// Microseconds that the host is busy per job until the last one is enqueued or submitted, or
+    /// `None` if launches are few.
     pub host_microseconds: Option<Summary>,
     /// 10^12 multiplications and additions per second, from the median.
     pub teraflops: f64,
 }
 
-/// One job alone, from the host's call until the host knows that it is done.
+/// Latency of a single job, from the host's call until the host knows that it is done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AloneTimes {
     /// Who, as in [`WayTimes::contestant`], or [`EMPTY`](super::EMPTY).
     pub contestant: String,
-    /// How often.
+    /// Number of samples.
     pub samples: usize,
     /// The shortest, µs.
     pub min: f64,
@@ -109,7 +112,7 @@ pub struct AloneTimes {
 }
 
 impl AloneTimes {
-    /// Of these microseconds; `None` of nothing.
+    /// The summary of these times in microseconds, or `None` if there are none.
     pub(super) fn of(contestant: &str, mut samples: Vec<f64>) -> Option<AloneTimes> {
         samples.sort_by(f64::total_cmp);
         let last = samples.len().checked_sub(1)?;
@@ -126,10 +129,10 @@ impl AloneTimes {
     }
 }
 
-/// A contestant, or one of its ways, that was not measured.
+/// A contestant, or one of its methods, that was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeftOutWay {
-    /// Who, and in which way if not in all.
+    /// The contestant, and the method if not all are left out.
     pub what: String,
     /// The reason.
     pub why: String,
@@ -152,9 +155,9 @@ pub struct StreamOutcome {
     pub operand_sets: usize,
     /// Bytes of all sets together.
     pub operand_bytes: u64,
-    /// Everybody who ran.
+    /// All measured contestants and methods.
     pub ways: Vec<WayTimes>,
-    /// One job at a time.
+    /// Latencies of single jobs.
     pub alone: Vec<AloneTimes>,
     /// Who did not run.
     #[serde(default)]
@@ -164,14 +167,16 @@ pub struct StreamOutcome {
 }
 
 impl StreamOutcome {
-    /// The peer's fastest way, of those that keep the order where this one does.
+    /// The median time of the peer's fastest method. If `way` keeps the order of jobs, only methods
+    /// that keep it count.
     pub fn fastest_peer(&self, way: Way) -> Option<&WayTimes> {
         let peers = self.ways.iter().filter(|other| other.contestant == super::PEER);
         let peers = peers.filter(|other| other.way.keeps_order() || !way.keeps_order());
         peers.min_by(|x, y| x.microseconds.median.total_cmp(&y.microseconds.median))
     }
 
-    /// The time of the peer's fastest way over this one's, medians; `None` for the peer's own and where there is none.
+    /// The median time of the peer's fastest method divided by this one's. `None` for the peer
+    /// itself, and without a peer.
     pub fn ratio(&self, times: &WayTimes) -> Option<f64> {
         let peer = self.fastest_peer(times.way).filter(|_| times.contestant != super::PEER)?;
         Some(peer.microseconds.median / times.microseconds.median)

@@ -105,7 +105,7 @@ impl Runner for Fake {
 #[test]
 fn a_round_is_two_repetitions() {
     let outcome = outcome();
-    let entrant = |seconds: &[f64]| Entrant {
+    let entrant = |seconds: &[f64]| TimedContestant {
         contestant: LAUNCHED.to_owned(),
         way: Way::Eager,
         details: serde_json::Value::Null,

@@ -1,4 +1,4 @@
-//! The ways in which jobs reach the device, each timed as whole repetitions.
+//! The methods by which jobs reach the device. Each is timed as whole repetitions.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::bench::Bench;
 use crate::cublaslt::{CublasLt, CublasLtPlan};
 use crate::error::{BenchError, Result};
 
-/// So long after its last job an engine has left the device for certain, which it does after a millisecond.
+/// Time after its last job in which an engine certainly leaves the device. It leaves after one
+/// millisecond.
 const UNTIL_IT_HAS_LEFT: Duration = Duration::from_millis(3);
 
 /// One timed repetition.
@@ -25,13 +26,13 @@ const UNTIL_IT_HAS_LEFT: Duration = Duration::from_millis(3);
 pub(super) struct Reading {
     /// Seconds for all jobs.
     pub(super) seconds: f64,
-    /// Those of them in which the host was busy.
+    /// The part of these seconds in which the host was busy.
     pub(super) host_seconds: Option<f64>,
 }
 
-/// Does all jobs, and takes the time.
+/// Runs all jobs and measures the time.
 pub(super) trait Runner {
-    /// How many jobs a repetition has.
+    /// The number of jobs of a repetition.
     fn jobs(&self) -> usize;
 
     /// Does them and waits. The device is left to others then.
@@ -63,8 +64,8 @@ impl Runner for Eager<'_> {
     }
 }
 
-/// Work that is enqueued by few calls, between events: once before, so that the device is never ahead of the host, and then
-/// [`REPLAYS`] times.
+/// Work that is enqueued by few calls, between events: once before, so that the device is never
+/// ahead of the host, and then [`REPLAYS`] times.
 pub(super) struct OnDevice<'a> {
     bench: &'a Bench,
     jobs: usize,
@@ -83,7 +84,7 @@ impl<'a> OnDevice<'a> {
         Ok(OnDevice { bench, jobs, start: event()?, end: event()?, work: Box::new(work) })
     }
 
-    /// A graph of a launch for each job, one after the other.
+    /// A graph with one launch for each job, one after another.
     pub(super) fn graph(
         bench: &'a Bench,
         mut contestant: Box<dyn Contestant + 'a>,
@@ -94,13 +95,15 @@ impl<'a> OnDevice<'a> {
         let record = |stream: StreamRef<'_>| {
             (0..count).try_for_each(|job| contestant.enqueue(job % sets, stream))
         };
-        // SAFETY: the contestant, which holds operands and workspaces, lives as long as the graph; every repetition ends with a wait.
+        // SAFETY: the contestant, which holds operands and workspaces, lives as long as the graph;
+        // every repetition ends with a wait.
         let graph = unsafe { Graph::capture_with(bench.device(), bench.stream(), record)? };
         let mut recorded = Recorded { graph, _contestants: vec![contestant] };
         OnDevice::new(bench, count, move |stream| Ok(recorded.graph.launch(stream)?))
     }
 
-    /// A graph of a launch for each job, the jobs dealt out to as many branches as there are contestants.
+    /// A graph of a launch for each job, the jobs dealt out to as many branches as there are
+    /// contestants.
     pub(super) fn branches(
         bench: &'a Bench,
         mut contestants: Vec<Box<dyn Contestant + 'a>>,
@@ -129,13 +132,14 @@ impl<'a> OnDevice<'a> {
             }
             Ok::<_, BenchError>(())
         };
-        // SAFETY: as for a graph without branches; the streams and events are needed while it is recorded only.
+        // SAFETY: as for a graph without branches; the streams and events are needed while it is
+        // recorded only.
         let graph = unsafe { Graph::capture_with(device, bench.stream(), record)? };
         let mut recorded = Recorded { graph, _contestants: contestants };
         OnDevice::new(bench, count, move |stream| Ok(recorded.graph.launch(stream)?))
     }
 
-    /// Strided batches over all sets, as often as it takes.
+    /// Strided batches over all sets, as many as the jobs need.
     pub(super) fn batch(
         bench: &'a Bench,
         mut contestant: Box<dyn Contestant + 'a>,
@@ -155,7 +159,7 @@ fn run_each(bench: &Bench, contestant: &mut dyn Contestant) -> Result<()> {
     Ok(bench.stream().synchronize()?)
 }
 
-/// A graph with what it uses; the graph goes first.
+/// A graph and the objects that it uses. The graph is dropped first.
 struct Recorded<'a> {
     graph: Graph,
     _contestants: Vec<Box<dyn Contestant + 'a>>,
@@ -180,7 +184,7 @@ impl Runner for OnDevice<'_> {
     }
 }
 
-/// All sets as the products of one batch: they lie at even distances.
+/// All sets as the products of one batch. They lie at equal distances.
 fn batch_problem(operands: &OperandSets) -> Problem {
     let elements = operands.elements();
     let [a, b, d] = operands.strides();
@@ -223,7 +227,8 @@ impl Contestant for GemmBatch {
         let addresses = self.operands.addresses(set)?;
         let pointers = Pointers::new(addresses.a, addresses.b, addresses.c, addresses.d);
         let Problem { alpha, beta, .. } = *self.operands.problem();
-        // SAFETY: the sets lie as the batch says, live as long as `self`, and every repetition ends with a wait.
+        // SAFETY: the sets lie as the batch says, live as long as `self`, and every repetition ends
+        // with a wait.
         Ok(unsafe {
             self.gemm.run_at(RunRequest::prepared(&self.prepared, alpha, beta), &pointers, stream)
         }?)
@@ -266,7 +271,8 @@ impl Contestant for CublasLtBatch {
 
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         let addresses = self.operands.addresses(set)?;
-        // SAFETY: the plan was made for a batch of these sets, which live as long as `self`; all of a session's work is on one stream.
+        // SAFETY: the plan was made for a batch of these sets, which live as long as `self`; all of
+        // a session's work is on one stream.
         Ok(unsafe { self.plan.enqueue(self.rank, &addresses, stream) }?)
     }
 }
@@ -302,7 +308,7 @@ impl Resident {
         Ok(Resident { engine, jobs, _operands: operands.clone() })
     }
 
-    /// What it runs.
+    /// Details of what runs.
     pub(super) fn details(&self) -> serde_json::Value {
         serde_json::json!({ "spec": self.engine.spec().to_string(), "tiles": self.jobs.first().map(Job::tiles) })
     }
@@ -316,7 +322,8 @@ impl Resident {
     }
 
     fn submit_after(&self, job: usize, after: &[&Ticket]) -> Result<Ticket> {
-        // SAFETY: the sets were uploaded before, live as long as `self`, which waits for its jobs, and are nobody else's meanwhile.
+        // SAFETY: the sets were uploaded before, live as long as `self`, which waits for its jobs,
+        // and are nobody else's meanwhile.
         Ok(unsafe { self.engine.submit_after(self.job(job), after) }?)
     }
 

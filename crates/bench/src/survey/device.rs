@@ -1,5 +1,5 @@
-//! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of random data, and kernels stay
-//! loaded, so that what a choice costs beside its burst is little.
+//! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of
+//! random data, and kernels stay loaded, so that a choice costs little time apart from its burst.
 
 use std::ops::ControlFlow;
 
@@ -16,24 +16,26 @@ use super::{
     WARM_UP_SHARE, expected_seconds, rows,
 };
 use crate::cublaslt::{CublasLt, CublasLtPlan};
-use crate::error::{BenchError, Result, TooMuch};
+use crate::error::{BenchError, Result, SurveyLimit};
 use crate::machine::Machine;
 
 /// Seed of the random operands.
 const SEED: u64 = 1;
 
-/// Rows and bytes of each of the data that the pool repeats: 64 MiB and a bit, so that it doesn't repeat at a power of two.
+/// Rows and bytes of each of the data that the pool repeats: 64 MiB and a bit, so that it doesn't
+/// repeat at a power of two.
 const RANDOM_ROWS: usize = 65_537;
 const RANDOM_ROW_BYTES: usize = 1024;
 
-/// Parts of the device's free memory that operands and results may take; workspaces need some of the rest.
+/// Fractions of the device's free memory for operands and for results. Workspaces use part of the
+/// remainder.
 const OPERAND_SHARE: f64 = 0.5;
 const RESULT_SHARE: f64 = 0.3;
 
-/// Bursts for finding out how many launches a warm-up takes.
+/// Largest number of bursts that determine the launches of a warm-up.
 const MOST_WARM_UPS: usize = 4;
 
-/// Most launches of one burst.
+/// Largest number of launches in one burst.
 const MOST_LAUNCHES: f64 = 65_536.0;
 
 /// Surveys problems of given element types on one device.
@@ -73,7 +75,8 @@ impl Sets {
         self.d.saturating_mul(self.count)
     }
 
-    /// Where the matrices of a set lie in pools that begin at these addresses. There is no C.
+    /// The addresses of the matrices of a set in pools that begin at these addresses. There is no
+    /// C.
     fn addresses(&self, operands: u64, results: u64, set: usize) -> Addresses {
         let a = operands + (set * (self.a + self.b)) as u64;
         let d = results + (set * self.d) as u64;
@@ -82,11 +85,11 @@ impl Sets {
 }
 
 impl Surveyor {
-    /// A surveyor for those of `keys` that fit: allocates and fills the pool. All keys must have the element types of
-    /// `elements`.
+    /// Creates a surveyor for the `keys` that fit: allocates and fills the pool. All keys must have
+    /// the element types of `elements`.
     ///
     /// # Errors
-    /// Those of [`SurveyOptions::check`], or driver errors.
+    /// The errors of [`SurveyOptions::check`], or driver errors.
     pub fn new(
         device: &Device,
         peer: Option<CublasLt>,
@@ -138,11 +141,14 @@ impl Surveyor {
         Machine::of(&self.harness, self.peer.as_ref())
     }
 
-    /// Times a problem's choices. `progress` hears before each how many are done, and of how many, and may end it.
+    /// Times a problem's choices. `progress` hears before each how many are done, and of how many,
+    /// and may end it.
     ///
     /// # Errors
-    /// [`BenchError::TooLarge`] where the problem's operands do not fit, or it would take too long. The device has failed, so
-    /// that nothing more can be measured. [`BenchError::Stopped`] where `progress` ends it. A choice that cannot run is no error: its row says why.
+    /// [`BenchError::TooLarge`] if the problem's operands do not fit, or it would take too long. An
+    /// error of the device, after which nothing can be measured. [`BenchError::Stopped`] if
+    /// `progress` ends the survey. A choice that cannot run is not an error; its row contains the
+    /// reason.
     pub fn survey(
         &self,
         key: &ProblemKey,
@@ -159,10 +165,10 @@ impl Surveyor {
             || sets.result_bytes() > self.results.bytes()
         {
             let bytes = sets.operand_bytes() + sets.result_bytes();
-            return Err(too_large(TooMuch::Memory { sets: sets.count, bytes: bytes as u64 }));
+            return Err(too_large(SurveyLimit::Memory { sets: sets.count, bytes: bytes as u64 }));
         }
         if seconds > MAX_PROBLEM_SECONDS {
-            return Err(too_large(TooMuch::Time { seconds }));
+            return Err(too_large(SurveyLimit::Time { seconds }));
         }
         let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
         let launch =
@@ -190,7 +196,7 @@ struct DeviceTimer<'a> {
     sets: Sets,
     launch: LaunchMode,
     peer: Option<CublasLtPlan>,
-    /// About how long the peer takes, seconds.
+    /// The approximate time of the peer, in seconds.
     expected: f64,
 }
 
@@ -206,8 +212,8 @@ impl SurveyTimer for DeviceTimer<'_> {
             self.time(expected, &mut |addresses, stream| {
                 let Addresses { a, b, c, d, .. } = *addresses;
                 let Problem { alpha, beta, .. } = self.problem;
-                // SAFETY: the surveyor's pools, on this device, hold the matrices of every set; they outlive the burst, after
-                // which the stream is waited for.
+                // SAFETY: the surveyor's pools, on this device, hold the matrices of every set;
+                // they outlive the burst, after which the stream is waited for.
                 unsafe {
                     gemm.run_at(
                         RunRequest::prepared(&prepared, alpha, beta),
@@ -228,8 +234,9 @@ impl SurveyTimer for DeviceTimer<'_> {
     fn peer(&mut self) -> Result<Option<f64>> {
         let Some(peer) = &self.peer else { return Ok(None) };
         let seconds = self.time(self.expected, &mut |addresses, stream| {
-            // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the burst, after which the
-            // stream is waited for; all work of the survey is on this stream.
+            // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the
+            // burst, after which the stream is waited for; all work of the survey is on this
+            // stream.
             unsafe { peer.enqueue(0, addresses, stream) }
         });
         match seconds {
@@ -248,7 +255,8 @@ impl SurveyTimer for DeviceTimer<'_> {
 }
 
 impl DeviceTimer<'_> {
-    /// The error back where the device goes on after it: a kernel that has broken the context has broken it for all.
+    /// Returns the error if the device still works after it. A kernel that has broken the context
+    /// has broken it for all.
     fn survives(&self, error: BenchError) -> Result<BenchError> {
         match self.surveyor.harness.stream().synchronize() {
             Ok(()) => Ok(error),
@@ -290,7 +298,8 @@ impl DeviceTimer<'_> {
         }
         let length = graph_length(per_gemm, self.sets.count);
         let record = |stream: StreamRef<'_>| (0..length).try_for_each(|_| launch(stream));
-        // SAFETY: what is recorded outlives the graph, which ends with this function, and the last burst is waited for.
+        // SAFETY: what is recorded outlives the graph, which ends with this function, and the last
+        // burst is waited for.
         let mut graph = unsafe { Graph::capture_with(harness.device(), stream, record)? };
         let mut replay = |stream: StreamRef<'_>| Ok(graph.launch(stream)?);
         let seconds = self.burst(1, &mut replay)?;
@@ -298,7 +307,7 @@ impl DeviceTimer<'_> {
         Ok(self.burst(replays, &mut replay)? / (f64::from(replays) * length as f64))
     }
 
-    /// Seconds from before the first of so many launches to after the last.
+    /// Seconds from before the first of `launches` launches to after the last.
     fn burst(
         &self,
         count: u32,
@@ -312,7 +321,7 @@ impl DeviceTimer<'_> {
         }
         end.record(stream)?;
         end.synchronize()?;
-        // An event's resolution keeps the quotients of this finite.
+        // At least the resolution of an event, so that quotients stay finite.
         Ok((f64::from(end.elapsed_ms(start)?) / 1e3).max(1e-7))
     }
 }

@@ -23,7 +23,7 @@ fn key(m: usize, n: usize, k: usize) -> ProblemKey {
     }
 }
 
-/// Counts what it is asked for: the nth reading takes n microseconds, and choices split along k cannot run.
+/// Counts its timings: the nth timing returns n microseconds, and choices split along k cannot run.
 #[derive(Default)]
 struct Counting {
     readings: u32,
@@ -112,7 +112,7 @@ fn long_problems_are_seen_coming() {
 #[test]
 fn the_peer_is_read_around_every_few_choices() {
     let key = key(512, 512, 4096);
-    // One in three is split.
+    // One choice in three is split.
     let spec = key.specs().next().unwrap();
     let split = |rows| if rows % 3 == 0 { Split::StreamK } else { Split::Whole };
     let choices: Vec<_> = (1..=19)
@@ -127,13 +127,14 @@ fn the_peer_is_read_around_every_few_choices() {
     .unwrap();
     assert_eq!(heard, (0..19).collect::<Vec<_>>());
     assert_eq!(timer.peers, 4);
-    // Readings: the peer 1, eight choices, the peer 10, eight choices, the peer 19, three choices, the peer 23.
+    // Readings: the peer 1, eight choices, the peer 10, eight choices, the peer 19, three choices,
+    // the peer 23.
     let around: Vec<_> = rows.iter().map(|row| row.peer_microseconds.map(Option::unwrap)).collect();
     assert_eq!(around[..8], [[1.0, 10.0]; 8]);
     assert_eq!(around[8..16], [[10.0, 19.0]; 8]);
     assert_eq!(around[16..], [[19.0, 23.0]; 3]);
     assert_eq!(rows.iter().map(|row| row.choice).collect::<Vec<_>>(), choices);
-    // Rounded to nanoseconds; failures say why and the rest goes on.
+    // Times are rounded to nanoseconds. A failure is recorded, and the survey continues.
     for row in &rows {
         match row.choice.split {
             Split::Whole => assert_eq!(row.microseconds.unwrap().fract(), 0.0),

@@ -1,5 +1,5 @@
-//! The bandwidth probe on a GPU: it reads every byte, and as fast as memory can be. Without a Hopper device it says `SKIPPED`;
-//! with PGEMM_REQUIRE_GPU=1 that is a failure.
+//! The bandwidth probe on a GPU: it reads every byte, and as fast as memory can be. Without a
+//! Hopper device it says `SKIPPED`; with PGEMM_REQUIRE_GPU=1 that is a failure.
 
 use persistent_gemm::driver::{
     self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream,
@@ -30,7 +30,8 @@ fn the_probe_reads_everything_at_the_memorys_speed() {
         assert!(reading.buffers as u64 * reading.bytes > 2 * device.properties().l2_bytes);
         assert_eq!(reading.probes.len(), BandwidthProbe::SHAPES);
     }
-    // HBM3e of an H200 moves 4.8·10¹² bytes a second, HBM3 of an H100 SXM 3.35·10¹², HBM2e of a PCIe card 2·10¹².
+    // HBM3e of an H200 moves 4.8·10¹² bytes a second, HBM3 of an H100 SXM 3.35·10¹², HBM2e of a
+    // PCIe card 2·10¹².
     let floor = if device.properties().name.contains("PCIe") { 1e3 } else { 2e3 };
     for reading in measured.iter().filter(|reading| reading.bytes >= 512 << 20) {
         let speed = reading.fastest().unwrap().gigabytes_per_second.median;
@@ -38,7 +39,8 @@ fn the_probe_reads_everything_at_the_memorys_speed() {
     }
 }
 
-/// The sums of the boxes, made on the device: a box that is read twice has twice its sum, one that is not read none.
+/// The sums of the boxes, made on the device: a box that is read twice has twice its sum, one that
+/// is not read none.
 fn reads_every_byte_once(device: &Device, spec: ProbeSpec) {
     let stream = Stream::new(device).unwrap();
     // Many rounds of the ring in every CTA, and a last box that is cut short.
@@ -70,7 +72,8 @@ fn reads_every_byte_once(device: &Device, spec: ProbeSpec) {
         programmatic_dependent_launch: true,
         ..LaunchConfig::of(&probe.kernel, bound.grid)
     };
-    // SAFETY: the arguments were bound for this kernel, and the buffers outlive the work on the stream.
+    // SAFETY: the arguments were bound for this kernel, and the buffers outlive the work on the
+    // stream.
     unsafe { driver::launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
     let mut found = zeros;
     sums.copy_to_host(0, &mut found, stream.as_ref()).unwrap();

@@ -1,5 +1,5 @@
-//! The benchmark harness on a GPU: cuBLASLt against itself must come out even. Without a Hopper device or cuBLASLt it says
-//! `SKIPPED`; with PGEMM_REQUIRE_GPU=1 that is a failure.
+//! The benchmark harness on a GPU: cuBLASLt against itself must come out even. Without a Hopper
+//! device or cuBLASLt it says `SKIPPED`; with PGEMM_REQUIRE_GPU=1 that is a failure.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use pgemm_bench::{Bench, BenchError, CublasLt, CublasLtContestant, Outcome, Repo
 
 use crate::device::device;
 
-/// A bench and the peer; `None` where there is none and none is required.
+/// A bench and the peer, or `None` if there is none and none is required.
 fn open() -> Option<(Bench, CublasLt)> {
     let device = device("the harness")?;
     let bench = Bench::new(&device).unwrap();
@@ -48,8 +48,8 @@ fn against_itself(bench: &Bench, cublaslt: &CublasLt, protocol: &Protocol) -> Ou
 fn print(outcome: &Outcome) {
     for row in outcome.rows() {
         println!(
-            "{} {}: {} {:.4} ({:.4} to {:.4}) of {}; {:.2} against {:.2} us, {:.0} against {:.0} TFLOP/s, {:?} against {:?} J, \
-             {:?} against {:?} MHz",
+            "{} {}: {} {:.4} ({:.4} to {:.4}) of {}; {:.2} against {:.2} us, {:.0} against {:.0} \
+             TFLOP/s, {:?} against {:?} J, {:?} against {:?} MHz",
             row.problem,
             row.launch,
             row.name,
@@ -111,7 +111,8 @@ fn the_harness_is_fair_and_the_gate_holds() {
     assert_eq!(Report::read(&path).unwrap(), report);
 }
 
-/// cuBLASLt's results agree with the reference in all layouts, so its operands are described rightly.
+/// cuBLASLt's results agree with the reference in all layouts, so its operands are described
+/// rightly.
 fn majors_types_and_scalars(bench: &Bench, cublaslt: &CublasLt) {
     for (element, output) in [
         (Dtype::Bf16, Dtype::Bf16),

@@ -1,5 +1,5 @@
-//! Random products on the device: of all types, majors, strides, addresses, extents, scalars and epilogues. Several processes share
-//! them by `PGEMM_SHARD`.
+//! Random products on the device: of all types, majors, strides, addresses, extents, scalars and
+//! epilogues. Several processes share them by `PGEMM_SHARD`.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use pgemm_bench::{Case, CaseSize};
 
 use crate::device::{device, shard};
 
-/// How many there are.
+/// The number that exists.
 const CASES: u64 = 2400;
 
 /// Host threads: the reference of most products takes longer than the product.

@@ -1,5 +1,5 @@
-//! The hardware tests of the benchmarks. Without a Hopper GPU each says `SKIPPED` and passes; with `PGEMM_REQUIRE_GPU=1` that
-//! is a failure.
+//! The hardware tests of the benchmarks. Without a Hopper GPU each says `SKIPPED` and passes; with
+//! `PGEMM_REQUIRE_GPU=1` that is a failure.
 
 mod bandwidth;
 mod bench;

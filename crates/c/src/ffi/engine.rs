@@ -12,14 +12,15 @@ use crate::abi::{Callback, EngineOptions, PGEMM_SUCCESS, Problem, Status, Ticket
 use crate::engine::{options, timeout};
 use crate::failure::{self, Failure};
 
-/// A kernel that stays on the device and works through jobs as they come in: made by pgemm_engine_create, used from any thread,
-/// destroyed by pgemm_engine_destroy.
+/// A resident kernel that computes jobs as they arrive. It is created by pgemm_engine_create, may
+/// be used from any thread, and is destroyed by pgemm_engine_destroy.
 pub struct EngineHandle {
     engine: Engine,
     device: pgemm::driver::Device,
 }
 
-/// A problem at addresses, checked and ready to be submitted: made by pgemm_job_prepare, destroyed by pgemm_job_destroy.
+/// A problem at addresses, checked and ready to be submitted: made by pgemm_job_prepare, destroyed
+/// by pgemm_job_destroy.
 pub struct JobHandle(Job);
 
 /// Sets all fields of an engine's options to their defaults. size is sizeof(pgemm_engine_options).
@@ -32,9 +33,10 @@ pub unsafe extern "C" fn pgemm_engine_options_init(
     guarded(|| unsafe { memory::initialise("options", options, size) })
 }
 
-/// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device; the GEMM may be destroyed before it. Its kernel is
-/// compiled now, up to some tenths of a second, and launched with the first job. options may be null: all defaults. *engine is null
-/// after a failure.
+/// Makes an engine for jobs like typical, in the GEMM's types, with its epilogue and on its device;
+/// the GEMM may be destroyed before it. Its kernel is compiled now, up to some tenths of a second,
+/// and launched with the first job. options may be null: all defaults. *engine is null after a
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_create(
     gemm: *const Handle,
@@ -45,15 +47,16 @@ pub unsafe extern "C" fn pgemm_engine_create(
     guarded(|| {
         // SAFETY: the caller gives the address of a pointer, or null.
         unsafe { clear("engine", engine) }?;
-        // SAFETY: the caller's GEMM is alive, and its structs ones that their initialisers have filled.
+        // SAFETY: the caller's GEMM is alive, and its structs ones that their initialisers have
+        // filled.
         let (gemm, typical) = unsafe { (handle(gemm)?.gemm(), read_problem(typical)?) };
-        let asked = if options.is_null() {
+        let requested = if options.is_null() {
             EngineOptions::default()
         } else {
             // SAFETY: as above.
             unsafe { read("options", options) }?
         };
-        let started = Engine::start(gemm, &typical, self::options(&asked)?)?;
+        let started = Engine::start(gemm, &typical, self::options(&requested)?)?;
         let made = EngineHandle { engine: started, device: gemm.device().clone() };
         // SAFETY: as above.
         unsafe { engine.write(Box::into_raw(Box::new(made))) };
@@ -61,17 +64,21 @@ pub unsafe extern "C" fn pgemm_engine_create(
     })
 }
 
-/// Finishes the jobs that were submitted, destroys an engine and sets *engine to null; does nothing where it is null already. No
-/// other thread may be using it. Its jobs may be destroyed before or after. Callbacks may still be called shortly after it returns.
+/// Finishes the submitted jobs, destroys an engine and sets *engine to null. Does nothing if
+/// *engine is null. No other thread may be using it. Its jobs may be destroyed before or after.
+/// Callbacks may still be called shortly after it returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_destroy(engine: *mut *mut EngineHandle) -> Status {
-    // SAFETY: the caller gives the address of a pointer that pgemm_engine_create has written, or of null.
+    // SAFETY: the caller gives the address of a pointer that pgemm_engine_create has written, or of
+    // null.
     guarded(|| unsafe { destroy("engine", engine) })
 }
 
-/// Checks a problem at these addresses and makes it a job, which may be submitted as often as wanted to the engine that prepared it. Takes
-/// as long as a small copy to the device. a, b, c, d are as with pgemm_run_ex, at addresses that are multiples of 16, and so are the
-/// bytes from line to line; D is row-major. A bias that the epilogue of the engine's GEMM adds is at problem.bias. An engine has up to 2048 jobs at once. *job is null after a failure.
+/// Checks a problem at these addresses and makes it a job. The job may be submitted to this engine
+/// any number of times. The call takes the time of a small copy to the device. a, b, c, d are as
+/// for pgemm_run_ex. Their addresses and the bytes from line to line must be multiples of 16, and D
+/// must be row-major. If the epilogue of the engine's GEMM adds a bias, it is at problem.bias. An
+/// engine has at most 2048 jobs at a time. *job is null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_job_prepare(
     engine: *const EngineHandle,
@@ -85,7 +92,8 @@ pub unsafe extern "C" fn pgemm_job_prepare(
     guarded(|| {
         // SAFETY: the caller gives the address of a pointer, or null.
         unsafe { clear("job", job) }?;
-        // SAFETY: the caller's engine is alive, and its problem one that pgemm_problem_init has filled.
+        // SAFETY: the caller's engine is alive, and its problem one that pgemm_problem_init has
+        // filled.
         let (engine, given) = unsafe { (self::engine(engine)?, read("problem", problem)?) };
         let problem = crate::problem::problem(&given)?;
         let pointers = Pointers::new(a as u64, b as u64, c as u64, d as u64);
@@ -97,17 +105,21 @@ pub unsafe extern "C" fn pgemm_job_prepare(
     })
 }
 
-/// Destroys a job and sets *job to null; does nothing where it is null already. What was submitted of it goes on.
+/// Destroys a job and sets *job to null. Does nothing if *job is null. Its submissions are still
+/// completed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_job_destroy(job: *mut *mut JobHandle) -> Status {
-    // SAFETY: the caller gives the address of a pointer that pgemm_job_prepare has written, or of null.
+    // SAFETY: the caller gives the address of a pointer that pgemm_job_prepare has written, or of
+    // null.
     guarded(|| unsafe { destroy("job", job) })
 }
 
-/// Submits a job that begins when the after_count jobs of after, two at most, are done; after may be null where there are none. Returns at
-/// once, but waits for a slot where 1024 jobs are under way. What A, B and C hold must have been written before, by work that is
-/// done or by those jobs; all of the matrices are to be left alone until the job is done. ticket may be null. A job of a stream in after has to
-/// be done, else this is PGEMM_ERROR_INVALID_STATE: wait for it first, or submit on that stream.
+/// Submits a job that begins when the after_count jobs of after are done. There may be at most two;
+/// after may be null if there are none. Returns at once, but waits for a slot while 1024 jobs are
+/// pending. A, B and C must have been written by completed work or by the jobs of after. All
+/// matrices must not be used otherwise until the job is done. ticket may be null. If after contains
+/// a job of a stream that is not done, the call fails with PGEMM_ERROR_INVALID_STATE: wait for that
+/// job first, or submit on that stream.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_submit(
     engine: *const EngineHandle,
@@ -132,8 +144,8 @@ pub unsafe extern "C" fn pgemm_engine_submit(
     })
 }
 
-/// Submits count jobs that do not depend on each other, and writes a ticket of each to tickets, which may be null. Otherwise as
-/// pgemm_engine_submit, and cheaper for each.
+/// Submits count jobs that do not depend on each other, and writes a ticket of each to tickets,
+/// which may be null. Otherwise as pgemm_engine_submit, and cheaper for each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_submit_many(
     engine: *const EngineHandle,
@@ -160,9 +172,11 @@ pub unsafe extern "C" fn pgemm_engine_submit_many(
     })
 }
 
-/// Enqueues a job on a stream (as pgemm_run has it) like other work: it begins when what was enqueued before is done, and what is enqueued
-/// after waits for it. That costs the host more than a launch. Two streams at once have jobs under way. Until the job is done no device memory may be
-/// allocated or freed but by this library, whose calls wait for such jobs, for a second, and then are PGEMM_ERROR_INVALID_STATE. ticket may be null.
+/// Enqueues a job on a stream (as for pgemm_run) like other work. It begins when earlier work of
+/// the stream is done, and later work waits for it. This costs the host more than a launch. At most
+/// two streams may have pending jobs at a time. Until the job is done, only this library may
+/// allocate or free device memory. Its own calls wait for such jobs up to one second and then fail
+/// with PGEMM_ERROR_INVALID_STATE. ticket may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_submit_on(
     engine: *const EngineHandle,
@@ -183,8 +197,10 @@ pub unsafe extern "C" fn pgemm_engine_submit_on(
     })
 }
 
-/// Waits until a job is done: for so many microseconds, after which it is PGEMM_ERROR_TIMEOUT, or where these are negative for ever. What
-/// the job stored can be seen then, by the host's copies and by streams from then on. A ticket holds for 2^31 further jobs.
+/// Waits until a job is done, for at most this number of microseconds. After that time it fails
+/// with PGEMM_ERROR_TIMEOUT. A negative number stands for no limit. When the job is done, its
+/// results are visible to copies by the host and to work enqueued from then on. A ticket is valid
+/// for 2^31 further jobs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_wait(
     engine: *const EngineHandle,
@@ -202,7 +218,8 @@ pub unsafe extern "C" fn pgemm_engine_wait(
     })
 }
 
-/// Writes to *done whether a job is done, as 1 or 0. Fails where it will never be: the engine failed, or was aborted.
+/// Writes to *done whether a job is done, as 1 or 0. Fails if the job will never be done, because
+/// the engine failed or was aborted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_is_done(
     engine: *const EngineHandle,
@@ -222,7 +239,7 @@ pub unsafe extern "C" fn pgemm_engine_is_done(
     })
 }
 
-/// What a callback gets.
+/// The context pointer of a callback.
 struct Context(*mut c_void);
 
 // SAFETY: the caller gives it to be used on another thread.
@@ -234,9 +251,11 @@ impl Context {
     }
 }
 
-/// Returns at once, and calls callback(status, context) once when a job is done, or will not be: with what pgemm_engine_wait would
-/// return. It is called on a thread of the engine, one callback after the other, so one that takes long holds up the others. It may call functions of
-/// this engine, and destroy it. It is not called where this call fails.
+/// Registers a callback and returns at once. callback(status, context) is called once when the job
+/// is done or has failed, with the status that pgemm_engine_wait would return. It is called on a
+/// thread of the engine. Callbacks run one after another, so a slow one delays the others. A
+/// callback may call functions of this engine, and may destroy it. It is not called if this call
+/// fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_on_done(
     engine: *const EngineHandle,
@@ -271,15 +290,15 @@ pub unsafe extern "C" fn pgemm_engine_drain(engine: *const EngineHandle) -> Stat
     guarded(|| Ok(unsafe { self::engine(engine) }?.engine.drain()?))
 }
 
-/// Takes no more jobs, finishes those that were submitted, and leaves the device.
+/// Accepts no more jobs, finishes the submitted ones, and leaves the device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_stop(engine: *const EngineHandle) -> Status {
     // SAFETY: the caller's engine is alive.
     guarded(|| Ok(unsafe { self::engine(engine) }?.engine.stop()?))
 }
 
-/// Takes no more jobs and gives up those that have not begun, whose tickets then fail. What they have stored is undefined, and streams that
-/// wait for them go on.
+/// Accepts no more jobs and abandons those that have not begun. Their tickets then fail, their
+/// results are undefined, and streams that wait for them continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_engine_abort(engine: *const EngineHandle) -> Status {
     // SAFETY: the caller's engine is alive.
@@ -287,14 +306,16 @@ pub unsafe extern "C" fn pgemm_engine_abort(engine: *const EngineHandle) -> Stat
 }
 
 /// # Safety
-/// `engine` must be null, or what pgemm_engine_create has made and nobody has destroyed for as long as the result is used.
+/// `engine` must be null, or come from pgemm_engine_create and not be destroyed while the result is
+/// used.
 unsafe fn engine<'engine>(engine: *const EngineHandle) -> Result<&'engine EngineHandle, Failure> {
     // SAFETY: as the caller vouches.
     unsafe { engine.as_ref() }.ok_or_else(|| Failure::null("engine"))
 }
 
 /// # Safety
-/// `job` must be null, or what pgemm_job_prepare has made and nobody has destroyed for as long as the result is used.
+/// `job` must be null, or come from pgemm_job_prepare and not be destroyed while the result is
+/// used.
 unsafe fn job<'job>(job: *const JobHandle) -> Result<&'job Job, Failure> {
     // SAFETY: as the caller vouches.
     unsafe { job.as_ref() }.map(|job| &job.0).ok_or_else(|| Failure::null("job"))
@@ -313,10 +334,11 @@ unsafe fn clear<T>(what: &'static str, target: *mut *mut T) -> Result<(), Failur
     Ok(())
 }
 
-/// Takes what the caller's pointer has, if anything, and drops it.
+/// Drops the object that the caller's pointer owns, if any, and sets the pointer to null.
 ///
 /// # Safety
-/// `target` must be null or the address of a pointer, which is null or came from `Box::into_raw` and is nobody else's.
+/// `target` must be null or the address of a pointer. That pointer must be null, or come from
+/// `Box::into_raw` and not be used elsewhere.
 unsafe fn destroy<T>(what: &'static str, target: *mut *mut T) -> Result<(), Failure> {
     if target.is_null() {
         return Err(Failure::null(what));
@@ -333,7 +355,8 @@ unsafe fn destroy<T>(what: &'static str, target: *mut *mut T) -> Result<(), Fail
 /// The caller's array.
 ///
 /// # Safety
-/// `source` must be null or the address of `count` values that stay as they are for as long as the result is used.
+/// `source` must be null or the address of `count` values that do not change while the result is
+/// used.
 unsafe fn slice<'s, T>(
     what: &'static str,
     source: *const T,

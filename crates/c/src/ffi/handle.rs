@@ -1,4 +1,4 @@
-//! What a `pgemm_gemm` is.
+//! The object behind a `pgemm_gemm`.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use pgemm::tune::Platform;
 use pgemm::{Error, Gemm, Plan, Pointers, Prepared, Problem};
 
 use super::queued::Queued;
-use crate::config::{Asked, picks};
+use crate::config::{Requested, picks};
 use crate::failure::Failure;
 
 /// A GEMM: made by pgemm_create, used from any thread, destroyed by pgemm_destroy.
@@ -19,9 +19,9 @@ pub struct Handle {
 
 impl Handle {
     /// # Safety
-    /// Where no device is named, the context that is current on this thread must outlive the handle.
-    pub(super) unsafe fn create(asked: Asked) -> Result<Self, Failure> {
-        let Asked { config, device, autotune_file } = asked;
+    /// If no device is named, the context that is current on this thread must outlive the handle.
+    pub(super) unsafe fn create(requested: Requested) -> Result<Self, Failure> {
+        let Requested { config, device, autotune_file } = requested;
         let device = match device {
             Some(ordinal) => Device::new(ordinal)?,
             // SAFETY: as the caller vouches.
@@ -53,7 +53,8 @@ impl Handle {
     /// Queues a problem.
     ///
     /// # Safety
-    /// As [`Gemm::run`], with a stream that exists until `sync` is called or the handle is dropped.
+    /// The same as for [`Gemm::run`], with a stream that exists until `sync` is called or the
+    /// handle is dropped.
     pub(super) unsafe fn run(
         &self,
         problem: &Problem,
@@ -67,7 +68,7 @@ impl Handle {
         self.queued.note(stream)
     }
 
-    /// Waits for what was queued.
+    /// Waits for the queued work.
     ///
     /// # Safety
     /// The streams of runs since the last call must exist.
@@ -77,11 +78,12 @@ impl Handle {
     }
 }
 
-/// Kernels must not be unloaded while they run. The streams may be gone by now, so the device is waited for.
+/// Kernels must not be unloaded while they run. The streams may be gone by now, so the device is
+/// waited for.
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.queued.is_empty() {
-            // What failed on the device is said by whoever waits for results.
+            // Device errors are reported by the calls that wait for results.
             let _ = self.gemm.sync();
         }
     }

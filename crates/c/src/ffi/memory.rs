@@ -1,22 +1,23 @@
-//! What is read from and written to memory of the caller's.
+//! Reads from and writes to memory of the caller.
 
 use std::ffi::{CStr, c_char};
 
 use crate::abi::{Config, EngineOptions, Problem};
 use crate::failure::Failure;
 
-/// Structs of more bytes are taken for ones that nobody has initialised.
+/// A struct with a larger size is assumed to be uninitialised.
 const MOST_BYTES: usize = 4096;
 
-/// A struct that may grow: its first field is its size in bytes as the caller's header has it, later versions add fields at the
-/// end, and 0 in these means what earlier versions did.
+/// A struct that may grow. Its first field is its size in bytes in the caller's header. Later
+/// versions add fields at the end, for which 0 stands for the behaviour of earlier versions.
 ///
 /// # Safety
-/// Of C layout, with a `usize` as its first field, and valid whatever bytes the others hold.
+/// The type must have C layout, a `usize` as its first field, and be valid for all bytes in the
+/// other fields.
 pub(super) unsafe trait Growing: Copy + Default {
     /// Bytes in the first release.
     const FIRST: usize;
-    /// What fills it.
+    /// The function that initialises the struct.
     const INITIALISER: &'static str;
 }
 
@@ -38,7 +39,7 @@ unsafe impl Growing for EngineOptions {
     const INITIALISER: &'static str = "pgemm_engine_options_init(&options, sizeof options)";
 }
 
-/// Fills the caller's struct with defaults, and what a later header has with zeros.
+/// Fills the caller's struct with defaults, and unknown fields of a later header with zeros.
 ///
 /// # Safety
 /// `target` must be null or an address to which `size` bytes can be written.
@@ -57,7 +58,7 @@ pub(super) unsafe fn initialise<T: Growing>(
     unsafe {
         target.cast::<u8>().write_bytes(0, size);
         std::ptr::copy_nonoverlapping((&raw const defaults).cast::<u8>(), target.cast(), known);
-        // What the caller knows of it, which may be less or more than this library does.
+        // The caller's size, which may be smaller or larger than this library's.
         target.cast::<usize>().write_unaligned(size);
     }
     Ok(())
@@ -66,7 +67,8 @@ pub(super) unsafe fn initialise<T: Growing>(
 /// The caller's struct.
 ///
 /// # Safety
-/// `source` must be null, or the address of as many bytes as its first field says, unless that is none that [`initialise`] takes.
+/// `source` must be null, or the address of as many bytes as its first field says, if
+/// [`initialise`] accepts that size.
 pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> Result<T, Failure> {
     if source.is_null() {
         return Err(Failure::null(what));
@@ -76,7 +78,8 @@ pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> R
     check_size::<T>(what, size)?;
     let known = size.min(size_of::<T>());
     let mut value = T::default();
-    // SAFETY: the caller has `size` bytes there, of which the first `known` fit the value, which any bytes make valid.
+    // SAFETY: the caller has `size` bytes there, of which the first `known` fit the value, which
+    // any bytes make valid.
     unsafe {
         std::ptr::copy_nonoverlapping(source.cast::<u8>(), (&raw mut value).cast(), known);
     }
@@ -84,8 +87,8 @@ pub(super) unsafe fn read<T: Growing>(what: &'static str, source: *const T) -> R
     let later = unsafe { std::slice::from_raw_parts(source.cast::<u8>().add(known), size - known) };
     if later.iter().any(|byte| *byte != 0) {
         return Err(Failure::unsupported(format!(
-            "{what} sets a field that this library, version {}, does not know: its header is a later one's. Use the library that \
-             came with the header",
+            "{what} sets a field that this library, version {}, does not know: its header is a \
+             later one's. Use the library that came with the header",
             env!("CARGO_PKG_VERSION")
         )));
     }
@@ -103,7 +106,7 @@ fn check_size<T: Growing>(what: &str, size: usize) -> Result<(), Failure> {
     )))
 }
 
-/// A string of the caller's; `None` where it is null.
+/// A string of the caller's, or `None` if it is null.
 ///
 /// # Safety
 /// `source` must be null or the address of a string that ends in a zero.
@@ -125,7 +128,8 @@ pub(super) unsafe fn text(
 /// Writes as much of a text as there is room for, with a zero at the end, and its whole length.
 ///
 /// # Safety
-/// `capacity` bytes can be written to `target`, which may be null where that is 0; `length` must be null or the address of a number.
+/// `capacity` bytes can be written to `target`, which may be null where that is 0; `length` must be
+/// null or the address of a number.
 pub(super) unsafe fn write_text(
     text: &str,
     target: *mut c_char,

@@ -1,5 +1,6 @@
-//! The functions of the C ABI. Each catches what unwinds, and reads what it is given with care: this module is where the crate's
-//! `unsafe` is. What callers vouch for is said in the words of C, so that the header can say it: addresses are null or valid.
+//! The functions of the C ABI. Each catches panics and checks its arguments. The crate's `unsafe`
+//! code is in this module tree. The comments state the callers' obligations in terms of C, because
+//! they become the comments of the header: every address must be null or valid.
 #![allow(clippy::missing_safety_doc)]
 
 mod engine;
@@ -13,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pgemm::{Plan, Pointers};
 
 use crate::abi::*;
-use crate::config::{Asked, Texts, USUAL_SMS};
+use crate::config::{Requested, Texts, USUAL_SMS};
 use crate::failure::{self, Failure};
 use crate::tuner::{self, Request};
 pub use engine::{EngineHandle, JobHandle};
@@ -32,8 +33,9 @@ pub extern "C" fn pgemm_status_string(status: Status) -> *const c_char {
     failure::status_text(status).as_ptr()
 }
 
-/// What went wrong in the last call on this thread that failed: what was asked, what the limit is, what to do. Empty where none
-/// did. Never null, never to be freed, valid until the next call on this thread that fails.
+/// The message of the last failed call on this thread: what was requested, what the limit is, and
+/// what to do. Empty if no call failed. It is never null, must not be freed, and is valid until the
+/// next failed call on this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pgemm_last_error() -> *const c_char {
     failure::last_message()
@@ -53,8 +55,10 @@ pub unsafe extern "C" fn pgemm_problem_init(problem: *mut Problem, size: usize) 
     guarded(|| unsafe { memory::initialise("problem", problem, size) })
 }
 
-/// Makes a GEMM on the device that the config names: by default that of the CUDA context that is current on the calling thread,
-/// which must outlive the GEMM, else device 0 with its primary context. Nothing is compiled yet. *gemm is null after a failure.
+/// Creates a GEMM on the device that the config names. By default this is the device of the CUDA
+/// context that is current on the calling thread; the context must outlive the GEMM. If there is
+/// none, it is device 0 with its primary context. Nothing is compiled yet. *gemm is null after a
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Handle) -> Status {
     guarded(|| {
@@ -64,24 +68,26 @@ pub unsafe extern "C" fn pgemm_create(config: *const Config, gemm: *mut *mut Han
         // SAFETY: the caller gives the address of a pointer.
         unsafe { gemm.write(std::ptr::null_mut()) };
         // SAFETY: the caller's config is one that pgemm_config_init has filled.
-        let asked = unsafe { asked(config) }?;
+        let requested = unsafe { requested(config) }?;
         // SAFETY: the caller keeps the current context alive for as long as the GEMM.
-        let handle = unsafe { Handle::create(asked) }?;
+        let handle = unsafe { Handle::create(requested) }?;
         // SAFETY: as above.
         unsafe { gemm.write(Box::into_raw(Box::new(handle))) };
         Ok(())
     })
 }
 
-/// Destroys a GEMM and sets *gemm to null; does nothing where it is null already. Waits for the device where work was queued that
-/// pgemm_sync has not waited for. No other thread may be using it, and no graph that runs of it were captured to.
+/// Destroys a GEMM and sets *gemm to null. Does nothing if *gemm is null. Waits for the device if
+/// there is queued work that pgemm_sync has not waited for. No other thread may be using the GEMM,
+/// nor a graph that captured runs of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_destroy(gemm: *mut *mut Handle) -> Status {
     guarded(|| {
         if gemm.is_null() {
             return Err(Failure::null("gemm"));
         }
-        // SAFETY: the caller gives the address of a pointer that pgemm_create has written, or of null.
+        // SAFETY: the caller gives the address of a pointer that pgemm_create has written, or of
+        // null.
         let handle = unsafe { gemm.replace(std::ptr::null_mut()) };
         if !handle.is_null() {
             // SAFETY: it came from `Box::into_raw` in pgemm_create, and nobody has it any more.
@@ -91,20 +97,23 @@ pub unsafe extern "C" fn pgemm_destroy(gemm: *mut *mut Handle) -> Status {
     })
 }
 
-/// Plans a problem, and compiles and loads its kernel, so that running it only launches. Without it the first run of a problem
-/// does so, which takes up to some tenths of a second, and which a stream that is being captured forbids.
+/// Plans a problem, and compiles and loads its kernel, so that later runs only launch. Otherwise
+/// the first run of a problem does this. It takes up to some tenths of a second and is not possible
+/// on a stream that is being captured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_prepare(gemm: *const Handle, problem: *const Problem) -> Status {
     guarded(|| {
-        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has
+        // filled.
         let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
         handle.prepare(&problem).map(|_| ())
     })
 }
 
-/// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and returns. A is m x k, B is
-/// k x n, C is m x n: device memory, row-major, without gaps, to be left alone until the work is done. The stream belongs to the
-/// GEMM's context, and exists until pgemm_sync has returned, if that is called again. May be called from any thread.
+/// Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and
+/// returns. A is m x k, B is k x n, C is m x n: device memory, row-major, without gaps, and not
+/// used otherwise until the work is done. The stream must belong to the GEMM's context, and must
+/// exist until a later pgemm_sync has returned, if there is one. May be called from any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_run(
     gemm: *const Handle,
@@ -126,8 +135,9 @@ pub unsafe extern "C" fn pgemm_run(
     })
 }
 
-/// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it. Everything else is as with
-/// pgemm_run. C is not looked at where beta is 0, and may be D. A bias that the config's epilogue adds is at problem.bias.
+/// Queues D = alpha * A*B + beta * C, or a batch of such products, as the problem describes it.
+/// Everything else is as with pgemm_run. C is not looked at where beta is 0, and may be D. A bias
+/// that the config's epilogue adds is at problem.bias.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_run_ex(
     gemm: *const Handle,
@@ -139,7 +149,8 @@ pub unsafe extern "C" fn pgemm_run_ex(
     stream: *mut c_void,
 ) -> Status {
     guarded(|| {
-        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has
+        // filled.
         let (handle, given) = unsafe { (handle(gemm)?, read("problem", problem)?) };
         let problem = crate::problem::problem(&given)?;
         let pointers = Pointers::new(a as u64, b as u64, c as u64, d as u64);
@@ -149,8 +160,9 @@ pub unsafe extern "C" fn pgemm_run_ex(
     })
 }
 
-/// Waits until all work is done that this GEMM was given before, on any stream and by any thread. The streams that it was run on
-/// since the last call must still exist, and none may be being captured.
+/// Waits until all work is done that this GEMM was given before, on any stream and by any thread.
+/// The streams that it was run on since the last call must still exist, and none may be being
+/// captured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_sync(gemm: *const Handle) -> Status {
     guarded(|| {
@@ -161,9 +173,10 @@ pub unsafe extern "C" fn pgemm_sync(gemm: *const Handle) -> Status {
     })
 }
 
-/// Says how a problem is computed, after preparing it: kernel, tiles, how they are split and walked, and why. Writes at most
-/// capacity bytes with the zero at the end, and the length of the whole text without it to *length where that is not null.
-/// text may be null where capacity is 0.
+/// Prepares a problem and describes its plan: the kernel, the tiles, their split and order, and the
+/// reason. Writes at most capacity bytes including the final zero. If length is not null, the
+/// length of the whole text without the zero is written to *length. text may be null if capacity is
+/// 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_plan_describe(
     gemm: *const Handle,
@@ -173,16 +186,18 @@ pub unsafe extern "C" fn pgemm_plan_describe(
     length: *mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has
+        // filled.
         let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
         let description = handle.describe(&problem)?;
-        // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is wanted.
+        // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is
+        // wanted.
         unsafe { write_text(&description, text, capacity, length) }
     })
 }
 
-/// The same without a GEMM or a GPU: what would be chosen on a device with sm_count multiprocessors (0: 132, those of an H100
-/// SXM or H200), results of the autotuner aside.
+/// Describes the plan without a GEMM or a GPU, for a device with sm_count multiprocessors. 0 stands
+/// for 132, as an H100 SXM or H200 has. Results of the autotuner are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_config_describe(
     config: *const Config,
@@ -193,19 +208,22 @@ pub unsafe extern "C" fn pgemm_config_describe(
     length: *mut usize,
 ) -> Status {
     guarded(|| {
-        // SAFETY: the caller's structs are ones that pgemm_config_init and pgemm_problem_init have filled.
-        let (asked, problem) = unsafe { (asked(config)?, read_problem(problem)?) };
+        // SAFETY: the caller's structs are ones that pgemm_config_init and pgemm_problem_init have
+        // filled.
+        let (requested, problem) = unsafe { (requested(config)?, read_problem(problem)?) };
         let sms = if sm_count == 0 { USUAL_SMS } else { sm_count };
-        let first = Plan::best(&problem, &asked.config, sms)?;
-        // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is wanted.
+        let first = Plan::best(&problem, &requested.config, sms)?;
+        // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is
+        // wanted.
         unsafe { write_text(&handle::line(&first), text, capacity, length) }
     })
 }
 
-/// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a results file, which is continued
-/// where it exists: a GEMM that is created with it as autotune_file, and with no knob set, uses it. trials candidates at
-/// most are measured for seconds seconds; 0 leaves either to the tuner. The device should have nothing else to do.
-/// PGEMM_ERROR_NOT_SUPPORTED where the library was built without the tuner.
+/// Finds the fastest kernel for a problem of the GEMM's types by measuring, and writes it to a
+/// results file. An existing file is continued. A GEMM created with this file as autotune_file and
+/// without knobs uses the result. At most trials candidates are measured for seconds seconds; 0
+/// leaves either to the tuner. The device should be idle otherwise. Fails with
+/// PGEMM_ERROR_NOT_SUPPORTED if the library was built without the tuner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_autotune(
     gemm: *const Handle,
@@ -215,7 +233,8 @@ pub unsafe extern "C" fn pgemm_autotune(
     file: *const c_char,
 ) -> Status {
     guarded(|| {
-        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has filled.
+        // SAFETY: the caller's GEMM is alive, and its problem one that pgemm_problem_init has
+        // filled.
         let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
         // SAFETY: the caller's string ends in a zero.
         let file = unsafe { text("file", file) }?.ok_or_else(|| Failure::null("file"))?;
@@ -223,7 +242,8 @@ pub unsafe extern "C" fn pgemm_autotune(
     })
 }
 
-/// The status of what `call` does, whose failure is left for `pgemm_last_error`. Nothing unwinds out of it.
+/// Runs `call` and returns its status. A failure is stored for `pgemm_last_error`. Panics are
+/// caught.
 fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> Status {
     let outcome = catch_unwind(AssertUnwindSafe(call))
         .unwrap_or_else(|payload| Err(Failure::panicked(&*payload)));
@@ -237,15 +257,15 @@ fn guarded(call: impl FnOnce() -> Result<(), Failure>) -> Status {
 }
 
 /// # Safety
-/// `gemm` must be null, or what pgemm_create has made and nobody has destroyed for as long as the result is used.
+/// `gemm` must be null, or come from pgemm_create and not be destroyed while the result is used.
 unsafe fn handle<'gemm>(gemm: *const Handle) -> Result<&'gemm Handle, Failure> {
     // SAFETY: as the caller vouches.
     unsafe { gemm.as_ref() }.ok_or_else(|| Failure::null("gemm"))
 }
 
 /// # Safety
-/// As [`read`], and the config's strings are null or end in a zero.
-unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
+/// The same as for [`read`], and the config's strings are null or end in a zero.
+unsafe fn requested(config: *const Config) -> Result<Requested, Failure> {
     // SAFETY: as the caller vouches.
     let config = unsafe { read("config", config) }?;
     // SAFETY: as the caller vouches.
@@ -257,11 +277,11 @@ unsafe fn asked(config: *const Config) -> Result<Asked, Failure> {
             epilogue: text("epilogue", config.epilogue)?,
         }
     };
-    Asked::new(&config, texts)
+    Requested::new(&config, texts)
 }
 
 /// # Safety
-/// As [`read`].
+/// The same as for [`read`].
 unsafe fn read_problem(problem: *const Problem) -> Result<pgemm::Problem, Failure> {
     // SAFETY: as the caller vouches.
     crate::problem::problem(&unsafe { read("problem", problem) }?)

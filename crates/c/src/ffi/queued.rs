@@ -1,6 +1,6 @@
-//! [`Queued`]: which streams a GEMM has work on, so that it alone is waited for. An event after each launch would tell exactly,
-//! but is a further call of the driver, and would stand between launches that are to overlap. So events are recorded when somebody
-//! waits.
+//! [`Queued`]: the streams on which a GEMM has work, so that `pgemm_sync` waits for this work only.
+//! An event after each launch would be exact, but it needs another driver call and would prevent
+//! launches from overlapping. So events are recorded when a caller waits.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -17,12 +17,13 @@ const PER_THREAD: usize = 2;
 /// No stream's handle.
 const NONE: usize = usize::MAX;
 
-/// Streams with work that nobody has waited for.
+/// Streams with work that was not waited for.
 pub(super) struct Queued {
     /// A stream that is in the list, so that runs on one stream take no lock.
     last: AtomicUsize,
     streams: Mutex<Streams>,
-    /// Held while somebody waits: what one has taken from the list, another must not take for done.
+    /// Held during a wait, so that a second caller does not treat streams taken from the list as
+    /// done.
     waiting: Mutex<()>,
 }
 
@@ -55,7 +56,8 @@ impl Queued {
     }
 
     fn note_handle(&self, handle: usize) {
-        // Either this sees that the list was taken, or whoever took it records its event after the launch that came before this.
+        // Either this thread sees that the list was taken, or the waiting thread records its event
+        // after the preceding launch.
         fence(Ordering::SeqCst);
         if self.last.load(Ordering::SeqCst) == handle {
             return;
@@ -67,7 +69,7 @@ impl Queued {
         self.last.store(handle, Ordering::SeqCst);
     }
 
-    /// Records the end of the calling thread's own stream. What goes into a graph has none.
+    /// Records an event at the end of the calling thread's default stream. Captured work has none.
     fn note_own(&self, stream: StreamRef<'_>) -> Result<(), Failure> {
         if stream.is_capturing()? {
             return Ok(());
@@ -101,7 +103,7 @@ impl Queued {
         waited
     }
 
-    /// Whether there is work that nobody has waited for.
+    /// Whether there is work that was not waited for.
     pub(super) fn is_empty(&self) -> bool {
         let streams = self.lock();
         streams.handles.is_empty() && streams.per_thread.is_empty()
@@ -121,7 +123,7 @@ impl Queued {
         let missing = |handle: &usize| !handles.contains(handle);
         let missing: Vec<_> = taken.handles.into_iter().filter(missing).collect();
         handles.extend(missing);
-        // An event that was recorded meanwhile is a later one of the same stream.
+        // An event recorded in the meantime is a later one of the same stream.
         for (thread, event) in taken.per_thread {
             if per_thread.iter().all(|(known, _)| *known != thread) {
                 per_thread.push((thread, event));
@@ -145,7 +147,8 @@ impl Streams {
             let stream = unsafe { StreamRef::from_raw(device, handle as *mut c_void) };
             if stream.is_capturing()? {
                 return Err(Failure::state(
-                    "a stream that this GEMM was run on is being captured, so its work cannot be waited for: end the capture first",
+                    "a stream that this GEMM was run on is being captured, so its work cannot be \
+                     waited for: end the capture first",
                 ));
             }
             let event = Event::new(device, Timing::Disabled)?;
@@ -172,14 +175,14 @@ mod tests {
         let taken = queued.take();
         assert_eq!(taken.handles, [0, 256, 512]);
         assert!(queued.is_empty() && queued.take().handles.is_empty());
-        // The one that was last before counts again.
+        // The previous latest stream counts again.
         queued.note_handle(512);
         assert!(!queued.is_empty());
         queued.put_back(taken);
         assert_eq!(queued.take().handles, [512, 0, 256]);
     }
 
-    /// A launch counts up, an event that is recorded tells how far the count was.
+    /// A launch increments a counter, and a recorded event stores its value.
     #[test]
     fn every_launch_comes_before_an_event() {
         const LAUNCHES: usize = 20_000;

@@ -1,5 +1,6 @@
-// The C and C++ library on a Hopper GPU, beside cuBLAS: scripts/gpu-bundle.sh takes this to a machine with a CUDA toolkit, where
-// run.sh compiles it with g++. Every check prints a line; the exit status is 0 where all hold.
+// The C and C++ library on a Hopper GPU, beside cuBLAS: scripts/gpu-bundle.sh takes this to a
+// machine with a CUDA toolkit, where run.sh compiles it with g++. Every check prints a line; the
+// exit status is 0 where all hold.
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -47,7 +48,8 @@ void cublas(cublasStatus_t result, const char *call) {
 
 // ---- elements ----
 
-// A float's bits in fewer: rounded to nearest even, which is exact for the small integers here. No subnormal number is made.
+// A float's bits in fewer: rounded to nearest even, which is exact for the small integers here. No
+// subnormal number is made.
 std::uint32_t narrowed(float value, unsigned exponent_bits, unsigned fraction_bits) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -74,7 +76,8 @@ float widened(std::uint32_t bits, unsigned exponent_bits, unsigned fraction_bits
   return static_cast<float>(sign != 0 ? -magnitude : magnitude);
 }
 
-// A type: how elements of it are made and read. No exponent for integers, 32 bits and more as they are.
+// A type: how elements of it are made and read. No exponent for integers, 32 bits and more as they
+// are.
 struct Type {
   const char *name;
   PersistentGemm::Dtype dtype;
@@ -273,7 +276,8 @@ void problems(cublasHandle_t handle, const Type &type, cudaDataType_t cuda_type,
   gemm->run(problem, A.device, B.device, D.device, D.device);
   gemm->sync();
 
-  // cuBLAS computes column-major results: of a row-major one the transpose, from B and A in each other's place.
+  // cuBLAS computes column-major results: of a row-major one the transpose, from B and A in each
+  // other's place.
   const float alpha = 2.0F, beta = -1.0F;
   const bool turned = problem.layoutC == Layout::RowMajor;
   const auto op = [&](Layout of) { return (of == Layout::ColumnMajor) != turned ? CUBLAS_OP_N : CUBLAS_OP_T; };
@@ -401,7 +405,8 @@ void waiting(cublasHandle_t handle) {
   report(cudaStreamQuery(others) == cudaErrorNotReady, "sync does not wait for other streams");
   CUDA(cudaDeviceSynchronize());
 
-  // The streams of all threads' own have one handle: work that another thread put on its own is waited for.
+  // The streams of all threads' own have one handle: work that another thread put on its own is
+  // waited for.
   std::promise<void> queued, waited;
   std::thread other([&] {
     occupy(handle, cudaStreamPerThread, X, size);

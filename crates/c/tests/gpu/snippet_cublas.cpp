@@ -1,5 +1,6 @@
-// The usage that docs/c.md shows, word for word, on a Hopper GPU, beside cuBLAS. It is for trying what was installed: cuBLAS is opened at
-// run time, so that any compiler makes it where there is no CUDA toolkit. Ends with status 77 where there is no Hopper GPU.
+// The usage that docs/c.md shows, word for word, on a Hopper GPU, beside cuBLAS. It is for trying
+// what was installed: cuBLAS is opened at run time, so that any compiler makes it where there is no
+// CUDA toolkit. Ends with status 77 where there is no Hopper GPU.
 
 #include <array>
 #include <cmath>
@@ -55,7 +56,8 @@ void check(int status, const char *call) {
   }
 }
 
-// The root mean square of the differences over that of cuBLAS's values. What is no number makes it none.
+// The root mean square of the differences over that of cuBLAS's values. What is no number makes it
+// none.
 double difference(const std::vector<float> &ours, const std::vector<float> &theirs) {
   double errors = 0.0, values = 0.0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
@@ -89,7 +91,8 @@ bool compare(const cuda_driver &cuda, const Cublas &cublas, int M, int N, int K)
   cuda_check(cuda.stream_create(&stream, 0), "cuStreamCreate");
   multiply(A, B, C, M, N, K, stream);
 
-  // Row-major matrices are transposed ones to cuBLAS: of C = A*B it computes the transpose from B and A in each other's place.
+  // Row-major matrices are transposed ones to cuBLAS: of C = A*B it computes the transpose from B
+  // and A in each other's place.
   void *handle = nullptr;
   const float one = 1.0F, zero = 0.0F;
   check(cublas.create(&handle), "cublasCreate");

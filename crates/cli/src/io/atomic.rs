@@ -8,8 +8,8 @@ use tempfile::NamedTempFile;
 
 use super::IoError;
 
-/// Writes a temporary file next to `path` and renames it when it is complete and on disk. If anything fails, what was at
-/// `path` is still there.
+/// Writes a temporary file next to `path` and renames it when it is complete and on disk. If
+/// anything fails, an existing file at `path` is unchanged.
 pub(super) fn write(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
@@ -33,8 +33,8 @@ pub(super) fn check(path: &Path) -> Result<(), IoError> {
         .map_err(|source| IoError::Write { path: path.to_owned(), source })
 }
 
-/// A temporary file in the folder where the file will be, and the file's path behind symbolic links: a link stays one,
-/// and what it points to is replaced.
+/// A temporary file in the folder of the final one, and the final path after resolving symbolic
+/// links. A link remains, and its target is replaced.
 fn temporary(path: &Path, exists: bool) -> std::io::Result<(NamedTempFile, PathBuf)> {
     let target = if exists { path.canonicalize()? } else { path.to_owned() };
     let folder = match target.parent() {
@@ -46,7 +46,8 @@ fn temporary(path: &Path, exists: bool) -> std::io::Result<(NamedTempFile, PathB
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Temporary files are private by default; this one becomes an ordinary file, as the umask wants it.
+        // Temporary files are private by default; this one becomes an ordinary file, as the umask
+        // wants it.
         builder.permissions(Permissions::from_mode(0o666));
     }
     Ok((builder.tempfile_in(folder)?, target))

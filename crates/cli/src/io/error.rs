@@ -7,28 +7,29 @@ use persistent_gemm::{Dtype, MatrixError};
 /// Why a matrix cannot be read or written. Each message names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
-    /// The file name says nothing about the format.
+    /// The format cannot be derived from the file name.
     #[error(
         "'{text}' is no matrix file: use FILE.npy, FILE.safetensors or FILE.safetensors:TENSOR"
     )]
     UnknownFormat {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 
     /// The operating system refuses to read.
-    #[error("cannot read {}: {source}. Check that the file exists and that this user may read it", path.display())]
+    #[error("cannot read {}: {source}. Check that the file exists and that this user may read \
+        it", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 
     /// The operating system refuses to write.
     #[error(
-        "cannot write {}: {source}. Nothing was changed there. Check that the folder exists, that this user may write to \
-         it, and that the disk is not full",
+        "cannot write {}: {source}. Nothing was changed there. Check that the folder exists, that \
+         this user may write to it, and that the disk is not full",
         path.display()
     )]
     Write {
@@ -45,7 +46,7 @@ pub enum IoError {
         path: PathBuf,
     },
 
-    /// The .npy header cannot be understood.
+    /// The .npy header cannot be parsed.
     #[error(
         "{} is not a .npy file or is damaged: {source}. Save it again with numpy.save",
         path.display()
@@ -53,7 +54,7 @@ pub enum IoError {
     NpyHeader {
         /// The file.
         path: PathBuf,
-        /// What the parser says.
+        /// The error of the parser.
         source: std::io::Error,
     },
 
@@ -71,20 +72,20 @@ pub enum IoError {
 
     /// The .safetensors header is not where or as long as it should be.
     #[error(
-        "{} is not a .safetensors file or is damaged: it has {file_bytes} bytes and claims a header of {header_bytes}. Save \
-         or download it again",
+        "{} is not a .safetensors file or is damaged: it has {file_bytes} bytes and claims a \
+         header of {header_bytes}. Save or download it again",
         path.display()
     )]
     SafetensorsHeaderLength {
         /// The file.
         path: PathBuf,
-        /// What the first eight bytes claim.
+        /// The header length stated in the first eight bytes.
         header_bytes: u64,
         /// Bytes in the file.
         file_bytes: u64,
     },
 
-    /// The .safetensors header cannot be understood.
+    /// The .safetensors header cannot be parsed.
     #[error(
         "{} is not a .safetensors file or is damaged: {source}. Save or download it again",
         path.display()
@@ -98,8 +99,8 @@ pub enum IoError {
 
     /// A tensor's bytes are not those of its shape and type.
     #[error(
-        "{} is damaged: tensor '{tensor}' is stored as bytes {start}..{end}, and its shape and type take {needed}. Save or \
-         download it again",
+        "{} is damaged: tensor '{tensor}' is stored as bytes {start}..{end}, and its shape and \
+         type take {needed}. Save or download it again",
         path.display()
     )]
     TensorBytes {
@@ -111,13 +112,14 @@ pub enum IoError {
         start: u64,
         /// One past its last byte.
         end: u64,
-        /// Bytes that its shape and type take.
+        /// Bytes that its shape and type need.
         needed: u64,
     },
 
     /// The file ends early.
     #[error(
-        "{} is cut off: it has {found} bytes of data, and its header announces {needed}. Save, copy or download it again",
+        "{} is cut off: it has {found} bytes of data, and its header announces {needed}. Save, \
+         copy or download it again",
         path.display()
     )]
     Truncated {
@@ -129,10 +131,10 @@ pub enum IoError {
         found: u64,
     },
 
-    /// The file goes on after its data.
+    /// The file is longer than its data.
     #[error(
-        "{} is damaged, or holds more than one array: it has {found} bytes of data, and its header announces {needed}. Save \
-         one array per file",
+        "{} is damaged, or holds more than one array: it has {found} bytes of data, and its header \
+         announces {needed}. Save one array per file",
         path.display()
     )]
     TrailingBytes {
@@ -146,7 +148,8 @@ pub enum IoError {
 
     /// Not a matrix.
     #[error(
-        "{what} has {} dimension{} (shape {shape:?}): a matrix has two. Reshape it, for example to (1, n)",
+        "{what} has {} dimension{} (shape {shape:?}): a matrix has two. Reshape it, for example to \
+         (1, n)",
         shape.len(),
         if shape.len() == 1 { "" } else { "s" }
     )]
@@ -159,7 +162,8 @@ pub enum IoError {
 
     /// The extents multiply to more than fits an address space.
     #[error(
-        "{what} claims the shape {shape:?}, which is more than fits in memory: the file is damaged. Save it again"
+        "{what} claims the shape {shape:?}, which is more than fits in memory: the file is \
+         damaged. Save it again"
     )]
     TooLarge {
         /// The file, and the tensor in it.
@@ -175,21 +179,21 @@ pub enum IoError {
         what: String,
         /// The type found, as the file names it.
         found: String,
-        /// What to do.
+        /// The advice.
         advice: &'static str,
     },
 
     /// No tensor has that name.
     #[error(
-        "{} has no tensor '{asked}'. It has: {}",
+        "{} has no tensor '{requested}'. It has: {}",
         path.display(),
         listed(available)
     )]
     NoSuchTensor {
         /// The file.
         path: PathBuf,
-        /// The name asked for.
-        asked: String,
+        /// The requested name.
+        requested: String,
         /// The names that it has.
         available: Vec<String>,
     },
@@ -210,7 +214,8 @@ pub enum IoError {
 
     /// Writing would drop other tensors.
     #[error(
-        "{} already holds other tensors ({}), which writing would drop. Choose another file name, or delete the file",
+        "{} already holds other tensors ({}), which writing would drop. Choose another file name, \
+         or delete the file",
         path.display(),
         listed(others)
     )]
@@ -223,7 +228,8 @@ pub enum IoError {
 
     /// numpy has no such element type.
     #[error(
-        "numpy has no {dtype}, so {} cannot hold it: write a .safetensors file, or choose an output dtype of f32",
+        "numpy has no {dtype}, so {} cannot hold it: write a .safetensors file, or choose an \
+         output dtype of f32",
         path.display()
     )]
     NoNumpyType {
@@ -238,7 +244,7 @@ pub enum IoError {
     Matrix {
         /// The file or matrix.
         what: String,
-        /// What is wrong.
+        /// The error.
         source: MatrixError,
     },
 }

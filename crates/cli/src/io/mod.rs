@@ -17,7 +17,7 @@ use persistent_gemm::{Dtype, HostMatrix, MatrixLayout};
 
 pub use error::IoError;
 
-/// Where a matrix lies: `FILE.npy`, `FILE.safetensors` or `FILE.safetensors:TENSOR`.
+/// The location of a matrix: `FILE.npy`, `FILE.safetensors` or `FILE.safetensors:TENSOR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// A numpy array.
@@ -26,7 +26,7 @@ pub enum Location {
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// The tensor; where none is named, the only one.
+        /// The name of the tensor. Without a name, the file must have only one.
         tensor: Option<String>,
     },
 }
@@ -51,10 +51,11 @@ impl Location {
     }
 }
 
-/// Checks that a file can be written there, before the time for computing its content is spent. Leaves nothing behind.
+/// Checks that a file can be written there, before its content is computed. Leaves no file behind.
 ///
 /// # Errors
-/// A folder is not there or not this user's to write to, or something else than a file has that name.
+/// A folder is not there or not this user's to write to, or something else than a file has that
+/// name.
 pub fn check_writable(location: &Location) -> Result<(), IoError> {
     atomic::check(location.path())
 }
@@ -103,7 +104,7 @@ impl fmt::Display for Location {
 /// Reads a matrix in the element type and order of the file, without gaps.
 ///
 /// # Errors
-/// The file cannot be read, is damaged, or holds something else than a matrix of a supported type.
+/// The file cannot be read, is damaged, or does not contain a matrix of a supported type.
 pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
     match location {
         Location::Npy(path) => npy::read(path),
@@ -111,8 +112,9 @@ pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
     }
 }
 
-/// Writes a matrix, in place of a file of that name or not at all: the file appears under its name once it is complete.
-/// A `.npy` file keeps the order of the matrix; a tensor is row-major, and is called `D` where the location names none.
+/// Writes a matrix atomically: an existing file is replaced once the new one is complete. A `.npy`
+/// file keeps the order of the matrix; a tensor is row-major, and is called `D` if the location
+/// names none.
 ///
 /// # Errors
 /// The file cannot be written, or the format has no such element type.
@@ -125,7 +127,8 @@ pub fn write(location: &Location, matrix: &HostMatrix) -> Result<(), IoError> {
     }
 }
 
-/// The matrix in another element type, with a line about it on standard error. `name` is what the line calls it, such as `A`.
+/// The matrix in another element type, with a note on standard error, in which the matrix is called
+/// `name`, such as `A`.
 ///
 /// # Errors
 /// The memory is not to be had.
@@ -160,7 +163,7 @@ fn open(path: &Path) -> Result<(File, u64), IoError> {
     Ok((File::open(path).map_err(cannot_read)?, metadata.len()))
 }
 
-/// Reads the data of a matrix without gaps from where the file stands.
+/// Reads the data of a matrix without gaps from the current position of the file.
 fn read_elements(
     file: &mut File,
     path: &Path,

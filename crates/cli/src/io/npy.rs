@@ -49,8 +49,8 @@ pub(super) fn read(path: &Path) -> Result<HostMatrix, IoError> {
     Ok(matrix)
 }
 
-/// Reads everything before the data, and refuses what the parser behind it would not survive: it recurses into brackets, and
-/// multiplies extents unchecked.
+/// Reads everything before the data, and rejects headers that would crash the parser. The parser
+/// recurses into brackets and multiplies extents without checks.
 fn read_header(file: &mut impl Read, path: &Path) -> Result<Vec<u8>, IoError> {
     let malformed = |what| IoError::NpyHeaderMalformed { path: path.to_owned(), what };
     let mut read = |length: usize| {
@@ -61,7 +61,8 @@ fn read_header(file: &mut impl Read, path: &Path) -> Result<Vec<u8>, IoError> {
         })
     };
     let mut header = read(8)?;
-    // Versions 2 and 3 have a longer length field. A wrong magic or version is the parser's to report.
+    // Versions 2 and 3 have a longer length field. A wrong magic or version is the parser's to
+    // report.
     let length = if header.get(6) == Some(&1) {
         let field = read(2)?;
         header.extend_from_slice(&field);
@@ -87,7 +88,7 @@ fn check_text(text: &[u8]) -> Result<(), &'static str> {
     const DEEPEST: usize = 8;
     let mut depth = 0usize;
     let mut product = 1u64;
-    // Numbers inside names count as well: no header that numpy writes for a matrix comes near the limit.
+    // Digits inside names count too. No header that numpy writes for a matrix is near the limit.
     for word in text.split_inclusive(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_') {
         let (letters, end) = match word.split_last() {
             Some((last, letters)) if !last.is_ascii_alphanumeric() && *last != b'_' => {
@@ -150,7 +151,8 @@ fn element_type(found: &DType, what: &str) -> Result<(Dtype, Endianness), IoErro
         }
         (TypeChar::RawData, _) => {
             return Err(unsupported(
-                "raw bytes, as which numpy saves types that it does not know (bfloat16, float8). Save a .safetensors file",
+                "raw bytes, as which numpy saves types that it does not know (bfloat16, float8). \
+                 Save a .safetensors file",
             ));
         }
         _ => return Err(unsupported("it is not numeric. Convert it with .astype")),

@@ -1,4 +1,5 @@
-//! `.safetensors` files: a JSON header of names, types, shapes and byte ranges, then the data, row-major and little-endian.
+//! `.safetensors` files: a JSON header of names, types, shapes and byte ranges, then the data,
+//! row-major and little-endian.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -49,17 +50,17 @@ fn read_header(file: &mut File, path: &Path, file_bytes: u64) -> Result<Header, 
     Ok(Header { tensors, data_start: LENGTH_BYTES + length })
 }
 
-pub(super) fn read(path: &Path, asked: Option<&str>) -> Result<HostMatrix, IoError> {
+pub(super) fn read(path: &Path, requested: Option<&str>) -> Result<HostMatrix, IoError> {
     let (mut file, file_bytes) = open(path)?;
     let Header { mut tensors, data_start } = read_header(&mut file, path, file_bytes)?;
     let names = |tensors: &BTreeMap<String, Value>| tensors.keys().cloned().collect();
-    let (name, entry) = match asked {
-        Some(asked) => match tensors.remove_entry(asked) {
+    let (name, entry) = match requested {
+        Some(requested) => match tensors.remove_entry(requested) {
             Some(tensor) => tensor,
             None => {
                 return Err(IoError::NoSuchTensor {
                     path: path.to_owned(),
-                    asked: asked.to_owned(),
+                    requested: requested.to_owned(),
                     available: names(&tensors),
                 });
             }
@@ -170,7 +171,8 @@ pub(super) fn write(path: &Path, name: &str, matrix: &HostMatrix) -> Result<(), 
     })
 }
 
-/// A file that holds other tensors is not replaced by one that holds only this. One that is no safetensors file is.
+/// A file that holds other tensors is not replaced by one that holds only this. One that is no
+/// safetensors file is.
 fn refuse_to_drop_tensors(path: &Path, name: &str) -> Result<(), IoError> {
     let Ok((mut file, file_bytes)) = open(path) else {
         return Ok(());

@@ -137,7 +137,8 @@ proptest! {
     }
 
     #[test]
-    fn headers_of_any_text_never_panic(text in "[-{}()\\[\\]'<|f0-9a-z,:_. ]{0,80}", shape in "[-0-9x_,() ]{0,40}") {
+    fn headers_of_any_text_never_panic(text in "[-{}()\\[\\]'<|f0-9a-z,:_. \
+        ]{0,80}", shape in "[-0-9x_,() ]{0,40}") {
         let folder = folder();
         for dictionary in [text.clone(), npy_header("'<f4'", false, &shape), npy_header(&text, true, "(1, 1)")] {
             let path = put(&folder, "x.npy", &npy(&dictionary, &[0; 4]));
@@ -363,7 +364,8 @@ fn conversion_says_what_it_does() {
     );
     assert_eq!(
         conversion_notice(&source, Dtype::F16, "B"),
-        "B: f32 converted to f16, rounded to nearest even; WARNING: 2 of 3 elements exceed the range of f16"
+        "B: f32 converted to f16, rounded to nearest even; WARNING: 2 of 3 elements exceed the \
+         range of f16"
     );
     let half = convert_with_notice(&source, Dtype::F16, "A").unwrap();
     assert_eq!(half.get(0, 0), Some(f64::INFINITY));

@@ -1,4 +1,5 @@
-//! `pgemm kernel plan`: what the planner would pick for a problem, and how it rates the next best. No device.
+//! `pgemm kernel plan`: shows the planner's pick for a problem, and its estimates for the next best
+//! candidates. It needs no device.
 
 use clap::value_parser;
 use comfy_table::Table;
@@ -10,10 +11,10 @@ use crate::output;
 use crate::parse::{self, Knobs, Majors, Size, USUAL_SMS};
 use crate::{Failure, Verdict};
 
-/// Most SMs that plans are made for: more than any device has.
+/// Largest accepted number of SMs: more than any device has.
 const MOST_SMS: i64 = 1024;
 
-/// What is planned, and for what.
+/// Arguments of `pgemm kernel plan`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,18 +26,20 @@ pub struct Args {
     /// A problem size; may be given several times.
     #[arg(long, value_name = "MxNxK[*BATCH]", value_parser = parse::size, required = true)]
     problem: Vec<Size>,
-    /// Element type of A: bf16, f16, tf32, f32, e4m3, e5m2, s8, u8 or f64 [default: that of --spec, else bf16].
+    /// Element type of A: bf16, f16, tf32, f32, e4m3, e5m2, s8, u8 or f64 [default: that of --spec,
+    /// else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of B [default: that of A, or of --spec].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     b_dtype: Option<Dtype>,
-    /// Element type of C and D [default: that of --spec, else that of A and B, or f32 for tf32, bf16 for e4m3 and e5m2, s32 for
-    /// s8 and u8].
+    /// Element type of C and D [default: that of --spec, else that of A and B, or f32 for tf32,
+    /// bf16 for e4m3 and e5m2, s32 for s8 and u8].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     output_dtype: Option<Dtype>,
-    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or in f16; f32: exact, or split into
-    /// terms for the tensor cores: tf32x3, f16x3, bf16x6 or bf16x9 [default: that of --spec, else full].
+    /// How 8-bit floats are added up: full, or fast (by the tensor core all along k); f16: full, or
+    /// in f16; f32: exact, or split into terms for the tensor cores: tf32x3, f16x3, bf16x6 or
+    /// bf16x9 [default: that of --spec, else full].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<Precision>,
     #[command(flatten)]
@@ -95,7 +98,7 @@ struct Ranked {
     problem: Problem,
     /// SMs that are used.
     sms: u32,
-    /// How many candidates there are; none where D has no elements.
+    /// Number of candidates. 0 if D has no elements.
     candidates: usize,
     /// The first of them, each with its estimated cycles.
     plans: Vec<(Plan, f64)>,
@@ -110,7 +113,7 @@ impl Ranked {
     ) -> Result<Ranked, persistent_gemm::Error> {
         let mut plans = Plan::candidates(&problem, config, sm_count)?;
         if problem.is_empty() {
-            // Nothing is launched then.
+            // Nothing is launched if D has no elements.
             plans.clear();
         }
         let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
@@ -153,7 +156,7 @@ impl Ranked {
         )
     }
 
-    /// Which operands are repacked before the first candidate's kernel. Other candidates may repack others.
+    /// The operands that are repacked for the first candidate. Other candidates may repack others.
     fn repacked(&self) -> String {
         let Some((plan, _)) = self.plans.first() else { return String::new() };
         [("A", plan.accesses.a), ("B", plan.accesses.b)]

@@ -42,7 +42,8 @@ impl Run {
         self
     }
 
-    /// Asserts that the request was refused, with a message that has all of these parts and nothing on stdout.
+    /// Asserts that the request was refused, with a message that has all of these parts and nothing
+    /// on stdout.
     #[track_caller]
     pub fn refused(self, parts: &[&str]) -> Run {
         assert_eq!(self.status, 2, "{}{}", self.stdout, self.stderr);

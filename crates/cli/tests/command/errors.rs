@@ -1,4 +1,5 @@
-//! What cannot be served: each is refused with status 2 and says what was asked, what the limit is and what to do.
+//! What cannot be served: each is refused with status 2 and says what was asked, what the limit is
+//! and what to do.
 
 use std::fs;
 use std::path::Path;
@@ -233,7 +234,7 @@ fn kernel_names_that_are_none() {
     }
 }
 
-/// Where there is a driver, a device that is not there.
+/// If there is a driver, a device that is not there.
 #[test]
 fn cuda_without_a_driver() {
     let json = line("doctor --json").fine().json();

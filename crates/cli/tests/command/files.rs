@@ -19,8 +19,8 @@ fn multiply(a: &Path, b: &Path, out: &Path, extra: &[&str]) -> Run {
     pgemm(arguments)
 }
 
-/// Largest error over its bound. `unit_in` is the unit roundoff of the type that the operands were rounded to, 0 where they
-/// were of it; products are added in single precision in any order.
+/// Largest error over its bound. `unit_in` is the unit roundoff of the type that the operands were
+/// rounded to, 0 where they were of it; products are added in single precision in any order.
 fn worst_ratio(d: &Matrix, a: &Matrix, b: &Matrix, unit_in: f64, unit_out: f64) -> f64 {
     let (reference, magnitudes) = a.times(b);
     assert_eq!((d.rows, d.columns), (reference.rows, reference.columns));
@@ -114,7 +114,8 @@ fn files_of_numpy_itself_on_cpu_and_emulator() {
     }
 }
 
-/// f32 files, as tf32: rounded, and B in C order read in place. Then the product in integers of rounded values, B repacked.
+/// f32 files, as tf32: rounded, and B in C order read in place. Then the product in integers of
+/// rounded values, B repacked.
 #[test]
 fn files_of_numpy_in_tf32_and_as_integers() {
     const TF32: f64 = 1.0 / 2048.0;
@@ -191,7 +192,8 @@ fn tensors_in_and_out() {
         (json["output_dtype"].as_str(), json["out"].as_str()),
         (Some("bf16"), Some(&*tensor))
     );
-    // The tensor as an operand: 40x16 times its own layout's transpose does not fit, times a 16x? does.
+    // The tensor as an operand: 40x16 times its own layout's transpose does not fit, times a 16x?
+    // does.
     let c = folder.path().join("c.npy");
     write_npy(&c, &Matrix::pseudo_random(16, 3, 1), Float::F16);
     let out = folder.path().join("e.npy");

@@ -95,7 +95,8 @@ fn kernels_are_emulated() {
         assert_eq!(json["kernel"], spec);
         assert_eq!(json["verification"]["passed"], true);
     }
-    // A column-major D, of a problem whose D is row-major: of the operands' majors, all that such a kernel can have.
+    // A column-major D, of a problem whose D is row-major: of the operands' majors, all that such a
+    // kernel can have.
     for majors in ["kkm", "knm", "mkm", "mnm"] {
         let spec = format!("bf16-{majors}-bf16-64x16x64-s6-w1-c1x1");
         for split in ["whole", "split-3 --unordered", "stream-k"] {
@@ -129,7 +130,8 @@ fn plans_are_those_of_the_planner_in_its_order() {
     let text = line(command).fine().stdout;
     let (title, table) = text.split_once('\n').unwrap();
     let of = format!(
-        "1536x1280x4096, f16 -> f32, A k-major, B n-major, 78 SMs: by the heuristic, the first 7 of {} candidates",
+        "1536x1280x4096, f16 -> f32, A k-major, B n-major, 78 SMs: by the heuristic, the first 7 \
+         of {} candidates",
         plans.len()
     );
     assert_eq!(title, of);

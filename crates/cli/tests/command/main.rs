@@ -1,4 +1,5 @@
-//! The command as its users meet it: arguments and files in; stdout, stderr, files and exit status out.
+//! The command as its users meet it: arguments and files in; stdout, stderr, files and exit status
+//! out.
 
 mod common;
 mod errors;

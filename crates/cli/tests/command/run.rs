@@ -27,7 +27,8 @@ fn products_verify_on_cpu_and_emulator() {
     }
 }
 
-/// Operands that are read along k only, and sums in f16: small ragged problems with C, whole and split, on both backends.
+/// Operands that are read along k only, and sums in f16: small ragged problems with C, whole and
+/// split, on both backends.
 #[test]
 fn eight_bit_and_tf32_products_verify_on_cpu_and_emulator() {
     for (types, shown) in [
@@ -116,7 +117,8 @@ fn auto_says_which_backend_and_why() {
 #[test]
 fn knobs_shape_the_kernel_that_is_emulated() {
     let run = line(
-        "run --m 200 --n 300 --k 100 --backend emulator --tile 512x256x64 --prefetch-depth 3 --verify --json",
+        "run --m 200 --n 300 --k 100 --backend emulator --tile 512x256x64 --prefetch-depth 3 \
+         --verify --json",
     )
     .fine();
     let plan = &run.json()["plan"];
@@ -125,7 +127,8 @@ fn knobs_shape_the_kernel_that_is_emulated() {
 
     let name = "f16-mk-f32-128x64x64-s8-w2-c1x1";
     let run = line(&format!(
-        "run --m 200 --n 300 --k 100 --a-major m --b-major k --backend emulator --spec {name} --verify"
+        "run --m 200 --n 300 --k 100 --a-major m --b-major k --backend emulator --spec {name} \
+         --verify"
     ))
     .fine();
     assert!(run.stdout.contains(name) && run.stdout.contains("f16 -> f32"), "{}", run.stdout);
@@ -157,7 +160,8 @@ fn split_and_swapped_products_are_right() {
         ("--m 300 --n 270 --k 100", "--schedule ping-pong --tile 64x128x64", false, false),
         (
             "--m 300 --n 270 --k 330",
-            "--schedule ping-pong --tile 64x128x64 --split split-3 --l2-policy a=evict-first,d=evict-last",
+            "--schedule ping-pong --tile 64x128x64 --split split-3 --l2-policy \
+             a=evict-first,d=evict-last",
             true,
             false,
         ),

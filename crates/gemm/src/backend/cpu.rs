@@ -6,7 +6,7 @@ use pgemm_plan::{Config, Problem};
 
 use super::{Allocations, Backend, Computed, HostProducts};
 use crate::cpu;
-use crate::epilogue::Applied;
+use crate::epilogue::AppliedEpilogue;
 use crate::error::{CpuError, Result};
 use crate::operands::Operands;
 
@@ -16,7 +16,8 @@ impl Backend for Cpu {
     fn multiply(&self, products: HostProducts<'_>) -> Result<Computed> {
         let HostProducts { config, problem, inputs, d } = products;
         let start = Instant::now();
-        let applied = Applied::new(problem, config.epilogue, inputs.bias, config.output_dtype())?;
+        let applied =
+            AppliedEpilogue::new(problem, config.epilogue, inputs.bias, config.output_dtype())?;
         for (index, d) in d.iter_mut().enumerate() {
             let Operands { a, b, c, .. } = inputs.of(index);
             cpu::run_applied(&problem.one(), &applied, a, b, c, d)?;

@@ -44,7 +44,7 @@ impl ProductMemory for Memory {
         Ok(())
     }
 
-    /// Takes the first plan for such addresses.
+    /// The planner's first plan for operands of this alignment is used.
     fn compute(
         &mut self,
         config: &Config,
@@ -55,7 +55,7 @@ impl ProductMemory for Memory {
         let alignment = OperandAlignment::of(problem, config, [pointers.a, pointers.b]);
         let mut plans = Plan::candidates_with(problem, config, EMULATED_SMS, &(), alignment)?;
         let Some(plan) = plans.next() else {
-            // There is one, or an error said why not.
+            // The list of plans is not empty; otherwise planning would have failed.
             return Err(Error::NoCleanKernel { dtype: config.dtype });
         };
         let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);

@@ -1,6 +1,6 @@
-//! [`Backend`]: where products of host matrices are computed. The cuda backend and the emulator have a memory of their own
-//! ([`ProductMemory`]), in which they execute the launches of a plan; the cpu backend computes the
-//! product itself.
+//! [`Backend`]: where products of host matrices are computed. The cuda backend and the emulator
+//! have a memory of their own ([`ProductMemory`]), in which they execute the launches of a plan;
+//! the cpu backend computes the product itself.
 
 #[cfg(feature = "cpu")]
 mod cpu;
@@ -38,13 +38,13 @@ pub(crate) trait Backend {
     /// Computes products whose problem, types and layouts were checked, and which are not empty.
     ///
     /// # Errors
-    /// There is no kernel for them, memory runs out, or what computes them fails.
+    /// There is no kernel for the products, memory runs out, or the computation fails.
     fn multiply(&self, products: HostProducts<'_>) -> Result<Computed>;
 
     /// Computes a product of matrices inside of larger allocations, checked as above.
     ///
     /// # Errors
-    /// As [`multiply`](Self::multiply).
+    /// The same as for [`multiply`](Self::multiply).
     fn multiply_allocations(
         &self,
         config: &Config,
@@ -68,10 +68,10 @@ pub(crate) trait ProductMemory {
     /// The copy, or work before it, fails.
     fn download(&mut self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Computes a problem of matrices at these addresses, which are those of uploads.
+    /// Computes a problem whose matrices are at these addresses in the backend's memory.
     ///
     /// # Errors
-    /// As [`Backend::multiply`].
+    /// The same as for [`Backend::multiply`].
     fn compute(
         &mut self,
         config: &Config,
@@ -131,12 +131,12 @@ pub struct Computed {
     pub prepare: Duration,
     /// Computing, without copies to and from a device.
     pub compute: Duration,
-    /// What happened in the kernel cache, on CUDA.
+    /// The outcome of the kernel cache, on CUDA.
     pub cache: Option<Outcome>,
 }
 
 impl Computed {
-    /// Nothing was to be done.
+    /// The result for a problem without any work.
     pub(crate) const NOTHING: Computed =
         Computed { plan: None, prepare: Duration::ZERO, compute: Duration::ZERO, cache: None };
 }
@@ -147,11 +147,11 @@ pub struct Allocations<'a> {
     pub a: &'a [u8],
     /// B.
     pub b: &'a [u8],
-    /// C; `None` where beta is 0, or C is D.
+    /// C, or `None` if beta is 0, or C is D.
     pub c: Option<&'a [u8]>,
     /// D.
     pub d: &'a mut [u8],
-    /// The bias; `None` where the epilogue adds none.
+    /// The bias, or `None` if the epilogue adds none.
     pub bias: Option<&'a [u8]>,
     /// Bytes before the first element of A, B, C, D and the bias. Allocations begin at multiples of
     /// 256.
@@ -159,13 +159,13 @@ pub struct Allocations<'a> {
 }
 
 impl Allocations<'_> {
-    /// Checks that every matrix ends inside of its allocation, and that there is a bias where the
+    /// Checks that every matrix lies within its allocation, and that a bias is given if the
     /// epilogue adds one.
     pub(crate) fn check(&self, config: &Config, problem: &Problem) -> Result<()> {
         config.check_bias_given(problem, self.bias.is_some())?;
         let ([a, b], output) = (config.operands(), config.output_dtype());
         let spans = problem.spans();
-        // Where there is no C, D stands in its place.
+        // If there is no C, D stands in its place.
         let d = if self.c.is_none() { spans.d.max(spans.c) } else { spans.d };
         let bias = config.bias_length(problem).unwrap_or_default();
         for (index, (matrix, bytes, element, needed)) in [

@@ -113,8 +113,8 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     }
     let mut longer = whole.clone();
     longer.push(0);
-    assert!(matches!(decode(&key, &longer), Err(Damage::Length)));
-    assert!(matches!(decode(&CacheKey([7; 32]), &whole), Err(Damage::Key)));
+    assert!(matches!(decode(&key, &longer), Err(CorruptedEntry::Length)));
+    assert!(matches!(decode(&CacheKey([7; 32]), &whole), Err(CorruptedEntry::Key)));
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Driver {
     /// Number of devices that the driver shows to this process; at least 1.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] where there is none, [`Error::Driver`] if the call fails.
+    /// [`Error::NoDevice`] if there is none, [`Error::Driver`] if the call fails.
     pub fn device_count(self) -> Result<u32> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for the result.
@@ -228,7 +228,7 @@ impl Driver {
         &self.0.api
     }
 
-    /// Turns a result code into an error that names the call.
+    /// Converts a result code into an error that names the call.
     pub(super) fn check(self, call: &'static str, code: c_uint) -> Result<()> {
         if code == SUCCESS { Ok(()) } else { Err(self.error(call, code)) }
     }
@@ -247,20 +247,25 @@ impl Driver {
         name(self.api().cuGetErrorName, code)
     }
 
-    /// Like [`check`](Self::check) for a call that may find memory exhausted: `asked` bytes then go
-    /// into the error. The context must be current.
-    pub(super) fn check_memory(self, call: &'static str, asked: u64, code: c_uint) -> Result<()> {
+    /// Like [`check`](Self::check) for a call that allocates memory. If memory is exhausted, the
+    /// error contains the requested bytes. The context must be current.
+    pub(super) fn check_memory(
+        self,
+        call: &'static str,
+        requested: u64,
+        code: c_uint,
+    ) -> Result<()> {
         if code != OUT_OF_MEMORY {
             return self.check(call, code);
         }
         let (mut free, mut total) = (0usize, 0usize);
         // SAFETY: both places are valid; where the call fails they stay 0.
         unsafe { (self.api().cuMemGetInfo_v2)(&mut free, &mut total) };
-        Err(Error::OutOfMemory { asked, free: free as u64, total: total as u64 })
+        Err(Error::OutOfMemory { requested, free: free as u64, total: total as u64 })
     }
 
-    /// For `Drop`, which cannot fail: a failure is logged, unless the driver or the context is gone
-    /// already, which frees everything by itself.
+    /// For `Drop`, which cannot return errors. A failure is logged, unless the driver or the
+    /// context is gone already, since that frees everything.
     pub(super) fn check_in_drop(self, call: &'static str, code: c_uint) {
         if !matches!(code, SUCCESS | DEINITIALIZED | CONTEXT_IS_DESTROYED) {
             tracing::warn!(call, code, name = self.name(code), "releasing a driver object failed");
@@ -287,8 +292,9 @@ fn load() -> Result<Loaded, LoadFailure> {
     }
 }
 
-/// The driver's version, asked before anything else is resolved: an old driver should be reported
-/// as such, not by the first symbol that it lacks. `cuDriverGetVersion` works before `cuInit`.
+/// The driver's version. It is queried before other functions are resolved, so that an old driver
+/// is reported as such and not by its first missing symbol. `cuDriverGetVersion` works before
+/// `cuInit`.
 fn version() -> Result<DriverVersion, LoadFailure> {
     const UNKNOWN: DriverVersion = DriverVersion { major: 0, minor: 0 };
     // SAFETY: only called once libcuda is known to be present.
@@ -321,18 +327,21 @@ fn name(
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or(UNKNOWN)
 }
 
-/// What usually helps against a result code (the names are those of `CUresult` in cuda.h).
+/// Advice for a result code. The names are those of `CUresult` in cuda.h.
 fn what_to_do(code: c_uint) -> &'static str {
     match code {
         1 => {
-            "an argument is out of the driver's range; please report this with the command that led here"
+            "an argument is out of the driver's range; please report this with the command that \
+             led here"
         }
         2 => {
-            "memory is exhausted: free buffers, or look with nvidia-smi for other processes on the device"
+            "memory is exhausted: free buffers, or look with nvidia-smi for other processes on the \
+             device"
         }
         3 | 4 => "the driver is shutting down: do not use the GPU while the process exits",
         34 => {
-            "this is the toolkit's stub of libcuda: put the real driver's folder first on LD_LIBRARY_PATH"
+            "this is the toolkit's stub of libcuda: put the real driver's folder first on \
+             LD_LIBRARY_PATH"
         }
         46 => "the device is busy or in exclusive mode: look with nvidia-smi for other processes",
         101 => "the device does not exist: look at nvidia-smi and CUDA_VISIBLE_DEVICES",
@@ -345,8 +354,8 @@ fn what_to_do(code: c_uint) -> &'static str {
         218 | 222 => "this driver cannot compile the kernel's PTX: update the driver",
         400 => "a stream, event or module was destroyed, or belongs to another context",
         700 | 702 | 714..=719 => {
-            "a kernel failed and the context is unusable until the process restarts: check the buffers' sizes with \
-             compute-sanitizer"
+            "a kernel failed and the context is unusable until the process restarts: check the \
+             buffers' sizes with compute-sanitizer"
         }
         701 => "the kernel needs more registers, threads or shared memory than the device has left",
         801 => "the device or driver does not support this",
@@ -354,7 +363,8 @@ fn what_to_do(code: c_uint) -> &'static str {
             "the kernel module and libcuda do not match: restart the machine after a driver update"
         }
         900..=908 => {
-            "the call is not permitted while a stream is captured: prepare before the capture begins"
+            "the call is not permitted while a stream is captured: prepare before the capture \
+             begins"
         }
         999 => "the driver does not say why: look at dmesg for Xid lines",
         _ => "see CUresult in the CUDA driver API manual",

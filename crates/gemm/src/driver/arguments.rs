@@ -9,7 +9,7 @@ use super::device::Device;
 use super::tensor_map::{L2Promotion, TensorMap};
 use crate::error::{LaunchError, Result};
 
-/// Where one argument lies. 64 bytes is the alignment that a tensor map needs; scalars lie at the
+/// Storage of one argument. Tensor maps need an alignment of 64 bytes; scalars are stored at the
 /// start.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -22,12 +22,12 @@ union Slot {
 /// reads them, so one launch can be prepared while an earlier one still runs.
 pub struct PreparedArguments {
     device: Device,
-    /// What is packed, to patch only what changes.
+    /// The packed arguments, kept to patch only those that change.
     arguments: Vec<Argument>,
-    /// What the kernel states about each argument that is a tensor map.
+    /// For each argument that is a tensor map, the kernel's specification of the map.
     specs: Vec<Option<TensorMapSpec>>,
     promotion: L2Promotion,
-    /// The address of each slot, as `cuLaunchKernelEx` wants them. All access goes through these
+    /// The address of each slot, as `cuLaunchKernelEx` requires. All access goes through these
     /// pointers.
     pointers: Vec<*mut c_void>,
     /// Owns the memory, which does not move when the vector does.
@@ -43,8 +43,8 @@ impl PreparedArguments {
     /// Packs `arguments`, whose tensor maps are, in order, those that the kernel states in `maps`.
     ///
     /// # Errors
-    /// [`LaunchError::TensorMapCount`] if the tensor maps do not match in number, else those of
-    /// [`TensorMap::encode`].
+    /// [`LaunchError::TensorMapCount`] if the tensor maps do not match in number, otherwise the
+    /// errors of [`TensorMap::encode`].
     pub fn new<'kernel>(
         device: &Device,
         arguments: &[Argument],
@@ -73,24 +73,24 @@ impl PreparedArguments {
         self.arguments.len()
     }
 
-    /// Whether the kernel takes none.
+    /// Whether the kernel has no arguments.
     pub fn is_empty(&self) -> bool {
         self.arguments.is_empty()
     }
 
-    /// What is packed.
+    /// The packed arguments.
     pub fn arguments(&self) -> &[Argument] {
         &self.arguments
     }
 
-    /// Replaces all arguments, and patches only what differs: a tensor map that has moved gets its
-    /// address replaced, one with other extents or strides is encoded anew. Allocates nothing as
-    /// long as the kinds and ranks stay the same.
+    /// Replaces all arguments, and writes only those that differ. If only the address of a tensor
+    /// map changed, the address is replaced. With other extents or strides the map is encoded
+    /// again. Nothing is allocated if kinds and ranks stay the same.
     ///
     /// # Errors
     /// [`LaunchError::ArgumentCount`] or [`LaunchError::ArgumentKind`] if they do not match what
-    /// was prepared, else those of [`TensorMap::encode`]. The arguments before the one at fault are
-    /// then replaced already.
+    /// was prepared, otherwise the errors of [`TensorMap::encode`]. Arguments before the faulty one
+    /// have then been replaced.
     pub fn update(&mut self, arguments: &[Argument]) -> Result<()> {
         if arguments.len() != self.arguments.len() {
             let (found, needed) = (arguments.len(), self.arguments.len());
@@ -105,7 +105,7 @@ impl PreparedArguments {
     /// Replaces argument `index` by another of its kind.
     ///
     /// # Errors
-    /// As for [`update`](Self::update).
+    /// The same as for [`update`](Self::update).
     pub fn set(&mut self, index: usize, argument: &Argument) -> Result<()> {
         let wanted = kind(argument);
         let found = self.arguments.get(index).map_or("nothing", kind);
@@ -151,7 +151,7 @@ impl PreparedArguments {
         Ok(())
     }
 
-    /// Sets the address of argument `index`, be it a tensor map or a plain 64-bit address.
+    /// Sets the address of argument `index`, including a tensor map or a plain 64-bit address.
     ///
     /// # Errors
     /// [`LaunchError::ArgumentKind`] for any other argument,
@@ -204,7 +204,7 @@ fn move_map(
     Ok(())
 }
 
-/// Gives each tensor-map argument what the kernel states about it.
+/// Assigns the kernel's specification to each tensor-map argument.
 fn match_maps<'kernel>(
     arguments: &[Argument],
     maps: impl IntoIterator<Item = &'kernel TensorMapSpec>,

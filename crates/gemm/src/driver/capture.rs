@@ -1,5 +1,5 @@
-//! Captures of anybody's: which one a stream is part of, what lives as long as the graph that comes
-//! of it, and calls that no capture forbids.
+//! Stream captures, by this library or its caller: which capture a stream is part of, objects that
+//! live as long as the captured graph, and calls that are allowed during any capture.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -12,7 +12,7 @@ use crate::error::Result;
 
 const CAPTURE_INVALIDATED: c_uint = 901;
 
-/// A capture under way: work given to the stream becomes part of a graph.
+/// A capture in progress. Work enqueued on the stream becomes part of a graph.
 pub(crate) struct CaptureInfo<'stream> {
     device: &'stream Device,
     id: u64,
@@ -26,7 +26,7 @@ impl<'stream> CaptureInfo<'stream> {
     /// [`crate::Error::Driver`] if the capture has failed already, or for the legacy default stream
     /// while a capture elsewhere forbids its use.
     pub(crate) fn of(stream: StreamRef<'stream>) -> Result<Option<Self>> {
-        // CUstreamCaptureStatus; 1 is a capture under way.
+        // Values of `CUstreamCaptureStatus`. 1 stands for a capture in progress.
         const NONE: c_uint = 0;
         const INVALIDATED: c_uint = 2;
         let device = stream.device();
@@ -59,9 +59,9 @@ impl<'stream> CaptureInfo<'stream> {
         self.id
     }
 
-    /// Drops `kept`, on a thread of the driver's, when neither the graph nor anything instantiated
-    /// or cloned from it exists and no launch of these still runs. Dropping it must not call the
-    /// driver. On an error it is dropped too.
+    /// Drops `kept` on a thread of the driver once the graph and everything instantiated or cloned
+    /// from it are gone and all their launches have ended. Dropping it must not call the driver. On
+    /// an error it is dropped at once.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the driver refuses.
@@ -105,12 +105,13 @@ unsafe extern "C" fn release<T>(kept: *mut c_void) {
     drop(unsafe { Box::from_raw(kept.cast::<T>()) });
 }
 
-/// While it lives, this thread may allocate and wait though some stream, be it its own, is being
-/// captured. What it does then must not touch that stream.
+/// A guard that allows this thread to allocate and wait while a stream is being captured. The calls
+/// must not touch the captured stream.
 pub(crate) struct Uncaptured<'a> {
     device: &'a Device,
     before: sys::CUstreamCaptureMode,
-    /// The mode is the thread's own: the guard must be dropped where it was made.
+    /// The capture mode belongs to the thread, so the guard must be dropped on the thread that
+    /// created it.
     _this_thread: std::marker::PhantomData<*const ()>,
 }
 
@@ -132,7 +133,7 @@ impl Drop for Uncaptured<'_> {
     }
 }
 
-/// Sets this thread's capture mode and returns what it was.
+/// Sets this thread's capture mode and returns the previous one.
 fn exchange(
     device: &Device,
     mut mode: sys::CUstreamCaptureMode,

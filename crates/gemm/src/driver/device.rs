@@ -1,9 +1,9 @@
-//! Devices and contexts. A [`Device`] retains the primary context or borrows the caller's; every
-//! other driver object keeps a clone of it, so a context outlives what was made in it.
+//! Devices and contexts. A [`Device`] retains the primary context or borrows a context of the
+//! caller. Every other driver object keeps a clone of it, so a context outlives the objects created
+//! in it.
 //!
-//! Which context is current on a thread belongs to the caller. Each call of this module tree that
-//! needs the device's context looks whether it is current already and otherwise pushes it and pops
-//! it again before returning.
+//! The caller decides which context is current on a thread. Calls of these modules that need the
+//! device's context push it if it is not current, and pop it before they return.
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int};
@@ -18,7 +18,7 @@ use sys::CUdevice_attribute as Attribute;
 use super::api::Driver;
 use crate::error::{DriverVersion, Error, Result};
 
-/// What the driver knows about a device without opening it.
+/// Properties of a device that the driver reports without a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceProperties {
     /// The driver's number for the device, after CUDA_VISIBLE_DEVICES.
@@ -45,7 +45,8 @@ impl DeviceProperties {
     /// Asks the driver about device `ordinal`, which may be of any generation. Opens no context.
     ///
     /// # Errors
-    /// Those of [`Driver::load`], [`Error::NoSuchDevice`], or [`Error::Driver`] if a call fails.
+    /// The errors of [`Driver::load`], [`Error::NoSuchDevice`], or [`Error::Driver`] if a call
+    /// fails.
     pub fn query(ordinal: u32) -> Result<Self> {
         let driver = Driver::load()?;
         let handle = device_handle(driver, ordinal)?;
@@ -68,7 +69,7 @@ impl DeviceProperties {
     /// Whether the kernels run on this device.
     ///
     /// # Errors
-    /// [`Error::NotHopper`] with what was found.
+    /// [`Error::NotHopper`] with the compute capability of the device.
     pub fn require_hopper(&self) -> Result<()> {
         match self.compute_capability {
             (9, 0) => Ok(()),
@@ -121,7 +122,7 @@ impl DeviceProperties {
 
 fn device_handle(driver: Driver, ordinal: u32) -> Result<sys::CUdevice> {
     let count = driver.device_count()?;
-    let absent = Error::NoSuchDevice { asked: ordinal, count };
+    let absent = Error::NoSuchDevice { requested: ordinal, count };
     let Some(ordinal) = c_int::try_from(ordinal).ok().filter(|_| ordinal < count) else {
         return Err(absent);
     };
@@ -147,7 +148,7 @@ pub struct ContextRef {
 }
 
 impl ContextRef {
-    /// Wraps a `CUcontext`. Using it is what needs care: see [`Device::from_context`].
+    /// Wraps a `CUcontext`. Its use is unsafe: see [`Device::from_context`].
     pub fn from_raw(raw: *mut std::ffi::c_void) -> Self {
         ContextRef { raw: raw.cast() }
     }
@@ -155,7 +156,8 @@ impl ContextRef {
     /// The context that is current on the calling thread.
     ///
     /// # Errors
-    /// [`Error::NoCurrentContext`] where none is, else those of [`Driver::load`].
+    /// [`Error::NoCurrentContext`] if no context is current, otherwise the errors of
+    /// [`Driver::load`].
     pub fn current() -> Result<Self> {
         match current(Driver::load()?)? {
             raw if raw.is_null() => Err(Error::NoCurrentContext),
@@ -186,14 +188,14 @@ struct Inner {
     context: sys::CUcontext,
     /// Whether `context` is the primary context, retained by us.
     retained: bool,
-    /// What keeps a context of the caller's alive, where it is not the caller.
+    /// An owner that keeps a borrowed context alive, if there is one.
     _owner: Option<Arc<dyn Any + Send + Sync>>,
     properties: DeviceProperties,
-    /// What the users of this device share, as long as one of them is there.
+    /// State shared by all users of this device. It is dropped with the last user.
     shared: Mutex<Weak<dyn Any + Send + Sync>>,
 }
 
-/// What nobody has asked for yet.
+/// Empty shared state.
 fn nothing_shared() -> Mutex<Weak<dyn Any + Send + Sync>> {
     Mutex::new(Weak::<()>::new())
 }
@@ -216,13 +218,12 @@ impl Drop for Inner {
 }
 
 impl Device {
-    /// Opens device `ordinal` through its primary context, the one that the CUDA runtime and
-    /// PyTorch use too. The context is released when the last object made from this device is
-    /// dropped.
+    /// Opens device `ordinal` through its primary context, which the CUDA runtime and PyTorch also
+    /// use. The context is released when the last object created from this device is dropped.
     ///
     /// # Errors
-    /// Those of [`Driver::load`], [`Error::NoSuchDevice`], [`Error::NotHopper`], or
-    /// [`Error::Driver`] if the context cannot be made.
+    /// The errors of [`Driver::load`], [`Error::NoSuchDevice`], [`Error::NotHopper`], or
+    /// [`Error::Driver`] if the context cannot be created.
     pub fn new(ordinal: u32) -> Result<Self> {
         let driver = Driver::load()?;
         let handle = device_handle(driver, ordinal)?;
@@ -248,24 +249,25 @@ impl Device {
     /// Works in a context of the caller's, which is neither retained nor destroyed.
     ///
     /// # Safety
-    /// `context` must be a live `CUcontext` and stay alive until this device, its clones and all
-    /// that was made from them are dropped.
+    /// `context` must be a live `CUcontext`. It must stay alive until this device, its clones and
+    /// all objects created from them are dropped.
     ///
     /// # Errors
-    /// Those of [`Driver::load`], [`Error::NotHopper`], or [`Error::Driver`] if the driver rejects
-    /// the context.
+    /// The errors of [`Driver::load`], [`Error::NotHopper`], or [`Error::Driver`] if the driver
+    /// rejects the context.
     pub unsafe fn from_context(context: ContextRef) -> Result<Self> {
         // SAFETY: as the caller vouches.
         unsafe { Self::from_context_of(context, None) }
     }
 
-    /// Like [`from_context`](Self::from_context), with what keeps the context alive.
+    /// Like [`from_context`](Self::from_context), with an owner that keeps the context alive.
     ///
     /// # Safety
-    /// As there, or the context must live as long as `owner`.
+    /// The requirements of [`from_context`](Self::from_context), except that the context need only
+    /// live as long as `owner`.
     ///
     /// # Errors
-    /// As there.
+    /// The same as for [`from_context`](Self::from_context).
     pub(crate) unsafe fn from_context_of(
         context: ContextRef,
         owner: Option<Arc<dyn Any + Send + Sync>>,
@@ -294,8 +296,8 @@ impl Device {
         })))
     }
 
-    /// What all users of this device and of its clones share: what is there, or else what `make`
-    /// makes. The device does not keep it alive, since it may hold the device.
+    /// The state shared by all users of this device and its clones. If there is none, `make`
+    /// creates it. The device does not keep it alive, because the state may hold the device.
     pub(crate) fn shared<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = self.0.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = shared.upgrade().and_then(|there| there.downcast().ok()) {
@@ -306,7 +308,7 @@ impl Device {
         made
     }
 
-    /// What the driver knows about the device.
+    /// The properties of the device.
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
@@ -359,11 +361,12 @@ impl fmt::Debug for Device {
     }
 }
 
-/// While it lives, a context is current on this thread. It restores what was current before.
+/// A guard that makes a context current on this thread. On drop it restores the previous context.
 pub struct CurrentContext {
     driver: Driver,
     pushed: bool,
-    /// The stack of contexts is the thread's own: the guard must be dropped where it was made.
+    /// Each thread has its own stack of contexts, so the guard must be dropped on the thread that
+    /// created it.
     _this_thread: PhantomData<*const ()>,
 }
 

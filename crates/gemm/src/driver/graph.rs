@@ -20,9 +20,9 @@ pub struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `work` gives to `stream` instead of running it, and instantiates it. While
-    /// `work` runs, this thread may not allocate, load modules or wait for the stream. Kernel
-    /// arguments are copied; memory they point to is not.
+    /// Captures the work that `work` enqueues on `stream`, without running it, and instantiates the
+    /// graph. While `work` runs, this thread must not allocate, load modules or wait for the
+    /// stream. Kernel arguments are copied; the memory they point to is not.
     ///
     /// # Safety
     /// All memory that the recorded work uses must stay valid until the last launch of the graph
@@ -42,10 +42,10 @@ impl Graph {
     /// Like [`capture`](Self::capture), for work that returns errors of the caller's own.
     ///
     /// # Safety
-    /// As [`capture`](Self::capture).
+    /// The same as for [`capture`](Self::capture).
     ///
     /// # Errors
-    /// As [`capture`](Self::capture).
+    /// The same as for [`capture`](Self::capture).
     pub unsafe fn capture_with<E: From<Error>>(
         device: &Device,
         stream: StreamRef<'_>,
@@ -101,8 +101,8 @@ impl Drop for Graph {
     }
 }
 
-/// A capture under way. Dropping it, as a panic in the recorded work does, ends it, so that the
-/// stream is usable again.
+/// A capture in progress. Dropping it ends the capture, also after a panic in the captured work, so
+/// that the stream is usable again.
 struct Capture<'a> {
     device: &'a Device,
     stream: StreamRef<'a>,

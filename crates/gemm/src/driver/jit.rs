@@ -1,4 +1,4 @@
-//! PTX to a loaded module through the driver's JIT, and what its log says about the kernel.
+//! Compilation of PTX by the driver's JIT, and the resource report from its log.
 
 use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
@@ -18,12 +18,13 @@ use crate::error::{Error, Result};
 /// beyond.
 const LOG_BYTES: usize = 64 << 10;
 
-/// Compiles PTX for `device` and loads it. A GEMM kernel takes 0.03–0.3 s, or a few milliseconds
-/// where the driver has it in its own cache on disk; the report then knows no registers.
+/// Compiles PTX for `device` and loads it. A GEMM kernel takes 0.03 to 0.3 s. It takes a few
+/// milliseconds if the driver has it in its own cache on disk; the report then contains no
+/// registers.
 ///
-/// This is the driver's whole-program JIT. Its linker API (`cuLinkAddData`) would hand out the
-/// cubin, but compiles PTX as relocatable code, and then ignores `setmaxnreg` (C7504): the large
-/// tiles spill.
+/// This is the driver's whole-program JIT. The linker API (`cuLinkAddData`) would return the cubin,
+/// but it compiles PTX as relocatable code and then ignores `setmaxnreg` (warning C7504), so that
+/// large tiles spill.
 ///
 /// # Errors
 /// [`Error::Jit`] with the compiler's log if it rejects the PTX.
@@ -71,23 +72,23 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
     Ok((Module::from_raw(device, raw), ResourceReport::parse(&info)))
 }
 
-/// Compiles PTX for `device` even where the driver has it in its own cache, so that the report is
-/// whole.
+/// Compiles PTX for `device` even if the driver has it in its own cache, so that the report is
+/// complete.
 ///
 /// # Errors
-/// As [`compile`].
+/// The same as for [`compile`].
 pub fn compile_with_report(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
     let compiled = compile(device, ptx)?;
     if compiled.1.registers.is_some() {
         return Ok(compiled);
     }
-    // A comment that was never there before keeps the driver's cache out of it.
+    // A unique comment in the PTX bypasses the driver's cache.
     let nanoseconds =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_nanos());
     compile(device, &format!("{ptx}\n// {}.{nanoseconds}\n", std::process::id()))
 }
 
-/// A log, which ends where the zeros begin that the buffer was filled with.
+/// The text of a log buffer up to its first zero byte.
 fn text(log: &[u8]) -> String {
     let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
     String::from_utf8_lossy(log.get(..end).unwrap_or(log)).trim().to_owned()

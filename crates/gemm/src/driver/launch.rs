@@ -1,5 +1,5 @@
-//! Kernel launches: an inert [`LaunchConfig`], checked where it meets a kernel, and how many
-//! clusters fit the device.
+//! Kernel launches: an inert [`LaunchConfig`] that is checked against the kernel at launch, and the
+//! number of clusters that fit the device.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
@@ -29,7 +29,8 @@ pub struct LaunchConfig {
     /// Dynamic shared memory per CTA in bytes.
     pub shared_memory_bytes: u32,
     /// Whether the kernel may start before the stream's previous kernel has ended. The kernel must
-    /// then wait itself, by `griddepcontrol.wait`, before it touches what that kernel writes.
+    /// then execute `griddepcontrol.wait` before it accesses memory that the previous kernel
+    /// writes.
     pub programmatic_dependent_launch: bool,
 }
 
@@ -46,7 +47,7 @@ impl LaunchConfig {
         }
     }
 
-    /// Checks what does not depend on the kernel.
+    /// Checks everything that does not depend on the kernel.
     pub fn check(&self) -> Result<(), LaunchError> {
         let LaunchConfig { grid, cluster, .. } = *self;
         if grid.iter().zip(MAX_GRID).any(|(&ctas, limit)| ctas == 0 || ctas > limit) {
@@ -67,14 +68,14 @@ impl LaunchConfig {
         let attributes = function.attributes();
         if self.threads == 0 || self.threads > attributes.max_threads {
             return Err(LaunchError::Threads {
-                asked: self.threads,
+                requested: self.threads,
                 limit: attributes.max_threads,
             });
         }
         let limit = attributes.dynamic_shared_memory_bytes;
         if self.shared_memory_bytes > limit {
             return Err(LaunchError::SharedMemory {
-                asked: self.shared_memory_bytes.into(),
+                requested: self.shared_memory_bytes.into(),
                 limit: limit.into(),
             });
         }
@@ -126,8 +127,8 @@ impl LaunchConfig {
     }
 }
 
-/// An attribute that says nothing, with every byte set, so that a value of any kind can be written
-/// into it.
+/// An attribute without effect and with all bytes initialised, so that a value of any kind can be
+/// written into it.
 fn attribute() -> sys::CUlaunchAttribute {
     sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE,
@@ -171,9 +172,9 @@ pub unsafe fn launch(
     driver.check("cuLaunchKernelEx", code)
 }
 
-/// How many clusters of this configuration can be on the device at once: the grid of a persistent
-/// kernel, in clusters. Clusters need their SMs within one GPC, so this can be less than SMs
-/// divided by cluster size.
+/// The number of clusters of this configuration that can be resident at the same time. A persistent
+/// kernel uses it as its grid. The SMs of a cluster are in one GPC, so the number can be less than
+/// SMs divided by cluster size.
 ///
 /// # Errors
 /// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the

@@ -10,11 +10,11 @@ use super::stream::StreamRef;
 use super::stream_waits;
 use crate::error::{Error, Result};
 
-/// Bytes on a device, freed on drop, or a while later where a stream waits for a job of a resident
-/// engine. The address is a multiple of 256.
+/// Device memory, freed on drop. While a stream waits for a job of a resident engine, the memory is
+/// freed later. The address is a multiple of 256.
 ///
-/// Kernels read and write the bytes behind Rust's back, so the copies here order themselves against
-/// one stream: the one they are given. Work on other streams must be waited for by the caller.
+/// Kernels access the bytes without Rust's knowledge. Copies are ordered only within the stream
+/// that they are given; the caller must wait for work on other streams.
 pub struct DeviceBuffer {
     device: Device,
     address: sys::CUdeviceptr,
@@ -22,11 +22,11 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates `bytes` bytes, whose content is undefined. Zero bytes allocate nothing and have
-    /// the address 0.
+    /// Allocates `bytes` bytes, with undefined content. Zero bytes allocate nothing and have the
+    /// address 0.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free, [`Error::StreamWaits`] where a stream waits for a
+    /// [`Error::OutOfMemory`] with the free bytes, [`Error::StreamWaits`] if a stream waits for a
     /// job of a resident engine, or [`Error::Driver`] if the call fails otherwise.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
         let mut address: sys::CUdeviceptr = 0;
@@ -45,7 +45,7 @@ impl DeviceBuffer {
     /// Allocates and copies `data` there before it returns.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new) and [`copy_from_host`](Self::copy_from_host).
+    /// The errors of [`new`](Self::new) and [`copy_from_host`](Self::copy_from_host).
     pub fn from_host(device: &Device, data: &[u8], stream: StreamRef<'_>) -> Result<Self> {
         let mut buffer = Self::new(device, data.len())?;
         buffer.copy_from_host(0, data, stream)?;
@@ -100,8 +100,8 @@ impl DeviceBuffer {
         stream.synchronize().and(enqueued)
     }
 
-    /// Enqueues a copy of `source` to byte `offset`. From pageable memory the driver may wait for
-    /// earlier work on the stream; from pinned memory the call returns at once.
+    /// Enqueues a copy of `source` to byte `offset`. If the source is pageable memory, the driver
+    /// may wait for earlier work on the stream. If it is pinned memory, the call returns at once.
     ///
     /// # Safety
     /// `source` must stay alive and unchanged, and this buffer alive, until the stream has passed
@@ -132,8 +132,8 @@ impl DeviceBuffer {
         })
     }
 
-    /// Enqueues a copy of `target.len()` bytes from byte `offset`. To pageable memory the driver
-    /// may wait for the copy; to pinned memory the call returns at once.
+    /// Enqueues a copy of `target.len()` bytes from byte `offset`. If the target is pageable
+    /// memory, the driver may wait for the copy. If it is pinned memory, the call returns at once.
     ///
     /// # Safety
     /// `target` must stay alive and untouched, and this buffer alive, until the stream has passed
@@ -291,7 +291,7 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Frees what was allocated at an address, once.
+/// Frees the allocation at an address. Must be called once.
 fn free(device: &Device, address: sys::CUdeviceptr) {
     let driver = device.driver();
     match device.enter() {

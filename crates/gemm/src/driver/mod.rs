@@ -1,16 +1,16 @@
 //! The CUDA driver: devices, memory, modules, tensor maps and launches over libcuda, which is
 //! opened at run time.
 //!
-//! Nothing here panics where libcuda is absent or old: [`Driver::load`] says so. Contexts and
-//! streams of the caller's are borrowed ([`ContextRef`], [`StreamRef`]), never owned; which context
-//! is current on a thread is left as it was.
+//! Nothing here panics if libcuda is absent or old; [`Driver::load`] returns an error. Contexts and
+//! streams of the caller are borrowed ([`ContextRef`], [`StreamRef`]), never owned. The current
+//! context of a thread is left unchanged.
 
 mod api;
 mod arguments;
-mod bell;
 mod capture;
 mod device;
 mod graph;
+mod host_signal;
 mod jit;
 mod launch;
 mod mailbox;
@@ -23,10 +23,10 @@ mod tensor_map;
 
 pub use api::{Driver, MINIMUM_DRIVER};
 pub use arguments::PreparedArguments;
-pub(crate) use bell::Bell;
 pub(crate) use capture::{CaptureInfo, Uncaptured};
 pub use device::{ContextRef, CurrentContext, Device, DeviceProperties};
 pub use graph::Graph;
+pub(crate) use host_signal::HostSignal;
 pub use jit::{compile, compile_with_report};
 pub use launch::{LaunchConfig, launch, max_active_clusters};
 pub(crate) use mailbox::Mailbox;

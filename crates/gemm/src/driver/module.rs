@@ -38,7 +38,7 @@ impl Drop for Inner {
     }
 }
 
-/// A module that nobody uses any more.
+/// A module without remaining users.
 struct Handle(sys::CUmodule);
 
 // SAFETY: an opaque handle that only the driver follows.
@@ -58,7 +58,7 @@ fn unload(device: &Device, Handle(raw): Handle) {
 }
 
 impl Module {
-    /// Takes over a module that was just loaded in the context of `device`.
+    /// Takes ownership of a module that was loaded in the context of `device`.
     pub(super) fn from_raw(device: &Device, raw: sys::CUmodule) -> Self {
         Module(Arc::new(Inner { device: device.clone(), raw }))
     }
@@ -67,8 +67,8 @@ impl Module {
     /// it use `dynamic_shared_memory_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
-    /// [`LaunchError::SharedMemory`] if the device has less, [`Error::ZeroByte`], or
-    /// [`Error::Driver`] where the module has no such kernel.
+    /// [`LaunchError::SharedMemory`] if the device has less shared memory, [`Error::ZeroByte`], or
+    /// [`Error::Driver`] if the module has no such kernel.
     pub fn function(&self, name: &str, dynamic_shared_memory_bytes: u32) -> Result<Function> {
         let Inner { device, raw: module } = &*self.0;
         let driver = device.driver();
@@ -97,14 +97,14 @@ impl Module {
             dynamic_shared_memory_bytes,
         };
         let limit = device.properties().shared_memory_per_cta_bytes;
-        let asked = u64::from(attributes.static_shared_memory_bytes)
+        let requested = u64::from(attributes.static_shared_memory_bytes)
             + u64::from(dynamic_shared_memory_bytes);
-        if asked > u64::from(limit) {
-            return Err(LaunchError::SharedMemory { asked, limit: limit.into() }.into());
+        if requested > u64::from(limit) {
+            return Err(LaunchError::SharedMemory { requested, limit: limit.into() }.into());
         }
-        if asked > u64::from(DEFAULT_SHARED_MEMORY_BYTES) {
-            // The attribute is the kernel's, not this handle's: all that the device has, so that a
-            // second `function` of the same kernel cannot take back what the first was granted.
+        if requested > u64::from(DEFAULT_SHARED_MEMORY_BYTES) {
+            // The attribute belongs to the kernel, not to this handle. It is set to the device's
+            // maximum, so that a second `function` call for the same kernel cannot lower it.
             let granted = limit - attributes.static_shared_memory_bytes;
             // SAFETY: the function belongs to a loaded module; the value is at most the device's
             // limit and fits c_int.
@@ -126,7 +126,7 @@ impl fmt::Debug for Module {
     }
 }
 
-/// What a loaded kernel uses.
+/// The resources of a loaded kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionAttributes {
     /// Registers per thread at entry.
@@ -135,9 +135,9 @@ pub struct FunctionAttributes {
     pub local_bytes: u32,
     /// Shared memory that the kernel declares itself, in bytes.
     pub static_shared_memory_bytes: u32,
-    /// Most threads that a CTA of this kernel can have.
+    /// The largest number of threads in a CTA of this kernel.
     pub max_threads: u32,
-    /// Most dynamic shared memory that a launch may ask for, in bytes.
+    /// The largest dynamic shared memory of a launch, in bytes.
     pub dynamic_shared_memory_bytes: u32,
 }
 
@@ -156,7 +156,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// What the kernel uses.
+    /// The resources of the kernel.
     pub fn attributes(&self) -> FunctionAttributes {
         self.attributes
     }

@@ -65,7 +65,7 @@ impl Drop for PinnedBuffer {
     }
 }
 
-/// Frees memory that cuMemHostAlloc gave, which nobody uses any more: to be called once.
+/// Frees memory from cuMemHostAlloc that is no longer used. Must be called once.
 pub(super) fn release(device: &Device, start: NonNull<u8>) {
     let (own, address) = (device.clone(), start.as_ptr() as usize);
     stream_waits::release(device, move || {
@@ -78,8 +78,7 @@ pub(super) fn release(device: &Device, start: NonNull<u8>) {
     });
 }
 
-/// While it lives, pages of the host's memory stay where they are, and the device reads and writes
-/// them by itself.
+/// Pins pages of host memory while it lives, so that the device can read and write them directly.
 pub(crate) struct Registration {
     device: Device,
     start: NonNull<c_void>,
@@ -92,8 +91,8 @@ unsafe impl Sync for Registration {}
 
 impl Registration {
     /// # Errors
-    /// [`crate::Error::Driver`] where the driver refuses: memory is registered already, or the
-    /// system lets no more be locked.
+    /// [`crate::Error::Driver`] if the driver refuses: memory is registered already, or the system
+    /// lets no more be locked.
     ///
     /// # Safety
     /// The memory must stay allocated until this is dropped.
@@ -120,7 +119,7 @@ impl fmt::Debug for Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let driver = self.device.driver();
-        // Not to be put off, since the memory goes next: so it waits as long as jobs take.
+        // This cannot be deferred, because the memory is freed next. So it waits for pending jobs.
         stream_waits::settle(&self.device);
         let Ok(_current) = self.device.enter() else { return };
         // SAFETY: unregistered once, while the memory is still there.
@@ -134,7 +133,7 @@ pub(crate) fn is_pinned(device: &Device, memory: &[u8]) -> bool {
     let driver = device.driver();
     let Ok(_current) = device.enter() else { return false };
     let pinned = |byte: &u8| {
-        // CU_MEMORYTYPE_HOST; the driver knows nothing of pageable memory.
+        // CU_MEMORYTYPE_HOST. The driver reports nothing for pageable memory.
         const HOST: u32 = 1;
         let mut kind = MaybeUninit::<u32>::zeroed();
         // SAFETY: the attribute is a C enum, for which `kind` is a place; the address is only
@@ -152,7 +151,7 @@ pub(crate) fn is_pinned(device: &Device, memory: &[u8]) -> bool {
     memory.first().is_none_or(pinned) && memory.last().is_none_or(pinned)
 }
 
-/// Lines of equal length, some bytes apart.
+/// Lines of equal length at a constant distance in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lines {
     pub lines: usize,
@@ -161,7 +160,7 @@ pub(crate) struct Lines {
     pub host_pitch: usize,
 }
 
-/// Which way lines are copied.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToDevice,

@@ -11,7 +11,7 @@ use super::api::{NOT_READY, SUCCESS};
 use super::device::Device;
 use crate::error::Result;
 
-/// A CUDA stream that somebody else keeps alive: never owned, never destroyed.
+/// A borrowed CUDA stream. It is never destroyed here.
 #[derive(Clone, Copy)]
 pub struct StreamRef<'stream> {
     device: &'stream Device,
@@ -76,9 +76,9 @@ impl<'stream> StreamRef<'stream> {
         }
     }
 
-    /// The stream's number, unique in the life of the process: a handle may come back for another
-    /// stream once its own was destroyed, this does not. The legacy default stream and each
-    /// thread's default stream have numbers too.
+    /// The stream's id, unique in the process. A handle may be reused for another stream after its
+    /// stream was destroyed; an id is not. The legacy default stream and the per-thread default
+    /// streams have ids too.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
@@ -92,7 +92,7 @@ impl<'stream> StreamRef<'stream> {
         Ok(id)
     }
 
-    /// Whether work given to the stream goes into a graph instead of running.
+    /// Whether the stream is being captured, so that its work goes into a graph.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
@@ -156,9 +156,9 @@ impl Stream {
         Ok(Stream { device: device.clone(), raw })
     }
 
-    /// Creates a stream of a higher priority than streams have by default, by so many steps, as far
-    /// as the device has them. Streams of different priorities do not share the device's channels,
-    /// of which there are few: one that waits does not hold up the others.
+    /// Creates a stream whose priority is `steps` above the default, limited by the device's range.
+    /// Streams of different priorities do not share hardware channels, which are few, so a waiting
+    /// stream does not block the others.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
@@ -228,9 +228,9 @@ impl Drop for Stream {
 /// Whether an [`Event`] records when it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// It does, for [`Event::elapsed_ms`].
+    /// The event records its time, for [`Event::elapsed_ms`].
     Enabled,
-    /// It only orders work, which costs the device less.
+    /// The event only orders work, which is cheaper.
     Disabled,
 }
 
@@ -277,7 +277,7 @@ impl Event {
         driver.check("cuEventRecord", unsafe { (driver.api().cuEventRecord)(self.raw, stream.raw) })
     }
 
-    /// Waits until the event has happened; at once if it was never recorded.
+    /// Waits until the event has completed. Returns at once if it was never recorded.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] with the failure of any earlier asynchronous work.

@@ -1,10 +1,13 @@
-//! Streams that wait for jobs of a resident engine, and calls that wait for all streams. Where the
-//! engine's kernel has left, such a job needs a launch, from which the driver keeps the engine
-//! while another thread allocates or frees memory: both would wait for ever. So our own calls of
-//! that kind wait until no stream waits for a job, for a limited time, and are then refused; what
-//! is freed in a drop is kept for later.
+//! Coordination between streams that wait for jobs of a resident engine and driver calls that wait
+//! for all streams.
 //!
-//! Where the process has no engine, all this is one load.
+//! If the engine's kernel has left the device, such a job needs a new launch. The driver blocks
+//! this launch while another thread allocates or frees memory, and that thread waits for the
+//! stream: a deadlock. So our own allocating and freeing calls first wait, for a limited time,
+//! until no stream waits for a job. After that time they fail; memory freed in a drop is freed
+//! later.
+//!
+//! If the process has no engine, the whole check is one load.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -14,11 +17,11 @@ use std::time::{Duration, Instant};
 use super::device::Device;
 use crate::error::{Error, Result};
 
-/// So long a call waits for the jobs that streams wait for.
+/// The longest time that a call waits for pending jobs of streams.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Between two looks at them.
-const REST: Duration = Duration::from_micros(50);
+/// The pause between two checks of the pending jobs.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Engines of this process.
 static ENGINES: AtomicUsize = AtomicUsize::new(0);
@@ -26,7 +29,7 @@ static ENGINES: AtomicUsize = AtomicUsize::new(0);
 /// The gates of contexts that have engines.
 static GATES: Mutex<Vec<Member>> = Mutex::new(Vec::new());
 
-/// What an engine says of its jobs.
+/// An engine's report about its jobs.
 pub(crate) trait StreamJobs: Send + Sync {
     /// The number of a job that a stream waits for, and that is not done but will be.
     fn waited_for(&self) -> Option<u32>;
@@ -38,21 +41,23 @@ struct Member {
     gate: Arc<Gate>,
 }
 
-/// Of a context: between streams that are given waits, and calls that wait for all streams.
+/// State of a context: it excludes streams that begin to wait for jobs from calls that wait for all
+/// streams.
 #[derive(Default)]
 struct Gate {
-    /// Shared by who lets streams wait, held alone by calls that wait for streams.
+    /// Locked for reading by calls that let streams wait, and for writing by calls that wait for
+    /// all streams.
     streams: RwLock<()>,
     engines: Mutex<Vec<Weak<dyn StreamJobs>>>,
-    /// What was to be freed while a stream waited.
+    /// Deferred frees, requested while a stream waited.
     deferred: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
-/// Calls the driver when no stream of the context waits for a job, and lets no stream begin to
-/// meanwhile.
+/// Calls the driver when no stream of the context waits for a job. No stream can begin to wait
+/// during the call.
 ///
 /// # Errors
-/// [`Error::StreamWaits`] where one still does after a second: `call` is not called then.
+/// [`Error::StreamWaits`] if one still does after a second: `call` is not called then.
 pub(super) fn alone<R>(device: &Device, name: &'static str, call: impl FnOnce() -> R) -> Result<R> {
     match gate_of(device) {
         None => Ok(call()),
@@ -60,8 +65,8 @@ pub(super) fn alone<R>(device: &Device, name: &'static str, call: impl FnOnce() 
     }
 }
 
-/// Frees something: now, or where a stream waits for a job later, with another such call or at the
-/// end of the engine.
+/// Frees something now. While a stream waits for a job, the free is deferred to a later call of
+/// this kind or to the end of the engine.
 pub(super) fn release(device: &Device, free: impl FnOnce() + Send + 'static) {
     match gate_of(device) {
         None => free(),
@@ -73,7 +78,7 @@ pub(super) fn release(device: &Device, free: impl FnOnce() + Send + 'static) {
 pub(super) fn settle(device: &Device) {
     if let Some(gate) = gate_of(device) {
         while gate.waited_for().is_some() {
-            thread::sleep(REST);
+            thread::sleep(PAUSE);
         }
     }
 }
@@ -110,7 +115,8 @@ pub(crate) struct StreamWaits {
 }
 
 impl StreamWaits {
-    /// Of an engine in the device's context. Made before anything else of it.
+    /// Registers an engine in the device's context. Must be created before the engine's other
+    /// objects.
     pub(crate) fn new(device: &Device) -> Self {
         ENGINES.fetch_add(1, Ordering::Relaxed);
         let context = device.context().as_raw() as usize;
@@ -134,13 +140,13 @@ impl StreamWaits {
         lock(&self.gate.engines).push(engine);
     }
 
-    /// Lets a stream wait for a job, when no call that waits for all streams is under way.
+    /// Lets a stream wait for a job, at a time when no call waits for all streams.
     pub(crate) fn enqueue<R>(&self, enqueue: impl FnOnce() -> R) -> R {
         let _shared = self.gate.streams.read().unwrap_or_else(PoisonError::into_inner);
         enqueue()
     }
 
-    /// Lets no stream begin to wait for a job meanwhile.
+    /// Runs `action` while no stream can begin to wait for a job.
     pub(crate) fn hold_up<R>(&self, action: impl FnOnce() -> R) -> R {
         let _alone = self.gate.streams.write().unwrap_or_else(PoisonError::into_inner);
         action()
@@ -176,7 +182,7 @@ impl Gate {
                 Err(job) if begin.elapsed() >= limit => {
                     return Err(Error::StreamWaits { call: name, job, waited: limit });
                 }
-                _ => thread::sleep(REST),
+                _ => thread::sleep(PAUSE),
             }
         }
     }
@@ -189,7 +195,7 @@ impl Gate {
         });
     }
 
-    /// Frees what was kept, unless a stream waits for a job of another engine.
+    /// Performs the deferred frees, unless a stream waits for a job of another engine.
     fn free_deferred(&self) {
         self.with_waits(|_| ());
     }
@@ -197,8 +203,8 @@ impl Gate {
     /// Calls with the job that a stream waits for; where there is none, after freeing what was
     /// kept. No stream begins to wait meanwhile.
     fn with_waits<R>(&self, call: impl FnOnce(Option<u32>) -> R) -> R {
-        // What is upgraded may be the last of its engine, whose end frees memory: dropped after the
-        // lock is.
+        // An upgraded reference may be the last one of its engine, and dropping it frees memory. So
+        // it is dropped after the lock.
         let engines: Vec<_>;
         let _alone = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         engines = self.alive();
@@ -232,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Its job, 0 for none.
+    /// The job that the stream waits for, or 0 for none.
     #[derive(Default)]
     struct Jobs(AtomicU32);
 

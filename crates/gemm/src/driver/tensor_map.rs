@@ -1,6 +1,6 @@
-//! Tensor maps: what the kernel states ([`TensorMapSpec`]) and what a launch brings
-//! ([`TensorMapArgument`]), encoded by the driver. The driver answers every mistake with one code,
-//! so the documented limits are checked here first.
+//! Tensor maps: the kernel's specification ([`TensorMapSpec`]) and the launch's argument
+//! ([`TensorMapArgument`]), encoded by the driver. The driver reports every mistake with the same
+//! code, so the documented limits are checked here first.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -19,10 +19,10 @@ const MAX_EXTENT: u64 = 1 << 32;
 const STRIDE_LIMIT_BYTES: u64 = 1 << 40;
 const MAX_BOX_EXTENT: u32 = 256;
 
-/// How far the L2 cache reads ahead of a tensor map's loads.
+/// L2 promotion of a tensor map: the granularity to which L2 widens its loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum L2Promotion {
-    /// No further than asked.
+    /// Loads are not widened.
     None,
     /// To 64 bytes.
     B64,
@@ -49,8 +49,8 @@ impl TensorMap {
     /// copies all bits.
     ///
     /// # Errors
-    /// [`TensorMapError`] for what the hardware cannot do, [`crate::Error::Driver`] if the driver
-    /// refuses for another reason.
+    /// [`TensorMapError`] if a hardware limit is exceeded, [`crate::Error::Driver`] if the driver
+    /// fails for another reason.
     pub fn encode(
         device: &Device,
         spec: &TensorMapSpec,
@@ -96,7 +96,7 @@ impl TensorMap {
         self.0.opaque
     }
 
-    /// Points the map at another address and keeps everything else: much cheaper than encoding.
+    /// Replaces only the address of the map. This is much cheaper than encoding it again.
     ///
     /// # Errors
     /// [`TensorMapError::Address`], or [`crate::Error::Driver`] if the call fails.
@@ -117,7 +117,7 @@ impl fmt::Debug for TensorMap {
     }
 }
 
-/// Checks what the kernel states, once per kernel.
+/// Checks the kernel's specification, once per kernel.
 pub fn check_spec(spec: &TensorMapSpec) -> Result<(), TensorMapError> {
     let rank = spec.rank();
     let row_extent = match spec.box_extents.first() {
@@ -139,7 +139,7 @@ pub fn check_spec(spec: &TensorMapSpec) -> Result<(), TensorMapError> {
     }
 }
 
-/// Checks what a launch brings against the kernel's statement.
+/// Checks a launch's argument against the kernel's specification.
 pub fn check_argument(
     spec: &TensorMapSpec,
     argument: &TensorMapArgument,

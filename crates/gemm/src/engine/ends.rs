@@ -1,5 +1,4 @@
-//! How an engine ends, and what that means for those who wait: jobs are finished or given up, and
-//! streams go on.
+//! The end of an engine: jobs are finished or abandoned, and waiting streams continue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +17,8 @@ impl Shared {
         let lanes = [vec![HOST], self.streams.lanes()].concat();
         lanes.into_iter().try_for_each(|lane| {
             let end = self.queue.submitted(lane);
-            // Those before hold no slots any more; numbers that nobody has yet are done.
+            // Earlier jobs no longer occupy slots. Numbers that were not yet assigned count as
+            // done.
             (1..=LANE_SLOTS)
                 .rev()
                 .try_for_each(|back| Ticket::new(self, lane, end.wrapping_sub(back)).wait())
@@ -36,7 +36,7 @@ impl Shared {
     }
 
     pub(super) fn abort(&self) -> Result<()> {
-        // Whoever launches does so before, and is waited for, or not at all.
+        // A concurrent launch happens before this and is waited for, or does not happen at all.
         let launcher = lock(&self.launcher);
         self.phase.fetch_max(ABORTED, Ordering::AcqRel);
         drop(launcher);
@@ -54,13 +54,13 @@ impl Shared {
         Ok(())
     }
 
-    /// What is not done will not be any more.
+    /// Marks jobs that are not done as abandoned.
     fn give_up(&self) {
         let _ = self.phase.compare_exchange(STOPPED, ABORTED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Lets streams go on that wait for jobs which the kernel, that has left for good, has not
-    /// done.
+    /// Releases streams that wait for jobs that will not be done, after the kernel has left for
+    /// good.
     fn let_streams_go(&self) {
         self.waits.hold_up(|| {
             for lane in [vec![HOST], self.streams.lanes()].concat() {

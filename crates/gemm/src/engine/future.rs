@@ -9,9 +9,9 @@ use super::signal::Signal;
 use super::ticket::Ticket;
 use crate::error::Result;
 
-/// Ready when the job is done, or with the errors of [`Ticket::wait`] where it will not be. A
-/// thread of the engine wakes the task: any executor will do. Dropping it gives nothing up: the job
-/// is done all the same. A ticket may be awaited again.
+/// The future is ready when the job is done, or fails with the errors of [`Ticket::wait`]. A thread
+/// of the engine wakes the task, so any executor works. Dropping the future does not cancel the
+/// job. A ticket may be awaited more than once.
 ///
 /// ```no_run
 /// # use persistent_gemm::{Result, engine::{Engine, Job}};

@@ -32,7 +32,7 @@ const NEVER: u64 = u64::MAX;
 
 impl Job {
     /// # Errors
-    /// The kernel cannot do it, an address cannot be one, or there is no record left.
+    /// The kernel cannot compute the problem, an address is invalid, or no record is free.
     pub(super) fn new(
         engine: &Arc<Shared>,
         problem: &Problem,
@@ -61,7 +61,7 @@ impl Job {
         &self.0.engine
     }
 
-    /// It was submitted, last with this completion.
+    /// Notes the completion of the latest submission of this job.
     pub(super) fn submitted(&self, own: Completion) {
         let last = u64::from(own.word) | u64::from(own.value) << 32;
         self.0.last.store(last, Ordering::Relaxed);
@@ -98,7 +98,7 @@ fn record(device: &Device, kernel: &GemmKernel, work: &Work, stamp: u32) -> Resu
     Ok((record.tiles(), bytes))
 }
 
-/// Checks the address of what is read or written there.
+/// Checks the address of a matrix.
 fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
     if address == 0 || !address.is_multiple_of(align) {
         return Err(Error::Address { matrix, address, align });
@@ -106,7 +106,7 @@ fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
     Ok(())
 }
 
-/// The problem as the kernel takes it, but for the parameters of the engine's activation.
+/// The problem as the kernel's job record describes it, without the parameters of the activation.
 fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
     let Problem { m, n, k, beta, .. } = *problem;
     let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {
@@ -168,8 +168,8 @@ fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Resu
     })
 }
 
-/// Rows of tiles that are walked together: about as many elements along m as along n of the tiles
-/// under way at once.
+/// The height of a raster block in tiles. The tiles in flight then cover about as many elements
+/// along m as along n.
 fn raster_rows(spec: &Spec, problem: &Problem) -> u32 {
     const UNDER_WAY: f64 = 132.0;
     let rows = (UNDER_WAY * f64::from(spec.tile.n) / f64::from(spec.tile.m)).sqrt().round();

@@ -1,23 +1,22 @@
-//! The resident engine: a kernel that is launched once, stays, and works through jobs as they come
-//! in, of any shapes. A job costs no launch, jobs that do not depend on each other overlap, and the
-//! host waits for a word in memory. docs/resident.md has the protocol.
+//! The resident engine: a kernel that is launched once, stays on the device, and computes jobs of
+//! any shape as they arrive. A job needs no launch, independent jobs overlap, and the host waits
+//! for a word in memory. docs/resident.md describes the protocol.
 //!
-//! What runs beside it: the kernel holds the SMs that it was given while there are jobs, and for
-//! [`EngineOptions::idle`] after the last one. Other kernels wait so long, where they find no SM
-//! beside it; so do calls of the driver that wait for the whole device, such as freeing memory. A
-//! job must not wait for such work, and such work must not wait for a job that is not submitted
-//! yet.
+//! The kernel occupies its SMs while there are jobs, and for [`EngineOptions::idle`] after the last
+//! one. Other kernels that find no free SM wait for this time. So do driver calls that wait for the
+//! whole device, such as freeing memory. A job must not wait for such work, and such work must not
+//! wait for a job that has not been submitted yet.
 
 mod ends;
 mod future;
 mod job;
-mod patience;
 mod pick;
 mod queue;
 mod signal;
 mod streams;
 mod submit;
 mod ticket;
+mod wait_progress;
 mod watcher;
 
 use std::fmt;
@@ -51,16 +50,16 @@ pub use ticket::Ticket;
 /// The lane that the host submits to.
 const HOST: u32 = 0;
 
-/// How an engine works.
+/// Options of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// What its jobs are wanted for.
+    /// Whether jobs should have high throughput or low latency.
     pub goal: Goal,
-    /// SMs that it takes; all where `None`.
+    /// Number of SMs that the engine occupies. `None` stands for all.
     pub sms: Option<u32>,
-    /// So long after the last job it leaves the device; the next job brings it back.
+    /// Time after the last job until the kernel leaves the device. The next job launches it again.
     pub idle: Duration,
-    /// So long may nothing get done while a job is waited for, before that is an error.
+    /// Time without any progress after which waiting for a job is an error.
     pub watchdog: Duration,
 }
 
@@ -82,13 +81,13 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
-/// What tickets share with their engine.
+/// The state that tickets share with their engine.
 struct Shared {
     device: Device,
     kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
     launcher: Mutex<PreparedArguments>,
-    /// Where the launch's number is among its arguments.
+    /// Index of the launch number among the kernel's arguments.
     number_at: usize,
     launches: AtomicU32,
     queue: Queue,
@@ -101,22 +100,22 @@ struct Shared {
     parameters: [f64; MOST_PARAMETERS],
     watchdog: Duration,
     phase: AtomicU32,
-    /// What failed first.
+    /// The first failure.
     failure: OnceLock<Arc<Error>>,
-    /// Dropped last, since what is dropped before frees memory.
+    /// Dropped last, because dropping the other fields frees memory.
     waits: StreamWaits,
 }
 
-/// Priorities above the default's of the engine's streams: the launches', the copies' of records,
-/// and the one's that waits for streams of the caller's. A stream that waits for a job may hold up
-/// all that share its channel, and must not hold up what that job needs.
+/// Priorities of the engine's streams, as steps above the default: for launches, for copies of
+/// records, and for waits on streams of the caller. A stream that waits for a job may block all
+/// streams of its hardware channel, so it must not share one with the streams that the job needs.
 const LAUNCHES_BEFORE: i32 = 3;
 const COPIES_BEFORE: i32 = 2;
 const BELLS_BEFORE: i32 = 1;
 
-/// Jobs are taken.
+/// The engine accepts jobs.
 const OPEN: u32 = 0;
-/// No more jobs are taken.
+/// The engine accepts no more jobs.
 const STOPPED: u32 = 1;
 /// Jobs that were not done are given up.
 const ABORTED: u32 = 2;
@@ -124,13 +123,14 @@ const ABORTED: u32 = 2;
 const FAILED: u32 = 3;
 
 impl Engine {
-    /// An engine for jobs like `typical`, in `gemm`'s types, with its epilogue, and on its device.
-    /// Its kernel is the one that `gemm`'s config asks for, by name or by its tile and schedule,
-    /// and else one for the goal. It is compiled and loaded now, and launched with the first job.
+    /// Starts an engine for jobs like `typical`, with `gemm`'s types, epilogue and device. If
+    /// `gemm`'s config requests a kernel, by name or by tile and schedule, the engine uses it.
+    /// Otherwise the kernel is chosen for the goal. It is compiled and loaded now, and launched
+    /// with the first job.
     ///
     /// # Errors
     /// [`EngineError::Sms`], [`EngineError::Kernel`], [`EngineError::Thread`]; a kernel that cannot
-    /// be built, or that the driver does not compile well; no memory.
+    /// be built or that the driver compiles with spills; a lack of memory.
     pub fn start(gemm: &Gemm, typical: &Problem, options: EngineOptions) -> Result<Self> {
         let waits = StreamWaits::new(gemm.device());
         let sms = gemm.device().properties().sm_count;
@@ -140,7 +140,7 @@ impl Engine {
         let resident = kernel.resident_clusters;
         let ctas = options.sms.unwrap_or(resident);
         if ctas == 0 || ctas > resident {
-            return Err(EngineError::Sms { asked: ctas, limit: resident }.into());
+            return Err(EngineError::Sms { requested: ctas, limit: resident }.into());
         }
         let stream = Stream::before_others(&device, LAUNCHES_BEFORE)?;
         let queue = Queue::new(&device, stream.as_ref())?;
@@ -186,12 +186,12 @@ impl Engine {
         self.shared.kernel.gemm.spec()
     }
 
-    /// Checks a problem at these addresses and makes it a job, which takes the time of a small copy
-    /// to the device. The number of jobs that are held at once is limited.
+    /// Checks a problem at these addresses and makes it a job. This takes the time of a small copy
+    /// to the device. The number of jobs that exist at the same time is limited.
     ///
     /// # Errors
-    /// An address that is null or no multiple of 16, or for the bias of its elements' size; a
-    /// problem that the kernel cannot do: the error says what it is; [`EngineError::Records`].
+    /// An address that is null or not a multiple of 16 (for the bias: of its element size); a
+    /// problem that the kernel cannot compute, with the reason; [`EngineError::Records`].
     pub fn prepare(&self, problem: &Problem, pointers: &Pointers) -> Result<Job> {
         Job::new(&self.shared, problem, pointers)
     }
@@ -210,21 +210,22 @@ impl Engine {
     /// Waits until all jobs that were submitted are done.
     ///
     /// # Errors
-    /// Those of [`Ticket::wait`].
+    /// The errors of [`Ticket::wait`].
     pub fn drain(&self) -> Result<()> {
         self.shared.drain()
     }
 
-    /// Takes no more jobs, finishes those that were submitted, and leaves the device.
+    /// Accepts no more jobs, finishes the submitted ones, and leaves the device.
     ///
     /// # Errors
-    /// Those of [`Ticket::wait`].
+    /// The errors of [`Ticket::wait`].
     pub fn stop(&self) -> Result<()> {
         self.shared.stop()
     }
 
-    /// Takes no more jobs and gives up those that have not begun; tiles under way are finished.
-    /// What jobs that were not done have stored is undefined, and streams that wait for them go on.
+    /// Accepts no more jobs and abandons jobs that have not begun. Tiles in progress are finished.
+    /// The results of jobs that were not done are undefined, and streams that wait for them
+    /// continue.
     ///
     /// # Errors
     /// [`EngineError::Failed`] with the failure of the kernel.
@@ -237,7 +238,7 @@ impl Engine {
         !self.shared.has_left()
     }
 
-    /// How often the kernel was launched.
+    /// The number of launches of the kernel so far.
     pub fn launches(&self) -> u32 {
         self.shared.launches.load(Ordering::Relaxed)
     }
@@ -257,17 +258,17 @@ impl Shared {
         self.queue.has_left(self.launches.load(Ordering::SeqCst))
     }
 
-    /// Launches the kernel if it has left and jobs are not given up. Who rings, passes a
-    /// sequentially consistent fence, and then finds that it has not left knows that it looks at
-    /// the doorbells again.
+    /// Launches the kernel if it has left and jobs are not abandoned. A caller rings the doorbell
+    /// and passes a sequentially consistent fence first. If the kernel has not left after that, it
+    /// will read the doorbells again.
     ///
     /// # Errors
-    /// [`EngineError::Failed`] with the launch's. The engine has failed then: jobs that were rung
-    /// are not done later, when nobody has a ticket of theirs.
+    /// [`EngineError::Failed`] with the error of the launch. The engine has then failed, and
+    /// submitted jobs will not be done.
     fn keep_running(&self) -> Result<()> {
         self.launch_if_left().map_err(|error| {
             let failed = self.fail(error);
-            // It may have found a job at its last look.
+            // The kernel may have found a job at its last check.
             self.queue.control(doorbell::ABORT);
             failed
         })
@@ -278,7 +279,7 @@ impl Shared {
             return Ok(());
         }
         let mut arguments = lock(&self.launcher);
-        // A kernel that has given tiles up has no place to go on from.
+        // A kernel that has abandoned tiles cannot continue.
         if !self.has_left() || self.phase.load(Ordering::Acquire) >= ABORTED {
             return Ok(());
         }
@@ -293,12 +294,12 @@ impl Shared {
         Ok(())
     }
 
-    /// A number that changes when jobs get done.
+    /// A counter that changes when jobs are done.
     fn done(&self) -> u64 {
         self.queue.done()
     }
 
-    /// Looks whether the kernel failed, or was told to give jobs up.
+    /// Checks whether the kernel failed or was told to abandon jobs.
     fn check(&self, ticket: &Ticket) -> Result<()> {
         match self.phase.load(Ordering::Acquire) {
             ABORTED if self.is_idle().unwrap_or(true) && !ticket.is_done() => {
@@ -323,14 +324,14 @@ impl Shared {
         self.stream.as_ref().is_idle()
     }
 
-    /// Notes that something failed, and returns what the engine's users are told.
+    /// Records a failure and returns the error for the engine's users.
     fn fail(&self, error: Error) -> Error {
         self.failure.get_or_init(|| Arc::new(error));
         self.phase.store(FAILED, Ordering::Release);
         self.failed(self.queue.submitted(HOST))
     }
 
-    /// The failure that was noted, while this job was under way.
+    /// The recorded failure, as an error of this job.
     fn failed(&self, job: u32) -> Error {
         match self.failure.get() {
             Some(cause) => EngineError::Failed { job, cause: cause.clone() }.into(),

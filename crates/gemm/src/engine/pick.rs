@@ -1,4 +1,4 @@
-//! Which kernel an engine keeps on the device.
+//! The choice of an engine's kernel.
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Cluster, Schedule, Spec, WorkSource};
@@ -6,14 +6,15 @@ use pgemm_plan::{Choice, Config, Plan, PlanError, Precision, Problem, Split};
 
 use crate::error::{EngineError, Error, Result};
 
-/// What an engine's jobs are wanted for.
+/// The optimisation goal of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Goal {
-    /// Many jobs at once, or large ones: large tiles.
+    /// High throughput, for many jobs at once or large ones. The kernel has large tiles.
     #[default]
     Throughput,
-    /// One small job soon, or one after the other: small tiles, so that all SMs share each.
+    /// Low latency, for small jobs one after another. The kernel has small tiles, so that all SMs
+    /// share each job.
     Latency,
 }
 
@@ -24,7 +25,7 @@ const SPAN_BYTES: u32 = 128;
 /// leave it open.
 ///
 /// # Errors
-/// A knob is impossible, the epilogue among them, or the types have no kernel that stays.
+/// A knob or the epilogue is impossible, or the types have no resident kernel.
 pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<Spec> {
     config.check_epilogue()?;
     let spec = match config.spec {
@@ -38,8 +39,7 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
         return Err(EngineError::Kernel { spec: Box::new(spec) }.into());
     }
     let spec = Spec { source: WorkSource::Queue, ..spec };
-    // The queue takes a little shared memory, and as many stages as there are do not always fit
-    // beside it.
+    // The queue needs a little shared memory, so the largest number of stages does not always fit.
     let spec = Spec { stages: spec.stages.min(spec.most_stages()), ..spec };
     spec.validate().map_err(PlanError::from)?;
     Ok(spec)

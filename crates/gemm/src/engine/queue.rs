@@ -15,7 +15,7 @@ use super::job::Job;
 use crate::driver::{Device, DeviceBuffer, Mailbox, Stream, StreamRef};
 use crate::error::{EngineError, Result};
 
-/// Where the host's words are, in bytes.
+/// Offsets of the host's words, in bytes.
 const STATE_AT: usize = 64;
 const COMPLETIONS_AT: usize = 4096;
 const COMPLETIONS: usize = (LANES * LANE_SLOTS) as usize;
@@ -31,15 +31,15 @@ pub(super) struct Queue {
     lanes: [Mutex<Lane>; LANES as usize],
 }
 
-/// What was submitted to a lane.
+/// The submissions of a lane.
 #[derive(Default)]
 struct Lane {
     /// The next job.
     next: u32,
     /// Tiles of all jobs before, which wraps.
     tiles: u32,
-    /// Of the host's lane: what its doorbell says of the last job, its record and tiles, and what
-    /// to do.
+    /// For the host's lane: the rest of its doorbell, with record and tiles of the last job and a
+    /// command.
     hint: [u32; 2],
     command: u32,
     /// Jobs that were given up, at the engine's end.
@@ -55,7 +55,7 @@ impl Queue {
         Ok(Queue { mailbox, words, lanes: Default::default() })
     }
 
-    /// Where the kernel finds it, and its records.
+    /// The addresses of the queue and of its records, as the kernel takes them.
     pub(super) fn memory(&self, records: u64) -> QueueMemory {
         let host = self.mailbox.address();
         QueueMemory {
@@ -68,11 +68,11 @@ impl Queue {
         }
     }
 
-    /// Writes entries of jobs that come after others to the next slots of a lane, as long as slots
-    /// are free, and rings the doorbell once. `submitted` hears of each job's number.
+    /// Writes entries of jobs, with the jobs that they come after, to the next free slots of a
+    /// lane, and rings the doorbell once. `submitted` is called with each job's number.
     ///
     /// # Errors
-    /// The others are too many: nothing is submitted then.
+    /// A job comes after too many others. Nothing is submitted then.
     pub(super) fn submit<'j>(
         &self,
         lane: u32,
@@ -106,8 +106,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes the entry of a job to the next slot of a lane, and lets the stream ring its doorbell
-    /// when it gets there: the job's number, or `None` where the slot's last job is not done yet.
+    /// Writes the entry of a job to the next slot of a lane, and enqueues the doorbell on the
+    /// stream. Returns the job's number, or `None` if the slot's previous job is not done yet.
     pub(super) fn submit_from(
         &self,
         lane: u32,
@@ -123,7 +123,7 @@ impl Queue {
         let to_end = held.tiles.wrapping_add(job.tiles());
         let entry = entry(job.record(), job.tiles(), to_end, &[]).map_err(EngineError::from)?;
         self.write(own.word, &entry);
-        // Only once the stream has taken it is it a job.
+        // The job counts as submitted only after the stream has accepted the doorbell.
         fence(Ordering::Release);
         let next = number.wrapping_add(1);
         let at = doorbell::STREAMS_AT + (lane - 1) * 4;
@@ -151,13 +151,13 @@ impl Queue {
     }
 
     fn pending_before(&self, lane: u32, next: u32) -> impl Iterator<Item = u32> {
-        // Those before hold no slots any more; numbers that nobody has yet are done.
+        // Earlier jobs no longer occupy slots. Numbers that were not yet assigned count as done.
         let jobs = (1..=LANE_SLOTS).rev().map(move |back| next.wrapping_sub(back));
         jobs.filter(move |job| !self.is_done(Completion::of(lane, *job)))
     }
 
-    /// Gives up the jobs of a lane that are not done, for a kernel that has left for good: streams
-    /// that wait for them go on. Whether there were any.
+    /// Abandons the jobs of a lane that are not done, after the kernel has left for good, so that
+    /// waiting streams continue. Returns whether there were any.
     pub(super) fn give_up(&self, lane: u32) -> bool {
         let mut held = lock(&self.lanes[lane as usize]);
         let pending: Vec<_> = self.pending_before(lane, held.next).collect();
@@ -174,27 +174,27 @@ impl Queue {
         lock(&self.lanes[lane as usize]).given_up.contains(&job)
     }
 
-    /// Whether the slot of a job of a lane has none before it that is not done.
+    /// Whether the previous job in the slot of this job is done.
     fn is_free(&self, lane: u32, job: u32) -> bool {
         let own = Completion::of(lane, job);
         let before = Completion { value: own.value.wrapping_sub(LANE_SLOTS), ..own };
         let said = self.completion(own.word).load(Ordering::Acquire);
-        // Nobody was there in the first round.
+        // In the first round no slot has a previous job.
         job < LANE_SLOTS && said == 0 || before.is_done(said)
     }
 
-    /// Whether the word of a job says that it is done; what it stored can be seen then.
+    /// Whether the word of a job says that it is done. Its results are then visible.
     pub(super) fn is_done(&self, job: Completion) -> bool {
         job.is_done(self.completion(job.word).load(Ordering::Acquire))
     }
 
-    /// A number that changes when jobs get done.
+    /// A counter that changes when jobs are done.
     pub(super) fn done(&self) -> u64 {
         let words = self.mailbox.halves()[COMPLETIONS_AT / 4..][..COMPLETIONS].iter();
         words.map(|word| u64::from(word.load(Ordering::Relaxed))).sum()
     }
 
-    /// How many jobs of a lane were submitted.
+    /// The number of jobs submitted to a lane.
     pub(super) fn submitted(&self, lane: u32) -> u32 {
         lock(&self.lanes[lane as usize]).next
     }
@@ -207,12 +207,13 @@ impl Queue {
         }
     }
 
-    /// Whether the kernel of launch number `launches`, the last one that is known, has left.
+    /// Whether the kernel of launch number `launches`, the latest known launch, has left the
+    /// device.
     pub(super) fn has_left(&self, launches: u32) -> bool {
         says_left(self.half(STATE_AT).load(Ordering::SeqCst), launches)
     }
 
-    /// Tells the kernel what to do.
+    /// Sends a command to the kernel.
     pub(super) fn control(&self, command: u32) {
         let mut held = lock(&self.lanes[0]);
         held.command = command;
@@ -236,7 +237,7 @@ impl Queue {
     }
 }
 
-/// Numbers of launches have so many bits.
+/// Number of bits of a launch number.
 const LAUNCH_BITS: u32 = 31;
 
 /// The number of the launch after that one.
@@ -244,15 +245,16 @@ pub(super) fn launch_after(number: u32) -> u32 {
     number.wrapping_add(1) & (u32::MAX >> (32 - LAUNCH_BITS))
 }
 
-/// Whether the kernel's state says that it left, of that launch or a later one: a launch may have
-/// come and gone before the thread that made it says that there is one.
+/// Whether the kernel's state says that this launch or a later one has left. A launch may end
+/// before the launching thread has counted it.
 fn says_left(state: u32, launches: u32) -> bool {
     let (number, runs) = (state >> 1, state & 1 == 1);
     let ahead = number.wrapping_sub(launches) & (u32::MAX >> (32 - LAUNCH_BITS));
     !runs && ahead < 1 << (LAUNCH_BITS - 1)
 }
 
-/// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
+/// Locks a mutex and ignores poisoning. The guarded value is always replaced as a whole, so a panic
+/// cannot leave it half changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -261,7 +263,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Records {
     table: Mutex<Table>,
     address: u64,
-    /// What copies records there, while the kernel runs on its own.
+    /// The stream that copies records while the kernel runs.
     stream: Stream,
 }
 
@@ -271,12 +273,12 @@ struct Table {
     stamp: u32,
     /// Records that were never used begin here.
     fresh: u32,
-    /// Records that nobody holds, and the last job that has each.
+    /// Free records, each with the last job that uses it.
     free: Vec<(u32, Option<Completion>)>,
 }
 
 impl Records {
-    /// None yet.
+    /// An empty table.
     pub(super) fn new(device: &Device) -> Result<Self> {
         let memory = DeviceBuffer::new(device, (RECORDS * RECORD_BYTES) as usize)?;
         let address = memory.address();
@@ -284,7 +286,7 @@ impl Records {
         Ok(Records { table, address, stream: Stream::before_others(device, COPIES_BEFORE)? })
     }
 
-    /// Where they begin.
+    /// The device address of the first record.
     pub(super) fn address(&self) -> u64 {
         self.address
     }
@@ -299,7 +301,8 @@ impl Records {
     /// Writes a record, and gives its number.
     ///
     /// # Errors
-    /// [`EngineError::Records`] where all are held or under way; [`crate::Error::Driver`].
+    /// [`EngineError::Records`] if all records are held or in use by jobs;
+    /// [`crate::Error::Driver`].
     pub(super) fn write(&self, bytes: &[u8], queue: &Queue) -> Result<u32> {
         let mut table = lock(&self.table);
         let idle =
@@ -320,7 +323,7 @@ impl Records {
         Ok(record)
     }
 
-    /// Nobody submits jobs with this record any more; the last one may still be under way.
+    /// Returns a record that will not be submitted again. Its last job may still be running.
     pub(super) fn give_back(&self, record: u32, last: Option<Completion>) {
         lock(&self.table).free.push((record, last));
     }

@@ -1,4 +1,4 @@
-//! What tells a future that its job is done.
+//! The signal by which a future learns that its job is done.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use super::queue::lock;
 use crate::error::Result;
 
-/// Between a future that is polled and the thread that knows when its job is done.
+/// Shared between a polled future and the thread that observes the end of its job.
 #[derive(Default)]
 pub(super) struct Signal(Mutex<State>);
 
@@ -25,13 +25,13 @@ impl Signal {
             state.outcome = Some(outcome);
             state.waker.take()
         };
-        // Not under the lock: what is woken may poll at once.
+        // The waker is called without the lock, because the task may poll at once.
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// Takes the outcome where it is there, and else remembers who is to be woken.
+    /// Takes the outcome if there is one. Otherwise it stores the waker.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<Result<()>> {
         let mut state = lock(&self.0);
         match state.outcome.take() {

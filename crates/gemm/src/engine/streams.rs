@@ -1,6 +1,6 @@
-//! Jobs of streams: a stream rings the doorbell of a lane when it gets there, and goes on when the
-//! job is done. The kernel may have left by then, and no thread of the caller's looks: a stream
-//! beside rings a bell of the host's, and a thread of the engine looks.
+//! Jobs on streams. The stream rings the doorbell of a lane and continues when the job is done. The
+//! kernel may have left the device by then, and no thread of the caller checks this. So a second
+//! stream notifies the host, and a thread of the engine checks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -12,14 +12,14 @@ use pgemm_kernels::resident::layout::LANES;
 use super::job::Job;
 use super::queue::{Queue, lock};
 use super::{BELLS_BEFORE, HOST, Shared};
-use crate::driver::{Bell, Device, Event, Stream, StreamRef, Timing};
+use crate::driver::{Device, Event, HostSignal, Stream, StreamRef, Timing};
 use crate::error::{EngineError, Result};
 
 /// The lanes that streams have, by their numbers.
 pub(super) struct Streams {
     lanes: Mutex<HashMap<u64, Lane>>,
     beside: Stream,
-    bell: Arc<Bell>,
+    signal: Arc<HostSignal>,
 }
 
 struct Lane {
@@ -31,7 +31,7 @@ impl Streams {
     /// No lanes yet.
     pub(super) fn new(device: &Device) -> Result<Self> {
         let beside = Stream::before_others(device, BELLS_BEFORE)?;
-        Ok(Streams { lanes: Mutex::default(), beside, bell: Arc::default() })
+        Ok(Streams { lanes: Mutex::default(), beside, signal: Arc::default() })
     }
 
     /// Starts the thread that sees to it that the kernel runs when a stream has rung.
@@ -39,14 +39,14 @@ impl Streams {
     /// # Errors
     /// [`EngineError::Thread`].
     pub(super) fn watch(&self, engine: Weak<Shared>) -> Result<(), EngineError> {
-        let bell = self.bell.clone();
+        let signal = self.signal.clone();
         spawn("pgemm-bell", move || {
             let mut seen = 0;
-            while let Some(rings) = bell.wait(seen) {
-                seen = rings;
+            while let Some(raised) = signal.wait(seen) {
+                seen = raised;
                 let Some(engine) = engine.upgrade() else { return };
-                // The stream has rung a doorbell before: either the kernel sees that, or what
-                // follows sees that it left.
+                // The stream has rung the doorbell. Either the kernel sees it, or the following
+                // check sees that the kernel left.
                 fence(Ordering::SeqCst);
                 if let Err(error) = engine.keep_running() {
                     tracing::error!(%error, "the resident kernel could not be launched");
@@ -55,10 +55,11 @@ impl Streams {
         })
     }
 
-    /// Enqueues a job on a stream: its lane, and its number there. `None` where the lane is full.
+    /// Enqueues a job on a stream. Returns its lane and its number there, or `None` if the lane is
+    /// full.
     ///
     /// # Errors
-    /// [`EngineError::Lanes`], or what the driver says.
+    /// [`EngineError::Lanes`], or a driver error.
     pub(super) fn submit(
         &self,
         queue: &Queue,
@@ -79,7 +80,7 @@ impl Streams {
             rung.record(stream)?;
             let beside = self.beside.as_ref();
             beside.wait(rung)?;
-            beside.ring_bell(&self.bell)?;
+            beside.signal_host(&self.signal)?;
             queue.wait_on(*number, job, stream)?;
         }
         Ok((*number, job))
@@ -91,13 +92,13 @@ impl Streams {
     }
 }
 
-/// Starts a thread of the engine's, which nobody joins.
+/// Starts a detached thread of the engine.
 pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), EngineError> {
     let started = thread::Builder::new().name(name.into()).spawn(body);
     started.map(drop).map_err(|error| EngineError::Thread { cause: Arc::new(error) })
 }
 
-/// A lane for another stream: one that nobody had, or one whose jobs are all done.
+/// A lane for a new stream: an unused one, or one whose jobs are all done.
 fn claim(lanes: &mut HashMap<u64, Lane>, queue: &Queue, device: &Device) -> Result<Lane> {
     let taken: Vec<u32> = lanes.values().map(|lane| lane.number).collect();
     if let Some(number) = (HOST + 1..LANES).find(|number| !taken.contains(number)) {
@@ -111,6 +112,6 @@ fn claim(lanes: &mut HashMap<u64, Lane>, queue: &Queue, device: &Device) -> Resu
 
 impl Drop for Streams {
     fn drop(&mut self) {
-        self.bell.end();
+        self.signal.end();
     }
 }

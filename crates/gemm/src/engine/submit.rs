@@ -12,16 +12,17 @@ use crate::driver::StreamRef;
 use crate::error::{EngineError, Error, Result};
 
 impl Engine {
-    /// Submits a job; waits for a slot where none is free.
+    /// Submits a job. Waits for a slot if none is free.
     ///
     /// # Errors
     /// [`EngineError::Stopped`], [`EngineError::Failed`], and those of [`Ticket::wait`] while it
     /// waits for a slot.
     ///
     /// # Safety
-    /// The job's matrices must be device memory of the sizes that its problem says, which nobody
-    /// frees, and nobody uses otherwise than the job does, until it is done. What they hold must
-    /// have been written before: by work that is done, or by jobs that this one comes after.
+    /// The job's matrices must be device memory of the sizes that its problem requires. Until the
+    /// job is done they must not be freed, operands must not be written, and D must not be
+    /// accessed. Operands must have been written before, by completed work or by jobs that this one
+    /// comes after.
     pub unsafe fn submit(&self, job: &Job) -> Result<Ticket> {
         // SAFETY: the caller's promises are the same.
         unsafe { self.submit_after(job, &[]) }
@@ -31,10 +32,10 @@ impl Engine {
     /// must be done already.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit); too many others; [`EngineError::AfterStream`].
+    /// The same as for [`submit`](Self::submit); too many others; [`EngineError::AfterStream`].
     ///
     /// # Safety
-    /// As [`submit`](Self::submit).
+    /// The same as for [`submit`](Self::submit).
     pub unsafe fn submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
         loop {
             // SAFETY: the caller's promises are the same.
@@ -47,15 +48,14 @@ impl Engine {
         }
     }
 
-    /// Submits a job that begins when others are done, at most two; waits for a slot where none is
-    /// free, but no longer than this.
+    /// Submits a job that begins when the jobs `after` (at most two) are done. Waits up to
+    /// `timeout` for a free slot.
     ///
     /// # Errors
-    /// [`EngineError::Full`] where none got free, and those of
-    /// [`submit_after`](Self::submit_after).
+    /// [`EngineError::Full`] if none got free, and those of [`submit_after`](Self::submit_after).
     ///
     /// # Safety
-    /// As [`submit`](Self::submit).
+    /// The same as for [`submit`](Self::submit).
     pub unsafe fn submit_timeout(
         &self,
         job: &Job,
@@ -83,7 +83,7 @@ impl Engine {
     /// [`EngineError::Full`], and those of [`submit_after`](Self::submit_after).
     ///
     /// # Safety
-    /// As [`submit`](Self::submit).
+    /// The same as for [`submit`](Self::submit).
     pub unsafe fn try_submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
         self.check_own(&[job], after)?;
         let mut ticket = None;
@@ -93,14 +93,14 @@ impl Engine {
         ticket.map(|job| self.ticket(job)).ok_or_else(|| full.into())
     }
 
-    /// Submits jobs that do not depend on each other, with one doorbell for as many as find slots;
-    /// waits for slots where there are not enough. They may get done in any order.
+    /// Submits independent jobs, with one doorbell for as many as find free slots. Waits if there
+    /// are too few slots. The jobs may be done in any order.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// The same as for [`submit`](Self::submit).
     ///
     /// # Safety
-    /// As [`submit`](Self::submit).
+    /// The same as for [`submit`](Self::submit).
     pub unsafe fn submit_all<'j>(
         &self,
         jobs: impl IntoIterator<Item = &'j Job>,
@@ -118,22 +118,21 @@ impl Engine {
         }
     }
 
-    /// Enqueues a job on a stream, like any other work: it begins when what was enqueued before is
-    /// done, and what is enqueued after waits for it. Blocks where the stream has as many jobs
-    /// under way as there are slots.
+    /// Enqueues a job on a stream like other work. It begins when earlier work of the stream is
+    /// done, and later work waits for it. The call blocks while the stream has as many pending jobs
+    /// as there are slots.
     ///
     /// # Errors
     /// [`EngineError::Lanes`] where others streams' jobs are under way; [`EngineError::Capture`];
-    /// those of [`submit`](Self::submit).
+    /// the errors of [`submit`](Self::submit).
     ///
     /// # Safety
-    /// As [`submit`](Self::submit), in the stream's order. Until the job is done no device memory
-    /// may be allocated or freed in this process but by this library: the driver waits for all
-    /// streams then, and keeps the engine from launching its kernel again. This library's calls
-    /// wait for such jobs, up to a second, and are then refused ([`Error::StreamWaits`]); what is
-    /// dropped meanwhile is freed later. The work before it must not wait for SMs that only this
-    /// engine's leaving would free, unless the engine has no other jobs: see the module's
-    /// documentation.
+    /// As [`submit`](Self::submit), in the stream's order. Until the job is done, only this library
+    /// may allocate or free device memory in this process. The driver waits for all streams in such
+    /// calls and blocks the engine's next launch. This library's own calls wait for such jobs up to
+    /// one second and then fail ([`Error::StreamWaits`]); memory dropped in that time is freed
+    /// later. Unless the engine has no other jobs, earlier work of the stream must not need SMs
+    /// that only the engine's departure would free: see the module's documentation.
     pub unsafe fn submit_on(&self, stream: StreamRef<'_>, job: &Job) -> Result<Ticket> {
         self.check_own(&[job], &[])?;
         let shared = &self.shared;
@@ -168,7 +167,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// Submits as many jobs as find slots; the rest stays with `jobs`.
+    /// Submits as many jobs as find free slots. The remaining ones stay in `jobs`.
     fn submit<'j>(
         &self,
         jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,

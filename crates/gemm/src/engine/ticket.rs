@@ -1,4 +1,4 @@
-//! Tickets: what submitting a job gives, to ask or wait for its end with.
+//! Tickets: handles of submitted jobs, used to poll or wait for their end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,23 +8,24 @@ use std::time::{Duration, Instant};
 use pgemm_kernels::resident::layout::LANES;
 use pgemm_kernels::resident::record::Completion;
 
-use super::patience::{Patience, REST, SPIN};
 use super::signal::Signal;
-use super::watcher::Watched;
+use super::wait_progress::{PAUSE, SPIN, WaitProgress};
+use super::watcher::WatchedJob;
 use super::{HOST, Shared};
 use crate::driver::StreamRef;
 use crate::error::{EngineError, Result};
 
-/// Before a wait rests it asks whenever it gets the core: Linux adds some 50 µs to every sleep.
+/// Time during which a wait only yields the core before it begins to sleep. Linux adds some 50 µs
+/// to every sleep.
 const YIELD: Duration = Duration::from_millis(1);
 
-/// A job that was submitted. It is done whether the ticket is kept or not. A future, too, which is
-/// ready when the job is done.
+/// The handle of a submitted job. Dropping it does not cancel the job. It is also a future, which
+/// is ready when the job is done.
 pub struct Ticket {
     pub(super) engine: Arc<Shared>,
     pub(super) lane: u32,
     pub(super) job: u32,
-    /// Where it is polled as a future, what tells it.
+    /// The signal of the future, once it has been polled.
     pub(super) signal: Option<Arc<Signal>>,
 }
 
@@ -55,19 +56,19 @@ impl Ticket {
         Completion::of(self.lane, self.job)
     }
 
-    /// Looks whether a job of the host's can come after this one.
+    /// Checks whether a job submitted by the host can come after this one.
     pub(super) fn check_before_host(&self) -> Result<(), EngineError> {
         check_before_host(self.lane, self.job, || self.is_done())
     }
 
-    /// Whether the job is done; what it stored can be seen by the host, and by streams from now on.
-    /// Tickets can be asked for as long as fewer than 2^31 jobs were submitted after them.
+    /// Whether the job is done. If so, its results are visible to the host and to work enqueued
+    /// from now on. The answer is valid while fewer than 2^31 later jobs have been submitted.
     pub fn is_done(&self) -> bool {
         self.engine.is_done(self.lane, self.job)
     }
 
-    /// Whether the job is done, or will never be: for those who ask in place of waiting. Where it
-    /// is not done it costs a call of the driver.
+    /// Whether the job is done or has failed, for callers that poll instead of waiting. While the
+    /// job is pending, each call costs a driver call.
     ///
     /// # Errors
     /// [`EngineError::Failed`], [`EngineError::Aborted`].
@@ -96,11 +97,12 @@ impl Ticket {
         self.wait_until(Some(timeout))
     }
 
-    /// Lets a stream wait for the job, and returns: what is enqueued there after begins when it is
-    /// done or given up.
+    /// Lets a stream wait for the job, and returns at once. Work enqueued there afterwards begins
+    /// when the job is done or abandoned.
     ///
     /// # Errors
-    /// [`EngineError::Capture`]: the job is done once, and a graph's replays would not wait for others; [`crate::Error::Driver`].
+    /// [`EngineError::Capture`]: the job is done once, and a graph's replays would not wait for
+    /// others; [`crate::Error::Driver`].
     pub fn stream_wait(&self, stream: StreamRef<'_>) -> Result<()> {
         if stream.is_capturing()? {
             return Err(EngineError::Capture.into());
@@ -109,12 +111,11 @@ impl Ticket {
         waits.enqueue(|| queue.wait_on(self.lane, Some(self.job), stream))
     }
 
-    /// Calls `callback` once, when the job is done, or with the errors of [`wait`](Self::wait)
-    /// where it will not be. It is called on a thread of the engine, also where the job is done
-    /// already: one callback after the other, so one that blocks holds up the others. It may submit
-    /// jobs to the same engine, and may drop the last handle to it. What it panics with is logged
-    /// and dropped. The thread looks at the words of jobs with callbacks as a wait does, and sleeps
-    /// where there are none.
+    /// Calls `callback` once when the job is done, or with the errors of [`wait`](Self::wait) if it
+    /// fails. The call is made on a thread of the engine, even if the job is done already.
+    /// Callbacks run one after another, so a blocking callback delays the others. A callback may
+    /// submit jobs to the same engine and may drop its last handle. Panics are logged and dropped.
+    /// The thread polls jobs with callbacks as a wait does, and sleeps if there are none.
     pub fn on_done(&self, callback: impl FnOnce(Result<()>) + Send + 'static) {
         self.engine.watcher.register(self.clone(), Box::new(callback));
     }
@@ -131,12 +132,12 @@ impl Ticket {
             }
             std::hint::spin_loop();
         }
-        let mut patience = Patience::new(self.engine.done());
+        let mut progress = WaitProgress::new(self.engine.done());
         while !self.is_done() {
             if let Some(waited) = timeout.filter(|timeout| begin.elapsed() >= *timeout) {
                 return Err(EngineError::Timeout { job: self.job, waited }.into());
             }
-            if let Some(waited) = patience.look(|| self.engine.done()) {
+            if let Some(waited) = progress.look(|| self.engine.done()) {
                 self.engine.check(self)?;
                 if waited >= self.engine.watchdog {
                     return Err(EngineError::Stuck { job: self.job, waited }.into());
@@ -145,14 +146,14 @@ impl Ticket {
             if begin.elapsed() < YIELD {
                 thread::yield_now();
             } else {
-                thread::sleep(REST);
+                thread::sleep(PAUSE);
             }
         }
         Ok(())
     }
 }
 
-impl Watched for Ticket {
+impl WatchedJob for Ticket {
     fn is_done(&self) -> bool {
         self.is_done()
     }
@@ -180,8 +181,8 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// Doorbells are seen one lane after the other: the host's job may be taken in before a stream's
-/// that is not done, and its tiles would wait on all SMs for one that has none.
+/// The kernel reads the doorbells lane by lane. It may accept the host's job before the pending job
+/// of the stream. The host's tiles would then wait on all SMs for a job that has no SM left.
 fn check_before_host(
     lane: u32,
     job: u32,

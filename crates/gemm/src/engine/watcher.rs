@@ -1,35 +1,34 @@
-//! Who is told when a job is done without waiting for it. The kernel only writes words, so one
-//! thread of the engine looks at those of the jobs that somebody asked about, and sleeps where
-//! nobody did.
+//! Notifications about the end of jobs. The kernel only writes words, so one thread of the engine
+//! polls the words of the registered jobs. It sleeps if there are none.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::patience::{Patience, REST, SPIN};
 use super::queue::lock;
 use super::streams::spawn;
+use super::wait_progress::{PAUSE, SPIN, WaitProgress};
 use crate::error::{EngineError, Result};
 
-/// What a watcher looks at: a job, of the same engine as all others that it has.
-pub(super) trait Watched: Send + 'static {
+/// A job that a watcher observes. All jobs of a watcher belong to the same engine.
+pub(super) trait WatchedJob: Send + 'static {
     /// Whether it is done.
     fn is_done(&self) -> bool;
-    /// Whether it can still be done; asked now and then.
+    /// Fails if the job can no longer be done. Called from time to time.
     fn check(&self) -> Result<()>;
-    /// A number that changes when any of the engine's jobs get done.
+    /// A counter that changes when any of the engine's jobs are done.
     fn progress(&self) -> u64;
-    /// So long may that number stay before [`Self::stuck`] is what happened.
+    /// Time without a change of that counter after which the job fails with [`Self::stuck`].
     fn watchdog(&self) -> Duration;
-    /// The error where nothing got done for so long.
+    /// The error for this time without progress.
     fn stuck(&self, waited: Duration) -> EngineError;
 }
 
-/// What is told.
-pub(super) type Told = Box<dyn FnOnce(Result<()>) + Send>;
+/// The callback for the end of a job.
+pub(super) type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
-/// A thread that looks at jobs while there are any. It ends when this is dropped and all that were
-/// registered were told.
+/// A thread that polls registered jobs. It ends after this handle is dropped and all callbacks have
+/// been called.
 pub(super) struct Watcher<J>(Arc<Shared<J>>);
 
 struct Shared<J> {
@@ -45,11 +44,11 @@ struct Inbox<J> {
 struct Entry<J> {
     job: J,
     since: Instant,
-    told: Told,
+    callback: Callback,
 }
 
-impl<J: Watched> Watcher<J> {
-    /// Nothing to look at yet.
+impl<J: WatchedJob> Watcher<J> {
+    /// A watcher without jobs.
     ///
     /// # Errors
     /// [`EngineError::Thread`].
@@ -61,22 +60,24 @@ impl<J: Watched> Watcher<J> {
         Ok(Watcher(shared))
     }
 
-    /// Tells of the end of a job, on the watcher's thread: also where it is done already.
-    pub(super) fn register(&self, job: J, told: Told) {
-        lock(&self.0.inbox).jobs.push(Entry { job, since: Instant::now(), told });
+    /// Calls `callback` at the end of a job, on the watcher's thread, even if the job is done
+    /// already.
+    pub(super) fn register(&self, job: J, callback: Callback) {
+        lock(&self.0.inbox).jobs.push(Entry { job, since: Instant::now(), callback });
         self.0.arrived.notify_one();
     }
 }
 
 impl<J> Drop for Watcher<J> {
-    /// Waits for nothing: the last handle may go in a callback, on the watcher's own thread.
+    /// Does not wait for the thread, because the last handle may be dropped in a callback on that
+    /// same thread.
     fn drop(&mut self) {
         lock(&self.0.inbox).ends = true;
         self.0.arrived.notify_one();
     }
 }
 
-impl<J: Watched> Shared<J> {
+impl<J: WatchedJob> Shared<J> {
     fn run(&self) {
         let mut jobs = vec![];
         while self.wait_for_jobs(&mut jobs) {
@@ -84,7 +85,7 @@ impl<J: Watched> Shared<J> {
         }
     }
 
-    /// Sleeps until there are jobs: false where there will be none.
+    /// Sleeps until there are jobs. Returns false if there will be none.
     fn wait_for_jobs(&self, jobs: &mut Vec<Entry<J>>) -> bool {
         let idle = |inbox: &mut Inbox<J>| inbox.jobs.is_empty() && !inbox.ends;
         let inbox = self.arrived.wait_while(lock(&self.inbox), idle);
@@ -93,25 +94,25 @@ impl<J: Watched> Shared<J> {
         !jobs.is_empty()
     }
 
-    /// Looks at jobs, and at those that come meanwhile, until all were told.
+    /// Polls jobs, including newly registered ones, until all callbacks have been called.
     fn watch(&self, jobs: &mut Vec<Entry<J>>) {
         let Some(first) = jobs.first() else { return };
-        let mut patience = Patience::new(first.job.progress());
+        let mut progress = WaitProgress::new(first.job.progress());
         let mut active = Instant::now();
         while !jobs.is_empty() {
-            let mut told = tell_done(jobs);
+            let mut notified = notify_done(jobs);
             if let Some(unmoved) =
-                jobs.first().and_then(|entry| patience.look(|| entry.job.progress()))
+                jobs.first().and_then(|entry| progress.look(|| entry.job.progress()))
             {
-                told |= tell_failed(jobs, unmoved);
+                notified |= notify_failed(jobs, unmoved);
             }
-            if told || self.take_arrived(jobs) {
+            if notified || self.take_arrived(jobs) {
                 active = Instant::now();
             }
             if active.elapsed() < SPIN {
                 std::hint::spin_loop();
             } else {
-                self.rest();
+                self.pause();
             }
         }
     }
@@ -123,27 +124,27 @@ impl<J: Watched> Shared<J> {
         any
     }
 
-    /// A short sleep, which ends early where a job comes.
-    fn rest(&self) {
+    /// A short sleep that ends early when a job is registered.
+    fn pause(&self) {
         let quiet = |inbox: &mut Inbox<J>| inbox.jobs.is_empty();
-        drop(self.arrived.wait_timeout_while(lock(&self.inbox), REST, quiet));
+        drop(self.arrived.wait_timeout_while(lock(&self.inbox), PAUSE, quiet));
     }
 }
 
-/// Tells of jobs that are done, in the order in which they came: whether there were any.
-fn tell_done<J: Watched>(jobs: &mut Vec<Entry<J>>) -> bool {
-    // All that are done leave the list first: what is told may take its time, and then they are not
-    // later than the kernel made them.
+/// Calls the callbacks of finished jobs in the order of registration. Returns whether there were
+/// any.
+fn notify_done<J: WatchedJob>(jobs: &mut Vec<Entry<J>>) -> bool {
+    // All finished jobs are removed from the list first, because callbacks may take long.
     let done: Vec<_> = jobs.extract_if(.., |entry| entry.job.is_done()).collect();
     let any = !done.is_empty();
-    done.into_iter().for_each(|entry| tell(entry, Ok(())));
+    done.into_iter().for_each(|entry| notify(entry, Ok(())));
     any
 }
 
-/// Tells of jobs that will not be done, and of all where nothing has moved for the watchdog's time:
-/// whether there were any.
-fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool {
-    // They are of one engine: where the first can be done, the others can.
+/// Calls the callbacks of jobs that have failed, and of all jobs after the watchdog's time without
+/// progress. Returns whether there were any.
+fn notify_failed<J: WatchedJob>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool {
+    // All jobs belong to one engine, so it is enough to check the first.
     let fails = jobs.first().is_some_and(|entry| entry.job.check().is_err());
     let (mut kept, mut any) = (vec![], false);
     for entry in jobs.drain(..) {
@@ -154,10 +155,10 @@ fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool 
             false => Ok(()),
         });
         match outcome {
-            // What is done meanwhile is told so at the next look.
+            // A job that was done in the meantime is reported by the next poll.
             Err(error) if !entry.job.is_done() => {
                 any = true;
-                tell(entry, Err(error));
+                notify(entry, Err(error));
             }
             _ => kept.push(entry),
         }
@@ -166,10 +167,10 @@ fn tell_failed<J: Watched>(jobs: &mut Vec<Entry<J>>, unmoved: Duration) -> bool 
     any
 }
 
-/// A callback that panics harms nobody but itself.
-fn tell<J>(entry: Entry<J>, outcome: Result<()>) {
-    let Entry { job, told, .. } = entry;
-    if catch_unwind(AssertUnwindSafe(move || told(outcome))).is_err() {
+/// A panic in a callback is caught and does not affect other jobs.
+fn notify<J>(entry: Entry<J>, outcome: Result<()>) {
+    let Entry { job, callback, .. } = entry;
+    if catch_unwind(AssertUnwindSafe(move || callback(outcome))).is_err() {
         tracing::error!("a callback of an engine's ticket panicked");
     }
     drop(job);
@@ -184,10 +185,10 @@ mod tests {
 
     use super::*;
 
-    /// More than any of these tests takes.
+    /// Longer than any of these tests takes.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// What a kernel would write, and how its end would be seen.
+    /// The words that a kernel would write, and the progress of its engine.
     struct Words {
         done: [AtomicU32; 4],
         failed: AtomicBool,
@@ -208,7 +209,7 @@ mod tests {
 
     struct Fake(Arc<Words>, usize);
 
-    impl Watched for Fake {
+    impl WatchedJob for Fake {
         fn is_done(&self) -> bool {
             self.0.looks.fetch_add(1, Ordering::Relaxed);
             self.0.done[self.1].load(Ordering::Acquire) != 0
@@ -234,20 +235,27 @@ mod tests {
         }
     }
 
-    type Said = (usize, Option<String>);
+    type Report = (usize, Option<String>);
 
     /// Registers jobs whose ends arrive at the receiver.
-    fn register(watcher: &Watcher<Fake>, words: &Arc<Words>, jobs: &[usize], said: &Sender<Said>) {
+    fn register(
+        watcher: &Watcher<Fake>,
+        words: &Arc<Words>,
+        jobs: &[usize],
+        said: &Sender<Report>,
+    ) {
         for job in jobs.iter().copied() {
             let said = said.clone();
-            let told = move |outcome: Result<()>| {
+            let callback = move |outcome: Result<()>| {
                 said.send((job, outcome.err().map(|error| error.to_string()))).unwrap();
             };
-            watcher.register(Fake(words.clone(), job), Box::new(told));
+            watcher.register(Fake(words.clone(), job), Box::new(callback));
         }
     }
 
-    fn started(watchdog: Duration) -> (Watcher<Fake>, Arc<Words>, Sender<Said>, Receiver<Said>) {
+    fn started(
+        watchdog: Duration,
+    ) -> (Watcher<Fake>, Arc<Words>, Sender<Report>, Receiver<Report>) {
         let (sender, receiver) = channel();
         (Watcher::start().unwrap(), Words::new(watchdog), sender, receiver)
     }
@@ -280,7 +288,7 @@ mod tests {
         let looks = words.looks.load(Ordering::Relaxed);
         thread::sleep(Duration::from_millis(20));
         assert_eq!(words.looks.load(Ordering::Relaxed), looks);
-        // And the thread ends with its handle.
+        // The thread ends after its handle is dropped.
         let shared = Arc::downgrade(&watcher.0);
         drop(watcher);
         let begin = Instant::now();
@@ -332,15 +340,15 @@ mod tests {
         assert_eq!(said.recv_timeout(LONG).unwrap(), (1, None));
     }
 
-    /// What an engine is to its watcher: it has it, and jobs keep the engine.
-    struct Owner(OnceLock<Watcher<Owned>>, Arc<Words>);
+    /// A stand-in for an engine: it owns the watcher, and jobs keep it alive.
+    struct Owner(OnceLock<Watcher<OwnedJob>>, Arc<Words>);
 
-    struct Owned {
+    struct OwnedJob {
         _owner: Arc<Owner>,
         fake: Fake,
     }
 
-    impl Watched for Owned {
+    impl WatchedJob for OwnedJob {
         fn is_done(&self) -> bool {
             self.fake.is_done()
         }
@@ -363,10 +371,10 @@ mod tests {
     }
 
     impl Owner {
-        fn on_done(self: &Arc<Self>, job: usize, told: impl FnOnce() + Send + 'static) {
+        fn on_done(self: &Arc<Self>, job: usize, callback: impl FnOnce() + Send + 'static) {
             let fake = Fake(self.1.clone(), job);
-            let owned = Owned { _owner: self.clone(), fake };
-            self.0.get().unwrap().register(owned, Box::new(move |_| told()));
+            let owned = OwnedJob { _owner: self.clone(), fake };
+            self.0.get().unwrap().register(owned, Box::new(move |_| callback()));
         }
     }
 

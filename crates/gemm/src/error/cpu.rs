@@ -1,4 +1,4 @@
-//! What the CPU backend cannot compute.
+//! Errors of the CPU backend.
 
 use pgemm_ir::Element;
 use pgemm_plan::PlanError;
@@ -19,8 +19,8 @@ pub enum CpuError {
 
     /// The operands are of types that it does not multiply.
     #[error(
-        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both tf32, both f32, both f64, or any mix \
-         of e4m3 and e5m2, or of s8 and u8. Convert them"
+        "the cpu backend does not multiply {a} by {b}: A and B must both be f16, both bf16, both \
+         tf32, both f32, both f64, or any mix of e4m3 and e5m2, or of s8 and u8. Convert them"
     )]
     Inputs {
         /// Element type of A.

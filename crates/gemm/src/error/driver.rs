@@ -1,4 +1,4 @@
-//! What goes wrong with launches and tensor maps, and the version of the driver.
+//! Errors of launches and tensor maps, and the version of the driver.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -32,7 +32,8 @@ impl fmt::Display for DriverVersion {
 pub enum LaunchError {
     /// The grid has no CTA or too many.
     #[error(
-        "a grid of {grid:?} CTAs is not possible: it must be 1 to [2147483647, 65535, 65535]. Split the problem"
+        "a grid of {grid:?} CTAs is not possible: it must be 1 to [2147483647, 65535, 65535]. \
+         Split the problem"
     )]
     Grid {
         /// CTAs along x, y and z.
@@ -40,7 +41,8 @@ pub enum LaunchError {
     },
     /// The cluster is empty or too large.
     #[error(
-        "a cluster of {cluster:?} CTAs is not possible: it must have 1 to 8. Choose a smaller cluster"
+        "a cluster of {cluster:?} CTAs is not possible: it must have 1 to 8. Choose a smaller \
+         cluster"
     )]
     Cluster {
         /// CTAs along x, y and z.
@@ -57,26 +59,28 @@ pub enum LaunchError {
         cluster: [u32; 3],
     },
     /// The CTA is empty or larger than the kernel allows.
-    #[error("{asked} threads per CTA are not possible: this kernel takes 1 to {limit}")]
+    #[error("{requested} threads per CTA are not possible: this kernel takes 1 to {limit}")]
     Threads {
-        /// Threads asked for.
-        asked: u32,
-        /// Most threads that the kernel can have.
+        /// The requested threads.
+        requested: u32,
+        /// The largest number of threads of the kernel.
         limit: u32,
     },
     /// More shared memory than there is, or than the kernel was prepared for.
     #[error(
-        "{asked} bytes of shared memory per CTA are not possible: the limit is {limit}. Use smaller tiles or fewer stages"
+        "{requested} bytes of shared memory per CTA are not possible: the limit is {limit}. Use \
+         smaller tiles or fewer stages"
     )]
     SharedMemory {
-        /// Bytes asked for.
-        asked: u64,
+        /// The requested bytes.
+        requested: u64,
         /// Bytes there are.
         limit: u64,
     },
     /// The tensor maps given do not match the arguments.
     #[error(
-        "the launch has {found} tensor-map arguments, and the kernel states {needed}: bind the kernel's own arguments"
+        "the launch has {found} tensor-map arguments, and the kernel states {needed}: bind the \
+         kernel's own arguments"
     )]
     TensorMapCount {
         /// Tensor-map arguments of the launch.
@@ -89,14 +93,15 @@ pub enum LaunchError {
     ArgumentKind {
         /// Position among the arguments.
         index: usize,
-        /// What was to be set.
+        /// The kind of the new argument.
         wanted: &'static str,
-        /// What is there.
+        /// The kind of the prepared argument.
         found: &'static str,
     },
     /// Another number of arguments than prepared.
     #[error(
-        "{found} arguments were given for a kernel prepared with {needed}: bind the kernel's own arguments"
+        "{found} arguments were given for a kernel prepared with {needed}: bind the kernel's own \
+         arguments"
     )]
     ArgumentCount {
         /// Arguments given.
@@ -112,7 +117,8 @@ pub enum LaunchError {
 pub enum TensorMapError {
     /// The box has no dimension or too many.
     #[error(
-        "a tensor map of rank {rank} is not possible: the rank must be 1 to 5. Fold dimensions together"
+        "a tensor map of rank {rank} is not possible: the rank must be 1 to 5. Fold dimensions \
+         together"
     )]
     Rank {
         /// The box's number of dimensions.
@@ -120,7 +126,8 @@ pub enum TensorMapError {
     },
     /// The argument's number of dimensions is not the kernel's.
     #[error(
-        "a tensor map of rank {needed} needs {needed} extents and one stride fewer, and got {extents} and {strides}"
+        "a tensor map of rank {needed} needs {needed} extents and one stride fewer, and got \
+         {extents} and {strides}"
     )]
     Dimensions {
         /// The rank that the kernel states.
@@ -132,17 +139,19 @@ pub enum TensorMapError {
     },
     /// A box extent is out of range.
     #[error(
-        "box extent {extent} of dimension {dimension} is not possible: it must be 1 to 256. Use several boxes"
+        "box extent {extent} of dimension {dimension} is not possible: it must be 1 to 256. Use \
+         several boxes"
     )]
     BoxExtent {
         /// The dimension.
         dimension: usize,
-        /// The extent asked for, in elements.
+        /// The requested extent, in elements.
         extent: u32,
     },
     /// A box row is not a multiple of 16 bytes.
     #[error(
-        "a box row of {bytes} bytes is not possible: it must be a multiple of 16. Widen dimension 0 of the box"
+        "a box row of {bytes} bytes is not possible: it must be a multiple of 16. Widen dimension \
+         0 of the box"
     )]
     BoxRow {
         /// Bytes of dimension 0 of the box.
@@ -150,7 +159,8 @@ pub enum TensorMapError {
     },
     /// A box row is longer than the swizzle's span.
     #[error(
-        "a box row of {bytes} bytes does not fit a swizzle span of {span}. Narrow dimension 0 of the box"
+        "a box row of {bytes} bytes does not fit a swizzle span of {span}. Narrow dimension 0 of \
+         the box"
     )]
     SwizzleSpan {
         /// Bytes of dimension 0 of the box.
@@ -160,31 +170,33 @@ pub enum TensorMapError {
     },
     /// The address is null or unaligned.
     #[error(
-        "address {address:#x} is not possible: it must be a multiple of 16 other than 0. Copy the matrix, or repack it"
+        "address {address:#x} is not possible: it must be a multiple of 16 other than 0. Copy the \
+         matrix, or repack it"
     )]
     Address {
-        /// The address asked for.
+        /// The requested address.
         address: u64,
     },
     /// An extent is out of range.
     #[error(
-        "extent {extent} of dimension {dimension} is not possible: it must be 1 to 2^32. Split the problem"
+        "extent {extent} of dimension {dimension} is not possible: it must be 1 to 2^32. Split the \
+         problem"
     )]
     Extent {
         /// The dimension.
         dimension: usize,
-        /// The extent asked for, in elements.
+        /// The requested extent, in elements.
         extent: u64,
     },
     /// A stride is unaligned or out of range.
     #[error(
-        "a stride of {bytes} bytes for dimension {dimension} is not possible: it must be a multiple of 16 below 2^40. Pad \
-         the rows, or repack the matrix"
+        "a stride of {bytes} bytes for dimension {dimension} is not possible: it must be a \
+         multiple of 16 below 2^40. Pad the rows, or repack the matrix"
     )]
     Stride {
         /// The dimension, 1 or more.
         dimension: usize,
-        /// The stride asked for, in bytes.
+        /// The requested stride, in bytes.
         bytes: u64,
     },
 }

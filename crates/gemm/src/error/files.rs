@@ -1,4 +1,4 @@
-//! What goes wrong with the files of the tuner and of benchmarks.
+//! Errors of the files of the tuner and of benchmarks.
 
 use std::fmt;
 
@@ -8,20 +8,21 @@ use pgemm_plan::{Choice, ProblemKey};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileDamage {
-    /// It is no JSON of the expected form.
+    /// The file is not JSON of the expected form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// It is of another version of the form.
+    /// The file has another schema version.
     #[error("its schema is {found}, this version reads {needed}")]
     Schema {
         /// The file's.
         found: u32,
-        /// That of this version.
+        /// The schema version of this library.
         needed: u32,
     },
     /// A choice in it is not one for its problem.
     #[error(
-        "{choice} is no kernel for {}x{}x{} with operands of {}, {}-major, and {}, {}-major, and {} output",
+        "{choice} is no kernel for {}x{}x{} with operands of {}, {}-major, and {}, {}-major, and \
+         {} output",
         key.m, key.n, key.k, key.operands()[0], key.a_major, key.operands()[1], key.b_major, key.output
     )]
     Choice {
@@ -35,11 +36,11 @@ pub enum FileDamage {
 /// Something in which the platform of results differs from this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformDifference {
-    /// What differs.
+    /// The part that differs.
     pub part: PlatformPart,
-    /// As it is where the results were found.
+    /// Its value where the results were measured.
     pub there: String,
-    /// As it is here.
+    /// Its value on this machine.
     pub here: String,
 }
 

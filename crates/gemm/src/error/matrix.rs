@@ -1,9 +1,9 @@
-//! What goes wrong with host matrices.
+//! Errors of host matrices.
 
 use pgemm_ir::Element;
 use pgemm_plan::{MatrixLayout, PlanError};
 
-/// What a host matrix cannot do.
+/// Why an operation on a host matrix failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatrixError {
@@ -18,9 +18,9 @@ pub enum MatrixError {
         layout: MatrixLayout,
         /// Its element type.
         element: Element,
-        /// What it takes.
+        /// The needed number.
         needed: usize,
-        /// What was given.
+        /// The given number.
         found: usize,
         /// `bytes` or `values`.
         unit: &'static str,
@@ -29,16 +29,16 @@ pub enum MatrixError {
     /// The allocation failed.
     #[error("{bytes} bytes of host memory are not to be had: free memory, or use a smaller matrix")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: usize,
     },
 
     /// There is no such element.
     #[error("element ({row}, {column}) lies outside a {layout} matrix")]
     OutOfRange {
-        /// The row asked for.
+        /// The requested row.
         row: usize,
-        /// The column asked for.
+        /// The requested column.
         column: usize,
         /// The matrix.
         layout: MatrixLayout,
@@ -49,7 +49,7 @@ pub enum MatrixError {
     Shape {
         /// The matrix.
         from: MatrixLayout,
-        /// The layout asked for.
+        /// The requested layout.
         to: MatrixLayout,
     },
 

@@ -1,4 +1,4 @@
-//! What keeps a result from being judged.
+//! Errors of comparisons with a reference.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use pgemm_plan::{MatrixLayout, PlanError};
 
 use super::matrix::MatrixError;
 
-/// Why a result cannot be judged.
+/// Why a result cannot be compared with a reference.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumericsError {
@@ -23,7 +23,7 @@ pub enum NumericsError {
     /// D is of another shape than the reference.
     #[error("D is {found}, and the reference has {rows} rows and {columns} columns")]
     Shape {
-        /// How D lies.
+        /// The layout of D.
         found: MatrixLayout,
         /// Rows of the reference.
         rows: usize,
@@ -33,8 +33,8 @@ pub enum NumericsError {
 
     /// No bound is derived for multiplications in this type.
     #[error(
-        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or f64 inputs, or any two of s8 \
-         and u8"
+        "there is no error bound for products of {input}: use f16, bf16, tf32, f32, e4m3, e5m2 or \
+         f64 inputs, or any two of s8 and u8"
     )]
     NoBound {
         /// The type that A and B are multiplied in.
@@ -43,8 +43,8 @@ pub enum NumericsError {
 
     /// No bound is derived for results of this type.
     #[error(
-        "there is no error bound for a D of {output}: use f16, bf16, f32, e4m3, e5m2 or s8, f64 where A and B are f64, or s32 \
-         where they are integers"
+        "there is no error bound for a D of {output}: use f16, bf16, f32, e4m3, e5m2 or s8, f64 \
+         where A and B are f64, or s32 where they are integers"
     )]
     NoOutputBound {
         /// The type of D.
@@ -56,25 +56,25 @@ pub enum NumericsError {
         "no error bound holds for k = {k}: k times the unit roundoff must stay below 1/2. Split k"
     )]
     DepthTooLarge {
-        /// The k asked for.
+        /// The requested k.
         k: usize,
     },
 
     /// The result of these inputs depends on rounding.
     #[error(
-        "the result is not exact for these inputs: they must be integers, and the magnitudes of the products of any element \
-         must sum up to at most {limit} ({reached}). Use smaller integers or a smaller k, or compare with an \
-         error bound"
+        "the result is not exact for these inputs: they must be integers, and the magnitudes of \
+         the products of any element must sum up to at most {limit} ({reached}). Use smaller \
+         integers or a smaller k, or compare with an error bound"
     )]
     NotExact {
         /// The largest sum that is exact.
         limit: u64,
-        /// What keeps the result from being exact.
+        /// Why the result is not exact.
         reached: Inexact,
     },
 }
 
-/// What keeps a result from being exact.
+/// Why a result is not exact.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Inexact {

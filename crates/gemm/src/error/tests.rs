@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn what_only_other_machines_say_is_complete() {
     let not_hopper = Error::NotHopper { name: "NVIDIA A100".into(), major: 8, minor: 0 };
-    let out_of_memory = Error::OutOfMemory { asked: 300, free: 200, total: 250 };
+    let out_of_memory = Error::OutOfMemory { requested: 300, free: 200, total: 250 };
     let too_old = Error::DriverTooOld {
         found: DriverVersion { major: 11, minor: 8 },
         needed: crate::driver::MINIMUM_DRIVER,

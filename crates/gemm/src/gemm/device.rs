@@ -1,4 +1,4 @@
-//! Products of matrices on the device that know what they are: lengths, layouts, types and contexts
+//! Products of typed matrices and buffers on the device. Their lengths, layouts, types and contexts
 //! are checked.
 
 use pgemm_ir::Element;
@@ -12,9 +12,9 @@ use crate::operands::{
 use crate::work::Pointers;
 
 impl Gemm {
-    /// Enqueues D = activation(alpha·A·B + beta·C + bias) on `stream` and returns; the problem is
-    /// prepared first where that has not happened. Where beta is not 0 and there is no C, D is C:
-    /// it is read before it is written. D is complete once the stream has been waited for, as
+    /// Enqueues D = activation(alpha·A·B + beta·C + bias) on `stream` and returns. The problem is
+    /// prepared first if necessary. If beta is not 0 and there is no C, D is C: it is read before
+    /// it is written. D is complete after a wait for the stream, as
     /// [`DeviceMatrix::download`](crate::DeviceMatrix::download) does.
     ///
     /// The first element of a buffer of cudarc's is that of the (first) matrix. Uses of such
@@ -38,7 +38,7 @@ impl Gemm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`run_at`](Self::run_at). Operands that do not lie as the problem says, are of
+    /// The errors of [`run_at`](Self::run_at). Operands that do not lie as the problem says, are of
     /// other types than the config's ([`Error::MatrixType`], [`Error::BufferType`]), too short
     /// ([`Error::BufferLength`]) or in another context ([`Error::OtherContext`]).
     /// [`PlanError::MissingBias`] and [`PlanError::UnusedBias`]. A D that is C, which the problem
@@ -130,19 +130,20 @@ impl Gemm {
     }
 }
 
-/// Checks what matrices with a layout of their own cannot be part of.
+/// Checks that the problem can be computed of matrices that have their own layout.
 fn check_matrices(problem: &Problem) -> Result<()> {
     let needed = problem.batch.count;
     if needed != 1 {
         return Err(PlanError::MatrixCount { matrix: "A", found: 1, needed }.into());
     }
-    // Layouts of matrices know neighbours only.
+    // The layouts of these matrices have contiguous lines only.
     if problem.a.step != 1 || problem.b.step != 1 {
         return Err(Error::DimensionMismatch {
             what: "step of A or B",
             found: problem.a.step.max(problem.b.step) as u64,
             needed: 1,
-            why: "the elements of a matrix's lines are neighbours; for others there are addresses and run_at",
+            why: "the elements of a matrix's lines are neighbours; for others there are addresses \
+                and run_at",
         });
     }
     Ok(())
@@ -160,8 +161,8 @@ fn check_type(matrix: &'static str, stored: &StoredType, needed: Element) -> Res
     }
 }
 
-/// Where C is read from D's place, it must lie as D does: elements would else be read that others
-/// have been written over.
+/// If C is read from D's place, it must lie as D does: elements would else be read that others have
+/// been written over.
 fn check_in_place(problem: &Problem) -> Result<()> {
     let batch = problem.batch;
     if batch.count > 1 && batch.c != batch.d {

@@ -1,5 +1,5 @@
-//! [`Gemm`]: GEMMs on device memory. Plan once, run often: [`Gemm::prepare`] compiles and loads, and a run of a prepared problem
-//! patches addresses and launches.
+//! [`Gemm`]: GEMMs on device memory. Plan once, run often: [`Gemm::prepare`] compiles and loads,
+//! and a run of a prepared problem patches addresses and launches.
 
 mod device;
 mod prepared;
@@ -15,7 +15,7 @@ use crate::driver::{self, Device, DeviceBuffer, StreamRef};
 use crate::error::Result;
 use crate::store::KernelStore;
 use crate::tuned::Picks;
-use crate::workspace::Account;
+use crate::workspace::WorkspaceBudget;
 use prepared::PlanKey;
 
 pub use prepared::{Preparation, Prepared};
@@ -25,9 +25,9 @@ pub use run::RunRequest;
 /// [`RunRequest::with_workspace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerWorkspace {
-    /// Where it begins: a multiple of [`ALIGN`](Self::ALIGN).
+    /// Its device address: a multiple of [`ALIGN`](Self::ALIGN).
     pub address: u64,
-    /// Its size.
+    /// Its size, in bytes.
     pub bytes: u64,
 }
 
@@ -50,34 +50,35 @@ struct Inner {
     device: Device,
     config: Config,
     store: Arc<KernelStore>,
-    /// What was tuned on this device.
+    /// The tuned choices for this device.
     picks: Arc<Picks>,
     prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
-    /// Sixteen zero bytes: what TMA reads of operands without depth.
+    /// Sixteen zero bytes, which TMA reads in place of operands with k = 0.
     zeros: DeviceBuffer,
-    /// What workspaces hold, over all problems.
-    account: Arc<Account>,
+    /// The bytes held by the workspaces of all problems.
+    account: Arc<WorkspaceBudget>,
     stream: driver::Stream,
-    /// The one that computes blocks of products of the host's.
+    /// The `Gemm` that computes blocks of out-of-core products.
     by_blocks: Mutex<Option<Gemm>>,
 }
 
 impl Gemm {
-    /// A GEMM on `device`. Compiles nothing yet. Problems that were tuned use what was found (see
-    /// [`crate::tune::Picks`]) where the config gives nothing but types.
+    /// A GEMM on `device`. Nothing is compiled yet. If the config leaves every knob to the planner,
+    /// tuned problems use their tuned choice (see [`crate::tune::Picks`]).
     ///
     /// # Errors
-    /// [`Error::Plan`](crate::Error::Plan) if a knob is impossible whatever the problem,
+    /// [`Error::Plan`](crate::Error::Plan) if a knob is impossible for every problem,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn create(device: &Device, config: Config) -> Result<Self> {
         let picks = Picks::from_environment(device.properties());
         Self::with_picks(device, config, picks)
     }
 
-    /// Like [`create`](Self::create), with what was tuned in place of what the environment names.
+    /// Like [`create`](Self::create), with the given tuned choices in place of those that the
+    /// environment names.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// The same as for [`create`](Self::create).
     pub fn with_picks(device: &Device, config: Config, picks: Arc<Picks>) -> Result<Self> {
         Plan::check_config(&config, device.properties().sm_count)?;
 
@@ -97,9 +98,9 @@ impl Gemm {
         })))
     }
 
-    /// The one that computes blocks of products of the host's: tiles are whole along k unless the
-    /// config says otherwise, so that sums depend on nothing but k, and workspaces are the
-    /// caller's.
+    /// The `Gemm` that computes blocks of out-of-core products. Unless the config says otherwise,
+    /// its tiles are not split, so that sums depend on k alone. Its workspaces come from the
+    /// caller.
     pub(crate) fn by_blocks(&self) -> Result<Gemm> {
         let mut by_blocks = lock(&self.0.by_blocks);
         if let Some(gemm) = &*by_blocks {
@@ -134,9 +135,8 @@ impl Gemm {
         &self.0.store
     }
 
-    /// Waits until all is done that was enqueued on this `Gemm`'s own [`stream`](Self::stream).
-    /// What it enqueued on streams of the caller's is waited for there, by
-    /// [`StreamRef::synchronize`], or by [`Device::synchronize`] for all of them.
+    /// Waits for all work on this `Gemm`'s own [`stream`](Self::stream). For work on streams of the
+    /// caller, use [`StreamRef::synchronize`], or [`Device::synchronize`] for all streams.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) with the failure of any earlier work.
@@ -149,19 +149,18 @@ impl Gemm {
         self.0.account.held()
     }
 
-    /// Sets the most bytes that the workspaces of all its problems may hold together; `None`, as at
-    /// first, sets no limit. A run that needs more than is left frees what other problems and
-    /// streams hold, after their launches, and fails with
-    /// [`Error::WorkspaceLimit`](crate::Error::WorkspaceLimit) where that is not enough. What
-    /// graphs may replay is never freed. What is held beyond a new limit stays until then, or until
+    /// Sets the limit in bytes for the workspaces of all problems together. `None`, the default,
+    /// sets no limit. A run that would exceed it first frees workspaces of other problems and
+    /// streams, after their launches. If that is not enough, it fails with
+    /// [`Error::WorkspaceLimit`](crate::Error::WorkspaceLimit). Workspaces that graphs may replay
+    /// are never freed. Bytes beyond a new limit are freed by the next such run or by
     /// [`trim`](Self::trim).
     pub fn set_workspace_limit(&self, bytes: Option<u64>) {
         self.0.account.set_limit(bytes.unwrap_or(u64::MAX));
     }
 
-    /// Gives memory back: frees the workspaces that no graph may use, after the launches that use
-    /// them, and forgets prepared problems that nobody else holds. Kernels stay loaded. Returns the
-    /// bytes of device memory that were freed.
+    /// Frees the workspaces that no graph may use, after their launches, and drops prepared
+    /// problems without other users. Kernels stay loaded. Returns the freed bytes of device memory.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) if the driver refuses.
@@ -188,13 +187,14 @@ impl Gemm {
         Ok(())
     }
 
-    /// Nobody waits for a problem's lock while holding that of the list.
+    /// The list's lock is never held while waiting for a problem's lock.
     fn all_prepared(&self) -> Vec<Arc<Prepared>> {
         lock(&self.0.prepared).values().cloned().collect()
     }
 }
 
-/// A lock that a panicking holder cannot have left half-changed: what it guards is replaced whole.
+/// Locks a mutex and ignores poisoning. The guarded value is always replaced as a whole, so a panic
+/// cannot leave it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

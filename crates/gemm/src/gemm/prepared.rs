@@ -15,7 +15,8 @@ use crate::sequence::cuda::CudaStep;
 use crate::work::Pointers;
 use crate::workspace::Workspaces;
 
-/// What of a problem a prepared launch depends on: all but the addresses and scalars.
+/// The properties of a problem that a prepared launch depends on: everything but addresses and
+/// scalars.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PlanKey {
     extents: [usize; 3],
@@ -23,10 +24,10 @@ pub(super) struct PlanKey {
     b: OperandLayout,
     alignment: OperandAlignment,
     d_major: Major,
-    /// C's, where it is read.
+    /// The leading dimension of C, if C is read.
     c_leading_dimension: Option<usize>,
     d_leading_dimension: usize,
-    /// That of C is 0 where it is not read.
+    /// The stride of C is 0 if C is not read.
     batch: Batch,
 }
 
@@ -50,19 +51,19 @@ impl PlanKey {
 pub struct Prepared {
     problem: Problem,
     sequence: Sequence,
-    patched: Mutex<Patched>,
+    patched: Mutex<PatchedArguments>,
     outcome: Option<Outcome>,
 }
 
-/// What each run changes.
-pub(super) struct Patched {
+/// The parts that each run changes.
+pub(super) struct PatchedArguments {
     /// The kernels of the steps, in order.
     pub(super) steps: Vec<CudaStep>,
     pub(super) workspaces: Workspaces,
 }
 
 impl Prepared {
-    /// What happened in the cache; `None` where the kernel was loaded already.
+    /// The outcome of the kernel cache, or `None` if the kernel was already loaded.
     pub fn cache_outcome(&self) -> Option<Outcome> {
         self.outcome
     }
@@ -72,15 +73,15 @@ impl Prepared {
         self.sequence.plan()
     }
 
-    /// Bytes of device memory held for partial sums and for repacked operands; 0 where every tile
+    /// Bytes of device memory held for partial sums and for repacked operands, or 0 if every tile
     /// is computed whole and both operands are read in place. Each stream on which the problem was
-    /// run, and each stream of a capture, has its own: what a capture used goes to the next stream
-    /// or capture once the graph and its executables are gone, the rest is freed with this problem.
+    /// run, and each stream of a capture, has its own workspace. The workspace of a capture is
+    /// reused once the graph and its executables are gone. All others are freed with this problem.
     pub fn workspace_bytes(&self) -> u64 {
         lock(&self.patched).workspaces.bytes()
     }
 
-    /// Bytes of the workspace of one launch; 0 where it needs none.
+    /// Bytes of the workspace of one launch, or 0 if it needs none.
     pub fn workspace_required_bytes(&self) -> u64 {
         lock(&self.patched).workspaces.size().bytes
     }
@@ -90,19 +91,18 @@ impl Prepared {
         &self.problem
     }
 
-    /// Its launches.
+    /// The launches of this problem.
     pub(super) fn sequence(&self) -> &Sequence {
         &self.sequence
     }
 
-    /// What each run changes.
-    pub(super) fn patched(&self) -> &Mutex<Patched> {
+    /// The parts that each run changes.
+    pub(super) fn patched(&self) -> &Mutex<PatchedArguments> {
         &self.patched
     }
 }
 
-/// What is prepared: a problem, and as far as they are known the places of its operands and how it
-/// is to be computed.
+/// A request to prepare a problem, optionally with the alignment of its operands and with a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
     problem: &'a Problem,
@@ -117,13 +117,13 @@ impl<'a> Preparation<'a> {
         Preparation { problem, pointers: None, choice: None }
     }
 
-    /// For operands at addresses that are as far off multiples of 16 as these, and as others that
-    /// are multiples of it.
+    /// Prepares for operands with the alignment of these addresses, and for operands aligned to 16
+    /// bytes.
     pub fn at(self, pointers: &Pointers) -> Self {
         Preparation { pointers: Some(*pointers), ..self }
     }
 
-    /// Computed by exactly this choice. What is prepared so is not remembered; its kernel stays
+    /// Prepares exactly this choice. The result is not stored in the `Gemm`, but its kernel stays
     /// loaded.
     pub fn with_choice(self, choice: Choice) -> Self {
         Preparation { choice: Some(choice), ..self }
@@ -137,9 +137,9 @@ impl<'a> From<&'a Problem> for Preparation<'a> {
 }
 
 impl Gemm {
-    /// Plans a problem, compiles and loads its kernel where that has not happened yet, packs its
-    /// arguments, and allocates a workspace where the plan splits tiles along k or repacks
-    /// operands. Runs of this problem at such addresses then only patch addresses and launch.
+    /// Plans a problem, compiles and loads its kernel if necessary, and packs its arguments. It
+    /// allocates a workspace if the plan splits tiles along k or repacks operands. Later runs of
+    /// this problem with the same alignment only patch addresses and launch.
     ///
     /// ```no_run
     /// # use persistent_gemm::{Choice, Error, Gemm, Pointers, Preparation, Problem};
@@ -152,10 +152,10 @@ impl Gemm {
     /// ```
     ///
     /// # Errors
-    /// The problem is malformed, no kernel can compute it, a choice does not fit it or this
-    /// config's types, memory for the workspace is lacking, or the driver refuses.
-    /// [`Error::UncleanKernel`] where the driver spoils the kernel that the config or the choice
-    /// names, [`Error::NoCleanKernel`] where it spoils all that the planner could take.
+    /// The problem is invalid, no kernel can compute it, the choice does not fit the problem or the
+    /// types, memory for the workspace is lacking, or the driver fails. [`Error::UncleanKernel`] if
+    /// the driver spoils the kernel that the config or the choice names; [`Error::NoCleanKernel`]
+    /// if it spoils all kernels that the planner could take.
     pub fn prepare<'a>(&self, preparation: impl Into<Preparation<'a>>) -> Result<Arc<Prepared>> {
         let Preparation { problem, pointers, choice } = preparation.into();
         problem.validate()?;
@@ -212,8 +212,8 @@ impl Gemm {
     /// A plan, ready to launch.
     ///
     /// # Errors
-    /// [`Error::UncleanKernel`] where the driver spoils its kernel, and what else keeps it from
-    /// being launched.
+    /// [`Error::UncleanKernel`] if the driver spoils its kernel, and what else keeps it from being
+    /// launched.
     fn prepare_plan(
         &self,
         problem: &Problem,
@@ -235,7 +235,7 @@ impl Gemm {
         let steps = steps.map(|(step, function)| CudaStep::new(device, step, function));
         let steps = steps.collect::<Result<_>>()?;
         let workspaces = Workspaces::new(device, account.clone(), sequence.workspace())?;
-        let patched = Mutex::new(Patched { steps, workspaces });
+        let patched = Mutex::new(PatchedArguments { steps, workspaces });
         Ok(Prepared { problem: *problem, sequence, patched, outcome })
     }
 }
@@ -249,10 +249,10 @@ pub(super) fn alignment(
     OperandAlignment::of(problem, config, [pointers.a, pointers.b])
 }
 
-/// What `prepare` makes of the first plan whose kernel the driver does not spoil.
+/// The result of `prepare` for the first plan whose kernel the driver does not spoil.
 ///
 /// # Errors
-/// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] where the
+/// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] if the
 /// planner has no other left; any other error of `prepare`.
 fn first_clean<T>(
     config: &Config,

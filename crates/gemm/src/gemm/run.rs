@@ -6,22 +6,21 @@ use std::sync::Arc;
 use pgemm_kernels::{TMA_ALIGN_BYTES, Workspace};
 use pgemm_plan::{OperandAccess, Problem};
 
-use super::prepared::{Patched, PlanKey, Prepared, alignment};
+use super::prepared::{PatchedArguments, PlanKey, Prepared, alignment};
 use super::{CallerWorkspace, Gemm, lock};
 use crate::driver::{self, StreamRef};
 use crate::error::{Error, Result};
 use crate::work::Pointers;
 
-/// What a run at addresses computes: a problem, or a prepared one, which is found without being
-/// looked up.
+/// The problem that a run computes, or a prepared problem, which needs no lookup.
 #[derive(Clone, Copy)]
 pub struct RunRequest<'a> {
-    what: What<'a>,
+    what: RequestTarget<'a>,
     workspace: Option<CallerWorkspace>,
 }
 
 #[derive(Clone, Copy)]
-enum What<'a> {
+enum RequestTarget<'a> {
     Problem(&'a Problem),
     Prepared(&'a Prepared, [f64; 2]),
 }
@@ -29,15 +28,15 @@ enum What<'a> {
 impl<'a> RunRequest<'a> {
     /// A prepared problem with these scalars in place of its own.
     pub fn prepared(prepared: &'a Prepared, alpha: f64, beta: f64) -> Self {
-        RunRequest { what: What::Prepared(prepared, [alpha, beta]), workspace: None }
+        RunRequest { what: RequestTarget::Prepared(prepared, [alpha, beta]), workspace: None }
     }
 
-    /// The same with a workspace of the caller's of
-    /// [`workspace_required_bytes`](Prepared::workspace_required_bytes), whatever it holds: the
-    /// part with counters is set to zero on the stream before each launch. Nothing is allocated
-    /// then. Problems are best prepared for their addresses
-    /// ([`Preparation::at`](super::Preparation::at)) where operands lie at no multiples of 16: at
-    /// such addresses a problem that was not needs what it needs when prepared anew.
+    /// Runs with a workspace of the caller that has
+    /// [`workspace_required_bytes`](Prepared::workspace_required_bytes). Its content does not
+    /// matter, because the counters are zeroed on the stream before each launch. Nothing is
+    /// allocated. If operands are not aligned to 16 bytes, the problem should be prepared for their
+    /// addresses ([`Preparation::at`](super::Preparation::at)); otherwise the run may need a larger
+    /// workspace.
     pub fn with_workspace(self, workspace: CallerWorkspace) -> Self {
         RunRequest { workspace: Some(workspace), ..self }
     }
@@ -45,18 +44,18 @@ impl<'a> RunRequest<'a> {
 
 impl<'a> From<&'a Problem> for RunRequest<'a> {
     fn from(problem: &'a Problem) -> Self {
-        RunRequest { what: What::Problem(problem), workspace: None }
+        RunRequest { what: RequestTarget::Problem(problem), workspace: None }
     }
 }
 
-/// With the scalars that it was prepared with.
+/// The prepared problem with the scalars of its preparation.
 impl<'a> From<&'a Prepared> for RunRequest<'a> {
     fn from(prepared: &'a Prepared) -> Self {
         RunRequest::prepared(prepared, prepared.problem().alpha, prepared.problem().beta)
     }
 }
 
-/// As of the prepared problem itself.
+/// The same as for a reference to the prepared problem.
 impl<'a> From<&'a Arc<Prepared>> for RunRequest<'a> {
     fn from(prepared: &'a Arc<Prepared>) -> Self {
         RunRequest::from(&**prepared)
@@ -64,15 +63,15 @@ impl<'a> From<&'a Arc<Prepared>> for RunRequest<'a> {
 }
 
 impl Gemm {
-    /// Enqueues D = alpha·A·B + beta·C, with the config's epilogue, of matrices at addresses, and
-    /// returns. A problem is prepared first where that has not happened; so is a prepared one at
-    /// addresses of operands that are further off multiples of 16 than it was prepared for. Then
-    /// addresses and scalars are patched, and the kernels launched.
+    /// Enqueues D = alpha·A·B + beta·C, with the config's epilogue, for matrices at addresses, and
+    /// returns. The problem is prepared first if necessary, also if the operands are less aligned
+    /// than those it was prepared for. Then addresses and scalars are patched and the kernels
+    /// launched.
     ///
-    /// Where the plan splits tiles along k or repacks operands, the first run on a stream or in a
-    /// capture takes the workspace that [`prepare`](Self::prepare) left, or allocates one and waits
-    /// for its counters to be zeroed; captures do not forbid that. No other run of a prepared
-    /// problem allocates or waits.
+    /// If the plan splits tiles along k or repacks operands, the first run on a stream or in a
+    /// capture needs a workspace. It takes the one that [`prepare`](Self::prepare) created, or
+    /// allocates one and waits until its counters are zeroed. This is allowed during a capture. No
+    /// other run of a prepared problem allocates or waits.
     ///
     /// ```no_run
     /// # use persistent_gemm::driver::StreamRef;
@@ -86,19 +85,19 @@ impl Gemm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare). An address that is null or no multiple of an element's
-    /// size. [`Error::CaptureUnprepared`] if the stream is being captured and the problem was not
-    /// prepared for such addresses. [`Error::PreparedWithoutC`] if beta is not 0 and was when the
-    /// problem was prepared. Scalars of an integer product that are no 32-bit integers, or that are
-    /// beyond binary32 where the product is not of f64. [`Error::OutOfMemory`] where a workspace is
-    /// allocated, [`Error::WorkspaceLimit`] where it may not be, [`Error::Workspace`] where the
-    /// caller's is too small or not aligned. A launch that the driver refuses.
+    /// The errors of [`prepare`](Self::prepare). An address that is null or no multiple of an
+    /// element's size. [`Error::CaptureUnprepared`] if the stream is being captured and the problem
+    /// was not prepared for such addresses. [`Error::PreparedWithoutC`] if beta is not 0 and was
+    /// when the problem was prepared. Scalars of an integer product that are no 32-bit integers, or
+    /// that are beyond binary32 where the product is not of f64. [`Error::OutOfMemory`] if a
+    /// workspace is allocated, [`Error::WorkspaceLimit`] if it may not be, [`Error::Workspace`] if
+    /// the caller's is too small or not aligned. A launch that the driver refuses.
     ///
     /// # Safety
     /// The addresses must be those of matrices on this device as the problem describes them, alive
     /// and not otherwise written until the work on `stream` has been done. `stream` must belong to
-    /// the device's context. Where it is being captured, matrices and this `Gemm` must live until
-    /// the last replay has been done, and executables made from one graph must not run at the same
+    /// the device's context. If it is being captured, matrices and this `Gemm` must live until the
+    /// last replay has been done, and executables made from one graph must not run at the same
     /// time. A problem that is prepared must have been so by this `Gemm`. A workspace must be
     /// memory of this device that nobody else uses until the work on `stream` has been done, or,
     /// captured, while a replay runs.
@@ -110,14 +109,14 @@ impl Gemm {
     ) -> Result<()> {
         let RunRequest { what, workspace } = request.into();
         match what {
-            What::Problem(problem) if problem.is_empty() => Ok(problem.validate()?),
-            What::Problem(problem) => {
+            RequestTarget::Problem(problem) if problem.is_empty() => Ok(problem.validate()?),
+            RequestTarget::Problem(problem) => {
                 let prepared = self.prepared_for_run(problem, pointers, stream)?;
                 let scalars = [problem.alpha, problem.beta];
                 // SAFETY: the caller vouches for addresses, workspace and stream.
                 unsafe { self.enqueue(&prepared, scalars, pointers, workspace, stream) }
             }
-            What::Prepared(prepared, scalars) => {
+            RequestTarget::Prepared(prepared, scalars) => {
                 // SAFETY: as above.
                 unsafe { self.enqueue(prepared, scalars, pointers, workspace, stream) }
             }
@@ -141,7 +140,7 @@ impl Gemm {
     }
 
     /// # Safety
-    /// As [`run_at`](Self::run_at).
+    /// The same as for [`run_at`](Self::run_at).
     unsafe fn enqueue(
         &self,
         prepared: &Prepared,
@@ -186,7 +185,7 @@ impl Gemm {
         // Entered once here rather than in each call below.
         let _current = self.0.device.enter()?;
         let mut patched = lock(prepared.patched());
-        let Patched { steps, workspaces } = &mut *patched;
+        let PatchedArguments { steps, workspaces } = &mut *patched;
         let workspace = match own {
             // SAFETY: the caller vouches for the memory.
             Some(own) => unsafe { given(own, workspaces.size(), stream) }?,
@@ -207,8 +206,8 @@ impl Gemm {
     }
 }
 
-/// A workspace of the caller's, with its counters set to zero on the stream; 0 where none is
-/// needed.
+/// The address of the caller's workspace, whose counters are zeroed on the stream. 0 if no
+/// workspace is needed.
 ///
 /// # Errors
 /// [`Error::Workspace`]; [`Error::Driver`] if the call fails.

@@ -9,7 +9,7 @@ use pgemm_plan::MatrixLayout;
 use super::HostMatrix;
 use crate::error::Result;
 
-/// Matrices as they lie in one allocation, `stride` elements apart, with NaN in between. There is
+/// Copies matrices into one allocation, `stride` elements apart, with NaN in between. There must be
 /// at least one.
 pub(crate) fn laid_together(matrices: &[HostMatrix], stride: usize) -> Result<Cow<'_, HostMatrix>> {
     let (first, others) = (&matrices[0], matrices.len() - 1);
@@ -36,7 +36,7 @@ pub(crate) fn take_apart(all: &[u8], stride: usize, matrices: &mut [HostMatrix])
     }
 }
 
-/// One line of NaN with room for so many matrices.
+/// One line of NaN with room for `count` matrices.
 pub(crate) fn room_for(
     layout: MatrixLayout,
     element: Dtype,
@@ -50,8 +50,8 @@ pub(crate) fn room_for(
     Ok(all)
 }
 
-/// The bytes of each line of a matrix, and where they begin where the matrix begins `first`
-/// elements behind the start.
+/// The bytes of each line of a matrix, each with its offset in an allocation in which the matrix
+/// begins at element `first`.
 fn lines(matrix: &HostMatrix, first: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
     let (layout, size) = (matrix.layout(), matrix.dtype().bytes() as usize);
     let lines = if layout.is_empty() { 0 } else { layout.lines() };

@@ -1,4 +1,5 @@
-//! One element of any type to and from `f32` and `f64`, rounded once, to nearest with ties to even.
+//! Conversion of single elements of any type to and from `f32` and `f64`. Values are rounded once,
+//! to nearest with ties to even.
 //!
 //! Out of range: f16, bf16, tf32 and f32 overflow to infinity as IEEE 754 says. e4m3 and e5m2
 //! saturate at ±448 and ±57344, infinities included, as `cvt.rn.satfinite` does (PTX ISA, "cvt").
@@ -9,8 +10,8 @@ use float8::{F8E4M3, F8E5M2};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// An element as it lies in memory. The methods have names of their own: `half` has inherent ones
-/// called `from_f64`, which round twice.
+/// The storage of an element. The method names differ from `half`'s inherent `from_f64`, which
+/// rounds twice.
 pub(crate) trait Scalar: Pod + Send + Sync {
     /// The exact value.
     fn to_double(self) -> f64;
@@ -57,8 +58,7 @@ fn round_significand<const DROPPED: u32>(value: f32) -> u32 {
     let bits = value.to_bits();
     let mask = (1u32 << DROPPED) - 1;
     if value.is_nan() {
-        // The quiet bit survives, so a payload in the dropped bits cannot turn a NaN into an
-        // infinity.
+        // The quiet bit is set, so dropping payload bits cannot turn a NaN into an infinity.
         return (bits | 0x0040_0000) & !mask;
     }
     let half_minus_one = mask >> 1;
@@ -104,8 +104,8 @@ impl Scalar for bf16 {
     }
 }
 
-/// binary32 storage whose value is the nearest tf32: kernels round as they load, so whatever the
-/// low 13 bits hold is read so.
+/// binary32 storage whose value is the nearest tf32. Kernels round on load, so the low 13 bits may
+/// hold anything.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Tf32(f32);
@@ -149,7 +149,8 @@ impl Scalar for f64 {
     }
 }
 
-/// The NaN that conversions to either 8-bit float give, on the device too, whatever its sign was.
+/// The NaN that conversions to either 8-bit float produce, on the device too, for NaNs of both
+/// signs.
 const NAN_8: u8 = 0x7f;
 
 /// e4m3 by its bits.

@@ -1,5 +1,5 @@
-//! Deterministic fills. Each element's value is a function of the seed, its row and its column
-//! alone, so it depends neither on the number of threads nor on how the matrix lies.
+//! Deterministic fills. The value of an element depends on the seed, its row and its column alone,
+//! not on the number of threads or the layout.
 
 use std::convert::Infallible;
 
@@ -88,9 +88,9 @@ impl HostMatrix {
         });
     }
 
-    /// What random operands hold: independent samples of the normal distribution with mean 0 and
-    /// variance 1, or integers, which are uniform over all values of an 8-bit type (−128 excepted)
-    /// and up to a thousand in s32.
+    /// Fills the matrix with random values. Floats are independent samples of the normal
+    /// distribution with mean 0 and variance 1. Integers are uniform over all values of an 8-bit
+    /// type except −128, and up to a thousand in s32.
     pub fn fill_random(&mut self, seed: u64) {
         match self.dtype() {
             Element::S8 => self.fill_integers(seed, 127),

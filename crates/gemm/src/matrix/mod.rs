@@ -1,5 +1,5 @@
-//! Host matrices: one buffer of any element type, with order and leading dimension, and what tests
-//! and tools do to it: fill, convert, read and write single elements.
+//! Host matrices: a buffer of any element type with order and leading dimension. Operations fill
+//! and convert it, and read and write single elements.
 
 pub(crate) mod batch;
 pub(crate) mod convert;
@@ -17,8 +17,8 @@ use convert::{Scalar, with_scalar};
 pub use crate::error::MatrixError;
 use pgemm_plan::{MatrixLayout, Order};
 
-/// A matrix in host memory. Gaps between lines belong to the buffer and are kept as they are by
-/// every operation except [`poison`](HostMatrix::poison).
+/// A matrix in host memory. Gaps between lines belong to the buffer. Only
+/// [`poison`](HostMatrix::poison) changes them.
 #[derive(Clone, Debug)]
 pub struct HostMatrix {
     layout: MatrixLayout,
@@ -27,7 +27,7 @@ pub struct HostMatrix {
     // Dropped before the memory that it is about.
     pinned: pinned::Pinned,
     // Words rather than bytes, so that a view as any element type is aligned. The matrix begins
-    // behind so many of them.
+    // after `first_word` of them.
     words: Vec<u64>,
     first_word: usize,
 }
@@ -49,8 +49,8 @@ impl HostMatrix {
     pub fn zeros(layout: MatrixLayout, element: Element) -> Result<HostMatrix, MatrixError> {
         let bytes = layout.bytes(element)?;
         let words = bytes.div_ceil(size_of::<u64>());
-        // `vec!` aborts where memory is short, and asks the system for zeros where it is not: ask
-        // twice.
+        // `vec!` aborts if memory is short, but gets zeroed pages cheaply. So the allocation is
+        // first tried fallibly.
         Vec::<u64>::new()
             .try_reserve_exact(words)
             .map_err(|_| MatrixError::OutOfMemory { bytes })?;
@@ -58,7 +58,7 @@ impl HostMatrix {
         Ok(HostMatrix { layout, element, bytes, pinned, words: vec![0; words], first_word: 0 })
     }
 
-    /// Makes it the transposed matrix: the same bytes, read the other way.
+    /// Transposes the matrix without moving bytes: the order changes.
     pub fn transpose(&mut self) {
         let MatrixLayout { rows, columns, order, .. } = self.layout;
         let order = match order {
@@ -71,7 +71,7 @@ impl HostMatrix {
     /// A matrix whose buffer holds `bytes`, little-endian, gaps included.
     ///
     /// # Errors
-    /// As [`zeros`](Self::zeros), or the length is not the layout's.
+    /// The same as for [`zeros`](Self::zeros), or the length is not the layout's.
     pub fn from_bytes(
         layout: MatrixLayout,
         element: Element,
@@ -95,7 +95,7 @@ impl HostMatrix {
     /// A matrix of the given values, row after row without gaps, each rounded to nearest even.
     ///
     /// # Errors
-    /// As [`zeros`](Self::zeros), or there are not rows × columns values.
+    /// The same as for [`zeros`](Self::zeros), or the number of values is not rows × columns.
     pub fn from_f64(
         layout: MatrixLayout,
         element: Element,
@@ -108,10 +108,10 @@ impl HostMatrix {
         Ok(matrix)
     }
 
-    /// As [`from_f64`](Self::from_f64), from single precision.
+    /// The same as for [`from_f64`](Self::from_f64), from single precision.
     ///
     /// # Errors
-    /// As [`from_f64`](Self::from_f64).
+    /// The same as for [`from_f64`](Self::from_f64).
     pub fn from_f32(
         layout: MatrixLayout,
         element: Element,
@@ -228,7 +228,7 @@ impl HostMatrix {
         }
         let mut target = HostMatrix::zeros(self.layout, element)?;
         let length = self.layout.line_length();
-        // f64 and s32 have values that an f32 cannot hold on the way.
+        // f64 and s32 have values that an f32 cannot represent.
         let exact_in_f32 = !matches!(self.element, Element::F64 | Element::S32);
         // A function for each pair of types, and one loop for all: the compiler would otherwise
         // build a hundred of them.
@@ -244,8 +244,8 @@ impl HostMatrix {
         Ok(target)
     }
 
-    /// How many finite elements lie beyond the largest values of another type: those that
-    /// [`convert`](Self::convert) makes infinite or saturates.
+    /// The number of finite elements beyond the largest values of another type.
+    /// [`convert`](Self::convert) makes them infinite or saturates them.
     pub fn out_of_range(&self, element: Element) -> u64 {
         let length = self.layout.line_length();
         let round: fn(f64) -> f64 =
@@ -263,7 +263,7 @@ impl HostMatrix {
         })
     }
 
-    /// The same elements laid out differently.
+    /// The same elements in another layout.
     ///
     /// # Errors
     /// The layout has other rows or columns, is impossible, or the memory is not to be had.
@@ -416,7 +416,8 @@ mod tests {
                     let value = source.get(row, column).unwrap();
                     expected.set(0, 0, value).unwrap();
                     let (expected, found) = (expected.get(0, 0).unwrap(), converted.get(row, column).unwrap());
-                    prop_assert!(expected == found || expected.is_nan() && found.is_nan(), "{} {}", expected, found);
+                    prop_assert!(expected == found || expected.is_nan() && found.is_nan(), "{} \
+                        {}", expected, found);
                 }
             }
         }

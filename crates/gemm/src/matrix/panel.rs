@@ -10,7 +10,7 @@ use super::HostMatrix;
 use super::convert::{Scalar, with_scalar};
 
 /// A working precision of the `gemm` crate.
-pub(crate) trait Working: Copy + Send + Sync + 'static {
+pub(crate) trait WorkingElement: Copy + Send + Sync + 'static {
     const ZERO: Self;
     const ONE: Self;
     fn read<S: Scalar>(source: &[S], target: &mut [Self]);
@@ -21,7 +21,7 @@ pub(crate) trait Working: Copy + Send + Sync + 'static {
     fn map(self, function: impl Fn(f64) -> f64) -> Self;
 }
 
-impl Working for f32 {
+impl WorkingElement for f32 {
     const ZERO: f32 = 0.0;
     const ONE: f32 = 1.0;
     fn read<S: Scalar>(source: &[S], target: &mut [f32]) {
@@ -38,7 +38,7 @@ impl Working for f32 {
     }
 }
 
-impl Working for f64 {
+impl WorkingElement for f64 {
     const ZERO: f64 = 0.0;
     const ONE: f64 = 1.0;
     fn read<S: Scalar>(source: &[S], target: &mut [f64]) {
@@ -67,7 +67,7 @@ pub(crate) struct Panel<T> {
     values: Vec<T>,
 }
 
-impl<T: Working> Panel<T> {
+impl<T: WorkingElement> Panel<T> {
     /// An empty panel, whose memory later blocks reuse.
     pub(crate) fn new() -> Panel<T> {
         Panel { rows: 0, columns: 0, order: Order::RowMajor, values: Vec::new() }
@@ -131,7 +131,7 @@ impl<T: Working> Panel<T> {
 ///
 /// # Panics
 /// The extents do not fit: a caller in this crate is wrong.
-pub(crate) fn add_product<T: Working>(sum: &mut [T], a: &Panel<T>, b: &Panel<T>) {
+pub(crate) fn add_product<T: WorkingElement>(sum: &mut [T], a: &Panel<T>, b: &Panel<T>) {
     assert_eq!(a.columns, b.rows);
     assert_eq!(sum.len(), a.rows * b.columns);
     if sum.is_empty() || a.columns == 0 {
@@ -142,7 +142,7 @@ pub(crate) fn add_product<T: Working>(sum: &mut [T], a: &Panel<T>, b: &Panel<T>)
     // SAFETY: the lengths of the three buffers are the products of their extents (asserted above
     // for `sum`, set by `read` for the panels), so every address that extents and strides reach
     // lies inside; `sum` is exclusively borrowed; and the element type is f32 or f64, which are all
-    // that `Working` is implemented for.
+    // that `WorkingElement` is implemented for.
     unsafe {
         gemm::gemm(
             a.rows,

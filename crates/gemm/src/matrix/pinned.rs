@@ -8,11 +8,11 @@ use crate::error::{MatrixError, Result};
 
 /// Words of a page, by which memory is pinned.
 const PAGE_WORDS: usize = 4096 / size_of::<u64>();
-/// From this size allocators give memory in pages of its own.
+/// From this size, in bytes, allocators return memory on separate pages.
 const OWN_PAGES_BYTES: usize = 64 << 20;
 
-/// The registration of a matrix's memory. It belongs to the memory, not to what that holds: clones
-/// have none.
+/// The registration of a matrix's memory. It belongs to the memory, so clones of the matrix are not
+/// pinned.
 #[derive(Debug, Default)]
 pub(crate) struct Pinned(Option<Registration>);
 
@@ -23,13 +23,13 @@ impl Clone for Pinned {
 }
 
 impl HostMatrix {
-    /// Pins the matrix's memory, until it is dropped, so that the device copies it at the speed of
-    /// the link, and without the host. That takes about as long as writing the memory once, so it
-    /// pays where a matrix is copied more than once.
+    /// Pins the matrix's memory until it is dropped. The device then copies it at the speed of the
+    /// link, without the host. Pinning takes about as long as writing the memory once, so it pays
+    /// off if a matrix is copied more than once.
     ///
     /// # Errors
-    /// [`crate::Error::Driver`] or [`crate::Error::OutOfMemory`] where the system lets no more
-    /// memory be locked.
+    /// [`crate::Error::Driver`] or [`crate::Error::OutOfMemory`] if the system allows no more
+    /// locked memory.
     pub fn pin(&mut self, device: &Device) -> Result<()> {
         if self.pinned.0.is_some() || self.bytes == 0 {
             return Ok(());

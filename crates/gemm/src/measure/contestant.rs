@@ -13,10 +13,11 @@ use crate::work::Pointers;
 
 /// Something that computes the product of the operand sets it was made for.
 pub trait Contestant {
-    /// Its name in reports.
+    /// The name in reports.
     fn name(&self) -> &str;
 
-    /// What exactly runs: a spec and plan, or a library's algorithm. Goes into reports as it is.
+    /// Details of what runs: a spec and plan, or a library's algorithm. Reports contain them
+    /// unchanged.
     fn details(&self) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -26,8 +27,8 @@ pub trait Contestant {
         requested
     }
 
-    /// How much further off its results may be than the bound says, since its activation is another
-    /// function.
+    /// The additional error allowed beyond the bound, because the contestant's activation is a
+    /// different approximation.
     fn slack(&self) -> f64 {
         0.0
     }
@@ -37,7 +38,7 @@ pub trait Contestant {
     /// captured.
     ///
     /// # Errors
-    /// Whatever keeps it from enqueueing; the benchmark ends with that error.
+    /// An error of the enqueue. The benchmark ends with it.
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<()>;
 }
 
@@ -53,7 +54,7 @@ impl GemmContestant {
     /// Prepares `gemm` for the problem of `operands`.
     ///
     /// # Errors
-    /// Those of [`Gemm::prepare`].
+    /// The errors of [`Gemm::prepare`].
     pub fn new(gemm: &Gemm, operands: &Arc<OperandSets>) -> Result<Self> {
         let prepared = gemm.prepare(operands.problem())?;
         let plan = prepared.plan();
@@ -66,12 +67,12 @@ impl GemmContestant {
         Ok(GemmContestant { gemm: gemm.clone(), prepared, operands: operands.clone(), name })
     }
 
-    /// The same under another name than its kernel's.
+    /// The same contestant with another name than that of its kernel.
     pub fn named(self, name: String) -> GemmContestant {
         GemmContestant { name, ..self }
     }
 
-    /// How it computes.
+    /// The plan of the contestant.
     pub fn plan(&self) -> &Plan {
         self.prepared.plan()
     }

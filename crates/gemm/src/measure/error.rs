@@ -1,4 +1,4 @@
-//! What keeps something from being measured.
+//! Errors of measurements.
 
 use std::error;
 use std::fmt;
@@ -8,7 +8,7 @@ use pgemm_plan::PlanError;
 use crate::error::{Error, MatrixError, NumericsError};
 use crate::numerics::Comparison;
 
-/// What measuring returns.
+/// The result type of measurements.
 pub(crate) type Result<T, E = MeasureError> = std::result::Result<T, E>;
 
 /// Why a measurement gave no number.
@@ -20,7 +20,7 @@ pub enum MeasureError {
     Duration {
         /// The protocol's field.
         field: &'static str,
-        /// What it holds, seconds.
+        /// The value, in seconds.
         seconds: f64,
         /// The longest that is allowed, seconds.
         max: f64,
@@ -28,7 +28,8 @@ pub enum MeasureError {
 
     /// A protocol without rounds measures nothing.
     #[error(
-        "a protocol without rounds, or with empty ones, gives no ratio: use at least 1 round of 1 palindrome"
+        "a protocol without rounds, or with empty ones, gives no ratio: use at least 1 round of 1 \
+         palindrome"
     )]
     NoRounds,
 
@@ -37,17 +38,18 @@ pub enum MeasureError {
     NoSuchContestant {
         /// The requested index.
         requested: usize,
-        /// How many there are.
+        /// The number that exists.
         count: usize,
     },
 
-    /// Nobody to measure.
+    /// There are no contestants.
     #[error("there is no contestant to measure: give at least one")]
     NoContestants,
 
     /// A slice ended as soon as it began.
     #[error(
-        "{gemms} GEMMs took no time on the GPU: the contestant enqueues nothing; check its enqueue function"
+        "{gemms} GEMMs took no time on the GPU: the contestant enqueues nothing; check its enqueue \
+         function"
     )]
     NoTime {
         /// GEMMs in the slice.
@@ -67,11 +69,11 @@ pub enum MeasureError {
 
     /// The matrices do not fit on the device often enough.
     #[error(
-        "{sets} operand sets of {set_bytes} bytes exceed the {free} bytes that are free on the device: use a smaller \
-         problem"
+        "{sets} operand sets of {set_bytes} bytes exceed the {free} bytes that are free on the \
+         device: use a smaller problem"
     )]
     SetsDoNotFit {
-        /// How many sets the protocol rotates through.
+        /// Number of sets that the protocol rotates through.
         sets: usize,
         /// Bytes of one set.
         set_bytes: u64,
@@ -84,23 +86,23 @@ pub enum MeasureError {
     NoSuchSet {
         /// The requested set.
         requested: usize,
-        /// How many there are.
+        /// The number that exists.
         count: usize,
     },
 
     /// A contestant computes something else, so it is not timed.
     #[error(
-        "{contestant} computes a wrong D and is not timed (operand set {set}, {rows} rows compared): {finding}. Fix or \
-         exclude the contestant"
+        "{contestant} computes a wrong D and is not timed (operand set {set}, {rows} rows \
+         compared): {finding}. Fix or exclude the contestant"
     )]
     WrongResult {
         /// The contestant.
         contestant: String,
         /// The operand set.
         set: usize,
-        /// How many rows were compared.
+        /// Number of compared rows.
         rows: usize,
-        /// What differs.
+        /// The part that differs.
         finding: WrongOutput,
     },
 
@@ -131,7 +133,7 @@ impl From<NumericsError> for MeasureError {
     }
 }
 
-/// What is wrong with a D, and in a batch with which one.
+/// What is wrong with a D, and its number in a batch.
 #[derive(Clone, Debug)]
 pub struct WrongOutput {
     /// The product of a batch; `None` of a single one.
@@ -146,7 +148,7 @@ pub struct WrongOutput {
 pub enum WrongElements {
     /// They differ from the reference.
     Different(Box<Comparison>),
-    /// So many were not written.
+    /// This number of elements was not written.
     Unwritten(usize),
     /// Bytes between the rows were.
     Overwritten,

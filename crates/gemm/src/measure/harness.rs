@@ -1,5 +1,5 @@
-//! [`Harness`]: a device with what measuring needs. Contestants are verified, then run against each other by the protocol, on
-//! one stream, over rotating operand sets.
+//! [`Harness`]: a device with the state that measuring needs. Contestants are verified and then
+//! raced by the protocol, on one stream, over rotating operand sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ pub struct Harness {
     meter: PowerMeter,
 }
 
-/// What a race of contestants gave.
+/// The outcome of a race of contestants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Race {
-    /// How each contestant was verified before, in order.
+    /// The verification of each contestant, in order.
     pub verifications: Vec<Verification>,
     /// Every slice and every block.
     pub measurement: Measurement,
@@ -62,7 +62,7 @@ impl Harness {
     /// Random operand sets for a problem, uploaded, enough of them for a cold L2.
     ///
     /// # Errors
-    /// Those of [`OperandSets::new`].
+    /// The errors of [`OperandSets::new`].
     pub fn operands(
         &self,
         problem: &Problem,
@@ -72,10 +72,10 @@ impl Harness {
         self.operands_in(L2::Cold, problem, elements, seed)
     }
 
-    /// The same with a cold or a warm L2.
+    /// The same operands for a cold or a warm L2.
     ///
     /// # Errors
-    /// Those of [`OperandSets::new`].
+    /// The errors of [`OperandSets::new`].
     pub fn operands_in(
         &self,
         l2: L2,
@@ -89,7 +89,7 @@ impl Harness {
     /// Verifies `contestant` without timing it.
     ///
     /// # Errors
-    /// [`MeasureError::WrongResult`], or whatever keeps it from running.
+    /// [`MeasureError::WrongResult`], or the error that prevents the run.
     pub fn verify(
         &self,
         operands: &OperandSets,
@@ -98,12 +98,12 @@ impl Harness {
         Verifier::new(operands)?.verify(contestant, self.stream())
     }
 
-    /// Verifies all contestants, then measures them in one go, so that all meet the same state of
-    /// the card: in each round everybody runs once forwards and once backwards.
+    /// Verifies all contestants, then measures them together, so that all see the same state of the
+    /// card. In each round all contestants run once in forward and once in backward order.
     ///
     /// # Errors
-    /// [`MeasureError::WrongResult`] before anything is timed, or whatever keeps a contestant from
-    /// running.
+    /// [`MeasureError::WrongResult`] before anything is timed, or the error that prevents a
+    /// contestant from running.
     pub fn race(
         &self,
         operands: &OperandSets,
@@ -122,8 +122,7 @@ impl Harness {
     }
 }
 
-/// A graph should run for about this long, so that the gap between replays stays below one in two
-/// hundred.
+/// Target duration of a graph, in seconds. The gap between replays then stays below 0.5 %.
 const GRAPH_SECONDS: f64 = 1.5e-3;
 
 /// GEMMs in a graph: whole rotations through the sets, for about 1.5 ms.
@@ -144,7 +143,7 @@ pub struct SliceTimer<'a, 'c> {
 }
 
 impl<'a, 'c> SliceTimer<'a, 'c> {
-    /// A timer of these contestants, each of which has so many operand sets.
+    /// A timer for these contestants, each with `sets` operand sets.
     ///
     /// # Errors
     /// Driver errors.
@@ -258,7 +257,7 @@ mod tests {
     fn graphs_hold_whole_rotations() {
         // 4 µs on 21 sets: 18 rotations take about 1.5 ms.
         assert_eq!(graph_length(4e-6, 21), 18 * 21);
-        // A rotation that takes longer than that is not cut.
+        // A rotation is never cut, even if it takes longer.
         assert_eq!(graph_length(1e-3, 40), 40);
         assert_eq!(graph_length(40e-6, 3) % 3, 0);
     }

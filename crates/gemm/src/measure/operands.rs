@@ -1,6 +1,6 @@
-//! What the contestants work on: sets of A, B, C and D on the device. Usually several, more than
-//! twice the L2 in all, so that each GEMM finds its operands in memory rather than in the cache of
-//! the one before; a single one where a warm cache is asked for.
+//! The operands of contestants: sets of A, B, C and D on the device. Usually there are several,
+//! which together exceed twice the L2, so that no GEMM finds its operands in the cache. For a warm
+//! cache there is a single set.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,20 +15,19 @@ use crate::matrix::HostMatrix;
 use crate::matrix::batch::{laid_together, room_for, take_apart};
 use crate::operands::{HostBatch, Operands};
 
-/// Element types of a product, how it is added up, and what happens to results; C has the type of
-/// D.
+/// Element types, precision and epilogue of a product. C has the type of D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Elements {
-    /// Of A.
+    /// A.
     pub a: Element,
-    /// Of B.
+    /// B.
     pub b: Element,
-    /// Of C and D.
+    /// C and D.
     pub d: Element,
     /// How accurately products are added up.
     #[serde(default, skip_serializing_if = "is_default_precision")]
     pub precision: Precision,
-    /// What happens to results on their way to D.
+    /// The bias and activation that are applied to results.
     #[serde(default, skip_serializing_if = "Epilogue::is_none")]
     pub epilogue: Epilogue,
 }
@@ -39,7 +38,7 @@ impl Elements {
         Elements { a: ab, b: ab, d, precision: Precision::Full, epilogue: Epilogue::NONE }
     }
 
-    /// Those of a problem that is tuned.
+    /// The types and epilogue of a tuned problem.
     pub fn of(key: &ProblemKey) -> Elements {
         let [a, b] = key.operands();
         Elements { b, precision: key.precision, ..Elements::new(a, key.output) }
@@ -53,11 +52,11 @@ pub struct Addresses {
     pub a: u64,
     /// Of B.
     pub b: u64,
-    /// Of C; that of D where beta is 0 and C does not exist.
+    /// C, or the address of D if beta is 0 and there is no C.
     pub c: u64,
-    /// Of D.
+    /// D.
     pub d: u64,
-    /// Of the bias, which all sets share; 0 where there is none.
+    /// The bias, which all sets share, or 0 if there is none.
     pub bias: u64,
 }
 
@@ -67,17 +66,17 @@ const ALIGNMENT: usize = 1024;
 /// Seed of the bias.
 const BIAS_SEED: u64 = 0xb1a5;
 
-/// More sets than this are never made. It binds only for sets under about 30 KB, whose total then
-/// stays below twice the L2.
+/// The largest number of sets. It matters only for sets under about 30 KB, whose total then stays
+/// below twice the L2.
 const MAX_SETS: usize = 4096;
 
-/// Where a GEMM finds its operands.
+/// The state of L2 at the beginning of a GEMM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum L2 {
-    /// In memory: launches rotate through sets that together exceed twice the cache.
+    /// Operands are in memory: launches rotate through sets that together exceed twice the cache.
     #[default]
     Cold,
-    /// In the cache, as far as they fit: every launch uses the same set.
+    /// Operands are in the cache, as far as they fit: every launch uses the same set.
     Warm,
 }
 
@@ -90,7 +89,7 @@ impl L2 {
         }
     }
 
-    /// What an outcome with this many operand sets was measured on.
+    /// The state of L2 for this number of operand sets.
     pub const fn of_sets(count: usize) -> L2 {
         if count == 1 { L2::Warm } else { L2::Cold }
     }
@@ -113,8 +112,8 @@ pub fn set_count(set_bytes: usize, l2_bytes: u64) -> usize {
 /// The operand sets of one problem, with their contents on the host.
 ///
 /// A, B and C hold independent samples of N(0, 1), or uniform integers of the full range of an
-/// 8-bit type: constant or small data draws less power and runs faster than what people multiply.
-/// All sets hold the same values at different addresses.
+/// 8-bit type: constant or small values draw less power and run faster than realistic data. All
+/// sets hold the same values at different addresses.
 #[derive(Debug)]
 pub struct OperandSets {
     problem: Problem,
@@ -135,8 +134,8 @@ impl OperandSets {
     /// Fills and uploads the sets for `problem`. Returns when they are on the device.
     ///
     /// # Errors
-    /// [`MeasureError::EmptyProblem`], [`MeasureError::SetsDoNotFit`], what is wrong with the
-    /// problem, or driver errors.
+    /// [`MeasureError::EmptyProblem`], [`MeasureError::SetsDoNotFit`], an error of the problem, or
+    /// driver errors.
     pub fn new(
         device: &Device,
         problem: &Problem,
@@ -150,10 +149,10 @@ impl OperandSets {
         OperandSets::holding(device, &problem, elements, l2, matrices, stream)
     }
 
-    /// The same, and this many of them, at least one.
+    /// The same with `count` sets, at least one.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The same as for [`new`](Self::new).
     pub fn rotating(
         device: &Device,
         problem: &Problem,
@@ -233,7 +232,7 @@ impl OperandSets {
         })
     }
 
-    /// How many sets there are: one for a warm cache, at least two for a cold one.
+    /// The number of sets: one for a warm cache, at least two for a cold one.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -260,7 +259,7 @@ impl OperandSets {
         Operands::new(&self.host_a[..], &self.host_b[..]).c(c).bias(self.host_bias.as_ref())
     }
 
-    /// Where the matrices of `set` lie.
+    /// The device addresses of the matrices of `set`.
     ///
     /// # Errors
     /// [`MeasureError::NoSuchSet`].
@@ -283,7 +282,7 @@ impl OperandSets {
         [self.a.stride, self.b.stride, self.d.stride]
     }
 
-    /// Where the bias lies; 0 where there is none.
+    /// The device address of the bias, or 0 if there is none.
     pub fn bias_address(&self) -> u64 {
         self.bias.as_ref().map_or(0, DeviceBuffer::address)
     }
@@ -322,7 +321,7 @@ impl OperandSets {
     }
 }
 
-/// The same matrix several times in one allocation.
+/// Copies of one matrix in one allocation.
 #[derive(Debug)]
 struct Replicated {
     /// Locked for copies and fills only: contestants hold the sets shared and use addresses.
@@ -409,7 +408,7 @@ pub fn random_matrix(layout: MatrixLayout, element: Element, seed: u64) -> Resul
     Ok(matrix)
 }
 
-/// Bytes that all matrices A, B, C and D take on the device; none of C where it is not read.
+/// Bytes of all matrices A, B, C and D of a set on the device. C does not count if it is not read.
 ///
 /// # Errors
 /// A leading dimension is too short or a span overflows.
@@ -428,7 +427,7 @@ pub fn matrix_bytes(problem: &Problem, elements: Elements) -> Result<[usize; 4],
     ])
 }
 
-/// Bytes of A, B and D, and of C where it is read: what one GEMM, or a batch, must move at least.
+/// Bytes of A, B and D, and of C if it is read. A GEMM, or a batch, must move at least these.
 ///
 /// # Errors
 /// A leading dimension is too short or a span overflows.

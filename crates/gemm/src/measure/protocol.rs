@@ -1,6 +1,6 @@
-//! The measuring protocol, apart from what it measures: calibrate, warm up to the card's steady
-//! state, time palindromic rounds of slices, then energy blocks. It sees contestants only as
-//! numbers and a [`SliceRunner`], so its order and its arithmetic are tested without a GPU.
+//! The measuring protocol, independent of what it measures. It calibrates, warms up to the card's
+//! steady state, times palindromic rounds of slices, and then energy blocks. Contestants are
+//! numbers that a [`SliceRunner`] runs, so order and arithmetic are tested without a GPU.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ impl LaunchMode {
     }
 }
 
-/// Which [`LaunchMode`] to use.
+/// The requested [`LaunchMode`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LaunchChoice {
@@ -58,9 +58,9 @@ impl LaunchChoice {
 pub struct Protocol {
     /// Rounds of time slices; each gives one ratio.
     pub rounds: u32,
-    /// How often the contestants run forwards and back within a round. At the power cap the clock
-    /// swings by several per cent about once a second: many short slices see the same swing where
-    /// few long ones would not.
+    /// Number of times that the contestants run forwards and back within a round. At the power cap
+    /// the clock varies by several per cent about once a second. Many short slices see the same
+    /// variation; a few long ones would not.
     pub palindromes_per_round: u32,
     /// Shortest time slice, seconds.
     pub slice_seconds: f64,
@@ -85,14 +85,13 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Time slices of a pair are this long unless the caller sets them: launch and event costs stay
-    /// below one in a thousand.
+    /// Default duration in seconds of the time slices of a pair. Costs of launches and events stay
+    /// below 0.1 %.
     pub const SLICE_SECONDS: f64 = 0.02;
-    /// Those of many contestants are shorter, down to this, so that a palindrome stays short beside
-    /// the swings of the clock.
+    /// Shortest default duration in seconds. Slices of many contestants are shorter than those of a
+    /// pair, so that a palindrome is short compared to variations of the clock.
     pub const SHORTEST_SLICE: f64 = 0.004;
-    /// Energy blocks are at least this long unless the caller sets them: four steps of NVML's
-    /// counter lie inside.
+    /// Default duration in seconds of energy blocks. It contains four steps of NVML's counter.
     pub const BLOCK_SECONDS: f64 = 0.5;
 
     /// A protocol for `contestants` that measures for about `seconds` in all, buffers and
@@ -141,13 +140,13 @@ impl Protocol {
     }
 }
 
-/// No single phase may be asked to take longer: a slice is enqueued as a whole and cannot be
-/// interrupted.
+/// Longest allowed duration of a single phase, in seconds. A slice is enqueued as a whole and
+/// cannot be interrupted.
 const MAX_SECONDS: f64 = 600.0;
 
-/// What carries out slices: a GPU, or a fake clock in tests. Contestants are numbered from 0.
+/// Runs slices: a GPU, or a simulated clock in tests. Contestants are numbered from 0.
 pub trait SliceRunner {
-    /// How many contestants there are.
+    /// The number of contestants.
     fn contestants(&self) -> usize;
 
     /// Switches every contestant to graph replays. `seconds_per_gemm` are eager estimates, one for
@@ -161,7 +160,8 @@ pub trait SliceRunner {
     /// Runs `gemms` of them, a multiple of [`Self::gemms_per_submission`], and waits for them.
     fn slice(&mut self, contestant: usize, gemms: u64) -> Result<SliceReading>;
 
-    /// The same while watching the energy counter; the reading is `None` where there is no counter.
+    /// Runs a slice while observing the energy counter. The reading is `None` if there is no
+    /// counter.
     fn energy_block(
         &mut self,
         contestant: usize,
@@ -169,7 +169,7 @@ pub trait SliceRunner {
     ) -> Result<(SliceReading, Option<EnergyReading>)>;
 }
 
-/// What a runner reports of one slice.
+/// A runner's report of one slice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SliceReading {
     /// GPU time from before the first GEMM to after the last, seconds.
@@ -220,7 +220,7 @@ pub struct Measurement {
     pub gemms_per_slice: Vec<u64>,
     /// GPU time of the warm-up, seconds.
     pub warm_up_seconds: f64,
-    /// Whether clock and power had settled when the warm-up ended; `None` where they cannot be
+    /// Whether clock and power had settled at the end of the warm-up. `None` if they cannot be
     /// read.
     pub settled: Option<bool>,
     /// The slices of each round, in the order in which they ran.
@@ -230,8 +230,9 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// For each round, time per GEMM of `peer` over that of `ours`, each from the sum of its
-    /// slices: above 1 `ours` is faster. Rounds in which one of the two did not run are left out.
+    /// For each round, the time per GEMM of `peer` divided by that of `ours`, each from the sum of
+    /// its slices. Above 1, `ours` is faster. Rounds in which one of the two did not run are left
+    /// out.
     pub fn ratios(&self, ours: usize, peer: usize) -> Vec<f64> {
         self.rounds
             .iter()
@@ -244,9 +245,9 @@ impl Measurement {
         self.rounds.iter().filter_map(|round| round_seconds(round, contestant)).collect()
     }
 
-    /// Time per GEMM of `peer` over that of `ours`, each from all of its energy blocks, in which it
-    /// runs at the clock that its own power allows: above 1 `ours` is faster. `None` where one of
-    /// the two has none.
+    /// The time per GEMM of `peer` divided by that of `ours`, each from all of its energy blocks.
+    /// There each contestant runs at the clock that its own power allows. Above 1, `ours` is
+    /// faster. `None` if one of the two has no energy blocks.
     pub fn ratio_alone(&self, ours: usize, peer: usize) -> Option<f64> {
         let per_gemm = |contestant| {
             let (seconds, gemms) =
@@ -293,16 +294,16 @@ fn round_seconds(round: &[Slice], contestant: usize) -> Option<f64> {
 
 /// Contestants in order and back again, from `first` on: `A B B A` for two. Every contestant's
 /// slices have the same mean position, so a steady drift of clock or temperature cancels in each
-/// ratio. Who stands in the middle and who at the ends changes with `first`: swings as long as a
-/// palindrome of many contestants cancel over several.
+/// ratio. The positions in the middle and at the ends change with `first`, so variations as long as
+/// a palindrome of many contestants cancel over several palindromes.
 pub fn palindrome(contestants: usize, first: usize) -> impl Iterator<Item = usize> {
     let turned = move |place: usize| (first + place) % contestants;
     (0..contestants).chain((0..contestants).rev()).map(turned)
 }
 
-/// How far a palindrome's first contestant is from the one before: about half of the way round, and
-/// so that in as many palindromes as there are contestants each is first once. A pair always runs
-/// `A B B A`.
+/// The step from one palindrome's first contestant to the next one's. It is about half the number
+/// of contestants, and such that over as many palindromes as contestants each is first once. A pair
+/// always runs `A B B A`.
 fn turn(contestants: usize) -> usize {
     let divides_both =
         |step: usize, d: usize| step.is_multiple_of(d) && contestants.is_multiple_of(d);
@@ -313,8 +314,8 @@ fn turn(contestants: usize) -> usize {
 /// Runs the whole protocol.
 ///
 /// # Errors
-/// What the runner reports, and [`MeasureError`] for a protocol with no rounds or durations outside
-/// 0 to 600 s, or a runner with no contestants or whose slices take no time.
+/// Errors of the runner. [`MeasureError`] for a protocol without rounds or with durations outside 0
+/// to 600 s, and for a runner without contestants or whose slices take no time.
 pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> Result<Measurement> {
     protocol.check()?;
     let contestants = runner.contestants();
@@ -369,7 +370,7 @@ pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> Result<Me
     Ok(Measurement { launch, gemms_per_slice, warm_up_seconds, settled, rounds, energy_blocks })
 }
 
-/// One mode for all: a graph against eager launches would compare launch costs.
+/// All contestants use the same mode. A graph against eager launches would compare launch costs.
 fn choose_mode(protocol: &Protocol, estimates: &[f64]) -> LaunchMode {
     match protocol.launch {
         LaunchChoice::Eager => LaunchMode::Eager,
@@ -390,8 +391,8 @@ fn estimate_all<R: SliceRunner>(runner: &mut R, slice_seconds: f64) -> Result<Ve
         .collect()
 }
 
-/// Seconds per GEMM, from runs that grow until one takes `target` seconds. The first run is not
-/// used: it may load code.
+/// Seconds per GEMM, from runs that grow until one takes `target` seconds. The first run is
+/// discarded, because it may load code.
 fn estimate<R: SliceRunner>(runner: &mut R, contestant: usize, target: f64) -> Result<f64> {
     const LIMIT: u64 = 1 << 22;
     let step = runner.gemms_per_submission(contestant);
@@ -446,8 +447,8 @@ struct Settling {
 }
 
 impl Settling {
-    /// About one swing of the clock at the power cap, which never settles in itself (seen on an
-    /// H200: 1590 to 1725 MHz, about once a second).
+    /// About one period of the clock's variation at the power cap, in seconds. The clock never
+    /// settles within it (on an H200: 1590 to 1725 MHz, about once a second).
     const WINDOW_SECONDS: f64 = 0.8;
     const CLOCK_TOLERANCE: f64 = 0.02;
     const POWER_TOLERANCE: f64 = 0.03;

@@ -23,20 +23,19 @@ use crate::operands::Operands;
 const FULL_PRODUCTS: u128 = 1 << 33;
 /// Rows compared of a larger problem, if they cost no more products than that.
 const SAMPLED_ROWS: usize = 64;
-/// Rows compared however large the problem is.
+/// The least number of compared rows.
 const MIN_SAMPLED_ROWS: usize = 8;
 
-/// How a contestant's result was checked.
+/// The verification of a contestant's result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verification {
-    /// The rows that were compared, all columns of each; `None` where all were.
+    /// The rows that were compared, all columns of each, or `None` if all were.
     pub rows: Option<Vec<usize>>,
     /// The operand sets that were computed and compared.
     pub sets: Vec<usize>,
-    /// What came out for each of them; of a batch for each product that was compared, one after the
-    /// other.
+    /// The comparison of each operand set. For a batch, one for each compared product.
     pub comparisons: Vec<Comparison>,
-    /// Of a batch, the products that were compared; empty where there is one.
+    /// The compared products of a batch. Empty for a single product.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub products: Vec<usize>,
 }
@@ -81,7 +80,7 @@ pub fn error_model(elements: Elements) -> ErrorModel {
 
 /// A reference of all rows, or of some.
 pub struct SampledReference {
-    /// The rows that the reference has; `None` where it has all.
+    /// The rows that the reference has, or `None` if it has all.
     pub rows: Option<Vec<usize>>,
     /// Their reference.
     pub reference: Reference,
@@ -168,7 +167,7 @@ fn references(
 /// Checks contestants on one problem's operand sets; the reference is computed once.
 pub struct Verifier<'a> {
     operands: &'a OperandSets,
-    /// Of some products, each with its number.
+    /// References of some products, each with the product's number.
     references: Vec<(usize, SampledReference)>,
 }
 
@@ -176,7 +175,7 @@ impl<'a> Verifier<'a> {
     /// Computes the reference for these operand sets.
     ///
     /// # Errors
-    /// What is wrong with the problem.
+    /// An error of the problem.
     pub fn new(operands: &'a OperandSets) -> Result<Verifier<'a>> {
         let references = references(operands, operands.elements().epilogue)?;
         Ok(Verifier { operands, references })
@@ -200,8 +199,8 @@ impl<'a> Verifier<'a> {
         self.compare(contestant.name(), (own, contestant.slack()), sets, stream)
     }
 
-    /// Compares what someone of this name has computed on these sets, with this epilogue and so
-    /// much more than the bound.
+    /// Compares the results of the contestant `name` on these sets. Errors may exceed the bound by
+    /// `slack`.
     pub fn compare(
         &self,
         name: &str,
@@ -210,8 +209,8 @@ impl<'a> Verifier<'a> {
         stream: StreamRef<'_>,
     ) -> Result<Verification> {
         let model = error_model(self.operands.elements());
-        let asked = self.operands.elements().epilogue;
-        let less = (own != asked).then(|| references(self.operands, own)).transpose()?;
+        let requested = self.operands.elements().epilogue;
+        let less = (own != requested).then(|| references(self.operands, own)).transpose()?;
         let all = less.as_ref().unwrap_or(&self.references);
         let mut comparisons = Vec::with_capacity(sets.len());
         for &set in &sets {
@@ -253,7 +252,7 @@ impl<'a> Verifier<'a> {
 /// Any seed will do; a fixed one makes runs comparable.
 const SAMPLE_SEED: u64 = 0x5eed;
 
-/// What is wrong with a D, if anything.
+/// The fault of a D, if there is one.
 fn finding(comparison: &Comparison, d: &HostMatrix) -> Option<WrongElements> {
     if !comparison.passed {
         return Some(WrongElements::Different(Box::new(comparison.clone())));
@@ -261,7 +260,7 @@ fn finding(comparison: &Comparison, d: &HostMatrix) -> Option<WrongElements> {
     left_out(d)
 }
 
-/// What was not written of a D, or beside it.
+/// Elements of a D that were not written, or writes outside of it.
 fn left_out(d: &HostMatrix) -> Option<WrongElements> {
     match unwritten(d) {
         0 if d.gaps_are_poison() => None,
@@ -293,8 +292,8 @@ fn sample_products(problem: &Problem, full: u128) -> Vec<usize> {
     (0..sampled).map(|i| (i as u128 * last / (sampled as u128 - 1).max(1)) as usize).collect()
 }
 
-/// The rows to compare: one from each of equal strips, the first and the last row among them.
-/// `None` for all, where the problem has at most `full` products.
+/// The rows to compare: one from each of equal strips, including the first and the last row. `None`
+/// stands for all rows, if the problem has at most `full` products.
 fn sample_rows(problem: &Problem, full: u128, seed: u64) -> Option<Vec<usize>> {
     let row_products = problem.n as u128 * problem.k as u128;
     if row_products * problem.m as u128 <= full {
@@ -432,7 +431,7 @@ mod tests {
     fn sampled_comparison_sees_a_wrong_row() {
         for a_major in [Major::K, Major::M] {
             let (problem, a, b) = tall(a_major);
-            // As if a thousandth of the usual number were too much to compare whole.
+            // The limit for a full comparison is lowered to a thousandth.
             let rows = sample_rows(&problem, FULL_PRODUCTS / 1000, 11).unwrap();
             let mut d = product_of_rows(&problem, &a, &b, &rows);
             let model = error_model(Elements::new(Element::Bf16, Element::F32));
@@ -476,7 +475,7 @@ mod tests {
             finding(&comparison, d)
         };
         assert!(check(&d).is_none());
-        // Column 6 of row 1 lies in the gap.
+        // Column 6 of row 1 is in the gap between lines.
         d.bytes_mut()[4 * (8 + 6)] = 0;
         assert!(matches!(check(&d), Some(WrongElements::Overwritten)));
     }

@@ -1,4 +1,4 @@
-//! [`Accumulation`]: how products are added up, and what that may cost.
+//! [`Accumulation`]: how products are added up, and the resulting error bound.
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Spec, Terms, WgmmaSpec};
@@ -13,15 +13,15 @@ use super::format::Format;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Accumulation {
-    /// Every addition, or multiplication and addition in one, rounds to the nearest binary32: CPUs,
-    /// CUDA cores. With f64, every multiplication and addition rounds to the nearest binary64:
-    /// everybody.
+    /// Every addition or fused multiply-add rounds to the nearest binary32, as on CPUs and CUDA
+    /// cores. With f64, every multiplication and addition rounds to the nearest binary64, as on all
+    /// processors.
     Nearest,
     /// Blocks are aligned and truncated to binary32: Hopper's tensor cores with 16-bit and tf32
     /// inputs.
     TensorCore,
-    /// Blocks are aligned and truncated to 13 bits of fraction: Hopper's tensor cores with 8-bit
-    /// floats, whatever these are.
+    /// Blocks are aligned and truncated to 13 bits of fraction, as by Hopper's tensor cores for all
+    /// 8-bit floats.
     TensorCore8,
     /// The same for products whose signs are independent of each other, as random matrices have
     /// them. No worst case.
@@ -31,21 +31,21 @@ pub enum Accumulation {
     TensorCore16,
     /// The same for products whose signs are independent of each other. No worst case.
     TensorCore16Random,
-    /// So many products as [`TensorCore`](Self::TensorCore) has them, and these sums to the nearest
-    /// binary32.
+    /// Groups of this number of products are summed as by [`TensorCore`](Self::TensorCore). The
+    /// group sums are added to the nearest binary32.
     Promoted(u32),
-    /// So many products as [`TensorCore8`](Self::TensorCore8) has them, and these sums to the
-    /// nearest binary32.
+    /// Groups of this number of products are summed as by [`TensorCore8`](Self::TensorCore8). The
+    /// group sums are added to the nearest binary32.
     Promoted8(u32),
     /// The same for products whose signs are independent of each other. No worst case.
     Promoted8Random(u32),
-    /// Products of binary32 as those of shorter terms, by one of the precisions that do so.
+    /// Products of binary32 are computed from shorter terms, by a precision that does so.
     Emulated(Precision),
 }
 
 impl Accumulation {
-    /// That of Hopper's tensor cores with these inputs, whatever their values; of its CUDA cores
-    /// with f32.
+    /// The accumulation of Hopper's tensor cores for inputs of this type and any values. For f32 it
+    /// is that of its CUDA cores.
     pub fn on_tensor_cores(input: Element) -> Accumulation {
         match input {
             Element::E4m3 | Element::E5m2 => Accumulation::TensorCore8,
@@ -54,7 +54,7 @@ impl Accumulation {
         }
     }
 
-    /// That of a kernel with these inputs, whatever their values.
+    /// The accumulation of a kernel, for inputs of any values.
     pub fn of(spec: &Spec) -> Accumulation {
         let precision = Precision::of(spec);
         let promotion = spec.wgmma().and_then(WgmmaSpec::promotion);
@@ -67,7 +67,7 @@ impl Accumulation {
         }
     }
 
-    /// The same with a bound for all values, where this one's is statistical.
+    /// The same accumulation with a bound for all values instead of a statistical one.
     pub fn of_any_values(self) -> Accumulation {
         match self {
             Accumulation::TensorCore8Random => Accumulation::TensorCore8,
@@ -96,8 +96,8 @@ impl Accumulation {
             true => Err(NumericsError::DepthTooLarge { k }),
             false => Ok(gamma(count, unit)),
         };
-        // Sums of groups, and those of these: the second are off by parts of what the first come
-        // to.
+        // Errors of the group sums, and of the sum of groups. The latter is relative to the
+        // former's magnitude.
         let promoted = |group: f64, interval: u32| {
             let groups = (count / f64::from(interval.max(1))).ceil();
             Ok((0.0, group + (1.0 + group) * added_up(groups, NEAREST)?))
@@ -123,7 +123,8 @@ impl Accumulation {
                 let span = Terms::SPAN_BYTES / element.bytes();
                 let products = in_group(span) * terms.products().len() as f64;
                 let (_, sums) = promoted(added_up(products, TRUNCATED)?, span)?;
-                // What the magnitudes of all terms of two numbers come to.
+                // The sum of magnitudes of all products of terms, relative to the product of two
+                // numbers.
                 let unit = Format::of(element).unit_roundoff;
                 let magnitudes = (1.0 - unit).powi(-4);
                 Ok((0.0, sums * magnitudes))
@@ -135,7 +136,8 @@ impl Accumulation {
             }
             Accumulation::Promoted8Random(interval) => {
                 let group = in_group(interval);
-                // What a partial sum of a group reaches, in units of the sum of all magnitudes.
+                // The magnitude that a partial sum of a group reaches, relative to the sum of all
+                // magnitudes.
                 let partial = RANDOM_SUM * group.sqrt() / count.max(1.0);
                 let groups = (count / group.max(1.0)).ceil();
                 let steps = count.sqrt() + groups.sqrt() * (group / RANDOM_BLOCK).max(1.0);
@@ -165,25 +167,25 @@ pub(super) const DOUBLE: f64 = 1.0 / (1u64 << 53) as f64;
 pub(super) const NEAREST: f64 = 1.0 / (1u64 << 24) as f64;
 pub(super) const TRUNCATED: f64 = 1.0 / (1u64 << 23) as f64;
 
-/// Of 8-bit floats' sums on tensor cores: the last place kept, and what a product costs at worst.
+/// For 8-bit floats on tensor cores: the last place kept, and the largest error per product.
 pub(super) const UNIT_8: f64 = 1.0 / (1u64 << 13) as f64;
 pub(super) const WORST_8: f64 = 1.0 / (1u64 << 12) as f64;
 
-/// Of f16 truncated, and what rounding to it costs on average: half of that if it truncates, no
-/// more than that to the nearest.
+/// For sums in f16: the largest error of a truncation. The average error is half of it if sums are
+/// truncated, and no more than half if they are rounded to nearest.
 pub(super) const WORST_16: f64 = 1.0 / (1u64 << 10) as f64;
 pub(super) const UNIT_16: f64 = 1.0 / (1u64 << 11) as f64;
 
 /// Products of a block of which tensor cores truncate the sum, at least.
 pub(super) const RANDOM_BLOCK: f64 = 16.0;
 
-/// How many standard deviations a walk of that many random steps may stray: roundings of products
-/// with random signs.
+/// Number of standard deviations allowed for the random walk of rounding errors of products with
+/// random signs.
 pub(super) const RANDOM_STEPS: f64 = 4.0;
 
-/// What a partial sum of products with random signs reaches, in units of the sum of their
-/// magnitudes over √k: for normal samples, whose mean magnitude is 0.64 of their standard
-/// deviation, nearly four standard deviations.
+/// The magnitude that a partial sum of products with random signs reaches, in units of the sum of
+/// their magnitudes divided by √k. For normal samples, whose products have a mean magnitude of 0.64
+/// standard deviations, it is nearly four standard deviations.
 pub(super) const RANDOM_SUM: f64 = 6.0;
 
 /// `γₙ(u)`: the relative error that n roundings add up to.

@@ -1,4 +1,5 @@
-//! The derivation in the module docs, as coefficients of what the reference knows about an element.
+//! The error bound derived in the module documentation, as coefficients of the reference's values
+//! for an element.
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Activation, MOST_PARAMETERS, Terms};
@@ -13,10 +14,10 @@ use super::{NumericsError, compensated};
 pub struct ErrorModel {
     /// How the products are added up.
     pub accumulation: Accumulation,
-    /// The type that A was in when it was used. Where the reference saw a wider matrix, its
+    /// The type of A in the product. If the reference was computed from a wider matrix, the
     /// rounding to this type is part of the bound.
     pub a: Element,
-    /// The same of B.
+    /// The type of B in the product.
     pub b: Element,
 }
 
@@ -30,12 +31,12 @@ impl ErrorModel {
 /// A binary32 as a sum of terms.
 #[derive(Clone, Copy, Default)]
 struct Split {
-    /// What of a number no term has, in parts of it, and at least.
+    /// The part of a number that no term represents, relative to the number, and its least value.
     unit: f64,
     half_smallest: f64,
     /// Products of terms that are left out, in parts of the product.
     dropped: f64,
-    /// What scaled numbers lose because others of their row or column are larger, in parts of the
+    /// The loss of scaled numbers due to larger numbers in their row or column, relative to the
     /// product of the sums of magnitudes.
     of_sums: f64,
 }
@@ -63,7 +64,7 @@ impl Split {
     }
 }
 
-/// What a bound is computed from: everything but the element.
+/// The parameters of a bound that do not depend on the element.
 pub(super) struct Setting {
     pub(super) k: usize,
     pub(super) alpha: f64,
@@ -79,7 +80,7 @@ pub(super) struct Setting {
     pub(super) output: Element,
 }
 
-/// What the reference knows about an element.
+/// The reference's values for an element.
 #[derive(Clone, Copy)]
 pub(super) struct Magnitudes {
     /// `|v|`.
@@ -158,14 +159,14 @@ impl Form {
 /// The largest error that each element may have.
 #[derive(Clone, Copy)]
 pub(super) struct Bound {
-    /// All but the rounding of the exact result to D's type.
+    /// The bound without the rounding of the exact result to D's type.
     form: Form,
-    /// What this comes to in parts of the result, or of the largest number of a type that
-    /// saturates.
+    /// The error of that rounding, relative to the result, or to the largest number of a saturating
+    /// type.
     of_result: f64,
     most: f64,
-    /// What partial sums may reach, and where they become infinite; None where they have binary32's
-    /// range or more.
+    /// The magnitude that partial sums may reach, and the value from which they become infinite.
+    /// `None` if they have at least the range of binary32.
     sums: Option<(Form, f64)>,
 }
 
@@ -210,7 +211,7 @@ impl Bound {
         let single = Format::of(working);
         let (alpha, beta) = (setting.alpha.abs(), setting.beta.abs());
 
-        // Rounding of the inputs: â = a(1 + δ) + ε, nothing where the type holds every value.
+        // Rounding of the inputs: â = a(1 + δ) + ε. It is zero if the type holds every value.
         let conversion = |from: Element, to: Element| {
             let to = Format::of(to);
             if Format::of(from).fits(to) {
@@ -248,7 +249,7 @@ impl Bound {
 
         // Epilogue. |alpha·s| is at most |v| + |beta·c| + |bias|.
         let rounds = |factor: f64| if factor == 0.0 || factor == 1.0 { 0.0 } else { 1.0 };
-        // alpha and beta themselves.
+        // The rounding of alpha and beta themselves.
         let conversions = |factor: f64| {
             f64::from(!doubles && f64::from(factor as f32) != factor && !factor.is_nan())
         };
@@ -273,7 +274,7 @@ impl Bound {
                 ..Form::default()
             });
 
-        // The activation: what it makes of an error before, and its own.
+        // The activation: its amplification of earlier errors, and its own error.
         let slope = setting.activation.map_or(1.0, Activation::slope);
         let [relative, absolute] =
             setting.activation.map_or([0.0; 2], |activation| activation.error(setting.output));
@@ -287,7 +288,7 @@ impl Bound {
         let constant = absolute + of_parameters;
         let epilogue = epilogue.plus(Form { result: relative, constant, ..Form::default() });
 
-        // Output: of what the epilogue has, and of |act(v)| itself, as far as that is in D's range.
+        // Output: the rounding of the epilogue's error, and of |act(v)| within D's range.
         let output = Format::of(setting.output);
         let (unit, half) = match setting.output {
             same if same == working => (0.0, 0.0),
@@ -313,7 +314,7 @@ impl Bound {
         let lost = if doubles { 4.0 * k * alpha * single.smallest } else { 0.0 };
         let reference = reference.plus(Form { constant: lost, ..Form::default() }).times(slope);
         let reference = match setting.activation {
-            // Its argument was rounded, which counts where it is small.
+            // The rounding of its argument matters for small values.
             Some(activation) if activation.makes_fractions() => {
                 reference.plus(Form { result: 8.0, constant: 4.0, ..Form::default() }.times(double))
             }
@@ -335,7 +336,7 @@ impl Bound {
         Ok(Bound { form, of_result: unit * rounded, most, sums })
     }
 
-    /// Whether a partial sum may have been infinite, whatever the result is.
+    /// Whether a partial sum may have been infinite, independent of the result.
     pub(super) fn sums_may_overflow(&self, magnitudes: Magnitudes) -> bool {
         self.sums.is_some_and(|(reached, largest)| reached.of(magnitudes) >= largest)
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::matrix::HostMatrix;
 
-/// What the elements were held against.
+/// The kind of check that the elements were compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -25,10 +25,10 @@ pub struct WorstElement {
     pub row: usize,
     /// Its column.
     pub column: usize,
-    /// What was computed.
+    /// The computed value.
     #[serde(with = "any_float")]
     pub computed: f64,
-    /// What it should be.
+    /// The expected value.
     #[serde(with = "any_float")]
     pub reference: f64,
     /// Their distance.
@@ -37,12 +37,12 @@ pub struct WorstElement {
     /// The largest distance allowed.
     #[serde(with = "any_float")]
     pub bound: f64,
-    /// `error / bound`, at most 1 where the element is right.
+    /// `error / bound`. At most 1 if the element is correct.
     #[serde(with = "any_float")]
     pub ratio: f64,
 }
 
-/// How a computed matrix compares with a reference.
+/// The comparison of a computed matrix with a reference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Every element is within its bound, and so is the norm of all errors.
@@ -51,7 +51,7 @@ pub struct Comparison {
     pub check: Check,
     /// Elements compared.
     pub elements: u64,
-    /// Elements outside their bound, those below included.
+    /// Elements outside their bound, including the unwritten and undefined ones below.
     pub failed: u64,
     /// Elements that are NaN, unwritten ones excluded.
     pub not_a_number: u64,
@@ -104,8 +104,8 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// What one element is held against.
-pub(super) struct Judged {
+/// The expected value and bound of one element.
+pub(super) struct Expectation {
     pub(super) reference: f64,
     pub(super) bound: f64,
     /// The exact result is a finite number.
@@ -131,8 +131,15 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, row: usize, column: usize, computed: f64, unwritten: bool, judged: Judged) {
-        let Judged { reference, bound, defined, may_overflow, sums_may_overflow } = judged;
+    fn add(
+        &mut self,
+        row: usize,
+        column: usize,
+        computed: f64,
+        unwritten: bool,
+        expected: Expectation,
+    ) {
+        let Expectation { reference, bound, defined, may_overflow, sums_may_overflow } = expected;
         let mut error = (computed - reference).abs();
         let same_sign = computed.is_sign_negative() == reference.is_sign_negative();
         let within = if unwritten {
@@ -206,11 +213,11 @@ impl Tally {
 
 const ROWS_PER_BLOCK: usize = 16;
 
-/// Holds every element of `d` against what `judged(row, column)` says.
-pub(super) fn judge(
+/// Compares every element of `d` with `expected(row, column)`.
+pub(super) fn compare_elements(
     d: &HostMatrix,
     check: Check,
-    judged: impl Fn(usize, usize) -> Judged + Sync,
+    expected: impl Fn(usize, usize) -> Expectation + Sync,
 ) -> Comparison {
     // Blocks of a fixed size, merged in order: the sums do not depend on the number of threads.
     let blocks: Vec<Tally> = (0..d.rows().div_ceil(ROWS_PER_BLOCK))
@@ -221,7 +228,7 @@ pub(super) fn judge(
                 for column in 0..d.columns() {
                     let computed = d.get(row, column).unwrap_or(f64::NAN);
                     let unwritten = computed.is_nan() && d.is_poison(row, column);
-                    tally.add(row, column, computed, unwritten, judged(row, column));
+                    tally.add(row, column, computed, unwritten, expected(row, column));
                 }
             }
             tally

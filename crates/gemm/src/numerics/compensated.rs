@@ -8,21 +8,21 @@ use rayon::prelude::*;
 
 use crate::matrix::panel::Panel;
 
-/// What the sum of `k` products is off by at most beside its last rounding, in parts of the sum of
-/// magnitudes: `γₖ²` of the compensation, and 2⁻⁷⁵ for each product, whose halves are cut off, not
-/// rounded, so that no exponent overflows.
+/// The largest error of the sum of `k` products apart from its last rounding, relative to the sum
+/// of magnitudes: `γₖ²` of the compensation, and 2⁻⁷⁵ for each product, whose halves are cut off,
+/// not rounded, so that no exponent overflows.
 pub(super) fn relative_error(k: f64) -> f64 {
     let product = k * 2f64.powi(-53);
     (product / (1.0 - product)).powi(2) + k * 2f64.powi(-75)
 }
 
-/// Rows that share what is read of B.
+/// Rows that share each read of B.
 const ROWS: usize = 8;
-/// Columns whose sums stay in the fastest cache.
+/// Columns whose sums stay in the first-level cache.
 const COLUMNS: usize = 512;
 
-/// Adds a·b to `sums` and what that loses to `lost`, both row-major without gaps, of the rows of
-/// `a` and the columns of `b`. The exact sum is close to that of both.
+/// Adds a·b to `sums`, and the rounding errors to `lost`. Both are row-major without gaps and have
+/// the rows of `a` and the columns of `b`. Their total is close to the exact sum.
 ///
 /// # Panics
 /// The extents do not fit: a caller in this crate is wrong.

@@ -2,7 +2,7 @@
 
 use pgemm_ir::Element;
 
-/// What rounding to an element type does to a value within its range.
+/// The rounding properties of an element type.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
     /// Largest relative error of rounding to nearest a normal number.
@@ -46,8 +46,8 @@ impl Format {
         self.smallest / 2.0
     }
 
-    /// Where values of an element type end that saturates: the least and the largest. None where it
-    /// overflows or wraps.
+    /// The least and the largest value of a saturating element type. `None` if the type overflows
+    /// or wraps.
     pub(super) fn saturation(element: Element) -> Option<[f64; 2]> {
         let largest = Format::of(element).largest;
         match element {
@@ -58,7 +58,7 @@ impl Format {
         }
     }
 
-    /// From here on values round to infinity: half a unit in the last place beyond the largest
+    /// The least value that rounds to infinity: half a unit in the last place beyond the largest
     /// finite value.
     pub(super) fn overflow_threshold(self) -> f64 {
         self.largest / (1.0 - self.unit_roundoff) * (1.0 - self.unit_roundoff / 2.0)

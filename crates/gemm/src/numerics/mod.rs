@@ -38,13 +38,12 @@
 //!
 //!    With **sums in f16** each rounding is to 11 bits, and where and how is not documented (of
 //!    warp-level MMAs the PTX ISA, "mma", says: at least half precision). At most one rounding for
-//!    each product, to the nearest or truncated, is `u = 2⁻¹⁰`:
-//!    `|ŝ − s| ≤ ((1 + u)ᵏ − 1)·p + k·2⁻²⁴`, the second for what is lost below f16's normal
-//!    numbers. That says nothing where k reaches some hundreds, so for products with random signs
-//!    there is the statistical bound of 8-bit floats with 2⁻¹¹ in place of 2⁻¹³, which a rounding
-//!    to the nearest costs at most and a truncation on average
-//!    ([`Accumulation::TensorCore16Random`]). Where a partial sum may be beyond 65504, which p
-//!    tells, or with random signs `|s| + 6p/√k`, an element may be infinite or NaN.
+//!    each product, to the nearest or truncated, is `u = 2⁻¹⁰`: `|ŝ − s| ≤ ((1 + u)ᵏ − 1)·p +
+//!    k·2⁻²⁴`, the second for what is lost below f16's normal numbers. That says nothing where k
+//!    reaches some hundreds, so for products with random signs there is the statistical bound of
+//!    8-bit floats with 2⁻¹¹ in place of 2⁻¹³, which a rounding to the nearest costs at most and a
+//!    truncation on average ([`Accumulation::TensorCore16Random`]). If a partial sum may be beyond
+//!    65504, which p tells, or with random signs `|s| + 6p/√k`, an element may be infinite or NaN.
 //!
 //!    **Promoted sums.** A kernel may take the tensor core's sums out after each L products (128 of
 //!    8-bit floats) and add them in binary32, to nearest. With `e` for what L products cost as

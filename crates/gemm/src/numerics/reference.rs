@@ -7,16 +7,16 @@ use pgemm_plan::{Order, Problem};
 use rayon::prelude::*;
 
 use super::bound::{Bound, Magnitudes, Setting};
-use super::comparison::{Check, Comparison, Judged, judge};
+use super::comparison::{Check, Comparison, Expectation, compare_elements};
 use super::format::Format;
 use super::{ErrorModel, NumericsError, compensated};
-use crate::epilogue::Applied;
+use crate::epilogue::AppliedEpilogue;
 use crate::error::Inexact;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
 
-/// `alpha * A·B + beta * C` in double precision, with an epilogue of it or not, and `|A|·|B|`. It
+/// `alpha * A·B + beta * C` in double precision, optionally with an epilogue, and `|A|·|B|`. It
 /// takes 16 bytes per element of D (8 more with a C, and with an activation) and about twice the
 /// time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more,
 /// and some ten times the time.
@@ -25,9 +25,9 @@ pub struct Reference {
     problem: Problem,
     dtypes: [Element; 3],
     values: Vec<f64>,
-    /// What the activation is applied to, where there is one.
+    /// The arguments of the activation, if there is one.
     inputs: Option<Vec<f64>>,
-    applied: Applied,
+    applied: AppliedEpilogue,
     products: Vec<f64>,
     addends: Option<Vec<f64>>,
     a_sums: Vec<f64>,
@@ -58,8 +58,8 @@ impl Reference {
     /// be any; where beta is 0, C is not looked at.
     ///
     /// # Errors
-    /// The problem is impossible, a matrix does not lie as it says, or beta is not 0 and there is
-    /// no C.
+    /// The problem is invalid, a matrix has another layout than the problem says, or beta is not 0
+    /// and there is no C.
     pub fn new(
         problem: &Problem,
         a: &HostMatrix,
@@ -70,12 +70,13 @@ impl Reference {
     }
 
     /// Like [`new`](Self::new), of `activation(alpha·A·B + beta·C + bias)` for A, B and C. `bias`
-    /// is a row of [`Epilogue::bias_length`] elements without gaps, and not looked at where the
-    /// epilogue has none. Parameters of the activation are those of binary64 where A and B are of
-    /// f64, else those of binary32.
+    /// is a row of [`Epilogue::bias_length`] elements without gaps, and ignored if the epilogue
+    /// adds none. Parameters of the activation are rounded to binary64 if A and B are of f64, else
+    /// to binary32.
     ///
     /// # Errors
-    /// As [`new`](Self::new); the bias is missing or of another length, or parameters are missing.
+    /// The same as for [`new`](Self::new); the bias is missing or of another length, or parameters
+    /// are missing.
     pub fn with_epilogue(
         problem: &Problem,
         (a, b, c): (&HostMatrix, &HostMatrix, Option<&HostMatrix>),
@@ -85,7 +86,7 @@ impl Reference {
         problem.validate()?;
         let doubles = [a.dtype(), b.dtype()] == [Element::F64; 2];
         let output = if doubles { Element::F64 } else { Element::F32 };
-        let applied = Applied::new(problem, epilogue, bias, output)?;
+        let applied = AppliedEpilogue::new(problem, epilogue, bias, output)?;
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         let c = c.filter(|_| problem.beta != 0.0);
         let (m, n, k) = (problem.m, problem.n, problem.k);
@@ -136,7 +137,7 @@ impl Reference {
             integral &= addends.par_iter().all(|addend| addend.fract() == 0.0);
         }
         values.par_iter_mut().enumerate().for_each(|(index, value)| {
-            // No product at all is 0 whatever alpha is.
+            // With k = 0 the product is 0 for every alpha, infinities included.
             let product = if k == 0 { 0.0 } else { alpha * *value };
             *value = match &addends {
                 Some(addends) => product + beta * addends[index],
@@ -255,7 +256,7 @@ impl Reference {
         self.compare_with(d, model, 0.0)
     }
 
-    /// The same with bounds that are so much larger.
+    /// The same with bounds enlarged by `slack`.
     pub(crate) fn compare_with(
         &self,
         d: &HostMatrix,
@@ -269,19 +270,19 @@ impl Reference {
         let bound = self.bound_for(model, d.dtype())?;
         let saturates = Format::saturation(d.dtype()).is_some();
         let overflow = (!saturates).then(|| Format::of(d.dtype()).overflow_threshold());
-        Ok(judge(d, Check::ErrorBound, |row, column| {
+        Ok(compare_elements(d, Check::ErrorBound, |row, column| {
             let index = row * self.problem.n + column;
             let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
             let bound = bound.of(self.magnitudes(index)) + slack;
             let reference = self.expected(index, d.dtype());
-            // Of an infinite sum an activation may make a number.
+            // An activation may map an infinite sum to a number.
             let of_infinity = [f64::NEG_INFINITY, f64::INFINITY].map(|x| self.applied.activate(x));
             let of_infinity = of_infinity.into_iter().filter(|value| value.is_finite());
             let bound = match sums_may_overflow {
                 true => of_infinity.fold(bound, |bound, end| bound.max((end - reference).abs())),
                 false => bound,
             };
-            Judged {
+            Expectation {
                 reference,
                 bound,
                 defined: self.input(index).is_finite(),
@@ -314,12 +315,12 @@ impl Reference {
     /// 2^11 at most.
     ///
     /// # Errors
-    /// Those of [`compare_exact`](Self::compare_exact), with that limit.
+    /// The errors of [`compare_exact`](Self::compare_exact), with that limit.
     pub fn compare_exact_f16(&self, d: &HostMatrix) -> Result<Comparison, NumericsError> {
         self.compare_exact_to(d, [EXACT_LIMIT_16, EXACT_LIMIT])
     }
 
-    /// With these limits of the magnitudes of products and of results.
+    /// The exact comparison with these limits for the magnitudes of products and of results.
     fn compare_exact_to(
         &self,
         d: &HostMatrix,
@@ -327,10 +328,10 @@ impl Reference {
     ) -> Result<Comparison, NumericsError> {
         self.check_shape(d)?;
         self.check_exact(of_products, of_results)?;
-        Ok(judge(d, Check::Exact, |row, column| {
+        Ok(compare_elements(d, Check::Exact, |row, column| {
             let value = self.expected(row * self.problem.n + column, d.dtype());
             let reference = with_scalar!(d.dtype(), S => S::from_double(value).to_double());
-            Judged {
+            Expectation {
                 reference,
                 bound: 0.0,
                 defined: value.is_finite(),

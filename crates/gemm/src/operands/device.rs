@@ -8,9 +8,9 @@ use super::{NoOperand, Sealed};
 use crate::driver::{ContextRef, Device, Stream, StreamRef};
 use crate::error::{Error, Result};
 
-/// What an operand says of itself before it is used.
+/// The properties of a device operand that are checked before its use.
 pub struct OperandFacts {
-    /// How it lies; `None` where it is a buffer that lies as the problem says.
+    /// The layout of a matrix. `None` for a buffer, which has the layout of the problem.
     pub(crate) layout: Option<MatrixLayout>,
     /// Elements from the first on.
     pub(crate) elements: usize,
@@ -27,7 +27,7 @@ pub(crate) enum StoredType {
 }
 
 /// An operand in use. The use ends when it is dropped, after the product was enqueued.
-pub struct Use<'a> {
+pub struct OperandUse<'a> {
     pub(crate) _guard: Option<SyncOnDrop<'a>>,
 }
 
@@ -37,16 +37,16 @@ pub trait DeviceOperand<S: ?Sized>: Sealed {
     #[doc(hidden)]
     fn facts(&self) -> OperandFacts;
 
-    /// Its address, to be read on the stream.
+    /// The address for reads on the stream.
     #[doc(hidden)]
-    fn read<'a>(&'a self, stream: &'a S) -> (u64, Use<'a>);
+    fn read<'a>(&'a self, stream: &'a S) -> (u64, OperandUse<'a>);
 }
 
 /// A matrix on the device that a product writes.
 pub trait DeviceResult<S: ?Sized>: DeviceOperand<S> {
-    /// Its address, to be written on the stream.
+    /// The address for writes on the stream.
     #[doc(hidden)]
-    fn write<'a>(&'a mut self, stream: &'a S) -> (u64, Use<'a>);
+    fn write<'a>(&'a mut self, stream: &'a S) -> (u64, OperandUse<'a>);
 }
 
 /// A stream to multiply on: ours, anybody's by a [`StreamRef`], or cudarc's.
@@ -54,7 +54,8 @@ pub trait DeviceStream: Sealed {
     /// The stream, as one of the device's context.
     ///
     /// # Errors
-    /// [`Error::OtherContext`](crate::Error::OtherContext) where it is of another one.
+    /// [`Error::OtherContext`](crate::Error::OtherContext) if the operand belongs to another
+    /// context.
     #[doc(hidden)]
     fn of_device<'a>(&'a self, device: &'a Device) -> Result<StreamRef<'a>>;
 }
@@ -87,7 +88,7 @@ impl<S: ?Sized> DeviceOperand<S> for NoOperand {
         match *self {}
     }
 
-    fn read<'a>(&'a self, _stream: &'a S) -> (u64, Use<'a>) {
+    fn read<'a>(&'a self, _stream: &'a S) -> (u64, OperandUse<'a>) {
         match *self {}
     }
 }

@@ -1,4 +1,4 @@
-//! Host matrices as operands: one product's, or those of a batch.
+//! Host matrices as operands of one product or of a batch.
 
 use super::{NoOperand, Operands, Sealed};
 use crate::matrix::HostMatrix;
@@ -10,7 +10,8 @@ pub trait HostOperand: Sealed {
     fn matrices(&self) -> &[HostMatrix];
 }
 
-/// An operand A, by which it is known whether one product is computed or a batch.
+/// The type of operand A, which determines whether the result is one D or one for each product of a
+/// batch.
 pub trait HostResult: HostOperand {
     /// D, or the D of each product of a batch.
     type Results;
@@ -108,7 +109,7 @@ where
     C: HostOperand + ?Sized,
     V: HostOperand + ?Sized,
 {
-    /// Operands on the host as those of a batch, if only of one product.
+    /// The operands as those of a batch, which may have only one product.
     pub fn batch(self) -> HostBatch<'a> {
         Operands {
             a: self.a.matrices(),
@@ -118,7 +119,7 @@ where
         }
     }
 
-    /// Those of one product of a batch.
+    /// The operands of one product of the batch.
     pub fn of(self, product: usize) -> HostOperands<'a> {
         let HostBatch { a, b, c, bias } = self.batch();
         let one = |matrices: &'a [HostMatrix]| &matrices[product % matrices.len().max(1)];

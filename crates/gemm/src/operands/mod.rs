@@ -1,4 +1,5 @@
-//! [`Operands`]: what a product is computed from. The matrices are host matrices, matrices of the device, or cudarc's buffers.
+//! [`Operands`]: A and B of a product, and optionally C and the bias. They are host matrices,
+//! device matrices, or cudarc's buffers.
 
 mod device;
 mod host;
@@ -6,10 +7,10 @@ mod host;
 use std::fmt;
 
 pub use device::{DeviceOperand, DeviceResult, DeviceStream};
-pub(crate) use device::{OperandFacts, StoredType, Use};
+pub(crate) use device::{OperandFacts, OperandUse, StoredType};
 pub use host::{HostBatch, HostOperand, HostOperands, HostResult};
 
-/// A and B of a product, and where it has them C and the bias.
+/// A and B of a product, and optionally C and the bias.
 ///
 /// ```
 /// use persistent_gemm::{Dtype, HostMatrix, MatrixLayout, Operands};
@@ -30,13 +31,13 @@ pub struct Operands<'a, A: ?Sized, B: ?Sized = A, C: ?Sized = NoOperand, V: ?Siz
     pub b: &'a B,
     /// C, of the config's output type; not looked at where beta is 0.
     pub c: Option<&'a C>,
-    /// The bias where the epilogue has one: [`Epilogue::bias_length`](crate::Epilogue::bias_length)
+    /// The bias, if the epilogue adds one: [`Epilogue::bias_length`](crate::Epilogue::bias_length)
     /// elements of [`Config::bias_dtype`](crate::Config::bias_dtype) without gaps. A matrix is a
     /// row of these.
     pub bias: Option<&'a V>,
 }
 
-/// The C or bias of operands that have none. It has no values.
+/// The type of C or the bias of operands that have none. It has no values.
 #[derive(Clone, Copy, Debug)]
 pub enum NoOperand {}
 
@@ -48,13 +49,13 @@ impl<'a, A: ?Sized, B: ?Sized> Operands<'a, A, B> {
 }
 
 impl<'a, A: ?Sized, B: ?Sized, C: ?Sized, V: ?Sized> Operands<'a, A, B, C, V> {
-    /// The same with this C, or with none.
+    /// The same operands with this C, or with none.
     pub fn c<T: ?Sized>(self, c: impl Into<Option<&'a T>>) -> Operands<'a, A, B, T, V> {
         let Operands { a, b, bias, .. } = self;
         Operands { a, b, c: c.into(), bias }
     }
 
-    /// The same with this bias, or with none.
+    /// The same operands with this bias, or with none.
     pub fn bias<T: ?Sized>(self, bias: impl Into<Option<&'a T>>) -> Operands<'a, A, B, C, T> {
         let Operands { a, b, c, .. } = self;
         Operands { a, b, c, bias: bias.into() }

@@ -1,11 +1,11 @@
-//! How a product is cut into blocks, and in what order they are computed.
+//! The blocks of an out-of-core product, and the order in which they are computed.
 //!
-//! D is cut into blocks; k is cut too where sums may be kept in D from one part to the next. Blocks
-//! are walked in groups, each of which grows from a corner: after s tiles of A and of B came up, s²
-//! products can be computed. Groups follow each other in a meander, so that neighbours share tiles.
-//! Where k is cut, the parts of a block follow each other, forward and backward in turns. The first
-//! tiles of A or of B may be larger than others: while few columns are there, the next rows come up
-//! no sooner than they are multiplied, and many columns at once take fewer copies of short lines.
+//! D is cut into blocks. k is cut too if D can hold partial sums. Blocks are walked in groups. Each
+//! group grows from a corner: after the upload of s tiles of A and of B, s² products can be
+//! computed. Groups follow a meander, so that neighbouring groups share tiles. If k is cut, the
+//! parts of a block follow one another, alternately forward and backward. The first tiles of A or
+//! of B may be larger than the others. With few columns uploaded, the next rows arrive more slowly
+//! than they are multiplied; a wide first tile avoids this and needs fewer copies of short lines.
 
 use std::fmt;
 
@@ -17,10 +17,10 @@ use super::tile::{Operand, Tile};
 /// Slots begin at multiples of it.
 const SLOT_ALIGN: u64 = 512;
 
-/// What the blocks of a product are made of.
+/// The extents and element types of a product.
 pub(crate) struct Shapes {
     pub problem: Problem,
-    /// Of A, B, and C and D.
+    /// Element types of A, of B, and of C and D.
     pub elements: [Element; 3],
     /// Whether results go through an epilogue, which needs sums that are whole.
     pub fused: bool,
@@ -33,8 +33,8 @@ pub struct Blocking {
     pub(crate) whole: [usize; 3],
     /// Rows and columns of a block of D, and the depth of a part of k.
     pub block: [usize; 3],
-    /// Rows of the first blocks of D's columns, and columns of the first of its rows: those of
-    /// other blocks, or more.
+    /// Rows and columns of the first blocks of D along m and n. At least the extents of other
+    /// blocks.
     pub first: [usize; 2],
     /// Rows and columns of a group, in blocks.
     pub group: [usize; 2],
@@ -59,7 +59,7 @@ impl fmt::Display for Blocking {
 }
 
 impl Blocking {
-    /// Blocks that are alike, one after the other.
+    /// A blocking into equal blocks without groups.
     pub(crate) fn plain(whole: [usize; 3], block: [usize; 3]) -> Self {
         let first = [block[0], block[1]];
         Blocking { whole, block, first, group: [1, 1], down_columns: false, slots: [1, 1, 1] }
@@ -100,8 +100,8 @@ impl Blocking {
         self.start(axis, index + 1).min(self.whole[axis]) - start
     }
 
-    /// Whether parts of k are walked backward in this block of D: what was read last is there
-    /// still.
+    /// Whether parts of k are walked backward in this block of D, so that the tiles read last are
+    /// reused.
     fn backward(&self, i: usize, j: usize) -> bool {
         (i + j) % 2 == 1
     }
@@ -127,7 +127,7 @@ impl Blocking {
         order
     }
 
-    /// Groups in their order: where each begins, and how many rows and columns of blocks it has.
+    /// The groups in their order, each with its first block and its rows and columns of blocks.
     pub(crate) fn groups(&self) -> impl Iterator<Item = ([usize; 2], [usize; 2])> {
         let [rows, columns, _] = self.grid();
         let [group_rows, group_columns] = self.group;
@@ -143,8 +143,8 @@ impl Blocking {
         })
     }
 
-    /// Blocks of a group, corner first: what is finished grows by a row or a column of blocks, by
-    /// what there are fewer of, so that each byte that comes up is worth the most products.
+    /// The blocks of a group, beginning in a corner. The finished part grows by the shorter of a
+    /// row or a column of blocks, so that each uploaded byte allows the most products.
     fn growing(&self, [i, j]: [usize; 2], [rows, columns]: [usize; 2]) -> Vec<[usize; 2]> {
         let mut order = Vec::with_capacity(rows * columns);
         for (axis, index) in self.growth([i, j], [rows, columns]) {
@@ -205,13 +205,13 @@ impl Blocking {
     }
 }
 
-/// Where slots are in device memory, one behind the other.
-pub(crate) struct Places {
-    /// Of A, B and D: where each slot begins, and where the last ends.
+/// The offsets of the slots in device memory.
+pub(crate) struct SlotOffsets {
+    /// For A, B and D: the offset of each slot, and of the end of the last one.
     offsets: [Vec<u64>; 3],
 }
 
-impl Places {
+impl SlotOffsets {
     pub fn new(blocking: &Blocking, shapes: &Shapes) -> Self {
         let mut end = 0;
         let offsets = [Operand::A, Operand::B, Operand::C].map(|operand| {
@@ -227,10 +227,10 @@ impl Places {
             }
             offsets
         });
-        Places { offsets }
+        SlotOffsets { offsets }
     }
 
-    /// Where a slot begins.
+    /// The offset of a slot, in bytes.
     pub fn offset(&self, operand: Operand, slot: usize) -> u64 {
         self.offsets[operand as usize][slot]
     }
@@ -252,7 +252,7 @@ impl Shapes {
         self.elements[operand as usize]
     }
 
-    /// How a matrix lies on the host.
+    /// The layout of a matrix on the host.
     pub fn host_layout(&self, operand: Operand) -> MatrixLayout {
         match operand {
             Operand::A => self.problem.a_layout(),
@@ -261,7 +261,7 @@ impl Shapes {
         }
     }
 
-    /// Rows and columns of a tile, and where it begins in its matrix.
+    /// The rows and columns of a tile, and the position of its first element in the matrix.
     pub fn tile_range(&self, blocking: &Blocking, tile: Tile) -> [[usize; 2]; 2] {
         let axes = tile.operand.axes();
         let range =
@@ -269,7 +269,8 @@ impl Shapes {
         [range(axes[0], tile.row), range(axes[1], tile.column)]
     }
 
-    /// How a tile lies in its slot: as in the matrix, with lines of whole 16-byte units.
+    /// The layout of a tile in its slot: the order of the matrix, with lines of whole 16-byte
+    /// units.
     pub fn tile_layout(&self, blocking: &Blocking, tile: Tile) -> MatrixLayout {
         let extents = self.tile_range(blocking, tile).map(|[_, extent]| extent);
         self.layout_of(tile.operand, extents)
@@ -290,8 +291,8 @@ impl Shapes {
         (elements * u64::from(self.element(operand).bytes())).next_multiple_of(SLOT_ALIGN)
     }
 
-    /// Lines by which a tile is copied; none where its lines are all of the matrix's, one behind
-    /// the other.
+    /// Lines by which a tile is copied; none where its lines are all of the matrix's, one after
+    /// another.
     pub fn copied_lines(&self, blocking: &Blocking, tile: Tile) -> usize {
         let (whole, there) = (self.host_layout(tile.operand), self.tile_layout(blocking, tile));
         let pitches = [whole.leading_dimension, there.leading_dimension];
@@ -304,8 +305,8 @@ impl Shapes {
         rows as u64 * columns as u64 * u64::from(self.element(tile.operand).bytes())
     }
 
-    /// The product of one step, in its slots. Scalars are those of the problem for the first along
-    /// k; C is then where D goes.
+    /// The product of one step, in its slots. The first part along k has the scalars of the
+    /// problem, and its C is in the slot of D.
     pub fn product(&self, blocking: &Blocking, [i, j, p]: [usize; 3], first: bool) -> Problem {
         let layout = |operand, row, column| {
             self.tile_layout(blocking, Tile { operand, row, column }).leading_dimension
@@ -323,8 +324,8 @@ impl Shapes {
             .with_beta(if first { beta } else { 1.0 })
     }
 
-    /// Whether sums may be kept in D from one part of k to the next: D then holds what they are
-    /// added up in.
+    /// Whether D can hold partial sums between parts of k, because its type is the type of the
+    /// sums.
     pub fn may_cut_k(&self) -> bool {
         let [a, _, d] = self.elements;
         match d {

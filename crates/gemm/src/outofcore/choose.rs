@@ -1,25 +1,28 @@
-//! Which blocking is fastest in a given memory, by a model of its steps at the rates of the link
-//! and the tensor cores.
+//! The choice of the fastest blocking for a given amount of memory, by a model of its steps at the
+//! rates of the link and the tensor cores.
 
 use pgemm_plan::Problem;
 
-use super::blocking::{Blocking, Places, Shapes};
+use super::blocking::{Blocking, Shapes, SlotOffsets};
 use super::rates::Rates;
 use super::schedule::Schedule;
 use super::tile::{Operand, Tile};
 
-/// Blocks are multiples of it, in each direction, where they do not span the matrix.
+/// Extents of blocks are multiples of this, unless a block spans the matrix.
 const GRANULE: usize = 256;
-/// Products of a schedule at most, where it can be helped: launches and events take time too.
+/// The preferred upper limit for the products of a schedule, because launches and events take time
+/// too.
 const MAX_PRODUCTS: usize = 2048;
 /// Products of a schedule at most whose first tiles may be larger than others.
 const WIDE_FIRST: usize = 512;
-/// Blockings that are compared by how their groups grow: those that are fastest by their parts.
+/// Number of blockings that are compared by the growth of their groups. They are the fastest by the
+/// simpler estimate.
 const COMPARED: usize = 2048;
-/// Blockings whose schedules are made and compared: those that are fastest by that.
+/// Number of blockings whose schedules are built and compared. They are the fastest by the growth
+/// of their groups.
 const FINALISTS: usize = 32;
 
-/// The blocking that takes the least time in so many bytes of device memory, with its schedule.
+/// The fastest blocking within `bytes` bytes of device memory, with its schedule.
 ///
 /// # Errors
 /// The bytes that are needed at least.
@@ -32,7 +35,7 @@ pub(crate) fn choose(
     let mut fitting = vec![];
     for many in [false, true] {
         for blocking in candidates(shapes, rates, many) {
-            let needed = Places::new(&blocking, shapes).bytes();
+            let needed = SlotOffsets::new(&blocking, shapes).bytes();
             least = least.min(needed);
             if needed <= bytes {
                 fitting.push(blocking);
@@ -47,7 +50,8 @@ pub(crate) fn choose(
     let finalists = fastest(compared, FINALISTS, |blocking| estimate(shapes, blocking, rates));
     let mut best: Option<(f64, Blocking, Schedule)> = None;
     for (estimated, blocking) in finalists {
-        // Estimates grow, and schedules rarely take less.
+        // Candidates come in the order of their estimates, and schedules are rarely faster than
+        // estimated.
         if best.as_ref().is_some_and(|(seconds, ..)| estimated > *seconds) {
             break;
         }
@@ -60,7 +64,7 @@ pub(crate) fn choose(
     best.map(|(_, blocking, schedule)| (blocking, schedule)).ok_or(least)
 }
 
-/// So many of them that take the fewest seconds, with these.
+/// The `count` blockings with the least estimated seconds, with their estimates.
 fn fastest(
     blockings: Vec<Blocking>,
     count: usize,
@@ -73,7 +77,7 @@ fn fastest(
     rated
 }
 
-/// All that is compared: of at most [`MAX_PRODUCTS`], or of `many`.
+/// All candidates with at most [`MAX_PRODUCTS`] products, or at most `many`.
 fn candidates(shapes: &Shapes, rates: &Rates, many: bool) -> impl Iterator<Item = Blocking> {
     let Problem { m, n, k, .. } = shapes.problem;
     let depths = if shapes.may_cut_k() { cuts(k) } else { vec![k.max(1)] };
@@ -89,16 +93,15 @@ fn candidates(shapes: &Shapes, rates: &Rates, many: bool) -> impl Iterator<Item 
         .flat_map(move |block| groupings([m, n, k], block, busy))
 }
 
-/// Rows or columns that keep the tensor cores busy while a row or column of the other operand comes
-/// up, and a tenth more.
+/// Rows or columns that keep the tensor cores busy during the upload of a row or column of the
+/// other operand, plus a tenth.
 fn keeps_busy(shapes: &Shapes, rates: &Rates) -> usize {
     let bytes = f64::from(shapes.element(Operand::A).bytes());
     let extent = 1.1 * rates.operations_per_second * bytes / (2.0 * rates.up_bytes_per_second);
     (extent as usize).next_multiple_of(GRANULE)
 }
 
-/// Seconds by what is to be moved and computed and in what order it comes up, without making the
-/// schedule.
+/// Estimated seconds by the work and the order of uploads, without building the schedule.
 fn estimate(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     if blocking.grid()[2] == 1 && blocking.products() <= MAX_PRODUCTS {
         by_growth(shapes, blocking, rates)
@@ -107,8 +110,8 @@ fn estimate(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     }
 }
 
-/// By rows and columns of blocks: each is computed once it is there, and then brought down. Tiles
-/// of the group before are kept.
+/// The estimate by rows and columns of blocks. Each is computed after its upload and then
+/// downloaded. Tiles of the previous group are reused.
 fn by_growth(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     let reads_c = shapes.problem.beta != 0.0;
     let of_tile = |operand, row, column| {
@@ -127,7 +130,7 @@ fn by_growth(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
                 };
                 up += rates.up(bytes, lines);
             }
-            // Of blocks in a line those between the ends are alike.
+            // All blocks of a line between its two ends are equal.
             let [from, count] = [first[1 - axis], before[1 - axis]];
             let ends =
                 [(from, 1), (from + 1, count.saturating_sub(2)), (from + count.max(1) - 1, 1)];
@@ -148,7 +151,7 @@ fn by_growth(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     down
 }
 
-/// By the parts alone and what cannot overlap.
+/// The estimate by the total times of the parts, and by the work that cannot overlap.
 fn by_parts(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
     let Problem { m, n, k, beta, .. } = shapes.problem;
     let size = |operand| f64::from(shapes.element(operand).bytes());
@@ -162,7 +165,7 @@ fn by_parts(shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
         (1, false) => [1, groups[0]],
         _ => [columns, rows],
     };
-    // Seconds for a matrix of so many bytes in so many tiles.
+    // Seconds to copy a matrix of these bytes in this number of tiles.
     let tile = |operand| Tile { operand, row: 0, column: 0 };
     let lines = |operand, tiles: usize| tiles * shapes.copied_lines(blocking, tile(operand));
     let a = rates.up(a as u64, lines(Operand::A, rows * depth));
@@ -199,10 +202,10 @@ fn cuts(extent: usize) -> Vec<usize> {
     cuts
 }
 
-/// Groups and slots for these blocks: of D two where there are two; of A and B a group's and one
-/// more to fill meanwhile. Where k is cut and memory is short, one of each does, one after the
-/// other. Else the first tiles of A or of B may be as large as keeps the tensor cores `busy`, or
-/// two or four times others.
+/// Groups and slots for these blocks. D gets two slots if there are two blocks. A and B get the
+/// slots of a group and one more that is filled in the meantime. If k is cut and memory is short,
+/// one of each does, one after the other. Else the first tiles of A or of B may be as large as
+/// keeps the tensor cores `busy`, or two or four times others.
 fn groupings(whole: [usize; 3], block: [usize; 3], busy: usize) -> Vec<Blocking> {
     let plain = Blocking::plain(whole, block);
     let first = plain.first;
@@ -243,7 +246,8 @@ fn groupings(whole: [usize; 3], block: [usize; 3], busy: usize) -> Vec<Blocking>
                 push([group_rows, group_columns], [group_rows + 1, group_columns + 1]);
             }
         }
-        // All of it as one group, of which one side is needed no more before it has all come up.
+        // All blocks as one group in which the tiles of one side become free before the whole side
+        // is uploaded.
         for eighths in 5..8 {
             push([rows, columns], [(rows * eighths).div_ceil(8), columns]);
             push([rows, columns], [rows, (columns * eighths).div_ceil(8)]);

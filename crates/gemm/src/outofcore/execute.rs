@@ -1,5 +1,5 @@
-//! A schedule on a device: three streams, two events for each step, and a thread that takes care of
-//! the way down, since it may have to wait where the way up must not.
+//! Execution of a schedule on a device, with three streams and two events for each step. A second
+//! thread handles downloads, because it may have to wait at times when uploads must continue.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use super::blocking::{Blocking, Shapes};
 use super::schedule::{Lane, Schedule, Work};
 use super::staging::{Region, Ring};
 use super::tile::{Operand, Tile};
-use super::{Budget, Planned, Progress, Report};
+use super::{Budget, PlannedProduct, Progress, Report};
 use crate::driver::{
     DeviceBuffer, Direction, Event, Lines, Stream, StreamRef, Timing, copy_lines, is_pinned,
 };
@@ -24,19 +24,19 @@ use crate::matrix::HostMatrix;
 use crate::operands::{HostOperands, Operands};
 use crate::work::Pointers;
 
-/// The products of a schedule, by extents and by whether they read C: those at the ends of the
-/// matrices are smaller than others.
+/// The prepared products of a schedule, by extents and by whether they read C. Blocks at the ends
+/// of the matrices are smaller than others.
 pub(super) struct PreparedProducts(HashMap<([usize; 3], bool), Arc<Prepared>>);
 
 impl PreparedProducts {
-    /// How the first block is computed.
+    /// The plan of the first block.
     pub(super) fn first_plan(&self, blocking: &Blocking) -> Option<Plan> {
         let extents = blocking.extents([0; 3]);
         let mut found = [true, false].iter().filter_map(|&reads_c| self.0.get(&(extents, reads_c)));
         found.next().map(|prepared| prepared.plan().clone())
     }
 
-    /// Of the largest workspace.
+    /// Bytes of the largest workspace.
     pub(super) fn workspace_bytes(&self) -> u64 {
         self.0.values().map(|prepared| prepared.workspace_required_bytes()).max().unwrap_or(0)
     }
@@ -45,7 +45,7 @@ impl PreparedProducts {
 /// Prepares the products of a schedule.
 ///
 /// # Errors
-/// Those of [`Gemm::prepare`].
+/// The errors of [`Gemm::prepare`].
 pub(super) fn prepare(
     gemm: &Gemm,
     shapes: &Shapes,
@@ -67,7 +67,7 @@ pub(super) fn prepare(
     Ok(PreparedProducts(prepared))
 }
 
-/// How many blocks the other thread has enqueued on their way down.
+/// The number of downloads that the second thread has enqueued.
 #[derive(Default)]
 struct Downloads {
     enqueued: Mutex<(usize, bool)>,
@@ -80,7 +80,7 @@ impl Downloads {
         self.changed.notify_all();
     }
 
-    /// Waits until so many are enqueued; false where the thread has ended before.
+    /// Waits until `count` downloads are enqueued. False if the thread ended before.
     fn wait(&self, count: usize) -> bool {
         let guard = self.enqueued.lock().unwrap_or_else(PoisonError::into_inner);
         let (enqueued, _) = *self
@@ -91,25 +91,25 @@ impl Downloads {
     }
 }
 
-/// Says that the thread has ended, be it by a panic.
-struct Over<'a>(&'a Downloads);
+/// Marks on drop that the thread has ended, also after a panic.
+struct EndGuard<'a>(&'a Downloads);
 
-impl Drop for Over<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.change(|(_, over)| *over = true);
     }
 }
 
-/// Waits for the streams when it is dropped: what they use must not be freed before.
-struct Finish<'a>(&'a [Stream; 3]);
+/// Waits for the streams on drop, because the memory that they use must not be freed before.
+struct SynchronizeOnDrop<'a>(&'a [Stream; 3]);
 
-impl Finish<'_> {
+impl SynchronizeOnDrop<'_> {
     fn wait(&self) -> Result<()> {
         self.0.iter().map(Stream::synchronize).fold(Ok(()), Result::and)
     }
 }
 
-impl Drop for Finish<'_> {
+impl Drop for SynchronizeOnDrop<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.wait() {
             tracing::warn!(%error, "a product by blocks could not be waited for");
@@ -117,14 +117,14 @@ impl Drop for Finish<'_> {
     }
 }
 
-/// What both threads look at.
+/// The state that both threads read.
 struct Run<'a> {
-    planned: &'a Planned,
+    planned: &'a PlannedProduct,
     memory: &'a DeviceBuffer,
     streams: &'a [Stream; 3],
-    /// Before and after each step.
+    /// The events before and after each step.
     events: &'a [[Event; 2]],
-    /// Number of each step among those down, from 1.
+    /// For each step, its number among the downloads, from 1.
     ordinals: Vec<usize>,
 }
 
@@ -133,7 +133,7 @@ struct Run<'a> {
 /// # Errors
 /// A call of the driver fails, or memory is lacking.
 pub(super) fn execute(
-    planned: &Planned,
+    planned: &PlannedProduct,
     memory: &DeviceBuffer,
     operands: HostOperands<'_>,
     d: &mut HostMatrix,
@@ -162,20 +162,20 @@ pub(super) fn execute(
     let run = Run { planned, memory, streams: &streams, events: &events, ordinals };
     let [up_ring, down_ring] = &mut rings;
     // Dropped before rings and events.
-    let finish = Finish(&streams);
+    let finish = SynchronizeOnDrop(&streams);
 
     let start = Instant::now();
     let downloads = Downloads::default();
     let outcome = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
         let worker = scope.spawn(|| {
-            let _over = Over(&downloads);
+            let _over = EndGuard(&downloads);
             run.down(receiver, &downloads, d, down_ring.as_mut())
         });
         let staged = [!pinned[0], !pinned[1], !pinned[2]];
         let up = run.up(operands, staged, up_ring.as_mut(), sender, &downloads, budget, progress);
         match worker.join() {
-            // Where the other thread failed first, its error is the cause.
+            // If the second thread failed first, its error is the cause.
             Ok(down) => down.and(up),
             Err(panic) => std::panic::resume_unwind(panic),
         }
@@ -191,7 +191,7 @@ pub(super) fn execute(
 }
 
 impl Run<'_> {
-    /// Enqueues what goes up and what is computed, and tells the other thread what goes down.
+    /// Enqueues uploads and products, and sends the downloads to the second thread.
     #[allow(clippy::too_many_arguments)]
     fn up(
         &self,
@@ -204,7 +204,7 @@ impl Run<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
         let steps = &self.planned.schedule.steps;
-        let mut told = Told::new(self, progress);
+        let mut reporter = ProgressReporter::new(self, progress);
         for (index, step) in steps.iter().enumerate() {
             let waits_down =
                 step.waits.iter().filter(|&&wait| steps[wait].work.lane() == Lane::Down);
@@ -242,12 +242,12 @@ impl Run<'_> {
                 }
                 self.events[index][1].synchronize()?;
             }
-            told.look(index, false)?;
+            reporter.look(index, false)?;
         }
-        told.look(steps.len(), true)
+        reporter.look(steps.len(), true)
     }
 
-    /// Enqueues what goes down as it is told, and unpacks it.
+    /// Enqueues the downloads that it receives, and unpacks them.
     fn down(
         &self,
         receiver: Receiver<usize>,
@@ -287,7 +287,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Has the step's stream wait for what it needs.
+    /// Makes the step's stream wait for the steps that it depends on.
     fn begin(&self, index: usize) -> Result<StreamRef<'_>> {
         let step = &self.planned.schedule.steps[index];
         let stream = self.streams[step.work.lane() as usize].as_ref();
@@ -307,9 +307,9 @@ impl Run<'_> {
         self.memory.address() + self.planned.places.offset(operand, slot)
     }
 
-    /// Where a tile lies in its matrix, and the bytes from line to line in its slot.
+    /// The region of a tile in its matrix, and the bytes between lines in its slot.
     fn region(&self, matrix: &HostMatrix, tile: Tile) -> (Region, usize) {
-        let Planned { blocking, shapes, .. } = self.planned;
+        let PlannedProduct { blocking, shapes, .. } = self.planned;
         let size = matrix.dtype().bytes() as usize;
         let [rows, columns] = shapes.tile_range(blocking, tile);
         let row_major = matrix.layout().order == Order::RowMajor;
@@ -349,7 +349,7 @@ impl Run<'_> {
         }
     }
 
-    /// Where the part of the bias begins that is added to a block.
+    /// The device address of the part of the bias that belongs to a block.
     fn bias(&self, at: [usize; 3]) -> u64 {
         let config = self.planned.gemm.config();
         let axis = match config.epilogue.bias() {
@@ -369,7 +369,8 @@ impl Run<'_> {
         first: bool,
         stream: StreamRef<'_>,
     ) -> Result<()> {
-        let Planned { gemm, shapes, blocking, places, prepared, workspace, .. } = self.planned;
+        let PlannedProduct { gemm, shapes, blocking, places, prepared, workspace, .. } =
+            self.planned;
         let problem = shapes.product(blocking, at, first);
         let [a, b, d] = [Operand::A, Operand::B, Operand::C]
             .map(|operand| self.address(operand, slots[operand as usize]));
@@ -377,7 +378,7 @@ impl Run<'_> {
         let address = self.memory.address() + places.bytes();
         let workspace = CallerWorkspace { address, bytes: *workspace };
         let Some(prepared) = prepared.0.get(&(blocking.extents(at), problem.beta != 0.0)) else {
-            // All were prepared.
+            // All products were prepared.
             return Ok(());
         };
         let request = RunRequest::prepared(prepared, problem.alpha, problem.beta);
@@ -388,7 +389,7 @@ impl Run<'_> {
     }
 }
 
-/// Lines that lie in a matrix of the host's.
+/// The lines of a region in a host matrix.
 fn direct(region: Region, device_pitch: usize) -> Lines {
     Lines {
         lines: region.lines,
@@ -398,8 +399,8 @@ fn direct(region: Region, device_pitch: usize) -> Lines {
     }
 }
 
-/// Which products are done, and who is told.
-struct Told<'a> {
+/// Reports finished products to the caller's progress function.
+struct ProgressReporter<'a> {
     run: &'a Run<'a>,
     /// Steps that are products.
     products: Vec<usize>,
@@ -407,15 +408,16 @@ struct Told<'a> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-impl<'a> Told<'a> {
+impl<'a> ProgressReporter<'a> {
     fn new(run: &'a Run<'a>, progress: &'a mut dyn FnMut(Progress)) -> Self {
         let steps = run.planned.schedule.steps.iter().enumerate();
         let products = steps.filter(|(_, step)| step.work.lane() == Lane::Compute);
         let products = products.map(|(index, _)| index).collect();
-        Told { run, products, done: 0, progress }
+        ProgressReporter { run, products, done: 0, progress }
     }
 
-    /// Looks at the products among the steps before `enqueued`, and waits for them where asked to.
+    /// Reports the finished products among the steps before `enqueued`. Waits for them if `wait` is
+    /// set.
     fn look(&mut self, enqueued: usize, wait: bool) -> Result<()> {
         while let Some(&next) = self.products.get(self.done).filter(|&&next| next < enqueued) {
             let event = &self.run.events[next][1];

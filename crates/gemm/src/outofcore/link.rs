@@ -9,24 +9,24 @@ use crate::error::Result;
 
 /// Bytes of each copy by which the link is measured.
 const COPY_BYTES: usize = 256 << 20;
-/// Copies each way.
+/// Number of copies in each direction.
 const COPIES: usize = 8;
 
-/// How fast pinned memory is copied, bytes a second.
+/// Rates of copies of pinned memory, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkSpeed {
     /// From the host to the device.
     pub up: f64,
     /// From the device to the host.
     pub down: f64,
-    /// Up, while as much goes down.
+    /// From the host to the device, while the same amount is copied in the other direction.
     pub up_with_down: f64,
-    /// Down, while as much goes up.
+    /// From the device to the host, while the same amount is copied in the other direction.
     pub down_with_up: f64,
 }
 
 impl LinkSpeed {
-    /// Measures copies of pinned memory, alone and both ways at once.
+    /// Measures copies of pinned memory, in each direction alone and in both directions at once.
     ///
     /// # Errors
     /// Memory is lacking, or a call of the driver fails.

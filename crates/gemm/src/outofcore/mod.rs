@@ -20,18 +20,17 @@
 //! # }
 //! ```
 //!
-//! * **Blocks** ([`Blocking`]): D is cut into blocks. Where D is of f64, s32 or f32 (of floats),
-//!   sums lose nothing in it, so k is cut too where that is faster and there is no epilogue. Else
-//!   each block of D is computed all along k, from tiles of A and B that reach as far, and is the
-//!   same bit for bit as with all matrices on the device and tiles whole along k
-//!   ([`Split::Whole`](crate::Split)).
-//! * **Order**: groups of blocks that share tiles, such that few bytes go up and there is something
-//!   to compute soon. What is chosen is fastest by the model: the schedule's steps at the rates of
-//!   the link and the tensor cores ([`Rates`]).
-//! * **Host memory** that is pinned ([`HostMatrix::pin`], or by whoever allocated it) is copied by
-//!   the device. Other memory goes through pinned buffers, filled and emptied by rayon's threads.
-//! * There are three streams, ordered by events, and one allocation on the device, of what
-//!   [`Budget::device_bytes`] allows; no managed memory.
+//! * **Blocks** ([`Blocking`]): D is cut into blocks. If D is of f64, s32 or f32 (of floats), it
+//!   can hold partial sums without loss. Then k is cut too, if that is faster and there is no
+//!   epilogue. Otherwise each block of D is computed along all of k. It is then the same bit for
+//!   bit as with all matrices on the device and unsplit tiles ([`Split::Whole`](crate::Split)).
+//! * **Order**: blocks are computed in groups that share tiles, so that few bytes are uploaded and
+//!   computing starts early. The blocking is the fastest by a model of the schedule's steps at the
+//!   rates of the link and the tensor cores ([`Rates`]).
+//! * **Host memory** that is pinned (by [`HostMatrix::pin`] or by its owner) is copied by the
+//!   device. Other memory is copied through pinned buffers by rayon's threads.
+//! * There are three streams, ordered by events, and one device allocation within
+//!   [`Budget::device_bytes`]. No managed memory is used.
 
 mod blocking;
 mod choose;
@@ -54,30 +53,30 @@ use crate::matrix::HostMatrix;
 use crate::operands::{HostOperand, HostOperands, Operands};
 
 pub use blocking::Blocking;
-use blocking::{Places, Shapes};
+use blocking::{Shapes, SlotOffsets};
 use choose::choose;
 pub use link::LinkSpeed;
 use pgemm_plan::{Config, Plan, PlanError, Problem};
 pub use rates::Rates;
 use schedule::Schedule;
 
-/// What a product may take, and what is expected of the machine.
+/// The memory that a product may use, and the expected rates of the machine.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Bytes of device memory for tiles, blocks and workspace. Kernels, and what the driver keeps
-    /// for itself, come on top.
+    /// Bytes of device memory for tiles, blocks and workspace. Kernels and the driver's own memory
+    /// are not included.
     pub device_bytes: u64,
     /// Bytes of pinned host memory for copies of memory that is not pinned.
     pub staging_bytes: usize,
-    /// By which blockings are compared; [`Rates::usual`] where it is not given.
+    /// The rates by which blockings are compared. The default is [`Rates::usual`].
     pub rates: Option<Rates>,
-    /// Whether each step waits for the one before it, for measuring the parts.
+    /// Whether each step waits for the previous one, to measure the parts.
     pub one_at_a_time: bool,
 }
 
 impl Budget {
-    /// So many bytes of device memory, and 256 MiB of pinned host memory where matrices are not
-    /// pinned.
+    /// A budget of `device_bytes` bytes of device memory, and 256 MiB of pinned host memory for
+    /// matrices that are not pinned.
     pub fn new(device_bytes: u64) -> Self {
         Budget { device_bytes, staging_bytes: 256 << 20, rates: None, one_at_a_time: false }
     }
@@ -92,13 +91,13 @@ impl Budget {
         Budget { rates: Some(rates), ..self }
     }
 
-    /// Sets whether each step waits for the one before it.
+    /// Sets whether each step waits for the previous one.
     pub fn with_one_at_a_time(self, one_at_a_time: bool) -> Self {
         Budget { one_at_a_time, ..self }
     }
 }
 
-/// How far a product has come.
+/// The progress of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Products of blocks that have been computed.
@@ -124,7 +123,7 @@ pub struct Report {
     pub expected_seconds: f64,
     /// Seconds in which something went up, was computed, went down.
     pub busy_seconds: [f64; 3],
-    /// How the first block's product is computed; `None` where there is none.
+    /// The plan of the first block's product, or `None` if there is no block.
     pub plan: Option<Plan>,
     /// Whether A, B, C and D were pinned. A C that is not read counts as pinned.
     pub pinned: [bool; 4],
@@ -135,8 +134,8 @@ impl fmt::Display for Report {
         let ([up, down], [up_busy, computing, down_busy]) = (self.moved_bytes, self.busy_seconds);
         write!(
             f,
-            "{}: {:.3} s ({:.3} expected), {:.2} GB up in {up_busy:.3} s, computing {computing:.3} s, {:.2} GB down in \
-             {down_busy:.3} s, {} MiB of device memory",
+            "{}: {:.3} s ({:.3} expected), {:.2} GB up in {up_busy:.3} s, computing {computing:.3} \
+             s, {:.2} GB down in {down_busy:.3} s, {} MiB of device memory",
             self.blocking,
             self.seconds,
             self.expected_seconds,
@@ -148,16 +147,16 @@ impl fmt::Display for Report {
 }
 
 impl Gemm {
-    /// Computes D = alpha·A·B + beta·C of host matrices in the device memory of the budget, however
-    /// large they are, and waits for it. `progress` is told on this thread how far it is. See
+    /// Computes D = alpha·A·B + beta·C of host matrices of any size within the budget's device
+    /// memory, and waits for the result. `progress` is called on this thread. See
     /// [`outofcore`](self).
     ///
     /// # Errors
-    /// Those of [`run_at`](Self::run_at); matrices that do not lie as the problem says or are of
-    /// other types than the config's; [`Error::NotByBlocks`] for a batch and for operands whose
-    /// elements are no neighbours; [`Error::DeviceBudget`] where the smallest blocks take more;
-    /// [`Error::OutOfMemory`] where the device or the host has less than the budget. D then holds
-    /// anything.
+    /// The errors of [`run_at`](Self::run_at); matrices with another layout or type than the
+    /// problem and config say; [`Error::NotByBlocks`] for a batch and for operands with a step
+    /// other than 1; [`Error::DeviceBudget`] if the smallest blocks need more;
+    /// [`Error::OutOfMemory`] if the device or the host has less than the budget. The content of D
+    /// is then undefined.
     pub fn multiply_host<C, V>(
         &self,
         problem: &Problem,
@@ -187,12 +186,12 @@ impl Gemm {
     }
 }
 
-/// What is to be done.
-struct Planned {
+/// A planned out-of-core product.
+struct PlannedProduct {
     gemm: Gemm,
     shapes: Shapes,
     blocking: Blocking,
-    places: Places,
+    places: SlotOffsets,
     schedule: Schedule,
     prepared: execute::PreparedProducts,
     /// Bytes of the workspace, which is behind the slots.
@@ -202,7 +201,7 @@ struct Planned {
     expected_seconds: f64,
 }
 
-impl Planned {
+impl PlannedProduct {
     fn bias_offset(&self) -> u64 {
         self.places.bytes() + self.workspace
     }
@@ -226,9 +225,10 @@ impl Planned {
     }
 }
 
-/// Chooses a blocking and prepares its products. Their workspace is part of the budget, and known
-/// only then: what it takes is set aside, and another blocking chosen.
-fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
+/// Chooses a blocking and prepares its products. Their workspace is part of the budget, but its
+/// size is known only after the preparation. If it does not fit, it is reserved and another
+/// blocking chosen.
+fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<PlannedProduct> {
     let config = gemm.config();
     let [a, b] = config.operands();
     let fused = !config.epilogue.is_none();
@@ -237,21 +237,21 @@ fn planned(gemm: &Gemm, problem: &Problem, budget: &Budget) -> Result<Planned> {
     let bias = length * u64::from(config.bias_dtype().bytes());
     let rates = budget.rates.unwrap_or_else(|| Rates::usual(config.dtype));
     let gemm = gemm.by_blocks()?;
-    let asked = budget.device_bytes;
+    let requested = budget.device_bytes;
     let mut aside = bias;
     loop {
         let refused = |needed: u64| {
             let needed = needed.saturating_add(aside);
-            Error::DeviceBudget { asked, needed, whole_k: !fused && !shapes.may_cut_k() }
+            Error::DeviceBudget { requested, needed, whole_k: !fused && !shapes.may_cut_k() }
         };
-        let room = asked.saturating_sub(aside);
+        let room = requested.saturating_sub(aside);
         let (blocking, schedule) = choose(&shapes, room, &rates).map_err(refused)?;
         let prepared = execute::prepare(&gemm, &shapes, &blocking, &schedule)?;
         let workspace = prepared.workspace_bytes().next_multiple_of(CallerWorkspace::ALIGN);
-        let places = Places::new(&blocking, &shapes);
-        if places.bytes().saturating_add(workspace).saturating_add(bias) <= asked {
+        let places = SlotOffsets::new(&blocking, &shapes);
+        if places.bytes().saturating_add(workspace).saturating_add(bias) <= requested {
             let expected_seconds = schedule.seconds(&shapes, &blocking, &rates);
-            return Ok(Planned {
+            return Ok(PlannedProduct {
                 gemm,
                 shapes,
                 blocking,

@@ -1,8 +1,8 @@
-//! How fast the link copies and the tensor cores multiply, as expected or as measured.
+//! The rates of the link and of the tensor cores, as expected or as measured.
 
 use pgemm_ir::Element;
 
-/// How fast things go, by which blockings are compared.
+/// The rates by which blockings are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Bytes a second from the host to the device.
@@ -27,11 +27,11 @@ impl Rates {
         Rates { up_bytes_per_second: link, down_bytes_per_second: link, operations_per_second }
     }
 
-    /// Beginning a copy or a launch takes some µs.
+    /// Seconds to begin a copy or a launch.
     const START: f64 = 5e-6;
-    /// What a line of a copy takes beside its bytes, where lines have gaps between them and are
-    /// shorter than [`LONG_LINE`](Self::LONG_LINE): in products of pinned matrices, either way, on
-    /// an H200, 0.08 to 0.13 µs.
+    /// Additional seconds for each line of a copy, if lines have gaps between them and are shorter
+    /// than [`LONG_LINE`](Self::LONG_LINE). In products of pinned matrices on an H200, 0.08 to 0.13
+    /// µs were measured in both directions.
     const LINE: f64 = 0.12e-6;
     /// Bytes of lines that are copied as fast as if there were no gaps between them.
     const LONG_LINE: u64 = 20 << 10;

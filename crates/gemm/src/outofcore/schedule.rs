@@ -1,10 +1,10 @@
-//! Which tile goes where and when, as data: copies up, products and copies down, each on a stream
-//! of its own, and which steps of other streams each waits for.
+//! The schedule of an out-of-core product, as data. Uploads, products and downloads each have their
+//! own stream. Each step names the steps of other streams that it waits for.
 //!
-//! Products have an order ([`Blocking::order`]). Tiles of A and B stay in their slots until a tile
-//! that is needed has no other; the one that is needed again last, if ever, then goes (Belady's
-//! rule, which is optimal, since the order is known). A block of D keeps its slot from its first
-//! product to its way down.
+//! Products have an order ([`Blocking::order`]). Tiles of A and B stay in their slots until another
+//! tile needs a slot. Then the tile whose next use is farthest away is evicted (Belady's rule,
+//! which is optimal for a known order). A block of D keeps its slot from its first product to its
+//! download.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,14 +12,14 @@ use super::blocking::{Blocking, Shapes};
 use super::rates::Rates;
 use super::tile::{Operand, Tile};
 
-/// What a step does. Slots are numbered from 0 for each of A, B and D.
+/// The work of a step. Slots are numbered from 0 for each of A, B and D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     Upload {
         tile: Tile,
         slot: usize,
     },
-    /// Block (i, j) of D gets the products of tile p along k.
+    /// Block (i, j) of D accumulates the products of tile p along k.
     Product {
         at: [usize; 3],
         slots: [usize; 3],
@@ -32,7 +32,7 @@ pub(crate) enum Work {
     },
 }
 
-/// Steps of a stream are done one after the other.
+/// The stream of a step. Steps of a stream run one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Up,
@@ -76,7 +76,7 @@ struct Slot {
 /// The slots of A or of B.
 struct Pool {
     slots: Vec<Slot>,
-    /// When each tile is needed, as numbers of products that are still to come.
+    /// For each tile, the numbers of the products that still need it.
     uses: HashMap<Tile, VecDeque<usize>>,
     /// Whether each tile has the slot of its number.
     stays: bool,
@@ -92,7 +92,7 @@ impl Pool {
         Pool { slots, uses, stays: blocking.stays(operand) }
     }
 
-    /// The slot that holds the tile, or the one that it goes to and is to be filled.
+    /// The slot that holds the tile, or the slot that must be filled with it. The flag says which.
     fn place(&mut self, tile: Tile) -> (usize, bool) {
         if let Some(uses) = self.uses.get_mut(&tile) {
             uses.pop_front();
@@ -106,7 +106,7 @@ impl Pool {
                 self.uses.get(tile).and_then(VecDeque::front).map_or(usize::MAX, |&next| next)
             }
         };
-        // Of those that are needed no more, the one that was free first.
+        // Among tiles that are no longer needed, the one that became unused first.
         let farthest = || {
             (0..self.slots.len()).max_by_key(|&slot| {
                 let slot = &self.slots[slot];
@@ -120,7 +120,7 @@ impl Pool {
     }
 }
 
-/// What waits for what on its way into a schedule.
+/// Builds a schedule and tracks the dependencies between its steps.
 #[derive(Default)]
 struct Builder {
     steps: Vec<Step>,
@@ -130,7 +130,7 @@ impl Builder {
     fn push(&mut self, work: Work, waits: impl IntoIterator<Item = Option<usize>>) -> usize {
         let mut latest: [Option<usize>; 3] = [None; 3];
         for step in waits.into_iter().flatten() {
-            // A lane does its steps in order, so that the latest stands for all.
+            // A lane runs its steps in order, so waiting for the latest one is enough.
             let lane = self.steps[step].work.lane();
             if lane != work.lane() {
                 latest[lane as usize] = latest[lane as usize].max(Some(step));
@@ -140,7 +140,7 @@ impl Builder {
         self.steps.len() - 1
     }
 
-    /// Has the tile in a slot of the pool.
+    /// Ensures that the tile is in a slot of the pool.
     fn fetch(&mut self, pool: &mut Pool, tile: Tile) -> usize {
         let (slot, fill) = pool.place(tile);
         if fill {
@@ -152,7 +152,7 @@ impl Builder {
 }
 
 impl Schedule {
-    /// The schedule of a blocking, with C where it is read.
+    /// The schedule of a blocking, including C if it is read.
     pub fn new(blocking: &Blocking, reads_c: bool) -> Self {
         let order = blocking.order();
         let d_slots = blocking.slots[2];
@@ -205,7 +205,7 @@ impl Schedule {
         bytes
     }
 
-    /// Seconds that it takes at these rates.
+    /// The estimated seconds of the schedule at these rates.
     pub fn seconds(&self, shapes: &Shapes, blocking: &Blocking, rates: &Rates) -> f64 {
         let mut ends: Vec<f64> = Vec::with_capacity(self.steps.len());
         let mut free = [0f64; 3];

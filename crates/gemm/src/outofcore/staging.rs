@@ -9,13 +9,13 @@ use rayon::prelude::*;
 use crate::driver::{Device, Direction, Event, Lines, PinnedBuffer, StreamRef, Timing, copy_lines};
 use crate::error::Result;
 
-/// Pinned buffers that are used in turns.
+/// Number of pinned buffers, which are used round-robin.
 const BUFFERS: usize = 4;
 /// Bytes that a thread copies at a time at least.
 const PIECE: usize = 1 << 18;
 
-/// Lines of a host matrix: where the first begins, how far they are apart, how long they are, and
-/// how many there are.
+/// A region of a host matrix: the offset of its first line, and distance, length and number of its
+/// lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub first: usize,
@@ -56,7 +56,7 @@ impl Region {
     }
 }
 
-/// Copies lines to where they lie without gaps.
+/// Copies lines into a buffer without gaps.
 pub(super) fn pack(source: &[u8], region: Region, target: &mut [u8]) {
     let target = &mut target[..region.bytes()];
     if region.lines <= 1 || region.pitch == region.line_bytes {
@@ -76,7 +76,7 @@ pub(super) fn pack(source: &[u8], region: Region, target: &mut [u8]) {
         });
 }
 
-/// Copies lines from where they lie without gaps.
+/// Copies lines from a buffer without gaps.
 pub(super) fn unpack(source: &[u8], region: Region, target: &mut [u8]) {
     let source = &source[..region.bytes()];
     let target = &mut target[region.first..];
@@ -101,7 +101,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Buffers that take so many bytes together.
+    /// Buffers of `bytes` bytes in total.
     pub(super) fn new(device: &Device, bytes: usize) -> Result<Self> {
         let room = (bytes / BUFFERS).max(1 << 16);
         let buffers = (0..BUFFERS)
@@ -113,8 +113,8 @@ impl Ring {
     /// Enqueues copies of a region to the device, waiting only for buffers.
     ///
     /// # Safety
-    /// The device memory must have the lines, and be used by nobody else until the stream has
-    /// passed this. The ring must live as long.
+    /// The device memory must have room for the lines and must not be used otherwise until the
+    /// stream has passed this. The ring must live as long.
     pub(super) unsafe fn upload(
         &mut self,
         source: &[u8],
@@ -139,8 +139,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Copies a region from the device, after the work on the stream, and calls `enqueued` once the
-    /// device has nothing more to be told.
+    /// Copies a region from the device, after the work on the stream, and calls `enqueued` once all
+    /// device copies are enqueued.
     ///
     /// # Safety
     /// The device memory must have the lines, and not be written until the stream has passed this.
@@ -193,7 +193,7 @@ impl Ring {
     }
 }
 
-/// Lines that lie without gaps on the host.
+/// The lines of a buffer without gaps on the host.
 fn packed(part: Region, device_pitch: usize) -> Lines {
     Lines {
         lines: part.lines,

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::blocking::{Blocking, Places, Shapes};
+use super::blocking::{Blocking, Shapes, SlotOffsets};
 use super::choose::choose;
 use super::rates::Rates;
 use super::schedule::{Lane, Schedule, Work};
@@ -55,7 +55,7 @@ impl Fake<'_> {
                 let there = self.tile(tile);
                 let size = there.layout().lines() * there.layout().leading_dimension;
                 let bytes = size as u64 * u64::from(there.dtype().bytes());
-                let places = Places::new(blocking, shapes);
+                let places = SlotOffsets::new(blocking, shapes);
                 assert!(bytes <= places.slot_bytes(tile.operand, slot));
                 self.slots.insert((tile.operand as usize, slot), there);
             }
@@ -226,7 +226,7 @@ proptest! {
             Shapes { fused, ..shapes(Problem::new(m, n, k, Major::K, Major::N), Element::Bf16, d) };
         match choose(&shapes, bytes, &Rates::usual(Element::Bf16)) {
             Ok((blocking, schedule)) => {
-                prop_assert!(Places::new(&blocking, &shapes).bytes() <= bytes);
+                prop_assert!(SlotOffsets::new(&blocking, &shapes).bytes() <= bytes);
                 prop_assert_eq!(schedule.bytes(&shapes, &blocking)[1], (m * n * d.bytes() as usize) as u64);
                 prop_assert!(
                     wide && !fused || blocking.grid()[2] == 1,
@@ -283,8 +283,8 @@ fn large_products_overlap_in_four_gibibytes() {
         let starved = 32768.0 * f64::from(a.bytes()).powi(2) * rates.operations_per_second
             / (2.0 * rates.up_bytes_per_second.powi(2));
         println!(
-            "{a} to {d}: {blocking}; {} products, {up} bytes up, {down} down, {:.1} ms, computing {:.1} ms, link {:.1} ms, at \
-             least {:.1} ms where k is whole",
+            "{a} to {d}: {blocking}; {} products, {up} bytes up, {down} down, {:.1} ms, computing \
+             {:.1} ms, link {:.1} ms, at least {:.1} ms where k is whole",
             blocking.products(),
             seconds * 1e3,
             computing * 1e3,

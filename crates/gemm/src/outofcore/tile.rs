@@ -1,11 +1,11 @@
 //! Tiles of the matrices of a product by blocks.
 
-/// Whose tile.
+/// The matrix of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operand {
     A,
     B,
-    /// Lies in the slot of the block of D.
+    /// C, which is uploaded to the slot of the block of D.
     C,
 }
 

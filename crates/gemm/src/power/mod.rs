@@ -1,6 +1,6 @@
 //! Clocks, power, temperature and energy of one GPU, read through NVML. NVML is loaded at run time
 //! and found by the CUDA device's identity, never by index: the two libraries may count devices
-//! differently. Without the feature `power` nothing is read.
+//! differently. Without the feature `power` all readings are `None`.
 
 #[cfg(not(feature = "power"))]
 mod absent;
@@ -17,16 +17,15 @@ use absent::{Sensors, version};
 #[cfg(feature = "power")]
 use nvml::{Sensors, version};
 
-/// What the card was doing at one moment. A field is `None` where NVML is absent or does not
-/// answer.
+/// The state of the card at one moment. A field is `None` if NVML is absent or does not answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PowerSample {
     /// Clock of the streaming multiprocessors, MHz.
     pub sm_clock_mhz: Option<u32>,
     /// Memory clock, MHz.
     pub memory_clock_mhz: Option<u32>,
-    /// Board power, watts: NVML's instantaneous reading where there is one, else its average over
-    /// about a second.
+    /// Board power in watts: NVML's instantaneous reading if there is one, otherwise its average
+    /// over about a second.
     pub power_watts: Option<f64>,
     /// GPU temperature, degrees Celsius.
     pub temperature_celsius: Option<u32>,
@@ -52,23 +51,23 @@ pub struct PowerMeter {
 }
 
 impl PowerMeter {
-    /// Finds the GPU by its UUID, `GPU-…` as nvidia-smi writes it. Without NVML, or where it does
-    /// not know the GPU, the meter reads nothing and says so once per process.
+    /// Finds the GPU by its UUID, `GPU-…` as nvidia-smi writes it. Without NVML, or if it does not
+    /// know the GPU, all readings are `None`, and one warning per process says so.
     pub fn open(uuid: &str) -> PowerMeter {
         let sensors = Sensors::of(uuid);
         if sensors.is_none() {
             static SAID: OnceLock<()> = OnceLock::new();
             SAID.get_or_init(|| {
                 tracing::warn!(
-                    "NVML is not available for this GPU: clocks, power and energy are not recorded, and warm-up runs \
-                     for its full time"
+                    "NVML is not available for this GPU: clocks, power and energy are not \
+                     recorded, and warm-up runs for its full time"
                 );
             });
         }
         PowerMeter { sensors }
     }
 
-    /// A meter that reads nothing.
+    /// A meter whose readings are all `None`.
     pub fn absent() -> PowerMeter {
         PowerMeter { sensors: None }
     }
@@ -94,9 +93,9 @@ impl PowerMeter {
         self.sensors.as_ref()?.energy_millijoules()
     }
 
-    /// Records the energy counter's steps until `finished` says so, asking once per millisecond.
-    /// `None` where fewer than two steps were seen. Power is taken between steps, because a reading
-    /// between them is up to 100 ms old.
+    /// Records the energy counter's steps until `finished` returns true. It polls once per
+    /// millisecond. `None` if fewer than two steps were seen. Power is taken between steps, because
+    /// a reading between them is up to 100 ms old.
     pub fn watch_energy(&self, finished: impl Fn() -> bool) -> Option<EnergyReading> {
         let mut ticks = TickWatch::default();
         while !finished() {

@@ -15,7 +15,7 @@ use super::PowerSample;
 pub(super) struct Sensors(nvml_wrapper::Device<'static>);
 
 impl Sensors {
-    /// Those of the GPU with this UUID; `None` where NVML is absent or does not know it.
+    /// The sensors of the GPU with this UUID, or `None` if NVML is absent or does not know it.
     pub(super) fn of(uuid: &str) -> Option<Sensors> {
         nvml()?.device_by_uuid(uuid).ok().map(Sensors)
     }
@@ -55,7 +55,7 @@ fn nvml() -> Option<&'static Nvml> {
     .as_ref()
 }
 
-/// The average lags by a second, which would keep a warm-up from being seen to settle.
+/// The average lags by about a second, so it would hide when a warm-up settles.
 fn instant_power(device: &nvml_wrapper::Device<'static>) -> Option<f64> {
     let sample = device.field_values_for(&[FieldId(NVML_FI_DEV_POWER_INSTANT)]).ok()?.pop()?;
     match sample.ok()?.value.ok()? {

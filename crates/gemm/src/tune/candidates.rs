@@ -1,23 +1,23 @@
-//! What is worth measuring for a problem: specs of the catalogue, each with a few raster heights,
-//! the most promising first.
+//! The candidates for a problem: specs of the catalogue, each with a few raster heights, the most
+//! promising first.
 
 use std::collections::HashMap;
 
 use pgemm_kernels::{OutputMajor, Schedule, Tile};
 use pgemm_plan::{Choice, ProblemKey, Split, heuristic};
 
-/// Each choice of the same tile before it, the peer's included, ranks a choice as if it took this
-/// much longer: what the model tells apart least well are tiles, so that few trials should go to
-/// different ones first.
+/// Factor on the estimate of a choice for each earlier choice with the same tile, the peer's
+/// included. The model's differences between tiles are its least certain ones, so the first few
+/// trials should have different tiles.
 pub const TILE_PRIOR: f64 = 1.01;
 
-/// Other raster heights than the heuristic's are ranked as if they took this much longer, so that
-/// few trials go to different kernels first.
+/// Factor on the estimate of raster heights other than the heuristic's, so that the first few
+/// trials have different kernels.
 pub const RASTER_PRIOR: f64 = 1.02;
 
 /// The `trials` most promising choices on `sms` SMs besides `peer`: every spec of the catalogue for
-/// these types and majors, clusters and swapped operands included, with the ways to split its tiles
-/// that may be worth it, and with the heuristic's raster height, half and twice that, and all rows.
+/// these types and majors, clusters and swapped operands included, with each split worth
+/// estimating, and with the heuristic's raster height, half and twice that, and all rows.
 pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> Vec<Choice> {
     let (extents, shape) = (key.extents(), key.shape());
     let mut ranked = Vec::new();
@@ -49,7 +49,7 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
     ranked.into_iter().map(|(_, candidate)| candidate).take(trials).collect()
 }
 
-/// What choices of one tile have in common.
+/// The properties by which two choices count as the same tile.
 fn tile_of(choice: &Choice) -> (Tile, Schedule, OutputMajor, Split) {
     let spec = choice.spec;
     (spec.tile, spec.schedule(), spec.d_major, choice.split)

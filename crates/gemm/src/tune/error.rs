@@ -1,11 +1,11 @@
-//! What keeps a problem from being tuned.
+//! Errors of the tuner.
 
 use pgemm_plan::PlanError;
 
 use crate::error::Error;
 use crate::measure::MeasureError;
 
-/// Why nothing was tuned.
+/// Why a problem was not tuned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
@@ -15,7 +15,8 @@ pub enum TuneError {
 
     /// A budget that is no time.
     #[error(
-        "a budget of {requested} seconds for a problem is not possible: give more than 0 and at most {limit}"
+        "a budget of {requested} seconds for a problem is not possible: give more than 0 and at \
+         most {limit}"
     )]
     Budget {
         /// The requested budget, seconds.
@@ -24,7 +25,7 @@ pub enum TuneError {
         limit: f64,
     },
 
-    /// The caller's progress function said so.
+    /// The caller's progress function ended the search.
     #[error("stopped before the end, as asked")]
     Stopped,
 

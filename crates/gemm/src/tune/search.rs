@@ -1,6 +1,7 @@
-//! Successive halving, apart from what it measures: rungs race what is left against the heuristic's
-//! pick and keep the better half; fresh rounds of the one that remains decide. It sees candidates
-//! only through a [`Timer`], so it is tested on a synthetic cost model.
+//! Successive halving, independent of how candidates are measured. Each rung races the remaining
+//! candidates against the heuristic's pick and keeps the better half. Fresh rounds of the last one
+//! decide. Candidates are measured through a [`Timer`], so the search is tested on a synthetic cost
+//! model.
 
 use std::ops::ControlFlow;
 
@@ -12,8 +13,8 @@ use pgemm_plan::Choice;
 /// Longest budget of a problem, seconds.
 const MAX_SECONDS: f64 = 86_400.0;
 
-/// Part of the budget that the deciding rounds take; the rungs share the rest evenly, so that the
-/// fewer are left, the longer each is measured.
+/// Fraction of the budget for the deciding rounds. The rungs share the remainder evenly, so
+/// candidates are measured longer the fewer remain.
 const FINAL_SHARE: f64 = 0.3;
 
 /// Rounds of a rung.
@@ -47,52 +48,51 @@ pub struct Effort {
     pub seconds: f64,
 }
 
-/// What measures candidates against the heuristic's pick, the peer that it was made with: a GPU, or
-/// a cost model in tests.
+/// Measures candidates against the heuristic's pick (the peer): a GPU, or a cost model in tests.
 pub trait Timer {
     /// Measures all `candidates` against the peer in common rounds. The answer has one entry for
     /// each, in order.
     ///
     /// # Errors
-    /// Whatever keeps the peer, or everybody, from being measured. One candidate that cannot run is
-    /// [`Run::Failed`].
+    /// An error that prevents the measurement of the peer or of all candidates. A single candidate
+    /// that cannot run is [`Run::Failed`].
     fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>, TuneError>;
 }
 
-/// What became of a candidate in a race.
+/// The outcome of a candidate in a race.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Run {
-    /// It ran.
+    /// The candidate ran.
     Timed(Timing),
-    /// It cannot run, or computes wrongly: why.
+    /// The candidate cannot run or computes wrong results, with the reason.
     Failed(String),
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     /// Every candidate, in the order given.
     pub trials: Vec<Trial>,
-    /// Who was left; `None` where nobody could run.
+    /// The last remaining candidate, or `None` if no candidate could run.
     pub finalist: Option<Finalist>,
 }
 
-/// Where a search is.
+/// The progress of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Races done.
     pub done: usize,
-    /// Races in all, as far as it is known now.
+    /// The total number of races, as currently known.
     pub of: usize,
     /// Candidates in the race that begins; 0 at the end.
     pub candidates: usize,
 }
 
-/// Races `candidates` until one is left and judges that one. `progress` is asked before each race
-/// whether to go on.
+/// Races `candidates` until one is left, and judges it. Before each race `progress` decides whether
+/// to continue.
 ///
 /// # Errors
-/// Those of [`TuneOptions::check`], and of the timer; [`TuneError::Stopped`].
+/// The errors of [`TuneOptions::check`], and of the timer; [`TuneError::Stopped`].
 pub fn search(
     timer: &mut dyn Timer,
     candidates: &[Choice],
@@ -120,9 +120,9 @@ pub fn search(
     while left.len() > 1 {
         let of = done + self::rungs(left.len()) + 1;
         progress(Progress { done, of, candidates: left.len() })?;
-        let asked: Vec<Choice> = left.iter().map(|trial| trial.candidate).collect();
+        let requested: Vec<Choice> = left.iter().map(|trial| trial.candidate).collect();
         let mut ranked = Vec::new();
-        for (trial, run) in left.into_iter().zip(timer.race(&asked, rung)?) {
+        for (trial, run) in left.into_iter().zip(timer.race(&requested, rung)?) {
             match judged(run) {
                 Ok((ratio, timing)) => {
                     trial.rungs.push(timing);
@@ -132,8 +132,8 @@ pub fn search(
             }
         }
         ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        // Half of those that were asked: failures make room for those that ran.
-        ranked.truncate(asked.len().div_ceil(2));
+        // Half of the raced candidates, counting those that failed.
+        ranked.truncate(requested.len().div_ceil(2));
         left = ranked.into_iter().map(|(_, trial)| trial).collect();
         done += 1;
     }
@@ -155,12 +155,12 @@ pub fn search(
         }
         done += 1;
     }
-    // What is decided is kept, whatever is asked now.
+    // The decision is already made, so the answer is ignored.
     let _decided = progress(Progress { done, of: done, candidates: 0 });
     Ok(Search { trials, finalist })
 }
 
-/// The median ratio of a run, or why it has none.
+/// The median ratio of a run, or why there is none.
 fn judged(run: Run) -> Result<(f64, Timing), String> {
     match run {
         Run::Timed(timing) => match Summary::of(&timing.ratios) {

@@ -23,7 +23,7 @@ type Result<T, E = TuneError> = std::result::Result<T, E>;
 /// Seed of the random operands.
 const SEED: u64 = 1;
 
-/// Part of a race that warms the card up, and at most so many seconds of it.
+/// Fraction of a race that warms up the card, and the limit of the warm-up in seconds.
 const WARM_UP_SHARE: f64 = 0.2;
 const WARM_UP_SECONDS: f64 = 1.5;
 
@@ -38,24 +38,24 @@ impl Tuner {
     /// A tuner for a device.
     ///
     /// # Errors
-    /// Those of [`TuneOptions::check`], or driver errors.
+    /// The errors of [`TuneOptions::check`], or driver errors.
     pub fn new(device: &Device, options: TuneOptions) -> Result<Tuner> {
         options.check()?;
         Ok(Tuner { harness: Harness::new(device)?, options })
     }
 
-    /// Where its results hold.
+    /// The platform that the results are valid for.
     pub fn platform(&self) -> Platform {
         Platform::of(self.harness.device().properties())
     }
 
     /// Tunes one problem; [`Results::complete`](super::Results::complete) goes through many.
-    /// Earlier results are not consulted: the peer is what the heuristic itself picks.
+    /// Earlier results are not consulted; the peer is the heuristic's own pick.
     ///
     /// # Errors
     /// The problem is malformed, has no kernel or does not fit on the device, or the driver fails.
-    /// A candidate that cannot run or computes wrongly is no error: its trial says why it was left
-    /// out. [`TuneError::Stopped`](super::TuneError) where `progress` ends it.
+    /// A candidate that cannot run or computes wrong results is not an error; its trial contains
+    /// the reason. [`TuneError::Stopped`](super::TuneError) if `progress` ends the search.
     pub fn tune(
         &self,
         key: &ProblemKey,
@@ -64,7 +64,7 @@ impl Tuner {
         let device = self.harness.device();
         let sms = device.properties().sm_count;
         let config = key.config();
-        // With repacked operands it would be another problem.
+        // With repacked operands this would be another problem.
         let plans = Plan::candidates(&key.problem(), &config, sms)?.into_iter();
         let plans = plans.filter(|plan| key.has_majors_of(&plan.choice()));
         let operands = self.harness.operands(&key.problem(), Elements::of(key), SEED)?;
@@ -81,7 +81,7 @@ impl Tuner {
 /// The first plan whose kernel the driver compiles cleanly, as a contestant.
 ///
 /// # Errors
-/// [`Error::NoCleanKernel`], or whatever else keeps a kernel from being launched.
+/// [`Error::NoCleanKernel`], or another error that prevents the launch of a kernel.
 fn first_entry(
     device: &Device,
     operands: &Arc<OperandSets>,
@@ -97,8 +97,8 @@ fn first_entry(
     Err(Error::NoCleanKernel { dtype: config.dtype }.into())
 }
 
-/// A candidate as a contestant. Reports and errors name contestants, and several differ in their
-/// raster only.
+/// A candidate as a contestant. Its name is unique, because candidates may differ in their raster
+/// height only.
 struct Entry {
     candidate: Choice,
     name: String,
@@ -131,7 +131,7 @@ impl Contestant for Entry {
     }
 }
 
-/// Times on the GPU. Kernels are loaded when they first race and stay loaded.
+/// A timer on the GPU. Kernels are loaded for their first race and stay loaded.
 struct DeviceTimer<'a> {
     harness: &'a Harness,
     operands: Arc<OperandSets>,
@@ -176,7 +176,7 @@ impl Timer for DeviceTimer<'_> {
                 Err(error) => return Err(error.into()),
             }
         };
-        // Those that ran, in the order of the race; the peer stands first.
+        // The candidates that ran, in the order of the race. The peer is the first.
         let ran = self.entered.iter().filter(|(candidate, _)| candidates.contains(candidate));
         let ran: Vec<Choice> =
             ran.filter(|(_, entry)| entry.is_ok()).map(|(candidate, _)| *candidate).collect();
@@ -241,7 +241,7 @@ mod tests {
             |contestants| protocol(Effort { rounds: 5, seconds: 7.0 }, contestants).slice_seconds;
         assert!(slice(51) < slice(26) && slice(26) <= slice(2));
         assert_eq!(slice(2), Protocol::SLICE_SECONDS);
-        // However short the budget, every contestant gets a slice of some length.
+        // Even with the shortest budget, every contestant gets a slice of positive length.
         let tiny = protocol(Effort { rounds: 5, seconds: 0.001 }, 51);
         assert_eq!((tiny.slice_seconds, tiny.palindromes_per_round), (Protocol::SHORTEST_SLICE, 1));
     }

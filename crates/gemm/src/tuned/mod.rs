@@ -1,5 +1,5 @@
-//! What was tuned: results files, and the choices in them that plans look up ([`Picks`]). The tuner
-//! itself is [`tune`](crate::tune).
+//! Results of tuning: results files, and the choices in them that plans look up ([`Picks`]). The
+//! tuner itself is in [`tune`](crate::tune).
 
 mod picks;
 mod records;

@@ -1,6 +1,6 @@
-//! Giving results back: [`Picks`] holds the choices of all files that hold on a device, and
-//! [`Gemm`](crate::Gemm) asks it for each problem whose kernel is left to the planner. Files that
-//! cannot be used are left alone and said so once.
+//! [`Picks`]: the tuned choices of all files that are valid for a device. [`Gemm`](crate::Gemm)
+//! looks up each problem whose kernel is left to the planner. Unusable files are ignored, with one
+//! warning.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -33,8 +33,9 @@ pub struct Ignored {
 }
 
 impl Picks {
-    /// The choices in `source`, a file or a folder of `.json` files, that hold on `here`; of
-    /// several for one problem, the latest. Also what was ignored, and why.
+    /// Loads the choices in `source`, a file or a folder of `.json` files, that are valid for the
+    /// platform `here`. Of several choices for one problem, the latest counts. Also returns the
+    /// ignored files with the reasons.
     pub fn load(source: &Path, here: &Platform) -> (Picks, Vec<Ignored>) {
         let mut picks = Picks::default();
         let mut ignored = Vec::new();
@@ -55,9 +56,9 @@ impl Picks {
         (picks, ignored)
     }
 
-    /// The choices that the environment names, on a device: those at [`VARIABLE`], else in
-    /// [`install_folder`]. They are read once per process and device; what is ignored is said in
-    /// one warning then.
+    /// The choices for a device from the location in the environment variable [`VARIABLE`], or from
+    /// [`install_folder`]. They are read once per process and device. One warning then lists the
+    /// ignored files.
     pub fn from_environment(device: &DeviceProperties) -> Arc<Picks> {
         match source(std::env::var_os(VARIABLE), install_folder()) {
             Some(source) => Picks::shared(source, device),
@@ -65,7 +66,7 @@ impl Picks {
         }
     }
 
-    /// What is in `source`, read by the first call of this process.
+    /// The choices in `source`, read by the first call of this process.
     fn shared(source: PathBuf, device: &DeviceProperties) -> Arc<Picks> {
         type Read = HashMap<(PathBuf, [u8; 16]), Arc<Picks>>;
         static READ: Mutex<Option<Read>> = Mutex::new(None);
@@ -88,7 +89,7 @@ impl Picks {
         self.0.get(key)
     }
 
-    /// How many problems have a choice.
+    /// The number of problems that have a choice.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -115,9 +116,9 @@ impl TunedChoices for Picks {
     }
 }
 
-/// Where [`Gemm`](crate::Gemm) looks for results by default: `autotune` in the folder of the kernel
-/// cache ([`DIRECTORY_VARIABLE`], else `persistent-gemm` in the user's cache folder). `None` where
-/// the user has none.
+/// The default folder of results that [`Gemm`](crate::Gemm) reads: `autotune` in the folder of the
+/// kernel cache ([`DIRECTORY_VARIABLE`], or `persistent-gemm` in the user's cache folder). `None`
+/// if the user has none.
 pub fn install_folder() -> Option<PathBuf> {
     let cache = match std::env::var_os(DIRECTORY_VARIABLE) {
         Some(directory) if !directory.is_empty() => PathBuf::from(directory),
@@ -126,7 +127,7 @@ pub fn install_folder() -> Option<PathBuf> {
     Some(cache.join("autotune"))
 }
 
-/// Where to look: what the variable names, else the folder, where something was ever installed.
+/// The location of results: the value of the variable, or the folder if it exists.
 fn source(variable: Option<OsString>, folder: Option<PathBuf>) -> Option<PathBuf> {
     match variable {
         Some(value) if value == "off" => None,
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(source(Some("".into()), installed()), installed());
         assert_eq!(source(None, installed()), installed());
         std::fs::remove_dir(&folder).unwrap();
-        // Nothing was ever tuned, which is no reason for a warning.
+        // Nothing was ever tuned, so there is no warning.
         assert_eq!(source(None, installed()), None);
         assert_eq!(source(None, None), None);
     }
@@ -277,7 +278,7 @@ mod tests {
         assert_eq!(tuned[0].spec, candidate(3).spec);
         assert_eq!(tuned[0].raster_rows, 3);
         assert_eq!(tuned[0].why, "tuned on 2026-11-20");
-        // Where the driver spoils the tuned kernel, the heuristic's follow.
+        // The heuristic's kernels follow, in case the driver spoils the tuned kernel.
         assert_eq!(tuned[1..], heuristic);
 
         assert_eq!(plans(513, &free)[0].why, "by the heuristic");

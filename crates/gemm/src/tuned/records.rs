@@ -1,11 +1,12 @@
-//! What the tuner records about a problem: how much was measured, and every candidate's numbers.
+//! The tuner's records about a problem: the options of the measurement, and the numbers of every
+//! candidate.
 
 use pgemm_plan::Choice;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::Interval;
 
-/// How much to measure.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuneOptions {
     /// Candidates at most, besides the heuristic's pick.
@@ -29,15 +30,15 @@ pub struct Timing {
     pub ratios: Vec<f64>,
 }
 
-/// All that was read of one candidate.
+/// All measurements of one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The candidate.
     #[serde(flatten)]
     pub candidate: Choice,
-    /// Its numbers in each rung that it took part in.
+    /// Its timings, one for each rung that it took part in.
     pub rungs: Vec<Timing>,
-    /// Why it was left out, where it cannot run or computes wrongly.
+    /// Why the candidate cannot run or computes wrong results.
     pub failure: Option<String>,
 }
 
@@ -49,14 +50,14 @@ pub struct Finalist {
     pub candidate: Choice,
     /// Median of the ratios: the time of the heuristic's pick over its own.
     pub ratio: f64,
-    /// Where the median lies.
+    /// The confidence interval of the median.
     pub interval: Interval,
     /// The rounds.
     pub timing: Timing,
 }
 
 impl Finalist {
-    /// Whether it is faster than the heuristic's pick beyond what chance explains.
+    /// Whether the finalist is significantly faster than the heuristic's pick.
     pub fn wins(&self) -> bool {
         self.interval.lower > 1.0
     }

@@ -1,5 +1,5 @@
-//! Results files: what was tuned, on what, and every number behind it. They are written whole or
-//! not at all, after each problem, and read with suspicion.
+//! Results files: tuned choices, the platform they are valid for, and all measurements. A file is
+//! replaced atomically after each problem. Its content is checked when it is read.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -14,10 +14,10 @@ use crate::error::{Error, FileDamage, PlatformDifference, PlatformPart, Result};
 use crate::files::{self, now};
 use crate::power::driver_version;
 
-/// The form of [`Results`]; goes up when a field changes its meaning or disappears.
+/// The schema version of [`Results`]. It increases when a field changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;
 
-/// Where results hold: on this device, with this driver, with this version of the library.
+/// The platform that results are valid for: device, driver and version of the library.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Platform {
     /// The device's name.
@@ -47,8 +47,8 @@ impl Platform {
         }
     }
 
-    /// In what `there` differs, so that results from here do not hold there; nothing where they do.
-    /// A driver version that is not known on one side is no difference.
+    /// The differences to `there` that make results invalid there. Empty if they are valid. A
+    /// driver version that is unknown on one side does not count.
     pub fn differences(&self, there: &Platform) -> Vec<PlatformDifference> {
         let unlike = |part, ours: &str, theirs: &str| {
             let (there, here) = (ours.to_owned(), theirs.to_owned());
@@ -70,27 +70,27 @@ impl Platform {
     }
 }
 
-/// What was found for one problem.
+/// The result for one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TuneResult {
     /// The problem.
     pub key: ProblemKey,
     /// When it was decided, UTC, ISO 8601.
     pub date: String,
-    /// How much was measured.
+    /// The options of the measurement.
     pub options: TuneOptions,
-    /// What to use: the finalist where it won, the heuristic's pick otherwise.
+    /// The choice to use: the finalist if it won, otherwise the heuristic's pick.
     pub chosen: Choice,
     /// The heuristic's pick, the peer of all ratios.
     pub heuristic: Choice,
-    /// Who was left, and the rounds that judged it; `None` where no candidate could run.
+    /// Who was left, and the rounds that judged it, or `None` if no candidate could run.
     pub finalist: Option<Finalist>,
     /// Every candidate's numbers.
     pub trials: Vec<Trial>,
 }
 
 impl TuneResult {
-    /// What follows from a search that ends now, with these trials and this finalist.
+    /// The result of a search with these trials and this finalist.
     pub fn new(
         key: ProblemKey,
         heuristic: Choice,
@@ -110,9 +110,9 @@ impl TuneResult {
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// When the file was begun, UTC, ISO 8601.
+    /// The creation time of the file, UTC, ISO 8601.
     pub date: String,
-    /// Where they hold.
+    /// The platform that the results are valid for.
     pub platform: Platform,
     /// One entry for each problem.
     pub problems: Vec<TuneResult>,
@@ -129,13 +129,13 @@ impl Results {
         self.problems.iter().find(|result| result.key == *key)
     }
 
-    /// Has `tune` decide those of `keys` that have no entry, in order, and calls `keep` after each,
-    /// so that an interruption loses one at most. A problem for which `tune` returns `None` is left
-    /// out. `go_on` is asked before each; where it says no, neither that problem nor a later one is
-    /// begun. Returns how many were not begun.
+    /// Tunes the problems of `keys` that have no entry, in order, with `tune`. It calls `keep`
+    /// after each, so that an interruption loses at most one. A problem for which `tune` returns
+    /// `None` is left out. If `go_on` returns false before a problem, that one and all later ones
+    /// are not begun. Returns the number of problems that were not begun.
     ///
     /// # Errors
-    /// The first of `tune` or `keep`; entries made before stay.
+    /// The first error of `tune` or `keep`. Earlier entries stay.
     pub fn complete<E>(
         &mut self,
         keys: &[ProblemKey],
@@ -158,7 +158,7 @@ impl Results {
         Ok(0)
     }
 
-    /// Puts these results into `folder`, which is created where it is missing, under a new name
+    /// Writes these results to `folder`, which is created if it is missing, under a new name
     /// `{device}_{timestamp}.json`, and returns the path.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl Results {
         let mut path = folder.join(format!("{stem}.json"));
         let staged = files::indented(self).and_then(|text| files::stage(folder, &text));
         let mut file = staged.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
-        // Another process may have begun in the same second.
+        // Another process may have created a file in the same second.
         for number in 2.. {
             match file.persist_noclobber(&path) {
                 Ok(_) => break,
@@ -185,8 +185,7 @@ impl Results {
         Ok(path)
     }
 
-    /// Writes the file anew, as indented JSON. A reader sees the old file or the new one, never
-    /// half of either.
+    /// Replaces the file atomically with these results as indented JSON.
     ///
     /// # Errors
     /// [`Error::Io`] with the path.
@@ -194,7 +193,7 @@ impl Results {
         files::write_json(path, self)
     }
 
-    /// Creates the folder where it is missing, and checks that files can be made there.
+    /// Creates the folder if it is missing, and checks that files can be made there.
     ///
     /// # Errors
     /// [`Error::Io`] with the folder.
@@ -226,7 +225,7 @@ impl Results {
     /// Reads a file to be continued on `here`.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read), or [`Error::ForeignResults`].
+    /// The errors of [`read`](Self::read), or [`Error::ForeignResults`].
     pub fn read_for(path: &Path, here: &Platform) -> Result<Results> {
         let results = Results::read(path)?;
         let differences = results.platform.differences(here);

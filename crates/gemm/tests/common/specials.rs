@@ -122,7 +122,8 @@ impl<'e> Case<'e> {
     fn name(&self) -> String {
         let ([a, b], d) = (self.config.operands(), self.output());
         let split = if self.config.split.is_some() { " split" } else { "" };
-        let precision = self.config.precision.map_or(String::new(), |asked| format!(" {asked}"));
+        let precision =
+            self.config.precision.map_or(String::new(), |requested| format!(" {requested}"));
         format!("{a}*{b}->{d}{precision}{split}")
     }
 
@@ -465,7 +466,7 @@ pub fn scalars_multiply_whatever_they_meet(executor: &Executor) {
     }
 }
 
-/// Where beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product
+/// If beta is 0, nothing of C or of what D held is seen: D is full of NaN before every product
 /// here, and C too.
 pub fn c_is_not_seen_where_beta_is_zero(executor: &Executor) {
     each(executor, |case| {

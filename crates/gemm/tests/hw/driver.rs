@@ -65,7 +65,9 @@ fn the_device_says_what_it_is() {
     assert!((1..=properties.memory_bytes).contains(&device.free_memory_bytes().unwrap()));
     let count = Driver::load().unwrap().device_count().unwrap();
     match Device::new(count).unwrap_err() {
-        Error::NoSuchDevice { asked, count: found } => assert_eq!((asked, found), (count, count)),
+        Error::NoSuchDevice { requested, count: found } => {
+            assert_eq!((requested, found), (count, count))
+        }
         other => panic!("{other}"),
     }
 }
@@ -155,8 +157,8 @@ fn memory_runs_out_with_figures() {
     let Some(device) = device("memory_runs_out_with_figures") else { return };
     let total = device.properties().memory_bytes;
     match DeviceBuffer::new(&device, 4 * total as usize).unwrap_err() {
-        Error::OutOfMemory { asked, free, total: found } => {
-            assert_eq!(asked, 4 * total);
+        Error::OutOfMemory { requested, free, total: found } => {
+            assert_eq!(requested, 4 * total);
             assert!(free > 0 && free <= found && found <= total, "{free} of {found} of {total}");
         }
         other => panic!("{other}"),
@@ -246,11 +248,11 @@ fn kernels_run_and_scalars_are_patched() {
     ));
     assert!(matches!(
         run(&prepared, &config(1, 1025)),
-        Err(Error::Launch(LaunchError::Threads { asked: 1025, limit: 1024 }))
+        Err(Error::Launch(LaunchError::Threads { requested: 1025, limit: 1024 }))
     ));
     assert!(matches!(
         run(&prepared, &LaunchConfig { shared_memory_bytes: 16, ..config(1, 32) }),
-        Err(Error::Launch(LaunchError::SharedMemory { asked: 16, limit: 0 }))
+        Err(Error::Launch(LaunchError::SharedMemory { requested: 16, limit: 0 }))
     ));
 }
 

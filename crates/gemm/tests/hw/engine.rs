@@ -534,7 +534,8 @@ fn soak(name: &str, streams: usize) {
     std::thread::sleep(Duration::from_secs(1));
     let idle = cpu_seconds() - before;
     println!(
-        "{} jobs in {seconds:.1} s, none lost, none done twice; {} launches; {idle:.2} s of a CPU in a second of idling",
+        "{} jobs in {seconds:.1} s, none lost, none done twice; {} launches; {idle:.2} s of a CPU \
+         in a second of idling",
         done.load(Ordering::Relaxed),
         engine.launches()
     );
@@ -696,8 +697,9 @@ fn jobs_are_timed() {
             let (on_stream, _) = median(on_stream.iter().map(|times| times.1).collect());
             println!("{m}x{n}x{k} on a stream: {on_stream:.2} µs each, enqueued in {enqueued:.2}");
             println!(
-                "{name} {m}x{n}x{k}: alone {single:.2} µs (p99 {late:.2}), of {count} at once {batch:.3}, one by one {each:.3} \
-                 (submitting {submitted:.3}), in a chain {chain:.2}"
+                "{name} {m}x{n}x{k}: alone {single:.2} µs (p99 {late:.2}), of {count} at once \
+                 {batch:.3}, one by one {each:.3} (submitting {submitted:.3}), in a chain \
+                 {chain:.2}"
             );
         }
         println!("{engine:?}");

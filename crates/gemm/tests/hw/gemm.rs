@@ -217,7 +217,7 @@ fn ragged_problem(spec: &Spec, index: usize) -> (Problem, Fill) {
     // Lines of D that TMA moves.
     let line = 16 / spec.output.bytes() as usize;
     let (m, n) = (m.next_multiple_of(line), n.next_multiple_of(line));
-    // A column-major D is that of a problem whose operands change places.
+    // A column-major D is that of a problem whose operands are exchanged.
     let (a_major, b_major) = spec.majors();
     let (m, n, of_a, of_b) = match spec.d_major {
         OutputMajor::N => (m, n, a_major, b_major),

@@ -135,8 +135,8 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
         costs[costs.len() / 2]
     });
     println!(
-        "host cost, {held} bytes of workspace: empty launch {empty:.2} µs, run {same:.2} µs, run with new addresses \
-         {moving:.2} µs, typed call {typed:.2} µs"
+        "host cost, {held} bytes of workspace: empty launch {empty:.2} µs, run {same:.2} µs, run \
+         with new addresses {moving:.2} µs, typed call {typed:.2} µs"
     );
     assert!(moving - empty <= 1.0, "{moving} against {empty}");
     assert!(typed - empty <= 1.0, "{typed} against {empty}");

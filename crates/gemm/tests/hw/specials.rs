@@ -85,7 +85,8 @@ fn sums_in_f16_beside_the_emulators() {
         sum(values) / sum(reference.values()) - 1.0
     };
     println!(
-        "{same} of {} sums are the emulator's; Σ|d|/Σ|r| - 1: {:.1e}, the emulator's {:.1e}; {comparison}",
+        "{same} of {} sums are the emulator's; Σ|d|/Σ|r| - 1: {:.1e}, the emulator's {:.1e}; \
+         {comparison}",
         values.len(),
         bias(&values),
         bias(&emulated)

@@ -49,7 +49,11 @@ fn prepare(device: &Device, config: Config, problem: &Problem) -> (Gemm, Arc<Pre
     assert!(prepared.plan().split_tiles > 0, "{:?}", prepared.plan());
     assert!(prepared.workspace_bytes() > 0, "{:?}", prepared.plan());
     let swapped = prepared.plan().swapped();
-    assert!(gemm.config().swapped.is_none_or(|asked| asked == swapped), "{:?}", prepared.plan());
+    assert!(
+        gemm.config().swapped.is_none_or(|requested| requested == swapped),
+        "{:?}",
+        prepared.plan()
+    );
     (gemm, prepared)
 }
 

@@ -1,4 +1,4 @@
-//! The epilogue of a config: what happens to results on their way to D, and whether there are kernels for it.
+//! The epilogue of a config, and the checks that kernels exist for it.
 
 use pgemm_ir::Element;
 use pgemm_kernels::{Epilogue, Spec};
@@ -9,22 +9,22 @@ use crate::error::{PlanError, Result};
 use crate::problem::Problem;
 
 impl Config {
-    /// Sets what happens to results on their way to D.
+    /// Sets the bias and activation that are applied to results.
     pub fn with_epilogue(self, epilogue: Epilogue) -> Self {
         Config { epilogue, ..self }
     }
 
-    /// Element type of the bias: D's, or bf16 where D is an 8-bit float.
+    /// Element type of the bias: that of D, or bf16 if D is an 8-bit float.
     pub fn bias_dtype(&self) -> Element {
         Epilogue::bias_type(self.output_dtype())
     }
 
-    /// Elements of the bias; `None` where the epilogue adds none.
+    /// Elements of the bias, or `None` if the epilogue adds none.
     pub fn bias_length(&self, problem: &Problem) -> Option<usize> {
         self.epilogue.bias().map(|_| self.epilogue.bias_length(problem.m, problem.n))
     }
 
-    /// Checks that a bias is given where the epilogue adds one, and none where it adds none.
+    /// Checks that a bias is given if, and only if, the epilogue adds one.
     ///
     /// # Errors
     /// [`PlanError::MissingBias`], or [`PlanError::UnusedBias`].
@@ -41,8 +41,8 @@ impl Config {
     /// open.
     ///
     /// # Errors
-    /// [`PlanError::EpilogueOutput`] where results are integers, [`PlanError::MissingParameters`] where
-    /// the activation has parameters that are not given.
+    /// [`PlanError::EpilogueOutput`] if D is of integers, [`PlanError::MissingParameters`] if the
+    /// activation has parameters that are not given.
     pub fn check_epilogue(&self) -> Result<()> {
         let (epilogue, output) = (self.epilogue, self.output_dtype());
         if epilogue.lacks_parameters() {
@@ -54,10 +54,10 @@ impl Config {
         Err(PlanError::EpilogueOutput { epilogue, output })
     }
 
-    /// Checks that a named kernel has this epilogue, or none to which it can be attached.
+    /// Checks that a named kernel has this epilogue, or has none, so that this one can be attached.
     ///
     /// # Errors
-    /// [`PlanError::EpilogueOfSpec`] where it has another one.
+    /// [`PlanError::EpilogueOfSpec`] if the kernel has another epilogue.
     pub fn check_epilogue_of(&self, spec: &Spec) -> Result<()> {
         let own = Choice::plain(*spec).epilogue();
         if own.is_none() || own == self.epilogue.shape() {

@@ -1,13 +1,13 @@
-//! Knobs of a [`Config`], set one after the other. Knobs that are not set are the planner's. Those that
-//! take an `Option` are left to the planner by `None`; the fields of a config can be changed too.
+//! Methods that set the knobs of a [`Config`] one by one. The planner chooses every knob that is
+//! not set. Methods that take an `Option` leave the knob to the planner on `None`.
 
 use pgemm_kernels::{Cluster, L2Policies, Schedule, Spec};
 
 use super::{Config, Split};
 
 impl Config {
-    /// Sets the macro-tile: `m` rows (a multiple of 64), `n` columns (a multiple of 8) and stages that are `k` elements deep (64, 128
-    /// or 256 bytes).
+    /// Sets the macro-tile: `m` rows (a multiple of 64), `n` columns (a multiple of 8) and a stage
+    /// depth of `k` elements (64, 128 or 256 bytes).
     ///
     /// ```
     /// use pgemm_plan::{Config, Element, Split};
@@ -23,22 +23,22 @@ impl Config {
         Config { tile_m: Some(m), tile_n: Some(n), tile_k: Some(k), ..self }
     }
 
-    /// Sets the rows of the macro-tile alone.
+    /// Sets only the rows of the macro-tile.
     pub fn with_tile_m(self, m: impl Into<Option<u32>>) -> Self {
         Config { tile_m: m.into(), ..self }
     }
 
-    /// Sets the columns of the macro-tile alone.
+    /// Sets only the columns of the macro-tile.
     pub fn with_tile_n(self, n: impl Into<Option<u32>>) -> Self {
         Config { tile_n: n.into(), ..self }
     }
 
-    /// Sets the depth of a stage alone, in elements.
+    /// Sets only the depth of a stage, in elements.
     pub fn with_tile_k(self, k: impl Into<Option<u32>>) -> Self {
         Config { tile_k: k.into(), ..self }
     }
 
-    /// Sets the cluster: `m` by `n` CTAs, up to 4, that share what they load.
+    /// Sets the cluster: `m` × `n` CTAs, up to 4, which share their loads by multicast.
     pub fn with_cluster(self, m: u32, n: u32) -> Self {
         Config { cluster: Some(Cluster { m, n }), ..self }
     }
@@ -48,22 +48,23 @@ impl Config {
         Config { warps_per_block: warps.into(), ..self }
     }
 
-    /// Sets whether the consumer warpgroups share each tile or take turns with whole ones.
+    /// Sets the schedule: cooperative (consumer warpgroups share each tile) or ping-pong (they take
+    /// turns with whole tiles).
     pub fn with_schedule(self, schedule: Schedule) -> Self {
         Config { schedule: Some(schedule), ..self }
     }
 
-    /// Sets the stages of the shared-memory ring.
+    /// Sets the number of stages of the shared-memory ring.
     pub fn with_prefetch_depth(self, stages: impl Into<Option<u32>>) -> Self {
         Config { prefetch_depth: stages.into(), ..self }
     }
 
-    /// Sets the rows of cluster tiles that are walked together.
+    /// Sets the height of a raster block, in cluster tiles.
     pub fn with_raster_rows(self, rows: impl Into<Option<u32>>) -> Self {
         Config { raster_rows: rows.into(), ..self }
     }
 
-    /// Sets whether A and B change places.
+    /// Sets whether the kernel computes Dᵀ = Bᵀ·Aᵀ, with A and B exchanged.
     pub fn with_swapped(self, swapped: impl Into<Option<bool>>) -> Self {
         Config { swapped: swapped.into(), ..self }
     }
@@ -73,28 +74,28 @@ impl Config {
         Config { split: Some(split), ..self }
     }
 
-    /// Sets whether partial sums may be added in the order in which they come.
+    /// Sets whether partial sums may be added in their order of arrival.
     pub fn with_unordered(self, unordered: bool) -> Self {
         Config { unordered, ..self }
     }
 
-    /// Sets how long L2 keeps what is read and written.
+    /// Sets the L2 eviction policies of A, B and D.
     pub fn with_l2(self, l2: L2Policies) -> Self {
         Config { l2: Some(l2), ..self }
     }
 
-    /// Sets whether a launch may begin while the one before it on the stream ends.
+    /// Sets whether a launch may begin while the previous one on the stream ends.
     pub fn with_dependent_launch(self, dependent: impl Into<Option<bool>>) -> Self {
         Config { dependent_launch: dependent.into(), ..self }
     }
 
-    /// Sets the most SMs to use.
+    /// Sets the largest number of SMs to use.
     pub fn with_sms(self, sms: impl Into<Option<u32>>) -> Self {
         Config { sms: sms.into(), ..self }
     }
 
-    /// Sets the kernel, by name, in place of tile, cluster, warps, stages and schedule. Types stay as they are:
-    /// [`for_spec`](Self::for_spec) takes the kernel's.
+    /// Sets the kernel by name, in place of tile, cluster, warps, stages and schedule. The config's
+    /// types stay as they are; [`for_spec`](Self::for_spec) takes those of the kernel.
     pub fn with_spec(self, spec: Spec) -> Self {
         Config { spec: Some(spec), ..self }
     }
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
     use crate::precision::Precision;
 
-    /// A field that no call sets is a knob without a `with_`: the one config is written out, with every field.
+    /// Every field has a `with_` method: the expected config is written out with all fields.
     #[test]
     fn every_knob_can_be_set_one_after_the_other() {
         let spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();

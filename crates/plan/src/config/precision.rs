@@ -1,4 +1,4 @@
-//! The precision of a config: what was requested, and whether there are kernels for it.
+//! The precision of a config, and the checks that kernels exist for it.
 
 use pgemm_ir::Element;
 
@@ -12,8 +12,9 @@ impl Config {
         Config { precision: Some(precision), ..self }
     }
 
-    /// The requested precision, else that of the named kernel, else [`Precision::Full`]. A precision that makes no difference
-    /// for these types is reported as [`Precision::Full`].
+    /// The requested precision. Without a request it is the precision of the named kernel, or
+    /// [`Precision::Full`]. A precision that makes no difference for these types is reported as
+    /// [`Precision::Full`].
     pub fn precision(&self) -> Precision {
         match (self.precision, &self.spec) {
             (None, Some(spec)) => Precision::of(spec),
@@ -24,8 +25,8 @@ impl Config {
         }
     }
 
-    /// The same config with f32 multiplied in binary32, and without the knobs that only kernels of terms have. It serves
-    /// products with k = 0, which have nothing to split into terms.
+    /// The same config with f32 multiplied in binary32, and without the knobs that only kernels
+    /// with terms have. It serves products with k = 0, which have nothing to split into terms.
     pub fn without_terms(self) -> Self {
         match self.precision().terms() {
             None => self,
@@ -33,11 +34,12 @@ impl Config {
         }
     }
 
-    /// Checks that there are kernels of the requested precision for these types, and that the named kernel has it.
+    /// Checks that there are kernels of the requested precision for these types, and that the named
+    /// kernel has it.
     ///
     /// # Errors
-    /// [`PlanError::PrecisionOperands`], [`PlanError::PrecisionOutput`], [`PlanError::PrecisionOfSpec`], or
-    /// [`PlanError::ScaledSpec`].
+    /// [`PlanError::PrecisionOperands`], [`PlanError::PrecisionOutput`],
+    /// [`PlanError::PrecisionOfSpec`], or [`PlanError::ScaledSpec`].
     pub fn check_precision(&self) -> Result<()> {
         let precision = self.precision();
         let only_for = |operands: Element, found: Element| {
@@ -72,9 +74,9 @@ mod tests {
 
     #[test]
     fn only_8_bit_floats_have_a_fast_way() {
-        let asked = |element| Config::new(element).with_precision(Precision::Fast).precision();
-        assert_eq!(asked(Element::E5m2), Precision::Fast);
-        assert_eq!(asked(Element::Bf16), Precision::Full);
+        let requested = |element| Config::new(element).with_precision(Precision::Fast).precision();
+        assert_eq!(requested(Element::E5m2), Precision::Fast);
+        assert_eq!(requested(Element::Bf16), Precision::Full);
         assert_eq!(Config::new(Element::E4m3).precision(), Precision::Full);
         for (spec, precision) in [
             ("e4m3-kk-bf16-256x128x128-s4-w2-c1x1-p128", Precision::Full),

@@ -1,11 +1,14 @@
-//! The model of f64 kernels: waves of tiles or of workers that share some, each bound by the tensor cores, by shared memory, by L2 or by the latency of a
-//! load; beside them the traffic of DRAM. Its constants are data sheets' and guesses: nothing was fitted.
+//! The cost model of f64 kernels. Work comes in waves of whole tiles and of workers that share
+//! split tiles. Each stage is bound by the tensor cores, shared memory, L2 or the latency of a
+//! load, and the whole by DRAM traffic. The constants come from data sheets or are guesses; none
+//! was fitted.
 
 use pgemm_kernels::{DmmaSpec, Spec};
 
 use super::placement::TilePlacement;
 use super::{
-    DRAM_BYTES_PER_CYCLE, LATENCY, LAUNCH_CYCLES, SERIAL_CYCLES, fourth_power, reduction_cycles,
+    DRAM_BYTES_PER_CYCLE, LAUNCH_CYCLES, LOAD_LATENCY_CYCLES, SERIAL_CYCLES, fourth_power,
+    reduction_cycles,
 };
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
@@ -13,32 +16,35 @@ use crate::decomposition::Decomposition;
 /// Bytes of an element.
 const BYTES: f64 = 8.0;
 
-/// Multiply-adds of an SM's tensor cores per cycle: 67 TFLOP/s on 132 SMs at 1.98 GHz, by NVIDIA's data sheet of the H100.
+/// Multiply-adds of one SM's tensor cores per cycle: 67 TFLOP/s on 132 SMs at 1.98 GHz (NVIDIA's
+/// data sheet of the H100).
 const MACS_PER_CYCLE: f64 = 128.0;
 
-/// Time of a stage's MMAs over that at the full rate, with eight warps and with four: two warps of a quarter of the SM hide
-/// each other's waits, one hides none.
-const EIGHT_WARPS: f64 = 1.05;
-const FOUR_WARPS: f64 = 1.12;
+/// Factors by which a stage's MMAs take longer than at the full rate, with eight warps and with
+/// four. Two warps on one scheduler hide each other's latencies; a single one cannot.
+const MATH_FACTOR_EIGHT_WARPS: f64 = 1.05;
+const MATH_FACTOR_FOUR_WARPS: f64 = 1.12;
 
-/// Bytes of shared memory that fragments are loaded from, and TMA writes to, per cycle.
+/// Bytes of shared memory per cycle, for fragment loads and TMA writes together.
 const SMEM_BYTES_PER_CYCLE: f64 = 128.0;
 
 /// Bytes that reach an SM from L2 per cycle.
 const L2_BYTES_PER_CYCLE: f64 = 64.0;
 
-/// Cycles that every stage takes beside its MMAs: a barrier, addresses.
+/// Cycles of every stage apart from its MMAs: a barrier and address arithmetic.
 const STAGE_CYCLES: f64 = 24.0;
 
-/// Cycles of a tile's epilogue, and for each element of it: while sums are stored nothing is multiplied.
+/// Cycles of a tile's epilogue, and for each element of the tile. The epilogue does not overlap
+/// with MMAs.
 const EPILOGUE_CYCLES: f64 = 1000.0;
-const EPILOGUE_PER_ELEMENT: f64 = 0.13;
+const EPILOGUE_CYCLES_PER_ELEMENT: f64 = 0.13;
 
-/// Cycles of handing in the sums of a part of a tile, and of reading those of each part, beside what each element takes of them.
+/// Cycles to store the sums of one part of a tile, and additional cycles for each element stored or
+/// read.
 const REDUCTION_CYCLES: f64 = 3000.0;
-const REDUCTION_PER_ELEMENT: f64 = 0.13;
+const REDUCTION_CYCLES_PER_ELEMENT: f64 = 0.13;
 
-/// What the estimates of a spec need for every problem.
+/// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DmmaModel {
     /// Elements of a tile of D.
@@ -54,18 +60,22 @@ impl DmmaModel {
         let [tile_m, tile_n, tile_k] = [spec.tile.m, spec.tile.n, spec.tile.k].map(f64::from);
         let warps = f64::from(dmma.warps.count());
         let (warp_m, warp_n) = dmma.warp_tile(spec.tile);
-        let slower = if dmma.warps.warpgroups() == 1 { FOUR_WARPS } else { EIGHT_WARPS };
+        let slower = if dmma.warps.warpgroups() == 1 {
+            MATH_FACTOR_FOUR_WARPS
+        } else {
+            MATH_FACTOR_EIGHT_WARPS
+        };
         let math = tile_m * tile_n * tile_k / MACS_PER_CYCLE * slower;
         let stage_bytes = f64::from(spec.stage_bytes());
         let fragments = warps * f64::from(warp_m + warp_n) * tile_k * BYTES;
         let shared = (fragments + stage_bytes) / SMEM_BYTES_PER_CYCLE;
         let fill = stage_bytes / L2_BYTES_PER_CYCLE;
-        let late = LATENCY / f64::from(spec.stages);
+        let late = LOAD_LATENCY_CYCLES / f64::from(spec.stages);
         let bounds = [math, shared, fill, late].map(fourth_power);
         DmmaModel {
             elements: tile_m * tile_n,
             stage: bounds.into_iter().sum::<f64>().sqrt().sqrt() + STAGE_CYCLES,
-            epilogue: EPILOGUE_CYCLES + EPILOGUE_PER_ELEMENT * tile_m * tile_n,
+            epilogue: EPILOGUE_CYCLES + EPILOGUE_CYCLES_PER_ELEMENT * tile_m * tile_n,
         }
     }
 
@@ -73,19 +83,19 @@ impl DmmaModel {
     pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
         let work = placement.decompose(choice.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } = work;
-        // What the busiest CTA does.
+        // The work of the busiest CTA.
         let whole = tiles - split_tiles;
         let whole_turns = whole.div_ceil(clusters) as f64;
         let worker_turns = workers.div_ceil(clusters) as f64;
         let share = split_tiles.saturating_mul(k_tiles).div_ceil(workers.max(1)) as f64;
         let of_both = |whole: f64, workers: f64| whole * k_tiles as f64 + workers * share;
         let parts = worker_turns * split_tiles.div_ceil(workers.max(1)) as f64;
-        let of_tile = REDUCTION_PER_ELEMENT * self.elements;
+        let of_tile = REDUCTION_CYCLES_PER_ELEMENT * self.elements;
         let reduction = reduction_cycles(&work, parts, REDUCTION_CYCLES, of_tile);
         let busy = of_both(whole_turns, worker_turns) * self.stage
             + (whole_turns + parts) * self.epilogue
             + reduction;
-        // What all pairs of SMs take up, as far as there is work for them.
+        // The busiest pair's fraction of the work is also its fraction of the DRAM traffic.
         let pairs = f64::from(placement.sms) / 2.0;
         let in_pair = of_both(placement.in_pair(whole), placement.in_pair(workers));
         let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs);

@@ -1,9 +1,9 @@
-//! [`TilePlacement`]: a problem in the tiles of a spec.
+//! [`TilePlacement`]: a problem decomposed into the tiles of a spec.
 
 use pgemm_kernels::Spec;
 
 use super::shape::Shape;
-use super::{READ_AGAIN, raster_rows};
+use super::{REREAD_FRACTION, raster_rows};
 use crate::choice::Choice;
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
 use crate::split::{MAX_SPLITS, Split};
@@ -12,14 +12,14 @@ use crate::split::{MAX_SPLITS, Split};
 pub(super) struct TilePlacement {
     /// Extents along m, n and k as the kernel sees them.
     pub(super) extents: [f64; 3],
-    /// Lines of L2 that a slice of A and of B touches.
+    /// Lines of L2 that a 128-byte slice of A, and one of B, touches in the mean.
     pub(super) lines: [f64; 2],
-    /// Products, and the matrices that they have of A and of B.
+    /// Number of products, and number of distinct matrices A and B.
     pub(super) batch: u64,
     pub(super) matrices: [u64; 2],
-    /// Whether results have an activation that takes time.
+    /// Whether the epilogue has an activation with a noticeable cost.
     pub(super) activated: bool,
-    /// Whether threads store D instead of TMA, and whether a repack kernel runs before.
+    /// Whether threads store D instead of TMA, and whether a repack kernel runs before the GEMM.
     pub(super) by_threads: bool,
     pub(super) after_repack: bool,
     /// Extents of one D in cluster tiles, and of k in stages.
@@ -30,7 +30,7 @@ pub(super) struct TilePlacement {
     /// Clusters that run at once, and CTAs of each.
     pub(super) clusters: u64,
     pub(super) cluster_size: u64,
-    /// The usual raster height.
+    /// The default height of a raster block, in cluster tiles.
     pub(super) raster_rows: u32,
 }
 
@@ -69,30 +69,31 @@ impl TilePlacement {
         tiles_of(self.rows, self.columns, self.batch)
     }
 
-    /// Bytes of all matrices A and B with elements of so many.
+    /// Bytes of all matrices A, and of all matrices B, at `element_bytes` bytes per element.
     pub(super) fn operands(&self, element_bytes: f64) -> [f64; 2] {
         let [m, n, k] = self.extents;
         let [of_a, of_b] = self.matrices.map(|count| count as f64 * k * element_bytes);
         [of_a * m, of_b * n]
     }
 
-    /// What of these bytes more than one tile reads.
+    /// The part of these bytes that more than one tile reads.
     pub(super) fn read_again(&self, [a, b]: [f64; 2]) -> f64 {
         let shared = self.matrices.map(|count| count < self.batch);
         let again = |read: bool, bytes: f64| if read { bytes } else { 0.0 };
         again(self.columns > 1 || shared[0], a) + again(self.rows > 1 || shared[1], b)
     }
 
-    /// Bytes of DRAM's traffic where all elements have so many and tiles that share lines do not run together.
+    /// Bytes of DRAM traffic at `element_bytes` bytes per element, if tiles that share lines do not
+    /// run at the same time.
     pub(super) fn traffic(&self, element_bytes: f64) -> f64 {
         let [m, n, _] = self.extents;
         let [a, b] = self.operands(element_bytes);
-        let again = READ_AGAIN * self.read_again([a, b]);
+        let again = REREAD_FRACTION * self.read_again([a, b]);
         a + b + element_bytes * m * n * self.batch as f64 + again
     }
 
-    /// How many of these units of work the busiest pair of SMs gets: in full waves either SM, and either pair one before any
-    /// gets a second. A cluster is spread over whole pairs.
+    /// Units of work that the busiest pair of SMs gets. In a full wave both SMs get one. In the
+    /// last wave every pair gets one before any pair gets a second. A cluster covers whole pairs.
     pub(super) fn in_pair(&self, units: u64) -> f64 {
         if self.cluster_size > 1 {
             return units.div_ceil(self.clusters) as f64 * 2.0 / self.cluster_size as f64;
@@ -101,13 +102,13 @@ impl TilePlacement {
         (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
     }
 
-    /// Ways to split the tiles that may be worth it where the last wave leaves SMs without work.
+    /// The splits worth estimating when the last wave leaves SMs idle.
     pub(super) fn splits(&self) -> impl Iterator<Item = Split> + use<> {
         let TilePlacement { clusters, k_tiles, .. } = *self;
         let tiles = self.tiles();
         let stream = (!tiles.is_multiple_of(clusters) && tiles.saturating_mul(k_tiles) > clusters)
             .then_some(Split::StreamK);
-        // As many as one wave takes.
+        // As many parts as make one full wave.
         let fill = clusters / tiles.max(1);
         let split = (2..=u64::from(MAX_SPLITS).min(k_tiles))
             .contains(&fill)

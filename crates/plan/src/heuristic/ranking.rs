@@ -1,20 +1,21 @@
-//! [`Ranking`]: choices for a problem by their estimated cycles.
+//! [`Ranking`]: the choices for a problem, ordered by their estimated cycles.
 
 use pgemm_kernels::Spec;
 
 use super::placement::TilePlacement;
-use super::rated::Rated;
+use super::rated::RatedSpec;
 use super::shape::Shape;
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices with their estimates, least first. Only what is asked for is sorted.
+/// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
+/// nothing is sorted in advance.
 pub struct Ranking(Vec<(f64, Choice)>);
 
 impl Ranking {
-    /// Every spec with the ways to split its tiles that may be worth it, or the one of `split`.
+    /// Every spec with each split worth estimating, or with the requested `split` only.
     pub fn new<'r>(
-        specs: impl IntoIterator<Item = &'r Rated>,
+        specs: impl IntoIterator<Item = &'r RatedSpec>,
         shape: impl Into<Shape>,
         sms: u32,
         split: Option<Split>,
@@ -43,8 +44,8 @@ impl Ranking {
         Ranking(choices)
     }
 
-    /// The choices of several ways to access the operands, each with the cycles of its repack kernels. `None` where there is no
-    /// choice.
+    /// Merges the rankings of several operand accesses, each given with the cycles of its repack
+    /// kernels. `None` if there is no choice at all.
     pub(crate) fn of_accesses(rankings: impl Iterator<Item = (Ranking, f64)>) -> Option<Self> {
         let later = |(Ranking(choices), before): (Ranking, f64)| {
             choices.into_iter().map(move |(cycles, choice)| (cycles + before, choice))
@@ -63,14 +64,15 @@ impl Iterator for Ranking {
     }
 }
 
-/// Every spec with the ways to split its tiles that may be worth it (or the one of `split`), fastest first by [`cycles`](super::cycles).
+/// Every spec with each split worth estimating (or with the requested `split`), fastest first by
+/// [`cycles`](super::cycles).
 pub fn rank(
     specs: impl IntoIterator<Item = Spec>,
     shape: impl Into<Shape>,
     sms: u32,
     split: Option<Split>,
 ) -> Vec<Choice> {
-    let rated: Vec<_> = specs.into_iter().map(Rated::new).collect();
+    let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
     let Ranking(mut choices) = Ranking::new(&rated, shape, sms, split, None);
     choices.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     choices.into_iter().map(|(_, choice)| choice).collect()

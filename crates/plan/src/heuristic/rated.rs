@@ -1,4 +1,4 @@
-//! [`Rated`]: a spec with what its model needs for every problem.
+//! [`RatedSpec`]: a spec with the terms of its cost model that serve for every problem.
 
 use pgemm_kernels::{MainloopSpec, Spec};
 
@@ -8,9 +8,9 @@ use super::placement::TilePlacement;
 use super::wgmma::WgmmaModel;
 use crate::choice::Choice;
 
-/// A spec that validates, with what the estimate of its cycles needs for every problem.
+/// A valid spec, with the terms of its cost model that depend on the spec alone.
 #[derive(Clone, Copy, Debug)]
-pub struct Rated {
+pub struct RatedSpec {
     /// The spec.
     pub spec: Spec,
     model: Model,
@@ -24,15 +24,15 @@ enum Model {
     Ffma(FfmaModel),
 }
 
-impl Rated {
-    /// A spec that validates, rated.
+impl RatedSpec {
+    /// Computes the model's terms for a valid spec.
     pub fn new(spec: Spec) -> Self {
         let model = match &spec.mainloop {
             MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(&spec, wgmma)),
             MainloopSpec::Dmma(dmma) => Model::Dmma(DmmaModel::new(&spec, dmma)),
             MainloopSpec::Ffma(ffma) => Model::Ffma(FfmaModel::new(&spec, ffma)),
         };
-        Rated { spec, model }
+        RatedSpec { spec, model }
     }
 
     /// Estimated cycles of a choice of this spec.

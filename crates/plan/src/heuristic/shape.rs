@@ -1,4 +1,4 @@
-//! [`Shape`]: a problem as the model sees it: its extents, and whether slices of its operands are whole lines of L2.
+//! [`Shape`]: the properties of a problem that the cost model depends on.
 
 use pgemm_ir::Element;
 use pgemm_kernels::MatrixArgument;
@@ -8,40 +8,42 @@ use crate::layout::OperandLayout;
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
 use crate::problem::Problem;
 
-/// Bytes of a line of L2, and of the slices of an operand's lines that TMA loads.
+/// Bytes of a line of L2. TMA loads an operand's lines in slices of the same size.
 const LINE_BYTES: u64 = 128;
 
-/// What estimates depend on.
+/// The properties of a problem that estimates depend on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Extents along m, n and k.
     pub extents: [u64; 3],
-    /// Lines of L2 that a slice of A and one of B touch in the mean: 1 where they are whole lines, below 2.
+    /// Lines of L2 that a slice of A, and one of B, touches in the mean: 1 if slices are whole
+    /// lines, always below 2.
     pub(super) lines: [f64; 2],
-    /// Products, and the matrices that they have of A and of B.
+    /// Number of products.
     pub batch: u64,
+    /// Number of distinct matrices A, and of distinct matrices B.
     pub(super) matrices: [u64; 2],
-    /// Whether results have an activation that takes more than a comparison.
+    /// Whether the epilogue has an activation that costs more than a comparison.
     pub(super) activated: bool,
-    /// Whether threads store D, since TMA cannot at any address.
+    /// Whether threads store D, because TMA cannot store this layout at any address.
     pub(super) by_threads: bool,
-    /// Whether a repack kernel runs before.
+    /// Whether a repack kernel runs before the GEMM kernel.
     pub(super) after_repack: bool,
 }
 
 impl Shape {
-    /// A problem that validates, as its kernel sees it: the transposed problem where D is column-major, and operands after they
-    /// have been repacked. Operands are assumed to begin where a line of L2 does.
+    /// The shape of a valid problem as its kernel sees it: transposed if D is column-major, and
+    /// with operands after their repacking. Operands are assumed to begin at a line of L2.
     pub fn of(problem: &Problem, config: &Config) -> Shape {
         Shape::of_planned(&PlannedProblem::new(problem, config, OperandAlignment::ALIGNED))
     }
 
-    /// The same for a kernel that accesses the operands as a plan says.
+    /// The same for a kernel with these operand accesses, which a plan contains.
     pub fn with_accesses(problem: &Problem, config: &Config, accesses: OperandAccesses) -> Shape {
         Shape::of_planned(&PlannedProblem::with_accesses(problem, config, accesses))
     }
 
-    /// A problem as its kernel sees it.
+    /// The shape of a planned problem.
     pub fn of_planned(planned: &PlannedProblem) -> Shape {
         let PlannedProblem { problem, config, accesses, .. } = planned;
         let [a, b] = config.operands();
@@ -66,14 +68,14 @@ impl Shape {
         }
     }
 
-    /// With A and B in each other's place.
+    /// The shape with A and B, and m and n, exchanged.
     pub(super) fn swapped(self) -> Shape {
         let Shape { extents: [m, n, k], lines: [a, b], matrices: [of_a, of_b], .. } = self;
         Shape { extents: [n, m, k], lines: [b, a], matrices: [of_b, of_a], ..self }
     }
 }
 
-/// One product, of operands of whole lines.
+/// One product whose operands consist of whole lines.
 impl From<[u64; 3]> for Shape {
     fn from(extents: [u64; 3]) -> Shape {
         let (activated, by_threads, after_repack) = (false, false, false);
@@ -82,7 +84,7 @@ impl From<[u64; 3]> for Shape {
     }
 }
 
-/// Lines of L2 that a slice touches, in the mean over the operand's lines.
+/// Lines of L2 that a slice touches, as the mean over the operand's lines.
 fn lines_of_slice(
     operand: OperandLayout,
     element: Element,
@@ -94,7 +96,8 @@ fn lines_of_slice(
     let bytes = u64::from(element.bytes());
     let slice = (length as u64).saturating_mul(bytes).min(LINE_BYTES);
     let pitch = operand.leading_dimension as u64 * bytes;
-    // Where in a line of L2 slices begin: at the multiples of the pitch's and the line's common divisor, all equally often.
+    // Slices begin in a line of L2 at the multiples of the common divisor of pitch and line,
+    // equally often at each.
     let apart = 1 << pitch.trailing_zeros().min(LINE_BYTES.trailing_zeros());
     let crossing = (0..LINE_BYTES).step_by(apart).filter(|begin| begin + slice > LINE_BYTES);
     1.0 + crossing.count() as f64 * apart as f64 / LINE_BYTES as f64
@@ -115,14 +118,14 @@ mod tests {
         let problem = |k| Problem::new(512, 640, k, Major::K, Major::K);
         let bf16 = Element::Bf16;
         assert_eq!(lines(problem(4096), bf16), [1.0, 1.0]);
-        // Of 8208 bytes: one line of eight begins where one of L2 does.
+        // Lines of 8208 bytes: one in eight begins at a line of L2.
         assert_eq!(lines(problem(4104), bf16), [1.875, 1.875]);
         assert_eq!(lines(problem(4104).with_b_leading_dimension(4160), bf16), [1.875, 1.0]);
         assert_eq!(lines(problem(4128), bf16), [1.5, 1.5]);
         assert_eq!(lines(problem(4104), Element::F64), [1.5, 1.5]);
-        // Repacked.
+        // Repacked operands consist of whole lines.
         assert_eq!(lines(problem(4097), bf16), [1.0, 1.0]);
-        // Lines of 32 bytes share those of L2, of 48 they may not.
+        // Lines of 32 bytes never cross a line of L2; lines of 48 bytes sometimes do.
         assert_eq!(lines(problem(16), bf16), [1.0, 1.0]);
         assert_eq!(lines(problem(24), bf16), [1.25, 1.25]);
         let row = Problem::new(1, 520, 4096, Major::K, Major::N);
@@ -153,16 +156,17 @@ mod tests {
         let kk = |m, n, k| Problem::new(m, n, k, Major::K, Major::K);
         assert_eq!(of(kk(512, 520, 1024)), (false, false));
         assert_eq!(of(kk(511, 513, 1024)), (true, false));
-        // Lines of 1026 bytes at a leading dimension that is aligned.
+        // Lines of 1026 bytes with an aligned leading dimension.
         assert_eq!(of(kk(511, 513, 1024).with_d_leading_dimension(520)), (true, false));
         assert_eq!(of(kk(511, 520, 1023)), (false, true));
-        // A column-major D is aligned by its rows.
+        // The lines of a column-major D are its columns, of 520 rows.
         assert_eq!(of(kk(520, 513, 1024).with_d_major(Major::M)), (false, false));
         let batch = kk(512, 520, 1024).with_batch(2).with_d_batch_stride(512 * 520 + 1);
         assert_eq!(of(batch), (true, false));
     }
 
-    /// As many products take longer than one, less than one after the other, and less where they share an operand.
+    /// A batch takes longer than one product, less than its products one after the other, and less
+    /// still if they share an operand.
     #[test]
     fn batches_fill_waves_together() {
         let problem = Problem::new(512, 512, 512, Major::K, Major::K);

@@ -185,7 +185,8 @@ fn what_is_asked_for_first_is_estimated_least() {
     assert!(rated([Element::F64; 2], Element::F32, k, k).is_empty());
 }
 
-/// Large products are bound by the tensor cores, which multiply the faster the smaller the elements are.
+/// Large products are bound by the tensor cores, which multiply the faster the smaller the elements
+/// are.
 #[test]
 fn smaller_elements_are_multiplied_faster() {
     let microseconds = |operand, output| {

@@ -60,8 +60,8 @@ mod tests {
         let plan = Plan::candidates(&problem, &config, 132).unwrap().remove(0);
         assert_eq!(
             plan.to_string(),
-            "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A and B swapped, 1 raster \
-             row, dependent launch, as asked"
+            "16 tiles on 132 CTAs (0.12 waves), all split along k among 132 workers (stream-k), A \
+             and B swapped, 1 raster row, dependent launch, as asked"
         );
         let whole = Config { split: Some(Split::Whole), ..config };
         let plan = Plan::candidates(&problem, &whole, 132).unwrap().remove(0);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn plans_say_what_became_of_a_macro_tile() {
-        let asked = Config {
+        let requested = Config {
             tile_m: Some(256),
             tile_n: Some(256),
             tile_k: Some(32),
@@ -78,7 +78,7 @@ mod tests {
         };
         for b_major in [Major::K, Major::N] {
             let problem = Problem::new(4096, 4096, 4096, Major::K, b_major);
-            let plan = Plan::candidates(&problem, &asked, 132).unwrap().remove(0);
+            let plan = Plan::candidates(&problem, &requested, 132).unwrap().remove(0);
             let tile = plan.spec.tile;
             assert_eq!((tile.m, tile.n, tile.k), (128, 256, 32), "{plan}");
             assert!(

@@ -1,6 +1,6 @@
-//! The kernel that the knobs of a config describe. They are those of the kernel: where operands are
-//! swapped, `tile_m` lies along n. A macro-tile that is too large for one CTA is halved until a CTA
-//! can have it; its parts lie side by side in the cluster and in the raster block.
+//! The kernel that the knobs of a config describe. Knobs are in terms of the kernel: if operands
+//! are swapped, `tile_m` lies along n. A macro-tile that is too large for one CTA is halved until a
+//! CTA tile is found. Its parts lie side by side in the cluster and in the raster block.
 
 use pgemm_kernels::{
     Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, SpecError, Summation, ThreadTile,
@@ -10,19 +10,20 @@ use pgemm_kernels::{
 use crate::config::Config;
 use crate::error::{PlanError, Result};
 
-/// Stages of a ring where none are requested: as many as fit, but no more than this.
+/// Without a request, the ring has as many stages as fit, up to this number.
 const MOST_STAGES: u32 = 8;
 const FEWEST_STAGES: u32 = 2;
 
 /// Grids of consumer warps along m and n, the best first.
 const GRIDS: [(u32, u32); 7] = [(2, 4), (4, 2), (1, 8), (8, 1), (2, 2), (4, 1), (1, 4)];
 
-/// Parts of a thread, those that load the least for each multiply-add first.
+/// Thread tiles of f32 kernels. Those with the fewest loads for each multiply-add come first.
 const PARTS: [(u32, u32); 10] =
     [(12, 12), (8, 16), (16, 8), (8, 12), (12, 8), (8, 8), (4, 8), (8, 4), (4, 16), (4, 4)];
 
-/// The kernel of a config's knobs, of the types and majors of `base`; the rows of tiles to walk
-/// together where the macro-tile has several; and what became of it, for people.
+/// The kernel of a config's knobs, with the types and majors of `base`. The second value is the
+/// height of the raster block if the macro-tile has several rows of CTA tiles. The third describes
+/// the decomposition for people.
 ///
 /// # Errors
 /// A knob is impossible.
@@ -44,7 +45,7 @@ pub(super) fn by_knobs(base: &Spec, config: &Config) -> Result<(Spec, Option<u32
     Ok((spec, raster, why(macro_tile, spec.tile)))
 }
 
-/// What became of a macro-tile, for people.
+/// Describes the decomposition of a macro-tile for people.
 fn why(macro_tile: Tile, tile: Tile) -> String {
     let (Tile { m: macro_m, n: macro_n, .. }, Tile { m, n, .. }) = (macro_tile, tile);
     if (m, n) == (macro_m, macro_n) {
@@ -54,7 +55,7 @@ fn why(macro_tile: Tile, tile: Tile) -> String {
     format!("macro-tile {macro_m}x{macro_n} as {rows}x{columns} CTA tiles of {m}x{n}")
 }
 
-/// Refuses knobs that kernels of this mainloop do not have.
+/// Rejects knobs that kernels with this mainloop do not have.
 fn check_absent(base: &Spec, config: &Config) -> Result<()> {
     if base.wgmma().is_some() {
         return Ok(());
@@ -69,7 +70,7 @@ fn check_absent(base: &Spec, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Consumer warpgroups that are requested.
+/// The requested number of consumer warpgroups.
 fn warpgroups(base: &Spec, config: &Config) -> Result<Option<u32>> {
     let Some(requested) = config.warps_per_block else { return Ok(None) };
     let (most, limit) = match base.mainloop {
@@ -88,15 +89,15 @@ fn warpgroups(base: &Spec, config: &Config) -> Result<Option<u32>> {
     Ok(Some(requested / 4 - 1))
 }
 
-/// The kernel that `with_tile` makes of a macro-tile, or of what halves of its sides leave of it.
-/// Where the warps are requested a tile that these have no registers for is refused.
+/// The kernel that `with_tile` makes of a macro-tile, after halving its sides as often as needed. A
+/// tile with too few registers is halved only if the number of warps is free.
 fn decomposed(
     base: &Spec,
     macro_tile: Tile,
     any_warps: bool,
     with_tile: impl Fn(Tile) -> Result<Spec, SpecError>,
 ) -> Result<Spec> {
-    // What is left of a side is a multiple of so many rows or columns.
+    // Halved sides must remain multiples of these numbers of rows and columns.
     let (least_m, least_n) = match base.mainloop {
         MainloopSpec::Wgmma(_) => (64, 16),
         MainloopSpec::Dmma(_) => (16, 16),
@@ -110,7 +111,8 @@ fn decomposed(
         };
         let Tile { m, n, .. } = tile;
         let (halves_m, halves_n) = (m.is_multiple_of(2 * least_m), n.is_multiple_of(2 * least_n));
-        // The longer side first; of a square, columns of a wgmma tile and rows of others.
+        // The longer side is halved first. Of a square, wgmma tiles halve their columns and other
+        // tiles their rows.
         let longer = if base.wgmma().is_some() { m > n } else { m >= n };
         let too_large = match &refused {
             SpecError::Registers { .. } => any_warps,
@@ -131,7 +133,7 @@ fn decomposed(
     }
 }
 
-/// Whether an error says that a side of the tile is longer than it may be.
+/// Whether an error says that a side of the tile is too long.
 fn is_beyond_limits(error: &SpecError) -> bool {
     match error {
         SpecError::Knob { knob: "tile_m" | "tile_n", requested, nearest, .. } => {
@@ -142,11 +144,11 @@ fn is_beyond_limits(error: &SpecError) -> bool {
     }
 }
 
-/// The kernel of a CTA tile with the first way to share it out that it can have, with the stages that
-/// are requested or with the fewest.
+/// The kernel of a CTA tile with the first valid distribution over warps. It has the requested
+/// stages, or the fewest.
 ///
 /// # Errors
-/// What is wrong with the way that comes closest to the tile.
+/// The error of the distribution whose legal tile is closest to the requested one.
 fn with_tile(
     base: &Spec,
     tile: Tile,
@@ -159,7 +161,7 @@ fn with_tile(
         SpecError::Extents { nearest, .. } => {
             u64::from(nearest.m.abs_diff(tile.m)) + u64::from(nearest.n.abs_diff(tile.n))
         }
-        // Whatever else it is, it is so for every tile, or for this one however it is shared out.
+        // Other errors hold for every distribution of this tile.
         _ => 0,
     };
     let mut closest: Option<SpecError> = None;
@@ -167,7 +169,7 @@ fn with_tile(
         let spec = Spec { tile, cluster, mainloop, stages, ..*base };
         match spec.validate() {
             Ok(()) => return Ok(spec),
-            // Such a grid of warps makes no tile of parts like these.
+            // This grid of warps and this thread tile do not make up the CTA tile.
             Err(SpecError::Knob { knob: "thread_m" | "thread_n", .. }) => {}
             Err(error) => {
                 if closest.as_ref().is_none_or(|other| distance(&error) < distance(other)) {
@@ -180,15 +182,16 @@ fn with_tile(
     Err(closest.unwrap_or(SpecError::Types { a, b, output }))
 }
 
-/// The ways to share a tile out among so many consumer warpgroups, or however many are good for it.
+/// The possible distributions of a tile over the requested number of consumer warpgroups, or over a
+/// suitable number.
 fn ways_to_share(
     base: &Spec,
     tile: Tile,
     config: &Config,
     warpgroups: Option<u32>,
 ) -> Vec<MainloopSpec> {
-    let asked = |warps: Warps| warpgroups.is_none_or(|asked| asked == warps.warpgroups());
-    let grids = GRIDS.into_iter().map(|(m, n)| Warps { m, n }).filter(|warps| asked(*warps));
+    let allowed = |warps: &Warps| warpgroups.is_none_or(|count| count == warps.warpgroups());
+    let grids = GRIDS.into_iter().map(|(m, n)| Warps { m, n }).filter(allowed);
     match base.mainloop {
         MainloopSpec::Wgmma(wgmma) => {
             let schedule = config.schedule.unwrap_or(Schedule::Cooperative);

@@ -27,7 +27,8 @@ fn a_macro_tile_is_decomposed_and_reported() {
     assert!(plan.why.contains("512x512"), "{}", plan.why);
 }
 
-/// An epilogue changes no choice but where its time counts: in turns another warpgroup multiplies meanwhile.
+/// An epilogue does not change the choice here. It adds time to cooperative kernels only, because
+/// ping-pong kernels overlap it with MMAs.
 #[test]
 fn epilogues_are_attached_to_what_is_picked() {
     let plain = Config::new(Element::Bf16);
@@ -40,9 +41,9 @@ fn epilogues_are_attached_to_what_is_picked() {
         let (none, bias) = (best(&plain, &problem), best(&fused("bias_n|relu"), &problem));
         assert_eq!(Spec { epilogue: EpilogueShape::NONE, ..bias.spec }, none.spec);
         let own = bias.choice().epilogue();
-        let asked = fused("bias_n|relu").epilogue.shape();
-        assert_eq!(own, if d_major == Major::M { asked.transposed() } else { asked });
-        // Named in either way it is the same.
+        let requested = fused("bias_n|relu").epilogue.shape();
+        assert_eq!(own, if d_major == Major::M { requested.transposed() } else { requested });
+        // Naming the kernel with or without its epilogue gives the same plan.
         let named = Config::for_choice(bias.choice());
         if d_major == Major::N {
             assert_eq!(best(&named, &problem).spec, bias.spec);
@@ -80,7 +81,8 @@ fn choices_for_a_problem_have_its_majors() {
     }
 }
 
-/// tf32 across k goes through registers where that takes less than a pass before, or another kernel after it.
+/// A tf32 operand that is not K-major is read through registers if that is estimated to be faster
+/// than a repack kernel followed by a K-major kernel.
 #[test]
 fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
     use crate::operands::OperandAccess::{InPlace, RepackedAlongK};
@@ -95,7 +97,7 @@ fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
         ([4096; 3], k, n, ((InPlace, InPlace), true)),
         ([4096; 3], m, n, ((InPlace, RepackedAlongK), false)),
         ([2048, 8192, 4096], m, n, ((RepackedAlongK, InPlace), true)),
-        // Weights stay where they are, few rows are transposed.
+        // The large weights are read in place, and the few rows are repacked.
         ([16, 8192, 8192], k, n, ((InPlace, InPlace), true)),
         ([16, 8192, 8192], m, k, ((RepackedAlongK, InPlace), true)),
     ] {
@@ -106,7 +108,7 @@ fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
         assert_eq!(best.repack_cycles > 0.0, accesses != (InPlace, InPlace));
         let transposed = plans.iter().any(|plan| plan.choice().has_majors(k, k));
         assert!(transposed, "{extents:?} {a:?} {b:?}");
-        // Named, each reads operands in its own way.
+        // A named kernel has the operand accesses of its plan.
         for plan in [best, &plans[plans.len() / 2], &plans[plans.len() - 1]] {
             let problem = Problem::new(extents[0], extents[1], extents[2], a, b);
             let named = Config::for_choice(plan.choice());
@@ -114,15 +116,15 @@ fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
             assert_eq!((again.spec, again.accesses), (plan.spec, plan.accesses));
         }
     }
-    // Tiles are of D as it lies, and operands change places where that is asked for.
+    // Requested tiles are tiles of D itself, and operands are swapped only on request.
     let tile = Config { tile_m: Some(128), tile_n: Some(64), ..config.clone() };
-    for (asked, b, spec, transposed) in [
+    for (requested, b, spec, transposed) in [
         (None, n, "tf32-kk-f32-128x64", RepackedAlongK),
         (Some(true), n, "tf32-mkm-f32-128x64", InPlace),
         (None, k, "tf32-mk-f32-128x64", InPlace),
     ] {
         let a = if b == n { k } else { m };
-        let plan = plans([512; 3], a, b, &Config { swapped: asked, ..tile.clone() }).remove(0);
+        let plan = plans([512; 3], a, b, &Config { swapped: requested, ..tile.clone() }).remove(0);
         assert!(plan.spec.to_string().starts_with(spec), "{}", plan.spec);
         assert_eq!(plan.accesses.b, transposed);
     }
@@ -141,7 +143,7 @@ fn a_large_operand_that_is_read_once_leaves_l2_to_the_other() {
     };
     let of = |a, b| L2Policies { a, b, d: L2Policy::Normal };
     let (normal, first) = (L2Policy::Normal, L2Policy::EvictFirst);
-    // Weights are B here, and A of a kernel that computes the transpose.
+    // Weights are B of the problem, and A of a kernel that computes the transpose.
     let swapped = "bf16-kkm-bf16-64x16x128-s5-w1-c1x1";
     assert_eq!(l2(swapped, 16, 6144, 4096), of(normal, first));
     assert_eq!(l2(swapped, 17, 6144, 4096), of(normal, normal));
@@ -150,13 +152,13 @@ fn a_large_operand_that_is_read_once_leaves_l2_to_the_other() {
     assert_eq!(l2(plain, 128, 6144, 4096), of(normal, first));
     assert_eq!(l2(plain, 8192, 64, 4096), of(first, normal));
     assert_eq!(l2(plain, 4096, 4096, 4096), of(normal, normal));
-    // D is of 14 MiB, and of 16.
+    // D has 14 MiB in the first case and 16 MiB in the second.
     assert_eq!(l2(plain, 128, 57344, 8192), of(normal, first));
     assert_eq!(l2(plain, 128, 65536, 8192), of(normal, normal));
-    let asked = of(L2Policy::EvictLast, normal);
-    let config = Config { l2: Some(asked), ..config };
+    let requested = of(L2Policy::EvictLast, normal);
+    let config = Config { l2: Some(requested), ..config };
     let plan = Plan::candidates(&problem(16, 6144, 4096), &config, 132).unwrap().remove(0);
-    assert_eq!(plan.l2, asked);
+    assert_eq!(plan.l2, requested);
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn operands_of_two_types_change_places_with_them() {
             let named = Config::for_choice(plan.choice());
             assert_eq!((named.operands(), named.output_dtype()), ([a, b], output));
         }
-        // Few rows are a narrow tile's columns.
+        // Few rows of D become the columns of a narrow tile.
         assert_eq!(plans[0].swapped(), shape[0] == 8, "{}", plans[0].spec);
         let again = Config::for_choice(plans[0].choice());
         assert_eq!(Plan::candidates(&problem, &again, 132).unwrap()[0].spec, plans[0].spec);
@@ -226,9 +228,9 @@ fn sums_of_8_bit_floats_are_promoted_unless_fast_is_asked_for() {
             assert_eq!(promotion.is_some(), promotes, "{}", plan.spec);
         }
     }
-    let asked = full.clone().with_precision(Precision::Full);
-    assert_eq!(plans(&full).unwrap(), plans(&asked).unwrap());
-    // Narrower tiles fit beside the second set of sums.
+    let requested = full.clone().with_precision(Precision::Full);
+    assert_eq!(plans(&full).unwrap(), plans(&requested).unwrap());
+    // Tiles are narrower, because promotion needs a second set of sums in registers.
     for (tile, found) in [
         ([512, 512, 128], "256x128x128-s4-w2-c1x1-p128"),
         ([128, 192, 64], "128x192x64-s8-w2-c1x1-p64"),
@@ -249,16 +251,16 @@ fn f16_is_added_up_in_f16_only_where_that_is_asked_for() {
     let in_f16 = |plan: &Plan| Precision::of(&plan.spec) == Precision::F16;
     for (output, b_major) in [(Element::F16, Major::N), (Element::F32, Major::K)] {
         let config = Config::new(Element::F16).with_output(output);
-        let asked = config.clone().with_precision(Precision::F16);
+        let requested = config.clone().with_precision(Precision::F16);
         for [m, n, k] in [[8192, 8192, 8192], [512, 512, 512], [16, 4096, 4096]] {
             let problem = Problem::new(m, n, k, Major::K, b_major);
             let plans = |config| Plan::candidates(&problem, config, 132).unwrap();
             assert!(!plans(&config).iter().any(in_f16));
-            assert!(plans(&asked).iter().all(in_f16));
+            assert!(plans(&requested).iter().all(in_f16));
         }
-        // Tiles that sums in binary32 leave no registers for.
+        // These tiles would have too few registers with sums in binary32.
         let problem = Problem::new(4096, 4096, 4096, Major::K, b_major);
-        let tile = |size| Config { tile_m: Some(size), tile_n: Some(size), ..asked.clone() };
+        let tile = |size| Config { tile_m: Some(size), tile_n: Some(size), ..requested.clone() };
         for (size, found) in [(256, "256x256x64"), (512, "256x256x64")] {
             let plan = Plan::candidates(&problem, &tile(size), 132).unwrap().remove(0);
             assert!(plan.spec.to_string().contains(found), "{}", plan.spec);
@@ -289,7 +291,7 @@ fn types_and_scalars_without_a_kernel_are_refused() {
     assert!(Plan::candidates(&fine.with_alpha(-7.0), &integers, 132).is_ok());
     let scaled = integers.with_output(Element::S8);
     assert!(Plan::candidates(&fine.with_alpha(1.5), &scaled, 132).is_ok());
-    // The kernel's types are not the problem's.
+    // The types of the kernel differ from those of the problem.
     let spec = "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1".parse().unwrap();
     let other = Config::new(Element::E4m3);
     let text = refused(&Config { spec: Some(spec), ..other }, &fine);

@@ -8,10 +8,12 @@ use crate::error::PlanError;
 use crate::layout::{Major, MatrixLayout, OperandLayout};
 
 impl MatrixLayout {
-    /// Elements from the first to one past the last, gaps between lines included. The last line has no gap after it.
+    /// Elements from the first to one past the last, including gaps between lines. There is no gap
+    /// after the last line.
     ///
     /// # Errors
-    /// The leading dimension is shorter than a line, or the bytes at `element` exceed what one allocation may have.
+    /// The leading dimension is shorter than a line, or the matrix of this element type exceeds the
+    /// largest possible allocation (`isize::MAX` bytes).
     pub fn span(&self, element: Element) -> Result<usize, PlanError> {
         self.check("the matrix")?;
         if self.is_empty() {
@@ -31,10 +33,10 @@ impl MatrixLayout {
             })
     }
 
-    /// Bytes that the matrix takes: its [`span`](Self::span) times the bytes of an element.
+    /// Bytes of the matrix: its [`span`](Self::span) times the bytes of an element.
     ///
     /// # Errors
-    /// As [`span`](Self::span).
+    /// The same as for [`span`](Self::span).
     pub fn bytes(&self, element: Element) -> Result<usize, PlanError> {
         Ok(self.span(element)? * element.bytes() as usize)
     }
@@ -69,7 +71,7 @@ impl OperandLayout {
             }
         }
         let last = |count: usize, apart: usize| (count.max(1) as u128 - 1) * apart as u128;
-        // The narrowest elements: wider ones are checked where the matrix is made.
+        // Checked for elements of one byte. The constructors of matrices check wider elements.
         if last(lines, leading_dimension) + last(length, step) >= isize::MAX as u128 {
             return Err(PlanError::TooManyBytes {
                 lines,
@@ -82,8 +84,9 @@ impl OperandLayout {
 }
 
 impl Problem {
-    /// Checks everything that does not depend on element types: majors, leading dimensions, that the results of a batch do not
-    /// overlap, and that neither the operation count nor the span of any matrix overflows.
+    /// Checks everything that does not depend on element types: majors, leading dimensions, that
+    /// the results of a batch do not overlap, and that neither the operation count nor the span of
+    /// any matrix overflows.
     ///
     /// # Errors
     /// The first of these that fails.
@@ -123,7 +126,7 @@ impl Problem {
         Ok(())
     }
 
-    /// Checks a batch whose single matrices are fine.
+    /// Checks the strides of a batch whose single matrices are valid.
     fn check_batch(&self) -> Result<(), PlanError> {
         let Batch { count, a, b, c, d } = self.batch;
         let span = |(lines, length): (usize, usize), leading_dimension: usize, step: usize| {
@@ -143,10 +146,11 @@ impl Problem {
         check_apart(count, d, of_d, self.d_leading_dimension)
     }
 
-    /// Checks that matrices, of each product, lie as the problem says. Where beta is 0, C may be absent or lie otherwise.
+    /// Checks that the matrices of each product have the layouts of the problem. If beta is 0, C
+    /// may be absent or have another layout.
     ///
     /// # Errors
-    /// The first matrix that lies otherwise, or a beta that is not 0 without a C.
+    /// The first matrix with another layout, or a missing C although beta is not 0.
     pub fn check_layouts(
         &self,
         a: MatrixLayout,
@@ -172,7 +176,8 @@ impl Problem {
 /// Elements from the first of `count` matrices to one past the last, each of `span` elements.
 ///
 /// # Errors
-/// They exceed what one allocation may have, be elements as narrow as they may.
+/// The matrices exceed the largest possible allocation (`isize::MAX` bytes), even with elements of
+/// one byte.
 fn batch_span(
     matrix: &'static str,
     count: usize,
@@ -186,8 +191,9 @@ fn batch_span(
     }
 }
 
-/// Checks that no two of `count` matrices of `lines` lines of `length` elements, `leading_dimension` apart, have an element
-/// together: they lie one behind the other, or side by side between the lines of the first.
+/// Checks that the `count` matrices of a batch do not overlap. Each has `lines` lines of `length`
+/// elements, `leading_dimension` elements apart. They must follow one another, or lie side by side
+/// between the lines of the first.
 ///
 /// # Errors
 /// [`PlanError::BatchOverlap`] with the least strides that work.
@@ -248,7 +254,8 @@ mod tests {
                         (0..lines).all(|line| (0..length).all(|i| seen.insert(place(at, line, i))))
                     });
                     let checked = check_apart(count, stride, (lines, length), leading_dimension);
-                    // What is allowed is distinct; some rare ways to lie that are not allowed are too.
+                    // Everything that the check accepts is free of overlap. It also rejects some
+                    // rare layouts without overlap.
                     assert!(distinct || checked.is_err(), "{count} {lines} {length} {stride}");
                 }
             }

@@ -1,4 +1,4 @@
-//! How many elements of each allocation a problem reaches over.
+//! The number of elements of each allocation that a problem spans.
 
 use pgemm_ir::Element;
 
@@ -6,24 +6,26 @@ use super::Problem;
 use crate::error::PlanError;
 use crate::layout::{MatrixLayout, OperandLayout};
 
-/// Elements from the first that a problem touches to one past the last, those of a whole batch.
+/// Elements from the first one that a problem touches to one past the last, over the whole batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spans {
-    /// Of A; 0 where it has no elements.
+    /// Elements of A. 0 if A is empty.
     pub a: usize,
-    /// Of B.
+    /// Elements of B. 0 if B is empty.
     pub b: usize,
-    /// Of C; 0 where beta is 0, since it is then not read.
+    /// Elements of C. 0 if beta is 0, because C is then not read.
     pub c: usize,
-    /// Of D.
+    /// Elements of D. 0 if D is empty.
     pub d: usize,
 }
 
 impl Problem {
-    /// Bytes from the first matrix of this layout to the end of the last, where each lies `stride` elements behind the one before.
+    /// Bytes from the first matrix of a batch to the end of the last. The matrices have this layout
+    /// and begin `stride` elements apart.
     ///
     /// # Errors
-    /// A leading dimension is too short, or they exceed what one allocation may have.
+    /// The leading dimension is too short, or the matrices exceed the largest possible allocation
+    /// (`isize::MAX` bytes).
     pub fn all_bytes(
         &self,
         matrix: &'static str,
@@ -43,8 +45,8 @@ impl Problem {
             .ok_or(PlanError::TooManyMatrices { matrix, count, stride })
     }
 
-    /// How many elements A, B, C and D must have at least. What does not fit a `usize`, which [`validate`](Self::validate) refuses,
-    /// is `usize::MAX`.
+    /// The least number of elements that A, B, C and D must have. Spans that do not fit into a
+    /// `usize` are reported as `usize::MAX`; [`validate`](Self::validate) rejects such problems.
     ///
     /// ```
     /// use pgemm_plan::{Major, Problem};

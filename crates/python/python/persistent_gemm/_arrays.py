@@ -46,6 +46,7 @@ def _empty_of_jax(like, shape, dtype, by_columns):
         )
     import jax
 
-    # Nobody else sees it before it is written, so that it is as unchanging as all of JAX's arrays for those who do.
+    # Nobody else sees it before it is written, so that it is as unchanging as all of JAX's arrays
+    # for those who do.
     with jax.default_device(next(iter(like.devices()))):
         return jax.block_until_ready(jax.numpy.empty(shape, _dtype(dtype)))

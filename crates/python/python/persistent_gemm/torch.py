@@ -65,7 +65,8 @@ def _result_dtype(a, dtype, out_dtype):
 
 @torch.library.register_fake("persistent_gemm::matmul")
 def _(a, b, c=None, bias=None, alpha=1.0, beta=0.0, epilogue=None, dtype=None, precision=None, out_dtype=None):
-    # Shapes are torch.matmul's, which says what is wrong with others; its type is not, and the values are never computed.
+    # Shapes are torch.matmul's, which says what is wrong with others; its type is not, and the
+    # values are never computed.
     shape = torch.matmul(a.to(torch.float32), b.to(torch.float32)).shape
     result = a.new_empty(shape, dtype=_result_dtype(a, dtype, out_dtype))
     if c is not None and beta != 0.0 and _is_by_columns(c, shape):
@@ -109,7 +110,8 @@ def _of_sigmoid(z):
     return sigmoid * (1 - sigmoid)
 
 
-# Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives themselves. Parameters follow z.
+# Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives
+# themselves. Parameters follow z.
 _DERIVATIVES = {
     "relu": lambda z: (z > 0).to(z.dtype),
     "gelu": _of_gelu,

@@ -1,4 +1,4 @@
-//! Arrays as problems of an engine, and what tells these apart.
+//! Arrays as problems of an engine, and the keys of these problems.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,7 +11,7 @@ use crate::layout::{Operands, Place, View, launches};
 use crate::source::Source;
 use crate::types::{self, Types};
 
-/// What Python gives.
+/// The arrays that Python passes.
 pub struct Arrays<'a, 'py> {
     /// A.
     pub a: &'a Bound<'py, PyAny>,
@@ -35,10 +35,10 @@ impl Arrays<'_, '_> {
             .collect()
     }
 
-    /// Finds out where all of them lie. C is not looked at where beta is 0.
+    /// Reads the views of all arrays. C is ignored if beta is 0.
     ///
     /// # Errors
-    /// One is no array, or there is no C for a beta.
+    /// An object is not an array, or C is missing although beta is not 0.
     pub fn read(&self, beta: f64) -> Result<Read, Failure> {
         let c = self.c.filter(|_| beta != 0.0);
         if c.is_none() && beta != 0.0 {
@@ -54,7 +54,7 @@ impl Arrays<'_, '_> {
     }
 }
 
-/// Where the arrays of a job lie.
+/// The views of a job's arrays.
 pub struct Read {
     a: Source,
     b: Source,
@@ -63,7 +63,7 @@ pub struct Read {
     out: Source,
 }
 
-/// What a job depends on.
+/// Everything that a job depends on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     a: View,
@@ -74,7 +74,8 @@ pub struct Key {
     scalars: [u64; 2],
 }
 
-/// Addresses, factors and extents of A tell most jobs apart; all that views have would take longer than the submission.
+/// Addresses, factors and extents of A distinguish most jobs. Hashing whole views would take longer
+/// than the submission.
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let addresses = [self.a.address, self.b.address, self.out.address];
@@ -84,7 +85,7 @@ impl Hash for Key {
 }
 
 impl Read {
-    /// What their job depends on.
+    /// The key of the job of these arrays.
     pub fn key(&self, alpha: f64, beta: f64) -> Key {
         let [c, bias] = [&self.c, &self.bias].map(|one| one.as_ref().map(|one| one.view));
         let scalars = [alpha, beta].map(f64::to_bits);
@@ -104,7 +105,8 @@ impl Read {
             .flatten()
     }
 
-    /// The problem that they make, for an engine of these types and with this epilogue on that device.
+    /// The problem that they make, for an engine of these types and with this epilogue on that
+    /// device.
     ///
     /// # Errors
     /// Arrays elsewhere, of other types, or that make no product, or more than one launch.
@@ -131,7 +133,8 @@ impl Read {
             };
             if !types::holds(dtype, needed) {
                 return Err(Failure::dtype(format!(
-                    "{name} holds {dtype}, and the engine's are of {needed}: convert it, or make another engine"
+                    "{name} holds {dtype}, and the engine's are of {needed}: convert it, or make \
+                     another engine"
                 )));
             }
         }
@@ -153,7 +156,8 @@ impl Read {
                 Ok((planned.problem, pointers.with_bias(bias)))
             }
             launches => Err(Failure::argument(format!(
-                "these arrays make {launches} products, whose leading dimensions are no one batch: submit each, or use matmul"
+                "these arrays make {launches} products, whose leading dimensions are no one batch: \
+                 submit each, or use matmul"
             ))),
         }
     }
@@ -173,7 +177,8 @@ impl Read {
                 "the engine's epilogue {epilogue} needs a bias, and none was given: give bias"
             ))),
             (Some(_), None) => Err(Failure::argument(format!(
-                "a bias was given, and the engine's epilogue is {epilogue}: make an engine with epilogue='bias_n' or 'bias_m'"
+                "a bias was given, and the engine's epilogue is {epilogue}: make an engine with \
+                 epilogue='bias_n' or 'bias_m'"
             ))),
         }
     }

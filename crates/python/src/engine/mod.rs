@@ -1,4 +1,4 @@
-//! `Engine`: a kernel that stays on the device, with arrays of Python's libraries.
+//! `Engine`: a resident kernel that computes products of arrays of Python's libraries.
 
 mod arrays;
 mod recent;
@@ -19,24 +19,26 @@ use crate::types::Types;
 use crate::{knobs, raw, runner};
 use arrays::{Arrays, Key};
 use recent::Recent;
-use ticket::Kept;
+use ticket::KeptArrays;
 pub use ticket::Ticket;
 
-/// Jobs that an engine remembers at most: half of its records, so that those of jobs that were forgotten are free in time.
+/// The largest number of jobs that an engine caches. It is half of the number of records, so that
+/// records of evicted jobs become free in time.
 const MOST_PREPARED: usize = 1024;
 
-/// A kernel that is launched once, stays on the device, and works through products as they come in: a submission costs no launch, and
-/// products that do not depend on each other overlap.
+/// A kernel that is launched once, stays on the device, and computes products as they arrive. A
+/// submission needs no launch, and independent products overlap.
 ///
-/// goal is 'throughput' or 'latency', typical the (m, n, k) of most products; a_major and b_major are the dimensions of A and B that
-/// are contiguous, of all of them. The kernel leaves the device idle_seconds after the last product, and comes back with the next.
-/// Further keywords are knobs, as a Runner has them, and epilogue may have a bias. See docs/python.md.
+/// goal is 'throughput' or 'latency', and typical is the (m, n, k) of most products. a_major and
+/// b_major are the contiguous dimensions of A and B of all products. The kernel leaves the device
+/// idle_seconds after the last product, and is launched again by the next. Further keywords are
+/// knobs, as for a Runner, and epilogue may have a bias. See docs/python.md.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Engine {
-    // Before the arrays: its end waits for the jobs that use them.
+    // Dropped before the arrays, because its end waits for the jobs that use them.
     engine: engine::Engine,
     jobs: Recent<Key, engine::Job>,
-    kept: Arc<Kept>,
+    kept: Arc<KeptArrays>,
     device: Device,
     ordinal: u32,
     types: Types,
@@ -63,7 +65,7 @@ impl Engine {
     ) -> PyResult<Engine> {
         let make = || {
             let bf16 = "bf16".into_pyobject(py).map_err(PyErr::from)?.into_any();
-            let asked = knobs::read(dtype.unwrap_or(&bf16), [None; 3], knobs)?;
+            let requested = knobs::read(dtype.unwrap_or(&bf16), [None; 3], knobs)?;
             let options = EngineOptions {
                 goal: self::goal(goal)?,
                 sms,
@@ -71,15 +73,16 @@ impl Engine {
                 watchdog: seconds("watchdog_seconds", watchdog_seconds)?,
             };
             let typical = self::typical(typical, a_major, b_major)?;
-            detached(py, || start(asked, &typical, options))
+            detached(py, || start(requested, &typical, options))
         };
         make().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias, and returns at once. It begins when the jobs of after, two at most, are done; those
-    /// of streams among them have to be done already. What the
-    /// arrays hold must be there: by work that is done, or by those jobs; with a stream, by what was queued there before, and what is
-    /// queued there after waits for the product. The arrays are kept alive until it is done.
+    /// Submits out = alpha * a @ b + beta * c, with the engine's epilogue, which may add a bias,
+    /// and returns at once. The product begins when the jobs of after (at most two) are done. Jobs
+    /// of streams among them must be done already. The operands must have been written by completed
+    /// work or by those jobs. With a stream, the product begins after earlier work of that stream,
+    /// and later work waits for it. The arrays are kept alive until it is done.
     #[pyo3(signature = (a, b, out, alpha=1.0, beta=0.0, c=None, after=None, *, bias=None, stream=None))]
     #[expect(clippy::too_many_arguments, reason = "most are keywords")]
     fn submit(
@@ -100,7 +103,8 @@ impl Engine {
             let after = after.map_or(Ok(vec![]), tickets)?;
             if stream.is_some() && !after.is_empty() {
                 return Err(Failure::argument(
-                    "after does not go with stream, which has an order of its own: leave one of them out",
+                    "after does not go with stream, which has an order of its own: leave one of \
+                     them out",
                 ));
             }
             let arrays = Arrays { a, b, c, bias, out };
@@ -108,7 +112,8 @@ impl Engine {
             let after: Vec<_> = after.iter().collect();
             let ticket = detached(py, || {
                 let submitted = match stream {
-                    // SAFETY: the arrays are kept until the job is done, their views were checked; the stream is the caller's.
+                    // SAFETY: the arrays are kept until the job is done, their views were checked;
+                    // the stream is the caller's.
                     Some(stream) => unsafe {
                         raw::submit_on(&self.engine, &self.device, &job, stream)
                     },
@@ -123,8 +128,9 @@ impl Engine {
         submit().map_err(|failure: Failure| failure.raise(py))
     }
 
-    /// Submits products that do not depend on each other, each as (a, b, out), (a, b, out, c) or (a, b, out, c, bias), where c may be None, and
-    /// returns their tickets. Cheaper for each than submit.
+    /// Submits products that do not depend on each other, each as (a, b, out), (a, b, out, c) or
+    /// (a, b, out, c, bias), where c may be None, and returns their tickets. Cheaper for each than
+    /// submit.
     #[pyo3(signature = (jobs, alpha=1.0, beta=0.0))]
     fn submit_many(
         &self,
@@ -172,15 +178,15 @@ impl Engine {
         self.ending(py, || Ok(self.engine.drain()?))
     }
 
-    /// Takes no more products, finishes those that were submitted, and leaves the device.
+    /// Accepts no more products, finishes the submitted ones, and leaves the device.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.ending(py, || Ok(self.engine.stop()?))
     }
 
-    /// Takes no more products and gives up those that have not begun, whose tickets then raise.
+    /// Accepts no more products and abandons those that have not begun. Their tickets then raise.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         self.ending(py, || Ok(self.engine.abort()?))?;
-        // The kernel has left: nobody uses the arrays of jobs that will never be done.
+        // The kernel has left, so the arrays of abandoned jobs are not used any more.
         self.kept.clear();
         Ok(())
     }
@@ -191,13 +197,14 @@ impl Engine {
         self.engine.spec().to_string()
     }
 
-    /// How often the kernel was launched.
+    /// The number of launches of the kernel.
     #[getter]
     fn launches(&self) -> u32 {
         self.engine.launches()
     }
 
-    /// How many products are prepared: those with the same arrays, or others at their addresses, are prepared once.
+    /// The number of prepared products. Products with the same arrays, or with others at the same
+    /// addresses, are prepared once.
     #[getter]
     fn prepared(&self) -> usize {
         self.jobs.len()
@@ -266,11 +273,11 @@ impl Engine {
 }
 
 fn start(
-    asked: knobs::Asked,
+    requested: knobs::Requested,
     typical: &Problem,
     options: EngineOptions,
 ) -> Result<Engine, Failure> {
-    let gemm = runner::create(asked)?;
+    let gemm = runner::create(requested)?;
     let config: &Config = gemm.config();
     let types = Types {
         a: config.dtype,
@@ -301,25 +308,25 @@ fn goal(text: &str) -> Result<Goal, Failure> {
     }
 }
 
-fn seconds(what: &str, asked: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(asked)
-        .map_err(|_| Failure::argument(format!("{what} is {asked}: give seconds, 0 or more")))
+fn seconds(what: &str, requested: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(requested)
+        .map_err(|_| Failure::argument(format!("{what} is {requested}: give seconds, 0 or more")))
 }
 
 /// The problem that most are like.
 fn typical(
-    asked: Option<&Bound<'_, PyAny>>,
+    requested: Option<&Bound<'_, PyAny>>,
     a_major: &str,
     b_major: &str,
 ) -> Result<Problem, Failure> {
-    let (m, n, k) = match asked {
+    let (m, n, k) = match requested {
         None => (1024, 1024, 1024),
-        Some(asked) => asked
+        Some(requested) => requested
             .extract::<(usize, usize, usize)>()
             .ok()
             .filter(|(m, n, k)| [m, n, k].iter().all(|extent| **extent > 0))
             .ok_or_else(|| {
-                let text = asked.repr().map(|text| text.to_string()).unwrap_or_default();
+                let text = requested.repr().map(|text| text.to_string()).unwrap_or_default();
                 Failure::argument(format!("typical is {text}: give (m, n, k), each 1 or more"))
             })?,
     };
@@ -334,7 +341,7 @@ fn tickets(after: &Bound<'_, PyAny>) -> Result<Vec<engine::Ticket>, Failure> {
         let item = item?;
         let ticket = item.cast::<Ticket>().map_err(|_| {
             let class = item.get_type();
-            Failure::Said(
+            Failure::Interface(
                 crate::errors::Class::Dtype,
                 format!("after has a {class}: give tickets that submit has returned"),
             )

@@ -1,25 +1,25 @@
-//! What was made for a key, remembered for a while: no Python in here.
+//! A cache of the most recently used values by key. It does not depend on Python.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Values by keys, so many at most.
+/// Values by keys, up to a maximum number.
 pub struct Recent<K, V> {
     most: usize,
-    known: Mutex<Known<K, V>>,
+    known: Mutex<CachedValue<K, V>>,
 }
 
-struct Known<K, V> {
+struct CachedValue<K, V> {
     /// Each with the number of its last use.
     values: HashMap<K, (V, u64)>,
     uses: u64,
 }
 
 impl<K: Hash + Eq, V: Clone> Recent<K, V> {
-    /// None yet, and so many at most.
+    /// An empty cache of at most `most` values.
     pub fn new(most: usize) -> Self {
-        Recent { most, known: Mutex::new(Known { values: HashMap::new(), uses: 0 }) }
+        Recent { most, known: Mutex::new(CachedValue { values: HashMap::new(), uses: 0 }) }
     }
 
     /// A value that is remembered.
@@ -32,7 +32,7 @@ impl<K: Hash + Eq, V: Clone> Recent<K, V> {
         Some(value.clone())
     }
 
-    /// Remembers a value, and forgets the half that was not used for longest where there are too many.
+    /// Adds a value. If there are too many, the least recently used half is dropped.
     pub fn add(&self, key: K, value: V) {
         let mut known = self.lock();
         known.uses += 1;
@@ -46,13 +46,13 @@ impl<K: Hash + Eq, V: Clone> Recent<K, V> {
         known.values.insert(key, (value, now));
     }
 
-    /// How many are remembered.
+    /// The number of cached values.
     pub fn len(&self) -> usize {
         self.lock().values.len()
     }
 
     /// No holder panics between two changes that belong together.
-    fn lock(&self) -> MutexGuard<'_, Known<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, CachedValue<K, V>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! `Ticket`, and the arrays that are kept until their jobs are done.
+//! `Ticket`, and the arrays that are kept alive until their jobs are done.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,17 @@ use pyo3::prelude::*;
 
 use crate::errors::{Failure, detached};
 
-/// A product that was submitted to an Engine. It is done whether the ticket is kept or not. Can be awaited.
+/// The handle of a product submitted to an Engine. Dropping it does not cancel the product. It can
+/// be awaited.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Ticket {
     ticket: engine::Ticket,
-    kept: Arc<Kept>,
+    kept: Arc<KeptArrays>,
 }
 
 impl Ticket {
-    /// Of a job whose arrays are kept there.
-    pub fn new(ticket: engine::Ticket, kept: &Arc<Kept>) -> Ticket {
+    /// A ticket of a job whose arrays are in `kept`.
+    pub fn new(ticket: engine::Ticket, kept: &Arc<KeptArrays>) -> Ticket {
         Ticket { ticket, kept: kept.clone() }
     }
 
@@ -31,7 +32,8 @@ impl Ticket {
 
 #[pymethods]
 impl Ticket {
-    /// Whether the product is done. Raises where it will never be: the engine failed, or was aborted.
+    /// Whether the product is done. Raises if it will never be done, because the engine failed or
+    /// was aborted.
     fn done(&self, py: Python<'_>) -> PyResult<bool> {
         let done = self.ticket.poll().map_err(|error| Failure::from(error).raise(py))?;
         if done {
@@ -40,7 +42,8 @@ impl Ticket {
         Ok(done)
     }
 
-    /// Waits until the product is done, or for so many seconds, after which it raises TimedOutError. Other threads go on meanwhile.
+    /// Waits until the product is done. After timeout seconds it raises TimedOutError. Other
+    /// threads continue during the wait.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let wait = || {
@@ -70,22 +73,23 @@ impl Ticket {
     }
 }
 
-/// A job that may be under way, and its arrays.
-type Held = (engine::Ticket, Vec<Py<PyAny>>);
+/// A job that may be pending, and its arrays.
+type PendingArrays = (engine::Ticket, Vec<Py<PyAny>>);
 
-/// Arrays of jobs that may be under way, in the order of submission to each lane.
+/// Arrays of jobs that may be pending, in the order of submission to each lane.
 #[derive(Default)]
-pub struct Kept(Mutex<BTreeMap<u64, VecDeque<Held>>>);
+pub struct KeptArrays(Mutex<BTreeMap<u64, VecDeque<PendingArrays>>>);
 
-impl Kept {
-    /// Keeps the arrays of a job until it is done, and lets those go whose jobs are.
+impl KeptArrays {
+    /// Keeps the arrays of a job until it is done, and releases those of finished jobs.
     pub fn keep(&self, ticket: &engine::Ticket, arrays: Vec<Py<PyAny>>) {
         let lane = ticket.to_raw() >> 32;
         self.lock().entry(lane).or_default().push_back((ticket.clone(), arrays));
         self.sweep();
     }
 
-    /// Lets the arrays of jobs go that are done. One that is not holds those behind it in its lane, no more than a lane has slots.
+    /// Releases the arrays of finished jobs. A pending job delays later ones of its lane, at most
+    /// as many as a lane has slots.
     pub fn sweep(&self) {
         self.release(|(ticket, _)| ticket.is_done());
     }
@@ -95,19 +99,20 @@ impl Kept {
         self.release(|_| true);
     }
 
-    fn release(&self, goes: impl Fn(&Held) -> bool) {
+    fn release(&self, goes: impl Fn(&PendingArrays) -> bool) {
         let mut gone = Vec::new();
         for lane in self.lock().values_mut() {
             while lane.front().is_some_and(&goes) {
                 gone.extend(lane.pop_front());
             }
         }
-        // What goes may run Python, which may come here again: not under the lock.
+        // Dropping arrays may run Python code that calls this function again, so it happens without
+        // the lock.
         drop(gone);
     }
 
     /// No holder panics between two changes that belong together.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, VecDeque<Held>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, VecDeque<PendingArrays>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Where arrays lie, and the products that they make: no Python in here.
+//! Views of arrays, and the products that they make. This module does not depend on Python.
 
 pub mod overlap;
 mod product;
@@ -10,7 +10,7 @@ use pgemm::Dtype;
 
 pub use product::{Launches, Operands, launches, result_shape};
 
-/// Most dimensions of an array.
+/// The largest number of dimensions of an array.
 pub const MAX_DIMENSIONS: usize = 16;
 
 /// Extents, or strides in elements: one number for each dimension of an array.
@@ -40,7 +40,7 @@ impl Dims {
         strides
     }
 
-    /// The last two, and those before them.
+    /// The last two dimensions, and the leading ones.
     fn split_matrix(&self) -> Option<(&[i64], [i64; 2])> {
         let (before, last) = self.split_last_chunk::<2>()?;
         Some((before, *last))
@@ -63,7 +63,7 @@ impl FromIterator<i64> for Dims {
     }
 }
 
-/// As Python prints a tuple.
+/// Formats the dimensions as Python prints a tuple.
 impl fmt::Display for Dims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self[..] {
@@ -94,10 +94,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where an array lies, whatever library it is of.
+/// A view of an array of any library: address, shape and strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Of the first element.
+    /// Address of the first element.
     pub address: u64,
     /// Extents.
     pub shape: Dims,
@@ -105,14 +105,15 @@ pub struct View {
     pub strides: Dims,
     /// Element type; that of products may differ, as tf32 is binary32 in memory.
     pub dtype: Dtype,
-    /// Whose memory it is in.
+    /// The device or host memory that holds it.
     pub place: Place,
-    /// Whether its library says that it must not be written.
+    /// Whether the array must not be written, according to its library.
     pub read_only: bool,
 }
 
 impl View {
-    /// The same array with its last two dimensions exchanged; one of fewer than two as it is.
+    /// The same array with its last two dimensions exchanged. Arrays with fewer than two dimensions
+    /// are unchanged.
     pub fn transposed(mut self) -> View {
         for dims in [&mut self.shape, &mut self.strides] {
             let length = dims.length;
@@ -129,7 +130,7 @@ impl View {
     }
 }
 
-/// Arrays that make no product as they lie.
+/// Why arrays do not make a product.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// An operand without dimensions.
@@ -141,8 +142,8 @@ pub enum LayoutError {
 
     /// The operands do not multiply.
     #[error(
-        "a is of shape {a} and b of shape {b}: the last extent of a must equal the last but one of b (or its only one). \
-         Transpose or slice one of them"
+        "a is of shape {a} and b of shape {b}: the last extent of a must equal the last but one of \
+         b (or its only one). Transpose or slice one of them"
     )]
     Inner {
         /// Shape of a.
@@ -153,7 +154,8 @@ pub enum LayoutError {
 
     /// Batches that do not go together.
     #[error(
-        "a is of shape {a} and b of shape {b}: leading extents must be equal, or 1, or lacking. Reshape one of them"
+        "a is of shape {a} and b of shape {b}: leading extents must be equal, or 1, or lacking. \
+         Reshape one of them"
     )]
     Batches {
         /// Shape of a.
@@ -171,13 +173,14 @@ pub enum LayoutError {
         found: Box<Dims>,
         /// The result's.
         needed: Box<Dims>,
-        /// What helps.
+        /// Advice for the user.
         what_to_do: &'static str,
     },
 
     /// A dimension that is walked backwards.
     #[error(
-        "{array} has strides {strides}, and none may be negative: call .copy() (numpy: ascontiguousarray) first"
+        "{array} has strides {strides}, and none may be negative: call .copy() (numpy: \
+         ascontiguousarray) first"
     )]
     Backwards {
         /// `a`, `b`, …
@@ -186,9 +189,10 @@ pub enum LayoutError {
         strides: Box<Dims>,
     },
 
-    /// Rows or columns that overlap in a way that no kernel reads.
+    /// Rows or columns that overlap in a way that kernels cannot read.
     #[error(
-        "the matrices of {array} are of shape {shape} with strides {strides}, and their lines overlap: call .contiguous() first"
+        "the matrices of {array} are of shape {shape} with strides {strides}, and their lines \
+         overlap: call .contiguous() first"
     )]
     Lines {
         /// `a` or `b`.
@@ -199,23 +203,24 @@ pub enum LayoutError {
         strides: Box<Dims>,
     },
 
-    /// A result, or what is added to it, with gaps between elements both ways.
+    /// A result or an addend whose elements are contiguous in neither direction.
     #[error(
-        "the matrices of {array} have strides {strides}: one of the last two must be 1{of_out}. Call .contiguous() first, and copy \
-         the result back where it is needed as it lies"
+        "the matrices of {array} have strides {strides}: one of the last two must be 1{of_out}. \
+         Call .contiguous() first, and copy the result back where it is needed as it lies"
     )]
     Steps {
         /// `out` or `c`.
         array: &'static str,
         /// Its strides.
         strides: Box<Dims>,
-        /// What more is needed of `c`.
+        /// An additional requirement for `c`.
         of_out: &'static str,
     },
 
     /// A result with elements that share memory.
     #[error(
-        "out is of shape {shape} with strides {strides}, so that elements of it share memory: give an array that is not broadcast"
+        "out is of shape {shape} with strides {strides}, so that elements of it share memory: give \
+         an array that is not broadcast"
     )]
     OutOverlapsItself {
         /// Its shape.
@@ -226,7 +231,8 @@ pub enum LayoutError {
 
     /// A result in the memory of an operand.
     #[error(
-        "out shares memory with {array}, which would be overwritten while it is read: give another out, or leave it out"
+        "out shares memory with {array}, which would be overwritten while it is read: give another \
+         out, or leave it out"
     )]
     OutOverlaps {
         /// `a`, `b`, `c` or `bias`.
@@ -235,14 +241,15 @@ pub enum LayoutError {
 
     /// A bias that is no vector of the result's columns.
     #[error(
-        "bias is of shape {found} with strides {strides}, and {needed} is needed, without gaps: reshape it, or call .contiguous()"
+        "bias is of shape {found} with strides {strides}, and {needed} is needed, without gaps: \
+         reshape it, or call .contiguous()"
     )]
     Bias {
         /// Its shape.
         found: Box<Dims>,
         /// Its strides.
         strides: Box<Dims>,
-        /// As a shape.
+        /// The needed shape.
         needed: Box<Dims>,
     },
 }

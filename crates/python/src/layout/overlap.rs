@@ -1,4 +1,5 @@
-//! Which arrays share memory. What is called disjoint is; a few arrays that lie between each other in odd ways are not called so.
+//! Checks whether arrays share memory. Arrays reported as disjoint are; a few unusually interleaved
+//! disjoint arrays are not recognised.
 
 use super::View;
 
@@ -13,8 +14,8 @@ fn span(view: &View) -> u128 {
     (last + 1) * u128::from(view.dtype.bytes())
 }
 
-/// Whether two arrays with no negative strides have no byte together: they lie one behind the other, or side by side between the
-/// lines of one matrix.
+/// Whether two arrays without negative strides share no byte: one follows the other, or they are
+/// side by side between the lines of one matrix.
 pub fn are_disjoint(one: &View, other: &View) -> bool {
     if one.is_empty() || other.is_empty() || one.place != other.place {
         return true;
@@ -24,12 +25,13 @@ pub fn are_disjoint(one: &View, other: &View) -> bool {
     apart >= span(first) || side_by_side(first, second, apart)
 }
 
-/// Whether both are columns of one matrix: all strides but those within a line are multiples of its line.
+/// Whether both are columns of one matrix: all strides except those within a line are multiples of
+/// the line.
 fn side_by_side(first: &View, second: &View, apart: u128) -> bool {
     let bytes = |view: &View, stride: i64| stride as u128 * u128::from(view.dtype.bytes());
     let longest = |view: &View| {
         let strides = view.shape.iter().zip(view.strides.iter()).filter(|(extent, _)| **extent > 1);
-        // Of two matrix dimensions the longer stride is from line to line.
+        // Of the two matrix dimensions, the longer stride is the one from line to line.
         strides.rev().take(2).map(|(_, stride)| bytes(view, *stride)).max().unwrap_or(0)
     };
     let line = longest(first);
@@ -50,7 +52,8 @@ fn side_by_side(first: &View, second: &View, apart: u128) -> bool {
     offset >= width(first) && offset + width(second) <= line
 }
 
-/// Whether no two elements of an array with no negative strides share memory, as far as sorting dimensions by stride tells.
+/// Whether no two elements of an array with no negative strides share memory, as far as sorting
+/// dimensions by stride tells.
 pub fn is_injective(view: &View) -> bool {
     let mut dimensions: Vec<(i64, i64)> = view
         .strides

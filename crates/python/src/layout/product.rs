@@ -1,12 +1,12 @@
-//! The products of the library that multiply arrays as they lie: leading dimensions become rows of A where they can, else a batch,
-//! else further launches. Nothing is copied.
+//! Products of arrays without copies. Leading dimensions become rows of A if possible, otherwise a
+//! batch, otherwise further launches.
 
 use pgemm::{Batch, Major, OperandLayout, Problem};
 
 use super::overlap::{are_disjoint, are_same, is_injective};
 use super::{Dims, LayoutError, View};
 
-/// What is multiplied, and where it goes.
+/// The operands and the result of a product.
 pub struct Operands<'a> {
     /// A, with any leading dimensions.
     pub a: &'a View,
@@ -20,16 +20,18 @@ pub struct Operands<'a> {
     pub alpha: f64,
     /// Factor of C.
     pub beta: f64,
-    /// Whether rows of different products must stay apart, since something runs along them.
+    /// Whether rows of different products must not be merged, because the epilogue depends on the
+    /// row.
     pub keep_rows: bool,
 }
 
 /// Launches of one problem, each at other addresses.
 #[derive(Debug, PartialEq)]
 pub struct Launches {
-    /// What each computes.
+    /// The problem of each launch.
     pub problem: Problem,
-    /// Elements from the first launch's A, B, C and D to this one's; a single launch has none.
+    /// Elements from the first launch's A, B, C and D to those of each launch. Empty for a single
+    /// launch.
     pub offsets: Vec<[i64; 4]>,
 }
 
@@ -60,7 +62,8 @@ impl Matrix {
     }
 }
 
-/// An array as a matrix, with the leading dimensions of a stack of them. A vector is a row of A, a column of B.
+/// An array as a matrix, with the leading dimensions of a stack of them. A vector is a row of A, a
+/// column of B.
 fn matrix(view: &View, vector_is_row: bool) -> Option<(Matrix, &[i64], &[i64])> {
     if let ([extent], [stride]) = (&view.shape[..], &view.strides[..]) {
         let row = Matrix { rows: 1, columns: *extent, row_stride: *extent, column_stride: *stride };
@@ -71,8 +74,8 @@ fn matrix(view: &View, vector_is_row: bool) -> Option<(Matrix, &[i64], &[i64])> 
     Some((Matrix { rows, columns, row_stride, column_stride }, shape, strides))
 }
 
-/// The shape of a·b, by torch.matmul's rules: leading dimensions are broadcast, the one of a vector that is not summed over
-/// vanishes.
+/// The shape of a·b, by torch.matmul's rules: leading dimensions are broadcast, and the added
+/// dimension of a vector is removed.
 ///
 /// # Errors
 /// The arrays do not multiply.
@@ -105,11 +108,11 @@ pub fn result_shape(a: &View, b: &View) -> Result<Dims, LayoutError> {
     Ok(shape)
 }
 
-/// The launches that compute a product, none where the result has no elements.
+/// The launches that compute a product. Empty if the result has no elements.
 ///
 /// # Errors
-/// Arrays of other shapes than the product has, that lie as no kernel reads or writes them, or a result that shares memory with
-/// what is read or with itself.
+/// Arrays of wrong shapes or with layouts that kernels cannot read or write, or a result that
+/// shares memory with an operand or with itself.
 pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     let Operands { a, b, out, alpha, beta, keep_rows, .. } = *operands;
     let shape = result_shape(a, b)?;
@@ -194,7 +197,8 @@ pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     Ok(Launches { problem, offsets })
 }
 
-/// The matrices of an array of the result's shape, whose dimensions of vectors have vanished, and strides of its leading ones.
+/// The matrices of an array of the result's shape, whose dimensions of vectors have vanished, and
+/// strides of its leading ones.
 fn result_matrix(view: &View, [row_vanished, column_vanished]: [bool; 2]) -> (Matrix, &[i64]) {
     let mut left = view.shape.len();
     let mut last = |vanished: bool| {
@@ -249,7 +253,7 @@ fn check_memory(a: &View, b: &View, c: Option<&View>, out: &View) -> Result<(), 
     Ok(())
 }
 
-/// Adds a dimension inside the others, to the last of them where it goes on at the same pace.
+/// Adds an inner dimension. It is merged into the last one if their strides continue each other.
 fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
     if let Some(outer) = axes.last_mut() {
         let goes_on = |outer: i64, inner: i64| Some(outer) == inner.checked_mul(axis.extent);
@@ -261,12 +265,14 @@ fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
     axes.push(axis);
 }
 
-/// Makes leading dimensions that all have one B, and whose matrices go on where the one before ends, rows.
+/// Turns leading dimensions into rows, if all their products share one B and their matrices follow
+/// one another.
 fn fold(axes: &mut Vec<Axis>, a: &mut Matrix, mut c: Option<&mut Matrix>, d: &mut Matrix) {
     let goes_on = |matrix: &Matrix, stride: i64| {
         matrix.rows == 1 || Some(stride) == matrix.row_stride.checked_mul(matrix.rows)
     };
-    // Rows of a result must be its lines, for columns are not as far apart as there are rows then.
+    // The result must be row-major, because the leading dimension of a column-major one would not
+    // grow with the rows.
     while let Some(&Axis { extent, strides: [of_a, 0, of_c, of_d] }) = axes.last()
         && (d.column_stride == 1 || d.columns == 1)
         && goes_on(a, of_a)
@@ -286,13 +292,13 @@ fn fold(axes: &mut Vec<Axis>, a: &mut Matrix, mut c: Option<&mut Matrix>, d: &mu
     }
 }
 
-/// Takes out the dimension with the most products, which one launch computes.
+/// Removes the dimension with the most products, which becomes the batch of a launch.
 fn take_longest(axes: &mut Vec<Axis>) -> Option<Axis> {
     let longest = (0..axes.len()).max_by_key(|index| axes[*index].extent)?;
     Some(axes.remove(longest))
 }
 
-/// Where each launch begins.
+/// The offsets of each launch.
 fn all_offsets(axes: &[Axis]) -> Vec<[i64; 4]> {
     let mut offsets = vec![[0; 4]];
     for axis in axes {
@@ -308,11 +314,11 @@ fn all_offsets(axes: &[Axis]) -> Vec<[i64; 4]> {
     offsets
 }
 
-/// An operand whose columns run along k, and how a kernel is told of it: lines along k, or along `other`. `None` where lines
-/// overlap.
+/// The layout of an operand whose columns run along k, with lines along k or along `other`. `None`
+/// if lines overlap.
 fn of_operand(matrix: Matrix, other: Major) -> Option<OperandLayout> {
     let Matrix { rows, columns, .. } = matrix;
-    // The stride of what is there once is free.
+    // The stride of a dimension of extent 1 does not matter.
     let row_stride = if rows <= 1 { 0 } else { matrix.row_stride };
     let column_stride = if columns <= 1 { 1 } else { matrix.column_stride };
     let layout = |major: Major, leading_dimension: i64, step: i64| OperandLayout {
@@ -331,7 +337,7 @@ fn of_operand(matrix: Matrix, other: Major) -> Option<OperandLayout> {
         (stride, 1) if line(stride, columns) => along_k,
         (1, 1) => return None,
         (_, column) if rows <= 1 => layout(Major::K, 1, column),
-        // Lines of elements that are no neighbours may lie in any way.
+        // Lines with a step other than 1 may have any leading dimension.
         (row, 1) => layout(other, 1, row),
         (1, column) => layout(Major::K, 1, column),
         (row, column) if row < column => layout(other, column, row),
@@ -339,7 +345,8 @@ fn of_operand(matrix: Matrix, other: Major) -> Option<OperandLayout> {
     })
 }
 
-/// How a result lies: majors with their leading dimensions, the better one first. None where it has gaps both ways.
+/// The possible majors of a result with their leading dimensions, the better one first. None if it
+/// is contiguous in neither direction.
 fn of_result(matrix: Matrix) -> [Option<(Major, usize)>; 2] {
     let Matrix { rows, columns, row_stride, column_stride } = matrix;
     let along = |major, line: i64, step: i64, lines: i64, apart: i64| {
@@ -353,7 +360,8 @@ fn of_result(matrix: Matrix) -> [Option<(Major, usize)>; 2] {
     if columns <= 1 && rows > 1 { [by_columns, by_rows] } else { [by_rows, by_columns] }
 }
 
-/// The leading dimension of what is added to a result of this major. `None` where it has gaps along it, or lines that overlap.
+/// The leading dimension of an addend to a result of this major. `None` if it has gaps along it, or
+/// lines that overlap.
 fn of_addend(matrix: Matrix, d_major: Major) -> Option<usize> {
     let Matrix { rows, columns, row_stride, column_stride } =
         if d_major == Major::M { matrix.transposed() } else { matrix };

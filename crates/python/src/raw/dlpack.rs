@@ -1,4 +1,4 @@
-//! DLPack's structs, and who owns them. Their fields are those of version 1.
+//! DLPack's structs and their ownership. The fields are those of version 1.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -51,7 +51,7 @@ struct RawVersioned {
 
 /// A tensor as DLPack describes it.
 pub struct Tensor<'a> {
-    /// Of the first element.
+    /// Address of the first element.
     pub address: u64,
     /// Extents.
     pub shape: &'a [i64],
@@ -63,11 +63,11 @@ pub struct Tensor<'a> {
     pub bits: u8,
     /// Numbers in an element.
     pub lanes: u16,
-    /// Whether its owner says that it must not be written.
+    /// Whether the tensor must not be written, according to its owner.
     pub read_only: bool,
 }
 
-/// A tensor that was taken out of a capsule, and is given back when this is dropped.
+/// A tensor taken from a capsule. It is released on drop.
 pub struct Managed(Owner);
 
 enum Owner {
@@ -76,10 +76,10 @@ enum Owner {
 }
 
 impl Managed {
-    /// Takes a tensor over.
+    /// Takes ownership of the tensor in a capsule.
     ///
     /// # Errors
-    /// The object is no capsule of a version that is known.
+    /// The object is not a capsule of a known version.
     pub fn take(object: &Bound<'_, PyAny>) -> Result<Managed, String> {
         let capsule = object.cast::<PyCapsule>().map_err(|_| "__dlpack__ gives no capsule")?;
         if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
@@ -99,9 +99,10 @@ impl Managed {
         Ok(Managed(Owner::Unversioned(pointer.cast())))
     }
 
-    /// What it describes.
+    /// The description of the tensor.
     pub fn tensor(&self) -> Tensor<'_> {
-        // SAFETY: the tensor is this value's until it is dropped, and its arrays are as long as it says.
+        // SAFETY: the tensor is this value's until it is dropped, and its arrays are as long as it
+        // says.
         unsafe {
             match &self.0 {
                 Owner::Unversioned(raw) => read(&raw.as_ref().tensor, false),
@@ -114,7 +115,7 @@ impl Managed {
     }
 }
 
-/// Marks a capsule as used, so that nobody else takes its tensor.
+/// Marks a capsule as used, so that its tensor is not taken again.
 fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Result<(), String> {
     // SAFETY: it is a capsule, and the name is static.
     match unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), name.as_ptr()) } {
@@ -125,8 +126,8 @@ fn rename(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> Result<(), Str
 
 impl Drop for Managed {
     fn drop(&mut self) {
-        // SAFETY: it was taken over, so it is deleted once, here; the interpreter's lock is held, as values with Python's
-        // objects are never sent away from it.
+        // SAFETY: it was taken over, so it is deleted once, here; the interpreter's lock is held,
+        // as values with Python's objects are never sent away from it.
         unsafe {
             match self.0 {
                 Owner::Unversioned(raw) => {
@@ -175,14 +176,15 @@ struct RawExchange {
     current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-/// The functions in C that a library gives with the class of its arrays, so that nothing has to go through Python's objects.
+/// The C functions that a library attaches to the class of its arrays, so that reading them needs
+/// no Python objects.
 pub struct Exchange {
     tensor_of: unsafe extern "C" fn(*mut c_void, *mut RawTensor) -> c_int,
     current_stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
 impl Exchange {
-    /// Those of a class, if it has any of a version that is known.
+    /// The functions of a class, if it has some of a known version.
     pub fn of(class: &Bound<'_, PyAny>) -> Option<Exchange> {
         let capsule = class.getattr_opt("__dlpack_c_exchange_api__").ok()??;
         let pointer = capsule.cast::<PyCapsule>().ok()?.pointer_checked(Some(EXCHANGE)).ok()?;
@@ -192,8 +194,8 @@ impl Exchange {
         Some(Exchange { tensor_of: tensor_of.filter(|_| major == MAJOR)?, current_stream })
     }
 
-    /// What `with` makes of an array, which must be of the class or of one that is derived from it, and of its kind of device and
-    /// ordinal.
+    /// Calls `with` for an array and for its kind and ordinal of device. The array must be of the
+    /// class or of a derived one.
     ///
     /// # Errors
     /// The library has no memory for it to show.
@@ -223,7 +225,7 @@ impl Exchange {
         Ok(with(tensor, [raw.device_type, raw.device_id]))
     }
 
-    /// The handle of the library's current stream on a CUDA device; `None` where it does not say.
+    /// The handle of the library's current stream on a CUDA device, or `None` if it does not say.
     pub fn current_stream(&self, ordinal: u32) -> Option<u64> {
         const CUDA: i32 = 2;
         let mut stream = std::ptr::null_mut();

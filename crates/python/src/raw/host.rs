@@ -2,10 +2,11 @@
 
 use std::ptr;
 
-/// Where a matrix lies: its first element's address, extents, and bytes from one row and one column to the next.
+/// A strided matrix: the address of its first element, its extents, and the bytes from one row and
+/// one column to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct Strided {
-    /// Of the first element.
+    /// Address of the first element.
     pub address: u64,
     /// Rows.
     pub rows: usize,
@@ -53,7 +54,7 @@ pub unsafe fn gather(from: &Strided) -> Vec<u8> {
     bytes
 }
 
-/// Writes what [`gather`] reads.
+/// Writes elements to the places that [`gather`] reads.
 ///
 /// # Safety
 /// The matrix must be in memory that may be written, and `bytes` elsewhere.

@@ -1,4 +1,5 @@
-//! Launches at addresses and on streams that Python names. Whoever gives wrong ones gets what CUDA makes of them.
+//! Launches at addresses and on streams that Python passes. Wrong ones lead to errors of CUDA or
+//! undefined behaviour.
 
 use std::ffi::c_void;
 
@@ -11,8 +12,8 @@ use crate::errors::Failure;
 /// Queues a problem.
 ///
 /// # Safety
-/// The addresses must be those of matrices on the GEMM's device as the problem describes them, alive until the work is done;
-/// the stream must be one of its context.
+/// The addresses must be those of matrices on the GEMM's device as the problem describes them,
+/// alive until the work is done; the stream must be one of its context.
 pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u64) -> Result<()> {
     // SAFETY: as the caller vouches.
     unsafe {
@@ -24,7 +25,8 @@ pub unsafe fn run(gemm: &Gemm, problem: &Problem, pointers: &Pointers, stream: u
 /// Submits a job to an engine, after others.
 ///
 /// # Safety
-/// The job's addresses must be those of matrices as its problem describes them, alive and left alone until it is done.
+/// The job's addresses must be those of matrices as its problem describes them, alive and left
+/// alone until it is done.
 pub unsafe fn submit(engine: &Engine, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
     // SAFETY: as the caller vouches.
     unsafe { engine.submit_after(job, after) }
@@ -33,7 +35,7 @@ pub unsafe fn submit(engine: &Engine, job: &Job, after: &[&Ticket]) -> Result<Ti
 /// Submits jobs that do not depend on each other.
 ///
 /// # Safety
-/// As [`submit`].
+/// The same as for [`submit`].
 pub unsafe fn submit_all(engine: &Engine, jobs: &[Job]) -> Result<Vec<Ticket>> {
     // SAFETY: as the caller vouches.
     unsafe { engine.submit_all(jobs) }
@@ -42,7 +44,7 @@ pub unsafe fn submit_all(engine: &Engine, jobs: &[Job]) -> Result<Vec<Ticket>> {
 /// Enqueues a job of an engine on a stream.
 ///
 /// # Safety
-/// As [`submit`], and the stream must be one of the engine's context.
+/// The same as for [`submit`], and the stream must be one of the engine's context.
 pub unsafe fn submit_on(
     engine: &Engine,
     device: &Device,
@@ -65,8 +67,9 @@ pub unsafe fn wait(device: &Device, stream: u64) -> Result<()> {
 /// The device of a context that is current on this thread.
 ///
 /// # Errors
-/// It is not one that kernels run on.
+/// Kernels cannot run on the device.
 pub fn device_of(context: ContextRef) -> std::result::Result<Device, Failure> {
-    // SAFETY: it is current, hence alive. In Python contexts are those of libraries that never destroy them.
+    // SAFETY: it is current, hence alive. In Python contexts are those of libraries that never
+    // destroy them.
     Ok(unsafe { Device::from_context(context) }?)
 }

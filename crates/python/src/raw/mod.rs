@@ -1,4 +1,5 @@
-//! All that the compiler cannot check: DLPack's structs, memory of other libraries, launches at addresses that Python names.
+//! Unsafe operations: DLPack's structs, memory of other libraries, and launches at addresses that
+//! Python passes.
 
 mod dlpack;
 mod host;

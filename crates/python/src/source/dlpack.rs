@@ -20,7 +20,8 @@ const CUDA_MANAGED: i64 = 13;
 /// The legacy default stream, as DLPack numbers it.
 pub const LEGACY_STREAM: u64 = 1;
 
-/// Reads an array of a library that has nothing but DLPack. One on a device is made to be ready for the legacy default stream.
+/// Reads an array of a library that supports only DLPack. An array on a device is made ready for
+/// the legacy default stream.
 pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     let py = object.py();
     let device = object.call_method0(intern!(py, "__dlpack_device__"))?;
@@ -30,7 +31,8 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
         CUDA | CUDA_MANAGED => cuda(name, ordinal)?,
         _ => {
             return Err(Failure::argument(format!(
-                "{name} is on a device that DLPack numbers {kind}: move it to a CUDA device or the CPU"
+                "{name} is on a device that DLPack numbers {kind}: move it to a CUDA device or the \
+                 CPU"
             )));
         }
     };
@@ -41,7 +43,7 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     keywords.set_item(intern!(py, "max_version"), (1, 0))?;
     let export = intern!(py, "__dlpack__");
     let capsule = match object.call_method(export, (), Some(&keywords)) {
-        // Libraries that are older than DLPack 1.0 do not know of versions.
+        // Libraries older than DLPack 1.0 do not accept a version.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             keywords.del_item(intern!(py, "max_version"))?;
             object.call_method(export, (), Some(&keywords))
@@ -54,8 +56,8 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     check_dimensions(name, shape.len())?;
     let dtype = dtype(code, bits).filter(|_| lanes == 1).ok_or_else(|| {
         Failure::dtype(format!(
-            "{name} has elements that DLPack calls type {code} of {bits} bits, {lanes} together: convert them to a type that is \
-             multiplied"
+            "{name} has elements that DLPack calls type {code} of {bits} bits, {lanes} together: \
+             convert them to a type that is multiplied"
         ))
     })?;
     let shape = shape.iter().copied().collect::<Dims>();
@@ -65,7 +67,8 @@ pub fn read(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
     Ok(Source { view, stream: None, _owner: Some(managed) })
 }
 
-/// A tensor as a view; `None` where it is of a type that is not multiplied, on another kind of device, or has too many dimensions.
+/// A tensor as a view, or `None` if it is of a type that is not multiplied, on another kind of
+/// device, or has too many dimensions.
 pub fn view(tensor: &Tensor<'_>, [kind, ordinal]: [i32; 2]) -> Option<View> {
     let place = match i64::from(kind) {
         CPU => Place::Cpu,

@@ -1,4 +1,5 @@
-//! `__array_interface__` and `__cuda_array_interface__`: dictionaries with an address, a shape and strides in bytes.
+//! `__array_interface__` and `__cuda_array_interface__`: dictionaries with an address, a shape and
+//! strides in bytes.
 
 use pgemm::Dtype;
 use pgemm::driver::ContextRef;
@@ -24,7 +25,7 @@ pub fn is_numpy(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     is_of(object, "numpy")
 }
 
-/// An array in the host's memory; `None` where the object has no such interface.
+/// An array in the host's memory, or `None` if the object has no such interface.
 pub fn of_host(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>, Failure> {
     let py = object.py();
     let Some(interface) = interface(object, intern!(py, "__array_interface__"))? else {
@@ -34,7 +35,7 @@ pub fn of_host(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>, 
     Ok(Some(Source::plain(view)))
 }
 
-/// An array in a CUDA device's memory; `None` where the object has no such interface.
+/// An array in a CUDA device's memory, or `None` if the object has no such interface.
 pub fn of_device(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>, Failure> {
     let py = object.py();
     let Some(interface) = interface(object, intern!(py, "__cuda_array_interface__"))? else {
@@ -49,12 +50,14 @@ pub fn of_device(name: &str, object: &Bound<'_, PyAny>) -> Result<Option<Source>
         },
     };
     let view = view(name, object, &interface, cuda(name, ordinal)?)?;
-    // 1 is the legacy default stream there, 2 each thread's own, as they are handles of the driver's; 0 is not allowed.
+    // 1 is the legacy default stream there, 2 each thread's own, as they are handles of the
+    // driver's; 0 is not allowed.
     let stream = interface.get_item("stream")?.and_then(|stream| stream.extract::<u64>().ok());
     Ok(Some(Source { stream, ..Source::plain(view) }))
 }
 
-/// The device that is current on this thread, which arrays of a library without a word for it are on.
+/// The device that is current on this thread, which arrays of a library without a word for it are
+/// on.
 fn current_ordinal() -> i64 {
     let device = ContextRef::current().map_err(Failure::from).and_then(raw::device_of);
     device.map_or(0, |device| i64::from(device.properties().ordinal))
@@ -97,13 +100,15 @@ fn in_elements(name: &str, bytes: Dims, dtype: Dtype) -> Result<Dims, Failure> {
     let size = i64::from(dtype.bytes());
     if bytes.iter().any(|stride| stride % size != 0) {
         return Err(Failure::argument(format!(
-            "{name} has strides of {bytes} bytes, which are no multiples of the {size} of an element: call .copy() first"
+            "{name} has strides of {bytes} bytes, which are no multiples of the {size} of an \
+             element: call .copy() first"
         )));
     }
     Ok(bytes.iter().map(|stride| stride / size).collect())
 }
 
-/// The element type. Those of ml_dtypes have no letter of their own, but a name.
+/// The element type. Types of ml_dtypes are recognised by name, because they have no type
+/// character.
 fn dtype(name: &str, object: &Bound<'_, PyAny>, typestr: &str) -> Result<Dtype, Failure> {
     let dtype = match typestr {
         "<f2" => Some(Dtype::F16),
@@ -120,8 +125,9 @@ fn dtype(name: &str, object: &Bound<'_, PyAny>, typestr: &str) -> Result<Dtype, 
     let dtype = dtype.filter(|_| !typestr.starts_with('>'));
     dtype.ok_or_else(|| {
         Failure::dtype(format!(
-            "{name} is of type {typestr}, and products are of float16, float32, float64, int8, uint8, int32, and with ml_dtypes \
-             bfloat16, float8_e4m3fn and float8_e5m2, in this machine's byte order: convert it with .astype()"
+            "{name} is of type {typestr}, and products are of float16, float32, float64, int8, \
+             uint8, int32, and with ml_dtypes bfloat16, float8_e4m3fn and float8_e5m2, in this \
+             machine's byte order: convert it with .astype()"
         ))
     })
 }

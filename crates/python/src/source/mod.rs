@@ -15,9 +15,9 @@ use crate::errors::Failure;
 use crate::layout::{Dims, MAX_DIMENSIONS, Place, View};
 use crate::raw::Managed;
 
-/// An array, and what keeps it where it is.
+/// A view of an array, and the object that keeps it alive.
 pub struct Source {
-    /// Where it lies.
+    /// The view.
     pub view: View,
     /// Work on this stream may still write it.
     pub stream: Option<u64>,
@@ -30,10 +30,12 @@ impl Source {
         Source { view, stream: None, _owner: None }
     }
 
-    /// Finds out where an array of any library lies. `stream` is one that a producer is to wait for, by DLPack's protocol.
+    /// Reads the view of an array of any library. By DLPack's protocol, the producer makes the data
+    /// ready for `stream`.
     ///
     /// # Errors
-    /// It is no array that this library can read, of a type that it does not know, or on another kind of device.
+    /// The object is not an array that this library can read, has an unknown type, or is on another
+    /// kind of device.
     pub fn of(name: &str, object: &Bound<'_, PyAny>) -> Result<Source, Failure> {
         let py = object.py();
         if let Some(torch) = Torch::loaded(py)
@@ -41,7 +43,8 @@ impl Source {
         {
             return Ok(Source::plain(view));
         }
-        // numpy's own arrays first: looking for what they lack takes time.
+        // numpy's arrays are checked first, because looking up attributes that they lack takes
+        // time.
         if interface::is_numpy(object)?
             && let Some(source) = interface::of_host(name, object)?
         {
@@ -56,11 +59,12 @@ impl Source {
             return dlpack::read(name, object);
         }
         interface::of_host(name, object)?.ok_or_else(|| {
-            Failure::Said(
+            Failure::Interface(
                 crate::errors::Class::Dtype,
                 format!(
-                    "{name} is a {}, and an array is needed: one with __dlpack__, __cuda_array_interface__ or \
-                     __array_interface__, as those of PyTorch, CuPy, JAX and numpy",
+                    "{name} is a {}, and an array is needed: one with __dlpack__, \
+                     __cuda_array_interface__ or __array_interface__, as those of PyTorch, CuPy, \
+                     JAX and numpy",
                     object.get_type()
                 ),
             )
@@ -97,28 +101,29 @@ fn check_dimensions(name: &str, count: usize) -> Result<(), Failure> {
 /// The handle of a stream that a caller gives: a number, or an object of torch, CuPy or others.
 ///
 /// # Errors
-/// It is none.
-pub fn stream_handle(asked: &Bound<'_, PyAny>) -> Result<u64, Failure> {
-    if let Ok(handle) = asked.extract::<u64>() {
+/// The object is not a stream.
+pub fn stream_handle(requested: &Bound<'_, PyAny>) -> Result<u64, Failure> {
+    if let Ok(handle) = requested.extract::<u64>() {
         return Ok(handle);
     }
-    let py = asked.py();
+    let py = requested.py();
     for attribute in [intern!(py, "cuda_stream"), intern!(py, "ptr")] {
-        if let Ok(handle) = asked.getattr(attribute).and_then(|handle| handle.extract()) {
+        if let Ok(handle) = requested.getattr(attribute).and_then(|handle| handle.extract()) {
             return Ok(handle);
         }
     }
     // CUDA's protocol for Python: a version and the handle.
-    if let Ok(pair) = asked.call_method0(intern!(py, "__cuda_stream__"))
+    if let Ok(pair) = requested.call_method0(intern!(py, "__cuda_stream__"))
         && let Ok((_, handle)) = pair.extract::<(u32, u64)>()
     {
         return Ok(handle);
     }
-    Err(Failure::Said(
+    Err(Failure::Interface(
         crate::errors::Class::Dtype,
         format!(
-            "stream is a {}, and no stream: give the handle as a number, or a stream of torch.cuda or cupy.cuda",
-            asked.get_type()
+            "stream is a {}, and no stream: give the handle as a number, or a stream of torch.cuda \
+             or cupy.cuda",
+            requested.get_type()
         ),
     ))
 }

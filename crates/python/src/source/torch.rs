@@ -1,4 +1,5 @@
-//! torch's tensors, read by attributes whose names are interned: a DLPack capsule for each would take longer than the launch.
+//! torch's tensors, read by attributes with interned names. A DLPack capsule for each tensor would
+//! take longer than the launch.
 
 use pgemm::Dtype;
 use pyo3::intern;
@@ -11,7 +12,7 @@ use crate::errors::{Class, Failure};
 use crate::layout::{Dims, Place, View};
 use crate::raw::Exchange;
 
-/// What is needed of the module, looked up once.
+/// Objects of the torch module, looked up once.
 pub struct Torch {
     tensor: Py<PyType>,
     parameter: Py<PyType>,
@@ -25,13 +26,13 @@ pub struct Torch {
     exchange: Option<Exchange>,
 }
 
-/// What an object is to torch.
+/// The kind of an object for torch.
 pub enum Tensor {
     /// A tensor of its own class, or a parameter.
     Plain(View),
-    /// One of a class that is derived from it, which may give calls another meaning.
+    /// A tensor of a derived class, which may override operations.
     Other(View),
-    /// None of its.
+    /// Not a tensor.
     No,
 }
 
@@ -48,7 +49,7 @@ const NAMES: [(&str, Dtype); 9] = [
 ];
 
 impl Torch {
-    /// The module, where somebody has imported it: else nothing can be a tensor.
+    /// The module, if it has been imported. Otherwise no object can be a tensor.
     pub fn loaded(py: Python<'_>) -> Option<&'static Torch> {
         static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
         if let Some(torch) = TORCH.get(py) {
@@ -90,10 +91,10 @@ impl Torch {
         class == self.tensor.as_ptr() as *const () || class == self.parameter.as_ptr() as *const ()
     }
 
-    /// Where a tensor lies.
+    /// The view of a tensor.
     ///
     /// # Errors
-    /// Its elements are of a type that is not multiplied, or it has none in memory that this library reaches.
+    /// The element type is not supported, or the tensor has no memory that this library can access.
     pub fn read(&self, name: &str, object: &Bound<'_, PyAny>) -> Result<Tensor, Failure> {
         let py = object.py();
         let plain = self.is_plain(object);
@@ -131,7 +132,8 @@ impl Torch {
         Ok(if plain { Tensor::Plain(view) } else { Tensor::Other(view) })
     }
 
-    /// Where a tensor lies, by the functions in C that its class comes with; `None` for those that need a closer look.
+    /// The view of a tensor by its class's C functions. `None` for tensors that must be read by
+    /// their attributes.
     fn exchanged(&self, object: &Bound<'_, PyAny>) -> Result<Option<View>, Failure> {
         let Some(exchange) = &self.exchange else { return Ok(None) };
         let py = object.py();
@@ -176,7 +178,7 @@ impl Torch {
             return Ok(stream);
         }
         let raw_stream = self.raw_stream.as_ref().ok_or_else(|| {
-            Failure::Said(Class::NoDevice, "this torch was built without CUDA".to_owned())
+            Failure::Interface(Class::NoDevice, "this torch was built without CUDA".to_owned())
         })?;
         Ok(raw_stream.bind(py).call1((ordinal,))?.extract()?)
     }
@@ -195,7 +197,8 @@ impl Torch {
         let Some((object, _)) = self.dtypes.iter().find(|(_, known)| *known == dtype) else {
             return Err(Failure::dtype(format!("this torch has no type for a result of {dtype}")));
         };
-        // The common case, for which keywords would take longer than all else.
+        // The common case is handled separately, because keyword arguments would take most of the
+        // time.
         if object.is(&like.getattr(intern!(py, "dtype"))?) {
             return Ok(like.call_method1(intern!(py, "new_empty_strided"), (shape, strides))?);
         }

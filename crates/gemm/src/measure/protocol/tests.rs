@@ -268,7 +268,7 @@ fn budgets_are_kept() {
         assert!(protocol.slice_seconds >= Protocol::SHORTEST_SLICE);
         let mut card = FakeCard::new(&vec![100e-6; contestants]);
         measure(&mut card, &protocol).unwrap();
-        assert!(card.now < 1.25 * seconds + 0.3, "{} s asked, {} s used", seconds, card.now);
+        assert!(card.now < 1.25 * seconds + 0.3, "{} s requested, {} s used", seconds, card.now);
     }
     assert_eq!(Protocol::default().rounds, 9);
     assert!(Protocol::default().palindromes_per_round >= 2);

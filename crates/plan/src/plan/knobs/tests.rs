@@ -23,7 +23,7 @@ fn large_problems_of_f64_get_large_tiles_and_small_ones_fill_the_device() {
     }
     assert!(tile([7, 65536, 1000]).m <= 32);
     assert!(tile([65536, 9, 1000]).n <= 32);
-    // Few tiles, deep: every SM has a part.
+    // With few tiles and a long k, every SM gets a part.
     let deep = plans(&f64_config(), [256, 256, 65536]).unwrap().remove(0);
     assert!(deep.split != Split::Whole && deep.clusters > 100, "{deep:?}");
 }

@@ -1,5 +1,5 @@
-//! Word from a stream to the host: words in memory that a stream writes or waits for, and a bell
-//! that it rings.
+//! Signals between streams and the host: words in memory that a stream writes or waits for, and a
+//! signal that a host thread waits for.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,63 +7,64 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::stream::StreamRef;
 use crate::error::Result;
 
-/// A bell that streams ring, and a thread of the host hears.
+/// A signal that streams raise and a host thread waits for.
 #[derive(Default)]
-pub(crate) struct Bell {
-    heard: Mutex<Heard>,
-    rings: Condvar,
+pub(crate) struct HostSignal {
+    state: Mutex<SignalState>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct Heard {
-    rings: u64,
+struct SignalState {
+    count: u64,
     ends: bool,
 }
 
-impl Bell {
-    /// Rings it.
-    pub(crate) fn ring(&self) {
-        self.lock().rings += 1;
-        self.rings.notify_one();
+impl HostSignal {
+    /// Raises the signal.
+    pub(crate) fn raise(&self) {
+        self.lock().count += 1;
+        self.changed.notify_one();
     }
 
     /// Ends the waiting for good.
     pub(crate) fn end(&self) {
         self.lock().ends = true;
-        self.rings.notify_one();
+        self.changed.notify_one();
     }
 
-    /// Waits for more rings than these: how many there are, or `None` where waiting has ended.
+    /// Waits until the signal was raised more than `seen` times. Returns the number, or `None`
+    /// after [`end`](Self::end).
     pub(crate) fn wait(&self, seen: u64) -> Option<u64> {
-        let quiet = |heard: &mut Heard| heard.rings == seen && !heard.ends;
-        let heard = self.rings.wait_while(self.lock(), quiet);
-        let heard = heard.unwrap_or_else(PoisonError::into_inner);
-        (!heard.ends).then_some(heard.rings)
+        let quiet = |state: &mut SignalState| state.count == seen && !state.ends;
+        let state = self.changed.wait_while(self.lock(), quiet);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        (!state.ends).then_some(state.count)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SignalState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the driver calls, on a thread of its own where nothing of CUDA may be called.
-unsafe extern "C" fn rung(bell: *mut c_void) {
-    // SAFETY: `ring_bell` gave the driver one reference for this one call.
-    unsafe { Arc::from_raw(bell.cast_const().cast::<Bell>()) }.ring();
+/// The function that the driver calls on one of its threads. No CUDA call is allowed there.
+unsafe extern "C" fn notify(signal: *mut c_void) {
+    // SAFETY: `signal_host` gave the driver one reference for this one call.
+    unsafe { Arc::from_raw(signal.cast_const().cast::<HostSignal>()) }.raise();
 }
 
 impl StreamRef<'_> {
-    /// Lets the stream ring a bell of the host's when it gets here; it goes on when that is done.
+    /// Enqueues a host function that notifies `signal`. The stream continues after it.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
-    pub(crate) fn ring_bell(self, bell: &Arc<Bell>) -> Result<()> {
+    pub(crate) fn signal_host(self, signal: &Arc<HostSignal>) -> Result<()> {
         let driver = self.device().driver();
         let _current = self.device().enter()?;
-        let data = Arc::into_raw(bell.clone());
+        let data = Arc::into_raw(signal.clone());
         // SAFETY: the stream is alive; the function takes the reference that it is given.
         let code = unsafe {
-            (driver.api().cuLaunchHostFunc)(self.handle(), Some(rung), data.cast_mut().cast())
+            (driver.api().cuLaunchHostFunc)(self.handle(), Some(notify), data.cast_mut().cast())
         };
         let outcome = driver.check("cuLaunchHostFunc", code);
         if outcome.is_err() {
@@ -73,8 +74,8 @@ impl StreamRef<'_> {
         outcome
     }
 
-    /// Lets the stream write a word when it gets here, after all that it did before can be seen by
-    /// the device and the host.
+    /// Enqueues the write of a word. All earlier work of the stream is visible to device and host
+    /// before the write.
     ///
     /// # Errors
     /// [`crate::Error::Driver`] if the call fails.
