@@ -139,7 +139,7 @@ impl Case {
         let fill = if draw.one_in(3) { Fill::Integers } else { Fill::Random };
         let [m, n, k] = draw.extents(size);
         let k = match (fill, a) {
-            (Fill::Integers, Element::E4m3 | Element::E5m2) => k.min(EXACT_DEPTH_8),
+            (Fill::Integers, _) if a.is_float8() => k.min(EXACT_DEPTH_8),
             (Fill::Integers, _) if precision == Some(Precision::F16) => k.min(EXACT_DEPTH_16),
             _ => k,
         };

@@ -100,8 +100,7 @@ impl CublasLt {
         // k×n and k×m.
         desc.set(desc_attribute::TRANSPOSE_A, c_int::from(problem.b.major == Major::K))?;
         desc.set(desc_attribute::TRANSPOSE_B, c_int::from(problem.a.major == Major::M))?;
-        let float8 = matches!(elements.a, Element::E4m3 | Element::E5m2);
-        if float8 && elements.precision == Precision::Fast {
+        if elements.a.is_float8() && elements.precision == Precision::Fast {
             desc.accumulate_fast()?;
         }
         let fused = fused(if transposed {

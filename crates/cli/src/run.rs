@@ -258,10 +258,11 @@ impl Source<'_> {
 /// The default operand types for files of these types: the files' types if tensor cores support
 /// them.
 fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
-    use Dtype::{Bf16, E4m3, E5m2, F16, F64, S8, U8};
+    use Dtype::{Bf16, F16, F32, Tf32};
     match (a, b) {
         (Bf16 | F16, _) => [a, a],
-        (E4m3 | E5m2, E4m3 | E5m2) | (S8 | U8, S8 | U8) | (F64, F64) => [a, b],
+        (Tf32 | F32, _) => [Bf16, Bf16],
+        _ if pgemm_kernels::Product::of(a, b).is_some() => [a, b],
         _ => [Bf16, Bf16],
     }
 }

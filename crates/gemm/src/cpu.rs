@@ -13,16 +13,7 @@ use crate::matrix::panel::{Panel, WorkingElement, add_product};
 
 /// The types that C and D may have. Empty if A and B cannot be multiplied.
 fn outputs(a: Element, b: Element) -> &'static [Element] {
-    use Element::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32, U8};
-    match (a, b) {
-        (F64, F64) => &[F64],
-        (F16, F16) => &[F16, F32],
-        (Bf16, Bf16) => &[Bf16, F32],
-        (Tf32, Tf32) | (F32, F32) => &[F32],
-        (E4m3 | E5m2, E4m3 | E5m2) => &[F32, F16, Bf16, E4m3, E5m2],
-        (S8 | U8, S8 | U8) => &[S32, F32, F16, Bf16, S8],
-        _ => &[],
-    }
+    Product::of(a, b).map_or(&[], |product| product.outputs)
 }
 
 /// Rows and columns of D computed at a time: 64 MiB of binary32.

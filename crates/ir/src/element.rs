@@ -198,6 +198,12 @@ impl Element {
         matches!(self.facts().format, Format::Float(_))
     }
 
+    /// Whether it is a floating-point type of 8 bits.
+    #[inline]
+    pub const fn is_float8(self) -> bool {
+        self.is_float() && self.bits() == 8
+    }
+
     /// Whether it is an integer type.
     #[inline]
     pub const fn is_integer(self) -> bool {

@@ -124,7 +124,7 @@ pub const fn compute_type(output: Element) -> Element {
 /// The element type of a bias vector for results of this type: theirs, and bf16 for 8-bit floats,
 /// which have too few bits for a bias.
 pub const fn bias_type(output: Element) -> Element {
-    if output.is_float() && output.bytes() == 1 { Element::Bf16 } else { output }
+    if output.is_float8() { Element::Bf16 } else { output }
 }
 
 #[cfg(test)]

@@ -153,8 +153,6 @@ impl Types {
 /// floats as bytes if a library lacks them.
 pub fn holds(found: Dtype, requested: Dtype) -> bool {
     found == requested
-        || matches!(
-            (found, requested),
-            (Dtype::F32, Dtype::Tf32) | (Dtype::U8, Dtype::E4m3 | Dtype::E5m2)
-        )
+        || (found, requested) == (Dtype::F32, Dtype::Tf32)
+        || found == Dtype::U8 && requested.is_float8()
 }

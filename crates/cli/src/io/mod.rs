@@ -38,7 +38,7 @@ impl Location {
     /// numpy has no such type.
     pub fn check_holds(&self, dtype: Dtype) -> Result<(), IoError> {
         match (self, dtype) {
-            (Location::Npy(path), Dtype::Bf16 | Dtype::E4m3 | Dtype::E5m2) => {
+            (Location::Npy(path), dtype) if dtype == Dtype::Bf16 || dtype.is_float8() => {
                 Err(IoError::NoNumpyType { path: path.clone(), dtype })
             }
             _ => Ok(()),

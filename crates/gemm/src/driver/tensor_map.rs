@@ -179,10 +179,9 @@ fn data_type(element: Element) -> sys::CUtensorMapDataType {
         Element::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         Element::Tf32 => Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         Element::F64 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
-        Element::E4m3 | Element::E5m2 | Element::S8 | Element::U8 => {
-            Type::CU_TENSOR_MAP_DATA_TYPE_UINT8
-        }
         Element::S32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        // All others have 8 bits.
+        _ => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }
 }
 

@@ -52,7 +52,7 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     let k = SPAN_BYTES / config.dtype.bytes();
     // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same
     // tile.
-    let promotes = matches!(config.dtype, Element::E4m3 | Element::E5m2)
+    let promotes = config.dtype.is_float8()
         && config.precision() == Precision::Full;
     let (tile, schedule) = match (small, promotes) {
         (true, _) => ([64, 64, k], Schedule::Cooperative),

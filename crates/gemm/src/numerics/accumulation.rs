@@ -48,7 +48,7 @@ impl Accumulation {
     /// is that of its CUDA cores.
     pub fn on_tensor_cores(input: Element) -> Accumulation {
         match input {
-            Element::E4m3 | Element::E5m2 => Accumulation::TensorCore8,
+            input if input.is_float8() => Accumulation::TensorCore8,
             Element::F32 | Element::F64 => Accumulation::Nearest,
             _ => Accumulation::TensorCore,
         }

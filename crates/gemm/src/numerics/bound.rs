@@ -182,15 +182,7 @@ impl Bound {
         let integers = integer(a_input) && integer(b_input);
         for input in [a_input, b_input].into_iter().filter(|_| !doubles && !integers) {
             let known = match split {
-                None => matches!(
-                    input,
-                    Element::F16
-                        | Element::Bf16
-                        | Element::Tf32
-                        | Element::F32
-                        | Element::E4m3
-                        | Element::E5m2
-                ),
+                None => input.is_float() && input != Element::F64,
                 Some(_) => input == Element::F32,
             };
             if !known {

@@ -51,7 +51,7 @@ impl Format {
     pub(super) fn saturation(element: Element) -> Option<[f64; 2]> {
         let largest = Format::of(element).largest;
         match element {
-            Element::E4m3 | Element::E5m2 => Some([-largest, largest]),
+            element if element.is_float8() => Some([-largest, largest]),
             Element::S8 => Some([-128.0, largest]),
             Element::U8 => Some([0.0, largest]),
             _ => None,

@@ -305,7 +305,7 @@ impl Reference {
         let [of_products, of_results] = match self.dtypes {
             _ if wraps => [EXACT_LIMIT_DOUBLE; 2],
             [Element::F64, Element::F64, _] if d.dtype() == Element::F64 => [EXACT_LIMIT_DOUBLE; 2],
-            [Element::E4m3 | Element::E5m2, ..] => [EXACT_LIMIT_8, EXACT_LIMIT],
+            [input, ..] if input.is_float8() => [EXACT_LIMIT_8, EXACT_LIMIT],
             _ => [EXACT_LIMIT; 2],
         };
         self.compare_exact_to(d, [of_products, of_results])
