@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use persistent_gemm::driver::{Device, DeviceBuffer, StreamRef};
 use persistent_gemm::measure::{Addresses, Elements};
-use pgemm_ir::Element;
 use pgemm_kernels::{Activation, BiasAlong, Epilogue};
 use pgemm_plan::{Major, Precision, Problem};
 

@@ -322,7 +322,7 @@ typedef void (*pgemm_callback)(pgemm_status status, void *context);
 // High throughput, for many jobs at once or large ones. The default.
 #define PGEMM_GOAL_THROUGHPUT 0
 
-// One small job soon, or one after the other.
+// Low latency, for small jobs one after another.
 #define PGEMM_GOAL_LATENCY 1
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 //! their sums are exact, as f64 is; multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
+use pgemm_kernels::Product;
 use pgemm_plan::{Major, PlanError, Problem};
 use rayon::prelude::*;
 

@@ -36,7 +36,7 @@ impl Random {
 
     /// A number below `count`.
     fn below(&mut self, count: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(count) >> 32) as u32
+        (((self.next() >> 32) * u64::from(count)) >> 32) as u32
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
@@ -149,6 +149,7 @@ fn drawn(seed: u64, instruction: Instruction, count: usize) -> Vec<Spec> {
 fn case(spec: &Spec, random: &mut Random) -> Case {
     let tiles = if spec.cluster.size() > 2 { [1, 1] } else { random.one_of(&[[2, 1], [1, 2]]) };
     let case = Case::ragged(spec, tiles, spec.stages + 1);
+    let case = if random.once_in(4) { case.batch(2, [false, true, false]) } else { case };
     let case = match random.below(3) {
         0 => case,
         1 => case.scaled(-0.5, 2.0, CPlace::Apart),

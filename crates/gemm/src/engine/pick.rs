@@ -1,6 +1,5 @@
 //! The choice of an engine's kernel.
 
-use pgemm_ir::Element;
 use pgemm_kernels::{Cluster, Schedule, Spec, WorkSource};
 use pgemm_plan::{Choice, Config, Plan, PlanError, Precision, Problem, Split};
 
@@ -52,8 +51,7 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     let k = SPAN_BYTES / config.dtype.bytes();
     // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same
     // tile.
-    let promotes = config.dtype.is_float8()
-        && config.precision() == Precision::Full;
+    let promotes = config.dtype.is_float8() && config.precision() == Precision::Full;
     let (tile, schedule) = match (small, promotes) {
         (true, _) => ([64, 64, k], Schedule::Cooperative),
         (false, true) => ([128, 128, k], Schedule::Cooperative),
@@ -76,6 +74,8 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
 
 #[cfg(test)]
 mod tests {
+    use pgemm_ir::Element;
+
     use pgemm_plan::Major;
 
     use super::*;
