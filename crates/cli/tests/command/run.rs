@@ -292,8 +292,8 @@ fn every_command_has_help_and_a_version() {
     // What is more than one line says in the list of commands stands only here.
     for (command, part) in [
         ("run", "D = alpha·A·B + beta·C with fp32 accumulation"),
-        ("bench", "contestants alternate A B B A"),
-        ("numbers", "The exit status is 1 where a result of ours is outside"),
+        ("bench", "Contestants alternate A B B A"),
+        ("numbers", "The exit status is 1 if a result of pgemm is outside"),
         ("autotune", "Candidates are raced against the heuristic's pick"),
         ("kernel plan", "Cycles are the heuristic's estimate"),
         ("layout", "The last line printed is the resulting layout"),
