@@ -421,6 +421,7 @@ def test_another_device_than_the_current_one(cuda):
 
 
 def test_every_activation_has_a_derivative():
+    pytest.importorskip("torch")
     from persistent_gemm import _core
     from persistent_gemm.torch import _DERIVATIVES
 
