@@ -13,7 +13,7 @@ use std::thread;
 use assemblers::assemblers;
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule};
-use pgemm_kernels::{GemmKernel, Spec, catalogue};
+use pgemm_kernels::{GemmKernel, Signature, Spec, catalogue};
 use pgemm_ptx::ptxas::Ptxas;
 use set::covering_set;
 
@@ -79,6 +79,9 @@ fn every_kernel_is_right_in_the_emulator() {
             2 => Schedule::async_early(seed),
             _ => Schedule::seeded(seed),
         };
+        if Signature::of(spec).as_ref() != Ok(&gemm.signature) {
+            return vec![format!("{spec}: the signature is not that of the kernel")];
+        }
         let options = Options { schedule: schedule.clone(), ..Options::default() };
         match Problem::new(spec, case).run(gemm, options) {
             Ok(_) => vec![],

@@ -3,9 +3,7 @@
 //! of the first. Results have to stay inside of the bound that follows from those of both products,
 //! and products of integers have to be exact. In the emulator, and on the device where there is one.
 
-use persistent_gemm::driver::{
-    Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
-};
+use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::{
     Accumulation, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Order, Problem, Reference,
 };
@@ -15,7 +13,7 @@ use pgemm_kernels::{
     GemmKernel, Halves, HalvesError, MatrixArgument, OutputMajor, Side, Spec, Work,
 };
 
-use crate::device::device;
+use crate::device::{device, run_kernel};
 
 /// Kernels of both sides, schedules, majors and majors of D, with and without clusters.
 const SPECS: [(&str, Halves); 10] = [
@@ -230,15 +228,9 @@ fn run(device: &Device, gemm: &GemmKernel, case: &Case) -> Vec<u8> {
     let matrices = case.matrices().map(|matrix| upload(matrix.bytes()));
     let d = upload(&vec![0xff; case.d_bytes()]);
     let bound = gemm.bind(&case.work(matrices.each_ref().map(DeviceBuffer::address), d.address()));
-    let (module, _) = compile(device, &pgemm_ptx::emit(&gemm.kernel).unwrap()).unwrap();
-    let function = module.function(&gemm.kernel.name, gemm.kernel.smem_bytes()).unwrap();
-    let maps = gemm.kernel.tensor_maps();
-    let arguments =
-        PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig::of(&gemm.kernel, bound.grid);
     // SAFETY: the arguments name buffers of the kernel's sizes and types, which outlive the work
     // that is waited for below.
-    unsafe { launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
+    unsafe { run_kernel(device, gemm, &bound, &stream) };
     let mut found = vec![0; case.d_bytes()];
     d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
     found

@@ -2,9 +2,7 @@
 //! them, in turns along k, and D has to stay inside of the derived bound. In the emulator, and on
 //! the device where there is one.
 
-use persistent_gemm::driver::{
-    Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
-};
+use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, ErrorModel, HostMatrix, Major, MatrixLayout, Operands,
@@ -13,7 +11,7 @@ use persistent_gemm::{
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{GemmKernel, MatrixArgument, OutputMajor, Spec, Terms, Work, catalogue};
 
-use crate::device::device;
+use crate::device::{device, run_kernel};
 
 /// What a kernel reads of an operand: lines along k, in the form that its terms take, and a scale
 /// for each line.
@@ -172,15 +170,9 @@ fn run(device: &Device, gemm: &GemmKernel, case: &Case) -> Comparison {
     let workspace = upload(&vec![0; size.bytes as usize]);
     let bound = gemm.bind(&case.work(gemm, addresses, d.address(), workspace.address()));
 
-    let (module, _) = compile(device, &pgemm_ptx::emit(&gemm.kernel).unwrap()).unwrap();
-    let function = module.function(&gemm.kernel.name, gemm.kernel.smem_bytes()).unwrap();
-    let maps = gemm.kernel.tensor_maps();
-    let arguments =
-        PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig::of(&gemm.kernel, bound.grid);
     // SAFETY: the arguments name buffers of the kernel's sizes and types, which outlive the work
     // that is waited for below.
-    unsafe { launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
+    unsafe { run_kernel(device, gemm, &bound, &stream) };
     let mut found = vec![0; case.d_bytes()];
     d.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
     case.compare(gemm.spec(), &found)
