@@ -31,6 +31,15 @@ const WGMMA_OTHER_FUSED: u32 = 40;
 const DMMA_OTHER: u32 = 16;
 const DMMA_ACTIVATION: u32 = 24;
 
+/// Sums of an f64 thread from which a kernel with one consumer warpgroup needs more registers, and
+/// how many more. ptxas 13.0 spills warp tiles of 32×64, 64×32 and 48×48 with fewer.
+const DMMA_MANY_SUMS: u32 = 128;
+const DMMA_OTHER_OF_MANY_SUMS: u32 = 24;
+
+/// Registers of A's fragments up to which half of the next step's are loaded ahead. ptxas 13.0 loads
+/// all of longer ones, such as those of 112 rows.
+const DMMA_HALVED_FRAGMENTS: u32 = 48;
+
 /// Registers of an f32 thread beside sums and fragments.
 const FFMA_OTHER: u32 = 24;
 
@@ -320,13 +329,18 @@ impl Spec {
         let (a, b) = (lane(m * dmma.depth), lane(n * dmma.depth));
         let activation = self.epilogue.activation().is_some_and(|activation| activation.is_long());
         let (producer, consumer) = if self.consumers() == 1 { (40, 248) } else { (24, 240) };
+        let accumulators = lane(m * n);
+        let many_sums = self.consumers() == 1 && accumulators >= DMMA_MANY_SUMS;
+        let next_of_a = if a > DMMA_HALVED_FRAGMENTS { a } else { a / 2 };
         self.register_resources(
             RegisterUse {
-                accumulators: lane(m * n),
-                // Those of one step, of B also those of the next, and half of the next of A.
-                fragments: a + a / 2 + 2 * b,
+                accumulators,
+                // The fragments of one step, and those of the next as far as they are loaded ahead.
+                fragments: a + next_of_a + 2 * b,
                 look_ahead: 0,
-                other: DMMA_OTHER + if activation { DMMA_ACTIVATION } else { 0 },
+                other: DMMA_OTHER
+                    + if activation { DMMA_ACTIVATION } else { 0 }
+                    + if many_sums { DMMA_OTHER_OF_MANY_SUMS } else { 0 },
                 budget: RegisterBudget { producer, consumer },
                 at_launch: 0,
                 bias: BiasLoads::ByElement,

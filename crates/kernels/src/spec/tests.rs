@@ -287,3 +287,17 @@ fn an_m_major_a_of_tf32_goes_through_registers() {
     assert_eq!(widest_of(error), 160);
     assert_eq!(spec("tf32-mk-f32-128x160x32-s4-p2-c1x1").validate(), Ok(()));
 }
+
+/// Draws of CI that the assembler spilled: the rule refuses them since.
+#[test]
+fn f64_tiles_that_were_spilled_are_refused() {
+    for name in [
+        "f64-mn-f64-192x48x16-s5-w4x1-k8-ebias_n.relu",
+        "f64-kk-f64-128x64x16-s2-w4x1-k8",
+        "f64-kk-f64-128x64x16-s2-w2x2-k8-egelu",
+        "f64-kn-f64-112x128x16-s2-w1x8-k8",
+    ] {
+        let error = name.parse::<Spec>().unwrap().validate().unwrap_err();
+        assert!(matches!(error, SpecError::Registers { .. }), "{name}: {error}");
+    }
+}
