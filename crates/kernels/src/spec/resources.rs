@@ -34,7 +34,7 @@ const DMMA_ACTIVATION: u32 = 24;
 /// Sums of an f64 thread from which a kernel with one consumer warpgroup needs more registers, and
 /// how many more. ptxas 13.0 spills warp tiles of 32×64, 64×32 and 48×48 with fewer.
 const DMMA_MANY_SUMS: u32 = 128;
-const DMMA_OTHER_OF_MANY_SUMS: u32 = 24;
+const DMMA_OTHER_OF_MANY_SUMS: u32 = 32;
 
 /// Registers of A's fragments up to which half of the next step's are loaded ahead. ptxas 13.0 loads
 /// all of longer ones, such as those of 112 rows.
