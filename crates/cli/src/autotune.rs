@@ -22,7 +22,7 @@ use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
 use crate::parse::{self, Majors, Size, Types};
-use crate::suite::{LeftOut, Worklist};
+use crate::suite::{UnmeasuredProblem, Worklist};
 use crate::{Failure, Verdict};
 
 use survey::{SurveyArgs, survey};
@@ -260,12 +260,12 @@ fn finding(result: &TuneResult) -> &'static str {
 fn or_left_out(
     tuned: Result<TuneResult, TuneError>,
     name: &str,
-    left_out: &mut Vec<LeftOut>,
+    left_out: &mut Vec<UnmeasuredProblem>,
 ) -> Result<Option<TuneResult>, TuneError> {
     match tuned {
         Ok(result) => Ok(Some(result)),
         Err(error) if concerns_one_problem(&error) => {
-            left_out.push(LeftOut { what: name.to_owned(), why: error.to_string() });
+            left_out.push(UnmeasuredProblem { what: name.to_owned(), why: error.to_string() });
             Ok(None)
         }
         Err(error) => Err(error),

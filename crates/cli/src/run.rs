@@ -17,7 +17,7 @@ use crate::output;
 use crate::parse::{self, Knobs, Strides};
 use crate::{Failure, Verdict};
 
-use inputs::{Given, Source, bias, converted, elements, generate, read, usual_operands};
+use inputs::{InputMatrices, Source, bias, converted, elements, generate, read, usual_operands};
 
 /// Arguments of `pgemm run`.
 #[derive(clap::Args)]
@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if let Executor::Cpu { because: Some(reason) } = &executor {
         output::note(format_args!("using the cpu backend: {reason}"));
     }
-    let (given, elements) = match source {
+    let (matrices, elements) = match source {
         Source::Files { a, b } => {
             let (a, b) = (io::read(a)?, io::read(b)?);
             let elements = elements(args, usual_operands([a.dtype(), b.dtype()]))?;
@@ -149,25 +149,25 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
     };
     let config = args.knobs.config(elements);
-    let given = Given { bias: bias(args, &config, &given.problem)?, ..given };
+    let matrices = InputMatrices { bias: bias(args, &config, &matrices.problem)?, ..matrices };
     if let Executor::Cpu { .. } = executor {
-        args.knobs.check_without_kernel(&given.problem, &config)?;
+        args.knobs.check_without_kernel(&matrices.problem, &config)?;
     }
 
-    let a = converted(&given.a, elements.a, "A")?;
-    let b = converted(&given.b, elements.b, "B")?;
-    let c = converted(&given.c, elements.d, "C")?;
-    let converted_bias = given.bias.iter().cloned().collect::<Vec<_>>();
+    let a = converted(&matrices.a, elements.a, "A")?;
+    let b = converted(&matrices.b, elements.b, "B")?;
+    let c = converted(&matrices.c, elements.d, "C")?;
+    let converted_bias = matrices.bias.iter().cloned().collect::<Vec<_>>();
     let bias = converted(&converted_bias, config.bias_dtype(), "the bias")?;
     let inputs = Operands::new(&a[..], &b[..]).c(&c[..]).bias(bias.first());
     let (product, by_blocks) = match args.device_memory {
         Some(bytes) => {
-            let computed = blocks::multiply(&executor, &config, &given.problem, inputs, bytes)?;
+            let computed = blocks::multiply(&executor, &config, &matrices.problem, inputs, bytes)?;
             (computed.0, Some(computed.1))
         }
         None => {
             let product = output::while_showing(format!("multiplying on {executor}"), || {
-                multiply(&executor, &config, &given.problem, inputs)
+                multiply(&executor, &config, &matrices.problem, inputs)
             })?;
             (product, None)
         }
@@ -183,15 +183,15 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             // matrices.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
-                _ => given.inputs().bias(inputs.bias),
+                _ => matrices.inputs().bias(inputs.bias),
             };
-            let verify = || verify(&given.problem, config.epilogue, inputs, &product, &model);
+            let verify = || verify(&matrices.problem, config.epilogue, inputs, &product, &model);
             output::while_showing("verifying", verify)?
         }
         false => None,
     };
     let how = (&product, by_blocks.as_deref());
-    report(args, &executor, &config, &given.problem, how, comparison.as_ref())?;
+    report(args, &executor, &config, &matrices.problem, how, comparison.as_ref())?;
     Ok(match comparison {
         Some(Verified { comparison, .. }) if !comparison.passed => Verdict::Wrong,
         _ => Verdict::Fine,

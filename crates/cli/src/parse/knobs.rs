@@ -216,8 +216,8 @@ impl Knobs {
     }
 
     /// The config for this kernel and precision, with the knobs that it leaves open.
-    pub fn config_for(&self, way: &KernelChoice, precision: Precision) -> Config {
-        let KernelChoice { spec, split, raster_rows, dependent_launch } = *way;
+    pub fn config_for(&self, choice: &KernelChoice, precision: Precision) -> Config {
+        let KernelChoice { spec, split, raster_rows, dependent_launch } = *choice;
         let mut config = Config::for_spec(spec).with_precision(precision);
         config.raster_rows = raster_rows.or(self.raster_rows);
         config.split = split.or(self.split);
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_are_written_as_they_are_read() {
+    fn kernel_choices_are_written_as_they_are_read() {
         let spec = "bf16-kkm-bf16-64x16x64-s16-w1-c1x1";
         for text in [
             spec.to_owned(),
@@ -276,9 +276,9 @@ mod tests {
         ] {
             assert_eq!(text.parse::<KernelChoice>().unwrap().to_string(), text);
         }
-        let way: KernelChoice = format!("{spec}:split-3:8:serial").parse().unwrap();
-        assert_eq!((way.split, way.raster_rows), (Some(Split::SplitK(3)), Some(8)));
-        assert_eq!(way.dependent_launch, Some(false));
+        let choice: KernelChoice = format!("{spec}:split-3:8:serial").parse().unwrap();
+        assert_eq!((choice.split, choice.raster_rows), (Some(Split::SplitK(3)), Some(8)));
+        assert_eq!(choice.dependent_launch, Some(false));
         for (end, part) in [
             (":", "is no split"),
             (":split-0", "is no split"),

@@ -15,7 +15,7 @@ use crate::parse;
 use crate::usage::UsageError;
 
 /// The given matrices before any conversion.
-pub(super) struct Given {
+pub(super) struct InputMatrices {
     pub(super) a: Vec<HostMatrix>,
     pub(super) b: Vec<HostMatrix>,
     pub(super) c: Vec<HostMatrix>,
@@ -23,7 +23,7 @@ pub(super) struct Given {
     pub(super) problem: Problem,
 }
 
-impl Given {
+impl InputMatrices {
     pub(super) fn inputs(&self) -> HostBatch<'_> {
         Operands::new(&self.a, &self.b).c(&self.c).bias(self.bias.as_ref()).batch()
     }
@@ -98,7 +98,7 @@ pub(super) fn generate(
     args: &Args,
     [m, n, k]: [usize; 3],
     elements: Elements,
-) -> Result<Given, Failure> {
+) -> Result<InputMatrices, Failure> {
     let b_major = args.b_major.unwrap_or(if any_major(elements.b) { Major::N } else { Major::K });
     let problem = Problem::new(m, n, k, args.a_major, b_major)
         .with_d_major(args.d_major)
@@ -118,7 +118,7 @@ pub(super) fn generate(
         (0..batch.matrices(stride)).map(one).collect::<Result<Vec<_>, Failure>>()
     };
     output::while_showing("filling matrices", || {
-        Ok(Given {
+        Ok(InputMatrices {
             a: random(problem.a_layout(), elements.a, batch.a, 0)?,
             b: random(problem.b_layout(), elements.b, batch.b, 1)?,
             c: match problem.beta != 0.0 {
@@ -137,7 +137,7 @@ fn any_major(dtype: Dtype) -> bool {
 }
 
 /// A and B from files, with C.
-pub(super) fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
+pub(super) fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<InputMatrices, Failure> {
     let c = args.c.as_ref().map(io::read).transpose()?;
     let beta = args.beta.unwrap_or(if c.is_some() { 1.0 } else { 0.0 });
     let problem = Problem::of(&a.layout(), &b.layout())?.with_d_major(args.d_major);
@@ -154,7 +154,7 @@ pub(super) fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, F
         problem = problem.with_c_leading_dimension(c.layout().leading_dimension);
     }
     problem.check_layouts(a.layout(), b.layout(), c.as_ref().map(HostMatrix::layout))?;
-    Ok(Given { a: vec![a], b: vec![b], c: c.into_iter().collect(), bias: None, problem })
+    Ok(InputMatrices { a: vec![a], b: vec![b], c: c.into_iter().collect(), bias: None, problem })
 }
 
 /// The bias of the named file, or a random one. `None` if the epilogue adds none.
