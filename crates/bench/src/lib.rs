@@ -44,7 +44,8 @@ pub use error::{BenchError, Result};
 pub use machine::Machine;
 pub use names::problem_name;
 pub use numbers::{
-    Errors, KINDS, Kind, Measured, Mode, NumbersEntry, NumbersReport, Place, Sample, Values, Way,
+    Errors, KINDS, Kind, Measured, Mode, NumbersBackend, NumbersEntry, NumbersReport, Sample,
+    Values, Variant,
 };
 pub use out_of_core::{OutOfCoreReport, OutOfCoreRow, out_of_core};
 pub use outcome::{ContestantSummary, Outcome, Row};
@@ -60,8 +61,8 @@ pub use report::{Report, SCHEMA};
 pub use resume::Conditions;
 pub use score::FamilyScore;
 pub use stream::{
-    AloneTimes, Clock, EMPTY, LAUNCHED, LeftOutWay, PEER, RESIDENT, StreamOutcome, StreamPeer,
-    StreamRequest, Way as StreamWay, WayTimes,
+    AloneTimes, Clock, EMPTY, LAUNCHED, Method as StreamMethod, MethodTimes, PEER, RESIDENT,
+    SkippedMethod, StreamOutcome, StreamPeer, StreamRequest,
 };
 pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use survey::{Survey, SurveyOptions, SurveyRow, Surveyor};

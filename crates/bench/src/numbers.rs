@@ -22,7 +22,7 @@ use pgemm_plan::{Config, Major, Problem};
 use serde::Serialize;
 
 pub use self::errors::Errors;
-pub use self::kinds::{KINDS, Kind, Mode, Values, Way};
+pub use self::kinds::{KINDS, Kind, Mode, Values, Variant};
 use crate::bench::Bench;
 use crate::cublaslt::CublasLt;
 use crate::error::{BenchError, Result};
@@ -32,7 +32,7 @@ use crate::peer::CublasLtContestant;
 use crate::report::SCHEMA;
 
 /// The backend that computes products.
-pub enum Place {
+pub enum NumbersBackend {
     /// The CPU or the emulator, without a peer.
     Host(Executor),
     /// A device, optionally with cuBLASLt as the peer.
@@ -46,15 +46,15 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl NumbersBackend {
     /// Finds the backend, and cuBLASLt if it is requested.
     ///
     /// # Errors
     /// [`BenchError::PeerWithoutDevice`], the errors of [`BackendKind::find`] and
     /// [`CublasLt::open`], or driver errors.
-    pub fn find(backend: BackendKind, ordinal: u32, peer: bool) -> Result<Place> {
+    pub fn find(backend: BackendKind, ordinal: u32, peer: bool) -> Result<NumbersBackend> {
         match backend.find(ordinal)? {
-            Executor::Cuda(device) => Ok(Place::Device {
+            Executor::Cuda(device) => Ok(NumbersBackend::Device {
                 bench: Bench::new(&device)?,
                 peer: if peer { Some(CublasLt::open(&device)?) } else { None },
                 gemms: HashMap::new(),
@@ -62,20 +62,20 @@ impl Place {
             // cuBLASLt cannot run without a device.
             Executor::Cpu { because: Some(reason) } if peer => Err((*reason).into()),
             other if peer => Err(BenchError::PeerWithoutDevice { backend: other.kind() }),
-            other => Ok(Place::Host(other)),
+            other => Ok(NumbersBackend::Host(other)),
         }
     }
 
     /// Whether modes make a difference here: the CPU backend has no kernels.
     pub fn has_modes(&self) -> bool {
-        !matches!(self, Place::Host(Executor::Cpu { .. }))
+        !matches!(self, NumbersBackend::Host(Executor::Cpu { .. }))
     }
 
     /// The arithmetic that is allowed to products of these types and values.
     fn model(&self, elements: Elements, values: Values) -> ErrorModel {
         let Elements { a, b, .. } = elements;
         match (self, values) {
-            (Place::Host(Executor::Cpu { .. }), _) => {
+            (NumbersBackend::Host(Executor::Cpu { .. }), _) => {
                 ErrorModel { accumulation: Accumulation::Nearest, a, b }
             }
             (_, Values::Normal | Values::Integers) => error_model(elements),
@@ -160,8 +160,8 @@ impl Sample {
     ///
     /// # Errors
     /// The error that prevents our product. An error of cuBLASLt becomes part of the entry.
-    pub fn measure(&self, place: &mut Place, way: &Way) -> Result<NumbersEntry> {
-        let elements = way.elements();
+    pub fn measure(&self, backend: &mut NumbersBackend, variant: &Variant) -> Result<NumbersEntry> {
+        let elements = variant.elements();
         let mut entry = NumbersEntry {
             name: problem_name(&self.problem, elements),
             problem: self.problem,
@@ -171,27 +171,27 @@ impl Sample {
             results: Vec::new(),
             left_out: None,
         };
-        let model = place.model(elements, self.values);
-        match place {
-            Place::Host(executor) => {
+        let model = backend.model(elements, self.values);
+        match backend {
+            NumbersBackend::Host(executor) => {
                 let inputs = Operands::new(&self.a, &self.b);
-                let product = multiply(executor, way.config(), &self.problem, inputs)?;
+                let product = multiply(executor, variant.config(), &self.problem, inputs)?;
                 // A plan holds numbers and texts only, which always have a JSON form.
                 let details = serde_json::to_value(&product.plan).unwrap_or_default();
                 let errors = Errors::of(&self.reference, &product.d, &model)?;
-                entry.results.push(Measured { name: way.name(), details, errors });
+                entry.results.push(Measured { name: variant.name(), details, errors });
             }
-            Place::Device { bench, peer, gemms } => {
+            NumbersBackend::Device { bench, peer, gemms } => {
                 let operands = self.upload(bench, elements)?;
-                let gemm = match gemms.entry(way.config().clone()) {
+                let gemm = match gemms.entry(variant.config().clone()) {
                     Entry::Occupied(known) => known.into_mut(),
                     Entry::Vacant(new) => {
-                        new.insert(Gemm::create(bench.device(), way.config().clone())?)
+                        new.insert(Gemm::create(bench.device(), variant.config().clone())?)
                     }
                 };
-                let mut ours = GemmContestant::new(gemm, &operands)?.named(way.name());
+                let mut ours = GemmContestant::new(gemm, &operands)?.named(variant.name());
                 entry.results.push(self.run(bench, &operands, &mut ours, &model)?);
-                if let Some(peer) = peer.as_ref().filter(|_| way.mode().is_none()) {
+                if let Some(peer) = peer.as_ref().filter(|_| variant.mode().is_none()) {
                     match CublasLtContestant::first_pick(peer, &operands) {
                         Ok(mut peer) => {
                             entry.results.push(self.run(bench, &operands, &mut peer, &model)?);
@@ -261,10 +261,10 @@ pub struct NumbersReport {
 
 impl NumbersReport {
     /// An empty report of a run that begins now, with this process's command line.
-    pub fn new(place: &Place, seed: u64) -> NumbersReport {
-        let (backend, machine) = match place {
-            Place::Host(executor) => (executor.to_string(), None),
-            Place::Device { bench, peer, .. } => {
+    pub fn new(backend: &NumbersBackend, seed: u64) -> NumbersReport {
+        let (backend, machine) = match backend {
+            NumbersBackend::Host(executor) => (executor.to_string(), None),
+            NumbersBackend::Device { bench, peer, .. } => {
                 let machine = bench.machine(peer.as_ref());
                 (format!("cuda ({})", machine.device), Some(machine))
             }
@@ -302,8 +302,8 @@ mod tests {
         let sample = Sample::new(kind, Values::Integers, [2, 3, 200_000], 1).unwrap();
         let products = sample.reference.reference.magnitudes_of_products();
         assert!(products.iter().all(|sum| *sum > 2f64.powi(31)));
-        let mut place = Place::Host(Executor::Cpu { because: None });
-        let entry = sample.measure(&mut place, &kind.ways()[0]).unwrap();
+        let mut backend = NumbersBackend::Host(Executor::Cpu { because: None });
+        let entry = sample.measure(&mut backend, &kind.variants()[0]).unwrap();
         let errors = entry.results[0].errors;
         assert_eq!((errors.elementwise, errors.normwise), (0.0, 0.0));
         assert_eq!((errors.of_bound, errors.within_bound), (Some(0.0), Some(true)));
@@ -323,9 +323,9 @@ mod tests {
                         .fold(0.0, |top: f64, value| top.max(value.abs()))
                 };
                 assert!(largest(&sample.a) > 0.9 && largest(&sample.b).is_finite());
-                let mut place = Place::Host(Executor::Cpu { because: None });
-                for way in kind.ways().iter().filter(|way| way.mode().is_none()) {
-                    let entry = sample.measure(&mut place, way).unwrap();
+                let mut backend = NumbersBackend::Host(Executor::Cpu { because: None });
+                for variant in kind.variants().iter().filter(|variant| variant.mode().is_none()) {
+                    let entry = sample.measure(&mut backend, variant).unwrap();
                     let errors = entry.results[0].errors;
                     assert_eq!(errors.within_bound, Some(true), "{} {values:?}", entry.name);
                     assert_eq!((errors.overflowed, errors.not_a_number), (0, 0), "{}", entry.name);

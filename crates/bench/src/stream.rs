@@ -4,8 +4,8 @@
 //! timed from the host's call to the host's knowledge of its end.
 
 mod alone;
+mod methods;
 mod report;
-mod ways;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use pgemm_kernels::{Epilogue, Spec};
 use pgemm_plan::Problem;
 
 use self::alone::SingleJob;
-use self::ways::{
+use self::methods::{
     CublasLtBatch, Eager, GemmBatch, OnDevice, Queued, Resident, Runner, for_each_branch,
 };
 use crate::bench::Bench;
@@ -32,7 +32,7 @@ use crate::error::{BenchError, Result};
 use crate::names::problem_name;
 use crate::peer::CublasLtContestant;
 
-pub use report::{AloneTimes, Clock, LeftOutWay, StreamOutcome, Way, WayTimes};
+pub use report::{AloneTimes, Clock, Method, MethodTimes, SkippedMethod, StreamOutcome};
 
 /// cuBLASLt, as reports call it.
 pub const PEER: &str = "cuBLASLt";
@@ -113,7 +113,7 @@ fn compared(sets: usize) -> Vec<usize> {
 /// A contestant with one method of launching its jobs.
 struct TimedContestant<'a> {
     contestant: String,
-    way: Way,
+    method: Method,
     details: serde_json::Value,
     verification: Verification,
     runner: Box<dyn Runner + 'a>,
@@ -132,18 +132,18 @@ impl TimedContestant<'_> {
     }
 
     /// Each round has two repetitions.
-    fn summary(self, operations: f64) -> Option<WayTimes> {
+    fn summary(self, operations: f64) -> Option<MethodTimes> {
         let of_rounds = |times: &[f64]| -> Vec<f64> {
             times.chunks(2).map(|round| round.iter().sum::<f64>() / round.len() as f64).collect()
         };
         let rounds = of_rounds(&self.times);
         let microseconds = Summary::of(&rounds)?;
-        Some(WayTimes {
+        Some(MethodTimes {
             contestant: self.contestant,
-            way: self.way,
+            method: self.method,
             details: self.details,
             verification: self.verification,
-            clock: self.way.clock(),
+            clock: self.method.clock(),
             jobs: self.runner.jobs(),
             rounds,
             microseconds,
@@ -186,7 +186,7 @@ impl Bench {
         let state = self.meter().sample();
         let alone = alone::race(&mut alone)?;
         let operations = problem.operations()? as f64;
-        let ways = entrants.into_iter().map(|entrant| entrant.summary(operations));
+        let methods = entrants.into_iter().map(|entrant| entrant.summary(operations));
         Ok(StreamOutcome {
             name: problem_name(operands.problem(), elements),
             problem: *operands.problem(),
@@ -194,7 +194,7 @@ impl Bench {
             count,
             operand_sets: sets,
             operand_bytes: operands.total_bytes(),
-            ways: ways.collect::<Option<_>>().ok_or(MeasureError::NoRounds)?,
+            methods: methods.collect::<Option<_>>().ok_or(MeasureError::NoRounds)?,
             alone,
             left_out,
             state,
@@ -239,7 +239,7 @@ struct Field<'a> {
     operands: &'a Arc<OperandSets>,
     entrants: Vec<TimedContestant<'a>>,
     alone: Vec<SingleJob<'a>>,
-    left_out: Vec<LeftOutWay>,
+    left_out: Vec<SkippedMethod>,
 }
 
 impl<'a> Field<'a> {
@@ -247,11 +247,11 @@ impl<'a> Field<'a> {
     fn enter(
         &mut self,
         contestant: &str,
-        way: Way,
+        method: Method,
         details: serde_json::Value,
         runner: Result<Box<dyn Runner + 'a>>,
     ) -> Result<()> {
-        let what = format!("{contestant}, {}", way.name());
+        let what = format!("{contestant}, {}", method.name());
         let verified = runner.and_then(|mut runner| {
             let verification = self.verify(&what, &mut *runner)?;
             Ok((runner, verification))
@@ -262,7 +262,7 @@ impl<'a> Field<'a> {
                 let (times, host_times) = (Vec::new(), Vec::new());
                 let entrant = TimedContestant {
                     contestant,
-                    way,
+                    method,
                     details,
                     verification,
                     runner,
@@ -291,7 +291,7 @@ impl<'a> Field<'a> {
     fn leave_out(&mut self, what: String, error: BenchError) -> Result<()> {
         self.bench.stream().synchronize()?;
         let wrong = error.is_wrong_result();
-        self.left_out.push(LeftOutWay { what, why: error.to_string(), wrong });
+        self.left_out.push(SkippedMethod { what, why: error.to_string(), wrong });
         Ok(())
     }
 
@@ -314,16 +314,16 @@ impl<'a> Field<'a> {
         let one = || Box::new(at(rank)) as Box<dyn Contestant + 'a>;
         let details = at(rank).details();
         let eager = Eager { bench, contestant: one(), count, sets };
-        self.enter(PEER, Way::Eager, details.clone(), Ok(Box::new(eager)))?;
+        self.enter(PEER, Method::Eager, details.clone(), Ok(Box::new(eager)))?;
         let graph = OnDevice::graph(bench, one(), count, sets);
-        self.enter(PEER, Way::Graph, details.clone(), boxed(graph))?;
+        self.enter(PEER, Method::Graph, details.clone(), boxed(graph))?;
         let branches = for_each_branch(|branch| {
             let session = &sessions[branch];
             Ok(CublasLtContestant::of(session, &plan_of(session)?, operands, rank))
         });
         let branches =
             branches.and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
-        self.enter(PEER, Way::Branches, details, boxed(branches))?;
+        self.enter(PEER, Method::Branches, details, boxed(branches))?;
         self.alone.push(SingleJob::launched(bench, PEER, one(), sets));
 
         match CublasLtBatch::plan(first, operands) {
@@ -332,9 +332,9 @@ impl<'a> Field<'a> {
                 let ranks = if *best { plan.candidates().len() } else { 1 };
                 let rank = fastest(ranks, |rank| OnDevice::batch(bench, at(rank), count, sets));
                 let batch = OnDevice::batch(bench, at(rank), count, sets);
-                self.enter(PEER, Way::Batch, at(rank).details(), boxed(batch))
+                self.enter(PEER, Method::Batch, at(rank).details(), boxed(batch))
             }
-            Err(error) => self.leave_out(format!("{PEER}, {}", Way::Batch.name()), error),
+            Err(error) => self.leave_out(format!("{PEER}, {}", Method::Batch.name()), error),
         }
     }
 
@@ -346,21 +346,21 @@ impl<'a> Field<'a> {
         let details = one()?.details();
         let contestant = || Ok::<_, BenchError>(Box::new(one()?) as Box<dyn Contestant + 'a>);
         let eager = Eager { bench, contestant: contestant()?, count, sets };
-        self.enter(LAUNCHED, Way::Eager, details.clone(), Ok(Box::new(eager)))?;
+        self.enter(LAUNCHED, Method::Eager, details.clone(), Ok(Box::new(eager)))?;
         let graph = OnDevice::graph(bench, contestant()?, count, sets);
-        self.enter(LAUNCHED, Way::Graph, details.clone(), boxed(graph))?;
+        self.enter(LAUNCHED, Method::Graph, details.clone(), boxed(graph))?;
         let branches = for_each_branch(|_| Ok(one()?))
             .and_then(|contestants| OnDevice::branches(bench, contestants, count, sets));
-        self.enter(LAUNCHED, Way::Branches, details, boxed(branches))?;
+        self.enter(LAUNCHED, Method::Branches, details, boxed(branches))?;
         self.alone.push(SingleJob::launched(bench, LAUNCHED, contestant()?, sets));
 
         match GemmBatch::new(gemm, operands) {
             Ok(batch) => {
                 let details = batch.details();
                 let batch = OnDevice::batch(bench, Box::new(batch), count, sets);
-                self.enter(LAUNCHED, Way::Batch, details, boxed(batch))
+                self.enter(LAUNCHED, Method::Batch, details, boxed(batch))
             }
-            Err(error) => self.leave_out(format!("{LAUNCHED}, {}", Way::Batch.name()), error),
+            Err(error) => self.leave_out(format!("{LAUNCHED}, {}", Method::Batch.name()), error),
         }
     }
 
@@ -369,11 +369,11 @@ impl<'a> Field<'a> {
     fn enter_residents(&mut self) -> Result<()> {
         let also = self.request.also;
         let many = (None, Goal::Throughput);
-        self.enter_resident(RESIDENT.to_owned(), many, &[Way::Together, Way::OneByOne])?;
-        self.enter_resident(RESIDENT.to_owned(), (None, Goal::Latency), &[Way::Chain])?;
+        self.enter_resident(RESIDENT.to_owned(), many, &[Method::Together, Method::OneByOne])?;
+        self.enter_resident(RESIDENT.to_owned(), (None, Goal::Latency), &[Method::Chain])?;
         also.iter().try_for_each(|&spec| {
-            let ways = [Way::Together, Way::OneByOne, Way::Chain];
-            self.enter_resident(spec.to_string(), (Some(spec), Goal::default()), &ways)
+            let methods = [Method::Together, Method::OneByOne, Method::Chain];
+            self.enter_resident(spec.to_string(), (Some(spec), Goal::default()), &methods)
         })
     }
 
@@ -382,7 +382,7 @@ impl<'a> Field<'a> {
         &mut self,
         name: String,
         kernel: (Option<Spec>, Goal),
-        ways: &[Way],
+        methods: &[Method],
     ) -> Result<()> {
         let resident = match Resident::new(self.request.gemm, kernel, self.operands) {
             Ok(resident) => Rc::new(resident),
@@ -390,16 +390,16 @@ impl<'a> Field<'a> {
         };
         let (count, details) = (self.request.count, resident.details());
         let entered = self.entrants.len();
-        for &way in ways {
-            let queued = Queued { resident: resident.clone(), way, count };
+        for &method in methods {
+            let queued = Queued { resident: resident.clone(), method, count };
             let before = self.left_out.len();
-            self.enter(&name, way, details.clone(), Ok(Box::new(queued)))?;
+            self.enter(&name, method, details.clone(), Ok(Box::new(queued)))?;
             if self.left_out[before..].iter().any(|left_out| !left_out.wrong) {
                 // The engine has failed, so its other methods would fail too.
                 return Ok(());
             }
         }
-        if self.entrants.len() > entered && ways.contains(&Way::Chain) {
+        if self.entrants.len() > entered && methods.contains(&Method::Chain) {
             self.alone.push(SingleJob::resident(name, resident));
         }
         Ok(())

@@ -13,7 +13,7 @@ pub const USUAL_SMS: u32 = 132;
 
 /// The strings of a config, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct ConfigStrings {
     /// How tiles are split.
     pub split: Option<String>,
     /// The kernel's name.
@@ -40,8 +40,8 @@ impl Requested {
     ///
     /// # Errors
     /// An unknown number, types without a kernel, or an impossible knob.
-    pub fn new(from: &abi::Config, texts: Texts) -> Result<Self, Failure> {
-        let Texts { split, kernel, autotune_file, epilogue } = texts;
+    pub fn new(from: &abi::Config, strings: ConfigStrings) -> Result<Self, Failure> {
+        let ConfigStrings { split, kernel, autotune_file, epilogue } = strings;
         let a = dtype("dtype_a", from.dtype_a)?.ok_or_else(|| {
             Failure::argument(
                 "dtype_a is not given: set the type of A, such as PGEMM_FP32 (C++: \
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn requested(from: &abi::Config) -> Result<Requested, Failure> {
-        Requested::new(from, Texts::default())
+        Requested::new(from, ConfigStrings::default())
     }
 
     #[test]
@@ -292,13 +292,13 @@ mod tests {
     fn a_kernel_by_name_stands_for_all_that_shapes_it() {
         let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
         let name = "bf16-kn-bf16-256x192x64-s3-w2-c1x1";
-        let texts = || Texts { kernel: Some(name.into()), ..Texts::default() };
-        let config = Requested::new(&bf16, texts()).unwrap().config;
+        let strings = || ConfigStrings { kernel: Some(name.into()), ..ConfigStrings::default() };
+        let config = Requested::new(&bf16, strings()).unwrap().config;
         assert_eq!(config.spec.unwrap().to_string(), name);
-        let failure = Requested::new(&abi::Config { tile_m: 128, ..bf16 }, texts()).unwrap_err();
+        let failure = Requested::new(&abi::Config { tile_m: 128, ..bf16 }, strings()).unwrap_err();
         assert!(failure.message.contains("leave these at their defaults"), "{failure:?}");
-        assert!(Requested::new(&abi::Config { raster_rows: 2, ..bf16 }, texts()).is_ok());
-        let unknown = Texts { kernel: Some("fast".into()), ..Texts::default() };
+        assert!(Requested::new(&abi::Config { raster_rows: 2, ..bf16 }, strings()).is_ok());
+        let unknown = ConfigStrings { kernel: Some("fast".into()), ..ConfigStrings::default() };
         assert!(Requested::new(&bf16, unknown).unwrap_err().message.contains("fast"));
         let fast = abi::Config {
             dtype_a: PGEMM_E4M3,
@@ -306,14 +306,17 @@ mod tests {
             ..Default::default()
         };
         let unpromoted = "e4m3-kk-bf16-256x128x128-s4-w2-c1x1";
-        let texts = Texts { kernel: Some(unpromoted.into()), ..Texts::default() };
-        assert!(Requested::new(&fast, texts).is_ok());
+        let strings = ConfigStrings { kernel: Some(unpromoted.into()), ..ConfigStrings::default() };
+        assert!(Requested::new(&fast, strings).is_ok());
     }
 
     #[test]
     fn splits_are_words() {
         let with = |split: &str| {
-            Requested::new(&fp32(), Texts { split: Some(split.into()), ..Texts::default() })
+            Requested::new(
+                &fp32(),
+                ConfigStrings { split: Some(split.into()), ..ConfigStrings::default() },
+            )
         };
         assert_eq!(with("stream-k").unwrap().config.split, Some(pgemm::Split::StreamK));
         assert!(with("by-hand").unwrap_err().message.contains("'by-hand' is no split"));
@@ -322,7 +325,10 @@ mod tests {
     #[test]
     fn epilogues_are_words() {
         let with = |from: &abi::Config, epilogue: &str| {
-            Requested::new(from, Texts { epilogue: Some(epilogue.into()), ..Texts::default() })
+            Requested::new(
+                from,
+                ConfigStrings { epilogue: Some(epilogue.into()), ..ConfigStrings::default() },
+            )
         };
         let fused = with(&fp32(), "bias_n|silu").unwrap().config;
         assert_eq!(fused.epilogue.to_string(), "bias_n|silu");
@@ -337,15 +343,15 @@ mod tests {
         // A kernel with an epilogue in its name.
         let bf16 = abi::Config { dtype_a: PGEMM_BF16, ..Default::default() };
         let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c1x1-ebias_n.relu";
-        let texts = |epilogue: Option<&str>| Texts {
+        let strings = |epilogue: Option<&str>| ConfigStrings {
             kernel: Some(kernel.into()),
             epilogue: epilogue.map(Into::into),
-            ..Texts::default()
+            ..ConfigStrings::default()
         };
-        let named = Requested::new(&bf16, texts(None)).unwrap().config;
+        let named = Requested::new(&bf16, strings(None)).unwrap().config;
         assert_eq!(named.epilogue.to_string(), "bias_n|relu");
-        assert!(Requested::new(&bf16, texts(Some("bias_n|relu"))).is_ok());
-        assert!(Requested::new(&bf16, texts(Some("relu"))).is_err());
+        assert!(Requested::new(&bf16, strings(Some("bias_n|relu"))).is_ok());
+        assert!(Requested::new(&bf16, strings(Some("relu"))).is_err());
         // Numbers in parentheses, which no kernel has in its name.
         let clamped = with(&fp32(), "bias_n|clamp(-1,0.5)").unwrap().config;
         assert_eq!(clamped.epilogue.parameters(), [-1.0, 0.5]);
@@ -353,13 +359,13 @@ mod tests {
         assert_eq!(disordered.status, PGEMM_ERROR_INVALID_ARGUMENT);
         assert!(disordered.message.contains("lower = 1 and upper = 0"), "{disordered:?}");
         let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c1x1-eclamp";
-        let texts = |epilogue: Option<&str>| Texts {
+        let strings = |epilogue: Option<&str>| ConfigStrings {
             kernel: Some(kernel.into()),
             epilogue: epilogue.map(Into::into),
-            ..Texts::default()
+            ..ConfigStrings::default()
         };
-        assert!(Requested::new(&bf16, texts(Some("clamp(0,6)"))).is_ok());
-        let open = Requested::new(&bf16, texts(None)).unwrap_err();
+        assert!(Requested::new(&bf16, strings(Some("clamp(0,6)"))).is_ok());
+        let open = Requested::new(&bf16, strings(None)).unwrap_err();
         assert!(open.message.contains("epilogue = clamp(lower,upper)"), "{open:?}");
     }
 

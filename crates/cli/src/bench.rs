@@ -17,7 +17,7 @@ use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
 use crate::parse::{self, KernelChoice, Knobs, Majors, Size, Types};
 use crate::stream;
-use crate::suite::{LeftOut, Worklist};
+use crate::suite::{UnmeasuredProblem, Worklist};
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
 
@@ -211,7 +211,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                     verdict = Verdict::Wrong;
                 }
                 let why = error.to_string();
-                work.left_out.push(LeftOut { what: task.name.clone(), why: why.clone() });
+                work.left_out.push(UnmeasuredProblem { what: task.name.clone(), why: why.clone() });
                 why
             }
             Err(error) => return Err(error),
@@ -272,7 +272,7 @@ impl Args {
     }
 
     fn protocol(&self) -> Protocol {
-        let ours = 1 + self.also.iter().filter(|way| stream::resident(way).is_none()).count();
+        let ours = 1 + self.also.iter().filter(|choice| stream::resident(choice).is_none()).count();
         let contestants = ours + usize::from(self.against.is_some());
         Protocol { launch: self.launch(), ..Protocol::within(self.seconds, contestants) }
     }
@@ -315,9 +315,9 @@ fn measure(
     let operands = bench.operands_in(*l2, problem, *elements, 1)?;
     let gemm = Gemm::create(bench.device(), args.knobs.config(*elements))?;
     let mut ours = vec![GemmContestant::new(&gemm, &operands)?];
-    for way in args.also.iter().filter(|way| stream::resident(way).is_none()) {
-        let gemm = Gemm::create(bench.device(), args.knobs.config_for(way, elements.precision))?;
-        ours.push(GemmContestant::new(&gemm, &operands)?.named(way.to_string()));
+    for choice in args.also.iter().filter(|choice| stream::resident(choice).is_none()) {
+        let gemm = Gemm::create(bench.device(), args.knobs.config_for(choice, elements.precision))?;
+        ours.push(GemmContestant::new(&gemm, &operands)?.named(choice.to_string()));
     }
     let mut ours: Vec<&mut dyn Contestant> =
         ours.iter_mut().map(|contestant| contestant as &mut dyn Contestant).collect();

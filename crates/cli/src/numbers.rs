@@ -7,7 +7,7 @@ use comfy_table::Table;
 use persistent_gemm::host::{BackendKind, Executor};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Dtype, Major, Problem};
-use pgemm_bench::{Errors, KINDS, Kind, NumbersReport, Place, Sample, Values};
+use pgemm_bench::{Errors, KINDS, Kind, NumbersBackend, NumbersReport, Sample, Values};
 
 use crate::memory;
 use crate::output;
@@ -73,22 +73,22 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if work.is_empty() {
         return Err(UsageError::NoSuchNumbers.into());
     }
-    let mut place = Place::find(args.backend, args.device, args.against.is_some())?;
-    if let Place::Host(Executor::Cpu { because: Some(reason) }) = &place {
+    let mut backend = NumbersBackend::find(args.backend, args.device, args.against.is_some())?;
+    if let NumbersBackend::Host(Executor::Cpu { because: Some(reason) }) = &backend {
         output::note(format_args!("using the cpu backend: {reason}"));
     }
-    let problems = match (&args.problem[..], &place) {
-        ([], Place::Device { .. }) => &ON_DEVICE[..],
-        ([], Place::Host(_)) => &ON_HOST[..],
+    let problems = match (&args.problem[..], &backend) {
+        ([], NumbersBackend::Device { .. }) => &ON_DEVICE[..],
+        ([], NumbersBackend::Host(_)) => &ON_HOST[..],
         (given, _) => given,
     };
-    let mut report = NumbersReport::new(&place, args.seed);
+    let mut report = NumbersReport::new(&backend, args.seed);
     let progress = output::progress(work.len() * problems.len());
     for &(kind, values) in &work {
         for &problem in problems {
             let [m, n, k] = problem;
             progress.set_message(format!("{}*{} {} {m}x{n}x{k}", kind.a, kind.b, values.name()));
-            measure(args, &mut place, kind, values, problem, &mut report)?;
+            measure(args, &mut backend, kind, values, problem, &mut report)?;
             progress.inc(1);
         }
     }
@@ -115,7 +115,7 @@ impl Args {
 /// Measures all variants of a kind, on the same matrices.
 fn measure(
     args: &Args,
-    place: &mut Place,
+    backend: &mut NumbersBackend,
     kind: &Kind,
     values: Values,
     extents: [usize; 3],
@@ -127,9 +127,9 @@ fn measure(
     let largest = kind.outputs.first().copied().unwrap_or(kind.a);
     memory::check(&problem, Elements { b: kind.b, ..Elements::new(kind.a, largest) }, true)?;
     let sample = Sample::new(kind, values, extents, args.seed)?;
-    let modes = place.has_modes();
-    for way in kind.ways().iter().filter(|way| modes || way.mode().is_none()) {
-        report.entries.push(sample.measure(place, way)?);
+    let modes = backend.has_modes();
+    for variant in kind.variants().iter().filter(|variant| modes || variant.mode().is_none()) {
+        report.entries.push(sample.measure(backend, variant)?);
         if let Some(path) = &args.json {
             report.write(path)?;
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use persistent_gemm::Problem;
-use pgemm_bench::{LAUNCHED, PEER, RESIDENT, Report, StreamOutcome, StreamWay};
+use pgemm_bench::{LAUNCHED, PEER, RESIDENT, Report, StreamMethod, StreamOutcome};
 
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
@@ -53,7 +53,7 @@ const OTHERS: [&str; 4] = ["#756bb1", "#9e9ac8", "#54278f", "#3f007d"];
 /// The line of one contestant and method.
 struct Line {
     contestant: String,
-    way: StreamWay,
+    method: StreamMethod,
     points: Vec<Point>,
 }
 
@@ -65,16 +65,16 @@ struct Point {
 
 impl Line {
     fn name(&self) -> String {
-        format!("{}, {}", self.contestant, self.way.name())
+        format!("{}, {}", self.contestant, self.method.name())
     }
 
     fn color(&self) -> &'static str {
         let shades = SHADES.iter().find(|(name, _)| *name == self.contestant);
-        let shade = match self.way {
-            StreamWay::Eager | StreamWay::Together => 0,
-            StreamWay::Graph | StreamWay::OneByOne => 1,
-            StreamWay::Branches | StreamWay::Chain => 2,
-            StreamWay::Batch => 3,
+        let shade = match self.method {
+            StreamMethod::Eager | StreamMethod::Together => 0,
+            StreamMethod::Graph | StreamMethod::OneByOne => 1,
+            StreamMethod::Branches | StreamMethod::Chain => 2,
+            StreamMethod::Batch => 3,
         };
         shades.map_or(OTHERS, |(_, shades)| *shades)[shade]
     }
@@ -88,19 +88,20 @@ fn is_cube(problem: &Problem) -> bool {
 fn lines(streams: &[StreamOutcome]) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for stream in streams {
-        for times in &stream.ways {
+        for times in &stream.methods {
             let point = Point {
                 operations: stream.problem.operations().unwrap_or(1) as f64,
                 microseconds: times.microseconds.median,
                 problem: stream.problem,
             };
-            let of =
-                |line: &&mut Line| line.contestant == times.contestant && line.way == times.way;
+            let of = |line: &&mut Line| {
+                line.contestant == times.contestant && line.method == times.method
+            };
             match lines.iter_mut().find(of) {
                 Some(line) => line.points.push(point),
                 None => lines.push(Line {
                     contestant: times.contestant.clone(),
-                    way: times.way,
+                    method: times.method,
                     points: vec![point],
                 }),
             }
@@ -201,7 +202,7 @@ fn draw_axes(svg: &mut String, x: &Axis, y: &Axis, streams: &[StreamOutcome]) {
 
 fn draw_line(svg: &mut String, line: &Line, x: &Axis, y: &Axis) {
     let color = line.color();
-    let dashes = dashes(line.way);
+    let dashes = dashes(line.method);
     let place = |point: &Point| (x.at(point.operations), y.at(point.microseconds));
     let cubes: Vec<String> = line
         .points
@@ -238,8 +239,8 @@ fn draw_line(svg: &mut String, line: &Line, x: &Axis, y: &Axis) {
 }
 
 /// Methods that keep the order of jobs have dashed lines.
-fn dashes(way: StreamWay) -> &'static str {
-    if way.keeps_order() { " stroke-dasharray=\"6 4\"" } else { "" }
+fn dashes(method: StreamMethod) -> &'static str {
+    if method.keeps_order() { " stroke-dasharray=\"6 4\"" } else { "" }
 }
 
 fn draw_legend(svg: &mut String, line: &Line, y: f64) {
@@ -250,7 +251,7 @@ fn draw_legend(svg: &mut String, line: &Line, y: f64) {
          stroke-width=\"2\"{}/>",
         from + 30.0,
         line.color(),
-        dashes(line.way)
+        dashes(line.method)
     );
     text(svg, (from + 38.0, y + 4.0), "start", &line.name());
 }
@@ -265,11 +266,11 @@ mod tests {
         let streams = report().streams;
         let svg = draw(&streams).unwrap();
         let count = |part: &str| svg.matches(part).count();
-        let ways = streams[0].ways.len();
-        assert_eq!(count("<polyline "), ways);
-        assert_eq!(count("<circle "), 3 * ways);
+        let methods = streams[0].methods.len();
+        assert_eq!(count("<polyline "), methods);
+        assert_eq!(count("<circle "), 3 * methods);
         // The background is a rectangle too.
-        assert_eq!(count("<rect "), 1 + ways);
+        assert_eq!(count("<rect "), 1 + methods);
         for part in
             ["128³", "512³", "resident, one by one", "cuBLASLt, graph, 8 branches", "µs per job"]
         {
@@ -295,7 +296,7 @@ mod tests {
     fn nothing_gives_no_drawing() {
         assert!(draw(&[]).is_none());
         let mut reports = report();
-        reports.streams.iter_mut().for_each(|stream| stream.ways.clear());
+        reports.streams.iter_mut().for_each(|stream| stream.methods.clear());
         assert!(draw(&reports.streams).is_none());
     }
 

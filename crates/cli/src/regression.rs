@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-use crate::suite::LeftOut;
+use crate::suite::UnmeasuredProblem;
 use crate::usage::UsageError;
 use crate::{Verdict, output};
 
@@ -84,7 +84,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 rows.push(row);
             }
             Err(error) => {
-                let left_out = LeftOut { what: problem.to_string(), why: error.to_string() };
+                let left_out =
+                    UnmeasuredProblem { what: problem.to_string(), why: error.to_string() };
                 progress.suspend(|| output::note(&left_out));
                 failed.push(left_out);
             }
@@ -116,7 +117,7 @@ fn geometric_mean(rows: &[RegressionRow]) -> Option<f64> {
 fn print(
     regression: &Regression<'_>,
     rows: &[RegressionRow],
-    failed: &[LeftOut],
+    failed: &[UnmeasuredProblem],
 ) -> Result<(), Failure> {
     let header = ["problem", "old µs", "new µs", "old / new", "spread", "first try"];
     let mut table = output::table(header, &header[1..]);

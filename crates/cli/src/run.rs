@@ -1,23 +1,23 @@
 //! `pgemm run`: multiplies random or given matrices, and verifies the product on request.
 
-use std::borrow::Cow;
+mod inputs;
 
 use persistent_gemm::host::{BackendKind, Executor, HostBatch, Product, multiply};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
-    Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, MatrixLayout,
-    Operands, Plan, Precision, Problem, Reference,
+    Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, Operands,
+    Plan, Precision, Problem, Reference,
 };
 use pgemm_bench::{Case, CaseSize};
 use serde_json::json;
 
 use crate::blocks;
 use crate::io::{self, Location};
-use crate::memory;
 use crate::output;
 use crate::parse::{self, Knobs, Strides};
-use crate::usage::UsageError;
 use crate::{Failure, Verdict};
+
+use inputs::{InputMatrices, Source, bias, converted, elements, generate, read, usual_operands};
 
 /// Arguments of `pgemm run`.
 #[derive(clap::Args)]
@@ -125,21 +125,6 @@ pub struct Args {
     knobs: Knobs,
 }
 
-/// The given matrices before any conversion.
-struct Given {
-    a: Vec<HostMatrix>,
-    b: Vec<HostMatrix>,
-    c: Vec<HostMatrix>,
-    bias: Option<HostMatrix>,
-    problem: Problem,
-}
-
-impl Given {
-    fn inputs(&self) -> HostBatch<'_> {
-        Operands::new(&self.a, &self.b).c(&self.c).bias(self.bias.as_ref()).batch()
-    }
-}
-
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if let Some(seed) = args.case {
         return run_case(args, seed);
@@ -152,7 +137,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if let Executor::Cpu { because: Some(reason) } = &executor {
         output::note(format_args!("using the cpu backend: {reason}"));
     }
-    let (given, elements) = match source {
+    let (matrices, elements) = match source {
         Source::Files { a, b } => {
             let (a, b) = (io::read(a)?, io::read(b)?);
             let elements = elements(args, usual_operands([a.dtype(), b.dtype()]))?;
@@ -164,25 +149,25 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
     };
     let config = args.knobs.config(elements);
-    let given = Given { bias: bias(args, &config, &given.problem)?, ..given };
+    let matrices = InputMatrices { bias: bias(args, &config, &matrices.problem)?, ..matrices };
     if let Executor::Cpu { .. } = executor {
-        args.knobs.check_without_kernel(&given.problem, &config)?;
+        args.knobs.check_without_kernel(&matrices.problem, &config)?;
     }
 
-    let a = converted(&given.a, elements.a, "A")?;
-    let b = converted(&given.b, elements.b, "B")?;
-    let c = converted(&given.c, elements.d, "C")?;
-    let converted_bias = given.bias.iter().cloned().collect::<Vec<_>>();
+    let a = converted(&matrices.a, elements.a, "A")?;
+    let b = converted(&matrices.b, elements.b, "B")?;
+    let c = converted(&matrices.c, elements.d, "C")?;
+    let converted_bias = matrices.bias.iter().cloned().collect::<Vec<_>>();
     let bias = converted(&converted_bias, config.bias_dtype(), "the bias")?;
     let inputs = Operands::new(&a[..], &b[..]).c(&c[..]).bias(bias.first());
     let (product, by_blocks) = match args.device_memory {
         Some(bytes) => {
-            let computed = blocks::multiply(&executor, &config, &given.problem, inputs, bytes)?;
+            let computed = blocks::multiply(&executor, &config, &matrices.problem, inputs, bytes)?;
             (computed.0, Some(computed.1))
         }
         None => {
             let product = output::while_showing(format!("multiplying on {executor}"), || {
-                multiply(&executor, &config, &given.problem, inputs)
+                multiply(&executor, &config, &matrices.problem, inputs)
             })?;
             (product, None)
         }
@@ -198,15 +183,15 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             // matrices.
             let inputs = match elements.a {
                 Dtype::S8 | Dtype::U8 => inputs,
-                _ => given.inputs().bias(inputs.bias),
+                _ => matrices.inputs().bias(inputs.bias),
             };
-            let verify = || verify(&given.problem, config.epilogue, inputs, &product, &model);
+            let verify = || verify(&matrices.problem, config.epilogue, inputs, &product, &model);
             output::while_showing("verifying", verify)?
         }
         false => None,
     };
     let how = (&product, by_blocks.as_deref());
-    report(args, &executor, &config, &given.problem, how, comparison.as_ref())?;
+    report(args, &executor, &config, &matrices.problem, how, comparison.as_ref())?;
     Ok(match comparison {
         Some(Verified { comparison, .. }) if !comparison.passed => Verdict::Wrong,
         _ => Verdict::Fine,
@@ -234,155 +219,6 @@ fn run_case(args: &Args, seed: u64) -> Result<Verdict, Failure> {
     rows.push(("memory around D", around.to_owned()));
     output::properties(&rows)?;
     Ok(if outcome.passed() { Verdict::Fine } else { Verdict::Wrong })
-}
-
-/// The source of A and B.
-enum Source<'a> {
-    Files { a: &'a Location, b: &'a Location },
-    Random { extents: [usize; 3] },
-}
-
-impl Source<'_> {
-    fn of(args: &Args) -> Result<Source<'_>, UsageError> {
-        match (&args.a, &args.b, args.m, args.n, args.k) {
-            (Some(_), Some(_), ..) if args.out.is_none() && !args.verify => {
-                Err(UsageError::ResultUnused)
-            }
-            (Some(a), Some(b), ..) => Ok(Source::Files { a, b }),
-            (_, _, Some(m), Some(n), Some(k)) => Ok(Source::Random { extents: [m, n, k] }),
-            _ => Err(UsageError::NothingToMultiply),
-        }
-    }
-}
-
-/// The default operand types for files of these types: the files' types if tensor cores support
-/// them.
-fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
-    use Dtype::{Bf16, F16, F32, Tf32};
-    match (a, b) {
-        (Bf16 | F16, _) => [a, a],
-        (Tf32 | F32, _) => [Bf16, Bf16],
-        _ if pgemm_kernels::Product::of(a, b).is_some() => [a, b],
-        _ => [Bf16, Bf16],
-    }
-}
-
-/// The requested types, or those of the named kernel, or the defaults. D is f32 if the file format
-/// lacks its type.
-fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
-    let spec = args.knobs.spec.as_ref();
-    let [a, b] = match (args.dtype, spec) {
-        (Some(a), _) => [a, args.b_dtype.unwrap_or(a)],
-        (None, Some(spec)) => parse::operands_of(spec),
-        (None, None) => usual,
-    };
-    let requested = args.output_dtype.or(spec.map(|spec| spec.output));
-    let precision = parse::precision(args.precision, spec);
-    let elements = parse::elements(a, Some(b), requested, precision);
-    match (&args.out, requested) {
-        (Some(out), Some(requested)) => out.check_holds(requested).map(|()| elements),
-        (Some(out), None) if out.check_holds(elements.d).is_err() => {
-            output::note(format_args!("D is written as f32: a .npy file has no {}", elements.d));
-            Ok(Elements { d: Dtype::F32, ..elements })
-        }
-        _ => Ok(elements),
-    }
-}
-
-fn converted<'a>(
-    matrices: &'a [HostMatrix],
-    dtype: Dtype,
-    name: &str,
-) -> Result<Cow<'a, [HostMatrix]>, io::IoError> {
-    if matrices.iter().all(|matrix| matrix.dtype() == dtype) {
-        return Ok(Cow::Borrowed(matrices));
-    }
-    let converted = matrices.iter().map(|matrix| io::convert_with_notice(matrix, dtype, name));
-    converted.collect::<Result<_, _>>().map(Cow::Owned)
-}
-
-fn generate(args: &Args, [m, n, k]: [usize; 3], elements: Elements) -> Result<Given, Failure> {
-    let b_major = args.b_major.unwrap_or(if any_major(elements.b) { Major::N } else { Major::K });
-    let problem = Problem::new(m, n, k, args.a_major, b_major)
-        .with_d_major(args.d_major)
-        .with_alpha(args.alpha)
-        .with_beta(args.beta.unwrap_or(0.0));
-    let problem = args.strides.batch(problem, args.batch);
-    problem.validate()?;
-    memory::check(&problem, elements, args.verify)?;
-    let batch = problem.batch;
-    let random = |layout: MatrixLayout, dtype, stride, stream: u64| {
-        let one = |index: usize| {
-            let mut matrix = HostMatrix::zeros(layout, dtype)?;
-            let seed = args.seed.wrapping_add(index as u64);
-            matrix.fill_random(seed.wrapping_mul(3).wrapping_add(stream));
-            Ok(matrix)
-        };
-        (0..batch.matrices(stride)).map(one).collect::<Result<Vec<_>, Failure>>()
-    };
-    output::while_showing("filling matrices", || {
-        Ok(Given {
-            a: random(problem.a_layout(), elements.a, batch.a, 0)?,
-            b: random(problem.b_layout(), elements.b, batch.b, 1)?,
-            c: match problem.beta != 0.0 {
-                true => random(problem.c_layout(), elements.d, batch.c, 2)?,
-                false => vec![],
-            },
-            bias: None,
-            problem,
-        })
-    })
-}
-
-/// Whether kernels read operands of this type in either major; else along k only.
-fn any_major(dtype: Dtype) -> bool {
-    dtype.bytes() == 2 || matches!(dtype, Dtype::F32 | Dtype::F64)
-}
-
-/// A and B from files, with C.
-fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<Given, Failure> {
-    let c = args.c.as_ref().map(io::read).transpose()?;
-    let beta = args.beta.unwrap_or(if c.is_some() { 1.0 } else { 0.0 });
-    let problem = Problem::of(&a.layout(), &b.layout())?.with_d_major(args.d_major);
-    let mut problem = problem.with_alpha(args.alpha).with_beta(beta);
-    let c = match c {
-        // C has the layout of D.
-        Some(c) => {
-            let order = problem.d_layout().order;
-            Some(c.relayout(MatrixLayout::tight(c.rows(), c.columns(), order))?)
-        }
-        None => None,
-    };
-    if let Some(c) = &c {
-        problem = problem.with_c_leading_dimension(c.layout().leading_dimension);
-    }
-    problem.check_layouts(a.layout(), b.layout(), c.as_ref().map(HostMatrix::layout))?;
-    Ok(Given { a: vec![a], b: vec![b], c: c.into_iter().collect(), bias: None, problem })
-}
-
-/// The bias of the named file, or a random one. `None` if the epilogue adds none.
-fn bias(args: &Args, config: &Config, problem: &Problem) -> Result<Option<HostMatrix>, Failure> {
-    if config.epilogue.bias().is_none() {
-        return match &args.bias {
-            Some(_) => Err(UsageError::UnusedBias { epilogue: config.epilogue }.into()),
-            None => Ok(None),
-        };
-    }
-    let layout = MatrixLayout::row_major(1, config.epilogue.bias_length(problem.m, problem.n));
-    let bias = match &args.bias {
-        Some(file) => io::read(file)?,
-        None => {
-            let mut bias = HostMatrix::zeros(layout, config.bias_dtype())?;
-            bias.fill_random(args.seed.wrapping_mul(3).wrapping_add(3));
-            bias
-        }
-    };
-    // A column without gaps has the same bytes as a row.
-    let turned = MatrixLayout::row_major(bias.columns(), bias.rows());
-    Ok(Some(match turned == layout && bias.layout() != layout {
-        true => HostMatrix::from_f64(layout, bias.dtype(), &bias.to_f64_vec())?,
-        false => bias,
-    }))
 }
 
 /// The arithmetic whose errors are allowed. Random matrices have random signs.

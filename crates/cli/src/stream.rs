@@ -7,7 +7,7 @@ use comfy_table::Table;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Gemm, Problem};
 use pgemm_bench::{
-    Bench, Clock, Report, StreamOutcome, StreamPeer, StreamRequest, Suite, WayTimes,
+    Bench, Clock, MethodTimes, Report, StreamOutcome, StreamPeer, StreamRequest, Suite,
 };
 use pgemm_kernels::Spec;
 
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::output;
 use crate::parse::KernelChoice;
-use crate::suite::{LeftOut, Worklist};
+use crate::suite::{UnmeasuredProblem, Worklist};
 use crate::usage::UsageError;
 
 /// Jobs in a row of problems that are given as sizes.
@@ -50,8 +50,8 @@ pub fn worklist(
 }
 
 /// The kernel, if it is a resident one.
-pub fn resident(way: &KernelChoice) -> Option<Spec> {
-    Some(way.spec).filter(Spec::is_resident)
+pub fn resident(choice: &KernelChoice) -> Option<Spec> {
+    Some(choice.spec).filter(Spec::is_resident)
 }
 
 /// The resident kernels among the given ones. Checks that every kernel is used: launched kernels in
@@ -61,10 +61,10 @@ pub fn residents(
     pairs: bool,
     streams: bool,
 ) -> Result<Vec<Spec>, UsageError> {
-    for way in also {
-        let used = if resident(way).is_some() { streams } else { pairs };
+    for choice in also {
+        let used = if resident(choice).is_some() { streams } else { pairs };
         if !used {
-            return Err(UsageError::OtherKindOfKernel { spec: Box::new(way.spec) });
+            return Err(UsageError::OtherKindOfKernel { spec: Box::new(choice.spec) });
         }
     }
     Ok(also.iter().filter_map(resident).collect())
@@ -95,7 +95,8 @@ pub fn measure(
             }
             Err(error) if !work.families.is_empty() && concerns_one_problem(&error) => {
                 right &= !is_wrong_result(&error);
-                work.left_out.push(LeftOut { what: task.name.clone(), why: error.to_string() });
+                work.left_out
+                    .push(UnmeasuredProblem { what: task.name.clone(), why: error.to_string() });
             }
             Err(error) => return Err(error.into()),
         }
@@ -113,7 +114,7 @@ pub fn print(report: &Report) -> Result<(), Failure> {
     if !report.outcomes.is_empty() || !report.read_bandwidth.is_empty() {
         output::text("\n")?;
     }
-    output::print(&ways_table(&report.streams))?;
+    output::print(&methods_table(&report.streams))?;
     output::text("\n")?;
     output::print(&alone_table(&report.streams))?;
     for stream in &report.streams {
@@ -128,7 +129,7 @@ pub fn print(report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ways_table(streams: &[StreamOutcome]) -> Table {
+fn methods_table(streams: &[StreamOutcome]) -> Table {
     let mut table = output::table(
         [
             "problem",
@@ -146,15 +147,15 @@ fn ways_table(streams: &[StreamOutcome]) -> Table {
         &["jobs", "µs per job", "host µs", "TFLOP/s", "fastest peer's time / its own"],
     );
     for stream in streams {
-        for times in &stream.ways {
+        for times in &stream.methods {
             table.add_row(row(stream, times));
         }
     }
     table
 }
 
-fn row(stream: &StreamOutcome, times: &WayTimes) -> [String; 11] {
-    let ratio = match stream.fastest_peer(times.way) {
+fn row(stream: &StreamOutcome, times: &MethodTimes) -> [String; 11] {
+    let ratio = match stream.fastest_peer(times.method) {
         // The peer's fastest method overall, and its fastest one that keeps the order, are the
         // baselines of the ratios.
         Some(peer) if peer == times => "peer".to_owned(),
@@ -164,9 +165,9 @@ fn row(stream: &StreamOutcome, times: &WayTimes) -> [String; 11] {
     [
         stream.name.clone(),
         times.jobs.to_string(),
-        if times.way.keeps_order() { "kept" } else { "any" }.to_owned(),
+        if times.method.keeps_order() { "kept" } else { "any" }.to_owned(),
         times.contestant.clone(),
-        times.way.name().to_owned(),
+        times.method.name().to_owned(),
         match times.clock {
             Clock::Host => "host",
             Clock::Device => "device",
@@ -235,9 +236,9 @@ pub mod tests {
 
     #[test]
     fn kernels_go_where_they_are_of_use() {
-        let way = |name: &str| name.parse::<KernelChoice>().unwrap();
-        let stays = way("bf16-kk-bf16-64x64x64-s8-w1-c1x1-resident");
-        let launched = way("bf16-kk-bf16-64x64x64-s8-w1-c1x1");
+        let choice = |name: &str| name.parse::<KernelChoice>().unwrap();
+        let stays = choice("bf16-kk-bf16-64x64x64-s8-w1-c1x1-resident");
+        let launched = choice("bf16-kk-bf16-64x64x64-s8-w1-c1x1");
         let both = [stays, launched];
         let found = residents(&both, true, true).unwrap();
         assert_eq!(found.len(), 1);
@@ -255,9 +256,9 @@ pub mod tests {
         let report = report();
         let stream = &report.streams[1];
         assert_eq!(stream.name, "bf16 kk 256x256x256");
-        let rows: Vec<_> = stream.ways.iter().map(|times| row(stream, times)).collect();
-        let of = |contestant: &str, way: &str| {
-            let found = rows.iter().find(|row| row[3] == contestant && row[4] == way).unwrap();
+        let rows: Vec<_> = stream.methods.iter().map(|times| row(stream, times)).collect();
+        let of = |contestant: &str, method: &str| {
+            let found = rows.iter().find(|row| row[3] == contestant && row[4] == method).unwrap();
             (found[2].as_str(), found[6].as_str(), found[10].as_str())
         };
         assert_eq!(of("cuBLASLt", "eager"), ("kept", "4.000", "–"));
@@ -265,7 +266,7 @@ pub mod tests {
         assert_eq!(of("cuBLASLt", "graph, 8 branches"), ("any", "1.000", "peer"));
         assert_eq!(of("resident", "together"), ("any", "0.500", "2.000"));
         assert_eq!(of("resident", "chain"), ("kept", "4.000", "0.500"));
-        let table = ways_table(&report.streams).to_string();
+        let table = methods_table(&report.streams).to_string();
         for part in ["bf16 kk 64x4096x4096", "host µs", "strided batch", "0.250"] {
             assert!(table.contains(part), "{part} is missing in: {table}");
         }

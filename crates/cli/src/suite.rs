@@ -23,24 +23,24 @@ pub enum SuiteError {
         /// Element type of A and B.
         dtype: Dtype,
         /// The problems that are left out, with the reasons.
-        skipped: Vec<LeftOut>,
+        skipped: Vec<UnmeasuredProblem>,
     },
 }
 
-fn join(skipped: &[LeftOut]) -> String {
+fn join(skipped: &[UnmeasuredProblem]) -> String {
     skipped.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Requested problems that are not measured.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LeftOut {
+pub struct UnmeasuredProblem {
     /// A family with its number of problems, or one problem.
     pub what: String,
     /// The reason.
     pub why: String,
 }
 
-impl std::fmt::Display for LeftOut {
+impl std::fmt::Display for UnmeasuredProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.what, self.why)
     }
@@ -80,7 +80,7 @@ pub struct Worklist {
     /// The families that they belong to; empty without a suite.
     pub families: Vec<Chosen>,
     /// Problems that are not measured.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<UnmeasuredProblem>,
 }
 
 impl Worklist {
@@ -129,14 +129,14 @@ impl Worklist {
                 Ok(problems) => problems,
                 Err(why) => {
                     let what = format!("{} ({} problems)", family.name, family.count());
-                    list.left_out.push(LeftOut { what, why: why.to_string() });
+                    list.left_out.push(UnmeasuredProblem { what, why: why.to_string() });
                     continue;
                 }
             };
             let mut chosen = Chosen { family: family.name.clone(), problems: Vec::new() };
             // Usually all problems are rejected for the same reason, the element type, so they
             // share one line.
-            let mut refused: Vec<LeftOut> = Vec::new();
+            let mut refused: Vec<UnmeasuredProblem> = Vec::new();
             for problem in problems {
                 let task = Task::new(problem, elements);
                 match Plan::best(&problem, config, USUAL_SMS) {
@@ -144,15 +144,17 @@ impl Worklist {
                         chosen.problems.push(task.name.clone());
                         list.add(task);
                     }
-                    Err(error) => refused.push(LeftOut { what: task.name, why: refusal(&error) }),
+                    Err(error) => {
+                        refused.push(UnmeasuredProblem { what: task.name, why: refusal(&error) })
+                    }
                 }
             }
             match refused.first() {
-                Some(LeftOut { why, .. })
+                Some(UnmeasuredProblem { why, .. })
                     if refused.len() > 1 && refused.iter().all(|other| other.why == *why) =>
                 {
                     let what = format!("{} ({} problems)", family.name, refused.len());
-                    list.left_out.push(LeftOut { what, why: why.clone() });
+                    list.left_out.push(UnmeasuredProblem { what, why: why.clone() });
                 }
                 _ => list.left_out.append(&mut refused),
             }
@@ -170,7 +172,8 @@ impl Worklist {
     pub fn without_streams(mut self, dtype: Dtype) -> Result<Worklist, Failure> {
         let why = NotMeasured::InARow.to_string();
         let streams = self.streams.drain(..);
-        let skipped = streams.map(|(task, _)| LeftOut { what: task.name, why: why.clone() });
+        let skipped =
+            streams.map(|(task, _)| UnmeasuredProblem { what: task.name, why: why.clone() });
         self.left_out.extend(skipped);
         self.or_nothing_left(dtype)
     }
@@ -188,7 +191,7 @@ impl Worklist {
         tasks.retain(|task| match why(&task.problem) {
             None => true,
             Some(why) => {
-                left_out.push(LeftOut { what: task.name.clone(), why });
+                left_out.push(UnmeasuredProblem { what: task.name.clone(), why });
                 false
             }
         });

@@ -1,6 +1,6 @@
 //! Special values in the emulator and on the CPU, and in the host's conversions.
 
-#[path = "common/specials.rs"]
+#[path = "common/specials/mod.rs"]
 mod specials;
 
 use persistent_gemm::host::Executor;

@@ -146,25 +146,25 @@ pub const KINDS: &[Kind] = {
 
 impl Kind {
     /// The measured variants: each type of D with the planner's choice, then the modes.
-    pub fn ways(&self) -> Vec<Way> {
+    pub fn variants(&self) -> Vec<Variant> {
         let config = |d| Config::new(self.a).with_b_dtype(self.b).with_output(d);
-        let planned = self.outputs.iter().map(|&d| Way { config: config(d), mode: None });
+        let planned = self.outputs.iter().map(|&d| Variant { config: config(d), mode: None });
         let widest = self.outputs.first().into_iter();
         let modes = widest.flat_map(|&d| self.modes.iter().map(move |mode| (d, mode)));
-        let modes =
-            modes.map(|(d, mode)| Way { config: (mode.configure)(config(d)), mode: Some(*mode) });
+        let modes = modes
+            .map(|(d, mode)| Variant { config: (mode.configure)(config(d)), mode: Some(*mode) });
         planned.chain(modes).collect()
     }
 }
 
 /// A product of certain types in a certain mode.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Variant {
     config: Config,
     mode: Option<Mode>,
 }
 
-impl Way {
+impl Variant {
     /// The mode, if one is requested.
     pub fn mode(&self) -> Option<Mode> {
         self.mode
@@ -213,10 +213,10 @@ mod tests {
                 }
             }
         }
-        for way in KINDS.iter().flat_map(Kind::ways) {
-            let plan = Plan::candidates(&problem, way.config(), 132).unwrap().swap_remove(0);
-            let splits = way.config.split.unwrap_or(plan.split);
-            assert_eq!(plan.split, splits, "{way:?}");
+        for variant in KINDS.iter().flat_map(Kind::variants) {
+            let plan = Plan::candidates(&problem, variant.config(), 132).unwrap().swap_remove(0);
+            let splits = variant.config.split.unwrap_or(plan.split);
+            assert_eq!(plan.split, splits, "{variant:?}");
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use persistent_gemm::driver::{self, Function, LaunchConfig, PreparedArguments, StreamRef};
 use persistent_gemm::measure::{Contestant, MeasureError, palindrome};
 
+use super::methods::Resident;
 use super::report::AloneTimes;
-use super::ways::Resident;
 use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 

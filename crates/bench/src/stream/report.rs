@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The method by which jobs reach the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum Method {
     /// A launch each, on one stream.
     Eager,
     /// A CUDA graph with one launch for each job, one after another.
@@ -37,42 +37,43 @@ pub enum Clock {
     Device,
 }
 
-impl Way {
+impl Method {
     /// The name in tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
-            Way::Eager => "eager",
-            Way::Graph => "graph",
-            Way::Branches => "graph, 8 branches",
-            Way::Batch => "strided batch",
-            Way::Together => "together",
-            Way::OneByOne => "one by one",
-            Way::Chain => "chain",
+            Method::Eager => "eager",
+            Method::Graph => "graph",
+            Method::Branches => "graph, 8 branches",
+            Method::Batch => "strided batch",
+            Method::Together => "together",
+            Method::OneByOne => "one by one",
+            Method::Chain => "chain",
         }
     }
 
     /// Whether each job begins when the previous one is done, so that it could read its results.
     pub const fn keeps_order(self) -> bool {
-        matches!(self, Way::Eager | Way::Graph | Way::Chain)
+        matches!(self, Method::Eager | Method::Graph | Method::Chain)
     }
 
     /// The clock that times this method.
     pub const fn clock(self) -> Clock {
         match self {
-            Way::Graph | Way::Branches | Way::Batch => Clock::Device,
-            Way::Eager | Way::Together | Way::OneByOne | Way::Chain => Clock::Host,
+            Method::Graph | Method::Branches | Method::Batch => Clock::Device,
+            Method::Eager | Method::Together | Method::OneByOne | Method::Chain => Clock::Host,
         }
     }
 }
 
 /// Times of one contestant with one method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WayTimes {
+pub struct MethodTimes {
     /// Who: [`PEER`](super::PEER), [`LAUNCHED`](super::LAUNCHED), [`RESIDENT`](super::RESIDENT), or
     /// the requested kernel.
     pub contestant: String,
     /// The method by which its jobs reach the device.
-    pub way: Way,
+    #[serde(rename = "way")]
+    pub method: Method,
     /// Details of what runs.
     pub details: serde_json::Value,
     /// The verification of its results before the timing.
@@ -95,7 +96,7 @@ pub struct WayTimes {
 /// Latency of a single job, from the host's call until the host knows that it is done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AloneTimes {
-    /// Who, as in [`WayTimes::contestant`], or [`EMPTY`](super::EMPTY).
+    /// Who, as in [`MethodTimes::contestant`], or [`EMPTY`](super::EMPTY).
     pub contestant: String,
     /// Number of samples.
     pub samples: usize,
@@ -131,7 +132,7 @@ impl AloneTimes {
 
 /// A contestant, or one of its methods, that was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LeftOutWay {
+pub struct SkippedMethod {
     /// The contestant, and the method if not all are left out.
     pub what: String,
     /// The reason.
@@ -156,29 +157,30 @@ pub struct StreamOutcome {
     /// Bytes of all sets together.
     pub operand_bytes: u64,
     /// All measured contestants and methods.
-    pub ways: Vec<WayTimes>,
+    #[serde(rename = "ways")]
+    pub methods: Vec<MethodTimes>,
     /// Latencies of single jobs.
     pub alone: Vec<AloneTimes>,
     /// Who did not run.
     #[serde(default)]
-    pub left_out: Vec<LeftOutWay>,
+    pub left_out: Vec<SkippedMethod>,
     /// The card right after the rounds.
     pub state: PowerSample,
 }
 
 impl StreamOutcome {
-    /// The median time of the peer's fastest method. If `way` keeps the order of jobs, only methods
+    /// The median time of the peer's fastest method. If `method` keeps the order of jobs, only methods
     /// that keep it count.
-    pub fn fastest_peer(&self, way: Way) -> Option<&WayTimes> {
-        let peers = self.ways.iter().filter(|other| other.contestant == super::PEER);
-        let peers = peers.filter(|other| other.way.keeps_order() || !way.keeps_order());
+    pub fn fastest_peer(&self, method: Method) -> Option<&MethodTimes> {
+        let peers = self.methods.iter().filter(|other| other.contestant == super::PEER);
+        let peers = peers.filter(|other| other.method.keeps_order() || !method.keeps_order());
         peers.min_by(|x, y| x.microseconds.median.total_cmp(&y.microseconds.median))
     }
 
     /// The median time of the peer's fastest method divided by this one's. `None` for the peer
     /// itself, and without a peer.
-    pub fn ratio(&self, times: &WayTimes) -> Option<f64> {
-        let peer = self.fastest_peer(times.way).filter(|_| times.contestant != super::PEER)?;
+    pub fn ratio(&self, times: &MethodTimes) -> Option<f64> {
+        let peer = self.fastest_peer(times.method).filter(|_| times.contestant != super::PEER)?;
         Some(peer.microseconds.median / times.microseconds.median)
     }
 
@@ -196,19 +198,19 @@ mod tests {
     #[test]
     fn a_way_that_keeps_the_order_is_held_against_those_that_do() {
         let outcome = outcome();
-        let of = |contestant: &str, way| {
+        let of = |contestant: &str, method| {
             let found = outcome
-                .ways
+                .methods
                 .iter()
-                .find(|times| (&*times.contestant, times.way) == (contestant, way));
+                .find(|times| (&*times.contestant, times.method) == (contestant, method));
             outcome.ratio(found.unwrap())
         };
         // The peer takes 4 µs eagerly, 2 in a graph and 1 in branches.
-        assert_eq!(of(super::super::RESIDENT, Way::Together), Some(2.0));
-        assert_eq!(of(super::super::RESIDENT, Way::Chain), Some(0.5));
-        assert_eq!(of(super::super::PEER, Way::Eager), None);
-        let alone = StreamOutcome { ways: outcome.ways[3..].to_vec(), ..outcome.clone() };
-        assert_eq!(alone.ratio(&alone.ways[0]), None);
+        assert_eq!(of(super::super::RESIDENT, Method::Together), Some(2.0));
+        assert_eq!(of(super::super::RESIDENT, Method::Chain), Some(0.5));
+        assert_eq!(of(super::super::PEER, Method::Eager), None);
+        let alone = StreamOutcome { methods: outcome.methods[3..].to_vec(), ..outcome.clone() };
+        assert_eq!(alone.ratio(&alone.methods[0]), None);
     }
 
     #[test]

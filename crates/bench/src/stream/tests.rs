@@ -5,13 +5,13 @@ use super::*;
 use persistent_gemm::Error;
 use persistent_gemm::power::PowerSample;
 
-/// A peer in three ways, and a resident kernel in two.
+/// A peer in three methods, and a resident kernel in two.
 pub(crate) fn outcome() -> StreamOutcome {
     let problem = Problem::new(256, 256, 256, Major::K, Major::K);
     let elements = Elements::new(Element::Bf16, Element::Bf16);
-    let times = |contestant: &str, way: Way, median: f64| WayTimes {
+    let times = |contestant: &str, method: Method, median: f64| MethodTimes {
         contestant: contestant.to_owned(),
-        way,
+        method,
         details: serde_json::json!({ "spec": "x" }),
         verification: Verification {
             rows: None,
@@ -19,11 +19,11 @@ pub(crate) fn outcome() -> StreamOutcome {
             comparisons: vec![],
             products: vec![],
         },
-        clock: way.clock(),
+        clock: method.clock(),
         jobs: 1000,
         rounds: vec![median],
         microseconds: Summary::of(&[median]).unwrap(),
-        host_microseconds: (way.clock() == Clock::Host).then(|| Summary::of(&[0.25]).unwrap()),
+        host_microseconds: (method.clock() == Clock::Host).then(|| Summary::of(&[0.25]).unwrap()),
         teraflops: 33.5 / median,
     };
     StreamOutcome {
@@ -33,13 +33,13 @@ pub(crate) fn outcome() -> StreamOutcome {
         count: 1000,
         operand_sets: 10,
         operand_bytes: 4000,
-        ways: vec![
-            times(PEER, Way::Eager, 4.0),
-            times(PEER, Way::Graph, 2.0),
-            times(PEER, Way::Branches, 1.0),
-            times(RESIDENT, Way::Together, 0.5),
-            times(RESIDENT, Way::OneByOne, 0.5),
-            times(RESIDENT, Way::Chain, 4.0),
+        methods: vec![
+            times(PEER, Method::Eager, 4.0),
+            times(PEER, Method::Graph, 2.0),
+            times(PEER, Method::Branches, 1.0),
+            times(RESIDENT, Method::Together, 0.5),
+            times(RESIDENT, Method::OneByOne, 0.5),
+            times(RESIDENT, Method::Chain, 4.0),
         ],
         alone: vec![AloneTimes::of(EMPTY, vec![3.0, 4.0, 5.0]).unwrap()],
         left_out: vec![],
@@ -95,10 +95,10 @@ impl Runner for Fake {
         10
     }
 
-    fn repeat(&mut self) -> Result<ways::Reading> {
+    fn repeat(&mut self) -> Result<methods::Reading> {
         let seconds = self.seconds[self.at % self.seconds.len()];
         self.at += 1;
-        Ok(ways::Reading { seconds, host_seconds: Some(seconds / 2.0) })
+        Ok(methods::Reading { seconds, host_seconds: Some(seconds / 2.0) })
     }
 }
 
@@ -107,9 +107,9 @@ fn a_round_is_two_repetitions() {
     let outcome = outcome();
     let entrant = |seconds: &[f64]| TimedContestant {
         contestant: LAUNCHED.to_owned(),
-        way: Way::Eager,
+        method: Method::Eager,
         details: serde_json::Value::Null,
-        verification: outcome.ways[0].verification.clone(),
+        verification: outcome.methods[0].verification.clone(),
         runner: Box::new(Fake { seconds: seconds.to_vec(), at: 0 }),
         times: vec![],
         host_times: vec![],

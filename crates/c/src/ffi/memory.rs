@@ -163,13 +163,13 @@ mod tests {
 
     /// A problem as a later header has it.
     #[repr(C)]
-    struct Later {
+    struct LaterProblem {
         problem: Problem,
         more: [u64; 3],
     }
 
-    fn later() -> Later {
-        Later { problem: Problem { struct_size: 7, ..Problem::default() }, more: [9; 3] }
+    fn later_problem() -> LaterProblem {
+        LaterProblem { problem: Problem { struct_size: 7, ..Problem::default() }, more: [9; 3] }
     }
 
     #[test]
@@ -181,11 +181,11 @@ mod tests {
 
     #[test]
     fn structs_of_later_headers_are_filled_and_read_where_they_ask_for_nothing_new() {
-        let mut later = later();
+        let mut later = later_problem();
         let target = &raw mut later.problem;
         // SAFETY: so many bytes are there.
-        unsafe { initialise("problem", target, size_of::<Later>()) }.unwrap();
-        assert_eq!((later.problem.struct_size, later.more), (size_of::<Later>(), [0; 3]));
+        unsafe { initialise("problem", target, size_of::<LaterProblem>()) }.unwrap();
+        assert_eq!((later.problem.struct_size, later.more), (size_of::<LaterProblem>(), [0; 3]));
         later.problem.m = 5;
         let source = (&raw const later).cast::<Problem>();
         // SAFETY: as many bytes are there as the first field says.

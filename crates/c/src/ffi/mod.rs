@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pgemm::{Plan, Pointers};
 
 use crate::abi::*;
-use crate::config::{Requested, Texts, USUAL_SMS};
+use crate::config::{ConfigStrings, Requested, USUAL_SMS};
 use crate::failure::{self, Failure};
 use crate::tuner::{self, Request};
 pub use engine::{EngineHandle, JobHandle};
@@ -269,15 +269,15 @@ unsafe fn requested(config: *const Config) -> Result<Requested, Failure> {
     // SAFETY: as the caller vouches.
     let config = unsafe { read("config", config) }?;
     // SAFETY: as the caller vouches.
-    let texts = unsafe {
-        Texts {
+    let strings = unsafe {
+        ConfigStrings {
             split: text("split", config.split)?,
             kernel: text("kernel", config.kernel)?,
             autotune_file: text("autotune_file", config.autotune_file)?,
             epilogue: text("epilogue", config.epilogue)?,
         }
     };
-    Requested::new(&config, texts)
+    Requested::new(&config, strings)
 }
 
 /// # Safety

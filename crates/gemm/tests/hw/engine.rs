@@ -1,11 +1,14 @@
 //! The resident engine: jobs of many shapes, in order and in none, from one thread and from many,
 //! over idle times and to the end.
 
+mod soak;
+mod timing;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
-use persistent_gemm::engine::{Engine, EngineOptions, Goal, Job, Ticket};
+use persistent_gemm::engine::{Engine, EngineOptions, Goal, Job};
 use persistent_gemm::{
     Config, Dtype, Gemm, HostMatrix, Major, Pointers, Precision, Problem, Spec, cpu,
 };
@@ -389,158 +392,12 @@ fn a_full_queue_and_wrong_jobs_are_refused() {
     assert!(error.contains("1000 SMs"), "{error}");
 }
 
-/// A product that is added to D again and again: D then says how often that was done.
-struct Counted {
-    job: Job,
-    d: DeviceBuffer,
-    /// Of one.
-    product: Vec<f32>,
-    times: u32,
-    last: Option<Ticket>,
-    _operands: [DeviceBuffer; 2],
-}
-
-impl Counted {
-    fn new(
-        device: &Device,
-        stream: &Stream,
-        engine: &Engine,
-        extents: [usize; 3],
-        seed: u64,
-    ) -> Self {
-        let [m, n, k] = extents;
-        let problem = Problem::new(m, n, k, Major::K, Major::K);
-        let matrix = |layout, seed| {
-            let mut matrix = HostMatrix::zeros(layout, Dtype::Bf16).unwrap();
-            matrix.fill_integers(seed, 1);
-            matrix
-        };
-        let (a, b) = (matrix(problem.a_layout(), seed), matrix(problem.b_layout(), seed + 1));
-        let mut d = HostMatrix::zeros(problem.d_layout(), Dtype::F32).unwrap();
-        cpu::run(&problem, &a, &b, None, &mut d).unwrap();
-        let product = d.to_f64_vec().into_iter().map(|value| value as f32).collect();
-        let upload =
-            |bytes: &[u8]| DeviceBuffer::from_host(device, bytes, stream.as_ref()).unwrap();
-        let (a, b, d) = (upload(a.bytes()), upload(b.bytes()), upload(&vec![0; m * n * 4]));
-        let pointers = Pointers::new(a.address(), b.address(), d.address(), d.address());
-        let job = engine.prepare(&problem.with_beta(1.0), &pointers).unwrap();
-        Counted { job, d, product, times: 0, last: None, _operands: [a, b] }
-    }
-
-    fn wait(&mut self) {
-        if let Some(ticket) = self.last.take() {
-            ticket.wait_timeout(Duration::from_secs(5)).unwrap();
-        }
-    }
-
-    fn check(&mut self, stream: &Stream) {
-        self.wait();
-        let mut bytes = vec![0; self.product.len() * 4];
-        self.d.copy_to_host(0, &mut bytes, stream.as_ref()).unwrap();
-        let found = bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-        let times = self.times as f32;
-        let wrong = found.zip(&self.product).position(|(found, one)| found != times * one);
-        assert_eq!(wrong, None, "{:?} was not added {times} times", self.job);
-    }
-}
-
 /// Seconds of all of this process's threads on a CPU.
 pub(crate) fn cpu_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
     (ticks(11) + ticks(12)) / 100.0
-}
-
-#[test]
-fn no_job_of_threads_is_lost_or_done_twice() {
-    soak("no_job_of_threads_is_lost_or_done_twice", 0);
-}
-
-#[test]
-fn no_job_of_threads_and_streams_is_lost_or_done_twice() {
-    soak("no_job_of_threads_and_streams_is_lost_or_done_twice", 2);
-}
-
-/// `PGEMM_SOAK` jobs, 200 000 where it is not set, from eight threads and so many streams. Every
-/// ten milliseconds all of them pause, for shorter and longer than the kernel's idle time of one.
-fn soak(name: &str, streams: usize) {
-    const THREADS: usize = 8;
-    const EACH: usize = 24;
-    const BETWEEN_PAUSES: Duration = Duration::from_millis(10);
-    let pause = |round: u32| Duration::from_micros(900 + 190 * u64::from(round % 11));
-    let Some(device) = device(name) else { return };
-    let all: usize = std::env::var("PGEMM_SOAK").map_or(200_000, |text| text.parse().unwrap());
-    let (_, _, engine) = engine(&device, SPECS[3]);
-    let shapes =
-        [[64, 64, 64], [8, 8, 16], [128, 64, 64], [200, 72, 40], [256, 128, 32], [16, 512, 48]];
-    let done = AtomicUsize::new(0);
-    // Nothing is allocated or freed while streams wait for jobs.
-    let mut of_threads: Vec<(Stream, Vec<Counted>)> = (0..THREADS + streams)
-        .map(|thread| {
-            let stream = Stream::new(&device).unwrap();
-            let counted = |at: usize| {
-                let seed = (1000 * thread + 2 * at) as u64;
-                Counted::new(&device, &stream, &engine, shapes[(thread + at) % 6], seed)
-            };
-            let counted = (0..EACH).map(counted).collect();
-            (stream, counted)
-        })
-        .collect();
-    let begin = Instant::now();
-    std::thread::scope(|scope| {
-        for (thread, (stream, counted)) in of_threads.iter_mut().enumerate() {
-            let (engine, done) = (&engine, &done);
-            scope.spawn(move || {
-                // A tenth of them by streams.
-                let of_streams = if streams > 0 { all / 10 } else { 0 };
-                let share = match thread < THREADS {
-                    true => (all - of_streams) / THREADS,
-                    false => of_streams / streams.max(1),
-                };
-                let mut round = 1;
-                for job in 0..share {
-                    let next = BETWEEN_PAUSES * round;
-                    if begin.elapsed() >= next {
-                        let end = next + pause(round);
-                        std::thread::sleep(end.saturating_sub(begin.elapsed()));
-                        round += 1;
-                    }
-                    let own = &mut counted[job * 7 % EACH];
-                    // SAFETY: the buffers outlive the work; each D has one job after the other.
-                    own.last = Some(unsafe {
-                        if thread >= THREADS {
-                            engine.submit_on(stream.as_ref(), &own.job).unwrap()
-                        } else if job % 3 == 0 && own.last.is_some() {
-                            let before = own.last.take().unwrap();
-                            engine.submit_after(&own.job, &[&before]).unwrap()
-                        } else {
-                            own.wait();
-                            engine.submit(&own.job).unwrap()
-                        }
-                    });
-                    own.times += 1;
-                }
-                done.fetch_add(share, Ordering::Relaxed);
-            });
-        }
-    });
-    engine.drain().unwrap();
-    let seconds = begin.elapsed().as_secs_f64();
-    for (stream, counted) in &mut of_threads {
-        counted.iter_mut().for_each(|counted| counted.check(stream));
-    }
-    let before = cpu_seconds();
-    std::thread::sleep(Duration::from_secs(1));
-    let idle = cpu_seconds() - before;
-    println!(
-        "{} jobs in {seconds:.1} s, none lost, none done twice; {} launches; {idle:.2} s of a CPU \
-         in a second of idling",
-        done.load(Ordering::Relaxed),
-        engine.launches()
-    );
-    assert!(idle < 0.05, "{idle}");
-    assert!(engine.launches() > 2, "no pause was long enough: {} launches", engine.launches());
 }
 
 /// Not a test of its own: what a child process does for the next one.
@@ -608,100 +465,4 @@ fn another_context_may_use_the_device() {
     assert!(status.success(), "{status}");
     known.check(&stream);
     println!("{jobs} jobs beside another process in {:.1} s", begin.elapsed().as_secs_f64());
-}
-
-fn median(mut times: Vec<f64>) -> (f64, f64) {
-    times.sort_by(f64::total_cmp);
-    (times[times.len() / 2], times[times.len() * 99 / 100])
-}
-
-/// Prints how long jobs take.
-#[test]
-fn jobs_are_timed() {
-    let Some(device) = device("jobs_are_timed") else { return };
-    let stream = Stream::new(&device).unwrap();
-    for name in SPECS[..2].iter().copied() {
-        let (config, _, engine) = engine(&device, name);
-        for (m, n, k) in [
-            (128, 128, 128),
-            (256, 256, 256),
-            (512, 512, 512),
-            (1024, 1024, 1024),
-            (64, 4096, 4096),
-            (4096, 4096, 4096),
-        ] {
-            let problem = Problem::new(m, n, k, Major::K, Major::K);
-            let bytes = |rows: usize, columns: usize| {
-                DeviceBuffer::from_host(&device, &vec![0x3c; rows * columns * 2], stream.as_ref())
-                    .unwrap()
-            };
-            let _ = &config;
-            let (a, b, d) = (bytes(m, k), bytes(n, k), bytes(m, n));
-            let job = engine
-                .prepare(&problem, &Pointers::new(a.address(), b.address(), 0, d.address()))
-                .unwrap();
-            // SAFETY: the buffers outlive the work, which is waited for.
-            let submit = || unsafe { engine.submit(&job) }.unwrap();
-            submit().wait().unwrap();
-            let single = (0..2000).map(|_| {
-                let begin = Instant::now();
-                submit().wait().unwrap();
-                begin.elapsed().as_secs_f64() * 1e6
-            });
-            let (single, late) = median(single.collect());
-            let count = if m == 4096 { 100 } else { 1000 };
-            let jobs = vec![&job; count];
-            let batch = (0..7).map(|_| {
-                submit().wait().unwrap();
-                let begin = Instant::now();
-                // SAFETY: as above.
-                unsafe { engine.submit_all(jobs.iter().copied()) }.unwrap();
-                engine.drain().unwrap();
-                begin.elapsed().as_secs_f64() * 1e6 / count as f64
-            });
-            let (batch, _) = median(batch.collect());
-            let each = (0..7).map(|_| {
-                submit().wait().unwrap();
-                let begin = Instant::now();
-                (0..count).for_each(|_| drop(submit()));
-                let submitted = begin.elapsed().as_secs_f64() * 1e6 / count as f64;
-                engine.drain().unwrap();
-                (submitted, begin.elapsed().as_secs_f64() * 1e6 / count as f64)
-            });
-            let each: Vec<_> = each.collect();
-            let (submitted, _) = median(each.iter().map(|times| times.0).collect());
-            let (each, _) = median(each.iter().map(|times| times.1).collect());
-            let chain = (0..5).map(|_| {
-                let begin = Instant::now();
-                let mut last = submit();
-                for _ in 1..count {
-                    // SAFETY: as above.
-                    last = unsafe { engine.submit_after(&job, &[&last]) }.unwrap();
-                }
-                last.wait().unwrap();
-                begin.elapsed().as_secs_f64() * 1e6 / count as f64
-            });
-            let (chain, _) = median(chain.collect());
-            let on_stream = (0..5).map(|_| {
-                let begin = Instant::now();
-                for _ in 0..count.min(500) {
-                    // SAFETY: as above.
-                    unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap();
-                }
-                let enqueued = begin.elapsed().as_secs_f64() * 1e6 / count.min(500) as f64;
-                stream.synchronize().unwrap();
-                (enqueued, begin.elapsed().as_secs_f64() * 1e6 / count.min(500) as f64)
-            });
-            let on_stream: Vec<_> = on_stream.collect();
-            let (enqueued, _) = median(on_stream.iter().map(|times| times.0).collect());
-            let (on_stream, _) = median(on_stream.iter().map(|times| times.1).collect());
-            println!("{m}x{n}x{k} on a stream: {on_stream:.2} µs each, enqueued in {enqueued:.2}");
-            println!(
-                "{name} {m}x{n}x{k}: alone {single:.2} µs (p99 {late:.2}), of {count} at once \
-                 {batch:.3}, one by one {each:.3} (submitting {submitted:.3}), in a chain \
-                 {chain:.2}"
-            );
-        }
-        println!("{engine:?}");
-    }
 }

@@ -15,7 +15,7 @@ mod interop;
 mod layouts;
 mod operands;
 mod outofcore;
-#[path = "../common/specials.rs"]
+#[path = "../common/specials/mod.rs"]
 mod special_values;
 mod specials;
 mod split;

@@ -11,6 +11,7 @@ mod attributes;
 mod describe;
 mod facts;
 mod form;
+mod generate;
 mod limits;
 mod table;
 

@@ -3,117 +3,25 @@
 //! wrap. Each term of an operand has integers of its own, and scales are powers of two. A bias is of integers too; activations are
 //! those that keep them.
 
+mod case;
+mod operand;
+
 use std::fmt;
 
-use half::{bf16, f16};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Activation, BiasAlong, Epilogue, GemmKernel, L2Policies, L2Policy, MatrixArgument, OutputMajor,
-    Spec, Terms, Work,
+    Activation, BiasAlong, GemmKernel, L2Policies, L2Policy, MatrixArgument, OutputMajor, Spec,
+    Terms, Work,
+};
+
+pub use case::{CPlace, Case};
+use operand::{
+    Operand, POISON, alpha_of, bias_bytes, bias_offset, integer_factor, integers, values_of,
 };
 
 /// The parameters of activations: integers, as all numbers are.
 const PARAMETERS: [f64; 2] = [-3.0, 12.0];
-
-/// Where C lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CPlace {
-    /// Nowhere: beta is 0, and D's bytes, all of them NaN, are C's too.
-    Unread,
-    /// In memory of its own.
-    Apart,
-    /// In D.
-    InPlace,
-}
-
-/// The size of a problem and how it is launched.
-#[derive(Clone, Copy, Debug)]
-pub struct Case {
-    pub m: u32,
-    pub n: u32,
-    pub k: u32,
-    pub alpha: f32,
-    pub beta: f32,
-    pub c: CPlace,
-    pub raster_rows: u32,
-    pub clusters: u32,
-    pub split: Split,
-    pub batch: Batch,
-    /// Elements by which the addresses and leading dimensions of C and D are beyond whole 16-byte units.
-    pub off: [usize; 2],
-}
-
-/// Which tiles are split along k, among how many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Split {
-    pub tiles: u32,
-    pub workers: u32,
-    pub unordered: bool,
-}
-
-impl Split {
-    pub const NONE: Split = Split { tiles: 0, workers: 0, unordered: false };
-}
-
-/// Products of a case, each with matrices of its own, or all with the same A, B or C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
-    pub count: u32,
-    pub same: [bool; 3],
-}
-
-impl Batch {
-    pub const ONE: Batch = Batch { count: 1, same: [false; 3] };
-
-    /// Matrices in memory, of A, B and C.
-    fn matrices(&self) -> [usize; 3] {
-        self.same.map(|same| if same { 1 } else { self.count as usize })
-    }
-}
-
-impl Case {
-    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
-    /// and n so far that the last CTAs of a cluster have nothing to do, but with lines of D that TMA stores.
-    pub fn ragged(spec: &Spec, tiles: [u32; 2], k_tiles: u32) -> Case {
-        let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
-        let m = cut(spec.tile.m * spec.cluster.m, tiles[0]);
-        let n = cut(spec.tile.n * spec.cluster.n, tiles[1]);
-        let unit = 16 / spec.output.bytes();
-        let (m, n) = match spec.d_major {
-            OutputMajor::N => (m, n.next_multiple_of(unit)),
-            OutputMajor::M => (m.next_multiple_of(unit), n),
-        };
-        Case {
-            m,
-            n,
-            k: cut(spec.tile.k, k_tiles),
-            alpha: 1.0,
-            beta: 0.0,
-            c: CPlace::Unread,
-            raster_rows: 2,
-            clusters: 1,
-            split: Split::NONE,
-            batch: Batch::ONE,
-            off: [0; 2],
-        }
-    }
-
-    /// The same with the first `tiles` split among `workers`.
-    pub fn split(self, tiles: u32, workers: u32, unordered: bool) -> Case {
-        Case { split: Split { tiles, workers, unordered }, ..self }
-    }
-
-    /// So many products, with the same A, B or C for all where `same` says so.
-    pub fn batch(self, count: u32, same: [bool; 3]) -> Case {
-        Case { batch: Batch { count, same }, ..self }
-    }
-
-    /// The same with factors that are powers of two, so that the result stays exact until it is rounded to D's type.
-    pub fn scaled(self, alpha: f32, beta: f32, c: CPlace) -> Case {
-        Case { alpha, beta, c, ..self }
-    }
-}
 
 /// A case with its operands and the D that a kernel has to produce.
 pub struct Problem {
@@ -129,16 +37,6 @@ pub struct Problem {
     scales: [Vec<f32>; 2],
     /// The bias, behind as many NaNs as its address is beyond whole 16-byte units.
     bias: Vec<u8>,
-}
-
-/// Padded matrices as they lie in memory.
-struct Operand {
-    bytes: Vec<u8>,
-    /// Bytes before element (0, 0).
-    guard: usize,
-    leading_dimension: usize,
-    /// Elements from one matrix to the next; 0 where there is one.
-    batch_stride: usize,
 }
 
 /// What may go wrong in a run.
@@ -383,128 +281,4 @@ impl Problem {
             }
         }
     }
-}
-
-/// A byte of NaNs in every floating-point type.
-const POISON: u8 = 0xff;
-
-impl Operand {
-    /// `count` matrices of `lines` of `length` elements, with NaNs behind each and at least one line of NaNs before the first and
-    /// after the last. They begin `off` elements behind whole 16-byte units, and are so many longer.
-    fn new(
-        element: Element,
-        count: usize,
-        [lines, length]: [usize; 2],
-        off: usize,
-        value: impl Fn(usize, usize, usize) -> f64,
-    ) -> Operand {
-        let size = element.bytes() as usize;
-        // Lines that TMA moves are multiples of 16 bytes, here with at least one chunk of padding.
-        let leading_dimension = (length * size / 16 + 2) * 16 / size + off;
-        let line_bytes = leading_dimension * size;
-        let guard = line_bytes.next_multiple_of(16) + off * size;
-        // No multiple of a line, so that no matrix seems to go on in the next.
-        let apart = (lines + 1) * line_bytes + 16;
-        let mut bytes = vec![POISON; guard + (count - 1) * apart + (lines + 1) * line_bytes];
-        for (matrix, line) in (0..count).flat_map(|at| (0..lines).map(move |line| (at, line))) {
-            let start = guard + matrix * apart + line * line_bytes;
-            for i in 0..length {
-                let place = &mut bytes[start + i * size..][..size];
-                write_element(place, element, value(matrix, line, i));
-            }
-        }
-        let batch_stride = if count == 1 { 0 } else { apart / size };
-        Operand { bytes, guard, leading_dimension, batch_stride }
-    }
-}
-
-/// Bytes before a bias that is `off` elements beyond whole 16-byte units.
-fn bias_offset(spec: &Spec, off: usize) -> usize {
-    off * Epilogue::bias_type(spec.output).bytes() as usize
-}
-
-fn bias_bytes(spec: &Spec, bias: &[i32], off: usize) -> Vec<u8> {
-    let element = Epilogue::bias_type(spec.output);
-    let mut bytes = vec![POISON; bias_offset(spec, off)];
-    for &value in bias {
-        let start = bytes.len();
-        bytes.resize(start + element.bytes() as usize, 0);
-        write_element(&mut bytes[start..], element, value.into());
-    }
-    bytes
-}
-
-/// The element nearest to `value`; of tf32 a binary32 just below it in magnitude, which is `value` once rounded.
-fn write_element(place: &mut [u8], element: Element, value: f64) {
-    let single = value as f32;
-    match element {
-        Element::Bf16 => place.copy_from_slice(&bf16::from_f32(single).to_le_bytes()),
-        Element::F16 => place.copy_from_slice(&f16::from_f32(single).to_le_bytes()),
-        Element::F32 => place.copy_from_slice(&single.to_le_bytes()),
-        Element::Tf32 => {
-            let below = if value == 0.0 { 0 } else { 0x800 };
-            place.copy_from_slice(&(single.to_bits() - below).to_le_bytes());
-        }
-        Element::E4m3 => place[0] = float8(single, 3, -6, 448.0),
-        Element::E5m2 => place[0] = float8(single, 2, -14, 57344.0),
-        Element::S8 => place[0] = (single.round_ties_even() as i8).cast_unsigned(),
-        Element::U8 => place[0] = value as u8,
-        Element::S32 => place.copy_from_slice(&(value as i32).to_le_bytes()),
-        Element::F64 => panic!("no kernel has f64 matrices"),
-    }
-}
-
-/// The nearest 8-bit float with so many bits of fraction, of two the even one; `least` is the exponent of its smallest normal
-/// number, `largest` where it saturates.
-fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
-    let magnitude = value.abs().min(largest);
-    // All of the numbers, in the order of their patterns.
-    let number = |bits: i32| match (bits >> fraction, bits & ((1 << fraction) - 1)) {
-        (0, low) => low as f32 * 2f32.powi(least - fraction),
-        (exponent, low) => {
-            ((1 << fraction) + low) as f32 * 2f32.powi(exponent - 1 + least - fraction)
-        }
-    };
-    let (mut below, mut above) = (0, 0x7f);
-    while above - below > 1 {
-        let middle = (below + above) / 2;
-        if number(middle) <= magnitude { below = middle } else { above = middle }
-    }
-    let [down, up] = [magnitude - number(below), number(above) - magnitude];
-    let nearest = if down < up || down == up && below % 2 == 0 { below } else { above };
-    nearest as u8 | if value.is_sign_negative() { 0x80 } else { 0 }
-}
-
-/// Factor of A·B. Integers have large products: as floats and as integers of 8 bits they are scaled to where some of these
-/// saturate.
-fn alpha_of(spec: &Spec, case: &Case) -> f32 {
-    let integers = matches!(spec.a, Element::S8 | Element::U8) && spec.output != Element::S32;
-    case.alpha * if integers { 2f32.powi(-11) } else { 1.0 }
-}
-
-/// Operands from integers of at most 4: over the whole range of 8-bit integers, and what all others have exactly.
-fn values_of(element: Element, integers: Vec<i32>) -> Vec<i32> {
-    let value = |integer: i32| match element {
-        Element::S8 => integer * 31,
-        Element::U8 => (integer + 4) * 31,
-        _ => integer,
-    };
-    integers.into_iter().map(value).collect()
-}
-
-/// A factor for integers, from one that is a multiple of a half: so large that products wrap.
-fn integer_factor(factor: f32) -> i32 {
-    (factor * 2.0) as i32 * 0x1_0001
-}
-
-/// Integers from `-limit` to `limit` that look random.
-fn integers(seed: u64, count: usize, limit: u64) -> Vec<i32> {
-    let mut state = seed;
-    (0..count)
-        .map(|_| {
-            // Knuth's MMIX generator; its high bits are good enough.
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((state >> 33) % (2 * limit + 1)) as i32 - limit as i32
-        })
-        .collect()
 }

@@ -1,7 +1,14 @@
-"""Matrix multiplication for NVIDIA Hopper, on arrays of PyTorch, CuPy, JAX, numpy and others as they lie in memory.
+"""Matrix multiplication for NVIDIA Hopper GPUs.
 
-matmul and linear compute on arrays, Runner on addresses, an Engine by a kernel that stays on the device; autotune finds the fastest kernel for a problem. With
-``import persistent_gemm.torch`` the functions are PyTorch's operators too, for torch.compile. Neither a GPU nor PyTorch is needed.
+The functions accept arrays of PyTorch, CuPy, JAX, numpy and other libraries, and read them in
+place.
+
+``matmul`` and ``linear`` multiply arrays. A ``Runner`` multiplies matrices that are given by their
+addresses. An ``Engine`` submits jobs to a kernel that stays resident on the device. ``autotune``
+finds the fastest kernel for a problem by measurement.
+
+``import persistent_gemm.torch`` registers ``matmul`` and ``linear`` as PyTorch operators, which
+torch.compile supports. The package itself needs neither a GPU nor PyTorch.
 """
 
 from persistent_gemm._core import Engine, Runner, Ticket, __version__, autotune, describe, linear, matmul

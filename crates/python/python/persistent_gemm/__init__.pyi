@@ -21,11 +21,11 @@ _Array = _Dlpack | _HostArray | _DeviceArray
 _A = TypeVar("_A", bound=_Array)
 _Out = TypeVar("_Out", bound=_Array)
 
-# Types by the library's names (f16, bf16, f32, tf32, f64, e4m3, e5m2, s8, u8, s32), by those of
-# others, or their objects.
+# An element type: a name of this library (f16, bf16, f32, tf32, f64, e4m3, e5m2, s8, u8, s32), or
+# a name or a dtype object of another library.
 _Dtype = str | Any
 _Precision = Literal["full", "fast", "f16", "exact", "tf32", "tf32x3", "f16x3", "bf16x6", "bf16x9"]
-# A handle, or a stream of torch.cuda or cupy.cuda.
+# A CUDA stream: its handle, or a stream object of torch.cuda or cupy.cuda.
 _Stream = int | Any
 
 @overload

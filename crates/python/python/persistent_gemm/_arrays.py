@@ -1,4 +1,4 @@
-"""Results in the libraries of those who call; PyTorch's tensors are made elsewhere."""
+"""Allocates results as arrays of the caller's library. PyTorch tensors are allocated elsewhere."""
 
 from persistent_gemm._errors import ArgumentError, DtypeError
 
@@ -20,7 +20,11 @@ def _dtype(name):
 
 
 def empty(like, shape, dtype, by_columns, ordinal):
-    """An array without values of the library of `like`, on the CPU or on a CUDA device."""
+    """Returns an uninitialised array of the library of `like`.
+
+    The array is on the CUDA device `ordinal`, or on the CPU if `ordinal` is None. It is column-major
+    if `by_columns` is set.
+    """
     order = "F" if by_columns else "C"
     library = type(like).__module__.partition(".")[0]
     if library in ("jax", "jaxlib"):
@@ -46,7 +50,7 @@ def _empty_of_jax(like, shape, dtype, by_columns):
         )
     import jax
 
-    # Nobody else sees it before it is written, so that it is as unchanging as all of JAX's arrays
-    # for those who do.
+    # The array is returned only after the result is written to it. Callers therefore see an
+    # immutable array, as JAX requires.
     with jax.default_device(next(iter(like.devices()))):
         return jax.block_until_ready(jax.numpy.empty(shape, _dtype(dtype)))

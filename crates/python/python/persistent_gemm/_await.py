@@ -1,13 +1,14 @@
-"""Waiting for tickets of engines in coroutines."""
+"""Lets coroutines wait for tickets of an engine."""
 
 import asyncio
 
-# Seconds between two questions: none at first, since small jobs take microseconds, and then longer.
+# The first and the longest pause between two polls, in seconds. The first polls have no pause,
+# because small jobs take only microseconds.
 _FIRST, _LONGEST = 0.0001, 0.002
 
 
 async def done(ticket):
-    """Returns when the job is done; raises where it will never be."""
+    """Returns when the job is done. Raises an exception if the job can no longer be done."""
     for _ in range(20):
         if ticket.done():
             return

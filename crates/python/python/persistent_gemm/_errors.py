@@ -1,48 +1,57 @@
-"""What can go wrong. Messages say what was asked, what the limit is and what to do."""
+"""The exceptions of this library.
+
+Each message states the request, the limit that it violates, and how to correct it.
+"""
 
 
 class Error(Exception):
-    """The base of all of them."""
+    """The base class of all exceptions of this library."""
 
 
 class ArgumentError(Error, ValueError):
-    """An array, number or text that is not what it must be."""
+    """An array, a number or a string is not a valid argument."""
 
 
 class DtypeError(Error, TypeError):
-    """Element types that nothing multiplies, or objects that are no arrays."""
+    """No kernel multiplies these element types, or an object is not an array."""
 
 
 class NotSupportedError(Error, ValueError):
-    """A knob or a mode that no kernel has."""
+    """No kernel supports the requested knob or mode."""
 
 
 class NoDeviceError(Error, RuntimeError):
-    """No CUDA driver, no GPU, or one of another generation than Hopper."""
+    """There is no CUDA driver, no GPU, or only a GPU of another generation than Hopper."""
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Memory of a device or of the host ran out."""
+    """The memory of a device or of the host is exhausted."""
 
 
 class DriverError(Error, RuntimeError):
-    """A call of the CUDA driver failed, maybe because of earlier work."""
+    """A call of the CUDA driver failed, possibly because of earlier work."""
 
 
 class StateError(Error, RuntimeError):
-    """A call at the wrong time, such as the first one of a problem while a stream is being captured."""
+    """The call is not allowed in the current state.
+
+    An example is the first call for a problem while a stream is being captured.
+    """
 
 
 class TimedOutError(Error, TimeoutError):
-    """What was waited for takes longer than the caller would wait. It goes on, and can be waited for again."""
+    """The work took longer than the caller's timeout.
+
+    The work continues, and the caller can wait for it again.
+    """
 
 
 class FileError(Error, OSError):
-    """A results file of the autotuner that cannot be read or written."""
+    """A results file of the autotuner cannot be read or written."""
 
 
 class InternalError(Error, RuntimeError):
-    """A defect of this library."""
+    """This library has a defect."""
 
 
 for _class in list(globals().values()):

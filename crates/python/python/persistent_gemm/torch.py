@@ -1,8 +1,12 @@
-"""matmul and linear as operators of PyTorch, with gradients: for torch.compile, CUDA graphs, and whatever else goes through its
-dispatcher. Importing this module registers ``torch.ops.persistent_gemm.matmul`` and ``torch.ops.persistent_gemm.linear``.
+"""``matmul`` and ``linear`` as PyTorch operators with gradients.
 
-``persistent_gemm.matmul`` and ``persistent_gemm.linear`` go this way by themselves where gradients are recorded, where a tensor is of
-a class that is derived from torch.Tensor, and, once this module is imported, in functions that torch.compile compiles.
+Importing this module registers ``torch.ops.persistent_gemm.matmul`` and
+``torch.ops.persistent_gemm.linear``. The operators support torch.compile, CUDA graphs, and every
+other feature that uses PyTorch's dispatcher.
+
+``persistent_gemm.matmul`` and ``persistent_gemm.linear`` use these operators automatically if
+gradients are recorded or if a tensor belongs to a subclass of torch.Tensor. Once this module is
+imported, functions that torch.compile compiles use them too.
 """
 
 import math
@@ -16,7 +20,7 @@ __all__ = ["linear", "matmul"]
 
 _LIBRARY = torch.library.Library("persistent_gemm", "DEF")
 _COMMON = "str? epilogue=None, str? dtype=None, str? precision=None, ScalarType? out_dtype=None"
-# Operands are read as they lie, so compiled code must hand over those strides that were traced.
+# Operands are read in place, so compiled code must pass tensors with the strides that were traced.
 _STRIDES = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
 _TAGS = (torch.Tag.pt2_compliant_tag, _STRIDES)
 _LIBRARY.define(
@@ -65,8 +69,8 @@ def _result_dtype(a, dtype, out_dtype):
 
 @torch.library.register_fake("persistent_gemm::matmul")
 def _(a, b, c=None, bias=None, alpha=1.0, beta=0.0, epilogue=None, dtype=None, precision=None, out_dtype=None):
-    # Shapes are torch.matmul's, which says what is wrong with others; its type is not, and the
-    # values are never computed.
+    # torch.matmul determines the shape of the result, and reports shapes that do not match. The
+    # type of the result follows other rules. No values are computed.
     shape = torch.matmul(a.to(torch.float32), b.to(torch.float32)).shape
     result = a.new_empty(shape, dtype=_result_dtype(a, dtype, out_dtype))
     if c is not None and beta != 0.0 and _is_by_columns(c, shape):
@@ -83,7 +87,7 @@ def _(x, weight, bias=None, epilogue=None, dtype=None, precision=None, out_dtype
 
 
 def _is_by_columns(c, shape):
-    """Whether C can only be added to a column-major result."""
+    """Returns whether C can only be added to a column-major result."""
     if len(shape) < 2 or shape[-1] == 1 or shape[-2] == 1:
         return False
     rows, columns = c.expand(shape).stride()[-2:]
@@ -110,8 +114,8 @@ def _of_sigmoid(z):
     return sigmoid * (1 - sigmoid)
 
 
-# Derivatives of activations, for each of _core.ACTIVATIONS, of functions that have derivatives
-# themselves. Parameters follow z.
+# The derivative of each activation in _core.ACTIVATIONS. The derivatives consist of differentiable
+# functions. The parameters of an activation are arguments after z.
 _DERIVATIVES = {
     "relu": lambda z: (z > 0).to(z.dtype),
     "gelu": _of_gelu,
@@ -124,7 +128,7 @@ _DERIVATIVES = {
 
 
 def _activation(epilogue):
-    """The name of an epilogue's activation and its parameters, if it has one."""
+    """Returns the name and the parameters of an epilogue's activation, or None without one."""
     last = epilogue.split("|")[-1] if epilogue else ""
     name, _, given = last.strip().removesuffix(")").partition("(")
     if name.strip() not in _core.ACTIVATIONS:
@@ -144,7 +148,10 @@ def _check_types(*tensors):
 
 
 def _before_activation(ctx, grad, again):
-    """The gradient of what the activation is applied to, which `again` computes once more, in f32 where that is more."""
+    """Returns the gradient of the activation's input.
+
+    `again` computes this input again, in f64 if the operands are f64, and in f32 otherwise.
+    """
     activation = _activation(ctx.epilogue)
     if activation is None:
         return grad
@@ -154,7 +161,10 @@ def _before_activation(ctx, grad, again):
 
 
 def _product(a, b, like, ctx):
-    """A product of gradients, in the type and with the precision of the operand that it is the gradient of."""
+    """Returns the gradient of the operand `like` as the product of `a` and `b`.
+
+    The product has the type and the precision of this operand.
+    """
     precision = ctx.precision if like.dtype == torch.float32 or ctx.precision == "f16" else None
     return matmul(a.to(like.dtype), b.to(like.dtype), dtype=ctx.dtype, precision=precision, out_dtype=like.dtype)
 
@@ -180,7 +190,7 @@ def _setup(ctx, a, b, c, bias, others):
 
 
 def _wide(dtype):
-    """The type that results before an activation are computed again in."""
+    """Returns the type in which the input of an activation is computed again."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -194,7 +204,7 @@ def _bias_gradient(ctx, z):
     else:
         along = None if column_vanished else z.dim() - 1
     others = [dimension for dimension in range(z.dim()) if dimension != along]
-    # A sum over no dimensions is one over all in torch.
+    # torch sums over all dimensions if the list of dimensions is empty.
     return (z.sum(others) if others else z).reshape(shape).to(dtype)
 
 
@@ -203,7 +213,7 @@ def _backward_matmul(ctx, grad):
 
     def again():
         epilogue, wide = _without_activation(ctx.epilogue), _wide(a.dtype)
-        # C and the bias are of the result's type.
+        # C and the bias have the type of the result.
         c_wide, bias_wide = (None if array is None else array.to(wide) for array in (c, bias))
         return matmul(a, b, c=c_wide, alpha=ctx.alpha, beta=ctx.beta, bias=bias_wide, epilogue=epilogue,
                       dtype=ctx.dtype, precision=ctx.precision, out_dtype=wide)
@@ -211,7 +221,7 @@ def _backward_matmul(ctx, grad):
     z = _before_activation(ctx, grad, again)
     of_a = of_b = of_c = None
     scaled = z if ctx.alpha == 1.0 else z * ctx.alpha
-    # Vectors are matrices with one row or column.
+    # A vector becomes a matrix with one row or one column.
     if b.dim() == 1:
         scaled = scaled.unsqueeze(-1)
     if a.dim() == 1:
@@ -251,7 +261,7 @@ torch.library.register_autograd("persistent_gemm::linear", _backward_linear, set
 
 
 def _name(dtype):
-    """A type as the operators take it."""
+    """Returns the name of a type in the form that the operators accept."""
     if dtype is None or isinstance(dtype, str):
         return dtype
     return str(dtype).removeprefix("torch.")
@@ -270,7 +280,10 @@ def _torch_dtype(dtype):
 
 def matmul(a, b, out=None, c=None, alpha=1.0, beta=0.0, epilogue=None, *, bias=None, dtype=None, precision=None,
            out_dtype=None, stream=None):
-    """persistent_gemm.matmul by torch's dispatcher: with gradients, and in functions that torch.compile compiles."""
+    """Calls persistent_gemm.matmul through PyTorch's dispatcher.
+
+    The call records gradients, and functions that torch.compile compiles can contain it.
+    """
     if stream is not None:
         raise ArgumentError("stream does not go with torch's operators: use torch.cuda.stream(...)")
     if bias is not None and _without_activation(epilogue) is None:
@@ -282,7 +295,7 @@ def matmul(a, b, out=None, c=None, alpha=1.0, beta=0.0, epilogue=None, *, bias=N
 
 
 def linear(x, weight, bias=None, epilogue=None, *, out=None, dtype=None, precision=None, out_dtype=None, stream=None):
-    """persistent_gemm.linear by torch's dispatcher, as matmul."""
+    """Calls persistent_gemm.linear through PyTorch's dispatcher, as matmul does."""
     if stream is not None:
         raise ArgumentError("stream does not go with torch's operators: use torch.cuda.stream(...)")
     if bias is not None and _without_activation(epilogue) is None:
@@ -301,6 +314,6 @@ def _dispatch_linear(x, weight, *, c=None, alpha=1.0, beta=0.0, **keywords):
     return linear(x, weight, **keywords)
 
 
-# In functions that torch.compile compiles these stand for the compiled ones.
+# In functions that torch.compile compiles, these operators replace the compiled functions.
 torch.compiler.substitute_in_graph(_core.matmul, skip_signature_check=True)(matmul)
 torch.compiler.substitute_in_graph(_core.linear, skip_signature_check=True)(linear)

@@ -11,7 +11,7 @@ use persistent_gemm::{Error, Gemm, Pointers, Prepared, RunRequest};
 use pgemm_kernels::{Spec, WorkSource};
 use pgemm_plan::Problem;
 
-use super::report::Way;
+use super::report::Method;
 use super::{BRANCHES, REPLAYS};
 use crate::bench::Bench;
 use crate::cublaslt::{CublasLt, CublasLtPlan};
@@ -343,7 +343,7 @@ impl Resident {
 /// Jobs for an engine, by the host's clock. The kernel is on the device when it starts.
 pub(super) struct Queued {
     pub(super) resident: Rc<Resident>,
-    pub(super) way: Way,
+    pub(super) method: Method,
     pub(super) count: usize,
 }
 
@@ -351,15 +351,15 @@ impl Queued {
     /// Submits all jobs; the last ticket, if one is to be waited for instead of all jobs.
     fn submit(&self) -> Result<Option<Ticket>> {
         let resident = &*self.resident;
-        match self.way {
-            Way::Chain => {
+        match self.method {
+            Method::Chain => {
                 let mut last = resident.submit(0)?;
                 for job in 1..self.count {
                     last = resident.submit_after(job, &[&last])?;
                 }
                 Ok(Some(last))
             }
-            Way::OneByOne => {
+            Method::OneByOne => {
                 (0..self.count).try_for_each(|job| resident.submit(job).map(drop))?;
                 Ok(None)
             }
