@@ -1,17 +1,17 @@
-//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of
-//! the next are loaded, which may be in the next stage.
+//! Software-pipelined mainloops with fragments in registers. While the fragments of one step are
+//! multiplied, the fragments of the next step are loaded. The next step may be in the next stage.
 
 use pgemm_ir::{Carried, KernelBuilder, LoadSlot, RingCursor, Val, ty};
 
 use crate::coordinates::Segment;
 use crate::operands::Operands;
 
-/// A stage, and a step in it.
+/// A stage, and the index of a step in it.
 pub(super) type Step<'k> = (Val<'k, ty::U32>, u32);
 
-/// What is loaded and multiplied in each step.
+/// The fragments of a mainloop, and how each step loads and multiplies them.
 pub(super) trait Fragments<'k> {
-    /// What a consumer knows of its part of a tile.
+    /// The state of a consumer, which says what part of a tile it computes.
     type Consumer;
     /// The fragments of one step.
     type Held: Carried<'k>;
@@ -21,10 +21,10 @@ pub(super) trait Fragments<'k> {
     /// The operands.
     fn operands(&self) -> &Operands<'k>;
 
-    /// Steps of a stage.
+    /// Number of steps of a stage.
     fn steps(&self) -> u32;
 
-    /// Sums of nothing.
+    /// Sums that are all zero.
     fn zeros(&self) -> Self::Sums;
 
     /// Waits until a stage can be read.
@@ -33,7 +33,7 @@ pub(super) trait Fragments<'k> {
     /// Loads the fragments of a step.
     fn load(&self, consumer: &Self::Consumer, at: Step<'k>) -> Self::Held;
 
-    /// Multiplies one step's fragments, and loads those of the next.
+    /// Multiplies the fragments of one step, and loads the fragments of the next.
     fn step(
         &self,
         consumer: &Self::Consumer,
@@ -42,11 +42,11 @@ pub(super) trait Fragments<'k> {
         next: Step<'k>,
     ) -> Self::Held;
 
-    /// Multiplies the last step's fragments.
+    /// Multiplies the fragments of the last step.
     fn last_step(&self, sums: &mut Self::Sums, held: Self::Held);
 }
 
-/// Multiplies all stages of a segment. Gives the sums, and the cursor behind the stages.
+/// Multiplies all stages of a segment. Returns the sums, and the cursor after the last stage.
 pub(super) fn multiply<'k, F: Fragments<'k>>(
     b: &'k KernelBuilder,
     fragments: &F,
@@ -55,8 +55,8 @@ pub(super) fn multiply<'k, F: Fragments<'k>>(
     cursor: RingCursor<'k>,
 ) -> (F::Sums, RingCursor<'k>) {
     let ring = fragments.operands().ring();
-    // Multiplies the steps of a stage up to the last, whose fragments are left. Nothing is left to
-    // read then, and the stage is free.
+    // Multiplies all steps of a stage but the last. The fragments of the last step are then in
+    // registers, so the stage is free.
     let all_but_last = |sums: &mut F::Sums, first: F::Held, slot: LoadSlot<'k>| {
         let stage = slot.stage();
         let steps = 1..fragments.steps();
