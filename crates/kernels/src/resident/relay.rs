@@ -1,6 +1,6 @@
-//! The relay: one warp of the grid that watches the host's doorbells, takes jobs into the ring in
+//! The relay is one warp of the grid. It polls the host's doorbells, takes jobs into the ring in
 //! device memory, and publishes them to all CTAs. Loads from host memory are slow, so no other warp
-//! reads it. All lanes run together, and each takes in one job.
+//! reads it. All lanes run together, and each lane takes in one job.
 
 use pgemm_ir::{
     Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest, Special, Val, ty,
@@ -23,7 +23,7 @@ pub(crate) const LAST: u64 = 1 << 63;
 /// The published word that gives up all tiles that no CTA has taken.
 pub(crate) const GIVEN_UP: u64 = u64::MAX;
 
-/// Declarations of the relay.
+/// The relay of a kernel: its parameters and its shared memory.
 pub(crate) struct Relay<'k> {
     b: &'k KernelBuilder,
     /// Words through which lanes pass values to each other.
@@ -40,12 +40,12 @@ pub(crate) struct Relay<'k> {
 /// The state of the relay between two polls of the doorbells.
 #[derive(Clone)]
 struct Progress<'k> {
-    /// Jobs of each lane of the queue that it has taken in.
+    /// For each lane of the queue, the number of jobs that the relay has taken in.
     heads: Vec<Val<'k, ty::U32>>,
-    /// Tiles and jobs that it has published.
+    /// The numbers of tiles and of jobs that the relay has published.
     tiles: Val<'k, ty::U32>,
     jobs: Val<'k, ty::U32>,
-    /// The slots of jobs before this one are known to be free.
+    /// The slots of all jobs before this one are known to be free.
     free_to: Val<'k, ty::U32>,
 }
 
@@ -66,8 +66,9 @@ impl<'k> Progress<'k> {
         Progress { free_to: (self.jobs + RING_SLOTS) & JOB_MASK, ..self }
     }
 
-    /// The same with more jobs published. Whose slots were waited for are no more than free:
-    /// numbers wrap, and what is known of jobs long ago must not be taken for those to come.
+    /// The state with more jobs published. `free_to` never lies more than a ring behind the
+    /// published jobs: job numbers wrap, and knowledge about old jobs must not be taken for
+    /// knowledge about future jobs.
     fn with_published(self, tiles: Val<'k, ty::U32>, count: Val<'k, ty::U32>) -> Self {
         let jobs = (self.jobs + count) & JOB_MASK;
         let is_ahead = ((self.free_to - jobs) & JOB_MASK).lt(RING_SLOTS);
@@ -125,7 +126,7 @@ impl<'k> Relay<'k> {
         }
     }
 
-    /// Takes jobs in until the kernel is to end. One warp runs this.
+    /// Takes in jobs until the kernel is to end. One warp runs this.
     pub(crate) fn run(&self) {
         let b = self.b;
         let heads = (0..LANES).map(|lane| self.load(queue::HEADS_AT + lane * 4));
@@ -170,7 +171,7 @@ impl<'k> Relay<'k> {
         });
     }
 
-    /// Lane 0 only.
+    /// Runs `then` in lane 0 only.
     fn alone(&self, then: impl FnOnce()) {
         self.b.if_(self.b.special(Special::Lane).eq(0), then);
     }
@@ -184,13 +185,13 @@ impl<'k> Relay<'k> {
         word
     }
 
-    /// Writes to the host whether this launch takes jobs.
+    /// Tells the host whether this launch takes in jobs.
     fn say(&self, runs: bool) {
         let said = (self.launch << 1) | u32::from(runs);
         self.alone(|| self.b.store_ordered(self.state, said, Order::Relaxed, Scope::System));
     }
 
-    /// Lane 0 only.
+    /// Writes the published word. Only lane 0 writes.
     fn publish(&self, tiles: Val<'k, ty::U32>, jobs: Val<'k, ty::U32>, last: u64) {
         let word = tiles.widen() | (jobs.widen() << 32) | last;
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
@@ -245,9 +246,9 @@ impl<'k> Relay<'k> {
         Progress::of(all)
     }
 
-    /// Takes in `count` jobs of a lane of the queue, from that of its head on, and publishes them:
-    /// gives the tiles until now. Where there is one and its record is known, its entry need not be
-    /// read.
+    /// Takes in and publishes `count` jobs of a lane of the queue, starting with the job at the
+    /// lane's head. Returns the number of tiles published so far. If there is one job and its
+    /// record is known, its entry need not be read.
     fn take(
         &self,
         lane: Val<'k, ty::U32>,
@@ -330,8 +331,8 @@ impl<'k> Relay<'k> {
         b.while_(freed(), |freed| freed.ne(before), |_| freed());
     }
 
-    /// Whether it goes on waiting for jobs: those that it published are not done yet, or it has not
-    /// been idle for long.
+    /// Whether the relay goes on waiting for jobs. It does if published jobs are not done yet, or
+    /// if it has not been idle for long.
     fn stays(
         &self,
         control: Val<'k, ty::U32>,
@@ -354,9 +355,9 @@ impl<'k> Relay<'k> {
         (progress, stays)
     }
 
-    /// Leaves, unless a job comes in at the last moment, and gives whether one did: the host rings
-    /// first and then looks at the state, the relay writes the state first and then looks at the
-    /// doorbells, so that one of them sees what the other did.
+    /// Leaves, unless a job arrives at the last moment. Returns whether one did. The host rings
+    /// first and then reads the state. The relay writes the state first and then reads the
+    /// doorbells. So at least one of them sees the write of the other.
     fn leave(&self, progress: &Progress<'k>, control: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         let b = self.b;
         self.say(false);
@@ -395,9 +396,10 @@ mod tests {
 
     const THREADS: u32 = 128;
 
-    /// Each thread publishes as many batches of a warp's jobs as threads are before it, and tells
-    /// for how many jobs more slots are known to be free, and whether the next job's and the ring's
-    /// last job's are.
+    /// A kernel in which each thread publishes batches of one warp's jobs, as many as there are
+    /// threads before it. Each thread then stores for how many more jobs slots are known to be
+    /// free. It also stores whether the slots of the next job and of the ring's last job are known
+    /// to be free.
     fn kernel() -> Kernel {
         let b = KernelBuilder::new("free", 1);
         b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
@@ -426,8 +428,8 @@ mod tests {
         pgemm_ir::optimise(b.finish().unwrap()).unwrap()
     }
 
-    /// What was known before must not come back as free when numbers wrap: it ends with the jobs
-    /// that it is about.
+    /// Slots that were known to be free must not count as free again when numbers wrap. The
+    /// knowledge ends with the jobs that it is about.
     #[test]
     fn slots_are_known_to_be_free_for_as_many_jobs_as_the_ring_has() {
         let kernel = kernel();

@@ -32,11 +32,11 @@ pub(crate) struct Tickets<'k> {
     empty: RegionId,
     /// The barrier at which the producer requests another tile.
     requests: RegionId,
-    /// Warps and threads that read each tile of the ring.
+    /// Number of warps and threads that read each tile of the ring.
     readers: u32,
     /// Whether jobs have a bias.
     has_bias: bool,
-    /// How many parameters the activation has.
+    /// Number of parameters of the activation.
     parameters: usize,
     queue: Val<'k, ty::U64>,
     records: Val<'k, ty::U64>,
@@ -49,10 +49,10 @@ pub(crate) struct TileCursor<'k> {
     phase: Val<'k, ty::U32>,
 }
 
-/// Who reads the tiles of a CTA.
+/// The threads that read the tiles of a CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// One thread: the loader.
+    /// The loader, which is one thread.
     Thread,
     /// All lanes of a warp.
     Warp,
@@ -63,9 +63,9 @@ pub(crate) enum Reader {
 /// A tile of a job.
 #[derive(Clone, Copy)]
 pub(crate) struct JobTile<'k> {
-    /// Its place in D.
+    /// The tile's place in D.
     pub(crate) origin: TileOrigin<'k>,
-    /// Its stages. 0 says that no more tiles will come.
+    /// Number of stages. 0 says that no more tiles will come.
     pub(crate) k_tiles: Val<'k, ty::U32>,
     /// Number of the job's record.
     pub(crate) record: Val<'k, ty::U32>,
@@ -73,11 +73,11 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
-    /// Bits of the activation's parameters, for those who store, if it has any.
+    /// Bits of the activation's parameters, if it has any. Only threads that store have them.
     pub(crate) parameters: [Option<Val<'k, ty::U32>>; MOST_PARAMETERS],
-    /// The bias, in consumers of a kernel whose jobs have one.
+    /// The bias, if the kernel's jobs have one. Only consumers have it.
     pub(crate) bias: Option<Vector<'k>>,
-    /// Bits 0 to 3 say whether each product of a batch has an A, B, C and D of its own.
+    /// Bits 0 to 3 say whether each product of a batch has its own A, B, C and D.
     pub(crate) steps: Val<'k, ty::U32>,
     /// Number of the job.
     pub(crate) job: Val<'k, ty::U32>,
@@ -99,7 +99,7 @@ struct FoundJob<'k> {
 struct Published<'k> {
     /// The number of tiles, the number of jobs, and whether more will come.
     word: Val<'k, ty::U64>,
-    /// The first tile, the record and the low bits of the number of one job, mostly the last one
+    /// The first tile, the record and the low bits of the number of one job, usually the last one
     /// ([`queue::LATEST_AT`]).
     beside: Val<'k, ty::U64>,
 }
@@ -141,7 +141,7 @@ impl<'k> Tickets<'k> {
         }
     }
 
-    /// Initialises the barriers: one thread.
+    /// Initialises the barriers. One thread calls it.
     pub(crate) fn init(&self) {
         let b = self.b;
         for slot in 0..TILE_SLOTS {
@@ -295,8 +295,8 @@ impl<'k> Tickets<'k> {
         )
     }
 
-    /// Writes a tile to the ring. Where `there` is false, the tile has no stages, which tells its
-    /// readers that no more will come.
+    /// Writes a tile to the ring. If `there` is false, the tile has no stages, and so its readers
+    /// know that no more will come.
     fn hand_on(
         &self,
         cursor: TileCursor<'k>,

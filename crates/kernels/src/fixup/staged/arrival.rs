@@ -1,5 +1,5 @@
-//! Arrivals: workers of a split tile are counted, and it is decided which worker stores which
-//! pieces.
+//! The arrivals of workers. They are counted for each split tile, and they decide which worker
+//! stores which pieces.
 
 use pgemm_ir::{AtomicOp, Order, Scope, Val, ty};
 
@@ -28,7 +28,7 @@ impl<'k> StagedFixup<'k> {
         word: Val<'k, ty::Smem>,
     ) -> (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>) {
         let b = self.b;
-        // One owner of the whole tile where it is added up in registers or lies in one slot.
+        // The tile has one owner if it is added up in registers or lies in one slot.
         let owners = share.count.min(self.pieces(share)).min(OWNERS);
         let alone = self.unordered | !share.from_slots;
         let owners = alone.select(1, owners);
@@ -46,8 +46,8 @@ impl<'k> StagedFixup<'k> {
         (self.broadcast(word), owners, handed_over)
     }
 
-    /// Counts the arrival of the warpgroup: one thread. Returns the number of arrivals before,
-    /// modulo two generations.
+    /// Counts the arrival of the warpgroup. One thread calls it. Returns the number of earlier
+    /// arrivals, modulo two generations.
     pub(super) fn count_in(&self, share: &Share<'k>) -> Val<'k, ty::U32> {
         let end = share.count * 2 - 1;
         self.b.atomic(AtomicOp::Inc, share.arrived, end, Order::AcquireRelease, Scope::Gpu)

@@ -9,16 +9,16 @@ use crate::store::staged::{Store, Warpgroup};
 use crate::store::write::StagedResult;
 use crate::tiles::staging::STAGING_ROWS;
 
-/// Quads of a thread, of 128 registers together, whose loads may be in flight at once. A thread
-/// with few registers has half as many in flight.
+/// Quads of 128 registers together whose loads a thread may have in flight at once. A thread with
+/// few registers has half as many in flight.
 const QUADS_IN_FLIGHT: u32 = 32;
 
-/// If up to this many workers share a tile, a piece is a staging tile, which is read from all slots
-/// at once. If more workers do, a piece is one quad.
+/// Up to this number of workers of a tile, a piece is a staging tile, which is read from all slots
+/// at once. With more workers, a piece is one quad.
 const FEW_WORKERS: u32 = 8;
 
-/// The most quads of a thread for which pieces may be quads. Larger tiles have no registers to
-/// spare, and are never shared by that many workers.
+/// Maximum number of quads of a thread if pieces are to be quads. Larger tiles leave no free
+/// registers, and they never have that many workers.
 const MOST_NARROW_QUADS: u32 = 32;
 
 impl<'k> StagedFixup<'k> {
@@ -67,7 +67,8 @@ impl<'k> StagedFixup<'k> {
             let c_parity =
                 self.finish(outcome, staging.steps(), warpgroup, words, c_parity, store_piece);
             if staging.buffers() > 1 {
-                // The next tile's store begins with the first buffer and would not wait for it.
+                // The next tile's store begins with the first buffer, without waiting for this
+                // store.
                 b.if_(warpgroup.leads, || b.bulk_wait_read(0));
             }
             c_parity

@@ -1,5 +1,5 @@
-//! The mainloop of f64 kernels: consumer warps load fragments from stages and multiply them by warp
-//! MMAs.
+//! The mainloop of f64 kernels. Consumer warps load fragments from stages to registers and multiply
+//! them by warp MMAs.
 
 mod fragment;
 
@@ -19,25 +19,26 @@ use crate::quantity::Side;
 use crate::spec::{DmmaSpec, Spec, Warps};
 use crate::tiles::operand::OperandTile;
 
-/// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.
+/// Lines of an operand that a warp reads as one block. They are the rows of one MMA, or the columns
+/// of two MMAs.
 const BLOCK_LINES: u32 = 16;
 
-/// Values of a row of D whose elements of C are loaded together.
+/// Maximum number of values of a row of D whose elements of C are loaded together.
 const MOST_TOGETHER: usize = 8;
 
 /// Values of a lane.
 type Values<'k> = Vec<Val<'k, ty::F64>>;
 
-/// One operand as consumer warps read it.
+/// One operand, in the form in which consumer warps read it.
 struct ReadOperand {
     index: usize,
     tile: OperandTile,
     reader: Reader,
     /// Blocks of 16 lines that a warp reads.
     blocks: u32,
-    /// Bytes from the lines of one warp to those of the next.
+    /// Bytes from the lines of one warp to the lines of the next.
     warp_bytes: u32,
-    /// By step and block.
+    /// The loads, indexed by step and block.
     loads: Vec<Vec<Vec<Load>>>,
 }
 
@@ -50,13 +51,13 @@ pub(crate) struct DmmaMainloop<'k> {
     warp_tile: (u32, u32),
     a: ReadOperand,
     bt: ReadOperand,
-    /// Lane → row and → column of its first sum in a warp's part of a tile.
+    /// Lane → first row, and lane → first column, in a warp's part of a tile.
     first: [Layout; 2],
     groups: Vec<Group>,
 }
 
-/// What one consumer warp reads: for A and for B the swizzled byte offset of this lane's first
-/// block in a stage.
+/// The state of one consumer warp. For A and for B it has the swizzled byte offset in a stage of
+/// this lane's first block.
 pub(crate) struct Warp<'k> {
     /// The first row and column of the warp's part of a tile.
     first: [Val<'k, ty::U32>; 2],
@@ -64,17 +65,17 @@ pub(crate) struct Warp<'k> {
     bt: Val<'k, ty::U32>,
 }
 
-/// One step's fragments, by block.
+/// The fragments of one step, indexed by block.
 pub(crate) struct Held<'k> {
     a: Vec<Values<'k>>,
     bt: Vec<Values<'k>>,
 }
 
 impl<'k> DmmaMainloop<'k> {
-    /// Declares operands and ring.
+    /// Declares the operands and the ring.
     ///
     /// # Errors
-    /// A tile has no layout.
+    /// The layout algebra refuses a tile.
     pub(crate) fn declare(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -95,7 +96,8 @@ impl<'k> DmmaMainloop<'k> {
                 index,
                 tile,
                 blocks,
-                // The second warp's lines, as far as warps share them.
+                // The second warp's lines. The offset is 0 unless warps share the tile along its
+                // lines.
                 warp_bytes: tile.operand_offset(of_warp % of_tile, 0)?,
                 loads: (0..steps).map(loads).collect::<Result<_, CuteError>>()?,
                 reader,
@@ -126,7 +128,7 @@ impl<'k> DmmaMainloop<'k> {
         (0..operand.blocks).map(|block| self.fragment(operand, start, at, block)).collect()
     }
 
-    /// The fragment of one block.
+    /// Loads the fragment of one block.
     fn fragment(
         &self,
         operand: &ReadOperand,
@@ -138,7 +140,7 @@ impl<'k> DmmaMainloop<'k> {
         let (region, bytes) = self.operands.region(operand.index);
         let mut values = vec![];
         for load in &operand.loads[step as usize][block as usize] {
-            // Stages and warps' parts are aligned to more than what is flipped.
+            // The alignment of stages and of warps' parts exceeds the bits that the swizzle flips.
             let address = region.offset(load.place.beside(stage * bytes + start));
             let loaded = match load.count {
                 1 => b.load_shared::<ty::F64, 1>(address).to_vec(),
@@ -150,7 +152,7 @@ impl<'k> DmmaMainloop<'k> {
         values.into_iter().map(|(_, loaded)| loaded).collect()
     }
 
-    /// Multiplies one step's fragments; `after` runs behind each block of A.
+    /// Multiplies the fragments of one step. `after` runs after each block of A.
     fn multiply_step(&self, sums: &mut [Values<'k>], held: &Held<'k>, mut after: impl FnMut(u32)) {
         let atoms = self.bt.reader.atoms;
         for (i, own) in (0u32..).zip(&held.a) {
@@ -167,8 +169,8 @@ impl<'k> DmmaMainloop<'k> {
     }
 }
 
-/// Which elements of D a lane's sums are: those of each pair of blocks, A's blocks outer. `sums`
-/// maps (lane, value) to the row and to the column in a pair.
+/// Assigns a lane's sums to elements of D. Sums are ordered by pair of blocks, and A's blocks are
+/// the outer ones. `sums` maps (lane, value) to the row and to the column in a pair.
 fn groups(sums: &[Layout; 2], (rows, columns): (u32, u32)) -> Result<Vec<Group>, CuteError> {
     let [row_of, column_of] = sums;
     let count = row_of.size() / row_of.mode(0)?.size();
@@ -221,7 +223,7 @@ impl<'k> RegisterSums<'k> for DmmaMainloop<'k> {
 
 impl<'k> Mainloop<'k> for DmmaMainloop<'k> {
     type Consumer = Warp<'k>;
-    /// By pair of blocks, A's blocks outer.
+    /// Sums by pair of blocks. A's blocks are the outer ones.
     type Sums = Values<'k>;
 
     fn operands(&self) -> &Operands<'k> {

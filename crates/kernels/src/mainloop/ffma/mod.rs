@@ -1,5 +1,5 @@
-//! The mainloop of f32 kernels on CUDA cores: helper warps transpose K-major tiles in their stage,
-//! and consumer threads load what they need of each depth and multiply it.
+//! The mainloop of f32 kernels on CUDA cores. Helper warps transpose K-major tiles in their stage.
+//! Consumer threads load their elements of each depth and multiply them.
 
 mod distribution;
 mod transpose;
@@ -19,18 +19,20 @@ use crate::quantity::Side;
 use crate::spec::{FfmaSpec, Spec, Warps};
 use crate::tiles::line::LineTile;
 
-/// Warps that transpose: those of the producer's warpgroup beside the loader's.
+/// Number of warps that transpose. They are the warps of the producer's warpgroup without the
+/// loader's warp.
 const TRANSPOSING_WARPS: u32 = 3;
 
 /// The mainloop of a kernel.
 pub(crate) struct FfmaMainloop<'k> {
     b: &'k KernelBuilder,
     operands: Operands<'k>,
-    /// Where some operand is transposed: tells consumers that it is.
+    /// The relay that tells consumers that a stage is transposed. `None` if no operand is
+    /// transposed.
     relay: Option<Relay>,
     k: u32,
     warps: Warps,
-    /// The tiles of A and B, and how threads share their lines.
+    /// The tiles of A and B, and the distribution of their lines over threads.
     tiles: [LineTile; 2],
     distributions: [Distribution; 2],
     groups: Vec<Group>,
@@ -41,14 +43,14 @@ pub(crate) struct ThreadPlace<'k> {
     first: [Val<'k, ty::U32>; 2],
 }
 
-/// A thread's elements of A and B of one depth.
+/// A thread's elements of A and B at one depth.
 pub(crate) struct Held<'k> {
     a: Vec<Val<'k, ty::F32>>,
     bt: Vec<Val<'k, ty::F32>>,
 }
 
 impl<'k> FfmaMainloop<'k> {
-    /// Declares operands and ring.
+    /// Declares the operands and the ring.
     pub(crate) fn declare(b: &'k KernelBuilder, spec: &Spec, ffma: &FfmaSpec) -> Self {
         let tiles = spec.line_tiles(ffma);
         let (lanes_m, lanes_n) = ffma.lanes(spec.tile);
@@ -73,7 +75,7 @@ impl<'k> FfmaMainloop<'k> {
         FfmaMainloop { b, operands, relay, k: spec.tile.k, warps, tiles, distributions, groups }
     }
 
-    /// A thread's elements of one operand at one depth.
+    /// Loads a thread's elements of one operand at one depth.
     fn fragment(
         &self,
         operand: usize,
@@ -89,9 +91,10 @@ impl<'k> FfmaMainloop<'k> {
             .collect()
     }
 
-    /// Adds one depth's products to the sums. They are walked to and fro along the shorter side:
-    /// neighbouring multiply-adds share an operand, which then is not read again. So each reads two
-    /// registers, as many as the register file gives in a cycle.
+    /// Adds the products of one depth to the sums. The walk reverses its direction along the
+    /// shorter side, so that neighbouring multiply-adds share an operand. The shared operand is not
+    /// read again. So each multiply-add reads two registers, which is what the register file
+    /// delivers in a cycle.
     fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], held: &Held<'k>) {
         let (rows, columns) = (held.a.len(), held.bt.len());
         let (long, short) = (rows.max(columns), rows.min(columns));
@@ -108,7 +111,7 @@ impl<'k> FfmaMainloop<'k> {
 
 impl<'k> Mainloop<'k> for FfmaMainloop<'k> {
     type Consumer = ThreadPlace<'k>;
-    /// Row by row.
+    /// Sums, row by row.
     type Sums = Vec<Val<'k, ty::F32>>;
 
     fn operands(&self) -> &Operands<'k> {

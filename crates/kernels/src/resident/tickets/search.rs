@@ -49,8 +49,8 @@ impl<'k> Tickets<'k> {
         }
     }
 
-    /// Whether the first tile of a published job is the ticket's tile or one before it. This also
-    /// holds where the slot has been reused by a later job: the job of the tile is not done, so the
+    /// Whether the first tile of a published job is the ticket's tile or an earlier one. The answer
+    /// is also correct if a later job has reused the slot: the job of the tile is not done, so the
     /// job whose slot was reused is an earlier one.
     fn begins_by(
         &self,
