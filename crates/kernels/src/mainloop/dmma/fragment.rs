@@ -18,7 +18,6 @@
 //! The swizzle flips the bits of the chunk by the line (by the depth, in MN-major tiles). Consider
 //! the bits of a lane's place in its group and the bits of the group's number. Those that differ
 //! between lanes served at once must each decide another bit of the place.
-//! another one of these bits.
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{Fragments, OperandMajor, SwizzleMode, Val, WarpMma, ty};
