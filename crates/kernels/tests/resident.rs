@@ -1,5 +1,6 @@
-//! Resident kernels in the emulator, with the host as one more actor: jobs of several shapes, in order and in none, under many
-//! schedules, over idle times and launches; and through every assembler that is installed.
+//! Resident kernels in the emulator, with the host as one more actor, and through every installed
+//! assembler. Jobs have several shapes and come in order and in no order. They run under many
+//! schedules, over idle times and several launches.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -26,12 +27,12 @@ const SPECS: [&str; 3] = [
     "bf16-kk-bf16-128x32x64-s2-w2-c1x1-resident",
 ];
 
-/// A product D = A·Bᵀ + beta·C, with the kernel's epilogue, after others.
+/// A product D = A·Bᵀ + beta·C with the kernel's epilogue, which depends on other jobs.
 #[derive(Clone, Debug)]
 struct Job {
     extents: [u32; 3],
     beta: f64,
-    /// Jobs that it comes after. The first of them stores its A.
+    /// The jobs that it depends on. The first of them stores its A.
     after: Vec<usize>,
     lane: u32,
 }
@@ -40,7 +41,7 @@ fn job(m: u32, n: u32, k: u32) -> Job {
     Job { extents: [m, n, k], beta: 0.0, after: vec![], lane: 0 }
 }
 
-/// A job in memory.
+/// A job whose matrices are in memory.
 struct Placed {
     job: Job,
     record: Vec<u8>,
@@ -54,14 +55,14 @@ struct Placed {
 fn integers(seed: u64, count: u32) -> Vec<f64> {
     let mut state = seed;
     let next = |_| {
-        // Knuth's MMIX generator.
+        // This is Knuth's MMIX generator.
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         f64::from((state >> 33) as u32 % 5) - 2.0
     };
     (0..count).map(next).collect()
 }
 
-/// Small integers as elements.
+/// Small integers as bytes of elements.
 fn bytes_of(element: Element, values: &[f64]) -> Vec<u8> {
     let one = |value: f64| -> Vec<u8> {
         // Sign, exponent and fraction of 0, 1 and 2.
@@ -104,7 +105,8 @@ fn activated(epilogue: EpilogueShape, parameters: &[f64], x: f64) -> f64 {
     epilogue.activation().map_or(x, |activation| activation.reference(x, parameters))
 }
 
-/// Whether a result is what it should be: integers are, and smooth functions of them nearly.
+/// Whether a result is correct. Integers must be exact, and results of smooth functions must be
+/// close.
 fn is_right(spec: &Spec, found: f64, wanted: f64) -> bool {
     match spec.epilogue.activation() {
         None => found == wanted,
@@ -116,7 +118,7 @@ fn is_right(spec: &Spec, found: f64, wanted: f64) -> bool {
     }
 }
 
-/// Puts the jobs' matrices and records there.
+/// Puts the jobs' matrices and records in memory.
 fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> {
     let Spec { a: operand, b_major, output, epilogue, .. } = *kernel.spec();
     let mut placed: Vec<Placed> = vec![];
@@ -133,7 +135,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
                 (memory.upload("a", &bytes_of(operand, &a), Permission::ReadOnly), a)
             }
         };
-        // The same numbers, a row of B's for each k.
+        // The same numbers, with a row of B for each k.
         let along_n = (0..n * k).map(|at| b[(at % n * k + at / n) as usize]).collect::<Vec<_>>();
         let (stored, b_line) = match b_major {
             OperandMajor::K => (&b, k),
@@ -144,7 +146,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
         let c_address = memory.upload("c", &c_bytes, Permission::ReadOnly);
         let d = memory.allocate("d", (m * n * output.bytes()) as usize);
         let bias_type = Epilogue::bias_type(output);
-        // Of every other job at an address at which no two elements can be loaded at once.
+        // Every other job has addresses at which no two elements can be loaded at once.
         let shift = seed as usize % 2;
         let bias = integers(7 * seed + 4, epilogue.bias_length(m as usize, n as usize) as u32);
         let shifted = [&vec![0.0; shift][..], &bias].concat();
@@ -156,7 +158,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
                     + shift as u64 * u64::from(bias_type.bytes())
             }
         };
-        // Others for each job.
+        // Each job has other parameters.
         let parameters = [-3.0 - seed as f64, 2.0 + seed as f64];
         let expected = (0..m * n)
             .map(|at| {
@@ -206,7 +208,7 @@ fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Placed> 
     placed
 }
 
-/// What the host does next.
+/// The next action of the host.
 enum Next {
     Write(usize),
     Ring(usize),
@@ -218,7 +220,7 @@ enum Next {
     Leave,
 }
 
-/// Runs jobs; the host pauses for so many nanoseconds before each.
+/// Runs jobs. Before each job the host pauses for this number of nanoseconds.
 fn run(
     name: &str,
     jobs: &[Job],
@@ -231,7 +233,8 @@ fn run(
     (statistics, launches)
 }
 
-/// The same, ended by a command: once all jobs are done, or at once where they are given up. Gives also how many were done.
+/// Runs jobs and ends with a command: once all jobs are done, or at once if they are given up. Also
+/// returns the number of completed jobs.
 fn run_to(
     name: &str,
     jobs: &[Job],
@@ -282,7 +285,7 @@ fn run_to(
             Next::Ring(job) => {
                 let lane = placed[job].job.lane;
                 rung[lane as usize] += 1;
-                // Some jobs say at the doorbell which record they have.
+                // For some jobs the doorbell names the record.
                 let plain = placed[job].job.after.is_empty() && job % 2 == 0;
                 let (hint, tiles) =
                     if plain { (job as u32, placed[job].tiles) } else { (doorbell::LOOK, 0) };
@@ -330,7 +333,8 @@ fn run_to(
                 if view.kernel_runs() {
                     return HostStep::Waits;
                 }
-                // The kernel tells the device, not the host, that D is stored: copies see it, and here what it left.
+                // The kernel reports to the device, not to the host, that D is stored. Copies see
+                // D, and so does this check of the memory after the run.
                 for Placed { d, expected, job, own, .. } in &placed {
                     let said = queue.completions + u64::from(own.word * 4);
                     if !own.is_done(view.load_acquire_u32(said)) {
@@ -398,7 +402,7 @@ fn with_epilogue(spec: Spec, epilogue: &str) -> Spec {
 
 #[test]
 fn epilogues_take_the_bias_of_each_job() {
-    // Few enough products that bf16 has the sums that are operands again.
+    // There are so few products that bf16 holds the sums that become operands.
     let after = Job { after: vec![0], ..job(72, 40, 16) };
     let jobs = [job(72, 16, 8), Job { beta: 2.0, ..job(200, 72, 136) }, after, job(8, 8, 8)];
     for (name, epilogue) in [
@@ -413,7 +417,7 @@ fn epilogues_take_the_bias_of_each_job() {
         (SPECS[2], "bias_m|gelu"),
     ] {
         let spec = with_epilogue(name.parse().unwrap(), epilogue);
-        // What was rounded is no operand of exact products.
+        // Rounded results are not operands of exact products.
         let exact = spec.output == Element::Bf16 && !epilogue.contains("gelu");
         let jobs: Vec<_> =
             jobs.iter().filter(|job| exact || job.after.is_empty()).cloned().collect();
@@ -440,7 +444,7 @@ fn kernels_of_all_types_take_epilogues() {
 #[test]
 fn jobs_wait_for_those_they_come_after() {
     let after = |others: &[usize], m, n, k| Job { after: others.to_vec(), ..job(m, n, k) };
-    // Results stay small: bf16 has eight bits.
+    // Results stay small, since bf16 has eight bits.
     let jobs =
         [job(64, 64, 8), after(&[0], 64, 32, 64), job(128, 32, 64), after(&[0, 2], 64, 8, 64)];
     for seed in 0..4 {
@@ -463,11 +467,13 @@ fn what_is_aborted_is_given_up() {
     }
 }
 
-/// A job that waits for another when jobs are given up once went on without it, and said that it was done.
+/// This is a regression test. A job that was waiting for another job continued without it when jobs
+/// were given up, and reported that it was done.
 #[test]
 fn who_waits_for_others_is_given_up_too() {
     let name = "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident";
-    // So long that whoever waits for the first looks whether tiles are given up. Sums stay integers that tf32 holds.
+    // The first job takes so long that a waiting job checks whether tiles are given up. Sums stay
+    // integers that tf32 holds.
     let jobs = [job(64, 32, 2560), Job { after: vec![0], ..job(64, 32, 32) }];
     for seed in 0..4 {
         let (.., done) = run_to(name, &jobs, 2, Schedule::seeded(seed), &[], doorbell::ABORT);
@@ -480,18 +486,20 @@ fn what_left_comes_back_and_no_job_is_missed() {
     let jobs = [job(64, 32, 64), job(8, 8, 8), job(64, 64, 64), job(16, 16, 16)];
     let mut most = 0;
     for seed in 0..6 {
-        // Some jobs come while the kernel is about to leave.
+        // Some jobs arrive while the kernel is about to leave.
         let pauses = [0, 30_000, 15_000 + 1500 * seed, 40_000];
         let (_, launches) = run(SPECS[0], &jobs, 2, Schedule::seeded(seed), &pauses);
         most = most.max(launches);
-        // Where a fence is missing between what each side says and its look at the other, this shows it.
+        // This shows if a fence is missing between the report of one side and its check of the
+        // other.
         let pauses = [0, 20_000, 20_000 + 100 * seed, 20_500];
         run(SPECS[0], &jobs, 2, Schedule::stores_late(seed), &pauses);
     }
     assert!(most > 1, "the kernel never left");
 }
 
-/// The protocol's model goes through all runs; here the kernel itself, with the host's second job at every moment around its leaving.
+/// The protocol's model visits all runs. Here the kernel itself runs, and the host's second job
+/// arrives at every moment around the kernel's end.
 #[test]
 fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
     let jobs = [job(8, 8, 8), job(8, 8, 8)];
@@ -506,13 +514,13 @@ fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
             _ => long = middle,
         }
     }
-    // A step is a nanosecond here; the host has one for each of all warps.
+    // A step is a nanosecond here. The host has one step for each step of all warps.
     for pause in (long - 300..long + 300).step_by(3) {
         assert!(launches(pause) <= 2, "{pause} ns");
     }
 }
 
-/// What engines keep on the device where no knob asks for another kernel.
+/// The kernels that engines keep on the device if no knob requests another kernel.
 fn picked() -> Vec<Spec> {
     use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
     let types = [

@@ -3,15 +3,15 @@
 //! Workers that find all others arrived finish the tile ([`pieces`]).
 //!
 //! * The slot of a worker's share of a tile is worker + tile. Both only grow along the stages laid
-//!   end to end, so no two shares have one slot, and those of a tile follow each other in the order
+//!   end to end, so no two shares have one slot. The slots of a tile follow each other in the order
 //!   of K.
 //! * Sums are always added in that order, so that results are the same bit for bit on every run. If
-//!   the launch requests an unordered reduction, partial sums are added to one slot as they come,
-//!   and the last worker stores the content of the slot.
+//!   the launch requests an unordered reduction, partial sums are added to one slot in the order of
+//!   arrival, and the last worker stores the content of the slot.
 //! * No worker depends on a CTA that may not be running. The last worker to arrive finishes the
 //!   tile, alone if need be.
 //! * Of two workers, the later one still has its sums in registers and adds the other's to them.
-//!   Most split tiles of stream-K have two workers, and the first one has long finished: small
+//!   Most split tiles of stream-K have two workers, and the first one has long finished. So small
 //!   kernels load its sums while they still multiply.
 //! * Of more workers, each of the later ones owns a piece of the tile. It waits for a moment for
 //!   the last worker, then adds up and stores its piece. A worker that has other work, or that has

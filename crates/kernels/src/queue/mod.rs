@@ -1,7 +1,6 @@
-//! The queue of a resident kernel, as data. It consists of the kernel's parameters
-//! ([`QueueQuantity`]), the words in device and host memory that kernel and host share
-//! ([`layout`]), and the shared memory of a CTA ([`smem`]). [`crate::resident`] has the code that
-//! uses them.
+//! The queue of a resident kernel, as data. [`QueueQuantity`] has the kernel's parameters.
+//! [`layout`] has the words in device and host memory that kernel and host share. [`smem`] has the
+//! shared memory of a CTA. [`crate::resident`] has the code that uses them.
 
 pub mod layout;
 pub(crate) mod smem;

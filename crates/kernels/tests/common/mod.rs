@@ -1,7 +1,8 @@
-//! Problems of integers, small ones where a kernel sums up in f32: every product and sum is exact, so that D must equal the
-//! reference bit for bit, whatever the order of the sums. Kernels of integers get large ones and factors, so that results
-//! wrap. Each term of an operand has integers of its own, and scales are powers of two. A bias is of integers too; activations are
-//! those that keep them.
+//! Problems of integers. If a kernel sums in f32, the integers are small, so that every product and
+//! sum is exact. D must then equal the reference bit for bit, in any order of summation. Kernels of
+//! integers get large integers and factors, so that results wrap. Each term of an operand has its
+//! own integers, and scales are powers of two. A bias has integers too. Activations are those that
+//! map integers to integers.
 
 use std::fmt;
 
@@ -13,21 +14,21 @@ use pgemm_kernels::{
     Spec, Terms, Work,
 };
 
-/// The parameters of activations: integers, as all numbers are.
+/// The parameters of activations. They are integers, as all other numbers are.
 const PARAMETERS: [f64; 2] = [-3.0, 12.0];
 
-/// Where C lies.
+/// The place of C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CPlace {
-    /// Nowhere: beta is 0, and D's bytes, all of them NaN, are C's too.
+    /// C is not read. Beta is 0, and C has the bytes of D, which are all NaN.
     Unread,
-    /// In memory of its own.
+    /// C has its own memory.
     Apart,
-    /// In D.
+    /// C is D.
     InPlace,
 }
 
-/// The size of a problem and how it is launched.
+/// The size of a problem, and the parameters of its launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub m: u32,
@@ -40,11 +41,12 @@ pub struct Case {
     pub clusters: u32,
     pub split: Split,
     pub batch: Batch,
-    /// Elements by which the addresses and leading dimensions of C and D are beyond whole 16-byte units.
+    /// Elements by which the addresses and leading dimensions of C and D exceed whole 16-byte
+    /// units.
     pub off: [usize; 2],
 }
 
-/// Which tiles are split along k, among how many.
+/// The split of tiles along k: which tiles are split, and among how many workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     pub tiles: u32,
@@ -56,7 +58,7 @@ impl Split {
     pub const NONE: Split = Split { tiles: 0, workers: 0, unordered: false };
 }
 
-/// Products of a case, each with matrices of its own, or all with the same A, B or C.
+/// The products of a case. Each has its own matrices, or all share A, B or C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub count: u32,
@@ -66,15 +68,16 @@ pub struct Batch {
 impl Batch {
     pub const ONE: Batch = Batch { count: 1, same: [false; 3] };
 
-    /// Matrices in memory, of A, B and C.
+    /// Number of matrices in memory of A, B and C.
     fn matrices(&self) -> [usize; 3] {
         self.same.map(|same| if same { 1 } else { self.count as usize })
     }
 }
 
 impl Case {
-    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
-    /// and n so far that the last CTAs of a cluster have nothing to do, but with lines of D that TMA stores.
+    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k. The last tile
+    /// and stage along each dimension are partial. Along m and n they are so small that the last
+    /// CTAs of a cluster have no work, but D has lines that TMA stores.
     pub fn ragged(spec: &Spec, tiles: [u32; 2], k_tiles: u32) -> Case {
         let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
         let m = cut(spec.tile.m * spec.cluster.m, tiles[0]);
@@ -99,55 +102,58 @@ impl Case {
         }
     }
 
-    /// The same with the first `tiles` split among `workers`.
+    /// The same case with the first `tiles` tiles split among `workers` workers.
     pub fn split(self, tiles: u32, workers: u32, unordered: bool) -> Case {
         Case { split: Split { tiles, workers, unordered }, ..self }
     }
 
-    /// So many products, with the same A, B or C for all where `same` says so.
+    /// The same case with `count` products. `same` says whether all of them share A, B or C.
     pub fn batch(self, count: u32, same: [bool; 3]) -> Case {
         Case { batch: Batch { count, same }, ..self }
     }
 
-    /// The same with factors that are powers of two, so that the result stays exact until it is rounded to D's type.
+    /// The same case with factors that are powers of two, so that the result stays exact until it
+    /// is rounded to D's type.
     pub fn scaled(self, alpha: f32, beta: f32, c: CPlace) -> Case {
         Case { alpha, beta, c, ..self }
     }
 }
 
-/// A case with its operands and the D that a kernel has to produce.
+/// A case with its operands, and the D that a kernel has to produce.
 pub struct Problem {
     case: Case,
     a: Operand,
     b: Operand,
     c: Operand,
-    /// As it has to be.
+    /// The expected content.
     d: Operand,
-    /// As it is before.
+    /// The content before the run.
     before: Vec<u8>,
-    /// Of D's rows and columns, for kernels that have them, matrix by matrix of A and B.
+    /// The scales of D's rows and columns, for kernels that have them. They are ordered by the
+    /// matrices of A and B.
     scales: [Vec<f32>; 2],
-    /// The bias, behind as many NaNs as its address is beyond whole 16-byte units.
+    /// The bias. As many NaNs come before it as its address has elements beyond whole 16-byte
+    /// units.
     bias: Vec<u8>,
 }
 
-/// Padded matrices as they lie in memory.
+/// Padded matrices in the form in which they lie in memory.
 struct Operand {
     bytes: Vec<u8>,
     /// Bytes before element (0, 0).
     guard: usize,
     leading_dimension: usize,
-    /// Elements from one matrix to the next; 0 where there is one.
+    /// Elements from one matrix to the next. It is 0 if there is one matrix.
     batch_stride: usize,
 }
 
-/// What may go wrong in a run.
+/// The failure of a run.
 #[derive(Debug)]
 pub enum Failure {
     Setup(SetupError),
     Report(Box<Report>),
-    /// The first byte of D that differs is in this product, line (row, or column where D is column-major) and place; places
-    /// from the line's length are padding.
+    /// The first wrong byte of D is in this product, line and place. A line is a row, or a column
+    /// if D is column-major. Places from the line's length on are padding.
     Wrong {
         product: i64,
         line: i64,
@@ -175,9 +181,9 @@ impl Problem {
         let count = u64::from(terms.map_or(1, Terms::count));
         let matrices @ [a_count, b_count, c_count] = case.batch.matrices();
         let products_count = case.batch.count as usize;
-        // The matrix of a product.
+        // The index of a product's matrix.
         let of = |which: usize, product: usize| product % matrices[which];
-        // The lines of all matrices, one behind the other.
+        // The lines of all matrices, one after the other.
         let operand = |seed, lines: usize, element| -> Vec<Vec<i32>> {
             let term = |term| values_of(element, integers(seed + 2 * term, lines * k, 4));
             (0..count).map(term).collect()
@@ -235,7 +241,7 @@ impl Problem {
         };
         let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major| {
             let stored_k = spec.stored_k(case.k) as usize;
-            // Where along k the terms take turns.
+            // The number of elements along k after which the next term follows.
             let span = if count == 1 { stored_k.max(1) } else { 128 / element.bytes() as usize };
             let value = |matrix: usize, line: usize, i: usize| -> f64 {
                 match major {
@@ -294,7 +300,7 @@ impl Problem {
         let (mut a, mut b) = (upload("A", &self.a), upload("B", &self.b));
         let c = upload("C", &self.c);
         if case.k == 0 {
-            // See `Work::k`.
+            // `Work::k` explains why.
             a.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
             b.address = a.address;
         }
@@ -348,7 +354,7 @@ impl Problem {
             work.workspace = memory.upload("workspace", &bytes, Permission::ReadWrite);
         }
         let launch = gemm.bind(&work);
-        // A workspace must serve the next launches too, in which its counters stand elsewhere.
+        // A workspace must also serve the next launches, in which its counters have other values.
         let launches = if workspace.bytes > 0 { 3 } else { 1 };
         let mut statistics = None;
         for again in 0..launches {
@@ -385,12 +391,13 @@ impl Problem {
     }
 }
 
-/// A byte of NaNs in every floating-point type.
+/// A byte such that elements of such bytes are NaN in every floating-point type.
 const POISON: u8 = 0xff;
 
 impl Operand {
-    /// `count` matrices of `lines` of `length` elements, with NaNs behind each and at least one line of NaNs before the first and
-    /// after the last. They begin `off` elements behind whole 16-byte units, and are so many longer.
+    /// `count` matrices of `lines` lines of `length` elements. There are NaNs behind each line, and
+    /// at least one line of NaNs before the first matrix and after the last. Matrices begin `off`
+    /// elements behind whole 16-byte units, and their lines are longer by as many elements.
     fn new(
         element: Element,
         count: usize,
@@ -399,11 +406,12 @@ impl Operand {
         value: impl Fn(usize, usize, usize) -> f64,
     ) -> Operand {
         let size = element.bytes() as usize;
-        // Lines that TMA moves are multiples of 16 bytes, here with at least one chunk of padding.
+        // Lines that TMA moves are multiples of 16 bytes. Here they have at least one chunk of
+        // padding.
         let leading_dimension = (length * size / 16 + 2) * 16 / size + off;
         let line_bytes = leading_dimension * size;
         let guard = line_bytes.next_multiple_of(16) + off * size;
-        // No multiple of a line, so that no matrix seems to go on in the next.
+        // This is not a multiple of a line, so that no matrix seems to continue in the next one.
         let apart = (lines + 1) * line_bytes + 16;
         let mut bytes = vec![POISON; guard + (count - 1) * apart + (lines + 1) * line_bytes];
         for (matrix, line) in (0..count).flat_map(|at| (0..lines).map(move |line| (at, line))) {
@@ -434,7 +442,8 @@ fn bias_bytes(spec: &Spec, bias: &[i32], off: usize) -> Vec<u8> {
     bytes
 }
 
-/// The element nearest to `value`; of tf32 a binary32 just below it in magnitude, which is `value` once rounded.
+/// Writes the element nearest to `value`. For tf32 it writes a binary32 just below `value` in
+/// magnitude, which is `value` after rounding.
 fn write_element(place: &mut [u8], element: Element, value: f64) {
     let single = value as f32;
     match element {
@@ -454,11 +463,11 @@ fn write_element(place: &mut [u8], element: Element, value: f64) {
     }
 }
 
-/// The nearest 8-bit float with so many bits of fraction, of two the even one; `least` is the exponent of its smallest normal
-/// number, `largest` where it saturates.
+/// The nearest 8-bit float with `fraction` bits of fraction, rounded to even. `least` is the
+/// exponent of its smallest normal number, and `largest` is the number at which it saturates.
 fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
     let magnitude = value.abs().min(largest);
-    // All of the numbers, in the order of their patterns.
+    // All numbers, in the order of their bit patterns.
     let number = |bits: i32| match (bits >> fraction, bits & ((1 << fraction) - 1)) {
         (0, low) => low as f32 * 2f32.powi(least - fraction),
         (exponent, low) => {
@@ -475,14 +484,15 @@ fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
     nearest as u8 | if value.is_sign_negative() { 0x80 } else { 0 }
 }
 
-/// Factor of A·B. Integers have large products: as floats and as integers of 8 bits they are scaled to where some of these
-/// saturate.
+/// The factor of A·B. Products of integers are large. If results are floats or 8-bit integers, they
+/// are scaled so that some of them saturate.
 fn alpha_of(spec: &Spec, case: &Case) -> f32 {
     let integers = matches!(spec.a, Element::S8 | Element::U8) && spec.output != Element::S32;
     case.alpha * if integers { 2f32.powi(-11) } else { 1.0 }
 }
 
-/// Operands from integers of at most 4: over the whole range of 8-bit integers, and what all others have exactly.
+/// Operands made of integers of magnitude up to 4. Elements of 8-bit integers cover their whole
+/// range. Elements of other types are exact.
 fn values_of(element: Element, integers: Vec<i32>) -> Vec<i32> {
     let value = |integer: i32| match element {
         Element::S8 => integer * 31,
@@ -492,17 +502,18 @@ fn values_of(element: Element, integers: Vec<i32>) -> Vec<i32> {
     integers.into_iter().map(value).collect()
 }
 
-/// A factor for integers, from one that is a multiple of a half: so large that products wrap.
+/// A factor for integers, made of a factor that is a multiple of a half. It is so large that
+/// products wrap.
 fn integer_factor(factor: f32) -> i32 {
     (factor * 2.0) as i32 * 0x1_0001
 }
 
-/// Integers from `-limit` to `limit` that look random.
+/// Pseudo-random integers from `-limit` to `limit`.
 fn integers(seed: u64, count: usize, limit: u64) -> Vec<i32> {
     let mut state = seed;
     (0..count)
         .map(|_| {
-            // Knuth's MMIX generator; its high bits are good enough.
+            // This is Knuth's MMIX generator. Its high bits are random enough.
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             ((state >> 33) % (2 * limit + 1)) as i32 - limit as i32
         })
